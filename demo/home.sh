@@ -96,6 +96,7 @@ for part in open(sys.argv[1]).read().split("\n\n"):
 print(f"{'element':26} {'taken':>7} {'made':>6} {'given':>6} {'held':>5} {'dropped':>7}")
 for name, of, dropped, causes in table:
     if of["taken"] + of["made"]:
-        print(f"{name:26} {of['taken']:7} {of['made']:6} {of['given']:6} {of['held']:5} {dropped:7}  {causes}")
+        counts = f"{of['taken']:7} {of['made']:6} {of['given']:6} {of['held']:5} {dropped:7}"
+        print(f"{name:26} {counts}  {causes}")
 print(f"{len(table)} elements, {wrong} whose account does not add up")
 ACCOUNTS

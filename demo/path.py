@@ -3,11 +3,11 @@
 
 usage: path.py SEND IN OUT RECEIVE [SECONDS] > TRUTH
 
-Packets go out of SEND, whose peer is IN; from there to OUT, whose peer is RECEIVE, as over a slow line: 4 Mbit/s, a
-queue of 25,000 bytes, 10 ms and up to 2 ms of jitter, 2 % lost (seeded; none in the first and last 0.2 s, where
-nobody could tell from not having begun). Probes: 100 packets a second of UDP to port 9001, 50 of TCP segments to port
-9003, 50 of UDP over IPv6 to port 9004. In the middle third of the time 1,500 packets of 1,000 bytes a second go to
-port 9002 by UDP: more than the line takes.
+Packets go out of SEND, whose peer is IN; from there to OUT, whose peer is RECEIVE, as over a slow line:
+4 Mbit/s, a queue of 25,000 bytes, 10 ms and up to 2 ms of jitter, 2 % lost (seeded; none in the first and
+last 0.2 s, where nobody could tell from not having begun). Probes: 100 packets a second of UDP to port 9001,
+50 of TCP segments to port 9003, 50 of UDP over IPv6 to port 9004. In the middle third of the time 1,500 packets of
+1,000 bytes a second go to port 9002 by UDP: more than the line takes.
 
 TRUTH, a line a packet: port, when it came in at IN, when it came out at RECEIVE (the kernel's time stamps, in
 nanoseconds; 0 if it was lost). It stands in for the kernel's netem, which not every kernel has.
@@ -37,7 +37,8 @@ def checksum(header):
 def ip4(number, proto, length):
     def header(check):
         source, target = bytes([10, 0, 0, 1]), bytes([10, 0, 0, 2])
-        return struct.pack(">BBHHHBBH4s4s", 0x45, 0, 20 + length, number & 0xFFFF, 0, 64, proto, check, source, target)
+        return struct.pack(">BBHHHBBH4s4s", 0x45, 0, 20 + length, number & 0xFFFF, 0, 64, proto, check,
+            source, target)
 
     return b"\x08\0" + header(checksum(header(0)))
 
@@ -53,7 +54,8 @@ def frame(number, flow):
     if flow.proto == 17:
         start = struct.pack(">HHHHQ", 5000, flow.port, size, 0, number)
     else:
-        start = struct.pack(">HHIIBBHHH", 5000, flow.port, number * 100 & 0xFFFFFFFF, 1, 5 << 4, 0x10, 1024, 0, 0)
+        start = struct.pack(">HHIIBBHHH", 5000, flow.port, number * 100 & 0xFFFFFFFF, 1, 5 << 4, 0x10, 1024,
+            0, 0)
     data = start.ljust(size - len(MARK) - 10, b".") + MARK + struct.pack(">HQ", flow.port, number)
     return b"\2\0\0\0\0\2\2\0\0\0\0\1" + flow.ip(number, flow.proto, size) + data
 

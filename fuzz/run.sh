@@ -15,7 +15,7 @@ fuzz/seed.sh
 for target in "${@:-$(cargo +nightly fuzz list)}"; do
     for one in $target; do
         echo "fuzz: $one for $seconds s"
-        cargo +nightly fuzz run "$one" -- -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 -seed="${SEED:-0}" \
-            -print_final_stats=1 -verbosity=0
+        cargo +nightly fuzz run "$one" -- -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 \
+            -seed="${SEED:-0}" -print_final_stats=1 -verbosity=0
     done
 done

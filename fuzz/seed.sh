@@ -5,7 +5,8 @@ set -euo pipefail
 cd "$(dirname "$0")"
 traces="${FLAME_TRACES:-../../shared/traces}/open/files"
 corpus=corpus
-mkdir -p $corpus/{pcap,pcapng,decode,filter,records,manifest,rewriter,signatures,joined,rules,names,policy,credential,analyser,programs,certificate,view,click,finish}
+mkdir -p $corpus/{pcap,pcapng,decode,filter,records,manifest,rewriter,signatures,joined,rules,names,policy} \
+    $corpus/{credential,analyser,programs,certificate,view,click,finish}
 
 # Captures up to 64 KiB: larger ones only slow the fuzzer down.
 if [ -d "$traces" ]; then
@@ -70,7 +71,8 @@ FILTERS
 row='\x05\x00gr\xc3\xb6e\x06\x20\x01\x0d\xb8\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x01'
 printf '\x00\x18\x00\x00\x00\x01\x00\x00\x00'"$row" > $corpus/records/short
 printf '\x00\x01\x00\x00\x00\x02\x00\x00\x00\x07\x01\x00\x00\x00\x02\x00\x00\x00\x08' > $corpus/records/bytes
-printf '\x00\x02\x00\x00\x00\xff\xff\x00\x00hi\x08\x00\x00\x00\xfe\xff\x00\x00\x03\x00\x00\x00\x00\x00\x00\x00' \
+printf '\x00\x02\x00\x00\x00\xff\xff\x00\x00hi\x08\x00\x00\x00\xfe\xff\x00\x00\x03\x00\x00\x00\x00\x00'\
+'\x00\x00' \
     > $corpus/records/message-lost
 {
     printf '\x02\x4f\x00\x00\x00\x00\x00\x00\x00\x01\x40\x50\x00\x04\x03\x02\x01' # ok a b c
@@ -84,14 +86,17 @@ printf '\x00\x02\x00\x00\x00\xff\xff\x00\x00hi\x08\x00\x00\x00\xfe\xff\x00\x00\x
 for file in ../modules/*/module.toml ../crates/flame/src/template/*/module.toml; do
     [ -f "$file" ] && cp "$file" "$corpus/manifest/$(basename "$(dirname "$file")").toml"
 done
-printf 'abi = 1\nname = "a"\nversion = "1"\ndescription = ""\n[parameters.p]\ntype = "duration"\ndefault = "10s"\ndescription = ""\n' \
+printf 'abi = 1\nname = "a"\nversion = "1"\ndescription = ""\n[parameters.p]\ntype = "duration"\ndefault'\
+' = "10s"\ndescription = ""\n' \
     > $corpus/manifest/parameter.toml
 
-printf '\x00\x14\x00\x00\x00\xfd\xff\x00\x00\x01\x02\x03\x04\x05\x06\x07\x08\x40\x00\x00\x00\x01\x00\x00\x00\xde\xad\xbe\xef' > $corpus/records/packet
+printf '\x00\x14\x00\x00\x00\xfd\xff\x00\x00\x01\x02\x03\x04\x05\x06\x07\x08\x40\x00\x00\x00\x01\x00\x00'\
+'\x00\xde\xad\xbe\xef' > $corpus/records/packet
 
 cp ../modules/worm/worms.txt $corpus/signatures/
 # The definitions with each rule, and a packet that some match.
-head='\x02\x00\x00\x00\x00\x02\x02\x00\x00\x00\x00\x01\x08\x00\x45\x00\x00\x38\x00\x01\x40\x00\x40\x06\x00\x00\x0a\x00\x00\x01\x0a\x00\x00\x02'
+head='\x02\x00\x00\x00\x00\x02\x02\x00\x00\x00\x00\x01\x08\x00\x45\x00\x00\x38\x00\x01\x40\x00\x40\x06'\
+'\x00\x00\x0a\x00\x00\x01\x0a\x00\x00\x02'
 tcp='\x04\x00\x00\x50\x00\x00\x00\x01\x00\x00\x00\x02\x50\x18\x01\x00\x00\x00\x00\x00GET /../../etc HT'
 python3 - $corpus/names <<'PY'
 import pathlib, struct, sys
@@ -101,25 +106,32 @@ query = struct.pack(">6H", 1, 0x100, 2, 0, 0, 0) + name + b"\0\1\0\1" + b"\4mail
 entry = b"\0\0\x0cwww.test.org"
 sni = b"\0\0" + struct.pack(">HH", len(entry) + 2, len(entry)) + entry
 extensions = b"\0\x17\0\0" + sni
-hello = b"\3\3" + bytes(32) + b"\0" + b"\0\2\x13\1" + b"\1\0" + struct.pack(">H", len(extensions)) + extensions
+length = struct.pack(">H", len(extensions))
+hello = b"\3\3" + bytes(32) + b"\0" + b"\0\2\x13\1" + b"\1\0" + length + extensions
 record = b"\x16\3\1" + struct.pack(">H", len(hello) + 4) + b"\1\0" + struct.pack(">H", len(hello)) + hello
 for i, seed in enumerate((query, record)):
     (target / str(i)).write_bytes(b"\xff" + seed)
 PY
-grep -h '^alert' ../modules/ids/rules/flame.rules ../modules/ids/tests/words.rules | split -l 1 - $corpus/rules/one.
+rules=../modules/ids/rules/flame.rules
+grep -h '^alert' $rules ../modules/ids/tests/words.rules | split -l 1 - $corpus/rules/one.
 for file in $corpus/rules/one.*; do
-    { grep -E '^(ipvar|portvar|config)' ../modules/ids/rules/flame.rules; cat "$file"; printf '\x00%b' "$head$tcp"; } > "$file.new"
+    { grep -E '^(ipvar|portvar|config)' $rules; cat "$file"; printf '\x00%b' "$head$tcp"; } > "$file.new"
     mv "$file.new" "$file"
 done
 log='{"module":"trajectory","table":"log","ts_ns":%d,"flow":7,"label":9,"wire_len":60}\n'
-flow='{"module":"trajectory","table":"flow","ts_ns":1,"flow":7,"proto":6,"src":"10.0.0.1","sport":1,"dst":"10.0.0.2","dport":80}\n'
+flow='{"module":"trajectory","table":"flow","ts_ns":1,"flow":7,"proto":6,"src":"10.0.0.1","sport":1,"dst'\
+'":"10.0.0.2","dport":80}\n'
 # shellcheck disable=SC2059
 { printf "$flow$log" 5; printf '\x00'; printf "$log" 9; } > $corpus/joined/two
 
-# The policy of docs/operators.md with a key in place of the shell's; Datalog, fields, and a credential's text.
+# The policy of docs/operators.md with a key in place of the shell's; Datalog, fields, and a credential's
+# text.
 key=ed25519/1055c750b1a1505937af1537c626ba3263995c33a64758aaafb1275b0312e284
-sed -n '/^\[node\]/,/^END/p' ../docs/operators.md | sed "/^END/d; s|\$(cat root.pub)|$key|" > $corpus/policy/operators
-printf '[node]\nname = "n"\nkey = "k"\n[best-effort]\nselect = ["tcp", "port 80"]\nexpose = "payload:9"\ncalls = ""\ncode = "%s"\ngroup = 5\n[checks]\ndatalog = "check if time($t), $t > 2020-01-01T00:00:00Z"\n' $key \
+sed -n '/^\[node\]/,/^END/p' ../docs/operators.md | sed "/^END/d; s|\$(cat root.pub)|$key|" \
+    > $corpus/policy/operators
+printf '[node]\nname = "n"\nkey = "k"\n[best-effort]\nselect = ["tcp", "port 80"]\nexpose = "payload:9"'\
+'\ncalls = ""\ncode = "%s"\ngroup = 5\n[checks]\ndatalog = "check if time($t), $t > 2020-01-01T00:00:00Z'\
+'"\n' $key \
     > $corpus/policy/best-effort
 printf 'id 00ff\nkey %s # gone\n' $key > $corpus/policy/revoked
 n=0
@@ -149,9 +161,14 @@ for case in ../crates/dataplane/element/tests/cases/*.clicktest; do
     sed -n '/^%file CONFIG/,/^%expect/{/^%/d;p}' "$case" > "$corpus/click/$(basename "$case" .clicktest)"
 done
 
-# The honest certificates of crates/control/verify/tests/modules, and those that small modules carry, before their module.
-printf '\x00\x01\x00\x00\x02\x01\x02\x00\x01\x00\x00\x01\x00\x01\x05\x00\x01\x01\x00\x02\x01\x04\x04\x00\x7f\x01\x00\x02\x01\x00\x00\x01\x02\x01\x00\x80\xc0\x3f\x02\x00\x02\x01\x00\x02\x7f\x01\x00\x02\x01\x04\x01\x00\x7f\x00\x02\x00' > $corpus/certificate/packets
-printf '\x01\x01\x01\x01\x01\x00\x02\x00\x00\x00\x00\x00\x02\x03\x01\x00\x00\x01\x01\x00\x03\x01\xe3\x00\x01\x7d\x01\x01\x01\x01\x00\x00\x01\x01\x00\x01\x01\x00\x02\x01\x04\x00\x00\x7f\x01\x00\x04\x01\x00\x04\x00\x00\x00\x01\x00\x01\x00\x02\x00\x00\x00\x00' > $corpus/certificate/calls
+# The honest certificates of crates/control/verify/tests/modules, and those that small modules carry, before
+# their module.
+printf '\x00\x01\x00\x00\x02\x01\x02\x00\x01\x00\x00\x01\x00\x01\x05\x00\x01\x01\x00\x02\x01\x04\x04\x00'\
+'\x7f\x01\x00\x02\x01\x00\x00\x01\x02\x01\x00\x80\xc0\x3f\x02\x00\x02\x01\x00\x02\x7f\x01\x00\x02\x01'\
+'\x04\x01\x00\x7f\x00\x02\x00' > $corpus/certificate/packets
+printf '\x01\x01\x01\x01\x01\x00\x02\x00\x00\x00\x00\x00\x02\x03\x01\x00\x00\x01\x01\x00\x03\x01\xe3\x00'\
+'\x01\x7d\x01\x01\x01\x01\x00\x00\x01\x01\x00\x01\x01\x00\x02\x01\x04\x00\x00\x7f\x01\x00\x04\x01\x00'\
+'\x04\x00\x00\x00\x01\x00\x01\x00\x02\x00\x00\x00\x00' > $corpus/certificate/calls
 python3 - $corpus/rewriter $corpus/certificate <<'PY'
 import pathlib, struct, sys
 source, target = map(pathlib.Path, sys.argv[1:])
@@ -172,7 +189,8 @@ for path in source.glob("*.wasm"):
         if kind == 0:
             length, name = number(data, start)
             certificate = data[name + length : at]
-            if data[name : name + length] == b"flame.bounds" and len(certificate) < 65536 and len(data) < 20000:
+            is_small = len(certificate) < 65536 and len(data) < 20000
+            if data[name : name + length] == b"flame.bounds" and is_small:
                 seed = b"\xff" + struct.pack("<H", len(certificate)) + certificate + data
                 (target / path.stem).write_bytes(seed)
 PY

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs what is missing on Debian 12 and says so first; does nothing, offline, when all is there.
+# Installs what is missing on Debian 12, which it lists first; does nothing, offline, when all is there.
 #   setup.sh        to build, test and run
 #   setup.sh bench  also the programs that benchmarks compare with
 #   setup.sh prove  also z3, which proves the rules of bounds
@@ -18,7 +18,8 @@ done
 if [ ${#missing[@]} -gt 0 ]; then
   echo "setup: Debian packages: ${missing[*]}"
   root apt-get update -qq
-  root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+  root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" \
+    >/dev/null
 fi
 
 if ! command -v cargo >/dev/null; then

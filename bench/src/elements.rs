@@ -42,7 +42,7 @@ pub fn rows(flame: &Path, rounds: usize) -> io::Result<Vec<Row>> {
     std::fs::write(&file, wasm)?;
     let module = format!("Module({})", file.display());
     let packets = if rounds > 3 { 4_000_000 } else { 100_000 };
-    let chain = |element: &str| vec![element; CHAIN].join(" -> ");
+    let chain = |element: &str| [element; CHAIN].join(" -> ");
     let routed = |element: &str| format!("{element} -> {ROUTER} q -> Unqueue(64)");
     let paths = [chain("Null"), chain(&module), routed("Null"), routed(&module)];
     let mut times = [const { Vec::new() }; 4];

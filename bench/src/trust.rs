@@ -72,10 +72,10 @@ impl Node {
 
     fn grant(&self, policy: &Policy, module: &ModuleInfo) -> Result<Grant, Error> {
         let credential = Credential::parse(&self.text)?;
-        let asked = ModuleRequest::new(&module.manifest, module.hash, module.messages, Vec::new())?;
+        let module_request = ModuleRequest::new(&module.manifest, module.hash, module.messages, Vec::new())?;
         let request = flame_trust::GrantRequest {
             credential: Some(&credential),
-            asked: &asked,
+            module: &module_request,
             interface: "file",
             now: flame_trust::time::now(),
             possession: None,

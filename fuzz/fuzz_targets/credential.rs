@@ -3,7 +3,7 @@
 #![no_main]
 
 use biscuit_auth::{BlockBuilder, UnverifiedBiscuit};
-use flame_trust::{ModuleRequest, Credential, Field, Grant, Mint, Narrow, Policy, GrantRequest, Secret};
+use flame_trust::{Credential, Field, Grant, GrantRequest, Mint, ModuleRequest, Narrow, Policy, Secret};
 use libfuzzer_sys::fuzz_target;
 use std::sync::LazyLock;
 
@@ -31,7 +31,7 @@ static WORLD: LazyLock<World> = LazyLock::new(|| {
 });
 
 fn grant(policy: &Policy, credential: &Credential) -> Result<Grant, String> {
-    let asked = ModuleRequest {
+    let module = ModuleRequest {
         name: "m".into(),
         hash: [0; 32],
         signers: Vec::new(),
@@ -40,7 +40,7 @@ fn grant(policy: &Policy, credential: &Credential) -> Result<Grant, String> {
     };
     let request = GrantRequest {
         credential: Some(credential),
-        asked: &asked,
+        module: &module,
         interface: "eth0",
         now: 1_800_000_000,
         possession: None,

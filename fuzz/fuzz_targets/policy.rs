@@ -2,7 +2,7 @@
 //! more than what it states for those.
 #![no_main]
 
-use flame_trust::{ModuleRequest, Policy, GrantRequest, Revoked, Rights, Secret};
+use flame_trust::{GrantRequest, ModuleRequest, Policy, Revoked, Rights, Secret};
 use libfuzzer_sys::fuzz_target;
 use std::sync::LazyLock;
 
@@ -24,15 +24,20 @@ fuzz_target!(|data: &[u8]| {
         }
     };
     let stated = policy.best_effort.fields.iter().fold(Rights::all(), |all, l| all.meet(l.rights.clone()));
-    let asked = ModuleRequest {
+    let module = ModuleRequest {
         name: "m".into(),
         hash: [0; 32],
         signers: Vec::new(),
         fields: Vec::new(),
         calls: Default::default(),
     };
-    let request =
-        GrantRequest { credential: None, asked: &asked, interface: "eth0", now: 1_800_000_000, possession: None };
+    let request = GrantRequest {
+        credential: None,
+        module: &module,
+        interface: "eth0",
+        now: 1_800_000_000,
+        possession: None,
+    };
     match policy.grant(&request) {
         Ok(grant) => {
             assert!(grant.rights.within(&stated));

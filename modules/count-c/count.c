@@ -44,7 +44,8 @@ FLAME_EXPORT(flame_batch) uint64_t flame_batch(const struct flame_batch *batch) 
     sums[UDP] += whole & (d->proto == FLAME_UDP);
     sums[ICMP] += whole & ((d->proto == FLAME_ICMP) | (d->proto == FLAME_ICMPV6));
     sums[SCTP] += whole & (d->proto == FLAME_SCTP);
-    sums[TCP_SYN] += whole & (d->proto == FLAME_TCP) & ((d->tcp_flags & (FLAME_SYN | FLAME_ACK)) == FLAME_SYN);
+    uint64_t is_syn = (d->tcp_flags & (FLAME_SYN | FLAME_ACK)) == FLAME_SYN;
+    sums[TCP_SYN] += whole & (d->proto == FLAME_TCP) & is_syn;
     sums[OTHER] += !ip;
   }
   sums[PACKETS] += batch->count;

@@ -189,7 +189,8 @@ static void side_sent(struct side *side, const struct segment *s) {
     side->has_seq = 1;
   }
   if (!s->has_clock) return;
-  if (side->has_clock && (s->clock == side->newest_clock || !at_or_after(s->clock, side->newest_clock))) return;
+  if (side->has_clock && (s->clock == side->newest_clock || !at_or_after(s->clock, side->newest_clock)))
+    return;
   side->newest_clock = s->clock;
   side->has_clock = 1;
   if (side->clock_at == 0) {
@@ -229,7 +230,7 @@ struct counts {
   uint64_t values[3 + BINS];
 };
 
-static struct counts counted, told;
+static struct counts counted, reported;
 
 static uint32_t bin(uint64_t ns) {
   uint32_t bits = 63 - (uint32_t)__builtin_clzll(ns | 1);
@@ -244,16 +245,16 @@ static uint64_t lower(uint32_t bin) {
 
 static void count_handshake(uint64_t rtt) { counted.values[3 + bin(rtt)]++; }
 
-static void tell(void) {
+static void send_counts(void) {
   counted.values[0] = ambiguous;
   counted.values[1] = pending.evicted;
   counted.values[2] = known.evicted;
   struct counts news;
   uint64_t any = 0;
-  for (uint32_t i = 0; i < 3 + BINS; i++) any |= news.values[i] = counted.values[i] - told.values[i];
+  for (uint32_t i = 0; i < 3 + BINS; i++) any |= news.values[i] = counted.values[i] - reported.values[i];
   if (!any) return;
   flame_send(&news, sizeof news);
-  told = counted;
+  reported = counted;
 }
 
 /* The calls. */
@@ -287,7 +288,7 @@ FLAME_EXPORT(flame_batch) uint64_t flame_batch(const struct flame_batch *batch) 
 
 FLAME_EXPORT(flame_tick) uint64_t flame_tick(uint64_t now_ns) {
   (void)now_ns;
-  if (!slow) tell();
+  if (!slow) send_counts();
   return flame_output(FLAME_DONE);
 }
 
@@ -319,7 +320,7 @@ FLAME_EXPORT(flame_end) uint64_t flame_end(uint64_t now_ns) {
   if (slow) {
     report();
   } else {
-    tell();
+    send_counts();
   }
   return flame_output(FLAME_DONE);
 }

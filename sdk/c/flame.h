@@ -210,17 +210,17 @@ static inline int flame_udp(const struct flame_packet *p, struct flame_udp *h) {
 static inline const uint8_t *flame_payload(const struct flame_packet *p, uint32_t *len) {
   *len = 0;
   if (!(p->flags & FLAME_TRANSPORT)) return NULL;
-  uint32_t at = (uint32_t)p->l4 + p->l4_len, end = UINT32_MAX, said = 0;
+  uint32_t at = (uint32_t)p->l4 + p->l4_len, end = UINT32_MAX, stated = 0;
   const uint8_t *ip = flame_bytes(p, p->l3, 6);
   const uint8_t *udp = p->proto == FLAME_UDP ? flame_bytes(p, p->l4, 6) : NULL;
   if (ip && p->flags & FLAME_IPV4) {
-    said = flame_be16(ip + 2);
+    stated = flame_be16(ip + 2);
   } else if (ip) {
-    said = flame_be16(ip + 4);
-    if (said) said += 40;
+    stated = flame_be16(ip + 4);
+    if (stated) stated += 40;
   }
   /* Segmentation offload omits the length. */
-  if (said) end = p->l3 + said;
+  if (stated) end = p->l3 + stated;
   if (udp && flame_be16(udp + 4) >= 8 && p->l4 + (uint32_t)flame_be16(udp + 4) < end)
     end = p->l4 + flame_be16(udp + 4);
   if (end <= at) return NULL;

@@ -69,7 +69,7 @@ impl AdmissionArgs {
             None => None,
         };
         let buffered = 1.0 + self.buffer_packets as f64 / flame_abi::MAX_BATCH as f64;
-        let packet_ns = given.or(derived.map(|pace| pace.packet_ns));
+        let packet_ns = given.or(derived.map(|limit| limit.packet_ns));
         let snaplen = snaplen.min(longest(interface));
         Ok(packet_ns.map(|packet_ns| PacketTimeLimit {
             packet_ns,
@@ -79,8 +79,8 @@ impl AdmissionArgs {
     }
 
     /// Returns the limit for a running module's batches.
-    pub fn limit(&self, pace: PacketTimeLimit) -> TimeLimit {
-        TimeLimit { packet_ns: (pace.packet_ns.ceil() as u64).max(1), over_per_mille: self.max_overruns }
+    pub fn limit(&self, limit: PacketTimeLimit) -> TimeLimit {
+        TimeLimit { packet_ns: (limit.packet_ns.ceil() as u64).max(1), over_per_mille: self.max_overruns }
     }
 
     fn speed(&self, interface: Option<&str>) -> Result<f64, Error> {

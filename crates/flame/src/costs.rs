@@ -17,17 +17,17 @@ pub fn load_calibration(engines: &Engines, memory: u64) -> Option<Costs> {
 
 /// Returns the costs of this machine, which is calibrated if no result is cached.
 pub fn load_or_calibrate(engines: &Engines, quiet: bool) -> Result<Costs, Error> {
-    let mut told = quiet;
-    let mut tell = |_: &str| {
-        if !std::mem::replace(&mut told, true) {
+    let mut is_announced = quiet;
+    let mut announce = |_: &str| {
+        if !std::mem::replace(&mut is_announced, true) {
             complain!("flame: measuring this machine, once (flame calibrate)");
         }
     };
     let engine = engines.of(ModuleClass::Bounded);
-    let calibration = match flame_calibrate::load_or_measure(engine, &paths::cache(), false, &mut tell) {
+    let calibration = match flame_calibrate::load_or_measure(engine, &paths::cache(), false, &mut announce) {
         Ok((calibration, _)) => calibration,
         // Without a folder for results, the machine is measured each time.
-        Err(CalibrateError::File { .. }) => Calibration::measure(engine, &mut tell)?,
+        Err(CalibrateError::File { .. }) => Calibration::measure(engine, &mut announce)?,
         Err(e) => return Err(e.into()),
     };
     Ok(calibration.costs(u64::MAX))

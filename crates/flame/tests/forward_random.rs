@@ -6,9 +6,9 @@ mod common;
 use common::{Lines, frame, with_manifest};
 use flame_admit::Protection;
 use flame_compile::Compiler;
-use flame_element::modules::{Asked, Modules};
+use flame_element::modules::{ModuleArgs, Modules};
 use flame_element::{Environment, Outcome, Router};
-use flame_node::{Client, Elements, Node, RunRequest, Submission, Tell};
+use flame_node::{Client, Elements, Node, Notify, RunRequest, Submission};
 use flame_plan::{Catalog, Limits, ViewSpec};
 use flame_record::Sink;
 use proptest::prelude::*;
@@ -27,8 +27,8 @@ impl Client for InMemory {
         Ok(Submission { name, file, wasm: self.wasm.clone(), signers: Vec::new() })
     }
 
-    fn request(&self, asked: &Asked, submission: Submission) -> Result<RunRequest, String> {
-        let expose = asked.expose.as_deref().unwrap_or("headers").parse()?;
+    fn request(&self, args: &ModuleArgs, submission: Submission) -> Result<RunRequest, String> {
+        let expose = args.expose.as_deref().unwrap_or("headers").parse()?;
         Ok(RunRequest {
             submissions: vec![submission],
             workers: 1,
@@ -37,7 +37,7 @@ impl Client for InMemory {
             view: ViewSpec { expose, ..ViewSpec::default() },
             narrower: Vec::new(),
             settings: Default::default(),
-            restarts: asked.restarts,
+            restarts: args.restarts,
             limits: Limits { call_budget: 10_000_000, ..Limits::default() },
             protection: Protection::Auto,
             costs: None,
@@ -51,7 +51,7 @@ impl Client for InMemory {
         Compiler::in_process(engines, None)
     }
 
-    fn node(&self, _: &Asked) -> Result<Option<Node>, String> {
+    fn node(&self, _: &ModuleArgs) -> Result<Option<Node>, String> {
         Ok(None)
     }
 
@@ -59,7 +59,7 @@ impl Client for InMemory {
         Ok(Box::new(Lines::default()))
     }
 
-    fn tell(&self) -> Tell {
+    fn notify(&self) -> Notify {
         let said = self.said.clone();
         Arc::new(move |text| said.lock().unwrap().push(text.to_owned()))
     }

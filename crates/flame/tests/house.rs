@@ -1,7 +1,11 @@
-//! Tests of the house rules: edges between crates, places of `unsafe`, and that documents name existing
-//! files.
+//! Tests of the house rules: edges between crates and between files, places of `unsafe`, lengths of lines,
+//! and that documents name existing files.
 
 mod common;
+#[path = "house/cycles.rs"]
+mod cycles;
+#[path = "house/lines.rs"]
+mod lines;
 
 use common::root;
 use std::collections::{BTreeMap, BTreeSet};
@@ -209,6 +213,26 @@ fn documents_name_what_exists() {
     }
 }
 
+/// The glossary has each term once, in the order of the alphabet within a section, and an entry for each term
+/// that another entry refers to.
+#[test]
+fn the_glossary_is_in_order() {
+    let text = std::fs::read_to_string(root().join("docs/glossary.md")).unwrap();
+    let (mut terms, mut named) = (BTreeSet::new(), BTreeSet::new());
+    for section in text.split("\n## ").skip(1) {
+        let rows = section.lines().filter_map(|line| line.strip_prefix("| ")?.split_once(" | "));
+        let rows: Vec<_> = rows.filter(|(term, _)| !matches!(*term, "term" | "---")).collect();
+        assert!(rows.is_sorted_by_key(|(term, _)| *term), "not in order: {section}");
+        for (term, meaning) in rows {
+            assert!(terms.insert(term.to_owned()), "{term} has two entries");
+            named.extend(meaning.split('*').skip(1).step_by(2).map(str::to_lowercase));
+        }
+    }
+    let is_there = |name: &str| terms.contains(name) || terms.contains(name.trim_end_matches('s'));
+    let missing: Vec<_> = named.iter().filter(|name| !is_there(name)).collect();
+    assert!(terms.len() > 80 && missing.is_empty(), "docs/glossary.md lacks {missing:?}");
+}
+
 /// A process that runs modules contains no compiler and no file format.
 #[test]
 fn the_runtime_has_no_compiler() {
@@ -226,44 +250,6 @@ fn the_runtime_has_no_compiler() {
         assert!(all.contains(heavy), "the test knows nothing of {heavy}");
         assert!(!runtime.contains(heavy), "flame-runner depends on {heavy}");
     }
-}
-
-/// Lines of comments and documents fit a window of two columns. Tables and links may be longer.
-#[test]
-fn lines_are_short() {
-    const LONGEST: usize = 110;
-    let mut all = Vec::new();
-    for folder in ["crates", "sdk", "modules", "bench", "fuzz/fuzz_targets", "docs"] {
-        files(&root().join(folder), &mut all);
-    }
-    let pages =
-        ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "RELEASING.md"];
-    all.extend(pages.map(|f| root().join(f)));
-    let mut long = Vec::new();
-    for path in &all {
-        let kind = path.extension().and_then(|e| e.to_str()).unwrap_or_default();
-        if !matches!(kind, "rs" | "md" | "h") {
-            continue;
-        }
-        let text = std::fs::read_to_string(path).unwrap();
-        let mut in_block = false;
-        for (number, line) in text.lines().enumerate() {
-            in_block ^= kind == "md" && line.starts_with("```");
-            let words = line.trim_start();
-            let may_be_long = match kind {
-                // rustfmt wraps everything but strings.
-                "rs" => !words.starts_with("//") || words.contains("://") || words.contains("| "),
-                "md" => {
-                    in_block || line.starts_with("    ") || words.starts_with('|') || words.contains("](")
-                }
-                _ => false,
-            };
-            if line.chars().count() > LONGEST && !may_be_long {
-                long.push(format!("{}:{}", path.display(), number + 1));
-            }
-        }
-    }
-    assert!(long.is_empty(), "{} lines are longer than {LONGEST}:\n{}", long.len(), long.join("\n"));
 }
 
 /// Doc comments are sentences, or noun phrases with a head of their own.
@@ -314,14 +300,20 @@ fn tests_describe_their_variables() {
     }
 }
 
+/// The table of fuzz/README.md has a row for each target, and a target for each row.
 #[test]
 fn the_list_of_fuzz_targets_is_whole() {
     let readme = std::fs::read_to_string(root().join("fuzz/README.md")).unwrap();
-    for entry in std::fs::read_dir(root().join("fuzz/fuzz_targets")).unwrap().flatten() {
-        let path = entry.path();
-        if path.extension().is_some_and(|e| e == "rs") {
-            let name = path.file_stem().unwrap().to_string_lossy().into_owned();
-            assert!(readme.contains(&format!("`{name}`")), "fuzz/README.md does not list {name}");
-        }
-    }
+    let rows = readme.lines().filter_map(|line| line.strip_prefix("| `")?.split_once('`'));
+    let listed: BTreeSet<String> = rows.map(|(name, _)| name.to_owned()).collect();
+    let targets = std::fs::read_dir(root().join("fuzz/fuzz_targets")).unwrap().flatten();
+    let sources = targets.map(|entry| entry.path()).filter(|p| p.extension().is_some_and(|e| e == "rs"));
+    let there: BTreeSet<String> =
+        sources.map(|p| p.file_stem().unwrap().to_string_lossy().into_owned()).collect();
+    let manifest = std::fs::read_to_string(root().join("fuzz/Cargo.toml")).unwrap();
+    let manifest: toml::Table = toml::from_str(&manifest).unwrap();
+    let built = manifest["bin"].as_array().unwrap().iter().filter_map(|bin| bin["name"].as_str());
+    let built: BTreeSet<String> = built.map(str::to_owned).collect();
+    assert_eq!(listed, there, "fuzz/README.md lists other targets than there are");
+    assert_eq!(built, there, "fuzz/Cargo.toml builds other targets than there are");
 }

@@ -15,8 +15,8 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Returns the shipped rules that do not count, whose counts may be split over workers, and one that alerts on
-/// the capture of the demonstration.
+/// Returns the shipped rules that do not count, whose counts may be split over workers, and one that alerts
+/// on the capture of the demonstration.
 fn rules_without_rates(folder: &std::path::Path) -> String {
     let all = std::fs::read_to_string(root().join("modules/ids/rules/flame.rules")).unwrap();
     let rated = |line: &&str| line.contains("threshold:") || line.contains("detection_filter:");

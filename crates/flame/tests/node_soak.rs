@@ -1,6 +1,6 @@
 //! A node under random changes, hostile modules and kills: nothing leaks, nothing crashes, accounts add up.
 //!
-//! FLAME_SOAK_SECONDS sets the duration (`make soak-node SECONDS_OF_SOAK=600`), FLAME_SOAK_SEED the choices.
+//! FLAME_SOAK_SECONDS sets the duration (`make soak-node SOAK_SECONDS=600`), FLAME_SOAK_SEED the choices.
 
 mod daemon;
 mod wasm;

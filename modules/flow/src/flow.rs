@@ -105,7 +105,7 @@ impl Flow {
         }
     }
 
-    /// Returns whether a packet has another link header than [`Flow::link_header`] says.
+    /// Returns whether a packet has another link header than [`Flow::link_header`] states.
     #[inline]
     pub fn has_other_link(&self, d: &Descriptor) -> bool {
         let number = link(d.l3);

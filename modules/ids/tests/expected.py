@@ -9,27 +9,30 @@ The rules are the shipped ones and those of words.rules, or those of FILE. Slow 
 on every packet, contents at every place with full backtracking, regular expressions by Python's re. What the
 language means here:
 
-- The outermost IP header counts; nothing is reassembled. A payload ends where the datagram does, or the capture.
-- tcp, udp and icmp rules need the whole transport header; a later fragment has none and can match ip rules only.
-- depth counts from offset; distance and within count from the end of the content, pcre, byte_jump, byte_extract
-  or byte_math before. A negated content or pcre moves nothing.
-- isdataat:N asks for a byte at N from the start. Relative, Snort asks for a byte at N from there, Suricata only
-  that N bytes are left.
-- dsize is the payload's length by the headers. `3<>5` leaves its ends out; Snort's dsize includes them, and its
-  `3-5` does. `$` of a pcre without m is the very end.
+- The outermost IP header counts; nothing is reassembled. A payload ends where the datagram does, or the
+  capture.
+- tcp, udp and icmp rules need the whole transport header; a later fragment has none and can match ip rules
+  only.
+- depth counts from offset; distance and within count from the end of the content, pcre, byte_jump,
+  byte_extract or byte_math before. A negated content or pcre moves nothing.
+- isdataat:N asks for a byte at N from the start. Relative, Snort asks for a byte at N from there, Suricata
+  only that N bytes are left.
+- dsize is the payload's length by the headers. `3<>5` leaves its ends out; Snort's dsize includes them, and
+  its `3-5` does. `$` of a pcre without m is the very end.
 - byte_jump ends in the payload or fails; before its start, it is the start. bitmask: and, then to the right.
 - dns.query: each name of a query in a packet of port 53, without a dot at its end; tls.sni: the name in a
   ClientHello that a packet begins with. dns and tls rules: packets of connections in which one was seen.
-- flow in Suricata: any IP packet belongs to a connection, whose client sent its first packet. TCP is established
-  behind the client's ACK of the SYN-ACK; a SYN begins a new one behind FIN or RST, or before that unless it
-  repeats the first. Others are established with the first packet of the second side.
-- flow in Snort: a SYN begins a connection (its sender is the client), or a SYN-ACK without one (its sender is the
-  server). Established is what comes behind the SYN-ACK, a RST ends it. UDP: the first packet begins it,
+- flow in Suricata: any IP packet belongs to a connection, whose client sent its first packet. TCP is
+  established behind the client's ACK of the SYN-ACK; a SYN begins a new one behind FIN or RST, or before that
+  unless it repeats the first. Others are established with the first packet of the second side.
+- flow in Snort: a SYN begins a connection (its sender is the client), or a SYN-ACK without one (its sender is
+  the server). Established is what comes behind the SYN-ACK, a RST ends it. UDP: the first packet begins it,
   established is what comes once both were heard. Others have none.
 - Rules that set marks come before those that ask for them. A mark set by a match holds from there on.
 - In Suricata, a rule of addresses alone matches the first packet of each direction of a connection.
-- Rates count a rule's matches by address in periods: a match at or behind `seconds` begins the next one. limit:
-  the first `count`; threshold: each `count`-th; both: the `count`-th; detection_filter: those behind the `count`-th.
+- Rates count a rule's matches by address in periods: a match at or behind `seconds` begins the next one.
+  limit: the first `count`; threshold: each `count`-th; both: the `count`-th; detection_filter: those behind
+  the `count`-th.
 """
 
 import gzip
@@ -45,7 +48,7 @@ HERE = Path(__file__).parent
 SNORT = "--snort" in sys.argv
 TRACES = Path(os.environ.get("FLAME_TRACES", HERE / "../../../../shared/traces")) / "open"
 
-# --- rules ---------------------------------------------------------------------------------------------------
+# --- rules --------------------------------------------------------------------------------------------------
 
 
 def split_options(text):
@@ -175,7 +178,8 @@ def parse_pcre(text):
     return dict(re=re.compile(body.encode("latin-1"), f), no=negated, relative="R" in flags)
 
 
-PROTOCOLS = {"tcp": 6, "udp": 17, "icmp": 1, "igmp": 2, "gre": 47, "esp": 50, "ah": 51, "ospf": 89, "pim": 103}
+PROTOCOLS = {"tcp": 6, "udp": 17, "icmp": 1, "igmp": 2, "gre": 47, "esp": 50, "ah": 51, "ospf": 89,
+    "pim": 103}
 
 
 def constant(text):
@@ -198,7 +202,8 @@ def parse_field(words):
         elif name == "relative":
             f["relative"] = True
         elif name in ("string", "hex", "dec", "oct"):
-            f["base"] = {"hex": 16, "oct": 8}.get(value or name, 10) if name != "string" or value else f["base"] or 10
+            stated = {"hex": 16, "oct": 8}.get(value or name, 10)
+            f["base"] = stated if name != "string" or value else f["base"] or 10
         elif name == "bitmask":
             f["mask"] = int(value, 16)
         elif name == "multiplier":
@@ -232,7 +237,8 @@ def parse_step(name, value):
         return parse_field(words[2:]) | dict(size=constant(words[0]), at=constant(words[1]))
     if name == "byte_extract":
         return parse_field(words[3:]) | dict(size=constant(words[0]), at=constant(words[1]), name=words[2])
-    named = dict(w.split(None, 1) for w in words if w.split()[0] in ("bytes", "offset", "oper", "rvalue", "result"))
+    named = dict(w.split(None, 1) for w in words
+        if w.split()[0] in ("bytes", "offset", "oper", "rvalue", "result"))
     step = parse_field([w for w in words if w.split()[0] not in named])
     step |= dict(size=constant(named["bytes"]), at=constant(named["offset"]), name=named["result"])
     return step | dict(sign=named["oper"], value=constant(named["rvalue"]))
@@ -256,7 +262,8 @@ def parse_rules(paths):
             continue
         head, body = line.split("(", 1)
         _, proto, src, sport, arrow, dst, dport = head.split()
-        r = dict(proto=proto, both=arrow == "<>", parts=[], checks=[], flow=set(), rate=None, marks=[], silent=False)
+        r = dict(proto=proto, both=arrow == "<>", parts=[], checks=[], flow=set(), rate=None, marks=[],
+            silent=False)
         r["ends"] = (addresses.parse(src), ports.parse(sport), addresses.parse(dst), ports.parse(dport))
         for name, value in split_options(body.rsplit(")", 1)[0]):
             value = value.strip()
@@ -287,7 +294,8 @@ def parse_rules(paths):
                 r["flow"] = {w.strip() for w in value.split(",")}
             elif name in ("threshold", "detection_filter"):
                 rate = dict(w.split() for w in value.split(","))
-                r["rate"] = (rate.get("type", "detection"), rate["track"], int(rate["count"]), int(rate["seconds"]))
+                r["rate"] = (rate.get("type", "detection"), rate["track"], int(rate["count"]),
+                    int(rate["seconds"]))
             elif name == "noalert" or (name, value) == ("flowbits", "noalert"):
                 r["silent"] = True
             elif name in ("flowbits", "xbits"):
@@ -307,11 +315,14 @@ def parse_rules(paths):
             elif name in ("dsize", "ttl", "itype", "icode", "fragoffset", "id"):
                 r["checks"].append((name, number(value, SNORT and name == "dsize")))
             else:
-                known = ("msg", "rev", "classtype", "reference", "fast_pattern", "priority", "metadata", "target")
+                known = ("msg", "rev", "classtype", "reference", "fast_pattern", "priority", "metadata",
+                    "target")
                 assert name in (*known, "prefilter"), name
         src, sport, dst, dport = r["ends"]
-        alone = not (r["parts"] or r["checks"] or r["flow"] - {"stateless"} or proto in ("icmp", "icmpv6", "dns", "tls"))
-        alone = alone and sport is EVERYTHING and dport is EVERYTHING and not (src is EVERYTHING and dst is EVERYTHING)
+        alone = not (r["parts"] or r["checks"] or r["flow"] - {"stateless"}
+            or proto in ("icmp", "icmpv6", "dns", "tls"))
+        is_anywhere = src is EVERYTHING and dst is EVERYTHING
+        alone = alone and sport is EVERYTHING and dport is EVERYTHING and not is_anywhere
         r["once"] = not SNORT and alone and all(m[1] == "set" for m in r["marks"])
         rules.append(r)
 
@@ -323,7 +334,7 @@ def parse_rules(paths):
     return sorted(rules, key=stage)
 
 
-# --- captures ------------------------------------------------------------------------------------------------
+# --- captures -----------------------------------------------------------------------------------------------
 
 
 def packets(path):
@@ -335,7 +346,8 @@ def packets(path):
     if magic == b"\x0a\x0d\x0d\x0a":
         yield from pcapng(data)
         return
-    order = {b"\xd4\xc3\xb2\xa1": "<", b"\x4d\x3c\xb2\xa1": "<", b"\xa1\xb2\xc3\xd4": ">", b"\xa1\xb2\x3c\x4d": ">"}
+    order = {b"\xd4\xc3\xb2\xa1": "<", b"\x4d\x3c\xb2\xa1": "<", b"\xa1\xb2\xc3\xd4": ">",
+        b"\xa1\xb2\x3c\x4d": ">"}
     if magic not in order and magic != b"\x34\xcd\xb2\xa1" and magic != b"\xa1\xb2\xcd\x34":
         return
     e = order.get(magic, "<" if magic[0] == 0x34 else ">")
@@ -392,7 +404,8 @@ def network(link, b):
     if link in (12, 14, 101, 228, 229):
         return 0
     if link in (0, 108):
-        return 4 if b[:4] in [f.to_bytes(4, o) for f in (2, 10, 23, 24, 28, 30) for o in ("big", "little")] else None
+        families = [f.to_bytes(4, o) for f in (2, 10, 23, 24, 28, 30) for o in ("big", "little")]
+        return 4 if b[:4] in families else None
     if link == 1:
         kind, at = u16(12), 14
     elif link == 113:
@@ -433,7 +446,8 @@ def decode(link, ts, b):
         if head < 20 or len(ip) < head:
             return None
         end = max(total, head) if total else len(ip)
-        p |= dict(src=ip[12:16], dst=ip[16:20], ttl=ip[8], id=u16(4), fragbits=ip[6] >> 5, fragoffset=u16(6) & 0x1FFF)
+        p |= dict(src=ip[12:16], dst=ip[16:20], ttl=ip[8], id=u16(4), fragbits=ip[6] >> 5,
+            fragoffset=u16(6) & 0x1FFF)
         proto, later = ip[9], u16(6) & 0x1FFF != 0
         if proto == 51 and not later and head + 8 <= len(ip):
             proto, head = ip[head], head + (ip[head + 1] + 2) * 4
@@ -448,7 +462,8 @@ def decode(link, ts, b):
         return None
     p["src"], p["dst"] = ipaddress.ip_address(p["src"]), ipaddress.ip_address(p["dst"])
     l4 = ip[head:end]
-    size = {6: (l4[12] >> 4) * 4 if len(l4) > 12 else 20, 17: 8, 1: 8, 58: 8, 132: 12, 136: 8, 33: 12}.get(proto)
+    tcp = (l4[12] >> 4) * 4 if len(l4) > 12 else 20
+    size = {6: tcp, 17: 8, 1: 8, 58: 8, 132: 12, 136: 8, 33: 12}.get(proto)
     whole = size is not None and not later and len(l4) >= size and (proto != 6 or size >= 20)
     p["proto"], p["group"] = proto, {6: "tcp", 17: "udp", 1: "icmp", 58: "icmp"}.get(proto) if whole else None
     p["payload"] = l4[size:] if whole else l4
@@ -464,7 +479,7 @@ def decode(link, ts, b):
     return p
 
 
-# --- names ---------------------------------------------------------------------------------------------------
+# --- names --------------------------------------------------------------------------------------------------
 
 
 def dns_message(m):
@@ -520,7 +535,8 @@ def dns(p):
 
 def sni(b):
     """The server name in a ClientHello at the beginning of these bytes."""
-    take = lambda data, n: (data[n : n + int.from_bytes(data[:n], "big")], data[n + int.from_bytes(data[:n], "big") :])
+    take = lambda data, n: (data[n : n + int.from_bytes(data[:n], "big")],
+        data[n + int.from_bytes(data[:n], "big") :])
     whole = lambda data, n: len(data) >= n and len(data) >= n + int.from_bytes(data[:n], "big")
     record = b[5 : 5 + int.from_bytes(b[3:5], "big")]
     if len(record) < 4 or record[0] != 1:
@@ -560,13 +576,14 @@ def app_of(p):
             return "tls"
         if b.startswith(b"SSH-"):
             return "ssh"
-        methods = (b"GET ", b"POST ", b"HEAD ", b"PUT ", b"DELETE ", b"OPTIONS ", b"CONNECT ", b"PATCH ", b"HTTP/1.")
+        methods = (b"GET ", b"POST ", b"HEAD ", b"PUT ", b"DELETE ", b"OPTIONS ", b"CONNECT ", b"PATCH ",
+            b"HTTP/1.")
         if b.startswith(methods):
             return "http"
     return "dns" if p["dns"][0] else None
 
 
-# --- matching ------------------------------------------------------------------------------------------------
+# --- matching -----------------------------------------------------------------------------------------------
 
 
 def read_number(step, payload, cursor, names, mask=True):
@@ -614,7 +631,8 @@ def steps_fit(steps, payload, cursor, names=None):
         if step["kind"] == "byte_test":
             other, sign = known(step["value"]), step["sign"]
             fits = {"<": value < other, ">": value > other, "<=": value <= other, ">=": value >= other}
-            fits |= {"=": value == other, "==": value == other, "&": value & other != 0, "^": value ^ other != 0}
+            fits |= {"=": value == other, "==": value == other, "&": value & other != 0,
+                "^": value ^ other != 0}
             return fits[sign] != step["no"] and steps_fit(rest, payload, cursor, names)
         if step["kind"] == "byte_jump":
             start = {None: end, "from_beginning": 0, "from_end": len(payload)}[step["origin"]]
@@ -649,7 +667,8 @@ def steps_fit(steps, payload, cursor, names=None):
         while m:
             ends.append(base + m.end())
             # As if each place were the first of the payload, since `^` means where the search begins.
-            m = next((x for s in range(m.start() + 1, len(rest_of) + 1) if (x := step["re"].match(rest_of, s))), None) \
+            m = next((x for s in range(m.start() + 1, len(rest_of) + 1)
+                if (x := step["re"].match(rest_of, s))), None) \
                 if more else None
     if step["no"]:
         return not ends and steps_fit(rest, payload, cursor, names)
@@ -657,8 +676,8 @@ def steps_fit(steps, payload, cursor, names=None):
 
 
 class Connections:
-    """The side of each packet, whether its connection is established, whether it is the first of its side, the
-    protocol above, and a number of the connection."""
+    """The side of each packet, whether its connection is established, whether it is the first of its side,
+    the protocol above, and a number of the connection."""
 
     def __init__(self):
         self.known, self.count = {}, 0
@@ -810,7 +829,8 @@ def alerts(path, rules):
                 kind, track, count, seconds = r["rate"]
                 ends = sorted([(p["src"].packed, p["ports"][0]), (p["dst"].packed, p["ports"][1])])
                 by = {"by_src": p["src"], "by_dst": p["dst"], "by_rule": None}
-                by |= {"by_both": tuple(sorted([p["src"].packed, p["dst"].packed])), "by_flow": (p["proto"], *ends)}
+                by |= {"by_both": tuple(sorted([p["src"].packed, p["dst"].packed])),
+                    "by_flow": (p["proto"], *ends)}
                 key = (r["sid"], by[track])
                 start, events = periods.get(key, (None, 0))
                 if start is None or ts >= start + seconds * 10**9:

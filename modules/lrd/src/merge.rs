@@ -104,14 +104,14 @@ impl Slow for Estimator {
     fn tick(&mut self, now_ns: u64, out: &mut Out) -> Progress {
         self.close(now_ns.saturating_sub(self.lateness_ns) / self.interval_ns);
         if self.per_tick {
-            self.tell(now_ns, out);
+            self.report(now_ns, out);
         }
         Progress::Done
     }
 
     fn end(&mut self, now_ns: u64, out: &mut Out) -> Progress {
         self.close(now_ns / self.interval_ns);
-        let intervals = self.tell(now_ns, out);
+        let intervals = self.report(now_ns, out);
         out.write(&tables::State { intervals, late: self.late, dropped: self.dropped });
         Progress::Done
     }
@@ -131,7 +131,7 @@ impl Estimator {
     }
 
     /// Writes rows of the current estimates and returns the number of intervals.
-    fn tell(&self, now_ns: u64, out: &mut Out) -> u64 {
+    fn report(&self, now_ns: u64, out: &mut Out) -> u64 {
         let sums = match &self.series {
             Series::Counts { transform, .. } => {
                 Sums { intervals: transform.intervals, energies: transform.energies() }

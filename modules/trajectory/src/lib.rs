@@ -37,7 +37,7 @@ pub struct Trajectory {
     flows: Map<Hashed, ()>,
     worker: u32,
     /// Whether the row in `setting` was written.
-    told: bool,
+    is_reported: bool,
     /// The time of the last packet, in nanoseconds.
     last_ns: u64,
     hashed: u64,
@@ -90,7 +90,7 @@ impl Module for Trajectory {
             label_seed: params.label_seed,
             flows: Map::new(params.max_flows as usize),
             worker: init.worker,
-            told: false,
+            is_reported: false,
             last_ns: 0,
             hashed: 0,
             selected: 0,
@@ -102,9 +102,9 @@ impl Module for Trajectory {
     fn batch(&mut self, batch: &Batch, out: &mut Out) {
         if let Some(last) = batch.descriptors().last() {
             self.last_ns = self.last_ns.max(last.ts_ns);
-            if !self.told {
-                self.told = true;
-                self.tell(batch.descriptors()[0].ts_ns, out);
+            if !self.is_reported {
+                self.is_reported = true;
+                self.report_settings(batch.descriptors()[0].ts_ns, out);
             }
         }
         let mut keys = [Key::default(); LANES];
@@ -162,7 +162,7 @@ impl Module for Trajectory {
 
 impl Trajectory {
     /// Writes the settings that must be equal on all monitors, and the time at which this one began.
-    fn tell(&self, first_ns: u64, out: &mut Out) {
+    fn report_settings(&self, first_ns: u64, out: &mut Out) {
         // The seeds may be secret, so only a value that shows whether two monitors have the same is written.
         let [a, b] = [self.seed, self.label_seed].map(u32::to_le_bytes);
         let seeds = bob(&Key::new(&[a, b].concat()), 0);

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""What tests/truth.rs expects, found without this module: tshark takes the payloads out, Python searches them.
+"""What tests/truth.rs expects, found without this module: tshark takes the payloads out, Python searches
+them.
 
     expected.py FOLDER > expected.tsv
 
-FOLDER holds captures. The signatures stand here once more, on purpose: shipped ones, and those of signatures.txt.
-A line for each capture and name that was found: sources with targets and ports, packets, first and last time. A
-match may begin in earlier segments of its TCP direction if each began where the one before ended; with an offset,
-in the last of them.
+FOLDER holds captures. The signatures stand here once more, on purpose: shipped ones, and those of
+signatures.txt. A line for each capture and name that was found: sources with targets and ports, packets,
+first and last time. A match may begin in earlier segments of its TCP direction if each began where the one
+before ended; with an offset, in the last of them.
 """
 import os, subprocess, sys
 from concurrent.futures import ThreadPoolExecutor
@@ -32,7 +33,8 @@ SIGNATURES = [
     ('hello', TCP, 443, 0, b'\x16\x03\x01'),
     ('base64', TCP, 25, None, b'AAAAAAAA'),
 ]
-FIELDS = 'frame.time_epoch frame.protocols ip.src ip.dst ipv6.src ipv6.dst tcp.srcport tcp.dstport udp.dstport ' \
+FIELDS = 'frame.time_epoch frame.protocols ip.src ip.dst ipv6.src ipv6.dst tcp.srcport tcp.dstport ' \
+    'udp.dstport ' \
     'tcp.seq tcp.payload udp.payload'.split()
 OPTIONS = 'ip.defragment:FALSE ipv6.defragment:FALSE tcp.desegment_tcp_streams:FALSE ' \
     'tcp.relative_sequence_numbers:FALSE ip.check_checksum:FALSE'.split()
@@ -55,7 +57,8 @@ def packets(path):
         name = ''.join(chain[at:at + 1])
         if name not in ('tcp', 'udp') or not v[name + '.payload']: continue
         seconds, _, fraction = v['frame.time_epoch'].partition('.')
-        yield (int(seconds or 0) * 10**9 + int(fraction.ljust(9, '0')), TCP if name == 'tcp' else UDP, v[family + '.src'],
+        time = int(seconds or 0) * 10**9 + int(fraction.ljust(9, '0'))
+        yield (time, TCP if name == 'tcp' else UDP, v[family + '.src'],
                v[family + '.dst'], v['tcp.srcport'], int(v[name + '.dstport']), int(v['tcp.seq'] or 0),
                bytes.fromhex(v[name + '.payload']))
 
@@ -96,13 +99,15 @@ def main(folder):
     print('file worm infections sources packets first_ns last_ns'.replace(' ', '\t'))
     total = 0
     with ThreadPoolExecutor(2) as pool:
-        for file, (found, crossing) in zip(files, pool.map(lambda f: expected(os.path.join(folder, f)), files)):
+        for file, (found, crossing) in zip(files,
+            pool.map(lambda f: expected(os.path.join(folder, f)), files)):
             total += crossing
             for name, entries in sorted(found.items()):
                 values = list(entries.values())
                 print(file, name, len(values), len({k[0] for k in entries}), sum(v[0] for v in values),
                       min(v[1] for v in values), max(v[2] for v in values), sep='\t')
-    print(f'{len(files)} captures, {total} packets complete a match that an earlier segment began', file=sys.stderr)
+    print(f'{len(files)} captures, {total} packets complete a match that an earlier segment began',
+        file=sys.stderr)
 
 
 if __name__ == '__main__':

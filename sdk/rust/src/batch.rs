@@ -83,7 +83,7 @@ impl<'a> Batch<'a> {
     pub fn packets(&self) -> impl Iterator<Item = Packet<'a>> {
         let origin = self.origin;
         self.descriptors.iter().enumerate().map(move |(index, descriptor)| {
-            crate::glue::begin_packet(index as u32);
+            crate::host::begin_packet(index as u32);
             Packet { descriptor, origin }
         })
     }
@@ -179,10 +179,10 @@ impl<'a> Packet<'a> {
         };
         let l3 = self.l3();
         // The length in an IPv4 header includes the header, in IPv6 it does not.
-        let said =
+        let stated =
             if self.has(flags::IPV4) { half(l3, 2) } else { half(l3, 4).filter(|n| *n > 0).map(|n| n + 40) };
         let headers = (Descriptor::payload(self) as usize).saturating_sub(self.l3.into());
-        let len = said.filter(|n| *n > 0).map(|n| n.saturating_sub(headers));
+        let len = stated.filter(|n| *n > 0).map(|n| n.saturating_sub(headers));
         if self.proto != 17 {
             return len;
         }

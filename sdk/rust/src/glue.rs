@@ -3,52 +3,6 @@
 use crate::{Batch, Forward, Init, Module, Out, Progress, Slow};
 use flame_abi::output::{MORE, REFUSED, REST, TAKEN};
 
-/// Informs the host that packet `index` begins. The host replaces the call with about a dozen instructions.
-#[inline(always)]
-pub fn begin_packet(index: u32) {
-    #[cfg(target_family = "wasm")]
-    {
-        #[link(wasm_import_module = "flame")]
-        unsafe extern "C" {
-            #[link_name = "packet"]
-            fn packet(index: u32);
-        }
-        // SAFETY: takes a number and does nothing that Rust could see.
-        unsafe { packet(index) }
-    }
-    #[cfg(not(target_family = "wasm"))]
-    let _ = index;
-}
-
-/// Returns a large text among the parameters, which the host maps for as long as the instance lives.
-pub fn text_of_host<'a>(address: u32, len: u32) -> &'a [u8] {
-    #[cfg(target_family = "wasm")]
-    // SAFETY: the host wrote address and length, and keeps `len` bytes there that nobody writes.
-    unsafe {
-        std::slice::from_raw_parts(address as usize as *const u8, len as usize)
-    }
-    // Natively, tests pass every text in its place.
-    #[cfg(not(target_family = "wasm"))]
-    panic!("text at {address:#x} of {len} bytes: only a host maps one")
-}
-
-/// Marks the path from here on as cold, for example first packets, errors and full tables. Estimates of time,
-/// and therefore admission, leave cold paths out. Bounds include them, and a module that takes them too often
-/// is evicted when its batches exceed their time. The call costs nothing.
-#[inline(always)]
-pub fn cold() {
-    #[cfg(target_family = "wasm")]
-    {
-        #[link(wasm_import_module = "flame")]
-        unsafe extern "C" {
-            #[link_name = "cold"]
-            fn cold();
-        }
-        // SAFETY: takes nothing and does nothing that Rust could see.
-        unsafe { cold() }
-    }
-}
-
 /// The one instance of a module in its memory: fast or slow, as the host decides at init.
 #[doc(hidden)]
 pub struct Slot<F, S> {

@@ -1,4 +1,4 @@
-use crate::glue;
+use crate::host;
 use crate::random::Random;
 use flame_abi::{InitHeader, config, role};
 
@@ -98,7 +98,7 @@ impl<'a> Init<'a> {
     pub fn large_text(&self, name: &str) -> &'a str {
         let bytes = match config::find_text(self.parameters, name).expect("parameter is in module.toml") {
             config::Text::Here(bytes) => bytes,
-            config::Text::Elsewhere { address, len } => glue::text_of_host(address, len),
+            config::Text::Elsewhere { address, len } => host::text_of_host(address, len),
         };
         std::str::from_utf8(bytes).expect("the host passes text as UTF-8")
     }

@@ -31,6 +31,7 @@ mod heap;
 #[cfg(all(test, not(target_arch = "wasm32")))]
 #[path = "heap/class.rs"]
 mod heap_class;
+mod host;
 mod init;
 #[doc(hidden)]
 pub mod log;
@@ -129,9 +130,9 @@ pub use batch::{Batch, Ip, Packet};
 pub use flame_module_macros::manifest;
 
 pub use flame_abi::{Descriptor, LinkType, MAX_BATCH, flags, tcp};
-pub use glue::cold;
 #[doc(hidden)]
 pub use glue::{Forwards, Slot};
+pub use host::cold;
 pub use init::Init;
 pub use out::{Out, Reserved, Row};
 pub use random::Random;

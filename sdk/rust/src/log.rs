@@ -1,15 +1,10 @@
 //! Texts for the operator: see [`crate::log!`].
 
 use crate::Out;
+use crate::out::{TEXT_BYTES, TextBytes};
 use flame_abi::output::{FRAME, LOG, MAX_LOG};
 use std::cell::RefCell;
 use std::fmt::{self, Write};
-
-/// Bytes of the texts that wait until the call returns, and of the note of those that were dropped.
-const BYTES: usize = 9 * (FRAME + MAX_LOG);
-
-/// Frames of texts.
-pub(crate) type Bytes = Option<Box<[u8; BYTES]>>;
 
 /// Sends a text to the operator, formatted as by `format!`: `log!("{} rules", rules.len())`. `flame run`
 /// prints it on standard error after the module's name.
@@ -47,11 +42,11 @@ pub const fn is_plain(text: &str) -> bool {
 
 struct Texts {
     /// Allocated with the first text.
-    bytes: Bytes,
+    bytes: TextBytes,
     len: usize,
     /// The number of texts for which there was no room.
     dropped: u32,
-    /// The size of the frame after `len` that tells their number.
+    /// The size of the frame after `len` that states their number.
     note: usize,
 }
 
@@ -106,7 +101,7 @@ impl Texts {
             self.len += self.frame(write);
             return;
         }
-        // Told here, so that the end of a call costs nothing.
+        // Sent here, so that the end of a call costs nothing.
         self.dropped = self.dropped.saturating_add(1);
         let dropped = self.dropped;
         self.note = self.frame(|line| {
@@ -117,7 +112,7 @@ impl Texts {
 
     /// Writes a frame after those that are there, and returns its size.
     fn frame(&mut self, write: impl FnOnce(&mut Line<'_>)) -> usize {
-        let bytes = self.bytes.get_or_insert_with(|| Box::new([0; BYTES]));
+        let bytes = self.bytes.get_or_insert_with(|| Box::new([0; TEXT_BYTES]));
         let Some(frame) = bytes.get_mut(self.len..self.len + FRAME + MAX_LOG) else { return 0 };
         let (head, to) = frame.split_at_mut(FRAME);
         let mut line = Line { to, len: 0 };
@@ -147,7 +142,7 @@ pub fn formatted(arguments: fmt::Arguments<'_>) {
 }
 
 /// The last offset at which a text may begin, so that a note has room after it.
-const LAST: usize = BYTES - 2 * (FRAME + MAX_LOG);
+const LAST: usize = TEXT_BYTES - 2 * (FRAME + MAX_LOG);
 
 /// Hands the texts that wait over to the output of a call. Only two addresses are exchanged, so a call in
 /// which nothing is logged costs no more than before.

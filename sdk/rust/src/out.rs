@@ -7,8 +7,16 @@ use crate::area::Area;
 use crate::batch::Ip;
 use crate::record::Record;
 use flame_abi::LinkType;
-use flame_abi::output::{FRAME, LOST, MADE, MAX_PAYLOAD, MESSAGE, PACKET, PACKET_HEAD, SEND, SEND_HEAD};
+use flame_abi::output::{
+    FRAME, LOST, MADE, MAX_LOG, MAX_PAYLOAD, MESSAGE, PACKET, PACKET_HEAD, SEND, SEND_HEAD,
+};
 use std::iter::Peekable;
+
+/// The bytes of the texts that wait until a call returns, and of the note of those that were dropped.
+pub(crate) const TEXT_BYTES: usize = 9 * (FRAME + MAX_LOG);
+
+/// Frames of texts.
+pub(crate) type TextBytes = Option<Box<[u8; TEXT_BYTES]>>;
 
 /// The size of the first area in bytes: 4 KiB for each packet of a batch. Only the written part of an area is
 /// touched.
@@ -47,7 +55,7 @@ pub struct Out {
     /// The table of all lost rows and 1, or 0 if they are of several tables.
     lost_of: u16,
     /// The texts for the operator.
-    texts: crate::log::Bytes,
+    texts: TextBytes,
     texts_len: usize,
 }
 
@@ -173,7 +181,7 @@ impl Out {
     }
 
     /// Takes the texts of this call, `len` bytes of `texts`, and gives back what held those of another.
-    pub(crate) fn exchange_texts(&mut self, texts: &mut crate::log::Bytes, len: usize) {
+    pub(crate) fn exchange_texts(&mut self, texts: &mut TextBytes, len: usize) {
         std::mem::swap(&mut self.texts, texts);
         self.texts_len = len;
     }

@@ -8,12 +8,14 @@ pub mod addr;
 pub mod args;
 pub mod graph;
 pub mod input;
+pub mod scope;
 pub mod text;
 pub mod time;
 pub mod value;
 
 pub use addr::{Ip, Mac, Prefix};
-pub use args::{Args, NoNames, Resolver, Scope};
+pub use args::Args;
 pub use graph::{Connection, Element, Graph, Port, Requirement};
+pub use scope::{NoNames, Resolver, Scope};
 pub use time::Nanos;
 pub use value::{Data, Rate, Value};

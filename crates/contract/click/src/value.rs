@@ -1,7 +1,7 @@
 //! The data types of arguments.
 
 use crate::addr::{Ip, Mac, Prefix};
-use crate::args::Scope;
+use crate::scope::Scope;
 use crate::text::{decode, encode, unquote};
 use crate::time::Nanos;
 

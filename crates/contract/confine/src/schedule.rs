@@ -55,7 +55,7 @@ pub fn give_time(thread: u32, Slice { slice_ns, period_ns }: Slice) -> io::Resul
         period: period_ns,
         ..Attributes::default()
     };
-    // SAFETY: the kernel reads as many bytes as the size says.
+    // SAFETY: the kernel reads as many bytes as the size states.
     let set = unsafe { libc::syscall(libc::SYS_sched_setattr, id, &raw const attributes, 0) };
     if set == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
@@ -68,7 +68,7 @@ pub fn give_time(thread: u32, Slice { slice_ns, period_ns }: Slice) -> io::Resul
 pub fn given_time(thread: u32) -> io::Result<Option<Slice>> {
     let id = i32::try_from(thread).map_err(io::Error::other)?;
     let mut attributes = Attributes::default();
-    // SAFETY: the kernel writes at most as many bytes as the size says.
+    // SAFETY: the kernel writes at most as many bytes as the size states.
     let got = unsafe { libc::syscall(libc::SYS_sched_getattr, id, &raw mut attributes, SIZE, 0) };
     if got != 0 {
         return Err(io::Error::last_os_error());

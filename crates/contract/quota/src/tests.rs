@@ -15,9 +15,9 @@ fn quota(records: u64) -> Quota {
 const ONE: Amounts = Amounts { records: 1, bytes: 10, transmit: 0 };
 
 /// A ledger that counts the requests to it.
-struct Asked(Arc<AtomicU64>);
+struct CountingLedger(Arc<AtomicU64>);
 
-impl Ledger for Asked {
+impl Ledger for CountingLedger {
     fn draw(&self, _: Option<u64>, _: Amounts) -> Amounts {
         self.0.fetch_add(1, Ordering::Relaxed);
         Amounts::default()
@@ -38,7 +38,7 @@ impl Ledger for Asked {
 fn who_is_over_a_limit_does_not_keep_the_ledger_busy() {
     let times = Arc::new(AtomicU64::new(0));
     let quota = Quota { share: Some(Share { slice_ns: 1000, period_ns: 1_000_000_000 }), ..quota(5) };
-    let meters = Meters::of_grant(vec![Arc::new(Meter::new(quota, Box::new(Asked(times.clone()))))]);
+    let meters = Meters::of_grant(vec![Arc::new(Meter::new(quota, Box::new(CountingLedger(times.clone()))))]);
     assert!((0..100_000).all(|_| !meters.take(ONE) && !meters.may_begin()));
     assert!(times.load(Ordering::Relaxed) < 50, "{}", times.load(Ordering::Relaxed));
 }

@@ -78,7 +78,7 @@ pub enum Why {
     Rest { most: Option<u128>, budget: u64 },
     /// The module asks for calls that cost more than a full batch, and nothing interrupts those of a bounded
     /// module.
-    LongCalls { asked: u64, most: u64 },
+    LongCalls { wanted: u64, most: u64 },
     /// The estimate exceeds the time limit.
     TooSlow { estimate_ns: f64, limit: PacketTimeLimit },
     /// There is a time limit, but no estimate.
@@ -166,8 +166,8 @@ fn admit(batches: BatchBounds, expose: Expose, admission: &Admission) -> Verdict
         most => return Verdict::metered(Why::Rest { most, budget }),
     }
     let longest = longest_call(budget);
-    if let Some(asked) = admission.call_budget.filter(|asked| *asked > longest) {
-        return Verdict::metered(Why::LongCalls { asked, most: longest });
+    if let Some(wanted) = admission.call_budget.filter(|wanted| *wanted > longest) {
+        return Verdict::metered(Why::LongCalls { wanted, most: longest });
     }
     let (full, length) = (flame_abi::MAX_BATCH as u32, visible);
     let (estimate_ns, alone_ns) = (batches.packet_ns(full, length), batches.packet_ns(1, length));
@@ -263,9 +263,9 @@ impl fmt::Display for Why {
                     names::REST
                 )
             }
-            Self::LongCalls { asked, most } => write!(
+            Self::LongCalls { wanted, most } => write!(
                 f,
-                "it asks for calls of {asked} units (limits.call_budget), more than the {most} of a full batch"
+                "it asks for calls of {wanted} units (limits.call_budget), more than the {most} of a full batch"
             ),
             Self::NoEstimate { limit } => write!(
                 f,
@@ -349,7 +349,7 @@ mod tests {
         assert_eq!(why(rest(Poly::constant(1001)), None), Why::Rest { most: Some(1001), budget: 1000 });
         assert_eq!(why(rest(Poly::UNBOUNDED), None), Why::Rest { most: None, budget: 1000 });
         assert_eq!(why(batches(1, 1), Some(256_000)), within);
-        let longer = Why::LongCalls { asked: 256_001, most: 256_000 };
+        let longer = Why::LongCalls { wanted: 256_001, most: 256_000 };
         assert_eq!(why(batches(1, 1), Some(256_001)), longer);
     }
 

@@ -1,9 +1,7 @@
 //! The loops that measure the cost of each class.
 
-use crate::kernel::{
-    Body, CALLEE, CALLEE_TYPE, EMPTY, HOST_CALL, HOST_CALLS, OPERAND, PAGES, Shape, Step, Z,
-};
-use crate::latency::write_cycle;
+use crate::cycle::write_cycle;
+use crate::shape::{Body, CALLEE, CALLEE_TYPE, EMPTY, HOST_CALL, HOST_CALLS, OPERAND, PAGES, Shape, Step, Z};
 use crate::timer::{Timer, whole};
 use crate::{CalibrateError, Chain};
 use flame_bounds::Class;
@@ -44,7 +42,7 @@ pub struct Recipe {
     dependent: Body,
     independent: Body,
     /// Additional work of the dependent loop, in as many copies. Its time is subtracted.
-    besides: Option<Body>,
+    overhead: Option<Body>,
     /// The start value, the operand and the second operand.
     arguments: (i64, i64, i64),
 }
@@ -56,7 +54,7 @@ const DEFAULT: Recipe = Recipe {
     lanes: LANES,
     dependent: integer,
     independent: integer,
-    besides: None,
+    overhead: None,
     arguments: (0, 1, 0),
 };
 
@@ -111,7 +109,7 @@ pub static RECIPES: [Recipe; 14] = [
         class: Class::Branch,
         dependent: branch_on_sum,
         independent: branch,
-        besides: Some(sum),
+        overhead: Some(sum),
         ..DEFAULT
     },
     Recipe {
@@ -120,7 +118,7 @@ pub static RECIPES: [Recipe; 14] = [
         lanes: 5,
         dependent: table,
         independent: table,
-        besides: Some(sum),
+        overhead: Some(sum),
         ..DEFAULT
     },
     Recipe {
@@ -162,9 +160,9 @@ impl Recipe {
             (self.name("dependent"), shape(1, self.dependent)),
             (self.name("independent"), shape(self.lanes, self.independent)),
         ];
-        if let Some(body) = self.besides {
-            loops.push((self.name("besides-dependent"), shape(1, body)));
-            loops.push((self.name("besides-independent"), shape(self.lanes, body)));
+        if let Some(body) = self.overhead {
+            loops.push((self.name("overhead-dependent"), shape(1, body)));
+            loops.push((self.name("overhead-independent"), shape(self.lanes, body)));
         }
         loops
     }
@@ -183,13 +181,13 @@ impl Recipe {
         }
         let all = timer.net_ps(&name, self.arguments)?;
         // The branch of the independent loop has no additional work.
-        let besides = match self.besides {
+        let overhead = match self.overhead {
             Some(_) if self.class != Class::Branch || loop_ == "dependent" => {
-                timer.net_ps(&self.name(&format!("besides-{loop_}")), self.arguments)?
+                timer.net_ps(&self.name(&format!("overhead-{loop_}")), self.arguments)?
             }
             _ => 0.0,
         };
-        Ok((all - besides).max(0.0) / self.operations())
+        Ok((all - overhead).max(0.0) / self.operations())
     }
 }
 

@@ -9,10 +9,12 @@
 #![forbid(unsafe_code)]
 
 mod classes;
+mod cycle;
 mod file;
 mod kernel;
 mod latency;
 mod machine;
+mod shape;
 mod timer;
 
 pub use file::{file_name, load_calibration, load_or_measure};

@@ -1,6 +1,6 @@
 //! A timer for loops, with its own instance.
 
-use crate::kernel::{Arguments, EMPTY};
+use crate::shape::{Arguments, EMPTY};
 use crate::{CalibrateError, MAX_PS};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

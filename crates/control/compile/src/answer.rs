@@ -1,8 +1,8 @@
 //! The child's answer as bytes: the length of its head (four bytes), the head, machine code. The parent
 //! trusts only the machine code, for which it started the child.
 
-use crate::job::Step;
 use crate::report::{self, Report};
+use crate::step::Step;
 use serde::{Deserialize, Serialize};
 
 /// The findings of a child.

@@ -1,8 +1,8 @@
 use crate::Artifact;
-use crate::verdict::identity_of;
+use flame_bounds::Costs;
 use flame_files::Folder;
 use hmac::{Hmac, KeyInit, Mac};
-use sha2::Sha256;
+use sha2::{Digest, Sha256};
 use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -153,6 +153,13 @@ pub(crate) fn entry_name(hash: &[u8; 32], artifact: Artifact) -> String {
 
 /// The end of the names of records of violations.
 const VIOLATED: &str = "-violated";
+
+/// Returns the hash of the inputs of an analysis: the hash of a module, and the machine's costs if estimates
+/// are requested.
+pub(crate) fn identity_of(hash: &[u8; 32], costs: Option<&Costs>) -> [u8; 32] {
+    // Estimates depend on the calibration of this machine.
+    Sha256::digest(format!("{hash:?} {costs:?}")).into()
+}
 
 /// Returns the names of all entries that a module can have without estimates of time.
 fn entries_of(hash: &[u8; 32]) -> Vec<String> {

@@ -2,8 +2,9 @@
 //! then reads the module.
 
 use crate::Engines;
-use crate::job::{Job, Step, perform};
+use crate::job::{Job, perform};
 use crate::limits::Limits;
+use crate::step::Step;
 use flame_confine::{Filter, Resource, limit};
 use std::ffi::OsString;
 use std::io;

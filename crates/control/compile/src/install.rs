@@ -76,8 +76,8 @@ impl Compiler<'_> {
         let manifest = examined.manifest.clone();
         let (mut view, notes) = meet(&manifest, &request.view)?;
         // The bound holds for packets up to this length, so the view cuts longer ones.
-        if let Some(pace) = request.time_limit {
-            view.snaplen = u32::try_from(pace.snaplen).unwrap_or(u32::MAX).max(1);
+        if let Some(limit) = request.time_limit {
+            view.snaplen = u32::try_from(limit.snaplen).unwrap_or(u32::MAX).max(1);
         }
         let mut limits = limits(&manifest, request.limits);
         // Estimates assume that the working set is all the memory that the module may own.
@@ -161,23 +161,23 @@ pub fn admission(
     time_limit: Option<PacketTimeLimit>,
     snaplen: u64,
 ) -> Admission {
-    let call_budget = manifest.limits.call_budget.map(|asked| asked.min(limits.call_budget));
+    let call_budget = manifest.limits.call_budget.map(|units| units.min(limits.call_budget));
     Admission { protection, time_limit, packet_budget: limits.packet_budget, call_budget, snaplen }
 }
 
 /// Returns the limits of a module: those that its manifest asks for, as far as they are allowed.
 pub fn limits(manifest: &Manifest, allowed: Limits) -> Limits {
-    let asked = &manifest.limits;
+    let stated = &manifest.limits;
     Limits {
-        memory: asked
+        memory: stated
             .memory_mib
             .map_or(allowed.memory, |mib| mib.saturating_mul(1 << 20).min(allowed.memory)),
         // A budget above the default needs both the module's request and the operator's permission.
-        packet_budget: asked
+        packet_budget: stated
             .packet_budget
             .unwrap_or(Limits::default().packet_budget)
             .min(allowed.packet_budget),
-        call_budget: asked.call_budget.unwrap_or(Limits::default().call_budget).min(allowed.call_budget),
+        call_budget: stated.call_budget.unwrap_or(Limits::default().call_budget).min(allowed.call_budget),
         ..allowed
     }
 }

@@ -1,7 +1,7 @@
 //! Limits of a child process, by kind of work and size of the module.
 
 use crate::answer;
-use crate::job::Step;
+use crate::step::Step;
 use std::time::Duration;
 
 /// The limits of one child.

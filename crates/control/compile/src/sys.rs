@@ -1,10 +1,18 @@
 #![allow(unsafe_code)] // Talks to the kernel where no library does.
 
-use crate::worker::Usage;
 use rustix::process::Pid;
 use std::io;
 use std::process::ExitStatus;
 use std::time::Duration;
+
+/// Resources used by child processes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// The processor time of all of them.
+    pub cpu: Duration,
+    /// The memory of the largest one, in bytes.
+    pub memory: u64,
+}
 
 /// Waits for a child and returns its status and the resources that it used.
 ///

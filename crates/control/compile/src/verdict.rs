@@ -1,12 +1,12 @@
 //! The bounds on which a verdict is based, from the cache or from an analysis in a child process.
 
 use crate::answer::Answer;
-use crate::job::{Job, Step};
+use crate::job::Job;
+use crate::step::Step;
 use crate::{Artifact, CompileError, Compiler, ModuleInfo, Report, Stopped, cache};
 use flame_admit::{Admission, BatchBounds, Verdict, decide};
 use flame_bounds::Costs;
 use flame_plan::Expose;
-use sha2::{Digest, Sha256};
 
 /// The outcome of an analysis.
 #[derive(Clone, Debug)]
@@ -103,10 +103,5 @@ impl Compiler<'_> {
 /// Returns the hash of the inputs of an analysis: the module, and the machine's costs if estimates are
 /// requested.
 fn identity(examined: &ModuleInfo, costs: Option<&Costs>) -> [u8; 32] {
-    identity_of(&examined.hash, costs)
-}
-
-pub(crate) fn identity_of(hash: &[u8; 32], costs: Option<&Costs>) -> [u8; 32] {
-    // Estimates depend on the calibration of this machine.
-    Sha256::digest(format!("{hash:?} {costs:?}")).into()
+    cache::identity_of(&examined.hash, costs)
 }

@@ -2,10 +2,12 @@
 
 use crate::answer::Answer;
 use crate::child;
-use crate::job::{Job, Step};
+use crate::job::Job;
 use crate::limits::Limits;
 use crate::report;
+use crate::step::Step;
 use crate::sys;
+use crate::sys::Usage;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
@@ -50,15 +52,6 @@ impl Stopped {
     pub(crate) fn is_the_modules(&self) -> bool {
         !matches!(self, Self::Interrupted | Self::Start(_))
     }
-}
-
-/// Resources used by child processes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Usage {
-    /// The processor time of all of them.
-    pub cpu: Duration,
-    /// The memory of the largest one, in bytes.
-    pub memory: u64,
 }
 
 /// A starter of child processes that examine, analyse and compile.

@@ -5,7 +5,7 @@
 //! sessions. A principal reads the rows of its own session, in which numbers that a module can choose are
 //! rounded up to a power of two.
 
-use crate::engine::held;
+use crate::held;
 use crate::spool::Spool;
 use crate::store::Owner;
 use flame_abi::manifest::Manifest;

@@ -1,9 +1,10 @@
 //! The preparation of a stored module for a worker: examination, grant, compilation.
 
-use crate::admission::{self, check_grant};
-use crate::engine::{Engine, Granted, held};
+use crate::engine::{Engine, Granted};
 use crate::error::of_node;
-use crate::keep::{Beginning, Kept};
+use crate::held;
+use crate::kept::{Beginning, Kept};
+use crate::reservation::{self, check_grant};
 use crate::source::SourceRun;
 use crate::store::{Proof, Stored};
 use flame_abi::manifest::Manifest;
@@ -71,13 +72,13 @@ impl Engine {
     }
 
     /// Returns what a stored module asks for, with its narrowing.
-    pub(crate) fn asked_of(&self, stored: &Stored) -> Option<ModuleRequest> {
+    pub(crate) fn request_of(&self, stored: &Stored) -> Option<ModuleRequest> {
         let wasm = self.store.code(&stored.hash).ok()?;
         let info = self.compiler().ok()?.examine(&wasm).ok()?;
         let signers = Self::signers(stored).ok()?;
-        let mut asked = ModuleRequest::new(&info.manifest, info.hash, info.messages, signers).ok()?;
-        asked.fields.extend(Self::narrower(stored).ok()?);
-        Some(asked)
+        let mut request = ModuleRequest::new(&info.manifest, info.hash, info.messages, signers).ok()?;
+        request.fields.extend(Self::narrower(stored).ok()?);
+        Some(request)
     }
 
     /// Returns the node for the credential of a module, or `None` for the operator's own.
@@ -140,8 +141,8 @@ impl Engine {
     }
 
     /// Examines, admits and compiles a module, and records its install in the audit log.
-    pub(crate) fn prepare(&self, asked: &PrepareRequest<'_>) -> Result<Prepared, Problem> {
-        let PrepareRequest { stored, wasm, source, usage } = asked;
+    pub(crate) fn prepare(&self, request: &PrepareRequest<'_>) -> Result<Prepared, Problem> {
+        let PrepareRequest { stored, wasm, source, usage } = request;
         let node = self.node_for(stored, source.interface())?;
         let (limits, narrower) = (self.config().limits, Self::narrower(stored)?);
         let priority = narrower.iter().map(|layer| layer.rights.priority).min();
@@ -204,12 +205,12 @@ impl Engine {
         plan.terms.priority = priority.map_or(plan.terms.priority, |own| own.min(plan.terms.priority));
         let meters = meters.into_iter().next().unwrap_or_default();
         check_grant(&stored.reserved, &meters)?;
-        let buffer = admission::buffer(&stored.reserved, source);
+        let buffer = reservation::buffer(&stored.reserved, source);
         plan.terms.buffer = match (plan.terms.buffer, buffer) {
             (0, buffer) | (buffer, 0) => buffer,
             (granted, reserved) => granted.min(reserved),
         };
-        let meters = meters.with(admission::meter(&stored.reserved), Some((*usage).clone()));
+        let meters = meters.with(reservation::meter(&stored.reserved), Some((*usage).clone()));
         let module = Module { plan, meters, keep: None };
         let notes = notes.iter().map(|note| shown(note, stored.owner.is_operator())).collect();
         let bytes = (wasm.len() + module.plan.code.len()) as u64;

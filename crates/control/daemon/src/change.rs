@@ -1,16 +1,17 @@
 //! Changes of modules: install, update, stop and remove.
 
 use crate::build::{PrepareRequest, Prepared};
-use crate::door::{Known, Reach};
-use crate::engine::{Engine, Entry, Key, Live, held};
+use crate::engine::{Engine, Entry, Key, Live};
 use crate::error::of_source;
-use crate::keep::{Before, Beginning};
+use crate::held;
+use crate::kept::{Before, Beginning};
 use crate::log::Log;
+use crate::reach::{Known, Reach};
 use crate::route::Route;
 use crate::source::SourceRun;
 use crate::spool::Spool;
+use crate::store::states::StoredStates;
 use crate::store::{Owner, Proof, Stored};
-use crate::store_states::StoredStates;
 use flame_api::{Code, InstallRequest, Module, Problem, State, UpdateRequest};
 use flame_plan::Account;
 use flame_quota::Usage;

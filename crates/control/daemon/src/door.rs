@@ -3,70 +3,15 @@
 //! A principal's sessions may have credentials of different width. Each acts only on modules whose rights its
 //! own credential covers, at the time of the operation, with all checks of the credential and of the policy.
 
-use crate::engine::{Engine, Entry, Key, held};
+use crate::engine::{Engine, Entry, Key};
+use crate::held;
 use crate::identity::Caller;
+use crate::reach::Reach;
 use crate::store::{Owner, Stored};
 use flame_api::{Code, Problem};
 use flame_node::AdmittedModule;
-use flame_trust::{Credential, ModuleRequest, Operation, Rights, Verified, time};
+use flame_trust::{Credential, ModuleRequest, Rights, Verified};
 use std::sync::Arc;
-
-/// The number of different rights whose rows a spool holds. With one more, it is emptied.
-const EARLIER: usize = 16;
-
-/// The request of a module, with its narrowing, and the rights that it has.
-pub(crate) struct Reach {
-    asked: Arc<ModuleRequest>,
-    rights: Rights,
-}
-
-impl Reach {
-    pub fn of(admitted: &AdmittedModule) -> Self {
-        Self { asked: Arc::new(admitted.request().clone()), rights: admitted.grant.rights.clone() }
-    }
-
-    /// Returns an operation on the module, now.
-    pub fn operation<'a>(&'a self, interface: &'a str) -> Operation<'a> {
-        Operation { asked: &self.asked, interface, rights: &self.rights, now: time::now() }
-    }
-}
-
-/// The door's state of a module besides the stored row.
-#[derive(Default)]
-pub(crate) struct Known {
-    /// The module as it was admitted last, once that is known.
-    now: Option<Arc<Reach>>,
-    /// Rights that the module had before, of which its spool may hold rows.
-    earlier: Vec<Arc<Reach>>,
-    /// The bytes of its file and of its code.
-    pub bytes: u64,
-}
-
-impl Known {
-    /// Records what a new instance was admitted with. Returns whether rows of earlier instances have to be
-    /// dropped, because they are of too many different rights.
-    pub fn admit(&mut self, reach: Option<Reach>, bytes: u64) -> bool {
-        self.bytes = bytes;
-        let before = std::mem::replace(&mut self.now, reach.map(Arc::new));
-        let is_known = |b: &Arc<Reach>| {
-            self.earlier.iter().chain(&self.now).any(|e| e.rights == b.rights && e.asked.hash == b.asked.hash)
-        };
-        self.earlier.extend(before.filter(|before| !is_known(before)));
-        let too_many = self.earlier.len() > EARLIER;
-        if too_many {
-            self.earlier.clear();
-        }
-        too_many
-    }
-}
-
-#[cfg(test)]
-impl Known {
-    /// Returns the number of different rights.
-    pub fn count(&self) -> usize {
-        self.earlier.len() + usize::from(self.now.is_some())
-    }
-}
 
 /// The permission for one operation.
 pub(crate) struct Permit {
@@ -78,8 +23,8 @@ pub(crate) struct Permit {
 
 impl Permit {
     /// Returns the revision that a change is for.
-    pub fn revision(&self, asked: Option<u64>) -> Option<u64> {
-        asked.or(self.revision)
+    pub fn revision(&self, stated: Option<u64>) -> Option<u64> {
+        stated.or(self.revision)
     }
 }
 
@@ -198,7 +143,7 @@ impl Engine {
     /// Returns what a module that does not run would be admitted with. If that cannot be found out, it is
     /// taken to have all rights.
     fn reach(&self, stored: &Stored) -> Reach {
-        let asked = self.asked_of(stored).unwrap_or_else(|| ModuleRequest {
+        let module = self.request_of(stored).unwrap_or_else(|| ModuleRequest {
             name: stored.name.clone(),
             hash: stored.hash,
             signers: Vec::new(),
@@ -207,10 +152,10 @@ impl Engine {
         });
         let rights = || {
             let credential = Credential::parse(&stored.proof.as_ref()?.credential).ok()?;
-            self.policy()?.rights_of(&credential, &asked).ok()
+            self.policy()?.rights_of(&credential, &module).ok()
         };
         let rights = rights().unwrap_or_else(Rights::all);
-        Reach { asked: Arc::new(asked), rights }
+        Reach { module: Arc::new(module), rights }
     }
 
     /// Returns the policy, which stays as it is while the value is held.

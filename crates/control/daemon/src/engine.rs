@@ -1,17 +1,18 @@
 //! The node's modules: what runs on which source, for whom, and what of it is stored.
 //!
-//! A change has one order: examine, admit and compile; write the code; store the change; tell the workers.
-//! What is stored runs after a restart, so a change that the workers refuse is taken back. One change of a
-//! module at a time is made; another one is told so.
+//! A change has one order: examine, admit and compile; write the code; store the change; send it to the
+//! workers. What is stored runs after a restart, so a change that the workers refuse is taken back. One
+//! change of a module at a time is made; another one is refused.
 
 use crate::accounting::{Accounting, Amounts};
 use crate::config::Config;
-use crate::door::Known;
 use crate::error::problem;
-use crate::keep::Kept;
+use crate::held;
+use crate::kept::Kept;
 use crate::log::Log;
-use crate::processes::Restarts;
+use crate::reach::Known;
 use crate::reserve::Ledger;
+use crate::restarts::Restarts;
 use crate::source::SourceRun;
 use crate::spool::Spool;
 use crate::store::{Owner, Store, Stored};
@@ -132,10 +133,6 @@ impl Drop for Pin<'_> {
         drop(pinned);
         self.engine.drop_unused_code(&self.hash);
     }
-}
-
-pub(crate) fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Engine {

@@ -1,7 +1,8 @@
 //! The caller of a request: the peer of a connection, and the principal that it proved to be.
 
 use crate::config::Socket;
-use crate::engine::{Engine, held};
+use crate::engine::Engine;
+use crate::held;
 use crate::server::Part;
 use crate::store::{Owner, Proof};
 use flame_api::{Answer as ApiAnswer, ChallengeRequest, Code, Problem, Session, SessionRequest};
@@ -37,7 +38,7 @@ struct State {
     /// The rights of the user of a Unix socket, with the version of the authorities that gave them.
     access: Option<(u64, Access)>,
     /// A credential that was presented, and the challenge for its holder.
-    asked: Option<(Arc<Credential>, Challenge)>,
+    challenged: Option<(Arc<Credential>, Challenge)>,
     session: Option<Opened>,
 }
 
@@ -181,7 +182,7 @@ impl Connection {
             Problem::new(Code::Internal, "no random numbers", "try again").with_detail(e.to_string())
         })?;
         let challenge = Challenge::on_channel(&nonce, &self.channel(&policy));
-        held(&self.state).asked = Some((Arc::new(credential), challenge));
+        held(&self.state).challenged = Some((Arc::new(credential), challenge));
         Ok(flame_api::Challenge { nonce: nonce.to_vec(), node: public(&policy) })
     }
 
@@ -198,7 +199,7 @@ impl Connection {
         place: impl FnOnce(&str) -> Result<Part, Problem>,
     ) -> Result<Session, Problem> {
         // A challenge is for one answer.
-        let Some((credential, challenge)) = held(&self.state).asked.take() else {
+        let Some((credential, challenge)) = held(&self.state).challenged.take() else {
             return Err(Problem::new(
                 Code::Unauthenticated,
                 "no challenge was asked for on this connection",

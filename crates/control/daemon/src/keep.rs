@@ -6,16 +6,16 @@
 
 use crate::build::Prepared;
 use crate::engine::{Engine, Granted, Key, Live};
+use crate::kept::{Before, Beginning, Kept};
 use crate::log::Log;
 use crate::source::SourceRun;
 use crate::store::Stored;
-use crate::store_states::{StateTerms, StoredStates};
+use crate::store::states::{StateTerms, StoredStates};
 use flame_api::{Code, Problem};
 use flame_plan::ModulePlan;
 use flame_trust::Field;
 use flame_worker::{Begun, Keep, News, OnNews, Place, State};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -38,44 +38,6 @@ const RIGHTS: [Field; 11] = [
     Field::Group,
     Field::Code,
 ];
-
-/// The state of a module that runs.
-#[derive(Clone)]
-pub(crate) struct Kept {
-    pub keep: Keep,
-    pub terms: StateTerms,
-    /// The number of the changes that were written, or `None` if what is stored is not of this state.
-    written: Option<u64>,
-    /// Whether the instances have ended, so that what is stored under the name is of others.
-    has_ended: Arc<AtomicBool>,
-}
-
-impl Kept {
-    fn new(keep: Keep, terms: &StateTerms, written: Option<u64>) -> Self {
-        Self { keep, terms: terms.clone(), written, has_ended: Arc::default() }
-    }
-
-    /// Records that the instances have ended: [`Engine::write_states`] writes this state no longer.
-    pub(crate) fn end(&self) {
-        self.has_ended.store(true, Ordering::SeqCst);
-    }
-}
-
-/// The state that a module has before a change.
-pub(crate) enum Before {
-    Running(Kept),
-    Stored(StoredStates),
-}
-
-/// The way in which a changed module begins.
-pub(crate) struct Beginning {
-    pub kept: Option<Kept>,
-    /// Whether instances that run hand their state over.
-    pub is_carried: bool,
-    /// Whether all instances begin empty, so that what is stored is of no use.
-    pub is_empty: bool,
-    pub note: Option<String>,
-}
 
 /// Returns the terms of a module's state, if its manifest has one.
 fn terms_of(plan: &ModulePlan, granted: Option<&Granted>, source: &SourceRun) -> Option<StateTerms> {
@@ -202,7 +164,7 @@ impl Engine {
             return Before::Running(kept);
         }
         let Stored { owner, name, .. } = stored;
-        // A row that cannot be read is as good as none, and says so.
+        // A row that cannot be read is as good as none, and is reported as damaged.
         let unread = StoredStates { damaged: 1, ..StoredStates::default() };
         Before::Stored(self.store.states(owner, name).unwrap_or(unread))
     }

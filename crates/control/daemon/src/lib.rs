@@ -7,9 +7,10 @@
 //!
 //! Files by subject: `config`; `store` (SQLite and code); `source` (workers), `paced` (captures replayed);
 //! `spool` (records kept for clients); `engine`, `build`, `change`, `renew`, `restore` and `review`
-//! (modules); `keep` and `store_states` (the state that modules keep); `processes` (of principals, started
-//! again when they end); `identity` (who asks), `door` (what a session may act on) and `server` (requests);
-//! `service` (the life of the process).
+//! (modules); `keep`, `kept` and `store::states` (the state that modules keep); `reserve` (the ledger),
+//! `reservation` and `admission`; `processes` (of principals) and `restarts` (when they end); `identity` (who
+//! asks), `door` and `reach` (what a session may act on) and `server` (requests); `service` (the life of the
+//! process). No files of a crate use each other in a cycle.
 #![forbid(unsafe_code)]
 
 mod accounting;
@@ -22,12 +23,16 @@ mod engine;
 mod error;
 mod identity;
 mod keep;
+mod kept;
 mod log;
 mod paced;
 mod privileges;
 mod processes;
+mod reach;
 mod renew;
+mod reservation;
 mod reserve;
+mod restarts;
 mod restore;
 mod review;
 mod route;
@@ -37,7 +42,6 @@ mod service;
 mod source;
 mod spool;
 mod store;
-mod store_states;
 mod units;
 
 #[cfg(test)]
@@ -54,3 +58,10 @@ pub use restore::StartError;
 pub use server::description;
 pub use service::{check, run};
 pub use units::{percent, size};
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Locks a mutex, also after a panic of another thread that held it.
+fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,8 +1,9 @@
 //! Renewals: a running module gets another credential.
 
-use crate::admission::{RESERVED, check_grant, meter};
+use crate::admission::RESERVED;
 use crate::engine::{Engine, Live};
 use crate::error::of_node;
+use crate::reservation::{check_grant, meter};
 use crate::store::{Owner, Proof, Stored};
 use flame_api::{Code, Module, Problem, RenewRequest, Reservation};
 use flame_node::{AdmittedModule, Node};

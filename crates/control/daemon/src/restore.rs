@@ -4,9 +4,10 @@ use crate::accounting::Accounting;
 use crate::build::PrepareRequest;
 use crate::change::entry_of;
 use crate::config::Config;
-use crate::engine::{Engine, Entry, held};
+use crate::engine::{Engine, Entry};
 use crate::error::problem;
-use crate::keep::Beginning;
+use crate::held;
+use crate::kept::Beginning;
 use crate::reserve::Ledger;
 use crate::source::{Opened, SourceRun, open};
 use crate::store::{Store, Stored, code_name};
@@ -105,11 +106,11 @@ impl Engine {
             stopping: Arc::default(),
             started: time::now(),
         });
-        let told = |text: String| {
+        let warn = |text: String| {
             note(&text);
             held(&engine.notes).push(text);
         };
-        engine.check_audit(&told)?;
+        engine.check_audit(&warn)?;
         let used: BTreeSet<String> = engine.store.modules()?.iter().map(|m| code_name(&m.hash)).collect();
         engine.store.sweep(&|name| used.contains(name));
         let hashes: Vec<_> = engine.store.modules()?.iter().map(|m| m.hash).collect();
@@ -118,17 +119,17 @@ impl Engine {
             let _ = cache.keep_only(&hashes);
         }
         for stored in engine.store.modules()? {
-            engine.restore(stored, &told);
+            engine.restore(stored, &warn);
         }
         Ok(engine)
     }
 
     /// Compares the audit log with what was stored of it, and the policy's revocations with those recorded.
-    fn check_audit(&self, told: &dyn Fn(String)) -> Result<(), StartError> {
+    fn check_audit(&self, warn: &dyn Fn(String)) -> Result<(), StartError> {
         if let (Some(before), Some(now)) = (self.store.audited()?, self.audited())
             && now < before
         {
-            told(format!(
+            warn(format!(
                 "the audit log has {now} entries, and had {before} at the last change: entries were dropped \
                  (flame audit verify)"
             ));
@@ -143,13 +144,13 @@ impl Engine {
             recorded.iter().filter(|line| !listed.lines().any(|l| l.trim() == **line)).collect();
         if !lost.is_empty() {
             let lines = lost.iter().map(|l| l.as_str()).collect::<Vec<_>>().join("; ");
-            told(format!("{}: revocations made here are no longer in it: {lines}", path.display()));
+            warn(format!("{}: revocations made here are no longer in it: {lines}", path.display()));
         }
         Ok(())
     }
 
     /// Runs a stored module again. If that is not possible, it remains installed and is not run.
-    fn restore(&self, stored: Stored, told: &dyn Fn(String)) {
+    fn restore(&self, stored: Stored, warn: &dyn Fn(String)) {
         let whose = stored.owner.shown().map_or(String::new(), |p| format!(" of {p}"));
         let label = format!("module {}{whose}", stored.name);
         let before = (stored.state, stored.reason.clone());
@@ -163,9 +164,9 @@ impl Engine {
                     entry.note("started again with the node");
                 }
                 Err(problem) => {
-                    // Its owner is not told of the node's files.
+                    // Its owner learns nothing of the node's files.
                     let reason = problem.cause.clone();
-                    told(format!("{label} does not run: {}", problem.for_operator().cause));
+                    warn(format!("{label} does not run: {}", problem.for_operator().cause));
                     entry.note(format!("not started again: {reason}"));
                     entry.stored.state = State::Failed;
                     entry.stored.reason = Some(reason);
@@ -180,7 +181,7 @@ impl Engine {
         } else {
             entry.state_bytes = self.store.state_bytes(&entry.stored.owner, &entry.stored.name);
             let reason = entry.stored.reason.clone().unwrap_or_default();
-            told(format!("{label} is {}: {reason}", entry.stored.state.name()));
+            warn(format!("{label} is {}: {reason}", entry.stored.state.name()));
         }
         let Stored { owner, name, source, .. } = &entry.stored;
         self.accounting.add(owner, name, source, &entry.usage);

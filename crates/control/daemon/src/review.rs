@@ -1,7 +1,8 @@
 //! Decides again, while modules run, whether they may: policies change, credentials are revoked or expire.
 
 use crate::change::end_of;
-use crate::engine::{Engine, Entry, Granted, Key, Live, held};
+use crate::engine::{Engine, Entry, Granted, Key, Live};
+use crate::held;
 use crate::source::SourceRun;
 use flame_api::{Code, Problem, RevokeRequest, State};
 use flame_node::{AdmittedModule, Node};
@@ -251,7 +252,7 @@ impl Engine {
     /// # Errors
     ///
     /// Returns an error if the policy has no list. If the list, the storage or the audit log cannot be
-    /// written, the error says that the revocation is in force until the node ends.
+    /// written, the error states that the revocation is in force until the node ends.
     pub fn revoke(&self, request: &RevokeRequest) -> Result<(), Problem> {
         let invalid = |reason: String| Problem::new(Code::Invalid, reason, "give one credential or one key");
         let (line, whom) = match (&request.credential, &request.key) {

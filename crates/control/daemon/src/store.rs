@@ -6,6 +6,8 @@
 //! A change is proposed first, when it can still be refused for want of space, and stored once the workers
 //! have taken it. Nothing need be written to undo a proposal: a restart ignores those that were not stored.
 
+pub(crate) mod states;
+
 use flame_api::{Narrowing, Reservation, State};
 use flame_files::Folder;
 use flame_trust::hex;
@@ -205,7 +207,7 @@ impl Store {
                 change.pragma_update(None, "user_version", VERSION)?;
             }
             // Later than the others of this version.
-            change.execute_batch(crate::store_states::TABLE)?;
+            change.execute_batch(states::TABLE)?;
             if version == 0 || version == VERSION {
                 change.execute_batch(PROPOSALS)?;
             }
@@ -349,7 +351,7 @@ impl Store {
         self.conditional(owner, name, Some(before), |change| {
             let key = params![owner.root, owner.principal, name];
             change.execute("DELETE FROM modules WHERE root = ?1 AND principal = ?2 AND name = ?3", key)?;
-            change.execute(crate::store_states::REMOVE, key)?;
+            change.execute(states::REMOVE, key)?;
             change_session(change, owner, name, &Reservation::default())?;
             note_audit(change, audited)
         })

@@ -3,7 +3,8 @@
 use crate::accounting::Accounting;
 use crate::change::entry_of;
 use crate::config::Config;
-use crate::engine::{Engine, Granted, Key, Live, held};
+use crate::engine::{Engine, Granted, Key, Live};
+use crate::held;
 use crate::reserve::Ledger;
 use crate::store::{Owner, Proof, Store, StoreError, Stored};
 use flame_abi::manifest::Manifest;
@@ -378,9 +379,9 @@ fn a_narrowed_session_reads_no_rows_of_wider_instances() {
             "eth0",
             String::new(),
         );
-        crate::door::Reach::of(&node.admit(&info, &[], &[]).unwrap())
+        crate::reach::Reach::of(&node.admit(&info, &[], &[]).unwrap())
     };
-    let mut known = crate::door::Known::default();
+    let mut known = crate::reach::Known::default();
     let memory = |n: usize| world.credential(&[(Field::Memory, &format!("{}MiB", n + 1))]);
     assert!(!known.admit(Some(reach(&wide)), 1));
     // The same rights again are no other ones.
@@ -432,10 +433,10 @@ fn faults_of_the_node_are_told_to_its_operator_alone() {
     let world = World::new();
     let secret = world.folder.path().join("state").display().to_string();
     let error = StoreError::Code { path: secret.clone(), hash: "00".to_owned() };
-    let told = world.engine.stored::<()>(Err(error)).unwrap_err();
-    assert!(!serde_json::to_string(&told).unwrap().contains(&secret), "{told}");
-    assert!(!told.to_string().contains(&secret));
-    assert!(told.for_operator().cause.contains(&secret));
+    let shown = world.engine.stored::<()>(Err(error)).unwrap_err();
+    assert!(!serde_json::to_string(&shown).unwrap().contains(&secret), "{shown}");
+    assert!(!shown.to_string().contains(&secret));
+    assert!(shown.for_operator().cause.contains(&secret));
     assert!(world.engine.health().reasons[0].contains(&secret), "for the operator");
 }
 

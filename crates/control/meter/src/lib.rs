@@ -103,6 +103,7 @@ pub mod error;
 pub mod features;
 mod hoist;
 mod rewrite;
+mod types;
 mod unroll;
 
 pub use error::{ModuleError, Place};

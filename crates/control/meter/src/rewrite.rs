@@ -10,6 +10,7 @@ use crate::code::{Added, Callee, Function, Poll};
 use crate::copy;
 use crate::error::{ModuleError, Place, cut, printable};
 use crate::features::{self, FEATURES};
+use crate::types::value_type;
 use flame_abi::layout::{POLL, names};
 use std::collections::{BTreeSet, HashMap};
 use wasm_encoder::{
@@ -494,16 +495,4 @@ fn signature(out: &mut Vec<u8>, params: &[ValType], results: &[ValType]) {
     out.push(0x60);
     params.encode(out);
     results.encode(out);
-}
-
-/// Converts a type; the features allow numbers, vectors and function references.
-pub(crate) fn value_type(ty: wasmparser::ValType) -> ValType {
-    match ty {
-        wasmparser::ValType::I32 => ValType::I32,
-        wasmparser::ValType::I64 => ValType::I64,
-        wasmparser::ValType::F32 => ValType::F32,
-        wasmparser::ValType::F64 => ValType::F64,
-        wasmparser::ValType::V128 => ValType::V128,
-        wasmparser::ValType::Ref(_) => ValType::FUNCREF,
-    }
 }

@@ -36,7 +36,7 @@ pub(crate) struct Tight {
 pub(crate) fn simple(ty: wasmparser::BlockType) -> Option<BlockType> {
     match ty {
         wasmparser::BlockType::Empty => Some(BlockType::Empty),
-        wasmparser::BlockType::Type(ty) => Some(BlockType::Result(crate::rewrite::value_type(ty))),
+        wasmparser::BlockType::Type(ty) => Some(BlockType::Result(crate::types::value_type(ty))),
         wasmparser::BlockType::FuncType(_) => None,
     }
 }

@@ -68,7 +68,7 @@ pub enum Note {
     Reduced(String),
     /// The module logs, and its grant does not let that out.
     Silenced(String),
-    /// The module is metered, although a time limit or an earlier run says that it should not have to be.
+    /// The module is metered, although by a time limit or an earlier run it should not have to be.
     Metered { module: String, why: Why },
     /// The module uses random numbers that follow from this seed.
     Seed { module: String, seed: u64 },

@@ -6,7 +6,7 @@ use crate::record::Entered;
 use crate::watch::Watch;
 use flame_admit::Verdict;
 use flame_compile::Compiler;
-use flame_element::modules::{self, Asked, Decisions, Modules, Prepared, Running};
+use flame_element::modules::{self, Decisions, ModuleArgs, Modules, Prepared, Running};
 use flame_plan::{Account, Catalog, CatalogEntry, FaultReport, ModuleClass, ModulePlan, Plan};
 use flame_quota::Meters;
 use flame_record::{RecordBatch, Sink, SinkError};
@@ -20,7 +20,7 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A receiver of lines for the operator: notes, warnings, faults and texts of modules.
-pub type Tell = Arc<dyn Fn(&str) + Send + Sync>;
+pub type Notify = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// The parts that the client of a graph provides: its files, its compiler and its outputs.
 pub trait Client {
@@ -31,12 +31,12 @@ pub trait Client {
     /// Returns an error that names the file.
     fn submission(&self, file: &str) -> Result<Submission, String>;
 
-    /// Translates the request of an element for its module, called `name`.
+    /// Translates the arguments of an element for its module, called `name`.
     ///
     /// # Errors
     ///
     /// Returns an error that names the argument.
-    fn request(&self, asked: &Asked, submission: Submission) -> Result<RunRequest, String>;
+    fn request(&self, args: &ModuleArgs, submission: Submission) -> Result<RunRequest, String>;
 
     /// Returns a compiler for the modules of the graph.
     fn compiler(&self) -> Compiler<'static>;
@@ -46,7 +46,7 @@ pub trait Client {
     /// # Errors
     ///
     /// Returns an error if the policy, the credential or the key cannot be read.
-    fn node(&self, asked: &Asked) -> Result<Option<Node>, String>;
+    fn node(&self, args: &ModuleArgs) -> Result<Option<Node>, String>;
 
     /// Opens the output of all records.
     ///
@@ -56,7 +56,7 @@ pub trait Client {
     fn sink(&self, catalog: &Catalog) -> Result<Box<dyn Sink>, String>;
 
     /// Returns the receiver of lines for the operator.
-    fn tell(&self) -> Tell;
+    fn notify(&self) -> Notify;
 }
 
 /// The output that all modules share, until it is completed.
@@ -138,12 +138,12 @@ impl<C: Client> Shared<C> {
 }
 
 impl<C: Client + 'static> Modules for Elements<C> {
-    fn prepare(&self, asked: &Asked) -> Result<Box<dyn Prepared>, String> {
+    fn prepare(&self, args: &ModuleArgs) -> Result<Box<dyn Prepared>, String> {
         let shared = &self.0;
-        let tell = shared.client.tell();
-        let submission = shared.client.submission(&asked.file)?;
-        let request = shared.client.request(asked, submission)?;
-        let node = if shared.is_check { None } else { shared.client.node(asked)? };
+        let notify = shared.client.notify();
+        let submission = shared.client.submission(&args.file)?;
+        let request = shared.client.request(args, submission)?;
+        let node = if shared.is_check { None } else { shared.client.node(args)? };
         let compiler = shared.client.compiler();
         let built = match &node {
             Some(node) => build_unentered(&request, Some(node), &node.noting(compiler)),
@@ -151,23 +151,23 @@ impl<C: Client + 'static> Modules for Elements<C> {
         };
         let Built { mut plan, meters, mut admitted, notes, mut verdicts, .. } =
             built.map_err(|e| e.to_string())?;
-        notes.iter().for_each(|note| tell(&format!("{}: note: {note}", asked.element)));
+        notes.iter().for_each(|note| notify(&format!("{}: note: {note}", args.element)));
         let Some(module) = plan.modules.first_mut() else { return Err("no module".to_owned()) };
-        check_ports(module, asked)?;
+        check_ports(module, args)?;
         if module.manifest.packets {
             return Err(format!(
                 "{} writes packets to a capture file, which an element has not: flame run -w runs it",
                 module.name
             ));
         }
-        module.name = shared.name(&asked.element, module)?;
-        shared.plans.borrow_mut().insert(asked.element.clone(), module.clone());
+        module.name = shared.name(&args.element, module)?;
+        shared.plans.borrow_mut().insert(args.element.clone(), module.clone());
         Ok(Box::new(Ready {
             shared: shared.clone(),
             plan,
             meters,
             grant: admitted.pop().zip(node),
-            is_live: asked.is_live,
+            is_live: args.is_live,
             verdict: verdicts.pop(),
         }))
     }
@@ -192,10 +192,10 @@ struct Ready<C: Client> {
 }
 
 /// Checks that a module has the ports that the graph connects.
-fn check_ports(module: &ModulePlan, asked: &Asked) -> Result<(), String> {
+fn check_ports(module: &ModulePlan, args: &ModuleArgs) -> Result<(), String> {
     check_forward(module).map_err(|e| e.to_string())?;
     let name = &module.name;
-    let Asked { inputs, outputs, .. } = asked;
+    let ModuleArgs { inputs, outputs, .. } = args;
     match &module.manifest.ports {
         None if (*inputs, *outputs) == (1, 1) => Ok(()),
         None => Err(format!(
@@ -243,19 +243,19 @@ impl<C: Client> Prepared for Ready<C> {
         }
         let sink = Tap(shared.sink()?);
         let run = Run::new(&plan, &meters, shared.engines()?, options).map_err(error)?;
-        let tell = shared.client.tell();
+        let notify = shared.client.notify();
         // Before packets flow: the policy may have changed since the module was admitted.
         let held = match (plan.modules.first(), grant) {
             (Some(module), Some((admitted, node))) => {
-                Held::new(admitted, node, module, &run, &tell).map(Some)
+                Held::new(admitted, node, module, &run, &notify).map(Some)
             }
             _ => Ok(None),
         };
         let held = held.map_err(|e| e.to_string())?;
         let faults = Arc::default();
-        let observer = Told { tell: tell.clone(), faults: Arc::clone(&faults) };
+        let observer = NotifyingObserver { notify: notify.clone(), faults: Arc::clone(&faults) };
         match Attached::start(run, is_live, Box::new(sink), Box::new(observer)) {
-            Ok(attached) => Ok(Box::new(Element { attached, plan, is_live, faults, held, tell })),
+            Ok(attached) => Ok(Box::new(Element { attached, plan, is_live, faults, held, notify })),
             Err(e) => {
                 if let Some(Held { entered, .. }) = held {
                     entered.ended(&[], &Account::default()).map_err(|e| e.to_string())?;
@@ -296,33 +296,33 @@ impl Held {
         node: Node,
         module: &ModulePlan,
         run: &Run,
-        tell: &Tell,
+        notify: &Notify,
     ) -> Result<Self, crate::NodeError> {
         let entered = node.installed(&admitted, &module.name, module.seed)?;
-        let (grant, warn) = (admitted.grant.clone(), tell.clone());
+        let (grant, warn) = (admitted.grant.clone(), notify.clone());
         let warn = move |text: &str| warn(&format!("warning: {text}"));
         Ok(Self { grant, watch: Watch::start(node, vec![admitted], run.handle(), warn), entered })
     }
 }
 
-/// Tells the operator what happens to a module.
-struct Told {
-    tell: Tell,
+/// An observer that reports the events of a module to the operator.
+struct NotifyingObserver {
+    notify: Notify,
     faults: Arc<Mutex<Vec<String>>>,
 }
 
-impl Observer for Told {
+impl Observer for NotifyingObserver {
     fn progress(&mut self, _: u64, _: Progress) {}
 
     fn log(&mut self, module: &str, text: &str) {
-        (self.tell)(&format!("{module}: {}", flame_record::escape::line(text)));
+        (self.notify)(&format!("{module}: {}", flame_record::escape::line(text)));
     }
 
     fn fault(&mut self, report: &FaultReport) -> bool {
         let then = if report.restarted { "started anew" } else { "stopped" };
         let packet = report.packet.map_or(String::new(), |p| format!(" (packet {p})"));
         let text = format!("module {} {then}{packet}: {}", report.module, report.text);
-        (self.tell)(&text);
+        (self.notify)(&text);
         let mut faults = locked(&self.faults);
         // All are counted in the account; the texts of the first ones are kept.
         if faults.len() < flame_worker::MAX_FAULTS {
@@ -368,7 +368,7 @@ struct Element {
     is_live: bool,
     faults: Arc<Mutex<Vec<String>>>,
     held: Option<Held>,
-    tell: Tell,
+    notify: Notify,
 }
 
 impl Running for Element {
@@ -419,7 +419,7 @@ impl Running for Element {
     }
 
     fn end(self: Box<Self>, is_interrupted: bool) -> Result<(), String> {
-        let Self { attached, faults, held, tell, .. } = *self;
+        let Self { attached, faults, held, notify, .. } = *self;
         if is_interrupted {
             attached.handle().stop();
         }
@@ -430,7 +430,7 @@ impl Running for Element {
         });
         for lost in &report.lost {
             let noun = lost.reason.noun();
-            tell(&format!("{}: {} {noun} lost: {}", lost.module, lost.rows, lost.reason.explain()));
+            notify(&format!("{}: {} {noun} lost: {}", lost.module, lost.rows, lost.reason.explain()));
         }
         let (Some(entered), Some((_, account))) = (entered, report.accounts.first()) else { return Ok(()) };
         entered.ended(&locked(&faults), account).map_err(|e| e.to_string())

@@ -42,14 +42,14 @@ pub struct Node {
 
 /// A module's request, and the decision on it.
 struct Decision {
-    asked: ModuleRequest,
+    request: ModuleRequest,
     possession: Option<(Challenge, Answer)>,
     decided: Result<Grant, NodeError>,
 }
 
 /// A module that runs under a grant.
 pub struct AdmittedModule {
-    pub(crate) asked: ModuleRequest,
+    pub(crate) request: ModuleRequest,
     possession: Option<(Challenge, Answer)>,
     pub grant: Grant,
     /// Its number in the plan.
@@ -59,7 +59,7 @@ pub struct AdmittedModule {
 impl AdmittedModule {
     /// Returns what the module asked for.
     pub fn request(&self) -> &ModuleRequest {
-        &self.asked
+        &self.request
     }
 
     /// Returns the grant of a running module under a new credential, which is valid for another time. The
@@ -206,22 +206,22 @@ impl Node {
         signers: &[PublicKey],
         more: &[Layer],
     ) -> Result<Decision, NodeError> {
-        let asked = ModuleRequest::new(&module.manifest, module.hash, module.messages, signers.to_vec());
-        let mut asked = asked.map_err(NodeError::Manifest)?;
-        asked.fields.extend(more.iter().cloned());
+        let request = ModuleRequest::new(&module.manifest, module.hash, module.messages, signers.to_vec());
+        let mut request = request.map_err(NodeError::Manifest)?;
+        request.fields.extend(more.iter().cloned());
         let possession = match (&self.holder, &self.credential) {
             (Some(holder), Some(credential)) => {
                 let challenge = Challenge::new().map_err(NodeError::Challenge)?;
-                let answer = holder.answer(&challenge, credential, &asked.hash);
+                let answer = holder.answer(&challenge, credential, &request.hash);
                 Some((challenge, answer))
             }
             _ => self.proof.clone(),
         };
-        let decided = self.decide(&asked, possession.as_ref()).map_err(NodeError::from).and_then(|grant| {
+        let decided = self.decide(&request, possession.as_ref()).map_err(NodeError::from).and_then(|grant| {
             grant.layers.iter().try_for_each(check_viewable)?;
             Ok(grant)
         });
-        Ok(Decision { asked, possession, decided })
+        Ok(Decision { request, possession, decided })
     }
 
     /// Admits a module, or returns the reason why not. Each refusal is recorded in the audit log.
@@ -235,11 +235,11 @@ impl Node {
         signers: &[PublicKey],
         more: &[Layer],
     ) -> Result<AdmittedModule, NodeError> {
-        let Decision { asked, possession, decided } = self.evaluate(module, signers, more)?;
+        let Decision { request, possession, decided } = self.evaluate(module, signers, more)?;
         match decided {
-            Ok(grant) => Ok(AdmittedModule { asked, possession, grant, id: ModuleId::default() }),
+            Ok(grant) => Ok(AdmittedModule { request, possession, grant, id: ModuleId::default() }),
             Err(denied) => {
-                self.audit(Event::Refuse, &self.claimed(), &asked, &denied.to_string())?;
+                self.audit(Event::Refuse, &self.claimed(), &request, &denied.to_string())?;
                 Err(denied)
             }
         }
@@ -256,12 +256,12 @@ impl Node {
 
     pub(crate) fn decide(
         &self,
-        asked: &ModuleRequest,
+        module: &ModuleRequest,
         possession: Option<&(Challenge, Answer)>,
     ) -> Result<Grant, Denied> {
         let request = GrantRequest {
             credential: self.credential.as_deref(),
-            asked,
+            module,
             interface: &self.interface,
             now: time::now(),
             possession: possession.map(|(challenge, answer)| (challenge, answer)),
@@ -271,7 +271,7 @@ impl Node {
 
     /// Decides again on a running module.
     pub(crate) fn decide_again(&self, admitted: &AdmittedModule) -> Result<Grant, Denied> {
-        self.decide(&admitted.asked, admitted.possession.as_ref())
+        self.decide(&admitted.request, admitted.possession.as_ref())
     }
 
     /// Decides again on a module that runs. If it may not run any longer, records its eviction in the audit
@@ -298,7 +298,7 @@ impl Node {
     ///
     /// Returns an error if the log cannot be written.
     pub fn note_eviction(&self, admitted: &AdmittedModule, reason: &Reason) -> Result<(), NodeError> {
-        self.audit(Event::Evict, &admitted.grant.principal, &admitted.asked, &reason.to_string())
+        self.audit(Event::Evict, &admitted.grant.principal, &admitted.request, &reason.to_string())
     }
 
     /// Records in the audit log the revocation `line`, which concerns `whom`.
@@ -323,11 +323,11 @@ impl Node {
         &self,
         event: Event,
         principal: &str,
-        asked: &ModuleRequest,
+        module: &ModuleRequest,
         text: &str,
     ) -> Result<(), NodeError> {
         match self.log() {
-            Some(log) => log.write(event, principal, &named(asked), text),
+            Some(log) => log.write(event, principal, &named(module), text),
             None => Ok(()),
         }
     }
@@ -394,11 +394,11 @@ impl Node {
             grant.explain().into_iter().map(|(f, value, _)| format!("{}={value}", f.name())).collect();
         let seed = seed.map_or_else(String::new, |seed| format!("seed {seed}; "));
         let text = format!("{}: {}; {seed}options: {}", grant.role, fields.join("; "), self.options);
-        self.audit(Event::Install, &grant.principal, &admitted.asked, &text)?;
-        Ok(Entered::new(self.log(), name, &grant.principal, &named(&admitted.asked)))
+        self.audit(Event::Install, &grant.principal, &admitted.request, &text)?;
+        Ok(Entered::new(self.log(), name, &grant.principal, &named(&admitted.request)))
     }
 }
 
-fn named(asked: &ModuleRequest) -> String {
-    format!("{} {}", asked.name, flame_trust::hash_text(&asked.hash))
+fn named(module: &ModuleRequest) -> String {
+    format!("{} {}", module.name, flame_trust::hash_text(&module.hash))
 }

@@ -8,8 +8,8 @@
 //! An owner of the node's key can write another log, and a person who can restore all three files to an
 //! earlier state can hide everything since then. Against both, keep a copy of the head elsewhere.
 
+use crate::hex::{hex, unhex};
 use crate::key::{PublicKey, Secret};
-use crate::rights::{hex, unhex};
 use flame_files::{Others, Staged};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -361,7 +361,7 @@ pub fn verify(
         if !same && count.entries + 1 != head.entries {
             let (found, counted) = (head.entries, count.entries);
             return Err(end(format!(
-                "its .head says {found} entries, its counter {counted}: log and head were put back together"
+                "its .head counts {found} entries, its counter {counted}: log and head were put back together"
             )));
         }
     }

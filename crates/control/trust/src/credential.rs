@@ -2,10 +2,10 @@
 
 use crate::datalog;
 use crate::field::Field;
+use crate::hex::hex;
 use crate::key::{PublicKey, Secret};
 use crate::layer::{Layer, Origin};
 use crate::raw;
-use crate::rights::hex;
 use biscuit_auth::builder::{Fact, Term};
 use biscuit_auth::{Biscuit, BiscuitBuilder, BlockBuilder, ThirdPartyRequest, UnverifiedBiscuit};
 
@@ -163,7 +163,7 @@ impl Credential {
             block.facts.push(fact(name, plain(value).map_err(CredentialError::Make)?));
         }
         if !mint.narrow.fields.iter().any(|(field, _)| *field == Field::Code) {
-            let reason = "say which code it is for: code = any, sha256:HASH or a signer's key";
+            let reason = "state the code that it is for: code = any, sha256:HASH or a signer's key";
             return Err(CredentialError::Make(reason.to_owned()));
         }
         let token = BiscuitBuilder::new().merge(block).root_key_id(root.public().id()).build(root.biscuit());

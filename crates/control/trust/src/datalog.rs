@@ -8,6 +8,9 @@ use biscuit_auth::{AuthorizerBuilder, Biscuit, BlockBuilder};
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
+/// Maximum number of facts of one name that the node gives to checks.
+pub(crate) const GIVEN: usize = 8;
+
 /// Maximum number of facts, and of rounds in which rules are applied.
 const MAX_FACTS: u64 = 500;
 const MAX_ITERATIONS: u64 = 50;

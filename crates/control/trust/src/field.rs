@@ -1,7 +1,8 @@
 //! The fields of a grant. Each has one name and one form in policies, in credentials and on the command line.
 
+use crate::hex::{hex, unhex};
 use crate::key::PublicKey;
-use crate::rights::{Call, Code, Rights, hex, unhex};
+use crate::rights::{Call, Code, Rights};
 use crate::time;
 use flame_abi::manifest::duration_ns;
 use flame_plan::{Action, Expose, Field as PacketField, Share, ShownFilter, TrustedFilter};

@@ -1,7 +1,7 @@
 //! The meet of policy, credential and manifest: the grant of a module, and its reasons.
 
 use crate::credential::{Block, Credential, CredentialError, Signer};
-use crate::datalog;
+use crate::datalog::{self, GIVEN};
 use crate::field::{Field, hash_text};
 use crate::key::{PublicKey, Secret};
 use crate::layer::{Layer, Origin, decided, meet};
@@ -18,8 +18,6 @@ use flame_quota::{Amounts, Quota};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeSet;
 
-/// Maximum number of facts of one name that the node gives to checks.
-pub(crate) const GIVEN: usize = 8;
 /// Maximum number of a module's signers that count.
 const MAX_SIGNERS: usize = GIVEN;
 
@@ -137,7 +135,8 @@ impl Challenge {
 pub struct GrantRequest<'a> {
     /// The credential. Without one, the module gets the rights that the policy gives to anyone.
     pub credential: Option<&'a Credential>,
-    pub asked: &'a ModuleRequest,
+    /// The module and what it asks for.
+    pub module: &'a ModuleRequest,
     /// The interface from which packets come, or `file` for captures.
     pub interface: &'a str,
     /// The present time in seconds since 1970.
@@ -264,7 +263,7 @@ impl Policy {
         let allowed = self.role(role)?;
         self.may_give(role, allowed, &root)?;
         self.cosigned(role, allowed, &blocks)?;
-        possession(&blocks, credential, &request.asked.hash, request.possession)?;
+        possession(&blocks, credential, &request.module.hash, request.possession)?;
 
         let facts = self.facts(request);
         let read: Vec<_> = blocks.iter().map(|b| b.checks.clone()).collect();
@@ -306,22 +305,22 @@ impl Policy {
         links: Vec<Link>,
         root: &str,
     ) -> Result<Grant, Denied> {
-        layers.extend(request.asked.fields.iter().cloned());
+        layers.extend(request.module.fields.iter().cloned());
         let rights = meet(&layers);
         ShownFilter::affordable(&rights.select_shown).map_err(Denied::Filters)?;
         when_and_where(self, request, &layers, &rights)?;
         for set in &rights.code {
-            let asked = request.asked;
+            let module = request.module;
             let fits = |code: &Code| match code {
                 Code::Any => true,
-                Code::Hash(hash) => *hash == asked.hash,
-                Code::Signer(key) => asked.signers.contains(key) && !self.revoked.has_key(key),
+                Code::Hash(hash) => *hash == module.hash,
+                Code::Signer(key) => module.signers.contains(key) && !self.revoked.has_key(key),
             };
             if !set.iter().any(fits) {
                 let by = layers.iter().find(|l| l.rights.code.contains(set));
                 return Err(Denied::Code {
-                    hash: hash_text(&asked.hash),
-                    signers: match asked.signers.as_slice() {
+                    hash: hash_text(&module.hash),
+                    signers: match module.signers.as_slice() {
                         [] => "not signed".to_owned(),
                         keys => format!("signed by {}", joined(keys.iter())),
                     },
@@ -330,7 +329,7 @@ impl Policy {
                 });
             }
         }
-        if let Some(call) = request.asked.calls.iter().find(|c| !rights.calls.contains(c)) {
+        if let Some(call) = request.module.calls.iter().find(|c| !rights.calls.contains(c)) {
             let without = layers.iter().find(|l| !l.rights.calls.contains(call)).map(|l| &l.origin);
             let who = match without {
                 Some(Origin::Block(0)) => "its root",
@@ -338,7 +337,7 @@ impl Policy {
                 _ => "this node's operator",
             };
             return Err(Denied::Call {
-                module: request.asked.name.clone(),
+                module: request.module.name.clone(),
                 call: call.name(),
                 origin: without.map_or_else(String::new, ToString::to_string),
                 who: who.to_owned(),
@@ -423,12 +422,12 @@ impl Policy {
     /// Returns the facts that the node gives to checks.
     pub(crate) fn facts(&self, request: &GrantRequest<'_>) -> BlockBuilder {
         let mut facts = session_facts(&self.name, request.now);
-        let mut say = |name: &str, term: Term| facts.facts.push(Fact::new(name.to_owned(), vec![term]));
-        say("interface", Term::Str(request.interface.to_owned()));
-        say("module", Term::Str(request.asked.name.clone()));
-        say("hash", Term::Str(hash_text(&request.asked.hash)));
-        for signer in request.asked.signers.iter().take(MAX_SIGNERS) {
-            say("signer", Term::Str(signer.to_string()));
+        let mut add = |name: &str, term: Term| facts.facts.push(Fact::new(name.to_owned(), vec![term]));
+        add("interface", Term::Str(request.interface.to_owned()));
+        add("module", Term::Str(request.module.name.clone()));
+        add("hash", Term::Str(hash_text(&request.module.hash)));
+        for signer in request.module.signers.iter().take(MAX_SIGNERS) {
+            add("signer", Term::Str(signer.to_string()));
         }
         facts
     }

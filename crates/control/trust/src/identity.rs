@@ -6,19 +6,20 @@
 use crate::credential::{Block, Credential, CredentialError, Signer};
 use crate::datalog;
 use crate::grant::{
-    Answer, Challenge, Denied, GIVEN, GrantRequest, ModuleRequest, possession, principal_path, session_facts,
+    Answer, Challenge, Denied, GrantRequest, ModuleRequest, possession, principal_path, session_facts,
 };
+use crate::hex::hex;
 use crate::key::PublicKey;
 use crate::layer::{Layer, meet};
 use crate::policy::Policy;
-use crate::rights::{Rights, hex};
+use crate::rights::Rights;
 use crate::time;
 use biscuit_auth::BlockBuilder;
 use sha2::{Digest, Sha256};
 
 /// The facts that the node gives to checks about a module. A session has none of them.
 const OF_MODULE: [&str; 4] = ["interface", "module", "hash", "signer"];
-/// The number of hexadecimal digits by which a principal's name tells holders apart.
+/// The number of hexadecimal digits by which a principal's name distinguishes holders.
 const DIGITS: usize = 20;
 
 /// The hash that an answer names if it is for a connection and not for a module. No file has it.
@@ -30,7 +31,7 @@ pub struct Identity {
     /// The root that signed the credential. Two roots may use one name for two people.
     pub root: PublicKey,
     /// The principal, after `/` the one to whom the credential was handed on, and after `#` a digest of the
-    /// holders whom others than the root named. Whoever has the same name has the same holders.
+    /// holders whom others than the root named. Principals of the same name have the same holders.
     pub principal: String,
     pub role: String,
     /// The end of the credential in seconds since 1970.
@@ -50,7 +51,7 @@ pub struct Verified {
 /// An operation on a module that a session asks for.
 #[derive(Clone, Copy)]
 pub struct Operation<'a> {
-    pub asked: &'a ModuleRequest,
+    pub module: &'a ModuleRequest,
     pub interface: &'a str,
     /// The rights that the module has.
     pub rights: &'a Rights,
@@ -114,7 +115,7 @@ impl Policy {
                 what: "holder, without which it is not accepted over a connection",
             });
         }
-        datalog::affordable(&self.programs(&blocks)?, GIVEN).map_err(CredentialError::Form)?;
+        datalog::affordable(&self.programs(&blocks)?, datalog::GIVEN).map_err(CredentialError::Form)?;
         let layers: Vec<_> =
             allowed.fields.iter().chain(blocks.iter().flat_map(|b| &b.fields)).cloned().collect();
         let rights = meet(&layers);
@@ -171,7 +172,7 @@ impl Policy {
         self.admit_session(session, on.now)?;
         let request = GrantRequest {
             credential: None,
-            asked: on.asked,
+            module: on.module,
             interface: on.interface,
             now: on.now,
             possession: None,
@@ -186,7 +187,7 @@ impl Policy {
         let grant = self.finish(&request, session.layers.clone(), whom, Vec::new(), Vec::new(), "")?;
         match unconditional(on.rights).within(&unconditional(&grant.rights)) {
             true => Ok(()),
-            false => Err(Denied::Beyond { module: on.asked.name.clone() }),
+            false => Err(Denied::Beyond { module: on.module.name.clone() }),
         }
     }
 
@@ -195,10 +196,10 @@ impl Policy {
     /// # Errors
     ///
     /// Returns an error if the credential cannot be read or its role is not known.
-    pub fn rights_of(&self, credential: &Credential, asked: &ModuleRequest) -> Result<Rights, Denied> {
+    pub fn rights_of(&self, credential: &Credential, module: &ModuleRequest) -> Result<Rights, Denied> {
         let blocks = credential.blocks()?;
         let role = blocks.first().and_then(|b| b.role.as_deref()).ok_or(Denied::Missing { what: "role" })?;
-        let fields = blocks.iter().flat_map(|b| &b.fields).chain(&asked.fields);
+        let fields = blocks.iter().flat_map(|b| &b.fields).chain(&module.fields);
         Ok(meet(&self.role(role)?.fields.iter().chain(fields).cloned().collect::<Vec<_>>()))
     }
 }

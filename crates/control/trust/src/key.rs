@@ -1,6 +1,6 @@
 //! Ed25519 keys: files, text forms, and signatures that include their purpose.
 
-use crate::rights::{hex, unhex};
+use crate::hex::{hex, unhex};
 use biscuit_auth::{Algorithm, KeyPair};
 use ed25519_dalek::{Signature, Signer, SigningKey, VerifyingKey};
 use flame_files::Others;

@@ -4,8 +4,8 @@
 //! that only the node can have written it. A file that cannot be read gives nothing: a run is refused rather
 //! than started with full quotas.
 
+use crate::hex::hex;
 use crate::key::Secret;
-use crate::rights::hex;
 use flame_files::Folder;
 use flame_quota::{Amounts, Ledger, Quota, State};
 use serde::{Deserialize, Serialize};

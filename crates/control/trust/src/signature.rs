@@ -3,9 +3,9 @@
 //! Each line of `MODULE.wasm.sig` holds a public key and 128 hexadecimal digits: an Ed25519 signature over
 //! the SHA-256 of the whole file, including the manifest.
 
+use crate::hex::{hex, unhex};
 use crate::key::{PublicKey, Secret};
 use crate::revoked::append_line;
-use crate::rights::{hex, unhex};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 

@@ -144,10 +144,10 @@ fn datalog_checks_see_what_the_node_says() {
 #[test]
 fn without_a_credential_there_are_packet_counts() {
     let world = World::new();
-    let asked = world.asked().unwrap();
+    let module = world.module_request().unwrap();
     let request = flame_trust::GrantRequest {
         credential: None,
-        asked: &asked,
+        module: &module,
         interface: "eth0",
         now: common::NOW,
         possession: None,

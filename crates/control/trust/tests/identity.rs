@@ -75,8 +75,9 @@ fn session(world: &World, credential: &Credential, holder: &Secret) -> Result<Ve
 
 /// Decides whether a session may act on the module that was granted `granted`.
 fn acts(world: &World, session: &Verified, granted: &Grant) -> Result<(), String> {
-    let asked = world.asked()?;
-    let on = Operation { asked: &asked, interface: world.interface, rights: &granted.rights, now: world.now };
+    let module = world.module_request()?;
+    let on =
+        Operation { module: &module, interface: world.interface, rights: &granted.rights, now: world.now };
     world.policy()?.admit_operation(session, &on).map_err(|e| e.to_string())
 }
 

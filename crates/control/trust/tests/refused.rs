@@ -113,11 +113,11 @@ fn minted(principal: &str, role: &str, by: fn(&World) -> &Secret) -> Result<(), 
 fn answered(change: fn(&World, &Credential, &Challenge) -> (Challenge, Answer)) -> Result<(), String> {
     let world = World::new();
     let credential = bound(&world);
-    let (asked, challenge) = (world.asked()?, Challenge::new().unwrap());
+    let (module, challenge) = (world.module_request()?, Challenge::new().unwrap());
     let (challenge, answer) = change(&world, &credential, &challenge);
     let request = GrantRequest {
         credential: Some(&credential),
-        asked: &asked,
+        module: &module,
         interface: "eth0",
         now: NOW,
         possession: Some((&challenge, &answer)),
@@ -131,10 +131,10 @@ fn revoked(line: fn(&World, &Credential) -> String) -> Result<(), String> {
     granted(&world, &credential).expect("all is well before");
     let mut policy = world.policy()?;
     policy.revoked = Revoked::parse(&line(&world, &credential)).map_err(|(n, l)| format!("line {n}: {l}"))?;
-    let asked = world.asked()?;
+    let module = world.module_request()?;
     let request = GrantRequest {
         credential: Some(&credential),
-        asked: &asked,
+        module: &module,
         interface: "eth0",
         now: NOW,
         possession: None,
@@ -256,7 +256,7 @@ const CASES: &[Case] = &[
     ("a name that is a path", "is no name", || minted("../root", "researcher", |w| &w.root)),
     ("the name of the operator's session", "is not the name of a principal", || minted("operator", "researcher", |w| &w.root)),
     ("the name of the node's own session", "is not the name of a principal", || minted("system", "researcher", |w| &w.root)),
-    ("without code", "say which code it is for", || {
+    ("without code", "state the code that it is for", || {
         let world = World::new();
         let mint = Mint { principal: "a".into(), role: "researcher".into(), narrow: Narrow::default() };
         Credential::mint(&world.root, &mint).map(|_| ()).map_err(text)

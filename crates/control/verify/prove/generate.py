@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Writes one SMT-LIB 2 file per rule and width into a folder: each asserts a rule's negation, so `unsat` proves
-the rule.
+"""Writes one SMT-LIB 2 file per rule and width into a folder: each asserts a rule's negation, so `unsat`
+proves the rule.
 
 Rules of bits are written at 32 and 64 bits. Rules that multiply or divide two variables are decided over the
-integers, which covers any width, and once more at 8 bits as machines compute them: z3 does not decide those at
-16 bits. Comments name the place of the rule.
+integers, which covers any width, and once more at 8 bits as machines compute them: z3 does not decide those
+at 16 bits. Comments name the place of the rule.
 """
 import os, sys
 
@@ -88,7 +88,8 @@ def rules(w):
     yield "loops: Cleared", "cleared", "x", f"(assert (not (= x {zero})))", \
         f"(let ((c (bvand x (bvsub x {one})))) (and (= (bvand c x) c) (not (= c x)) " \
         f"(= (bvand (bvxor x c) (bvsub (bvxor x c) {one})) {zero})))"
-    # Where 2 × y <= x as integers and x is not 0, y has a bit less: of the masks m above x, half of it is above y.
+    # Where 2 × y <= x as integers and x is not 0, y has a bit less: of the masks m above x, half of it is
+    # above y.
     yield "loops: Halved", "halved", "x y m", \
         f"(assert (and (not (= x {zero})) (bvule (bvadd {wide('y')} {wide('y')}) {wide('x')})))" + ones("m", "x"), \
         f"(bvule y (bvlshr m {one}))"
@@ -125,7 +126,8 @@ def integers():
     yield "ops: quotient, exact", "quotient_exact", "x y q g", f"(and (> y 0) (= x (* y g)) {divided('x', 'y', 'q')})", "(= q g)"
     for w in (32, 64):
         m = 2**w
-        # A form f, congruent to the sum s, within 0 .. 2^bits is the sum; k is the multiple by which they differ.
+        # A form f, congruent to the sum s, within 0 .. 2^bits is the sum; k is the multiple by which they
+        # differ.
         yield "value: exact", f"exact_{w}", "f s k", \
             f"(and (= f (+ s (* {m} k))) (<= 0 s) (< s {m}) (<= 0 f) (< f {m}))", "(= f s)"
         yield "ops: equal, no", f"different_{w}", "x y k", \
@@ -159,7 +161,8 @@ def integers():
         "(and (<= 0 t begun) (<= 0 each one) (<= all (* t each)))", "(<= all (* begun one))"
     yield "loops: by count", "count_cost", "t count one all each", \
         "(and (>= (- count t) 0) (<= 0 t) (<= 0 each one) (<= all (* t each)))", "(<= all (* count one))"
-    # A claim holds for 0 and, if for t, for t + 1: the least n for which it did not hold would have one before it.
+    # A claim holds for 0 and, if for t, for t + 1: the least n for which it did not hold would have one
+    # before it.
     yield "loops: induction", "induction", "n", \
         "(and (>= n 0) (claim 0) (forall ((t Int)) (=> (and (>= t 0) (claim t)) (claim (+ t 1)))) (not (claim n)) " \
         "(forall ((t Int)) (=> (and (>= t 0) (< t n)) (claim t))))", "false"
@@ -188,7 +191,8 @@ def main(folder):
         declared = "".join(f"(declare-const {n} Int)\n" for n in names.split())
         if "claim" in assumed:
             declared += "(declare-fun claim (Int) Bool)\n"
-        write(f"{name}_integers" if not name[-1].isdigit() else name, where, "ALL", declared + f"(assert {assumed})\n(assert (not {follows}))\n")
+        write(f"{name}_integers" if not name[-1].isdigit() else name, where, "ALL",
+            declared + f"(assert {assumed})\n(assert (not {follows}))\n")
 
 
 main(sys.argv[1])

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Proves each rule with z3, with one line of output per rule; fails if one is not proved. SECONDS_EACH limits the
-# time of each (60 by default).
+# Proves each rule with z3, with one line of output per rule; fails if one is not proved. SECONDS_EACH limits
+# the time of each (60 by default).
 set -uo pipefail
 cd "$(dirname "$0")"
 folder=$(mktemp -d) failed=0

@@ -3,13 +3,10 @@
 
 use crate::linear::{COUNT, DESCRIPTORS, Fact, LENGTH, Linear};
 use crate::state::State;
-use crate::value::{Sum, Values, signed};
+use crate::value::{MAX_LENGTH, Sum, Values, signed};
 use flame_abi::{Descriptor, MAX_BATCH, layout};
 use std::collections::HashMap;
 use std::rc::Rc;
-
-/// The length in bytes of the longest packet that a view exposes.
-pub const MAX_LENGTH: u64 = flame_abi::MAX_PACKET as u64;
 
 /// The first address after all packets.
 const VIEW_END: u64 = layout::VIEW as u64 + layout::VIEW_BYTES as u64;

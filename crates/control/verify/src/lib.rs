@@ -21,10 +21,12 @@
 #![forbid(unsafe_code)]
 
 pub mod abi;
+pub mod bound;
 pub mod certificate;
 pub mod cost;
 pub mod linear;
 pub mod loops;
+mod mnemonic;
 pub mod module;
 pub mod observe;
 pub mod ops;
@@ -114,7 +116,7 @@ pub struct Verified {
     /// The functions that must trap instead of returning, and count their instructions.
     pub diverging: BTreeSet<u32>,
     /// The loops, once for each entry into them.
-    pub loops: Vec<loops::LoopBound>,
+    pub loops: Vec<bound::LoopBound>,
     /// The functions that have a bound for any arguments.
     pub summaries: BTreeMap<u32, Summary>,
 }

@@ -9,6 +9,7 @@
 //! Two more bounds of `t` need no fact about it: a measure that can only shrink a limited number of times,
 //! and packets, which the rewritten module itself counts.
 
+use crate::bound::{Head, LoopBound};
 use crate::certificate::{Form, LoopNote, Measure, Reference, Template};
 use crate::cost::Cost;
 use crate::linear::{COUNT, LENGTH, Linear, Symbol};
@@ -41,18 +42,6 @@ pub enum Failure {
     Packets,
 }
 
-/// The head of a loop under a note.
-pub struct Head {
-    /// The number of completed iterations.
-    pub trip: Symbol,
-    /// The symbols of written locals at the head whose form is not `Step`.
-    pub symbols: BTreeMap<u32, Symbol>,
-    /// The largest number of back edges.
-    pub trips: Poly,
-    /// Whether that is at most the number of packets of the batch.
-    pub by_count: bool,
-}
-
 /// The effect of one iteration.
 pub struct Iteration {
     pub head: Head,
@@ -60,55 +49,6 @@ pub struct Iteration {
     /// The states at back edges, joined where possible.
     pub backs: Vec<State>,
     pub failures: Vec<Failure>,
-}
-
-/// The verified properties of a loop.
-#[derive(Clone, Copy, Debug)]
-pub struct LoopBound {
-    pub function: u32,
-    /// The number of the loop in its function.
-    pub number: u32,
-    /// Its offset in the file.
-    pub offset: u32,
-    /// Whether it iterates once per packet.
-    pub packets: bool,
-    /// Whether its number of back edges is at most the number of packets of the batch.
-    pub by_count: bool,
-    /// The largest number of back edges each time it is entered.
-    pub trips: Poly,
-    /// The cost of one iteration.
-    pub iteration: Cost,
-}
-
-impl LoopBound {
-    /// Returns the cost of a path through the loop: `base` before it, and `cost` in the last iteration.
-    ///
-    /// Iterations that begin a packet each are charged to the packets, including the last one if it begins
-    /// one too.
-    pub fn total(&self, base: Cost, cost: Cost, marked: bool) -> Cost {
-        let one = self.iteration;
-        let each = base.each.plus(self.trips.times(one.each)).plus(cost.each);
-        match (self.packets, marked) {
-            (true, true) => {
-                let whole = one.call.plus(one.packet).max(cost.call.plus(cost.packet));
-                Cost { call: base.call, each, packet: base.packet.max(whole) }
-            }
-            (true, false) => {
-                let packet = base.packet.max(one.call.plus(one.packet)).max(cost.packet);
-                Cost { call: base.call.plus(cost.call), each, packet }
-            }
-            (false, _) if self.by_count => Cost {
-                call: base.call.plus(cost.call),
-                each: each.plus(one.call),
-                packet: base.packet.max(one.packet).max(cost.packet),
-            },
-            (false, _) => Cost {
-                call: base.call.plus(self.trips.times(one.call)).plus(cost.call),
-                each,
-                packet: base.packet.max(one.packet).max(cost.packet),
-            },
-        }
-    }
 }
 
 impl<'a> Walk<'_, 'a> {
@@ -160,7 +100,7 @@ impl<'a> Walk<'_, 'a> {
             // its function just as few.
             self.spend(size_of::<LoopBound>() / 4, bound.offset)?;
             self.loops.push(bound);
-            self.tell(Event::Loop(&bound));
+            self.emit(Event::Loop(&bound));
         }
         let total = |cost: Cost, marked: bool| bound.total(entry.cost, cost, marked);
         let adjust = |state: &mut State| {
@@ -350,7 +290,7 @@ impl<'a> Walk<'_, 'a> {
             && trips.as_constant().is_some_and(|n| (32..=flame_abi::MAX_BATCH as u64).contains(&n))
             && self.values.symbols.proves(&left, &state.facts);
         let head = Head { trip, symbols, trips, by_count };
-        self.tell(Event::Head { entry, note, head: &head });
+        self.emit(Event::Head { entry, note, head: &head });
         (state, head)
     }
 

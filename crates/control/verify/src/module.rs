@@ -337,6 +337,6 @@ fn note(open: &mut [(Open<'_>, Vec<Node<'_>>)], operator: &Operator<'_>) {
             (about.globals, about.memory) = (true, true);
         }
         // Instructions that only read memory are listed by name; any other is taken for a write.
-        operator => about.memory = about.memory || !crate::ops::keeps_memory(operator),
+        operator => about.memory = about.memory || !crate::mnemonic::keeps_memory(operator),
     }
 }

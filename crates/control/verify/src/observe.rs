@@ -1,7 +1,7 @@
 //! The parts of a walk that observers see, for estimates and reports. No verified result depends on them.
 
+use crate::bound::{Head, LoopBound};
 use crate::certificate::LoopNote;
-use crate::loops::{Head, LoopBound};
 use crate::poly::Poly;
 use crate::state::State;
 use crate::value::Sum;

@@ -46,57 +46,6 @@ impl ModuleArity for Arity {
     }
 }
 
-macro_rules! mnemonics {
-    ($( @$proposal:ident $op:ident $({ $($arg:ident: $argty:ty),* })? => $visit:ident ($($ann:tt)*))*) => {
-        fn mnemonic(operator: &Operator<'_>) -> &'static str {
-            match operator {
-                $( Operator::$op { .. } => stringify!($visit), )*
-                _ => "",
-            }
-        }
-    };
-}
-wasmparser::for_each_operator!(mnemonics);
-
-/// Returns whether an instruction certainly writes no memory.
-pub fn keeps_memory(operator: &Operator<'_>) -> bool {
-    use Operator as O;
-    // The most frequent instructions, without a comparison of names.
-    if let O::LocalGet { .. }
-    | O::I32Const { .. }
-    | O::I32Add
-    | O::I32Sub
-    | O::I32And
-    | O::I32Load { .. }
-    | O::I32Load8U { .. }
-    | O::LocalSet { .. }
-    | O::LocalTee { .. }
-    | O::I64Const { .. }
-    | O::I32Eq
-    | O::I32Ne
-    | O::I32Eqz
-    | O::I32LtU
-    | O::I32GtU
-    | O::I32Shl
-    | O::I32ShrU
-    | O::I32Or
-    | O::Select
-    | O::GlobalGet { .. }
-    | O::GlobalSet { .. }
-    | O::I64Load { .. }
-    | O::I32Load16U { .. }
-    | O::BrIf { .. }
-    | O::Br { .. } = operator
-    {
-        return true;
-    }
-    let name = mnemonic(operator);
-    !(name.is_empty()
-        || name.contains("store")
-        || name.contains("atomic")
-        || (name.contains("memory") && !name.contains("memory_size")))
-}
-
 #[derive(Clone, Copy)]
 enum Order {
     Equal,
@@ -106,6 +55,18 @@ enum Order {
 }
 
 impl Walk<'_, '_> {
+    /// Pops a condition; an integer is the condition that it is not 0.
+    pub fn condition(&mut self, s: &mut State) -> Option<Condition> {
+        Some(match s.stack.pop()? {
+            Value::Condition(condition) => (*condition).clone(),
+            Value::Sum(sum) => {
+                let zero = Rc::new(Sum::constant(sum.bits, 0));
+                not(&self.equal(s, &sum, &zero))
+            }
+            Value::Any | Value::Copied(_) => Condition::default(),
+        })
+    }
+
     /// Applies an instruction without control flow; returns `None` if the module is not valid.
     pub fn apply(&mut self, operator: &Operator<'_>, s: &mut State) -> Option<()> {
         use Operator as O;
@@ -148,7 +109,7 @@ impl Walk<'_, '_> {
             O::I64Clz | O::I64Ctz | O::I64Popcnt => self.bits(s, 64)?,
 
             O::I32Eqz => {
-                let condition = condition(self, s)?;
+                let condition = self.condition(s)?;
                 let not = Condition { yes: condition.no.clone(), no: condition.yes.clone() };
                 s.stack.push(Value::Condition(Rc::new(not)));
             }
@@ -233,7 +194,7 @@ impl Walk<'_, '_> {
                 return None;
             }
             operator => {
-                if !keeps_memory(operator) {
+                if !crate::mnemonic::keeps_memory(operator) {
                     s.memory.clear();
                 }
                 let (takes, gives) = operator.operator_arity(&Arity)?;
@@ -603,7 +564,7 @@ impl Walk<'_, '_> {
     }
 
     fn select(&mut self, s: &mut State) -> Option<()> {
-        let condition = condition(self, s)?;
+        let condition = self.condition(s)?;
         let (b, a) = (s.stack.pop()?, s.stack.pop()?);
         let bits = match (&a, &b) {
             (Value::Sum(x), Value::Sum(y)) if x.bits == y.bits => x.bits,
@@ -648,7 +609,7 @@ impl Walk<'_, '_> {
         let address = self.pop(s, 32)?;
         // An address beyond 2^32 traps; an address that wraps is not accessed.
         let place = address.add(&Sum::constant(32, at.offset), 1);
-        self.tell(Event::Access(place.as_ref()));
+        self.emit(Event::Access(place.as_ref()));
         Some(place)
     }
 
@@ -723,24 +684,12 @@ impl Walk<'_, '_> {
         let fits = |u: &Upper| all.constant.checked_mul(u.divisor).is_none_or(|most| u.constant <= most);
         let most = found.filter(|u| u.slope > 0 || fits(u)).unwrap_or(all);
         let bytes = Poly::from_upper(most);
-        self.tell(Event::Bulk(bytes));
+        self.emit(Event::Bulk(bytes));
         match is_copy {
             true => bytes.times(Poly::constant(COPY.1)).over(COPY.2).plus(Poly::constant(COPY.0)),
             false => bytes.over(1 << BULK_SHIFT).plus(Poly::constant(BULK)),
         }
     }
-}
-
-/// Pops a condition; an integer is the condition that it is not 0.
-pub fn condition(walk: &mut Walk<'_, '_>, s: &mut State) -> Option<Condition> {
-    Some(match s.stack.pop()? {
-        Value::Condition(condition) => (*condition).clone(),
-        Value::Sum(sum) => {
-            let zero = Rc::new(Sum::constant(sum.bits, 0));
-            not(&walk.equal(s, &sum, &zero))
-        }
-        Value::Any | Value::Copied(_) => Condition::default(),
-    })
 }
 
 fn not(condition: &Condition) -> Condition {

@@ -321,7 +321,7 @@ pub fn choose(
     // two.
     let (length, count) = (Linear::symbol(LENGTH), Linear::symbol(COUNT));
     let mut bounds = vec![(a, 1), (b, 1), (a, -1), (b, -1)];
-    if high.saturating_mul(by) <= i128::from(crate::abi::MAX_LENGTH) {
+    if high.saturating_mul(by) <= i128::from(crate::value::MAX_LENGTH) {
         bounds.push((&length, 1));
     }
     if high.saturating_mul(by) <= flame_abi::MAX_BATCH as i128 {

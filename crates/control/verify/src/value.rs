@@ -5,6 +5,9 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use wasmparser::ValType;
 
+/// The length in bytes of the longest packet that a view exposes.
+pub const MAX_LENGTH: u64 = flame_abi::MAX_PACKET as u64;
+
 /// `constant + Σ coefficient × symbol` modulo 2^bits, sorted by symbol, no coefficient zero.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Sum {

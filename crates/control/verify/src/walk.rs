@@ -4,13 +4,12 @@
 //! in a trap count as well, because the cost before the trap was spent.
 
 use crate::abi::{self, Host};
+use crate::bound::LoopBound;
 use crate::certificate::{MAX_INLINE, Notes};
 use crate::cost::{Cost, ENTRY, weight};
 use crate::linear::Linear;
-use crate::loops::LoopBound;
 use crate::module::{About, MAX_DEPTH, Module, Node};
 use crate::observe::{Event, Observer};
-use crate::ops;
 use crate::poly::Poly;
 use crate::state::State;
 use crate::value::{Known, Value, Values, bits_of};
@@ -143,7 +142,7 @@ impl<'m, 'a> Walk<'m, 'a> {
     }
 
     /// Sends an event to the observer, if there is one. It cannot change anything.
-    pub(crate) fn tell(&self, event: Event<'_>) {
+    pub(crate) fn emit(&self, event: Event<'_>) {
         if let Some(observer) = self.observer {
             observer.see(self, event);
         }
@@ -185,9 +184,9 @@ impl<'m, 'a> Walk<'m, 'a> {
             cost: Cost::ZERO,
             marked: false,
         };
-        self.tell(Event::Begin { function, state: &state });
+        self.emit(Event::Begin { function, state: &state });
         let end = self.function(function, arguments, state)?;
-        self.tell(Event::End);
+        self.emit(Event::End);
         self.spend(0, 0)?;
         let trap = self.traps.pop().unwrap_or_default();
         let paths = [end.as_ref().map(|s| s.cost), trap.marked, trap.unmarked];
@@ -304,7 +303,7 @@ impl<'m, 'a> Walk<'m, 'a> {
             Node::If { kind, then, or } => {
                 self.spend(1 + state.len() / 4, 0)?;
                 state.cost = state.cost.and(Poly::constant(1));
-                let test = ops::condition(self, &mut state).ok_or(self.refused(Rule::Invalid, 0))?;
+                let test = self.condition(&mut state).ok_or(self.refused(Rule::Invalid, 0))?;
                 let (takes, gives) = self.arity(*kind);
                 let height = state.stack.len().saturating_sub(takes);
                 self.framed(gives, height, |walk| {
@@ -335,7 +334,7 @@ impl<'m, 'a> Walk<'m, 'a> {
             }
             Node::Call(callee, number, offset) => {
                 self.spend(1, *offset)?;
-                self.tell(Event::Call { callee: *callee, offset: *offset, state: &state });
+                self.emit(Event::Call { callee: *callee, offset: *offset, state: &state });
                 state.cost = state.cost.and(Poly::constant(1));
                 self.call(*callee, *number, *offset, state)
             }
@@ -345,7 +344,7 @@ impl<'m, 'a> Walk<'m, 'a> {
 
     fn operator(&mut self, operator: &Operator<'a>, offset: u32, mut state: State) -> Walked<Option<State>> {
         self.spend(1, offset)?;
-        self.tell(Event::Operator { operator, offset, state: &state });
+        self.emit(Event::Operator { operator, offset, state: &state });
         let weight = weight(operator);
         if weight > 0 {
             state.cost = state.cost.and(Poly::constant(weight));
@@ -362,7 +361,7 @@ impl<'m, 'a> Walk<'m, 'a> {
             }
             Operator::BrIf { relative_depth } => {
                 self.spend(state.len() / 4, offset)?;
-                let test = ops::condition(self, &mut state).ok_or(self.refused(Rule::Invalid, offset))?;
+                let test = self.condition(&mut state).ok_or(self.refused(Rule::Invalid, offset))?;
                 let mut taken = state.clone();
                 if taken.assume(&test.yes, &self.values) {
                     self.branch(*relative_depth, &taken);
@@ -461,9 +460,9 @@ impl<'m, 'a> Walk<'m, 'a> {
             let inner = self.notes.calls.remove(&number).unwrap_or_default();
             let outer = std::mem::replace(&mut self.notes, inner);
             let frame = (std::mem::take(&mut state.locals), std::mem::take(&mut state.stack));
-            self.tell(Event::Enter(number));
+            self.emit(Event::Enter(number));
             let end = self.function(callee, arguments, state);
-            self.tell(Event::Leave);
+            self.emit(Event::Leave);
             let inner = std::mem::replace(&mut self.notes, outer);
             self.notes.calls.insert(number, inner);
             self.inlined -= 1;

@@ -219,7 +219,7 @@ fn what_is_copied_is_paid_for() {
     assert_eq!(plain("(block (br 0))"), entry + 1 + copy);
     assert_eq!(plain(&format!("(block (br_if 0 {load}))")), entry + 3 + 45 / 4);
     // What is kept of a loop is paid for by its size.
-    let kept = size_of::<flame_verify::loops::LoopBound>() as u64 / 4;
+    let kept = size_of::<flame_verify::bound::LoopBound>() as u64 / 4;
     assert_eq!(plain("(loop)"), entry + 1 + 44 + kept);
     assert_eq!(
         plain(&format!("(block (block (br_table 0 1 0 1 0 1 0 1 {load})))")),

@@ -387,7 +387,7 @@ fn memory_and_globals() {
 /// Loads from memory that the host wrote.
 #[test]
 fn the_batch() {
-    let longest = flame_verify::abi::MAX_LENGTH;
+    let longest = flame_verify::value::MAX_LENGTH;
     let end = u64::from(flame_abi::layout::VIEW) + u64::from(flame_abi::layout::VIEW_BYTES);
     let count = "(i32.load offset=4 (local.get $batch))";
     assert_eq!(known(&format!("(local.set $r {count})")), Some((1, flame_abi::MAX_BATCH as u64)));

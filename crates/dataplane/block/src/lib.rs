@@ -52,7 +52,9 @@
 //! then on has to be discarded, and a reader that may not see later blocks has to be killed before they are
 //! written.
 
+mod control;
 mod error;
+mod lease;
 mod memfd;
 mod pool;
 mod queue;
@@ -61,9 +63,9 @@ mod region;
 
 pub use error::BlockError;
 pub use memfd::SharedMemory;
-pub use pool::{Backlog, Pool, Published, ReaderFds, ReaderId};
+pub use pool::{Backlog, Pool, Published, ReaderFds};
 pub use queue::Block;
-pub use reader::{Item, Reader, Wake};
+pub use reader::{Item, Reader, ReaderId, Wake};
 pub use region::Region;
 
 use flame_abi::{Descriptor, MAX_BLOCK_BYTES, MAX_BLOCK_PACKETS, MAX_PACKET};

@@ -1,7 +1,6 @@
 #![allow(unsafe_code)] // Maps memory.
 
-use crate::queue::Queue;
-use crate::region::Lease;
+use crate::lease::Lease;
 use crate::{BlockError, MAX_SLOTS, SLOT_BYTES, SLOT_DESCRIPTORS};
 use flame_abi::Descriptor;
 use rustix::fs::{MemfdFlags, SealFlags};
@@ -13,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 pub(crate) const PAGE: usize = 4096;
-const _: () = assert!(SLOT_BYTES.is_multiple_of(PAGE) && size_of::<Queue>() <= PAGE);
+const _: () = assert!(SLOT_BYTES.is_multiple_of(PAGE));
 
 /// The seals that fix the size of a mapped file, because access to missing pages raises SIGBUS.
 pub(crate) const SIZED: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
@@ -21,8 +20,8 @@ pub(crate) const SIZED: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
 const READ_ONLY: SealFlags = SIZED.union(SealFlags::FUTURE_WRITE);
 
 /// A part of a file, mapped and shared.
-struct Mapping {
-    start: NonNull<u8>,
+pub(crate) struct Mapping {
+    pub(crate) start: NonNull<u8>,
     bytes: usize,
 }
 
@@ -65,7 +64,7 @@ pub(crate) fn create_file(bytes: usize) -> Result<OwnedFd, BlockError> {
 }
 
 /// Maps a part of a file for writing.
-fn map_part(fd: &OwnedFd, offset: usize, bytes: usize) -> Result<Mapping, BlockError> {
+pub(crate) fn map_part(fd: &OwnedFd, offset: usize, bytes: usize) -> Result<Mapping, BlockError> {
     Mapping::new(fd, offset, bytes, ProtFlags::READ | ProtFlags::WRITE).map_err(|error| BlockError::Memory {
         bytes,
         step: "mmap",
@@ -174,37 +173,6 @@ impl SharedMemory {
     }
 }
 
-/// A control page that another process also maps, and may overwrite.
-pub(crate) struct ControlPage {
-    mapping: Mapping,
-}
-
-impl ControlPage {
-    /// Creates a page of zeros and a descriptor to pass on.
-    pub(crate) fn new() -> Result<(Self, OwnedFd), BlockError> {
-        let fd = create_file(PAGE)?;
-        let mapping = map_part(&fd, 0, PAGE)?;
-        seal(&fd, PAGE, SIZED)?;
-        Ok((Self { mapping }, fd))
-    }
-
-    /// Maps a page that a writer created.
-    pub(crate) fn open(fd: &OwnedFd) -> Result<Self, BlockError> {
-        const NAME: &str = "control";
-        let bytes = checked(fd, NAME, SIZED)?;
-        if bytes != PAGE {
-            return Err(unexpected(NAME, format!("a page of {PAGE} bytes"), format!("{bytes} bytes")));
-        }
-        Ok(Self { mapping: map(fd, NAME, bytes, ProtFlags::READ | ProtFlags::WRITE)? })
-    }
-
-    pub(crate) fn queue(&self) -> &Queue {
-        // SAFETY: the mapping is a page, page-aligned and not smaller than a queue. A queue is only
-        // atomics, of which any bits are one and which others may change at any time.
-        unsafe { self.mapping.start.cast::<Queue>().as_ref() }
-    }
-}
-
 /// All slots of a pool, mapped read-only by a reader.
 pub(crate) struct Slots {
     fd: OwnedFd,
@@ -264,7 +232,12 @@ pub(crate) fn checked(fd: &OwnedFd, name: &'static str, seals: SealFlags) -> Res
     })
 }
 
-fn map(fd: &OwnedFd, name: &'static str, bytes: usize, protection: ProtFlags) -> Result<Mapping, BlockError> {
+pub(crate) fn map(
+    fd: &OwnedFd,
+    name: &'static str,
+    bytes: usize,
+    protection: ProtFlags,
+) -> Result<Mapping, BlockError> {
     Mapping::new(fd, 0, bytes, protection).map_err(|error| BlockError::Descriptor {
         name,
         step: "mmap",

@@ -1,6 +1,7 @@
-use crate::memfd::{ControlPage, SharedMemory};
-use crate::queue::{AWAKE, Block, CLOSED, Control, ENTRIES, MAGIC, Queue, SLEEPING};
-use crate::reader::Reader;
+use crate::control::{Control, ControlPage};
+use crate::memfd::SharedMemory;
+use crate::queue::{AWAKE, Block, CLOSED, ENTRIES, MAGIC, Queue, SLEEPING};
+use crate::reader::{Reader, ReaderId};
 use crate::{BlockError, MAX_READERS, MAX_SLOTS, SLOT_BYTES, SLOT_DATA};
 use flame_abi::Descriptor;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -25,10 +26,6 @@ pub struct Pool {
     /// The number of readers added so far.
     count: u64,
 }
-
-/// Identifies one reader of a pool; no later reader gets the same id.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct ReaderId(pub(crate) u64);
 
 /// The descriptors from which another process creates its end with [`Reader::from_fds`].
 ///

@@ -1,8 +1,6 @@
 //! The queue between the writer and one reader, as it lies at the start of a control page.
 
-use crate::memfd::ControlPage;
 use flame_abi::LinkType;
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 /// The number of entries of a queue, which is the maximum number of blocks that a reader can hold.
@@ -64,23 +62,6 @@ pub(crate) struct Entries {
     pub(crate) blocks: [AtomicU64; ENTRIES],
     /// The last tick before the block, in nanoseconds.
     pub(crate) ticks: [AtomicU64; ENTRIES],
-}
-
-/// The memory that holds a queue.
-pub(crate) enum Control {
-    /// Plain memory: both ends are in this process.
-    Local(Arc<Queue>),
-    Shared(ControlPage),
-}
-
-impl Control {
-    #[inline]
-    pub(crate) fn queue(&self) -> &Queue {
-        match self {
-            Self::Local(queue) => queue,
-            Self::Shared(page) => page.queue(),
-        }
-    }
 }
 
 /// A published block.

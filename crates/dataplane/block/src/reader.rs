@@ -1,7 +1,7 @@
 use crate::BlockError;
-use crate::memfd::{ControlPage, Slots};
-use crate::pool::ReaderId;
-use crate::queue::{AWAKE, Block, CLOSED, Control, ENTRIES, MAGIC, Queue, SLEEPING};
+use crate::control::{Control, ControlPage};
+use crate::memfd::Slots;
+use crate::queue::{AWAKE, Block, CLOSED, ENTRIES, MAGIC, Queue, SLEEPING};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
@@ -9,6 +9,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 use std::time::{Duration, Instant};
+
+/// Identifies one reader of a pool; no later reader gets the same id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ReaderId(pub(crate) u64);
 
 /// The end of one reader. When it is dropped, the writer removes the reader.
 pub struct Reader {

@@ -1,3 +1,4 @@
+use crate::lease::{Lease, Parts};
 use crate::memfd::{PAGE, SIZED, SharedMemory, checked, create_file, seal};
 use crate::{BlockError, memfd};
 use std::os::fd::OwnedFd;
@@ -15,30 +16,6 @@ const _: () = assert!(PART.is_multiple_of(PAGE));
 pub struct Region {
     fd: Arc<OwnedFd>,
     parts: Arc<Mutex<Parts>>,
-}
-
-/// For each part whether it is in use, and whether it was.
-struct Parts(Vec<(bool, bool)>);
-
-impl Parts {
-    /// Finds `count` successive parts that are not in use.
-    fn find(&self, count: usize) -> Option<usize> {
-        self.0.windows(count).position(|window| window.iter().all(|(used, _)| !used))
-    }
-}
-
-/// Successive parts of a region that are in use until this is dropped.
-pub(crate) struct Lease {
-    parts: Arc<Mutex<Parts>>,
-    first: usize,
-    count: usize,
-}
-
-impl Drop for Lease {
-    fn drop(&mut self) {
-        let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
-        parts.0[self.first..][..self.count].iter_mut().for_each(|(used, _)| *used = false);
-    }
 }
 
 impl Region {

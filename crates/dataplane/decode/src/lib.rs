@@ -11,15 +11,16 @@
 mod fast;
 mod hash;
 mod ip;
+mod kind;
 pub mod layers;
 mod link;
 mod read;
 mod transport;
 mod tunnel;
-mod wireless;
 
 pub use hash::flow_hash;
-pub use layers::{Kind, Layer, Layers, layers};
+pub use kind::Kind;
+pub use layers::{Layer, Layers, layers};
 
 use flame_abi::{Descriptor, LinkType, flags};
 

@@ -1,8 +1,9 @@
 //! Link headers, which precede IP.
 
-use crate::layers::Kind;
+mod wireless;
+
+use crate::kind::Kind;
 use crate::read::{be16, be32, u8};
-use crate::wireless;
 use flame_abi::LinkType;
 
 /// The end of a link header, where the network header begins.
@@ -117,7 +118,7 @@ pub fn ethernet(bytes: &[u8], at: usize, seen: &mut impl FnMut(Kind, usize, usiz
 }
 
 /// The maximum number of nested frames in one link header that are followed.
-pub(crate) const MAX_FRAMES: usize = 4;
+const MAX_FRAMES: usize = 4;
 
 #[inline]
 fn frame(bytes: &[u8], at: usize, depth: usize, seen: &mut impl FnMut(Kind, usize, usize)) -> Found {
@@ -129,7 +130,7 @@ fn frame(bytes: &[u8], at: usize, depth: usize, seen: &mut impl FnMut(Kind, usiz
 }
 
 /// Decodes the bytes after an EtherType or, if `kind` is a length, after LLC.
-pub(crate) fn protocol(
+fn protocol(
     bytes: &[u8],
     kind: Option<u16>,
     at: usize,
@@ -254,6 +255,6 @@ fn named(at: usize, version: u8) -> Found {
     Found { at, is_ip: true, version, malformed: false }
 }
 
-pub(crate) fn not_ip(at: usize) -> Found {
+fn not_ip(at: usize) -> Found {
     Found { at, is_ip: false, version: 0, malformed: false }
 }

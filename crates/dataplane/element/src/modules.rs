@@ -4,9 +4,9 @@
 use flame_plan::Account;
 use flame_source::RawBlock;
 
-/// The request of a `Module` element.
+/// The arguments of a `Module` element.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Asked {
+pub struct ModuleArgs {
     /// The name of the element.
     pub element: String,
     /// The module's file or name.
@@ -39,8 +39,8 @@ pub trait Modules {
     ///
     /// # Errors
     ///
-    /// Returns the reason why the module cannot run as it is asked for.
-    fn prepare(&self, asked: &Asked) -> Result<Box<dyn Prepared>, String>;
+    /// Returns the reason why the module cannot run with these arguments.
+    fn prepare(&self, args: &ModuleArgs) -> Result<Box<dyn Prepared>, String>;
 
     /// Completes the files of records, after the last element has ended.
     ///

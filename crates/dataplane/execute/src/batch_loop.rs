@@ -42,10 +42,10 @@ pub struct BatchLoop {
     resolution_ns: u64,
     /// The last tick, at that resolution.
     ticked: u64,
-    /// The last tick that was taken.
-    told: u64,
+    /// The last tick that was delivered.
+    delivered_tick: u64,
     /// The last tick that was reported as passed.
-    passed: u64,
+    passed_tick: u64,
     account: Account,
     /// The number of packets lost since the last batch.
     lost: u64,
@@ -101,8 +101,8 @@ impl BatchLoop {
             meters: module.meters.clone(),
             resolution_ns: p.view.resolution_ns,
             ticked: 0,
-            told: 0,
-            passed: 0,
+            delivered_tick: 0,
+            passed_tick: 0,
             account: Account::default(),
             lost: 0,
             is_ending: false,
@@ -230,9 +230,9 @@ impl BatchLoop {
                 break;
             }
         }
-        if self.due.is_none() && !self.caller.is_in_tick() && self.passed < self.told {
-            self.passed = self.told;
-            outlet.passed(self.module, self.worker, self.told)?;
+        if self.due.is_none() && !self.caller.is_in_tick() && self.passed_tick < self.delivered_tick {
+            self.passed_tick = self.delivered_tick;
+            outlet.passed(self.module, self.worker, self.delivered_tick)?;
         }
         Ok(())
     }
@@ -302,7 +302,7 @@ impl BatchLoop {
                     self.work = Some(Work { block, next: 0 });
                 }
                 Some(Item::Tick(now_ns)) => {
-                    self.told = now_ns;
+                    self.delivered_tick = now_ns;
                     let now_ns = quantize(now_ns, self.resolution_ns);
                     if now_ns > std::mem::replace(&mut self.ticked, now_ns) {
                         self.due = Some(now_ns);

@@ -304,7 +304,7 @@ impl Keep {
         }
     }
 
-    fn tell(&self, at: usize, news: &News, change: impl FnOnce(&mut Slot)) {
+    fn report(&self, at: usize, news: &News, change: impl FnOnce(&mut Slot)) {
         let workers = {
             let mut places = self.places();
             if let Some(slot) = places.get_mut(at) {
@@ -338,7 +338,7 @@ impl Held {
         }
         let state: State = state.into();
         let kept = Some(state.clone()).filter(|state| !state.is_empty());
-        self.keep.tell(self.at, &News::Stored(state), |slot| {
+        self.keep.report(self.at, &News::Stored(state), |slot| {
             slot.changes += u64::from(slot.state != kept);
             slot.state = kept;
         });
@@ -346,7 +346,7 @@ impl Held {
 
     /// Records how the instance began. A state that it refused is dropped.
     pub fn begin(&mut self, begun: Begun) {
-        self.keep.tell(self.at, &News::Begun(begun), |slot| {
+        self.keep.report(self.at, &News::Begun(begun), |slot| {
             slot.begun = Some(begun);
             if begun == Begun::Refused {
                 slot.changes += u64::from(slot.state.is_some());
@@ -357,7 +357,7 @@ impl Held {
 
     /// Drops the state of an instance that ended in a fault.
     pub fn fault(&mut self) {
-        self.keep.tell(self.at, &News::Dropped, |slot| {
+        self.keep.report(self.at, &News::Dropped, |slot| {
             slot.begun.get_or_insert(Begun::Dropped);
             slot.changes += u64::from(slot.state.is_some());
             slot.state = None;
@@ -366,7 +366,7 @@ impl Held {
 
     /// Records that the end of the run cut the instance off. The state stays.
     pub fn cut_off(&mut self) {
-        self.keep.tell(self.at, &News::CutOff, |_| {});
+        self.keep.report(self.at, &News::CutOff, |_| {});
     }
 
     /// Returns whether another instance waits for the place.
@@ -393,19 +393,19 @@ mod tests {
         text.as_bytes().into()
     }
 
-    type Told = Arc<Mutex<Vec<(Place, News)>>>;
+    type Reported = Arc<Mutex<Vec<(Place, News)>>>;
 
-    fn keep(states: &[(Place, &str)]) -> (Keep, Told) {
-        let told = Told::default();
-        let news = told.clone();
+    fn keep(states: &[(Place, &str)]) -> (Keep, Reported) {
+        let reported = Reported::default();
+        let news = reported.clone();
         let on_news: OnNews = Box::new(move |place, n| news.lock().unwrap().push((place, n.clone())));
         let states = states.iter().map(|(place, text)| (*place, bytes(text)));
-        (Keep::new((4, 0), 2, states, on_news), told)
+        (Keep::new((4, 0), 2, states, on_news), reported)
     }
 
     #[test]
     fn a_successor_waits_for_the_last_state() {
-        let (keep, told) = keep(&[(Place::Worker(1), "ab")]);
+        let (keep, reported) = keep(&[(Place::Worker(1), "ab")]);
         let first = keep.request(Place::Worker(1));
         let (mut held, state) = first.take().unwrap().unwrap();
         assert_eq!(state, Some(bytes("ab")));
@@ -420,7 +420,7 @@ mod tests {
         assert_eq!(state, Some(bytes("cd")));
         drop(held);
         let expected = [News::Begun(Begun::Taken), News::Stored(bytes("cd"))];
-        assert!(told.lock().unwrap().iter().map(|(_, news)| news).eq(&expected));
+        assert!(reported.lock().unwrap().iter().map(|(_, news)| news).eq(&expected));
         assert_eq!(keep.states(), (1, vec![(Place::Worker(1), bytes("cd"))]));
     }
 
@@ -457,12 +457,12 @@ mod tests {
 
     #[test]
     fn an_instance_that_is_cut_off_keeps_what_it_exported() {
-        let (keep, told) = keep(&[]);
+        let (keep, reported) = keep(&[]);
         let (mut held, _) = keep.request(Place::Slow).take().unwrap().unwrap();
         held.store(b"ab");
         held.cut_off();
         assert_eq!(keep.states(), (1, vec![(Place::Slow, bytes("ab"))]));
-        assert_eq!(told.lock().unwrap().last(), Some(&(Place::Slow, News::CutOff)));
+        assert_eq!(reported.lock().unwrap().last(), Some(&(Place::Slow, News::CutOff)));
     }
 
     #[test]

@@ -19,7 +19,7 @@ pub struct Schema {
     /// The number of outputs of a module that forwards packets, or 0.
     outputs: u32,
     /// The rights that it asks for, and those that it has.
-    asked: Forward,
+    declared: Forward,
     granted: Forward,
 }
 
@@ -76,17 +76,17 @@ impl Schema {
         };
         let tables = manifest.tables.iter().map(shape).collect();
         let ports = manifest.ports;
-        let asked = ports.map_or(NONE, |p| Forward { modify: p.modify, transmit: p.transmit });
+        let declared = ports.map_or(NONE, |p| Forward { modify: p.modify, transmit: p.transmit });
         let outputs = ports.map_or(0, |p| p.outputs);
-        Self { tables, packets: manifest.packets, log: manifest.log, outputs, asked, granted: NONE }
+        Self { tables, packets: manifest.packets, log: manifest.log, outputs, declared, granted: NONE }
     }
 
     /// Lets a module that forwards packets use these of the rights that its manifest asks for.
     #[must_use]
     pub fn forwarding(self, rights: Forward) -> Self {
         let granted = Forward {
-            modify: self.asked.modify && rights.modify,
-            transmit: self.asked.transmit && rights.transmit,
+            modify: self.declared.modify && rights.modify,
+            transmit: self.declared.transmit && rights.transmit,
         };
         Self { granted, ..self }
     }
@@ -198,10 +198,12 @@ impl Schema {
             Some(index) => {
                 sent.send(index)?;
                 if !bytes.is_empty() && !self.granted.modify {
-                    return Err(Fault::Modify { asked: self.asked.modify });
+                    return Err(Fault::Modify { declared: self.declared.modify });
                 }
             }
-            None if !self.granted.transmit => return Err(Fault::Transmit { asked: self.asked.transmit }),
+            None if !self.granted.transmit => {
+                return Err(Fault::Transmit { declared: self.declared.transmit });
+            }
             None if bytes.is_empty() => return Err(Fault::Nothing),
             None => {}
         }

@@ -4,8 +4,8 @@ use flame_abi::output::{FRAME, MAX_LOG, MAX_PAYLOAD, PACKET_HEAD, SEND_HEAD};
 
 /// Returns the reason why a module has not the right `call`: its manifest does not ask for it, or its grant
 /// does not give it.
-fn without(asked: bool, call: &str) -> String {
-    match asked {
+fn without(declared: bool, call: &str) -> String {
+    match declared {
         true => format!("the grant has no {call}"),
         false => format!("the manifest lacks `{call} = true` in [ports]"),
     }
@@ -49,10 +49,10 @@ pub enum Fault {
     Index { found: u16, count: u32 },
     #[error("packet {found} is sent twice")]
     Twice { found: u16 },
-    #[error("changed bytes of a packet, but {}", without(*.asked, "modify"))]
-    Modify { asked: bool },
-    #[error("a new packet, but {}", without(*.asked, "transmit"))]
-    Transmit { asked: bool },
+    #[error("changed bytes of a packet, but {}", without(*.declared, "modify"))]
+    Modify { declared: bool },
+    #[error("a new packet, but {}", without(*.declared, "transmit"))]
+    Transmit { declared: bool },
     #[error("a new packet of no bytes")]
     Nothing,
     #[error("a packet, but the manifest lacks `packets = true`")]

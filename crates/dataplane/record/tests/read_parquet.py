@@ -1,5 +1,5 @@
-"""Compares FOLDER/parquet and FOLDER/integers with FOLDER/records.json through DuckDB, pyarrow and pandas, and
-reads times in text from FOLDER/times.json and FOLDER/times.csv.
+"""Compares FOLDER/parquet and FOLDER/integers with FOLDER/records.json through DuckDB, pyarrow and pandas,
+and reads times in text from FOLDER/times.json and FOLDER/times.csv.
 
 Written for tests/parquet.rs; needs duckdb, pandas and pyarrow.
 """
@@ -34,7 +34,8 @@ TYPES = {
     "note": ("VARCHAR", pa.string()),
     "end": ("VARCHAR", pa.dictionary(pa.uint8(), pa.string())),
 }
-UNITS = {"packets": "packets", "wire": "bytes", "drift": "ppb", "load": "Mbit/s", "first_ns": "ns", "rtt_ns": "ns"}
+UNITS = {"packets": "packets", "wire": "bytes", "drift": "ppb", "load": "Mbit/s"}
+UNITS |= {"first_ns": "ns", "rtt_ns": "ns"}
 
 
 def plain(value):
@@ -69,11 +70,14 @@ for path, rows in [(all_rows, expected), (no_rows, [])]:
     assert {n: str(t) for n, t in zip(result.columns, result.types)} == {n: t for n, (t, _) in TYPES.items()}
     found = [{k: plain(v) for k, v in zip(result.columns, row)} for row in result.fetchall()]
     assert found == rows, f"duckdb: {path}"
-    keys = dict(duckdb.sql(f"SELECT decode(key), decode(value) FROM parquet_kv_metadata('{path}')").fetchall())
-    assert {k.removeprefix("flame.unit."): v for k, v in keys.items() if k.startswith("flame.unit.")} == UNITS, keys
+    query = f"SELECT decode(key), decode(value) FROM parquet_kv_metadata('{path}')"
+    keys = dict(duckdb.sql(query).fetchall())
+    units = {k.removeprefix("flame.unit."): v for k, v in keys.items() if k.startswith("flame.unit.")}
+    assert units == UNITS, keys
     assert keys["flame.module"] == "probe", keys
 
-first = duckdb.sql(f"SELECT make_timestamp_ns(first_ns::BIGINT)::VARCHAR FROM '{all_rows}' LIMIT 1").fetchall()
+query = f"SELECT make_timestamp_ns(first_ns::BIGINT)::VARCHAR FROM '{all_rows}' LIMIT 1"
+first = duckdb.sql(query).fetchall()
 assert first == [("2023-11-14 22:13:20.123456789",)], first
 
 # Typed times and durations. Nothing else differs.
@@ -103,8 +107,10 @@ for row, found in zip(expected, duckdb.sql(query).fetchall(), strict=True):
     assert is_infinite or found[0] == row["first_ns"] // 1000, f"duckdb: {found} {row}"
     assert found[1] == row["rtt_ns"], f"duckdb: {found} {row}"
 # Addresses are compared and sorted as addresses after a cast, and words as words.
-ips = duckdb.sql(f"SELECT DISTINCT src FROM '{typed_rows}' WHERE src LIKE '%.%.%.%' AND src NOT LIKE '%:%'").fetchall()
-assert {ip for (ip,) in ips} == {row["src"] for row in expected if "." in row["src"] and ":" not in row["src"]}
+query = f"SELECT DISTINCT src FROM '{typed_rows}' WHERE src LIKE '%.%.%.%' AND src NOT LIKE '%:%'"
+ips = duckdb.sql(query).fetchall()
+ipv4 = {row["src"] for row in expected if "." in row["src"] and ":" not in row["src"]}
+assert {ip for (ip,) in ips} == ipv4
 
 # pandas
 frame = pandas.read_parquet(typed_rows)
@@ -121,4 +127,5 @@ assert times[0] == "2023-11-14T22:13:20.123456789Z", times[0]
 assert [t.value for t in pandas.to_datetime(times[:4])] == [row["first_ns"] for row in expected[:4]]
 found = duckdb.sql(f"SELECT epoch_us(first_ns::TIMESTAMPTZ) FROM read_csv('{folder}/times.csv')").fetchall()
 assert [us for (us,) in found] == [row["first_ns"] // 1000 for row in expected]
-print(f"duckdb {duckdb.__version__}, pandas {pandas.__version__}, pyarrow {pa.__version__}: {len(expected)} rows agree")
+versions = f"duckdb {duckdb.__version__}, pandas {pandas.__version__}, pyarrow {pa.__version__}"
+print(f"{versions}: {len(expected)} rows agree")

@@ -118,7 +118,7 @@ impl Fault {
     }
 
     /// Returns why the module refused its parameters: the text of a panic in init that begins with the word
-    /// `parameter`. It is a mistake of the user, to whom the calls of the module say nothing.
+    /// `parameter`. It is a mistake of the user, to whom the calls of the module mean nothing.
     fn refusal(&self) -> Option<&str> {
         let text = self.panic_message.as_deref().filter(|_| self.call == "flame_init")?;
         // Before it is the place in the module's source.

@@ -3,7 +3,7 @@
 //! A thread that ends calls that run past their deadline, in case a proved bound is wrong.
 //!
 //! Code without counters loads from a polling page in every loop (`flame_meter::rewrite_polled`). Each
-//! instance has such a page of its own. A call says that it begins, and that it ends, by storing its number;
+//! instance has such a page of its own. A call marks its begin and its end by storing its number;
 //! nothing else is done for it. The watchdog looks at the numbers every few milliseconds. A call that it
 //! finds again, and whose thread has meanwhile used more processor time than the deadline, loses its page,
 //! and traps at its next poll. Processor time, so that a call that does not run, because the machine is busy
@@ -28,7 +28,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 /// The number of checks within the shortest deadline.
-const LOOKS: u64 = 5;
+const CHECKS: u64 = 5;
 const MIN_PERIOD: Duration = Duration::from_micros(50);
 const MAX_PERIOD: Duration = Duration::from_millis(20);
 
@@ -184,7 +184,7 @@ impl Watchdog {
             barrier: Barrier::get(),
         });
         let mut state = lock(&self.0.shared.state);
-        let period = Duration::from_nanos(shortest_ns / LOOKS).clamp(MIN_PERIOD, MAX_PERIOD);
+        let period = Duration::from_nanos(shortest_ns / CHECKS).clamp(MIN_PERIOD, MAX_PERIOD);
         state.period = Some(state.period.map_or(period, |p| p.min(period)));
         state.watches.push((Arc::downgrade(&watch), Seen::default()));
         self.run(&mut state)?;

@@ -39,7 +39,7 @@ pub struct Installed {
 /// The states of the instances, which are the worker's.
 struct Kepts {
     keep: Keep,
-    /// The events that the worker has not been told of.
+    /// The events that were not yet sent to the worker.
     news: Receiver<(StatePlace, News)>,
 }
 
@@ -140,9 +140,9 @@ impl Installed {
     ) -> Result<Self, String> {
         let Install { plan, workers, tick_ns, interval_ns, batch, granted, keeps } = install;
         let kept = plan.manifest.state.zip(keeps).map(|(state, every_ns)| {
-            let (tell, news) = mpsc::channel();
+            let (sender, news) = mpsc::channel();
             // The receiver lives as long as the instances.
-            let on_news = move |place, news: &News| drop(tell.send((place, news.clone())));
+            let on_news = move |place, news: &News| drop(sender.send((place, news.clone())));
             Kepts { keep: Keep::awaiting((state.max, every_ns), workers, Box::new(on_news)), news }
         });
         let meters = granted.map_or_else(Meters::default, |links| grants.meters(&links));
@@ -230,7 +230,7 @@ impl Installed {
     }
 
     /// Reports what became of states.
-    fn tell(&self, sender: &mut Sender) -> Result<(), ChannelError> {
+    fn send_news(&self, sender: &mut Sender) -> Result<(), ChannelError> {
         let Some(kept) = &self.kept else { return Ok(()) };
         kept.news.try_iter().try_for_each(|(place, news)| {
             let none: &[u8] = &[];
@@ -294,7 +294,7 @@ impl Installed {
             }
             self.slow.go(self.id, &quantum, sender)?;
         }
-        self.tell(sender)?;
+        self.send_news(sender)?;
         let has_ended = self.is_ending && !self.is_slow_busy();
         if has_ended {
             let messages_lost = self.slow.messages_lost;

@@ -1,6 +1,6 @@
 //! The bytes of a packet that are shown in another form, and what becomes of them when the others change.
 
-use crate::checksum::{Cover, moved};
+use crate::cover::{Cover, moved};
 use std::ops::Range;
 
 /// The bytes that one packet is not shown as they are, such as checksums of hidden payload.

@@ -21,6 +21,7 @@
 #![forbid(unsafe_code)]
 
 mod checksum;
+mod cover;
 mod hash;
 mod headers;
 mod hidden;

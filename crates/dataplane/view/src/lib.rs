@@ -44,18 +44,18 @@
 //! [`Written::sampled`] those of sampling: these are for the caller's loop and for the operator's account,
 //! and must not be passed on to the holder of a grant.
 
-mod coarse;
 mod expose;
+mod quantize;
 mod select;
 mod shape;
 
 pub use flame_transform::{FlowHash, Hidden, Key, KeyError};
 
-use coarse::Coarse;
 use flame_abi::{Descriptor, LinkType, flags};
 use flame_filter::{FilterError, ShownPacket, TruePacket};
 use flame_plan::{Expose, ShownFilter, TrustedFilter, ViewSpec};
 use flame_transform::{Rewriter, TransformError};
+use quantize::Quantizer;
 use select::Select;
 use shape::{Shape, limit};
 
@@ -68,7 +68,7 @@ pub struct View {
     shown_expose: Expose,
     expose: Expose,
     shape: Shape,
-    quantize: Coarse,
+    quantizer: Quantizer,
 }
 
 /// The result of [`View::copy`] or [`View::select`].
@@ -135,14 +135,14 @@ impl View {
             shown,
             shown_expose,
             expose: spec.expose,
-            quantize: Coarse::new(spec, key, hides_bytes),
+            quantizer: Quantizer::new(spec, key, hides_bytes),
             shape: Shape { rewriter, snaplen: spec.snaplen, scratch: Vec::new() },
         })
     }
 
     /// Returns whether every byte of every selected packet, and its descriptor, is shown unchanged.
     pub fn hides_nothing(&self) -> bool {
-        self.expose == Expose::All && !self.shape.rewriter.changes_any() && self.quantize.is_none()
+        self.expose == Expose::All && !self.shape.rewriter.changes_any() && self.quantizer.is_none()
     }
 
     /// Returns whether every packet is shown.
@@ -238,7 +238,7 @@ impl View {
         let mut written = Written::default();
         let mut chunk = [Descriptor::default(); CHUNK];
         let plain = self.expose == Expose::None && self.selects_all() && !self.shape.rewriter.changes_any();
-        if plain && self.quantize.shows_all() {
+        if plain && self.quantizer.shows_all() {
             return Ok(self.descriptors_only(packets, out, base));
         }
         while written.taken < packets.len() && written.bytes < most && (written.packets as usize) < out.len()
@@ -249,12 +249,12 @@ impl View {
                 let (i, d) = (written.taken, &packets[written.taken]);
                 let bytes = packet(d, data, i)?;
                 let (link, wire_len) = (link(i), d.wire_len);
-                self.quantize.look_ahead(&packets[i..]);
+                self.quantizer.look_ahead(&packets[i..]);
                 written.taken += 1;
                 if !self.select.passes(link, TruePacket { bytes, wire_len })? {
                     continue;
                 }
-                if !self.quantize.shows(d.ts_ns) {
+                if !self.quantizer.shows(d.ts_ns) {
                     written.sampled += 1;
                     continue;
                 }
@@ -273,11 +273,11 @@ impl View {
                 copy_exact(visible.ok_or(ViewError::Internal { packet: i, reason })?, shown);
                 seen.addr = base.wrapping_add(at as u32);
                 written.bytes += shown.len();
-                self.quantize.apply(&mut seen);
+                self.quantizer.apply(&mut seen);
                 chunk[made] = seen;
                 made += 1;
             }
-            self.quantize.name_flows(&mut chunk[..made]);
+            self.quantizer.name_flows(&mut chunk[..made]);
             out[first..first + made].copy_from_slice(&chunk[..made]);
             written.packets += made as u32;
         }
@@ -321,9 +321,9 @@ impl View {
         let (mut eligible, mut sampled) = (0, 0);
         for (i, d) in packets.iter().enumerate() {
             let bytes = packet(d, data, i)?;
-            self.quantize.look_ahead(&packets[i..]);
+            self.quantizer.look_ahead(&packets[i..]);
             let passes = self.select.passes(link(i), TruePacket { bytes, wire_len: d.wire_len })?;
-            if passes && self.quantize.shows(d.ts_ns) {
+            if passes && self.quantizer.shows(d.ts_ns) {
                 eligible += 1;
             } else if passes {
                 sampled += 1;
@@ -340,10 +340,10 @@ impl View {
             for (seen, d) in chunk.iter_mut().zip(packets) {
                 *seen = Descriptor { addr: base, ..*d };
                 limit(seen, 0);
-                self.quantize.apply(seen);
+                self.quantizer.apply(seen);
             }
             let chunk = &mut chunk[..out.len()];
-            self.quantize.name_flows(chunk);
+            self.quantizer.name_flows(chunk);
             out.copy_from_slice(chunk);
         }
         Written { taken, eligible: taken as u32, sampled: 0, packets: taken as u32, bytes: 0 }

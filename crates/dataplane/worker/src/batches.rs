@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// The interval at which a pipeline that has nothing else to do checks whether a process has ended its work.
-pub(crate) const LOOK: Duration = Duration::from_micros(100);
+pub(crate) const POLL_INTERVAL: Duration = Duration::from_micros(100);
 
 /// A module of a view on one worker.
 pub(crate) struct Batches {
@@ -307,7 +307,7 @@ impl Batches {
             Place::Local(batches) => batches.end(now_ns, stop, outlet),
             Place::Remote(batches) => {
                 while !batches.leave(now_ns, stop) {
-                    std::thread::sleep(LOOK);
+                    std::thread::sleep(POLL_INTERVAL);
                 }
                 Ok(())
             }

@@ -135,7 +135,7 @@ impl<'a> Collector<'a> {
         self.go(self.modules.len() - 1)
     }
 
-    /// Tells the operator that a module begins to lose packets on a worker, or receives all again.
+    /// Reports to the operator that a module begins to lose packets on a worker, or receives all again.
     pub(crate) fn overload(&self, worker: usize, change: Change) {
         if let Some(module) = self.modules.iter().find(|module| module.id == change.module) {
             self.outputs.events.overload(&module.name, worker, change.begins);
@@ -467,8 +467,8 @@ impl Collected {
         Ok(())
     }
 
-    /// Returns what the module lost. Nothing that a grant withholds is lost, and what a module under one says
-    /// of its losses is not reported.
+    /// Returns what the module lost. Nothing that a grant withholds is lost, and what a module under one
+    /// states of its losses is not reported.
     fn take_losses(&mut self) -> Vec<Lost> {
         let losses = std::mem::take(&mut self.losses);
         if self.granted { Vec::new() } else { losses.report(&self.name, self.rows.tables()) }

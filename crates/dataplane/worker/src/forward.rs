@@ -137,7 +137,7 @@ impl Flight {
 /// Returns [`RunError::Transformed`] for a module that changes packets under a view that transforms fields.
 pub fn check_forward(plan: &ModulePlan) -> Result<(), RunError> {
     let changes = plan.manifest.ports.is_some_and(|ports| ports.modify) && plan.terms.forward.modify;
-    // A field that is shown in another form could not be told from one that the module changed.
+    // A field that is shown in another form could not be distinguished from one that the module changed.
     let transforms = plan.view.transforms.values().any(|action| *action != Action::Keep);
     if changes && transforms { Err(RunError::Transformed(plan.name.clone())) } else { Ok(()) }
 }

@@ -3,12 +3,13 @@
 use crate::collect::Collector;
 use crate::error::RunError;
 use crate::outlet::Event;
+use crate::remote::ModuleEvent;
 use crate::wiring::{Ends, QUEUE};
 use crossbeam_channel::{Receiver, Select, TryRecvError, never};
 use std::time::Duration;
 
 /// The longest time without a look at whether files of the output are due.
-const LOOK: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The queues to the collector.
 ///
@@ -17,14 +18,14 @@ const LOOK: Duration = Duration::from_millis(50);
 pub(crate) struct Queues {
     workers: Receiver<Event>,
     /// The queues of new processes.
-    started: Receiver<Receiver<Event>>,
-    processes: Vec<Receiver<Event>>,
+    started: Receiver<Receiver<ModuleEvent>>,
+    processes: Vec<Receiver<ModuleEvent>>,
     /// The queue that is looked at next: 0 is that of the workers.
     next: usize,
 }
 
 impl Queues {
-    pub(crate) fn new(workers: Receiver<Event>, started: Option<Receiver<Receiver<Event>>>) -> Self {
+    pub(crate) fn new(workers: Receiver<Event>, started: Option<Receiver<Receiver<ModuleEvent>>>) -> Self {
         Self { workers, started: started.unwrap_or_else(never), processes: Vec::new(), next: 0 }
     }
 
@@ -49,7 +50,7 @@ impl Queues {
             match queue.try_recv() {
                 Ok(event) => {
                     self.next = (at + 1) % (self.processes.len() + 1);
-                    return Ok(Some(event));
+                    return Ok(Some(Event::Module(event)));
                 }
                 Err(TryRecvError::Empty) => self.next = (at + 1) % (self.processes.len() + 1),
                 // The process is gone, and everything that it reported was taken.
@@ -70,7 +71,7 @@ impl Queues {
         for queue in &self.processes {
             select.recv(queue);
         }
-        if select.ready_timeout(LOOK) == Ok(1)
+        if select.ready_timeout(POLL_INTERVAL) == Ok(1)
             && let Err(TryRecvError::Disconnected) = self.started.try_recv().map(|q| self.processes.push(q))
         {
             // Nobody is left to start a process.
@@ -112,9 +113,12 @@ pub(crate) fn collect(
         }
         since += 1;
         match event {
-            Event::Output { from, bytes } => collector.output(from, &bytes)?,
-            Event::Passed { module, worker, now_ns } => collector.passed(module, worker, now_ns)?,
-            Event::Fault(report) => collector.faults.add(report),
+            Event::Module(event) => match event {
+                ModuleEvent::Output { from, bytes } => collector.output(from, &bytes)?,
+                ModuleEvent::Passed { module, worker, now_ns } => collector.passed(module, worker, now_ns)?,
+                ModuleEvent::Fault(report) => collector.faults.add(report),
+                ModuleEvent::Ended(state) => state.end(),
+            },
             Event::Tick { worker, now_ns } => collector.tick(worker, now_ns)?,
             Event::Add(module, done) => {
                 collector.add(&module)?;
@@ -122,7 +126,6 @@ pub(crate) fn collect(
             }
             Event::Removed(removed) => collector.removed(removed)?,
             Event::Overload(worker, change) => collector.overload(worker, change),
-            Event::Ended(state) => state.end(),
             Event::Accounts(reply) => drop(reply.send(collector.accounts())),
             Event::End { accounts, now_ns } => {
                 all.extend(accounts);
@@ -146,14 +149,20 @@ pub(crate) fn collect(
 mod tests {
     use super::*;
     use crossbeam_channel::{bounded, unbounded};
+    use flame_plan::ModuleId;
 
     fn tick(now_ns: u64) -> Event {
         Event::Tick { worker: 0, now_ns }
     }
 
+    fn passed(now_ns: u64) -> ModuleEvent {
+        ModuleEvent::Passed { module: ModuleId::default(), worker: 0, now_ns }
+    }
+
     fn number(event: Option<Event>) -> Option<u64> {
         match event {
             Some(Event::Tick { now_ns, .. }) => Some(now_ns),
+            Some(Event::Module(ModuleEvent::Passed { now_ns, .. })) => Some(now_ns),
             _ => None,
         }
     }
@@ -168,8 +177,8 @@ mod tests {
         let (two, second) = bounded(8);
         start.send(first).unwrap();
         start.send(second).unwrap();
-        (0..4).for_each(|n| one.send(tick(100 + n)).unwrap());
-        (0..2).for_each(|n| two.send(tick(200 + n)).unwrap());
+        (0..4).for_each(|n| one.send(passed(100 + n)).unwrap());
+        (0..2).for_each(|n| two.send(passed(200 + n)).unwrap());
         (0..3).for_each(|n| workers.send(tick(n)).unwrap());
         let mut order = Vec::new();
         while let Some(n) = number(queues.poll().unwrap()) {
@@ -177,7 +186,7 @@ mod tests {
         }
         assert_eq!(order, [0, 100, 200, 1, 101, 201, 2, 102, 103]);
         // The last report of a process that is gone is not lost.
-        two.send(tick(202)).unwrap();
+        two.send(passed(202)).unwrap();
         drop(two);
         assert_eq!(number(queues.poll().unwrap()), Some(202));
         assert!(queues.poll().unwrap().is_none());

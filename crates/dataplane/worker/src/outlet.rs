@@ -1,15 +1,13 @@
 //! The output of pipelines, and the queue between their threads and the collector.
 
-use crate::collect::Collector;
 use crate::error::RunError;
 use crate::overload::Change;
 use crate::placed::Placed;
-use crate::remote::State;
+use crate::remote::ModuleEvent;
 use crossbeam_channel::Sender;
 use flame_execute::{Origin, Outlet};
 use flame_plan::{Account, FaultReport, ModuleId};
 use flame_run::Output;
-use std::sync::Arc;
 
 /// A module that was removed from one pipeline.
 pub(crate) struct Removed {
@@ -31,16 +29,7 @@ pub(crate) trait PipelineOutlet: Outlet<RunError> {
 
 /// Messages from pipelines, handles and processes to the collector.
 pub(crate) enum Event {
-    Output {
-        from: Origin,
-        bytes: Vec<u8>,
-    },
-    Fault(FaultReport),
-    Passed {
-        module: ModuleId,
-        worker: usize,
-        now_ns: u64,
-    },
+    Module(ModuleEvent),
     Tick {
         worker: usize,
         now_ns: u64,
@@ -49,8 +38,6 @@ pub(crate) enum Event {
     Removed(Removed),
     /// A module begins to lose packets to an overload of a worker, or receives all again.
     Overload(usize, Change),
-    /// A process has reported everything of a module.
-    Ended(Arc<State>),
     Accounts(Sender<Vec<(ModuleId, Account)>>),
     End {
         accounts: Vec<(ModuleId, Account)>,
@@ -73,15 +60,15 @@ impl Queue<'_> {
 
 impl Outlet<RunError> for Queue<'_> {
     fn output(&mut self, from: Origin, output: Output<'_>) -> Result<(), RunError> {
-        self.send(Event::Output { from, bytes: output.bytes.to_vec() })
+        self.send(Event::Module(ModuleEvent::Output { from, bytes: output.bytes.to_vec() }))
     }
 
     fn fault(&mut self, report: FaultReport) -> Result<(), RunError> {
-        self.send(Event::Fault(report))
+        self.send(Event::Module(ModuleEvent::Fault(report)))
     }
 
     fn passed(&mut self, module: ModuleId, worker: usize, now_ns: u64) -> Result<(), RunError> {
-        self.send(Event::Passed { module, worker, now_ns })
+        self.send(Event::Module(ModuleEvent::Passed { module, worker, now_ns }))
     }
 }
 
@@ -92,32 +79,5 @@ impl PipelineOutlet for Queue<'_> {
 
     fn overload(&mut self, worker: usize, change: Change) -> Result<(), RunError> {
         self.send(Event::Overload(worker, change))
-    }
-}
-
-/// With one worker, the output of the pipeline needs no queue.
-impl Outlet<RunError> for Collector<'_> {
-    fn output(&mut self, from: Origin, output: Output<'_>) -> Result<(), RunError> {
-        Collector::output(self, from, output.bytes)
-    }
-
-    fn fault(&mut self, report: FaultReport) -> Result<(), RunError> {
-        self.faults.add(report);
-        Ok(())
-    }
-
-    fn passed(&mut self, module: ModuleId, worker: usize, now_ns: u64) -> Result<(), RunError> {
-        Collector::passed(self, module, worker, now_ns)
-    }
-}
-
-impl PipelineOutlet for Collector<'_> {
-    fn removed(&mut self, removed: Removed) -> Result<(), RunError> {
-        Collector::removed(self, removed)
-    }
-
-    fn overload(&mut self, worker: usize, change: Change) -> Result<(), RunError> {
-        Collector::overload(self, worker, change);
-        Ok(())
     }
 }

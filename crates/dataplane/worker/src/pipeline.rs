@@ -1,14 +1,14 @@
 //! The pipeline of one worker: computes every view once, and then runs the fast instances that share it.
 
-use crate::batches::{Batches, LOOK};
+use crate::batches::{Batches, POLL_INTERVAL};
 use crate::error::RunError;
 use crate::handle::Command;
 use crate::outlet::{PipelineOutlet, Removed};
-use crate::overload::Regulator;
 use crate::placed::Placed;
 use crate::read::Chunk;
+use crate::regulator::Regulator;
 use crate::remote::RemoteBatches;
-use crate::stage::{PipelineOptions, ViewStage, conditions, is_alone};
+use crate::stage::{PipelineOptions, ViewStage, conditions, has_own_blocks};
 use crossbeam_channel::Sender;
 use flame_execute::{Conditions, Stop};
 use flame_plan::{Account, FaultReport, ModuleId, Shed};
@@ -36,7 +36,7 @@ impl<'a> Pipeline<'a> {
         outlet: &mut dyn PipelineOutlet,
     ) -> Result<Self, RunError> {
         let options = PipelineOptions { batch: options.batch.clamp(1, flame_abi::MAX_BATCH), ..options };
-        let regulator = options.overload.regulator().filter(|_| options.is_regulated());
+        let regulator = Regulator::new(options.overload).filter(|_| options.is_regulated());
         let mut pipeline = Self { views: Vec::new(), leaving: Vec::new(), options, regulator };
         modules.iter().try_for_each(|module| pipeline.add(module, outlet))?;
         Ok(pipeline)
@@ -48,7 +48,7 @@ impl<'a> Pipeline<'a> {
 
     fn add(&mut self, module: &Placed, outlet: &mut dyn PipelineOutlet) -> Result<(), RunError> {
         let shares = |view: &ViewStage| view.has_room_for(module);
-        let at = match self.views.iter().position(shares).filter(|_| !is_alone(module, &self.options)) {
+        let at = match self.views.iter().position(shares).filter(|_| !has_own_blocks(module, &self.options)) {
             Some(at) => at,
             None => {
                 self.views.push(ViewStage::new(module, &self.options)?);
@@ -268,7 +268,7 @@ impl<'a> Pipeline<'a> {
         while !self.leaving.is_empty() || self.awaits_process() || self.loops().any(|m| m.is_busy()) {
             self.resume(true, outlet)?;
             if self.awaits_process() {
-                std::thread::sleep(LOOK);
+                std::thread::sleep(POLL_INTERVAL);
             }
         }
         let stop = self.options.stop;

@@ -94,7 +94,7 @@ fn fits_window(shared: Shared, pool: &Pool) -> bool {
 }
 
 /// Returns whether a module has separate blocks, because a metered one may keep them for long.
-pub(crate) fn is_alone(module: &Placed, options: &PipelineOptions<'_>) -> bool {
+pub(crate) fn has_own_blocks(module: &Placed, options: &PipelineOptions<'_>) -> bool {
     options.live && module.plan().class == ModuleClass::Metered && module.plan().process.is_none()
 }
 
@@ -112,18 +112,18 @@ impl ViewStage {
         let view = View::new(spec, options.key)?;
         let process = module.plan().process.clone();
         let pool = Pool::new(if process.is_some() { REMOTE_SLOTS } else { SLOTS })?;
-        let is_alone = is_alone(module, options);
+        let has_own_blocks = has_own_blocks(module, options);
         let is_open = view.hides_nothing() && view.selects_all();
         // A filter hides packets that lie in the same ring, so only a view of all packets is mapped. A paused
         // batch may outlast the ring's block, which returns to the kernel.
-        let is_mappable = is_open && !is_alone && process.is_none();
+        let is_mappable = is_open && !has_own_blocks && process.is_none();
         let draft = (process.is_some() && !is_open).then(Draft::new);
         let mapped = options.shared.is_some_and(|s| fits_window(s, &pool)) && is_mappable;
         Ok(Self {
             draft,
             process,
             buffers: 0,
-            spec: (!is_alone).then(|| spec.clone()),
+            spec: (!has_own_blocks).then(|| spec.clone()),
             confined: spec.key.is_some() && !is_open,
             view,
             pool,

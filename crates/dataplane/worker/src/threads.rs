@@ -1,6 +1,6 @@
 //! The threads of a run: one for everything, or one for each worker, one that reads and one that collects.
 
-use crate::batches::LOOK;
+use crate::batches::POLL_INTERVAL;
 use crate::charge::{self, Charging};
 use crate::collect::Collector;
 use crate::error::RunError;
@@ -300,7 +300,7 @@ fn worker_loop(
                     }
                     continue;
                 }
-                default(if pipeline.awaits_process() { LOOK } else { LONG }) => {
+                default(if pipeline.awaits_process() { POLL_INTERVAL } else { LONG }) => {
                     pipeline.regulate(None, outlet)?;
                     pipeline.resume(false, outlet)?;
                     continue;

@@ -2,8 +2,10 @@
 
 mod connect;
 mod nodes;
+mod print;
 
 pub use nodes::{Entry, Nodes};
+pub use print::{print_modules, table};
 
 use crate::error::Error;
 use crate::exit::Status;
@@ -92,7 +94,7 @@ impl ChangeArgs {
         let ModuleArgs { name, principal, node, answer } = self.module;
         let path = module_path(&name, action, principal.as_deref(), self.revision);
         let module: Module = Client::open(&node)?.request(method, &path, None::<&()>)?;
-        crate::command::print_modules(&[module], answer);
+        print_modules(&[module], answer);
         Ok(Status::Done)
     }
 }

@@ -10,8 +10,8 @@ use crate::{cache, limits};
 use flame_admit::Protection;
 use flame_compile::Compiler;
 use flame_element::driver::{Invocation, What};
-use flame_element::modules::{Asked, Modules};
-use flame_node::{Client, Elements, Holder, Node, RunRequest, Submission, Tell};
+use flame_element::modules::{ModuleArgs, Modules};
+use flame_node::{Client, Elements, Holder, Node, Notify, RunRequest, Submission};
 use flame_plan::{Catalog, Expose, Transforms, TrustedFilter, ViewSpec};
 use flame_record::{Format, Options, Sink};
 use flame_trust::{Field, Layer, Origin};
@@ -51,47 +51,47 @@ pub fn modules(invocation: &Invocation, interrupt: &Arc<AtomicBool>) -> Result<R
 }
 
 impl ClickModules {
-    fn view(asked: &Asked) -> Result<ViewSpec, Error> {
+    fn view(args: &ModuleArgs) -> Result<ViewSpec, Error> {
         let mut transforms = Transforms::new();
-        for text in &asked.transform {
+        for text in &args.transform {
             transforms.extend(flame_transform::parse(text).map_err(|e| format!("TRANSFORM {e}"))?);
         }
-        let expose = asked.expose.as_deref().map(Expose::from_str).transpose();
+        let expose = args.expose.as_deref().map(Expose::from_str).transpose();
         let expose = expose.map_err(|e| format!("EXPOSE: {e}"))?.unwrap_or_default();
         let mut select = Vec::new();
-        for text in &asked.select {
+        for text in &args.select {
             select.extend(TrustedFilter::parse(text).map_err(|e| format!("SELECT {text:?}: {e}"))?);
         }
         Ok(ViewSpec { select, expose, transforms, ..ViewSpec::default() })
     }
 
     /// Returns the layers by which the element narrows a grant.
-    fn narrower(asked: &Asked) -> Result<Vec<Layer>, Error> {
+    fn narrower(args: &ModuleArgs) -> Result<Vec<Layer>, Error> {
         let of = |field, texts: &[String]| -> Vec<(Field, String)> {
             texts.iter().map(|text| (field, text.clone())).collect()
         };
         let stated = [
-            of(Field::Select, &asked.select),
-            of(Field::Expose, asked.expose.as_slice()),
-            of(Field::Transform, &asked.transform),
+            of(Field::Select, &args.select),
+            of(Field::Expose, args.expose.as_slice()),
+            of(Field::Transform, &args.transform),
         ];
         let layer = |(field, value)| Layer::new(Origin::Command, field, value);
         Ok(stated.concat().into_iter().map(layer).collect::<Result<_, _>>()?)
     }
 
-    fn request_of(&self, asked: &Asked, submission: Submission) -> Result<RunRequest, Error> {
+    fn request_of(&self, args: &ModuleArgs, submission: Submission) -> Result<RunRequest, Error> {
         Ok(RunRequest {
-            settings: [(submission.name.clone(), arguments(&asked.settings)?)].into(),
+            settings: [(submission.name.clone(), arguments(&args.settings)?)].into(),
             submissions: vec![submission],
             workers: 1,
-            interval_ns: asked.interval.as_deref().map_or(Ok(0), |text| read_interval("INTERVAL", text))?,
-            is_live: asked.is_live,
-            view: Self::view(asked)?,
-            narrower: Self::narrower(asked)?,
-            restarts: asked.restarts,
-            limits: limits::with_budget(asked.packet_budget.unwrap_or(limits::PACKET_BUDGET)),
+            interval_ns: args.interval.as_deref().map_or(Ok(0), |text| read_interval("INTERVAL", text))?,
+            is_live: args.is_live,
+            view: Self::view(args)?,
+            narrower: Self::narrower(args)?,
+            restarts: args.restarts,
+            limits: limits::with_budget(args.packet_budget.unwrap_or(limits::PACKET_BUDGET)),
             protection: Protection::Auto,
-            // Only a check says what modules cost.
+            // Only a check reports what modules cost.
             costs: match self.is_check {
                 true => Some(crate::costs::load_or_calibrate(&flame_compile::Engines::new()?, false)?),
                 false => None,
@@ -101,20 +101,20 @@ impl ClickModules {
         })
     }
 
-    fn node_of(&self, asked: &Asked) -> Result<Option<Node>, Error> {
+    fn node_of(&self, args: &ModuleArgs) -> Result<Option<Node>, Error> {
         let mut base = self.node.borrow_mut();
         if base.is_none() {
             let trust = TrustArgs { policy: self.policy.clone(), credential: None, identity: None };
             *base = trust.open(INTERFACE)?;
         }
         let Some(base) = &*base else {
-            return match &asked.credential {
+            return match &args.credential {
                 Some(_) => Err("CREDENTIAL is for a node with a policy: flame click --policy FILE".into()),
                 None => Ok(None),
             };
         };
-        let read = asked.credential.as_deref().map(|file| credential(Path::new(file))).transpose()?;
-        let key = asked.identity.as_deref().map(|file| identity(Path::new(file))).transpose()?;
+        let read = args.credential.as_deref().map(|file| credential(Path::new(file))).transpose()?;
+        let key = args.identity.as_deref().map(|file| identity(Path::new(file))).transpose()?;
         let holder = key.map(|secret| Box::new(secret) as Box<dyn Holder + Send + Sync>);
         Ok(Some(base.anonymous().presented(read, holder)))
     }
@@ -125,8 +125,8 @@ impl Client for ClickModules {
         submission(file).map_err(|e| e.to_string())
     }
 
-    fn request(&self, asked: &Asked, submission: Submission) -> Result<RunRequest, String> {
-        self.request_of(asked, submission).map_err(|e| e.to_string())
+    fn request(&self, args: &ModuleArgs, submission: Submission) -> Result<RunRequest, String> {
+        self.request_of(args, submission).map_err(|e| e.to_string())
     }
 
     fn compiler(&self) -> Compiler<'static> {
@@ -134,8 +134,8 @@ impl Client for ClickModules {
         Compiler::new(child, cache::open(true))
     }
 
-    fn node(&self, asked: &Asked) -> Result<Option<Node>, String> {
-        self.node_of(asked).map_err(|e| e.to_string())
+    fn node(&self, args: &ModuleArgs) -> Result<Option<Node>, String> {
+        self.node_of(args).map_err(|e| e.to_string())
     }
 
     fn sink(&self, catalog: &Catalog) -> Result<Box<dyn Sink>, String> {
@@ -143,7 +143,7 @@ impl Client for ClickModules {
         flame_record::open(self.format, self.records.as_deref(), catalog, &options).map_err(|e| e.to_string())
     }
 
-    fn tell(&self) -> Tell {
+    fn notify(&self) -> Notify {
         Arc::new(|text| complain!("flame: {text}"))
     }
 }

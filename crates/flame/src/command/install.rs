@@ -1,5 +1,4 @@
-use crate::client::{AnswerArgs, Client, NodeArgs, quoted};
-use crate::command::list::print;
+use crate::client::{AnswerArgs, Client, NodeArgs, print_modules, quoted};
 use crate::console::{complain, say, say_json};
 use crate::dry_run;
 use crate::error::Error;
@@ -73,7 +72,7 @@ impl Install {
             reserve: self.reserve.reservation()?,
         };
         let module: Module = client.request(Method::POST, "/v1/modules", Some(&request))?;
-        print(std::slice::from_ref(&module), self.answer);
+        print_modules(std::slice::from_ref(&module), self.answer);
         for note in &module.notes {
             complain!("flame: note: {note}");
         }

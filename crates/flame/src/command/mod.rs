@@ -31,8 +31,6 @@ mod stop;
 mod top;
 mod update;
 
-pub use list::{print as print_modules, table};
-
 use crate::error::Error;
 use crate::exit::Status;
 use clap::Subcommand;

@@ -1,5 +1,4 @@
-use crate::client::{AnswerArgs, Client, Entry, NodeArgs, Nodes};
-use crate::command::list::table;
+use crate::client::{AnswerArgs, Client, Entry, NodeArgs, Nodes, table};
 use crate::console::{complain, say, say_json};
 use crate::error::Error;
 use crate::exit::Status;

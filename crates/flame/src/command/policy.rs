@@ -115,8 +115,8 @@ fn warnings(policy: &Policy) -> Vec<String> {
     for name in policy.roots.keys().filter(|name| !policy.roles.is_empty() && !used(name)) {
         found.push(format!("root {name}: it may give no role"));
     }
-    let asked = |name: &String| policy.roles.values().any(|role| role.cosigned.contains(name));
-    for name in policy.cosigners.keys().filter(|name| !asked(name)) {
+    let is_needed = |name: &String| policy.roles.values().any(|role| role.cosigned.contains(name));
+    for name in policy.cosigners.keys().filter(|name| !is_needed(name)) {
         found.push(format!("cosigner {name}: no role requires its signature"));
     }
     found

@@ -98,7 +98,7 @@ impl Records {
                     Ended::Broken(e)
                 }
                 Err(e) if e.downcast_ref::<Problem>().is_some_and(is_gone) && cursor != self.cursor => {
-                    self.tell(&format!("{e}; its records end here"));
+                    self.note(&format!("{e}; its records end here"));
                     break;
                 }
                 Err(e) => return Err(e),
@@ -108,7 +108,7 @@ impl Records {
                 Ended::Interrupted => break,
                 Ended::Broken(e) if self.follow => {
                     if !waiting {
-                        self.tell(&format!("{e}; the node is asked again every second"));
+                        self.note(&format!("{e}; the node is asked again every second"));
                     }
                     waiting = true;
                     std::thread::sleep(RETRY);
@@ -125,12 +125,12 @@ impl Records {
         }
         output.finish()?;
         if let Some(cursor) = cursor {
-            self.tell(&format!("next: --cursor {cursor}"));
+            self.note(&format!("next: --cursor {cursor}"));
         }
         Ok(Status::Done)
     }
 
-    fn tell(&self, text: &str) {
+    fn note(&self, text: &str) {
         if !self.quiet {
             complain!("flame: {text}");
         }
@@ -160,8 +160,8 @@ impl Records {
         let first: Cursor = header(CURSOR).ok_or("the node's reply has no cursor")?.parse()?;
         match header(LOST).as_deref() {
             None | Some("0") => {}
-            Some("unknown") => self.tell("the node was restarted: an unknown number of rows was lost"),
-            Some(n) => self.tell(&format!("{n} rows were dropped by the node before they were read")),
+            Some("unknown") => self.note("the node was restarted: an unknown number of rows was lost"),
+            Some(n) => self.note(&format!("{n} rows were dropped by the node before they were read")),
         }
         *cursor = Some(first);
         self.frames(&client, response, cursor, output, stop)

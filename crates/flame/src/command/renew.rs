@@ -1,5 +1,4 @@
-use crate::client::{AnswerArgs, Client, NodeArgs, module_path};
-use crate::command::list::print;
+use crate::client::{AnswerArgs, Client, NodeArgs, module_path, print_modules};
 use crate::error::Error;
 use crate::exit::Status;
 use crate::reserve_args::ReserveArgs;
@@ -34,7 +33,7 @@ impl Renew {
             RenewRequest { answer, reserve: self.reserve.reservation()?, revision: Some(before.revision) };
         let path = module_path(&self.name, "/renew", None, None);
         let module: Module = client.request(Method::POST, &path, Some(&request))?;
-        print(&[module], self.answer);
+        print_modules(&[module], self.answer);
         Ok(Status::Done)
     }
 }

@@ -619,7 +619,7 @@ fn is_stdout(path: Option<&Path>) -> bool {
     path.is_none_or(|path| path.as_os_str() == "-")
 }
 
-/// Says which tables an output of one table leaves out.
+/// Reports the tables that an output of one table leaves out.
 pub fn left_out_note(tables: &LeftOut) {
     complain!(
         "flame: note: only {} is written; left out: {} (--table chooses, -o FOLDER or --format json has all)",

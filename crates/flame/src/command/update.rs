@@ -1,6 +1,5 @@
-use crate::client::{AnswerArgs, Client, NodeArgs, module_path};
+use crate::client::{AnswerArgs, Client, NodeArgs, module_path, print_modules};
 use crate::command::install::{PRIORITY, narrowings, priority, signatures};
-use crate::command::list::print;
 use crate::console::complain;
 use crate::error::Error;
 use crate::exit::Status;
@@ -86,7 +85,7 @@ impl Update {
             request.wasm = Some(wasm);
         }
         let module: Module = client.request(Method::PUT, &path, Some(&request))?;
-        print(std::slice::from_ref(&module), self.answer);
+        print_modules(std::slice::from_ref(&module), self.answer);
         for note in &module.notes {
             complain!("flame: note: {note}");
         }

@@ -56,7 +56,7 @@ fn of(machine: &Machine, name: &str) -> Vec<Finding> {
     findings
 }
 
-/// Returns the way in which an interface is captured unless told otherwise.
+/// Returns the way in which an interface is captured by default.
 fn way(name: &str, objection: Option<String>) -> Finding {
     let found = match objection {
         Some(reason) => format!("is captured by AF_PACKET: {reason}"),

@@ -1,7 +1,7 @@
 //! The tables of a view: as texts, for a terminal that is drawn again and again, and for one that is not.
 
 use super::rates::{ModuleRow, SessionRow, SourceRow, View};
-use crate::command::table;
+use crate::client::table;
 use crate::console::say;
 use flame_record::escape;
 use ratatui::Frame;

@@ -1,7 +1,8 @@
-"""Sends the frames of a file (u16 length, bytes; network order) from an interface: send.py INTERFACE FILE [TIMES [COMMAND [STOP]]]
+"""Sends the frames of a file (u16 length, bytes; network order) from an interface: send.py INTERFACE FILE
+[TIMES [COMMAND [STOP]]]
 
-COMMAND is run by the shell at once after the last frame. With STOP they go out in bursts of 100 a millisecond,
-until a file of that name exists.
+COMMAND is run by the shell at once after the last frame. With STOP they go out in bursts of 100 a
+millisecond, until a file of that name exists.
 """
 
 import os

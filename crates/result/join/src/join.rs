@@ -1,5 +1,6 @@
 //! Reads logs, matches packets, and limits how many packets are waited for, and for how long.
 
+use crate::options::Options;
 use crate::outcome::{Outcome, Path};
 use crate::read::{Line, Log, ReadError, Reader, Records};
 use crate::row::{DelayRow, Joined};
@@ -8,29 +9,6 @@ use std::io::BufRead;
 
 /// Maximum number of monitors. A monitor is one byte of a path.
 pub const MAX_MONITORS: usize = 32;
-
-#[derive(Clone, Copy, Debug)]
-pub struct Options {
-    /// Time in nanoseconds to wait for a packet after the first monitor saw it.
-    pub window_ns: u64,
-    /// Length of the intervals of [`Joined::delays`] in nanoseconds; not 0.
-    pub interval_ns: u64,
-    /// Maximum number of flows with their own rows. Packets of other flows count in the paths only.
-    pub max_flows: usize,
-    /// Maximum number of packets waited for at a time. Beyond it, the oldest are given up.
-    pub max_waiting: usize,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            window_ns: 10_000_000_000,
-            interval_ns: 1_000_000_000,
-            max_flows: 1 << 20,
-            max_waiting: 1 << 20,
-        }
-    }
-}
 
 /// A packet that other monitors may still log.
 struct Waiting {

@@ -19,12 +19,14 @@
 
 mod join;
 mod open;
+mod options;
 mod outcome;
 mod read;
 mod row;
 mod spread;
 
-pub use join::{MAX_MONITORS, Options, join, join_with};
+pub use join::{MAX_MONITORS, join, join_with};
 pub use open::open;
+pub use options::Options;
 pub use read::{Flow, Line, Log, ReadError, Reader, Records, Setting, parse};
 pub use row::{CellRow, DelayRow, FlowRow, Joined, PathRow};

@@ -1,6 +1,6 @@
 //! Results of the join: by flow, path, pair of monitors and time.
 
-use crate::join::Options;
+use crate::options::Options;
 use crate::read::{Flow, ReadError, Setting};
 use crate::row::{CellRow, DelayRow, FlowRow, Joined, PathRow};
 use crate::spread::Spread;

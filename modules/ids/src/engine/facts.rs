@@ -90,8 +90,8 @@ impl<'a> Facts<'a> {
 /// the payload's length in bytes according to the header.
 fn carried<'a>(packet: &Packet<'a>, l3: &'a [u8], v4: bool) -> (&'a [u8], Option<usize>) {
     let start = usize::from(packet.l4.saturating_sub(packet.l3));
-    let said = Facts::number::<2>(l3, if v4 { 2 } else { 4 }).filter(|n| *n > 0).map(|n| n as usize);
-    let length = said.map(|n| (if v4 { n } else { n + 40 }).saturating_sub(start));
+    let stated = Facts::number::<2>(l3, if v4 { 2 } else { 4 }).filter(|n| *n > 0).map(|n| n as usize);
+    let length = stated.map(|n| (if v4 { n } else { n + 40 }).saturating_sub(start));
     let rest = l3.get(start..).unwrap_or(&[]);
     (&rest[..length.unwrap_or(rest.len()).min(rest.len())], length)
 }

@@ -1,6 +1,6 @@
 //! A search for thousands of patterns at once, in any case.
 //!
-//! Of each pattern, four neighbouring bytes are chosen that few other patterns have. A bit table tells for
+//! Of each pattern, four neighbouring bytes are chosen that few other patterns have. A bit table states for
 //! four bytes of a payload whether they may be chosen ones; the patterns of those are compared in full. So
 //! memory is small enough for the first cache, however many patterns there are.
 

@@ -2,7 +2,7 @@
 //! look-around.
 
 use super::fault::{Wrong, wrong};
-use super::start::{BEYOND, Start};
+use super::start::{BEYOND, Size, Start};
 use super::text::Piece;
 use regex_automata::nfa::thompson::{self, NFA};
 use regex_automata::util::syntax;
@@ -38,18 +38,6 @@ impl Compiled {
     pub fn too_large() -> String {
         format!("pcre too large: its automaton is beyond {} KiB", MOST_NFA >> 10)
     }
-}
-
-/// The numbers of the parts of an expression.
-#[derive(Default)]
-pub struct Size {
-    /// About how many states the NFA has: each repetition up to a number is written out.
-    pub states: u64,
-    /// The number of parts of the expression.
-    pub nodes: u64,
-    pub groups: u64,
-    /// The number of ranges in classes of bytes.
-    pub ranges: u64,
 }
 
 impl Size {
@@ -97,7 +85,7 @@ impl Pcre {
     /// the start.
     #[inline(never)]
     pub fn compile(&self, start: &mut Start) -> Result<Compiled, String> {
-        if !start.pcre(self) {
+        if !start.pcre(self.pattern.len()) {
             return Err(BEYOND.to_owned());
         }
         let hir = match syntax::parse_with(&self.pattern, &self.syntax()) {
@@ -105,7 +93,7 @@ impl Pcre {
             Err(e) => return Err(format!("pcre syntax: {}", last_line(&e.to_string()))),
         };
         let size = Size::of(&hir);
-        start.pcre_read(self, &size);
+        start.pcre_read(self.pattern.len(), self.nocase, &size);
         if size.states > MOST_STATES {
             return Err(Compiled::too_large());
         }

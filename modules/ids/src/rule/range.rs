@@ -54,7 +54,7 @@ pub fn read(piece: Piece<'_>, limit: u32, ends: bool, dash: bool) -> Result<Rang
     } else if let Some(p) = piece.strip(">") {
         match number(p)? {
             n if n == limit => return nothing(),
-            // A payload may be longer than its length field can say.
+            // A payload may be longer than its length field can state.
             n => (n + 1, u32::MAX),
         }
     } else if let Some((a, b)) = between("-") {

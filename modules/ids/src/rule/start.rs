@@ -5,8 +5,6 @@
 //! charged too little. Memory is charged in the same way, and independently of the machine, so that a check
 //! of rules elsewhere comes to the same result.
 
-use super::pcre::{Pcre, Size};
-
 /// The work for a start.
 pub const MOST: u64 = 22_000_000_000;
 /// The reason for rules that are not in use because a start has no time for them.
@@ -75,6 +73,18 @@ impl Line {
     fn cost(&self, bytes: usize) -> u64 {
         self.each + self.byte * bytes as u64
     }
+}
+
+/// The numbers of the parts of an expression.
+#[derive(Default)]
+pub struct Size {
+    /// About how many states the NFA has: each repetition up to a number is written out.
+    pub states: u64,
+    /// The number of parts of the expression.
+    pub nodes: u64,
+    pub groups: u64,
+    /// The number of ranges in classes of bytes.
+    pub ranges: u64,
 }
 
 /// The work of a start so far.
@@ -168,16 +178,17 @@ impl Start {
         true
     }
 
-    /// Charges the most that the reading of an expression may cost, unless there is no time for it.
-    pub fn pcre(&mut self, pcre: &Pcre) -> bool {
-        self.spend(PCRE + UNREAD_PCRE * pcre.pattern.len() as u64)
+    /// Charges the most that the reading of an expression of `bytes` may cost, unless there is no time for
+    /// it.
+    pub fn pcre(&mut self, bytes: usize) -> bool {
+        self.spend(PCRE + UNREAD_PCRE * bytes as u64)
     }
 
     /// Takes back the part of that charge that was not needed.
-    pub fn pcre_read(&mut self, pcre: &Pcre, size: &Size) {
-        let bytes = pcre.pattern.len() as u64;
+    pub fn pcre_read(&mut self, bytes: usize, nocase: bool, size: &Size) {
+        let bytes = bytes as u64;
         let cost = PCRE_BYTE * bytes + NODE * size.nodes + GROUP * size.groups + CLASS_RANGE * size.ranges;
-        let least = if pcre.nocase { LEAST_BYTE_NOCASE } else { LEAST_BYTE };
+        let least = if nocase { LEAST_BYTE_NOCASE } else { LEAST_BYTE };
         let cost = cost.max(least * bytes);
         self.spent -= (UNREAD_PCRE * bytes).saturating_sub(cost);
     }

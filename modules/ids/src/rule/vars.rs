@@ -7,19 +7,9 @@ use super::list;
 use super::port::Ports;
 use super::start::{BEYOND, MOST_RANGES, Start};
 use super::text::Piece;
-use super::yaml;
+use super::yaml::{self, Sort};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Sort {
-    Addresses,
-    Ports,
-    /// Addresses or ports, or both.
-    Either,
-    /// The same, or a text that no rule can use, such as a path.
-    Any,
-}
 
 /// The definitions, and the sets that have been read so far, each kept once.
 #[derive(Default)]

@@ -2,7 +2,17 @@
 //! as Suricata ships it: a block mapping with a value on each line. Everything else in the file is skipped.
 
 use super::text::Piece;
-use super::vars::Sort;
+
+/// The kind of a definition.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Sort {
+    Addresses,
+    Ports,
+    /// Addresses or ports, or both.
+    Either,
+    /// The same, or a text that no rule can use, such as a path.
+    Any,
+}
 
 /// A definition in the text, not yet evaluated.
 pub struct Variable<'a> {

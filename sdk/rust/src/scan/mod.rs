@@ -7,7 +7,7 @@
 //! stops.
 
 #[cfg(not(any(target_arch = "wasm32", target_arch = "x86_64")))]
-mod plain;
+mod fallback;
 mod vector;
 #[cfg(target_arch = "wasm32")]
 mod wasm;
@@ -15,7 +15,7 @@ mod wasm;
 mod x86;
 
 #[cfg(not(any(target_arch = "wasm32", target_arch = "x86_64")))]
-use plain::{find, places};
+use fallback::{find, places};
 #[cfg(target_arch = "wasm32")]
 use wasm::{find, places};
 #[cfg(target_arch = "x86_64")]

@@ -23,7 +23,7 @@ pub trait Entry: Copy + Default {
 /// }
 /// let mut flows = FlowTable::<Flow>::new(1024, 60_000_000_000);
 /// let (hash, now, port) = (0x1234, 5, 80);
-/// // A hash can be two flows': what tells them apart is looked at too.
+/// // A hash can be two flows': what distinguishes them is compared too.
 /// let index = flows.find(hash, now, |flow| flow.port == port);
 /// let index = index.unwrap_or_else(|| flows.insert(hash, now, Flow { port, ..Flow::default() }));
 /// let flow = flows.get(index);

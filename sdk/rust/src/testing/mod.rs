@@ -186,7 +186,7 @@ impl<F: Module, S: Slow> Native<F, S> {
     /// Panics if a row does not match the manifest.
     pub fn of<'a, R: Record<'a>>(&'a self) -> Vec<R> {
         let rows = self.rows.iter().filter(|row| row.table == R::TABLE);
-        rows.map(|row| R::read(&row.bytes).expect("a row is as the manifest says")).collect()
+        rows.map(|row| R::read(&row.bytes).expect("a row is as the manifest states")).collect()
     }
 
     /// Runs packets in batches of 256.

@@ -46,7 +46,7 @@ const MAX_MIB: u32 = MAX_MEMORY >> 20;
 impl Manifest {
     pub(super) fn check(&self) -> Checked<'_> {
         name(&[Step::Key("name")], "name", &self.name)?;
-        // What a module logs begins with its name, and what `flame` itself says with this one.
+        // What a module logs begins with its name, and what `flame` itself reports with this one.
         if self.name == "flame" {
             return fault(&[Step::Key("name")], "name", "this name is taken: choose another");
         }
@@ -179,7 +179,7 @@ impl Table {
             if !names.insert(&column.name) {
                 return fault(&path, place, "appears twice: choose another name");
             }
-            // A record in JSON says where it is from under these keys.
+            // A record in JSON states its origin under these keys.
             if column.name == "module" || column.name == "table" {
                 return fault(&path, place, "this name is taken: choose another");
             }

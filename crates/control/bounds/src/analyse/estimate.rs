@@ -9,7 +9,7 @@ use super::observe::{Records, Seen, is_import};
 use super::path::{Path, Place, TYPICAL};
 use super::weights::Weights;
 use flame_abi::layout::names;
-use flame_verify::loops::LoopBound;
+use flame_verify::bound::LoopBound;
 use flame_verify::module::{About, Module, Node};
 use flame_verify::value::Sum;
 use flame_verify::{Cost, Poly};
@@ -70,14 +70,14 @@ impl State {
         all.map_or(u64::MAX, |n| u64::try_from(n).unwrap_or(u64::MAX))
     }
 
-    /// Joins two paths at the greater cost; lines and offsets are those of the costlier one.
+    /// Joins two paths at the greater cost; lines and offsets are those of the more expensive one.
     fn join(self, other: Self) -> Self {
         let cost = self.cost.max(other.cost);
         let marked = self.marked && other.marked;
-        let is_told =
+        let distinguishes =
             [&self, &other].iter().any(|s| s.path.is_some()) || self.touched.len() + other.touched.len() > 0;
-        let costlier = if is_told && self.spent() < other.spent() { other } else { self };
-        Self { cost, marked, ..costlier }
+        let greater = if distinguishes && self.spent() < other.spent() { other } else { self };
+        Self { cost, marked, ..greater }
     }
 
     /// Returns whether a line was touched before, and marks it as touched.

@@ -9,7 +9,7 @@
 //! | `path` | the worst-case path, for reports |
 //! | `depends` | classes E1 to E7 |
 //! | `graph`, `returns`, `stack` | calls: reachability, return, recursion and depth |
-//! | `cause`, `remedy` | the cause of a missing bound, and the change that would give one |
+//! | `reason`, `cause`, `remedy` | the cause of a missing bound, and the change that would give one |
 //! | `dominant` | the loop that costs most |
 
 mod cause;
@@ -20,17 +20,18 @@ pub(crate) mod graph;
 mod observe;
 mod path;
 mod poly;
+mod reason;
 mod remedy;
 pub(crate) mod returns;
 mod stack;
 mod weights;
 
-pub use cause::{Cause, Reason};
 pub use depends::Depends;
 pub use dominant::{Dominant, Kind};
 pub use flame_verify::Poly;
-pub use flame_verify::abi::MAX_LENGTH;
+pub use flame_verify::value::MAX_LENGTH;
 pub use path::{Step, TYPICAL};
+pub use reason::{Cause, Reason};
 pub use remedy::Remedy;
 pub use stack::Stack;
 pub use weights::Costs;

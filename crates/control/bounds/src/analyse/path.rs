@@ -15,7 +15,7 @@ pub struct Step {
     /// The cost since the begin of its function or of the loop's iteration, for a packet of [`TYPICAL`]
     /// bytes.
     pub cost: u64,
-    /// Set at the end of a loop, after the steps of its costliest iteration.
+    /// Set at the end of a loop, after the steps of its most expensive iteration.
     pub is_loop: bool,
 }
 

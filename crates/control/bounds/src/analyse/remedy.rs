@@ -1,6 +1,6 @@
 //! Reasons and remedies in the terms of an author's source.
 
-use super::cause::{Cause, Reason};
+use super::reason::{Cause, Reason};
 use std::fmt;
 
 /// A change of the source after which there is a bound.

@@ -1,4 +1,5 @@
-;; Fault 3. x + (2^32 - 256) does not wrap, and is extended without its sign; 256 more make it 2^32 + x, not x.
+;; Fault 3. x + (2^32 - 256) does not wrap, and is extended without its sign; 256 more make it
+;; 2^32 + x, not x.
 (module
   (func (export "f") (param $x i32) (param i32 i64) (result i64) (local $i i64) (local $end i64)
     (local.set $end (i64.add (i64.const 256)

@@ -340,7 +340,7 @@ impl AmountsTable {
     }
 }
 
-/// Returns the memory of this machine in bytes, or 4 GiB if the kernel does not tell.
+/// Returns the memory of this machine in bytes, or 4 GiB if the kernel does not report it.
 fn machine_memory() -> u64 {
     use procfs_core::FromRead;
     procfs_core::Meminfo::from_file("/proc/meminfo").map_or(4 << 30, |info| info.mem_total)

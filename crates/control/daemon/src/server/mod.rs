@@ -6,6 +6,7 @@ mod metrics;
 mod openapi;
 mod rate;
 mod records;
+mod router;
 mod routes;
 mod shares;
 mod slots;
@@ -72,7 +73,7 @@ pub async fn serve(
         sessions: Arc::default(),
         ending: ending.clone(),
     });
-    let router = routes::router(app.clone());
+    let router = router::router(app.clone());
     let server = connection::Server::new(app, router);
     let mut tasks = tokio::task::JoinSet::new();
     if let Some(listener) = listeners.unix {

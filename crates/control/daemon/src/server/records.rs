@@ -2,7 +2,8 @@
 
 use super::App;
 use super::extract::{Authenticated, Name, Params, Refusal, working};
-use crate::engine::{Engine, held};
+use crate::engine::Engine;
+use crate::held;
 use crate::identity::{Caller, Connection};
 use crate::spool::{Batch, Read, Spool};
 use arrow_ipc::writer::StreamWriter;

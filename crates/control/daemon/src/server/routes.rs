@@ -1,19 +1,16 @@
-//! The paths of the API.
+//! The handlers of requests about the node, its sessions and its modules.
 
 use super::App;
 use super::extract::{
     Authenticated, Body, Connected, Json, Name, Operator, Params, Refusal, Reserved, SmallBody, in_place,
     working,
 };
-use super::{metrics, openapi, records};
 use crate::change::Presented;
 use crate::engine::Engine;
 use crate::identity::{Caller, operator};
-use axum::Router;
 use axum::extract::State;
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
 use flame_api::{
     Capacity, Challenge, ChallengeRequest, Change, Code, Health, InstallRequest, LogLine, Module, Modules,
     Problem, RenewRequest, RevokeRequest, Security, Session, SessionRequest, Sources, Status, UpdateRequest,
@@ -22,36 +19,6 @@ use flame_api::{
 use std::sync::Arc;
 
 type Reply<T> = Result<Json<T>, Refusal>;
-
-pub fn router(app: Arc<App>) -> Router {
-    let nowhere = || async {
-        Refusal(Problem::new(Code::NotFound, "no such path", "see GET /v1/openapi.json for the paths"))
-    };
-    let not_so = || async {
-        Refusal(Problem::new(Code::Method, "this path has no such method", "see GET /v1/openapi.json"))
-    };
-    Router::new()
-        .route("/v1/health", get(health))
-        .route("/v1/openapi.json", get(openapi_json))
-        .route("/v1/session", get(session).post(answer))
-        .route("/v1/session/challenge", post(challenge))
-        .route("/v1/status", get(status))
-        .route("/v1/status/security", get(security))
-        .route("/v1/sources", get(sources))
-        .route("/v1/capacity", get(capacity))
-        .route("/v1/revocations", post(revoke))
-        .route("/v1/modules", get(list).post(install))
-        .route("/v1/modules/{name}", get(show).put(update).delete(remove))
-        .route("/v1/modules/{name}/stop", post(stop))
-        .route("/v1/modules/{name}/renew", post(renew))
-        .route("/v1/modules/{name}/log", get(log))
-        .route("/v1/modules/{name}/records", get(records::records))
-        .route("/v1/accounting", get(records::accounting))
-        .route("/metrics", get(metrics::metrics))
-        .fallback(nowhere)
-        .method_not_allowed_fallback(not_so)
-        .with_state(app)
-}
 
 /// Does `work` for a caller.
 async fn blocking<T: Send + 'static>(
@@ -88,11 +55,6 @@ pub(super) async fn health(State(app): State<Arc<App>>, Connected(connection): C
     }
     let status = if health.ok { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     (status, Json(health)).into_response()
-}
-
-async fn openapi_json(_: Connected) -> Response {
-    let json = HeaderValue::from_static("application/json");
-    ([(header::CONTENT_TYPE, json)], openapi::description()).into_response()
 }
 
 /// The principal of this connection

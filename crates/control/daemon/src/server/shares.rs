@@ -1,7 +1,7 @@
 //! Amounts of something that the node has once: bytes of requests, connections. Each holder has at most its
 //! share.
 
-use crate::engine::held;
+use crate::held;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 

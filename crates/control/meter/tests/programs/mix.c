@@ -89,7 +89,9 @@ EXPORT("dispatch") u32 dispatch(u32 rounds) {
     return x;
 }
 
-static u32 depth_first(u32 n, u32 x) { return n == 0 ? x : depth_first(n - 1, x * 3) + depth_first(n - 1, x + 1); }
+static u32 depth_first(u32 n, u32 x) {
+  return n == 0 ? x : depth_first(n - 1, x * 3) + depth_first(n - 1, x + 1);
+}
 EXPORT("recurse") u32 recurse(u32 rounds) {
     u32 x = 0;
     for (u32 r = 0; r < rounds; r++) x += depth_first(15, r);

@@ -84,10 +84,10 @@ fn of_signer(revoke: bool) -> Result<(), String> {
     if revoke {
         policy.revoked = Revoked::parse(&format!("key {}", world.bob.public())).unwrap();
     }
-    let asked = world.asked()?;
+    let module = world.module_request()?;
     let request = GrantRequest {
         credential: Some(&credential),
-        asked: &asked,
+        module: &module,
         interface: "eth0",
         now: NOW,
         possession: None,
@@ -191,8 +191,8 @@ pub const MORE: &[Case] = &[
         let world = World::new();
         let mut policy = world.policy()?;
         policy.revoked = Revoked::parse(&format!("key {}", world.alice.public())).unwrap();
-        let (credential, asked) = (bound(&world), world.asked()?);
-        let request = GrantRequest { credential: Some(&credential), asked: &asked, interface: "eth0", now: NOW, possession: None };
+        let (credential, module) = (bound(&world), world.module_request()?);
+        let request = GrantRequest { credential: Some(&credential), module: &module, interface: "eth0", now: NOW, possession: None };
         policy.grant(&request).map(|_| ()).map_err(text)
     }),
     ("the signer of the code is revoked", "not for this module", || of_signer(true)),

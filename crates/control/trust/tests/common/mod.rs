@@ -89,7 +89,7 @@ impl World {
         Credential::mint(&self.root, &mint).map_err(|e| e.to_string())
     }
 
-    pub fn asked(&self) -> Result<ModuleRequest, String> {
+    pub fn module_request(&self) -> Result<ModuleRequest, String> {
         let manifest = flame_abi::manifest::Manifest::parse(self.manifest.as_bytes());
         let manifest = manifest.map_err(|e| e.to_string())?;
         ModuleRequest::new(&manifest, self.asked_hash, self.messages, self.signers.clone())
@@ -101,11 +101,11 @@ impl World {
 
     pub fn grant_as(&self, credential: &Credential, holder: Option<&Secret>) -> Result<Grant, String> {
         let challenge = Challenge::new().unwrap();
-        let asked = self.asked()?;
-        let answer = holder.map(|secret| challenge.answer(secret, credential, &asked.hash));
+        let module = self.module_request()?;
+        let answer = holder.map(|secret| challenge.answer(secret, credential, &module.hash));
         let request = GrantRequest {
             credential: Some(credential),
-            asked: &asked,
+            module: &module,
             interface: self.interface,
             now: self.now,
             possession: answer.as_ref().map(|a| (&challenge, a)),

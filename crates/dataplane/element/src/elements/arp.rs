@@ -208,8 +208,8 @@ impl Querier {
         entry.waiting.push_back(p);
         self.waiting.borrow_mut().insert((entry.since, ip));
         self.held.set(self.held.get() + 1);
-        let asks = entry.asked_at.is_none_or(|t| now - t >= PATIENCE);
-        if asks {
+        let is_due = entry.asked_at.is_none_or(|t| now - t >= PATIENCE);
+        if is_due {
             entry.asked_at = Some(now);
         }
         // The oldest waiting packet of this address goes if there is no room, or else the oldest of any.
@@ -224,7 +224,7 @@ impl Querier {
             cx.drop("queue full", p);
         }
         self.fit(cx);
-        if asks {
+        if is_due {
             add(&self.queries, 1);
             cx.made(1);
             let request = arp(1, (self.mac, self.ip), (Mac::default(), ip), Mac::BROADCAST);
@@ -290,7 +290,7 @@ impl Element for Querier {
         let found = cx.router.lookup(cx.name(), name);
         let found = found.filter(|at| ArpTable::of(&*cx.router.element(*at)).is_some());
         self.table.set(Some(found.ok_or_else(|| format!("TABLE: expected an ARPTable, found '{name}'"))?));
-        self.shared(cx, |table| table.tell(cx.me));
+        self.shared(cx, |table| table.notify(cx.me));
         Ok(())
     }
 

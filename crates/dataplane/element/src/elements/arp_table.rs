@@ -33,7 +33,7 @@ impl ArpTable {
     }
 
     /// Wakes a querier from now on when there is a new address.
-    pub fn tell(&self, querier: usize) {
+    pub fn notify(&self, querier: usize) {
         self.queriers.borrow_mut().insert(querier);
     }
 

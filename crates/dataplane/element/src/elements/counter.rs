@@ -237,7 +237,7 @@ impl Element for AggregateCounter {
             "write_text_file" | "write_file" => {
                 let lines: String = self.counts.borrow().iter().map(|(a, n)| format!("{a} {n}\n")).collect();
                 let all = format!("!IPAggregate 1.0\n{lines}");
-                Some(super::script_functions::write_file(cx, &text::unquote(value), &all, false))
+                Some(super::script::functions::write_file(cx, &text::unquote(value), &all, false))
             }
             _ => None,
         }

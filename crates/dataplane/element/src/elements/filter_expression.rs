@@ -53,7 +53,7 @@ impl Expression {
                 let bytes = match base {
                     Base::Ip => p.network().and_then(|n| p.data().get(n..)),
                     Base::Transport => {
-                        // Without a whole IP header the mark of the transport header still tells.
+                        // Without a whole IP header the mark of the transport header decides.
                         let at = ip_header(p).map(|h| h.payload()).or_else(|| p.transport());
                         at.and_then(|t| p.data().get(t..))
                     }

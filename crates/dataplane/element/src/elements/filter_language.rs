@@ -1,9 +1,11 @@
-//! Click's language of IP filters: tokens and operators. Primitives are in `filter_primitive.rs`, expressions
-//! in `filter_expression.rs`.
+//! Click's language of IP filters: tokens and operators. Primitives are in `primitive.rs`, expressions in
+//! `filter_expression.rs`.
+
+mod primitive;
 
 use super::filter_expression::Expression;
-use super::filter_primitive::Previous;
 use flame_click::Scope;
+use primitive::Previous;
 
 use Expression as E;
 

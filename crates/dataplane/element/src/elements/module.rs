@@ -14,23 +14,17 @@
 //! Handlers: account, module, stats, faults, gone, length.
 //! Example: `FromDump(in.pcap) -> Module(rtt, slots 4096) -> q`
 
-use super::module_forward::Forwarding;
-use crate::modules::{Asked, Prepared, Running};
+use super::module_block::fill;
+use super::module_forward::{Forwarding, OnEvict};
+use crate::modules::{ModuleArgs, Prepared, Running};
 use crate::runtime::element::{Cx, Element};
-use crate::runtime::packet::{ANNO_EXTRA_LENGTH, Batch, Packet};
-use flame_abi::{LinkType, MAX_BLOCK_BYTES, MAX_BLOCK_PACKETS, MAX_PACKET};
+use crate::runtime::packet::{Batch, Packet};
+use flame_abi::LinkType;
 use flame_click::text::first_word;
-use flame_source::{RawBlock, RawPacket};
+use flame_source::RawBlock;
 use std::cell::{Cell, RefCell};
 
 const SOURCE: &str = include_str!("module.rs");
-
-/// The fate of packets when the module is gone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum OnEvict {
-    Pass,
-    Drop,
-}
 
 /// The life of an element's module. It starts at most once.
 enum State {
@@ -179,37 +173,6 @@ impl Module {
     }
 }
 
-/// Copies packets into a block. Returns their number, which is at least 1.
-pub(super) fn fill<'a>(
-    block: &mut RawBlock,
-    packets: impl IntoIterator<Item = &'a Packet>,
-    link: LinkType,
-    now: flame_click::Nanos,
-) -> usize {
-    // The memory of the last block is used again, unless somebody keeps it.
-    let last = std::mem::take(&mut block.data);
-    let mut data = last.try_into_mut().unwrap_or_default();
-    data.clear();
-    block.packets.clear();
-    for p in packets.into_iter().take(MAX_BLOCK_PACKETS) {
-        if data.len() >= MAX_BLOCK_BYTES {
-            break;
-        }
-        let bytes = &p.data()[..p.len().min(MAX_PACKET)];
-        let time = if p.anno.time.0 > 0 { p.anno.time } else { now };
-        block.packets.push(RawPacket {
-            ts_ns: u64::try_from(time.0).unwrap_or(0),
-            offset: data.len() as u32,
-            cap_len: bytes.len() as u32,
-            wire_len: (p.len() as u32).saturating_add(p.anno.u32(ANNO_EXTRA_LENGTH)),
-            link,
-        });
-        data.extend_from_slice(bytes);
-    }
-    block.data = data.freeze();
-    block.packets.len()
-}
-
 impl Element for Module {
     fn push(&self, cx: &Cx<'_>, port: usize, batch: Batch) {
         match &self.forward {
@@ -322,7 +285,7 @@ impl Element for Module {
 
 impl Drop for Module {
     fn drop(&mut self) {
-        // Nobody is left to be told of an error.
+        // Nobody is left to receive an error.
         let _ = self.finish(false);
     }
 }
@@ -364,7 +327,7 @@ class!(
                 OnEvict::Pass
             }
         };
-        let asked = Asked {
+        let module_args = ModuleArgs {
             element: setup.name.to_owned(),
             file: args.req("FILE"),
             credential: args.key("CREDENTIAL"),
@@ -383,7 +346,7 @@ class!(
         // No module is read for arguments that are wrong.
         let prepared = match setup.router.modules {
             _ if args.has_errors() => None,
-            Some(modules) => modules.prepare(&asked).map_err(|e| args.error(e)).ok(),
+            Some(modules) => modules.prepare(&module_args).map_err(|e| args.error(e)).ok(),
             None => {
                 args.error("modules cannot run here: use `flame click`");
                 None
@@ -394,7 +357,7 @@ class!(
         Box::new(Module {
             forward: forwards.then(|| Forwarding::new(capacity)),
             config: setup.config.to_owned(),
-            file: asked.file,
+            file: module_args.file,
             state: RefCell::new(prepared.map_or(State::Over, State::Ready)),
             has_failed: Cell::new(false),
             last: RefCell::default(),

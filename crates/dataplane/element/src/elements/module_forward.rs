@@ -1,7 +1,7 @@
 //! The packets of a module that forwards: those that wait for it, those about which it decides, and what its
 //! decisions make of them.
 
-use super::module::{OnEvict, fill};
+use super::module_block::fill;
 use crate::modules::{Decisions, Fate, Send};
 use crate::runtime::element::Cx;
 use crate::runtime::loops::{self, Loops};
@@ -11,6 +11,13 @@ use flame_click::Nanos;
 use flame_source::RawBlock;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+
+/// The fate of packets when the module is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum OnEvict {
+    Pass,
+    Drop,
+}
 
 #[derive(Default)]
 pub(super) struct Forwarding {
@@ -173,7 +180,7 @@ impl Forwarding {
         }
         // Those of a call that took several slices are made in another step.
         let loops = match sends.iter().any(|send| send.packet.is_none()) {
-            true => loops::greatest(&*flight, loops::inherited()),
+            true => loops::greatest(flight.iter().map(|p| &p.anno.loops), loops::inherited()),
             false => Loops::default(),
         };
         let mut packets: Vec<Option<Packet>> = flight.drain(..).map(Some).collect();

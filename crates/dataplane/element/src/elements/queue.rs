@@ -35,19 +35,19 @@ pub struct Queue {
     capacity: usize,
     kind: Kind,
     notifies: bool,
-    tells_room: bool,
+    notifies_room: bool,
     highwater: Cell<usize>,
     drops: Cell<u64>,
 }
 
 impl Queue {
     /// Publishes whether there are packets, and room.
-    fn tell(&self, cx: &Cx<'_>) {
+    fn notify(&self, cx: &Cx<'_>) {
         let length = self.packets.borrow().len();
         if self.notifies {
             cx.set_filled(length > 0);
         }
-        if self.tells_room {
+        if self.notifies_room {
             cx.set_room(length < self.capacity);
         }
     }
@@ -59,7 +59,7 @@ impl Queue {
 
 impl Element for Queue {
     fn initialize(&self, cx: &Cx<'_>) -> Result<(), String> {
-        self.tell(cx);
+        self.notify(cx);
         Ok(())
     }
 
@@ -95,7 +95,7 @@ impl Element for Queue {
                 cx.drop("queue full", p);
             }
         }
-        self.tell(cx);
+        self.notify(cx);
     }
 
     fn pull(&self, cx: &Cx<'_>, _: usize, max: usize, out: &mut Batch) {
@@ -104,7 +104,7 @@ impl Element for Queue {
             let count = packets.len().min(max);
             out.extend(packets.drain(..count));
         }
-        self.tell(cx);
+        self.notify(cx);
     }
 
     fn notice(&self, _: usize) -> Notice {
@@ -112,7 +112,7 @@ impl Element for Queue {
     }
 
     fn notifies_room(&self) -> bool {
-        self.tells_room
+        self.notifies_room
     }
 
     fn held(&self) -> usize {
@@ -139,7 +139,7 @@ impl Element for Queue {
             "reset" => {
                 let all = std::mem::take(&mut *self.packets.borrow_mut());
                 all.into_iter().for_each(|p| cx.drop("reset", p));
-                self.tell(cx);
+                self.notify(cx);
             }
             _ => return None,
         }
@@ -170,7 +170,7 @@ impl Element for Queue {
             }
         }
         *self.packets.borrow_mut() = packets;
-        self.tell(cx);
+        self.notify(cx);
     }
 }
 
@@ -185,7 +185,7 @@ fn queue(args: &mut Args<'_>, setup: &Setup<'_>) -> Box<dyn Element> {
             _ => Kind::Plain,
         },
         notifies: class != "SimpleQueue",
-        tells_room: matches!(class, "Queue" | "FullNoteQueue" | "QuickNoteQueue" | "ThreadSafeQueue"),
+        notifies_room: matches!(class, "Queue" | "FullNoteQueue" | "QuickNoteQueue" | "ThreadSafeQueue"),
         highwater: Cell::new(0),
         drops: Cell::new(0),
     })

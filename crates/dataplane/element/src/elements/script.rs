@@ -7,6 +7,8 @@
 //! Handlers: run (rw), step (w), goto (w), set (w), get, and functions such as add, eq, if, now, cat.
 //! Example: `Script(wait 1s, print c.count, stop)`
 
+pub(super) mod functions;
+
 use crate::registry::Setup;
 use crate::runtime::element::{Cx, Element};
 use crate::runtime::limits::LONGEST_VALUE;
@@ -300,7 +302,7 @@ impl Script {
                         v.push('\n');
                     }
                     let file = text::unquote(file.first().map_or("-", String::as_str));
-                    super::script_functions::write_file(cx, &file, &v, i.name == "append")
+                    functions::write_file(cx, &file, &v, i.name == "append")
                 });
                 if let Err(e) = result {
                     Self::complain(cx, &e);
@@ -377,7 +379,7 @@ impl Script {
         if !i.name.starts_with("printn") && !value.ends_with('\n') {
             value.push('\n');
         }
-        super::script_functions::write_file(cx, &file, &value, appends)
+        functions::write_file(cx, &file, &value, appends)
     }
 
     /// Carries out `init` and `export`.
@@ -516,14 +518,14 @@ impl Element for Script {
             return Some(Ok(result));
         }
         if name == "_has" {
-            let known = super::script_functions::FUNCTIONS.contains(&argument) || argument == "run";
+            let known = functions::FUNCTIONS.contains(&argument) || argument == "run";
             let known = known || self.exported.borrow().iter().any(|n| n == argument);
             return Some(if known { Ok(String::new()) } else { Err(String::new()) });
         }
         if self.exported.borrow().iter().any(|n| n == name) {
             return self.get(name).map(Ok);
         }
-        super::script_functions::call(self, cx, name, argument)
+        functions::call(self, cx, name, argument)
     }
 
     fn write(&self, cx: &Cx<'_>, name: &str, value: &str) -> Option<Result<(), String>> {

@@ -375,7 +375,7 @@ impl Field {
         if self == Self::IpOpt {
             return Some(unparse_ip_options(&h[20..ip.length]));
         }
-        // What the length field says ends the packet, but not what a capture cut off.
+        // The length field ends the packet; a capture that cut it off does not.
         let t = &h[ip.length..];
         let header = match ip.protocol {
             6 if t.len() > 12 => usize::from(t[12] >> 4) * 4,

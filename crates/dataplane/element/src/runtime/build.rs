@@ -292,7 +292,7 @@ impl Router {
     }
 
     /// Returns the outputs that are pulled when this one is.
-    fn asked(&self, (element, output): (usize, usize)) -> Vec<(usize, usize)> {
+    fn outputs_behind(&self, (element, output): (usize, usize)) -> Vec<(usize, usize)> {
         let made = self.element(element);
         let inputs = self.nodes[element].inputs.iter().enumerate();
         let pulled = inputs.filter(|(port, input)| !input.is_push && made.pulls(output, *port));
@@ -319,9 +319,9 @@ impl Router {
                     continue;
                 }
                 length.insert(start, None);
-                let mut stack = vec![(start, self.asked(start).into_iter(), 0)];
-                while let Some((at, asked, longest)) = stack.last_mut() {
-                    let Some(next) = asked.next() else {
+                let mut stack = vec![(start, self.outputs_behind(start).into_iter(), 0)];
+                while let Some((at, rest, longest)) = stack.last_mut() {
+                    let Some(next) = rest.next() else {
                         let (at, here) = (*at, *longest + 1);
                         if here > PULL_PATH {
                             let text = format!(
@@ -346,7 +346,7 @@ impl Router {
                         }
                         None => {
                             length.insert(next, None);
-                            stack.push((next, self.asked(next).into_iter(), 0));
+                            stack.push((next, self.outputs_behind(next).into_iter(), 0));
                         }
                     }
                 }

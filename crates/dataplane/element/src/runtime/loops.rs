@@ -3,7 +3,6 @@
 //! in place of the old one. Only sources and timers make packets that start
 //! at 0.
 
-use super::packet::Packet;
 use std::cell::Cell;
 
 /// The number of `Loop` elements that a configuration may have.
@@ -22,27 +21,27 @@ pub fn inherited() -> Loops {
     BORN.get()
 }
 
-/// Returns the greatest counts of some packets, at least `least`.
-pub fn greatest<'a>(packets: impl IntoIterator<Item = &'a Packet>, least: Loops) -> Loops {
+/// Returns the greatest of some packets' counts, at least `least`.
+pub fn greatest<'a>(counts: impl IntoIterator<Item = &'a Loops>, least: Loops) -> Loops {
     let mut greatest = least;
-    for packet in packets {
-        greatest.iter_mut().zip(&packet.anno.loops).for_each(|(most, n)| *most = (*most).max(*n));
+    for counts in counts {
+        greatest.iter_mut().zip(counts).for_each(|(most, n)| *most = (*most).max(*n));
     }
     greatest
 }
 
-/// Raises the counts of packets that are made from now on in this call, since it received these.
-pub fn received(packets: &[Packet]) {
-    BORN.set(greatest(packets, BORN.get()));
+/// Raises the counts of packets that are made from now on in this call, since it received packets with these.
+pub fn received<'a>(counts: impl IntoIterator<Item = &'a Loops>) {
+    BORN.set(greatest(counts, BORN.get()));
 }
 
 /// A call of an element, in which packets are made. The counts of the call around it return with its end.
 pub struct Call(Loops);
 
 impl Call {
-    /// Begins a call that receives these packets.
-    pub fn with(packets: &[Packet]) -> Self {
-        Self(BORN.replace(greatest(packets, [0; MAX_LOOPS])))
+    /// Begins a call that receives packets with these counts.
+    pub fn with<'a>(counts: impl IntoIterator<Item = &'a Loops>) -> Self {
+        Self(BORN.replace(greatest(counts, [0; MAX_LOOPS])))
     }
 }
 

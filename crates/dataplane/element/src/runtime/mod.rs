@@ -5,6 +5,7 @@ pub mod build;
 pub mod clock;
 pub mod element;
 pub mod handler;
+pub mod level;
 pub mod limits;
 pub mod loops;
 pub mod measure;

@@ -68,8 +68,9 @@ pub struct Modes {
 }
 
 /// Resolves agnostic ports, as Click does: what is known spreads along connections and, inside elements,
-/// between agnostic ports. `joins` tells whether an element connects its inputs with its outputs. Returns how
-/// many connections and paths inside elements were looked at: each only when one of its ends became known.
+/// between agnostic ports. `joins` returns whether an element connects its inputs with its outputs. Returns
+/// how many connections and paths inside elements were looked at: each only when one of its ends became
+/// known.
 pub fn resolve(
     graph: &Graph,
     modes: &mut Modes,

@@ -243,7 +243,7 @@ impl Router {
 
     pub(super) fn deliver(&self, to: usize, input: usize, batch: Batch) {
         account::add(&self.nodes[to].counts.taken, batch.len());
-        let _call = self.has_loops.then(|| loops::Call::with(&batch));
+        let _call = self.has_loops.then(|| loops::Call::with(batch.iter().map(|p| &p.anno.loops)));
         self.call(to, |e| e.push(&self.cx(to), input, batch));
     }
 
@@ -259,7 +259,7 @@ impl Router {
         self.call(*from, |e| e.pull(&self.cx(*from), *output, max, out));
         if call.is_some() {
             drop(call);
-            loops::received(&out[before..]);
+            loops::received(out[before..].iter().map(|p| &p.anno.loops));
         }
         let count = out.len() - before;
         account::add(&self.nodes[*from].counts.given, count);

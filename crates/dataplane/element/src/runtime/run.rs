@@ -19,7 +19,7 @@ const POLL: Duration = Duration::from_micros(200);
 pub enum Work {
     Done,
     /// Tasks ran and found nothing, but want to run again.
-    Asked,
+    Polled,
     None,
 }
 
@@ -37,15 +37,15 @@ impl Router {
             if work == Work::Done || self.runcount.get() <= 0 || self.hotconfig.borrow().is_some() {
                 continue;
             }
-            // Tasks that only ask, since nobody tells them, ask again soon.
-            let patience = if work == Work::Asked { POLL } else { Duration::MAX };
+            // Tasks that only poll, since nothing notifies them, poll again soon.
+            let patience = if work == Work::Polled { POLL } else { Duration::MAX };
             match self.next_timer() {
                 Some(time) => {
                     if !self.clock.jump(time) {
                         std::thread::park_timeout(self.clock.until(time).min(patience));
                     }
                 }
-                None if work == Work::Asked && !self.clock.is_simulated() => {
+                None if work == Work::Polled && !self.clock.is_simulated() => {
                     std::thread::park_timeout(patience)
                 }
                 // Nothing will ever happen again.
@@ -58,7 +58,7 @@ impl Router {
     /// Does a round of work.
     pub fn step(&self) -> Work {
         self.collect_wakes();
-        let (mut is_busy, mut has_asked) = (false, false);
+        let (mut is_busy, mut has_polled) = (false, false);
         for _ in 0..DELIVERIES {
             let Some((to, input, batch)) = self.deferred.borrow_mut().pop_front() else { break };
             self.in_step(|| self.deliver(to, input, batch));
@@ -70,7 +70,7 @@ impl Router {
             match (self.runcount.get() > 0).then(|| self.run_one_task()).flatten() {
                 Some(had_work) => {
                     is_busy |= had_work;
-                    has_asked = true;
+                    has_polled = true;
                 }
                 None => break,
             }
@@ -82,9 +82,9 @@ impl Router {
             }
             is_busy = true;
         }
-        match (is_busy, has_asked && !self.queue.borrow().is_empty()) {
+        match (is_busy, has_polled && !self.queue.borrow().is_empty()) {
             (true, _) => Work::Done,
-            (false, true) => Work::Asked,
+            (false, true) => Work::Polled,
             (false, false) => Work::None,
         }
     }

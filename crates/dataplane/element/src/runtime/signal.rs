@@ -104,7 +104,7 @@ impl Cx<'_> {
         }
         signal.sources.sort_unstable();
         signal.sources.dedup();
-        // On a cycle nobody is found who could tell.
+        // On a cycle there is no source that could notify.
         signal.is_always |= signal.sources.is_empty();
         for source in &signal.sources {
             listen(&router.nodes[*source].room_listeners, self.me);

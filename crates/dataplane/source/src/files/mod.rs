@@ -15,6 +15,7 @@ mod merge;
 mod pcap;
 mod pcapng;
 mod reader;
+mod step;
 
 use crate::{Damage, DamageKind, Source, SourceError};
 use bytes::Bytes;

@@ -7,7 +7,7 @@
 //! Example:  flame run count -r FILE
 //! Related:  pcapng, file, live
 
-use super::reader::Step;
+use super::step::Step;
 use crate::RawPacket;
 use flame_abi::{LinkType, MAX_BLOCK_BYTES, MAX_BLOCK_PACKETS, MAX_PACKET};
 

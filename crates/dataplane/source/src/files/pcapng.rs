@@ -8,7 +8,7 @@
 //! Example:  flame run count -r FILE
 //! Related:  pcap, file, capture (sink)
 
-use super::reader::Step;
+use super::step::Step;
 use crate::RawPacket;
 use flame_abi::{LinkType, MAX_PACKET};
 

@@ -1,23 +1,12 @@
 //! Reads one file: detects its format and fills blocks from it.
 
 use super::input::Input;
+use super::step::Step;
 use super::{pcap, pcapng};
-use crate::{Damage, DamageKind, RawBlock, RawPacket, SourceError};
+use crate::{Damage, DamageKind, RawBlock, SourceError};
 use bytes::Bytes;
 use flame_abi::{LinkType, MAX_BLOCK_BYTES, MAX_BLOCK_PACKETS};
 use std::path::Path;
-
-/// The result of parsing the next bytes.
-pub enum Step {
-    /// A packet. `offset` is relative to the given bytes.
-    Packet(RawPacket),
-    /// Something else, of the returned length.
-    Skip,
-    /// The bytes end before the next item does.
-    More,
-    /// The bytes from here on cannot be read.
-    Damage(String),
-}
 
 /// A capture format. Its parser determines the kind and length of the item at the beginning of the given
 /// bytes.

@@ -81,7 +81,7 @@ pub struct Opened {
 }
 
 /// Opens an interface for `workers` workers in the way that `capture` states. A source that takes packets
-/// away says so in its first notice.
+/// away states this in its first notice.
 ///
 /// # Errors
 ///

@@ -123,7 +123,7 @@ pub fn open(interface: &str, options: &LiveOptions, use_: Use) -> Result<(Socket
     }
     if let Some(fanout) = options.fanout {
         // The kernel's flow hash is symmetric here: both directions of a flow reach one member. A number that
-        // the kernel chooses is of no other group, whoever made it.
+        // the kernel chooses is of no other group, of any process.
         let (group, flags) = match fanout {
             Fanout::New => (0, UNIQUE),
             Fanout::Of(group) => (group, 0),

@@ -6,7 +6,8 @@
 use super::look::holds_packet;
 use super::transport::{TUNNELS, tcp_stay};
 use crate::Rewriter;
-use crate::checksum::{moved, sum};
+use crate::checksum::sum;
+use crate::cover::moved;
 use flame_plan::Field;
 
 const TCP: u8 = 6;

@@ -1,7 +1,7 @@
 //! IPv4 with options (RFC 791), IPv6 with extension headers (RFC 8200), the GRE checksum.
 
 use super::{End, Packet};
-use crate::checksum::Cover;
+use crate::cover::Cover;
 use flame_plan::Field;
 
 const GRE: u8 = 47;

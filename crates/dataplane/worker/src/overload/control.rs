@@ -12,7 +12,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 /// The number of blocks in a round, and the parts in which a module receives packets.
-pub(super) const ROUND: u32 = 16;
+pub(crate) const ROUND: u32 = 16;
 /// The part by which a full round of a filling buffer reduces what the last module receives.
 const STEP: u32 = 4;
 /// The rise of the fill over a round, in thousandths, that leaves out a module at once.
@@ -25,7 +25,7 @@ const IDLE: u32 = 20;
 const PART_NS: u64 = 20_000_000;
 /// The shortest and the longest time for which a module has all parts but one before it returns, and for
 /// which nothing is given back after a module has lost blocks of its own.
-pub(super) const HOLD_NS: (u64, u64) = (1_000_000_000, 32_000_000_000);
+pub(crate) const HOLD_NS: (u64, u64) = (1_000_000_000, 32_000_000_000);
 /// The number of times a hold's length after which the next one is the shortest again.
 const RESTED: u64 = 32;
 
@@ -76,7 +76,7 @@ pub(crate) struct Change {
 }
 
 #[derive(Debug)]
-pub(super) struct Control {
+pub(crate) struct Control {
     /// The fill in thousandths from which on less is given. Half of it is the fill up to which more is.
     high: u32,
     members: BTreeMap<ModuleId, Member>,
@@ -95,7 +95,7 @@ pub(super) struct Control {
 }
 
 impl Control {
-    pub(super) fn new(high: u32) -> Self {
+    pub(crate) fn new(high: u32) -> Self {
         Self {
             high,
             members: BTreeMap::new(),
@@ -110,7 +110,7 @@ impl Control {
     }
 
     /// Adds a module. If one of a higher priority is left out, so is this one.
-    pub(super) fn add(&mut self, id: ModuleId, priority: u32) {
+    pub(crate) fn add(&mut self, id: ModuleId, priority: u32) {
         let (cost, hold) = (0, Hold::default());
         self.members.insert(id, Member { priority, cost, is_guaranteed: false, part: ROUND, hold });
         let above = self.out.iter().position(|other| self.priority(*other) > priority);
@@ -119,7 +119,7 @@ impl Control {
         }
     }
 
-    pub(super) fn remove(&mut self, id: ModuleId) {
+    pub(crate) fn remove(&mut self, id: ModuleId) {
         self.out.retain(|other| *other != id);
         self.members.remove(&id);
         self.changes.retain(|change| change.module != id);
@@ -131,7 +131,7 @@ impl Control {
     }
 
     /// Records a measurement. Returns the module's priority, if it is known.
-    pub(super) fn measure(&mut self, id: ModuleId, cost: Option<u64>, is_guaranteed: bool) -> Option<u32> {
+    pub(crate) fn measure(&mut self, id: ModuleId, cost: Option<u64>, is_guaranteed: bool) -> Option<u32> {
         let member = self.members.get_mut(&id)?;
         member.cost = cost.unwrap_or(member.cost);
         member.is_guaranteed = is_guaranteed;
@@ -144,22 +144,22 @@ impl Control {
     }
 
     /// Returns whether a module can be left out at all: there are two priorities.
-    pub(super) fn is_needed(&self) -> bool {
+    pub(crate) fn is_needed(&self) -> bool {
         let highest = self.highest();
         self.members.values().any(|member| Some(member.priority) != highest)
     }
 
     /// Returns whether any module is left out.
-    pub(super) fn is_shedding(&self) -> bool {
+    pub(crate) fn is_shedding(&self) -> bool {
         !self.out.is_empty()
     }
 
     /// Returns whether a module receives nothing of the present block.
-    pub(super) fn leaves_out(&self, id: ModuleId) -> bool {
+    pub(crate) fn leaves_out(&self, id: ModuleId) -> bool {
         self.members.get(&id).is_some_and(|member| self.turn >= member.part)
     }
 
-    pub(super) fn take_change(&mut self) -> Option<Change> {
+    pub(crate) fn take_change(&mut self) -> Option<Change> {
         (!self.changes.is_empty()).then(|| self.changes.remove(0))
     }
 
@@ -172,7 +172,7 @@ impl Control {
     }
 
     /// Begins a block. `fill` is the part of the source's buffer that waits, in thousandths.
-    pub(super) fn block(&mut self, now_ns: u64, fill: u32) {
+    pub(crate) fn block(&mut self, now_ns: u64, fill: u32) {
         self.turn = (self.turn + 1) % ROUND;
         let severe = u32::midpoint(self.high, 1000);
         let highest = self.highest().unwrap_or(0);
@@ -191,13 +191,13 @@ impl Control {
     }
 
     /// Records that no packet waits.
-    pub(super) fn idle(&mut self, now_ns: u64) {
+    pub(crate) fn idle(&mut self, now_ns: u64) {
         (self.last, self.of_round) = (0, 0);
         self.restore(now_ns);
     }
 
     /// Records that a module of this priority has lost blocks of its own. Those below it make room for it.
-    pub(super) fn press(&mut self, now_ns: u64, priority: u32) {
+    pub(crate) fn press(&mut self, now_ns: u64, priority: u32) {
         self.reduce(STEP, priority, now_ns);
         let hold = self.pressed.get_or_insert_default();
         match hold.is_over(now_ns) {

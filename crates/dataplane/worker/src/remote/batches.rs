@@ -1,5 +1,5 @@
 use super::deadline::{Wait, WorkDeadline};
-use super::state::RemoteModule;
+use super::module::RemoteModule;
 use crossbeam_channel::Sender;
 use flame_block::{Pool, ReaderId};
 use flame_execute::Stop;

@@ -1,6 +1,6 @@
 //! The limits of the time for which a worker waits for a process.
 
-use super::state::RemoteModule;
+use super::module::RemoteModule;
 use flame_execute::Stop;
 use flame_remote::Command;
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ const END: Duration = Duration::from_secs(600);
 /// modules once the run was stopped.
 const LAST: Duration = Duration::from_secs(10);
 /// The interval at which the processor time of a process is read from the kernel.
-const LOOK: Duration = Duration::from_millis(200);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// The event that a worker waits for.
 #[derive(Clone, Copy)]
@@ -80,7 +80,7 @@ impl WorkDeadline {
 
     /// Adds the time that the process slept since the last look.
     fn look(&mut self, now: Instant, module: &RemoteModule) -> Option<&'static str> {
-        if self.seen.is_some_and(|(at, _)| now - at < LOOK) {
+        if self.seen.is_some_and(|(at, _)| now - at < POLL_INTERVAL) {
             return None;
         }
         let busy = module.process.busy_time()?;

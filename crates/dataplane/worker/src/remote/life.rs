@@ -1,10 +1,9 @@
 //! The life of one process: its modules, the time and memory that they use there, and its end.
 
+use super::charge::Charged;
 use super::kernel::{self, MemoryLimit, Scheduled};
-use super::process::ProcessInfo;
 use super::schedule;
 use super::state::State;
-use super::watch::Charged;
 use crate::lock;
 use flame_plan::{ModuleId, Share};
 use flame_remote::ChannelError;
@@ -26,6 +25,26 @@ const REAP: Duration = Duration::from_millis(2);
 /// The maximum number of reports that belong to no module.
 const MAX_STRAY: u64 = 1_000;
 
+/// A process in which modules run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProcessInfo {
+    /// The name in the plans of its modules.
+    pub name: String,
+    pub pid: u32,
+    pub modules: Vec<ModuleId>,
+}
+
+/// A module whose process has ended, although nobody removed or evicted the module.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LostModule {
+    pub id: ModuleId,
+    /// The process by its name and number.
+    pub process: String,
+    pub pid: u32,
+    /// The reason for its end.
+    pub cause: String,
+}
+
 /// The shared state of the worker's threads that serve one process.
 pub(super) struct Life {
     pub(super) name: String,
@@ -34,7 +53,7 @@ pub(super) struct Life {
     modules: Mutex<BTreeMap<ModuleId, Arc<State>>>,
     pub(super) is_gone: AtomicBool,
     /// The numbers of the last ping and of the last one that was answered.
-    pub(super) asked: AtomicU64,
+    pub(super) pings: AtomicU64,
     pub(super) answered: AtomicU64,
     /// The number of reports that belong to no module.
     stray: AtomicU64,
@@ -71,7 +90,7 @@ impl Life {
             child: Mutex::new(child),
             modules: Mutex::default(),
             is_gone: AtomicBool::new(false),
-            asked: AtomicU64::new(0),
+            pings: AtomicU64::new(0),
             answered: AtomicU64::new(0),
             stray: AtomicU64::new(0),
             reader: AtomicU64::new(0),
@@ -205,7 +224,7 @@ impl Life {
     /// Records the answer to a ping. Returns false if it was not asked for.
     pub(super) fn answer(&self, number: u64) -> bool {
         self.answered.fetch_max(number, Ordering::Relaxed);
-        number <= self.asked.load(Ordering::Relaxed)
+        number <= self.pings.load(Ordering::Relaxed)
     }
 
     /// Counts a report that belongs to no module. Returns false if there are too many.

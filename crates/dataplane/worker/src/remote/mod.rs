@@ -6,10 +6,14 @@
 //! the number that was delivered.
 
 mod batches;
+mod charge;
 mod deadline;
+mod event;
 mod kernel;
 mod life;
+mod module;
 mod process;
+mod processes;
 mod program;
 mod reports;
 mod schedule;
@@ -18,7 +22,8 @@ mod text;
 mod watch;
 
 pub(crate) use batches::RemoteBatches;
-pub(crate) use process::Processes;
-pub use process::{LostModule, ProcessInfo};
+pub(crate) use event::ModuleEvent;
+pub use life::{LostModule, ProcessInfo};
+pub(crate) use module::RemoteModule;
+pub(crate) use processes::Processes;
 pub use program::Runner;
-pub(crate) use state::{RemoteModule, State};

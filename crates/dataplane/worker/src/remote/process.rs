@@ -1,28 +1,22 @@
-//! The processes of a run: their start, the commands to them, and their end.
+//! A process in which modules run: its start, the commands to it, and its end.
 
+use super::event::ModuleEvent;
 use super::kernel::Scheduled;
-use super::life::{Life, UNANSWERED};
+use super::life::{Life, LostModule, UNANSWERED};
 use super::program::Runner;
 use super::reports::Reader;
-use super::state::{RemoteModule, State};
 use super::watch::{DECISION, Watch};
-use crate::error::RunError;
 use crate::lock;
-use crate::outlet::Event;
 use crossbeam_channel::{Receiver as Inbox, RecvTimeoutError, Sender as Outbox, bounded, unbounded};
-use flame_block::Region;
-use flame_execute::{Keep, Module, Shape};
-use flame_plan::{ModuleId, ModulePlan, Share, ViewSpec};
+use flame_plan::{ModuleId, Share};
 use flame_quota::Meters;
-use flame_remote::{ChannelError, Command, Install, Receiver, Report, Sender};
-use flame_run::Loaded;
-use std::collections::BTreeMap;
+use flame_remote::{ChannelError, Command, Receiver, Report, Sender};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::process::{Child, Stdio};
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// The interval at which a process must show that it is alive, and its use of time is measured.
@@ -32,170 +26,16 @@ const START: Duration = Duration::from_secs(10);
 /// The maximum numbers of bytes of the first report of a process, and of its frame.
 const FIRST_HEAD: usize = 16;
 const FIRST_FRAME: usize = 64;
-/// The number of instances of a module besides those of the workers: the slow one, and one that replaces an
-/// instance that has not ended yet.
-const INSTANCES: usize = 2;
-/// The maximum number of reports of one process that wait for the collector.
-const REPORTS: usize = 16;
-
-/// The processes of a run, by name.
-pub(crate) struct Processes {
-    program: Runner,
-    /// Brings the queue of each new process to the collector.
-    queues: Outbox<Inbox<Event>>,
-    batch: u32,
-    /// `None` once the run has ended.
-    running: Mutex<Option<BTreeMap<String, Weak<Process>>>>,
-}
-
-impl Processes {
-    pub(crate) fn new(program: Runner, batch: usize, queues: Outbox<Inbox<Event>>) -> Self {
-        let batch = batch.clamp(1, flame_abi::MAX_BATCH) as u32;
-        Self { program, queues, batch, running: Mutex::new(Some(BTreeMap::new())) }
-    }
-
-    /// Starts a module in the process `name`, and that process if it does not run.
-    pub(crate) fn install(
-        &self,
-        name: &str,
-        module: &Module,
-        shape: Shape,
-    ) -> Result<RemoteModule, RunError> {
-        let Module { plan, meters, keep } = module;
-        let keep = keep.as_ref().filter(|_| plan.manifest.state.is_some());
-        let state = Arc::new(State::new(plan, meters, shape.workers));
-        let process = loop {
-            let process = self.process(name)?;
-            match process.life.enter(state.clone()) {
-                Ok(()) => break process,
-                // It has ended its last module in this moment.
-                Err(_) if process.life.is_closed() => {}
-                Err(e) => return Err(self.error(e)),
-            }
-        };
-        let region = Loaded::region_size(plan, shape.workers + INSTANCES);
-        let region = Region::create(region).map_err(|e| self.error(io::Error::other(e)))?;
-        let view = ViewSpec { resolution_ns: plan.view.resolution_ns, ..ViewSpec::default() };
-        let install = Install {
-            plan: ModulePlan { view, process: None, ..plan.clone() },
-            workers: shape.workers,
-            tick_ns: shape.tick_ns,
-            interval_ns: shape.interval_ns,
-            batch: self.batch,
-            granted: meters.granted().then(|| meters.links()),
-            keeps: keep.map(Keep::every_ns),
-        };
-        process.send(Command::Install(Box::new(install)), vec![region]);
-        if let Some(keep) = keep {
-            Self::request_places(keep, &process, &state);
-        }
-        Ok(RemoteModule { plan: Arc::new(plan.clone()), meters: meters.clone(), process, state })
-    }
-
-    /// Lets each instance begin with the state of its place, once the instance before has left it.
-    fn request_places(keep: &Keep, process: &Arc<Process>, state: &Arc<State>) {
-        let Some(alive) = state.needs_places() else { return };
-        for place in keep.all() {
-            // Neither lives longer because it waits.
-            let (process, weak) = (Arc::downgrade(process), Arc::downgrade(state));
-            let module = state.id;
-            let then = move |held, given: Option<flame_execute::State>| {
-                if let (Some(process), Some(state)) = (process.upgrade(), weak.upgrade())
-                    && state.occupy(place, held)
-                {
-                    let state = given.map(|state| state.to_vec());
-                    process.send(Command::Import { module, worker: place.worker(), state }, Vec::new());
-                }
-            };
-            keep.request_with(place, &alive, Box::new(then));
-        }
-    }
-
-    /// Returns the process `name`, which is started if it does not run.
-    fn process(&self, name: &str) -> Result<Arc<Process>, RunError> {
-        if let Some(process) = self.running(name, None)? {
-            return Ok(process);
-        }
-        // Without the lock: others need not wait for the start.
-        let (events, queue) = bounded(REPORTS);
-        let started = Process::start(&self.program, name, events).map_err(|e| self.error(e))?;
-        self.queues.send(queue).map_err(|_| RunError::Ended)?;
-        self.running(name, Some(started))?.ok_or(RunError::Ended)
-    }
-
-    /// Returns the process `name` if it runs. Otherwise `started` becomes that process.
-    fn running(&self, name: &str, started: Option<Arc<Process>>) -> Result<Option<Arc<Process>>, RunError> {
-        let mut running = lock(&self.running);
-        let Some(running) = running.as_mut() else { return Err(RunError::Ended) };
-        // A process ends with its last module.
-        running.retain(|_, process| process.strong_count() > 0);
-        let takes = |process: &Arc<Process>| !process.is_gone() && !process.life.is_closed();
-        let known = running.get(name).and_then(Weak::upgrade).filter(takes);
-        if let (None, Some(started)) = (&known, &started) {
-            running.insert(name.to_owned(), Arc::downgrade(started));
-        }
-        Ok(known.or(started))
-    }
-
-    fn all(&self) -> Vec<Arc<Process>> {
-        let running = lock(&self.running);
-        running.iter().flat_map(BTreeMap::values).filter_map(Weak::upgrade).collect()
-    }
-
-    /// Returns the processes that run.
-    pub(crate) fn list(&self) -> Vec<ProcessInfo> {
-        let running = self.all().into_iter().filter(|process| !process.is_gone());
-        running.map(|process| process.life.info()).collect()
-    }
-
-    /// Charges the processor time of all processes so far.
-    pub(crate) fn settle(&self) {
-        for process in self.all() {
-            process.life.charge();
-            // Who has too much is ended by the thread that watches it.
-            let _ = process.life.count_memory();
-        }
-    }
-
-    fn error(&self, e: io::Error) -> RunError {
-        RunError::Process(self.program.to_string(), e)
-    }
-
-    /// Refuses further modules. The processes end when their modules have.
-    pub(crate) fn clear(&self) {
-        lock(&self.running).take();
-    }
-}
-
-/// A process in which modules run.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ProcessInfo {
-    /// The name in the plans of its modules.
-    pub name: String,
-    pub pid: u32,
-    pub modules: Vec<ModuleId>,
-}
-
-/// A module whose process has ended, although nobody removed or evicted the module.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LostModule {
-    pub id: ModuleId,
-    /// The process by its name and number.
-    pub process: String,
-    pub pid: u32,
-    /// The reason for its end.
-    pub cause: String,
-}
 
 /// A process, which is killed when its last module has let go of it.
 pub(crate) struct Process {
     commands: Outbox<(Command, Vec<OwnedFd>)>,
-    life: Arc<Life>,
+    pub(super) life: Arc<Life>,
 }
 
 impl Process {
     /// Starts a process, and waits until it has confined itself.
-    fn start(program: &Runner, name: &str, events: Outbox<Event>) -> io::Result<Arc<Self>> {
+    pub(super) fn start(program: &Runner, name: &str, events: Outbox<ModuleEvent>) -> io::Result<Arc<Self>> {
         let (program, name, (started, wait)) = (program.clone(), name.to_owned(), bounded(1));
         // The kernel ends the process with the thread that starts it, which must not be one of the caller's.
         let run = move || match Self::spawn(&program, name, events) {
@@ -209,7 +49,7 @@ impl Process {
         wait.recv().unwrap_or_else(|_| Err(io::Error::other("the thread that starts it has ended")))
     }
 
-    fn spawn(program: &Runner, name: String, events: Outbox<Event>) -> io::Result<(Arc<Self>, Reader)> {
+    fn spawn(program: &Runner, name: String, events: Outbox<ModuleEvent>) -> io::Result<(Arc<Self>, Reader)> {
         let (ours, theirs) = UnixStream::pair()?;
         let child = program
             .command()
@@ -217,7 +57,7 @@ impl Process {
             .env_clear()
             .stdin(Stdio::from(OwnedFd::from(theirs)))
             .stdout(Stdio::null())
-            // Its exit status says enough, and the terminal would be a way out and in.
+            // Its exit status is enough, and the terminal would be a way out and in.
             .stderr(Stdio::null())
             .spawn()?;
         let life = Arc::new(Life::new(name, child));
@@ -399,12 +239,12 @@ impl Writer {
     fn check(&mut self) -> Result<u64, Option<String>> {
         self.watch.check(&self.life)?;
         let answered = self.life.answered.load(Ordering::Relaxed);
-        let asked = self.life.asked.fetch_add(1, Ordering::Relaxed);
+        let sent = self.life.pings.fetch_add(1, Ordering::Relaxed);
         // While its reports wait for the collector, its answers do too.
         let is_blocked = self.life.is_blocked.load(Ordering::Relaxed);
-        if !is_blocked && asked.saturating_sub(answered) >= self.life.patience() {
+        if !is_blocked && sent.saturating_sub(answered) >= self.life.patience() {
             return Err(Some("it did not answer".to_owned()));
         }
-        Ok(asked + 1)
+        Ok(sent + 1)
     }
 }

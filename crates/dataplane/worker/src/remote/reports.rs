@@ -1,9 +1,9 @@
 //! The thread that reads the reports of a process, all of which are untrusted.
 
+use super::event::ModuleEvent;
 use super::life::Life;
 use super::state::State;
 use super::text;
-use crate::outlet::Event;
 use crossbeam_channel::Sender as Outbox;
 use flame_execute::{Origin, Place};
 use flame_plan::FaultReport;
@@ -20,7 +20,7 @@ pub(super) struct Reader {
     pub(super) receiver: Receiver,
     pub(super) life: Arc<Life>,
     /// The process's own queue to the collector. A process that fills it waits alone.
-    pub(super) events: Outbox<Event>,
+    pub(super) events: Outbox<ModuleEvent>,
 }
 
 impl Reader {
@@ -36,9 +36,9 @@ impl Reader {
                 state.count_fault();
                 report(&state, text.clone())
             });
-            let _ = self.events.send(Event::Fault(report));
+            let _ = self.events.send(ModuleEvent::Fault(report));
             // If there is no collector any more, there is nothing to wait for.
-            if self.events.send(Event::Ended(state.clone())).is_err() {
+            if self.events.send(ModuleEvent::Ended(state.clone())).is_err() {
                 state.end();
             }
         }
@@ -87,12 +87,12 @@ impl Reader {
                     }
                     Report::Passed { worker, now_ns, .. } => {
                         if let Some(now_ns) = state.passed(worker, now_ns) {
-                            pass(Event::Passed { module: id, worker, now_ns })?;
+                            pass(ModuleEvent::Passed { module: id, worker, now_ns })?;
                         }
                     }
                     Report::Fault(fault) => {
                         if let Some(report) = checked(&state, fault)? {
-                            pass(Event::Fault(report))?;
+                            pass(ModuleEvent::Fault(report))?;
                         }
                     }
                     Report::Account { worker, account, .. } => state.set_account(worker, account),
@@ -108,9 +108,9 @@ impl Reader {
                         state.set_messages_lost(messages_lost);
                         life.leave(id);
                         if let Some(report) = state.eviction_report() {
-                            pass(Event::Fault(report))?;
+                            pass(ModuleEvent::Fault(report))?;
                         }
-                        pass(Event::Ended(state))?;
+                        pass(ModuleEvent::Ended(state))?;
                     }
                     Report::Alive(_) => {}
                 }
@@ -142,7 +142,7 @@ fn checked(state: &State, fault: FaultReport) -> Result<Option<FaultReport>, Cha
 }
 
 /// Checks output. Returns `None` for output of a module that has been evicted, whose records are lost.
-fn output(state: &State, worker: Option<usize>, body: &[u8]) -> Result<Option<Event>, ChannelError> {
+fn output(state: &State, worker: Option<usize>, body: &[u8]) -> Result<Option<ModuleEvent>, ChannelError> {
     if body.len() > state.output {
         return Err(ChannelError::Length { head: 0, body: body.len() });
     }
@@ -155,7 +155,7 @@ fn output(state: &State, worker: Option<usize>, body: &[u8]) -> Result<Option<Ev
     }
     let worker = worker.filter(|worker| *worker < state.workers()).unwrap_or(0);
     let from = Origin { module: state.id, worker, call: 0 };
-    Ok(Some(Event::Output { from, bytes: body.to_vec() }))
+    Ok(Some(ModuleEvent::Output { from, bytes: body.to_vec() }))
 }
 
 fn report(state: &State, text: String) -> FaultReport {

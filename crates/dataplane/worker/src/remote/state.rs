@@ -1,37 +1,15 @@
 //! The worker's state of a module in a process.
 
-use super::process::Process;
 use crate::lock;
 use flame_execute::{Begun, Held, Place};
 use flame_output::Schema;
 use flame_plan::{Account, FaultReport, ModuleId, ModulePlan, OnFault};
 use flame_quota::Meters;
-use flame_remote::{Command, Kept};
+use flame_remote::Kept;
 use flame_run::Eviction;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-
-/// A module in a process.
-#[derive(Clone)]
-pub(crate) struct RemoteModule {
-    pub(crate) plan: Arc<ModulePlan>,
-    pub(crate) meters: Meters,
-    pub(crate) process: Arc<Process>,
-    pub(crate) state: Arc<State>,
-}
-
-impl RemoteModule {
-    /// Requests the module's end on a worker, after the blocks that wait there.
-    /// With `hands_over`, others go on with the states of its instances.
-    pub(crate) fn end(&self, worker: usize, now_ns: u64, hands_over: bool) {
-        if let Some(requested) = self.state.requested.get(worker) {
-            // Before the process can answer.
-            requested.store(true, Ordering::Release);
-        }
-        self.process.send(Command::End { module: self.plan.id, worker, now_ns, hands_over }, Vec::new());
-    }
-}
 
 /// The worker's state of a module in a process.
 pub(crate) struct State {
@@ -171,6 +149,13 @@ impl State {
         Ok(())
     }
 
+    /// Records that its end is requested on a worker.
+    pub(super) fn request_end(&self, worker: usize) {
+        if let Some(requested) = self.requested.get(worker) {
+            requested.store(true, Ordering::Release);
+        }
+    }
+
     /// Returns whether its end was requested on any worker. Its last calls need no share.
     pub(super) fn is_ending(&self) -> bool {
         self.requested.iter().any(|requested| requested.load(Ordering::Relaxed))
@@ -191,7 +176,7 @@ impl State {
         self.has_worked.store(true, Ordering::Relaxed);
     }
 
-    /// Returns whether the process may say that the module has ended: it was asked for it on all workers, or
+    /// Returns whether the process may report the module's end: that was requested on all workers, or
     /// the module could not be loaded.
     pub(super) fn may_end(&self) -> bool {
         !self.has_worked.load(Ordering::Relaxed)

@@ -1,9 +1,6 @@
 //! Plots that a module's manifest declares, by kind.
 
-use super::{events, histogram, line};
-use crate::Run;
-use crate::picture::Picture;
-use flame_abi::manifest::{Column, ColumnType, Manifest, Plot, PlotKind};
+use flame_abi::manifest::{Column, ColumnType, Manifest, Plot};
 
 /// A plot with the columns of its table.
 pub struct Declared {
@@ -30,14 +27,6 @@ impl Declared {
         columns.sort_unstable();
         columns.dedup();
         columns
-    }
-
-    pub fn draw(&self, runs: &[Run]) -> Option<Picture> {
-        match self.plot.kind {
-            PlotKind::Line | PlotKind::Points => line::draw(self, runs),
-            PlotKind::Events => events::draw(self, runs),
-            PlotKind::Histogram => histogram::draw(self, runs),
-        }
     }
 
     pub(super) fn title(&self) -> String {

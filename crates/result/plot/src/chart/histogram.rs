@@ -189,7 +189,7 @@ fn statistics(declared: &Declared, across: &Across, run: &Run) -> Option<String>
     Some(format!(", median {}, 99 % up to {}{first}", across.text(median), across.text(most)))
 }
 
-/// Returns the bin of the median, which is all that bins tell of it.
+/// Returns the bin of the median, which is all that bins show of it.
 fn median_bin(bins: &[Bin], total: f64, across: &Across) -> Option<String> {
     let mut sorted = bins.to_vec();
     sorted.sort_by(|a, b| a.low.total_cmp(&b.low));

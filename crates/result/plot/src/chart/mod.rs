@@ -25,6 +25,18 @@ pub const MANUALS: &[&str] = &[
 
 use crate::Run;
 use crate::picture::Picture;
+use flame_abi::manifest::PlotKind;
+
+impl Declared {
+    /// Draws the plot, or returns `None` if the records contain nothing to show.
+    pub fn draw(&self, runs: &[Run]) -> Option<Picture> {
+        match self.plot.kind {
+            PlotKind::Line | PlotKind::Points => line::draw(self, runs),
+            PlotKind::Events => events::draw(self, runs),
+            PlotKind::Histogram => histogram::draw(self, runs),
+        }
+    }
+}
 
 /// A chart of the records of one module that no kind of declared plots draws.
 pub struct Chart {

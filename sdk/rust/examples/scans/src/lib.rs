@@ -1,4 +1,4 @@
-//! SYNs from one host to many ports of another: a row when there are as many as the parameter says.
+//! SYNs from one host to many ports of another: a row when there are as many as the parameter states.
 
 use flame_module::{Batch, Init, Ip, Map, Module, Out, tcp};
 

@@ -32,7 +32,7 @@ const GATHER: Duration = Duration::from_millis(2);
 /// The time after the removal of the program in which packets may still arrive.
 const REST: Duration = Duration::from_millis(50);
 /// The time between two looks at the state of the interface.
-const LOOK: Duration = Duration::from_millis(200);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// The longest time between reception and delivery. A stated time that lies further back, or in the future,
 /// is not one that the program wrote.
 const LATEST_NS: u64 = 60_000_000_000;
@@ -196,7 +196,7 @@ impl Xdp {
         Manner { mode: self.mode, is_zero_copy, queues: self.queues.len() }
     }
 
-    /// Says `text` to the operator at the start.
+    /// Reports `text` to the operator at the start.
     pub fn announce(&mut self, text: String) {
         self.notices.push_back(text);
     }
@@ -264,7 +264,7 @@ impl Xdp {
 
     /// Looks now and then whether the interface is up, or was removed.
     fn look(&mut self) -> Result<(), SourceError> {
-        if self.looked.elapsed() < LOOK {
+        if self.looked.elapsed() < POLL_INTERVAL {
             return Ok(());
         }
         self.looked = Instant::now();

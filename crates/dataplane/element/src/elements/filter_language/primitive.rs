@@ -3,9 +3,9 @@
 //! A primitive is `[QUALIFIERS] [RELATION] VALUE`. One without qualifiers has those of the primitive before
 //! it: `src 1.0.0.1 or 1.0.0.2` tests two sources, `tcp port 80 or 443` two ports.
 
-use super::filter_expression::{Base, Expression, Relation};
-use super::filter_language::Parser;
-use super::summary_fields::icmp_type;
+use super::Parser;
+use crate::elements::filter_expression::{Base, Expression, Relation};
+use crate::elements::summary_fields::icmp_type;
 use flame_click::value::integer;
 use flame_click::{Ip, Mac, Prefix, Value};
 

@@ -1,6 +1,6 @@
 //! The functions of a Script: read handlers that only compute, and output to files.
 
-use super::script::Script;
+use super::Script;
 use crate::runtime::element::Cx;
 use crate::runtime::limits::LONGEST_VALUE;
 use flame_click::text;

@@ -5,7 +5,7 @@ use flame_plan::{Expose, ViewSpec};
 use flame_transform::{FlowHash, Key, Sampler};
 
 /// The reduction of times and flow hashes, and the sampling of packets.
-pub(crate) struct Coarse {
+pub(crate) struct Quantizer {
     resolution_ns: u64,
     sample_ns: u64,
     sampler: Option<Sampler>,
@@ -26,7 +26,7 @@ enum Flows {
 /// The key for samples where there is no other: without a key, nothing is kept from anybody.
 const NO_KEY: [u8; 32] = *b"flame: sampling without any key.";
 
-impl Coarse {
+impl Quantizer {
     /// Creates the reduction of a view. `run` is the key of the run, for views without a key.
     pub(crate) fn new(spec: &ViewSpec, run: Option<&Key>, hides_bytes: bool) -> Self {
         let own = spec.key.as_ref().map(|key| Key::new(key.0));

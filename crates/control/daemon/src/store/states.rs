@@ -2,7 +2,7 @@
 //!
 //! A row that was damaged, or was not written by this program, is left out and reported.
 
-use crate::store::{Owner, Store, StoreError};
+use super::{Owner, Store, StoreError};
 use flame_worker::{Place, State};
 use rusqlite::{OptionalExtension, params};
 use serde::{Deserialize, Serialize};

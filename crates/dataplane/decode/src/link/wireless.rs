@@ -1,7 +1,7 @@
 //! IEEE 802.11 data frames, with and without radiotap.
 
-use crate::layers::Kind;
-use crate::link::{Found, MAX_FRAMES, not_ip, protocol};
+use super::{Found, MAX_FRAMES, not_ip, protocol};
+use crate::kind::Kind;
 use crate::read::{be16, be32, u8};
 
 /// Decodes radiotap (radiotap.org): version, padding, length, then words that state which fields follow.

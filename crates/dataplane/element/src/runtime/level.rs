@@ -1,0 +1,95 @@
+//! The levels and the fuel of a router in a step.
+
+use super::limits::{CALL, FUEL, GLANCE, HANDLER, HANDLER_LEVELS, PULL, PUSH, REFERENCE_LEVELS};
+use super::loops;
+use super::router::Router;
+use std::sync::atomic::Ordering;
+
+/// A call that is at work. Its levels end with it.
+pub struct Level<'a>(&'a Router, usize);
+
+impl Drop for Level<'_> {
+    fn drop(&mut self) {
+        let depth = &self.0.limits.depth;
+        depth.set(depth.get() - self.1);
+    }
+}
+
+impl Router {
+    fn enter(&self, levels: usize, most: usize) -> Option<Level<'_>> {
+        let depth = self.limits.depth.get() + levels;
+        (depth <= most).then(|| {
+            self.limits.depth.set(depth);
+            Level(self, levels)
+        })
+    }
+
+    pub(super) fn enter_push(&self) -> Option<Level<'_>> {
+        self.enter(1, PUSH)
+    }
+
+    pub(super) fn enter_pull(&self) -> Option<Level<'_>> {
+        self.enter(1, PULL)
+    }
+
+    /// Enters a reference of a script inside another.
+    pub fn enter_reference(&self) -> Option<Level<'_>> {
+        self.enter(REFERENCE_LEVELS, HANDLER).or_else(|| self.give_up("references nest too deeply"))
+    }
+
+    /// Enters a handler with a value of `bytes`.
+    pub(super) fn enter_handler(&self, bytes: usize) -> Result<Level<'_>, String> {
+        if !self.limits.is_in_step.get() && self.limits.depth.get() == 0 {
+            self.limits.fuel.set(FUEL);
+        }
+        if !self.spend(CALL) || !self.spend_bytes(bytes) {
+            return Err("given up, since the scripts and handlers of this step do too much".into());
+        }
+        let level = self.enter(HANDLER_LEVELS, HANDLER);
+        level
+            .or_else(|| self.give_up("handlers call each other too deeply"))
+            .ok_or_else(|| "given up, since handlers call each other too deeply".to_owned())
+    }
+
+    /// Runs a step: a task, a timer or a delivery.
+    pub(super) fn in_step<T>(&self, step: impl FnOnce() -> T) -> T {
+        self.limits.fuel.set(FUEL);
+        self.limits.is_in_step.set(true);
+        let _call = loops::Call::with(&[]);
+        let result = step();
+        self.limits.is_in_step.set(false);
+        result
+    }
+
+    /// Draws fuel. Returns whether there was enough; if not, or if the run was interrupted, scripts end.
+    pub fn spend(&self, units: u64) -> bool {
+        let fuel = self.limits.fuel.get();
+        if fuel == 0 {
+            return false;
+        }
+        let left = fuel.saturating_sub(units);
+        self.limits.fuel.set(left);
+        if left == 0 {
+            self.message("scripts and handlers do too much in one step, giving up");
+        } else if left / GLANCE != fuel / GLANCE
+            && self.limits.is_in_step.get()
+            && self.interrupt.load(Ordering::Relaxed)
+        {
+            self.limits.fuel.set(0);
+        }
+        self.limits.fuel.get() > 0
+    }
+
+    /// Draws the fuel for a text of `bytes`, or a list of as many entries.
+    pub fn spend_bytes(&self, bytes: usize) -> bool {
+        self.spend(bytes as u64 / 16)
+    }
+
+    /// Ends all scripts and handlers of this step.
+    pub fn give_up<T>(&self, cause: &str) -> Option<T> {
+        if self.limits.fuel.replace(0) > 0 {
+            self.message(&format!("{cause}, giving up"));
+        }
+        None
+    }
+}

@@ -1,0 +1,36 @@
+//! The collector as the destination of a pipeline's output.
+
+use crate::collect::Collector;
+use crate::error::RunError;
+use crate::outlet::{PipelineOutlet, Removed};
+use crate::overload::Change;
+use flame_execute::{Origin, Outlet};
+use flame_plan::{FaultReport, ModuleId};
+use flame_run::Output;
+
+/// With one worker, the output of the pipeline needs no queue.
+impl Outlet<RunError> for Collector<'_> {
+    fn output(&mut self, from: Origin, output: Output<'_>) -> Result<(), RunError> {
+        Collector::output(self, from, output.bytes)
+    }
+
+    fn fault(&mut self, report: FaultReport) -> Result<(), RunError> {
+        self.faults.add(report);
+        Ok(())
+    }
+
+    fn passed(&mut self, module: ModuleId, worker: usize, now_ns: u64) -> Result<(), RunError> {
+        Collector::passed(self, module, worker, now_ns)
+    }
+}
+
+impl PipelineOutlet for Collector<'_> {
+    fn removed(&mut self, removed: Removed) -> Result<(), RunError> {
+        Collector::removed(self, removed)
+    }
+
+    fn overload(&mut self, worker: usize, change: Change) -> Result<(), RunError> {
+        Collector::overload(self, worker, change);
+        Ok(())
+    }
+}

@@ -1,0 +1,44 @@
+//! The charge of a process's time to the meters of its modules.
+
+use super::state::State;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The processor time that was charged: of the process, and of the thread that reads its reports.
+#[derive(Default)]
+pub(super) struct Charged {
+    process: Duration,
+    reader: Duration,
+    /// The time of its start, which counts in no meter.
+    start: Duration,
+}
+
+impl Charged {
+    /// Records that the process has used `start` until now for itself.
+    pub(super) fn begin(&mut self, start: Duration) {
+        self.start = start.saturating_sub(self.process);
+    }
+
+    /// Charges the time since the last call to the meters and the use of the modules, in equal parts.
+    pub(super) fn charge(&mut self, (process, reader): (Duration, Duration), modules: &[Arc<State>]) {
+        let apart = process.saturating_sub(self.process);
+        let here = reader.saturating_sub(self.reader);
+        (self.process, self.reader) = (self.process + apart, self.reader + here);
+        let timed = modules.iter().filter(|state| state.meters.timed());
+        let start = self.start.min(apart);
+        self.start -= start;
+        let each = (apart - start + here) / u32::try_from(timed.clone().count().max(1)).unwrap_or(u32::MAX);
+        timed.for_each(|state| state.meters.took(each));
+        let of = |all: Duration, at: usize| {
+            // The first has what cannot be divided.
+            let (all, count) = (all.as_nanos() as u64, modules.len() as u64);
+            all / count + if at == 0 { all % count } else { 0 }
+        };
+        for (at, state) in modules.iter().enumerate() {
+            if let Some(usage) = state.meters.usage() {
+                usage.add_cpu_apart(of(apart, at));
+                usage.add_cpu(of(here, at));
+            }
+        }
+    }
+}
