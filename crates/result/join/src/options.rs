@@ -5,7 +5,7 @@
 pub struct Options {
     /// Time in nanoseconds to wait for a packet after the first monitor saw it.
     pub window_ns: u64,
-    /// Length of the intervals of [`Joined::delays`] in nanoseconds; not 0.
+    /// Length of the intervals of [`Joined::delays`](crate::Joined::delays) in nanoseconds; not 0.
     pub interval_ns: u64,
     /// Maximum number of flows with their own rows. Packets of other flows count in the paths only.
     pub max_flows: usize,
