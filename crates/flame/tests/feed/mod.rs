@@ -56,6 +56,11 @@ pub fn command(folder: &Path, arguments: &[&str]) -> Command {
     command
 }
 
+/// Sends a signal to a process.
+pub fn signal(pid: u32, name: &str) {
+    assert!(Command::new("kill").args(["-s", name, &pid.to_string()]).status().unwrap().success());
+}
+
 /// A run that is fed.
 pub struct Fed {
     child: Child,
@@ -118,8 +123,7 @@ impl Fed {
     }
 
     pub fn signal(&self, name: &str) {
-        let pid = self.pid().to_string();
-        assert!(Command::new("kill").args(["-s", name, &pid]).status().unwrap().success());
+        signal(self.pid(), name);
     }
 
     /// Ends the input, and waits for the end of the run.
