@@ -140,7 +140,7 @@ fn signals_complete_files_and_the_run_goes_on() {
         fed.send_until("the partial file", || !partial(path).is_empty());
         for files in 1..=3 {
             (0..10).for_each(|_| assert!(fed.send()));
-            // A signal before the first row of a file completes none: on a busy machine, one may come so early.
+            // A signal before the first row of a file completes none.
             let mut signalled: Option<Instant> = None;
             fed.send_until("a complete file", || {
                 if signalled.is_none_or(|at| at.elapsed() > Duration::from_secs(5)) {
