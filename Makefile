@@ -43,9 +43,9 @@ fuzz: ## Fuzz every parser for SECONDS each (needs nightly and cargo-fuzz)
 	@fuzz/run.sh $(or $(SECONDS_EACH),60)
 
 soak: ## Hold bounds and counters against Wasmtime's meter: 30 million calls of generated modules; PROGRAMS=n for fewer
-	@FLAME_PROGRAMS=$(or $(PROGRAMS),8000) FLAME_ARGUMENTS=2000 FLAME_THREADS=$$(nproc) cargo test --release -p flame-bounds --test oracle -- --nocapture
-	@FLAME_PROGRAMS=$(or $(PROGRAMS),60000) FLAME_ARGUMENTS=40 cargo test --release -p flame-bounds --test bounds -- --nocapture
-	@FLAME_PROGRAMS=$(or $(SMITH_MODULES),60000) FLAME_ARGUMENTS=8 cargo test --release -p flame-bounds --test smith -- --nocapture
+	@FLAME_PROGRAMS=$(or $(PROGRAMS),8000) FLAME_ARGUMENTS=2000 FLAME_THREADS=$$(nproc) cargo test --release -p flame-bounds --test all -- oracle:: --nocapture
+	@FLAME_PROGRAMS=$(or $(PROGRAMS),60000) FLAME_ARGUMENTS=40 cargo test --release -p flame-bounds --test all -- bounds:: --nocapture
+	@FLAME_PROGRAMS=$(or $(SMITH_MODULES),60000) FLAME_ARGUMENTS=8 cargo test --release -p flame-bounds --test all -- smith:: --nocapture
 
 soak-node: build ## Change a node's modules at random for SOAK_SECONDS, hostile ones among them, and kill it: no leak, no crash
 	@FLAME=$(FLAME) FLAME_MODULES=$(MODULES) FLAME_SOAK_SECONDS=$(or $(SOAK_SECONDS),3600) cargo test --release --workspace --test node_soak -- --nocapture

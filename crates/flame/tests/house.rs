@@ -317,3 +317,22 @@ fn the_list_of_fuzz_targets_is_whole() {
     assert_eq!(listed, there, "fuzz/README.md lists other targets than there are");
     assert_eq!(built, there, "fuzz/Cargo.toml builds other targets than there are");
 }
+
+/// A crate whose tests are one program lists every file of them. A file that is not listed would not run.
+#[test]
+fn programs_of_tests_list_their_files() {
+    let mut all = Vec::new();
+    files(&root().join("crates"), &mut all);
+    let mains: Vec<_> = all.iter().filter(|path| path.ends_with("tests/main.rs")).collect();
+    assert!(mains.len() >= 7, "{mains:?}");
+    for main in mains {
+        let text = std::fs::read_to_string(main).unwrap();
+        for entry in std::fs::read_dir(main.parent().unwrap()).unwrap().flatten() {
+            let path = entry.path();
+            let name = path.file_stem().unwrap().to_string_lossy().into_owned();
+            if name != "main" && path.extension().is_some_and(|e| e == "rs") {
+                assert!(text.contains(&format!("mod {name};")), "{} does not list {name}", main.display());
+            }
+        }
+    }
+}

@@ -1,10 +1,7 @@
 //! No bound is below the number of executed instructions: random programs of loops in every shape, run with
 //! Wasmtime's own meter. `FLAME_PROGRAMS` is the number of programs, `FLAME_ARGUMENTS` of calls of each.
 
-#[path = "../../meter/tests/common/mod.rs"]
-mod common;
-
-use common::{Run, engine};
+use crate::run::{Run, engine};
 use flame_bounds::{Poly, analyse_exports};
 use proptest::prelude::*;
 use std::fmt::Write as _;

@@ -3,11 +3,9 @@
 //! the first, `FLAME_THREADS` the number of threads. Of the faults, `FLAME_SHOW` are printed, without those
 //! of the kinds in `FLAME_HIDE`, each after `FLAME_SHRINK` attempts to make it smaller.
 
-mod generate;
-
-use generate::Program;
-use generate::choices::Choices;
-use generate::hold::{Kind, Oracle, Tally, Violation};
+use crate::generate::Program;
+use crate::generate::choices::Choices;
+use crate::generate::hold::{Kind, Oracle, Tally, Violation};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,10 +1,7 @@
 //! Modules that wasm-smith generates, of every instruction: compared with Wasmtime's own meter, unmodified
 //! and rewritten. `FLAME_PROGRAMS` is the number of modules, `FLAME_ARGUMENTS` of calls of each function.
 
-#[path = "../../meter/tests/common/mod.rs"]
-mod common;
-
-use common::{PLENTY, Run, engine};
+use crate::run::{PLENTY, Run, engine};
 use flame_bounds::{Rules, analyse, analyse_exports};
 use flame_meter::{Metering, rewrite};
 use wasm_smith::{Config, Module};
@@ -121,7 +118,7 @@ fn no_bound_of_a_made_up_module_is_below_what_is_executed() {
                         // The rewritten module computes the same, with all counters and without those that
                         // are not needed.
                         let run = |wasm: &[u8]| {
-                            let mut run = Run::new(&common::engine(false), wasm);
+                            let mut run = Run::new(&crate::run::engine(false), wasm);
                             run.set("flame:fuel", PLENTY);
                             let mut results = vec![Val::I32(0); ty.results().len()];
                             let function = run.instance.get_func(&mut run.store, &entry.name).unwrap();

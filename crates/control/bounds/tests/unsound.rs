@@ -1,14 +1,12 @@
 //! Modules whose bounds were once below the executed instructions, or that never ended: each is rejected, or
 //! ends within its bound. Each file explains the error in its former bound.
 
-mod generate;
-
+use crate::generate::hold::{Kind, Oracle, bounds_of};
+use crate::generate::packets::{Call, END};
+use crate::generate::{Export, hold};
 use flame_abi::{Descriptor, layout};
 use flame_bounds::Bound;
 use flame_meter::{Metering, rewrite};
-use generate::hold::{Kind, Oracle, bounds_of};
-use generate::packets::{Call, END};
-use generate::{Export, hold};
 use std::path::Path;
 
 /// The host's default budget for a call that is not a batch.

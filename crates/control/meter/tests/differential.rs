@@ -1,9 +1,7 @@
 //! Random programs that end: the rewritten module computes the same as the original, and charges at least as
 //! much as Wasmtime's own fuel.
 
-mod common;
-
-use common::{PLENTY, Run, compare, engine, metered};
+use crate::common::{PLENTY, Run, compare, engine, metered};
 use proptest::prelude::*;
 use std::fmt::Write as _;
 use wasmtime::Val;

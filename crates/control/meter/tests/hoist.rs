@@ -1,9 +1,7 @@
 //! Counted loops are charged in advance: the same results, the exact charge, and loops whose counter would
 //! never equal its end are cut off before they begin.
 
-mod common;
-
-use common::{PLENTY, Run, compare, engine, metered};
+use crate::common::{PLENTY, Run, compare, engine, metered};
 use proptest::prelude::*;
 use wasmtime::Val;
 

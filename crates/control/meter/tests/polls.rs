@@ -1,9 +1,7 @@
 //! Functions without counters poll in each loop and wherever else time may pass, and compute the same as
 //! before.
 
-mod common;
-
-use common::{Run, engine};
+use crate::common::{Run, engine};
 use flame_meter::{Metering, rewrite, rewrite_polled};
 use flame_verify::cost::DIVERGING;
 use std::cell::RefCell;
@@ -17,7 +15,7 @@ const MEMORY: &str = "(memory 32784 32786)";
 const CONSTRUCTS: &[(&str, &str)] = &[
     (
         "tight loops, left in every way",
-        common::EXITS,
+        crate::common::EXITS,
     ),
     (
         "loop with parameters and several results, left by return",
@@ -87,7 +85,7 @@ fn polls_change_nothing_that_is_computed() {
             for arg in [0, 1, 2, 3, 5, 8, 11, 20] {
                 let expected = Run::new(&engine(false), &wasm).call("f", &[Val::I32(arg)]);
                 let mut run = Run::new(&engine(false), &polled);
-                run.set("flame:fuel", common::PLENTY);
+                run.set("flame:fuel", crate::common::PLENTY);
                 assert_eq!(run.call("f", &[Val::I32(arg)]), expected, "{what}: f({arg})");
             }
         }

@@ -1,8 +1,6 @@
 //! A C program compiled by clang: same results, and a charge above Wasmtime's.
 
-mod common;
-
-use common::compare;
+use crate::common::compare;
 use std::path::Path;
 use std::process::Command;
 use wasmtime::Val;

@@ -1,8 +1,6 @@
 //! One construct at a time: same results, charges that cover the work, and a cut-off where required.
 
-mod common;
-
-use common::{PLENTY, Run, compare, engine, metered};
+use crate::common::{PLENTY, Run, compare, engine, metered};
 use flame_meter::{Metering, ModuleError, rewrite};
 use wasmtime::Val;
 
@@ -130,7 +128,7 @@ const CONSTRUCTS: &[(&str, &str)] = &[
     ),
     (
         "tight loop with every way out: its end, outer blocks, the function, return, tables",
-        common::EXITS,
+        crate::common::EXITS,
     ),
     (
         "references and SIMD",

@@ -1,8 +1,6 @@
 //! Tests of grants: their contents, and that no chain of narrowing ever widens anything.
 
-mod common;
-
-use common::{World, narrow};
+use crate::common::{World, narrow};
 use flame_plan::{Action, Expose, Field as PacketField, ViewSpec};
 use flame_trust::{Call, Credential, Field, Mint, Narrow, Origin, Rights, Secret};
 use proptest::prelude::*;
@@ -113,7 +111,7 @@ fn a_second_signature_can_be_required_and_can_narrow() {
 #[test]
 fn code_may_be_named_by_hash_or_signer() {
     let mut world = World::new();
-    let hash = flame_trust::hash_text(&common::HASH);
+    let hash = flame_trust::hash_text(&crate::common::HASH);
     assert!(world.grant(&world.mint(&[("code", &hash)])).is_ok());
     let by_signer = world.mint(&[("code", &world.bob.public().to_string())]);
     assert!(world.grant(&by_signer).unwrap_err().contains("not signed"));
@@ -149,7 +147,7 @@ fn without_a_credential_there_are_packet_counts() {
         credential: None,
         module: &module,
         interface: "eth0",
-        now: common::NOW,
+        now: crate::common::NOW,
         possession: None,
     };
     let grant = world.policy().unwrap().grant(&request).unwrap();

@@ -1,8 +1,6 @@
 //! Connections are accepted from holders of valid credentials, and an answer is valid on one connection.
 
-mod common;
-
-use common::{NOW, World};
+use crate::common::{NOW, World};
 use flame_trust::{
     Answer, Challenge, Credential, Grant, Identity, Narrow, Operation, SESSION, Secret, Verified,
 };
@@ -111,7 +109,7 @@ fn checks_of_a_credential_hold_for_its_sessions() {
         assert_eq!(of_session, Ok(()));
         assert!(of_operation.unwrap_err().contains("a check fails"));
     }
-    world.manifest = common::MANIFEST.replace("probe", "flow");
+    world.manifest = crate::common::MANIFEST.replace("probe", "flow");
     assert_eq!(admitted(&world, &of_flow).1, Ok(()));
     assert_eq!(admitted(&world, &by_rule).1, Ok(()));
     // After its time it neither begins a session nor continues one.
@@ -144,7 +142,7 @@ fn a_session_acts_on_modules_whose_rights_its_credential_covers() {
         ("records_per_second", "1"),
         ("group", "5"),
     ] {
-        let narrow = wide.narrow(&common::narrow(&[(field, value)]).unwrap(), None).unwrap();
+        let narrow = wide.narrow(&crate::common::narrow(&[(field, value)]).unwrap(), None).unwrap();
         let of_narrow = session(&world, &narrow, &world.alice).unwrap();
         let refused = acts(&world, &of_narrow, &granted).unwrap_err();
         assert!(
@@ -162,12 +160,12 @@ fn a_session_acts_on_modules_whose_rights_its_credential_covers() {
     for (field, value) in
         [("expires", "2027-12-31T00:00:00Z"), ("interface", "eth0,eth1"), ("node", "tap1"), ("code", &hash)]
     {
-        let narrow = wide.narrow(&common::narrow(&[(field, value)]).unwrap(), None).unwrap();
+        let narrow = wide.narrow(&crate::common::narrow(&[(field, value)]).unwrap(), None).unwrap();
         let session = session(&world, &narrow, &world.alice).unwrap();
         assert_eq!(acts(&world, &session, &granted), Ok(()), "{field}");
     }
     for (field, value) in [("interface", "eth1"), ("code", &format!("sha256:{}", "08".repeat(32)))] {
-        let narrow = wide.narrow(&common::narrow(&[(field, value)]).unwrap(), None).unwrap();
+        let narrow = wide.narrow(&crate::common::narrow(&[(field, value)]).unwrap(), None).unwrap();
         let session = session(&world, &narrow, &world.alice).unwrap();
         assert!(acts(&world, &session, &granted).unwrap_err().contains("not for this"), "{field}");
     }

@@ -1,10 +1,9 @@
 //! Tests of refusals and their messages. Each case changes one thing in a world in which everything is valid.
 
-mod common;
 #[path = "cases/more.rs"]
 mod more;
 
-use common::{HASH, MANIFEST, NOW, World, narrow};
+use crate::common::{HASH, MANIFEST, NOW, World, narrow};
 use flame_trust::{
     Answer, Challenge, Credential, Field, GrantRequest, Mint, Narrow, Policy, PublicKey, Revoked, Secret,
 };

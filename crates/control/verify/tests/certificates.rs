@@ -1,11 +1,9 @@
 //! Modified certificates: each is refused with rule and place, or gives bounds that no execution exceeds.
 
-mod modules;
-
+use crate::modules::{Sample, exceeded, samples};
 use flame_verify::{
     Certificate, Form, LoopNote, Measure, Notes, Reference, Rule, Verified, VerifyError, verify,
 };
-use modules::{Sample, exceeded, samples};
 use std::time::{Duration, Instant};
 
 /// Verifies a modified certificate and returns whether it was refused.
@@ -170,8 +168,8 @@ fn claims_that_were_changed_give_no_bound_that_is_too_low() {
             Reference::Count,
         ] {
             for (constant, by) in [(0, -1), (0, 1), (1, -1), (100, -1), (-1, 1)] {
-                let fact = modules::fact(constant, &[(by, reference)]);
-                let related = modules::fact(constant, &[(by, reference), (-1, Reference::Trip)]);
+                let fact = crate::modules::fact(constant, &[(by, reference)]);
+                let related = crate::modules::fact(constant, &[(by, reference), (-1, Reference::Trip)]);
                 changes.push(Box::new(move |note| note.facts.push(related.clone())));
                 changes.push(Box::new(move |note| note.facts.push(fact.clone())));
             }

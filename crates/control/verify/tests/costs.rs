@@ -1,13 +1,9 @@
 //! Exact bounds of small modules: the cost of each construct, and the choice of the most expensive path.
 
-#[allow(dead_code)] // Each test uses a part.
-mod modules;
-mod ticks;
-
+use crate::modules::{fact, loops, note};
+use crate::ticks::{batch, bound, is, plain, step, tick, trips};
 use flame_verify::{LoopNote, Notes, Reference, Rule};
-use modules::{fact, loops, note};
 use std::collections::BTreeMap;
-use ticks::{batch, bound, is, plain, step, tick, trips};
 
 #[test]
 fn instructions() {
@@ -218,7 +214,10 @@ fn the_first_that_has_no_bound_is_named() {
         Notes::default(),
     );
     let loop_ = loop_.unwrap_err();
-    assert!((loop_.rule, loop_.function) == (Rule::NoBound, ticks::FIRST) && loop_.offset > 0, "{loop_}");
+    assert!(
+        (loop_.rule, loop_.function) == (Rule::NoBound, crate::ticks::FIRST) && loop_.offset > 0,
+        "{loop_}"
+    );
     let call = bound(&text("(call $endless) (loop (br_if 0 (i32.load (i32.const 0))))"), Notes::default())
         .unwrap_err();
     assert_eq!((call.rule, call.function, call.offset), (Rule::NoBound, 8, 0));

@@ -2,8 +2,8 @@
 //! must be integers for the symbols such that, at every point that it reaches, every value, interval,
 //! condition, fact and cost holds. `FLAME_PROGRAMS` is the number of programs (4,000).
 
-mod programs;
-
+use crate::programs::execute::{Batch, FUEL, MEMORY, Machine, Observer, plan};
+use crate::programs::{Binary, CALLEES, Generator, LOCALS, Operand, Random, Step, bits, wasm};
 use flame_verify::linear::{COUNT, DESCRIPTORS, Fact, LENGTH, Linear, Symbol};
 use flame_verify::loops::Failure;
 use flame_verify::module::Module;
@@ -11,8 +11,6 @@ use flame_verify::state::{State, Stored};
 use flame_verify::value::{Condition, Sum, Value, Values, mask};
 use flame_verify::walk::{Guide, LoopBody, Walk};
 use flame_verify::{Cost, Form, LoopNote, Measure, Notes, Reference, Template};
-use programs::execute::{Batch, FUEL, MEMORY, Machine, Observer, plan};
-use programs::{Binary, CALLEES, Generator, LOCALS, Operand, Random, Step, bits, wasm};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;

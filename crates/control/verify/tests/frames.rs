@@ -1,8 +1,6 @@
 //! The operands that are left on the stack where frames end.
 
-mod seen;
-
-use seen::known;
+use crate::seen::known;
 
 /// A branch leaves the results of its frame, whatever else lies on the stack.
 #[test]

@@ -1,9 +1,7 @@
 //! The exact ranges of values that the checker must find.
 
-mod seen;
-
+use crate::seen::{holds, known, of, operands, walk};
 use flame_verify::value::mask;
-use seen::{holds, known, of, operands, walk};
 
 const M32: u64 = 0xffff_ffff;
 const ANY32: (u64, u64) = (0, M32);

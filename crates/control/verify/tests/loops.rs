@@ -1,13 +1,9 @@
 //! The rule for loops: exact bounds, and claims that must be refused.
 
-#[allow(dead_code)] // Each test uses a part.
-mod modules;
-mod ticks;
-
+use crate::modules::{fact, loops, note};
+use crate::ticks::{HEAD, bound, plain, step, tick, trips};
 use flame_verify::{Form, LoopNote, Measure, Notes, Reference, verify};
-use modules::{fact, loops, note};
 use std::collections::BTreeMap;
-use ticks::{HEAD, bound, plain, step, tick, trips};
 
 #[test]
 fn loops_cost_their_iterations_and_one_more() {
@@ -351,7 +347,7 @@ fn loops_are_told() {
           (loop (call $never)) (i64.const 0)))"#
     );
     let wasm = wat::parse_str(&text).unwrap();
-    let certificate = ticks::certificate(loops(vec![step(1, 1, &[trips(8)])]));
+    let certificate = crate::ticks::certificate(loops(vec![step(1, 1, &[trips(8)])]));
     let verified = verify(&wasm, &certificate.to_bytes()).unwrap();
     let [_, one, two] = &verified.loops[..] else { panic!("{:?}", verified.loops) };
     assert_eq!((one.function, one.packets, one.trips.as_constant()), (9, false, Some(8)));

@@ -1,11 +1,8 @@
 //! Bounds that grow with the length, and costs of them, against exact arithmetic.
 
-#[path = "programs/random.rs"]
-mod random;
-
+use crate::programs::random::Random;
 use flame_verify::linear::Upper;
 use flame_verify::{Cost, Poly};
-use random::Random;
 
 /// Returns `(constant + slope × L) / divisor`.
 fn poly(constant: i128, slope: i128, divisor: i128) -> Poly {

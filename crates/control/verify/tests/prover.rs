@@ -1,13 +1,10 @@
 //! Tests of the prover, sums and values against every assignment of small boxes, and of results that they
 //! must be able to state.
 
-#[path = "programs/random.rs"]
-mod random;
-
+use crate::programs::random::Random;
 use flame_verify::linear::{Fact, LENGTH, Linear, Symbol, Symbols, Upper, gcd};
 use flame_verify::state::State;
 use flame_verify::value::{Known, Sum, Values, mask, signed};
-use random::Random;
 use std::rc::Rc;
 
 type Box_ = Vec<(u64, u64)>;

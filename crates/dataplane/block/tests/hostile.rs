@@ -1,8 +1,6 @@
 //! Readers in other processes that overwrite their pages and abuse their descriptors.
 
-mod common;
-
-use common::{PACKETS, Window, block, fill};
+use crate::common::{PACKETS, Window, block, fill};
 use flame_block::{Block, Pool, Reader, ReaderFds};
 use proptest::prelude::*;
 use rustix::fs::{FallocateFlags, OFlags};

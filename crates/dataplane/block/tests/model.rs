@@ -1,8 +1,6 @@
 //! Readers that are added and removed at random, compared with a model.
 
-mod common;
-
-use common::{PACKETS, Window, block, fill};
+use crate::common::{PACKETS, Window, block, fill};
 use flame_abi::LinkType;
 use flame_block::{Backlog, Block, Item, Pool, Reader};
 use proptest::prelude::*;

@@ -1,9 +1,7 @@
 //! Readers in separate processes: this binary again, with inherited descriptors.
 #![allow(unsafe_code)] // Takes over inherited descriptors; maps memory that must not be mapped.
 
-mod common;
-
-use common::block;
+use crate::common::block;
 use flame_block::{Block, Pool, Reader, ReaderFds, ReaderId, SLOT_BYTES, SLOT_DESCRIPTORS, Wake};
 use rustix::fs::{FallocateFlags, OFlags};
 use rustix::io::{Errno, FdFlags};
@@ -25,7 +23,7 @@ fn spawn(name: &str, fds: ReaderFds) -> Child {
     ends.iter().for_each(|fd| rustix::io::fcntl_setfd(fd, FdFlags::empty()).unwrap());
     let numbers = ends.map(|fd| fd.as_raw_fd().to_string()).join(" ");
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args([name, "--exact", "--nocapture"]).env(FDS, numbers);
+    command.args([format!("process::{name}").as_str(), "--exact", "--nocapture"]).env(FDS, numbers);
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     // Dropped while the lock is held, because the next child would inherit them.
     drop(fds);

@@ -1,8 +1,6 @@
 //! The wake-up of readers: its time, and the cases without a system call.
 
-mod common;
-
-use common::block;
+use crate::common::block;
 use flame_block::{Block, Pool, Reader, ReaderId, Wake};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::os::fd::{AsFd, OwnedFd};

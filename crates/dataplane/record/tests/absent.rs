@@ -1,8 +1,6 @@
 //! Values that a row does not have, in every format: null, not 0.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use flame_abi::manifest::ColumnType;
 use flame_plan::Catalog;
 use flame_record::{Format, Options, open};

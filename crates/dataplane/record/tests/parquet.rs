@@ -1,9 +1,7 @@
 //! DuckDB, pandas and pyarrow read Parquet output: values, types and units; and times in text. `FLAME_PYTHON`
 //! names an interpreter that has them.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use flame_record::{Format, Options, TimeFormat, open};
 use std::process::Command;
 use tempfile::TempDir;

@@ -1,9 +1,7 @@
 //! For any manifest and rows, a sink receives the values that a module encoded, and mutated output never
 //! panics.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use flame_abi::manifest::{ColumnType, Table};
 use flame_output::{Fault, FrameCounts, Schema};
 use flame_record::{Format, Options, open};

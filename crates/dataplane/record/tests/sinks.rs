@@ -1,8 +1,6 @@
 //! Every type in every format, and the destinations of output.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use flame_abi::manifest::ColumnType;
 use flame_plan::{Catalog, CatalogEntry};
 use flame_record::{Format, Options, SinkError, left_out, open};

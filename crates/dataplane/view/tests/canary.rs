@@ -3,8 +3,7 @@
 //! Every byte that a view must hide is filled with a pattern that occurs nowhere else, and all memory that
 //! the view could write to is searched, not only the parts to which its descriptors point.
 
-mod common;
-use common::*;
+use crate::common::*;
 use flame_abi::{LinkType, flags};
 use flame_plan::{Action, Expose};
 use proptest::prelude::*;

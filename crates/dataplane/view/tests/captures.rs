@@ -3,8 +3,7 @@
 //!
 //! Needs the shared captures (`FLAME_TRACES`); reports and passes without them.
 
-mod common;
-use common::*;
+use crate::common::*;
 use flame_abi::{Descriptor, flags};
 use flame_decode::{Options, decode};
 use flame_plan::{Action, Expose};

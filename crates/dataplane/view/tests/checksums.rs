@@ -1,7 +1,6 @@
 //! Right checksums stay right after any change: they are recomputed from the changed bytes.
 
-mod common;
-use common::*;
+use crate::common::*;
 use flame_abi::LinkType;
 use flame_plan::{Action, Expose};
 use flame_view::View;

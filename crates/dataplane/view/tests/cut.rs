@@ -1,9 +1,7 @@
 //! Packets that the capture cut off, that are fragments, or that contradict themselves: headers before hidden
 //! payload reveal nothing about it, wherever the packet ends.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use flame_abi::{Descriptor, LinkType};
 use flame_plan::{Expose, ViewSpec};
 use flame_view::View;

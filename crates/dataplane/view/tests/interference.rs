@@ -4,15 +4,11 @@
 //! `FLAME_PAIRS` is the number of pairs (10,000; ten million in the long run). `what_was_mended_is_found`
 //! adds each former leak of views to the output, one by one, and the same search finds it.
 
-mod common;
-mod maker;
-mod pair;
-
+use crate::maker::Numbers;
+use crate::pair::{Capture, Case, Outside, capture, case, other, shown_by};
 use flame_abi::{Descriptor, LinkType, flags};
 use flame_filter::Filter;
 use flame_plan::{Expose, Field, ViewKey};
-use maker::Numbers;
-use pair::{Capture, Case, Outside, capture, case, other, shown_by};
 
 /// Searches `pairs` pairs for one whose outputs differ, and describes the first.
 fn find(pairs: u64, seed: u64, outside: &dyn Fn(&Case, &Capture) -> Outside) -> Option<String> {

@@ -1,7 +1,6 @@
 //! No view shows more of a packet than its limit, on which bounds of modules rely.
 
-mod common;
-use common::*;
+use crate::common::*;
 use flame_abi::{LinkType, flags};
 use flame_plan::{Action, Expose, Field, MAX_HEADERS, ViewSpec};
 use flame_view::View;

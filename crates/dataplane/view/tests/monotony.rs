@@ -1,15 +1,12 @@
 //! Monotony: the output of a narrower view can be computed from that of a wider one, by applying the narrower
 //! view to it.
 
-mod common;
-mod maker;
-
-use common::*;
+use crate::common::*;
+use crate::maker::{Hidden, Maker, Numbers};
 use flame_abi::{Descriptor, LinkType};
 use flame_decode::{Options, decode};
 use flame_plan::{Action, Expose, Field, Transforms, ViewSpec, least_common_multiple, quantize};
 use flame_view::View;
-use maker::{Hidden, Maker, Numbers};
 
 type Shown = Vec<(u64, u32, Vec<u8>)>;
 

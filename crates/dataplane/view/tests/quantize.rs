@@ -1,7 +1,6 @@
 //! Coarser times, samples, and pseudonymous flows.
 
-mod common;
-use common::*;
+use crate::common::*;
 use flame_abi::{Descriptor, LinkType};
 use flame_plan::{Action, Expose, Field, ShownFilter, Transforms, TrustedFilter, ViewKey, ViewSpec};
 use flame_view::View;

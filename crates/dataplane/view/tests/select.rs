@@ -1,7 +1,6 @@
 //! Selecting, mapping in place, and errors.
 
-mod common;
-use common::*;
+use crate::common::*;
 use flame_abi::{Descriptor, LinkType};
 use flame_plan::{Action, Expose, Field, ShownFilter, Transforms, TrustedFilter, ViewSpec};
 use flame_transform::TransformError;

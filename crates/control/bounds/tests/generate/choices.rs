@@ -21,10 +21,6 @@ impl Choices {
         Self { state: 1, given: Some(given), drawn: Vec::new() }
     }
 
-    pub fn from_bytes(bytes: &[u8]) -> Self {
-        Self::given(bytes.iter().map(|b| u64::from(*b)).collect())
-    }
-
     pub fn next(&mut self) -> u64 {
         let n = match &self.given {
             Some(given) => given.get(self.drawn.len()).copied().unwrap_or(0),

@@ -5,7 +5,6 @@
 //! back edges of one loop, work before traps, stack slots that two pointers reach, arguments that bound the
 //! callee's loop, and batches of packets. Most loops end, and about half of the modules have a bound, so that
 //! a bound that is too low is detected.
-#![allow(dead_code)] // Each test uses a part.
 
 mod batch;
 pub mod body;

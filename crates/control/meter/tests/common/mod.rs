@@ -1,9 +1,10 @@
 //! Runs original and rewritten modules next to each other.
-#![allow(dead_code)] // Each test file uses a part.
+
+mod run;
 
 use flame_meter::{Metering, rewrite};
-use std::sync::OnceLock;
-use wasmtime::{Config, Engine, Instance, Linker, Module, Store, Val, WasmFeatures};
+pub use run::{PLENTY, Run, engine};
+use wasmtime::Val;
 
 /// A tight loop that is left by its end, to outer blocks, out of the function, by return and by tables.
 pub const EXITS: &str = "(func (export \"f\") (param i32) (result i32) (local $i i32) (local $j i32)
@@ -22,34 +23,8 @@ pub const EXITS: &str = "(func (export \"f\") (param i32) (result i32) (local $i
             (br_if $o (i32.lt_u (local.get $j) (local.get 0)))))
           (i32.add (i32.mul (local.get $j) (i32.const 1000)) (local.get $i)))";
 
-/// An amount of fuel that no terminating test uses up.
-pub const PLENTY: i64 = 1 << 40;
-
-/// Returns an engine with or without Wasmtime's own meter; there is one of each, because creating one takes
-/// longer than a test's run.
-pub fn engine(fuel: bool) -> Engine {
-    static ENGINES: [OnceLock<Engine>; 2] = [OnceLock::new(), OnceLock::new()];
-    ENGINES[usize::from(fuel)].get_or_init(|| new_engine(fuel)).clone()
-}
-
-fn new_engine(fuel: bool) -> Engine {
-    let mut config = Config::new();
-    config.wasm_features(WasmFeatures::all(), false);
-    config.wasm_features(flame_engine::features(), true);
-    if fuel {
-        flame_engine::count_instructions(&mut config);
-    }
-    config.cranelift_nan_canonicalization(true);
-    Engine::new(&config).expect("this machine compiles Wasm")
-}
-
 pub fn metered(wasm: &[u8]) -> Vec<u8> {
     rewrite(wasm, Metering::All).expect("rewrites")
-}
-
-pub struct Run {
-    pub store: Store<()>,
-    pub instance: Instance,
 }
 
 /// The outcome of one call.
@@ -61,31 +36,12 @@ pub struct Outcome {
 }
 
 impl Run {
-    pub fn new(engine: &Engine, wasm: &[u8]) -> Self {
-        let module = Module::new(engine, wasm).expect("compiles");
-        let mut store = Store::new(engine, ());
-        store.set_fuel(PLENTY as u64).ok();
-        let mut linker = Linker::new(engine);
-        linker.func_wrap("flame", "packet", |_: i32| {}).expect("links");
-        let instance = linker.instantiate(&mut store, &module).expect("instantiates");
-        Self { store, instance }
-    }
-
     /// Returns the rewritten module, with plenty of fuel.
     pub fn metered(wasm: &[u8]) -> Self {
         let mut run = Self::new(&engine(false), &metered(wasm));
         run.set("flame:fuel", PLENTY);
         run.set("flame:packet_budget", PLENTY);
         run
-    }
-
-    pub fn set(&mut self, name: &str, value: i64) {
-        let global = self.instance.get_global(&mut self.store, name).expect("exported");
-        let value = match global.ty(&self.store).content() {
-            wasmtime::ValType::I64 => Val::I64(value),
-            _ => Val::I32(value as i32),
-        };
-        global.set(&mut self.store, value).expect("mutable");
     }
 
     pub fn get(&mut self, name: &str) -> i64 {

@@ -1,5 +1,4 @@
 //! A world for tests: a node, its roots, a holder, and a module that requests a grant.
-#![allow(dead_code)]
 
 use flame_trust::{
     Challenge, Credential, Field, Grant, GrantRequest, Mint, ModuleRequest, Narrow, Policy, Secret,

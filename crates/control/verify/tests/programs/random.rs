@@ -1,5 +1,4 @@
 //! A deterministic pseudorandom generator.
-#![allow(dead_code)] // Each test uses a part.
 
 pub struct Random(pub u64);
 

@@ -1,5 +1,4 @@
 //! The checker's knowledge of one local at the end of a small program.
-#![allow(dead_code)] // Each test uses a part.
 
 use flame_verify::linear::{COUNT, Linear};
 use flame_verify::module::Module;

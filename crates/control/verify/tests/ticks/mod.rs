@@ -1,5 +1,4 @@
 //! Bounds of ticks and batches, as text.
-#![allow(dead_code)] // Each test uses a part.
 
 use super::modules::{fact, note};
 use flame_verify::{Certificate, Cost, Form, LoopNote, Notes, Reference, Refused, verify};

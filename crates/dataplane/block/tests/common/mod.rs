@@ -1,5 +1,3 @@
-#![allow(dead_code)] // Each test uses some of it.
-
 use flame_abi::LinkType;
 use flame_block::{Block, Pool, SLOT_DESCRIPTORS};
 use std::fs::File;

@@ -1,5 +1,4 @@
 //! Catalogs built from tables, and the encoder of rows that a module would contain.
-#![allow(dead_code, reason = "each test file uses its part")]
 
 use flame_abi::manifest::{Column, ColumnType, Manifest, Table};
 use flame_abi::output::{LOST, MESSAGE};

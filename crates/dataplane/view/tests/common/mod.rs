@@ -1,5 +1,4 @@
 //! Common parts of the tests of views: packets, views over them, checksums from scratch.
-#![allow(dead_code)]
 
 use flame_abi::{Descriptor, LinkType};
 use flame_decode::{Options, decode};

@@ -3,7 +3,6 @@
 //!
 //! A [`Maker`] draws all shown data from one source of numbers and all hidden data from another. Two makers
 //! that share the first generate the two packets of a pair.
-#![allow(dead_code)]
 
 mod links;
 
@@ -18,17 +17,13 @@ use flame_transform::Prefix;
 #[derive(Clone)]
 pub struct Numbers {
     pub seed: u64,
-    choices: std::collections::VecDeque<u8>,
+    /// Choices that precede the others, one byte each.
+    pub choices: std::collections::VecDeque<u8>,
 }
 
 impl Numbers {
     pub fn new(seed: u64) -> Self {
         Self { seed, choices: std::collections::VecDeque::new() }
-    }
-
-    /// Creates numbers that follow `choices`, one byte each, until they are used up.
-    pub fn chosen(choices: &[u8], seed: u64) -> Self {
-        Self { seed, choices: choices.iter().copied().collect() }
     }
 
     pub fn next(&mut self) -> u64 {

@@ -1,6 +1,5 @@
 //! Pairs of captures that differ only in data that a view hides, and the complete output of the view. The
 //! fuzz target `view` uses them to search for pairs, too.
-#![allow(dead_code)]
 
 use super::common::*;
 use super::maker::{Hidden, LINKS, Maker, Numbers};

@@ -1,0 +1,15 @@
+//! All tests of the finder of bounds, in one program.
+
+mod analysis;
+mod bounds;
+mod causes;
+mod check;
+mod generate;
+mod iterators;
+mod large;
+mod oracle;
+mod report;
+#[path = "../../meter/tests/common/run.rs"]
+mod run;
+mod smith;
+mod unsound;

@@ -1,0 +1,8 @@
+//! All tests of credentials, grants, identities and the audit log, in one program.
+
+mod audit;
+mod common;
+mod granted;
+mod identity;
+mod refused;
+mod samples;

@@ -1,0 +1,7 @@
+//! All tests of pools and their readers, in one program.
+
+mod common;
+mod hostile;
+mod model;
+mod process;
+mod wake;

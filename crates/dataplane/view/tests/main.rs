@@ -1,0 +1,14 @@
+//! All tests of views, in one program.
+
+mod canary;
+mod captures;
+mod checksums;
+mod common;
+mod cut;
+mod interference;
+mod longest;
+mod maker;
+mod monotony;
+mod pair;
+mod quantize;
+mod select;
