@@ -232,6 +232,67 @@ fn check_tells_what_a_module_costs_at_most() {
     }
 }
 
+/// A module whose packets take `(LENGTH)` iterations, and which asks for `expose` and `budget`.
+fn looping(folder: &Path, length: &str, expose: &str, budget: u64) -> String {
+    let wat = format!(
+        r#"(module (import "flame" "packet" (func $packet (param i32))) (memory (export "memory") 1)
+          (func (export "flame_batch") (param $b i32) (result i64) (local $i i32) (local $n i32) (local $d i32)
+            (local.set $d (i32.load (local.get $b)))
+            (block $done (loop $next
+              (br_if $done (i32.ge_u (local.get $i) (i32.load offset=4 (local.get $b))))
+              (call $packet (local.get $i))
+              (local.set $n {length})
+              (block $read (loop $byte
+                (br_if $read (i32.eqz (local.get $n)))
+                (local.set $n (i32.sub (local.get $n) (i32.const 1))) (br $byte)))
+              (local.set $i (i32.add (local.get $i) (i32.const 1)))
+              (local.set $d (i32.add (local.get $d) (i32.const 32)))
+              (br $next)))
+            (i64.const 0)))"#
+    );
+    let manifest = format!(
+        "abi = 1\nname = \"looping\"\nversion = \"1\"\ndescription = \"test\"\n[needs]\nexpose = \"{expose}\"\n\
+         [limits]\npacket_budget = {budget}\n"
+    );
+    let path = folder.join("looping.wasm");
+    std::fs::write(&path, common::with_manifest(wat::parse_str(wat).unwrap(), manifest.as_bytes())).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+/// The same options, the same verdict, whatever the manifest asks for.
+#[test]
+fn a_check_comes_to_the_verdict_of_a_run_with_its_options() {
+    let folder = tempfile::tempdir().unwrap();
+    let bytes = "(i32.load offset=20 (local.get $d))";
+    let many = "(i32.const 20000000)";
+    let cases: [(&str, &str, u64, &[&str], &[&str], bool); 7] = [
+        (bytes, "all", 100_000, &[], &["--expose", "all"], false),
+        (bytes, "all", 100_000, &["--expose", "headers"], &[], true),
+        (bytes, "all", 100_000, &["--snaplen", "1000"], &["--expose", "all", "-s", "1000"], true),
+        (bytes, "headers", 100_000, &[], &["--expose", "all"], true),
+        (many, "headers", 1_000_000_000, &[], &[], false),
+        (
+            many,
+            "headers",
+            1_000_000_000,
+            &["--packet-budget", "1000000000"],
+            &["--packet-budget", "1000000000"],
+            true,
+        ),
+        (many, "headers", 1_000_000, &[], &[], false),
+    ];
+    for (length, expose, budget, of_check, of_run, is_bounded) in cases {
+        let module = looping(folder.path(), length, expose, budget);
+        let out = flame(&[&["check", &module][..], of_check].concat());
+        let checked = text(&out.stdout);
+        let word = if is_bounded { "bounded" } else { "metered" };
+        assert!(checked.contains(&format!("\nverdict        {word}: ")), "{of_check:?}: {checked}");
+        let out = flame(&[&["run", &module, "-r", "demo/demo.pcap", "-v"][..], of_run].concat());
+        let class = if is_bounded { "class=Bounded" } else { "class=Metered" };
+        assert!(text(&out.stderr).contains(class), "{of_run:?}: {}", text(&out.stderr));
+    }
+}
+
 #[test]
 fn a_pace_decides_what_is_bounded_and_errors_say_what_is_missing() {
     if !has_modules() {

@@ -122,6 +122,71 @@ fn a_module_makes_packets() {
     assert_eq!(made[..2], [b"first".to_vec(), b"second".to_vec()]);
 }
 
+/// Each new packet is a buffer, however short it is.
+#[test]
+fn new_packets_are_limited_in_number() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let frames = vec![send(0xffff, 0, b"x"); 10_000];
+    module(folder, "floods", &returning(&frames), "transmit = true");
+    let graph = "InfiniteSource(LIMIT 2, BURST 1, STOP true) -> m :: Module(./floods.wasm) -> c :: Counter
+        -> Discard";
+    let (out, err) = ran(folder, graph, &["-h", "c.count", "-h", "m.account"]);
+    assert_eq!(handler(&out, "c.count"), "2048", "{out}{err}");
+    assert!(handler(&out, "m.account").contains("made 2048\ngiven 2048\nheld 0"), "{out}");
+    assert!(err.contains("17952"), "{err}");
+}
+
+/// The headers determine which bytes are payload, so a module that may change them could show itself those
+/// that its view hides, once the packet comes back.
+#[test]
+fn no_change_of_headers_shows_what_is_hidden() {
+    let folder = folder();
+    let folder = folder.path();
+    let before = packets(&folder.join("in.pcap"))[0].clone();
+    capture(&folder.join("in.pcap"), std::slice::from_ref(&before));
+    let graph = "FromDump(in.pcap, STOP true) -> m :: Module(./writes.wasm) -> ToDump(out.pcap)";
+    let changed = |changes: &[(usize, u8)]| {
+        let mut seen = before[..54].to_vec();
+        changes.iter().for_each(|(at, byte)| seen[*at] = *byte);
+        module(folder, "writes", &returning(&[send(0, 0, &seen)]), "modify = true");
+        let (out, err) = ran(folder, graph, &["-h", "m.account"]);
+        let account = handler(&out, "m.account");
+        let is_dropped = account.contains("dropped 1 form of headers changed by the module");
+        assert_eq!(is_dropped, packets(&folder.join("out.pcap")).is_empty(), "{changes:?}: {account}{err}");
+        is_dropped
+    };
+    // Type, length of the header, fragments, protocol (IP in IP, GRE, UDP), length of the TCP header.
+    for changes in [
+        &[(12, 0x81)][..],
+        &[(12, 0x86), (13, 0xdd)],
+        &[(14, 0x4f)],
+        &[(14, 0x46)],
+        &[(20, 0x20)],
+        &[(21, 1)],
+        &[(23, 4)],
+        &[(23, 47)],
+        &[(23, 17)],
+        &[(23, 1)],
+        &[(46, 0xf0)],
+        &[(46, 0x60)],
+        &[(16, 0), (17, 20)],
+    ] {
+        assert!(changed(changes), "{changes:?}");
+    }
+    // Addresses, ports, the field of ECN, the lifetime, flags and the window of TCP are the module's.
+    for changes in [
+        &[(26, 9), (30, 9)][..],
+        &[(34, 9), (36, 0x12), (37, 0xb5)],
+        &[(15, 3)],
+        &[(22, 1)],
+        &[(47, 0xff)],
+        &[(48, 0), (49, 0)],
+    ] {
+        assert!(!changed(changes), "{changes:?}");
+    }
+}
+
 #[test]
 fn a_metered_module_decides_in_slices() {
     let folder = folder();

@@ -97,6 +97,33 @@ fn the_log_names_what_runs_with_the_rights_that_it_has() {
     assert_eq!(all, expected, "another credential: another start: {}", text(&out.stderr));
 }
 
+/// Packets that came back are being decided about when the push of the old element ends, and its packets are
+/// handed over once more.
+#[test]
+fn packets_in_flight_stay_when_an_element_is_replaced_in_its_own_push() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let spin = "(if (local.get $in) (then (i32.store (i32.const 64) (i32.const 100000000))
+        (loop (i32.store (i32.const 64) (i32.sub (i32.load (i32.const 64)) (i32.const 1)))
+              (br_if 0 (i32.load (i32.const 64))))))";
+    let manifest =
+        forwards::manifest_with("limits = { packet_budget = 4000000000 }\n", "inputs = 2\noutputs = 2");
+    let slow = forwarding("(i32.const 1)", "(i32.eqz (local.get $in))", spin);
+    let wasm = with_manifest(wat::parse_str(slow).unwrap(), manifest.as_bytes());
+    std::fs::write(folder.join("slow.wasm"), wasm).unwrap();
+    for live in [true, false] {
+        let graph = format!(
+            "InfiniteSource(LIMIT 8, BURST 8) -> m :: Module(./slow.wasm, LIVE {live}, BUDGET 4000000000);
+            m [1] -> k :: Counter(COUNT_CALL 1 p.run) -> [1] m; m [0] -> c :: Counter -> Discard;
+            p :: Script(TYPE PASSIVE, write m.config $(m.config));
+            Script(label l, wait 0.1s, goto l $(lt $(c.count) 8), stop)"
+        );
+        let (out, err) = ran(folder, &graph, &["-h", "c.count", "-h", "m.account"]);
+        assert_eq!(handler(&out, "c.count"), "8", "live {live}: {out}{err}");
+        assert_eq!(handler(&out, "m.account"), "taken 16\nmade 0\ngiven 16\nheld 0", "live {live}: {err}");
+    }
+}
+
 /// The packets that wait for a module of two inputs go to one that has one.
 #[test]
 fn packets_that_wait_fit_the_element_that_replaces_theirs() {

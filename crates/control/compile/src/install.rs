@@ -27,6 +27,15 @@ pub struct InstallRequest {
     pub terms: Terms,
 }
 
+/// The conditions under which a module runs.
+pub struct Conditions {
+    pub view: ViewSpec,
+    /// Notes for people: needs of the module that are not met.
+    pub notes: Vec<String>,
+    pub limits: Limits,
+    pub admission: Admission,
+}
+
 /// A module's place in the plan, with notes that its author may not expect.
 pub struct Installed {
     pub plan: ModulePlan,
@@ -74,17 +83,10 @@ impl Compiler<'_> {
         request: &InstallRequest,
     ) -> Result<Installed, InstallError> {
         let manifest = examined.manifest.clone();
-        let (mut view, notes) = meet(&manifest, &request.view)?;
-        // The bound holds for packets up to this length, so the view cuts longer ones.
-        if let Some(limit) = request.time_limit {
-            view.snaplen = u32::try_from(limit.snaplen).unwrap_or(u32::MAX).max(1);
-        }
-        let mut limits = limits(&manifest, request.limits);
+        let Conditions { view, notes, mut limits, admission } = conditions(&manifest, request)?;
         // Estimates assume that the working set is all the memory that the module may own.
         let memory = u64::from(limits.memory);
         let costs = request.costs.as_ref().map(|c| Costs { memory, ..c.clone() });
-        let (protection, time_limit) = (request.protection, request.time_limit);
-        let admission = admission(&manifest, &limits, protection, time_limit, flame_bounds::MAX_LENGTH);
         let verdict = self.verdict(wasm, examined, view.expose, costs.as_ref(), &admission)?;
         limits.batch_deadline_ns = limits.batch_deadline_ns.min(verdict.deadline_ns);
         limits.rests = verdict.rests;
@@ -153,20 +155,31 @@ fn meet(manifest: &Manifest, allowed: &ViewSpec) -> Result<(ViewSpec, Vec<String
     Ok((view, notes))
 }
 
-/// Returns the conditions for a module within these limits, for packets of up to `snaplen` bytes.
-pub fn admission(
-    manifest: &Manifest,
-    limits: &Limits,
-    protection: Protection,
-    time_limit: Option<PacketTimeLimit>,
-    snaplen: u64,
-) -> Admission {
-    let call_budget = manifest.limits.call_budget.map(|units| units.min(limits.call_budget));
-    Admission { protection, time_limit, packet_budget: limits.packet_budget, call_budget, snaplen }
+/// Returns the conditions under which a module runs if it is requested so. `flame check` states them, and
+/// installations apply them.
+///
+/// # Errors
+///
+/// Returns an error if the manifest's needs cannot be read.
+pub fn conditions(manifest: &Manifest, request: &InstallRequest) -> Result<Conditions, InstallError> {
+    let (mut view, notes) = meet(manifest, &request.view)?;
+    // The bound holds for packets up to this length, so the view cuts longer ones.
+    if let Some(limit) = request.time_limit {
+        view.snaplen = u32::try_from(limit.snaplen).unwrap_or(u32::MAX).max(1);
+    }
+    let limits = limits(manifest, request.limits);
+    let admission = Admission {
+        protection: request.protection,
+        time_limit: request.time_limit,
+        packet_budget: limits.packet_budget,
+        call_budget: manifest.limits.call_budget.map(|units| units.min(limits.call_budget)),
+        snaplen: Expose::All.longest(view.snaplen).into(),
+    };
+    Ok(Conditions { view, notes, limits, admission })
 }
 
 /// Returns the limits of a module: those that its manifest asks for, as far as they are allowed.
-pub fn limits(manifest: &Manifest, allowed: Limits) -> Limits {
+fn limits(manifest: &Manifest, allowed: Limits) -> Limits {
     let stated = &manifest.limits;
     Limits {
         memory: stated

@@ -26,7 +26,7 @@ pub use answer::parse_answer;
 pub use cache::{Cache, CacheError};
 pub use child::{CHILD, serve};
 pub use engine::Engines;
-pub use install::{InstallError, InstallRequest, Installed, admission, limits};
+pub use install::{Conditions, InstallError, InstallRequest, Installed, conditions};
 pub use report::Report;
 pub use step::Step;
 pub use sys::Usage;

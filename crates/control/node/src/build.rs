@@ -182,7 +182,11 @@ impl Building {
             if admitted.is_some() { request.restarts.min(GRANTED_RESTARTS) } else { request.restarts };
         let grant = admitted.as_ref().map(|(_, a)| &a.grant);
         let install = InstallRequest {
-            view: grant.map_or_else(|| request.view.clone(), |grant| grant.view()),
+            view: grant.map_or_else(
+                || request.view.clone(),
+                // No packet is longer, whoever sees it.
+                |grant| ViewSpec { snaplen: request.view.snaplen, ..grant.view() },
+            ),
             settings: request.settings.get(name).cloned().unwrap_or_default(),
             on_fault: if restarts == 0 { OnFault::Stop } else { OnFault::Restart(restarts) },
             limits: grant.map_or(request.limits, |grant| grant.limits(request.limits)),

@@ -388,6 +388,7 @@ impl Running for Element {
             Fate::Sent => modules::Fate::Sent,
             Fate::Dropped => modules::Fate::Dropped("module"),
             Fate::Length => modules::Fate::Dropped("length changed by the module"),
+            Fate::Headers => modules::Fate::Dropped("form of headers changed by the module"),
             Fate::Lost(cause) => modules::Fate::Lost(cause.name()),
         };
         let send = |send: flame_worker::Send| {

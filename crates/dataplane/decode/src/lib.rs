@@ -21,6 +21,7 @@ mod tunnel;
 pub use hash::flow_hash;
 pub use kind::Kind;
 pub use layers::{Layer, Layers, layers};
+pub use tunnel::has_tunnel_port;
 
 use flame_abi::{Descriptor, LinkType, flags};
 

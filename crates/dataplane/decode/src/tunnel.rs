@@ -35,6 +35,12 @@ pub fn inside(bytes: &[u8], d: &Descriptor) -> Option<Inside> {
     }
 }
 
+/// Returns whether the port of a packet is that of a tunnel, whatever follows its header.
+pub fn has_tunnel_port(bytes: &[u8], d: &Descriptor) -> bool {
+    let port = || be16(bytes, usize::from(d.l4) + 2);
+    d.proto == 17 && d.has(flags::TRANSPORT) && matches!(port(), Some(VXLAN | VXLAN_OLD | GENEVE))
+}
+
 /// Returns the bytes without known meaning in the header of the tunnel that `d` describes: the reserved bytes
 /// of VXLAN or the options of GENEVE.
 pub fn opaque(bytes: &[u8], d: &Descriptor) -> Option<(usize, usize)> {

@@ -34,6 +34,12 @@ impl Hidden {
         self.0.is_empty()
     }
 
+    /// Returns whether it has all bytes before `end` that `other` has.
+    pub fn contains(&self, other: &Self, end: usize) -> bool {
+        let mut bytes = other.0.iter().flat_map(|part| part.place.clone()).filter(|at| *at < end);
+        bytes.all(|at| self.0.iter().any(|part| part.place.contains(&at)))
+    }
+
     /// Makes the bytes that are not shown as they are those of `before` again, in a changed form of its first
     /// bytes. A checksum follows the changes of the bytes that it covers (RFC 1624), so it is right if it was
     /// right; 0 stays where it means that there is none.

@@ -138,7 +138,7 @@ impl Attached {
             if let [module] = &modules[..]
                 && module.plan().manifest.ports.is_some()
             {
-                let forward = Forward::new(module, &options, &mut collector)?;
+                let forward = Forward::new(module, decapsulate, &options, &mut collector)?;
                 let forwarding = Forwarding { forward, collector, commands, options };
                 return Ok::<_, RunError>(Parts(Some(Work::Forward(Box::new(forwarding)))));
             }

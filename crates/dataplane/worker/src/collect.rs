@@ -259,13 +259,19 @@ impl<'a> Collector<'a> {
     /// Returns whether a packet that a module sends is released. Those that are not are counted.
     pub(crate) fn lets(&mut self, module: ModuleId, frame: &Frame<'_>) -> bool {
         let Some(at) = self.place(module) else { return false };
-        let m = &mut self.modules[at];
-        let lets = m.gate.lets(frame);
+        let lets = self.modules[at].gate.lets(frame);
         if !lets {
-            m.account.withheld += 1;
-            m.losses.add(LossReason::Packets, None, 1);
+            self.withhold(module);
         }
         lets
+    }
+
+    /// Counts a packet that a module sends and that is not released.
+    pub(crate) fn withhold(&mut self, module: ModuleId) {
+        let Some(at) = self.place(module) else { return };
+        let m = &mut self.modules[at];
+        m.account.withheld += 1;
+        m.losses.add(LossReason::Packets, None, 1);
     }
 
     /// Records that worker `worker` has passed the tick at `now_ns`.

@@ -21,6 +21,10 @@ use std::ops::Range;
 /// The number of blocks: one that is processed, and one that is filled meanwhile.
 const SLOTS: usize = 2;
 
+/// The most new packets that a module makes of those that were offered together, and their most bytes. Each is
+/// a buffer of its own, however short it is.
+const MAX_MADE: Made = Made { packets: 1024, bytes: 4 << 20 };
+
 /// The fate of a packet that was offered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
@@ -33,6 +37,8 @@ pub enum Fate {
     /// The module sent the packet with other bytes than it may: of another length, although it does not see
     /// the whole packet.
     Length,
+    /// The module changed the headers so that another part of the packet would be hidden from it.
+    Headers,
     /// The module lost the packet by a fault, or had no instance any more.
     Lost(Shed),
 }
@@ -68,6 +74,9 @@ pub(crate) struct Forward {
     confined: bool,
     edits: Edits,
     hidden: Hidden,
+    /// Those of the changed packet.
+    hidden_then: Hidden,
+    decapsulate: bool,
     pool: Pool,
     pub(crate) batches: BatchLoop,
     flight: Option<Flight>,
@@ -101,7 +110,27 @@ struct Flight {
     lists: Lists,
     /// The number of shown packets about which it has decided.
     count: usize,
+    made: Made,
     decided: Decided,
+}
+
+/// New packets.
+#[derive(Clone, Copy, Debug, Default)]
+struct Made {
+    packets: usize,
+    bytes: usize,
+}
+
+impl Made {
+    /// Adds a packet, if there is room for it.
+    fn add(&mut self, bytes: usize) -> bool {
+        let Self { packets, bytes } = Self { packets: self.packets + 1, bytes: self.bytes + bytes };
+        let has_room = packets <= MAX_MADE.packets && bytes <= MAX_MADE.bytes;
+        if has_room {
+            *self = Self { packets, bytes };
+        }
+        has_room
+    }
 }
 
 impl Flight {
@@ -145,6 +174,7 @@ pub fn check_forward(plan: &ModulePlan) -> Result<(), RunError> {
 impl Forward {
     pub(crate) fn new(
         module: &Placed,
+        decapsulate: bool,
         options: &PipelineOptions<'_>,
         collector: &mut Collector<'_>,
     ) -> Result<Self, RunError> {
@@ -166,6 +196,8 @@ impl Forward {
             confined: plan.view.key.is_some() && !is_open,
             edits: if is_whole { Edits::All } else { Edits::Shown },
             hidden: Hidden::default(),
+            hidden_then: Hidden::default(),
+            decapsulate,
             view,
             pool,
             batches: BatchLoop::new(options.shape, module, at, windows, reader),
@@ -245,7 +277,8 @@ impl Forward {
         let mut fates = vec![Fate::Unseen; descriptors.len()];
         shown.iter().for_each(|at| fates[*at] = Fate::Dropped);
         let decided = Decided { fates, ..Decided::default() };
-        self.flight = Some(Flight { data: block.data.clone(), link, lists, count: 0, decided });
+        self.flight =
+            Some(Flight { data: block.data.clone(), link, lists, count: 0, made: Made::default(), decided });
         if count > 0 {
             self.batches.set_port(port);
             self.pool.publish(Block { slot, packets: count as u32, link });
@@ -278,44 +311,62 @@ impl Forward {
             let before = &data[d.addr as usize..][..d.cap_len as usize];
             // What is shown depends on the packet alone.
             let shown = self.view.hidden(link, d, data, &mut self.hidden).unwrap_or(0);
-            match edit(self.edits, before, (shown, &self.hidden), &mut bytes[range.clone()]) {
-                Edited::Whole => {}
-                Edited::Part => {
-                    // The part that is not shown follows that which is.
-                    let at = bytes.len();
-                    bytes.extend_from_within(range.clone());
-                    bytes.extend_from_slice(&before[range.len()..]);
-                    *range = at..bytes.len();
-                }
-                Edited::Refused => {
-                    fates[first] = Fate::Length;
-                    return false;
-                }
+            let is_free = self.edits == Edits::All && shown == before.len() && self.hidden.is_empty();
+            let changed = &mut bytes[range.clone()];
+            let is_accepted = match is_free {
+                true => changed.len() <= MAX_PACKET,
+                false => edit(before, (shown, &self.hidden), changed),
+            };
+            if !is_accepted {
+                fates[first] = Fate::Length;
+                return false;
+            }
+            if !is_free && range.len() < before.len() {
+                // The part that is not shown follows that which is.
+                let at = bytes.len();
+                bytes.extend_from_within(range.clone());
+                bytes.extend_from_slice(&before[range.len()..]);
+                *range = at..bytes.len();
+            }
+            if !is_free && !self.hides_as_much((link, d, before), shown, &bytes[range.clone()]) {
+                fates[first] = Fate::Headers;
+                return false;
             }
             true
         });
     }
-}
 
-enum Edited {
-    /// The changed bytes are the whole packet.
-    Whole,
-    /// They are the first bytes of the packet.
-    Part,
-    Refused,
+    /// Returns whether the view hides all bytes of a changed packet that it hides of the packet before, of
+    /// which it shows `shown`. Otherwise a module would see them once the packet comes back, for headers that
+    /// it may change determine where the payload begins. The answer depends on no byte that is hidden, because
+    /// a change of the form of the headers is refused, even if the view would hide as much.
+    fn hides_as_much(
+        &mut self,
+        (link, before, bytes): (LinkType, &Descriptor, &[u8]),
+        shown: usize,
+        changed: &[u8],
+    ) -> bool {
+        let options = flame_decode::Options { decapsulate: self.decapsulate };
+        let after = flame_decode::decode(link, changed, before.wire_len, options);
+        let form = |d: &Descriptor| (d.l3, d.l4, d.l4_len, d.proto, d.flags);
+        let leads_in = |bytes: &[u8], d| self.decapsulate && flame_decode::has_tunnel_port(bytes, d);
+        if form(&after) != form(before) || leads_in(changed, &after) != leads_in(bytes, before) {
+            return false;
+        }
+        let then = self.view.hidden(link, &after, changed, &mut self.hidden_then).unwrap_or(usize::MAX);
+        then <= shown && self.hidden_then.contains(&self.hidden, then)
+    }
 }
 
 /// Applies the changes of a module: its form `changed` of the `shown` first bytes becomes that of the true
-/// packet. Bytes that were not shown as they are stay, and checksums among them follow the others.
-fn edit(edits: Edits, before: &[u8], (shown, hidden): (usize, &Hidden), changed: &mut [u8]) -> Edited {
-    if edits == Edits::All && shown == before.len() && hidden.is_empty() {
-        return if changed.len() <= MAX_PACKET { Edited::Whole } else { Edited::Refused };
+/// packet. Bytes that were not shown as they are stay, and checksums among them follow the others. Returns
+/// whether it has as many bytes as were shown.
+fn edit(before: &[u8], (shown, hidden): (usize, &Hidden), changed: &mut [u8]) -> bool {
+    let fits = changed.len() == shown && shown <= before.len();
+    if fits {
+        hidden.restore(before, changed);
     }
-    if changed.len() != shown || shown > before.len() {
-        return Edited::Refused;
-    }
-    hidden.restore(before, changed);
-    if changed.len() == before.len() { Edited::Whole } else { Edited::Part }
+    fits
 }
 
 /// The outlet of a module that forwards: what it sends is kept until its batch has ended well.
@@ -341,6 +392,10 @@ impl Outlet<RunError> for Deciding<'_, '_> {
                 let Some(frame) = others.next() else { break };
                 rest = others.rest();
                 let Frame::Send { packet, port, bytes } = frame else { continue };
+                if packet.is_none() && !flight.made.add(bytes.len()) {
+                    self.collector.withhold(from.module);
+                    continue;
+                }
                 if !self.collector.lets(from.module, &frame) {
                     continue;
                 }
@@ -388,24 +443,26 @@ impl Outlet<RunError> for Deciding<'_, '_> {
 mod tests {
     use super::*;
 
-    fn edited(edits: Edits, before: &[u8], shown: usize, changed: &[u8]) -> Option<Vec<u8>> {
-        let mut changed = changed.to_vec();
-        match edit(edits, before, (shown, &Hidden::default()), &mut changed) {
-            Edited::Whole => Some(changed),
-            Edited::Part => Some([&changed[..], &before[changed.len()..]].concat()),
-            Edited::Refused => None,
+    #[test]
+    fn only_what_is_shown_changes() {
+        let edited = |length, changed: &[u8]| {
+            let mut changed = changed.to_vec();
+            edit(b"abcSpayload", (length, &Hidden::default()), &mut changed).then_some(changed)
+        };
+        assert_eq!(edited(4, b"aXcS").unwrap(), b"aXcS");
+        for length in [b"abc".as_slice(), b"abcSp", b""] {
+            assert_eq!(edited(4, length), None);
         }
+        assert_eq!(edited(12, b"longer than "), None);
     }
 
     #[test]
-    fn only_what_is_shown_changes() {
-        let before = b"abcSpayload";
-        assert_eq!(edited(Edits::Shown, before, 4, b"aXcS").unwrap(), b"aXcSpayload");
-        for length in [b"abc".as_slice(), b"abcSp", b""] {
-            assert_eq!(edited(Edits::Shown, before, 4, length), None);
-        }
-        assert_eq!(edited(Edits::All, before, before.len(), b"short").unwrap(), b"short");
-        // A packet of which the view shows a part, although others are shown whole.
-        assert_eq!(edited(Edits::All, before, 4, b"short"), None);
+    fn new_packets_are_limited_in_number_and_bytes() {
+        let mut made = Made::default();
+        assert_eq!((0..5000).filter(|_| made.add(1)).count(), MAX_MADE.packets);
+        let mut made = Made::default();
+        assert_eq!((0..1000).filter(|_| made.add(65_535)).count(), MAX_MADE.bytes / 65_535);
+        // A shorter one fits still.
+        assert!(made.add(4));
     }
 }

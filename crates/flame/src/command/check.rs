@@ -5,13 +5,14 @@ use crate::exit::Status;
 use crate::files::read;
 use crate::format::OutputFormat;
 use crate::remedies::{self, Advice, readable};
-use crate::{cache, paths};
+use crate::{cache, limits, paths};
 use clap::Args;
+use flame_abi::MAX_PACKET;
 use flame_abi::layout::names;
 use flame_admit::{PacketTimeLimit, Protection, Verdict};
-use flame_bounds::{Bound, Entry, LoopReport, MAX_LENGTH, TYPICAL, TripCount};
-use flame_compile::{Analysed, Report};
-use flame_plan::{Limits, ModuleClass, longest_call};
+use flame_bounds::{Bound, Entry, LoopReport, TYPICAL, TripCount};
+use flame_compile::{Analysed, InstallRequest, Report};
+use flame_plan::{Expose, ModuleClass, OnFault, Terms, ViewSpec, longest_call};
 use rustc_demangle::demangle;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -34,9 +35,18 @@ pub struct Check {
     #[arg(long, value_name = "INSTRUCTIONS")]
     limit: Option<u64>,
 
-    /// Longest packet in bytes
-    #[arg(long, value_name = "BYTES", default_value_t = MAX_LENGTH)]
-    snaplen: u64,
+    /// Longest packet in bytes, as in `flame run -s`
+    #[arg(long, value_name = "BYTES", default_value_t = MAX_PACKET as u32,
+        value_parser = clap::value_parser!(u32).range(1..=MAX_PACKET as i64))]
+    snaplen: u32,
+
+    /// What the module sees, as in `flame run --expose` [default: what its manifest asks for]
+    #[arg(long)]
+    expose: Option<Expose>,
+
+    /// Maximum work units per packet, as in `flame run --packet-budget`
+    #[arg(long, value_name = "UNITS", default_value_t = limits::PACKET_BUDGET)]
+    packet_budget: u64,
 
     #[command(flatten)]
     admission: AdmissionArgs,
@@ -50,7 +60,8 @@ struct Found {
     analysis: Report,
     /// Source lines by offset in the file, where they are known and shown.
     lines: BTreeMap<usize, String>,
-    /// Bytes of a packet that the module requests.
+    /// The part of each packet that the module sees, and its most bytes.
+    expose: Expose,
     visible: u64,
     verdict: Verdict,
     advice: Vec<Advice>,
@@ -72,12 +83,12 @@ impl Check {
         let named = |e: flame_compile::CompileError| format!("{}: {e}", path.display());
         let compiler = crate::compiler::looking()?;
         let examined = compiler.examine(&wasm).map_err(named)?;
-        let memory = examined
-            .manifest
-            .limits
-            .memory_mib
-            .map_or(u64::from(Limits::default().memory), |m| u64::from(m) << 20);
-        let costs = crate::costs::load_calibration(&flame_compile::Engines::new()?, memory);
+        let time_limit = self.admission.packet_time_limit(None, self.snaplen.into())?;
+        let conditions = flame_compile::conditions(&examined.manifest, &self.request(time_limit))
+            .map_err(|e| format!("{}: {e}", path.display()))?;
+        let flame_compile::Conditions { view, limits, admission, .. } = conditions;
+        let expose = view.expose;
+        let costs = crate::costs::load_calibration(&flame_compile::Engines::new()?, limits.memory.into());
         let analysis = match compiler.analyse(&wasm, &examined, costs.as_ref()).map_err(named)? {
             Analysed::Report(report) => *report,
             Analysed::Exceeded(why) => return self.exceeded(&why),
@@ -90,14 +101,6 @@ impl Check {
             }),
             true => BTreeMap::new(),
         };
-        let needed = examined.manifest.needs.expose.as_deref().unwrap_or("headers");
-        let expose = needed.parse().map_err(|e| format!("{}: needs.expose: {e}", path.display()))?;
-        let time_limit = self.admission.packet_time_limit(None, self.snaplen)?;
-        let allowed = Limits { packet_budget: u64::MAX, call_budget: u64::MAX, ..Limits::default() };
-        let limits = flame_compile::limits(&examined.manifest, allowed);
-        let manifest = &examined.manifest;
-        let admission =
-            flame_compile::admission(manifest, &limits, Protection::Auto, time_limit, self.snaplen);
         let violated = self.violation(&examined.hash)?;
         let bounds = || Ok::<_, Error>(Ok(analysis.batches()));
         let verdict = flame_admit::decide(violated, bounds, expose, &admission)?;
@@ -110,7 +113,7 @@ impl Check {
             ModuleClass::Metered => u64::MAX,
         };
         let budgets = (limits.packet_budget, limits.call_budget.min(most));
-        let found = Found { analysis, lines, visible, verdict, advice, budgets, time_limit };
+        let found = Found { analysis, lines, expose, visible, verdict, advice, budgets, time_limit };
         match self.format {
             OutputFormat::Json => self.json(&found),
             OutputFormat::Table => self.table(&found),
@@ -119,7 +122,22 @@ impl Check {
             None => {
                 Ok(if time_limit.is_none() || found.is_bounded() { Status::Done } else { Status::Failed })
             }
-            Some(limit) => within(&found.analysis, limit, self.snaplen),
+            Some(limit) => within(&found.analysis, limit, self.snaplen.into()),
+        }
+    }
+
+    /// Returns the request of a run with the same options.
+    fn request(&self, time_limit: Option<PacketTimeLimit>) -> InstallRequest {
+        let expose = self.expose.unwrap_or(Expose::All);
+        InstallRequest {
+            view: ViewSpec { expose, snaplen: self.snaplen, ..ViewSpec::default() },
+            settings: BTreeMap::new(),
+            on_fault: OnFault::Stop,
+            limits: limits::with_budget(self.packet_budget),
+            protection: Protection::Auto,
+            costs: None,
+            time_limit,
+            terms: Terms::default(),
         }
     }
 
@@ -142,7 +160,9 @@ impl Check {
 
     fn json(&self, found: &Found) {
         for e in &found.analysis.entries {
-            let at = |p: flame_bounds::Poly| p.at(self.snaplen).map(|n| u64::try_from(n).unwrap_or(u64::MAX));
+            let at = |p: flame_bounds::Poly| {
+                p.at(self.snaplen.into()).map(|n| u64::try_from(n).unwrap_or(u64::MAX))
+            };
             let ns = |p: flame_bounds::Poly| p.at(found.visible).map(|ps| ps as f64 / 1000.0);
             say_json!({"entry": e.name, "call": e.bound.call.to_string(), "call_most": at(e.bound.call),
                     "diverging": e.diverging,
@@ -167,7 +187,8 @@ impl Check {
             say_json!({"recursion": cycle.iter().map(|f| name(f)).collect::<Vec<_>>()});
         }
         found.advice.iter().for_each(|advice| say_json!(advice.json()));
-        say_json!({"bounded": found.is_bounded(), "why": found.verdict.why.to_string()});
+        say_json!({"bounded": found.is_bounded(), "why": found.verdict.why.to_string(),
+            "expose": found.expose.to_string(), "snaplen": self.snaplen});
     }
 
     fn table(&self, found: &Found) {
@@ -198,6 +219,8 @@ impl Check {
             analysis.bounded_loops,
             analysis.counted_loops
         );
+        // A run that shows less of each packet may come to another verdict.
+        say!("view           {}, packets of up to {} bytes", found.expose, self.snaplen);
         let (packet, call) = found.budgets;
         say!("budgets        {packet} a packet, {call} a call");
         let limit = found.time_limit.map_or("none".to_owned(), |limit| time(limit.most_ns()));

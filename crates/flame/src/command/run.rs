@@ -495,7 +495,8 @@ impl Run {
         for text in self.selected() {
             select.extend(TrustedFilter::parse(&text).map_err(|e| format!("filter {text:?}: {e}"))?);
         }
-        Ok(ViewSpec { select, expose, transforms, ..ViewSpec::default() })
+        // The source cuts packets there, so that they need no more time than packets of this length.
+        Ok(ViewSpec { select, expose, transforms, snaplen: self.snaplen, ..ViewSpec::default() })
     }
 
     fn input(&self) -> Result<Input, Error> {

@@ -145,7 +145,7 @@ impl Querier {
         self.waiting.borrow_mut().remove(&(e.since, ip));
         self.held.set(self.held.get() - e.waiting.len());
         add(&self.drops, e.waiting.len());
-        e.waiting.into_iter().for_each(|p| cx.drop(cause, p));
+        cx.drop_all(cause, e.waiting);
     }
 
     fn encapsulate(&self, p: &mut Packet, dst: Mac) {

@@ -11,7 +11,7 @@
 //! Example: `a :: AggregateCounter; DriverManager(pause, write a.write_text_file -)`
 
 use crate::registry::Setup;
-use crate::runtime::account::add;
+use crate::runtime::account::{add, move_count};
 use crate::runtime::element::{Cx, Element};
 use crate::runtime::packet::{ANNO_AGGREGATE, Batch, Packet};
 use flame_click::value::Raw;
@@ -158,11 +158,12 @@ impl Element for Counter {
 
     fn take_state(&self, _: &Cx<'_>, old: &dyn Element) {
         if let Some(old) = (old as &dyn std::any::Any).downcast_ref::<Self>() {
-            self.count.set(old.count.get());
-            self.bytes.set(old.bytes.get());
-            self.first.set(old.first.get());
-            self.last.set(old.last.get());
-            self.counted.set(old.counted.get());
+            move_count(&self.count, &old.count);
+            move_count(&self.bytes, &old.bytes);
+            self.first.set(old.first.take().or(self.first.get()));
+            self.last.set(self.last.get().max(old.last.get()));
+            let (before, here) = (old.counted.take(), self.counted.get());
+            self.counted.set((before.0 + here.0, before.1 + here.1));
         }
     }
 }

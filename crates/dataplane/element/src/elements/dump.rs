@@ -12,7 +12,7 @@
 
 use super::from_file::{FromFile, Options, Reader, Reading};
 use super::output::Output;
-use crate::runtime::account::add;
+use crate::runtime::account::{add, move_count};
 use crate::runtime::element::{Cx, Element};
 use crate::runtime::packet::{ANNO_EXTRA_LENGTH, Batch, HEADROOM, Packet, TAILROOM};
 use crate::runtime::signal::Signal;
@@ -190,7 +190,7 @@ impl Element for ToDump {
         if let Err(e) = self.out.take_over(&old.out) {
             cx.error(&format!("{}: {e}", old.out.name));
         }
-        self.count.set(old.count.get());
+        move_count(&self.count, &old.count);
     }
     fn read(&self, _: &Cx<'_>, name: &str, _: &str) -> Option<Result<String, String>> {
         (name == "count").then(|| Ok(self.count.get().to_string()))

@@ -17,7 +17,7 @@
 
 use super::opened::Opened;
 use super::watch::Watch;
-use crate::runtime::account::add;
+use crate::runtime::account::{add, move_count};
 use crate::runtime::element::{Cx, Element};
 use crate::runtime::packet::{ANNO_EXTRA_LENGTH, Batch, HEADROOM, Kind, Packet, TAILROOM};
 use flame_abi::LinkType;
@@ -214,13 +214,13 @@ impl Element for FromDevice {
 
     fn take_state(&self, cx: &Cx<'_>, old: &dyn Element) {
         let Some(old) = (old as &dyn std::any::Any).downcast_ref::<Self>() else { return };
-        self.count.set(old.count.get());
-        self.drops_before.set(old.drops_before.get());
+        move_count(&self.count, &old.count);
         if old.settings != self.settings || self.open.is_open() {
             return;
         }
         if let Some(open) = old.open.take().filter(|open| open.receiver.has_its_name()) {
             open.watch.adopt(cx.router.waker(cx.me));
+            self.drops_before.set(old.drops_before.get());
             self.open.set(open);
         }
     }

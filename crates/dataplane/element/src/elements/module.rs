@@ -264,6 +264,9 @@ impl Element for Module {
         if is_kept {
             *self.state.borrow_mut() = std::mem::replace(&mut *old.state.borrow_mut(), State::Over);
             self.has_failed.set(old.has_failed.get());
+            if let (Some(forward), Some(old)) = (&self.forward, &old.forward) {
+                forward.take_flight(old);
+            }
             if self.state.borrow_mut().running().is_some_and(|r| r.is_busy()) {
                 cx.reschedule();
             }

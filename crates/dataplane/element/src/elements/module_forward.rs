@@ -145,11 +145,15 @@ impl Forwarding {
         self.pushed(0);
     }
 
-    /// Takes over the packets of the element that this one replaces, the oldest first. Those that came to an
+    /// Takes over the packets about which the module decides, with the module, which has the same inputs.
+    pub(super) fn take_flight(&self, old: &Self) {
+        debug_assert!(!self.is_in_flight());
+        self.flight.swap(&old.flight);
+    }
+
+    /// Takes over the packets that wait at the element that this one replaces, the oldest first. Those that came to an
     /// input that this one lacks, or that find no room, are dropped.
     pub(super) fn take_over(&self, cx: &Cx<'_>, old: &Self) {
-        // Packets about which a module decides go with the module, which has the same inputs.
-        *self.flight.borrow_mut() = old.flight.take();
         for (port, mut batch) in old.waiting.take().batches {
             if port >= cx.inputs() {
                 cx.drop_all("replaced", batch.drain(..));
@@ -252,6 +256,9 @@ impl Outputs<'_, '_> {
         if port != self.port {
             self.flush();
             self.port = port;
+        }
+        if self.batch.len() == MAX_BATCH {
+            self.flush();
         }
         self.batch.push(packet);
     }

@@ -14,7 +14,7 @@
 //! Example: `in -> FrontDropQueue(5) -> out`
 
 use crate::registry::Setup;
-use crate::runtime::account::add;
+use crate::runtime::account::{add, move_count};
 use crate::runtime::element::{Cx, Element, Notice};
 use crate::runtime::packet::{Batch, Packet};
 use flame_click::Args;
@@ -137,8 +137,7 @@ impl Element for Queue {
                 self.highwater.set(self.length());
             }
             "reset" => {
-                let all = std::mem::take(&mut *self.packets.borrow_mut());
-                all.into_iter().for_each(|p| cx.drop("reset", p));
+                cx.drop_all("reset", self.packets.take());
                 self.notify(cx);
             }
             _ => return None,
@@ -159,8 +158,8 @@ impl Element for Queue {
 
     fn take_state(&self, cx: &Cx<'_>, old: &dyn Element) {
         let Some(old) = (old as &dyn std::any::Any).downcast_ref::<Self>() else { return };
-        self.drops.set(old.drops.get());
-        self.highwater.set(old.highwater.get());
+        move_count(&self.drops, &old.drops);
+        self.highwater.set(self.highwater.get().max(old.highwater.get()));
         let mut packets = std::mem::take(&mut *self.packets.borrow_mut());
         packets.append(&mut old.packets.borrow_mut());
         while packets.len() > self.capacity {

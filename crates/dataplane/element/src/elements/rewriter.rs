@@ -34,7 +34,7 @@ use super::rewriter_flows::{ECHO, Flow, Flows, Signs, Timeouts};
 use super::rewriter_pattern::{Pattern, Spec, pattern, spec};
 use super::util::{adjust_checksum, ip_header, put16};
 use crate::registry::Setup;
-use crate::runtime::account::add;
+use crate::runtime::account::{add, move_count};
 use crate::runtime::element::{Cx, Element};
 use crate::runtime::packet::{Batch, Packet};
 use flame_click::time::SECOND;
@@ -265,7 +265,7 @@ impl Element for Rewriter {
     fn take_state(&self, cx: &Cx<'_>, old: &dyn Element) {
         if let Some(old) = (old as &dyn std::any::Any).downcast_ref::<Self>() {
             self.flows.borrow_mut().take_over(&mut old.flows.borrow_mut());
-            self.failures.set(old.failures.get());
+            move_count(&self.failures, &old.failures);
             self.start_reaping(cx);
         }
     }

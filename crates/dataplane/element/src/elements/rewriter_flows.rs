@@ -279,12 +279,17 @@ impl Flows {
         *self = Self::new(self.capacity, self.tcp, self.other);
     }
 
-    /// Takes over the flows of another table, as many as there is room for: those that end last.
+    /// Takes over the flows of another table, as many as there is room for: those that end last. Flows that
+    /// are here already stay as they are.
     pub fn take_over(&mut self, old: &mut Self) {
         let mut all: Vec<(Nanos, Entry)> = old.entries.drain().map(|(_, e)| (self.end(&e), e)).collect();
         old.clear();
         all.sort_by_key(|(end, _)| std::cmp::Reverse(*end));
-        for (_, e) in all.into_iter().take(self.capacity) {
+        for (_, e) in all {
+            let is_here = self.map.contains_key(&e.from) || self.map.contains_key(&e.to.reverse());
+            if is_here || self.entries.len() >= self.capacity {
+                continue;
+            }
             let id = self.next;
             self.next += 1;
             self.map.insert(e.to.reverse(), (id, true));

@@ -11,7 +11,7 @@
 use super::from_device::method;
 use super::opened::Opened;
 use super::watch::Watch;
-use crate::runtime::account::add;
+use crate::runtime::account::{add, move_count};
 use crate::runtime::element::{Cx, Element};
 use crate::runtime::packet::{ANNO_EXTRA_LENGTH, Batch, Packet};
 use crate::runtime::signal::Signal;
@@ -247,7 +247,7 @@ impl Element for ToDevice {
     fn take_state(&self, cx: &Cx<'_>, old: &dyn Element) {
         let Some(old) = (old as &dyn std::any::Any).downcast_ref::<Self>() else { return };
         for (new, old) in [(&self.count, &old.count), (&self.drops, &old.drops), (&self.pulls, &old.pulls)] {
-            new.set(old.get());
+            move_count(new, old);
         }
         self.waiting.borrow_mut().append(&mut old.waiting.borrow_mut());
         cx.reschedule();

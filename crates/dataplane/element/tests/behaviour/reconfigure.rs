@@ -124,3 +124,12 @@ fn listeners_do_not_multiply() {
     assert_eq!(run.router.nodes[queue].filled_listeners.borrow().len(), 1);
     assert_eq!(run.read("u.config"), "2");
 }
+
+/// Packets that the new element counts while the old one is still at work are not forgotten.
+#[test]
+fn counts_of_replaced_elements_add_up() {
+    let run = run("InfiniteSource(LIMIT 4, BURST 4) -> Paint(0) -> c :: Counter(COUNT_CALL 2 p.run)
+        -> s :: PaintSwitch; s [0] -> Paint(1) -> c; s [1] -> Discard;
+        p :: Script(TYPE PASSIVE, write c.config \"\")");
+    assert_eq!((run.read("c.count"), run.read("c.byte_count")), ("8".to_owned(), "512".to_owned()));
+}
