@@ -322,6 +322,13 @@ static inline void *flame_take(uint64_t size) {
 
 static inline uint64_t flame_since(uint64_t now, uint64_t then) { return now > then ? now - then : 0; }
 
+/* The longest that times may go back by. Those further ahead are of a wrong clock. */
+#define FLAME_BACK 60000000000u
+/* The same for entries of tables, of which none is older than one of a wrong clock. */
+static inline uint64_t flame_age(uint64_t now, uint64_t used) {
+  return used > now && used - now > FLAME_BACK ? UINT64_MAX : flame_since(now, used);
+}
+
 /* A timer in packet time, for the times of packets and ticks. Time that goes back by up to a minute is
  * ignored; if it goes back further, a wrong time stamp had moved the timer ahead, and it begins again.
  *
@@ -354,7 +361,7 @@ static inline uint64_t flame_poll(struct flame_timer *t, uint64_t now, uint64_t 
   uint64_t due = t->due, ns = t->ns ? t->ns : 1;
   if (now < due || due == UINT64_MAX) {
     uint64_t began = due < ns ? 0 : due - ns, back = began > now ? began - now : 0;
-    if (back > 60000000000u && (t->periodic || due != UINT64_MAX)) flame_restart(t, now);
+    if (back > FLAME_BACK && (t->periodic || due != UINT64_MAX)) flame_restart(t, now);
     return 0;
   }
   flame_cold();
@@ -389,7 +396,7 @@ static inline uint64_t flame_poll(struct flame_timer *t, uint64_t now, uint64_t 
   __attribute__((unused)) static inline void name##_init(struct name *t, uint64_t capacity,                  \
                                                          uint64_t timeout) {                                 \
     uint32_t bits = 1;                                                                                       \
-    while (((uint64_t)FLAME_WAYS << bits) < capacity) bits++;                                                \
+    while (bits < 24 && ((uint64_t)FLAME_WAYS << bits) < capacity) bits++;                                   \
     t->shift = 32 - bits;                                                                                    \
     t->timeout = timeout;                                                                                    \
     t->tags = (uint32_t (*)[FLAME_WAYS])flame_take((uint64_t)sizeof *t->tags << bits);                       \
@@ -408,8 +415,9 @@ static inline uint64_t flame_poll(struct flame_timer *t, uint64_t now, uint64_t 
     uint32_t chosen = (uint32_t)__builtin_ctz(among) % FLAME_WAYS;                                           \
     type *entries = t->entries[set];                                                                         \
     for (uint32_t way = 0; way < FLAME_WAYS; way++)                                                          \
-      if (among >> way & 1 && entries[way].used < entries[chosen].used) chosen = way;                        \
-    if (tags[chosen] != 0 && flame_since(now, entries[chosen].used) <= t->timeout) t->evicted++;             \
+      if (among >> way & 1 && flame_age(now, entries[way].used) > flame_age(now, entries[chosen].used))      \
+        chosen = way;                                                                                        \
+    if (tags[chosen] != 0 && flame_age(now, entries[chosen].used) <= t->timeout) t->evicted++;               \
     tags[chosen] = hash | 1;                                                                                 \
     return &entries[chosen];                                                                                 \
   }                                                                                                          \
@@ -431,19 +439,22 @@ static inline uint32_t flame_with_tag(const uint32_t tags[FLAME_WAYS], uint32_t 
   return (uint32_t)ways;
 }
 
-/* Runs the statement after it with `e` at each entry under `hash` that has not expired. After a `break`, `e`
- * is the current entry; after the whole loop it is NULL. */
+/* Runs the statement after it with `e` at each entry under `hash` that has not expired. Those that have are
+ * removed: if the time went back, they would be found beside others of the same flow. After a `break`, `e` is
+ * the current entry; after the whole loop it is NULL. */
 #define FLAME_FLOWS_EACH(t, hash, now, used_field, e)                                                        \
   for (uint32_t flame_in = flame_set((t)->shift, (hash)), flame_try = 0,                                     \
                 flame_same = flame_with_tag((t)->tags[flame_in], (hash) | 1);                                \
        ((e) = NULL, flame_try < FLAME_SAME && flame_same); flame_try++, flame_same &= flame_same - 1)        \
     if (((e) = &(t)->entries[flame_in][__builtin_ctz(flame_same)],                                           \
-         flame_since((now), (e)->used_field) <= (t)->timeout))
+         flame_age((now), (e)->used_field) <= (t)->timeout ||                                                \
+             ((t)->tags[flame_in][__builtin_ctz(flame_same)] = 0, 0)))
 
 /* FLAME_MAP(ports, struct key, uint64_t, 12) defines a map with 4 << 12 places:
  * `uint64_t *ports_find(const struct key *)` returns the value of a key, or NULL if there is none;
  * `uint64_t *ports_insert(const struct key *, uint64_t now_ns)` returns the value of a key, initially 0. If
- * all four places of a key are taken, the least recently inserted one is evicted, which ports_evicted counts.
+ * all four places of a key are taken, the least recently inserted one is evicted, which ports_evicted counts:
+ * it is not found any more.
  * All bytes of a key are compared, so set the padding between its fields too. */
 #define FLAME_MAP(name, key_type, value_type, bits)                                                          \
   static struct name##_place {                                                                               \
@@ -461,15 +472,17 @@ static inline uint32_t flame_with_tag(const uint32_t tags[FLAME_WAYS], uint32_t 
   __attribute__((unused)) static inline value_type *name##_insert(const key_type *key, uint64_t now_ns) {    \
     struct name##_place *set = name##_places[flame_hash(key, sizeof *key) & ((1u << (bits)) - 1)];           \
     struct name##_place *chosen = set;                                                                       \
+    uint64_t used = now_ns + (now_ns < UINT64_MAX), age = 0;                                                 \
     for (int way = 0; way < 4; way++) {                                                                      \
       if (set[way].used && !__builtin_memcmp(&set[way].key, key, sizeof *key)) {                             \
-        set[way].used = now_ns + 1;                                                                          \
+        set[way].used = used;                                                                                \
         return &set[way].value;                                                                              \
       }                                                                                                      \
-      if (set[way].used < chosen->used) chosen = &set[way];                                                  \
+      uint64_t of = set[way].used ? flame_age(used, set[way].used) : UINT64_MAX;                             \
+      if (of > age) age = of, chosen = &set[way];                                                            \
     }                                                                                                        \
     name##_evicted += chosen->used != 0;                                                                     \
-    *chosen = (struct name##_place){.key = *key, .used = now_ns + 1};                                        \
+    *chosen = (struct name##_place){.key = *key, .used = used};                                              \
     return &chosen->value;                                                                                   \
   }
 
@@ -569,9 +582,11 @@ static inline void flame_row(uint16_t table) { flame_begin_frame(table); }
 
 /* Makes room for rows, which flame_reserved_row(table) begins: `bytes` is the sum of their columns and 8 for
  * each, at most 120,000. Such a row begins no area, so the bound of a packet that writes several contains
- * that cost once, or not at all if the room is made for a batch. A row without room is counted as lost. */
+ * that cost once, or not at all if the room is made for a batch. A row without room is counted as lost. Call it
+ * between rows: one that was begun must be finished first, or the host ends the module. */
 static inline void flame_reserve(uint32_t bytes) {
-  if (flame_room() < bytes) flame_next_area();
+  /* The next area may be smaller than one of which nothing is used. */
+  if (flame_room() < bytes && flame_used > 0) flame_next_area();
 }
 static inline void flame_reserved_row(uint16_t table) { flame_begin_here(table); }
 

@@ -41,6 +41,11 @@ pub struct AdmissionArgs {
 }
 
 impl AdmissionArgs {
+    /// Returns whether any option sets a time limit.
+    pub fn has_time_limit(&self) -> bool {
+        self.cpu_share.is_some() || self.packet_time.is_some()
+    }
+
     /// Returns the time limit per packet, if any option sets one.
     pub fn packet_time_limit(
         &self,

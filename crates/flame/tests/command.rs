@@ -4,6 +4,7 @@
 mod common;
 
 use common::root;
+use flame_abi::manifest::{Manifest, ParameterType};
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -264,22 +265,18 @@ fn looping(folder: &Path, length: &str, expose: &str, budget: u64) -> String {
 fn a_check_comes_to_the_verdict_of_a_run_with_its_options() {
     let folder = tempfile::tempdir().unwrap();
     let bytes = "(i32.load offset=20 (local.get $d))";
-    let many = "(i32.const 20000000)";
-    let cases: [(&str, &str, u64, &[&str], &[&str], bool); 7] = [
+    let (few, many) = ("(i32.const 2000)", "(i32.const 20000000)");
+    let most = ["--packet-budget", "1000000000"];
+    let cases: [(&str, &str, u64, &[&str], &[&str], bool); 8] = [
         (bytes, "all", 100_000, &[], &["--expose", "all"], false),
         (bytes, "all", 100_000, &["--expose", "headers"], &[], true),
         (bytes, "all", 100_000, &["--snaplen", "1000"], &["--expose", "all", "-s", "1000"], true),
         (bytes, "headers", 100_000, &[], &["--expose", "all"], true),
+        (few, "headers", 1_000_000, &[], &[], true),
+        (few, "headers", 1_000_000, &["--packet-budget", "10000"], &["--packet-budget", "10000"], false),
         (many, "headers", 1_000_000_000, &[], &[], false),
-        (
-            many,
-            "headers",
-            1_000_000_000,
-            &["--packet-budget", "1000000000"],
-            &["--packet-budget", "1000000000"],
-            true,
-        ),
-        (many, "headers", 1_000_000, &[], &[], false),
+        // Nothing could interrupt a batch of such packets.
+        (many, "headers", 1_000_000_000, &most, &most, false),
     ];
     for (length, expose, budget, of_check, of_run, is_bounded) in cases {
         let module = looping(folder.path(), length, expose, budget);
@@ -291,6 +288,32 @@ fn a_check_comes_to_the_verdict_of_a_run_with_its_options() {
         let class = if is_bounded { "class=Bounded" } else { "class=Metered" };
         assert!(text(&out.stderr).contains(class), "{of_run:?}: {}", text(&out.stderr));
     }
+}
+
+/// No value that a manifest permits needs more memory than it asks for.
+#[test]
+fn standard_modules_start_with_their_largest_parameters() {
+    if !has_modules() {
+        return;
+    }
+    let mut tried = 0;
+    for module in ["flow", "http", "ids", "lrd", "rtt", "rtt-c", "trajectory", "worm"] {
+        let text = std::fs::read(root().join(format!("modules/{module}/module.toml"))).unwrap();
+        let manifest = Manifest::parse(&text).unwrap();
+        let numbers = manifest.parameters.iter().filter(|(_, p)| p.kind == ParameterType::Integer);
+        let largest = numbers.filter_map(|(name, p)| Some((name, p.max?)));
+        let settings: Vec<_> = largest.map(|(name, max)| format!("{module}.{name}={max}")).collect();
+        tried += settings.len();
+        let settings = settings.iter().flat_map(|setting| ["--set", setting]);
+        let out = flame(
+            &["run", module, "-r", "demo/demo.pcap", "-q", "--stats", "none"]
+                .into_iter()
+                .chain(settings)
+                .collect::<Vec<_>>(),
+        );
+        assert_eq!(out.status.code(), Some(0), "{module}: {}", text(&out.stderr));
+    }
+    assert!(tried > 8, "{tried}");
 }
 
 #[test]

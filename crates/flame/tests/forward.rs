@@ -150,40 +150,69 @@ fn no_change_of_headers_shows_what_is_hidden() {
         let mut seen = before[..54].to_vec();
         changes.iter().for_each(|(at, byte)| seen[*at] = *byte);
         module(folder, "writes", &returning(&[send(0, 0, &seen)]), "modify = true");
-        let (out, err) = ran(folder, graph, &["-h", "m.account"]);
-        let account = handler(&out, "m.account");
+        let (account, err) = ran(folder, graph, &["-h", "m.account"]);
         let is_dropped = account.contains("dropped 1 form of headers changed by the module");
         assert_eq!(is_dropped, packets(&folder.join("out.pcap")).is_empty(), "{changes:?}: {account}{err}");
         is_dropped
     };
-    // Type, length of the header, fragments, protocol (IP in IP, GRE, UDP), length of the TCP header.
+    // Type, length of the header, length, fragments, protocol (IP in IP, GRE, UDP), length of TCP's header.
     for changes in [
         &[(12, 0x81)][..],
         &[(12, 0x86), (13, 0xdd)],
         &[(14, 0x4f)],
-        &[(14, 0x46)],
+        &[(16, 0), (17, 20)],
         &[(20, 0x20)],
         &[(21, 1)],
         &[(23, 4)],
         &[(23, 47)],
         &[(23, 17)],
-        &[(23, 1)],
         &[(46, 0xf0)],
         &[(46, 0x60)],
-        &[(16, 0), (17, 20)],
     ] {
         assert!(changed(changes), "{changes:?}");
     }
-    // Addresses, ports, the field of ECN, the lifetime, flags and the window of TCP are the module's.
+    // MAC and IP addresses, ports, ECN, the lifetime, DF, flags and the window of TCP are the module's.
     for changes in [
-        &[(26, 9), (30, 9)][..],
+        &[(0, 9), (6, 9)][..],
+        &[(26, 9), (30, 9)],
         &[(34, 9), (36, 0x12), (37, 0xb5)],
         &[(15, 3)],
         &[(22, 1)],
+        &[(20, before[20] ^ 0x40)],
         &[(47, 0xff)],
         &[(48, 0), (49, 0)],
     ] {
         assert!(!changed(changes), "{changes:?}");
+    }
+    // Nothing is hidden of a packet that has no payload.
+    let mut alone = before[..54].to_vec();
+    alone[17] = 40;
+    capture(&folder.join("in.pcap"), std::slice::from_ref(&alone));
+    alone[46] = 0xf0;
+    module(folder, "writes", &returning(&[send(0, 0, &alone)]), "modify = true");
+    ran(folder, graph, &[]);
+    assert_eq!(packets(&folder.join("out.pcap")), [alone]);
+}
+
+/// The capture has a part of the packet, so the module does not see the whole packet, whatever its rights
+/// are.
+#[test]
+fn the_length_of_a_packet_that_was_cut_off_stays() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let packet = common::tcp_packet(1, 80);
+    let mut file = common::pcap([(5000, packet[..54].to_vec())].into_iter());
+    // The length on the wire of the only packet.
+    file[36..40].copy_from_slice(&(packet.len() as u32).to_le_bytes());
+    std::fs::write(folder.join("in.pcap"), file).unwrap();
+    let all = forwards::manifest("modify = true").replace("\"headers\"", "\"all\"");
+    let graph =
+        "FromDump(in.pcap, STOP true) -> m :: Module(./writes.wasm, EXPOSE all) -> c :: Counter -> Discard";
+    for (length, sent) in [(40, "0"), (54, "1"), (60, "0")] {
+        let wasm = wat::parse_str(returning(&[send(0, 0, &vec![7; length])])).unwrap();
+        std::fs::write(folder.join("writes.wasm"), with_manifest(wasm, all.as_bytes())).unwrap();
+        let (out, err) = ran(folder, graph, &["-h", "c.count", "-h", "m.account"]);
+        assert_eq!(handler(&out, "c.count"), sent, "{length}: {out}{err}");
     }
 }
 

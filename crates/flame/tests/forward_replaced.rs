@@ -124,6 +124,33 @@ fn packets_in_flight_stay_when_an_element_is_replaced_in_its_own_push() {
     }
 }
 
+/// The first packet goes round, and on its way the element is configured again. Those behind it have not been
+/// sent yet.
+#[test]
+fn order_is_kept_when_an_element_is_replaced_in_its_own_push() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let all = (0..1000).map(|i| common::tcp_packet(i, 80)).collect::<Vec<_>>();
+    forwards::capture(&folder.join("in.pcap"), &all);
+    let is_first = "(i32.and (i32.eqz (local.get $in)) (i32.eqz (i32.load (i32.const 64))))";
+    let mark =
+        "(i32.store (i32.const 64) (i32.load (i32.const 68))) (i32.store (i32.const 68) (i32.const 1))";
+    let rounds = forwarding("(i32.const 1)", &format!("(i32.and {is_first} (i32.eqz (local.get $i)))"), mark);
+    module(folder, "rounds", &rounds, "inputs = 2\noutputs = 2");
+    let graph = "FromDump(in.pcap, STOP false) -> Queue(2000) -> u :: Unqueue(BURST 1000, ACTIVE false)
+          -> m :: Module(./rounds.wasm); m [1] -> Counter(COUNT_CALL 1 p.run) -> [1] m;
+        m [0] -> c :: Counter -> ToDump(out.pcap) -> Discard;
+        p :: Script(TYPE PASSIVE, write m.config $(m.config));
+        Script(wait 0.3s, write u.active true, label l, wait 0.1s, goto l $(lt $(c.count) 1000), stop)";
+    ran(folder, graph, &[]);
+    let sent = forwards::packets(&folder.join("out.pcap"));
+    let place = |packet: &Vec<u8>| sent.iter().position(|p| p == packet).unwrap();
+    assert_eq!(sent.len(), 1000);
+    assert!(place(&all[0]) > 0, "it went round");
+    let rest: Vec<_> = sent.iter().filter(|p| **p != all[0]).cloned().collect();
+    assert!(rest == all[1..], "the others keep their order");
+}
+
 /// The packets that wait for a module of two inputs go to one that has one.
 #[test]
 fn packets_that_wait_fit_the_element_that_replaces_theirs() {
@@ -188,4 +215,96 @@ fn made_packets_have_passed_the_loops_of_those_that_came() {
         let counts = (handler(&out, "c.count"), handler(&out, "l.exceeded"));
         assert_eq!(counts, ("3".to_owned(), "1".to_owned()), "{element}: {err}");
     }
+}
+
+/// Returns the processor time of a process, in clock ticks.
+fn ticks(child: &Child) -> u64 {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap();
+    let fields: Vec<_> = stat.rsplit(") ").next().unwrap().split(' ').collect();
+    fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
+}
+
+/// The share bounds the cost of a module, so the router does not spend more on waiting for it.
+#[test]
+fn a_router_sleeps_while_a_module_waits_for_its_share() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let spin = "(i32.store (i32.const 64) (i32.const 16000000))
+        (loop (i32.store (i32.const 64) (i32.sub (i32.load (i32.const 64)) (i32.const 1)))
+              (br_if 0 (i32.load (i32.const 64))))";
+    let slow = forwarding("(i32.const 1)", "(i32.const 0)", spin);
+    let manifest = forwards::manifest_with("limits = { packet_budget = 1000000000 }\n", "");
+    std::fs::write(
+        folder.join("slow.wasm"),
+        with_manifest(wat::parse_str(slow).unwrap(), manifest.as_bytes()),
+    )
+    .unwrap();
+    node(folder, "expose = \"headers\"\ncalls = \"forward\"\ncpu = \"10ms/100s\"");
+    let graph = "InfiniteSource(LIMIT 30, BURST 1)
+        -> m :: Module(./slow.wasm, LIVE true, BUDGET 1000000000, CREDENTIAL alice.cred) -> Discard;
+        RatedSource(RATE 1000) -> m; Script(wait 60s, stop)";
+    let mut click = start(folder, &["--policy", "policy.toml", "-e", graph]);
+    wait_for(folder, &["install"]);
+    std::thread::sleep(Duration::from_secs(1));
+    let (before, start) = (ticks(&click), std::time::Instant::now());
+    std::thread::sleep(Duration::from_secs(1));
+    let (used, elapsed) = ((ticks(&click) - before) * 10, start.elapsed().as_millis() as u64);
+    click.kill().unwrap();
+    let out = click.wait_with_output().unwrap();
+    assert!(used * 3 < elapsed, "{used} ms in {elapsed} ms: {}", text(&out.stderr));
+}
+
+/// The module has not decided about them, and is neither gone nor at fault.
+#[test]
+fn packets_wait_for_a_module_that_waits_for_its_share() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    // More than the share of a period, for each batch.
+    let spin = "(i32.store (i32.const 64) (i32.const 3000000))
+        (loop (i32.store (i32.const 64) (i32.sub (i32.load (i32.const 64)) (i32.const 1)))
+              (br_if 0 (i32.load (i32.const 64))))";
+    let slow = forwarding("(i32.const 1)", "(i32.const 1)", spin);
+    let limits = "limits = { packet_budget = 90000000, call_budget = 90000000 }\n";
+    let manifest = forwards::manifest_with(limits, "outputs = 2");
+    std::fs::write(
+        folder.join("slow.wasm"),
+        with_manifest(wat::parse_str(slow).unwrap(), manifest.as_bytes()),
+    )
+    .unwrap();
+    node(
+        folder,
+        "expose = \"headers\"\ncalls = \"forward\"\ncpu = \"5ms/200ms\"\npacket_budget = 90_000_000",
+    );
+    let graph = "InfiniteSource(LIMIT 420, BURST 70)
+          -> m :: Module(./slow.wasm, LIVE true, BUDGET 90000000, CREDENTIAL alice.cred, CAPACITY 3000);
+        m [0] -> a :: Counter -> Discard; m [1] -> b :: Counter -> Discard;
+        Script(set n 0, label l, wait 0.1s, set n $(add $n 1), goto e $(gt $n 900),
+            goto l $(lt $(b.count) 420), label e, stop)";
+    let (out, err) = ran(folder, graph, &["--policy", "policy.toml", "-h", "a.count", "-h", "b.count"]);
+    assert_eq!(
+        (handler(&out, "a.count"), handler(&out, "b.count")),
+        ("0".into(), "420".into()),
+        "{out}{err}"
+    );
+}
+
+/// The element has another module by then, which only measures.
+#[test]
+fn packets_that_wait_for_a_module_that_is_replaced_by_another_kind_end_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    pass(folder);
+    let measures = r#"(module (memory (export "memory") 1)
+        (func (export "flame_batch") (param i32) (result i64) (i64.const 0)))"#;
+    let manifest = "abi = 1\nname = \"meas\"\nversion = \"1\"\ndescription = \"test\"\n";
+    let wasm = with_manifest(wat::parse_str(measures).unwrap(), manifest.as_bytes());
+    std::fs::write(folder.join("meas.wasm"), wasm).unwrap();
+    let graph = "InfiniteSource(LIMIT 3000, BURST 1000) -> m :: Module(./pass.wasm)
+          -> Counter(COUNT_CALL 200 p.run) -> Discard;
+        p :: Script(TYPE PASSIVE, write m.config ./meas.wasm); Script(wait 1s, stop)";
+    let (out, err) = ran(folder, graph, &["-h", "m.account"]);
+    let counts: Vec<u64> = out.lines().filter_map(|l| l.split(' ').nth(1)?.parse().ok()).collect();
+    let [taken, made, given, held, dropped] = counts[..] else { panic!("{out}{err}") };
+    assert_eq!((taken, made, held), (3000, 0, 0), "{out}");
+    assert!(dropped > 0 && given + dropped == 3000, "{out}");
 }

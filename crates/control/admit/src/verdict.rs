@@ -76,6 +76,8 @@ pub enum Why {
     /// A call for the rest of a batch's output may take more instructions than a packet's budget; none if
     /// they cannot be counted.
     Rest { most: Option<u128>, budget: u64 },
+    /// A batch may take more instructions than nothing may interrupt; none if they cannot be counted.
+    LongBatches { most: Option<u128> },
     /// The module asks for calls that cost more than a full batch, and nothing interrupts those of a bounded
     /// module.
     LongCalls { wanted: u64, most: u64 },
@@ -88,6 +90,10 @@ pub enum Why {
     /// The bound is within the budget, and the estimate within the time limit.
     WithinTime { estimate_ns: f64, limit: PacketTimeLimit },
 }
+
+/// The most instructions of a batch that nothing interrupts: about half of the [`MOST_DEADLINE_NS`] after
+/// which it would have violated its bound.
+const MOST_OF_BATCH: u128 = 1_000_000_000;
 
 /// Returns the maximum number of bytes of a packet that a module may see: views cut there.
 pub fn visible(expose: Expose, snaplen: u64) -> u64 {
@@ -165,6 +171,10 @@ fn admit(batches: BatchBounds, expose: Expose, admission: &Admission) -> Verdict
         Some(most) if most <= u128::from(budget) => {}
         most => return Verdict::metered(Why::Rest { most, budget }),
     }
+    match batch_most(bound, visible) {
+        Some(most) if most <= MOST_OF_BATCH => {}
+        most => return Verdict::metered(Why::LongBatches { most }),
+    }
     let longest = longest_call(budget);
     if let Some(wanted) = admission.call_budget.filter(|wanted| *wanted > longest) {
         return Verdict::metered(Why::LongCalls { wanted, most: longest });
@@ -183,6 +193,14 @@ fn admit(batches: BatchBounds, expose: Expose, admission: &Admission) -> Verdict
     let deadline_ns = deadline_ns(bound, time, visible);
     let rests = Some(batches.rests(visible));
     Verdict { class: ModuleClass::Bounded, estimate_ns, alone_ns, rests, deadline_ns, why }
+}
+
+/// Returns the most instructions of a batch. Its packets lie in one block, so few of them are as long as is
+/// visible.
+fn batch_most(bound: Bound, visible: u64) -> Option<u128> {
+    let long = flame_abi::MAX_BLOCK_BYTES as u64 / visible.max(1) + 1;
+    let of_long = bound.at(long.min(flame_abi::MAX_BATCH as u64), visible)?;
+    of_long.checked_add(bound.at(flame_abi::MAX_BATCH as u64, 0)?)
 }
 
 /// Returns a processor time that no full batch within `bound` takes, by far: four times the estimate, or,
@@ -261,6 +279,13 @@ impl fmt::Display for Why {
                     f,
                     "{} may take {most} instructions, more than a packet's budget of {budget}",
                     names::REST
+                )
+            }
+            Self::LongBatches { most } => {
+                let most = most.map_or("no known number of".to_owned(), |most| most.to_string());
+                write!(
+                    f,
+                    "a batch may take {most} instructions, more than the {MOST_OF_BATCH} that are not interrupted"
                 )
             }
             Self::LongCalls { wanted, most } => write!(

@@ -407,6 +407,10 @@ impl Running for Element {
         self.attached.is_busy()
     }
 
+    fn is_waiting(&mut self) -> bool {
+        self.attached.is_waiting()
+    }
+
     fn is_gone(&mut self) -> bool {
         self.attached.is_gone()
     }

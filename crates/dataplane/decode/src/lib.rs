@@ -17,11 +17,12 @@ mod link;
 mod read;
 mod transport;
 mod tunnel;
+mod values;
 
 pub use hash::flow_hash;
 pub use kind::Kind;
 pub use layers::{Layer, Layers, layers};
-pub use tunnel::has_tunnel_port;
+pub use values::differs_in_values_only;
 
 use flame_abi::{Descriptor, LinkType, flags};
 

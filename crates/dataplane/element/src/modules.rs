@@ -141,6 +141,10 @@ pub trait Running: std::any::Any {
     /// Returns whether a call has not ended, or packets or ticks wait.
     fn is_busy(&mut self) -> bool;
 
+    /// Returns whether [`Running::resume`] would continue no call now, although one waits: the module has
+    /// used up its share of time.
+    fn is_waiting(&mut self) -> bool;
+
     /// Returns whether no instance of the module is left, because of a fault or because it lost its grant.
     fn is_gone(&mut self) -> bool;
 

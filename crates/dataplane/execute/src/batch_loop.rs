@@ -237,6 +237,15 @@ impl BatchLoop {
         Ok(())
     }
 
+    /// Starts a tick that is due, if the module may begin a call. Returns whether it does.
+    fn start_tick(&mut self, conditions: Conditions<'_>) -> bool {
+        let may_begin = self.due.is_some() && (conditions.is_last || self.caller.may_begin());
+        if may_begin && let Some(now_ns) = self.due.take() {
+            self.caller.start(Call::Tick { now_ns }, self.caller.allowance());
+        }
+        may_begin
+    }
+
     /// Starts the next call. Returns false if no work waits or the instance is gone.
     fn start_next<E>(&mut self, conditions: Conditions<'_>, outlet: &mut dyn Outlet<E>) -> Result<bool, E> {
         if self.caller.is_gone() {
@@ -259,6 +268,11 @@ impl BatchLoop {
                     () if left == 0 => None,
                     () if self.caller.is_gone() && self.caller.is_evicted() => Some(Shed::Evicted),
                     () if self.caller.is_gone() || self.caller.is_overdue() => Some(Shed::Stopped),
+                    // Packets that are to be forwarded wait for the module's share of time, after its tick.
+                    () if self.port.is_some() && !conditions.is_last && !self.caller.may_begin() => {
+                        return Ok(false);
+                    }
+                    () if self.port.is_some() && self.start_tick(conditions) => return Ok(true),
                     // No batch precedes a tick that waits for its share.
                     () if self.due.is_some() || !self.caller.may_begin() => Some(Shed::Share),
                     () => {
@@ -285,11 +299,7 @@ impl BatchLoop {
             if self.caller.is_gone() {
                 self.due = None;
             }
-            if let Some(now_ns) = self.due
-                && (conditions.is_last || self.caller.may_begin())
-            {
-                self.due = None;
-                self.caller.start(Call::Tick { now_ns }, self.caller.allowance());
+            if self.start_tick(conditions) {
                 return Ok(true);
             }
             if self.blocks == 0 {

@@ -34,10 +34,9 @@ impl Hidden {
         self.0.is_empty()
     }
 
-    /// Returns whether it has all bytes before `end` that `other` has.
-    pub fn contains(&self, other: &Self, end: usize) -> bool {
-        let mut bytes = other.0.iter().flat_map(|part| part.place.clone()).filter(|at| *at < end);
-        bytes.all(|at| self.0.iter().any(|part| part.place.contains(&at)))
+    /// Returns whether a byte is not shown as it is.
+    pub fn contains(&self, at: usize) -> bool {
+        self.0.iter().any(|part| part.place.contains(&at))
     }
 
     /// Makes the bytes that are not shown as they are those of `before` again, in a changed form of its first

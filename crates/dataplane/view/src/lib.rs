@@ -284,6 +284,16 @@ impl View {
         Ok(written)
     }
 
+    /// Returns whether all captured bytes of a packet are shown as they are. The answer depends on no byte of
+    /// options and payload.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the descriptor does not lie in `data`.
+    pub fn shows_all_of(&self, link: LinkType, d: &Descriptor, data: &[u8]) -> Result<bool, ViewError> {
+        Ok(self.shape.shows_all(self.expose, link, d, packet(d, data, 0)?))
+    }
+
     /// Returns the number of bytes that are shown of a packet, and notes in `hidden` which of them are not
     /// shown as they are.
     ///

@@ -14,6 +14,13 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
+    /// Returns whether all captured bytes of a packet are shown as they are, whatever they are.
+    pub(crate) fn shows_all(&self, expose: Expose, link: LinkType, d: &Descriptor, bytes: &[u8]) -> bool {
+        let ask = exposed(expose, link, d, bytes).min(expose.longest(self.snaplen) as usize);
+        let changes = self.rewriter.changes_any() || self.rewriter.changes_notes(link);
+        !changes && ask == bytes.len() && is_all(expose, ask, link, d, bytes)
+    }
+
     /// Returns the shown part of a packet at an exposure: its bytes, and a descriptor of them that still has
     /// the true address and time.
     #[inline]
@@ -29,7 +36,7 @@ impl Shape {
         let mut seen = *d;
         let changes = self.rewriter.changes_any();
         // Nothing is hidden, or everything.
-        let whole = expose == Expose::All || (ask == bytes.len() && is_whole(link, d, bytes));
+        let whole = is_all(expose, ask, link, d, bytes);
         let notes = self.rewriter.changes_notes(link);
         let shown = if !changes && (whole && !notes || ask == 0) {
             &bytes[..ask]
@@ -57,6 +64,12 @@ impl Shape {
         limit(&mut seen, shown.len() as u32);
         (shown, seen)
     }
+}
+
+/// Returns whether an exposure of `ask` bytes hides none of a packet.
+#[inline]
+fn is_all(expose: Expose, ask: usize, link: LinkType, d: &Descriptor, bytes: &[u8]) -> bool {
+    expose == Expose::All || (ask == bytes.len() && is_whole(link, d, bytes))
 }
 
 /// Adjusts a descriptor to `cap_len` exposed bytes.

@@ -2,6 +2,7 @@
 
 mod canary;
 mod captures;
+mod changes;
 mod checksums;
 mod common;
 mod cut;

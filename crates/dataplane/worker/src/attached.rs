@@ -138,7 +138,7 @@ impl Attached {
             if let [module] = &modules[..]
                 && module.plan().manifest.ports.is_some()
             {
-                let forward = Forward::new(module, decapsulate, &options, &mut collector)?;
+                let forward = Forward::new(module, &options, &mut collector)?;
                 let forwarding = Forwarding { forward, collector, commands, options };
                 return Ok::<_, RunError>(Parts(Some(Work::Forward(Box::new(forwarding)))));
             }
@@ -253,6 +253,20 @@ impl Attached {
             Work::Forward(parts) => Ok(parts.forward.is_busy()),
         });
         is_busy.unwrap_or(false)
+    }
+
+    /// Returns whether a call waits that [`Attached::resume`] would not continue now: the module has used up
+    /// its share of time.
+    pub fn is_waiting(&mut self) -> bool {
+        let is_waiting = Self::with(&mut self.cell, |work| match work {
+            Work::Measure(parts) => Ok(parts.pipeline.is_busy()
+                && !parts.pipeline.can_progress()
+                && !parts.collector.can_progress()),
+            Work::Forward(parts) => Ok(parts.forward.is_busy()
+                && !parts.forward.batches.can_progress()
+                && !parts.collector.can_progress()),
+        });
+        is_waiting.unwrap_or(false)
     }
 
     /// Returns whether no module has an instance any more, because of a fault or an eviction.

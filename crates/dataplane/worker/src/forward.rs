@@ -21,8 +21,8 @@ use std::ops::Range;
 /// The number of blocks: one that is processed, and one that is filled meanwhile.
 const SLOTS: usize = 2;
 
-/// The most new packets that a module makes of those that were offered together, and their most bytes. Each is
-/// a buffer of its own, however short it is.
+/// The most new packets that a module makes of those that were offered together, and their most bytes. Each
+/// is a buffer of its own, however short it is.
 const MAX_MADE: Made = Made { packets: 1024, bytes: 4 << 20 };
 
 /// The fate of a packet that was offered.
@@ -37,7 +37,7 @@ pub enum Fate {
     /// The module sent the packet with other bytes than it may: of another length, although it does not see
     /// the whole packet.
     Length,
-    /// The module changed the headers so that another part of the packet would be hidden from it.
+    /// The module changed the form of headers, although it does not see the whole packet.
     Headers,
     /// The module lost the packet by a fault, or had no instance any more.
     Lost(Shed),
@@ -74,9 +74,6 @@ pub(crate) struct Forward {
     confined: bool,
     edits: Edits,
     hidden: Hidden,
-    /// Those of the changed packet.
-    hidden_then: Hidden,
-    decapsulate: bool,
     pool: Pool,
     pub(crate) batches: BatchLoop,
     flight: Option<Flight>,
@@ -174,7 +171,6 @@ pub fn check_forward(plan: &ModulePlan) -> Result<(), RunError> {
 impl Forward {
     pub(crate) fn new(
         module: &Placed,
-        decapsulate: bool,
         options: &PipelineOptions<'_>,
         collector: &mut Collector<'_>,
     ) -> Result<Self, RunError> {
@@ -196,8 +192,6 @@ impl Forward {
             confined: plan.view.key.is_some() && !is_open,
             edits: if is_whole { Edits::All } else { Edits::Shown },
             hidden: Hidden::default(),
-            hidden_then: Hidden::default(),
-            decapsulate,
             view,
             pool,
             batches: BatchLoop::new(options.shape, module, at, windows, reader),
@@ -311,50 +305,36 @@ impl Forward {
             let before = &data[d.addr as usize..][..d.cap_len as usize];
             // What is shown depends on the packet alone.
             let shown = self.view.hidden(link, d, data, &mut self.hidden).unwrap_or(0);
-            let is_free = self.edits == Edits::All && shown == before.len() && self.hidden.is_empty();
+            let shows_all = self.view.shows_all_of(link, d, data).unwrap_or(false);
+            let is_complete = shows_all && d.wire_len == d.cap_len;
             let changed = &mut bytes[range.clone()];
-            let is_accepted = match is_free {
-                true => changed.len() <= MAX_PACKET,
-                false => edit(before, (shown, &self.hidden), changed),
-            };
-            if !is_accepted {
+            if self.edits == Edits::All && is_complete {
+                if changed.len() > MAX_PACKET {
+                    fates[first] = Fate::Length;
+                }
+                return changed.len() <= MAX_PACKET;
+            }
+            if !edit(before, (shown, &self.hidden), changed) {
                 fates[first] = Fate::Length;
                 return false;
             }
-            if !is_free && range.len() < before.len() {
+            // Headers determine which bytes are payload and which are options. A module that could change
+            // that would see what is hidden once the packet comes back. What it may change depends on no
+            // hidden byte either.
+            let is_hidden = |at| self.hidden.contains(at);
+            if !shows_all && !flame_decode::differs_in_values_only(link, d, (before, changed), is_hidden) {
+                fates[first] = Fate::Headers;
+                return false;
+            }
+            if range.len() < before.len() {
                 // The part that is not shown follows that which is.
                 let at = bytes.len();
                 bytes.extend_from_within(range.clone());
                 bytes.extend_from_slice(&before[range.len()..]);
                 *range = at..bytes.len();
             }
-            if !is_free && !self.hides_as_much((link, d, before), shown, &bytes[range.clone()]) {
-                fates[first] = Fate::Headers;
-                return false;
-            }
             true
         });
-    }
-
-    /// Returns whether the view hides all bytes of a changed packet that it hides of the packet before, of
-    /// which it shows `shown`. Otherwise a module would see them once the packet comes back, for headers that
-    /// it may change determine where the payload begins. The answer depends on no byte that is hidden, because
-    /// a change of the form of the headers is refused, even if the view would hide as much.
-    fn hides_as_much(
-        &mut self,
-        (link, before, bytes): (LinkType, &Descriptor, &[u8]),
-        shown: usize,
-        changed: &[u8],
-    ) -> bool {
-        let options = flame_decode::Options { decapsulate: self.decapsulate };
-        let after = flame_decode::decode(link, changed, before.wire_len, options);
-        let form = |d: &Descriptor| (d.l3, d.l4, d.l4_len, d.proto, d.flags);
-        let leads_in = |bytes: &[u8], d| self.decapsulate && flame_decode::has_tunnel_port(bytes, d);
-        if form(&after) != form(before) || leads_in(changed, &after) != leads_in(bytes, before) {
-            return false;
-        }
-        let then = self.view.hidden(link, &after, changed, &mut self.hidden_then).unwrap_or(usize::MAX);
-        then <= shown && self.hidden_then.contains(&self.hidden, then)
     }
 }
 

@@ -12,7 +12,7 @@ use flame_abi::layout::names;
 use flame_admit::{PacketTimeLimit, Protection, Verdict};
 use flame_bounds::{Bound, Entry, LoopReport, TYPICAL, TripCount};
 use flame_compile::{Analysed, InstallRequest, Report};
-use flame_plan::{Expose, ModuleClass, OnFault, Terms, ViewSpec, longest_call};
+use flame_plan::{Expose, Limits, ModuleClass, OnFault, Terms, ViewSpec, longest_call};
 use rustc_demangle::demangle;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -40,13 +40,17 @@ pub struct Check {
         value_parser = clap::value_parser!(u32).range(1..=MAX_PACKET as i64))]
     snaplen: u32,
 
-    /// What the module sees, as in `flame run --expose` [default: what its manifest asks for]
+    /// Bytes that the module may see, as in `flame run --expose` [default: all that its manifest asks for]
     #[arg(long)]
     expose: Option<Expose>,
 
     /// Maximum work units per packet, as in `flame run --packet-budget`
     #[arg(long, value_name = "UNITS", default_value_t = limits::PACKET_BUDGET)]
     packet_budget: u64,
+
+    /// Maximum memory of one instance, as in `flame run --memory`: estimates of time assume that it uses all
+    #[arg(long, value_name = "MIB", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    memory: u32,
 
     #[command(flatten)]
     admission: AdmissionArgs,
@@ -89,10 +93,14 @@ impl Check {
         let flame_compile::Conditions { view, limits, admission, .. } = conditions;
         let expose = view.expose;
         let costs = crate::costs::load_calibration(&flame_compile::Engines::new()?, limits.memory.into());
-        let analysis = match compiler.analyse(&wasm, &examined, costs.as_ref()).map_err(named)? {
-            Analysed::Report(report) => *report,
-            Analysed::Exceeded(why) => return self.exceeded(&why),
+        let analysed = compiler.analyse(&wasm, &examined, costs.as_ref()).map_err(named)?;
+        let violated = self.violation(&examined.hash)?;
+        let bounds = || match &analysed {
+            Analysed::Report(report) => Ok::<_, Error>(Ok(report.batches())),
+            Analysed::Exceeded(why) => Ok(Err(why.clone())),
         };
+        let verdict = flame_admit::decide(violated, bounds, expose, &admission)?;
+        let Analysed::Report(analysis) = analysed else { return self.without_bounds(&verdict) };
         let shown = if self.explain { offsets(&analysis) } else { remedies::offsets(&analysis) };
         let lines = match shown.is_empty() {
             false => compiler.lines(&wasm, &examined, shown).unwrap_or_else(|e| {
@@ -101,9 +109,6 @@ impl Check {
             }),
             true => BTreeMap::new(),
         };
-        let violated = self.violation(&examined.hash)?;
-        let bounds = || Ok::<_, Error>(Ok(analysis.batches()));
-        let verdict = flame_admit::decide(violated, bounds, expose, &admission)?;
         let visible = admission.visible(expose);
         // A batch of 256 packets within the limit: this much for each.
         let limit = self.limit.map(|limit| limit / flame_abi::MAX_BATCH as u64);
@@ -113,7 +118,8 @@ impl Check {
             ModuleClass::Metered => u64::MAX,
         };
         let budgets = (limits.packet_budget, limits.call_budget.min(most));
-        let found = Found { analysis, lines, expose, visible, verdict, advice, budgets, time_limit };
+        let found =
+            Found { analysis: *analysis, lines, expose, visible, verdict, advice, budgets, time_limit };
         match self.format {
             OutputFormat::Json => self.json(&found),
             OutputFormat::Table => self.table(&found),
@@ -122,7 +128,7 @@ impl Check {
             None => {
                 Ok(if time_limit.is_none() || found.is_bounded() { Status::Done } else { Status::Failed })
             }
-            Some(limit) => within(&found.analysis, limit, self.snaplen.into()),
+            Some(limit) => within(&found, limit),
         }
     }
 
@@ -133,7 +139,7 @@ impl Check {
             view: ViewSpec { expose, snaplen: self.snaplen, ..ViewSpec::default() },
             settings: BTreeMap::new(),
             on_fault: OnFault::Stop,
-            limits: limits::with_budget(self.packet_budget),
+            limits: Limits { memory: self.memory << 20, ..limits::with_budget(self.packet_budget) },
             protection: Protection::Auto,
             costs: None,
             time_limit,
@@ -150,19 +156,19 @@ impl Check {
     }
 
     /// Reports that the analysis was stopped: the module is run with counters.
-    fn exceeded(&self, why: &str) -> Result<Status, Error> {
+    fn without_bounds(&self, verdict: &Verdict) -> Result<Status, Error> {
         match self.format {
-            OutputFormat::Json => say_json!({"bounded": false, "why": why}),
-            OutputFormat::Table => say!("verdict        metered: {why}"),
+            OutputFormat::Json => say_json!({"bounded": false, "why": verdict.why.to_string()}),
+            OutputFormat::Table => say!("verdict        metered: {}", verdict.why),
         }
-        Ok(if self.limit.is_none() { Status::Done } else { Status::Failed })
+        let is_required = self.limit.is_some() || self.admission.has_time_limit();
+        Ok(if is_required { Status::Failed } else { Status::Done })
     }
 
     fn json(&self, found: &Found) {
         for e in &found.analysis.entries {
-            let at = |p: flame_bounds::Poly| {
-                p.at(self.snaplen.into()).map(|n| u64::try_from(n).unwrap_or(u64::MAX))
-            };
+            let at =
+                |p: flame_bounds::Poly| p.at(found.visible).map(|n| u64::try_from(n).unwrap_or(u64::MAX));
             let ns = |p: flame_bounds::Poly| p.at(found.visible).map(|ps| ps as f64 / 1000.0);
             say_json!({"entry": e.name, "call": e.bound.call.to_string(), "call_most": at(e.bound.call),
                     "diverging": e.diverging,
@@ -188,7 +194,7 @@ impl Check {
         }
         found.advice.iter().for_each(|advice| say_json!(advice.json()));
         say_json!({"bounded": found.is_bounded(), "why": found.verdict.why.to_string(),
-            "expose": found.expose.to_string(), "snaplen": self.snaplen});
+            "expose": found.expose.to_string(), "visible": found.visible});
     }
 
     fn table(&self, found: &Found) {
@@ -220,7 +226,7 @@ impl Check {
             analysis.counted_loops
         );
         // A run that shows less of each packet may come to another verdict.
-        say!("view           {}, packets of up to {} bytes", found.expose, self.snaplen);
+        say!("view           {}, up to {} bytes of a packet", found.expose, found.visible);
         let (packet, call) = found.budgets;
         say!("budgets        {packet} a packet, {call} a call");
         let limit = found.time_limit.map_or("none".to_owned(), |limit| time(limit.most_ns()));
@@ -351,11 +357,11 @@ impl Place {
     }
 }
 
-fn within(analysis: &Report, limit: u64, snaplen: u64) -> Result<Status, Error> {
-    let Some(batch) = analysis.batch() else {
+fn within(found: &Found, limit: u64) -> Result<Status, Error> {
+    let Some(batch) = found.analysis.batch() else {
         return Ok(Status::Failed);
     };
-    match batch.bound.at(flame_abi::MAX_BATCH as u64, snaplen) {
+    match batch.bound.at(flame_abi::MAX_BATCH as u64, found.visible) {
         Some(most) if most <= u128::from(limit) => Ok(Status::Done),
         Some(most) => Err(format!("{} may cost {most} instructions, more than {limit}", batch.name).into()),
         None => {

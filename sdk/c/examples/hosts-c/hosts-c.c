@@ -23,6 +23,7 @@ static void write_total(void) {
   flame_row(0);
   flame_u64(state.packets);
   flame_u64(count);
+  flame_u64(seen_evicted);
   flame_finish();
 }
 

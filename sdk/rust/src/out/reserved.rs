@@ -30,7 +30,9 @@ impl Out {
     /// ```
     #[inline]
     pub fn reserve(&mut self, bytes: usize) -> Reserved<'_> {
-        if self.len.saturating_add(bytes).saturating_add(RESERVE) > self.area.len() {
+        let is_too_small = self.len.saturating_add(bytes).saturating_add(RESERVE) > self.area.len();
+        // The next one may be smaller.
+        if is_too_small && self.len > 0 {
             self.next_area();
         }
         let end = self.len.saturating_add(bytes).min(self.area.len().saturating_sub(RESERVE));

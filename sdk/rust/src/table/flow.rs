@@ -1,3 +1,5 @@
+use super::age;
+
 const WAYS: usize = 8;
 /// The largest number of entries in a set that have one tag. [`FlowTable::find`] compares no more than these,
 /// and one hash takes at most half a set.
@@ -62,17 +64,22 @@ impl<T: Entry> FlowTable<T> {
 
     /// Returns the index of the first entry under `hash` that `is` accepts and that has not expired at `now`.
     #[inline]
-    pub fn find(&self, hash: u32, now: u64, is: impl Fn(&T) -> bool) -> Option<usize> {
+    pub fn find(&mut self, hash: u32, now: u64, is: impl Fn(&T) -> bool) -> Option<usize> {
         let set = self.set(hash);
         let mut same = with_tag(&self.tags[set], hash | 1);
         for _ in 0..SAME {
             if same == 0 {
                 break;
             }
-            let index = set * WAYS + same.trailing_zeros() as usize;
-            let entry = &self.entries[index];
-            if is(entry) && now.saturating_sub(entry.used()) <= self.timeout {
-                return Some(index);
+            let way = same.trailing_zeros() as usize % WAYS;
+            let entry = &self.entries[set * WAYS + way];
+            if is(entry) {
+                if age(now, entry.used()) <= self.timeout {
+                    return Some(set * WAYS + way);
+                }
+                // Another entry will be inserted. If the time went back, both would be found.
+                self.tags[set][way] = 0;
+                break;
             }
             // Two connections rarely have the same tag.
             crate::cold();
@@ -115,13 +122,14 @@ impl<T: Entry> FlowTable<T> {
         };
         let mut chosen = among.trailing_zeros() as usize % WAYS;
         for way in 0..WAYS {
-            let is_older = self.entries[set * WAYS + way].used() < self.entries[set * WAYS + chosen].used();
+            let age = |way: usize| age(now, self.entries[set * WAYS + way].used());
+            let is_older = age(way) > age(chosen);
             if among >> way & 1 != 0 && is_older {
                 chosen = way;
             }
         }
         let index = set * WAYS + chosen;
-        if tags[chosen] != 0 && now.saturating_sub(self.entries[index].used()) <= self.timeout {
+        if tags[chosen] != 0 && age(now, self.entries[index].used()) <= self.timeout {
             self.evicted += 1;
         }
         tags[chosen] = tag;
@@ -195,5 +203,37 @@ mod tests {
         }
         assert_eq!((sets.find(one, 9, |e| *e < 6), sets.evicted), (None, 4));
         assert!(sets.find(other, 9, |e| *e == 1).is_some(), "older, but not of this hash");
+    }
+
+    #[test]
+    fn an_expired_entry_does_not_come_back_when_time_goes_back() {
+        let mut sets = FlowTable::new(16, 100);
+        sets.insert(2, 50, 50);
+        assert_eq!(sets.find(2, 200, |_| true), None);
+        let index = sets.insert(2, 200, 200);
+        assert_eq!(sets.find(2, 149, |_| true), Some(index), "one entry of the flow is left");
+        assert_eq!(*sets.get(index), 200);
+    }
+
+    #[test]
+    fn entries_of_a_wrong_clock_make_room() {
+        let mut sets = FlowTable::new(16, 100);
+        let hashes = of_one_set(&sets);
+        let wrong = 2 * crate::table::BACK_NS;
+        for hash in &hashes[..8] {
+            sets.insert(*hash, wrong, wrong);
+        }
+        assert!(sets.find(hashes[0], wrong, |_| true).is_some());
+        for (now, hash) in (1..).zip([&hashes[8..], &hashes[1..7]].concat()) {
+            sets.insert(hash, now, now);
+        }
+        assert!(
+            hashes[8..].iter().all(|hash| sets.find(*hash, 9, |_| true).is_some()),
+            "none replaced another"
+        );
+        assert_eq!((sets.find(hashes[7], 9, |_| true), sets.evicted), (None, 0), "it counts as expired");
+        // A time that goes back by less is one of merged captures.
+        let index = sets.insert(hashes[9], 50 + crate::table::BACK_NS, 50 + crate::table::BACK_NS);
+        assert_eq!(sets.find(hashes[9], 50, |used| *used > 50), Some(index));
     }
 }

@@ -1,3 +1,4 @@
+use super::age;
 use crate::Ip;
 
 /// The number of places in which a key can lie.
@@ -80,8 +81,10 @@ impl<K: Key, V: Copy + Default> Map<K, V> {
         let at = self.set(&key);
         let set = &mut self.places[at..at + WAYS];
         let known = set.iter().position(|p| p.used != 0 && p.key == key);
-        // The time of a free place is the least.
-        let oldest = || set.iter().enumerate().min_by_key(|(_, p)| p.used).map_or(0, |(i, _)| i);
+        // The first of those that are free or oldest.
+        let age =
+            |p: &Place<K, V>| if p.used == 0 { u64::MAX } else { age(now_ns.saturating_add(1), p.used) };
+        let oldest = || set.iter().enumerate().rev().max_by_key(|(_, p)| age(p)).map_or(0, |(i, _)| i);
         let i = known.unwrap_or_else(oldest);
         self.evicted += u64::from(known.is_none() && set[i].used != 0);
         set[i] = Place { key, used: now_ns.saturating_add(1), value };
@@ -219,6 +222,22 @@ mod tests {
         assert_eq!((map.get(Same(2)), map.evicted), (None, 3));
         map.clear();
         assert_eq!((map.iter().count(), map.evicted), (0, 3));
+    }
+
+    #[test]
+    fn values_of_a_wrong_clock_make_room() {
+        let mut map = Map::<Same, u64>::new(4);
+        let wrong = 2 * super::super::BACK_NS;
+        for n in 0..4 {
+            map.insert(Same(n), wrong, 0);
+        }
+        for n in 4..8 {
+            map.insert(Same(n), u64::from(n), 1);
+        }
+        assert!((4..8).all(|n| map.get(Same(n)).is_some()), "none replaced another");
+        map.insert(Same(9), u64::MAX, 2);
+        map.insert(Same(9), u64::MAX, 3);
+        assert_eq!((map.get(Same(9)), map.evicted), (Some(&3), 5));
     }
 
     proptest! {

@@ -11,13 +11,14 @@
 //! Example: `a :: AggregateCounter; DriverManager(pause, write a.write_text_file -)`
 
 use crate::registry::Setup;
-use crate::runtime::account::{add, move_count};
+use crate::runtime::account::add;
 use crate::runtime::element::{Cx, Element};
 use crate::runtime::packet::{ANNO_AGGREGATE, Batch, Packet};
 use flame_click::value::Raw;
 use flame_click::{Args, Nanos, text};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 const SOURCE: &str = include_str!("counter.rs");
 
@@ -51,41 +52,51 @@ impl Call {
 }
 
 struct Counter {
-    count: Cell<u64>,
-    bytes: Cell<u64>,
+    /// Elements that replace each other count together: the old one may still be at work.
+    totals: RefCell<Rc<Totals>>,
     count_call: RefCell<Option<Call>>,
     byte_call: RefCell<Option<Call>>,
-    /// The times of the first and last packets, and how many seconds at the start do not count.
+    /// The time at the start in which packets do not count in rates.
+    ignore: Nanos,
+}
+
+#[derive(Default)]
+struct Totals {
+    count: Cell<u64>,
+    bytes: Cell<u64>,
+    /// The times of the first and last packets, and the packets and bytes that count in rates.
     first: Cell<Option<Nanos>>,
     last: Cell<Nanos>,
-    ignore: Nanos,
     counted: Cell<(u64, u64)>,
 }
 
 impl Counter {
+    fn totals(&self) -> Rc<Totals> {
+        self.totals.borrow().clone()
+    }
+
     fn rate(&self, cx: &Cx<'_>) -> (f64, f64) {
-        let Some(first) = self.first.get() else { return (0.0, 0.0) };
-        let end = if cx.class() == "AverageCounter" { self.last.get() } else { cx.now() };
+        let totals = self.totals();
+        let Some(first) = totals.first.get() else { return (0.0, 0.0) };
+        let end = if cx.class() == "AverageCounter" { totals.last.get() } else { cx.now() };
         let seconds = (end - first - self.ignore).secs();
-        let (packets, bytes) = self.counted.get();
+        let (packets, bytes) = totals.counted.get();
         let seconds = if seconds <= 0.0 { 1.0 } else { seconds };
         (packets as f64 / seconds, bytes as f64 / seconds)
     }
-}
 
-impl Counter {
-    fn count(&self, cx: &Cx<'_>, now: Nanos, p: &Packet) {
-        add(&self.count, 1);
+    fn count(&self, cx: &Cx<'_>, totals: &Totals, now: Nanos, p: &Packet) {
+        add(&totals.count, 1);
         let length = p.len() + p.anno.u32(crate::runtime::packet::ANNO_EXTRA_LENGTH) as usize;
-        add(&self.bytes, length);
-        let first = self.first.get().unwrap_or(now);
-        self.first.set(Some(first));
-        self.last.set(now);
+        add(&totals.bytes, length);
+        let first = totals.first.get().unwrap_or(now);
+        totals.first.set(Some(first));
+        totals.last.set(now);
         if now - first >= self.ignore {
-            let (packets, bytes) = self.counted.get();
-            self.counted.set((packets + 1, bytes + length as u64));
+            let (packets, bytes) = totals.counted.get();
+            totals.counted.set((packets + 1, bytes + length as u64));
         }
-        for (call, count) in [(&self.count_call, self.count.get()), (&self.byte_call, self.bytes.get())] {
+        for (call, count) in [(&self.count_call, totals.count.get()), (&self.byte_call, totals.bytes.get())] {
             let due = call.borrow().as_ref().is_some_and(|c| count >= c.limit);
             if due && let Some(call) = call.take() {
                 call.run(cx);
@@ -96,8 +107,8 @@ impl Counter {
     /// Counts packets at one time. Reading the clock for each costs more than to count it.
     fn count_all(&self, cx: &Cx<'_>, packets: &[Packet]) {
         if !packets.is_empty() {
-            let now = cx.now();
-            packets.iter().for_each(|p| self.count(cx, now, p));
+            let (now, totals) = (cx.now(), self.totals());
+            packets.iter().for_each(|p| self.count(cx, &totals, now, p));
         }
     }
 }
@@ -120,8 +131,8 @@ impl Element for Counter {
             None => String::new(),
         };
         Some(Ok(match name {
-            "count" => self.count.get().to_string(),
-            "byte_count" => self.bytes.get().to_string(),
+            "count" => self.totals().count.get().to_string(),
+            "byte_count" => self.totals().bytes.get().to_string(),
             "rate" => self.rate(cx).0.to_string(),
             "byte_rate" => self.rate(cx).1.to_string(),
             "bit_rate" => (self.rate(cx).1 * 8.0).to_string(),
@@ -135,10 +146,11 @@ impl Element for Counter {
         if !matches!(name, "reset" | "reset_counts") {
             return None;
         }
-        self.count.set(0);
-        self.bytes.set(0);
-        self.first.set(None);
-        self.counted.set((0, 0));
+        let totals = self.totals();
+        totals.count.set(0);
+        totals.bytes.set(0);
+        totals.first.set(None);
+        totals.counted.set((0, 0));
         Some(Ok(()))
     }
 
@@ -158,12 +170,7 @@ impl Element for Counter {
 
     fn take_state(&self, _: &Cx<'_>, old: &dyn Element) {
         if let Some(old) = (old as &dyn std::any::Any).downcast_ref::<Self>() {
-            move_count(&self.count, &old.count);
-            move_count(&self.bytes, &old.bytes);
-            self.first.set(old.first.take().or(self.first.get()));
-            self.last.set(self.last.get().max(old.last.get()));
-            let (before, here) = (old.counted.take(), self.counted.get());
-            self.counted.set((before.0 + here.0, before.1 + here.1));
+            self.totals.replace(old.totals());
         }
     }
 }
@@ -171,14 +178,10 @@ impl Element for Counter {
 fn counter(args: &mut Args<'_>, setup: &Setup<'_>) -> Box<dyn Element> {
     let ignore = if setup.class == "AverageCounter" { args.opt("IGNORE") } else { None };
     Box::new(Counter {
-        count: Cell::new(0),
-        bytes: Cell::new(0),
+        totals: RefCell::default(),
         count_call: RefCell::new(Call::of(args, "COUNT_CALL")),
         byte_call: RefCell::new(Call::of(args, "BYTE_COUNT_CALL")),
-        first: Cell::new(None),
-        last: Cell::new(Nanos::ZERO),
         ignore: ignore.unwrap_or(Nanos::ZERO),
-        counted: Cell::new((0, 0)),
     })
 }
 

@@ -20,11 +20,15 @@ use crate::modules::{ModuleArgs, Prepared, Running};
 use crate::runtime::element::{Cx, Element};
 use crate::runtime::packet::{Batch, Packet};
 use flame_abi::LinkType;
+use flame_click::Nanos;
 use flame_click::text::first_word;
 use flame_source::RawBlock;
 use std::cell::{Cell, RefCell};
 
 const SOURCE: &str = include_str!("module.rs");
+
+/// The time between two attempts to continue a module that has used up its share of time.
+const PAUSE: Nanos = Nanos(1_000_000);
 
 /// The life of an element's module. It starts at most once.
 enum State {
@@ -52,6 +56,8 @@ struct Module {
     on_evict: OnEvict,
     link: LinkType,
     block: RefCell<RawBlock>,
+    /// Whether a timer is set, after which the module may have time again.
+    is_paused: Cell<bool>,
     /// For a module that forwards.
     forward: Option<Forwarding>,
 }
@@ -91,6 +97,20 @@ impl Module {
         }
     }
 
+    /// Continues calls that have not ended later: in the next step, or, if the module has used up its share
+    /// of time, after a while. Nothing else would be done in the steps until then.
+    fn go_on(&self, cx: &Cx<'_>) {
+        match self.work(cx, |running| Ok(running.is_waiting())) {
+            // Packets that come meanwhile do not prolong it.
+            Some(true) if self.is_paused.get() => {}
+            Some(true) => {
+                self.is_paused.set(true);
+                cx.timer_after(0, PAUSE);
+            }
+            _ => cx.reschedule(),
+        }
+    }
+
     /// Offers packets to the module, in blocks.
     fn measure(&self, cx: &Cx<'_>, packets: &[Packet]) {
         let now = cx.now();
@@ -103,7 +123,7 @@ impl Module {
                 Ok(running.is_busy())
             });
             if busy == Some(true) {
-                cx.reschedule();
+                self.go_on(cx);
             }
         }
     }
@@ -130,7 +150,7 @@ impl Module {
                 continue;
             }
             if self.has_failed.get() {
-                forward.fail(cx, self.on_evict);
+                forward.fail(cx, self.on_evict, "module gone");
                 break;
             }
             if self.is_over() {
@@ -140,7 +160,7 @@ impl Module {
             let is_busy = |running: &mut dyn Running| Ok(running.is_busy());
             if forward.is_in_flight() || self.work(cx, is_busy) == Some(true) {
                 // Its call continues in another slice.
-                return cx.reschedule();
+                return self.go_on(cx);
             }
             if left == 0 {
                 break;
@@ -201,9 +221,13 @@ impl Element for Module {
         if let Some(forward) = &self.forward {
             self.forward(cx, forward);
         } else if is_left == Some(true) {
-            cx.reschedule();
+            self.go_on(cx);
         }
         is_left.is_some() || had_packets
+    }
+    fn run_timer(&self, cx: &Cx<'_>, _: usize) {
+        self.is_paused.set(false);
+        cx.reschedule();
     }
     fn initialize(&self, cx: &Cx<'_>) -> Result<(), String> {
         let inputs = &cx.router.nodes[cx.me].inputs;
@@ -279,9 +303,14 @@ impl Element for Module {
                 forward.give_back();
             }
         }
-        if let (Some(forward), Some(old)) = (&self.forward, &old.forward) {
-            forward.take_over(cx, old);
-            cx.reschedule();
+        match (&self.forward, &old.forward) {
+            (Some(forward), Some(old)) => {
+                forward.take_over(cx, old);
+                cx.reschedule();
+            }
+            // The file has another module by now, which only measures.
+            (None, Some(old)) => old.fail(cx, OnEvict::Drop, "replaced"),
+            (_, None) => {}
         }
     }
 }
@@ -367,6 +396,7 @@ class!(
             on_evict,
             link,
             block: RefCell::default(),
+            is_paused: Cell::new(false),
         })
     }
 );

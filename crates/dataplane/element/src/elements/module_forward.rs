@@ -6,11 +6,12 @@ use crate::modules::{Decisions, Fate, Send};
 use crate::runtime::element::Cx;
 use crate::runtime::loops::{self, Loops};
 use crate::runtime::packet::{Batch, Packet};
-use flame_abi::{LinkType, MAX_BATCH};
+use flame_abi::{LinkType, MAX_BATCH, MAX_PACKET};
 use flame_click::Nanos;
 use flame_source::RawBlock;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::rc::Rc;
 
 /// The fate of packets when the module is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +26,9 @@ pub(super) struct Forwarding {
     /// The packets about which the module decides, and the input at which they came.
     flight: RefCell<(usize, Batch)>,
     capacity: usize,
-    is_at_work: Cell<bool>,
+    /// Whether packets are being sent on. Elements that replace each other share it, so that what comes to
+    /// the new one waits until the old one has sent its packets.
+    is_at_work: RefCell<Rc<Cell<bool>>>,
 }
 
 /// Packets that wait, and the inputs at which they came.
@@ -78,9 +81,9 @@ fn split_off(batch: &mut Batch, at: usize) -> Batch {
 }
 
 /// The time in which packets are sent on.
-pub(super) struct Turn<'a>(&'a Cell<bool>);
+pub(super) struct Turn(Rc<Cell<bool>>);
 
-impl Drop for Turn<'_> {
+impl Drop for Turn {
     fn drop(&mut self) {
         self.0.set(false);
     }
@@ -109,8 +112,9 @@ impl Forwarding {
     }
 
     /// Returns a turn, or none within another one.
-    pub(super) fn enter(&self) -> Option<Turn<'_>> {
-        (!self.is_at_work.replace(true)).then(|| Turn(&self.is_at_work))
+    pub(super) fn enter(&self) -> Option<Turn> {
+        let is_at_work = self.is_at_work.borrow().clone();
+        (!is_at_work.replace(true)).then(|| Turn(is_at_work))
     }
 
     /// Returns the number of packets that wait for the module.
@@ -151,9 +155,10 @@ impl Forwarding {
         self.flight.swap(&old.flight);
     }
 
-    /// Takes over the packets that wait at the element that this one replaces, the oldest first. Those that came to an
-    /// input that this one lacks, or that find no room, are dropped.
+    /// Takes over the packets that wait at the element that this one replaces, the oldest first. Those that
+    /// came to an input that this one lacks, or that find no room, are dropped.
     pub(super) fn take_over(&self, cx: &Cx<'_>, old: &Self) {
+        self.is_at_work.replace(old.is_at_work.borrow().clone());
         for (port, mut batch) in old.waiting.take().batches {
             if port >= cx.inputs() {
                 cx.drop_all("replaced", batch.drain(..));
@@ -162,13 +167,13 @@ impl Forwarding {
         }
     }
 
-    /// Handles the packets of a module that cannot go on, as `on_evict` states.
-    pub(super) fn fail(&self, cx: &Cx<'_>, on_evict: OnEvict) {
+    /// Handles the packets of a module that cannot go on, as `on_evict` states, for this cause.
+    pub(super) fn fail(&self, cx: &Cx<'_>, on_evict: OnEvict, cause: &'static str) {
         self.give_back();
         for (_, mut batch) in self.waiting.take().batches {
             match on_evict {
                 OnEvict::Pass => cx.push(0, batch),
-                OnEvict::Drop => cx.drop_all("module gone", batch.drain(..)),
+                OnEvict::Drop => cx.drop_all(cause, batch.drain(..)),
             }
         }
     }
@@ -207,7 +212,7 @@ impl Forwarding {
             for packet in packets.iter_mut().skip(first).take(count) {
                 let Some(mut packet) = packet.take() else { continue };
                 if let Some(changed) = changed {
-                    packet.replace(changed);
+                    packet.replace(MAX_PACKET, changed);
                 }
                 out.send(port, packet);
             }

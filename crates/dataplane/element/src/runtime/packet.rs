@@ -226,8 +226,13 @@ impl Inner {
         self.low = self.low.min(start);
     }
 
-    /// Replaces the bytes of the packet. Marks of headers stay where they are, if they lie among the bytes.
-    pub fn replace(&mut self, bytes: &[u8]) {
+    /// Replaces the bytes of the packet, of a longer one the first `most`. Marks of headers stay where they
+    /// are, if they lie among the bytes.
+    pub fn replace(&mut self, most: usize, bytes: &[u8]) {
+        if self.len() > most {
+            let bytes = &bytes[..bytes.len().min(most)];
+            return self.data_mut()[..bytes.len()].copy_from_slice(bytes);
+        }
         match bytes.len().checked_sub(self.len()) {
             Some(more) if more > 0 => self.extend(more),
             _ => self.truncate(bytes.len()),

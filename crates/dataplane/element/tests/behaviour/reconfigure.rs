@@ -131,5 +131,13 @@ fn counts_of_replaced_elements_add_up() {
     let run = run("InfiniteSource(LIMIT 4, BURST 4) -> Paint(0) -> c :: Counter(COUNT_CALL 2 p.run)
         -> s :: PaintSwitch; s [0] -> Paint(1) -> c; s [1] -> Discard;
         p :: Script(TYPE PASSIVE, write c.config \"\")");
-    assert_eq!((run.read("c.count"), run.read("c.byte_count")), ("8".to_owned(), "512".to_owned()));
+    assert_eq!((run.read("c.count"), run.read("c.byte_count")), ("8".to_owned(), "552".to_owned()));
+    // The first packet was ten seconds ago, whenever the element was replaced.
+    let run = start("InfiniteSource(LIMIT 1) -> c :: Counter -> Discard; RatedSource(RATE 1, LIMIT 10) -> c;");
+    let begin = run.router.clock.now();
+    run_to(&run.router, begin, 10.0);
+    let rate = |run: &crate::running::Run| run.read("c.rate").parse::<f64>().unwrap();
+    let before = rate(&run);
+    run.router.write(None, "c.config", "").unwrap();
+    assert_eq!((rate(&run), run.read("c.count")), (before, "11".to_owned()));
 }

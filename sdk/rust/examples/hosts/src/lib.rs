@@ -1,5 +1,6 @@
 //! Senders that were ever seen, in a set of fixed size that is kept over updates and restarts: `export`
-//! writes the state as bytes, `import` checks and takes it.
+//! writes the state as bytes, `import` checks and takes it. Senders that the set forgot are counted again if
+//! they return, so the number of those that were forgotten is stated.
 
 use flame_module::{Batch, Init, Ip, Map, Module, Out, Progress};
 
@@ -18,7 +19,8 @@ pub struct Hosts {
 
 impl Hosts {
     fn total(&self, out: &mut Out) {
-        out.write(&Total { packets: self.packets, hosts: self.count });
+        let forgotten = self.hosts.evicted;
+        out.write(&Total { packets: self.packets, hosts: self.count, forgotten });
     }
 }
 
@@ -97,6 +99,6 @@ mod tests {
         assert!(second.import(&state, &[]));
         second.run(&traffic);
         second.end(0);
-        assert_eq!(second.of::<Total>(), [Total { packets: 4, hosts: 2 }]);
+        assert_eq!(second.of::<Total>(), [Total { packets: 4, hosts: 2, forgotten: 0 }]);
     }
 }
