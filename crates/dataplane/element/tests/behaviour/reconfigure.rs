@@ -133,7 +133,8 @@ fn counts_of_replaced_elements_add_up() {
         p :: Script(TYPE PASSIVE, write c.config \"\")");
     assert_eq!((run.read("c.count"), run.read("c.byte_count")), ("8".to_owned(), "552".to_owned()));
     // The first packet was ten seconds ago, whenever the element was replaced.
-    let run = start("InfiniteSource(LIMIT 1) -> c :: Counter -> Discard; RatedSource(RATE 1, LIMIT 10) -> c;");
+    let run =
+        start("InfiniteSource(LIMIT 1) -> c :: Counter -> Discard; RatedSource(RATE 1, LIMIT 10) -> c;");
     let begin = run.router.clock.now();
     run_to(&run.router, begin, 10.0);
     let rate = |run: &crate::running::Run| run.read("c.rate").parse::<f64>().unwrap();
