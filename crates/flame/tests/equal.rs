@@ -62,3 +62,79 @@ fn whole(capture: &std::path::Path) -> bool {
     let out = flame.args(["run", "count", "-q", "--format", "json", "-r"]).arg(capture).output().unwrap();
     out.status.code() == Some(0)
 }
+
+/// Returns a TCP segment of `flow`, or one of its answers, with `payload` bytes.
+fn segment(flow: u16, is_answer: bool, (seq, ack): (u32, u32), flags: u8, payload: usize) -> Vec<u8> {
+    let mut p = common::tcp_packet(flow, 80);
+    p.truncate(54 + payload);
+    p[17] = 40 + payload as u8;
+    p[38..42].copy_from_slice(&seq.to_be_bytes());
+    p[42..46].copy_from_slice(&ack.to_be_bytes());
+    p[47] = flags;
+    if is_answer {
+        let (addresses, ports) = p[26..38].split_at_mut(8);
+        addresses.rotate_left(4);
+        ports.rotate_left(2);
+    }
+    p
+}
+
+/// Writes a capture of packets with their times in milliseconds.
+fn capture(folder: &std::path::Path, packets: Vec<(u64, Vec<u8>)>) -> PathBuf {
+    let path = folder.join("in.pcap");
+    std::fs::write(&path, common::pcap(packets)).unwrap();
+    path
+}
+
+const SYN: u8 = 2;
+const ACK: u8 = 16;
+
+/// A connection is forgotten after five minutes, also if a late packet of it comes then.
+#[test]
+fn a_late_packet_revives_no_entry() {
+    if common::module("rtt-c").is_none() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let packets = vec![
+        (1_000_000, segment(1, false, (0, 1), ACK, 20)),
+        (1_301_000, segment(1, false, (1000, 1), ACK, 20)),
+        (1_299_900, segment(1, true, (1, 20), ACK, 0)),
+        (1_301_050, segment(1, true, (1, 1020), ACK, 0)),
+    ];
+    let path = capture(folder.path(), packets);
+    for module in ["rtt", "rtt-c"] {
+        let samples: Vec<_> = records(module, &path, "1", &[]);
+        let samples: Vec<_> = samples.iter().filter(|row| row.contains("\"rtt_ns\"")).collect();
+        assert!(samples.len() == 1 && samples[0].contains("\"rtt_ns\":50000000"), "{module}: {samples:?}");
+    }
+}
+
+/// Handshakes an hour ahead are those of a wrong clock, and take no place for an hour.
+#[test]
+fn entries_of_a_wrong_clock_make_room() {
+    if common::module("rtt-c").is_none() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let mut packets: Vec<_> =
+        (0..16).map(|n| (7_200_000 + n, segment(n as u16, false, (1, 0), SYN, 0))).collect();
+    for n in 0..100 {
+        for flow in [1000 + 2 * n, 1001 + 2 * n] {
+            let (at, of) = (3_600_000 + u64::from(n), |is_answer, numbers, flags| {
+                segment(flow, is_answer, numbers, flags, 0)
+            });
+            packets.push((at, of(false, (1, 0), SYN)));
+            packets.push((at, of(true, (7, 2), SYN | ACK)));
+        }
+        for flow in [1000 + 2 * n, 1001 + 2 * n] {
+            packets.push((3_600_000 + u64::from(n), segment(flow, false, (2, 8), ACK, 0)));
+        }
+    }
+    let path = capture(folder.path(), packets);
+    for module in ["rtt", "rtt-c"] {
+        let rows = records(module, &path, "1", &["max_handshakes=8"]);
+        let state = rows.iter().find(|row| row.contains("\"evicted_handshakes\"")).unwrap();
+        assert!(state.contains("\"handshakes\":200,"), "{module}: {state}");
+    }
+}
