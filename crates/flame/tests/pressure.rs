@@ -207,6 +207,12 @@ fn a_fault_ends_that_instance_alone() {
         let more = r#"(func (export "flame_rest") (result i64) (i64.const 0x1000000000))"#;
         text(REFUSED, pressure).replacen("(func", &format!("{more} (func"), 1)
     };
+    // A function whose loop ends soon in a batch, and not here.
+    let spin = r#"(func $spin (param i32) (local $i i32)
+      (loop $l (br_if $l (i32.lt_u (local.tee $i (i32.add (local.get $i) (i32.const 1))) (local.get 0)))))"#;
+    let shared =
+        text(&format!("{REFUSED} (call $spin (i32.const 3))"), "(call $spin (i32.const -1)) (i64.const 0)")
+            .replacen("(func", &format!("{spin} (func"), 1);
     let count = |name: &str| plan(name, COUNT, 64, Protection::Auto);
     let cases = [
         (text(REFUSED, "(unreachable)"), "flame_pressure: trap: "),
@@ -215,6 +221,7 @@ fn a_fault_ends_that_instance_alone() {
         (text(REFUSED, "(i64.const 0x7fffffff00000000)"), "flame_pressure: output of "),
         (text(REFUSED, "(i64.const 0x40000000)"), "flame_pressure: bit 30"),
         (rest("(i64.const 0x1040000000)"), ""),
+        (shared, "flame_pressure: cut off in the loop"),
     ];
     for (text, expected) in cases {
         for plan in places(&text, 64) {
