@@ -166,7 +166,7 @@ impl<F: Module, S: Slow> Default for Slot<F, S> {
 /// Exports a module: `export!(Fast)` or `export!(Fast, slow = Merge)`; one that forwards packets as
 /// `export!(forward = Fast)` or `export!(forward = Fast, slow = Merge)`. At its end follow `, state` for a
 /// module that keeps state (`[state]` in its manifest; none that forwards packets), and `, pressure` for one
-/// with [`Module::pressure`](crate::Module::pressure). It has no effect natively.
+/// with [`Module::pressure`]. It has no effect natively.
 #[macro_export]
 macro_rules! export {
     (forward = $fast:ty) => { $crate::export!(@forward $fast, $crate::NoSlow); };
