@@ -11,6 +11,9 @@
  *   FLAME_EXPORT(flame_export) uint64_t flame_export(void)
  *   FLAME_EXPORT(flame_import) uint64_t flame_import(const uint8_t *state, uint32_t len)
  *                                   of a module that keeps state ([state]): FLAME_STATE, FLAME_TAKEN
+ *   FLAME_EXPORT(flame_pressure) uint64_t flame_pressure(uint64_t free)
+ *                                   of a module that makes do with less memory: it can grow by `free` bytes
+ *                                   only, or was refused more (flame_try_take)
  *
  * Each returns flame_output(FLAME_DONE). A call may write any number of rows: they wait in the instance's
  * memory until it returns. To take less memory, flame_tick and flame_end return flame_output(FLAME_MORE) when
@@ -313,11 +316,20 @@ static inline uint32_t flame_below(struct flame_random *r, uint32_t n) {
   return (uint32_t)((flame_next(r) >> 32) * n >> 32);
 }
 
-/* Returns `size` bytes of new memory, all 0. It cannot be freed, so call this in flame_init. */
-static inline void *flame_take(uint64_t size) {
+/* Requests `size` bytes of new memory, all 0, which cannot be freed. Returns NULL if the instance may not
+ * have so much more. */
+static inline void *flame_try_take(uint64_t size) {
+  if (size > UINT64_C(1) << 30) return NULL;
   size_t pages = __builtin_wasm_memory_grow(0, (size_t)((size + 65535) / 65536));
-  if (pages == (size_t)-1) __builtin_trap();
-  return (void *)(pages * 65536);
+  return pages == (size_t)-1 ? NULL : (void *)(pages * 65536);
+}
+
+/* Returns `size` bytes of new memory, all 0. It cannot be freed, so call this in flame_init. Without so much
+ * memory the instance ends. */
+static inline void *flame_take(uint64_t size) {
+  void *memory = flame_try_take(size);
+  if (!memory) __builtin_trap();
+  return memory;
 }
 
 static inline uint64_t flame_since(uint64_t now, uint64_t then) { return now > then ? now - then : 0; }

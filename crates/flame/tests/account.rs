@@ -469,6 +469,16 @@ impl Source for Link {
     }
 }
 
+/// Returns a module that is refused memory in each batch. `pressure` is its code when it is informed.
+fn pressed(pressure: &str) -> String {
+    format!(
+        r#"(module (memory (export "memory") 1)
+            (func (export "flame_pressure") (param i64) (result i64) {pressure} (i64.const 0))
+            (func (export "flame_batch") (param i32) (result i64)
+                (drop (memory.grow (i32.const 65535))) (i64.const 0)))"#
+    )
+}
+
 /// Returns modules that spin in one kind of call until they are stopped at their budget.
 fn spinning() -> Vec<(&'static str, String)> {
     let batch = r#"(func (export "flame_batch") (param i32) (result i64) (i64.const 0))"#;
@@ -481,6 +491,7 @@ fn spinning() -> Vec<(&'static str, String)> {
         ("flame_init", of(r#""flame_init") (param i32 i32)"#)),
         ("flame_tick", of(r#""flame_tick") (param i64)"#)),
         ("flame_message", messages(SPIN)),
+        ("flame_pressure", pressed(SPIN)),
     ]
 }
 

@@ -93,16 +93,26 @@ fn hanging(name: &str, call: &str, hang: &str) -> Vec<u8> {
         _ => String::new(),
     };
     let sends = if message.is_empty() { "(i64.const 0)" } else { "(i64.const 0x900000000)" };
+    let (batch, pressure) = match call {
+        "flame_pressure" => (
+            "(drop (memory.grow (i32.const 65535))) (i64.const 0)",
+            format!(
+                r#"(func (export "flame_pressure") (param i64) (result i64) {})"#,
+                body("flame_pressure", "(i64.const 0)")
+            ),
+        ),
+        _ => (sends, String::new()),
+    };
     let text = format!(
         r#"(module {HELPERS} (data (i32.const 0) "\01\00\00\00\ff\ff\00\00" "x") {message}
           (func (export "flame_init") (param i32 i32) (result i64) {})
           (func (export "flame_tick") (param i64) (result i64) {})
           (func (export "flame_end") (param i64) (result i64) {})
-          (func (export "flame_batch") (param i32) (result i64) {}))"#,
+          (func (export "flame_batch") (param i32) (result i64) {}) {pressure})"#,
         body("flame_init", "(i64.const 0)"),
         body("flame_tick", "(i64.const 0)"),
         body("flame_end", "(i64.const 0)"),
-        body("flame_batch", sends),
+        body("flame_batch", batch),
     );
     let wasm = wat::parse_str(&text).unwrap_or_else(|e| panic!("{e}\n{text}"));
     with_manifest(wasm, MANIFEST.replace("hostile", name).as_bytes())
@@ -156,7 +166,8 @@ fn every_form_of_loop_ends_at_its_deadline() {
 
 #[test]
 fn every_call_ends_at_its_deadline() {
-    for call in ["flame_init", "flame_batch", "flame_tick", "flame_end", "flame_message"] {
+    let calls = ["flame_init", "flame_batch", "flame_tick", "flame_end", "flame_message", "flame_pressure"];
+    for call in calls {
         for workers in [1, 2] {
             // A violation in one run is unknown in another.
             let engines = Engines::new().unwrap();

@@ -11,7 +11,8 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 
-const EXAMPLES: [&str; 8] = ["bursts", "dns", "handshakes", "hosts", "lengths", "scans", "steer", "talkers"];
+const EXAMPLES: [&str; 9] =
+    ["bursts", "cache", "dns", "handshakes", "hosts", "lengths", "scans", "steer", "talkers"];
 
 fn sum(rows: &[Value], column: &str) -> u64 {
     rows.iter().map(|row| row[column].as_u64().unwrap()).sum()
@@ -28,7 +29,7 @@ fn the_examples_find_what_is_there() {
     assert!(there.iter().eq(EXAMPLES.iter()), "{there:?}");
     let demo = root().join("demo/demo.pcap");
     let built = EXAMPLES.map(|name| build(&folder.join(name)));
-    let [bursts, dns, handshakes, hosts, lengths, scans, steer, talkers] = built.each_ref();
+    let [bursts, cache, dns, handshakes, hosts, lengths, scans, steer, talkers] = built.each_ref();
     // What `count` finds in the recorded capture.
     assert_eq!(sum(&rows(lengths, &demo, "length", &[]), "packets"), 1244);
     assert_eq!(sum(&rows(lengths, &demo, "length", &["--interval", "100ms"]), "packets"), 1244);
@@ -65,6 +66,12 @@ fn the_examples_find_what_is_there() {
     assert_eq!(asked, [("demo.test", 1), ("demo.test", 28), ("nothing.test", 1)]);
 
     assert_eq!(sum(&rows(hosts, &demo, "total", &["--interval", "1h"]), "packets") % 1244, 0);
+
+    // Its memory is less than the capture needs.
+    let halved = rows(cache, &demo, "halved", &[]);
+    let is_half = |row: &Value| row["parts"].as_u64() > Some(1) && row["free"].as_u64() < Some(3 << 17);
+    assert!(!halved.is_empty() && halved.iter().all(is_half), "{halved:?}");
+    assert_eq!(sum(&rows(cache, &demo, "total", &[]), "packets"), 1244);
 
     // Tables of fixed size are why.
     for wasm in [bursts, handshakes, hosts, lengths, scans, steer, talkers] {
@@ -412,6 +419,43 @@ fn a_module_in_c_has_the_same_getters_and_tables() {
     let out = String::from_utf8(out.stdout).unwrap();
     let last: Value = serde_json::from_str(out.lines().last().unwrap()).unwrap();
     assert_eq!(last["bounded"], true, "{last}");
+}
+
+/// Requests memory in each batch.
+const TAKES: &str = r#"
+#include "flame.h"
+static uint64_t taken;
+FLAME_EXPORT(flame_batch) uint64_t flame_batch(const struct flame_batch *batch) {
+  (void)batch;
+  uint8_t *memory = flame_try_take(1000000);
+  taken += memory && !memory[999999];
+  return flame_output(FLAME_DONE);
+}
+FLAME_EXPORT(flame_pressure) uint64_t flame_pressure(uint64_t free) {
+  flame_row(0);
+  flame_u64(free);
+  flame_u64(taken);
+  flame_finish();
+  return flame_output(FLAME_DONE);
+}
+"#;
+
+const TAKES_MANIFEST: &str = "abi = 1\nname = \"takes\"\nversion = \"1\"\ndescription = \"test\"\n\
+    [limits]\nmemory_mib = 4\n[[tables]]\nname = \"pressed\"\n\
+    columns = [{ name = \"free\", type = \"u64\" }, { name = \"taken\", type = \"u64\" }]\n";
+
+#[test]
+fn a_module_in_c_requests_memory_and_is_told() {
+    let temporary = tempfile::tempdir().unwrap();
+    let folder = temporary.path().join("takes");
+    flame(&["new", folder.to_str().unwrap(), "--lang", "c"]);
+    std::fs::write(folder.join("module.c"), TAKES).unwrap();
+    std::fs::write(folder.join("module.toml"), TAKES_MANIFEST).unwrap();
+    let wasm = build(&folder);
+    let found = rows(&wasm, &root().join("demo/demo.pcap"), "pressed", &[]);
+    let last = found.last().unwrap();
+    let (free, taken) = (last["free"].as_u64().unwrap(), last["taken"].as_u64().unwrap());
+    assert!(free < 1_000_000 && (1..4).contains(&taken), "{found:?}");
 }
 
 /// Invalid needs are refused, with their line, when a module is built, not when it is installed.

@@ -101,7 +101,7 @@ struct Kind {
 }
 
 /// The calls in which harm is done.
-const CALLS: [&str; 4] = ["batch", "tick", "end", "message"];
+const CALLS: [&str; 5] = ["batch", "tick", "end", "message", "pressure"];
 
 fn kinds() -> Vec<Kind> {
     let text = std::fs::read_to_string(root().join("tests/hostile/kinds.txt")).unwrap();
@@ -143,6 +143,11 @@ impl Kind {
                 "(i64.const 0x90000fa00)",
                 "(data (i32.const 64000) \"\\01\\00\\00\\00\\ff\\ff\\00\\00x\")\
                  (func (export \"flame_message\") (param i32 i32) (result i64) (call $harm))",
+            ),
+            // More memory is refused to a batch, after which the module is informed.
+            "pressure" => (
+                "(drop (memory.grow (i32.const 65535))) (i64.const 0)",
+                "(func (export \"flame_pressure\") (param i64) (result i64) (call $harm))",
             ),
             _ => (harm("batch"), ""),
         };
@@ -201,7 +206,7 @@ fn contained(
     (!named).then(|| format!("{name}: expected {:?} in: {:?}", kind.expect, report.faults))
 }
 
-/// A hundred kinds, each in a batch, a tick, the end and a message.
+/// A hundred kinds, each in a batch, a tick, the end, a message and under pressure.
 #[test]
 fn every_kind_is_contained_wherever_it_is_done() {
     let engine = flame_run::Engines::new().unwrap();

@@ -6,6 +6,58 @@ mod wasm;
 use daemon::{Node, replay, wait_for};
 use wasm::with_manifest;
 
+/// Requests a page with each batch. Under pressure it reports its pages and the free bytes, if they changed.
+const GROWS: &str = r#"(module
+  (memory (export "memory") 1)
+  (data (i32.const 0) "\10\00\00\00\00\00\00\00")
+  (func (export "flame_batch") (param i32) (result i64) (drop (memory.grow (i32.const 1))) (i64.const 0))
+  (func (export "flame_pressure") (param i64) (result i64)
+    (if (i64.eq (i64.load (i32.const 16)) (local.get 0)) (then (return (i64.const 0))))
+    (i64.store32 (i32.const 8) (i64.extend_i32_u (memory.size)))
+    (i64.store (i32.const 16) (local.get 0))
+    (i64.const 0x1800000000)))"#;
+
+/// A module that was refused memory gets it once more is reserved.
+#[test]
+fn a_renewal_that_reserves_more_memory_gives_it() {
+    for place in ["inline", "process"] {
+        let mut node = Node::new(&format!("{}[isolation]\nplace = \"{place}\"\n", replay()));
+        let columns = r#"columns = [{ name = "pages", type = "u64" }, { name = "free", type = "u64" }]"#;
+        let manifest = format!(
+            "abi = 1\nname = \"grows\"\nversion = \"1\"\ndescription = \"test\"\n[[tables]]\nname = \"t\"\n{columns}\n"
+        );
+        let wasm = with_manifest(wat::parse_str(GROWS).unwrap(), manifest.as_bytes());
+        std::fs::write(node.path("grows.wasm"), wasm).unwrap();
+        node.mint("alice", &["--memory", "16MiB"]);
+        node.start();
+        let who = ["--credential", "alice.cred", "--identity", "alice.key"];
+        let with = |words: &[&str]| node.json(&[words, &who].concat());
+        let rows = || -> Vec<(u64, u64)> {
+            let out = node.run(&[&["records", "grows", "--format", "json", "-q"][..], &who].concat());
+            let row = |line: &str| {
+                let row: serde_json::Value = serde_json::from_str(line).unwrap();
+                (row["pages"].as_u64().unwrap(), row["free"].as_u64().unwrap() >> 16)
+            };
+            out.lines().map(row).collect()
+        };
+        with(&["install", "./grows.wasm", "--reserve", "memory=2MiB"]);
+        let small = [(29, 3), (30, 2), (31, 1), (32, 0)];
+        wait_for("its limit", || rows().contains(&(32, 0)));
+        assert_eq!(rows(), small, "{place}");
+        with(&["renew", "grows", "--reserve", "memory=4MiB"]);
+        wait_for("the new limit", || rows().contains(&(64, 0)));
+        let large = (57..=64).map(|pages| (pages, 64 - pages));
+        let expected: Vec<_> = small.into_iter().chain(large).collect();
+        // A refusal may be reported when there is already more.
+        let found: Vec<_> =
+            rows().into_iter().filter(|(pages, free)| pages + free == 64 || *pages <= 32).collect();
+        let late = |row: &&(u64, u64)| !expected.contains(row);
+        assert!(found.iter().filter(late).count() <= 1, "{place}: {found:?}");
+        assert_eq!(found.iter().filter(|row| expected.contains(row)).count(), 12, "{place}: {found:?}");
+        node.end();
+    }
+}
+
 /// Owns twenty pages.
 const PAGES: &str = r#"(module
   (memory (export "memory") 20)

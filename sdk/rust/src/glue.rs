@@ -65,6 +65,17 @@ impl<F: Module, S: Slow> Slot<F, S> {
         })
     }
 
+    pub fn pressure(&mut self, free: u64) -> u64 {
+        self.call(|path, out| {
+            match path {
+                Path::Fast(fast) => fast.pressure(free, out),
+                Path::Slow(slow) => slow.pressure(free, out),
+                Path::None => {}
+            }
+            Progress::Done
+        })
+    }
+
     /// Returns the place of the state.
     pub fn export(&mut self) -> u64 {
         self.state.clear();
@@ -126,6 +137,10 @@ impl<F: Forward> Module for Forwards<F> {
         self.0.tick(now_ns, out)
     }
 
+    fn pressure(&mut self, free: u64, out: &mut Out) {
+        self.0.pressure(free, out);
+    }
+
     fn end(&mut self, now_ns: u64, out: &mut Out) -> Progress {
         self.0.end(now_ns, out)
     }
@@ -148,31 +163,36 @@ impl<F: Module, S: Slow> Default for Slot<F, S> {
     }
 }
 
-/// Exports a module: `export!(Fast)` or `export!(Fast, slow = Merge)`, each with `, state` at its end if the
-/// module keeps state (`[state]` in its manifest); one that forwards packets as `export!(forward = Fast)` or
-/// `export!(forward = Fast, slow = Merge)`. It has no effect natively.
+/// Exports a module: `export!(Fast)` or `export!(Fast, slow = Merge)`; one that forwards packets as
+/// `export!(forward = Fast)` or `export!(forward = Fast, slow = Merge)`. At its end follow `, state` for a
+/// module that keeps state (`[state]` in its manifest; none that forwards packets), and `, pressure` for one
+/// with [`Module::pressure`]. It has no effect natively.
 #[macro_export]
 macro_rules! export {
     (forward = $fast:ty) => { $crate::export!(@forward $fast, $crate::NoSlow); };
+    (forward = $fast:ty, pressure) => {
+        $crate::export!(@forward $fast, $crate::NoSlow);
+        $crate::export!(@option pressure);
+    };
     (forward = $fast:ty, slow = $slow:ty) => {
         $crate::export!(@forward $fast, $slow);
         $crate::export!(@slow);
     };
-    ($fast:ty) => { $crate::export!(@measure $fast, $crate::NoSlow); };
-    ($fast:ty, slow = $slow:ty) => {
+    (forward = $fast:ty, slow = $slow:ty, pressure) => {
+        $crate::export!(@forward $fast, $slow);
+        $crate::export!(@slow);
+        $crate::export!(@option pressure);
+    };
+    ($fast:ty, slow = $slow:ty $(, $option:ident)*) => {
         $crate::export!(@measure $fast, $slow);
         $crate::export!(@slow);
+        $($crate::export!(@option $option);)*
     };
-    ($fast:ty, state) => {
+    ($fast:ty $(, $option:ident)*) => {
         $crate::export!(@measure $fast, $crate::NoSlow);
-        $crate::export!(@state);
+        $($crate::export!(@option $option);)*
     };
-    ($fast:ty, slow = $slow:ty, state) => {
-        $crate::export!(@measure $fast, $slow);
-        $crate::export!(@slow);
-        $crate::export!(@state);
-    };
-    (@state) => {
+    (@option state) => {
         #[cfg(target_family = "wasm")]
         const _: () = {
             #[unsafe(no_mangle)]
@@ -185,6 +205,15 @@ macro_rules! export {
                 // SAFETY: see `flame_init`.
                 let bytes = unsafe { ::std::slice::from_raw_parts(at as usize as *const u8, len as usize) };
                 slot().import(bytes)
+            }
+        };
+    };
+    (@option pressure) => {
+        #[cfg(target_family = "wasm")]
+        const _: () = {
+            #[unsafe(no_mangle)]
+            extern "C" fn flame_pressure(free: u64) -> u64 {
+                slot().pressure(free)
             }
         };
     };

@@ -35,6 +35,7 @@ mod host;
 mod init;
 #[doc(hidden)]
 pub mod log;
+pub mod memory;
 mod out;
 mod random;
 #[doc(hidden)]
@@ -162,6 +163,12 @@ pub trait Module: Sized {
         let _ = (now_ns, out);
         Progress::Done
     }
+    /// Makes do with less memory: the instance was refused more, or less than an eighth of its limit is left.
+    /// `free` is the number of bytes by which its memory may still grow. Later allocations use again what it
+    /// drops here. Only of a module that is exported with `pressure`.
+    fn pressure(&mut self, free: u64, out: &mut Out) {
+        let _ = (free, out);
+    }
     /// Appends the state of the instance to `state`, at most as many bytes as `[state]` of the manifest
     /// allows. A later instance gets them by [`Module::import`]. It is called at the end, and on a
     /// node after some ticks, and changes nothing. Only of a module that is exported with `state`.
@@ -195,6 +202,10 @@ pub trait Forward: Sized {
         let _ = (now_ns, out);
         Progress::Done
     }
+    /// As [`Module::pressure`].
+    fn pressure(&mut self, free: u64, out: &mut Out) {
+        let _ = (free, out);
+    }
     /// As [`Module::end`].
     fn end(&mut self, now_ns: u64, out: &mut Out) -> Progress {
         let _ = (now_ns, out);
@@ -221,6 +232,10 @@ pub trait Slow: Sized {
     fn tick(&mut self, now_ns: u64, out: &mut Out) -> Progress {
         let _ = (now_ns, out);
         Progress::Done
+    }
+    /// As [`Module::pressure`].
+    fn pressure(&mut self, free: u64, out: &mut Out) {
+        let _ = (free, out);
     }
     /// Ends the instance: its last call.
     fn end(&mut self, now_ns: u64, out: &mut Out) -> Progress {

@@ -65,6 +65,8 @@ pub mod names {
     /// `(ptr: i32, len: i32) -> i64`, of a module that keeps state: takes or refuses a blob of an earlier
     /// instance, once after `flame_init`.
     pub const IMPORT: &str = "flame_import";
+    /// `(free: i64) -> i64`, optional: the instance has little memory left, or was refused more.
+    pub const PRESSURE: &str = "flame_pressure";
     /// An immutable exported global with the address of a NUL-terminated text that explains a trap, optional.
     pub const PANIC: &str = "flame_panic_text";
 

@@ -156,6 +156,7 @@ pub struct Limits {
     ///
     /// - a call of init;
     /// - a tick, or the end, with the calls that follow it for more output;
+    /// - a call because of memory pressure, with the calls for the rest of its output;
     /// - for the slow instance, all messages that one call of a fast instance sent;
     /// - once the run is stopped, all further calls of an instance other than batches and init.
     ///
@@ -175,8 +176,8 @@ pub struct Limits {
     /// The nanoseconds of processor time after which a batch is stopped although it is proved to end, from
     /// [`LEAST_DEADLINE_NS`] to [`MOST_DEADLINE_NS`].
     pub batch_deadline_ns: u64,
-    /// The nanoseconds of processor time after which a call of init, tick, end or message is stopped although
-    /// it is proved to end, within the same range.
+    /// The nanoseconds of processor time after which a call other than a batch is stopped although it is
+    /// proved to end, within the same range.
     pub call_deadline_ns: u64,
 }
 

@@ -1,7 +1,7 @@
 use crate::{Amounts, Link, Meter, Quota, ThisRun, Usage};
 use arc_swap::ArcSwap;
 use flame_plan::Share;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -17,8 +17,10 @@ type Chain = Vec<Arc<Meter>>;
 
 struct Shared {
     chain: ArcSwap<Chain>,
-    /// The bytes of memory of the install. The chain is replaced while this is locked.
-    owned: Mutex<u64>,
+    /// The bytes of memory of the install, which change while `owning` is locked.
+    owned: AtomicU64,
+    /// The chain is replaced while this is locked.
+    owning: Mutex<()>,
     usage: Option<Arc<Usage>>,
     /// Whether no call may begin, whatever the meters allow.
     held: AtomicBool,
@@ -74,7 +76,8 @@ impl Meters {
     fn of(chain: Chain, granted: bool, usage: Option<Arc<Usage>>) -> Self {
         let shared = Shared {
             chain: ArcSwap::from_pointee(chain),
-            owned: Mutex::new(0),
+            owned: AtomicU64::new(0),
+            owning: Mutex::new(()),
             usage,
             held: AtomicBool::new(false),
         };
@@ -103,13 +106,14 @@ impl Meters {
     /// own.
     pub fn renew(&self, new: &Self) -> Result<(), Exceeded> {
         // Nothing is owned by halves: `own` and `disown` wait for this lock.
-        let owned = self.shared.owned.lock().unwrap_or_else(PoisonError::into_inner);
+        let _owning = self.shared.owning.lock().unwrap_or_else(PoisonError::into_inner);
+        let owned = self.shared.owned.load(Ordering::Relaxed);
         let (before, after) = (self.shared.chain.load_full(), new.shared.chain.load_full());
-        if !own_all(&not_in(&after, &before), *owned) {
-            return Err(Exceeded { owned: *owned });
+        if !own_all(&not_in(&after, &before), owned) {
+            return Err(Exceeded { owned });
         }
         self.shared.chain.store(after.clone());
-        not_in(&before, &after).iter().for_each(|m| m.disown(*owned));
+        not_in(&before, &after).iter().for_each(|m| m.disown(owned));
         Ok(())
     }
 
@@ -133,8 +137,15 @@ impl Meters {
     pub fn limits(&self) -> (Option<Share>, u64) {
         let chain = self.shared.chain.load();
         let shares = chain.iter().filter_map(|m| m.quota.share);
-        let memory = chain.iter().map(|m| m.quota.memory).min();
-        (shares.min_by(|a, b| a.part().total_cmp(&b.part())), memory.unwrap_or(u64::MAX))
+        (shares.min_by(|a, b| a.part().total_cmp(&b.part())), self.memory().0)
+    }
+
+    /// Returns the bytes of memory that the install may own, and those of them that it does not own. The
+    /// memory of others that count in the same meters is left out, so they may not all be available.
+    #[inline]
+    pub fn memory(&self) -> (u64, u64) {
+        let most = self.shared.chain.load().iter().map(|m| m.quota.memory).min().unwrap_or(u64::MAX);
+        (most, most.saturating_sub(self.shared.owned.load(Ordering::Relaxed)))
     }
 
     /// Takes the amounts from every meter and returns whether that succeeded. If not, takes nothing.
@@ -196,11 +207,12 @@ impl Meters {
 
     /// Adds `bytes` to the memory of the install, and returns whether that is allowed. If not, adds nothing.
     pub fn own(&self, bytes: u64) -> bool {
-        let mut owned = self.shared.owned.lock().unwrap_or_else(PoisonError::into_inner);
+        let _owning = self.shared.owning.lock().unwrap_or_else(PoisonError::into_inner);
         if !own_all(&self.shared.chain.load(), bytes) {
             return false;
         }
-        *owned = owned.saturating_add(bytes);
+        let owned = self.shared.owned.load(Ordering::Relaxed);
+        self.shared.owned.store(owned.saturating_add(bytes), Ordering::Relaxed);
         if let Some(usage) = &self.shared.usage {
             usage.memory.add(bytes);
         }
@@ -209,8 +221,9 @@ impl Meters {
 
     /// Subtracts `bytes` from the memory of the install.
     pub fn disown(&self, bytes: u64) {
-        let mut owned = self.shared.owned.lock().unwrap_or_else(PoisonError::into_inner);
-        *owned = owned.saturating_sub(bytes);
+        let _owning = self.shared.owning.lock().unwrap_or_else(PoisonError::into_inner);
+        let owned = self.shared.owned.load(Ordering::Relaxed);
+        self.shared.owned.store(owned.saturating_sub(bytes), Ordering::Relaxed);
         self.shared.chain.load().iter().for_each(|m| m.disown(bytes));
         if let Some(usage) = &self.shared.usage {
             usage.memory.subtract(bytes);

@@ -42,6 +42,7 @@ pub struct Exports {
     /// `flame_export`: the module keeps state.
     pub export: bool,
     pub import: bool,
+    pub pressure: bool,
     pub panic_text: bool,
 }
 
@@ -125,6 +126,7 @@ const FUNCTIONS: &[(&str, &[ValType], &str)] = &[
     (names::REST, &[], "(func (result i64))"),
     (names::EXPORT, &[], "(func (result i64))"),
     (names::IMPORT, &[ValType::I32, ValType::I32], "(func (param i32 i32) (result i64))"),
+    (names::PRESSURE, &[ValType::I64], "(func (param i64) (result i64))"),
 ];
 
 impl<'a> Check<'a> {
@@ -432,6 +434,7 @@ impl<'a> Check<'a> {
                 names::REST => exports.rest = true,
                 names::EXPORT => exports.export = true,
                 names::IMPORT => exports.import = true,
+                names::PRESSURE => exports.pressure = true,
                 _ => continue,
             }
             self.is_function(export, types)?;

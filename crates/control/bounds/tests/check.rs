@@ -24,13 +24,21 @@ fn a_whole_module_passes() {
         MEMORY,
         BATCH,
         "(func (export \"flame_tick\") (param i64) (result i64) (i64.const 0))",
+        "(func (export \"flame_pressure\") (param i64) (result i64) (i64.const 0))",
         "(global (export \"flame_panic_text\") i32 (i32.const 16))",
     ]);
     let checked = check(&wasm, &Rules::default()).unwrap();
     assert_eq!(checked.manifest, b"abi = 1");
     assert_eq!((checked.memory_min, checked.memory_max), (2 << 16, Some(16 << 16)));
     let exports = checked.exports;
-    assert!(exports.tick && exports.panic_text && !exports.init && !exports.end && !exports.message);
+    assert!(
+        exports.tick
+            && exports.pressure
+            && exports.panic_text
+            && !exports.init
+            && !exports.end
+            && !exports.message
+    );
     assert!(checked.marks_packets);
     assert!(rewrite(&wasm, Metering::All).is_ok());
 }
@@ -55,6 +63,10 @@ fn each_fault_is_named_with_its_place_and_remedy() {
             ],
         ),
         (&[MANIFEST, MEMORY, "(global (export \"flame_batch\") i32 (i32.const 0))"], &["is a global"]),
+        (
+            &[MANIFEST, MEMORY, BATCH, "(func (export \"flame_pressure\"))"],
+            &["\"flame_pressure\" is (func)", "expected (func (param i64) (result i64))"],
+        ),
         (
             &[MANIFEST, MEMORY, BATCH, "(global (export \"flame_panic_text\") (mut i32) (i32.const 0))"],
             &["mutable global", "immutable global of type i32"],

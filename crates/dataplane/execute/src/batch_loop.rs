@@ -261,6 +261,9 @@ impl BatchLoop {
             }
             Next::Wait | Next::Free => {}
         }
+        if self.caller.start_pressure(conditions.stop) {
+            return Ok(true);
+        }
         loop {
             if let Some(Work { block, next }) = self.work {
                 let left = block.packets - next;

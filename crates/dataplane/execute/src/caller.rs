@@ -6,11 +6,12 @@
 //! | share of time, live | the same | its time is charged; waits when the share is used up | the same |
 //! | slice, live | inside metered calls, between calls | continues later | the same |
 //! | budget | inside calls, between calls | each packet, each init; the rests of a batch as much as its packets, of a bounded module [`flame_plan::Rests`] | one common [`Allowance`] |
+//! | pressure | after batches, ticks and messages, at most once for each tick, 256 packets or 4,096 messages | | one [`Allowance`] |
 //! | stop | before every call, continuation and slice | [`GRACE`], then interrupted | one last [`Allowance`] for all |
 
 use crate::limit::CpuMonitor;
 use crate::module::{LoadedModule, Shape};
-use crate::stop::{GRACE, Quantum};
+use crate::stop::{GRACE, Quantum, Stop};
 use flame_abi::layout::names;
 use flame_plan::{Limits, Reason};
 use flame_run::{
@@ -34,6 +35,33 @@ pub struct Caller {
     eviction: Eviction,
     /// Whether the module refused the state of the import that ended last.
     has_refused: bool,
+    pressure: Pressure,
+}
+
+/// The work since the last call that informed the module about its memory. Such a call may cost as much as a
+/// full batch, so a module that provokes it must not have it with every small one.
+struct Pressure {
+    work: u32,
+    /// Whether a call has ended after which the memory was not checked.
+    is_unchecked: bool,
+}
+
+impl Pressure {
+    /// The work after which the next such call may be made: the messages that one call sends at most.
+    const ENOUGH: u32 = 4096;
+    /// The work of a packet: that of a full batch is enough.
+    const PACKET: u32 = Self::ENOUGH / flame_abi::MAX_BATCH as u32;
+
+    fn after(&mut self, call: &Call) {
+        let work = match call {
+            Call::Batch { count, .. } | Call::Push { count, .. } => count.saturating_mul(Self::PACKET),
+            Call::Message(_) => 1,
+            Call::Tick { .. } => Self::ENOUGH,
+            _ => return,
+        };
+        self.work = self.work.saturating_add(work);
+        self.is_unchecked = true;
+    }
 }
 
 /// The state of the instance.
@@ -84,6 +112,7 @@ impl Caller {
             cpu: CpuMonitor::new(&module.meters, time_limit),
             eviction: module.eviction.clone(),
             has_refused: false,
+            pressure: Pressure { work: Pressure::ENOUGH, is_unchecked: false },
         }
     }
 
@@ -99,6 +128,7 @@ impl Caller {
     /// Returns the fault if the instance cannot be created. There is no instance then.
     pub fn launch(&mut self, restarted: bool) -> Result<(), Fault> {
         self.current = None;
+        self.pressure.is_unchecked = false;
         self.state = RunState::Empty;
         self.state = RunState::Idle(Box::new(Instance::new(&self.loaded, &self.windows, restarted)?));
         self.start(self.init.clone(), self.allowance());
@@ -164,6 +194,25 @@ impl Caller {
         if !self.is_gone() {
             self.current = Some(Current { call, allowance, continuations: 0, is_rest: false, again: false });
         }
+    }
+
+    /// Starts the call that informs the module about its memory, if one is due. Returns whether it did.
+    pub fn start_pressure(&mut self, stop: &Stop<'_>) -> bool {
+        if !self.pressure.is_unchecked || self.pressure.work < Pressure::ENOUGH || stop.is_set() {
+            return false;
+        }
+        let RunState::Idle(instance) = &mut self.state else { return false };
+        let Some(free) = instance.pressure() else {
+            self.pressure.is_unchecked = false;
+            return false;
+        };
+        // Packets are shed while a share is used up, and do not wait behind this call.
+        if !self.cpu.may_begin() {
+            return false;
+        }
+        self.pressure = Pressure { work: 0, is_unchecked: false };
+        self.start(Call::Pressure { free }, self.allowance());
+        true
     }
 
     /// Continues the call that was started until it ends or a rule pauses it. `each` receives its output.
@@ -252,6 +301,7 @@ impl Caller {
             current.is_rest = rest;
             if !rest && !current.again {
                 self.monitor(&current.call);
+                self.pressure.after(&current.call);
                 return Ok(Ended::Done(current.call, allowance));
             }
             current.continuations = current.continuations.saturating_add(1);

@@ -178,7 +178,7 @@ impl SlowLoop {
         each: &mut dyn FnMut(Output<'_>) -> Result<(), E>,
     ) -> Result<Option<FaultReport>, E> {
         let Some(mut caller) = self.caller.take() else { return Ok(None) };
-        while caller.is_busy() || self.start_next(&mut caller) {
+        while caller.is_busy() || self.start_next(&mut caller, quantum) {
             let is_export = caller.is_in_export();
             let (keeping, mut state) = (&mut self.keeping, false);
             let ended = caller.go(quantum, &mut |output| {
@@ -223,7 +223,7 @@ impl SlowLoop {
         Ok(None)
     }
 
-    fn start_next(&mut self, caller: &mut Caller) -> bool {
+    fn start_next(&mut self, caller: &mut Caller, quantum: &Quantum<'_>) -> bool {
         let next = if self.keeping.is_pending() { self.keeping.next() } else { Next::Free };
         match next {
             // A call lets an eviction take effect.
@@ -233,6 +233,9 @@ impl SlowLoop {
                 return true;
             }
             Next::Wait | Next::Free => {}
+        }
+        if caller.start_pressure(quantum.stop) {
+            return true;
         }
         match self.queue.pop_front() {
             None => return false,

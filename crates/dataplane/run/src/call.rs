@@ -3,7 +3,8 @@
 //! All calls during a run begin with [`Instance::begin`]. [`Instance::call`] is for measurements and tests.
 
 use crate::fault::{Fault, FaultKind};
-use crate::instance::{Checked, Instance, Output, Quota, Role};
+use crate::instance::{Checked, Instance, Output, Role};
+use crate::quota::Quota;
 use flame_abi::layout::names;
 use flame_abi::{CALL_UNITS, LinkType};
 use flame_plan::ModuleClass;
@@ -52,6 +53,11 @@ pub enum Call {
     Export,
     /// A call with the state that an earlier instance exported.
     Import(Arc<[u8]>),
+    /// A call with the number of bytes by which the memory of the instance may still grow
+    /// ([`Instance::pressure`]).
+    Pressure {
+        free: u64,
+    },
 }
 
 impl Call {
@@ -67,6 +73,7 @@ impl Call {
             Self::Rest => names::REST,
             Self::Export => names::EXPORT,
             Self::Import(_) => names::IMPORT,
+            Self::Pressure { .. } => names::PRESSURE,
         }
     }
 
@@ -128,7 +135,7 @@ impl Allowance {
 pub(crate) enum Function {
     Batch(TypedFunc<i32, i64>, i32),
     Data(TypedFunc<(i32, i32), i64>, (i32, i32)),
-    Time(TypedFunc<i64, i64>, i64),
+    Number(TypedFunc<i64, i64>, i64),
     None(TypedFunc<(), i64>),
 }
 
@@ -137,7 +144,7 @@ impl Function {
         match self {
             Self::Batch(function, at) => function.call(store, at),
             Self::Data(function, place) => function.call(store, place),
-            Self::Time(function, now) => function.call(store, now),
+            Self::Number(function, number) => function.call(store, number),
             Self::None(function) => function.call(store, ()),
         }
     }
@@ -146,7 +153,7 @@ impl Function {
         match self {
             Self::Batch(function, at) => function.call_async(store, at).await,
             Self::Data(function, place) => function.call_async(store, place).await,
-            Self::Time(function, now) => function.call_async(store, now).await,
+            Self::Number(function, number) => function.call_async(store, number).await,
             Self::None(function) => function.call_async(store, ()).await,
         }
     }
@@ -222,6 +229,9 @@ impl Instance {
         let CallReturn { call, mut allowance, result } = called;
         let result = result?;
         let units = self.counted(allowance.left);
+        if call == names::PRESSURE {
+            self.note_pressure();
+        }
         let Checked { output, more, rest, refused } = self.output(call, result, &allowance)?;
         if !names::is_batch(call) {
             allowance.charge(units.max(CALL_UNITS).saturating_add(output.bytes.len() as u64));

@@ -3,6 +3,7 @@ use crate::engine::Engines;
 use crate::eviction::Eviction;
 use crate::fault::{Fault, FaultKind, Frame};
 use crate::memory::{Mapping, load, map_window};
+use crate::quota::Quota;
 use crate::watch::{Deadlines, Watch, Watchdog};
 use flame_abi::layout::{self, names};
 use flame_abi::{BatchHeader, InitHeader, batch_flags, output, role};
@@ -11,10 +12,7 @@ use flame_output::{FrameCounts, Schema, Sent};
 use flame_plan::{Limits, ModuleClass, ModulePlan};
 use flame_quota::Meters;
 use std::sync::Arc;
-use wasmtime::{
-    Engine, Extern, Global, Linker, Memory, Module, ResourceLimiter, Store, Trap, TypedFunc, Val,
-    WasmBacktrace,
-};
+use wasmtime::{Engine, Extern, Global, Linker, Memory, Module, Store, Trap, TypedFunc, Val, WasmBacktrace};
 
 /// The code of a module, loaded once for all its instances.
 #[derive(Clone)]
@@ -160,41 +158,6 @@ fn shared(region: Option<&Region>, bytes: usize) -> Result<SharedMemory, BlockEr
     region.map_or_else(|| SharedMemory::new(bytes), |region| region.take(bytes))
 }
 
-/// The memory and table elements that a store may have.
-pub(crate) struct Quota {
-    memory: usize,
-    table_elements: usize,
-    /// The meters of the credential, with the memory of this store in `held`.
-    meters: Meters,
-    held: u64,
-}
-
-impl Drop for Quota {
-    fn drop(&mut self) {
-        self.meters.disown(self.held);
-    }
-}
-
-impl ResourceLimiter for Quota {
-    fn memory_growing(&mut self, current: usize, desired: usize, _: Option<usize>) -> wasmtime::Result<bool> {
-        let more = desired.saturating_sub(current) as u64;
-        if desired > self.memory || !self.meters.own(more) {
-            return Ok(false);
-        }
-        self.held += more;
-        Ok(true)
-    }
-
-    fn table_growing(&mut self, current: usize, desired: usize, _: Option<usize>) -> wasmtime::Result<bool> {
-        // The quota is shared by all tables, so each growth reduces it.
-        match self.table_elements.checked_sub(desired.saturating_sub(current)) {
-            Some(rest) => self.table_elements = rest,
-            None => return Ok(false),
-        }
-        Ok(true)
-    }
-}
-
 /// The export that is called with batches.
 enum Batches {
     Measure(TypedFunc<i32, i64>),
@@ -230,6 +193,7 @@ pub struct Instance {
     rest: Option<TypedFunc<(), i64>>,
     export: Option<TypedFunc<(), i64>>,
     import: Option<TypedFunc<(i32, i32), i64>>,
+    pressure: Option<TypedFunc<i64, i64>>,
     meter: Option<Meter>,
     panic_text: Option<u32>,
     pub(crate) loaded: Loaded,
@@ -260,13 +224,7 @@ impl Instance {
             panic_message: None,
         };
         let limits = &loaded.limits;
-        let quota = Quota {
-            memory: limits.memory as usize,
-            table_elements: limits.table_elements as usize,
-            meters: loaded.meters.clone(),
-            held: 0,
-        };
-        let mut store = Store::new(&loaded.engine, quota);
+        let mut store = Store::new(&loaded.engine, Quota::new(limits, loaded.meters.clone()));
         store.limiter(|quota| quota);
         let mut linker = Linker::new(&loaded.engine);
         // The rewriter replaced every direct call, so these are called only through a table.
@@ -330,6 +288,7 @@ impl Instance {
         let rest = instance.get_typed_func(&mut store, names::REST).ok();
         let export = instance.get_typed_func(&mut store, names::EXPORT).ok();
         let import = instance.get_typed_func(&mut store, names::IMPORT).ok();
+        let pressure = instance.get_typed_func(&mut store, names::PRESSURE).ok();
         let loaded = loaded.clone();
         Ok(Self {
             watch,
@@ -345,6 +304,7 @@ impl Instance {
             rest,
             export,
             import,
+            pressure,
             meter,
             panic_text,
             loaded,
@@ -402,14 +362,15 @@ impl Instance {
                 Some(function) => Some(Function::Data(function, self.data(call, &[bytes])?)),
                 None => None,
             },
-            Call::Tick { now_ns } => self.tick.clone().map(|f| Function::Time(f, *now_ns as i64)),
-            Call::End { now_ns } => self.end.clone().map(|f| Function::Time(f, *now_ns as i64)),
+            Call::Tick { now_ns } => self.tick.clone().map(|f| Function::Number(f, *now_ns as i64)),
+            Call::End { now_ns } => self.end.clone().map(|f| Function::Number(f, *now_ns as i64)),
             Call::Rest => self.rest.clone().map(Function::None),
             Call::Export => self.export.clone().map(Function::None),
             Call::Import(state) => match self.import.clone() {
                 Some(function) => Some(Function::Data(function, self.data(call, &[state])?)),
                 None => None,
             },
+            Call::Pressure { free } => self.pressure.clone().map(|f| Function::Number(f, *free as i64)),
         };
         let Some(meter) = &self.meter else { return Ok(function) };
         let store = &mut self.store;
@@ -462,6 +423,20 @@ impl Instance {
     /// unless the engine counts.
     pub fn executed(&self) -> Option<u64> {
         self.store.get_fuel().ok().filter(|_| self.counts).map(|left| COUNTED_FROM - left)
+    }
+
+    /// Returns the bytes by which the memory of the instance may still grow, if [`Call::Pressure`] is due: it
+    /// is little, or more was refused.
+    pub fn pressure(&mut self) -> Option<u64> {
+        self.pressure.as_ref()?;
+        let size = self.memory.data_size(&self.store);
+        self.store.data_mut().pressure(size)
+    }
+
+    /// Records that the module was informed about its memory.
+    pub(crate) fn note_pressure(&mut self) {
+        let size = self.memory.data_size(&self.store);
+        self.store.data_mut().note_pressure(size);
     }
 
     /// Returns all memory that the module owns, for tests that search it for data it must not hold.

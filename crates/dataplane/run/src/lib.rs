@@ -10,6 +10,7 @@ mod eviction;
 mod fault;
 mod instance;
 mod memory;
+mod quota;
 mod watch;
 
 pub use call::{Allowance, Call, CallReturn, Returned, Slice, Suspended};

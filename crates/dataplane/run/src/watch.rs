@@ -84,6 +84,7 @@ pub(crate) struct Deadlines {
     rest: Option<u64>,
     export: Option<u64>,
     import: Option<u64>,
+    pressure: Option<u64>,
 }
 
 impl Deadlines {
@@ -99,6 +100,7 @@ impl Deadlines {
             rest: call(names::REST),
             export: call(names::EXPORT),
             import: call(names::IMPORT),
+            pressure: call(names::PRESSURE),
         }
     }
 
@@ -113,13 +115,14 @@ impl Deadlines {
             names::REST => self.rest,
             names::EXPORT => self.export,
             names::IMPORT => self.import,
+            names::PRESSURE => self.pressure,
             _ => None,
         }
     }
 
     pub(crate) fn shortest(&self) -> Option<u64> {
-        let Self { init, batch, tick, end, message, rest, export, import } = *self;
-        [init, batch, tick, end, message, rest, export, import].into_iter().flatten().min()
+        let Self { init, batch, tick, end, message, rest, export, import, pressure } = *self;
+        [init, batch, tick, end, message, rest, export, import, pressure].into_iter().flatten().min()
     }
 }
 

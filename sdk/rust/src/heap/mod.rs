@@ -73,6 +73,12 @@ impl State {
         self.grow(pages.max(GROW)) || self.grow(pages)
     }
 
+    /// Returns whether memory now extends to `after`, and no further than it must.
+    #[inline]
+    fn reach_exactly(&mut self, after: usize) -> bool {
+        after <= self.end || self.grow((after - self.end).div_ceil(PAGE))
+    }
+
     #[inline]
     fn grow(&mut self, pages: usize) -> bool {
         let is_grown = memory_grow(0, pages) != usize::MAX;
@@ -101,9 +107,24 @@ impl State {
 pub fn fresh(layout: Layout) -> *mut u8 {
     // SAFETY: one thread, and no call into this from within it.
     let state = unsafe { &mut *HEAP.0.get() };
-    state.fresh(layout.size(), layout.align(), |state, after| {
-        after <= state.end || state.grow((after - state.end).div_ceil(PAGE))
-    })
+    state.fresh(layout.size(), layout.align(), State::reach_exactly)
+}
+
+/// Returns whether a block of `bytes` bytes is free, or memory for it, after it has grown by as much as is
+/// missing.
+pub fn reserve(bytes: usize) -> bool {
+    let Some((class, bytes)) = class(bytes) else { return false };
+    // SAFETY: one thread, and no call into this from within it.
+    let state = unsafe { &mut *HEAP.0.get() };
+    if !state.free[class].is_null() {
+        return true;
+    }
+    // Nothing is taken: at first only the start of memory is found.
+    state.fresh(0, 1, |_, _| true);
+    let next = state.next;
+    let block = state.fresh(bytes, 1 << LEAST, State::reach_exactly);
+    state.next = next;
+    !block.is_null()
 }
 
 // SAFETY: blocks come from memory that is the module's own, do not overlap, and are given out once until they

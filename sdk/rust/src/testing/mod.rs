@@ -218,6 +218,12 @@ impl<F: Module, S: Slow> Native<F, S> {
         }
     }
 
+    /// Informs the fast instance that its memory may grow by `free` bytes only.
+    pub fn pressure(&mut self, free: u64) {
+        self.fast.pressure(free, &mut self.out);
+        self.drain(true);
+    }
+
     /// Makes the last call of the fast instance, then, after its messages, that of the slow one.
     pub fn end(&mut self, now_ns: u64) {
         while self.fast.end(now_ns, &mut self.out) == Progress::More {

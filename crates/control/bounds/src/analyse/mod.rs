@@ -194,8 +194,16 @@ pub fn analyse_exports(wasm: &[u8]) -> Result<Analysis, ModuleError> {
 }
 
 /// The calls that share budgets, of which each is charged at least [`flame_abi::CALL_UNITS`].
-const SHARED: [&str; 7] =
-    [names::INIT, names::TICK, names::END, names::MESSAGE, names::REST, names::EXPORT, names::IMPORT];
+const SHARED: [&str; 8] = [
+    names::INIT,
+    names::TICK,
+    names::END,
+    names::MESSAGE,
+    names::REST,
+    names::EXPORT,
+    names::IMPORT,
+    names::PRESSURE,
+];
 
 fn is_entry(name: &str) -> bool {
     names::is_batch(name) || SHARED.contains(&name)

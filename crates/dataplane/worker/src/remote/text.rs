@@ -2,7 +2,7 @@
 //! composes leaves.
 
 /// The calls of a module, as `flame_run::Fault` names them.
-const CALLS: [&str; 9] = [
+const CALLS: [&str; 10] = [
     "instantiation",
     "flame_init",
     "flame_batch",
@@ -12,6 +12,7 @@ const CALLS: [&str; 9] = [
     "flame_rest",
     "flame_export",
     "flame_import",
+    "flame_pressure",
 ];
 
 /// The beginnings of its descriptions, and what is shown for each.
