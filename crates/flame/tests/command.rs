@@ -298,8 +298,8 @@ fn standard_modules_start_with_their_largest_parameters() {
     }
     let mut tried = 0;
     for module in ["flow", "http", "ids", "lrd", "rtt", "rtt-c", "trajectory", "worm"] {
-        let text = std::fs::read(root().join(format!("modules/{module}/module.toml"))).unwrap();
-        let manifest = Manifest::parse(&text).unwrap();
+        let manifest = std::fs::read(root().join(format!("modules/{module}/module.toml"))).unwrap();
+        let manifest = Manifest::parse(&manifest).unwrap();
         let numbers = manifest.parameters.iter().filter(|(_, p)| p.kind == ParameterType::Integer);
         let largest = numbers.filter_map(|(name, p)| Some((name, p.max?)));
         let settings: Vec<_> = largest.map(|(name, max)| format!("{module}.{name}={max}")).collect();

@@ -275,15 +275,15 @@ fn packets_wait_for_a_module_that_waits_for_its_share() {
         folder,
         "expose = \"headers\"\ncalls = \"forward\"\ncpu = \"5ms/200ms\"\npacket_budget = 90_000_000",
     );
-    let graph = "InfiniteSource(LIMIT 420, BURST 70)
+    let graph = "InfiniteSource(LIMIT 210, BURST 70)
           -> m :: Module(./slow.wasm, LIVE true, BUDGET 90000000, CREDENTIAL alice.cred, CAPACITY 3000);
         m [0] -> a :: Counter -> Discard; m [1] -> b :: Counter -> Discard;
         Script(set n 0, label l, wait 0.1s, set n $(add $n 1), goto e $(gt $n 900),
-            goto l $(lt $(b.count) 420), label e, stop)";
+            goto l $(lt $(b.count) 210), label e, stop)";
     let (out, err) = ran(folder, graph, &["--policy", "policy.toml", "-h", "a.count", "-h", "b.count"]);
     assert_eq!(
         (handler(&out, "a.count"), handler(&out, "b.count")),
-        ("0".into(), "420".into()),
+        ("0".into(), "210".into()),
         "{out}{err}"
     );
 }

@@ -358,7 +358,7 @@ fn bounds_contain_both_calls() {
         (flame_run::Call::Export, 999),
     ] {
         instance.call(&call).unwrap();
-        let (executed, bound) = (instance.executed().unwrap(), bound(call.name()));
+        let (executed, bound) = (instance.executed().unwrap(), bound(call.name().as_str()));
         assert!(executed > least && executed <= bound, "{}: {executed}, {bound}", call.name());
         assert!(bound < 2 * executed, "{}: {executed}, {bound}", call.name());
     }

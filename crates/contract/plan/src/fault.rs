@@ -1,5 +1,116 @@
-use crate::{ModuleId, Reason};
+use crate::{ModuleId, Reason, Shed};
+use flame_abi::layout::names;
 use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// A call of a module.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum CallName {
+    /// The creation of the instance, before any call.
+    Instantiation,
+    Init,
+    Batch,
+    Push,
+    Tick,
+    End,
+    Message,
+    Rest,
+    Export,
+    Import,
+    Pressure,
+}
+
+impl CallName {
+    /// Returns whether the call is one with a batch.
+    pub fn is_batch(self) -> bool {
+        matches!(self, Self::Batch | Self::Push)
+    }
+
+    /// Returns the name of the export, which documents and texts of faults use.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Instantiation => "instantiation",
+            Self::Init => names::INIT,
+            Self::Batch => names::BATCH,
+            Self::Push => names::PUSH,
+            Self::Tick => names::TICK,
+            Self::End => names::END,
+            Self::Message => names::MESSAGE,
+            Self::Rest => names::REST,
+            Self::Export => names::EXPORT,
+            Self::Import => names::IMPORT,
+            Self::Pressure => names::PRESSURE,
+        }
+    }
+}
+
+impl fmt::Display for CallName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// The class of a fault, which contains nothing that a module chooses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FaultClass {
+    Trap,
+    Budget,
+    Diverged,
+    StopBudget,
+    Interrupted,
+    Messages,
+    BoundViolated,
+    Output,
+    OutputPlace,
+    Continuations,
+    NoRest,
+    ExportParts,
+    Import,
+    Start,
+}
+
+impl FaultClass {
+    /// Returns the cause under which the packets of the call are shed.
+    pub fn shed(self) -> Shed {
+        match self {
+            Self::Budget | Self::StopBudget | Self::Diverged => Shed::Budget,
+            Self::Interrupted => Shed::Stopped,
+            Self::BoundViolated => Shed::Bound,
+            Self::Trap | Self::Start => Shed::Trap,
+            Self::Output
+            | Self::OutputPlace
+            | Self::Messages
+            | Self::Continuations
+            | Self::NoRest
+            | Self::ExportParts
+            | Self::Import => Shed::Output,
+        }
+    }
+}
+
+impl fmt::Display for FaultClass {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Trap => "trap",
+            Self::Budget => "cut off: used up its budget",
+            Self::Diverged => "cut off: used up its budget: code that does not return ran for too long",
+            Self::StopBudget => "cut off: after the run was stopped it used up its budget",
+            Self::Interrupted => "interrupted: it still ran after the run was stopped",
+            Self::Messages => "sent more messages in one call than allowed",
+            Self::BoundViolated => {
+                "bound violated: it ran past its deadline in code that no counter ends. \
+                 This run goes on without it; from the next one on it is metered"
+            }
+            Self::Output => "its output does not fit its manifest",
+            Self::OutputPlace => "its output lies outside its memory or is too large",
+            Self::Continuations => "asked for more further calls than allowed",
+            Self::NoRest => "asked for flame_rest, which it does not export",
+            Self::ExportParts => "asked for further calls: a state is one blob, without bits 30 and 31",
+            Self::Import => "returned a value that has no meaning",
+            Self::Start => "could not be started",
+        })
+    }
+}
 
 /// The end of an instance by a fault or an eviction.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -12,6 +123,8 @@ pub struct FaultReport {
     pub packet: Option<u64>,
     /// A description of the fault.
     pub text: String,
+    /// The fault without its details, unless it is the end of a process or an eviction.
+    pub class: Option<(CallName, FaultClass)>,
     /// The reason for the eviction, if the module was evicted.
     pub evicted: Option<Reason>,
     pub restarted: bool,
@@ -22,6 +135,16 @@ pub struct FaultReport {
 impl FaultReport {
     /// Returns the report of a fault that belongs to no worker and to no packet.
     pub fn new(id: ModuleId, module: String, text: String) -> Self {
-        Self { id, module, worker: None, packet: None, text, evicted: None, restarted: false, process: false }
+        Self {
+            id,
+            module,
+            worker: None,
+            packet: None,
+            text,
+            class: None,
+            evicted: None,
+            restarted: false,
+            process: false,
+        }
     }
 }

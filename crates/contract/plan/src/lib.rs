@@ -16,7 +16,7 @@ mod wire;
 
 pub use account::{Account, Shed};
 pub use catalog::{Catalog, CatalogEntry};
-pub use fault::FaultReport;
+pub use fault::{CallName, FaultClass, FaultReport};
 pub use filter::{
     MAX_FILTER, MAX_SHOWN_FILTER, MAX_SHOWN_FILTERS, MAX_SHOWN_TOTAL, MAX_SHOWN_VALUES, MAX_SHOWN_WORDS,
     ShownFilter, TrustedFilter, normalize_filter,

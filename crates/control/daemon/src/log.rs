@@ -105,6 +105,7 @@ mod tests {
             worker: Some(2),
             packet: Some(17),
             text: "batch: trap: unreachable".to_owned(),
+            class: None,
             evicted: None,
             restarted: true,
             process: false,

@@ -393,7 +393,7 @@ impl BatchLoop {
         quantum: &Quantum<'_>,
         outlet: &mut dyn Outlet<E>,
     ) -> Result<(), E> {
-        let cause = fault.cause();
+        let cause = fault.class().shed();
         // Invalid output voids the batch; otherwise the packets before the marked one were processed.
         let marked = fault.packet.filter(|p| cause != Shed::Output && *p < count);
         let (done, shed) = marked.map_or((0, count), |p| (p, 1));
@@ -436,7 +436,8 @@ impl BatchLoop {
         outlet: &mut dyn Outlet<E>,
     ) -> Result<(), E> {
         self.account.faults += 1;
-        outlet.fault(self.fault_report(fault.text(self.meters.granted()), packet, None, restarted))
+        let report = self.fault_report(fault.text(self.meters.granted()), packet, None, restarted);
+        outlet.fault(FaultReport { class: Some((fault.call, fault.class())), ..report })
     }
 
     fn fault_report(

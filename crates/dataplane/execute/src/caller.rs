@@ -12,8 +12,7 @@
 use crate::limit::CpuMonitor;
 use crate::module::{LoadedModule, Shape};
 use crate::stop::{GRACE, Quantum, Stop};
-use flame_abi::layout::names;
-use flame_plan::{Limits, Reason};
+use flame_plan::{CallName, Limits, Reason};
 use flame_run::{
     Allowance, Call, Eviction, Fault, FaultKind, Instance, Loaded, Mapping, Output, Returned, Role,
 };
@@ -248,7 +247,7 @@ impl Caller {
                 }
                 RunState::Busy(running) => running.resume(),
                 RunState::Idle(_) if is_timed && current.is_rest && self.is_overdue() => {
-                    let fault = Fault::between(names::REST, FaultKind::Interrupted(self.overtime));
+                    let fault = Fault::between(CallName::Rest, FaultKind::Interrupted(self.overtime));
                     return Ok(Ended::Faulted(current.call, fault));
                 }
                 RunState::Idle(instance) => {

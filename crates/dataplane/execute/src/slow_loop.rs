@@ -261,6 +261,7 @@ impl SlowLoop {
     }
 
     fn report(&self, fault: &Fault) -> FaultReport {
-        FaultReport::new(self.id, self.name.clone(), fault.text(self.granted))
+        let report = FaultReport::new(self.id, self.name.clone(), fault.text(self.granted));
+        FaultReport { class: Some((fault.call, fault.class())), ..report }
     }
 }

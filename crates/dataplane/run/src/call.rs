@@ -5,9 +5,8 @@
 use crate::fault::{Fault, FaultKind};
 use crate::instance::{Checked, Instance, Output, Role};
 use crate::quota::Quota;
-use flame_abi::layout::names;
 use flame_abi::{CALL_UNITS, LinkType};
-use flame_plan::ModuleClass;
+use flame_plan::{CallName, ModuleClass};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -61,19 +60,19 @@ pub enum Call {
 }
 
 impl Call {
-    /// Returns the name of the export that is called.
-    pub fn name(&self) -> &'static str {
+    /// Returns the name of the call.
+    pub fn name(&self) -> CallName {
         match self {
-            Self::Init { .. } => names::INIT,
-            Self::Batch { .. } => names::BATCH,
-            Self::Push { .. } => names::PUSH,
-            Self::Tick { .. } => names::TICK,
-            Self::End { .. } => names::END,
-            Self::Message(_) => names::MESSAGE,
-            Self::Rest => names::REST,
-            Self::Export => names::EXPORT,
-            Self::Import(_) => names::IMPORT,
-            Self::Pressure { .. } => names::PRESSURE,
+            Self::Init { .. } => CallName::Init,
+            Self::Batch { .. } => CallName::Batch,
+            Self::Push { .. } => CallName::Push,
+            Self::Tick { .. } => CallName::Tick,
+            Self::End { .. } => CallName::End,
+            Self::Message(_) => CallName::Message,
+            Self::Rest => CallName::Rest,
+            Self::Export => CallName::Export,
+            Self::Import(_) => CallName::Import,
+            Self::Pressure { .. } => CallName::Pressure,
         }
     }
 
@@ -164,7 +163,7 @@ pub struct Suspended(Pin<Box<dyn Future<Output = (Box<Instance>, CallReturn)>>>)
 
 /// A call that has returned, whose result is not yet checked ([`Instance::finish`] does that).
 pub struct CallReturn {
-    call: &'static str,
+    call: CallName,
     allowance: Allowance,
     result: Result<wasmtime::Result<i64>, Fault>,
 }
@@ -229,11 +228,11 @@ impl Instance {
         let CallReturn { call, mut allowance, result } = called;
         let result = result?;
         let units = self.counted(allowance.left);
-        if call == names::PRESSURE {
+        if call == CallName::Pressure {
             self.note_pressure();
         }
         let Checked { output, more, rest, refused } = self.output(call, result, &allowance)?;
-        if !names::is_batch(call) {
+        if !call.is_batch() {
             allowance.charge(units.max(CALL_UNITS).saturating_add(output.bytes.len() as u64));
         }
         Ok(Returned { output, more, rest, refused, allowance })

@@ -1,13 +1,13 @@
 use flame_output::OutputError;
-use flame_plan::Shed;
+use flame_plan::{CallName, FaultClass};
 use std::fmt;
 use std::time::Duration;
 
 /// The reason why an instance ended. Its store is dropped; nothing else is affected.
 #[derive(Debug)]
 pub struct Fault {
-    /// The name of the export that was running.
-    pub call: &'static str,
+    /// The call that was running.
+    pub call: CallName,
     pub kind: FaultKind,
     /// The index in the batch of the packet being processed, if the module marks its packets.
     pub packet: Option<u32>,
@@ -67,11 +67,9 @@ pub struct Frame {
     pub offset: Option<usize>,
 }
 
-const EXPORT_PARTS: &str = "asked for further calls: a state is one blob, without bits 30 and 31";
-
 impl Fault {
     /// Creates a fault that the host found between two calls.
-    pub fn between(call: &'static str, kind: FaultKind) -> Self {
+    pub fn between(call: CallName, kind: FaultKind) -> Self {
         Self { call, kind, packet: None, backtrace: Vec::new(), panic_message: None }
     }
 
@@ -80,69 +78,52 @@ impl Fault {
         matches!(self.kind, FaultKind::BoundViolated { .. })
     }
 
-    /// Describes the fault. Under a grant the text has only the kind of fault, the call and the index of the
-    /// function: no text and no other number that the module can choose.
+    /// Describes the fault. Under a grant the text has only the class of fault, the call, limits and the index
+    /// of the function: no text and no other number that the module can choose.
     pub fn text(&self, granted: bool) -> String {
         if !granted {
             return self.to_string();
         }
-        let what = match &self.kind {
+        let detail = match &self.kind {
             // One of the engine's few descriptions.
             FaultKind::Trap(text) => {
-                format!("trap: {}", text.chars().take(flame_plan::MAX_NAME).collect::<String>())
+                format!(": {}", text.chars().take(flame_plan::MAX_NAME).collect::<String>())
             }
-            FaultKind::Budget { limit, .. } => format!("cut off: used up its budget of {limit}"),
-            FaultKind::StopBudget { limit, .. } => {
-                format!("cut off: after the run was stopped it used up its budget of {limit}")
-            }
-            FaultKind::Diverged { .. } => {
-                "cut off: used up its budget: code that does not return ran for too long".to_owned()
-            }
-            FaultKind::Interrupted(_) => "interrupted: it still ran after the run was stopped".to_owned(),
-            FaultKind::Messages { limit, .. } => format!("sent more than {limit} messages in one call"),
-            FaultKind::BoundViolated { .. } => {
-                "bound violated: it ran past its deadline in code that no counter ends. \
-                 This run goes on without it; from the next one on it is metered"
-                    .to_owned()
-            }
-            FaultKind::Start(_) => "could not be started".to_owned(),
-            FaultKind::Output(_) => "its output does not fit its manifest".to_owned(),
-            FaultKind::OutputPlace { .. } => "its output lies outside its memory or is too large".to_owned(),
-            FaultKind::Continuations(limit) => format!("asked for more than {limit} further calls"),
-            FaultKind::NoRest => "asked for flame_rest, which it does not export".to_owned(),
-            FaultKind::ExportParts => EXPORT_PARTS.to_owned(),
-            FaultKind::Import(_) => "returned a value that has no meaning".to_owned(),
+            FaultKind::Budget { limit, .. } | FaultKind::StopBudget { limit, .. } => format!(" of {limit}"),
+            FaultKind::Messages { limit, .. } | FaultKind::Continuations(limit) => format!(" ({limit})"),
+            _ => String::new(),
         };
         let place = self.backtrace.first().map_or(String::new(), |f| format!(", in function {}", f.index));
-        format!("{}: {what}{place}", self.call)
+        format!("{}: {}{detail}{place}", self.call, self.class())
+    }
+
+    /// Returns the fault without its details.
+    pub fn class(&self) -> FaultClass {
+        match self.kind {
+            FaultKind::Trap(_) => FaultClass::Trap,
+            FaultKind::Budget { .. } => FaultClass::Budget,
+            FaultKind::Diverged { .. } => FaultClass::Diverged,
+            FaultKind::StopBudget { .. } => FaultClass::StopBudget,
+            FaultKind::Interrupted(_) => FaultClass::Interrupted,
+            FaultKind::Messages { .. } => FaultClass::Messages,
+            FaultKind::BoundViolated { .. } => FaultClass::BoundViolated,
+            FaultKind::Output(_) => FaultClass::Output,
+            FaultKind::OutputPlace { .. } => FaultClass::OutputPlace,
+            FaultKind::Continuations(_) => FaultClass::Continuations,
+            FaultKind::NoRest => FaultClass::NoRest,
+            FaultKind::ExportParts => FaultClass::ExportParts,
+            FaultKind::Import(_) => FaultClass::Import,
+            FaultKind::Start(_) => FaultClass::Start,
+        }
     }
 
     /// Returns why the module refused its parameters: the text of a panic in init that begins with the word
     /// `parameter`. It is a mistake of the user, to whom the calls of the module mean nothing.
     fn refusal(&self) -> Option<&str> {
-        let text = self.panic_message.as_deref().filter(|_| self.call == "flame_init")?;
+        let text = self.panic_message.as_deref().filter(|_| self.call == CallName::Init)?;
         // Before it is the place in the module's source.
         let (_, reason) = text.split_once(": ")?;
         reason.starts_with("parameter ").then(|| reason.trim_end())
-    }
-
-    /// Returns the cause under which the packets of the call are shed.
-    pub fn cause(&self) -> Shed {
-        match self.kind {
-            FaultKind::Budget { .. } | FaultKind::StopBudget { .. } | FaultKind::Diverged { .. } => {
-                Shed::Budget
-            }
-            FaultKind::Interrupted(_) => Shed::Stopped,
-            FaultKind::BoundViolated { .. } => Shed::Bound,
-            FaultKind::Trap(_) | FaultKind::Start(_) => Shed::Trap,
-            FaultKind::Output(_)
-            | FaultKind::OutputPlace { .. }
-            | FaultKind::Messages { .. }
-            | FaultKind::Continuations(_)
-            | FaultKind::NoRest
-            | FaultKind::ExportParts
-            | FaultKind::Import(_) => Shed::Output,
-        }
     }
 }
 
@@ -195,7 +176,7 @@ impl fmt::Display for Fault {
                 "bit 30 of its result asks for {}, which it does not export",
                 flame_abi::layout::names::REST
             )?,
-            FaultKind::ExportParts => f.write_str(EXPORT_PARTS)?,
+            FaultKind::ExportParts => write!(f, "{}", self.class())?,
             FaultKind::Import(value) => write!(
                 f,
                 "returned {value}: expected 0 for a state that it takes, 1 for one that it refuses"
@@ -232,7 +213,7 @@ mod tests {
     #[test]
     fn a_refused_parameter_is_no_panic_for_the_user() {
         let mut fault = Fault {
-            call: "flame_init",
+            call: CallName::Init,
             kind: FaultKind::Trap("unreachable".to_owned()),
             packet: None,
             backtrace: vec![Frame { index: 3, function: "new".to_owned(), offset: Some(1) }],
@@ -241,9 +222,9 @@ mod tests {
             ),
         };
         assert_eq!(fault.to_string(), "parameter port: 70000: at most 65535");
-        fault.call = "flame_batch";
+        fault.call = CallName::Batch;
         assert!(fault.to_string().contains("panic message: ") && fault.to_string().contains("0: new"));
-        fault.call = "flame_init";
+        fault.call = CallName::Init;
         fault.panic_message = Some("panicked at src/lib.rs:9:13:\nindex out of bounds".to_owned());
         assert!(fault.to_string().starts_with("flame_init: trap: unreachable"), "{fault}");
         assert!(!fault.text(true).contains("index"), "nothing of it leaves under a grant");

@@ -9,7 +9,7 @@ use flame_abi::layout::{self, names};
 use flame_abi::{BatchHeader, InitHeader, batch_flags, output, role};
 use flame_block::{BlockError, Region, SharedMemory};
 use flame_output::{FrameCounts, Schema, Sent};
-use flame_plan::{Limits, ModuleClass, ModulePlan};
+use flame_plan::{CallName, Limits, ModuleClass, ModulePlan};
 use flame_quota::Meters;
 use std::sync::Arc;
 use wasmtime::{Engine, Extern, Global, Linker, Memory, Module, Store, Trap, TypedFunc, Val, WasmBacktrace};
@@ -217,7 +217,7 @@ impl Instance {
     /// mapped.
     pub fn new(loaded: &Loaded, windows: &[Mapping], restarted: bool) -> Result<Self, Fault> {
         let start = |text: String| Fault {
-            call: "instantiation",
+            call: CallName::Instantiation,
             kind: FaultKind::Start(text),
             packet: None,
             backtrace: Vec::new(),
@@ -447,7 +447,7 @@ impl Instance {
     /// Locates and checks the output of a call.
     pub(crate) fn output(
         &mut self,
-        call: &'static str,
+        call: CallName,
         result: wasmtime::Result<i64>,
         allowance: &Allowance,
     ) -> Result<Checked<'_>, Fault> {
@@ -459,32 +459,32 @@ impl Instance {
         let nothing =
             Checked { output: Output { bytes: &[], counts }, more: false, rest: false, refused: false };
         match call {
-            names::IMPORT if value == output::TAKEN => return Ok(nothing),
-            names::IMPORT if value == output::REFUSED => return Ok(Checked { refused: true, ..nothing }),
-            names::IMPORT => return Err(self.fault(call, FaultKind::Import(value))),
+            CallName::Import if value == output::TAKEN => return Ok(nothing),
+            CallName::Import if value == output::REFUSED => return Ok(Checked { refused: true, ..nothing }),
+            CallName::Import => return Err(self.fault(call, FaultKind::Import(value))),
             _ => {}
         }
         let output::Value { address, bytes, more, rest } = output::unpack(value);
-        if call == names::EXPORT && (more || rest) {
+        if call == CallName::Export && (more || rest) {
             return Err(self.fault(call, FaultKind::ExportParts));
         }
         if rest && self.rest.is_none() {
             return Err(self.fault(call, FaultKind::NoRest));
         }
         let Limits { output_per_call, messages, .. } = self.loaded.limits;
-        let limit = if call == names::EXPORT { self.loaded.most_state } else { output_per_call };
+        let limit = if call == CallName::Export { self.loaded.most_state } else { output_per_call };
         let size = self.memory.data_size(&self.store);
         let outside = u64::from(address) + u64::from(bytes) > size as u64;
         if bytes > limit || (bytes > 0 && outside) {
             return Err(self.fault(call, FaultKind::OutputPlace { address, bytes, memory: size, limit }));
         }
         let range = if bytes == 0 { 0..0 } else { address as usize..address as usize + bytes as usize };
-        if call == names::EXPORT {
+        if call == CallName::Export {
             let output = Output { bytes: &self.memory.data(&self.store)[range], counts };
             return Ok(Checked { output, ..nothing });
         }
         // Packets are sent by the output of their batch, and by the calls for the rest of it.
-        if !names::is_batch(call) && call != names::REST {
+        if !call.is_batch() && call != CallName::Rest {
             self.sent = None;
         }
         let (bytes_of, sent) = (&self.memory.data(&self.store)[range.clone()], self.sent.as_mut());
@@ -501,7 +501,7 @@ impl Instance {
         }
     }
 
-    fn trapped(&mut self, call: &'static str, error: &wasmtime::Error, allowance: &Allowance) -> Fault {
+    fn trapped(&mut self, call: CallName, error: &wasmtime::Error, allowance: &Allowance) -> Fault {
         let trap = error.downcast_ref::<Trap>();
         let spent = match &self.meter {
             Some(meter) => meter.fuel.get(&mut self.store).i64().is_some_and(|fuel| fuel < 0),
@@ -518,7 +518,7 @@ impl Instance {
             let place = place.map(|at| at as u32).filter(|at| *at > 0);
             match call {
                 _ if has_diverged => FaultKind::Diverged { place },
-                names::BATCH | names::PUSH => {
+                CallName::Batch | CallName::Push => {
                     FaultKind::Budget { limit: self.loaded.limits.packet_budget, place, calls: 1 }
                 }
                 _ => allowance.used_up(place),
@@ -548,9 +548,9 @@ impl Instance {
         fault
     }
 
-    pub(crate) fn fault(&mut self, call: &'static str, kind: FaultKind) -> Fault {
+    pub(crate) fn fault(&mut self, call: CallName, kind: FaultKind) -> Fault {
         let packet = match &self.meter {
-            Some(meter) if self.loaded.marks_packets && names::is_batch(call) => {
+            Some(meter) if self.loaded.marks_packets && call.is_batch() => {
                 meter.packet.get(&mut self.store).i32().and_then(|p| u32::try_from(p).ok())
             }
             _ => None,

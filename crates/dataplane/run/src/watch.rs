@@ -19,7 +19,7 @@
 
 use crate::eviction::Eviction;
 use flame_abi::layout::names;
-use flame_plan::{Limits, Reason};
+use flame_plan::{CallName, Limits, Reason};
 use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::io;
@@ -105,18 +105,18 @@ impl Deadlines {
     }
 
     #[inline]
-    pub(crate) fn of(&self, call: &str) -> Option<u64> {
+    pub(crate) fn of(&self, call: CallName) -> Option<u64> {
         match call {
-            names::BATCH | names::PUSH => self.batch,
-            names::INIT => self.init,
-            names::TICK => self.tick,
-            names::END => self.end,
-            names::MESSAGE => self.message,
-            names::REST => self.rest,
-            names::EXPORT => self.export,
-            names::IMPORT => self.import,
-            names::PRESSURE => self.pressure,
-            _ => None,
+            CallName::Instantiation => None,
+            CallName::Batch | CallName::Push => self.batch,
+            CallName::Init => self.init,
+            CallName::Tick => self.tick,
+            CallName::End => self.end,
+            CallName::Message => self.message,
+            CallName::Rest => self.rest,
+            CallName::Export => self.export,
+            CallName::Import => self.import,
+            CallName::Pressure => self.pressure,
         }
     }
 

@@ -87,6 +87,7 @@ mod tests {
             worker: Some(0),
             packet: Some(7),
             text,
+            class: None,
             evicted,
             restarted: true,
             process: false,

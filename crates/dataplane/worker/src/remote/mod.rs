@@ -18,7 +18,6 @@ mod program;
 mod reports;
 mod schedule;
 mod state;
-mod text;
 mod watch;
 
 pub(crate) use batches::RemoteBatches;

@@ -3,7 +3,6 @@
 use super::event::ModuleEvent;
 use super::life::Life;
 use super::state::State;
-use super::text;
 use crossbeam_channel::Sender as Outbox;
 use flame_execute::{Origin, Place};
 use flame_plan::FaultReport;
@@ -133,7 +132,11 @@ fn checked(state: &State, fault: FaultReport) -> Result<Option<FaultReport>, Cha
         return Err(invalid(format!("more faults of {} than it has instances", state.name)));
     }
     let text = match state.meters.granted() {
-        true => text::of_grant(&fault.text),
+        // A process may be in the hands of its module: no text that it composes leaves.
+        true => match fault.class {
+            Some((call, class)) => format!("{call}: {class}"),
+            None => "a fault that its process did not describe".to_owned(),
+        },
         false => fault.text.chars().take(MAX_TEXT).collect(),
     };
     let worker = fault.worker.filter(|worker| *worker < state.workers());
