@@ -101,7 +101,7 @@ impl Module for Trajectory {
 
     fn batch(&mut self, batch: &Batch, out: &mut Out) {
         if let Some(last) = batch.descriptors().last() {
-            self.last_ns = self.last_ns.max(last.ts_ns);
+            self.last_ns = last.ts_ns;
             if !self.is_reported {
                 self.is_reported = true;
                 self.report_settings(batch.descriptors()[0].ts_ns, out);
