@@ -201,7 +201,7 @@ fn the_length_of_a_packet_that_was_cut_off_stays() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     let packet = common::tcp_packet(1, 80);
-    let mut file = common::pcap([(5000, packet[..54].to_vec())].into_iter());
+    let mut file = common::pcap([(5000, packet[..54].to_vec())]);
     // The length on the wire of the only packet.
     file[36..40].copy_from_slice(&(packet.len() as u32).to_le_bytes());
     std::fs::write(folder.join("in.pcap"), file).unwrap();

@@ -39,13 +39,20 @@ struct Waiting {
 }
 
 impl Waiting {
-    /// Adds packets at the end, of which a call takes as many as it can at once.
+    /// Adds packets at the end, in batches that a call takes at once.
     fn add(&mut self, port: usize, mut batch: Batch) {
-        if batch.is_empty() {
+        self.packets += batch.len();
+        if batch.len() > MAX_BATCH {
+            let mut rest = batch.drain(..).peekable();
+            while rest.peek().is_some() {
+                let mut part = Batch::default();
+                part.extend(rest.by_ref().take(MAX_BATCH));
+                self.batches.push_back((port, part));
+            }
             return;
         }
-        self.packets += batch.len();
         match self.batches.back_mut() {
+            _ if batch.is_empty() => {}
             Some((last, before)) if *last == port && before.len() + batch.len() <= MAX_BATCH => {
                 before.append(&mut batch);
             }
@@ -63,12 +70,8 @@ impl Waiting {
 
     /// Removes the first packets, at most [`MAX_BATCH`], and the input at which they came.
     fn next(&mut self) -> Option<(usize, Batch)> {
-        let (port, mut batch) = self.batches.pop_front()?;
+        let (port, batch) = self.batches.pop_front()?;
         self.packets -= batch.len();
-        if batch.len() > MAX_BATCH {
-            let rest = split_off(&mut batch, MAX_BATCH);
-            self.put_back(port, rest);
-        }
         Some((port, batch))
     }
 }
