@@ -260,6 +260,9 @@ fn looping(folder: &Path, length: &str, expose: &str, budget: u64) -> String {
     path.to_str().unwrap().to_owned()
 }
 
+/// The options of a check and of a run.
+type Options<'a> = (&'a [&'a str], &'a [&'a str]);
+
 /// The same options, the same verdict, whatever the manifest asks for.
 #[test]
 fn a_check_comes_to_the_verdict_of_a_run_with_its_options() {
@@ -267,18 +270,18 @@ fn a_check_comes_to_the_verdict_of_a_run_with_its_options() {
     let bytes = "(i32.load offset=20 (local.get $d))";
     let (few, many) = ("(i32.const 2000)", "(i32.const 20000000)");
     let most = ["--packet-budget", "1000000000"];
-    let cases: [(&str, &str, u64, &[&str], &[&str], bool); 8] = [
-        (bytes, "all", 100_000, &[], &["--expose", "all"], false),
-        (bytes, "all", 100_000, &["--expose", "headers"], &[], true),
-        (bytes, "all", 100_000, &["--snaplen", "1000"], &["--expose", "all", "-s", "1000"], true),
-        (bytes, "headers", 100_000, &[], &["--expose", "all"], true),
-        (few, "headers", 1_000_000, &[], &[], true),
-        (few, "headers", 1_000_000, &["--packet-budget", "10000"], &["--packet-budget", "10000"], false),
-        (many, "headers", 1_000_000_000, &[], &[], false),
+    let cases: [(_, _, _, Options<'_>, bool); 8] = [
+        (bytes, "all", 100_000, (&[], &["--expose", "all"]), false),
+        (bytes, "all", 100_000, (&["--expose", "headers"], &[]), true),
+        (bytes, "all", 100_000, (&["--snaplen", "1000"], &["--expose", "all", "-s", "1000"]), true),
+        (bytes, "headers", 100_000, (&[], &["--expose", "all"]), true),
+        (few, "headers", 1_000_000, (&[], &[]), true),
+        (few, "headers", 1_000_000, (&["--packet-budget", "10000"], &["--packet-budget", "10000"]), false),
+        (many, "headers", 1_000_000_000, (&[], &[]), false),
         // Nothing could interrupt a batch of such packets.
-        (many, "headers", 1_000_000_000, &most, &most, false),
+        (many, "headers", 1_000_000_000, (&most, &most), false),
     ];
-    for (length, expose, budget, of_check, of_run, is_bounded) in cases {
+    for (length, expose, budget, (of_check, of_run), is_bounded) in cases {
         let module = looping(folder.path(), length, expose, budget);
         let out = flame(&[&["check", &module][..], of_check].concat());
         let checked = text(&out.stdout);
