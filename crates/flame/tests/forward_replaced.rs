@@ -308,3 +308,36 @@ fn packets_that_wait_for_a_module_that_is_replaced_by_another_kind_end_once() {
     assert_eq!((taken, made, held), (3000, 0, 0), "{out}");
     assert!(dropped > 0 && given + dropped == 3000, "{out}");
 }
+
+/// An eviction does not wait for the share of time that the module waits for.
+#[test]
+fn a_module_that_waits_for_its_share_is_evicted() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let spin = "(i32.store (i32.const 64) (i32.const 3000000))
+        (loop (i32.store (i32.const 64) (i32.sub (i32.load (i32.const 64)) (i32.const 1)))
+              (br_if 0 (i32.load (i32.const 64))))";
+    let slow = forwarding("(i32.const 1)", "(i32.const 0)", spin);
+    let manifest = forwards::manifest_with("limits = { packet_budget = 90000000 }\n", "");
+    std::fs::write(
+        folder.join("slow.wasm"),
+        with_manifest(wat::parse_str(slow).unwrap(), manifest.as_bytes()),
+    )
+    .unwrap();
+    node(folder, "expose = \"headers\"\ncalls = \"forward\"\ncpu = \"1ms/1h\"\npacket_budget = 90_000_000");
+    let graph = "InfiniteSource(LIMIT 700, BURST 70)
+          -> m :: Module(./slow.wasm, LIVE true, BUDGET 90000000, CREDENTIAL alice.cred) -> c :: Counter -> Discard;
+        Script(set n 0, label l, wait 0.1s, set n $(add $n 1), goto e $(gt $n 600), goto l $(eq $(m.gone) false),
+            label e, wait 0.1s, stop)";
+    let click = start(folder, &["--policy", "policy.toml", "-e", graph, "-h", "c.count", "-h", "m.gone"]);
+    wait_for(folder, &["install"]);
+    std::thread::sleep(Duration::from_millis(500));
+    done(folder, &["grant", "revoke", "--policy", "policy.toml", "alice.cred"]);
+    let out = click.wait_with_output().unwrap();
+    let (out, err) = (text(&out.stdout), text(&out.stderr));
+    assert_eq!(
+        (handler(&out, "c.count"), handler(&out, "m.gone")),
+        ("700".into(), "true".into()),
+        "{out}{err}"
+    );
+}

@@ -110,6 +110,9 @@ struct Inner {
     of_packets: u64,
     saved: Amounts,
     memory: u64,
+    /// The memory that the ledger refused last, and when: a module can repeat its request at once, and each
+    /// accesses a file.
+    refused: Option<(u64, Instant)>,
     /// The processor time that is reserved and not used.
     time: Duration,
     /// The time of the last request for processor time that was refused.
@@ -207,7 +210,12 @@ impl Meter {
     fn own(&self, bytes: u64) -> bool {
         let mut inner = self.inner();
         let all = inner.memory.saturating_add(bytes);
-        if all > self.quota.memory || !self.ledger.may_own(all) {
+        let is_refused = |&(least, at): &(u64, Instant)| all >= least && at.elapsed() < ASK.1;
+        if all > self.quota.memory || inner.refused.as_ref().is_some_and(is_refused) {
+            return false;
+        }
+        if !self.ledger.may_own(all) {
+            inner.refused = Some((all, Instant::now()));
             return false;
         }
         inner.memory = all;
@@ -217,6 +225,7 @@ impl Meter {
     fn disown(&self, bytes: u64) {
         let mut inner = self.inner();
         inner.memory = inner.memory.saturating_sub(bytes);
+        inner.refused = None;
         // A smaller amount is always allowed.
         let _ = self.ledger.may_own(inner.memory);
     }

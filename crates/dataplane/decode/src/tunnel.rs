@@ -16,6 +16,12 @@ const VXLAN: u16 = 4789;
 const VXLAN_OLD: u16 = 8472;
 const GENEVE: u16 = 6081;
 
+/// The ports of UDP whose payload is a tunnel, on either side: L2TP, GTP (control, user, charging), Teredo,
+/// LISP, VXLAN (also VXLAN-GPE and the old port of Linux), CAPWAP, GUE, GENEVE, MPLS, TZSP. Views never show
+/// it as mere payload under a transform.
+pub const TUNNEL_PORTS: [u16; 16] =
+    [1701, 2123, 2152, 3386, 3544, 4341, 4342, 4789, 4790, 5246, 5247, 6080, 6081, 6635, 8472, 37008];
+
 /// Returns the packet inside the one that `d` describes, if that is a tunnel.
 pub fn inside(bytes: &[u8], d: &Descriptor) -> Option<Inside> {
     if !d.is_ip() || d.has(flags::LATER_FRAGMENT) {
@@ -33,12 +39,6 @@ pub fn inside(bytes: &[u8], d: &Descriptor) -> Option<Inside> {
         },
         _ => None,
     }
-}
-
-/// Returns whether the port of a packet is that of a tunnel, whatever follows its header.
-pub fn has_tunnel_port(bytes: &[u8], d: &Descriptor) -> bool {
-    let port = || be16(bytes, usize::from(d.l4) + 2);
-    d.proto == 17 && d.has(flags::TRANSPORT) && matches!(port(), Some(VXLAN | VXLAN_OLD | GENEVE))
 }
 
 /// Returns the bytes without known meaning in the header of the tunnel that `d` describes: the reserved bytes

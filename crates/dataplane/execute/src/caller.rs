@@ -183,9 +183,10 @@ impl Caller {
         self.has_refused
     }
 
-    /// Returns whether the module's share of time is not used up.
+    /// Returns whether the module's share of time is not used up, or an eviction waits for a call to take
+    /// effect.
     pub fn may_begin(&mut self) -> bool {
-        self.cpu.may_begin()
+        self.is_evicted() || self.cpu.may_begin()
     }
 
     /// Sets the next call, which [`Caller::go`] makes. Does nothing if the instance is gone.
@@ -234,6 +235,9 @@ impl Caller {
                 self.current = Some(current);
                 return Ok(Ended::Paused);
             }
+            // Pressure is what batches cause, and a module may cause it for each.
+            let is_of_batches =
+                current.call.packets().is_some() || matches!(current.call, Call::Pressure { .. });
             let is_batch = current.call.packets().is_some();
             let is_timed = is_batch || matches!(current.call, Call::Init { .. });
             let is_stopped = quantum.stop.is_set();
@@ -263,7 +267,7 @@ impl Caller {
                 }
                 RunState::Empty => return Ok(Ended::Paused),
             };
-            self.cpu.charge(started, is_batch);
+            self.cpu.charge(started, is_of_batches);
             self.overtime += overtime.map_or(Duration::ZERO, |began| began.elapsed());
             let (mut instance, called) = match slice {
                 Slice::Done(instance, called) => (instance, called),

@@ -294,24 +294,25 @@ impl View {
         Ok(self.shape.shows_all(self.expose, link, d, packet(d, data, 0)?))
     }
 
-    /// Returns the number of bytes that are shown of a packet, and notes in `hidden` which of them are not
-    /// shown as they are.
+    /// Returns a packet as it is shown, with its descriptor, whose address and time are the true ones. Notes
+    /// in
+    /// `hidden` which bytes are not shown as they are.
     ///
     /// # Errors
     ///
     /// Returns an error if the descriptor does not lie in `data`.
-    pub fn hidden(
-        &mut self,
+    pub fn shown<'a>(
+        &'a mut self,
         link: LinkType,
         d: &Descriptor,
-        data: &[u8],
+        data: &'a [u8],
         hidden: &mut Hidden,
-    ) -> Result<usize, ViewError> {
+    ) -> Result<(&'a [u8], Descriptor), ViewError> {
         let bytes = packet(d, data, 0)?;
         self.shape.rewriter.record(std::mem::take(hidden));
-        let shown = self.shape.shown(self.expose, link, d, bytes).0.len();
+        self.shape.shown(self.expose, link, d, bytes);
         *hidden = self.shape.rewriter.recorded();
-        Ok(shown)
+        Ok(self.shape.shown(self.expose, link, d, bytes))
     }
 
     /// Returns the number of packets that passed the trusted filters and are in the sample, when none of them

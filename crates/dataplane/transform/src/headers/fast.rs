@@ -4,10 +4,11 @@
 //! packets are left to that.
 
 use super::look::holds_packet;
-use super::transport::{TUNNELS, tcp_stay};
+use super::transport::tcp_stay;
 use crate::Rewriter;
 use crate::checksum::sum;
 use crate::cover::moved;
+use flame_decode::TUNNEL_PORTS;
 use flame_plan::Field;
 
 const TCP: u8 = 6;
@@ -47,7 +48,7 @@ pub(super) fn rewrite(rewriter: &mut Rewriter, bytes: &mut [u8], ask: usize) -> 
             if segment.len() >= 8
                 && usize::from(u16::from_be_bytes([segment[4], segment[5]])) == end - l4 =>
         {
-            if changes && (TUNNELS.contains(&ports[0]) || TUNNELS.contains(&ports[1])) {
+            if changes && (TUNNEL_PORTS.contains(&ports[0]) || TUNNEL_PORTS.contains(&ports[1])) {
                 return None;
             }
             (l4 + 6, true, l4 + 8)

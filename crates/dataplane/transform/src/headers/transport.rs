@@ -1,13 +1,8 @@
 //! TCP, UDP, SCTP and others: ports and checksums.
 
 use super::{End, Packet, look, options};
+use flame_decode::TUNNEL_PORTS;
 use flame_plan::Field;
-
-/// The ports whose payload is a tunnel, on either side, and never shown as mere payload: L2TP, GTP (control,
-/// user, charging), Teredo, LISP, VXLAN (also VXLAN-GPE and the old port of Linux), CAPWAP, GUE, GENEVE,
-/// MPLS, TZSP.
-pub(super) const TUNNELS: [u16; 16] =
-    [1701, 2123, 2152, 3386, 3544, 4341, 4342, 4789, 4790, 5246, 5247, 6080, 6081, 6635, 8472, 37008];
 
 impl Packet<'_> {
     fn ports(&mut self, at: usize) {
@@ -45,7 +40,7 @@ impl Packet<'_> {
         if !self.has(at + 4) {
             return Err(at);
         }
-        let is_tunnel = [at, at + 2].iter().any(|at| TUNNELS.contains(&self.be16(*at)));
+        let is_tunnel = [at, at + 2].iter().any(|at| TUNNEL_PORTS.contains(&self.be16(*at)));
         // The length in the UDP header, unless the IP header contradicts it.
         let end = at + usize::from(self.be16(at + 4));
         let end = self.datagram_end.filter(|datagram| (at + 8..=*datagram).contains(&end)).map(|_| end);
