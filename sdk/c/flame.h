@@ -594,8 +594,8 @@ static inline void flame_row(uint16_t table) { flame_begin_frame(table); }
 
 /* Makes room for rows, which flame_reserved_row(table) begins: `bytes` is the sum of their columns and 8 for
  * each, at most 120,000. Such a row begins no area, so the bound of a packet that writes several contains
- * that cost once, or not at all if the room is made for a batch. A row without room is counted as lost. Call it
- * between rows: one that was begun must be finished first, or the host ends the module. */
+ * that cost once, or not at all if the room is made for a batch. A row without room is counted as lost. Call
+ * it between rows: one that was begun must be finished first, or the host ends the module. */
 static inline void flame_reserve(uint32_t bytes) {
   /* The next area may be smaller than one of which nothing is used. */
   if (flame_room() < bytes && flame_used > 0) flame_next_area();

@@ -280,7 +280,9 @@ fn packets_wait_for_a_module_that_waits_for_its_share() {
         m [0] -> a :: Counter -> Discard; m [1] -> b :: Counter -> Discard;
         Script(set n 0, label l, wait 0.1s, set n $(add $n 1), goto e $(gt $n 900),
             goto l $(lt $(b.count) 210), label e, stop)";
-    let (out, err) = ran(folder, graph, &["--policy", "policy.toml", "-h", "a.count", "-h", "b.count"]);
+    let arguments = ["--policy", "policy.toml", "-e", graph, "-h", "a.count", "-h", "b.count"];
+    let out = start(folder, &arguments).wait_with_output().unwrap();
+    let (out, err) = (text(&out.stdout), text(&out.stderr));
     assert_eq!(
         (handler(&out, "a.count"), handler(&out, "b.count")),
         ("0".into(), "210".into()),

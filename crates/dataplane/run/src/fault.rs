@@ -78,8 +78,8 @@ impl Fault {
         matches!(self.kind, FaultKind::BoundViolated { .. })
     }
 
-    /// Describes the fault. Under a grant the text has only the class of fault, the call, limits and the index
-    /// of the function: no text and no other number that the module can choose.
+    /// Describes the fault. Under a grant the text has only the class of fault, the call, limits and the
+    /// index of the function: no text and no other number that the module can choose.
     pub fn text(&self, granted: bool) -> String {
         if !granted {
             return self.to_string();
