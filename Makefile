@@ -19,6 +19,8 @@ build: setup ## Build the command and the standard modules
 	@cargo build --release -p flame
 	@# Apart, so that no feature of other packages brings the compiler into it.
 	@cargo build --release -p flame-runner --target-dir $(TARGET)/runner
+	@# Beside the command, where one of another build would be taken for it.
+	@cp -f $(TARGET)/runner/release/flame-runner $(TARGET)/release/flame-runner
 	@for m in modules/*/; do $(FLAME) build $$m --output $(MODULES) || exit 1; done
 
 demo: build ## Run the standard modules over the recorded capture

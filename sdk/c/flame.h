@@ -336,9 +336,9 @@ static inline uint64_t flame_since(uint64_t now, uint64_t then) { return now > t
 
 /* The longest that times may go back by. Those further ahead are of a wrong clock. */
 #define FLAME_BACK 60000000000u
-/* The same for entries of tables, of which none is older than one of a wrong clock. */
+/* The same to choose the entry that gives way: only a free place precedes one of a wrong clock. */
 static inline uint64_t flame_age(uint64_t now, uint64_t used) {
-  return used > now && used - now > FLAME_BACK ? UINT64_MAX : flame_since(now, used);
+  return used > now && used - now > FLAME_BACK ? UINT64_MAX - 1 : flame_since(now, used);
 }
 
 /* A timer in packet time, for the times of packets and ticks. Time that goes back by up to a minute is
@@ -429,7 +429,7 @@ static inline uint64_t flame_poll(struct flame_timer *t, uint64_t now, uint64_t 
     for (uint32_t way = 0; way < FLAME_WAYS; way++)                                                          \
       if (among >> way & 1 && flame_age(now, entries[way].used) > flame_age(now, entries[chosen].used))      \
         chosen = way;                                                                                        \
-    if (tags[chosen] != 0 && flame_age(now, entries[chosen].used) <= t->timeout) t->evicted++;               \
+    if (tags[chosen] != 0 && flame_since(now, entries[chosen].used) <= t->timeout) t->evicted++;             \
     tags[chosen] = hash | 1;                                                                                 \
     return &entries[chosen];                                                                                 \
   }                                                                                                          \
@@ -459,7 +459,7 @@ static inline uint32_t flame_with_tag(const uint32_t tags[FLAME_WAYS], uint32_t 
                 flame_same = flame_with_tag((t)->tags[flame_in], (hash) | 1);                                \
        ((e) = NULL, flame_try < FLAME_SAME && flame_same); flame_try++, flame_same &= flame_same - 1)        \
     if (((e) = &(t)->entries[flame_in][__builtin_ctz(flame_same)],                                           \
-         flame_age((now), (e)->used_field) <= (t)->timeout ||                                                \
+         flame_since((now), (e)->used_field) <= (t)->timeout ||                                              \
              ((t)->tags[flame_in][__builtin_ctz(flame_same)] = 0, 0)))
 
 /* FLAME_MAP(ports, struct key, uint64_t, 12) defines a map with 4 << 12 places:

@@ -10,13 +10,14 @@ pub use map::{Hashed, Key, Map, mix};
 /// The longest that times may go back by: captures are merged, and queues have packets of several processors.
 const BACK_NS: u64 = 60_000_000_000;
 
-/// Returns the time since `used`. Times that are further ahead of `now` are those of a wrong clock: nothing
-/// is older, so that their entries do not stay for ever.
+/// Returns the time since `used`, by which the entry is chosen that gives way. Times that are further ahead of
+/// `now` are those of a wrong clock: only a free place precedes them, so that their entries do not stay for
+/// ever. They do not expire, since the wrong time may be `now`, of a single packet.
 #[inline]
 fn age(now: u64, used: u64) -> u64 {
     match now.checked_sub(used) {
         Some(age) => age,
-        None if used - now > BACK_NS => u64::MAX,
+        None if used - now > BACK_NS => u64::MAX - 1,
         None => 0,
     }
 }
