@@ -7,7 +7,8 @@ mod map;
 pub use flow::{Entry, FlowTable};
 pub use map::{Hashed, Key, Map, mix};
 
-/// The longest that times may go back by: captures are merged, and queues have packets of several processors.
+/// The longest that times may go back by: captures are merged, and queues have packets of several
+/// processors.
 const BACK_NS: u64 = 60_000_000_000;
 
 /// Returns the time since `used`, by which the entry is chosen that gives way. Times that are further ahead of
