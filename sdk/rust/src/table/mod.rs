@@ -11,7 +11,8 @@ pub use map::{Hashed, Key, Map, mix};
 /// processors.
 const BACK_NS: u64 = 60_000_000_000;
 
-/// Returns the time since `used`, by which the entry is chosen that gives way. Times that are further ahead of
+/// Returns the time since `used`, by which the entry is chosen that gives way. Times that are further ahead
+/// of
 /// `now` are those of a wrong clock: only a free place precedes them, so that their entries do not stay for
 /// ever. They do not expire, since the wrong time may be `now`, of a single packet.
 #[inline]
