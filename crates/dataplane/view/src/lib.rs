@@ -294,25 +294,26 @@ impl View {
         Ok(self.shape.shows_all(self.expose, link, d, packet(d, data, 0)?))
     }
 
-    /// Returns a packet as it is shown, with its descriptor, whose address and time are the true ones. Notes
-    /// in
-    /// `hidden` which bytes are not shown as they are.
+    /// Copies the bytes of a packet as they are shown, and notes which of them are not shown as they are.
+    /// Returns the shown descriptor, whose address and time are the true ones.
     ///
     /// # Errors
     ///
     /// Returns an error if the descriptor does not lie in `data`.
-    pub fn shown<'a>(
-        &'a mut self,
+    pub fn show(
+        &mut self,
         link: LinkType,
         d: &Descriptor,
-        data: &'a [u8],
-        hidden: &mut Hidden,
-    ) -> Result<(&'a [u8], Descriptor), ViewError> {
+        data: &[u8],
+        (out, hidden): (&mut Vec<u8>, &mut Hidden),
+    ) -> Result<Descriptor, ViewError> {
         let bytes = packet(d, data, 0)?;
         self.shape.rewriter.record(std::mem::take(hidden));
-        self.shape.shown(self.expose, link, d, bytes);
+        let (shown, seen) = self.shape.shown(self.expose, link, d, bytes);
+        out.clear();
+        out.extend_from_slice(shown);
         *hidden = self.shape.rewriter.recorded();
-        Ok(self.shape.shown(self.expose, link, d, bytes))
+        Ok(seen)
     }
 
     /// Returns the number of packets that passed the trusted filters and are in the sample, when none of them

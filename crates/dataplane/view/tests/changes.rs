@@ -20,8 +20,9 @@ fn see(view: &mut View, packet: &[u8], wire_len: u32, decapsulate: bool) -> Seen
     let d = decode(LinkType::ETHERNET, packet, wire_len, Options { decapsulate });
     let shows_all = view.shows_all_of(LinkType::ETHERNET, &d, packet).unwrap();
     let mut hidden = Hidden::default();
-    let (shown, d) = view.shown(LinkType::ETHERNET, &d, packet, &mut hidden).unwrap();
-    Seen { d, shown: shown.to_vec(), hidden, shows_all }
+    let mut shown = Vec::new();
+    let d = view.show(LinkType::ETHERNET, &d, packet, (&mut shown, &mut hidden)).unwrap();
+    Seen { d, shown, hidden, shows_all }
 }
 
 /// Changes some of the shown bytes, mostly of headers.

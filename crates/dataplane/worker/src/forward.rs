@@ -73,6 +73,8 @@ pub(crate) struct Forward {
     /// Whether a grant hides something, so that the account counts only shown packets.
     confined: bool,
     edits: Edits,
+    /// The shown form of a packet that the module changed, and what is hidden of it.
+    shown: Vec<u8>,
     hidden: Hidden,
     pool: Pool,
     pub(crate) batches: BatchLoop,
@@ -191,6 +193,7 @@ impl Forward {
             shows_all,
             confined: plan.view.key.is_some() && !is_open,
             edits: if is_whole { Edits::All } else { Edits::Shown },
+            shown: Vec::new(),
             hidden: Hidden::default(),
             view,
             pool,
@@ -313,16 +316,15 @@ impl Forward {
                 return changed.len() <= MAX_PACKET;
             }
             // What is shown depends on the packet alone.
-            let shown = self.view.shown(link, d, data, &mut self.hidden);
-            let (was, seen) = shown.unwrap_or_default();
-            if changed.len() != was.len() {
+            let seen = self.view.show(link, d, data, (&mut self.shown, &mut self.hidden));
+            let Some(seen) = seen.ok().filter(|_| changed.len() == self.shown.len()) else {
                 fates[first] = Fate::Length;
                 return false;
-            }
+            };
             // Headers determine which bytes are payload and which are options. A module that could change
             // that would see what is hidden once the packet comes back. What it may change follows from what
             // it was shown, so it learns nothing from the answer.
-            if !shows_all && !flame_decode::differs_in_values_only(link, &seen, was, changed) {
+            if !shows_all && !flame_decode::differs_in_values_only(link, &seen, &self.shown, changed) {
                 fates[first] = Fate::Headers;
                 return false;
             }

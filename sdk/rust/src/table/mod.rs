@@ -11,10 +11,9 @@ pub use map::{Hashed, Key, Map, mix};
 /// processors.
 const BACK_NS: u64 = 60_000_000_000;
 
-/// Returns the time since `used`, by which the entry is chosen that gives way. Times that are further ahead
-/// of
-/// `now` are those of a wrong clock: only a free place precedes them, so that their entries do not stay for
-/// ever. They do not expire, since the wrong time may be `now`, of a single packet.
+/// Returns the time since `used`, by which the entry is chosen that gives way. Times that are more than
+/// [`BACK_NS`] ahead of `now` are those of a wrong clock: their entries give way first. They do not expire,
+/// since the wrong time may be `now`, of a single packet.
 #[inline]
 fn age(now: u64, used: u64) -> u64 {
     match now.checked_sub(used) {
