@@ -10,6 +10,7 @@
 //! Handlers: port, requests.
 //! Example: `ControlSocket(UNIX, router.sock, READONLY true)`
 
+use super::control_commands::{Command, Commands, Verb};
 use super::inbox::Inbox;
 use super::stream::{Place, Server, Stream};
 use crate::runtime::account::add;
@@ -18,7 +19,7 @@ use crate::runtime::handler::Access;
 use flame_click::time::SECOND;
 use flame_click::{Nanos, text};
 use std::cell::{Cell, RefCell};
-use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::io::{BufReader, ErrorKind, Write};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -26,9 +27,6 @@ use std::time::Duration;
 
 const SOURCE: &str = include_str!("control_socket.rs");
 
-/// Bytes of a line, and of the data of a command, at most.
-const LINE: usize = 64 << 10;
-const DATA: usize = 1 << 20;
 /// Requests that are answered before others work.
 const BURST: usize = 16;
 /// The time in which a client must send something.
@@ -59,14 +57,6 @@ const HELP: [&str; 11] = [
 ];
 
 /// A request of a client to the router.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Verb {
-    Read,
-    Write,
-    CheckRead,
-    CheckWrite,
-}
-
 struct Request {
     verb: Verb,
     handler: String,
@@ -88,135 +78,40 @@ fn message(code: u16, line: &str) -> Vec<u8> {
     messages(code, &[line])
 }
 
-/// The commands of one client.
-struct Client {
-    input: BufReader<Stream>,
-    /// Whether the last line ended with CR, so that an LF belongs to it.
-    after_cr: bool,
-}
+/// One client, with its commands.
+struct Client(Commands<BufReader<Stream>>);
 
 impl Client {
-    /// Reads a line without its end, which is CR, LF or both. None: the connection has ended.
-    fn line(&mut self) -> std::io::Result<Option<Vec<u8>>> {
-        let mut line = Vec::new();
-        loop {
-            let available = self.input.fill_buf()?;
-            let Some(first) = available.first() else {
-                return Ok((!line.is_empty()).then_some(line));
-            };
-            if std::mem::take(&mut self.after_cr) && *first == b'\n' {
-                self.input.consume(1);
-                continue;
-            }
-            let end = available.iter().position(|b| matches!(b, b'\r' | b'\n'));
-            line.extend_from_slice(&available[..end.unwrap_or(available.len())]);
-            let taken = end.map_or(available.len(), |end| end + 1);
-            self.after_cr = end.is_some_and(|end| available[end] == b'\r');
-            self.input.consume(taken);
-            if line.len() > LINE {
-                return Err(ErrorKind::InvalidData.into());
-            }
-            if end.is_some() {
-                return Ok(Some(line));
-            }
-        }
-    }
-
-    fn data(&mut self, length: usize) -> std::io::Result<Vec<u8>> {
-        let mut data = vec![0; length];
-        // The LF of a line that ended with CR is no data.
-        if std::mem::take(&mut self.after_cr) && self.input.fill_buf()?.first() == Some(&b'\n') {
-            self.input.consume(1);
-        }
-        self.input.read_exact(&mut data)?;
-        Ok(data)
-    }
-
-    /// Reads lines up to one that is `term`.
-    fn until(&mut self, term: &[u8]) -> std::io::Result<Vec<u8>> {
-        let mut data = Vec::new();
-        while let Some(line) = self.line()? {
-            if line.trim_ascii() == term {
-                return Ok(data);
-            }
-            data.extend(line);
-            data.push(b'\n');
-            if data.len() > DATA {
-                return Err(ErrorKind::InvalidData.into());
-            }
-        }
-        Err(ErrorKind::UnexpectedEof.into())
-    }
-
     /// Serves the client to its end.
     fn serve(&mut self, inbox: &Inbox<Request>) -> std::io::Result<()> {
         self.send(b"Click::ControlSocket/1.3\r\n")?;
-        while let Some(line) = self.line()? {
-            let (word, rest) = split(&line);
-            let command = String::from_utf8_lossy(word).to_uppercase();
-            let (handler, argument) = split(rest);
-            let wrong = message(SYNTAX, "Wrong number of arguments");
-            let verb = match command.as_str() {
-                "" => continue,
-                "READ" | "GET" | "READDATA" | "READUNTIL" => Verb::Read,
-                "WRITE" | "SET" | "WRITEDATA" | "SETDATA" | "WRITEUNTIL" => Verb::Write,
-                "CHECKREAD" => Verb::CheckRead,
-                "CHECKWRITE" => Verb::CheckWrite,
-                "QUIT" | "CLOSE" => return self.send(&message(OK, "Goodbye!")),
-                "HELP" => {
-                    self.send(&messages(OK, &HELP))?;
-                    continue;
-                }
-                "LLRPC" => {
-                    let length = split(argument).0;
-                    let length = String::from_utf8_lossy(length).parse().unwrap_or(0_usize);
-                    self.data(length.min(DATA))?;
-                    self.send(&message(UNIMPLEMENTED, "Cannot call LLRPC remotely"))?;
-                    continue;
-                }
-                _ => {
-                    self.send(&message(UNIMPLEMENTED, &format!("Command '{command}' unimplemented")))?;
-                    continue;
+        while let Some(command) = self.0.next()? {
+            let answer = match command {
+                Command::Quit => return self.send(&message(OK, "Goodbye!")),
+                Command::Help => messages(OK, &HELP),
+                Command::Llrpc => message(UNIMPLEMENTED, "Cannot call LLRPC remotely"),
+                Command::Unknown(word) => message(UNIMPLEMENTED, &format!("Command '{word}' unimplemented")),
+                Command::ArgumentCount => message(SYNTAX, "Wrong number of arguments"),
+                Command::Length(word) => message(SYNTAX, &format!("Syntax error in '{word}'")),
+                Command::Handle { verb, handler, data } => {
+                    let (reply, answer) = sync_channel(1);
+                    let (handler, data) = (text::decode(&handler), text::decode(&data));
+                    if !inbox.put(Request { verb, handler, data, reply }) {
+                        return Ok(());
+                    }
+                    // The router may end meanwhile.
+                    let Ok(answer) = answer.recv() else { return Ok(()) };
+                    answer
                 }
             };
-            if handler.is_empty() || (command.starts_with("CHECK") && !argument.is_empty()) {
-                self.send(&wrong)?;
-                continue;
-            }
-            let data = if command.ends_with("DATA") {
-                let length = std::str::from_utf8(argument).ok().and_then(|n| n.parse().ok());
-                let Some(length) = length.filter(|length| *length <= DATA) else {
-                    self.send(&message(SYNTAX, &format!("Syntax error in '{command}'")))?;
-                    continue;
-                };
-                self.data(length)?
-            } else if command.ends_with("UNTIL") {
-                self.until(argument)?
-            } else {
-                argument.to_vec()
-            };
-            let (reply, answer) = sync_channel(1);
-            let (handler, data) = (text::decode(handler), text::decode(&data));
-            if !inbox.put(Request { verb, handler, data, reply }) {
-                return Ok(());
-            }
-            // The router may end meanwhile.
-            let Ok(answer) = answer.recv() else { return Ok(()) };
             self.send(&answer)?;
         }
         Ok(())
     }
 
     fn send(&mut self, bytes: &[u8]) -> std::io::Result<()> {
-        self.input.get_mut().write_all(bytes)
+        self.0.input.get_mut().write_all(bytes)
     }
-}
-
-/// Splits off the first word.
-fn split(line: &[u8]) -> (&[u8], &[u8]) {
-    let line = line.trim_ascii();
-    let end = line.iter().position(u8::is_ascii_whitespace).unwrap_or(line.len());
-    (&line[..end], line[end..].trim_ascii())
 }
 
 struct ControlSocket {
@@ -237,7 +132,7 @@ impl ControlSocket {
         let serve = move |stream: Stream| {
             let Ok(copy) = stream.try_clone() else { return };
             // A client that breaks the protocol or goes away ends its connection, and nothing else.
-            let _ = Client { input: BufReader::new(copy), after_cr: false }.serve(&inbox);
+            let _ = Client(Commands::new(BufReader::new(copy))).serve(&inbox);
             stream.shut();
         };
         *self.server.borrow_mut() = Some(Server::listen(&self.place, Some(IDLE), serve)?);

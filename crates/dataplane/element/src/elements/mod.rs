@@ -21,6 +21,7 @@ pub mod basic;
 pub mod bound;
 pub mod chance;
 pub mod classify;
+mod control_commands;
 pub mod control_socket;
 pub mod counter;
 pub mod dump;
