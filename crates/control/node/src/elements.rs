@@ -172,6 +172,11 @@ impl<C: Client + 'static> Modules for Elements<C> {
         }))
     }
 
+    fn begin(&self) -> Result<(), String> {
+        // A graph without modules has no records.
+        if self.0.plans.borrow().is_empty() { Ok(()) } else { self.0.sink().map(drop) }
+    }
+
     fn finish(&self) -> Result<(), String> {
         *self.0.slices.borrow_mut() = None;
         let Some((sink, _)) = self.0.sink.borrow_mut().take() else { return Ok(()) };

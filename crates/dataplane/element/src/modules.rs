@@ -42,6 +42,13 @@ pub trait Modules {
     /// Returns the reason why the module cannot run with these arguments.
     fn prepare(&self, args: &ModuleArgs) -> Result<Box<dyn Prepared>, String>;
 
+    /// Opens the output of records, before the first packet.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a file cannot be created.
+    fn begin(&self) -> Result<(), String>;
+
     /// Completes the files of records, after the last element has ended.
     ///
     /// # Errors

@@ -243,6 +243,9 @@ impl Command<'_> {
         if let Some(file) = &self.invocation.output {
             self.output(&router.graph.unparse(), file)?;
         }
+        if let Some(modules) = &self.modules {
+            modules.begin()?;
+        }
         let start = std::time::Instant::now();
         if !self.invocation.quit {
             while router.run() == Outcome::Replaced {
