@@ -50,7 +50,7 @@ soak: ## Hold bounds and counters against Wasmtime's meter: 30 million calls of 
 	@FLAME_PROGRAMS=$(or $(SMITH_MODULES),60000) FLAME_ARGUMENTS=8 cargo test --release -p flame-bounds --test all -- smith:: --nocapture
 
 soak-node: build ## Change a node's modules at random for SOAK_SECONDS, hostile ones among them, and kill it: no leak, no crash
-	@FLAME=$(FLAME) FLAME_MODULES=$(MODULES) FLAME_SOAK_SECONDS=$(or $(SOAK_SECONDS),3600) cargo test --release --workspace --test node_soak -- --nocapture
+	@FLAME=$(FLAME) FLAME_MODULES=$(MODULES) FLAME_SOAK_SECONDS=$(or $(SOAK_SECONDS),3600) cargo test --release -p flame --test all -- node_soak:: --nocapture
 
 prove: ## Prove the rules that bounds rest on, by z3
 	@scripts/setup.sh prove

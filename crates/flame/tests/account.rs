@@ -1,8 +1,6 @@
 //! Tests of the rules for calls of every kind (budgets, slices, eviction and stop) and of the exact counts.
 
-mod common;
-
-use common::{COUNT, MANIFEST, Memory, install, options, request, with_manifest};
+use crate::common::{self, COUNT, MANIFEST, Memory, install, options, request, with_manifest};
 use flame_admit::Protection;
 use flame_compile::InstallRequest;
 use flame_execute::{LoadedModule, Module, Quantum, Shape, SlowLoop, Stop};

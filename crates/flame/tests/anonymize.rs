@@ -1,7 +1,6 @@
 //! Tests that `anonymize` in the sandbox writes the same bytes as the trusted view's transform shows.
 
-mod common;
-
+use crate::common;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 

@@ -1,8 +1,9 @@
 //! The applications among the modules that forward packets, in graphs over the recorded capture.
 
-mod commands;
-mod common;
-
+use crate::built::pcap;
+use crate::commands;
+use crate::common;
+use flame_module::testing::Traffic;
 use std::path::Path;
 
 /// Runs a graph over the recorded capture in a folder that holds the module. Returns standard output.
@@ -60,4 +61,71 @@ fn ecn_marks_when_the_queue_is_long() {
     let Some(fast) = counts("1000000000000") else { return };
     let (middle, slow) = (counts("1000000").unwrap(), counts("10000").unwrap());
     assert!(fast == 0 && middle > 0 && slow > middle, "{fast} {middle} {slow}");
+}
+
+/// Returns the row of the table `total` among the records.
+fn total(out: &str) -> serde_json::Value {
+    let row = out.lines().find(|line| line.starts_with('{') && line.contains("\"table\":\"total\""));
+    serde_json::from_str(row.unwrap_or_else(|| panic!("{out}"))).unwrap()
+}
+
+#[test]
+fn activedoom_sends_one_datagram_for_many() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut traffic = Traffic::default();
+    // Eight players, 30 updates a second, for two seconds.
+    for (round, player) in (0..60_u64).flat_map(|round| (1..9_u8).map(move |player| (round, player))) {
+        let update = [&[b'A', b'D', 1, 1, 0, player, 20][..], &[round as u8; 20]].concat();
+        let from = format!("10.0.0.{player}:4000");
+        let at = round * 33_333_333 + u64::from(player) * 1_000_000;
+        traffic.udp(&from, "10.0.9.9:5029").payload(&update).at(at);
+    }
+    traffic.udp("10.0.0.1:4000", "10.0.9.9:80").payload(b"other").at(3_000_000_000);
+    std::fs::write(dir.path().join("in.pcap"), pcap(&traffic)).unwrap();
+    let graph = "FromDump(in.pcap, STOP true) -> m :: Module(./activedoom.wasm, EXPOSE all)
+        -> Strip(14) -> CheckIPHeader -> CheckUDPHeader -> c :: Counter -> Discard; Idle -> [1] m";
+    let Some(out) = ran(dir.path(), "activedoom", graph, &["-h", "c.count"]) else { return };
+    let row = total(&out);
+    let of = |name: &str| row[name].as_u64().unwrap_or_else(|| panic!("{name}: {row}"));
+    assert_eq!((of("received"), of("updates"), of("passed"), of("waiting")), (480, 480, 1, 0));
+    assert!((59..=60).contains(&of("sent")) && of("replaced") <= 8, "{row}");
+    assert!(of("sent_bytes") * 2 < of("received_bytes"), "{row}");
+    // All of them have headers that are right.
+    let left: u64 = out.split("c.count:\n").nth(1).unwrap().lines().next().unwrap().parse().unwrap();
+    assert_eq!(left, of("sent") + 1);
+}
+
+#[test]
+fn arm_repairs_from_its_cache() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut traffic = Traffic::default();
+    let message = |kind: u8, number: u32| [&[b'A', b'R', 1, kind][..], &number.to_be_bytes()].concat();
+    for number in 0..200_u32 {
+        let at = u64::from(number) * 10_000_000;
+        let data = [message(0, number), vec![7; 500]].concat();
+        traffic.udp("10.0.0.1:5030", "239.1.1.1:5030").payload(&data).at(at);
+        // Three receivers lose every second packet; every eighth was lost before it came here.
+        if number % 2 == 1 {
+            let number = if number % 8 == 1 { number + 100_000 } else { number };
+            for receiver in 1..4 {
+                let nack = [message(1, number), vec![239, 1, 1, 1]].concat();
+                let from = format!("10.0.1.{receiver}:5030");
+                traffic.udp(&from, "10.0.0.1:5030").payload(&nack).at(at + receiver * 1_000_000);
+            }
+        }
+    }
+    std::fs::write(dir.path().join("in.pcap"), pcap(&traffic)).unwrap();
+    let graph = "FromDump(in.pcap, STOP true) -> c :: Classifier(30/ef010101, -);
+        m :: Module(./arm.wasm, EXPOSE all); c [0] -> m; c [1] -> [1] m;
+        m [0] -> down :: Counter -> Discard; m [1] -> up :: Counter -> Discard";
+    let handlers = ["-h", "down.count", "-h", "up.count"];
+    let Some(out) = ran(dir.path(), "arm", graph, &handlers) else { return };
+    let row = total(&out);
+    let of = |name: &str| row[name].as_u64().unwrap_or_else(|| panic!("{name}: {row}"));
+    assert_eq!((of("data"), of("nacks"), of("passed")), (200, 300, 0));
+    assert_eq!((of("served"), of("asked"), of("suppressed")), (75, 25, 200));
+    assert!(of("cache") > 0 && of("refused") == 0, "{row}");
+    let count =
+        |name: &str| out.split(&format!("{name}:\n")).nth(1).unwrap().lines().next().unwrap().to_owned();
+    assert_eq!((count("down.count"), count("up.count")), ("275".to_owned(), "25".to_owned()));
 }

@@ -1,9 +1,7 @@
 //! Tests of endless code without counters that was taken for bounded: the call ends at its deadline and is
 //! named, and no other module is affected.
 
-mod common;
-
-use common::{MANIFEST, Memory, install, module, request, run, with_manifest};
+use crate::common::{MANIFEST, Memory, install, module, request, run, with_manifest};
 use flame_admit::Protection;
 use flame_compile::{Cache, Compiler, InstallRequest};
 use flame_meter::{Metering, rewrite_polled};

@@ -1,9 +1,7 @@
 //! Tests of the standard modules over every capture, with Wasmtime's own count of executed instructions: no
 //! call costs more than its bound, and bounds are close to the worst call.
 
-mod common;
-
-use common::{install, module, request, traces};
+use crate::common::{self, install, module, request, traces};
 use flame_abi::{Descriptor, layout};
 use flame_admit::Protection;
 use flame_block::{Pool, SLOT_DESCRIPTORS};

@@ -1,12 +1,8 @@
 //! Tests of bounded next to metered modules on a live link: a slow module is interrupted and delays no other,
 //! and a module that keeps exceeding its time limit is evicted, with a reason.
 
-mod common;
-#[path = "live/mod.rs"]
-mod live;
-
-use common::with_manifest;
-use live::{Net, ipv4};
+use crate::common::{self, with_manifest};
+use crate::network::{Net, ipv4};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Output;

@@ -1,10 +1,7 @@
 //! Tests of `Module` elements that measure: whole commands, modules in text.
 
-mod commands;
-mod common;
-
-use commands::{click, done, flame, node, ran, text};
-use common::{COUNT, MANIFEST, pcap, tcp_packet, with_manifest};
+use crate::commands::{click, done, flame, node, ran, text};
+use crate::common::{self, COUNT, MANIFEST, pcap, tcp_packet, with_manifest};
 use std::path::Path;
 
 /// Writes a capture of packets to these ports, one each millisecond.
@@ -107,6 +104,10 @@ fn records_go_to_a_file() {
     let (out, _) = ran(folder.path(), graph, &["--records", "out.json"]);
     let records = std::fs::read_to_string(folder.path().join("out.json")).unwrap();
     assert_eq!((out.as_str(), packets(&records)), ("", vec![("counts".to_owned(), 2000)]));
+    // No packet is handled without a place for its records.
+    let refused = click(folder.path(), graph, &["--records", "none/out.json"]);
+    assert_eq!((refused.status.code(), text(&refused.stdout).as_str()), (Some(1), ""));
+    assert!(text(&refused.stderr).contains("none/out.json"), "{}", text(&refused.stderr));
 }
 
 #[test]

@@ -1,9 +1,7 @@
 //! Tests of the command as people use it: exit statuses, errors, formats, and the examples of
 //! docs/modules.md.
 
-mod common;
-
-use common::root;
+use crate::common::{self, root};
 use flame_abi::manifest::{Manifest, ParameterType};
 use std::path::Path;
 use std::process::{Command, Output};

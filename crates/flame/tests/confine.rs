@@ -1,9 +1,7 @@
 //! Tests of the child processes that read foreign modules: the rights that they gave up, and the parent's
 //! handling of misbehaving children.
 
-mod common;
-
-use common::{MANIFEST, install_by, request, with_manifest};
+use crate::common::{self, MANIFEST, install_by, request, with_manifest};
 use flame_compile::{Cache, Compiler, Worker};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

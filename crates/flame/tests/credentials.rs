@@ -1,11 +1,7 @@
 //! Tests of credentials as people use them: the pages of docs, the resulting views of modules, and their end.
 
-mod common;
-#[path = "live/mod.rs"]
-mod live;
-
-use common::root;
-use live::{Net, flame};
+use crate::common::{self, root};
+use crate::network::{self, Net, flame};
 use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -301,7 +297,7 @@ fn ended_with(options: &[&str], end: impl FnOnce(&Path), more: &[&str]) -> Optio
     let node = node(ALL);
     mint(node.path(), "alice", more);
     let file = |name: &str| node.path().join(name).display().to_string();
-    let sender = live::Ended(net.bursts(&vec![live::ipv4(&[], 17, (1, 9), (2, 53), 122); 50]));
+    let sender = network::Ended(net.bursts(&vec![network::ipv4(&[], 17, (1, 9), (2, 53), 122); 50]));
     let (policy, credential) = (file("policy.toml"), file("alice.cred"));
     let run = ["count", "--format", "json", "--policy", &policy, "--credential", &credential];
     let capture = net.capture(&[&run[..], options].concat(), 1);
@@ -342,7 +338,7 @@ fn share_is_kept_to(more: &[&str]) {
     let (policy, credential) = (file("policy.toml"), file("alice.cred"));
     let run = ["count,flow", "--format", "json", "--policy", &policy, "--credential", &credential];
     let capture = net.capture(&[&run[..], more].concat(), 1);
-    net.send(&vec![live::ipv4(&[], 17, (1, 9), (2, 53), 122); 5000], 240);
+    net.send(&vec![network::ipv4(&[], 17, (1, 9), (2, 53), 122); 5000], 240);
     std::thread::sleep(Duration::from_millis(300));
     let out = capture.interrupt();
     let said = text(&out.stderr);

@@ -1,10 +1,7 @@
 //! Tests of graphs in line on interfaces, with veth pairs in namespaces: `tx0`–`rx0` and `out0`–`far0`. They
 //! need root, and report when they are skipped.
 
-#[path = "live/mod.rs"]
-mod live;
-
-use live::{Net, flame, ipv4, wait_for};
+use crate::network::{Net, flame, ipv4, wait_for};
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;

@@ -1,7 +1,6 @@
 //! Tests that modules that exist in Rust and in C emit the same records.
 
-mod common;
-
+use crate::common;
 use std::path::PathBuf;
 use std::process::Command;
 

@@ -1,11 +1,8 @@
 //! The SDK's examples build as they stand, are bounded where they state it, and find the expected rows; a
 //! module in C has the same getters; and `flame build` names what is wrong.
 
-mod built;
-mod common;
-
-use built::{build, flame, pcap, rows, rows_with, text};
-use common::root;
+use crate::built::{build, flame, pcap, rows, rows_with, text};
+use crate::common::root;
 use flame_module::testing::Traffic;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,9 +1,7 @@
 //! Tests of small modules that cost an analyser or a compiler far more than their size suggests. Each is
 //! refused with a reason or finished within limits, by the child processes' own account of time and memory.
 
-mod common;
-
-use common::{MANIFEST, install_by, request, with_manifest};
+use crate::common::{MANIFEST, install_by, request, with_manifest};
 use flame_compile::{Compiler, Usage, Worker};
 use std::time::Duration;
 use wasm_encoder::{

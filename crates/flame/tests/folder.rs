@@ -1,10 +1,7 @@
 //! Tests of folders with files that cannot be read: they are told apart, counted and listed, and the others
 //! are read.
 
-mod common;
-mod feed;
-
-use feed::{capture, each, header, record};
+use crate::feed::{capture, each, header, record};
 use std::path::Path;
 use std::process::{Command, Output};
 

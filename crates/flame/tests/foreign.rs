@@ -2,9 +2,7 @@
 //! contents of captures, and `flame check` reports for each the verdict in `expected.tsv`. A lost bound fails
 //! the test, and so does a gained one.
 
-mod common;
-
-use common::{root, traces};
+use crate::common::{root, traces};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

@@ -1,9 +1,7 @@
 //! Tests of the formats by which flows join other tools, and of outputs that hold one table.
 
-mod commands;
-mod common;
-
-use commands::{done, flame, text};
+use crate::commands::{done, flame, text};
+use crate::common;
 use serde_json::Value;
 use std::path::Path;
 

@@ -1,13 +1,9 @@
 //! Tests of `Module` elements that forward packets: whole commands, modules in text.
 
-mod commands;
-mod common;
-mod forwards;
-
-use commands::{done, flame, node, policy, ran, text};
-use common::{frame, tcp_packet, with_manifest};
-use forwards::{
-    capture, folder, forwarding, handler, manifest, manifest_with, module, packets, returning, send,
+use crate::commands::{done, flame, node, policy, ran, text};
+use crate::common::{self, frame, tcp_packet, with_manifest};
+use crate::forwards::{
+    self, capture, folder, forwarding, handler, manifest, manifest_with, module, packets, returning, send,
 };
 
 #[test]

@@ -1,9 +1,7 @@
 //! Modules that forward packets and return anything: nothing crashes, and no packet is lost or made without a
 //! count.
 
-mod common;
-
-use common::{Lines, frame, with_manifest};
+use crate::common::{Lines, frame, with_manifest};
 use flame_admit::Protection;
 use flame_compile::Compiler;
 use flame_element::modules::{ModuleArgs, Modules};

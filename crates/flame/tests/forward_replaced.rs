@@ -1,12 +1,8 @@
 //! Modules that forward packets, in elements and routers that are replaced while packets are on their way.
 
-mod commands;
-mod common;
-mod forwards;
-
-use commands::{done, flame, node, ran, text};
-use common::with_manifest;
-use forwards::{forwarding, handler, module, returning, send};
+use crate::commands::{done, flame, node, ran, text};
+use crate::common::{self, with_manifest};
+use crate::forwards::{self, forwarding, handler, module, returning, send};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -14,6 +10,19 @@ use std::time::Duration;
 /// Writes a module `pass` that sends each packet as it came.
 fn pass(folder: &Path) {
     module(folder, "pass", &forwarding("(i32.const 1)", "(i32.const 0)", ""), "");
+}
+
+/// Writes a module `slow` with `ports`, which sends packets from the output `port`. Each of its calls takes
+/// `iterations` of a loop, within the budget of one packet.
+fn slow(folder: &Path, iterations: u32, budget: u64, (port, ports): (&str, &str)) {
+    let spin = format!(
+        "(i32.store (i32.const 64) (i32.const {iterations}))
+        (loop (i32.store (i32.const 64) (i32.sub (i32.load (i32.const 64)) (i32.const 1)))
+              (br_if 0 (i32.load (i32.const 64))))"
+    );
+    let manifest = forwards::manifest_with(&format!("limits = {{ packet_budget = {budget} }}\n"), ports);
+    let wasm = wat::parse_str(forwarding("(i32.const 1)", port, &spin)).unwrap();
+    std::fs::write(folder.join("slow.wasm"), with_manifest(wasm, manifest.as_bytes())).unwrap();
 }
 
 /// Returns what each line of the log of the node in this folder is about.
@@ -156,14 +165,7 @@ fn order_is_kept_when_an_element_is_replaced_in_its_own_push() {
 fn packets_that_wait_fit_the_element_that_replaces_theirs() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
-    let spin = "(i32.store (i32.const 64) (i32.const 200000000))
-        (loop (i32.store (i32.const 64) (i32.sub (i32.load (i32.const 64)) (i32.const 1)))
-              (br_if 0 (i32.load (i32.const 64))))";
-    let slow = forwarding("(i32.const 1)", "(i32.const 0)", spin);
-    let limits = "limits = { packet_budget = 4000000000 }\n";
-    let slow_manifest = forwards::manifest_with(limits, "inputs = 2");
-    let wasm = with_manifest(wat::parse_str(slow).unwrap(), slow_manifest.as_bytes());
-    std::fs::write(folder.join("slow.wasm"), wasm).unwrap();
+    slow(folder, 200_000_000, 4_000_000_000, ("(i32.const 0)", "inputs = 2"));
     let one = forwarding("(i32.const 1)", "(i32.const 0)", "(if (local.get $in) (then (unreachable)))");
     module(folder, "one", &one, "");
     let next = "Idle -> m :: Module(./one.wasm, CAPACITY 4) -> c :: Counter -> Discard;
@@ -229,16 +231,7 @@ fn ticks(child: &Child) -> u64 {
 fn a_router_sleeps_while_a_module_waits_for_its_share() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
-    let spin = "(i32.store (i32.const 64) (i32.const 16000000))
-        (loop (i32.store (i32.const 64) (i32.sub (i32.load (i32.const 64)) (i32.const 1)))
-              (br_if 0 (i32.load (i32.const 64))))";
-    let slow = forwarding("(i32.const 1)", "(i32.const 0)", spin);
-    let manifest = forwards::manifest_with("limits = { packet_budget = 1000000000 }\n", "");
-    std::fs::write(
-        folder.join("slow.wasm"),
-        with_manifest(wat::parse_str(slow).unwrap(), manifest.as_bytes()),
-    )
-    .unwrap();
+    slow(folder, 16_000_000, 1_000_000_000, ("(i32.const 0)", ""));
     node(folder, "expose = \"headers\"\ncalls = \"forward\"\ncpu = \"10ms/100s\"");
     let graph = "InfiniteSource(LIMIT 30, BURST 1)
         -> m :: Module(./slow.wasm, LIVE true, BUDGET 1000000000, CREDENTIAL alice.cred) -> Discard;
@@ -260,17 +253,7 @@ fn packets_wait_for_a_module_that_waits_for_its_share() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     // More than the share of a period, for each batch.
-    let spin = "(i32.store (i32.const 64) (i32.const 3000000))
-        (loop (i32.store (i32.const 64) (i32.sub (i32.load (i32.const 64)) (i32.const 1)))
-              (br_if 0 (i32.load (i32.const 64))))";
-    let slow = forwarding("(i32.const 1)", "(i32.const 1)", spin);
-    let limits = "limits = { packet_budget = 90000000, call_budget = 90000000 }\n";
-    let manifest = forwards::manifest_with(limits, "outputs = 2");
-    std::fs::write(
-        folder.join("slow.wasm"),
-        with_manifest(wat::parse_str(slow).unwrap(), manifest.as_bytes()),
-    )
-    .unwrap();
+    slow(folder, 3_000_000, 90_000_000, ("(i32.const 1)", "outputs = 2"));
     node(
         folder,
         "expose = \"headers\"\ncalls = \"forward\"\ncpu = \"5ms/200ms\"\npacket_budget = 90_000_000",
@@ -316,16 +299,7 @@ fn packets_that_wait_for_a_module_that_is_replaced_by_another_kind_end_once() {
 fn a_module_that_waits_for_its_share_is_evicted() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
-    let spin = "(i32.store (i32.const 64) (i32.const 3000000))
-        (loop (i32.store (i32.const 64) (i32.sub (i32.load (i32.const 64)) (i32.const 1)))
-              (br_if 0 (i32.load (i32.const 64))))";
-    let slow = forwarding("(i32.const 1)", "(i32.const 0)", spin);
-    let manifest = forwards::manifest_with("limits = { packet_budget = 90000000 }\n", "");
-    std::fs::write(
-        folder.join("slow.wasm"),
-        with_manifest(wat::parse_str(slow).unwrap(), manifest.as_bytes()),
-    )
-    .unwrap();
+    slow(folder, 3_000_000, 90_000_000, ("(i32.const 0)", ""));
     node(folder, "expose = \"headers\"\ncalls = \"forward\"\ncpu = \"1ms/1h\"\npacket_budget = 90_000_000");
     let graph = "InfiniteSource(LIMIT 700, BURST 70)
           -> m :: Module(./slow.wasm, LIVE true, BUDGET 90000000, CREDENTIAL alice.cred) -> c :: Counter -> Discard;

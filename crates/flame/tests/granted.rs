@@ -1,11 +1,8 @@
 //! Tests of everything that leaves a grant besides records, and of its amounts: whole commands, modules in
 //! text.
 
-mod commands;
-mod common;
-
-use commands::{done, flame, text};
-use common::{pcap, tcp_packet, with_manifest};
+use crate::commands::{self, done, flame, text};
+use crate::common::{pcap, tcp_packet, with_manifest};
 use serde_json::Value;
 use std::path::Path;
 use std::time::Instant;

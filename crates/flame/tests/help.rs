@@ -1,10 +1,7 @@
 //! Tests of help in groups, manual pages, completions, `flame doctor`, and messages by level.
 
-mod commands;
-mod common;
-
-use commands::{done, flame, text};
-use common::{root, tcp_packet};
+use crate::commands::{done, flame, text};
+use crate::common::{root, tcp_packet};
 use std::collections::BTreeSet;
 use std::process::{Command, Stdio};
 

@@ -1,14 +1,9 @@
 //! Tests of everything, besides the module, that a user of a grant could learn from hidden packets: whole
 //! commands.
 
-mod commands;
-mod common;
-#[path = "live/mod.rs"]
-mod live;
-
-use commands::{done, flame, text};
-use common::{tcp_packet, with_manifest};
-use live::{Net, ipv4};
+use crate::commands::{done, flame, text};
+use crate::common::{tcp_packet, with_manifest};
+use crate::network::{Net, ipv4};
 use std::path::Path;
 use std::process::Command;
 

@@ -2,9 +2,7 @@
 //! and an internet. It needs root, curl, python3 and the modules, and reports when it is skipped.
 //! `FLAME` names the command under test.
 
-mod common;
-
-use common::root;
+use crate::common::{self, root};
 use std::process::Command;
 
 /// Returns the fields of lines `ELEMENT TAKEN MADE GIVEN HELD DROPPED CAUSES`.

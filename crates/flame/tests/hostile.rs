@@ -4,9 +4,7 @@
 //! refused at install or ended while running, and give a part of the expected error. Cases that are not valid
 //! text are below.
 
-mod common;
-
-use common::{MANIFEST, Memory, install, request, root, run, with_manifest};
+use crate::common::{MANIFEST, Memory, install, request, root, run, with_manifest};
 use flame_plan::{Limits, OnFault};
 
 /// A neighbour in plain Wasm: counts its packets and reports them at the end.

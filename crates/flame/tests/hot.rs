@@ -1,9 +1,7 @@
 //! Tests of modules that are added and removed while packets flow: no packet of another module is lost, and
 //! accounts and records are exact.
 
-mod common;
-
-use common::{COUNT, Endless, Memory, Sums, install, options, request, with_manifest};
+use crate::common::{self, COUNT, Endless, Memory, Sums, install, options, request, with_manifest};
 use flame_abi::manifest::Table;
 use flame_admit::Protection;
 use flame_compile::InstallRequest;

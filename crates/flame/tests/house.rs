@@ -1,15 +1,18 @@
 //! Tests of the house rules: edges between crates and between files, places of `unsafe`, lengths of lines,
 //! and that documents name existing files.
 
-mod common;
 #[path = "house/cycles.rs"]
 mod cycles;
 #[path = "house/lines.rs"]
 mod lines;
 
-use common::root;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+
+/// Returns the workspace's folder.
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
 
 /// Returns the room of a crate, by its folder.
 fn room(manifest: &Path) -> &'static str {
@@ -318,21 +321,30 @@ fn the_list_of_fuzz_targets_is_whole() {
     assert_eq!(built, there, "fuzz/Cargo.toml builds other targets than there are");
 }
 
-/// A crate whose tests are one program lists every file of them. A file that is not listed would not run.
+/// If a crate names the programs of its tests, one of them lists each file. A file that is not listed would
+/// not run, and one that two list would run twice.
 #[test]
 fn programs_of_tests_list_their_files() {
     let mut all = Vec::new();
     files(&root().join("crates"), &mut all);
     let mains: Vec<_> = all.iter().filter(|path| path.ends_with("tests/main.rs")).collect();
-    assert!(mains.len() >= 7, "{mains:?}");
+    assert!(mains.len() >= 8, "{mains:?}");
     for main in mains {
-        let text = std::fs::read_to_string(main).unwrap();
-        for entry in std::fs::read_dir(main.parent().unwrap()).unwrap().flatten() {
-            let path = entry.path();
-            let name = path.file_stem().unwrap().to_string_lossy().into_owned();
-            if name != "main" && path.extension().is_some_and(|e| e == "rs") {
-                assert!(text.contains(&format!("mod {name};")), "{} does not list {name}", main.display());
+        let folder = main.parent().unwrap();
+        let manifest = std::fs::read_to_string(folder.join("../Cargo.toml")).unwrap();
+        let manifest: toml::Table = toml::from_str(&manifest).unwrap();
+        let programs = manifest["test"].as_array().unwrap().iter().filter_map(|test| test["path"].as_str());
+        let programs: BTreeSet<PathBuf> = programs.map(|path| folder.join("..").join(path)).collect();
+        let texts: Vec<_> = programs.iter().map(|path| std::fs::read_to_string(path).unwrap()).collect();
+        for entry in std::fs::read_dir(folder).unwrap().flatten() {
+            let (path, name) = (entry.path(), entry.file_name().into_string().unwrap());
+            let Some(name) = name.strip_suffix(".rs") else { continue };
+            if programs.iter().any(|program| program.file_name() == path.file_name()) {
+                continue;
             }
+            let line = format!("mod {name};");
+            let lists = texts.iter().filter(|text| text.lines().any(|l| l == line)).count();
+            assert_eq!(lists, 1, "{}: so many programs list it", path.display());
         }
     }
 }

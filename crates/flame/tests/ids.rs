@@ -1,10 +1,9 @@
 //! Tests of `flame run ids`, as people use it.
 
-mod common;
 #[path = "../../../modules/ids/tests/shapes/mod.rs"]
 mod shapes;
 
-use common::root;
+use crate::common::{self, root};
 use std::process::{Command, Output};
 
 fn flame(args: &[&str]) -> Output {

@@ -1,9 +1,7 @@
 //! Rule sets that would take `ids` beyond its budgets, in WebAssembly: each packet that costs too much is
 //! abandoned and counted, each rule that there is no time for is listed, and the module goes on.
 
-mod common;
-
-use common::root;
+use crate::common::{self, root};
 use std::process::Command;
 
 const RULE: &str = "alert tcp any any -> any any";

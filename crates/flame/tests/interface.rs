@@ -1,10 +1,7 @@
 //! Tests of interfaces that go down and come back, and of all interfaces at once.
 
-mod common;
-#[path = "live/mod.rs"]
-mod live;
-
-use live::{Net, ipv4, wait_for};
+use crate::common;
+use crate::network::{Net, ipv4, wait_for};
 use serde_json::Value;
 use std::process::Output;
 

@@ -2,8 +2,7 @@
 //! the same records, account, faults and explanations, byte for byte. Views alone are tested with many more
 //! packets in `crates/dataplane/view/tests/interference.rs`.
 
-mod common;
-
+use crate::common;
 use std::path::Path;
 use std::process::{Command, Output};
 

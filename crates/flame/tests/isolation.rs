@@ -1,9 +1,7 @@
 //! Tests that a hidden byte is nowhere in a module's memory: the whole pipeline runs, and a module searches
 //! everything that it can read, its own memory, the control area and every block of its view.
 
-mod common;
-
-use common::{Memory, install, request, with_manifest};
+use crate::common::{self, Memory, install, request, with_manifest};
 use flame_abi::layout;
 use flame_compile::InstallRequest;
 use flame_plan::{Action, Expose, Field, Limits, TrustedFilter, ViewSpec};

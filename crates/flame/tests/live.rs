@@ -1,10 +1,7 @@
 //! Tests of live capture on a veth pair: every sent frame is counted, or counted as dropped.
 
-mod common;
-#[path = "live/mod.rs"]
-mod live;
-
-use live::{Capture, Net, ipv4};
+use crate::common;
+use crate::network::{self, Capture, Net, ipv4};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::process::{Output, Stdio};
@@ -144,7 +141,7 @@ fn no_packet_is_seen_twice_while_workers_start() {
         .collect();
     let mut sender = net.bursts(&frames);
     let sent = "cat /sys/class/net/tx0/statistics/tx_packets";
-    live::wait_for("the first burst", || net.said(sent) != "0");
+    network::wait_for("the first burst", || net.said(sent) != "0");
     let capture = net.capture(&["flow", "--workers", "8", "--format", "json"], 8);
     std::thread::sleep(std::time::Duration::from_millis(100));
     std::fs::write(net.stop(), "").unwrap();
@@ -166,7 +163,7 @@ fn the_interface_is_promiscuous_unless_told_not_to_be() {
     let listening = || net.said("ip -d link show rx0 | grep -o 'promiscuity [0-9]*'");
     for (argument, expected) in [("--quiet", "promiscuity 1"), ("-p", "promiscuity 0")] {
         let capture = net.capture(&["count", "--format", "json", argument], 1);
-        live::wait_for(expected, || listening() == expected);
+        network::wait_for(expected, || listening() == expected);
         // The MAC address is not the interface's. A veth pair delivers the frame all the same.
         net.send(&mixed().0, 1);
         assert_eq!(rows(&interrupted(capture))[0]["packets"], 119, "{argument}");
@@ -221,8 +218,8 @@ fn one_fetch_over_http_adds_up_in_all_modules() {
     let mut server = net.command("python3");
     server.args(["-m", "http.server", "80", "-d", folder.path().to_str().unwrap()]);
     let server = server.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    let _server = live::Ended(server);
-    live::wait_for("the server", || net.said("ss -Hltn").contains(":80 "));
+    let _server = network::Ended(server);
+    network::wait_for("the server", || net.said("ss -Hltn").contains(":80 "));
     let sent = |what: &str| -> u64 {
         let file = |interface| format!("cat /sys/class/net/{interface}/statistics/tx_{what}");
         let ends = [net.said(&file("rx0")), client.said(&file("tx0"))];
@@ -288,7 +285,7 @@ fn what_the_kernel_drops_is_counted() {
 fn an_interface_that_is_not_there_or_goes_away_is_named() {
     let Some(net) = net() else { return };
     let run = |interface: &str| {
-        let mut flame = net.command(&live::flame());
+        let mut flame = net.command(&network::flame());
         let out = flame.args(["run", "count", "-i", interface]).output().unwrap();
         assert_eq!(out.status.code(), Some(1));
         String::from_utf8_lossy(&out.stderr).into_owned()

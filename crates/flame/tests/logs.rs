@@ -1,8 +1,6 @@
 //! Texts of modules for the operator: delivered and escaped, limited in rate, counted, and granted.
 
-mod common;
-
-use common::root;
+use crate::common::root;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

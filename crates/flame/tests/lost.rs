@@ -1,10 +1,7 @@
 //! Tests of rows that no output receives: none is lost without a line that names it, and an exit status.
 
-mod common;
-mod feed;
-
-use common::{MANIFEST, with_manifest};
-use feed::capture;
+use crate::common::{MANIFEST, with_manifest};
+use crate::feed::{self, capture};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 

@@ -1,9 +1,7 @@
 //! Tests of a machine with several users, set up by the operators' page and used by the researchers' page, in
 //! a mount namespace with its own /etc. They need root, and report when they are skipped.
 
-mod common;
-
-use common::root;
+use crate::common::root;
 use std::path::Path;
 use std::process::Command;
 

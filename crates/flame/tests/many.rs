@@ -1,8 +1,6 @@
 //! Tests of a run whose modules come and go without end: it keeps nothing of those that have left.
 
-mod common;
-
-use common::{COUNT, Memory, install, options, request, with_manifest};
+use crate::common::{self, COUNT, Memory, install, options, request, with_manifest};
 use flame_plan::{Account, FaultReport, ModuleId, ModulePlan, OnFault, Plan};
 use flame_run::Engines;
 use flame_source::{Next, Progress, RawBlock, Source, SourceError};
@@ -65,6 +63,7 @@ fn plan(wat: &str, id: u32) -> ModulePlan {
 
 #[test]
 fn modules_that_have_left_are_handed_over_once_and_not_kept() {
+    let _turn = crate::turn();
     let traps = include_str!("../../../tests/hostile/trap-in-batch.wat");
     let plans = [plan(COUNT, 0), plan(traps, 0)];
     for (takes, workers, modules) in [(true, 1, MODULES), (true, 2, MODULES / 4), (false, 1, 20)] {

@@ -1,8 +1,6 @@
 //! Tests of the memory of idle instances.
 
-mod common;
-
-use common::{install, request};
+use crate::common::{self, install, request};
 use flame_abi::{LinkType, layout};
 use flame_plan::Limits;
 use flame_run::{Call, Instance, Loaded, Mapping, Role};
@@ -16,6 +14,7 @@ fn resident() -> usize {
 /// The instances are started, have a window, and are called once each.
 #[test]
 fn a_hundred_idle_instances_of_flow_fit_in_a_gibibyte() {
+    let _turn = crate::turn();
     let Some(wasm) = common::module("flow") else { return };
     let engine = flame_run::Engines::new().unwrap();
     let request = flame_compile::InstallRequest { limits: Limits::default(), ..request() };

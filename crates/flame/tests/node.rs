@@ -1,8 +1,6 @@
 //! Tests of a node: its operator, its principals, and what survives a restart.
 
-mod daemon;
-
-use daemon::{Node, module, replay, text, wait_for};
+use crate::daemon::{self, Node, module, replay, text, wait_for};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -301,7 +299,7 @@ fn a_client_presents_no_credential_to_another_user() {
     std::fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
     let socket = folder.path().join("socket");
     let mut listens = std::process::Command::new(&program)
-        .args(["--ignored", "--exact", "listen_as_another_user"])
+        .args(["--ignored", "--exact", "node::listen_as_another_user"])
         .env("FLAME_TEST_SOCKET", &socket)
         .current_dir(folder.path())
         .uid(65534)

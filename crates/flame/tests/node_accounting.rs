@@ -1,11 +1,8 @@
 //! Tests of the accounting: its sums are what the kernel counted for the node's threads.
 
-mod daemon;
-mod wasm;
-
-use daemon::{Node, module, replay, wait_for};
+use crate::daemon::{self, Node, module, replay, wait_for};
+use crate::wasm::busy;
 use serde_json::Value;
-use wasm::busy;
 
 /// Writes a module that takes about a millisecond for each batch, and returns its path.
 fn heavy(node: &Node) -> String {

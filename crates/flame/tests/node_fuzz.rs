@@ -1,9 +1,7 @@
 //! Every call of the API is tried with data made from its own description, by schemathesis.
 //! `FLAME_PYTHON` names a Python that has it.
 
-mod daemon;
-
-use daemon::{Node, module, replay};
+use crate::daemon::{self, Node, module, replay};
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;

@@ -1,8 +1,6 @@
 //! Tests of bad input to a node: each is refused with an error that names its cause, and disturbs nobody.
 
-mod daemon;
-
-use daemon::{Connection, Node, base64, module, raw, replay, reply};
+use crate::daemon::{self, Connection, Node, base64, module, raw, replay, reply};
 use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;

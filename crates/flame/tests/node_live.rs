@@ -1,12 +1,8 @@
 //! Tests of a node on a live interface: exact accounts while modules change, several principals, and the
 //! rights that the process keeps.
 
-mod daemon;
-#[path = "live/mod.rs"]
-mod live;
-
-use daemon::{Connection, Node, base64, module, wait_for};
-use live::Net;
+use crate::daemon::{Connection, Node, base64, module, wait_for};
+use crate::network::{self, Net};
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -15,7 +11,7 @@ const TAP: &str =
     "[sources.tap]\ninterface = \"rx0\"\ninterval = \"100ms\"\n[limits]\nrequests_per_second = 10000\n";
 
 fn frames() -> Vec<Vec<u8>> {
-    (0..100).map(|i| live::ipv4(&[], 17, (i, 9), (2, 53), 122)).collect()
+    (0..100).map(|i| network::ipv4(&[], 17, (i, 9), (2, 53), 122)).collect()
 }
 
 fn account(module: &Value) -> (u64, bool) {

@@ -1,11 +1,8 @@
 //! Tests of a module's log on a node: faults as they happen, restarts, texts, evictions.
 
-mod daemon;
-mod wasm;
-
-use daemon::{Node, replay, wait_for};
+use crate::daemon::{Node, replay, wait_for};
+use crate::wasm::with_manifest;
 use serde_json::Value;
-use wasm::with_manifest;
 
 /// Writes a module in the node's folder and returns its path.
 fn write(node: &Node, name: &str, wat: &str, more: &str) -> String {

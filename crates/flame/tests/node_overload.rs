@@ -1,14 +1,9 @@
 //! Twice the sustainable load on a live interface: the module of the highest priority loses nothing, costly
 //! ones of lower priorities lose packets as `overload`, and receive all again when the load has ended.
 
-mod daemon;
-#[path = "live/mod.rs"]
-mod live;
-#[path = "wasm/mod.rs"]
-mod wasm;
-
-use daemon::{Node, wait_for};
-use live::Net;
+use crate::daemon::{Node, wait_for};
+use crate::network::{self, Net};
+use crate::wasm;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -56,6 +51,7 @@ fn number(module: &Value, what: &str) -> u64 {
 
 #[test]
 fn at_twice_the_sustainable_load_the_highest_priority_loses_nothing() {
+    let _turn = crate::turn();
     let Some(net) = Net::new() else { return };
     let mut node = Node::new(TAP).within(&net.namespace);
     node.start();
@@ -68,7 +64,7 @@ fn at_twice_the_sustainable_load_the_highest_priority_loses_nothing() {
     }
     let show = |name: &str| node.json(&["show", name]);
     let source = || node.json(&["node", "status"])["sources"][0].clone();
-    let frames: Vec<_> = (0..100).map(|i| live::ipv4(&[], 17, (i, 9), (2, 53), 122)).collect();
+    let frames: Vec<_> = (0..100).map(|i| network::ipv4(&[], 17, (i, 9), (2, 53), 122)).collect();
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {

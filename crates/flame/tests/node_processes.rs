@@ -1,13 +1,10 @@
 //! Tests of principals' modules in processes of their own: where they run, what happens when such a process
 //! ends, and that changes work across the wall with exact accounts.
 
-mod daemon;
-mod wasm;
-
-use daemon::{Node, module, replay, root, wait_for};
+use crate::daemon::{self, Node, module, replay, root, wait_for};
+use crate::wasm::{MANIFEST, with_manifest};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use wasm::{MANIFEST, with_manifest};
 
 /// Starts a node with credentials of Alice and Bob. `more` is added to its configuration.
 fn started(more: &str) -> Node {

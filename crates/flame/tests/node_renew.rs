@@ -1,10 +1,7 @@
 //! Tests of renewals: a module counts in the meters of its new credential, and not in those of the old one.
 
-mod daemon;
-mod wasm;
-
-use daemon::{Node, replay, wait_for};
-use wasm::with_manifest;
+use crate::daemon::{Node, replay, wait_for};
+use crate::wasm::with_manifest;
 
 /// Requests a page with each batch. Under pressure it reports its pages and the free bytes, if they changed.
 const GROWS: &str = r#"(module

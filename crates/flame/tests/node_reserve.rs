@@ -1,12 +1,9 @@
 //! Tests of reservations: admitted or refused with the arithmetic, held across restarts, given back,
 //! enforced.
 
-mod daemon;
-mod wasm;
-
-use daemon::{Node, module, replay, root, wait_for};
+use crate::daemon::{self, Node, module, replay, root, wait_for};
+use crate::wasm::{self, busy, with_manifest};
 use serde_json::{Value, json};
-use wasm::{busy, with_manifest};
 
 /// The arithmetic is tested here, not what the kernel of this machine has left.
 const CAPACITY: &str = "[isolation]\nscheduler = \"fair\"\n[capacity]\ncpu = \"50%\"\nmemory = \"1GiB\"\nblocks = 8\nrecords = \"1MiB\"\n";

@@ -1,8 +1,6 @@
 //! Tests of what a node says about its own processes: the kernel's report, not the node's intentions.
 
-mod daemon;
-
-use daemon::{Node, module, replay};
+use crate::daemon::{Node, module, replay};
 
 #[test]
 fn the_status_is_that_of_the_kernel() {

@@ -1,10 +1,8 @@
 //! Tests of reserved processor time: the kernel guarantees it to the process of a session, and shares are
 //! what was reserved. The numbers are the kernel's.
 
-mod daemon;
-mod wasm;
-
-use daemon::{Node, module, replay, wait_for};
+use crate::daemon::{self, Node, module, replay, wait_for};
+use crate::wasm;
 use serde_json::Value;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -107,6 +105,7 @@ fn mean(of: impl Iterator<Item = f64>) -> f64 {
 /// Modules of one credential have its time together, in however many processes they run.
 #[test]
 fn a_credential_has_its_time_once_for_all_its_processes() {
+    let _turn = crate::turn();
     const SOURCES: usize = 6;
     let mut node = Node::new("");
     dense(&node.path("dense.pcap"));
@@ -140,6 +139,7 @@ fn a_credential_has_its_time_once_for_all_its_processes() {
 /// A client that asks for guaranteed time gets an error if the kernel refuses it, and nothing has changed.
 #[test]
 fn a_refused_guarantee_changes_nothing() {
+    let _turn = crate::turn();
     let mut node = Node::new(&format!("{}[isolation]\nscheduler = \"deadline\"\n{CAPACITY}", replay()));
     let Some(count) = module("count") else { return };
     node.mint("alice", &[]);
@@ -166,6 +166,7 @@ fn a_refused_guarantee_changes_nothing() {
 
 #[test]
 fn busy_sessions_have_the_shares_that_they_reserved() {
+    let _turn = crate::turn();
     let mut node = Node::new("");
     dense(&node.path("dense.pcap"));
     node.configure(&format!("[sources.tap]\nfile = \"dense.pcap\"\nrepeat = true\n{CAPACITY}"));
@@ -222,6 +223,7 @@ fn busy_sessions_have_the_shares_that_they_reserved() {
 
 #[test]
 fn the_kernel_admits_reservations_too_and_the_rest_has_what_is_left() {
+    let _turn = crate::turn();
     let Some(count) = module("count") else { return };
     let count = count.display().to_string();
     let mut node = Node::new(&format!("{}{CAPACITY}[isolation]\nscheduler = \"auto\"\n", replay()));

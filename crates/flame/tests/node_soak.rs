@@ -2,15 +2,12 @@
 //!
 //! FLAME_SOAK_SECONDS sets the duration (`make soak-node SOAK_SECONDS=600`), FLAME_SOAK_SEED the choices.
 
-mod daemon;
-mod wasm;
-
-use daemon::{Node, base64, module, replay};
+use crate::daemon::{self, Node, base64, module, replay};
+use crate::wasm::{self, with_manifest};
 use rusqlite::{Connection, OpenFlags};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
-use wasm::with_manifest;
 
 /// Numbers that look random.
 struct Random(u64);

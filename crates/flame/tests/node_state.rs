@@ -1,13 +1,10 @@
 //! Tests of the state that modules keep on a node: over updates, restarts of the node in order and by
 //! `kill -9`, of a principal's process, and from rows that were damaged.
 
-mod daemon;
-mod wasm;
-
-use daemon::{Node, replay, wait_for};
+use crate::daemon::{self, Node, replay, wait_for};
+use crate::wasm::{MANIFEST, with_manifest};
 use serde_json::Value;
 use std::path::Path;
-use wasm::{MANIFEST, with_manifest};
 
 /// A module that counts packets, reports their number at ticks and at its end, and keeps it. A state whose
 /// first byte is 255 is refused.

@@ -1,8 +1,6 @@
 //! Tests of what a node stores: it survives `kill -9` at any moment, a full disk and a read-only one.
 
-mod daemon;
-
-use daemon::{Node, base64, module, replay, request, wait_for};
+use crate::daemon::{self, Node, base64, module, replay, request, wait_for};
 use rusqlite::{Connection, OpenFlags};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -175,7 +173,8 @@ impl Disk {
     fn mend(&self) {
         assert!(done("umount", &[self.at.to_str().unwrap()]));
         let _ = done("e2fsck", &["-fy", self.image.to_str().unwrap()]);
-        assert!(self.mount());
+        // The kernel may still have the device of the mount before.
+        wait_for("the disk", || self.mount());
     }
 }
 

@@ -1,8 +1,6 @@
 //! Tests of `flame top`: printed once, and in a real terminal (tmux).
 
-mod daemon;
-
-use daemon::{Node, module, replay, text, wait_for};
+use crate::daemon::{self, Node, module, replay, text, wait_for};
 use serde_json::Value;
 use std::process::Command;
 

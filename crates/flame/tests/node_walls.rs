@@ -1,9 +1,7 @@
 //! Tests of the walls between the principals of a node: what one of them sends, has or breaks is not the
 //! others' concern, and no session does more than its own credential says.
 
-mod daemon;
-
-use daemon::{Connection, Node, base64, module, raw, replay, reply, session, wait_for};
+use crate::daemon::{Connection, Node, base64, module, raw, replay, reply, session, wait_for};
 use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;

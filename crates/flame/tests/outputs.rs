@@ -1,8 +1,6 @@
 //! Tests of hostile strings from all sources: a terminal receives nothing that it would obey.
 
-mod common;
-
-use common::{MANIFEST, pcap, tcp_packet, with_manifest};
+use crate::common::{MANIFEST, pcap, tcp_packet, with_manifest};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::{Command, Output};

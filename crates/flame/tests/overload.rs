@@ -1,9 +1,7 @@
 //! Tests of overload: while a live source's buffer is full, modules of low priorities receive no packets,
 //! lowest first; afterwards they receive all again. What each of them lost is in its account.
 
-mod common;
-
-use common::{COUNT, Lines, Memory, install, options, request, with_manifest};
+use crate::common::{COUNT, Lines, Memory, install, options, request, with_manifest};
 use flame_plan::{Account, ModulePlan, Plan, Shed, TrustedFilter, ViewKey, ViewSpec};
 use flame_run::Engines;
 use flame_source::{Next, Progress, RawBlock, Source, SourceError};
@@ -100,6 +98,7 @@ fn is_whole(account: &Account) -> bool {
 
 #[test]
 fn the_lowest_loses_first_the_highest_nothing_and_all_return() {
+    let _turn = crate::turn();
     let select = TrustedFilter::parse("tcp").unwrap().into_iter().collect();
     let filtered = ViewSpec { select, ..ViewSpec::default() };
     // Under a grant that hides something, blocks are filled independently of the source's.
@@ -132,6 +131,7 @@ fn the_lowest_loses_first_the_highest_nothing_and_all_return() {
 
 #[test]
 fn without_two_priorities_or_if_it_is_off_the_kernel_alone_drops() {
+    let _turn = crate::turn();
     let view = ViewSpec::default;
     for (low, overload) in [(9, Overload::default()), (1, Overload::OFF)] {
         let (report, changes) = run(&[("low", low, view()), ("top", 9, view())], overload, 0);
@@ -142,6 +142,7 @@ fn without_two_priorities_or_if_it_is_off_the_kernel_alone_drops() {
 
 #[test]
 fn the_option_is_a_fill_or_off() {
+    let _turn = crate::turn();
     assert_eq!(Overload::default().to_string(), "50%");
     for text in ["off", "10%", "50%", "90%"] {
         assert_eq!(text.parse::<Overload>().unwrap().to_string(), text);

@@ -1,9 +1,6 @@
 //! Tests of readers that go away, and of homes that cannot be written.
 
-mod common;
-mod feed;
-
-use feed::{capture, command, each};
+use crate::feed::{capture, command, each};
 use std::process::{Command, Stdio};
 
 /// Returns a pipe whose reader is gone.

@@ -1,8 +1,6 @@
 //! Tests of `--plot`, as people use it. `FLAME_PYTHON` names a Python with DuckDB.
 
-mod common;
-
-use common::root;
+use crate::common::{self, root};
 use std::process::{Command, Output};
 
 fn flame(args: &[&str]) -> Output {

@@ -1,9 +1,7 @@
 //! The statistics that charts print are those that DuckDB computes from the records. The charts `delay` and
 //! `latency` print none. `FLAME_PYTHON` names an interpreter with duckdb.
 
-mod common;
-
-use common::root;
+use crate::common::{self, root};
 use flame_record::human::{duration, grouped};
 use std::collections::BTreeMap;
 use std::io::Write;

@@ -1,9 +1,7 @@
 //! Tests of mistakes in policies and at minting, which are found before they cost anyone a day.
 
-mod commands;
-mod common;
-
-use commands::{done, flame, text};
+use crate::commands::{done, flame, text};
+use crate::common;
 use std::path::Path;
 
 const ROLE: &str = "[roles.researcher]\nselect = \"\"\nexpose = \"headers\"\ncalls = \"records, messages\"\ncode = \"any\"\n";

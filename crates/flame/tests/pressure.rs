@@ -1,9 +1,7 @@
 //! Memory pressure: a module is informed when little memory is left or more was refused, and nobody else is
 //! disturbed.
 
-mod common;
-
-use common::{COUNT, Lines, MANIFEST, Memory, install, options, request, runner, with_manifest};
+use crate::common::{COUNT, Lines, MANIFEST, Memory, install, options, request, runner, with_manifest};
 use flame_admit::Protection;
 use flame_compile::InstallRequest;
 use flame_plan::{Limits, ModuleClass, ModuleId, ModulePlan, Plan};

@@ -2,9 +2,7 @@
 //! change that gives a bound. A case is the source of a module (`remedies/NAME.rs` or `.c`), and the advice
 //! that is expected for it beside it; `FLAME_WRITE_EXPECTED=1` writes the advice.
 
-mod common;
-
-use common::root;
+use crate::common::root;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 

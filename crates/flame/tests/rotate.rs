@@ -1,10 +1,7 @@
 //! Tests of files that are completed while a run goes on: by time, by size, by a signal; and of what is left
 //! when it is killed or the disk is full.
 
-mod common;
-mod feed;
-
-use feed::{Fed, capture, command, complete, packets, partial};
+use crate::feed::{self, Fed, capture, command, complete, packets, partial};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,8 +1,6 @@
 //! All rows that a module writes come out, however many and in whichever call, and bounds survive.
 
-mod built;
-
-use built::{build, flame, flame_with, pcap, rows, text};
+use crate::built::{build, flame, flame_with, pcap, rows, text};
 use flame_module::testing::Traffic;
 use serde_json::Value;
 

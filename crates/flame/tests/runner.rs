@@ -1,9 +1,9 @@
 //! Modules in a process of their own: the same records, and nothing but their own packets is lost with it.
 
-mod common;
-
+use crate::common::{
+    self, COUNT, Lines, Memory, install, module, options, request, root, runner, with_manifest,
+};
 use arrow::array::{AsArray, types::UInt64Type};
-use common::{COUNT, Lines, Memory, install, module, options, request, root, runner, with_manifest};
 use flame_abi::manifest::Table;
 use flame_block::Reader;
 use flame_plan::{ModulePlan, Plan, Reason, Shed};
@@ -252,7 +252,7 @@ fn hostile(mode: &str) -> PathBuf {
     fs::create_dir_all(&folder).unwrap();
     let (program, own) = (folder.join("runner"), std::env::current_exe().unwrap());
     let script = format!(
-        "#!/bin/sh\nFLAME_HOSTILE={mode} exec '{}' --exact hostile_process --nocapture\n",
+        "#!/bin/sh\nFLAME_HOSTILE={mode} exec '{}' --exact runner::hostile_process --nocapture\n",
         own.display()
     );
     fs::write(&program, script).unwrap();

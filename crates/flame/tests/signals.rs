@@ -1,8 +1,6 @@
 //! Tests of Ctrl-C, once and twice, while a module is in a call that does not end.
 
-mod common;
-
-use common::{MANIFEST, root, with_manifest};
+use crate::common::{MANIFEST, root, with_manifest};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};

@@ -1,9 +1,9 @@
 //! Tests of the state that modules keep: carried by updates under load with exact counts, refused, damaged,
 //! of wrong sizes, and of modules that fail in the two calls; and of seeds.
 
-mod common;
-
-use common::{Endless, Lines, MANIFEST, Memory, Sums, install, options, request, runner, with_manifest};
+use crate::common::{
+    Endless, Lines, MANIFEST, Memory, Sums, install, options, request, runner, with_manifest,
+};
 use flame_admit::Protection;
 use flame_compile::InstallRequest;
 use flame_plan::{Account, ModuleClass, ModuleId, ModulePlan, OnFault, Plan};

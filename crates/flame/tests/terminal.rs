@@ -1,9 +1,7 @@
 //! Tests of tables: they fit their width, keep every address whole, and have one header for all ticks.
 
-mod commands;
-mod common;
-
-use commands::{done, flame, text};
+use crate::commands::{done, flame, text};
+use crate::common;
 use std::path::Path;
 use std::process::{Command, Stdio};
 

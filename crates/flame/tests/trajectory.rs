@@ -1,11 +1,8 @@
 //! Tests with two monitors at the ends of a path, compared to the path's own log of each packet: the
 //! experiment of Duffield and Grossglauser's figure 3, including an overload by UDP.
 
-mod common;
-#[path = "live/mod.rs"]
-mod live;
-
-use live::Net;
+use crate::common;
+use crate::network::{self, Net};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -109,7 +106,7 @@ fn two_monitors_tell_what_the_path_did() {
         "there was a flood"
     );
 
-    let rows = joined(&live::flame(), folder.path(), &["--interval", "500ms"]);
+    let rows = joined(&network::flame(), folder.path(), &["--interval", "500ms"]);
     // For each flow: every packet, every loss, and the delays.
     for (port, truth) in &truth {
         let row = table(&rows, "flow").find(|row| row["dport"] == *port).unwrap();
@@ -177,7 +174,7 @@ fn records_as_parquet_join_as_records_as_json() {
         let (capture, out) = (capture.to_str().unwrap(), out.to_str().unwrap());
         let all = ["run", "trajectory", "-r", capture, "--expose", "payload:64", "-q", "-o", out];
         let set = ["--set", "trajectory.sampling=1", "--format", format];
-        let done = Command::new(live::flame()).args(all).args(set).args(filter).output().unwrap();
+        let done = Command::new(network::flame()).args(all).args(set).args(filter).output().unwrap();
         assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
     };
     // The far monitor misses all packets that are not TCP, so they are lost.
@@ -187,7 +184,7 @@ fn records_as_parquet_join_as_records_as_json() {
         record(&far, format, &["tcp"]);
         let [a, b] = [near, far].map(|name| folder.path().join(name));
         let inputs = [format!("near={}", a.display()), format!("far={}", b.display())];
-        let out = Command::new(live::flame()).arg("join").args(inputs).args(["--format", "json"]).output();
+        let out = Command::new(network::flame()).arg("join").args(inputs).args(["--format", "json"]).output();
         let out = out.unwrap();
         assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
         String::from_utf8(out.stdout).unwrap()

@@ -2,9 +2,7 @@
 //! with two. Where tshark is wrong, `docs/truth.md` states this by file and column, with evidence from the
 //! bytes.
 
-mod common;
-
-use common::{install, module, request, root, run, traces};
+use crate::common::{install, module, request, root, run, traces};
 use flame_plan::{Expose, ModulePlan, ViewSpec};
 use flame_source::{FileOptions, SourceError};
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,10 +1,7 @@
 //! Tests of `-w` without a module, and of the hint for VLAN-tagged packets.
 
-mod commands;
-mod common;
-
-use commands::{done, flame, text};
-use common::tcp_packet;
+use crate::commands::{done, flame, text};
+use crate::common::{self, tcp_packet};
 use std::path::Path;
 
 fn demo() -> String {

@@ -1,11 +1,7 @@
 //! Tests of captures by AF_XDP: what is said, what comes, and that nothing stays behind.
 
-mod daemon;
-#[path = "live/mod.rs"]
-mod live;
-
-use daemon::{Node, module};
-use live::{Capture, Net, ipv4, wait_for};
+use crate::daemon::{Node, module};
+use crate::network::{Capture, Net, ipv4, wait_for};
 use serde_json::Value;
 use std::process::Output;
 
@@ -39,6 +35,7 @@ fn texts(out: &Output) -> (String, Value) {
 
 #[test]
 fn a_run_counts_the_same_packets_in_both_modes_and_with_several_workers() {
+    let _turn = crate::turn();
     let Some(net) = net() else { return };
     for (way, mode) in
         [("xdp", "AF_XDP (native, copy, 1 queue)"), ("xdp-generic", "AF_XDP (generic, copy, 1")]
@@ -74,6 +71,7 @@ fn a_run_counts_the_same_packets_in_both_modes_and_with_several_workers() {
 
 #[test]
 fn the_program_ends_with_a_process_that_is_killed() {
+    let _turn = crate::turn();
     let Some(net) = net() else { return };
     for way in ["xdp", "xdp-generic"] {
         let capture = capture(&net, &["count", "--capture", way]);
@@ -90,6 +88,7 @@ fn the_program_ends_with_a_process_that_is_killed() {
 
 #[test]
 fn auto_takes_packets_away_only_where_nobody_misses_them() {
+    let _turn = crate::turn();
     let Some(net) = net() else { return };
     let arguments = ["count", "--format", "json", "--capture", "auto"];
     // By default, the driver takes VLAN tags out.
@@ -123,6 +122,7 @@ fn auto_takes_packets_away_only_where_nobody_misses_them() {
 
 #[test]
 fn a_node_opens_an_interface_before_it_gives_up_its_rights() {
+    let _turn = crate::turn();
     let (Some(count), Some(net)) = (module("count"), Net::new()) else { return };
     let tap = "[sources.tap]\ninterface = \"rx0\"\ncapture = \"xdp\"\ninterval = \"100ms\"\n";
     let mut node = Node::new(tap).within(&net.namespace);

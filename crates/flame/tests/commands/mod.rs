@@ -1,5 +1,4 @@
 //! Runs of whole commands in a folder of the test.
-#![allow(dead_code)] // Each test program uses its part.
 
 use std::path::Path;
 use std::process::{Command, Output};

@@ -1,5 +1,4 @@
 //! Shared parts of the tests: packets from memory, records into memory, modules from text.
-#![allow(dead_code)] // Each test program uses its part.
 
 use bytes::Bytes;
 use flame_abi::LinkType;
@@ -16,10 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-#[path = "../wasm/mod.rs"]
-mod wasm;
-#[allow(unused_imports)] // As above.
-pub use wasm::{MANIFEST, frame, with_manifest};
+pub use crate::wasm::{MANIFEST, frame, with_manifest};
 
 /// Returns the workspace's folder.
 pub fn root() -> PathBuf {

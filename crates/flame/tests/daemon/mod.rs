@@ -1,5 +1,4 @@
 //! A node in a folder of its own, and requests to it.
-#![allow(dead_code)] // Each test that includes it uses a part.
 
 use serde_json::Value;
 use std::io::{Read, Write};

@@ -1,6 +1,5 @@
 //! A run that reads packets from a pipe, one by one as the test sends them, and a module with a row for each
 //! batch of them.
-#![allow(dead_code)] // Each test that includes it uses a part.
 
 use super::common::{MANIFEST, tcp_packet, with_manifest};
 use std::io::{Read, Write};

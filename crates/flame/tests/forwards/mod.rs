@@ -1,5 +1,4 @@
 //! Modules in text that forward packets, and what they need.
-#![allow(dead_code)] // Each test program uses its part.
 
 use crate::common::{frame, pcap, tcp_packet, with_manifest};
 use std::path::Path;

@@ -1,5 +1,4 @@
 //! Modules from text, without the engine.
-#![allow(dead_code)] // Each test program uses its part.
 
 pub const MANIFEST: &str = "abi = 1\nname = \"hostile\"\nversion = \"1\"\ndescription = \"test\"\n\
     [[tables]]\nname = \"t\"\ncolumns = [{ name = \"packets\", type = \"u64\" }]\n";

@@ -1,5 +1,4 @@
 //! A namespace with a veth pair `tx0`–`rx0`, a sender on `tx0`, and the command on `rx0`.
-#![allow(dead_code)] // Each test that includes it uses a part.
 
 use std::io::Read;
 use std::path::PathBuf;
@@ -97,7 +96,7 @@ impl Net {
         let bytes: Vec<u8> =
             frames.iter().flat_map(|f| [&(f.len() as u16).to_be_bytes()[..], f].concat()).collect();
         std::fs::write(&path, bytes).unwrap();
-        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/live/send.py");
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/network/send.py");
         let mut python = self.command("python3");
         python.arg(script).arg("tx0").arg(path).args(arguments).spawn().unwrap()
     }

@@ -1,0 +1,6 @@
+//! The tests of filters, in one program.
+
+mod engines;
+mod expressions;
+mod interpreter;
+mod tcpdump;
