@@ -38,8 +38,8 @@ bench: build ## Measure against native code and rivals; TRACE=file to choose the
 	@FLAME=$(FLAME) FLAME_MODULES=$(MODULES) cargo run -q --release -p flame-bench -- --json $(TARGET)/bench.json $(if $(TRACE),--trace $(TRACE))
 	@echo "also in $(TARGET)/bench.json"
 
-experiments: build ## Measure the shares of busy sessions over time, with a table and a plot (needs CAP_SYS_NICE)
-	@FLAME=$(FLAME) cargo run -q --release -p flame-bench -- --sessions $(TARGET)/experiments
+experiments: build ## Measure figures of the papers, with tables and plots (as root); ONLY=name for one
+	@FLAME=$(FLAME) cargo run -q --release -p flame-bench -- --experiments $(TARGET)/experiments $(if $(ONLY),--only $(ONLY))
 
 fuzz: ## Fuzz every parser for SECONDS each (needs nightly and cargo-fuzz)
 	@fuzz/run.sh $(or $(SECONDS_EACH),60)

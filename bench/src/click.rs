@@ -4,11 +4,10 @@
 //! Forwarders run on one core, while the same sender loads the other. The measure is the number of packets
 //! *forwarded* per second of processor time (user and system), start and end not counted.
 
-#![allow(unsafe_code)] // The bare loop sends as the simplest program would.
-
-use crate::live::{await_socket, processor_seconds, run, within_namespace};
+use crate::net::{FRAME as LENGTH, Receiver, children_seconds, send, within_namespace};
 use crate::ring::{self, Shape};
 use crate::row::{Row, Target, median};
+use crate::send::Burst;
 use std::io;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -16,22 +15,6 @@ use std::time::Duration;
 
 /// The shape of the ring, equal to that of `flame_source::live::Receiver`.
 const RING: Shape = Shape { block: 128 << 10, blocks: 128, timeout_ms: 1 };
-/// The frames of one call.
-const BURST: usize = 64;
-
-const SENDER: &str = "
-import socket, sys
-s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
-s.bind(('tx0', 0))
-ip = bytes.fromhex('4500005600000000401166950a0000010a000002')
-frames = [bytes.fromhex('0200000000020200000000010800') + ip + bytes([4, i, 0, 53, 0, 66, 0, 0]) + bytes(58)
-    for i in range(64)]
-for _ in range(int(sys.argv[1]) // 64):
-    for f in frames:
-        try: s.send(f)
-        except OSError: pass
-";
-
 /// The router, between a source and a sink of Ethernet frames.
 pub const ROUTER: &str = "c :: Classifier(12/0800, -) -> Paint(1) -> Strip(14) -> CheckIPHeader
   -> rt :: LookupIPRoute(10.0.0.0/30 0, 10.1.0.0/16 1, 0.0.0.0/0 1)
@@ -92,24 +75,15 @@ fn measure(namespace: &str, flame: &Path, rounds: usize) -> io::Result<Vec<Row>>
 /// Starts a forwarder on core 0, sends from core 1, and returns how many packets arrived at `far0`, and the
 /// forwarder's processor time meanwhile.
 fn forward(namespace: &str, words: &[&str], packets: u64) -> io::Result<(f64, f64)> {
-    let mut command = Command::new("ip");
-    command.args(["netns", "exec", namespace, "taskset", "-c", "0"]).args(words);
-    let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
-    let measured = (|| {
-        let settled = await_socket(namespace, &mut child)?;
-        let before = arrived(namespace)?;
-        let sender = packets.to_string();
-        run(&["ip", "netns", "exec", namespace, "taskset", "-c", "1", "python3", "-c", SENDER, &sender])?;
-        std::thread::sleep(Duration::from_millis(200));
-        Ok((arrived(namespace)? - before, processor_seconds(&child)? - settled))
-    })();
-    // SAFETY: sends a signal to a child that has not been waited for, so the id is still the child's.
-    unsafe { libc::kill(child.id() as libc::pid_t, libc::SIGINT) };
-    child.wait()?;
-    match measured {
-        Ok((count, seconds)) if count > 0.0 && seconds > 0.0 => Ok((count, seconds)),
-        Ok(_) => Err(io::Error::other(format!("{} forwarded nothing", words[0]))),
-        Err(e) => Err(e),
+    let mut forwarder = Receiver::start(namespace, "0", words)?;
+    let before = arrived(namespace)?;
+    send(namespace, "1", LENGTH, packets, 0.0)?;
+    std::thread::sleep(Duration::from_millis(200));
+    let (count, seconds) = (arrived(namespace)? - before, forwarder.seconds()?);
+    forwarder.end()?;
+    match count > 0.0 && seconds > 0.0 {
+        true => Ok((count, seconds)),
+        false => Err(io::Error::other(format!("{} forwarded nothing", words[0]))),
     }
 }
 
@@ -140,47 +114,12 @@ fn route_in_memory(flame: &str, packets: u64) -> io::Result<f64> {
     Ok((packets - 5000) as f64 / (seconds(packets)? - start).max(1e-6))
 }
 
-/// Returns user and system time of all children that have ended.
-pub fn children_seconds() -> io::Result<f64> {
-    // SAFETY: all-zero is a valid value, and the call writes only to the place passed to it.
-    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-    // SAFETY: as above.
-    if unsafe { libc::getrusage(libc::RUSAGE_CHILDREN, &mut usage) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    let of = |t: libc::timeval| t.tv_sec as f64 + t.tv_usec as f64 / 1e6;
-    Ok(of(usage.ru_utime) + of(usage.ru_stime))
-}
-
 /// Runs the bare loop: hands frames on until Ctrl-C.
 pub fn bare(from: &str, to: &str) -> io::Result<()> {
     let output = ring::socket(to, 0, |_| Ok(()))?;
-    // SAFETY: vectors and messages are plain structures; each message has one vector, and the frames are read
-    // by the kernel before their block is returned.
-    unsafe {
-        let mut vectors: [libc::iovec; BURST] = std::mem::zeroed();
-        let mut messages: [libc::mmsghdr; BURST] = std::mem::zeroed();
-        for (message, vector) in messages.iter_mut().zip(&mut vectors) {
-            (message.msg_hdr.msg_iov, message.msg_hdr.msg_iovlen) = (vector, 1);
-        }
-        ring::receive(from, RING, |mut block| {
-            loop {
-                let mut count = 0;
-                for (vector, frame) in vectors.iter_mut().zip(&mut block) {
-                    *vector = libc::iovec { iov_base: frame.bytes.cast(), iov_len: frame.len };
-                    count += 1;
-                }
-                if count == 0 {
-                    break;
-                }
-                let mut sent = 0;
-                while sent < count {
-                    let rest = messages.as_mut_ptr().add(sent);
-                    // A frame that the interface refuses is skipped.
-                    let n = libc::sendmmsg(output, rest, (count - sent) as u32, 0);
-                    sent += n.max(1) as usize;
-                }
-            }
-        })
-    }
+    let mut burst = Burst::new();
+    ring::receive(from, RING, |block| {
+        let mut frames = block.map(|frame| (frame.bytes, frame.len));
+        while burst.send(output, &mut frames) > 0 {}
+    })
 }

@@ -71,8 +71,13 @@ fn compare(theirs: &[String], ours: &[String], rounds: usize) -> Result<(f64, St
 
 /// Returns the seconds that a command takes on one core.
 pub fn time(words: &[String]) -> Result<f64, String> {
+    time_on("0", words)
+}
+
+/// Returns the seconds that a command takes on some cores.
+pub fn time_on(cores: &str, words: &[String]) -> Result<f64, String> {
     let mut command = Command::new("taskset");
-    command.args(["-c", "0"]).args(words).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.args(["-c", cores]).args(words).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let start = Instant::now();
     let status = command.status().map_err(|e| format!("taskset: {e}"))?;
     let took = start.elapsed().as_secs_f64();

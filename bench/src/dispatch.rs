@@ -1,6 +1,7 @@
 //! The cost of a call: a module that does nothing, in batches of several sizes, compared to an indirect call.
 
 use crate::fixture::{Error, instance, plan, run_slot};
+use crate::made::empty;
 use crate::row::{Row, Target, Way, in_turn};
 use flame_admit::Protection;
 use flame_block::Pool;
@@ -9,24 +10,6 @@ use std::hint::black_box;
 
 const GROUP: &str = "dispatch: one call a batch";
 const PACKETS: usize = 1024;
-
-const EMPTY: &str = r#"(module (memory (export "memory") 1)
-    (func (export "flame_batch") (param i32) (result i64) (i64.const 0)))"#;
-const MANIFEST: &str =
-    "abi = 1\nname = \"empty\"\nversion = \"1\"\ndescription = \"does nothing\"\n[needs]\nexpose = ";
-
-/// Returns a module that ignores the packets it gets.
-pub fn empty(expose: &str) -> Result<Vec<u8>, Error> {
-    let mut wasm = wat::parse_str(EMPTY)?;
-    // A custom section: id, length, length of the name, name and contents.
-    let name = flame_abi::layout::names::MANIFEST_SECTION;
-    let manifest = format!("{MANIFEST}\"{expose}\"\n");
-    let (length, all) = (name.len() as u8, (1 + name.len() + manifest.len()) as u8);
-    wasm.extend([0, all, length]);
-    assert!(all < 128, "one byte each");
-    wasm.extend([name.as_bytes(), manifest.as_bytes()].concat());
-    Ok(wasm)
-}
 
 pub fn rows(engine: &Engines, rounds: usize) -> Result<Vec<Row>, Error> {
     let wasm = empty("none")?;

@@ -1,7 +1,9 @@
 //! Elements of modules: a module that sends each packet on, in place of the native element `Null`, and in the
 //! path of the IP router. Packets are made and counted in memory, on one core.
 
-use crate::click::{FRAME, ROUTER, children_seconds};
+use crate::click::{FRAME, ROUTER};
+use crate::made::module;
+use crate::net::children_seconds;
 use crate::row::{Row, Target, median};
 use std::io;
 use std::path::Path;
@@ -34,10 +36,8 @@ const MANIFEST: &str = "abi = 1\nname = \"null\"\nversion = \"1\"\ndescription =
     [needs]\nexpose = \"none\"\n[ports]\n";
 
 pub fn rows(flame: &Path, rounds: usize) -> io::Result<Vec<Row>> {
-    use wasm_encoder::{CustomSection, Section};
     let folder = tempfile::tempdir()?;
-    let mut wasm = wat::parse_str(NULL).map_err(io::Error::other)?;
-    CustomSection { name: "flame.manifest".into(), data: MANIFEST.as_bytes().into() }.append_to(&mut wasm);
+    let wasm = module(NULL, MANIFEST).map_err(|e| io::Error::other(e.to_string()))?;
     let file = folder.path().join("null.wasm");
     std::fs::write(&file, wasm)?;
     let module = format!("Module({})", file.display());

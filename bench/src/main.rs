@@ -1,59 +1,81 @@
 //! `make bench`: figures, each of which compares two things that are measured alternately in one run. With
-//! `--sessions`, `make experiments`: a figure over time.
+//! `--experiments`, `make experiments`: figures of the papers.
 
+mod apart;
 mod backstop;
 mod bounds;
 mod click;
 mod commands;
 mod dispatch;
 mod elements;
+mod experiments;
 mod fixture;
 mod generate;
+mod install;
 mod live;
+mod lossfree;
+mod made;
+mod many;
 mod memory;
 mod modules;
+mod net;
+mod node;
 mod overload;
 mod ring;
 mod row;
 mod rules;
-mod sessions;
+mod send;
 mod sharing;
 mod trust;
 mod views;
+mod workers;
 
 use row::Row;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+/// The rounds of a run that only shows that everything runs.
+const QUICK: usize = 3;
+
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let (mut trace, mut json, mut only, mut sessions) = (None, None, None, None);
+    let (mut trace, mut json, mut only, mut experiments) = (None, None, None, None);
     let (mut packets, mut rounds) = (2_000_000, 9);
     let mut args = std::env::args().skip(1);
     while let Some(arg) = args.next() {
         match arg.as_str() {
             "--trace" => trace = args.next().map(PathBuf::from),
             "--json" => json = args.next().map(PathBuf::from),
-            "--quick" => (packets, rounds) = (20_000, 3),
+            "--quick" => (packets, rounds) = (20_000, QUICK),
             "--only" => only = args.next(),
-            "--sessions" => sessions = args.next().map(PathBuf::from),
+            "--experiments" => experiments = args.next().map(PathBuf::from),
             // Internal: the commands that `click` and `live` start in the namespaces they make.
             "--bare-bridge" => {
                 let mut name = || args.next().unwrap_or_default();
                 return Ok(click::bare(&name(), &name())?);
             }
             "--bare-ring" => return Ok(live::bare(&args.next().unwrap_or_default())?),
+            "--send" => {
+                let mut word = || args.next().unwrap_or_default();
+                return Ok(send::send(&word(), word().parse()?, word().parse()?, word().parse()?)?);
+            }
+            "--libpcap" => {
+                let mut word = || args.next().unwrap_or_default();
+                return lossfree::libpcap(&word(), word().parse()?);
+            }
             other => {
                 return Err(format!(
-                    "{other}: expected --trace FILE, --json FILE, --only GROUP, --quick or --sessions FOLDER"
+                    "{other}: expected --trace FILE, --json FILE, --only GROUP, --quick or --experiments \
+                     FOLDER"
                 )
                 .into());
             }
         }
     }
     let flame = PathBuf::from(std::env::var_os("FLAME").ok_or("set FLAME to the command (make bench does)")?);
-    if let Some(folder) = sessions {
-        return sessions::run(&flame, &folder);
+    if let Some(folder) = experiments {
+        let setting = experiments::Setting { flame: &flame, folder: &folder, quick: rounds == QUICK };
+        return experiments::run(&setting, only.as_deref());
     }
     let folder =
         PathBuf::from(std::env::var_os("FLAME_MODULES").ok_or("set FLAME_MODULES (make bench does)")?);
@@ -73,7 +95,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
     };
     type Group<'a> = (&'a str, &'a dyn Fn() -> Result<Vec<Row>, Box<dyn std::error::Error>>);
-    let groups: [Group<'_>; 14] = [
+    let groups: [Group<'_>; 19] = [
         // This group is first, because it measures the memory of the process.
         ("memory", &|| memory::rows(&engine, &folder)),
         ("commands", &|| Ok(commands::rows(&flame, &trace, rounds))),
@@ -86,6 +108,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         ("views", &|| views::rows(&trace, rounds)),
         ("trust", &|| trust::rows(&flame, &trace, &folder, rounds)),
         ("live", &|| Ok(live::rows(&flame, rounds))),
+        ("loss-free", &|| Ok(lossfree::rows(&flame, rounds))),
+        ("workers", &|| Ok(workers::rows(&flame, &trace, rounds)?)),
+        ("processes", &|| apart::rows(&flame, &trace, rounds)),
+        ("sessions", &|| many::rows(&flame, &folder, rounds)),
+        ("install", &|| install::rows(&flame, rounds)),
         ("overload", &|| Ok(overload::rows(&flame, rounds))),
         ("click", &|| Ok(click::rows(&flame, rounds))),
         ("elements", &|| Ok(elements::rows(&flame, rounds)?)),

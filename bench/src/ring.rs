@@ -11,6 +11,23 @@ extern "C" fn on_interrupt(_: libc::c_int) {
     STOP.store(true, Ordering::Relaxed);
 }
 
+/// Lets Ctrl-C stop the loops of this process.
+pub fn stop_on_interrupt() {
+    // SAFETY: the handler only stores a word.
+    unsafe { libc::signal(libc::SIGINT, on_interrupt as *const () as libc::sighandler_t) };
+}
+
+pub fn is_stopped() -> bool {
+    STOP.load(Ordering::Relaxed)
+}
+
+/// Waits for packets of a socket. The wait has a timeout, because a signal may come just before this call.
+pub fn wait(socket: i32) {
+    let mut poll = libc::pollfd { fd: socket, events: libc::POLLIN, revents: 0 };
+    // SAFETY: the call writes only to the place passed to it.
+    unsafe { libc::poll(&mut poll, 1, 20) };
+}
+
 /// The shape of a ring.
 #[derive(Clone, Copy)]
 pub struct Shape {
@@ -66,10 +83,9 @@ pub fn receive(interface: &str, shape: Shape, mut each: impl FnMut(Block)) -> io
         set(libc::PACKET_RX_RING, (&raw const request).cast(), size_of_val(&request)).map(drop)
     };
     let fd = socket(interface, libc::ETH_P_ALL as u16, ring)?;
-    // SAFETY: the handler only stores a word; the ring is mapped once and never unmapped; the kernel hands
-    // blocks over by their status word.
+    stop_on_interrupt();
+    // SAFETY: the ring is mapped once and never unmapped; the kernel hands blocks over by their status word.
     unsafe {
-        libc::signal(libc::SIGINT, on_interrupt as *const () as libc::sighandler_t);
         let access = libc::PROT_READ | libc::PROT_WRITE;
         let ring = libc::mmap(std::ptr::null_mut(), block * blocks, access, libc::MAP_SHARED, fd, 0);
         if ring == libc::MAP_FAILED {
@@ -79,12 +95,10 @@ pub fn receive(interface: &str, shape: Shape, mut each: impl FnMut(Block)) -> io
             let start = ring.cast::<u8>().add(number * block);
             let status = &*start.add(8).cast::<AtomicU32>();
             while status.load(Ordering::Acquire) & libc::TP_STATUS_USER == 0 {
-                if STOP.load(Ordering::Relaxed) {
+                if is_stopped() {
                     return Ok(());
                 }
-                // The wait has a timeout, because the signal may come between the check above and this call.
-                let mut poll = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-                libc::poll(&mut poll, 1, 20);
+                wait(fd);
             }
             let word = |at: usize| start.add(at).cast::<u32>().read_unaligned();
             each(Block { start, left: word(12), at: word(16) as usize });

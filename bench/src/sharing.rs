@@ -2,8 +2,8 @@
 //! separately.
 
 use crate::commands::time;
-use crate::dispatch;
 use crate::fixture::Error;
+use crate::made::empty as made;
 use crate::modules::{KEY, NAMES};
 use crate::row::{Row, Target, median};
 use flame_source::{FileOptions, Next, RawBlock};
@@ -16,22 +16,13 @@ pub fn rows(flame: &Path, trace: &Path, rounds: usize) -> Result<Vec<Row>, Error
     let folder = tempfile::tempdir()?;
     let empty = |expose: &str| -> Result<String, Error> {
         let path = folder.path().join(format!("empty-{}.wasm", expose.len()));
-        std::fs::write(&path, dispatch::empty(expose)?)?;
+        std::fs::write(&path, made(expose)?)?;
         Ok(path.to_string_lossy().into_owned())
     };
-    let command = |modules: &str| -> Vec<String> {
-        let mut words = vec![flame.to_string_lossy().into_owned(), "run".to_owned(), modules.to_owned()];
-        words.extend(["-r".to_owned(), trace.to_string_lossy().into_owned()]);
-        words.extend(["-q", "--expose", "all", "--format", "json", "-o", "/dev/null"].map(str::to_owned));
-        if modules.contains("anonymize") {
-            words.extend(["-w", "/dev/null", "--set"].map(str::to_owned));
-            words.push(format!("anonymize.key={KEY}"));
-        }
-        words
-    };
+    let command = |modules: &str| words(flame, trace, modules);
     let mut commands = vec![command(&empty("none")?)];
     commands.extend(NAMES.iter().map(|name| command(name)));
-    commands.push(command(&NAMES.join(",")));
+    commands.push(all_modules(flame, trace));
     // This module has the same view as `trajectory`.
     commands.push(command(&empty("payload:64")?));
     let mut times = vec![Vec::new(); commands.len()];
@@ -71,6 +62,23 @@ pub fn rows(flame: &Path, trace: &Path, rounds: usize) -> Result<Vec<Row>, Error
     let name = "all together / own times and one decode";
     rows.push(Row::ratio(GROUP, name, ratio, detail).target(Target::AtMost(1.1)));
     Ok(rows)
+}
+
+/// Returns the command of a run of modules over the trace, whose records are discarded.
+fn words(flame: &Path, trace: &Path, modules: &str) -> Vec<String> {
+    let mut words = vec![flame.to_string_lossy().into_owned(), "run".to_owned(), modules.to_owned()];
+    words.extend(["-r".to_owned(), trace.to_string_lossy().into_owned()]);
+    words.extend(["-q", "--expose", "all", "--format", "json", "-o", "/dev/null"].map(str::to_owned));
+    if modules.contains("anonymize") {
+        words.extend(["-w", "/dev/null", "--set"].map(str::to_owned));
+        words.push(format!("anonymize.key={KEY}"));
+    }
+    words
+}
+
+/// Returns the command of a run of all modules over the trace.
+pub fn all_modules(flame: &Path, trace: &Path) -> Vec<String> {
+    words(flame, trace, &NAMES.join(","))
 }
 
 fn packets(trace: &Path) -> Result<usize, Error> {

@@ -92,4 +92,55 @@ fn every_row_is_there() {
     }
     let told = said.contains("left out: live receive");
     assert_eq!(times("live receive", "flame run count -i / bare ring"), usize::from(!told), "{said}");
+    let told = said.contains("left out: loss-free");
+    for place in ["a core of its own", "the kernel's part on its core"] {
+        let row = format!("four modules / bare ring, {place}");
+        assert_eq!(times("loss-free", &row), usize::from(!told), "{row}: {said}");
+    }
+    for module in ["count", "flow", "ids"] {
+        assert_eq!(times("workers", &format!("{module}: 2 workers")), 1, "{module}: {said}");
+    }
+    for row in ["elapsed time", "processor time"] {
+        assert_eq!(times("processes", row), 1, "{row}: {said}");
+    }
+    for row in ["installs of 20", "memory of 20", "processor time, 20 / 10"] {
+        assert_eq!(times("sessions", row), 1, "{row}: {said}");
+    }
+    for row in [
+        "install to the first packet",
+        "the same, beside another",
+        "revocation by the API",
+        "revocation in the list",
+    ] {
+        assert_eq!(times("API", row), 1, "{row}: {said}");
+    }
+}
+
+/// Each experiment writes its plots and their numbers, or reports the reason why it cannot be run here.
+#[test]
+fn every_experiment_has_its_plots() {
+    if std::env::var_os("FLAME").is_none() || std::env::var_os("FLAME_MODULES").is_none() {
+        eprintln!("skipped: set FLAME and FLAME_MODULES (make test does)");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let mut bench = Command::new(env!("CARGO_BIN_EXE_flame-bench"));
+    let out = bench.arg("--quick").arg("--experiments").arg(folder.path()).output().unwrap();
+    let said = String::from_utf8_lossy(&out.stderr);
+    assert!(out.status.success(), "{said}");
+    for (name, plots) in [
+        ("shares", &["shares"][..]),
+        ("buffering", &["buffering"]),
+        ("heaps", &["heaps"]),
+        ("work", &["work"]),
+        ("load", &["load", "load-loss", "load-processor", "load-workers"]),
+    ] {
+        let told = said.contains(&format!("left out: {name}:"));
+        for plot in plots {
+            for kind in ["svg", "csv"] {
+                let path = folder.path().join(format!("{plot}.{kind}"));
+                assert_eq!(path.is_file(), !told, "{plot}.{kind}: {said}");
+            }
+        }
+    }
 }

@@ -14,6 +14,7 @@ mod batches;
 mod charge;
 mod clock;
 mod collect;
+mod deal;
 mod draft;
 mod error;
 mod faults;

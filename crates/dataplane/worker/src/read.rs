@@ -16,7 +16,7 @@ const HELD_BACK_NS: u64 = 100_000_000;
 pub struct Chunk<'a> {
     pub block: &'a RawBlock,
     pub packets: &'a [RawPacket],
-    /// The descriptors, whose `addr` is the offset in `block.data`.
+    /// The descriptors, whose `addr` is the offset in `block.data`, unless the consumer decodes.
     pub descriptors: &'a [Descriptor],
 }
 
@@ -25,6 +25,11 @@ pub trait Consumer {
     fn chunk(&mut self, chunk: Chunk<'_>) -> Result<(), RunError>;
     fn tick(&mut self, now_ns: u64) -> Result<(), RunError>;
     fn end(&mut self, now_ns: u64) -> Result<(), RunError>;
+    /// Returns whether the consumer decodes the packets itself. Its chunks have no descriptors.
+    fn decodes(&self) -> bool {
+        false
+    }
+
     /// Announces the packets of the source's next block, when `fill` thousandths of its buffer wait, or that
     /// none waits.
     fn regulate(&mut self, _fill: Option<u32>) -> Result<(), RunError> {
@@ -51,7 +56,7 @@ pub struct ReadStats {
 }
 
 /// Reads `source` to its end, to `count` packets, or until `stop` (of a live source, the packets that had
-/// arrived by then). Decodes each packet once.
+/// arrived by then). Decodes each packet once, unless the consumer does.
 pub fn read_loop(
     source: &mut dyn Source,
     consumer: &mut dyn Consumer,
@@ -98,7 +103,10 @@ pub fn read_loop(
         let before = stats.bytes;
         let wanted = (options.count - stats.packets).min(block.packets.len() as u64) as usize;
         block.packets.truncate(wanted);
-        let (bytes, latest) = decode(&block, options.decapsulate, &mut descriptors);
+        let (bytes, latest) = match consumer.decodes() {
+            false => decode(&block, options.decapsulate, &mut descriptors),
+            true => (block.packets.iter().map(|p| u64::from(p.cap_len)).sum(), latest(&block)),
+        };
         stats.bytes += bytes;
         stats.packets += wanted as u64;
         // Before any pipeline can count them as offered.
@@ -131,6 +139,11 @@ pub(crate) fn decode(block: &RawBlock, decapsulate: bool, descriptors: &mut Vec<
     (sum, latest)
 }
 
+/// Returns the latest time of a block's packets.
+fn latest(block: &RawBlock) -> u64 {
+    block.packets.iter().map(|p| p.ts_ns).max().unwrap_or(0)
+}
+
 /// Passes the packets of a block on, with the ticks that fall between them. `latest` is the latest of their
 /// times.
 pub(crate) fn send_ticking(
@@ -160,7 +173,8 @@ fn send(
     if range.is_empty() {
         return Ok(());
     }
-    consumer.chunk(Chunk { block, packets: &block.packets[range.clone()], descriptors: &descriptors[range] })
+    let descriptors = descriptors.get(range.clone()).unwrap_or_default();
+    consumer.chunk(Chunk { block, packets: &block.packets[range], descriptors })
 }
 
 pub struct ReadOptions<'a> {

@@ -1,8 +1,8 @@
 //! The threads of a run: one for everything, or one for each worker, one that reads and one that collects.
 
-use crate::batches::POLL_INTERVAL;
 use crate::charge::{self, Charging};
 use crate::collect::Collector;
+use crate::deal::{Dealer, Dispatcher, worker_loop};
 use crate::error::RunError;
 use crate::gather::{Queues, collect};
 use crate::handle::{Command, Inboxes};
@@ -12,12 +12,9 @@ use crate::read::{Chunk, Consumer, ReadStats, read_loop};
 use crate::report::{Observer, Report, Silent};
 use crate::stage::PipelineOptions;
 use crate::wiring::{Ends, QUEUE, Wiring};
-use bytes::Bytes;
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TryRecvError, bounded, never, select};
-use flame_abi::Descriptor;
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, never};
 use flame_execute::{SLICE, Stop};
-use flame_source::{RawBlock, RawPacket, Source};
-use flame_view::FlowHash;
+use flame_source::Source;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -119,20 +116,7 @@ pub(crate) fn run_inline(
     Ok(report)
 }
 
-/// Work that the reading thread dispatches to a worker.
-enum Work {
-    Chunk {
-        data: Bytes,
-        packets: Vec<RawPacket>,
-        descriptors: Vec<Descriptor>,
-        /// The fill of the source's buffer in thousandths.
-        fill: u32,
-    },
-    Tick(u64),
-    End(u64),
-}
-
-/// Runs several workers on one source: one thread reads and dispatches, and each worker has a thread.
+/// Runs several workers on one source: one thread reads, and each worker has a thread. The workers decode.
 pub(crate) fn run_dispatched(
     wiring: &Wiring<'_>,
     mut source: Box<dyn Source>,
@@ -141,6 +125,7 @@ pub(crate) fn run_dispatched(
     inboxes: Inboxes,
     (events, queues): (Sender<Event>, Queues),
 ) -> Result<Report, RunError> {
+    let dealer = Dealer::new(wiring);
     let (stats, ends) = std::thread::scope(|scope| {
         let mut pipelines = Vec::new();
         for (worker, commands) in inboxes.pipelines.into_iter().enumerate() {
@@ -148,12 +133,12 @@ pub(crate) fn run_dispatched(
             pipelines.push(work);
             // The packets' memory is dispatched with them, so the pipeline copies the exposed bytes.
             let options = PipelineOptions { shared: None, ..wiring.pipeline_options(worker, &*source) };
-            let events = events.clone();
+            let (events, dealer) = (events.clone(), &dealer);
             scope.spawn(move || {
                 let _charged = charge::begin(wiring.charging);
                 let guard = Guard(&events);
                 let mut outlet = Queue { worker, events: &events };
-                let ended = worker_loop(wiring, options, &todo, &commands, &mut outlet);
+                let ended = worker_loop(wiring, options, dealer, (&todo, &commands), &mut outlet);
                 commands.try_iter().for_each(|command| command.abandon(worker));
                 guard.end(ended);
             });
@@ -161,10 +146,9 @@ pub(crate) fn run_dispatched(
         drop(events);
         let options = wiring.read_options();
         let source = &mut *source;
-        let key = wiring.options.dispatch_key.as_ref().map(FlowHash::new);
         let reader = scope.spawn(move || {
             let _charged = charge::begin(wiring.charging);
-            read_loop(source, &mut Dispatcher { pipelines, key, fill: 0 }, observer, &options)
+            read_loop(source, &mut Dispatcher::new(pipelines), observer, &options)
         });
         let ends = collect_all(wiring, queues, &mut collector);
         (reader.join().unwrap_or(Err(RunError::Broken)), ends)
@@ -213,120 +197,6 @@ impl Guard<'_> {
 impl Drop for Guard<'_> {
     fn drop(&mut self) {
         let _ = self.0.send(Event::Failed(RunError::Broken));
-    }
-}
-
-struct Dispatcher {
-    pipelines: Vec<Sender<Work>>,
-    key: Option<FlowHash>,
-    fill: u32,
-}
-
-impl Dispatcher {
-    fn all(&self, work: impl Fn() -> Work) -> Result<(), RunError> {
-        self.pipelines.iter().try_for_each(|p| p.send(work()).map_err(|_| RunError::Broken))
-    }
-}
-
-impl Consumer for Dispatcher {
-    fn regulate(&mut self, fill: Option<u32>) -> Result<(), RunError> {
-        self.fill = fill.unwrap_or(0);
-        Ok(())
-    }
-
-    /// Dispatches packets: both directions of a flow to the same worker, and all packets without a flow to
-    /// one.
-    fn chunk(&mut self, chunk: Chunk<'_>) -> Result<(), RunError> {
-        let workers = self.pipelines.len();
-        let mut dispatched = vec![(Vec::new(), Vec::new()); workers];
-        let mut hashes: Vec<u32> = chunk.descriptors.iter().map(|d| d.hash).collect();
-        if let Some(key) = &self.key {
-            key.apply(hashes.iter_mut());
-        }
-        for ((packet, descriptor), hash) in chunk.packets.iter().zip(chunk.descriptors).zip(hashes) {
-            let worker = ((u64::from(hash) * workers as u64) >> 32) as usize;
-            dispatched[worker].0.push(*packet);
-            dispatched[worker].1.push(*descriptor);
-        }
-        for (pipeline, (packets, descriptors)) in self.pipelines.iter().zip(dispatched) {
-            if !packets.is_empty() {
-                let data = chunk.block.data.clone();
-                let work = Work::Chunk { data, packets, descriptors, fill: self.fill };
-                pipeline.send(work).map_err(|_| RunError::Broken)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn tick(&mut self, now_ns: u64) -> Result<(), RunError> {
-        self.all(|| Work::Tick(now_ns))
-    }
-
-    fn end(&mut self, now_ns: u64) -> Result<(), RunError> {
-        self.all(|| Work::End(now_ns))
-    }
-}
-
-/// The time after which a worker without work looks around, although no event requires it.
-const LONG: Duration = Duration::from_secs(1);
-
-fn worker_loop(
-    wiring: &Wiring<'_>,
-    options: PipelineOptions<'_>,
-    todo: &Receiver<Work>,
-    commands: &Receiver<Command>,
-    outlet: &mut Queue<'_>,
-) -> Result<(), RunError> {
-    let mut pipeline = Pipeline::new(wiring.modules, options, outlet)?;
-    let mut now_ns = 0;
-    loop {
-        while let Ok(command) = commands.try_recv() {
-            pipeline.command(command, now_ns, outlet)?;
-        }
-        let work = match todo.try_recv() {
-            Ok(work) => work,
-            // No work arrived meanwhile.
-            Err(TryRecvError::Empty) if pipeline.can_progress() => {
-                pipeline.resume(false, outlet)?;
-                continue;
-            }
-            Err(_) => select! {
-                recv(todo) -> work => work.map_err(|_| RunError::Broken)?,
-                recv(commands) -> command => {
-                    match command {
-                        Ok(command) => pipeline.command(command, now_ns, outlet)?,
-                        // Nobody is left to send commands, but work, or its end, will arrive.
-                        Err(_) => std::thread::yield_now(),
-                    }
-                    continue;
-                }
-                default(if pipeline.awaits_process() { POLL_INTERVAL } else { LONG }) => {
-                    pipeline.regulate(None, outlet)?;
-                    pipeline.resume(false, outlet)?;
-                    continue;
-                }
-            },
-        };
-        match work {
-            Work::Chunk { data, packets, descriptors, fill } => {
-                // If little waits for this worker, others hold the source up.
-                let fill = if todo.len() >= QUEUE / 2 { fill } else { 0 };
-                pipeline.regulate(Some(fill), outlet)?;
-                now_ns = packets.iter().map(|p| p.ts_ns).fold(now_ns, u64::max);
-                let block = RawBlock { data, packets: Vec::new(), shared_offset: None };
-                pipeline
-                    .chunk(Chunk { block: &block, packets: &packets, descriptors: &descriptors }, outlet)?;
-            }
-            Work::Tick(at) => {
-                now_ns = now_ns.max(at);
-                pipeline.tick(at, outlet)?;
-                outlet.send(Event::Tick { worker: outlet.worker, now_ns: at })?;
-            }
-            Work::End(now_ns) => {
-                let accounts = pipeline.end(now_ns, outlet)?;
-                return outlet.send(Event::End { accounts, now_ns });
-            }
-        }
     }
 }
 
