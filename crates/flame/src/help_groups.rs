@@ -17,7 +17,7 @@ const COMMANDS: [(&str, &[&str]); 7] = [
 ];
 
 /// The options of `flame run` by purpose; those that are not here stand under Options.
-const OPTIONS: [(&str, &[&str]); 8] = [
+const OPTIONS: [(&str, &[&str]); 9] = [
     (
         "Packets",
         &[
@@ -54,6 +54,7 @@ const OPTIONS: [(&str, &[&str]); 8] = [
         "Times and sizes of files, and the end of the run",
         &["rotate", "keep", "seconds", "megabytes", "files", "duration"],
     ),
+    ("Frames that modules send", &["send", "send_rate"]),
     ("Plots", &["plot", "compare"]),
     ("State and random numbers of modules", &["state", "seed"]),
     ("Limits of modules", &["restart", "memory", "packet_budget", "metered", "isolate", "batch"]),

@@ -30,6 +30,7 @@ mod plot;
 mod progress;
 mod remedies;
 mod reserve_args;
+mod send_args;
 mod settings;
 mod signals;
 mod state_file;

@@ -8,8 +8,8 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 
-const EXAMPLES: [&str; 9] =
-    ["bursts", "cache", "dns", "handshakes", "hosts", "lengths", "scans", "steer", "talkers"];
+const EXAMPLES: [&str; 10] =
+    ["bursts", "cache", "dns", "echo", "handshakes", "hosts", "lengths", "scans", "steer", "talkers"];
 
 fn sum(rows: &[Value], column: &str) -> u64 {
     rows.iter().map(|row| row[column].as_u64().unwrap()).sum()
@@ -26,7 +26,7 @@ fn the_examples_find_what_is_there() {
     assert!(there.iter().eq(EXAMPLES.iter()), "{there:?}");
     let demo = root().join("demo/demo.pcap");
     let built = EXAMPLES.map(|name| build(&folder.join(name)));
-    let [bursts, cache, dns, handshakes, hosts, lengths, scans, steer, talkers] = built.each_ref();
+    let [bursts, cache, dns, echo, handshakes, hosts, lengths, scans, steer, talkers] = built.each_ref();
     // What `count` finds in the recorded capture.
     assert_eq!(sum(&rows(lengths, &demo, "length", &[]), "packets"), 1244);
     assert_eq!(sum(&rows(lengths, &demo, "length", &["--interval", "100ms"]), "packets"), 1244);
@@ -71,7 +71,7 @@ fn the_examples_find_what_is_there() {
     assert_eq!(sum(&rows(cache, &demo, "total", &[]), "packets"), 1244);
 
     // Tables of fixed size are why.
-    for wasm in [bursts, handshakes, hosts, lengths, scans, steer, talkers] {
+    for wasm in [bursts, echo, handshakes, hosts, lengths, scans, steer, talkers] {
         let out = flame(&["check", wasm, "--format", "json"]);
         let last: Value = serde_json::from_str(text(&out.stdout).lines().last().unwrap()).unwrap();
         assert_eq!(last["bounded"], true, "{wasm}: {last}");

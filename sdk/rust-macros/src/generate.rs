@@ -26,6 +26,25 @@ pub fn items(manifest: &Manifest) -> Result<String, String> {
         }
         text += &row(&name, number, table)?;
     }
+    if !manifest.channels.is_empty() {
+        let place = "channels";
+        text += &channels(&unique(&mut taken, "Channel".to_owned(), place)?, manifest)?;
+    }
+    Ok(text)
+}
+
+/// Returns the numbers of the channels as constants of a type.
+fn channels(name: &str, manifest: &Manifest) -> Result<String, String> {
+    let mut taken = BTreeSet::new();
+    let mut text = doc("The numbers of the channels, for `Out::send_on`.");
+    let _ = write!(text, "pub struct {name};\n#[allow(dead_code)]\nimpl {name} {{\n");
+    for (number, channel) in manifest.channels.iter().enumerate() {
+        let upper = channel.name.to_uppercase().replace('-', "_");
+        let constant = unique(&mut taken, upper, &format!("channels.{}", channel.name))?;
+        let about = doc(&channel.description);
+        let _ = writeln!(text, "    {about}    pub const {constant}: ::core::primitive::u16 = {number};");
+    }
+    text += "}\n";
     Ok(text)
 }
 

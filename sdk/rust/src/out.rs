@@ -8,7 +8,8 @@ use crate::batch::Ip;
 use crate::record::Record;
 use flame_abi::LinkType;
 use flame_abi::output::{
-    FRAME, LOST, MADE, MAX_LOG, MAX_PAYLOAD, MESSAGE, PACKET, PACKET_HEAD, SEND, SEND_HEAD,
+    CHANNEL, CHANNEL_HEAD, FRAME, LEAST_SENT, LOST, MADE, MAX_LOG, MAX_PAYLOAD, MESSAGE, MOST_SENT, PACKET,
+    PACKET_HEAD, SEND, SEND_HEAD,
 };
 use std::iter::Peekable;
 
@@ -30,7 +31,7 @@ const AREAS: usize = 1024;
 /// The number of messages that a host takes from one area.
 const MESSAGES: u32 = 4096;
 /// The least kind of a frame that is no table.
-const LEAST_KIND: u16 = SEND;
+const LEAST_KIND: u16 = CHANNEL;
 /// Bytes that are kept free for the frame that reports lost records.
 const RESERVE: usize = FRAME + 8;
 
@@ -243,6 +244,29 @@ impl Out {
     /// Sends a new packet from the output `port`, which needs `transmit` in the manifest and in the grant.
     pub fn make(&mut self, port: u32, bytes: &[u8]) -> bool {
         self.send_bytes(MADE, port, bytes, |bytes| bytes.len())
+    }
+
+    /// Sends a link-layer frame on a channel, by the number of its entry in `[[channels]]` of `module.toml`,
+    /// which under a grant needs the right `send`: a whole Ethernet frame of 14 to 9,216 bytes with its
+    /// checksums, without the check sequence at its end. Returns false, and counts the frame as lost, if it
+    /// is of another length or there is no memory for it.
+    ///
+    /// The frame leaves after the call has returned, in order with others of the channel and within its rate.
+    /// The host drops, and counts, those that the filters of the manifest and of the grant do not let out,
+    /// and those for which its queue has no room.
+    pub fn send_on(&mut self, channel: u16, frame: &[u8]) -> bool {
+        if !(LEAST_SENT..=MOST_SENT).contains(&frame.len()) {
+            self.lose(CHANNEL);
+            return false;
+        }
+        let Some(start) = self.place(CHANNEL_HEAD + frame.len(), CHANNEL) else { return false };
+        let to = &mut self.area[start + FRAME..start + FRAME + CHANNEL_HEAD + frame.len()];
+        let (head, copy) = to.split_at_mut(CHANNEL_HEAD);
+        head[..2].copy_from_slice(&channel.to_le_bytes());
+        head[2..].fill(0);
+        copy.copy_from_slice(frame);
+        self.close(start, CHANNEL, CHANNEL_HEAD + frame.len());
+        true
     }
 
     #[inline]
@@ -538,6 +562,17 @@ mod tests {
         let frames = frames(&mut out);
         assert_eq!((frames[0].0, frames[0].1.len()), (SEND, MAX_PAYLOAD));
         assert_eq!(frames[1..], [(LOST, 2u64.to_le_bytes().to_vec())]);
+    }
+
+    #[test]
+    fn a_frame_for_a_channel_is_whole_or_lost() {
+        let mut out = Out::default();
+        assert!(out.send_on(1, &[7; 14]) && out.send_on(0, &[8; 9216]));
+        assert!(!out.send_on(0, &[0; 13]) && !out.send_on(0, &[0; 9217]));
+        let frames = frames(&mut out);
+        assert_eq!(frames[0], (CHANNEL, [&[1, 0, 0, 0][..], &[7; 14]].concat()));
+        assert_eq!((frames[1].0, frames[1].1.len()), (CHANNEL, 9220));
+        assert_eq!(frames[2..], [(LOST, 2u64.to_le_bytes().to_vec())]);
     }
 
     #[test]

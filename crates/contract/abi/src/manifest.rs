@@ -3,10 +3,12 @@
 //! The text is stored in the custom section `flame.manifest`. It is untrusted input: sizes are limited,
 //! unknown keys are errors, and every error names the key.
 
+mod channel;
 mod check;
 mod place;
 mod plot;
 
+pub use channel::{Channel, MAX_CHANNELS, bits_per_second};
 pub use place::{Step, line};
 pub use plot::{MAX_PLOTS, Plot, PlotKind};
 
@@ -47,6 +49,9 @@ pub struct Manifest {
     /// The state that the module keeps beyond the life of an instance.
     #[serde(default)]
     pub state: Option<State>,
+    /// The channels on which the module sends frames, in the order of their numbers.
+    #[serde(default)]
+    pub channels: Vec<Channel>,
     /// The parameters by name. `--set NAME.PARAMETER=VALUE` sets one.
     #[serde(default)]
     pub parameters: BTreeMap<String, Parameter>,
@@ -278,7 +283,7 @@ fn syntax(error: toml::de::Error) -> ManifestError {
 }
 
 /// An example value of each required key.
-const EXAMPLES: [(&str, &str); 11] = [
+const EXAMPLES: [(&str, &str); 13] = [
     ("abi", "1"),
     ("name", "\"my-module\""),
     ("version", "\"0.1.0\""),
@@ -290,6 +295,8 @@ const EXAMPLES: [(&str, &str); 11] = [
     ("table", "\"total\""),
     ("x", "\"ts_ns\""),
     ("max", "65_536"),
+    ("filter", "\"icmp\""),
+    ("rate", "\"1 Mbit/s\""),
 ];
 
 impl Parameter {
@@ -528,6 +535,7 @@ mod tests {
             ("type = \"ip\"", "type = \"x\""),
             ("x = \"ts_ns\"", "z = 1"),
             ("kind = \"events\"", "kind = \"x\""),
+            ("[[plot]]", "[[channels]]\nx = 1\n[[plot]]"),
         ] {
             let text = example.replacen(old, new, 1);
             assert_ne!(text, example, "{old}");
@@ -538,7 +546,7 @@ mod tests {
                 known += 1;
             }
         }
-        assert_eq!(known, 13 + 3 + 3 + 5 + 3 + 5 + 5 + 13 + 13 + 4);
+        assert_eq!(known, 14 + 3 + 3 + 5 + 3 + 5 + 5 + 13 + 13 + 4 + 6);
     }
 
     #[test]

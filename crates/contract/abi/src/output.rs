@@ -66,6 +66,19 @@ pub const LOG: u16 = 0xfffc;
 /// calls for the rest of its output return such frames; a packet without one is dropped.
 pub const SEND: u16 = 0xfffb;
 
+/// The kind of a frame by which a module sends a link-layer frame on one of its channels. Its payload is a
+/// head of [`CHANNEL_HEAD`] bytes, u16 number of the channel in the manifest and u16 0, and then the whole
+/// frame, of [`LEAST_SENT`] to [`MOST_SENT`] bytes.
+pub const CHANNEL: u16 = 0xfffa;
+
+/// The size in bytes of the head before a frame that is sent on a channel.
+pub const CHANNEL_HEAD: usize = 4;
+
+/// The shortest frame that a channel takes, in bytes: the head of Ethernet.
+pub const LEAST_SENT: usize = 14;
+/// The longest frame that a channel takes, in bytes.
+pub const MOST_SENT: usize = 9216;
+
 /// The size in bytes of the head of a packet that is sent.
 pub const SEND_HEAD: usize = 4;
 

@@ -208,6 +208,12 @@ pub struct Account {
     pub records_lost: u64,
     pub messages_lost: u64,
     pub withheld: u64,
+    /// Frames that it sent on its channels.
+    #[serde(default)]
+    pub sent: u64,
+    /// Frames of its channels that were not sent, by cause.
+    #[serde(default)]
+    pub unsent: BTreeMap<String, u64>,
     pub faults: u64,
     /// Whether all offered packets are accounted for. Those of blocks that wait are not yet.
     pub adds_up: bool,

@@ -52,6 +52,36 @@ impl Shed {
     }
 }
 
+/// The reason why a frame of a module's channel was not sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Unsent {
+    /// The run has no link for channels.
+    Link,
+    /// The filter of the channel or of the grant does not let the frame out.
+    Filter,
+    /// The bytes per second of the grant were used up.
+    Rate,
+    /// Frames of the channel came faster than they could leave, and its queue was full.
+    Queue,
+    /// The interface did not take the frame, or the run ended before it could leave.
+    Interface,
+}
+
+impl Unsent {
+    pub const ALL: [Self; 5] = [Self::Link, Self::Filter, Self::Rate, Self::Queue, Self::Interface];
+
+    /// Returns the name of the cause in records and replies.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Link => "link",
+            Self::Filter => "filter",
+            Self::Rate => "rate",
+            Self::Queue => "queue",
+            Self::Interface => "interface",
+        }
+    }
+}
+
 /// The numbers of packets by outcome: `offered = processed + filtered + sampled + sum(shed)`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Account {
@@ -78,6 +108,9 @@ pub struct Account {
     pub logged: u64,
     /// Texts for the operator that were too many, or that the module's grant did not let out.
     pub logs_dropped: u64,
+    /// Frames that the module sent on its channels.
+    pub sent: u64,
+    unsent: [u64; Unsent::ALL.len()],
     /// Instances that a fault ended.
     pub faults: u64,
 }
@@ -91,6 +124,21 @@ impl Account {
     /// Returns the number of packets shed for a cause.
     pub fn shed_by(&self, cause: Shed) -> u64 {
         self.shed[cause as usize]
+    }
+
+    /// Counts frames of channels as not sent for a cause.
+    pub fn unsent(&mut self, cause: Unsent, frames: u64) {
+        self.unsent[cause as usize] += frames;
+    }
+
+    /// Returns the number of frames of channels that were not sent for a cause.
+    pub fn unsent_by(&self, cause: Unsent) -> u64 {
+        self.unsent[cause as usize]
+    }
+
+    /// Replaces the number of frames of channels that were not sent for a cause.
+    pub fn set_unsent(&mut self, cause: Unsent, frames: u64) {
+        self.unsent[cause as usize] = frames;
     }
 
     /// Returns the number of packets accounted for so far without those of sampling, which is the index of
@@ -124,6 +172,10 @@ impl Account {
         // The module reports this number, so it may have any value.
         self.records_lost = self.records_lost.saturating_add(other.records_lost);
         self.faults += other.faults;
+        self.sent += other.sent;
+        for (mine, theirs) in self.unsent.iter_mut().zip(other.unsent) {
+            *mine += theirs;
+        }
         for (mine, theirs) in self.shed.iter_mut().zip(other.shed) {
             *mine += theirs;
         }

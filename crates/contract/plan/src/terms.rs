@@ -1,3 +1,4 @@
+use crate::filter::ShownFilter;
 use serde::{Deserialize, Serialize};
 
 /// The terms of a grant besides view and limits. The default has no restrictions.
@@ -12,6 +13,8 @@ pub struct Terms {
     pub priority: u32,
     /// The rights of a module that forwards packets.
     pub forward: Forward,
+    /// The right to send frames on channels.
+    pub sending: Sending,
     /// Whether the module runs under a grant. If so, data it makes leaves only in records.
     pub granted: bool,
 }
@@ -24,6 +27,7 @@ impl Default for Terms {
             buffer: 0,
             priority: u32::MAX,
             forward: Forward::default(),
+            sending: Sending::default(),
             granted: false,
         }
     }
@@ -41,6 +45,20 @@ pub struct Forward {
 impl Default for Forward {
     fn default() -> Self {
         Self { modify: true, transmit: true }
+    }
+}
+
+/// The right of a module to send frames on the channels that its manifest lists.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sending {
+    pub is_allowed: bool,
+    /// The filters that a frame must pass besides that of its channel.
+    pub filters: Vec<ShownFilter>,
+}
+
+impl Default for Sending {
+    fn default() -> Self {
+        Self { is_allowed: true, filters: Vec::new() }
     }
 }
 

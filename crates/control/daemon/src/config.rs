@@ -27,10 +27,15 @@
 //! cores = [0, 1]                    # the cores on which its threads run
 //! interval = "1s"                   # packet time between reports
 //! overload = "50%"                  # fill of its buffer at which low priorities lose packets, or "off"
+//! link = "out"                      # where its modules send frames; without one, they send none
 //!
 //! [sources.trial]
 //! file = "trial.pcap"               # replayed at the pace of its time stamps
 //! repeat = true
+//!
+//! [links.out]
+//! interface = "eth1"
+//! bandwidth = "100 Mbit/s"          # for all channels together, which reserve it
 //!
 //! [isolation]
 //! place = "process"                 # of principals' modules: a process of their own, or "inline"
@@ -101,6 +106,8 @@ pub struct Config {
     pub socket: Option<Socket>,
     pub tls: Option<Tls>,
     pub sources: BTreeMap<String, Source>,
+    /// The links on which modules send frames.
+    pub links: BTreeMap<String, Link>,
     pub isolation: Isolation,
     /// The amounts that all modules together can reserve.
     pub capacity: Reservation,
@@ -135,6 +142,16 @@ pub struct Source {
     pub snaplen: u32,
     /// When modules of low priorities lose packets.
     pub overload: Overload,
+    /// The link on which its modules send frames.
+    pub link: Option<String>,
+}
+
+/// An interface on which modules send frames.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Link {
+    pub interface: String,
+    /// The bandwidth for all channels in bits per second.
+    pub bandwidth: u64,
 }
 
 #[derive(Clone, Debug, PartialEq)]

@@ -25,6 +25,8 @@ fn the_example_in_the_manual_is_valid() {
     assert_eq!((capacity.blocks, capacity.record_bytes), (1024, 64 << 20));
     assert_eq!(config.sources.len(), 2);
     assert!(matches!(&config.sources["tap"].from, From::Interface { name, .. } if name == "eth0"));
+    let tap = config.sources["tap"].link.as_deref().map(|link| config.links[link].bandwidth);
+    assert_eq!(tap, Some(100_000_000));
     assert_eq!(config.socket.unwrap().mode, 0o666);
 }
 
@@ -48,6 +50,11 @@ fn errors_name_the_line_and_what_was_expected() {
         ("cores = [4096]\n", "line 7: core 4096: this machine has"),
         ("file = \"x\"\n", "line 5: give either interface"),
         ("repeat = true\n", "line 5: repeat is for files"),
+        ("link = \"out\"\n", "line 7: link \"out\": there is no [links.out]"),
+        (
+            "[links.out]\ninterface = \"eth1\"\nbandwidth = \"1 MB\"\n",
+            "line 9: bandwidth \"1 MB\": expected a",
+        ),
         ("[sources.Tap]\ninterface = \"x\"\n", "line 7: source \"Tap\": expected a lower-case letter"),
         ("[tls]\nlisten = \"7443\"\n", "line 8: listen \"7443\": expected an address and a port"),
         ("[tls]\nlisten = \"[::]:1\"\nkey = \"k\"\n", "line 8: give both certificate and key"),

@@ -20,7 +20,7 @@ use flame_api as api;
 use flame_api::{Code, Problem, State};
 use flame_compile::Cache;
 use flame_node::{AdmittedModule, Entered, Node};
-use flame_plan::{Account, ModuleClass, ModuleId, Shed};
+use flame_plan::{Account, ModuleClass, ModuleId, Shed, Unsent};
 use flame_quota::{Usage, Used};
 use flame_worker::Module;
 use std::collections::{BTreeMap, BTreeSet};
@@ -476,6 +476,8 @@ fn account_of(account: &Account, granted: bool) -> api::Account {
         false => n,
     };
     let shed = Shed::ALL.into_iter().map(|cause| (cause.name().to_owned(), account.shed_by(cause)));
+    let of_cause = |cause: Unsent| (cause.name().to_owned(), rounded(account.unsent_by(cause)));
+    let unsent = Unsent::ALL.into_iter().map(of_cause);
     api::Account {
         offered: account.offered,
         processed: account.processed,
@@ -485,6 +487,8 @@ fn account_of(account: &Account, granted: bool) -> api::Account {
         records_lost: if granted { 0 } else { account.records_lost },
         messages_lost: rounded(account.messages_lost),
         withheld: rounded(account.withheld),
+        sent: account.sent,
+        unsent: unsent.filter(|(_, frames)| *frames > 0).collect(),
         faults: account.faults,
         adds_up: account.adds_up(),
     }

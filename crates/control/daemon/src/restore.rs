@@ -17,7 +17,7 @@ use flame_node::Node;
 use flame_run::Engines;
 use flame_trust::time;
 use flame_view::Key;
-use flame_worker::Runner;
+use flame_worker::{Link, Runner};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
@@ -73,6 +73,12 @@ impl Engine {
             config.policy.as_ref().map(|path| Node::open(path, "node", "node".to_owned())).transpose()?;
         let key = node.as_ref().and_then(|node| node.policy().secret());
         let key = key.map(|secret| Key::new(secret.derive("dealing key", b"")));
+        let mut links = BTreeMap::new();
+        for (name, link) in &config.links {
+            let opened = Link::interface(&link.interface, link.bandwidth);
+            let opened = opened.map_err(|e| StartError::Other(format!("link {name}: {e}")))?;
+            links.insert(name.clone(), opened);
+        }
         let mut sources = BTreeMap::new();
         for (name, source) in &config.sources {
             let at = |error| StartError::Source { name: name.clone(), error };
@@ -80,8 +86,9 @@ impl Engine {
             if let Some(said) = given.said() {
                 note(&format!("source {name}: {said}"));
             }
-            let started =
-                SourceRun::start(name, source.clone(), &engines, runner.clone(), key.clone(), given);
+            let link = source.link.as_ref().and_then(|link| links.get(link)).cloned();
+            let (runner, key) = (runner.clone(), key.clone());
+            let started = SourceRun::start(name, source.clone(), &engines, runner, key, (given, link));
             sources.insert(name.clone(), started.map_err(at)?);
         }
         let own = sources.iter().map(|(name, source)| (name, source.charging.clone()));

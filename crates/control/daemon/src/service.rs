@@ -173,6 +173,7 @@ fn reload(path: &Path, engine: &Engine, note: &dyn Fn(&str)) {
             ),
             ("[tls]", config.tls == new.tls),
             ("[sources]", config.sources == new.sources),
+            ("[links]", config.links == new.links),
             ("[isolation] place", config.isolation.is_inline == new.isolation.is_inline),
             ("[limits] connections", config.limits.connections == new.limits.connections),
         ];

@@ -9,8 +9,8 @@ use flame_source::SourceError;
 use flame_source::live::{self, LiveOptions};
 use flame_view::Key;
 use flame_worker::{
-    Charging, Handle, Input, LostModule, Module, Options, ProcessInfo, Run, RunError, Runner, Snapshot,
-    Worker,
+    Charging, Handle, Input, Link, LostModule, Module, Options, ProcessInfo, Run, RunError, Runner, Snapshot,
+    Worker, reserved_rate,
 };
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -48,6 +48,7 @@ pub struct SourceRun {
     pub routes: Routes,
     /// The measurement of its threads, and the use of the source's own work: capture, decoding, views.
     pub charging: Arc<Charging>,
+    link: Option<Arc<Link>>,
     shared: Arc<Shared>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
@@ -126,6 +127,8 @@ struct Launch {
     /// The program for modules in processes of their own, if there are any.
     runner: Option<Runner>,
     dispatch_key: Option<Key>,
+    /// The link on which its modules send frames.
+    link: Option<Arc<Link>>,
     routes: Routes,
     charging: Arc<Charging>,
 }
@@ -143,6 +146,7 @@ impl Launch {
             dispatch_key: self.dispatch_key.clone(),
             runner: self.runner.clone(),
             keeps: states.collect(),
+            link: self.link.clone(),
             ..Options::default()
         };
         let run = Run::new(&plan, &meters, &self.engines, options)?
@@ -161,7 +165,7 @@ impl Launch {
 }
 
 impl SourceRun {
-    /// Starts the workers of a source that was opened.
+    /// Starts the workers of a source that was opened, with the link on which its modules send frames.
     ///
     /// # Errors
     ///
@@ -172,7 +176,7 @@ impl SourceRun {
         engines: &Engines,
         runner: Option<Runner>,
         dispatch_key: Option<Key>,
-        opened: Opened,
+        (opened, link): (Opened, Option<Arc<Link>>),
     ) -> Result<Self, SourceRunError> {
         let (routes, charging) = (Routes::default(), Arc::<Charging>::default());
         let launch = Launch {
@@ -180,6 +184,7 @@ impl SourceRun {
             engines: engines.clone(),
             runner,
             dispatch_key,
+            link: link.clone(),
             routes: routes.clone(),
             charging: charging.clone(),
         };
@@ -207,7 +212,7 @@ impl SourceRun {
             Err(_) => return Err(RunError::Broken.into()),
         }
         let (name, thread) = (name.to_owned(), Mutex::new(Some(thread)));
-        Ok(Self { name, config, routes, charging, shared, thread })
+        Ok(Self { name, config, routes, charging, link, shared, thread })
     }
 
     /// Returns the name of the interface for grants, or `file`.
@@ -236,6 +241,7 @@ impl SourceRun {
     ///
     /// Returns an error if the source does not run now, or the module cannot run on it.
     pub fn add(&self, module: &Module) -> Result<(), SourceRunError> {
+        self.admits(module, None)?;
         loop {
             let (handle, starts) = self.handle()?;
             // The lock is not held: the command waits for the workers.
@@ -248,12 +254,21 @@ impl SourceRun {
         }
     }
 
+    /// Checks whether the link has the bandwidth that a module's channels reserve, if it takes the place of
+    /// `old`.
+    fn admits(&self, module: &Module, old: Option<ModuleId>) -> Result<(), RunError> {
+        let Some(link) = &self.link else { return Ok(()) };
+        let freed = old.and_then(|old| self.shared.inner().modules.get(&old).map(|m| reserved_rate(&m.plan)));
+        Ok(link.admits(reserved_rate(&module.plan), freed.unwrap_or(0))?)
+    }
+
     /// Adds a module in place of `old`, and returns the account of `old`.
     ///
     /// # Errors
     ///
     /// Returns the errors of [`SourceRun::add`]. The old module then continues.
     pub fn replace(&self, old: ModuleId, module: &Module) -> Result<Account, SourceRunError> {
+        self.admits(module, Some(old))?;
         let (handle, starts) = self.handle()?;
         let mut account = match handle.replace(old, module) {
             // Its process could not be started when the source was.

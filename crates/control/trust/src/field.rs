@@ -22,6 +22,7 @@ pub enum Field {
     RecordsPerSecond,
     BytesPerSecond,
     Transmit,
+    Send,
     Cpu,
     Buffer,
     Priority,
@@ -37,7 +38,7 @@ pub enum Field {
 pub const MAX_VALUE: usize = 4096;
 
 impl Field {
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self::Select,
         Self::Expose,
         Self::Transform,
@@ -49,6 +50,7 @@ impl Field {
         Self::RecordsPerSecond,
         Self::BytesPerSecond,
         Self::Transmit,
+        Self::Send,
         Self::Cpu,
         Self::Buffer,
         Self::Priority,
@@ -82,13 +84,14 @@ impl Field {
             Self::Sample => ("sample", "one packet in N is shown"),
             Self::Calls => (
                 "calls",
-                "records, messages, packets, log, forward, modify, transmit, separated by commas; empty for none",
+                "records, messages, packets, log, forward, modify, transmit, send, separated by commas; empty for none",
             ),
             Self::Memory => ("memory", "of all instances together: 64MiB"),
             Self::PacketBudget => ("packet_budget", "units of work of one packet"),
             Self::RecordsPerSecond => ("records_per_second", "records out, in packet time"),
             Self::BytesPerSecond => ("bytes_per_second", "of records out, in packet time: 1MiB"),
-            Self::Transmit => ("transmit", "bytes a second of packets written, in packet time"),
+            Self::Transmit => ("transmit", "bytes a second of packets written or sent, in packet time"),
+            Self::Send => ("send", "a pcap filter that frames sent on channels must pass"),
             Self::Cpu => ("cpu", "SLICE/PERIOD of processor time, all workers together: 10ms/100ms"),
             Self::Buffer => ("buffer", "blocks that may wait for it"),
             Self::Priority => ("priority", "higher is shed later"),
@@ -182,6 +185,7 @@ impl Field {
             Self::RecordsPerSecond => r.records_per_second = number()?,
             Self::BytesPerSecond => r.bytes_per_second = bytes(value).ok_or_else(form)?,
             Self::Transmit => r.transmit = bytes(value).ok_or_else(form)?,
+            Self::Send => r.send.extend(ShownFilter::parse(value).map_err(wrong)?),
             Self::Cpu => {
                 let (slice, period) = value.split_once('/').ok_or_else(form)?;
                 let ns = |text: &str| duration_ns(text.trim()).map_err(wrong);
@@ -222,15 +226,10 @@ impl Field {
         };
         match self {
             Self::Select => {
-                let trusted = rights.select.iter().map(|s| format!("({s})"));
-                let shown = rights.select_shown.iter().map(|s| format!("({s})"));
-                let each: Vec<_> = trusted.chain(shown).collect();
-                match each.as_slice() {
-                    [] => None,
-                    [one] => Some(one[1..one.len() - 1].to_owned()),
-                    _ => Some(each.join(" and ")),
-                }
+                let trusted = rights.select.iter().map(ToString::to_string);
+                joined_filters(trusted.chain(rights.select_shown.iter().map(ToString::to_string)))
             }
+            Self::Send => joined_filters(rights.send.iter().map(ToString::to_string)),
             Self::Expose => (rights.expose != all.expose).then(|| rights.expose.to_string()),
             Self::Transform => {
                 let each: Vec<_> =
@@ -267,6 +266,15 @@ impl Field {
             Self::Node => joined(&rights.nodes),
             Self::Interface => joined(&rights.interfaces),
         }
+    }
+}
+
+/// Returns filters as one that a packet passes if it passes all, or `None` if there are none.
+fn joined_filters(filters: impl Iterator<Item = String>) -> Option<String> {
+    let mut each: Vec<String> = filters.collect();
+    match each.len() {
+        0 | 1 => each.pop(),
+        _ => Some(each.iter().map(|filter| format!("({filter})")).collect::<Vec<_>>().join(" and ")),
     }
 }
 

@@ -12,7 +12,8 @@ use biscuit_auth::BlockBuilder;
 use biscuit_auth::builder::{Fact, Term};
 use flame_abi::manifest::Manifest;
 use flame_plan::{
-    Expose, Forward, LOGS_PER_SECOND, Limits, Release, ShownFilter, Terms, ViewKey, ViewSpec, longest_call,
+    Expose, Forward, LOGS_PER_SECOND, Limits, Release, Sending, ShownFilter, Terms, ViewKey, ViewSpec,
+    longest_call,
 };
 use flame_quota::{Amounts, Quota};
 use sha2::{Digest, Sha256};
@@ -64,6 +65,7 @@ impl ModuleRequest {
         calls.extend((!manifest.tables.is_empty()).then_some(Call::Records));
         calls.extend(messages.then_some(Call::Messages));
         calls.extend(manifest.packets.then_some(Call::Packets));
+        calls.extend((!manifest.channels.is_empty()).then_some(Call::Send));
         if let Some(ports) = &manifest.ports {
             calls.insert(Call::Forward);
             calls.extend(ports.modify.then_some(Call::Modify));
@@ -230,6 +232,10 @@ pub enum Denied {
         "{module} uses {call}, which is not granted: {origin} leaves it out of calls; {who} could give it"
     )]
     Call { module: String, call: &'static str, origin: String, who: String },
+    #[error(
+        "{module} uses send, and no filter states what it may send: the policy or the credential's root has to, as send = \"icmp\""
+    )]
+    Unfiltered { module: String },
     #[error("too many filters: {0}")]
     Filters(String),
     #[error("a check fails: {0}")]
@@ -307,7 +313,7 @@ impl Policy {
     ) -> Result<Grant, Denied> {
         layers.extend(request.module.fields.iter().cloned());
         let rights = meet(&layers);
-        ShownFilter::affordable(&rights.select_shown).map_err(Denied::Filters)?;
+        ShownFilter::affordable(rights.select_shown.iter().chain(&rights.send)).map_err(Denied::Filters)?;
         when_and_where(self, request, &layers, &rights)?;
         for set in &rights.code {
             let module = request.module;
@@ -349,6 +355,11 @@ impl Policy {
         let sample_key = ViewKey(secret.derive("sample key", b""));
         let is_fixed =
             |l: &&Layer| matches!(l.origin, Origin::Policy { .. } | Origin::Default | Origin::Block(0));
+        // Who narrows a credential for a module of their own would choose a filter that lets everything out.
+        let is_filtered = layers.iter().filter(is_fixed).any(|layer| !layer.rights.send.is_empty());
+        if request.module.calls.contains(&Call::Send) && !is_filtered {
+            return Err(Denied::Unfiltered { module: request.module.name.clone() });
+        }
         let sample_ns = meet(&layers.iter().filter(is_fixed).cloned().collect::<Vec<_>>()).resolution_ns;
         let of_others: Vec<Layer> = layers.iter().filter(|l| l.origin != Origin::Manifest).cloned().collect();
         Ok(Grant {
@@ -528,6 +539,7 @@ impl Grant {
         let has = |call| rights.calls.contains(&call);
         Terms {
             forward: Forward { modify: has(Call::Modify), transmit: has(Call::Transmit) },
+            sending: Sending { is_allowed: has(Call::Send), filters: rights.send.iter().cloned().collect() },
             release: Release {
                 group: rights.group,
                 records: rights.records_per_second,

@@ -24,10 +24,12 @@ pub enum Call {
     Modify,
     /// Send packets of its own from outputs of an element.
     Transmit,
+    /// Send frames on its channels.
+    Send,
 }
 
 impl Call {
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Records,
         Self::Messages,
         Self::Packets,
@@ -35,6 +37,7 @@ impl Call {
         Self::Forward,
         Self::Modify,
         Self::Transmit,
+        Self::Send,
     ];
 
     /// Returns the name that policies and credentials use.
@@ -47,6 +50,7 @@ impl Call {
             Self::Forward => "forward",
             Self::Modify => "modify",
             Self::Transmit => "transmit",
+            Self::Send => "send",
         }
     }
 }
@@ -95,8 +99,10 @@ pub struct Rights {
     pub packet_budget: u64,
     pub records_per_second: u64,
     pub bytes_per_second: u64,
-    /// Maximum bytes of packets to write per second.
+    /// Maximum bytes of packets to write or send per second.
     pub transmit: u64,
+    /// Filters of frames to send on channels, all of which a frame must pass.
+    pub send: BTreeSet<ShownFilter>,
     pub cpu: Option<Share>,
     /// Maximum number of blocks that may wait for the module.
     pub buffer: u32,
@@ -129,6 +135,7 @@ impl Rights {
             records_per_second: u64::MAX,
             bytes_per_second: u64::MAX,
             transmit: u64::MAX,
+            send: BTreeSet::new(),
             cpu: None,
             buffer: u32::MAX,
             priority: u32::MAX,
@@ -160,6 +167,7 @@ impl Rights {
         self.records_per_second = self.records_per_second.min(other.records_per_second);
         self.bytes_per_second = self.bytes_per_second.min(other.bytes_per_second);
         self.transmit = self.transmit.min(other.transmit);
+        self.send.extend(other.send);
         self.cpu = either(self.cpu, other.cpu, |a, b| Share {
             slice_ns: a.slice_ns.min(b.slice_ns),
             period_ns: a.period_ns.max(b.period_ns),

@@ -46,6 +46,39 @@ fn a_grant_is_the_meet_of_policy_chain_and_manifest() {
     assert_ne!(view.key, handed.view().key, "the pseudonyms of two principals cannot be joined");
 }
 
+/// Frames are sent by a right of their own, which alone is not enough: policy or root state what may be sent,
+/// and each block narrows it.
+#[test]
+fn frames_are_sent_with_the_right_and_a_filter() {
+    let channel = "[[channels]]\nname = \"a\"\nfilter = \"ip\"\nrate = \"1 Mbit/s\"\n";
+    let manifest = format!("{}{channel}", crate::common::MANIFEST);
+    let without = World { manifest: manifest.clone(), ..World::new() };
+    let refused = |world: &World, credential: &Credential| world.grant(credential).unwrap_err();
+    let denied = refused(&without, &without.mint(&[("send", "icmp")]));
+    assert!(denied.contains("probe uses send, which is not granted: policy"), "{denied}");
+    let world = World { manifest, calls: "records, send", ..World::new() };
+    let denied = refused(&world, &world.mint(&[("calls", "records"), ("send", "icmp")]));
+    assert!(denied.contains("credential, block 0 (the root's) leaves it out"), "{denied}");
+    let send = |filter| narrow(&[("send", filter)]).unwrap();
+    // A filter of a holder's own would let everything out.
+    let own = world.mint(&[]).narrow(&send("len > 0"), None).unwrap();
+    for credential in [world.mint(&[]), own] {
+        let denied = refused(&world, &credential);
+        assert!(denied.contains("no filter states what it may send: the policy or"), "{denied}");
+    }
+    let root = world.mint(&[("send", "icmp"), ("transmit", "4KiB")]);
+    let filters = |credential: &Credential| {
+        let terms = world.grant(credential).unwrap().terms();
+        assert!(terms.sending.is_allowed && terms.release.transmit == 4096);
+        terms.sending.filters.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    assert_eq!(filters(&root), ["icmp"]);
+    let narrowed = root.narrow(&send("src host 192.0.2.2"), None).unwrap();
+    assert_eq!(filters(&narrowed), ["icmp", "src host 192.0.2.2"]);
+    // A module without channels needs neither.
+    assert!(!World::new().grant(&World::new().mint(&[])).is_ok_and(|g| g.terms().sending.is_allowed));
+}
+
 /// Each filter is bounded by itself, and the filters of a whole chain are bounded together.
 #[test]
 fn filters_of_a_chain_are_few() {
@@ -195,9 +228,11 @@ fn stated() -> impl Strategy<Value = (Field, String)> {
             text("records,messages"),
             text("packets"),
             text("log,records"),
+            text("send,records"),
             text("")
         ]
         .prop_map(|v| (Field::Calls, v)),
+        prop_oneof![text("icmp"), text("udp dst port 53"), text("")].prop_map(|v| (Field::Send, v)),
         small.clone().prop_map(|n| (Field::Memory, format!("{n}MiB"))),
         small.clone().prop_map(|n| (Field::PacketBudget, n.to_string())),
         small.clone().prop_map(|n| (Field::RecordsPerSecond, n.to_string())),

@@ -1,10 +1,13 @@
 //! The checks of untrusted output: frames and rows in the layout of [`flame_abi::output`].
 
+use crate::channel::{channel, check_channel};
 use crate::error::{Fault, OutputError};
 use crate::send::{Sent, plain_send, send};
 use flame_abi::LinkType;
 use flame_abi::manifest::{ColumnType, Manifest};
-use flame_abi::output::{FRAME, LOG, LOST, MAX_LOG, MAX_PAYLOAD, MESSAGE, PACKET, PACKET_HEAD, SEND};
+use flame_abi::output::{
+    CHANNEL, FRAME, LOG, LOST, MAX_LOG, MAX_PAYLOAD, MESSAGE, PACKET, PACKET_HEAD, SEND,
+};
 use flame_plan::Forward;
 
 /// No rights.
@@ -16,6 +19,8 @@ pub struct Schema {
     tables: Vec<Shape>,
     packets: bool,
     log: bool,
+    /// The number of channels.
+    channels: usize,
     /// The number of outputs of a module that forwards packets, or 0.
     outputs: u32,
     /// The rights that it asks for, and those that it has.
@@ -33,6 +38,8 @@ pub struct FrameCounts {
     pub sent: u64,
     /// Texts for the operator.
     pub logs: u64,
+    /// Frames for channels.
+    pub on_channels: u64,
     /// The number of records that the module reports as dropped. It saturates, because the module may report
     /// any number.
     pub lost: u64,
@@ -78,7 +85,8 @@ impl Schema {
         let ports = manifest.ports;
         let declared = ports.map_or(NONE, |p| Forward { modify: p.modify, transmit: p.transmit });
         let outputs = ports.map_or(0, |p| p.outputs);
-        Self { tables, packets: manifest.packets, log: manifest.log, outputs, declared, granted: NONE }
+        let (packets, log, channels) = (manifest.packets, manifest.log, manifest.channels.len());
+        Self { tables, packets, log, channels, outputs, declared, granted: NONE }
     }
 
     /// Lets a module that forwards packets use these of the rights that its manifest asks for.
@@ -164,6 +172,10 @@ impl Schema {
                     Ok(_) => counts.logs += 1,
                     Err(fault) => return Err(fail(FRAME, fault)),
                 },
+                CHANNEL => {
+                    check_channel(payload, self.channels).map_err(|fault| fail(FRAME, fault))?;
+                    counts.on_channels += 1;
+                }
                 LOST => match payload.try_into() {
                     Ok(n) => counts.lost = counts.lost.saturating_add(u64::from_le_bytes(n)),
                     Err(_) => return Err(fail(FRAME, Fault::Lost { length: payload.len() })),
@@ -325,6 +337,11 @@ pub enum Frame<'a> {
     },
     /// A text for the operator, which has any characters.
     Log(&'a str),
+    /// A link-layer frame that is sent on a channel.
+    Channel {
+        channel: u16,
+        bytes: &'a [u8],
+    },
     /// The number of records that the module dropped, and their table if they are of one.
     Lost {
         records: u64,
@@ -396,6 +413,10 @@ impl<'a> Iterator for Frames<'a> {
                 Frame::Send { packet, port, bytes }
             }
             LOG => Frame::Log(log(payload).ok()?),
+            CHANNEL => {
+                let (channel, bytes) = channel(payload)?;
+                Frame::Channel { channel, bytes }
+            }
             LOST => Frame::Lost {
                 records: u64::from_le_bytes(payload.try_into().ok()?),
                 table: more.checked_sub(1),

@@ -1,6 +1,8 @@
 //! Faults in a module's output, for which the module alone is responsible.
 
-use flame_abi::output::{FRAME, MAX_LOG, MAX_PAYLOAD, PACKET_HEAD, SEND_HEAD};
+use flame_abi::output::{
+    CHANNEL_HEAD, FRAME, LEAST_SENT, MAX_LOG, MAX_PAYLOAD, MOST_SENT, PACKET_HEAD, SEND_HEAD,
+};
 
 /// Returns the reason why a module has not the right `call`: its manifest does not ask for it, or its grant
 /// does not give it.
@@ -67,6 +69,12 @@ pub enum Fault {
     LongLog { length: usize },
     #[error("a text for the operator is not UTF-8 from byte {valid} of {length}")]
     LogText { valid: usize, length: usize },
+    #[error("a frame for a channel begins with {CHANNEL_HEAD} bytes: channel, 0; found {length} that do not")]
+    ChannelHead { length: usize },
+    #[error("channel {found}, the manifest lists {channels} in [[channels]]")]
+    Channel { found: u16, channels: usize },
+    #[error("a frame of {length} bytes, a channel takes {LEAST_SENT} to {MOST_SENT}")]
+    SentLength { length: usize },
     #[error("a count of lost records is 8 bytes, found {length}")]
     Lost { length: usize },
     #[error("{at}: needs {needs} bytes, {left} are left in the row: does it match the manifest?")]

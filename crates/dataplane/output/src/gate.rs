@@ -10,6 +10,8 @@ use flame_quota::{Amounts, Meters, Paid};
 /// The limits of one module's output: its own, and the meters of its credential.
 pub struct Gate {
     release: Release,
+    /// Whether frames leave on channels.
+    sends: bool,
     meters: Meters,
     /// The columns of each table, and whether they count packets.
     tables: Vec<Vec<(ColumnType, bool)>>,
@@ -48,6 +50,7 @@ impl Gate {
         };
         let mut gate = Self {
             release: terms.release,
+            sends: terms.sending.is_allowed,
             meters: meters.clone(),
             tables,
             left: Amounts::default(),
@@ -89,6 +92,7 @@ impl Gate {
             Frame::Record { table, row } => self.record(*table, row),
             Frame::Packet(packet) => self.packet(packet),
             Frame::Log(text) => self.log(text.len() as u64),
+            Frame::Channel { bytes, .. } => self.sends && self.made(bytes.len() as u64),
             // They stay here.
             Frame::Message(_) | Frame::Lost { .. } => true,
             // A packet that was received goes on in any case.
@@ -123,7 +127,8 @@ impl Gate {
         true
     }
 
-    /// Decides on a new packet of `bytes` bytes, which is sent from an output and represents no other.
+    /// Decides on a new packet of `bytes` bytes, which is sent from an output or on a channel and represents
+    /// no other.
     fn made(&mut self, bytes: u64) -> bool {
         let transmit = BLOCK + bytes.next_multiple_of(4);
         self.release.group <= 1 && self.take(Amounts { transmit, ..Amounts::default() })

@@ -9,6 +9,7 @@
 //! not depend on Arrow or file formats, so that a process that only runs modules stays small.
 #![forbid(unsafe_code)]
 
+mod channel;
 mod check;
 mod error;
 mod gate;

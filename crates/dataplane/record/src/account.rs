@@ -3,7 +3,7 @@
 use crate::escape;
 use crate::grid::{Form, Head, render};
 use crate::human::grouped;
-use flame_plan::{Account, Shed};
+use flame_plan::{Account, Shed, Unsent};
 use serde_json::{Map, Value, json};
 use std::io::{self, Write};
 
@@ -29,10 +29,14 @@ pub fn json(
 }
 
 /// Returns an account as JSON. Counts are packets, except `records`, `records_lost`, `messages_lost`,
-/// `logged`, `logs_dropped` and `faults`.
+/// `logged`, `logs_dropped`, `sent` and `unsent`, which are frames of channels, and `faults`.
 pub fn object(account: &Account) -> Value {
     let shed: Map<String, Value> =
         Shed::ALL.into_iter().map(|cause| (cause.name().to_owned(), account.shed_by(cause).into())).collect();
+    let unsent: Map<String, Value> = Unsent::ALL
+        .into_iter()
+        .map(|cause| (cause.name().to_owned(), account.unsent_by(cause).into()))
+        .collect();
     json!({
         "offered": account.offered,
         "processed": account.processed,
@@ -46,6 +50,8 @@ pub fn object(account: &Account) -> Value {
         "written": account.written,
         "logged": account.logged,
         "logs_dropped": account.logs_dropped,
+        "sent": account.sent,
+        "unsent": unsent,
         "faults": account.faults,
         "adds_up": account.adds_up(),
     })
@@ -95,6 +101,12 @@ pub fn table(
     }
     columns.push(("records".into(), Box::new(|a| a.records)));
     type Field = fn(&Account) -> u64;
+    if sum(|a| a.sent) {
+        columns.push(("sent".into(), Box::new(|a| a.sent)));
+    }
+    for cause in Unsent::ALL.into_iter().filter(|c| accounts.iter().any(|(_, a)| a.unsent_by(*c) > 0)) {
+        columns.push((format!("not sent: {}", cause.name()), Box::new(move |a| a.unsent_by(cause))));
+    }
     let others: [(&str, Field); 5] = [
         ("records lost", |a| a.records_lost),
         ("messages lost", |a| a.messages_lost),
@@ -153,7 +165,8 @@ mod tests {
         let expected = json!({"packets": 12345, "kernel_drops": 2, "modules": {"flow": {
             "offered": 12345, "processed": 12000, "filtered": 300, "sampled": 0,
             "shed": {"trap": 40, "budget": 0, "bound": 0, "output": 0, "stopped": 5, "overrun": 0, "share": 0, "evicted": 0, "overload": 0},
-            "records": 7, "records_lost": 0, "messages_lost": 0, "withheld": 0, "written": 0, "logged": 0, "logs_dropped": 0, "faults": 1, "adds_up": true,
+            "records": 7, "records_lost": 0, "messages_lost": 0, "withheld": 0, "written": 0, "logged": 0, "logs_dropped": 0,
+            "sent": 0, "unsent": {"link": 0, "filter": 0, "rate": 0, "queue": 0, "interface": 0}, "faults": 1, "adds_up": true,
         }}});
         assert_eq!(value, expected);
     }

@@ -94,7 +94,12 @@ impl Outlet<ChannelError> for Out<'_> {
             }
         }
         let counts = output.counts;
-        if counts.records > 0 || counts.packets > 0 || counts.logs > 0 || counts.lost > 0 {
+        if counts.records > 0
+            || counts.packets > 0
+            || counts.logs > 0
+            || counts.on_channels > 0
+            || counts.lost > 0
+        {
             let head = Report::Output { module: self.id, worker: Some(from.worker) };
             self.sender.send(&head, output.bytes)?;
         }

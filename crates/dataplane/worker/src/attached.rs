@@ -1,10 +1,11 @@
 //! A run whose packets are given to it by its owner, on the owner's thread: modules as elements of a graph.
 
 use crate::clock::Clock;
-use crate::collect::{Collector, Outputs};
+use crate::collect::Collector;
 use crate::error::RunError;
 use crate::forward::{Decided, Forward};
 use crate::handle::{Command, Handle};
+use crate::outputs::Outputs;
 use crate::overload::Overload;
 use crate::pipeline::Pipeline;
 use crate::read::{Consumer, decode, send_ticking};
@@ -128,7 +129,7 @@ impl Attached {
         let commands = inboxes.pipelines.into_iter().next().unwrap_or_else(never);
         let cell = Cell::try_new(owned, |owned| {
             let stop = &owned.stop;
-            let outputs = Outputs { sink: &mut **owned.sink.borrow_mut(), events: &owned.events };
+            let outputs = Outputs::new(&mut **owned.sink.borrow_mut(), &owned.events, None);
             let mut collector = Collector::new(shape, &modules, outputs, stop, is_live)?;
             let key = owned.key.as_ref();
             // The owner of the packets decides what is dropped.

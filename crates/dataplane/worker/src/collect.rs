@@ -1,20 +1,23 @@
+use crate::channels::Channels;
 use crate::charge;
+use crate::collected::{Collected, Last};
 use crate::error::RunError;
 use crate::faults::Faults;
 use crate::loss::Losses;
 use crate::outlet::Removed;
+use crate::outputs::Outputs;
 use crate::overload::Change;
 use crate::placed::Placed;
-use crate::report::{Events, LossReason, Lost, Report};
-use crossbeam_channel::Sender;
+use crate::report::{LossReason, Lost, Report};
 use flame_execute::{Origin, Quantum, Shape, SlowLoop, Stop};
 use flame_output::{Frame, Gate, frames};
-use flame_plan::{Account, FaultReport, ModuleId};
-use flame_quota::Usage;
-use flame_record::{Rows, Sink};
-use flame_run::Output;
+use flame_plan::{Account, ModuleId};
+use flame_record::Rows;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// The time after the end of a run for which frames that wait still leave.
+const LAST_FRAMES: Duration = Duration::from_secs(1);
 
 /// The last step of the pipeline: passes messages to the slow instances and rows to the sink.
 ///
@@ -40,40 +43,8 @@ pub struct Collector<'a> {
     /// The last tick that each worker passed.
     passed: Vec<u64>,
     ticked: u64,
-}
-
-/// The destinations of output.
-pub(crate) struct Outputs<'a> {
-    pub(crate) sink: &'a mut dyn Sink,
-    /// Receives texts for the operator, faults, and the modules that have left.
-    pub(crate) events: &'a dyn Events,
-}
-
-struct Collected {
-    id: ModuleId,
-    name: String,
-    rows: Rows,
-    gate: Gate,
-    slow: Option<SlowLoop>,
-    /// The last tick that its fast instance on each worker has passed, if it runs in a process. That process
-    /// has its slow instance.
-    remote: Option<Vec<u64>>,
-    granted: bool,
-    usage: Option<Arc<Usage>>,
-    account: Account,
-    losses: Losses,
-    /// The rest of its removal, once its fast instances have ended on all workers.
-    last: Option<Last>,
-}
-
-/// The removal of a module whose fast instances have ended.
-struct Last {
-    /// The account of its fast instances.
-    account: Account,
-    now_ns: u64,
-    reply: Sender<Account>,
-    /// Whether the last call of the slow instance has begun.
-    is_ending: bool,
+    /// Whether all modules with which the run begins are there.
+    has_begun: bool,
 }
 
 impl<'a> Collector<'a> {
@@ -98,19 +69,30 @@ impl<'a> Collector<'a> {
             faults,
             passed: vec![0; shape.workers],
             ticked: 0,
+            has_begun: false,
         };
         modules.iter().try_for_each(|module| collector.add(module))?;
+        collector.has_begun = true;
         Ok(collector)
     }
 
     /// Adds a module, before any pipeline sends output of it.
     pub(crate) fn add(&mut self, module: &Placed) -> Result<(), RunError> {
         let p = module.plan();
+        let mut channels = Channels::new(p)?;
+        if let Some(link) = &self.outputs.link {
+            let opened = channels.open(link);
+            // Later no module may end the run: what one without bandwidth sends is counted.
+            if !self.has_begun {
+                opened?;
+            }
+        }
         let mut collected = Collected {
             id: p.id,
             name: p.name.clone(),
             rows: Rows::new(&p.catalog_entry()),
             gate: Gate::new(&p.manifest, &p.terms, module.meters()),
+            channels,
             slow: None,
             remote: matches!(module, Placed::Remote(_)).then(|| vec![self.ticked; self.shape.workers]),
             granted: module.meters().granted(),
@@ -162,8 +144,24 @@ impl<'a> Collector<'a> {
     }
 
     /// Returns the accounts of records and messages. Those of packets belong to the pipelines.
-    pub(crate) fn accounts(&self) -> Vec<(ModuleId, Account)> {
-        self.modules.iter().map(|m| (m.id, m.account.clone())).collect()
+    pub(crate) fn accounts(&mut self) -> Vec<(ModuleId, Account)> {
+        let account = |m: &mut Collected| {
+            m.channels.count(&mut m.account);
+            (m.id, m.account.clone())
+        };
+        self.modules.iter_mut().map(account).collect()
+    }
+
+    /// Advances the time of frames to the last tick that all workers and all processes have passed, so that
+    /// it does not depend on how far a process is behind.
+    fn advance_to_tick(&mut self) {
+        let passed = self.modules.iter().filter_map(|m| m.remote.as_ref()).flatten().copied().min();
+        self.outputs.advance(passed.unwrap_or(u64::MAX).min(self.ticked));
+    }
+
+    /// Records that packets up to this packet time were read.
+    pub(crate) fn advance(&mut self, now_ns: u64) {
+        self.outputs.advance(now_ns);
     }
 
     /// Removes a module that has ended on one worker. Its slow instance ends after the last.
@@ -215,6 +213,11 @@ impl<'a> Collector<'a> {
         let mut m = self.modules.remove(at);
         m.flush(&mut self.outputs)?;
         let losses = m.take_losses();
+        m.channels.close(&mut m.account);
+        if let Some(link) = &self.outputs.link {
+            // What is free now may be what a module that replaces this one waits for.
+            self.modules.iter_mut().for_each(|m| drop(m.channels.open(link)));
+        }
         let Some(Last { account: mut total, reply, .. }) = m.last else { return Ok(true) };
         total.add(&m.account);
         self.faults.remove_module(m.id);
@@ -282,6 +285,7 @@ impl<'a> Collector<'a> {
             // Records from a process belong to the ticks that it reports.
             self.modules.iter_mut().filter(|m| m.remote.is_none()).for_each(|m| m.gate.tick(all));
             self.ticked = all;
+            self.advance_to_tick();
             for module in 0..self.modules.len() {
                 if let Some(slow) = &mut self.modules[module].slow {
                     slow.tick(all);
@@ -309,7 +313,9 @@ impl<'a> Collector<'a> {
                 *passed = now_ns.max(*passed);
             }
             m.gate.tick(remote.iter().copied().min().unwrap_or(0));
+            self.advance_to_tick();
         }
+        let m = &mut self.modules[at];
         if let Some(slow) = &mut m.slow {
             slow.passed(worker, now_ns);
         }
@@ -354,6 +360,7 @@ impl<'a> Collector<'a> {
             m.flush(&mut self.outputs)?;
             self.lost.extend(m.take_losses());
         }
+        self.finish_channels()?;
         let mut all = self.ended;
         all.extend(self.modules.into_iter().map(|m| (m.id, (m.name, m.account))));
         // A module may have been removed on some workers while others had ended already.
@@ -374,113 +381,19 @@ impl<'a> Collector<'a> {
     }
 }
 
-impl Collected {
-    /// Makes the last calls of the slow instance.
-    fn end(
-        &mut self,
-        now_ns: u64,
-        quantum: &Quantum<'_>,
-        outputs: &mut Outputs<'_>,
-        faults: &mut Faults<'_>,
-    ) -> Result<(), RunError> {
-        self.go(quantum, outputs, faults)?;
-        if let Some(slow) = &mut self.slow {
-            slow.start_end(now_ns);
-            self.go(quantum, outputs, faults)?;
+impl Collector<'_> {
+    /// Lets the frames that wait leave, for a while, and closes the channels.
+    fn finish_channels(&mut self) -> Result<(), RunError> {
+        if let Some(link) = &self.outputs.link {
+            link.finish()?;
+        }
+        let begun = Instant::now();
+        while self.modules.iter().any(|m| m.channels.is_waiting()) && begun.elapsed() < LAST_FRAMES {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        for m in &mut self.modules {
+            std::mem::take(&mut m.channels).close(&mut m.account);
         }
         Ok(())
-    }
-
-    fn is_busy(&self) -> bool {
-        self.slow.as_ref().is_some_and(SlowLoop::is_busy)
-    }
-
-    /// Makes waiting calls of the slow instance until none is left or the quantum is over.
-    fn go(
-        &mut self,
-        quantum: &Quantum<'_>,
-        outputs: &mut Outputs<'_>,
-        faults: &mut Faults<'_>,
-    ) -> Result<(), RunError> {
-        let Some(mut slow) = self.slow.take() else { return Ok(()) };
-        let _charged = charge::enter(self.usage.as_ref());
-        let fault = slow.go(quantum, &mut |output| self.rows_of(output, outputs));
-        let lost = slow.take_lost();
-        self.account.messages_lost += lost;
-        self.losses.add(LossReason::Messages, None, lost);
-        self.slow = Some(slow);
-        self.fault(fault?, faults);
-        Ok(())
-    }
-
-    /// Records the fault with which the slow instance ended.
-    fn fault(&mut self, fault: Option<FaultReport>, faults: &mut Faults<'_>) {
-        self.account.faults += u64::from(fault.is_some());
-        if let Some(fault) = fault {
-            faults.add(fault);
-        }
-    }
-
-    fn take(&mut self, frame: Frame<'_>, outputs: &mut Outputs<'_>) -> Result<(), RunError> {
-        // Those who forward packets have decided on these.
-        if matches!(frame, Frame::Send { .. }) {
-            return Ok(());
-        }
-        let lets = self.gate.lets(&frame);
-        match frame {
-            Frame::Lost { records, table } => {
-                self.account.records_lost = self.account.records_lost.saturating_add(records);
-                match table {
-                    Some(table) => self.losses.add_rows(LossReason::Module, table, records),
-                    None => self.losses.add(LossReason::Module, None, records),
-                }
-            }
-            Frame::Packet(packet) if lets => {
-                self.account.written += 1;
-                outputs.sink.packet(packet)?;
-            }
-            Frame::Record { table, row } if lets => {
-                self.account.records += 1;
-                if let Some((table, batch)) = self.rows.push(table, row) {
-                    let result = outputs.sink.write(&self.name, table, &batch);
-                    self.losses.written(result, &table.name, batch.num_rows(), &mut self.account)?;
-                }
-            }
-            Frame::Packet(_) => {
-                self.account.withheld += 1;
-                self.losses.add(LossReason::Packets, None, 1);
-            }
-            Frame::Record { table, .. } => {
-                self.account.withheld += 1;
-                self.losses.add_rows(LossReason::Limit, table, 1);
-            }
-            Frame::Log(text) if lets => {
-                self.account.logged += 1;
-                outputs.events.log(&self.name, text);
-            }
-            Frame::Log(_) => self.account.logs_dropped += 1,
-            // Messages of a slow instance have no receiver.
-            Frame::Message(_) | Frame::Send { .. } => {}
-        }
-        Ok(())
-    }
-
-    fn flush(&mut self, outputs: &mut Outputs<'_>) -> Result<(), RunError> {
-        for (table, batch) in self.rows.drain() {
-            let result = outputs.sink.write(&self.name, table, &batch);
-            self.losses.written(result, &table.name, batch.num_rows(), &mut self.account)?;
-        }
-        Ok(())
-    }
-
-    /// Returns what the module lost. Nothing that a grant withholds is lost, and what a module under one
-    /// states of its losses is not reported.
-    fn take_losses(&mut self) -> Vec<Lost> {
-        let losses = std::mem::take(&mut self.losses);
-        if self.granted { Vec::new() } else { losses.report(&self.name, self.rows.tables()) }
-    }
-
-    fn rows_of(&mut self, output: Output<'_>, outputs: &mut Outputs<'_>) -> Result<(), RunError> {
-        frames(output.bytes).try_for_each(|frame| self.take(frame, outputs))
     }
 }

@@ -41,6 +41,10 @@ pub enum RunError {
         "{0} changes packets, and its view transforms fields: their true values could not be kept apart from what it changes; grant it a view without transforms, or no modify"
     )]
     Transformed(String),
+    #[error("{module}, channel {channel}: filter: {reason}")]
+    Channel { module: String, channel: String, reason: String },
+    #[error(transparent)]
+    Link(#[from] flame_transmit::LinkError),
     #[error("the run has ended")]
     Ended,
     /// A worker ended before its work did. If it has its own error, that is reported instead.

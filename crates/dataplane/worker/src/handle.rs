@@ -1,5 +1,6 @@
 //! Commands to a run that is in progress.
 
+use crate::channels::Channels;
 use crate::error::RunError;
 use crate::lock;
 use crate::numbers::Numbers;
@@ -185,6 +186,7 @@ impl Handle {
         }
         // Reported here, because in a pipeline it would end the run.
         View::new(&module.plan.view, self.0.key.as_ref())?;
+        Channels::new(&module.plan)?;
         // Nothing is locked while other threads are waited for: they may command the run as well. The number
         // is taken before a process hears of the module.
         let used = || lock(&self.0.used);

@@ -11,9 +11,11 @@
 
 mod attached;
 mod batches;
+mod channels;
 mod charge;
 mod clock;
 mod collect;
+mod collected;
 mod deal;
 mod draft;
 mod error;
@@ -27,6 +29,7 @@ mod loss;
 mod numbers;
 mod options;
 mod outlet;
+mod outputs;
 mod overload;
 mod pipeline;
 mod placed;
@@ -41,10 +44,12 @@ mod threads;
 mod wiring;
 
 pub use attached::Attached;
+pub use channels::reserved_rate;
 pub use charge::Charging;
 pub use error::RunError;
 pub use flame_execute::{Begun, Keep, LoadError, Module, News, OnNews, Place, State};
 pub use flame_plan::FaultReport;
+pub use flame_transmit::{Capture, Link, LinkError, Wire};
 pub use forward::{Decided, Fate, Send, check_forward};
 pub use granted::MAX_FAULTS;
 pub use handle::Handle;

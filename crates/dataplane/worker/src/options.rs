@@ -1,6 +1,7 @@
 use crate::remote::Runner;
 use flame_execute::Keep;
 use flame_plan::ModuleId;
+use flame_transmit::Link;
 use flame_view::Key;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,6 +28,8 @@ pub struct Options {
     pub runner: Option<Runner>,
     /// The state of modules that keep one, by their numbers.
     pub keeps: BTreeMap<ModuleId, Keep>,
+    /// The link on which modules send frames, or `None`: then they are counted as not sent.
+    pub link: Option<Arc<Link>>,
 }
 
 /// No limits, no keys, and no modules in processes of their own.
@@ -41,6 +44,7 @@ impl Default for Options {
             stop: Arc::default(),
             runner: None,
             keeps: BTreeMap::new(),
+            link: None,
         }
     }
 }

@@ -1,12 +1,13 @@
 //! Connects sources, views, modules and a sink, and selects the arrangement of threads.
 
 use crate::charge::{self, Charging};
-use crate::collect::{Collector, Outputs};
+use crate::collect::Collector;
 use crate::error::RunError;
 use crate::gather::Queues;
 use crate::handle::{Handle, Inboxes, place};
 use crate::options::Options;
 use crate::outlet::Event;
+use crate::outputs::Outputs;
 use crate::overload::Overload;
 use crate::placed::Placed;
 use crate::remote::Processes;
@@ -172,8 +173,8 @@ impl Run {
         let shared = Shared::new(observer);
         let observer: &mut dyn Observer = &mut &shared;
         threads::with_slices(&engines, &handle.shared().has_metered, charging, || {
-            let collector =
-                Collector::new(shape, &modules, Outputs { sink, events: &shared }, &stop, is_live)?;
+            let outputs = Outputs::new(sink, &shared, options.link.clone());
+            let collector = Collector::new(shape, &modules, outputs, &stop, is_live)?;
             match (input, events) {
                 (Input::Shared(source), None) => {
                     threads::run_inline(&wiring, source, collector, observer, inboxes)

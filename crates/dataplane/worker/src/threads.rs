@@ -63,6 +63,9 @@ impl Consumer for Inline<'_, '_> {
     }
 
     fn chunk(&mut self, chunk: Chunk<'_>) -> Result<(), RunError> {
+        if let Some(last) = chunk.packets.last() {
+            self.collector.advance(last.ts_ns);
+        }
         self.pipeline.chunk(chunk, &mut self.collector)?;
         self.collector.resume()
     }

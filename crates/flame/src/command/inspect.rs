@@ -28,6 +28,10 @@ impl Inspect {
         if m.log {
             say!("log      texts for the operator");
         }
+        for c in &m.channels {
+            let extra = if c.extra { ", and more if the link is idle" } else { "" };
+            say!("\nchannel {}  {}\n  sends {:?}, {}{extra}", c.name, c.description, c.filter, c.rate);
+        }
         for (name, p) in &m.parameters {
             let kind = format!("{:?}", p.kind).to_lowercase();
             say!("\nparameter {name} ({kind}, default {})\n  {}", p.default, p.description);

@@ -8,6 +8,7 @@ use crate::format::FormatArg;
 use crate::output_args::OutputArgs;
 use crate::overload_args::OverloadArgs;
 use crate::plot::{Plot, PlotArg, Target};
+use crate::send_args::SendArgs;
 use crate::settings::settings;
 use crate::signals::Signals;
 use crate::state_file::StateFile;
@@ -143,6 +144,9 @@ pub struct Run {
     nano: bool,
 
     #[command(flatten)]
+    send: SendArgs,
+
+    #[command(flatten)]
     table_args: TableArgs,
 
     /// Write records to this file; to a folder, one file per table
@@ -272,6 +276,7 @@ impl Run {
         }
         if !self.quiet {
             notes.iter().for_each(|note| complain!("flame: note: {note}"));
+            self.send.note(&plan).iter().for_each(|note| complain!("flame: note: {note}"));
         }
         let state = self.state.as_ref().map(|path| {
             // What a module keeps may hold all that it saw, whatever its grant lets out.
@@ -294,6 +299,7 @@ impl Run {
             stop: stop.clone(),
             runner: self.isolate.then(flame_worker::Runner::open).transpose()?,
             keeps: state.as_ref().map(StateFile::keeps).unwrap_or_default(),
+            link: self.send.link(&plan)?,
         };
         let mut input = self.input()?;
         let hint = vlan::Hint::new(&self.view()?.select).filter(|_| node.is_none() && !self.quiet);
@@ -378,6 +384,7 @@ impl Run {
         {
             caller.may_name("-o, -w or --plot with a FILE", "leave it out and redirect: > FILE")?;
         }
+        self.send.check(caller)?;
         if self.state.is_some() {
             caller.may_name("--state", "run without it")?;
         }

@@ -1,5 +1,7 @@
 //! Modules that a test builds by `flame build`, and what they find.
 
+#![allow(dead_code)] // Each test that includes it uses a part.
+
 use flame_module::testing::Traffic;
 use serde_json::Value;
 use std::path::{Path, PathBuf};

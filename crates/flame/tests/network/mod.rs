@@ -10,6 +10,25 @@ use std::time::{Duration, Instant};
 /// More time than anything here takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// Sends `count` echo requests of the kernel's stack, and prints how many replies came and were right.
+pub const PING: &str = r#"
+import socket, struct, sys, time
+s = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP)
+s.settimeout(10)
+def checksum(b):
+    n = sum(struct.unpack('!%dH' % (len(b) // 2), b))
+    n = (n >> 16) + (n & 0xffff)
+    return ~(n + (n >> 16)) & 0xffff
+right = 0
+for seq in range(int(sys.argv[2])):
+    data = struct.pack('!HH', 77, seq) + bytes([seq]) * 56
+    head = struct.pack('!BBH', 8, 0, checksum(b'\x08\x00\x00\x00' + data))
+    s.sendto(head + data, (sys.argv[1], 0))
+    reply = s.recv(2000)[20:]
+    right += reply[0] == 0 and reply[4:] == data and checksum(reply) == 0
+print(right)
+"#;
+
 pub struct Net {
     pub namespace: String,
     folder: tempfile::TempDir,

@@ -6,7 +6,7 @@ mod traffic;
 pub use traffic::{PacketBuilder, Traffic};
 
 use crate::{Batch, Forward, Init, Module, Out, Progress, Record, Slow};
-use flame_abi::output::{FRAME, LOG, LOST, MADE, MESSAGE, SEND, SEND_HEAD};
+use flame_abi::output::{CHANNEL, CHANNEL_HEAD, FRAME, LOG, LOST, MADE, MESSAGE, SEND, SEND_HEAD};
 use flame_abi::{BatchHeader, Descriptor, InitHeader, role};
 use std::collections::BTreeMap;
 
@@ -153,6 +153,8 @@ pub struct Native<F, S = crate::NoSlow> {
     pub lost: u64,
     /// The texts that the module logged.
     pub logs: Vec<String>,
+    /// The frames that the module sent on channels: number of the channel, and bytes.
+    pub sent: Vec<(u16, Vec<u8>)>,
 }
 
 impl<F: Module> Native<F> {
@@ -177,6 +179,7 @@ impl<F: Module, S: Slow> Native<F, S> {
             rows: Vec::new(),
             lost: 0,
             logs: Vec::new(),
+            sent: Vec::new(),
         }
     }
 
@@ -270,6 +273,10 @@ impl<F: Module, S: Slow> Native<F, S> {
                 }
                 MESSAGE => {}
                 LOG => self.logs.push(String::from_utf8(payload.to_vec()).expect("a text is UTF-8")),
+                CHANNEL => {
+                    let channel = u16::from_le_bytes([payload[0], payload[1]]);
+                    self.sent.push((channel, payload[CHANNEL_HEAD..].to_vec()));
+                }
                 LOST => self.lost += u64::from_le_bytes(payload.try_into().expect("LOST holds a u64")),
                 table => self.rows.push(RowBytes { table, bytes: payload.to_vec() }),
             }

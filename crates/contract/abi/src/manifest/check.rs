@@ -82,6 +82,7 @@ impl Manifest {
                 return fault(&[Step::Key("packets")], "packets", reason);
             }
         }
+        self.check_channels()?;
         if let Some(state) = &self.state
             && !(1..=MAX_DATA).contains(&state.max)
         {

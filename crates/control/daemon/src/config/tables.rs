@@ -1,7 +1,8 @@
 //! The tables of `node.toml` as they are written, and their checks.
 
-use super::{Config, Fault, From, Isolation, Limits, Scheduler, Socket, Source, Tls};
+use super::{Config, Fault, From, Isolation, Limits, Link, Scheduler, Socket, Source, Tls};
 use crate::units::{NAME, duration, is_name, percent, size};
+use flame_abi::manifest::bits_per_second;
 use flame_api::Reservation;
 use flame_source::live::Capture;
 use flame_worker::Overload;
@@ -28,6 +29,8 @@ pub(super) struct File {
     tls: Option<TlsTable>,
     #[serde(default)]
     sources: BTreeMap<Spanned<String>, Spanned<SourceTable>>,
+    #[serde(default)]
+    links: BTreeMap<Spanned<String>, LinkTable>,
     #[serde(default)]
     isolation: IsolationTable,
     #[serde(default)]
@@ -81,6 +84,14 @@ struct SourceTable {
     interval: Option<Spanned<String>>,
     snaplen: Option<u32>,
     overload: Option<Spanned<String>>,
+    link: Option<Spanned<String>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LinkTable {
+    interface: String,
+    bandwidth: Spanned<String>,
 }
 
 #[derive(Default, Deserialize)]
@@ -131,9 +142,24 @@ struct LimitsTable {
 
 impl File {
     pub(super) fn checked(self, folder: &Path) -> Result<Config, Fault> {
+        let mut links = BTreeMap::new();
+        for (name, LinkTable { interface, bandwidth }) in self.links {
+            if !is_name(name.get_ref()) {
+                return Err((name.span().start, format!("link {:?}: {NAME}", name.get_ref())));
+            }
+            let read = bits_per_second(bandwidth.get_ref());
+            let bandwidth = read.map_err(|e| (bandwidth.span().start, format!("bandwidth {e}")))?;
+            links.insert(name.into_inner(), Link { interface, bandwidth });
+        }
         let mut sources = BTreeMap::new();
         for (name, table) in self.sources {
             let start = table.span().start;
+            if let Some(link) =
+                table.get_ref().link.as_ref().filter(|link| !links.contains_key(link.get_ref()))
+            {
+                let reason = format!("link {:?}: there is no [links.{0}]", link.get_ref());
+                return Err((link.span().start, reason));
+            }
             if !is_name(name.get_ref()) {
                 return Err((name.span().start, format!("source {:?}: {NAME}", name.get_ref())));
             }
@@ -173,6 +199,7 @@ impl File {
             socket: self.socket.map(|socket| socket.checked(folder)).transpose()?,
             tls: self.tls.map(|tls| tls.checked(folder)).transpose()?,
             sources,
+            links,
             limits: self.limits.checked()?,
         })
     }
@@ -261,6 +288,7 @@ impl SourceTable {
             interval_ns,
             snaplen: self.snaplen.unwrap_or(262_144),
             overload,
+            link: self.link.map(Spanned::into_inner),
         })
     }
 }

@@ -86,6 +86,12 @@ fn gather(engine: &crate::Engine, of: Option<&[crate::engine::Key]>, operator: b
     });
     metrics.counters("flame_module_packets_shed", "Packets that did not reach it, by cause", shed);
     metrics.counters("flame_module_records", "Records", each(|m| m.account.records));
+    metrics.counters("flame_module_frames_sent", "Frames sent on channels", each(|m| m.account.sent));
+    let unsent = modules.iter().flat_map(|m| {
+        let of = move |(cause, n): (&String, &u64)| ([label(m), vec![("cause", cause.clone())]].concat(), *n);
+        m.account.unsent.iter().map(of)
+    });
+    metrics.counters("flame_module_frames_unsent", "Frames of channels that were not sent, by cause", unsent);
     metrics.counters("flame_module_faults", "Instances that a fault ended", each(|m| m.account.faults));
     metrics.counters("flame_module_spool_dropped", "Rows dropped to make room", each(|m| m.spool.dropped));
     metrics.gauges("flame_module_spool_bytes", "Bytes of rows that are kept", each(|m| m.spool.bytes));

@@ -137,6 +137,7 @@ pub fn module(name: &str, tables: Vec<Table>) -> CatalogEntry {
         ports: None,
         state: None,
         packets: false,
+        channels: Vec::new(),
         log: false,
         plots: Vec::new(),
         abi: 1,

@@ -1,0 +1,235 @@
+//! Links, the channels on them, and their counts.
+
+use crate::capture::{Capture, Replay};
+use crate::counts::{Counts, OVERHEAD};
+use crate::schedule::{Key, Reservation};
+use crate::thread::{Command, Interface, Wire, run};
+use crossbeam_channel::{Receiver, Sender, bounded};
+use flame_abi::LinkType;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The maximum number of frames of all channels between them and the thread of a link.
+const QUEUE: usize = 4096;
+/// The number of empty buffers that are kept.
+const SPARE: usize = 1024;
+/// The time whose frames a channel's queue holds at its rate, as a part of a second: a tenth.
+const QUEUED: u64 = 10;
+/// The least and the most bytes of a channel's queue.
+const LEAST_QUEUE: u64 = 64 << 10;
+const MOST_QUEUE: u64 = 4 << 20;
+
+/// The reason why a link or a channel cannot be opened, or a capture not be written.
+#[derive(Debug, thiserror::Error)]
+pub enum LinkError {
+    #[error(transparent)]
+    Source(#[from] flame_source::SourceError),
+    #[error("{interface} is of link type {}, and channels send on Ethernet alone", .link.0)]
+    LinkType { interface: String, link: LinkType },
+    #[error("starting a thread: {0}")]
+    Thread(#[from] std::io::Error),
+    #[error(
+        "channels would reserve {reserved} bit/s, and the link has {bandwidth}: raise it, or run fewer modules"
+    )]
+    Reserved { reserved: u64, bandwidth: u64 },
+    #[error("{0}")]
+    Capture(String),
+}
+
+/// The frames of a channel so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    pub sent: u64,
+    /// Frames that the interface did not take, or that waited when the channel was closed.
+    pub refused: u64,
+}
+
+fn traffic(counts: &Counts) -> Traffic {
+    let load = |n: &AtomicU64| n.load(Ordering::Relaxed);
+    Traffic { sent: load(&counts.sent), refused: load(&counts.refused) }
+}
+
+enum Way {
+    Thread { commands: Sender<Command>, spare: Receiver<Vec<u8>> },
+    Capture(Mutex<Replay>),
+}
+
+/// An interface, or a capture file in place of one, on which channels send.
+pub struct Link {
+    bandwidth: u64,
+    /// The sum of the channels' rates.
+    reserved: Mutex<u64>,
+    next: AtomicU64,
+    way: Way,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Link {
+    fn new(bandwidth: u64, way: Way) -> Arc<Self> {
+        Arc::new(Self { bandwidth, reserved: Mutex::new(0), next: AtomicU64::new(0), way })
+    }
+
+    /// Opens an interface, which is to carry at most `bandwidth` bits per second of channels. Frames leave in
+    /// a thread of the link, which ends with its last channel.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error without the right to send, if there is no such interface, or if it is not Ethernet.
+    pub fn interface(name: &str, bandwidth: u64) -> Result<Arc<Self>, LinkError> {
+        let wire = Interface::open(name)?;
+        let link = wire.link();
+        if link != LinkType::ETHERNET {
+            return Err(LinkError::LinkType { interface: name.to_owned(), link });
+        }
+        Self::on(Box::new(wire), bandwidth)
+    }
+
+    /// Returns a link that hands frames to `wire`.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the thread cannot be started.
+    pub fn on(wire: Box<dyn Wire>, bandwidth: u64) -> Result<Arc<Self>, LinkError> {
+        let (commands, inbox) = bounded(QUEUE);
+        let (used, spare) = bounded(SPARE);
+        let thread = std::thread::Builder::new().name("flame-link".to_owned());
+        thread.spawn(move || run(wire, bandwidth, &inbox, &used))?;
+        Ok(Self::new(bandwidth, Way::Thread { commands, spare }))
+    }
+
+    /// Returns a link of which `capture` receives the frames, with the packet times at which they would leave
+    /// a link with this bandwidth.
+    pub fn capture(capture: Box<dyn Capture>, bandwidth: u64) -> Arc<Self> {
+        Self::new(bandwidth, Way::Capture(Mutex::new(Replay::new(capture, bandwidth))))
+    }
+
+    /// Checks whether channels with this sum of rates can be opened, once `freed` bits per second are free.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the link has not so much bandwidth left.
+    pub fn admits(&self, rate: u64, freed: u64) -> Result<(), LinkError> {
+        let reserved = lock(&self.reserved).saturating_sub(freed).saturating_add(rate);
+        match reserved > self.bandwidth {
+            true => Err(LinkError::Reserved { reserved, bandwidth: self.bandwidth }),
+            false => Ok(()),
+        }
+    }
+
+    /// Opens a channel, whose rate is reserved.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the link has not so much bandwidth left.
+    pub fn open(self: &Arc<Self>, reservation: Reservation) -> Result<Channel, LinkError> {
+        let mut reserved = lock(&self.reserved);
+        let sum = reserved.saturating_add(reservation.rate);
+        if sum > self.bandwidth {
+            return Err(LinkError::Reserved { reserved: sum, bandwidth: self.bandwidth });
+        }
+        *reserved = sum;
+        let key = Key(self.next.fetch_add(1, Ordering::Relaxed));
+        let counts = Arc::new(Counts::default());
+        match &self.way {
+            Way::Thread { commands, .. } => {
+                let _ = commands.send(Command::Open(key, reservation, counts.clone()));
+            }
+            Way::Capture(replay) => lock(replay).open(key, reservation, counts.clone()),
+        }
+        let limit = (reservation.rate / 8 / QUEUED).clamp(LEAST_QUEUE, MOST_QUEUE);
+        Ok(Channel { link: self.clone(), key, counts, limit, rate: reservation.rate })
+    }
+
+    /// Advances packet time: the frames that leave before it are written. Does nothing for an interface.
+    pub fn advance(&self, now_ns: u64) {
+        if let Way::Capture(replay) = &self.way {
+            lock(replay).advance(now_ns);
+        }
+    }
+
+    /// Completes the capture, after all frames have left. Does nothing for an interface.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the capture could not be written.
+    pub fn finish(&self) -> Result<(), LinkError> {
+        match &self.way {
+            Way::Capture(replay) => lock(replay).finish().map_err(LinkError::Capture),
+            Way::Thread { .. } => Ok(()),
+        }
+    }
+}
+
+/// A channel of one module on a link. It is closed when it is dropped.
+pub struct Channel {
+    link: Arc<Link>,
+    key: Key,
+    counts: Arc<Counts>,
+    limit: u64,
+    rate: u64,
+}
+
+impl Channel {
+    /// Queues a copy of a frame, at packet time `now_ns`. Returns false if there is no room for it.
+    pub fn send(&self, bytes: &[u8], now_ns: u64) -> bool {
+        let size = bytes.len() as u64 + OVERHEAD;
+        // Only one thread sends on a channel, and the link's own makes the number smaller.
+        if self.counts.waiting.load(Ordering::Relaxed) + size > self.limit {
+            return false;
+        }
+        self.counts.waiting.fetch_add(size, Ordering::Relaxed);
+        let is_queued = match &self.link.way {
+            Way::Thread { commands, spare } => {
+                let mut buffer = spare.try_recv().unwrap_or_default();
+                buffer.clear();
+                buffer.extend_from_slice(bytes);
+                commands.try_send(Command::Frame(self.key, buffer)).is_ok()
+            }
+            Way::Capture(replay) => lock(replay).push(self.key, bytes, now_ns),
+        };
+        if !is_queued {
+            self.counts.waiting.fetch_sub(size, Ordering::Relaxed);
+        }
+        is_queued
+    }
+
+    /// Returns whether frames wait.
+    pub fn is_waiting(&self) -> bool {
+        self.counts.waiting.load(Ordering::Relaxed) > 0
+    }
+
+    /// Returns the frames so far.
+    pub fn traffic(&self) -> Traffic {
+        traffic(&self.counts)
+    }
+
+    /// Closes the channel. Frames that still wait are refused.
+    pub fn close(self) -> Traffic {
+        let counts = self.counts.clone();
+        let (reply, done) = bounded(1);
+        match &self.link.way {
+            Way::Thread { commands, .. } => {
+                if commands.send(Command::Close(self.key, Some(reply))).is_ok() {
+                    let _ = done.recv();
+                }
+            }
+            Way::Capture(replay) => lock(replay).close(self.key),
+        }
+        traffic(&counts)
+    }
+}
+
+impl Drop for Channel {
+    fn drop(&mut self) {
+        // A channel that was closed is not there any more.
+        match &self.link.way {
+            Way::Thread { commands, .. } => drop(commands.send(Command::Close(self.key, None))),
+            Way::Capture(replay) => lock(replay).close(self.key),
+        }
+        let mut reserved = lock(&self.link.reserved);
+        *reserved = reserved.saturating_sub(self.rate);
+    }
+}

@@ -1,0 +1,167 @@
+//! The thread of a link, which takes frames from channels and hands them to the interface when they are due.
+
+use crate::counts::Counts;
+use crate::schedule::{Key, Next, Reservation, Scheduler};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
+use flame_abi::LinkType;
+use flame_source::SourceError;
+use flame_source::live::{self, Unsent};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// The time that the thread may be late and still catch up. What it is later than that is lost to all.
+const CATCH_UP_NS: u64 = 2_000_000;
+/// The most frames that are due at once.
+const DUE: usize = live::Sender::MOST;
+/// The pause while the interface takes no frames.
+const PAUSE: Duration = Duration::from_micros(100);
+/// The most commands between two looks at the time.
+const COMMANDS: usize = 1024;
+
+/// A command to the thread of a link.
+pub(crate) enum Command {
+    Open(Key, Reservation, Arc<Counts>),
+    Frame(Key, Vec<u8>),
+    Close(Key, Option<Sender<()>>),
+}
+
+/// The destination of the frames of a link.
+pub trait Wire: Send {
+    /// Sends frames, and returns how many.
+    ///
+    /// # Errors
+    ///
+    /// Returns the reason why the first one was not sent.
+    fn send(&mut self, frames: &mut dyn Iterator<Item = &[u8]>) -> Result<usize, Unsent>;
+}
+
+/// An interface.
+pub(crate) struct Interface(live::Sender);
+
+impl Interface {
+    pub(crate) fn open(name: &str) -> Result<Self, SourceError> {
+        live::Sender::open(name).map(Self)
+    }
+
+    pub(crate) fn link(&self) -> LinkType {
+        self.0.link()
+    }
+}
+
+impl Wire for Interface {
+    fn send(&mut self, frames: &mut dyn Iterator<Item = &[u8]>) -> Result<usize, Unsent> {
+        self.0.send(frames)
+    }
+}
+
+struct Thread<'a> {
+    wire: Box<dyn Wire>,
+    scheduler: Scheduler<Vec<u8>>,
+    channels: BTreeMap<Key, Arc<Counts>>,
+    /// The frames that are due.
+    due: VecDeque<(Arc<Counts>, Vec<u8>)>,
+    used: &'a Sender<Vec<u8>>,
+    begun: Instant,
+}
+
+/// Sends until nobody has commands.
+pub(crate) fn run(wire: Box<dyn Wire>, bandwidth: u64, commands: &Receiver<Command>, used: &Sender<Vec<u8>>) {
+    let mut thread = Thread {
+        wire,
+        scheduler: Scheduler::new(bandwidth),
+        channels: BTreeMap::new(),
+        due: VecDeque::new(),
+        used,
+        begun: Instant::now(),
+    };
+    let mut wait = None;
+    loop {
+        let first = match wait {
+            None => commands.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            Some(time) => commands.recv_timeout(time),
+        };
+        if matches!(first, Err(RecvTimeoutError::Disconnected)) {
+            return;
+        }
+        // What was due until now leaves before what comes now.
+        thread.take_due();
+        let now_ns = thread.now_ns();
+        first.into_iter().chain(commands.try_iter()).take(COMMANDS).for_each(|c| thread.obey(c, now_ns));
+        wait = thread.send();
+    }
+}
+
+impl Thread<'_> {
+    fn now_ns(&self) -> u64 {
+        u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    fn obey(&mut self, command: Command, now_ns: u64) {
+        match command {
+            Command::Open(key, reservation, counts) => {
+                self.scheduler.open(key, reservation);
+                self.channels.insert(key, counts);
+            }
+            Command::Frame(key, frame) => {
+                // Its channel was closed.
+                drop(self.scheduler.push(key, frame, now_ns));
+            }
+            Command::Close(key, reply) => {
+                let left = self.scheduler.close(key);
+                if let Some(counts) = self.channels.remove(&key) {
+                    left.iter().for_each(|frame| counts.left(frame.len(), false));
+                    self.due.retain(|(owner, frame)| {
+                        let is_closed = Arc::ptr_eq(owner, &counts);
+                        if is_closed {
+                            counts.left(frame.len(), false);
+                        }
+                        !is_closed
+                    });
+                }
+                drop(reply);
+            }
+        }
+    }
+
+    /// Takes the frames that are due from the scheduler. Returns the time until the next one.
+    fn take_due(&mut self) -> Option<Duration> {
+        let now_ns = self.now_ns();
+        self.scheduler.lose_time_before(now_ns.saturating_sub(CATCH_UP_NS));
+        while self.due.len() < DUE {
+            match self.scheduler.next(now_ns) {
+                Next::Send { key, frame, .. } => {
+                    if let Some(counts) = self.channels.get(&key) {
+                        self.due.push_back((counts.clone(), frame));
+                    }
+                }
+                Next::Wait(until) => return Some(Duration::from_nanos(until - now_ns)),
+                Next::Idle => return None,
+            }
+        }
+        Some(Duration::ZERO)
+    }
+
+    /// Hands frames to the interface. Returns the time for which it can wait for commands.
+    fn send(&mut self) -> Option<Duration> {
+        loop {
+            let wait = self.take_due();
+            if self.due.is_empty() {
+                return wait;
+            }
+            match self.wire.send(&mut self.due.iter().map(|(_, frame)| &frame[..])) {
+                Ok(0) | Err(Unsent::NoRoom | Unsent::QueueFull) => return Some(PAUSE),
+                Ok(sent) => (0..sent).for_each(|_| self.done(true)),
+                Err(_) => self.done(false),
+            }
+        }
+    }
+
+    fn done(&mut self, is_sent: bool) {
+        if let Some((counts, frame)) = self.due.pop_front() {
+            counts.left(frame.len(), is_sent);
+            // A full store of buffers needs no more.
+            let _ = self.used.try_send(frame);
+        }
+    }
+}

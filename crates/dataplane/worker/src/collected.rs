@@ -1,0 +1,161 @@
+//! The output of one module, on its way to the sink.
+
+use crate::channels::Channels;
+use crate::charge;
+use crate::error::RunError;
+use crate::faults::Faults;
+use crate::loss::Losses;
+use crate::outputs::Outputs;
+use crate::report::{LossReason, Lost};
+use crossbeam_channel::Sender;
+use flame_execute::{Quantum, SlowLoop};
+use flame_output::{Frame, Gate, frames};
+use flame_plan::{Account, FaultReport, ModuleId, Unsent};
+use flame_quota::Usage;
+use flame_record::Rows;
+use flame_run::Output;
+use std::sync::Arc;
+
+/// A module whose output is collected.
+pub(crate) struct Collected {
+    pub(crate) id: ModuleId,
+    pub(crate) name: String,
+    pub(crate) rows: Rows,
+    pub(crate) gate: Gate,
+    pub(crate) channels: Channels,
+    pub(crate) slow: Option<SlowLoop>,
+    /// The last tick that its fast instance on each worker has passed, if it runs in a process. That process
+    /// has its slow instance.
+    pub(crate) remote: Option<Vec<u64>>,
+    pub(crate) granted: bool,
+    pub(crate) usage: Option<Arc<Usage>>,
+    pub(crate) account: Account,
+    pub(crate) losses: Losses,
+    /// The rest of its removal, once its fast instances have ended on all workers.
+    pub(crate) last: Option<Last>,
+}
+
+/// The removal of a module whose fast instances have ended.
+pub(crate) struct Last {
+    /// The account of its fast instances.
+    pub(crate) account: Account,
+    pub(crate) now_ns: u64,
+    pub(crate) reply: Sender<Account>,
+    /// Whether the last call of the slow instance has begun.
+    pub(crate) is_ending: bool,
+}
+
+impl Collected {
+    /// Makes the last calls of the slow instance.
+    pub(crate) fn end(
+        &mut self,
+        now_ns: u64,
+        quantum: &Quantum<'_>,
+        outputs: &mut Outputs<'_>,
+        faults: &mut Faults<'_>,
+    ) -> Result<(), RunError> {
+        self.go(quantum, outputs, faults)?;
+        if let Some(slow) = &mut self.slow {
+            slow.start_end(now_ns);
+            self.go(quantum, outputs, faults)?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn is_busy(&self) -> bool {
+        self.slow.as_ref().is_some_and(SlowLoop::is_busy)
+    }
+
+    /// Makes waiting calls of the slow instance until none is left or the quantum is over.
+    pub(crate) fn go(
+        &mut self,
+        quantum: &Quantum<'_>,
+        outputs: &mut Outputs<'_>,
+        faults: &mut Faults<'_>,
+    ) -> Result<(), RunError> {
+        let Some(mut slow) = self.slow.take() else { return Ok(()) };
+        let _charged = charge::enter(self.usage.as_ref());
+        let fault = slow.go(quantum, &mut |output| self.rows_of(output, outputs));
+        let lost = slow.take_lost();
+        self.account.messages_lost += lost;
+        self.losses.add(LossReason::Messages, None, lost);
+        self.slow = Some(slow);
+        self.fault(fault?, faults);
+        Ok(())
+    }
+
+    /// Records the fault with which the slow instance ended.
+    pub(crate) fn fault(&mut self, fault: Option<FaultReport>, faults: &mut Faults<'_>) {
+        self.account.faults += u64::from(fault.is_some());
+        if let Some(fault) = fault {
+            faults.add(fault);
+        }
+    }
+
+    pub(crate) fn take(&mut self, frame: Frame<'_>, outputs: &mut Outputs<'_>) -> Result<(), RunError> {
+        // Those who forward packets have decided on these.
+        if matches!(frame, Frame::Send { .. }) {
+            return Ok(());
+        }
+        let lets = self.gate.lets(&frame);
+        match frame {
+            Frame::Lost { records, table } => {
+                self.account.records_lost = self.account.records_lost.saturating_add(records);
+                match table {
+                    Some(table) => self.losses.add_rows(LossReason::Module, table, records),
+                    None => self.losses.add(LossReason::Module, None, records),
+                }
+            }
+            Frame::Packet(packet) if lets => {
+                self.account.written += 1;
+                outputs.sink.packet(packet)?;
+            }
+            Frame::Record { table, row } if lets => {
+                self.account.records += 1;
+                if let Some((table, batch)) = self.rows.push(table, row) {
+                    let result = outputs.sink.write(&self.name, table, &batch);
+                    self.losses.written(result, &table.name, batch.num_rows(), &mut self.account)?;
+                }
+            }
+            Frame::Packet(_) => {
+                self.account.withheld += 1;
+                self.losses.add(LossReason::Packets, None, 1);
+            }
+            Frame::Record { table, .. } => {
+                self.account.withheld += 1;
+                self.losses.add_rows(LossReason::Limit, table, 1);
+            }
+            Frame::Log(text) if lets => {
+                self.account.logged += 1;
+                outputs.events.log(&self.name, text);
+            }
+            Frame::Log(_) => self.account.logs_dropped += 1,
+            Frame::Channel { channel, bytes } if lets => {
+                self.channels.send(channel, bytes, outputs.now_ns, &mut self.account);
+            }
+            Frame::Channel { .. } => self.account.unsent(Unsent::Rate, 1),
+            // Messages of a slow instance have no receiver.
+            Frame::Message(_) | Frame::Send { .. } => {}
+        }
+        Ok(())
+    }
+
+    pub(crate) fn flush(&mut self, outputs: &mut Outputs<'_>) -> Result<(), RunError> {
+        for (table, batch) in self.rows.drain() {
+            let result = outputs.sink.write(&self.name, table, &batch);
+            self.losses.written(result, &table.name, batch.num_rows(), &mut self.account)?;
+        }
+        Ok(())
+    }
+
+    /// Returns what the module lost. Nothing that a grant withholds is lost, and what a module under one
+    /// states of its losses is not reported.
+    pub(crate) fn take_losses(&mut self) -> Vec<Lost> {
+        let losses = std::mem::take(&mut self.losses);
+        if self.granted { Vec::new() } else { losses.report(&self.name, self.rows.tables()) }
+    }
+
+    pub(crate) fn rows_of(&mut self, output: Output<'_>, outputs: &mut Outputs<'_>) -> Result<(), RunError> {
+        frames(output.bytes).try_for_each(|frame| self.take(frame, outputs))
+    }
+}

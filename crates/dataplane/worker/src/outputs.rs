@@ -1,0 +1,29 @@
+use crate::report::Events;
+use flame_record::Sink;
+use flame_transmit::Link;
+use std::sync::Arc;
+
+/// The destinations of output.
+pub(crate) struct Outputs<'a> {
+    pub(crate) sink: &'a mut dyn Sink,
+    /// Receives texts for the operator, faults, and the modules that have left.
+    pub(crate) events: &'a dyn Events,
+    /// The link on which modules send frames.
+    pub(crate) link: Option<Arc<Link>>,
+    /// The latest packet time.
+    pub(crate) now_ns: u64,
+}
+
+impl<'a> Outputs<'a> {
+    pub(crate) fn new(sink: &'a mut dyn Sink, events: &'a dyn Events, link: Option<Arc<Link>>) -> Self {
+        Self { sink, events, link, now_ns: 0 }
+    }
+
+    /// Advances packet time, in which frames leave to a capture file.
+    pub(crate) fn advance(&mut self, now_ns: u64) {
+        self.now_ns = self.now_ns.max(now_ns);
+        if let Some(link) = &self.link {
+            link.advance(self.now_ns);
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! A node's link: a tenant's module, in a process of its own, answers through its channels; what its grant
+//! and the bandwidth of the link do not give is refused.
+
+use crate::built::build;
+use crate::common::{root, runner};
+use crate::daemon::{Node, wait_for};
+use crate::network::{Net, PING};
+use serde_json::Value;
+
+const LINK: &str = "[links.out]\ninterface = \"rx0\"\nbandwidth = \"2 Mbit/s\"\n\
+    [sources.tap]\ninterface = \"rx0\"\ninterval = \"100ms\"\nlink = \"out\"\n";
+
+#[test]
+fn a_tenants_module_sends_on_the_link_of_its_source() {
+    let Some(net) = Net::new() else { return };
+    let echo = build(&root().join("sdk/rust/examples/echo"));
+    runner();
+    net.shell("ip addr add 192.0.2.1/24 dev tx0");
+    let mut node = Node::new(LINK).within(&net.namespace);
+    let policy = std::fs::read_to_string(node.path("policy.toml")).unwrap();
+    let sends = "calls = \"records, send\"\nsend = \"arp or (icmp and src host 192.0.2.2)\"";
+    let policy = policy.replace("calls = \"records, messages\"", sends);
+    std::fs::write(node.path("policy.toml"), policy).unwrap();
+    node.mint("alice", &[]);
+    node.mint("bob", &["--calls", "records"]);
+    node.start();
+    let of = |name: &str| {
+        ["--credential".to_owned(), format!("{name}.cred"), "--identity".to_owned(), format!("{name}.key")]
+    };
+    let refused = |name: &str, arguments: &[&str]| {
+        let of = of(name);
+        let of: Vec<&str> = of.iter().map(String::as_str).collect();
+        node.refused(&[arguments, &of].concat())
+    };
+    let denied = refused("bob", &["install", &echo]);
+    assert!(denied.contains("echo uses send, which is not granted"), "{denied}");
+    node.json_of("alice", &["install", &echo]);
+    let ping = || {
+        let out = net.command("python3").args(["-c", PING, "192.0.2.2", "5"]).output().unwrap();
+        String::from_utf8_lossy(&out.stdout).trim().to_owned()
+    };
+    assert_eq!(ping(), "5");
+    let account = || node.json_of("alice", &["show", "echo"])["account"].clone();
+    // Five answers to ping, and one to ARP.
+    wait_for("the account", || account()["sent"] == 6);
+    assert_eq!(account()["unsent"], Value::Object(serde_json::Map::new()));
+    // Its channels reserve 1,064 kbit/s of 2 Mbit/s.
+    let second = refused("alice", &["install", &echo, "--name", "second"]);
+    assert!(second.contains("would reserve 2128000 bit/s, and the link has 2000000"), "{second}");
+    // An update has the bandwidth of the module that it replaces.
+    node.json_of("alice", &["update", "echo", &echo]);
+    assert_eq!(ping(), "5");
+    node.json_of("alice", &["remove", "echo"]);
+    node.json_of("alice", &["install", &echo, "--name", "second"]);
+    assert_eq!(ping(), "5");
+    node.end();
+}
