@@ -5,7 +5,7 @@ use crate::store::StoreError;
 use flame_api::{Code, Problem};
 use flame_compile::{CompileError, InstallError};
 use flame_node::NodeError;
-use flame_worker::RunError;
+use flame_worker::{LinkError, RunError};
 use std::io::ErrorKind;
 
 pub fn problem(error: &StoreError) -> Problem {
@@ -93,6 +93,13 @@ pub fn of_source(error: &SourceRunError) -> Problem {
             };
             Problem::new(Code::TooLarge, text, remedy)
         }
+        // The sum has the reservations of others in it.
+        SourceRunError::Run(RunError::Link(LinkError::Reserved { .. })) => Problem::new(
+            Code::TooLarge,
+            "the link has less bandwidth left than the module's channels reserve",
+            "lower their rates, or ask the operator for more ([links] in node.toml)",
+        )
+        .with_detail(text),
         SourceRunError::Run(_) => {
             Problem::new(Code::Refused, text, "change what is named, and install it again")
         }

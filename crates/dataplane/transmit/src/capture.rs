@@ -1,6 +1,6 @@
 //! A link that is a capture file: frames leave in packet time, in the order and at the times of a link.
 
-use crate::counts::Counts;
+use crate::counts::{Counts, SPARE, filled};
 use crate::schedule::{Key, Next, Reservation, Scheduler};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -59,15 +59,15 @@ impl Replay {
             if let Some(counts) = self.channels.get(&key) {
                 counts.left(frame.len(), self.failed.is_none());
             }
-            self.spare.push(frame);
+            if self.spare.len() < SPARE {
+                self.spare.push(frame);
+            }
         }
     }
 
     pub(crate) fn push(&mut self, key: Key, bytes: &[u8], now_ns: u64) -> bool {
         self.advance(now_ns);
-        let mut frame = self.spare.pop().unwrap_or_default();
-        frame.clear();
-        frame.extend_from_slice(bytes);
+        let frame = filled(self.spare.pop(), bytes);
         self.scheduler.push(key, frame, self.now_ns).is_ok()
     }
 

@@ -1,18 +1,14 @@
 //! Links, the channels on them, and their counts.
 
 use crate::capture::{Capture, Replay};
-use crate::counts::{Counts, OVERHEAD};
+use crate::counts::{Counts, OVERHEAD, SPARE, filled};
 use crate::schedule::{Key, Reservation};
 use crate::thread::{Command, Interface, Wire, run};
-use crossbeam_channel::{Receiver, Sender, bounded};
+use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use flame_abi::LinkType;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The maximum number of frames of all channels between them and the thread of a link.
-const QUEUE: usize = 4096;
-/// The number of empty buffers that are kept.
-const SPARE: usize = 1024;
 /// The time whose frames a channel's queue holds at its rate, as a part of a second: a tenth.
 const QUEUED: u64 = 10;
 /// The least and the most bytes of a channel's queue.
@@ -93,7 +89,8 @@ impl Link {
     ///
     /// Returns an error if the thread cannot be started.
     pub fn on(wire: Box<dyn Wire>, bandwidth: u64) -> Result<Arc<Self>, LinkError> {
-        let (commands, inbox) = bounded(QUEUE);
+        // Each channel has a limit of its own. A common one would let those who send much keep others out.
+        let (commands, inbox) = unbounded();
         let (used, spare) = bounded(SPARE);
         let thread = std::thread::Builder::new().name("flame-link".to_owned());
         thread.spawn(move || run(wire, bandwidth, &inbox, &used))?;
@@ -183,10 +180,8 @@ impl Channel {
         self.counts.waiting.fetch_add(size, Ordering::Relaxed);
         let is_queued = match &self.link.way {
             Way::Thread { commands, spare } => {
-                let mut buffer = spare.try_recv().unwrap_or_default();
-                buffer.clear();
-                buffer.extend_from_slice(bytes);
-                commands.try_send(Command::Frame(self.key, buffer)).is_ok()
+                let buffer = filled(spare.try_recv().ok(), bytes);
+                commands.send(Command::Frame(self.key, buffer)).is_ok()
             }
             Way::Capture(replay) => lock(replay).push(self.key, bytes, now_ns),
         };

@@ -212,7 +212,18 @@ impl<F: AsRef<[u8]>> Scheduler<F> {
     }
 
     /// Treats the link as busy before `ns`: frames that could have left by then leave later.
+    ///
+    /// For the channels that wait, time stands still while they could have sent. Otherwise they would have the
+    /// earliest deadlines until they have sent all that they could not, and a channel that waits only then
+    /// would get nothing of its rate so long.
     pub fn lose_time_before(&mut self, ns: u64) {
+        let waiting = || self.channels.iter().filter(|c| !c.frames.is_empty());
+        let could_send = |c: &Channel<F>| if c.budget > 0 || c.reservation.extra { 0 } else { c.ready_ns() };
+        let first = waiting().map(could_send).min().unwrap_or(u64::MAX);
+        let lost = ns.saturating_sub(self.free_ns.max(first));
+        for channel in self.channels.iter_mut().filter(|c| !c.frames.is_empty()) {
+            channel.deadline_ns = channel.deadline_ns.saturating_add(lost);
+        }
         self.free_ns = self.free_ns.max(ns);
     }
 }

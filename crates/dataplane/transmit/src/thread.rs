@@ -142,19 +142,19 @@ impl Thread<'_> {
         Some(Duration::ZERO)
     }
 
-    /// Hands frames to the interface. Returns the time for which it can wait for commands.
+    /// Hands frames to the interface, once: frames that wait as commands may have earlier deadlines than the
+    /// next ones. Returns the time for which it can wait for commands.
     fn send(&mut self) -> Option<Duration> {
-        loop {
-            let wait = self.take_due();
-            if self.due.is_empty() {
-                return wait;
-            }
-            match self.wire.send(&mut self.due.iter().map(|(_, frame)| &frame[..])) {
-                Ok(0) | Err(Unsent::NoRoom | Unsent::QueueFull) => return Some(PAUSE),
-                Ok(sent) => (0..sent).for_each(|_| self.done(true)),
-                Err(_) => self.done(false),
-            }
+        let wait = self.take_due();
+        if self.due.is_empty() {
+            return wait;
         }
+        match self.wire.send(&mut self.due.iter().map(|(_, frame)| &frame[..])) {
+            Ok(0) | Err(Unsent::NoRoom | Unsent::QueueFull) => return Some(PAUSE),
+            Ok(sent) => (0..sent).for_each(|_| self.done(true)),
+            Err(_) => self.done(false),
+        }
+        Some(Duration::ZERO)
     }
 
     fn done(&mut self, is_sent: bool) {

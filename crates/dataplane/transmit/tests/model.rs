@@ -112,14 +112,71 @@ proptest! {
                     scheduler.push(sent, frame, now).unwrap();
                 }
             }
-            // 100 bytes each 10 ms are less than its rate.
-            if now % (10 * MS) == phase / (MS / 10) * (MS / 10) {
+            // 100 bytes each 12 ms are less than its rate.
+            if now % (12 * MS) == phase / (MS / 10) * (MS / 10) {
                 prop_assert!(came.is_none(), "{others:?}");
                 scheduler.push(key, vec![0; 100], now).unwrap();
                 came = Some(now);
             }
         }
     }
+}
+
+/// Returns the greatest time that a frame of a channel waits that reserved `rate` of 100 Mbit/s, while two
+/// others have the rest and always wait. The link has lost time before: `late` of each 100 ms for a minute,
+/// then `stall` at once.
+fn wait_after_lost_time(rate: u64, late: u64, stall: u64) -> u64 {
+    let mut scheduler = Scheduler::new(BANDWIDTH);
+    for (key, rate) in [(0, (BANDWIDTH - rate) / 2), (1, (BANDWIDTH - rate) / 2), (2, rate)] {
+        scheduler.open(Key(key), Reservation { rate, period_ns: 10 * MS, extra: false });
+    }
+    for key in [0, 1] {
+        (0..8).for_each(|_| scheduler.push(Key(key), vec![0; 1500], 0).unwrap());
+    }
+    let (mut now, mut came, mut worst) = (0, None, 0_u64);
+    let begins = 60_000 * MS + stall;
+    while now < begins + 1000 * MS {
+        now += MS / 10;
+        let is_late = now < 60_000 * MS && now % (100 * MS) > 100 * MS - late;
+        if is_late || (60_000 * MS..begins).contains(&now) {
+            continue;
+        }
+        scheduler.lose_time_before(now.saturating_sub(2 * MS));
+        while let Next::Send { key, frame, at_ns } = scheduler.next(now) {
+            match key {
+                Key(2) => worst = worst.max(at_ns.saturating_sub(came.take().unwrap())),
+                key => scheduler.push(key, frame, now).unwrap(),
+            }
+        }
+        if now >= begins && came.is_none() && now % (10 * MS) == 0 {
+            scheduler.push(Key(2), vec![0; 100], now).unwrap();
+            came = Some(now);
+        }
+    }
+    worst
+}
+
+/// Time that the link loses is lost to those who waited, and not taken from those who come later.
+#[test]
+fn lost_time_is_not_made_up_at_the_cost_of_others() {
+    for (rate, late, stall) in [(10, 0, 0), (10, 0, 100), (10, 0, 5000), (2, 6, 0), (2, 6, 50)] {
+        let worst = wait_after_lost_time(rate * 1_000_000, late * MS, stall * MS);
+        assert!(worst <= 13 * MS, "{rate} Mbit/s, {late} ms, {stall} ms: {worst} ns");
+    }
+}
+
+/// A channel that waits for its next period has not lost the time until then.
+#[test]
+fn waiting_for_budget_is_no_lost_time() {
+    let mut scheduler = Scheduler::new(BANDWIDTH);
+    scheduler.open(Key(0), Reservation { rate: 8_000_000, period_ns: 10 * MS, extra: false });
+    (0..1000).for_each(|_| scheduler.push(Key(0), vec![0; 1000], 0).unwrap());
+    let mut sent = 0;
+    for now in (0..1000).map(|n| n * MS) {
+        scheduler.lose_time_before(now.saturating_sub(2 * MS));
+        sent += all_of(&mut scheduler, now).len();
+    }
+    assert_eq!(sent, 1000, "ten frames in each period");
 }
 
 fn all_of(scheduler: &mut Scheduler<Vec<u8>>, now_ns: u64) -> Vec<(u64, u8, u64)> {
