@@ -58,3 +58,57 @@ fn a_tenants_module_sends_on_the_link_of_its_source() {
     assert_eq!(ping(), "5");
     node.end();
 }
+
+/// A module has its bandwidth from its install to its removal, also while its source does not run, and of
+/// installs at the same time those succeed that fit together.
+#[test]
+fn bandwidth_belongs_to_installed_modules() {
+    let Some(net) = Net::new() else { return };
+    let echo = build(&root().join("sdk/rust/examples/echo"));
+    runner();
+    let two = "ip link add tx1 type veth peer name rx1 && ip link set tx1 up && ip link set rx1 up";
+    net.shell(two);
+    let sources = LINK.replace("[sources.tap]\ninterface = \"rx0\"", "[sources.tap]\ninterface = \"rx1\"");
+    let sources =
+        format!("{sources}[sources.two]\ninterface = \"rx0\"\ninterval = \"100ms\"\nlink = \"out\"\n");
+    let mut node = Node::new(&sources).within(&net.namespace);
+    let policy = std::fs::read_to_string(node.path("policy.toml")).unwrap();
+    let sends = "calls = \"records, send\"\nsend = \"arp or icmp\"";
+    let policy = policy.replace("calls = \"records, messages\"", sends);
+    std::fs::write(node.path("policy.toml"), policy).unwrap();
+    for who in ["alice", "bob"] {
+        node.mint(who, &[]);
+    }
+    node.start();
+    let install = |who: &str, source: &str, name: &str| {
+        let (credential, key) = (format!("{who}.cred"), format!("{who}.key"));
+        let of = ["--credential", &credential, "--identity", &key];
+        node.output(&[&["install", &echo, "--source", source, "--name", name][..], &of].concat())
+    };
+    assert!(install("alice", "tap", "first").status.success());
+    // While its source is down, nobody else gets what it has.
+    net.shell("ip link del tx1");
+    let status = || node.json(&["node", "status"]).to_string();
+    wait_for("the source to end", || status().contains("\"running\":false"));
+    let refused = install("bob", "two", "second");
+    assert!(!refused.status.success(), "the bandwidth is the first one's");
+    net.shell(two);
+    wait_for("the source to run", || !status().contains("\"running\":false"));
+    assert!(!install("bob", "two", "second").status.success());
+    node.json_of("alice", &["remove", "first"]);
+    for round in 0..3 {
+        let name = |who: &str| format!("{who}{round}");
+        let all = [("alice", "tap"), ("bob", "two"), ("alice", "two"), ("bob", "tap")];
+        let names = [name("a"), name("b"), name("c"), name("d")];
+        let done: Vec<bool> = std::thread::scope(|scope| {
+            let start =
+                |((who, source), name)| scope.spawn(move || install(who, source, name).status.success());
+            let threads: Vec<_> = all.into_iter().zip(names.iter().map(String::as_str)).map(start).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        assert_eq!(done.iter().filter(|is_done| **is_done).count(), 1, "{done:?}");
+        let at = done.iter().position(|is_done| *is_done).unwrap();
+        node.json_of(all[at].0, &["remove", &names[at]]);
+    }
+    node.end();
+}

@@ -160,14 +160,25 @@ fn frames_that_nothing_takes_are_counted_by_cause() {
     assert!(error.contains("would reserve 16000000 bit/s, and the link has 15000000"), "{error}");
 }
 
+/// Filters are compiled before a module runs, and bounded together: those who wait for output do not wait for
+/// them.
 #[test]
-fn a_filter_that_is_none_is_refused_with_its_channel() {
-    let manifest = CHANNELS.replace("udp dst port 53", "udp port 53 port");
-    let plan = install(&module(&manifest, &[]), &request()).unwrap();
-    let run = Run::new(&Plan::new(vec![plan], 1, 0), &[], &Engines::new().unwrap(), Options::default());
-    let source = Input::Shared(Box::new(Memory::tcp(1, 1)));
-    let error = run.unwrap().execute(source, &mut Lines::default(), &mut Silent).unwrap_err().to_string();
+fn filters_that_cannot_be_compiled_are_refused_with_their_channel() {
+    let refused = |manifest: &str| {
+        let plan = install(&module(manifest, &[]), &request()).unwrap();
+        let run = Run::new(&Plan::new(vec![plan], 1, 0), &[], &Engines::new().unwrap(), Options::default());
+        run.err().expect("a refusal").to_string()
+    };
+    let error = refused(&CHANNELS.replace("udp dst port 53", "udp port 53 port"));
     assert!(error.starts_with("hostile, channel a: filter: "), "{error}");
+    let ports: Vec<_> = (1..61).map(|n| format!("port {n}")).collect();
+    let one = |n: usize| {
+        let filter = ports.join(" or ");
+        format!("[[channels]]\nname = \"c{n}\"\nfilter = \"{filter}\"\nrate = \"1 kbit/s\"\n")
+    };
+    let head = CHANNELS.split("[[channels]]").next().unwrap();
+    let error = refused(&(0..16).fold(head.to_owned(), |text, n| text + &one(n)));
+    assert!(error.contains("16 filters with 960 addresses and numbers"), "{error}");
 }
 
 type Frames = Arc<Mutex<Vec<(u64, Vec<u8>)>>>;

@@ -7,6 +7,8 @@ const MAGIC: [u8; 3] = [b'A', b'D', 1];
 const HEAD: usize = 4;
 /// The bytes of an update before its contents.
 const UPDATE: usize = 3;
+/// The updates of one datagram: each takes a walk over those that wait.
+const MOST_UPDATES: u8 = 64;
 /// Ethernet with tags, IPv4 with options, UDP.
 const MOST_HEADERS: usize = 128;
 const UDP: usize = 8;
@@ -42,7 +44,7 @@ fn first(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
 /// Returns the updates in a payload, or `None` if it is no datagram of updates.
 pub fn updates(payload: &[u8]) -> Option<Updates<'_>> {
     let (head, bytes) = payload.split_first_chunk::<HEAD>()?;
-    if head[..3] != MAGIC || head[3] == 0 {
+    if head[..3] != MAGIC || !(1..=MOST_UPDATES).contains(&head[3]) {
         return None;
     }
     let all = Updates { bytes, count: head[3] };
@@ -71,12 +73,14 @@ impl Datagram {
         Some(Self { bytes, ip, udp, payload, len: payload + HEAD })
     }
 
-    /// Returns whether a packet whose IPv4 header begins at `ip` goes to the same server by the same way.
+    /// Returns whether a packet whose IPv4 header begins at `ip` goes to the same server by the same way, with
+    /// the same service and time to live: no sender decides these for others.
     pub fn is_for(&self, packet: &[u8], ip: usize) -> bool {
         // The way is all that precedes the IP header, but for the sender's address.
         let same = |range: std::ops::Range<usize>| packet.get(range.clone()) == self.bytes.get(range);
         let way = if ip >= 14 { same(0..6) && same(12..ip) } else { same(0..ip) };
-        ip == self.ip && way && same(ip + 16..ip + 20)
+        let header = same(ip..ip + 2) && same(ip + 8..ip + 9);
+        ip == self.ip && way && header && same(ip + 16..ip + 20)
     }
 
     /// Returns the number of updates.
@@ -86,8 +90,7 @@ impl Datagram {
 
     /// Returns the number of bytes of the payload if no update of these replaces another.
     pub fn len_with(&self, all: Updates<'_>) -> usize {
-        // The number of updates has a byte.
-        if self.count() + u64::from(all.count) > 255 {
+        if self.count() + u64::from(all.count) > u64::from(MOST_UPDATES) {
             return usize::MAX;
         }
         self.len - self.payload + all.bytes.len()

@@ -117,6 +117,20 @@ fn damaged_updates_pass_as_they_came() {
     assert_eq!(testing::push(&mut doom, 0, &traffic).len(), 1);
 }
 
+/// Senders with another time to live do not share a datagram, and one with many updates passes.
+#[test]
+fn no_sender_decides_for_others() {
+    let mut doom = doom(1000);
+    let mut traffic = Traffic::default();
+    update(&mut traffic, 1, b"one", 0);
+    update(&mut traffic, 2, b"two", 0);
+    traffic.last().bytes()[22] = 1;
+    let many: Vec<_> = (0..65).map(|player| (player, &[][..])).collect();
+    traffic.udp("10.0.0.3:4000", SERVER).payload(&payload(&many)).at(0);
+    assert_eq!(testing::push(&mut doom, 0, &traffic).len(), 1);
+    assert_eq!(doom.servers.len(), 2);
+}
+
 /// Thirty updates a second of eight players for ten seconds.
 #[test]
 fn eight_players_cause_as_many_packets_as_one() {

@@ -80,9 +80,17 @@ impl Cache {
         }
     }
 
-    /// Keeps a packet. One that is there already, such as a repair, is not kept twice.
+    /// Keeps a packet. One that is there already, such as a repair, is not kept twice; another one of the same
+    /// name takes its place.
     pub fn insert(&mut self, name: u64, now_ns: u64, bytes: &[u8]) {
-        if bytes.is_empty() || bytes.len() > LARGEST || self.find(name).is_some() {
+        if bytes.is_empty() || bytes.len() > LARGEST {
+            return;
+        }
+        if let Some(kept) = self.find(name) {
+            if kept.bytes[..usize::from(kept.len)] != *bytes {
+                (kept.len, kept.repaired) = (bytes.len() as u16, 0);
+                kept.bytes[..bytes.len()].copy_from_slice(bytes);
+            }
             return;
         }
         if self.filled == PLACES {

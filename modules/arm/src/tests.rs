@@ -49,6 +49,21 @@ fn a_loss_is_repaired_once_and_a_packet_that_is_not_there_is_asked_for_once() {
     assert_eq!(ways(&testing::push(&mut arm, 1, &traffic)), [(0, true), (1, false)]);
 }
 
+/// A sender that begins anew has other packets of the same numbers.
+#[test]
+fn the_last_packet_of_a_number_is_the_one_that_repairs() {
+    let mut arm = arm();
+    for byte in [1, 2, 2] {
+        let mut traffic = Traffic::default();
+        traffic.udp("10.0.0.1:5030", GROUP).payload(&payload(0, 1, &[byte; 40]));
+        testing::push(&mut arm, 0, &traffic);
+    }
+    let mut traffic = Traffic::default();
+    nack(&mut traffic, 1, 1, 0);
+    let sent = testing::push(&mut arm, 1, &traffic);
+    assert_eq!((sent.len(), sent[0].bytes.last()), (1, Some(&2)));
+}
+
 #[test]
 fn other_packets_pass_and_groups_do_not_mix() {
     let mut arm = arm();

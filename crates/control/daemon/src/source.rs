@@ -9,8 +9,8 @@ use flame_source::SourceError;
 use flame_source::live::{self, LiveOptions};
 use flame_view::Key;
 use flame_worker::{
-    Charging, Handle, Input, Link, LostModule, Module, Options, ProcessInfo, Run, RunError, Runner, Snapshot,
-    Worker, reserved_rate,
+    Bandwidth, Charging, Handle, Input, Link, LostModule, Module, Options, ProcessInfo, Run, RunError,
+    Runner, Snapshot, Worker, reserved_rate,
 };
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -49,6 +49,8 @@ pub struct SourceRun {
     /// The measurement of its threads, and the use of the source's own work: capture, decoding, views.
     pub charging: Arc<Charging>,
     link: Option<Arc<Link>>,
+    /// The bandwidth of the link that each installed module has, whether the source runs or not.
+    bandwidth: Mutex<BTreeMap<ModuleId, Bandwidth>>,
     shared: Arc<Shared>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
@@ -184,7 +186,7 @@ impl SourceRun {
             engines: engines.clone(),
             runner,
             dispatch_key,
-            link: link.clone(),
+            link: link.as_ref().map(|link| link.for_owner()),
             routes: routes.clone(),
             charging: charging.clone(),
         };
@@ -212,7 +214,8 @@ impl SourceRun {
             Err(_) => return Err(RunError::Broken.into()),
         }
         let (name, thread) = (name.to_owned(), Mutex::new(Some(thread)));
-        Ok(Self { name, config, routes, charging, link, shared, thread })
+        let bandwidth = Mutex::default();
+        Ok(Self { name, config, routes, charging, link, bandwidth, shared, thread })
     }
 
     /// Returns the name of the interface for grants, or `file`.
@@ -241,7 +244,7 @@ impl SourceRun {
     ///
     /// Returns an error if the source does not run now, or the module cannot run on it.
     pub fn add(&self, module: &Module) -> Result<(), SourceRunError> {
-        self.admits(module, None)?;
+        let bandwidth = self.reserve_bandwidth(module, 0)?;
         loop {
             let (handle, starts) = self.handle()?;
             // The lock is not held: the command waits for the workers.
@@ -249,17 +252,33 @@ impl SourceRun {
             let mut inner = self.shared.inner();
             if inner.starts == starts {
                 inner.modules.insert(module.plan.id, module.clone());
+                self.keep(module, None, bandwidth);
                 return Ok(());
             }
         }
     }
 
-    /// Checks whether the link has the bandwidth that a module's channels reserve, if it takes the place of
-    /// `old`.
-    fn admits(&self, module: &Module, old: Option<ModuleId>) -> Result<(), RunError> {
-        let Some(link) = &self.link else { return Ok(()) };
-        let freed = old.and_then(|old| self.shared.inner().modules.get(&old).map(|m| reserved_rate(&m.plan)));
-        Ok(link.admits(reserved_rate(&module.plan), freed.unwrap_or(0))?)
+    fn bandwidth(&self) -> MutexGuard<'_, BTreeMap<ModuleId, Bandwidth>> {
+        self.bandwidth.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reserves the bandwidth for a module's channels, beyond the `freed` bits per second that it takes over.
+    fn reserve_bandwidth(&self, module: &Module, freed: u64) -> Result<Option<Bandwidth>, RunError> {
+        let rate = reserved_rate(&module.plan);
+        let Some(link) = self.link.as_ref().filter(|_| rate > 0) else { return Ok(None) };
+        Ok(Some(link.reserve(rate.saturating_sub(freed))?))
+    }
+
+    /// Gives a module the bandwidth that was reserved for it, with that of `old`.
+    fn keep(&self, module: &Module, old: Option<ModuleId>, reserved: Option<Bandwidth>) {
+        let mut all = self.bandwidth();
+        let old = old.and_then(|old| all.remove(&old));
+        let Some(reserved) = reserved else { return };
+        let whole = match old {
+            Some(old) => old.and(reserved, reserved_rate(&module.plan)),
+            None => reserved,
+        };
+        all.insert(module.plan.id, whole);
     }
 
     /// Adds a module in place of `old`, and returns the account of `old`.
@@ -268,7 +287,8 @@ impl SourceRun {
     ///
     /// Returns the errors of [`SourceRun::add`]. The old module then continues.
     pub fn replace(&self, old: ModuleId, module: &Module) -> Result<Account, SourceRunError> {
-        self.admits(module, Some(old))?;
+        let had = self.bandwidth().get(&old).map_or(0, Bandwidth::rate);
+        let bandwidth = self.reserve_bandwidth(module, had)?;
         let (handle, starts) = self.handle()?;
         let mut account = match handle.replace(old, module) {
             // Its process could not be started when the source was.
@@ -280,6 +300,7 @@ impl SourceRun {
         let past = removed.and_then(|m| inner.past_accounts.remove(&m.plan.name));
         account.add(&past.unwrap_or_default());
         inner.modules.insert(module.plan.id, module.clone());
+        self.keep(module, Some(old), bandwidth);
         if inner.starts != starts {
             // The source was started again with the old module meanwhile.
             drop(inner);
@@ -296,6 +317,8 @@ impl SourceRun {
         };
         let now = handle.and_then(|handle| handle.remove(id).ok());
         let past = removed.and_then(|m| self.shared.inner().past_accounts.remove(&m.plan.name));
+        // Its channels are closed.
+        self.bandwidth().remove(&id);
         let mut account = past.unwrap_or_default();
         account.add(&now.unwrap_or_default());
         account

@@ -22,6 +22,10 @@ pub trait Capture: Send {
     fn finish(self: Box<Self>) -> Result<(), String>;
 }
 
+/// The latest time of a frame, nearly three centuries after 1970: a damaged capture may state any time, and
+/// what waits then still has to leave.
+const LATEST_NS: u64 = 1 << 63;
+
 pub(crate) struct Replay {
     scheduler: Scheduler<Vec<u8>>,
     channels: BTreeMap<Key, Arc<Counts>>,
@@ -51,8 +55,12 @@ impl Replay {
 
     /// Writes the frames that leave before `now_ns`. Time does not go back.
     pub(crate) fn advance(&mut self, now_ns: u64) {
-        self.now_ns = self.now_ns.max(now_ns);
-        while let Next::Send { key, frame, at_ns } = self.scheduler.next(self.now_ns) {
+        self.now_ns = self.now_ns.max(now_ns.min(LATEST_NS));
+        self.leave(self.now_ns);
+    }
+
+    fn leave(&mut self, now_ns: u64) {
+        while let Next::Send { key, frame, at_ns } = self.scheduler.next(now_ns) {
             if let (Some(capture), None) = (&mut self.capture, &self.failed) {
                 self.failed = capture.frame(at_ns, &frame).err();
             }
@@ -79,7 +87,7 @@ impl Replay {
     }
 
     pub(crate) fn finish(&mut self) -> Result<(), String> {
-        self.advance(u64::MAX);
+        self.leave(u64::MAX);
         let ended = self.capture.take().map_or(Ok(()), Capture::finish);
         self.failed.take().map_or(ended, Err)
     }

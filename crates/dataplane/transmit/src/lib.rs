@@ -16,6 +16,6 @@ mod schedule;
 mod thread;
 
 pub use capture::Capture;
-pub use link::{Channel, Link, LinkError, Traffic};
+pub use link::{Bandwidth, Channel, Link, LinkError, Traffic};
 pub use schedule::{Key, Next, Reservation, Scheduler};
 pub use thread::Wire;

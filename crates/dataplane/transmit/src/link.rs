@@ -52,11 +52,49 @@ enum Way {
 
 /// An interface, or a capture file in place of one, on which channels send.
 pub struct Link {
+    shared: Arc<Shared>,
+    /// Whether the owner of the channels has reserved their bandwidth.
+    is_reserved: bool,
+}
+
+struct Shared {
     bandwidth: u64,
-    /// The sum of the channels' rates.
+    /// The sum of what is reserved.
     reserved: Mutex<u64>,
     next: AtomicU64,
     way: Way,
+}
+
+/// A part of a link's bandwidth, which is free again when this is dropped.
+pub struct Bandwidth {
+    shared: Arc<Shared>,
+    rate: u64,
+}
+
+impl Bandwidth {
+    /// Adds another part of the same link's bandwidth to this one, and gives up all but `rate` bits per
+    /// second.
+    #[must_use]
+    pub fn and(mut self, mut other: Self, rate: u64) -> Self {
+        let sum = self.rate.saturating_add(std::mem::take(&mut other.rate));
+        self.rate = sum.min(rate);
+        let mut reserved = lock(&self.shared.reserved);
+        *reserved = reserved.saturating_sub(sum - self.rate);
+        drop(reserved);
+        self
+    }
+
+    /// Returns the bandwidth in bits per second.
+    pub fn rate(&self) -> u64 {
+        self.rate
+    }
+}
+
+impl Drop for Bandwidth {
+    fn drop(&mut self) {
+        let mut reserved = lock(&self.shared.reserved);
+        *reserved = reserved.saturating_sub(self.rate);
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -65,7 +103,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Link {
     fn new(bandwidth: u64, way: Way) -> Arc<Self> {
-        Arc::new(Self { bandwidth, reserved: Mutex::new(0), next: AtomicU64::new(0), way })
+        let (reserved, next) = (Mutex::new(0), AtomicU64::new(0));
+        Arc::new(Self { shared: Arc::new(Shared { bandwidth, reserved, next, way }), is_reserved: false })
     }
 
     /// Opens an interface, which is to carry at most `bandwidth` bits per second of channels. Frames leave in
@@ -103,46 +142,51 @@ impl Link {
         Self::new(bandwidth, Way::Capture(Mutex::new(Replay::new(capture, bandwidth))))
     }
 
-    /// Checks whether channels with this sum of rates can be opened, once `freed` bits per second are free.
+    /// Returns this link for the channels of an owner that reserves their bandwidth by [`Link::reserve`]: they
+    /// reserve none when they are opened, so an owner keeps it while they are not open.
+    #[must_use]
+    pub fn for_owner(&self) -> Arc<Self> {
+        Arc::new(Self { shared: self.shared.clone(), is_reserved: true })
+    }
+
+    /// Reserves bandwidth in bits per second.
     ///
     /// # Errors
     ///
-    /// Returns an error if the link has not so much bandwidth left.
-    pub fn admits(&self, rate: u64, freed: u64) -> Result<(), LinkError> {
-        let reserved = lock(&self.reserved).saturating_sub(freed).saturating_add(rate);
-        match reserved > self.bandwidth {
-            true => Err(LinkError::Reserved { reserved, bandwidth: self.bandwidth }),
-            false => Ok(()),
+    /// Returns an error if the link has not so much left.
+    pub fn reserve(&self, rate: u64) -> Result<Bandwidth, LinkError> {
+        let mut reserved = lock(&self.shared.reserved);
+        let (sum, bandwidth) = (reserved.saturating_add(rate), self.shared.bandwidth);
+        if sum > bandwidth {
+            return Err(LinkError::Reserved { reserved: sum, bandwidth });
         }
+        *reserved = sum;
+        Ok(Bandwidth { shared: self.shared.clone(), rate })
     }
 
     /// Opens a channel, whose rate is reserved.
     ///
     /// # Errors
     ///
-    /// Returns an error if the link has not so much bandwidth left.
-    pub fn open(self: &Arc<Self>, reservation: Reservation) -> Result<Channel, LinkError> {
-        let mut reserved = lock(&self.reserved);
-        let sum = reserved.saturating_add(reservation.rate);
-        if sum > self.bandwidth {
-            return Err(LinkError::Reserved { reserved: sum, bandwidth: self.bandwidth });
-        }
-        *reserved = sum;
-        let key = Key(self.next.fetch_add(1, Ordering::Relaxed));
+    /// Returns an error if the link has not enough bandwidth left, unless an owner reserves it.
+    pub fn open(&self, reservation: Reservation) -> Result<Channel, LinkError> {
+        let bandwidth = (!self.is_reserved).then(|| self.reserve(reservation.rate)).transpose()?;
+        let shared = self.shared.clone();
+        let key = Key(shared.next.fetch_add(1, Ordering::Relaxed));
         let counts = Arc::new(Counts::default());
-        match &self.way {
+        match &shared.way {
             Way::Thread { commands, .. } => {
                 let _ = commands.send(Command::Open(key, reservation, counts.clone()));
             }
             Way::Capture(replay) => lock(replay).open(key, reservation, counts.clone()),
         }
         let limit = (reservation.rate / 8 / QUEUED).clamp(LEAST_QUEUE, MOST_QUEUE);
-        Ok(Channel { link: self.clone(), key, counts, limit, rate: reservation.rate })
+        Ok(Channel { shared, key, counts, limit, _bandwidth: bandwidth })
     }
 
     /// Advances packet time: the frames that leave before it are written. Does nothing for an interface.
     pub fn advance(&self, now_ns: u64) {
-        if let Way::Capture(replay) = &self.way {
+        if let Way::Capture(replay) = &self.shared.way {
             lock(replay).advance(now_ns);
         }
     }
@@ -153,7 +197,7 @@ impl Link {
     ///
     /// Returns an error if the capture could not be written.
     pub fn finish(&self) -> Result<(), LinkError> {
-        match &self.way {
+        match &self.shared.way {
             Way::Capture(replay) => lock(replay).finish().map_err(LinkError::Capture),
             Way::Thread { .. } => Ok(()),
         }
@@ -162,11 +206,11 @@ impl Link {
 
 /// A channel of one module on a link. It is closed when it is dropped.
 pub struct Channel {
-    link: Arc<Link>,
+    shared: Arc<Shared>,
     key: Key,
     counts: Arc<Counts>,
     limit: u64,
-    rate: u64,
+    _bandwidth: Option<Bandwidth>,
 }
 
 impl Channel {
@@ -178,7 +222,7 @@ impl Channel {
             return false;
         }
         self.counts.waiting.fetch_add(size, Ordering::Relaxed);
-        let is_queued = match &self.link.way {
+        let is_queued = match &self.shared.way {
             Way::Thread { commands, spare } => {
                 let buffer = filled(spare.try_recv().ok(), bytes);
                 commands.send(Command::Frame(self.key, buffer)).is_ok()
@@ -205,7 +249,7 @@ impl Channel {
     pub fn close(self) -> Traffic {
         let counts = self.counts.clone();
         let (reply, done) = bounded(1);
-        match &self.link.way {
+        match &self.shared.way {
             Way::Thread { commands, .. } => {
                 if commands.send(Command::Close(self.key, Some(reply))).is_ok() {
                     let _ = done.recv();
@@ -220,11 +264,9 @@ impl Channel {
 impl Drop for Channel {
     fn drop(&mut self) {
         // A channel that was closed is not there any more.
-        match &self.link.way {
+        match &self.shared.way {
             Way::Thread { commands, .. } => drop(commands.send(Command::Close(self.key, None))),
             Way::Capture(replay) => lock(replay).close(self.key),
         }
-        let mut reserved = lock(&self.link.reserved);
-        *reserved = reserved.saturating_sub(self.rate);
     }
 }

@@ -3,12 +3,15 @@
 //! Each channel has a *budget*: in each of its periods, the bits that its rate allows in that time. A channel
 //! with budget and frames has a deadline, the end of its period, and of these the one with the earliest
 //! deadline sends next. A channel that used up its budget waits for its next period, or, if it takes extra
-//! bandwidth, for the time when no channel with budget has frames; those take turns, a frame each. A channel
+//! bandwidth, for the time when no channel with budget has frames; of those, the one that has sent the fewest
+//! bytes in this way since it began to wait sends next. A channel
 //! that was idle gets a new period when a frame comes, unless its current one would end with more than its
 //! rate allows; so no burst takes the bandwidth that others have reserved (the constant bandwidth server of
 //! Abeni and Buttazzo, with a hard reservation).
 //!
-//! A frame is never divided. It may use more than what is left of the budget, which the next periods pay.
+//! A frame is never divided. It may use more than what is left of the budget, which the next periods pay. Its
+//! deadline is the end of the last one that pays, so that a frame that is long for its channel's rate takes no
+//! bandwidth from others.
 //!
 //! The type reads no clock. Times are nanoseconds since any moment, and never go back.
 
@@ -45,6 +48,9 @@ type Units = i128;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
+/// The length of the shortest frame on Ethernet without its check sequence: shorter ones are padded.
+const SHORTEST: usize = 60;
+
 struct Channel<F> {
     key: Key,
     reservation: Reservation,
@@ -53,6 +59,13 @@ struct Channel<F> {
     budget: Units,
     /// The end of this period.
     deadline_ns: u64,
+    /// What was sent beyond the rate.
+    beyond: Units,
+}
+
+/// Returns the cost of a frame.
+fn cost<F: AsRef<[u8]>>(frame: &F) -> Units {
+    Units::from(frame.as_ref().len().max(SHORTEST) as u64 * 8) * Units::from(SECOND_NS)
 }
 
 impl<F: AsRef<[u8]>> Channel<F> {
@@ -85,6 +98,17 @@ impl<F: AsRef<[u8]>> Channel<F> {
         u64::try_from(-self.budget / self.whole().max(1)).unwrap_or(0)
     }
 
+    /// Returns the deadline of the next frame.
+    fn frame_deadline_ns(&self) -> u64 {
+        let lacking = self.frames.front().map_or(0, cost) - self.budget;
+        if lacking <= 0 {
+            return self.deadline_ns;
+        }
+        let whole = self.whole().max(1);
+        let periods = u64::try_from((lacking + whole - 1) / whole).unwrap_or(u64::MAX);
+        self.deadline_ns.saturating_add(periods.saturating_mul(self.reservation.period_ns))
+    }
+
     /// Returns the time from which the channel has budget again.
     fn ready_ns(&self) -> u64 {
         self.deadline_ns.saturating_add(self.lacking().saturating_mul(self.reservation.period_ns))
@@ -113,14 +137,12 @@ pub struct Scheduler<F> {
     channels: Vec<Channel<F>>,
     /// The time from which the link is free.
     free_ns: u64,
-    /// The index of the channel whose turn is next among those without budget.
-    turn: usize,
 }
 
 impl<F: AsRef<[u8]>> Scheduler<F> {
     /// Creates the scheduler of a link with this bandwidth in bits per second, which is not 0.
     pub fn new(bandwidth: u64) -> Self {
-        Self { bandwidth: bandwidth.max(1), channels: Vec::new(), free_ns: 0, turn: 0 }
+        Self { bandwidth: bandwidth.max(1), channels: Vec::new(), free_ns: 0 }
     }
 
     /// Adds a channel, whose number no other one has. Whether its bandwidth can be reserved is the caller's
@@ -128,7 +150,7 @@ impl<F: AsRef<[u8]>> Scheduler<F> {
     pub fn open(&mut self, key: Key, reservation: Reservation) {
         let reservation = Reservation { period_ns: reservation.period_ns.max(1), ..reservation };
         let frames = VecDeque::new();
-        self.channels.push(Channel { key, reservation, frames, budget: 0, deadline_ns: 0 });
+        self.channels.push(Channel { key, reservation, frames, budget: 0, deadline_ns: 0, beyond: 0 });
     }
 
     /// Removes a channel, and returns its frames that did not leave.
@@ -154,9 +176,13 @@ impl<F: AsRef<[u8]>> Scheduler<F> {
             // Time in which nothing waited is lost.
             self.free_ns = self.free_ns.max(now_ns);
         }
+        // What others sent while this one had nothing is not made up.
+        let waiting = self.channels.iter().filter(|c| c.reservation.extra && !c.frames.is_empty());
+        let least = waiting.map(|c| c.beyond).min();
         let channel = &mut self.channels[at];
         if channel.frames.is_empty() {
             channel.wake(now_ns);
+            channel.beyond = least.map_or(0, |least| channel.beyond.max(least));
         }
         channel.frames.push_back(frame);
         Ok(())
@@ -177,15 +203,15 @@ impl<F: AsRef<[u8]>> Scheduler<F> {
             }
             let first = (0..self.channels.len())
                 .filter(|i| self.channels[*i].has_budget())
-                .min_by_key(|i| (self.channels[*i].deadline_ns, self.channels[*i].key));
+                .min_by_key(|i| (self.channels[*i].frame_deadline_ns(), self.channels[*i].key));
             if let Some(at) = first {
                 return self.send(at, at_ns, true);
             }
-            let count = self.channels.len();
             let extra = |c: &Channel<F>| c.reservation.extra && !c.frames.is_empty();
-            let turn = (0..count).map(|i| (self.turn + i) % count).find(|i| extra(&self.channels[*i]));
-            if let Some(at) = turn {
-                self.turn = at + 1;
+            let least = (0..self.channels.len())
+                .filter(|i| extra(&self.channels[*i]))
+                .min_by_key(|i| (self.channels[*i].beyond, self.channels[*i].key));
+            if let Some(at) = least {
                 return self.send(at, at_ns, false);
             }
             // All wait for their next periods.
@@ -201,9 +227,11 @@ impl<F: AsRef<[u8]>> Scheduler<F> {
     fn send(&mut self, at: usize, at_ns: u64, is_charged: bool) -> Next<F> {
         let channel = &mut self.channels[at];
         let Some(frame) = channel.frames.pop_front() else { return Next::Wait(at_ns) };
-        let size = Units::from(frame.as_ref().len() as u64 * 8) * Units::from(SECOND_NS);
+        let size = cost(&frame);
         if is_charged {
             channel.budget -= size;
+        } else {
+            channel.beyond += size;
         }
         let bandwidth = Units::from(self.bandwidth);
         let takes = u64::try_from((size + bandwidth - 1) / bandwidth).unwrap_or(u64::MAX);

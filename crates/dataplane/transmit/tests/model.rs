@@ -165,6 +165,53 @@ fn lost_time_is_not_made_up_at_the_cost_of_others() {
     }
 }
 
+/// Frames that are long for the rate of their channels do not come before those of others.
+#[test]
+fn long_frames_of_many_channels_hold_nobody_up() {
+    let mut scheduler = Scheduler::new(2_000_000);
+    for key in 0..16 {
+        scheduler.open(Key(key), Reservation { rate: 73_728, period_ns: MS, extra: false });
+    }
+    scheduler.open(Key(99), Reservation { rate: 800_000, period_ns: 10 * MS, extra: false });
+    let (mut came, mut worst, mut long) = (std::collections::VecDeque::new(), 0, 0);
+    for now in (0..5000).map(|n| n * MS) {
+        while let Next::Send { key, at_ns, .. } = scheduler.next(now) {
+            match key {
+                Key(99) => worst = at_ns.saturating_sub(came.pop_front().unwrap()).max(worst),
+                _ => long += 1,
+            }
+        }
+        if now % (1000 * MS) == 0 {
+            (0..16).for_each(|key| scheduler.push(Key(key), vec![0; 9216], now).unwrap());
+        }
+        scheduler.push(Key(99), vec![0; 100], now).unwrap();
+        came.push_back(now);
+    }
+    // One long frame takes 37 ms, in which 37 short ones come, of which ten leave in a period.
+    assert!(worst <= 60 * MS, "{worst}");
+    assert!(long >= 4 * 16, "{long}");
+}
+
+/// Extra bandwidth is divided by bytes, among those who wait.
+#[test]
+fn extra_bandwidth_is_shared_by_bytes() {
+    let mut scheduler = Scheduler::new(BANDWIDTH);
+    let lengths = [60, 1514, 9216];
+    for (key, length) in (0..).zip(lengths) {
+        scheduler.open(Key(key), Reservation { rate: 1_000, period_ns: 1000 * MS, extra: true });
+        (0..4).for_each(|_| scheduler.push(Key(key), vec![0; length], 0).unwrap());
+    }
+    let mut sent = [0; 3];
+    for now in (0..10_000).map(|n| n * MS / 10) {
+        while let Next::Send { key, frame, .. } = scheduler.next(now) {
+            sent[key.0 as usize] += frame.len();
+            scheduler.push(key, frame, now).unwrap();
+        }
+    }
+    let most = sent.iter().max().unwrap();
+    assert!(sent.iter().all(|n| n + 3 * 9216 > *most), "{sent:?}");
+}
+
 /// A channel that waits for its next period has not lost the time until then.
 #[test]
 fn waiting_for_budget_is_no_lost_time() {

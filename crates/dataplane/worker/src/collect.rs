@@ -7,7 +7,7 @@ use crate::loss::Losses;
 use crate::outlet::Removed;
 use crate::outputs::Outputs;
 use crate::overload::Change;
-use crate::placed::Placed;
+use crate::placed::{Placed, Site};
 use crate::report::{LossReason, Lost, Report};
 use flame_execute::{Origin, Quantum, Shape, SlowLoop, Stop};
 use flame_output::{Frame, Gate, frames};
@@ -43,8 +43,6 @@ pub struct Collector<'a> {
     /// The last tick that each worker passed.
     passed: Vec<u64>,
     ticked: u64,
-    /// Whether all modules with which the run begins are there.
-    has_begun: bool,
 }
 
 impl<'a> Collector<'a> {
@@ -69,23 +67,17 @@ impl<'a> Collector<'a> {
             faults,
             passed: vec![0; shape.workers],
             ticked: 0,
-            has_begun: false,
         };
         modules.iter().try_for_each(|module| collector.add(module))?;
-        collector.has_begun = true;
         Ok(collector)
     }
 
     /// Adds a module, before any pipeline sends output of it.
     pub(crate) fn add(&mut self, module: &Placed) -> Result<(), RunError> {
         let p = module.plan();
-        let mut channels = Channels::new(p)?;
+        let mut channels = Channels::new(p, module.filters.clone());
         if let Some(link) = &self.outputs.link {
-            let opened = channels.open(link);
-            // Later no module may end the run: what one without bandwidth sends is counted.
-            if !self.has_begun {
-                opened?;
-            }
+            channels.open(link)?;
         }
         let mut collected = Collected {
             id: p.id,
@@ -94,7 +86,7 @@ impl<'a> Collector<'a> {
             gate: Gate::new(&p.manifest, &p.terms, module.meters()),
             channels,
             slow: None,
-            remote: matches!(module, Placed::Remote(_)).then(|| vec![self.ticked; self.shape.workers]),
+            remote: matches!(module.site, Site::Remote(_)).then(|| vec![self.ticked; self.shape.workers]),
             granted: module.meters().granted(),
             usage: module.meters().usage().cloned(),
             account: Account::default(),
@@ -106,7 +98,7 @@ impl<'a> Collector<'a> {
             self.granted.insert(p.name.clone());
         }
         collected.gate.tick(self.ticked);
-        if let Placed::Local(module) = module
+        if let Site::Local(module) = &module.site
             && module.loaded.has_slow_path()
         {
             let (slow, fault) = SlowLoop::new(self.shape, module, self.is_live, self.ticked);
@@ -214,10 +206,6 @@ impl<'a> Collector<'a> {
         m.flush(&mut self.outputs)?;
         let losses = m.take_losses();
         m.channels.close(&mut m.account);
-        if let Some(link) = &self.outputs.link {
-            // What is free now may be what a module that replaces this one waits for.
-            self.modules.iter_mut().for_each(|m| drop(m.channels.open(link)));
-        }
         let Some(Last { account: mut total, reply, .. }) = m.last else { return Ok(true) };
         total.add(&m.account);
         self.faults.remove_module(m.id);

@@ -1,7 +1,8 @@
 //! Several workers on one source: the reading thread gives each block to all of them, one of them decodes it
 //! and divides its packets, and each processes its part.
 //!
-//! The reading thread does little but read, because no second thread can help it. A worker decodes blocks
+//! The reading thread does little but read, because no second thread can help it, and waits for the slowest
+//! worker after [`QUEUE`] blocks. A worker decodes blocks
 //! ahead of those that it processes, in turn with the others, so that no one waits for another.
 
 use crate::batches::POLL_INTERVAL;

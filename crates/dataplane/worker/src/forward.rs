@@ -5,7 +5,7 @@
 
 use crate::collect::Collector;
 use crate::error::RunError;
-use crate::placed::Placed;
+use crate::placed::{Placed, Site};
 use crate::stage::{PipelineOptions, conditions};
 use bytes::Bytes;
 use flame_abi::{Descriptor, LinkType, MAX_BATCH, MAX_PACKET, layout};
@@ -177,7 +177,7 @@ impl Forward {
         collector: &mut Collector<'_>,
     ) -> Result<Self, RunError> {
         let plan = module.plan();
-        let Placed::Local(module) = module else { return Err(RunError::NoProcess(plan.name.clone())) };
+        let Site::Local(module) = &module.site else { return Err(RunError::NoProcess(plan.name.clone())) };
         let view = View::new(&plan.view, options.key)?;
         check_forward(plan)?;
         let is_whole = plan.view.expose == Expose::All;

@@ -1,11 +1,11 @@
 //! Commands to a run that is in progress.
 
-use crate::channels::Channels;
+use crate::channels::Filters;
 use crate::error::RunError;
 use crate::lock;
 use crate::numbers::Numbers;
 use crate::outlet::Event;
-use crate::placed::{Evictor, Placed};
+use crate::placed::{Evictor, Placed, Site};
 use crate::remote::{LostModule, ProcessInfo, Processes};
 use crate::report::Snapshot;
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
@@ -186,7 +186,6 @@ impl Handle {
         }
         // Reported here, because in a pipeline it would end the run.
         View::new(&module.plan.view, self.0.key.as_ref())?;
-        Channels::new(&module.plan)?;
         // Nothing is locked while other threads are waited for: they may command the run as well. The number
         // is taken before a process hears of the module.
         let used = || lock(&self.0.used);
@@ -346,9 +345,11 @@ pub(crate) fn place(
     module: &Module,
     shape: Shape,
 ) -> Result<Placed, RunError> {
-    match (&module.plan.process, processes) {
-        (None, _) => Ok(Placed::Local(Box::new(LoadedModule::new(engines, module)?))),
-        (Some(name), Some(processes)) => Ok(Placed::Remote(processes.install(name, module, shape)?)),
-        (Some(_), None) => Err(RunError::NoProcess(module.plan.name.clone())),
-    }
+    let filters = Arc::new(Filters::new(&module.plan)?);
+    let site = match (&module.plan.process, processes) {
+        (None, _) => Site::Local(Box::new(LoadedModule::new(engines, module)?)),
+        (Some(name), Some(processes)) => Site::Remote(processes.install(name, module, shape)?),
+        (Some(_), None) => return Err(RunError::NoProcess(module.plan.name.clone())),
+    };
+    Ok(Placed { site, filters })
 }

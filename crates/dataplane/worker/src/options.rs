@@ -28,7 +28,9 @@ pub struct Options {
     pub runner: Option<Runner>,
     /// The state of modules that keep one, by their numbers.
     pub keeps: BTreeMap<ModuleId, Keep>,
-    /// The link on which modules send frames, or `None`: then they are counted as not sent.
+    /// The link on which modules send frames, or `None`: then they are counted as not sent. If modules are
+    /// added while packets flow, their owner reserves its bandwidth (`Link::for_owner`): a module whose
+    /// channels cannot be opened ends the run.
     pub link: Option<Arc<Link>>,
 }
 

@@ -1,43 +1,52 @@
+use crate::channels::Filters;
 use crate::remote::{LostModule, RemoteModule};
 use flame_execute::LoadedModule;
 use flame_plan::{ModulePlan, Reason};
 use flame_quota::Meters;
 use flame_remote::Command;
 use flame_run::Eviction;
+use std::sync::Arc;
 
 /// A module at the place where it runs.
 #[derive(Clone)]
-pub(crate) enum Placed {
+pub(crate) struct Placed {
+    pub(crate) site: Site,
+    pub(crate) filters: Arc<Filters>,
+}
+
+/// The place where a module runs.
+#[derive(Clone)]
+pub(crate) enum Site {
     Local(Box<LoadedModule>),
     Remote(RemoteModule),
 }
 
 impl Placed {
     pub(crate) fn plan(&self) -> &ModulePlan {
-        match self {
-            Self::Local(module) => &module.plan,
-            Self::Remote(module) => &module.plan,
+        match &self.site {
+            Site::Local(module) => &module.plan,
+            Site::Remote(module) => &module.plan,
         }
     }
 
     pub(crate) fn meters(&self) -> &Meters {
-        match self {
-            Self::Local(module) => &module.meters,
-            Self::Remote(module) => &module.meters,
+        match &self.site {
+            Site::Local(module) => &module.meters,
+            Site::Remote(module) => &module.meters,
         }
     }
 
     /// Records that the module does not run on `worker`. Its process must not wait for this worker.
     pub(crate) fn abandon(&self, worker: usize) {
-        if let Self::Remote(module) = self {
+        if let Site::Remote(module) = &self.site {
             module.end(worker, 0, false);
         }
     }
 
     pub(crate) fn evictor(&self) -> Evictor {
-        match self {
-            Self::Local(module) => Evictor { eviction: module.eviction.clone(), remote: None },
-            Self::Remote(module) => {
+        match &self.site {
+            Site::Local(module) => Evictor { eviction: module.eviction.clone(), remote: None },
+            Site::Remote(module) => {
                 Evictor { eviction: module.state.eviction.clone(), remote: Some(module.clone()) }
             }
         }

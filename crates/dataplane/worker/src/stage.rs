@@ -6,7 +6,7 @@ use crate::draft::Draft;
 use crate::error::RunError;
 use crate::outlet::Removed;
 use crate::overload::Overload;
-use crate::placed::Placed;
+use crate::placed::{Placed, Site};
 use crate::read::Chunk;
 use crate::remote::RemoteBatches;
 use flame_abi::{Descriptor, LinkType, MAX_BLOCK_BYTES, MAX_BLOCK_PACKETS, layout};
@@ -161,9 +161,9 @@ impl ViewStage {
     ) -> Result<(), RunError> {
         let (depth, is_gauged) = (depth(module.plan()), options.is_regulated());
         self.buffers += depth;
-        let module = match module {
-            Placed::Local(module) => module,
-            Placed::Remote(module) => {
+        let module = match &module.site {
+            Site::Local(module) => module,
+            Site::Remote(module) => {
                 let ReaderFds { id, data, control, event } = self.pool.remote_reader(depth)?;
                 let (worker, is_live) = (options.worker, options.live);
                 let command = Command::Attach { module: module.plan.id, worker, is_live };
