@@ -12,6 +12,7 @@ mod network;
 #[allow(dead_code)]
 mod wasm;
 
+mod exhaust;
 mod many;
 mod memory;
 mod node_overload;

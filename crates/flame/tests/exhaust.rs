@@ -155,8 +155,11 @@ fn installed(wasm: &[u8]) -> (Option<String>, Usage) {
     (refused, worker.usage())
 }
 
+/// A child's memory is never less than this program's, of which the kernel starts it. So these tests have a
+/// program with little memory.
 #[test]
 fn what_would_exhaust_is_refused_by_name_or_done() {
+    let _turn = crate::turn();
     let place = "function 0 at offset";
     let cases: &[(&str, Vec<u8>, &[&str])] = &[
         ("220 KB of calls", calls(110_000), &[]),
@@ -197,6 +200,7 @@ fn what_would_exhaust_is_refused_by_name_or_done() {
 /// Ordinary code, of the size of [`flame_bounds`]' own test of large modules.
 #[test]
 fn ordinary_modules_of_megabytes_pass() {
+    let _turn = crate::turn();
     for functions in [2_000, 8_000] {
         let mut all = vec![(
             BATCH,

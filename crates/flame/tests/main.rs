@@ -17,7 +17,6 @@ mod daemon;
 mod devices;
 mod equal;
 mod examples;
-mod exhaust;
 mod feed;
 mod folder;
 mod foreign;

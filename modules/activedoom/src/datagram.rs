@@ -73,8 +73,8 @@ impl Datagram {
         Some(Self { bytes, ip, udp, payload, len: payload + HEAD })
     }
 
-    /// Returns whether a packet whose IPv4 header begins at `ip` goes to the same server by the same way, with
-    /// the same service and time to live: no sender decides these for others.
+    /// Returns whether a packet whose IPv4 header begins at `ip` goes to the same server by the same way,
+    /// with the same service and time to live: no sender decides these for others.
     pub fn is_for(&self, packet: &[u8], ip: usize) -> bool {
         // The way is all that precedes the IP header, but for the sender's address.
         let same = |range: std::ops::Range<usize>| packet.get(range.clone()) == self.bytes.get(range);

@@ -80,8 +80,8 @@ impl Cache {
         }
     }
 
-    /// Keeps a packet. One that is there already, such as a repair, is not kept twice; another one of the same
-    /// name takes its place.
+    /// Keeps a packet. One that is there already, such as a repair, is not kept twice; another one of the
+    /// same name takes its place.
     pub fn insert(&mut self, name: u64, now_ns: u64, bytes: &[u8]) {
         if bytes.is_empty() || bytes.len() > LARGEST {
             return;

@@ -142,8 +142,8 @@ impl Link {
         Self::new(bandwidth, Way::Capture(Mutex::new(Replay::new(capture, bandwidth))))
     }
 
-    /// Returns this link for the channels of an owner that reserves their bandwidth by [`Link::reserve`]: they
-    /// reserve none when they are opened, so an owner keeps it while they are not open.
+    /// Returns this link for the channels of an owner that reserves their bandwidth by [`Link::reserve`].
+    /// They reserve none when they are opened, so an owner keeps it while they are not open.
     #[must_use]
     pub fn for_owner(&self) -> Arc<Self> {
         Arc::new(Self { shared: self.shared.clone(), is_reserved: true })

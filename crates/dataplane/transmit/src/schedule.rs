@@ -10,8 +10,8 @@
 //! Abeni and Buttazzo, with a hard reservation).
 //!
 //! A frame is never divided. It may use more than what is left of the budget, which the next periods pay. Its
-//! deadline is the end of the last one that pays, so that a frame that is long for its channel's rate takes no
-//! bandwidth from others.
+//! deadline is the end of the last one that pays, so that a frame that is long for its channel's rate takes
+//! no bandwidth from others.
 //!
 //! The type reads no clock. Times are nanoseconds since any moment, and never go back.
 
@@ -59,7 +59,7 @@ struct Channel<F> {
     budget: Units,
     /// The end of this period.
     deadline_ns: u64,
-    /// What was sent beyond the rate.
+    /// Bytes sent beyond the rate.
     beyond: Units,
 }
 
@@ -241,8 +241,8 @@ impl<F: AsRef<[u8]>> Scheduler<F> {
 
     /// Treats the link as busy before `ns`: frames that could have left by then leave later.
     ///
-    /// For the channels that wait, time stands still while they could have sent. Otherwise they would have the
-    /// earliest deadlines until they have sent all that they could not, and a channel that waits only then
+    /// For the channels that wait, time stands still while they could have sent. Otherwise they would have
+    /// the earliest deadlines until they have sent all that they could not, and a channel that waits only then
     /// would get nothing of its rate so long.
     pub fn lose_time_before(&mut self, ns: u64) {
         let waiting = || self.channels.iter().filter(|c| !c.frames.is_empty());

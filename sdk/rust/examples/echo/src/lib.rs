@@ -42,7 +42,8 @@ impl Echo {
         let kind = match *frame {
             // ARP, request: the asker's addresses are the target's, and the sender's are this host's.
             [_, _, _, _, _, _, _, _, _, _, _, _, 8, 6, 0, 1, 8, 0, 6, 4, 0, 1, ..] => {
-                let (asker, wanted) = (frame.get(22..32)?.to_vec(), frame.get(38..42)? == self.0);
+                let asker: [u8; 10] = frame.get(22..32)?.try_into().ok()?;
+                let wanted = frame.get(38..42)? == self.0;
                 frame[21] = 2;
                 frame[22..28].copy_from_slice(&MAC);
                 frame[28..32].copy_from_slice(&self.0);
