@@ -242,8 +242,8 @@ impl<F: AsRef<[u8]>> Scheduler<F> {
     /// Treats the link as busy before `ns`: frames that could have left by then leave later.
     ///
     /// For the channels that wait, time stands still while they could have sent. Otherwise they would have
-    /// the earliest deadlines until they have sent all that they could not, and a channel that waits only then
-    /// would get nothing of its rate so long.
+    /// the earliest deadlines until they have sent all that they could not, and a channel that waits only
+    /// then would get nothing of its rate so long.
     pub fn lose_time_before(&mut self, ns: u64) {
         let waiting = || self.channels.iter().filter(|c| !c.frames.is_empty());
         let could_send = |c: &Channel<F>| if c.budget > 0 || c.reservation.extra { 0 } else { c.ready_ns() };

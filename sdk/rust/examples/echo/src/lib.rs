@@ -19,10 +19,14 @@ impl Module for Echo {
 
     fn batch(&mut self, batch: &Batch, out: &mut Out) {
         for packet in batch.packets() {
-            // A frame has 1,514 bytes, as far as they are shown.
-            let mut frame = [0; 1514];
-            let Some(question) = frame.get_mut(..packet.bytes().len()) else { continue };
-            question.copy_from_slice(packet.bytes());
+            // A packet that is longer than a frame of 1,514 bytes has no answer.
+            let mut frame = [0; 1515];
+            let len = packet.bytes().len().min(frame.len());
+            let question = &mut frame[..len];
+            question.copy_from_slice(&packet.bytes()[..len]);
+            if len > 1514 {
+                continue;
+            }
             let Some(kind) = self.turn(question) else { continue };
             let channel = if kind == AnswerKind::Arp { Channel::ARP } else { Channel::ECHO };
             if out.send_on(channel, question) {
