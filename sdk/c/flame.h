@@ -579,7 +579,7 @@ static inline void flame_begin_frame(uint16_t kind) {
 static inline int flame_finish(void) {
   uint32_t len = flame_used - flame_row_start - 8;
   if (flame_full || len > FLAME_LONGEST) {
-    uint16_t of = flame_kind < 0xfffa ? flame_kind + 1 : 0;
+    uint16_t of = flame_kind < 0xfff5 ? flame_kind + 1 : 0;
     flame_lost_of = flame_lost && flame_lost_of != of ? 0 : of;
     flame_used = flame_row_start;
     flame_lost++;
@@ -673,6 +673,26 @@ static inline int flame_forward(uint32_t index, uint32_t port) {
 static inline int flame_make(uint32_t port, const void *bytes, uint32_t len) {
   return flame_send_frame(0xffff, port, bytes, len);
 }
+
+static inline int flame_held(uint16_t kind, uint32_t first, uint32_t second) {
+  flame_begin_frame(kind);
+  /* A number that no manifest has stays one, and the host refuses it. */
+  flame_u16((uint16_t)(first < 0xffff ? first : 0xffff));
+  flame_u16((uint16_t)(second < 0xffff ? second : 0xffff));
+  return flame_finish();
+}
+
+/* In flame_push: holds packet `index` of the batch, as it came, in `slot`, which is below `held` in [ports] of
+ * module.toml. Under a grant it needs the right `hold`. A packet that was in the slot is dropped. Each packet
+ * is sent or held once. */
+static inline int flame_hold(uint32_t index, uint32_t slot) { return flame_held(0xfff7, index, slot); }
+
+/* In flame_push: sends the packet in `slot` from the output `port`, and empties the slot. An empty slot sends
+ * nothing. */
+static inline int flame_release(uint32_t slot, uint32_t port) { return flame_held(0xfff6, slot, port); }
+
+/* In flame_push: sends a copy of the packet in `slot`; module.toml needs `transmit = true` in [ports]. */
+static inline int flame_copy(uint32_t slot, uint32_t port) { return flame_held(0xfff5, slot, port); }
 
 /* Sends a link-layer frame on a channel, by the number of its entry in [[channels]] of module.toml, which
  * under a grant needs the right `send`: a whole Ethernet frame of 14 to 9,216 bytes with its checksums,

@@ -6,10 +6,22 @@ use crate::common::root;
 use flame_module::testing::Traffic;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::process::Command;
 
-const EXAMPLES: [&str; 10] =
-    ["bursts", "cache", "dns", "echo", "handshakes", "hosts", "lengths", "scans", "steer", "talkers"];
+const EXAMPLES: [&str; 11] = [
+    "bursts",
+    "cache",
+    "dns",
+    "echo",
+    "handshakes",
+    "hosts",
+    "lengths",
+    "resequence",
+    "scans",
+    "steer",
+    "talkers",
+];
 
 fn sum(rows: &[Value], column: &str) -> u64 {
     rows.iter().map(|row| row[column].as_u64().unwrap()).sum()
@@ -26,7 +38,8 @@ fn the_examples_find_what_is_there() {
     assert!(there.iter().eq(EXAMPLES.iter()), "{there:?}");
     let demo = root().join("demo/demo.pcap");
     let built = EXAMPLES.map(|name| build(&folder.join(name)));
-    let [bursts, cache, dns, echo, handshakes, hosts, lengths, scans, steer, talkers] = built.each_ref();
+    let [bursts, cache, dns, echo, handshakes, hosts, lengths, resequence, scans, steer, talkers] =
+        built.each_ref();
     // What `count` finds in the recorded capture.
     assert_eq!(sum(&rows(lengths, &demo, "length", &[]), "packets"), 1244);
     assert_eq!(sum(&rows(lengths, &demo, "length", &["--interval", "100ms"]), "packets"), 1244);
@@ -71,7 +84,7 @@ fn the_examples_find_what_is_there() {
     assert_eq!(sum(&rows(cache, &demo, "total", &[]), "packets"), 1244);
 
     // Tables of fixed size are why.
-    for wasm in [bursts, echo, handshakes, hosts, lengths, scans, steer, talkers] {
+    for wasm in [bursts, echo, handshakes, hosts, lengths, resequence, scans, steer, talkers] {
         let out = flame(&["check", wasm, "--format", "json"]);
         let last: Value = serde_json::from_str(text(&out.stdout).lines().last().unwrap()).unwrap();
         assert_eq!(last["bounded"], true, "{wasm}: {last}");
@@ -109,6 +122,39 @@ fn the_examples_that_forward_do_so() {
     };
     let (module, native) = (written(&format!("Module({dscp}, dscp 10)"), "m"), written("SetIPDSCP(10)", "n"));
     assert!(module.len() > 50_000 && module == native, "{} {}", module.len(), native.len());
+}
+
+/// A stream whose packets come in pairs of a wrong order leaves in the right one, and packets that wait for one
+/// that never comes are those that the module still holds.
+#[test]
+fn the_example_that_holds_packets_puts_them_in_order() {
+    let wasm = build(&root().join("sdk/rust/examples/resequence"));
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let mut traffic = Traffic::default();
+    let order: Vec<u16> = [0, 1].into_iter().chain((2..1000).map(|n| n ^ 1)).chain([1001, 1003]).collect();
+    for sequence in &order {
+        let payload = [&[0x80, 0][..], &sequence.to_be_bytes(), &[7; 160]].concat();
+        traffic.udp("10.0.0.1:4000", "10.0.0.2:5004").payload(&payload);
+    }
+    std::fs::write(path("in"), pcap(&traffic)).unwrap();
+    let graph = format!(
+        "FromDump({}, STOP true) -> m :: Module({wasm}, EXPOSE payload:4) -> ToDump({}) -> Discard",
+        path("in"),
+        path("out")
+    );
+    let options = ["click", "--simtime", "--format", "json", "-e", &graph, "-h", "m.held", "-h", "m.account"];
+    let out = flame(&options);
+    let (out, err) = (text(&out.stdout), text(&out.stderr));
+    let sequences: Vec<u16> = crate::forwards::packets(Path::new(&path("out")))
+        .iter()
+        .map(|packet| u16::from_be_bytes([packet[44], packet[45]]))
+        .collect();
+    assert_eq!(sequences, (0..1000).collect::<Vec<u16>>(), "{out}{err}");
+    assert_eq!(crate::forwards::handler(&out, "m.held"), "2", "{out}");
+    assert!(crate::forwards::handler(&out, "m.account").contains("given 1000\nheld 2"), "{out}");
+    let rows: Vec<Value> = out.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    assert_eq!((rows[0]["packets"].as_u64(), rows[0]["held"].as_u64()), (Some(1002), Some(501)), "{out}");
 }
 
 /// In both languages, what one run keeps in a file the next one begins with.

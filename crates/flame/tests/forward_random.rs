@@ -102,23 +102,38 @@ fn frames() -> impl Strategy<Value = Vec<u8>> {
         (index, port, prop_oneof![2 => Just(Vec::new()), 1 => bytes()]).prop_map(|(index, port, bytes)| {
             frame(0xfffb, &[&index.to_le_bytes()[..], &port.to_le_bytes(), &bytes].concat())
         });
+    // Packets that are held, released and copied, mostly within three slots.
+    let slot = || prop_oneof![8 => 0..3_u16, 1 => any::<u16>()];
+    let index = prop_oneof![6 => 0..12_u16, 1 => any::<u16>()];
+    let port = prop_oneof![8 => 0..2_u16, 1 => any::<u16>()];
+    let pair = |a: u16, b: u16| [a.to_le_bytes(), b.to_le_bytes()].concat();
+    let hold = (index, slot()).prop_map(move |(index, slot)| frame(0xfff7, &pair(index, slot)));
+    let release = (prop_oneof![Just(0xfff6), Just(0xfff5)], slot(), port)
+        .prop_map(move |(kind, slot, port)| frame(kind, &pair(slot, port)));
     let other = (prop_oneof![Just(0_u16), Just(0xfffb), Just(0xfffe), Just(0xfffd), any::<u16>()], bytes())
         .prop_map(|(kind, bytes)| frame(kind, &bytes));
-    prop_oneof![20 => send, 1 => other, 1 => bytes()]
+    prop_oneof![20 => send, 10 => hold, 10 => release, 1 => other, 1 => bytes()]
 }
 
 /// Outputs of which most are valid, so that modules live for a while.
 fn outputs() -> impl Strategy<Value = Vec<Vec<u8>>> {
     // Each index at most once, in any order.
     let some = || prop::sample::subsequence((0..12_u16).collect::<Vec<_>>(), 0..12).prop_shuffle();
-    let valid =
-        (some(), prop::collection::vec(0..2_u16, 12), any::<bool>()).prop_map(|(all, ports, makes)| {
+    let valid = (some(), prop::collection::vec((0..2_u16, 0..9_u16), 12), any::<bool>()).prop_map(
+        |(all, ports, makes)| {
             let head = |index: u16, port: u16| [index.to_le_bytes(), port.to_le_bytes()].concat();
-            let sent = all.iter().zip(ports).flat_map(|(index, port)| frame(0xfffb, &head(*index, port)));
+            // Of three packets, one is held, and one of the slots is released or copied.
+            let sent = all.iter().zip(ports).flat_map(|(index, (port, how))| match how {
+                0..=2 => frame(0xfff7, &head(*index, how)),
+                3..=5 => [frame(0xfffb, &head(*index, port)), frame(0xfff6, &head(how - 3, port))].concat(),
+                6 if makes => frame(0xfff5, &head(port, port)),
+                _ => frame(0xfffb, &head(*index, port)),
+            });
             let made =
                 if makes { frame(0xfffb, &[&head(0xffff, 1)[..], b"made"].concat()) } else { Vec::new() };
             sent.chain(made).collect()
-        });
+        },
+    );
     let any = prop::collection::vec(frames(), 0..8).prop_map(|frames| frames.concat());
     prop::collection::vec(prop_oneof![4 => valid, 1 => any], 1..6)
 }
@@ -129,7 +144,7 @@ proptest! {
     fn any_output_is_contained(
         outputs in outputs(),
         rests in any::<bool>(),
-        (modify, transmit) in (any::<bool>(), any::<bool>()),
+        (modify, transmit, held) in (any::<bool>(), any::<bool>(), prop_oneof![1 => Just(0), 4 => Just(3)]),
         expose in prop::sample::select(vec!["none", "headers", "all", "payload:4"]),
         restarts in 0..4_u32,
         policy in prop::sample::select(vec!["drop", "pass"]),
@@ -138,7 +153,7 @@ proptest! {
     ) {
         let manifest = format!(
             "abi = 1\nname = \"any\"\nversion = \"1\"\ndescription = \"test\"\n[needs]\nexpose = \"{expose}\"\n\
-             [ports]\ninputs = 2\noutputs = 2\nmodify = {modify}\ntransmit = {transmit}\n"
+             [ports]\ninputs = 2\noutputs = 2\nmodify = {modify}\ntransmit = {transmit}\nheld = {held}\n"
         );
         let said = Arc::default();
         let client = InMemory { wasm: module(&outputs, rests, &manifest), said: Arc::clone(&said) };
@@ -155,7 +170,7 @@ proptest! {
         let router = Router::new(graph, &text, Environment::silent(Some(modules.clone()))).unwrap_or_else(|e| panic!("{e}"));
         prop_assert_eq!(router.run(), Outcome::Stopped);
         let handlers: Vec<String> =
-            ["m.stats", "m.account", "m.faults"].iter().map(|h| router.read(None, h, "").unwrap()).collect();
+            ["m.stats", "m.account", "m.faults", "m.length", "m.held"].iter().map(|h| router.read(None, h, "").unwrap()).collect();
         router.cleanup();
         modules.finish().unwrap();
         for i in 0..router.nodes_count() {
@@ -167,7 +182,10 @@ proptest! {
             lines.map(|l| l.split(' ').nth(1).unwrap().parse::<u64>().unwrap()).sum()
         };
         let m = router.account(router.by_name["m"]);
-        prop_assert_eq!(number("offered"), m.taken - m.held, "{:?} {:?}", handlers, m);
+        let count = |at: usize| -> u64 { handlers[at].parse().unwrap() };
+        prop_assert_eq!(number("offered"), m.taken - count(3), "{:?} {:?}", handlers, m);
+        prop_assert_eq!(m.held, count(3) + count(4), "{:?} {:?}", handlers, m);
+        prop_assert!(count(4) <= held, "{:?}", handlers);
         prop_assert_eq!(number("offered"), number("processed") + number("shed"), "{:?}", handlers);
         prop_assert_eq!(number("faults") > 0, !said.lock().unwrap().is_empty(), "{:?}", handlers);
         if !transmit {

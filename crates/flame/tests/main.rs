@@ -22,6 +22,7 @@ mod folder;
 mod foreign;
 mod formats;
 mod forward;
+mod forward_held;
 mod forward_random;
 mod forward_replaced;
 mod forwards;

@@ -8,8 +8,8 @@ use crate::batch::Ip;
 use crate::record::Record;
 use flame_abi::LinkType;
 use flame_abi::output::{
-    CHANNEL, CHANNEL_HEAD, FRAME, LEAST_SENT, LOST, MADE, MAX_LOG, MAX_PAYLOAD, MESSAGE, MOST_SENT, PACKET,
-    PACKET_HEAD, SEND, SEND_HEAD,
+    CHANNEL, CHANNEL_HEAD, COPY, FRAME, HELD, HOLD, LEAST_KIND, LEAST_SENT, LOST, MADE, MAX_LOG, MAX_PAYLOAD,
+    MESSAGE, MOST_SENT, PACKET, PACKET_HEAD, RELEASE, SEND, SEND_HEAD,
 };
 use std::iter::Peekable;
 
@@ -30,8 +30,6 @@ const FURTHER: usize = 512 << 10;
 const AREAS: usize = 1024;
 /// The number of messages that a host takes from one area.
 const MESSAGES: u32 = 4096;
-/// The least kind of a frame that is no table.
-const LEAST_KIND: u16 = CHANNEL;
 /// Bytes that are kept free for the frame that reports lost records.
 const RESERVE: usize = FRAME + 8;
 
@@ -244,6 +242,35 @@ impl Out {
     /// Sends a new packet from the output `port`, which needs `transmit` in the manifest and in the grant.
     pub fn make(&mut self, port: u32, bytes: &[u8]) -> bool {
         self.send_bytes(MADE, port, bytes, |bytes| bytes.len())
+    }
+
+    /// Holds packet `index` of the batch, as it came, in `slot`, which is below `held` of `[ports]` in the
+    /// manifest. Under a grant it needs the right `hold`. A packet that was in the slot is dropped.
+    ///
+    /// The packet itself is kept, not a copy, and its bytes are out of reach until it is sent. Each packet is
+    /// sent or held once. Packets of an instance that ends are handled as those that it never saw.
+    pub fn hold(&mut self, index: usize, slot: u16) -> bool {
+        self.held(HOLD, within_batch(index), slot)
+    }
+
+    /// Sends the packet in `slot` from the output `port`, and empties the slot. An empty slot sends nothing.
+    pub fn release(&mut self, slot: u16, port: u32) -> bool {
+        self.held(RELEASE, slot, port.min(u32::from(u16::MAX)) as u16)
+    }
+
+    /// Sends a copy of the packet in `slot` from the output `port`, which needs `transmit` in the manifest
+    /// and in the grant.
+    pub fn copy(&mut self, slot: u16, port: u32) -> bool {
+        self.held(COPY, slot, port.min(u32::from(u16::MAX)) as u16)
+    }
+
+    fn held(&mut self, kind: u16, first: u16, second: u16) -> bool {
+        let Some(start) = self.place(HELD, kind) else { return false };
+        let payload = &mut self.area[start + FRAME..start + FRAME + HELD];
+        payload[..2].copy_from_slice(&first.to_le_bytes());
+        payload[2..].copy_from_slice(&second.to_le_bytes());
+        self.close(start, kind, HELD);
+        true
     }
 
     /// Sends a link-layer frame on a channel, by the number of its entry in `[[channels]]` of `module.toml`,

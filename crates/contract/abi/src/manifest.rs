@@ -104,6 +104,9 @@ pub struct State {
 /// The most ports of a module on each side.
 pub const MAX_PORTS: u32 = 64;
 
+/// The most packets that a module holds.
+pub const MAX_HELD: u32 = 4096;
+
 /// The ports of a module that forwards packets, and the further rights that it asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -120,6 +123,13 @@ pub struct Ports {
     /// Whether it makes packets.
     #[serde(default)]
     pub transmit: bool,
+    /// The number of slots for packets that it holds.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub held: u32,
+}
+
+fn is_zero(n: &u32) -> bool {
+    *n == 0
 }
 
 fn one() -> u32 {

@@ -71,6 +71,24 @@ pub const SEND: u16 = 0xfffb;
 /// frame, of [`LEAST_SENT`] to [`MOST_SENT`] bytes.
 pub const CHANNEL: u16 = 0xfffa;
 
+/// The kind of a frame by which a module that forwards packets holds one. Its payload is u16 index of the
+/// packet in this batch and u16 slot, below `held` of `[ports]` in the manifest. A packet that was in the slot
+/// is dropped.
+pub const HOLD: u16 = 0xfff7;
+
+/// The kind of a frame by which a module that forwards packets sends one that it holds, as it came. Its
+/// payload is u16 slot and u16 output port. The slot is empty afterwards. An empty slot sends nothing.
+pub const RELEASE: u16 = 0xfff6;
+
+/// The kind of a frame as of [`RELEASE`], which sends a copy: the packet stays in its slot.
+pub const COPY: u16 = 0xfff5;
+
+/// The least kind of a frame that is no table.
+pub const LEAST_KIND: u16 = COPY;
+
+/// The size in bytes of the payload of [`HOLD`], [`RELEASE`] and [`COPY`].
+pub const HELD: usize = 4;
+
 /// The size in bytes of the head before a frame that is sent on a channel.
 pub const CHANNEL_HEAD: usize = 4;
 

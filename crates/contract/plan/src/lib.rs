@@ -6,6 +6,7 @@
 
 mod account;
 mod catalog;
+mod decision;
 mod fault;
 mod filter;
 mod name;
@@ -16,6 +17,7 @@ mod wire;
 
 pub use account::{Account, Shed, Unsent};
 pub use catalog::{Catalog, CatalogEntry};
+pub use decision::Decision;
 pub use fault::{CallName, FaultClass, FaultReport};
 pub use filter::{
     MAX_FILTER, MAX_SHOWN_FILTER, MAX_SHOWN_FILTERS, MAX_SHOWN_TOTAL, MAX_SHOWN_VALUES, MAX_SHOWN_WORDS,

@@ -40,11 +40,13 @@ pub struct Forward {
     pub modify: bool,
     /// Whether it makes packets.
     pub transmit: bool,
+    /// Whether it holds packets.
+    pub hold: bool,
 }
 
 impl Default for Forward {
     fn default() -> Self {
-        Self { modify: true, transmit: true }
+        Self { modify: true, transmit: true, hold: true }
     }
 }
 

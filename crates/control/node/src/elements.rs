@@ -387,7 +387,7 @@ impl Running for Element {
     }
 
     fn decided(&mut self) -> Option<Decisions> {
-        let Decided { fates, sends, bytes } = self.attached.decided()?;
+        let Decided { fates, decisions, bytes } = self.attached.decided()?;
         let fate = |fate| match fate {
             Fate::Unseen => modules::Fate::Unseen,
             Fate::Sent => modules::Fate::Sent,
@@ -396,12 +396,7 @@ impl Running for Element {
             Fate::Headers => modules::Fate::Dropped("form of headers changed by the module"),
             Fate::Lost(cause) => modules::Fate::Lost(cause.name()),
         };
-        let send = |send: flame_worker::Send| {
-            let flame_worker::Send { packet, count, port, bytes } = send;
-            modules::Send { packet, count, port, bytes }
-        };
-        let (fates, sends) = (fates.into_iter().map(fate).collect(), sends.into_iter().map(send).collect());
-        Some(Decisions { fates, sends, bytes })
+        Some(Decisions { fates: fates.into_iter().map(fate).collect(), decisions, bytes })
     }
 
     fn resume(&mut self) -> Result<bool, String> {

@@ -70,6 +70,7 @@ impl ModuleRequest {
             calls.insert(Call::Forward);
             calls.extend(ports.modify.then_some(Call::Modify));
             calls.extend(ports.transmit.then_some(Call::Transmit));
+            calls.extend((ports.held > 0).then_some(Call::Hold));
         }
         // A module whose texts are dropped does its work all the same, so `log` is not asked for.
         Ok(Self { name: manifest.name.clone(), hash, signers, fields, calls })
@@ -538,7 +539,11 @@ impl Grant {
         let rights = &self.rights;
         let has = |call| rights.calls.contains(&call);
         Terms {
-            forward: Forward { modify: has(Call::Modify), transmit: has(Call::Transmit) },
+            forward: Forward {
+                modify: has(Call::Modify),
+                transmit: has(Call::Transmit),
+                hold: has(Call::Hold),
+            },
             sending: Sending { is_allowed: has(Call::Send), filters: rights.send.iter().cloned().collect() },
             release: Release {
                 group: rights.group,

@@ -24,12 +24,14 @@ pub enum Call {
     Modify,
     /// Send packets of its own from outputs of an element.
     Transmit,
+    /// Hold packets that it forwards, and send them later.
+    Hold,
     /// Send frames on its channels.
     Send,
 }
 
 impl Call {
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Records,
         Self::Messages,
         Self::Packets,
@@ -37,6 +39,7 @@ impl Call {
         Self::Forward,
         Self::Modify,
         Self::Transmit,
+        Self::Hold,
         Self::Send,
     ];
 
@@ -50,6 +53,7 @@ impl Call {
             Self::Forward => "forward",
             Self::Modify => "modify",
             Self::Transmit => "transmit",
+            Self::Hold => "hold",
             Self::Send => "send",
         }
     }

@@ -1,7 +1,7 @@
 //! The needs of `Module` elements in the program that runs modules: its engine, its policy, its outputs. This
 //! crate knows none of them.
 
-use flame_plan::Account;
+use flame_plan::{Account, Decision};
 use flame_source::RawBlock;
 
 /// The arguments of a `Module` element.
@@ -87,7 +87,7 @@ pub trait Prepared {
 pub enum Fate {
     /// The module's view does not show it.
     Unseen,
-    /// It is among [`Decisions::sends`].
+    /// It is among [`Decisions::decisions`].
     Sent,
     /// It is dropped for a cause that is the module's.
     Dropped(&'static str),
@@ -95,24 +95,13 @@ pub enum Fate {
     Lost(&'static str),
 }
 
-/// Packets that a module sends: neighbours that go on as they came, or one with other bytes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Send {
-    /// The index of the first packet in the block, or `None` for a new one.
-    pub packet: Option<usize>,
-    pub count: usize,
-    pub port: usize,
-    /// The place of its bytes in [`Decisions::bytes`], unless the packets go on as they came.
-    pub bytes: Option<std::ops::Range<usize>>,
-}
-
 /// The decisions of a module about the packets of a block.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Decisions {
-    /// The fate of each packet; empty if the only entry of `sends` has all packets.
+    /// The fate of each packet; empty if the only entry of `decisions` sends all packets.
     pub fates: Vec<Fate>,
-    /// The packets to send, in the module's order.
-    pub sends: Vec<Send>,
+    /// The packets to send and to hold, in the module's order.
+    pub decisions: Vec<Decision>,
     pub bytes: Vec<u8>,
 }
 

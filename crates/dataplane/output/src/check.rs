@@ -2,16 +2,17 @@
 
 use crate::channel::{channel, check_channel};
 use crate::error::{Fault, OutputError};
+use crate::held::{Held, held};
 use crate::send::{Sent, plain_send, send};
 use flame_abi::LinkType;
 use flame_abi::manifest::{ColumnType, Manifest};
 use flame_abi::output::{
-    CHANNEL, FRAME, LOG, LOST, MAX_LOG, MAX_PAYLOAD, MESSAGE, PACKET, PACKET_HEAD, SEND,
+    CHANNEL, COPY, FRAME, HOLD, LOG, LOST, MAX_LOG, MAX_PAYLOAD, MESSAGE, PACKET, PACKET_HEAD, RELEASE, SEND,
 };
 use flame_plan::Forward;
 
 /// No rights.
-const NONE: Forward = Forward { modify: false, transmit: false };
+const NONE: Forward = Forward { modify: false, transmit: false, hold: false };
 
 /// The permitted output of one module: its tables, compiled to the few checks that a row needs.
 #[derive(Debug, Clone)]
@@ -23,6 +24,8 @@ pub struct Schema {
     channels: usize,
     /// The number of outputs of a module that forwards packets, or 0.
     outputs: u32,
+    /// The number of slots for packets that it holds.
+    held: u32,
     /// The rights that it asks for, and those that it has.
     declared: Forward,
     granted: Forward,
@@ -34,7 +37,7 @@ pub struct FrameCounts {
     pub records: u64,
     pub messages: u64,
     pub packets: u64,
-    /// Packets that were sent from an output.
+    /// Packets that were sent from an output, held or released.
     pub sent: u64,
     /// Texts for the operator.
     pub logs: u64,
@@ -83,10 +86,11 @@ impl Schema {
         };
         let tables = manifest.tables.iter().map(shape).collect();
         let ports = manifest.ports;
-        let declared = ports.map_or(NONE, |p| Forward { modify: p.modify, transmit: p.transmit });
-        let outputs = ports.map_or(0, |p| p.outputs);
+        let declared =
+            ports.map_or(NONE, |p| Forward { modify: p.modify, transmit: p.transmit, hold: p.held > 0 });
+        let (outputs, held) = ports.map_or((0, 0), |p| (p.outputs, p.held));
         let (packets, log, channels) = (manifest.packets, manifest.log, manifest.channels.len());
-        Self { tables, packets, log, channels, outputs, declared, granted: NONE }
+        Self { tables, packets, log, channels, outputs, held, declared, granted: NONE }
     }
 
     /// Lets a module that forwards packets use these of the rights that its manifest asks for.
@@ -95,6 +99,7 @@ impl Schema {
         let granted = Forward {
             modify: self.declared.modify && rights.modify,
             transmit: self.declared.transmit && rights.transmit,
+            hold: self.declared.hold && rights.hold,
         };
         Self { granted, ..self }
     }
@@ -167,6 +172,14 @@ impl Schema {
                         counts.sent += 1;
                     }
                 },
+                HOLD | RELEASE | COPY => match sent.as_deref_mut().filter(|_| self.outputs > 0) {
+                    None => return Err(fail(4, Fault::Send)),
+                    Some(sent) => {
+                        self.hold(held(kind, payload), payload.len(), sent)
+                            .map_err(|fault| fail(FRAME, fault))?;
+                        counts.sent += 1;
+                    }
+                },
                 LOG if !self.log => return Err(fail(4, Fault::Log)),
                 LOG => match log(payload) {
                     Ok(_) => counts.logs += 1,
@@ -220,6 +233,29 @@ impl Schema {
             None => {}
         }
         Ok(())
+    }
+}
+
+impl Schema {
+    fn hold(&self, held: Option<Held>, length: usize, sent: &mut Sent) -> Result<(), Fault> {
+        let Some(held) = held else { return Err(Fault::HeldLength { length }) };
+        if !self.granted.hold {
+            return Err(Fault::Hold { declared: self.declared.hold });
+        }
+        let (Held::Hold { slot, .. } | Held::Release { slot, .. } | Held::Copy { slot, .. }) = held;
+        if u32::from(slot) >= self.held {
+            return Err(Fault::Slot { found: slot, held: self.held });
+        }
+        match held {
+            Held::Hold { packet, .. } => sent.send(packet),
+            Held::Copy { .. } if !self.granted.transmit => {
+                Err(Fault::Transmit { declared: self.declared.transmit })
+            }
+            Held::Release { port, .. } | Held::Copy { port, .. } if u32::from(port) >= self.outputs => {
+                Err(Fault::Port { found: port, outputs: self.outputs })
+            }
+            Held::Release { .. } | Held::Copy { .. } => Ok(()),
+        }
     }
 }
 
@@ -335,6 +371,8 @@ pub enum Frame<'a> {
         port: u16,
         bytes: &'a [u8],
     },
+    /// A packet that is held, or was.
+    Held(Held),
     /// A text for the operator, which has any characters.
     Log(&'a str),
     /// A link-layer frame that is sent on a channel.
@@ -412,6 +450,7 @@ impl<'a> Iterator for Frames<'a> {
                 let (packet, port, bytes) = send(payload)?;
                 Frame::Send { packet, port, bytes }
             }
+            HOLD | RELEASE | COPY => Frame::Held(held(kind, payload)?),
             LOG => Frame::Log(log(payload).ok()?),
             CHANNEL => {
                 let (channel, bytes) = channel(payload)?;

@@ -1,7 +1,7 @@
 //! Faults in a module's output, for which the module alone is responsible.
 
 use flame_abi::output::{
-    CHANNEL_HEAD, FRAME, LEAST_SENT, MAX_LOG, MAX_PAYLOAD, MOST_SENT, PACKET_HEAD, SEND_HEAD,
+    CHANNEL_HEAD, FRAME, HELD, LEAST_SENT, MAX_LOG, MAX_PAYLOAD, MOST_SENT, PACKET_HEAD, SEND_HEAD,
 };
 
 /// Returns the reason why a module has not the right `call`: its manifest does not ask for it, or its grant
@@ -53,6 +53,12 @@ pub enum Fault {
     Twice { found: u16 },
     #[error("changed bytes of a packet, but {}", without(*.declared, "modify"))]
     Modify { declared: bool },
+    #[error("a packet that is held, but {}", if *.declared { "the grant has no hold" } else { "the manifest lacks `held` in [ports]" })]
+    Hold { declared: bool },
+    #[error("slot {found}, the module has {held} (`held` in [ports])")]
+    Slot { found: u16, held: u32 },
+    #[error("a frame about a held packet is {HELD} bytes, found {length}")]
+    HeldLength { length: usize },
     #[error("a new packet, but {}", without(*.declared, "transmit"))]
     Transmit { declared: bool },
     #[error("a new packet of no bytes")]

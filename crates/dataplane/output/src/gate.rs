@@ -97,6 +97,8 @@ impl Gate {
             Frame::Message(_) | Frame::Lost { .. } => true,
             // A packet that was received goes on in any case.
             Frame::Send { packet, bytes, .. } => packet.is_some() || self.made(bytes.len() as u64),
+            // The holder of the packets knows their lengths, and asks for each copy by `made`.
+            Frame::Held(_) => true,
         }
     }
 
@@ -129,7 +131,7 @@ impl Gate {
 
     /// Decides on a new packet of `bytes` bytes, which is sent from an output or on a channel and represents
     /// no other.
-    fn made(&mut self, bytes: u64) -> bool {
+    pub fn made(&mut self, bytes: u64) -> bool {
         let transmit = BLOCK + bytes.next_multiple_of(4);
         self.release.group <= 1 && self.take(Amounts { transmit, ..Amounts::default() })
     }

@@ -13,9 +13,11 @@ mod channel;
 mod check;
 mod error;
 mod gate;
+mod held;
 mod send;
 
 pub use check::{Frame, FrameCounts, Frames, Packet, Schema, frames};
 pub use error::{Fault, OutputError};
 pub use gate::Gate;
+pub use held::Held;
 pub use send::{Sent, plain_send};

@@ -257,6 +257,17 @@ impl<'a> Collector<'a> {
         lets
     }
 
+    /// Returns whether a copy of a packet of `bytes` bytes is released, as one that the module made. Those
+    /// that are not are counted.
+    pub(crate) fn lets_made(&mut self, module: ModuleId, bytes: usize) -> bool {
+        let Some(at) = self.place(module) else { return false };
+        let lets = self.modules[at].gate.made(bytes as u64);
+        if !lets {
+            self.withhold(module);
+        }
+        lets
+    }
+
     /// Counts a packet that a module sends and that is not released.
     pub(crate) fn withhold(&mut self, module: ModuleId) {
         let Some(at) = self.place(module) else { return };

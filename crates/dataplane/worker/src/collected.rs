@@ -94,7 +94,7 @@ impl Collected {
 
     pub(crate) fn take(&mut self, frame: Frame<'_>, outputs: &mut Outputs<'_>) -> Result<(), RunError> {
         // Those who forward packets have decided on these.
-        if matches!(frame, Frame::Send { .. }) {
+        if matches!(frame, Frame::Send { .. } | Frame::Held(_)) {
             return Ok(());
         }
         let lets = self.gate.lets(&frame);
@@ -135,7 +135,7 @@ impl Collected {
             }
             Frame::Channel { .. } => self.account.unsent(Unsent::Rate, 1),
             // Messages of a slow instance have no receiver.
-            Frame::Message(_) | Frame::Send { .. } => {}
+            Frame::Message(_) | Frame::Send { .. } | Frame::Held(_) => {}
         }
         Ok(())
     }

@@ -5,6 +5,8 @@
 
 use crate::collect::Collector;
 use crate::error::RunError;
+use crate::held::HeldPackets;
+use crate::made::Made;
 use crate::placed::{Placed, Site};
 use crate::stage::{PipelineOptions, conditions};
 use bytes::Bytes;
@@ -12,18 +14,12 @@ use flame_abi::{Descriptor, LinkType, MAX_BATCH, MAX_PACKET, layout};
 use flame_block::{Block, Pool, SLOT_DESCRIPTORS};
 use flame_execute::{BatchLoop, Conditions, Origin, Outlet};
 use flame_output::{Frame, frames, plain_send};
-use flame_plan::{Account, Action, Expose, FaultReport, ModuleId, ModulePlan, Shed};
+use flame_plan::{Account, Action, Decision, Expose, FaultReport, ModuleId, ModulePlan, Shed};
 use flame_run::{Mapping, Output};
 use flame_source::{RawBlock, RawPacket};
 use flame_view::{Hidden, View};
-use std::ops::Range;
-
 /// The number of blocks: one that is processed, and one that is filled meanwhile.
 const SLOTS: usize = 2;
-
-/// The most new packets that a module makes of those that were offered together, and their most bytes. Each
-/// is a buffer of its own, however short it is.
-const MAX_MADE: Made = Made { packets: 1024, bytes: 4 << 20 };
 
 /// The fate of a packet that was offered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +28,7 @@ pub enum Fate {
     Unseen,
     /// The module did not send the packet.
     Dropped,
-    /// The packet is among [`Decided::sends`].
+    /// The packet is among [`Decided::decisions`].
     Sent,
     /// The module sent the packet with other bytes than it may: of another length, although it does not see
     /// the whole packet.
@@ -43,24 +39,13 @@ pub enum Fate {
     Lost(Shed),
 }
 
-/// Packets that a module sends: neighbours that go on as they came, or one with other bytes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Send {
-    /// The index of the first packet among those offered, or `None` for a new one.
-    pub packet: Option<usize>,
-    pub count: usize,
-    pub port: usize,
-    /// The place of its bytes in [`Decided::bytes`], unless the packets go on as they came.
-    pub bytes: Option<Range<usize>>,
-}
-
 /// The decisions about the packets that were offered together.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Decided {
-    /// The fate of each packet; empty if the only entry of `sends` has all packets.
+    /// The fate of each packet; empty if the only entry of `decisions` sends all packets.
     pub fates: Vec<Fate>,
-    /// The packets to send, in the module's order.
-    pub sends: Vec<Send>,
+    /// The packets to send and to hold, in the module's order.
+    pub decisions: Vec<Decision>,
     pub bytes: Vec<u8>,
 }
 
@@ -79,6 +64,7 @@ pub(crate) struct Forward {
     pool: Pool,
     pub(crate) batches: BatchLoop,
     flight: Option<Flight>,
+    held: HeldPackets,
     spare: Lists,
 }
 
@@ -89,8 +75,8 @@ struct Lists {
     descriptors: Vec<Descriptor>,
     /// The index of each shown packet among them, in ascending order.
     shown: Vec<usize>,
-    /// The packets that the current batch sends.
-    pending: Vec<Send>,
+    /// The decisions of the current batch.
+    pending: Vec<Decision>,
 }
 
 /// The changes that a module may make.
@@ -103,33 +89,14 @@ enum Edits {
 }
 
 /// Packets about which the module decides.
-struct Flight {
+pub(crate) struct Flight {
     data: Bytes,
     link: LinkType,
     lists: Lists,
     /// The number of shown packets about which it has decided.
     count: usize,
-    made: Made,
+    pub(crate) made: Made,
     decided: Decided,
-}
-
-/// New packets.
-#[derive(Clone, Copy, Debug, Default)]
-struct Made {
-    packets: usize,
-    bytes: usize,
-}
-
-impl Made {
-    /// Adds a packet, if there is room for it.
-    fn add(&mut self, bytes: usize) -> bool {
-        let Self { packets, bytes } = Self { packets: self.packets + 1, bytes: self.bytes + bytes };
-        let has_room = packets <= MAX_MADE.packets && bytes <= MAX_MADE.bytes;
-        if has_room {
-            *self = Self { packets, bytes };
-        }
-        has_room
-    }
 }
 
 impl Flight {
@@ -139,8 +106,13 @@ impl Flight {
     }
 
     /// Returns the index of a packet of the current batch among all that were offered.
-    fn index(&self, index: u16) -> usize {
+    pub(crate) fn index(&self, index: u16) -> usize {
         self.lists.shown[self.count + usize::from(index)]
+    }
+
+    /// Returns the captured bytes of the packet with this index among all that were offered.
+    pub(crate) fn length(&self, packet: usize) -> u32 {
+        self.lists.descriptors[packet].cap_len
     }
 
     /// Sends a packet of the current batch as it came.
@@ -148,12 +120,12 @@ impl Flight {
     fn send(&mut self, index: u16, port: u16) {
         let (packet, port) = (self.index(index), usize::from(port));
         match self.lists.pending.last_mut() {
-            Some(Send { packet: Some(first), count, port: last, bytes: None })
+            Some(Decision::Send { first, count, port: last })
                 if *last == port && *first + *count == packet =>
             {
                 *count += 1;
             }
-            _ => self.lists.pending.push(Send { packet: Some(packet), count: 1, port, bytes: None }),
+            _ => self.lists.pending.push(Decision::Send { first: packet, count: 1, port }),
         }
     }
 }
@@ -199,6 +171,7 @@ impl Forward {
             pool,
             batches: BatchLoop::new(options.shape, module, at, windows, reader),
             flight: None,
+            held: HeldPackets::default(),
             spare: Lists::default(),
         };
         forward.batches.launch(false, collector)?;
@@ -223,7 +196,7 @@ impl Forward {
         collector: &mut Collector<'_>,
     ) -> Result<(), RunError> {
         let conditions = Conditions { is_last, ..conditions((options.batch, options.stop)) };
-        let mut outlet = Deciding { flight: self.flight.as_mut(), collector };
+        let mut outlet = Deciding { flight: self.flight.as_mut(), held: &mut self.held, collector };
         self.batches.go(conditions, &mut outlet)
     }
 
@@ -273,7 +246,9 @@ impl Forward {
         self.batches.sampled(sampled.into());
         let mut fates = vec![Fate::Unseen; descriptors.len()];
         shown.iter().for_each(|at| fates[*at] = Fate::Dropped);
-        let decided = Decided { fates, ..Decided::default() };
+        // The instance that held packets may have ended since the last ones were offered.
+        let forget = std::mem::take(&mut self.held.is_forgotten).then_some(Decision::Forget);
+        let decided = Decided { fates, decisions: forget.into_iter().collect(), ..Decided::default() };
         self.flight =
             Some(Flight { data: block.data.clone(), link, lists, count: 0, made: Made::default(), decided });
         if count > 0 {
@@ -288,8 +263,13 @@ impl Forward {
     pub(crate) fn take(&mut self) -> Option<Decided> {
         let flight = self.flight.take_if(|flight| flight.is_over())?;
         let Flight { data, link, lists, mut decided, .. } = flight;
-        match &decided.sends[..] {
-            [Send { count, bytes: None, .. }] if *count == decided.fates.len() => decided.fates.clear(),
+        // A module that lost its grant has no fault.
+        if self.batches.is_gone() && self.held.forget() {
+            self.held = HeldPackets::default();
+            decided.decisions.push(Decision::Forget);
+        }
+        match &decided.decisions[..] {
+            [Decision::Send { count, .. }] if *count == decided.fates.len() => decided.fates.clear(),
             _ => self.finish(&mut decided, (&data, link, &lists.descriptors)),
         }
         self.spare = lists;
@@ -299,11 +279,21 @@ impl Forward {
     /// Completes the bytes of packets of which the module may change a part, and enters the fates of all that
     /// are sent.
     fn finish(&mut self, decided: &mut Decided, (data, link, all): (&Bytes, LinkType, &[Descriptor])) {
-        let Decided { fates, sends, bytes } = decided;
-        sends.retain_mut(|send| {
-            let Some(first) = send.packet else { return true };
-            fates[first..first + send.count].fill(Fate::Sent);
-            let Some(range) = &mut send.bytes else { return true };
+        let Decided { fates, decisions, bytes } = decided;
+        decisions.retain_mut(|decision| {
+            let (first, range) = match decision {
+                Decision::Send { first, count, .. } => {
+                    fates[*first..*first + *count].fill(Fate::Sent);
+                    return true;
+                }
+                Decision::Hold { packet, .. } => {
+                    fates[*packet] = Fate::Sent;
+                    return true;
+                }
+                Decision::Change { packet, bytes, .. } => (*packet, bytes),
+                _ => return true,
+            };
+            fates[first] = Fate::Sent;
             let d = &all[first];
             let before = &data[d.addr as usize..][..d.cap_len as usize];
             let shows_all = self.view.shows_all_of(link, d, data).unwrap_or(false);
@@ -345,6 +335,7 @@ impl Forward {
 /// The outlet of a module that forwards: what it sends is kept until its batch has ended well.
 struct Deciding<'f, 'c> {
     flight: Option<&'f mut Flight>,
+    held: &'f mut HeldPackets,
     collector: &'f mut Collector<'c>,
 }
 
@@ -364,7 +355,15 @@ impl Outlet<RunError> for Deciding<'_, '_> {
                 let mut others = frames(rest);
                 let Some(frame) = others.next() else { break };
                 rest = others.rest();
-                let Frame::Send { packet, port, bytes } = frame else { continue };
+                let (packet, port, bytes) = match frame {
+                    Frame::Send { packet, port, bytes } => (packet, usize::from(port), bytes),
+                    Frame::Held(frame) => {
+                        let decision = self.held.decide(frame, from.module, flight, self.collector);
+                        flight.lists.pending.extend(decision);
+                        continue;
+                    }
+                    _ => continue,
+                };
                 if packet.is_none() && !flight.made.add(bytes.len()) {
                     self.collector.withhold(from.module);
                     continue;
@@ -374,9 +373,13 @@ impl Outlet<RunError> for Deciding<'_, '_> {
                 }
                 let start = flight.decided.bytes.len();
                 flight.decided.bytes.extend_from_slice(bytes);
-                let bytes = Some(start..start + bytes.len());
-                let packet = packet.map(|index| flight.index(index));
-                flight.lists.pending.push(Send { packet, count: 1, port: port.into(), bytes });
+                let bytes = start..start + bytes.len();
+                let decision = match packet.map(|index| flight.index(index)) {
+                    Some(packet) if bytes.is_empty() => Decision::Send { first: packet, count: 1, port },
+                    Some(packet) => Decision::Change { packet, port, bytes },
+                    None => Decision::Make { port, bytes },
+                };
+                flight.lists.pending.push(decision);
             }
         }
         let counts = output.counts;
@@ -387,6 +390,13 @@ impl Outlet<RunError> for Deciding<'_, '_> {
     }
 
     fn fault(&mut self, report: FaultReport) -> Result<(), RunError> {
+        // What the next instance holds comes after this.
+        if self.held.forget()
+            && let Some(flight) = &mut self.flight
+        {
+            flight.decided.decisions.push(Decision::Forget);
+            self.held.is_forgotten = false;
+        }
         self.collector.fault(report)
     }
 
@@ -396,7 +406,7 @@ impl Outlet<RunError> for Deciding<'_, '_> {
         flight.count = range.end;
         let Lists { pending, shown, .. } = &mut flight.lists;
         match cause {
-            None => flight.decided.sends.append(pending),
+            None => flight.decided.decisions.append(pending),
             Some(cause) => {
                 pending.clear();
                 for at in &shown[range] {
@@ -409,20 +419,5 @@ impl Outlet<RunError> for Deciding<'_, '_> {
 
     fn passed(&mut self, module: ModuleId, worker: usize, now_ns: u64) -> Result<(), RunError> {
         self.collector.passed(module, worker, now_ns)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn new_packets_are_limited_in_number_and_bytes() {
-        let mut made = Made::default();
-        assert_eq!((0..5000).filter(|_| made.add(1)).count(), MAX_MADE.packets);
-        let mut made = Made::default();
-        assert_eq!((0..1000).filter(|_| made.add(65_535)).count(), MAX_MADE.bytes / 65_535);
-        // A shorter one fits still.
-        assert!(made.add(4));
     }
 }

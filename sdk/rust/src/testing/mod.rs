@@ -6,7 +6,9 @@ mod traffic;
 pub use traffic::{PacketBuilder, Traffic};
 
 use crate::{Batch, Forward, Init, Module, Out, Progress, Record, Slow};
-use flame_abi::output::{CHANNEL, CHANNEL_HEAD, FRAME, LOG, LOST, MADE, MESSAGE, SEND, SEND_HEAD};
+use flame_abi::output::{
+    CHANNEL, CHANNEL_HEAD, COPY, FRAME, HOLD, LOG, LOST, MADE, MESSAGE, RELEASE, SEND, SEND_HEAD,
+};
 use flame_abi::{BatchHeader, Descriptor, InitHeader, role};
 use std::collections::BTreeMap;
 
@@ -101,23 +103,60 @@ pub struct SentPacket {
     pub bytes: Vec<u8>,
 }
 
-/// Lets a module decide about packets that come to the input `port`, at most 256, and returns those that it
-/// sends.
+/// A decision of a module about packets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Decision {
+    Sent(SentPacket),
+    /// The packet of the batch is held in the slot.
+    Held {
+        index: usize,
+        slot: u16,
+    },
+    /// The packet in the slot is sent, or a copy of it.
+    Released {
+        slot: u16,
+        port: u32,
+        is_copy: bool,
+    },
+}
+
+/// Lets a module decide about packets that come to the input `port`, at most 256, and returns its decisions in
+/// their order.
 ///
 /// # Panics
 /// Panics if there are more packets, or if the output is cut short.
-pub fn push<F: Forward>(module: &mut F, port: u32, traffic: &Traffic) -> Vec<SentPacket> {
+pub fn decide<F: Forward>(module: &mut F, port: u32, traffic: &Traffic) -> Vec<Decision> {
     assert!(traffic.descriptors().len() <= flame_abi::MAX_BATCH, "one batch");
     let mut out = Out::default();
     let batch = Batch::new(traffic.descriptors(), traffic.memory(), 0, &BatchHeader::default());
     module.push(port, &batch, &mut out);
-    let sent = |payload: &[u8]| {
+    let decision = |(kind, payload): (u16, &[u8])| {
         let number = |at: usize| u16::from_le_bytes([payload[at], payload[at + 1]]);
-        let index = Some(number(0)).filter(|index| *index != MADE).map(usize::from);
-        SentPacket { index, port: number(2).into(), bytes: payload[SEND_HEAD..].to_vec() }
+        Some(match kind {
+            SEND => Decision::Sent(SentPacket {
+                index: Some(number(0)).filter(|index| *index != MADE).map(usize::from),
+                port: number(2).into(),
+                bytes: payload[SEND_HEAD..].to_vec(),
+            }),
+            HOLD => Decision::Held { index: number(0).into(), slot: number(2) },
+            RELEASE | COPY => {
+                Decision::Released { slot: number(0), port: number(2).into(), is_copy: kind == COPY }
+            }
+            _ => return None,
+        })
     };
     let output = output(&mut out);
-    frames(&output).filter(|(kind, _)| *kind == SEND).map(|(_, payload)| sent(payload)).collect()
+    frames(&output).filter_map(decision).collect()
+}
+
+/// Lets a module decide as [`decide`] does, and returns the packets of the batch and the new ones that it
+/// sends.
+///
+/// # Panics
+/// Panics as [`decide`] does.
+pub fn push<F: Forward>(module: &mut F, port: u32, traffic: &Traffic) -> Vec<SentPacket> {
+    let sent = |decision| if let Decision::Sent(sent) = decision { Some(sent) } else { None };
+    decide(module, port, traffic).into_iter().filter_map(sent).collect()
 }
 
 /// Returns all output of a call.

@@ -1,7 +1,7 @@
 //! The rules of a manifest that its types do not enforce.
 
 use super::{
-    Column, ColumnType, MAX_COLUMNS, MAX_PORTS, MAX_TABLES, Manifest, ManifestError, Parameter,
+    Column, ColumnType, MAX_COLUMNS, MAX_HELD, MAX_PORTS, MAX_TABLES, Manifest, ManifestError, Parameter,
     ParameterType, Step, Table, line,
 };
 use crate::CALL_UNITS;
@@ -72,6 +72,10 @@ impl Manifest {
                         format!("{count} is not in 1 to {MAX_PORTS}"),
                     );
                 }
+            }
+            if ports.held > MAX_HELD {
+                let path = [Step::Key("ports"), Step::Key("held")];
+                return fault(&path, "ports.held", format!("{} is not in 0 to {MAX_HELD}", ports.held));
             }
             if self.state.is_some() {
                 let reason = "a module with ports keeps no state: remove one of the two";

@@ -9,9 +9,9 @@
 //! the module.
 //! Expects: anything. A module that forwards (`[ports]` in its manifest) takes packets that are pushed.
 //! Gives: the same packets; of a module that forwards, those that it sends, from the output that it names.
-//! Packets that its view does not show leave by output 0. CAPACITY (4096) packets wait for it. The module's
-//! records go to `flame click --records`.
-//! Handlers: account, module, stats, faults, gone, length.
+//! Packets that its view does not show leave by output 0. CAPACITY (4096) packets wait for it; `length`
+//! is their number, `held` that of those that it holds. The module's records go to `flame click --records`.
+//! Handlers: account, module, stats, faults, gone, length, held.
 //! Example: `FromDump(in.pcap) -> Module(rtt, slots 4096) -> q`
 
 use super::module_block::fill;
@@ -177,6 +177,11 @@ impl Module {
         }
     }
 
+    /// Returns the number of packets that wait for the module's decision.
+    fn undecided(&self) -> usize {
+        self.forward.as_ref().map_or(0, Forwarding::undecided)
+    }
+
     /// Ends the module.
     fn finish(&self, is_interrupted: bool) -> Result<(), String> {
         let state = std::mem::replace(&mut *self.state.borrow_mut(), State::Over);
@@ -213,10 +218,10 @@ impl Element for Module {
     }
     fn run_task(&self, cx: &Cx<'_>) -> bool {
         // A module that does not run is not started for this.
-        if self.state.borrow_mut().running().is_none() && self.held() == 0 {
+        if self.state.borrow_mut().running().is_none() && self.undecided() == 0 {
             return false;
         }
-        let had_packets = self.held() > 0;
+        let had_packets = self.undecided() > 0;
         let is_left = self.work(cx, |running| running.resume());
         if let Some(forward) = &self.forward {
             self.forward(cx, forward);
@@ -246,7 +251,7 @@ impl Element for Module {
         }
     }
     fn held(&self) -> usize {
-        self.forward.as_ref().map_or(0, Forwarding::held)
+        self.forward.as_ref().map_or(0, |forward| forward.undecided() + forward.kept())
     }
     fn cleanup(&self, cx: &Cx<'_>) {
         let is_interrupted = cx.router.interrupt.load(std::sync::atomic::Ordering::Relaxed);
@@ -258,7 +263,8 @@ impl Element for Module {
         Some(Ok(match name {
             "module" => self.file.clone(),
             "gone" => self.is_gone().to_string(),
-            "length" => self.held().to_string(),
+            "length" => self.undecided().to_string(),
+            "held" => self.forward.as_ref().map_or(0, Forwarding::kept).to_string(),
             "stats" => {
                 let (a, _) = self.state();
                 let shed = flame_plan::Shed::ALL.map(|cause| (cause.name(), a.shed_by(cause)));
@@ -275,7 +281,7 @@ impl Element for Module {
         }))
     }
     fn handlers(&self) -> &'static [(&'static str, &'static str)] {
-        &[("module", "r"), ("stats", "r"), ("faults", "r"), ("gone", "r"), ("length", "r")]
+        &[("module", "r"), ("stats", "r"), ("faults", "r"), ("gone", "r"), ("length", "r"), ("held", "r")]
     }
     fn take_state(&self, cx: &Cx<'_>, old: &dyn Element) {
         let Some(old) = (old as &dyn std::any::Any).downcast_ref::<Self>() else { return };
@@ -301,6 +307,7 @@ impl Element for Module {
             // Nobody decides about the packets of the module that has ended: they are offered to this one.
             if let Some(forward) = &old.forward {
                 forward.give_back();
+                forward.drop_kept(cx, "replaced");
             }
         }
         match (&self.forward, &old.forward) {

@@ -2,12 +2,13 @@
 //! decisions make of them.
 
 use super::module_block::fill;
-use crate::modules::{Decisions, Fate, Send};
+use crate::modules::{Decisions, Fate};
 use crate::runtime::element::Cx;
 use crate::runtime::loops::{self, Loops};
 use crate::runtime::packet::{Batch, Packet};
 use flame_abi::{LinkType, MAX_BATCH, MAX_PACKET};
 use flame_click::Nanos;
+use flame_plan::Decision;
 use flame_source::RawBlock;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -25,6 +26,8 @@ pub(super) struct Forwarding {
     waiting: RefCell<Waiting>,
     /// The packets about which the module decides, and the input at which they came.
     flight: RefCell<(usize, Batch)>,
+    /// The packets that the module holds, by their slots.
+    slots: RefCell<Vec<Option<Packet>>>,
     capacity: usize,
     /// Whether packets are being sent on. Elements that replace each other share it, so that what comes to
     /// the new one waits until the old one has sent its packets.
@@ -97,8 +100,14 @@ impl Forwarding {
         Self { capacity, ..Self::default() }
     }
 
-    pub(super) fn held(&self) -> usize {
+    /// Returns the number of packets about which the module has not decided.
+    pub(super) fn undecided(&self) -> usize {
         self.waiting() + self.flight.borrow().1.len()
+    }
+
+    /// Returns the number of packets that the module holds.
+    pub(super) fn kept(&self) -> usize {
+        self.slots.borrow().iter().flatten().count()
     }
 
     /// Takes packets that came to an input. Those that find no room are dropped.
@@ -152,10 +161,17 @@ impl Forwarding {
         self.pushed(0);
     }
 
-    /// Takes over the packets about which the module decides, with the module, which has the same inputs.
+    /// Takes over the packets about which the module decides and those that it holds, with the module, which
+    /// has the same inputs.
     pub(super) fn take_flight(&self, old: &Self) {
         debug_assert!(!self.is_in_flight());
         self.flight.swap(&old.flight);
+        self.slots.swap(&old.slots);
+    }
+
+    /// Drops the packets that the module held, which has ended.
+    pub(super) fn drop_kept(&self, cx: &Cx<'_>, cause: &'static str) {
+        cx.drop_all(cause, self.slots.take().into_iter().flatten());
     }
 
     /// Takes over the packets that wait at the element that this one replaces, the oldest first. Those that
@@ -173,6 +189,10 @@ impl Forwarding {
     /// Handles the packets of a module that cannot go on, as `on_evict` states, for this cause.
     pub(super) fn fail(&self, cx: &Cx<'_>, on_evict: OnEvict, cause: &'static str) {
         self.give_back();
+        match on_evict {
+            OnEvict::Pass => cx.push(0, self.take_kept()),
+            OnEvict::Drop => self.drop_kept(cx, cause),
+        }
         for (_, mut batch) in self.waiting.take().batches {
             match on_evict {
                 OnEvict::Pass => cx.push(0, batch),
@@ -181,17 +201,27 @@ impl Forwarding {
         }
     }
 
+    fn take_kept(&self) -> Batch {
+        let mut batch = Batch::default();
+        batch.extend(self.slots.take().into_iter().flatten());
+        batch
+    }
+
     /// Sends on or drops the packets as the module decided.
     pub(super) fn apply(&self, cx: &Cx<'_>, decisions: Decisions, on_evict: OnEvict) {
-        let Decisions { fates, sends, bytes } = decisions;
+        let Decisions { fates, decisions, bytes } = decisions;
         let (_, mut flight) = self.flight.take();
-        if let [Send { packet: Some(0), count, port, bytes: None }] = sends[..]
+        if let [Decision::Send { first: 0, count, port }] = decisions[..]
             && count == flight.len()
         {
             return cx.push(port, flight);
         }
-        // Those of a call that took several slices are made in another step.
-        let loops = match sends.iter().any(|send| send.packet.is_none()) {
+        // Those of a call that took several slices are made in another step. What was held is sent because of
+        // these packets, too.
+        let adds = |decision: &Decision| {
+            matches!(decision, Decision::Make { .. } | Decision::Release { .. } | Decision::Copy { .. })
+        };
+        let loops = match decisions.iter().any(adds) {
             true => loops::greatest(flight.iter().map(|p| &p.anno.loops), loops::inherited()),
             false => Loops::default(),
         };
@@ -199,29 +229,73 @@ impl Forwarding {
         let mut out = Outputs { cx, port: 0, batch: Batch::default() };
         // Packets that the module does not decide about keep their place among those that it sends.
         let mut next = 0;
-        for Send { packet, count, port, bytes: range } in sends {
-            let changed = range.and_then(|range| bytes.get(range));
-            let Some(first) = packet else {
-                if let Some(bytes) = changed {
+        for decision in decisions {
+            if let Decision::Send { first, .. }
+            | Decision::Change { packet: first, .. }
+            | Decision::Hold { packet: first, .. } = decision
+            {
+                self.pass_until(first, &mut next, &fates, &mut packets, on_evict, &mut out);
+            }
+            let take = |packets: &mut [Option<Packet>], at: usize| packets.get_mut(at).and_then(Option::take);
+            match decision {
+                Decision::Send { first, count, port } => {
+                    let sent = packets.iter_mut().skip(first).take(count).filter_map(Option::take);
+                    sent.for_each(|packet| out.send(port, packet));
+                }
+                Decision::Change { packet, port, bytes: range } => {
+                    let (Some(mut packet), Some(changed)) = (take(&mut packets, packet), bytes.get(range))
+                    else {
+                        continue;
+                    };
+                    packet.replace(MAX_PACKET, changed);
+                    out.send(port, packet);
+                }
+                Decision::Make { port, bytes: range } => {
+                    let Some(bytes) = bytes.get(range) else { continue };
                     let mut packet = Packet::new(bytes);
                     packet.anno.time = cx.now();
                     packet.anno.loops = loops;
                     cx.made(1);
                     out.send(port, packet);
                 }
-                continue;
-            };
-            self.pass_until(first, &mut next, &fates, &mut packets, on_evict, &mut out);
-            for packet in packets.iter_mut().skip(first).take(count) {
-                let Some(mut packet) = packet.take() else { continue };
-                if let Some(changed) = changed {
-                    packet.replace(MAX_PACKET, changed);
+                Decision::Hold { packet, slot } => {
+                    let Some(packet) = take(&mut packets, packet) else { continue };
+                    self.discard(cx, slot);
+                    let mut slots = self.slots.borrow_mut();
+                    if slots.len() <= slot {
+                        slots.resize_with(slot + 1, || None);
+                    }
+                    slots[slot] = Some(packet);
                 }
-                out.send(port, packet);
+                Decision::Discard { slot } => self.discard(cx, slot),
+                Decision::Release { slot, port } => {
+                    let Some(mut packet) = take(&mut self.slots.borrow_mut(), slot) else { continue };
+                    packet.anno.loops = loops::greatest([&packet.anno.loops], loops);
+                    out.send(port, packet);
+                }
+                Decision::Copy { slot, port } => {
+                    let copy = self.slots.borrow().get(slot).and_then(Option::clone);
+                    let Some(mut packet) = copy else { continue };
+                    packet.anno.loops = loops::greatest([&packet.anno.loops], loops);
+                    cx.made(1);
+                    out.send(port, packet);
+                }
+                Decision::Forget => match on_evict {
+                    OnEvict::Pass => self.take_kept().drain(..).for_each(|packet| out.send(0, packet)),
+                    OnEvict::Drop => self.drop_kept(cx, "module gone"),
+                },
             }
         }
         self.pass_until(packets.len(), &mut next, &fates, &mut packets, on_evict, &mut out);
         out.flush();
+    }
+
+    /// Drops the packet in a slot, as the module decided.
+    fn discard(&self, cx: &Cx<'_>, slot: usize) {
+        let packet = self.slots.borrow_mut().get_mut(slot).and_then(Option::take);
+        if let Some(packet) = packet {
+            cx.drop("module", packet);
+        }
     }
 
     /// Passes or drops the packets before `end` that the module does not send.
