@@ -95,7 +95,7 @@ fn a_router_that_is_replaced_keeps_what_its_modules_hold() {
     for (argument, expected) in [("", "1\n1\n"), (", ON_EVICT drop", "1\n0\n")] {
         let next = format!(
             "Idle -> m :: Module(./fwd.wasm{argument}) -> c :: Counter -> Discard;
-            Script(print $(m.held), print $(m.account), stop)"
+            Script(wait 0.1s, print $(m.held), print $(m.account), stop)"
         );
         std::fs::write(folder.join("next"), next).unwrap();
         let (out, err) = ran(folder, &graph, &["-R"]);
