@@ -118,8 +118,9 @@ pub fn run(setting: &Setting<'_>) -> Result<(), Error> {
         rows.push((class.to_owned(), print(class, estimated, measured)));
     }
     println!("{:20}  estimated  measured   ratio", "configuration");
+    let bare = estimate(setting, "Null")?.all;
     for (name, path) in configurations(&module) {
-        let estimated = estimate(setting, &path)?.all;
+        let estimated = estimate(setting, &path)?.all - bare;
         rows.push((name.to_owned(), print(name, estimated, beyond(&path, "Null")?)));
     }
     println!("modules:");
