@@ -2,8 +2,8 @@
 //! thesis. Calls alone: native, without counters, metered. Neither has a bound within its budget, so a node
 //! runs them metered; what they take without counters is what a proof would give.
 //!
-//! - `activedoom`: all packets are updates of players, each 30 times a second. They are held for 33 ms and sent
-//!   as one datagram.
+//! - `activedoom`: all packets are updates of players, each 30 times a second. They are held for 33 ms and
+//!   sent as one datagram.
 //! - `ecn`: no packet is marked, or each.
 
 use super::{Figure, Setting, calls};
