@@ -71,8 +71,8 @@ fn after(setting: &Setting<'_>, folder: &Path, packets: &[(u64, Vec<u8>)]) -> Re
     let mut command = Command::new(setting.flame);
     let out = command.args(["click", "--simtime", "--format", "json", "-e", &graph]).output()?;
     let said = String::from_utf8_lossy(&out.stdout);
-    let total = said.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    let total = total.filter(|row| row["table"] == "total").last();
+    let mut rows = said.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let total = rows.find(|row| row["table"] == "total");
     let total = total.ok_or_else(|| format!("no counts: {said}{}", String::from_utf8_lossy(&out.stderr)))?;
     let of = |name: &str| total[name].as_f64().unwrap_or(f64::NAN);
     Ok(Counts { nacks: of("nacks"), missed: of("asked"), cache: of("cache") })
