@@ -39,7 +39,7 @@ bench: build ## Measure against native code and rivals; TRACE=file to choose the
 	@echo "also in $(TARGET)/bench.json"
 
 experiments: build ## Measure figures of the papers, with tables and plots (as root); ONLY=name for one
-	@FLAME=$(FLAME) cargo run -q --release -p flame-bench -- --experiments $(TARGET)/experiments $(if $(ONLY),--only $(ONLY))
+	@FLAME=$(FLAME) FLAME_MODULES=$(MODULES) cargo run -q --release -p flame-bench -- --experiments $(TARGET)/experiments $(if $(ONLY),--only $(ONLY))
 
 fuzz: ## Fuzz every parser for SECONDS each (needs nightly and cargo-fuzz)
 	@fuzz/run.sh $(or $(SECONDS_EACH),60)

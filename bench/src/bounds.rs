@@ -15,7 +15,8 @@ use flame_view::View;
 use std::path::Path;
 
 const GAIN: &str = "bounds: metered / bounded, calls alone";
-const ESTIMATE: &str = "bounds: estimated / measured time";
+/// The group of estimated over measured times.
+pub const ESTIMATE: &str = "bounds: estimated / measured time";
 
 /// Returns settings with tables as large as the trace needs.
 pub fn settings(name: &str) -> &'static [(&'static str, &'static str)] {

@@ -4,13 +4,14 @@
 //! Forwarders run on one core, while the same sender loads the other. The measure is the number of packets
 //! *forwarded* per second of processor time (user and system), start and end not counted.
 
-use crate::net::{FRAME as LENGTH, Receiver, children_seconds, send, within_namespace};
+use crate::graph::Graph;
+use crate::net::{FRAME as LENGTH, Receiver, send, within_namespace};
 use crate::ring::{self, Shape};
 use crate::row::{Row, Target, median};
 use crate::send::Burst;
 use std::io;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 /// The shape of the ring, equal to that of `flame_source::live::Receiver`.
@@ -27,13 +28,18 @@ pub const FRAME: &str = "\\<02000000 00020200 00000001 0800 4500 0056 0000 0000 
     0a00 0002 0400 0035 0042 0000>";
 
 pub fn rows(flame: &Path, rounds: usize) -> Vec<Row> {
-    within_namespace("graphs", &["tx0 rx0", "out0 far0"], |namespace| measure(namespace, flame, rounds))
+    within_namespace("graphs", &PAIRS, |namespace| measure(namespace, flame, rounds))
 }
 
+/// Two pairs of interfaces: `tx0` to `rx0`, `out0` to `far0`.
+pub const PAIRS: [&str; 2] = ["tx0 rx0", "out0 far0"];
+
 fn measure(namespace: &str, flame: &Path, rounds: usize) -> io::Result<Vec<Row>> {
+    let graph = Graph { flame, options: &[], data: FRAME, length: 100 };
     let flame = flame.to_string_lossy().into_owned();
     let me = std::env::current_exe()?.to_string_lossy().into_owned();
     let packets = if rounds > 3 { 1_000_000 } else { 20_032 };
+    let in_memory_path = format!("{ROUTER} q -> Unqueue(64)");
     let bare = [me.as_str(), "--bare-bridge", "rx0", "out0"];
     let bridge = "FromDevice(rx0, PROMISC true) -> Queue(4000) -> ToDevice(out0)";
     let router = format!("FromDevice(rx0, PROMISC true) -> {ROUTER} q -> ToDevice(out0)");
@@ -41,7 +47,7 @@ fn measure(namespace: &str, flame: &Path, rounds: usize) -> io::Result<Vec<Row>>
     let (mut rates, mut share) = ([Vec::new(), Vec::new(), Vec::new(), Vec::new()], f64::INFINITY);
     for round in 0..=rounds.min(5) {
         let mut forwarded = |words: &[&str]| -> io::Result<f64> {
-            let (count, seconds) = forward(namespace, words, packets)?;
+            let Forwarded { count, seconds, .. } = forward(namespace, words, packets, 0.0)?;
             if round > 0 {
                 share = share.min(count / packets as f64);
             }
@@ -50,7 +56,7 @@ fn measure(namespace: &str, flame: &Path, rounds: usize) -> io::Result<Vec<Row>>
         let bare = forwarded(&bare)?;
         let bridge = forwarded(&[&flame, "click", "-e", bridge])?;
         let routed = forwarded(&[&flame, "click", "-e", &router])?;
-        let memory = route_in_memory(&flame, packets * 4)?;
+        let memory = 1e9 / graph.nanoseconds(&in_memory_path, packets * 4)?;
         if round > 0 {
             of_bridge.push(bridge / bare);
             of_router.push(routed / bare);
@@ -72,17 +78,32 @@ fn measure(namespace: &str, flame: &Path, rounds: usize) -> io::Result<Vec<Row>>
     ])
 }
 
-/// Starts a forwarder on core 0, sends from core 1, and returns how many packets arrived at `far0`, and the
-/// forwarder's processor time meanwhile.
-fn forward(namespace: &str, words: &[&str], packets: u64) -> io::Result<(f64, f64)> {
+/// The packets of a forwarder.
+pub struct Forwarded {
+    /// The packets a second that were sent to it.
+    pub offered: f64,
+    /// The packets a second that had arrived at `far0` when the sender ended.
+    pub rate: f64,
+    /// The packets that arrived.
+    pub count: f64,
+    /// The forwarder's processor time for them.
+    pub seconds: f64,
+}
+
+/// Starts a forwarder on core 0, and sends from core 1 at a rate, 0 for the highest.
+pub fn forward(namespace: &str, words: &[&str], packets: u64, rate: f64) -> io::Result<Forwarded> {
     let mut forwarder = Receiver::start(namespace, "0", words)?;
     let before = arrived(namespace)?;
-    send(namespace, "1", LENGTH, packets, 0.0)?;
+    let sent = send(namespace, "1", LENGTH, packets, rate)?;
+    let at_once = arrived(namespace)? - before;
     std::thread::sleep(Duration::from_millis(200));
     let (count, seconds) = (arrived(namespace)? - before, forwarder.seconds()?);
     forwarder.end()?;
     match count > 0.0 && seconds > 0.0 {
-        true => Ok((count, seconds)),
+        true => {
+            let [offered, rate] = [sent.packets, at_once].map(|packets| packets / sent.seconds);
+            Ok(Forwarded { offered, rate, count, seconds })
+        }
         false => Err(io::Error::other(format!("{} forwarded nothing", words[0]))),
     }
 }
@@ -92,26 +113,6 @@ fn arrived(namespace: &str) -> io::Result<f64> {
     let out = Command::new("ip").args(["netns", "exec", namespace, "cat", file]).output()?;
     let text = String::from_utf8_lossy(&out.stdout);
     text.trim().parse().map_err(|_| io::Error::other(format!("{file}: no number")))
-}
-
-/// Returns the packets that the router forwards in memory per second of processor time, without the start.
-fn route_in_memory(flame: &str, packets: u64) -> io::Result<f64> {
-    let seconds = |limit: u64| -> io::Result<f64> {
-        let source = format!("InfiniteSource(DATA {FRAME}, LENGTH 100, LIMIT {limit}, BURST 64, STOP true)");
-        let graph = format!("{source} -> {ROUTER} q -> Unqueue(64) -> k :: Counter -> Discard");
-        let before = children_seconds()?;
-        let mut command = Command::new("taskset");
-        command.args(["-c", "0", flame, "click", "-e", &graph, "-h", "k.count"]);
-        let out = command.stderr(Stdio::null()).output()?;
-        let text = String::from_utf8_lossy(&out.stdout);
-        // The run stops with the source: what waits in the queue then is not forwarded.
-        match text.trim().parse::<u64>() {
-            Ok(count) if count + 4000 >= limit => Ok(children_seconds()? - before),
-            _ => Err(io::Error::other(format!("the router in memory forwarded '{}'", text.trim()))),
-        }
-    };
-    let start = seconds(5000)?;
-    Ok((packets - 5000) as f64 / (seconds(packets)? - start).max(1e-6))
 }
 
 /// Runs the bare loop: hands frames on until Ctrl-C.

@@ -2,12 +2,11 @@
 //! path of the IP router. Packets are made and counted in memory, on one core.
 
 use crate::click::{FRAME, ROUTER};
+use crate::graph::Graph;
 use crate::made::module;
-use crate::net::children_seconds;
 use crate::row::{Row, Target, median};
 use std::io;
 use std::path::Path;
-use std::process::{Command, Stdio};
 
 const GROUP: &str = "elements: packets of 100 bytes in memory, one core";
 /// The number of elements in a chain, so that one of them stands out against the noise.
@@ -35,12 +34,18 @@ const NULL: &str = r#"(module
 const MANIFEST: &str = "abi = 1\nname = \"null\"\nversion = \"1\"\ndescription = \"sends each packet on\"\n\
     [needs]\nexpose = \"none\"\n[ports]\n";
 
+/// Writes the module to a folder, and returns its path.
+pub fn null(folder: &Path) -> io::Result<String> {
+    let wasm = module(NULL, MANIFEST).map_err(|e| io::Error::other(e.to_string()))?;
+    let file = folder.join("null.wasm");
+    std::fs::write(&file, wasm)?;
+    Ok(file.display().to_string())
+}
+
 pub fn rows(flame: &Path, rounds: usize) -> io::Result<Vec<Row>> {
     let folder = tempfile::tempdir()?;
-    let wasm = module(NULL, MANIFEST).map_err(|e| io::Error::other(e.to_string()))?;
-    let file = folder.path().join("null.wasm");
-    std::fs::write(&file, wasm)?;
-    let module = format!("Module({})", file.display());
+    let module = format!("Module({})", null(folder.path())?);
+    let graph = Graph { flame, options: &[], data: FRAME, length: 100 };
     let packets = if rounds > 3 { 4_000_000 } else { 100_000 };
     let chain = |element: &str| [element; CHAIN].join(" -> ");
     let routed = |element: &str| format!("{element} -> {ROUTER} q -> Unqueue(64)");
@@ -48,8 +53,7 @@ pub fn rows(flame: &Path, rounds: usize) -> io::Result<Vec<Row>> {
     let mut times = [const { Vec::new() }; 4];
     for round in 0..=rounds.min(5) {
         for (path, times) in paths.iter().zip(&mut times) {
-            let start = seconds(flame, path, 5000)?;
-            let ns = (seconds(flame, path, packets)? - start).max(1e-9) * 1e9 / (packets - 5000) as f64;
+            let ns = graph.nanoseconds(path, packets)?;
             // The first round compiles the module.
             if round > 0 {
                 times.push(ns);
@@ -76,23 +80,4 @@ pub fn rows(flame: &Path, rounds: usize) -> io::Result<Vec<Row>> {
             format!("packets for the same time; {hybrid:.0} and {hardwired:.0} ns for each"),
         ),
     ])
-}
-
-/// Returns the processor time in seconds of a graph that sends `packets` packets along a path.
-fn seconds(flame: &Path, path: &str, packets: u64) -> io::Result<f64> {
-    let source = format!("InfiniteSource(DATA {FRAME}, LENGTH 100, LIMIT {packets}, BURST 64, STOP true)");
-    let graph = format!("{source} -> {path} -> k :: Counter -> Discard");
-    let before = children_seconds()?;
-    let mut command = Command::new("taskset");
-    command.args(["-c", "0"]).arg(flame).args(["click", "-e", &graph, "-h", "k.count"]);
-    let out = command.stderr(Stdio::piped()).output()?;
-    let text = String::from_utf8_lossy(&out.stdout);
-    match text.trim().parse::<u64>() {
-        // The run stops with the source: what waits in a queue then is not counted.
-        Ok(count) if count + 4000 >= packets => Ok(children_seconds()? - before),
-        _ => {
-            let reason = String::from_utf8_lossy(&out.stderr).into_owned();
-            Err(io::Error::other(format!("{path}: {} of {packets} packets: {reason}", text.trim())))
-        }
-    }
 }

@@ -1,6 +1,6 @@
 //! Shared parts of the measurements: decoded blocks of the trace, plans, instances over a pool.
 
-use flame_abi::{Descriptor, LinkType, layout};
+use flame_abi::{Descriptor, LinkType, MAX_BATCH, layout};
 use flame_admit::Protection;
 use flame_block::{Pool, SLOT_DESCRIPTORS};
 use flame_compile::Compiler;
@@ -98,6 +98,21 @@ pub fn instance(engine: &Engines, plan: &ModulePlan, pool: &Pool) -> Result<Inst
     let role = Role::Fast { worker: 0 };
     instance.call(&Call::Init { role, workers: 1, tick_ns: 1_000_000_000, interval_ns: 0 })?;
     Ok(instance)
+}
+
+/// Calls an instance of a module that forwards for the first `packets` packets of a slot, from its first
+/// input, and for all of its output.
+pub fn push_slot(instance: &mut Instance, slot: usize, packets: usize) -> Result<(), Error> {
+    let at = layout::VIEW + Pool::offset(slot) as u32;
+    for next in (0..packets).step_by(MAX_BATCH) {
+        let count = MAX_BATCH.min(packets - next) as u32;
+        let (descriptors, link) = (at + (next * Descriptor::SIZE) as u32, LinkType::ETHERNET);
+        let mut call = Call::Push { port: 0, descriptors, count, lost: 0, link };
+        while instance.call(&call)?.rest {
+            call = Call::Rest;
+        }
+    }
+    Ok(())
 }
 
 /// Calls an instance for the first `packets` packets of a slot, `batch` at a time.

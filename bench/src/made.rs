@@ -2,6 +2,17 @@
 
 use crate::fixture::Error;
 
+/// Returns a capture of frames, each at a time in microseconds.
+pub fn capture(frames: impl IntoIterator<Item = (u64, Vec<u8>)>) -> Vec<u8> {
+    let mut file = [0xa1b2_c3d4_u32, 0x0004_0002, 0, 0, 65_535, 1].map(u32::to_le_bytes).concat();
+    for (at, frame) in frames {
+        let (second, length) = (1_600_000_000 + (at / 1_000_000) as u32, frame.len() as u32);
+        file.extend([second, (at % 1_000_000) as u32, length, length].map(u32::to_le_bytes).concat());
+        file.extend(frame);
+    }
+    file
+}
+
 /// Returns a module from its text, with its manifest.
 pub fn module(text: &str, manifest: &str) -> Result<Vec<u8>, Error> {
     use wasm_encoder::{CustomSection, Section};
@@ -39,6 +50,25 @@ pub fn spin(name: &str, steps: u32) -> Result<Vec<u8>, Error> {
     let manifest = format!(
         "abi = 1\nname = \"{name}\"\nversion = \"1\"\ndescription = \"busy\"\n[needs]\nexpose = \"none\"\n\
          [limits]\npacket_budget = 100000000\n"
+    );
+    module(&text, &manifest)
+}
+
+/// Returns a module that sends frames of UDP on its channel, at each batch `frames` of `length` bytes: `rate`
+/// bits a second, and more while the link is idle.
+pub fn sending(frames: usize, length: usize, rate: u64) -> Result<Vec<u8>, Error> {
+    // The number of the channel is 0.
+    let head = [&(length as u32 + 4).to_le_bytes()[..], &[0xfa, 0xff], &[0; 6]].concat();
+    let output = [head, crate::send::frame(0, length)].concat().repeat(frames);
+    let data: String = output.iter().map(|byte| format!("\\{byte:02x}")).collect();
+    let result = (output.len() as u64) << 32;
+    let text = format!(
+        r#"(module (memory (export "memory") 4) (data (i32.const 0) "{data}")
+            (func (export "flame_batch") (param i32) (result i64) (i64.const {result})))"#
+    );
+    let manifest = format!(
+        "abi = 1\nname = \"sending\"\nversion = \"1\"\ndescription = \"\"\n[[channels]]\nname = \"a\"\n\
+         filter = \"udp\"\nrate = \"{rate} bit/s\"\nextra = true\n"
     );
     module(&text, &manifest)
 }

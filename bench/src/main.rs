@@ -11,6 +11,7 @@ mod elements;
 mod experiments;
 mod fixture;
 mod generate;
+mod graph;
 mod install;
 mod live;
 mod lossfree;
@@ -73,12 +74,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
     }
     let flame = PathBuf::from(std::env::var_os("FLAME").ok_or("set FLAME to the command (make bench does)")?);
+    let modules =
+        PathBuf::from(std::env::var_os("FLAME_MODULES").ok_or("set FLAME_MODULES (make bench does)")?);
     if let Some(folder) = experiments {
-        let setting = experiments::Setting { flame: &flame, folder: &folder, quick: rounds == QUICK };
+        let quick = rounds == QUICK;
+        let setting = experiments::Setting { flame: &flame, modules: &modules, folder: &folder, quick };
         return experiments::run(&setting, only.as_deref());
     }
-    let folder =
-        PathBuf::from(std::env::var_os("FLAME_MODULES").ok_or("set FLAME_MODULES (make bench does)")?);
+    let folder = modules;
     let generated = if trace.is_some() { None } else { Some(generated(packets)?) };
     let trace = trace.or(generated.as_ref().map(|(_, path)| path.clone())).ok_or("no trace")?;
     let engine = flame_run::Engines::new()?;

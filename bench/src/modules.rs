@@ -89,14 +89,10 @@ impl Bench<'_> {
         let native = RefCell::new((M::new(&Init::new(&init)), Out::default()));
         let run_native = |slot: usize, packets: usize| {
             let (module, out) = &mut *native.borrow_mut();
-            let mut pool = pool.borrow_mut();
-            let (descriptors, data) = pool.slot(slot);
-            for some in descriptors[..packets].chunks(MAX_BATCH) {
-                // SAFETY: the view wrote these descriptors for exactly this memory.
-                let batch = unsafe { Batch::new_unchecked(some, data, base(slot)) };
-                module.batch(&batch, out);
+            each_batch(&mut pool.borrow_mut(), slot, packets, &mut |batch| {
+                module.batch(batch, out);
                 out.hand();
-            }
+            });
         };
         let mut instances = instances.into_iter();
         let [Some(mut unchecked), Some(mut shipped)] = [instances.next(), instances.next()] else {
@@ -158,6 +154,15 @@ impl Bench<'_> {
             Row::ratio(group, format!("{name}: shipped / native"), ratios[2], detail(2))
                 .target(Target::AtMost(1.35)),
         ])
+    }
+}
+
+/// Calls native code for the first `packets` packets of a slot, which the view wrote.
+pub fn each_batch(pool: &mut Pool, slot: usize, packets: usize, call: &mut dyn FnMut(&Batch)) {
+    let (descriptors, data) = pool.slot(slot);
+    for some in descriptors[..packets].chunks(MAX_BATCH) {
+        // SAFETY: the view wrote these descriptors for exactly this memory.
+        call(&unsafe { Batch::new_unchecked(some, data, base(slot)) });
     }
 }
 

@@ -1,7 +1,8 @@
 //! A node in a folder of its own, the sessions of principals on it, and requests to it.
 
 use crate::fixture::Error;
-use flame_api::{Answer, InstallRequest, RenewRequest, SessionRequest};
+use crate::made::capture;
+use flame_api::{Answer, InstallRequest, RenewRequest, SessionRequest, UpdateRequest};
 use flame_trust::{Challenge, Credential, Field, Mint, Narrow, SESSION, Secret};
 use serde_json::Value;
 use std::io::{Read, Write};
@@ -51,20 +52,20 @@ impl Holder {
 /// For 0 milliseconds there are 5,000 bursts.
 pub fn bursts(packets: u32, apart_ms: u32) -> Vec<u8> {
     let apart_us = if apart_ms == 0 { 200 } else { apart_ms * 1000 };
-    let mut file = [0xa1b2_c3d4_u32, 0x0004_0002, 0, 0, 65_535, 1].map(u32::to_le_bytes).concat();
-    for burst in 0..1_000_000 / apart_us {
-        for n in 0..packets {
-            file.extend([1_600_000_000, burst * apart_us, 60, 60].map(u32::to_le_bytes).concat());
-            file.extend(crate::send::frame(n as u8 % 64, 60));
-        }
-    }
-    file
+    let bursts = 0..1_000_000 / apart_us;
+    let times = bursts.flat_map(|burst| (0..packets).map(move |n| (u64::from(burst * apart_us), n)));
+    capture(times.map(|(at, n)| (at, crate::send::frame(n as u8 % 64, 60))))
 }
 
 impl Node {
     /// Starts a node with a policy whose root can give everything. `more` is the text of `node.toml` after
     /// the tables `node` and `socket`; `files` are put beside it.
     pub fn start(flame: &Path, more: &str, files: &[(&str, &[u8])]) -> Result<Self, Error> {
+        Self::start_by(Command::new(flame), more, files)
+    }
+
+    /// Starts a node by a command of `flame` without arguments, which may be within a namespace.
+    pub fn start_by(mut command: Command, more: &str, files: &[(&str, &[u8])]) -> Result<Self, Error> {
         let folder = tempfile::tempdir()?;
         let path = |name: &str| folder.path().join(name);
         let root = Secret::generate();
@@ -72,7 +73,7 @@ impl Node {
         let policy = format!(
             "[node]\nname = \"node\"\nkey = \"node.key\"\nrevocations = \"revoked\"\naudit = \"audit\"\n\
              [roots]\nroot = \"{}\"\n[roles.all]\nselect = \"\"\nexpose = \"all\"\ncode = \"any\"\n\
-             calls = \"records, messages\"\n",
+             calls = \"records, messages, send\"\nsend = \"udp\"\n",
             root.public()
         );
         let config = format!(
@@ -82,7 +83,6 @@ impl Node {
             std::fs::write(path(name), text)?;
         }
         files.iter().try_for_each(|(name, bytes)| std::fs::write(path(name), bytes))?;
-        let mut command = Command::new(flame);
         command.args(["node", "run", "-c"]).arg(path("node.toml"));
         let said = std::fs::File::create(path("said"))?;
         let child = command.stderr(said).stdout(Stdio::null()).spawn()?;
@@ -217,6 +217,13 @@ impl Connection<'_> {
             answer: self.answer(wasm),
         };
         self.request("POST", "/v1/modules", Some(&serde_json::to_value(request)?))
+    }
+
+    /// Replaces the code of an installed module.
+    pub fn update(&mut self, name: &str, wasm: &[u8]) -> Result<Value, Error> {
+        let (wasm, answer) = (Some(wasm.to_vec()), self.answer(wasm));
+        let request = UpdateRequest { wasm, answer, ..UpdateRequest::default() };
+        self.request("PUT", &format!("/v1/modules/{name}"), Some(&serde_json::to_value(request)?))
     }
 
     /// Gives an installed module another reservation, while it runs.

@@ -49,18 +49,26 @@ impl Burst {
 
 /// Returns a UDP packet of a flow in a frame of `length` bytes.
 pub fn frame(flow: u8, length: usize) -> Vec<u8> {
-    let mut frame = vec![0; length.max(60)];
-    let of_ip = frame.len() as u16 - 14;
+    let ports = [u16::from_be_bytes([4, flow]), 53];
+    datagram([10, 0, 0, 1], [10, 0, 0, 2], ports, &vec![0; length.max(60) - 42])
+}
+
+/// Returns a frame with a UDP datagram.
+pub fn datagram(from: [u8; 4], to: [u8; 4], ports: [u16; 2], payload: &[u8]) -> Vec<u8> {
+    let mut frame = vec![0; 42];
+    let of_ip = (28 + payload.len()) as u16;
     frame[..14].copy_from_slice(&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0]);
-    frame[14..34].copy_from_slice(&[0x45, 0, 0, 0, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+    frame[14..24].copy_from_slice(&[0x45, 0, 0, 0, 0, 0, 0, 0, 64, 17]);
     frame[16..18].copy_from_slice(&of_ip.to_be_bytes());
+    frame[26..34].copy_from_slice(&[from, to].concat());
     let words = frame[14..34].as_chunks::<2>().0.iter().map(|word| u32::from(u16::from_be_bytes(*word)));
     let sum: u32 = words.sum();
     let checksum = !((sum & 0xffff) + (sum >> 16)) as u16;
     frame[24..26].copy_from_slice(&checksum.to_be_bytes());
     // Without a checksum, which UDP permits.
-    frame[34..38].copy_from_slice(&[4, flow, 0, 53]);
+    frame[34..38].copy_from_slice(&ports.map(u16::to_be_bytes).concat());
     frame[38..40].copy_from_slice(&(of_ip - 20).to_be_bytes());
+    frame.extend(payload);
     frame
 }
 

@@ -134,6 +134,14 @@ fn every_experiment_has_its_plots() {
         ("heaps", &["heaps"]),
         ("work", &["work"]),
         ("load", &["load", "load-loss", "load-processor", "load-workers"]),
+        ("forwarding", &["forwarding"]),
+        ("null", &["null"]),
+        ("payload", &["payload"]),
+        ("applications", &["applications"]),
+        ("estimates", &["estimates"]),
+        ("repairs", &["repairs", "repairs-hits"]),
+        ("sending", &["sending"]),
+        ("classes", &["classes"]),
     ] {
         let told = said.contains(&format!("left out: {name}:"));
         for plot in plots {

@@ -1,9 +1,18 @@
 //! `make experiments`: figures of the papers on which FLAME builds, measured on this machine. Each prints a
 //! table, and draws a plot.
 
+mod applications;
 mod buffering;
+mod calls;
+mod classes;
+mod estimates;
+mod forwarding;
 mod heaps;
 mod load;
+mod null;
+mod payload;
+mod repairs;
+mod sending;
 mod shares;
 mod work;
 
@@ -20,6 +29,8 @@ use std::time::Instant;
 /// The conditions of an experiment.
 pub struct Setting<'a> {
     pub flame: &'a Path,
+    /// The folder with the standard modules.
+    pub modules: &'a Path,
     /// The folder for plots and tables.
     pub folder: &'a Path,
     /// Whether to show only that the experiment runs.
@@ -28,12 +39,20 @@ pub struct Setting<'a> {
 
 type Experiment = fn(&Setting<'_>) -> Result<(), Error>;
 
-const ALL: [(&str, Experiment); 5] = [
+const ALL: [(&str, Experiment); 13] = [
     ("shares", shares::run),
     ("buffering", buffering::run),
     ("heaps", heaps::run),
     ("work", work::run),
     ("load", load::run),
+    ("forwarding", forwarding::run),
+    ("null", null::run),
+    ("payload", payload::run),
+    ("applications", applications::run),
+    ("estimates", estimates::run),
+    ("repairs", repairs::run),
+    ("sending", sending::run),
+    ("classes", classes::run),
 ];
 
 /// Runs all experiments, or one of them.

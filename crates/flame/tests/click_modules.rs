@@ -171,6 +171,20 @@ fn a_metered_module_lets_others_work_between_its_slices() {
     assert_eq!(packets(&out), [("spins".to_owned(), 5)], "{err}");
 }
 
+/// A module with a bound gives the same when it is metered, and then a check of its graph states no bound.
+#[test]
+fn a_bounded_module_is_metered_on_request() {
+    let folder = folder();
+    let folder = folder.path();
+    let graph = "FromDump(in.pcap, STOP true) -> m :: Module(./counts.wasm, LIVE true) -> Discard";
+    assert_eq!(ran(folder, graph, &["--metered"]), ran(folder, graph, &[]));
+    let check = |more: &[&str]| {
+        let out = flame(folder, &[&["click", "check", "-e", graph][..], more].concat());
+        (out.status.success(), text(&out.stderr).contains("m :: Module has no bound: the module is metered"))
+    };
+    assert_eq!((check(&[]), check(&["--metered"])), ((true, false), (false, true)));
+}
+
 /// Calls other than batches may cost as much as a full batch, as in a run: here 2,560,000 units.
 #[test]
 fn calls_have_the_budgets_of_a_run() {

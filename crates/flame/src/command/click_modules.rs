@@ -32,6 +32,7 @@ struct ClickModules {
     records: Option<PathBuf>,
     interrupt: Arc<AtomicBool>,
     is_check: bool,
+    is_metered: bool,
     /// The node without a credential, whose meters those of all credentials share.
     node: RefCell<Option<Node>>,
 }
@@ -45,6 +46,7 @@ pub fn modules(invocation: &Invocation, interrupt: &Arc<AtomicBool>) -> Result<R
         records: invocation.records.as_ref().map(PathBuf::from),
         interrupt: interrupt.clone(),
         is_check: invocation.what == What::Check,
+        is_metered: invocation.metered,
         node: RefCell::default(),
     };
     Ok(Rc::new(Elements::new(client, invocation.what == What::Check)))
@@ -90,7 +92,7 @@ impl ClickModules {
             narrower: Self::narrower(args)?,
             restarts: args.restarts,
             limits: limits::with_budget(args.packet_budget.unwrap_or(limits::PACKET_BUDGET)),
-            protection: Protection::Auto,
+            protection: if self.is_metered { Protection::Metered } else { Protection::Auto },
             // Only a check reports what modules cost.
             costs: match self.is_check {
                 true => Some(crate::costs::load_or_calibrate(&flame_compile::Engines::new()?, false)?),

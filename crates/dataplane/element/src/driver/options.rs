@@ -19,6 +19,7 @@ Usage: flame click [OPTION]... [FILE] [NAME=VALUE]...
       --simtime              run in simulated time
       --seed N               seed of random elements (0)
       --policy FILE          the node's policy: Module elements have the rights of their credentials
+      --metered              meter and preempt all modules, even those with a proven bound
       --format FORMAT        format of the modules' records, as of flame run
       --records PATH         write the modules' records to this file or folder
   -w, --no-warnings, -j N    accepted without effect
@@ -60,6 +61,7 @@ pub struct Invocation {
     pub simtime: bool,
     pub seed: u64,
     pub policy: Option<String>,
+    pub metered: bool,
     pub format: Option<String>,
     pub records: Option<String>,
 }
@@ -79,6 +81,7 @@ const OPTIONS: &[(char, &str, bool)] = &[
     ('\0', "simtime", false),
     ('\0', "seed", true),
     ('\0', "policy", true),
+    ('\0', "metered", false),
     ('\0', "format", true),
     ('\0', "records", true),
     ('\0', "help", false),
@@ -104,6 +107,7 @@ impl Invocation {
             simtime: false,
             seed: 0,
             policy: None,
+            metered: false,
             format: None,
             records: None,
         };
@@ -173,6 +177,7 @@ impl Invocation {
             "quit" => self.quit = true,
             "time" => self.time = true,
             "allow-reconfigure" => self.reconfigure = true,
+            "metered" => self.metered = true,
             "simtime" => self.simtime = true,
             "seed" => {
                 self.seed =

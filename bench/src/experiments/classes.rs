@@ -1,0 +1,45 @@
+//! The classes of cost of the standard modules, by `flame check`: the experiment of the Table A.1 of Patel's
+//! thesis. The class is that of the calls with packets. Native elements are trusted, and have none.
+
+use super::{Figure, Setting};
+use crate::fixture::Error;
+use flame_plot::{Scale, Shape};
+use serde_json::Value;
+use std::process::Command;
+
+const CLASSES: [&str; 7] = ["E1", "E2", "E3", "E4", "E5", "E6", "E7"];
+
+/// Finds the classes.
+pub fn run(setting: &Setting<'_>) -> Result<(), Error> {
+    let modules = std::fs::read_dir(setting.modules)?.map(|entry| Ok(entry?.path()));
+    let mut modules = modules.collect::<Result<Vec<_>, std::io::Error>>()?;
+    modules.retain(|path| path.extension().is_some_and(|end| end == "wasm"));
+    modules.sort();
+    let modules = if setting.quick { &modules[..modules.len().min(2)] } else { &modules[..] };
+    println!("classes: of the calls with packets (Patel, Table A.1)");
+    println!("{:12}  class", "module");
+    let (mut names, mut points) = (Vec::new(), Vec::new());
+    for path in modules {
+        let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        let out = Command::new(setting.flame).args(["check", "--format", "json"]).arg(path).output()?;
+        let said = String::from_utf8_lossy(&out.stdout);
+        let entries = said.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let mut of_packets =
+            entries.filter(|entry| entry["entry"] == "flame_batch" || entry["entry"] == "flame_push");
+        let class = of_packets.find_map(|entry| entry["class"].as_str().map(str::to_owned));
+        let class = class.ok_or_else(|| format!("{name}: no class in {said}"))?;
+        println!("{name:12}  {class}");
+        let at = CLASSES.iter().position(|of| *of == class).unwrap_or(0);
+        points.push(((at + 1) as f64, names.len() as f64 + 0.5));
+        names.push(name);
+    }
+    Figure {
+        name: "classes",
+        title: "Classes of cost of the standard modules",
+        notes: vec!["E1: constant, E7: no bound; docs/bounds.md has the others".to_owned()],
+        x: ("class E", Scale::FromZero),
+        y: ("", Scale::Rows(names)),
+        series: vec![(String::new(), Shape::Points(points))],
+    }
+    .write(setting.folder)
+}

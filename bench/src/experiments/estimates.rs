@@ -1,0 +1,143 @@
+//! Estimated over measured times: of the 13 elements of an IP router, of the standard modules that have a
+//! bound, and of four configurations: the experiments of the Tables 5.3 to 5.5 of Patel's thesis.
+//!
+//! The estimates of elements and configurations are those of `flame click check`, for the worst of several
+//! kinds of packets; the measured time is that of equal UDP packets in memory, without source and sink. The
+//! estimates of modules are for packets of average length, over calls alone.
+
+use super::{Figure, Setting};
+use crate::bounds;
+use crate::click::{FRAME, ROUTER};
+use crate::elements::null;
+use crate::fixture::Error;
+use crate::graph::Graph;
+use crate::row::median;
+use flame_plot::{Scale, Shape};
+use std::process::Command;
+
+/// The elements of a chain.
+const CHAIN: usize = 4;
+/// The elements that a packet needs before those that expect IP.
+const IP: &str = "Strip(14) -> CheckIPHeader";
+
+/// The elements of [`ROUTER`], each with what precedes it.
+const ELEMENTS: [(&str, &str, &str); 13] = [
+    ("Classifier", "(12/0800, -)", "Null"),
+    ("Paint", "(1)", "Null"),
+    ("Strip", "(14)", "Null"),
+    ("CheckIPHeader", "", IP),
+    ("LookupIPRoute", "(10.0.0.0/30 0, 10.1.0.0/16 1, 0.0.0.0/0 1)", IP),
+    ("DropBroadcasts", "", IP),
+    ("PaintTee", "(2)", IP),
+    ("IPGWOptions", "(10.0.0.9)", IP),
+    ("FixIPSrc", "(10.0.0.9)", IP),
+    ("DecIPTTL", "", IP),
+    ("IPFragmenter", "(1500)", IP),
+    ("EtherEncap", "(0x0800, 2:0:0:0:0:3, 2:0:0:0:0:4)", IP),
+    ("Queue", "(4000)", "Null"),
+];
+
+/// Returns the four configurations.
+fn configurations(module: &str) -> [(&'static str, String); 4] {
+    let router = format!("{ROUTER} q -> Unqueue(64)");
+    let filter = "IPFilter(drop src net 192.168.0.0/16, drop dst port 23, allow udp or tcp, deny all)";
+    let flows = "IPRewriter(pattern 192.0.2.7 1024-65535# - - 0 0)";
+    [
+        ("router", router.clone()),
+        ("router, 4 untrusted", format!("{}{router}", format!("Module({module}) -> ").repeat(4))),
+        ("firewall", format!("{IP} -> {filter}")),
+        ("translation", format!("{IP} -> {flows}")),
+    ]
+}
+
+/// The estimate of a path: of all, and by class of element.
+struct Estimate {
+    all: f64,
+    classes: Vec<(String, f64)>,
+}
+
+fn estimate(setting: &Setting<'_>, path: &str) -> Result<Estimate, Error> {
+    let graph = format!(
+        "InfiniteSource(DATA {FRAME}, LENGTH 100) -> start :: Null -> {path} -> end :: Null -> Discard"
+    );
+    let out = Command::new(setting.flame).args(["click", "check", "-e", &graph]).output()?;
+    let said = String::from_utf8_lossy(&out.stdout);
+    let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    let all = said.split("a packet costs at most ").nth(1).and_then(|rest| words(rest).first()?.parse().ok());
+    let classes = said.lines().map(words).filter_map(|line| match &line[..] {
+        [ns, name, colons, class, ..] if colons == "::" && name != "start" && name != "end" => {
+            Some((class.clone(), ns.parse().ok()?))
+        }
+        _ => None,
+    });
+    let said_of = || format!("{path}: {said}{}", String::from_utf8_lossy(&out.stderr));
+    Ok(Estimate { all: all.ok_or_else(said_of)?, classes: classes.collect() })
+}
+
+/// Returns a path in which an element stands [`CHAIN`] times. What leaves by other outputs is dropped.
+fn chain((class, arguments, before): (&str, &str, &str)) -> String {
+    let more = match class {
+        "Classifier" | "LookupIPRoute" | "PaintTee" | "IPGWOptions" | "DecIPTTL" | "IPFragmenter" => {
+            "x [1] -> Discard"
+        }
+        _ => "",
+    };
+    let after = if class == "Queue" { " -> Unqueue(64)" } else { "" };
+    let one = format!("{{ input -> x :: {class}{arguments}{after} -> output; {more} }}");
+    format!("{before} -> {}", vec![one; CHAIN].join(" -> "))
+}
+
+/// Prints a row and returns its ratio.
+fn print(name: &str, estimated: f64, measured: f64) -> f64 {
+    println!("{name:20}  {estimated:9.1}  {measured:8.1}  {:6.2}", estimated / measured);
+    estimated / measured
+}
+
+/// Measures the times.
+pub fn run(setting: &Setting<'_>) -> Result<(), Error> {
+    let folder = tempfile::tempdir()?;
+    let module = null(folder.path())?;
+    let (rounds, packets) = if setting.quick { (1, 20_000) } else { (3, 1_000_000) };
+    let graph = Graph { flame: setting.flame, options: &[], data: FRAME, length: 100 };
+    // The median of the times of `path` beyond those of `without`.
+    let beyond = |path: &str, without: &str| -> Result<f64, Error> {
+        graph.nanoseconds(path, 20_000)?;
+        let time = |_| Ok(graph.nanoseconds(path, packets)? - graph.nanoseconds(without, packets)?);
+        Ok(median((0..rounds).map(time).collect::<Result<_, Error>>()?))
+    };
+    println!("estimates: nanoseconds for a packet (Patel, Tables 5.3 to 5.5)");
+    println!("{:20}  estimated  measured   ratio", "element");
+    let mut rows = Vec::new();
+    let router = format!("{ROUTER} q -> Unqueue(64)");
+    let estimated = estimate(setting, &router)?;
+    for element @ (class, _, before) in ELEMENTS {
+        let of_class = |(name, ns): &(String, f64)| (name == class).then_some(*ns);
+        let estimated = estimated.classes.iter().find_map(of_class).ok_or(class)?;
+        // Noise can be more than the least elements take.
+        let measured = (beyond(&chain(element), before)? / CHAIN as f64).max(0.1);
+        rows.push((class.to_owned(), print(class, estimated, measured)));
+    }
+    println!("{:20}  estimated  measured   ratio", "configuration");
+    let bare = estimate(setting, "Null")?.all;
+    for (name, path) in configurations(&module) {
+        let estimated = estimate(setting, &path)?.all - bare;
+        rows.push((name.to_owned(), print(name, estimated, beyond(&path, "Null")?)));
+    }
+    println!("modules:");
+    let (_folder, trace) = crate::generated(if setting.quick { 20_000 } else { 200_000 })?;
+    let of_modules = bounds::rows(&flame_run::Engines::new()?, &trace, setting.modules, rounds)?;
+    for row in of_modules.iter().filter(|row| row.group == bounds::ESTIMATE && !row.detail.is_empty()) {
+        println!("{:20}  {:26.2}  {}", row.name, row.value, row.detail);
+        rows.push((row.name.clone(), row.value));
+    }
+    let points = rows.iter().enumerate().map(|(n, (_, ratio))| (*ratio, n as f64 + 0.5)).collect();
+    Figure {
+        name: "estimates",
+        title: "Estimated over measured times",
+        notes: Vec::new(),
+        x: ("estimated / measured", Scale::FromZero),
+        y: ("", Scale::Rows(rows.iter().map(|(name, _)| name.clone()).collect())),
+        series: vec![(String::new(), Shape::Points(points))],
+    }
+    .write(setting.folder)
+}
