@@ -14,6 +14,7 @@ mod check;
 mod error;
 mod gate;
 mod send;
+mod service;
 
 pub use check::{Frame, FrameCounts, Frames, Packet, Schema, frames};
 pub use error::{Fault, OutputError};
