@@ -9,14 +9,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::Command;
 
-const EXAMPLES: [&str; 11] = [
+const EXAMPLES: [&str; 13] = [
     "bursts",
     "cache",
     "dns",
     "echo",
     "handshakes",
     "hosts",
+    "labels",
     "lengths",
+    "names",
     "resequence",
     "scans",
     "steer",
@@ -38,8 +40,21 @@ fn the_examples_find_what_is_there() {
     assert!(there.iter().eq(EXAMPLES.iter()), "{there:?}");
     let demo = root().join("demo/demo.pcap");
     let built = EXAMPLES.map(|name| build(&folder.join(name)));
-    let [bursts, cache, dns, echo, handshakes, hosts, lengths, resequence, scans, steer, talkers] =
-        built.each_ref();
+    let [
+        bursts,
+        cache,
+        dns,
+        echo,
+        handshakes,
+        hosts,
+        labels,
+        lengths,
+        names,
+        resequence,
+        scans,
+        steer,
+        talkers,
+    ] = built.each_ref();
     // What `count` finds in the recorded capture.
     assert_eq!(sum(&rows(lengths, &demo, "length", &[]), "packets"), 1244);
     assert_eq!(sum(&rows(lengths, &demo, "length", &["--interval", "100ms"]), "packets"), 1244);
@@ -82,6 +97,21 @@ fn the_examples_find_what_is_there() {
     let is_half = |row: &Value| row["parts"].as_u64() > Some(1) && row["free"].as_u64() < Some(3 << 17);
     assert!(!halved.is_empty() && halved.iter().all(is_half), "{halved:?}");
     assert_eq!(sum(&rows(cache, &demo, "total", &[]), "packets"), 1244);
+
+    // Hosts that were reached, by the names that DNS gave for them before.
+    let both = format!("{labels},{names}");
+    let found = rows(&both, &demo, "host", &["--expose", "payload:512"]);
+    let named = |row: &Value| row["name"] == "demo.test" && row["outcome"] == "replied";
+    assert!(!found.is_empty() && found.iter().all(named), "{found:?}");
+    assert_eq!(rows(&both, &demo, "host", &["--expose", "payload:512"]), found, "a replay is exact");
+    // The same in C.
+    let in_c = build(&root().join("sdk/c/examples/labels-c"));
+    let both = format!("{in_c},{names}");
+    let mut in_c = rows(&both, &demo, "host", &["--expose", "payload:512"]);
+    in_c.iter_mut().for_each(|row| row["module"] = "labels".into());
+    assert_eq!(in_c, found);
+    let alone = rows(labels, &demo, "host", &[]);
+    assert!(alone.len() == found.len() && alone.iter().all(|row| row["outcome"] == "nobody"), "{alone:?}");
 
     // Tables of fixed size are why.
     for wasm in [bursts, echo, handshakes, hosts, lengths, resequence, scans, steer, talkers] {

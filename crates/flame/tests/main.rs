@@ -70,6 +70,7 @@ mod rows;
 mod runner;
 mod scan;
 mod send;
+mod services;
 mod signals;
 mod state;
 mod terminal;

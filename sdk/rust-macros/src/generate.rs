@@ -27,21 +27,34 @@ pub fn items(manifest: &Manifest) -> Result<String, String> {
         text += &row(&name, number, table)?;
     }
     if !manifest.channels.is_empty() {
-        let place = "channels";
-        text += &channels(&unique(&mut taken, "Channel".to_owned(), place)?, manifest)?;
+        let all = manifest.channels.iter().map(|c| (&c.name, &c.description));
+        text += &numbers(&mut taken, ("Channel", "channels", "of the channels, for `Out::send_on`"), all)?;
+    }
+    for (entries, names) in [
+        (&manifest.services, ("Service", "services", "of the services, as in `Request::service`")),
+        (&manifest.uses, ("Use", "uses", "of the services that it calls, for `Out::call`")),
+    ] {
+        if !entries.is_empty() {
+            text += &numbers(&mut taken, names, entries.iter().map(|s| (&s.name, &s.description)))?;
+        }
     }
     Ok(text)
 }
 
-/// Returns the numbers of the channels as constants of a type.
-fn channels(name: &str, manifest: &Manifest) -> Result<String, String> {
+/// Returns the numbers of the entries of a table, with their names and descriptions, as constants of a type.
+fn numbers<'a>(
+    types: &mut BTreeSet<String>,
+    (name, table, about): (&str, &str, &str),
+    entries: impl Iterator<Item = (&'a String, &'a String)>,
+) -> Result<String, String> {
+    let name = unique(types, name.to_owned(), table)?;
     let mut taken = BTreeSet::new();
-    let mut text = doc("The numbers of the channels, for `Out::send_on`.");
+    let mut text = doc(&format!("The numbers {about}."));
     let _ = write!(text, "pub struct {name};\n#[allow(dead_code)]\nimpl {name} {{\n");
-    for (number, channel) in manifest.channels.iter().enumerate() {
-        let upper = channel.name.to_uppercase().replace('-', "_");
-        let constant = unique(&mut taken, upper, &format!("channels.{}", channel.name))?;
-        let about = doc(&channel.description);
+    for (number, (entry, description)) in entries.enumerate() {
+        let upper = entry.to_uppercase().replace('-', "_");
+        let constant = unique(&mut taken, upper, &format!("{table}.{entry}"))?;
+        let about = doc(description);
         let _ = writeln!(text, "    {about}    pub const {constant}: ::core::primitive::u16 = {number};");
     }
     text += "}\n";

@@ -1,6 +1,6 @@
 #![allow(unsafe_code)] // The exports, and the imports.
 
-use crate::{Batch, Forward, Init, Module, Out, Progress, Slow};
+use crate::{Batch, Forward, Init, Module, Out, Progress, Reply, Request, Slow};
 use flame_abi::output::{MORE, REFUSED, REST, TAKEN};
 
 /// The one instance of a module in its memory: fast or slow, as the host decides at init.
@@ -60,6 +60,24 @@ impl<F: Module, S: Slow> Slot<F, S> {
         self.call(|path, out| {
             if let Path::Slow(slow) = path {
                 slow.message(bytes, out);
+            }
+            Progress::Done
+        })
+    }
+
+    pub fn serve(&mut self, data: &[u8]) -> u64 {
+        self.call(|path, out| {
+            if let (Path::Slow(slow), Some(request)) = (path, Request::read(data)) {
+                slow.serve(&request, out);
+            }
+            Progress::Done
+        })
+    }
+
+    pub fn done(&mut self, data: &[u8]) -> u64 {
+        self.call(|path, out| {
+            if let (Path::Slow(slow), Some(reply)) = (path, Reply::read(data)) {
+                slow.done(&reply, out);
             }
             Progress::Done
         })
@@ -165,8 +183,9 @@ impl<F: Module, S: Slow> Default for Slot<F, S> {
 
 /// Exports a module: `export!(Fast)` or `export!(Fast, slow = Merge)`; one that forwards packets as
 /// `export!(forward = Fast)` or `export!(forward = Fast, slow = Merge)`. At its end follow `, state` for a
-/// module that keeps state (`[state]` in its manifest; none that forwards packets), and `, pressure` for one
-/// with [`Module::pressure`]. It has no effect natively.
+/// module that keeps state (`[state]` in its manifest; none that forwards packets), `, serve` for one with
+/// `[[services]]` and `, done` for one with `[[uses]]`, both with a slow path, and `, pressure` for one with
+/// [`Module::pressure`]. It has no effect natively.
 #[macro_export]
 macro_rules! export {
     (forward = $fast:ty) => { $crate::export!(@forward $fast, $crate::NoSlow); };
@@ -205,6 +224,28 @@ macro_rules! export {
                 // SAFETY: see `flame_init`.
                 let bytes = unsafe { ::std::slice::from_raw_parts(at as usize as *const u8, len as usize) };
                 slot().import(bytes)
+            }
+        };
+    };
+    (@option serve) => {
+        #[cfg(target_family = "wasm")]
+        const _: () = {
+            #[unsafe(no_mangle)]
+            extern "C" fn flame_serve(at: u32, len: u32) -> u64 {
+                // SAFETY: see `flame_init`.
+                let bytes = unsafe { ::std::slice::from_raw_parts(at as usize as *const u8, len as usize) };
+                slot().serve(bytes)
+            }
+        };
+    };
+    (@option done) => {
+        #[cfg(target_family = "wasm")]
+        const _: () = {
+            #[unsafe(no_mangle)]
+            extern "C" fn flame_done(at: u32, len: u32) -> u64 {
+                // SAFETY: see `flame_init`.
+                let bytes = unsafe { ::std::slice::from_raw_parts(at as usize as *const u8, len as usize) };
+                slot().done(bytes)
             }
         };
     };

@@ -41,6 +41,7 @@ mod random;
 #[doc(hidden)]
 pub mod record;
 mod scan;
+mod service;
 mod table;
 #[cfg(not(target_family = "wasm"))]
 pub mod testing;
@@ -129,6 +130,7 @@ pub use batch::{Batch, Ip, Packet};
 /// }
 /// ```
 pub use flame_module_macros::manifest;
+pub use service::{Outcome, Reply, Request};
 
 pub use flame_abi::{Descriptor, LinkType, MAX_BATCH, flags, tcp};
 #[doc(hidden)]
@@ -219,6 +221,16 @@ pub trait Slow: Sized {
     fn new(init: &Init) -> Self;
     /// Receives one message of a fast instance. On live sources, messages are lost if too many wait.
     fn message(&mut self, bytes: &[u8], out: &mut Out);
+    /// Serves a call of one of the module's services (`[[services]]` in its manifest). [`Out::reply`]
+    /// replies, now or later. Only of a module that is exported with `serve`.
+    fn serve(&mut self, request: &Request<'_>, out: &mut Out) {
+        let _ = (request, out);
+    }
+    /// Receives the outcome of a call of a service ([`Out::call`]), of the fast or the slow instance. Only of
+    /// a module that is exported with `done`.
+    fn done(&mut self, reply: &Reply<'_>, out: &mut Out) {
+        let _ = (reply, out);
+    }
     /// As [`Module::export`]; the slow instance has a state of its own.
     fn export(&mut self, state: &mut Vec<u8>) {
         let _ = state;

@@ -286,13 +286,20 @@ impl Out {
             self.lose(CHANNEL);
             return false;
         }
-        let Some(start) = self.place(CHANNEL_HEAD + frame.len(), CHANNEL) else { return false };
-        let to = &mut self.area[start + FRAME..start + FRAME + CHANNEL_HEAD + frame.len()];
-        let (head, copy) = to.split_at_mut(CHANNEL_HEAD);
+        let mut head = [0; CHANNEL_HEAD];
         head[..2].copy_from_slice(&channel.to_le_bytes());
-        head[2..].fill(0);
-        copy.copy_from_slice(frame);
-        self.close(start, CHANNEL, CHANNEL_HEAD + frame.len());
+        self.put_frame(CHANNEL, &head, frame)
+    }
+
+    /// Writes a frame of this kind. Returns false, and counts it as lost, if there is no memory for it.
+    pub(crate) fn put_frame(&mut self, kind: u16, head: &[u8], bytes: &[u8]) -> bool {
+        let length = head.len() + bytes.len();
+        let Some(start) = self.place(length, kind) else { return false };
+        let to = &mut self.area[start + FRAME..start + FRAME + length];
+        let (to_head, to_bytes) = to.split_at_mut(head.len());
+        to_head.copy_from_slice(head);
+        to_bytes.copy_from_slice(bytes);
+        self.close(start, kind, length);
         true
     }
 
@@ -329,7 +336,7 @@ impl Out {
 
     /// Counts a frame of this kind, that of a row being its table, as lost.
     #[cold]
-    fn lose(&mut self, kind: u16) {
+    pub(crate) fn lose(&mut self, kind: u16) {
         // Other kinds than tables have the largest numbers.
         let table = if kind < LEAST_KIND { kind + 1 } else { 0 };
         if self.lost == 0 {

@@ -30,7 +30,8 @@ pub const MAX_MEMORY: u32 = 0x4000_0000;
 
 /// The offset of the batch header in the control area.
 pub const BATCH_OFFSET: u32 = 0;
-/// The offset in the control area of the data for `flame_init`, `flame_message` and `flame_import`.
+/// The offset in the control area of the data for `flame_init`, `flame_message`, `flame_import`,
+/// `flame_serve` and `flame_done`.
 pub const DATA_OFFSET: u32 = 4096;
 /// The largest configuration, message or state in bytes.
 pub const MAX_DATA: u32 = POLL_OFFSET - DATA_OFFSET;
@@ -67,6 +68,10 @@ pub mod names {
     pub const IMPORT: &str = "flame_import";
     /// `(free: i64) -> i64`, optional: the instance has little memory left, or was refused more.
     pub const PRESSURE: &str = "flame_pressure";
+    /// `(ptr: i32, len: i32) -> i64`, of a module that offers services: a call of one of them.
+    pub const SERVE: &str = "flame_serve";
+    /// `(ptr: i32, len: i32) -> i64`, of a module that uses services: the outcome of a call.
+    pub const DONE: &str = "flame_done";
     /// An immutable exported global with the address of a NUL-terminated text that explains a trap, optional.
     pub const PANIC: &str = "flame_panic_text";
 

@@ -7,10 +7,12 @@ mod channel;
 mod check;
 mod place;
 mod plot;
+mod service;
 
 pub use channel::{Channel, MAX_CHANNELS, bits_per_second};
 pub use place::{Step, line};
 pub use plot::{MAX_PLOTS, Plot, PlotKind};
+pub use service::{MAX_SERVICES, Service};
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -52,6 +54,12 @@ pub struct Manifest {
     /// The channels on which the module sends frames, in the order of their numbers.
     #[serde(default)]
     pub channels: Vec<Channel>,
+    /// The services that the module offers to others, in the order of their numbers.
+    #[serde(default)]
+    pub services: Vec<Service>,
+    /// The services that the module calls, in the order of their numbers.
+    #[serde(default)]
+    pub uses: Vec<Service>,
     /// The parameters by name. `--set NAME.PARAMETER=VALUE` sets one.
     #[serde(default)]
     pub parameters: BTreeMap<String, Parameter>,
@@ -546,6 +554,7 @@ mod tests {
             ("x = \"ts_ns\"", "z = 1"),
             ("kind = \"events\"", "kind = \"x\""),
             ("[[plot]]", "[[channels]]\nx = 1\n[[plot]]"),
+            ("[[plot]]", "[[services]]\nx = 1\n[[plot]]"),
         ] {
             let text = example.replacen(old, new, 1);
             assert_ne!(text, example, "{old}");
@@ -556,7 +565,7 @@ mod tests {
                 known += 1;
             }
         }
-        assert_eq!(known, 14 + 3 + 3 + 5 + 3 + 5 + 5 + 13 + 13 + 4 + 6);
+        assert_eq!(known, 16 + 3 + 3 + 5 + 3 + 5 + 5 + 13 + 13 + 4 + 6 + 2);
     }
 
     #[test]

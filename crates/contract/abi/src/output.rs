@@ -97,6 +97,57 @@ pub const LEAST_SENT: usize = 14;
 /// The longest frame that a channel takes, in bytes.
 pub const MOST_SENT: usize = 9216;
 
+/// The kind of a frame by which a module calls a service that its manifest lists in `[[uses]]`. Its payload
+/// is a head of [`CALL_HEAD`] bytes, u16 number of the use, u16 0, u32 0 and u64 token, and then the request,
+/// of at most [`MAX_REQUEST`] bytes. The token comes back in the call of `flame_done` with the outcome.
+pub const CALL: u16 = 0xfff9;
+
+/// The size in bytes of the head before a request.
+pub const CALL_HEAD: usize = 16;
+
+/// The kind of a frame by which a module replies to a call of one of its services. Its payload is a head of
+/// [`REPLY_HEAD`] bytes, u64 number of the call, and then the reply, of at most [`MAX_REQUEST`] bytes.
+pub const REPLY: u16 = 0xfff8;
+
+/// The size in bytes of the head before a reply.
+pub const REPLY_HEAD: usize = 8;
+
+/// The largest request and the largest reply in bytes.
+pub const MAX_REQUEST: usize = 4096;
+
+/// The size in bytes of the head of the data of `flame_serve`, before the request: u64 number of the call,
+/// u16 number of the service, u16 0, u32 0.
+pub const SERVE_HEAD: usize = 16;
+
+/// The size in bytes of the head of the data of `flame_done`, before the reply: u64 token, u16 outcome, u16
+/// 0, u32 number of calls before this one that were not let out.
+pub const DONE_HEAD: usize = 16;
+
+/// The outcome of a call of a service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u16)]
+pub enum Outcome {
+    /// The service replied.
+    Replied = 0,
+    /// No module offers the service.
+    Nobody = 1,
+    /// The module that offers the service has ended before it replied.
+    Ended = 2,
+    /// The service did not reply in time.
+    Late = 3,
+    /// The caller has no processor time left for it.
+    Refused = 4,
+}
+
+impl Outcome {
+    pub const ALL: [Self; 5] = [Self::Replied, Self::Nobody, Self::Ended, Self::Late, Self::Refused];
+
+    /// Returns the outcome with this number, if there is one.
+    pub fn of(number: u16) -> Option<Self> {
+        Self::ALL.into_iter().find(|outcome| *outcome as u16 == number)
+    }
+}
+
 /// The size in bytes of the head of a packet that is sent.
 pub const SEND_HEAD: usize = 4;
 

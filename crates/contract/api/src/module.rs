@@ -214,6 +214,16 @@ pub struct Account {
     /// Frames of its channels that were not sent, by cause.
     #[serde(default)]
     pub unsent: BTreeMap<String, u64>,
+    /// Calls of services that it made, and those that were not let out.
+    #[serde(default)]
+    pub calls: u64,
+    #[serde(default)]
+    pub calls_lost: u64,
+    /// Replies of its services, and those that came too late or to no call.
+    #[serde(default)]
+    pub replies: u64,
+    #[serde(default)]
+    pub replies_lost: u64,
     pub faults: u64,
     /// Whether all offered packets are accounted for. Those of blocks that wait are not yet.
     pub adds_up: bool,

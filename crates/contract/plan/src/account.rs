@@ -111,6 +111,13 @@ pub struct Account {
     /// Frames that the module sent on its channels.
     pub sent: u64,
     unsent: [u64; Unsent::ALL.len()],
+    /// Calls of services that the module made, and those that were not let out: too many were open, or its
+    /// grant does not allow it.
+    pub calls: u64,
+    pub calls_lost: u64,
+    /// Replies of the module's services, and those that came too late or to no call.
+    pub replies: u64,
+    pub replies_lost: u64,
     /// Instances that a fault ended.
     pub faults: u64,
 }
@@ -173,6 +180,10 @@ impl Account {
         self.records_lost = self.records_lost.saturating_add(other.records_lost);
         self.faults += other.faults;
         self.sent += other.sent;
+        self.calls += other.calls;
+        self.calls_lost += other.calls_lost;
+        self.replies += other.replies;
+        self.replies_lost += other.replies_lost;
         for (mine, theirs) in self.unsent.iter_mut().zip(other.unsent) {
             *mine += theirs;
         }

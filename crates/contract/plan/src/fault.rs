@@ -18,6 +18,8 @@ pub enum CallName {
     Export,
     Import,
     Pressure,
+    Serve,
+    Done,
 }
 
 impl CallName {
@@ -40,6 +42,8 @@ impl CallName {
             Self::Export => names::EXPORT,
             Self::Import => names::IMPORT,
             Self::Pressure => names::PRESSURE,
+            Self::Serve => names::SERVE,
+            Self::Done => names::DONE,
         }
     }
 }

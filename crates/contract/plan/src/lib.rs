@@ -25,7 +25,7 @@ pub use filter::{
 };
 pub use name::{MAX_NAME, readable_name};
 pub use reason::{Overrun, Reason};
-pub use terms::{Forward, LOGS_PER_SECOND, Release, Sending, Share, Terms, TimeLimit};
+pub use terms::{Forward, LOGS_PER_SECOND, Release, Sending, Services, Share, Terms, TimeLimit};
 pub use view::{Action, Expose, Field, MAX_HEADERS, Transforms, ViewKey, ViewSpec, quantize};
 
 use flame_abi::manifest::Manifest;

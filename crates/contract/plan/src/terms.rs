@@ -15,6 +15,8 @@ pub struct Terms {
     pub forward: Forward,
     /// The right to send frames on channels.
     pub sending: Sending,
+    /// The rights to call services and to offer them.
+    pub services: Services,
     /// Whether the module runs under a grant. If so, data it makes leaves only in records.
     pub granted: bool,
 }
@@ -28,6 +30,7 @@ impl Default for Terms {
             priority: u32::MAX,
             forward: Forward::default(),
             sending: Sending::default(),
+            services: Services::default(),
             granted: false,
         }
     }
@@ -61,6 +64,19 @@ pub struct Sending {
 impl Default for Sending {
     fn default() -> Self {
         Self { is_allowed: true, filters: Vec::new() }
+    }
+}
+
+/// The rights of a module to call the services that its manifest lists, and to reply to calls of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Services {
+    pub call: bool,
+    pub serve: bool,
+}
+
+impl Default for Services {
+    fn default() -> Self {
+        Self { call: true, serve: true }
     }
 }
 

@@ -200,6 +200,11 @@ impl Meters {
         self.shared.held.store(holds, Ordering::Relaxed);
     }
 
+    /// Returns whether no call may begin, whatever the meters allow.
+    pub fn is_held(&self) -> bool {
+        self.shared.held.load(Ordering::Relaxed)
+    }
+
     /// Charges the processor time of a call to all meters of the chain.
     pub fn took(&self, time: Duration) {
         self.shared.chain.load().iter().for_each(|m| m.took(time));

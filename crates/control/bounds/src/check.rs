@@ -43,6 +43,8 @@ pub struct Exports {
     pub export: bool,
     pub import: bool,
     pub pressure: bool,
+    pub serve: bool,
+    pub done: bool,
     pub panic_text: bool,
 }
 
@@ -127,6 +129,8 @@ const FUNCTIONS: &[(&str, &[ValType], &str)] = &[
     (names::EXPORT, &[], "(func (result i64))"),
     (names::IMPORT, &[ValType::I32, ValType::I32], "(func (param i32 i32) (result i64))"),
     (names::PRESSURE, &[ValType::I64], "(func (param i64) (result i64))"),
+    (names::SERVE, &[ValType::I32, ValType::I32], "(func (param i32 i32) (result i64))"),
+    (names::DONE, &[ValType::I32, ValType::I32], "(func (param i32 i32) (result i64))"),
 ];
 
 impl<'a> Check<'a> {
@@ -435,6 +439,8 @@ impl<'a> Check<'a> {
                 names::EXPORT => exports.export = true,
                 names::IMPORT => exports.import = true,
                 names::PRESSURE => exports.pressure = true,
+                names::SERVE => exports.serve = true,
+                names::DONE => exports.done = true,
                 _ => continue,
             }
             self.is_function(export, types)?;

@@ -5,6 +5,7 @@ use crate::answer::Answer;
 use crate::dwarf::Lines;
 use crate::step::Step;
 use crate::{Artifact, Engines};
+use flame_abi::layout::names;
 use flame_abi::manifest::Manifest;
 use flame_bounds::{Costs, Rules};
 use flame_meter::Metering;
@@ -84,6 +85,21 @@ fn examine(wasm: &[u8]) -> Result<Answer, String> {
             return Err("flame_export and flame_import are for a module that keeps state: add [state] with \
                         version and max to the manifest"
                 .to_owned());
+        }
+    }
+    let has_slow_path = checked.exports.message;
+    for (table, call, entries, export) in [
+        ("services", names::SERVE, &manifest.services, checked.exports.serve),
+        ("uses", names::DONE, &manifest.uses, checked.exports.done),
+    ] {
+        match (entries.is_empty(), export) {
+            (true, true) => return Err(format!("{call} is for a module with [[{table}]] in its manifest")),
+            (false, _) if !export || !has_slow_path => {
+                return Err(format!(
+                    "the manifest has [[{table}]], but {call} or flame_message is missing: export both"
+                ));
+            }
+            _ => {}
         }
     }
     Ok(Answer::ModuleInfo { manifest: checked.manifest, messages: checked.exports.message })

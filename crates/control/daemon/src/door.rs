@@ -149,6 +149,8 @@ impl Engine {
             signers: Vec::new(),
             fields: Vec::new(),
             calls: Default::default(),
+            uses: Vec::new(),
+            services: Vec::new(),
         });
         let rights = || {
             let credential = Credential::parse(&stored.proof.as_ref()?.credential).ok()?;

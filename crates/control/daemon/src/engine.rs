@@ -489,6 +489,10 @@ fn account_of(account: &Account, granted: bool) -> api::Account {
         withheld: rounded(account.withheld),
         sent: account.sent,
         unsent: unsent.filter(|(_, frames)| *frames > 0).collect(),
+        calls: rounded(account.calls),
+        calls_lost: rounded(account.calls_lost),
+        replies: rounded(account.replies),
+        replies_lost: rounded(account.replies_lost),
         faults: account.faults,
         adds_up: account.adds_up(),
     }

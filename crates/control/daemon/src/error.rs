@@ -100,6 +100,13 @@ pub fn of_source(error: &SourceRunError) -> Problem {
             "lower their rates, or ask the operator for more ([links] in node.toml)",
         )
         .with_detail(text),
+        // It names a module of others.
+        SourceRunError::Run(RunError::Service { service, .. }) => Problem::new(
+            Code::Conflict,
+            format!("the service {service:?} is offered already"),
+            "remove the module that offers it, or offer a service of another name",
+        )
+        .with_detail(text),
         SourceRunError::Run(_) => {
             Problem::new(Code::Refused, text, "change what is named, and install it again")
         }

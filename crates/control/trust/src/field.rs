@@ -23,6 +23,8 @@ pub enum Field {
     BytesPerSecond,
     Transmit,
     Send,
+    Call,
+    Serve,
     Cpu,
     Buffer,
     Priority,
@@ -38,7 +40,7 @@ pub enum Field {
 pub const MAX_VALUE: usize = 4096;
 
 impl Field {
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 23] = [
         Self::Select,
         Self::Expose,
         Self::Transform,
@@ -51,6 +53,8 @@ impl Field {
         Self::BytesPerSecond,
         Self::Transmit,
         Self::Send,
+        Self::Call,
+        Self::Serve,
         Self::Cpu,
         Self::Buffer,
         Self::Priority,
@@ -84,7 +88,8 @@ impl Field {
             Self::Sample => ("sample", "one packet in N is shown"),
             Self::Calls => (
                 "calls",
-                "records, messages, packets, log, forward, modify, transmit, hold, send, separated by commas; empty for none",
+                "records, messages, packets, log, forward, modify, transmit, hold, send, call, serve, separated by \
+                 commas; empty for none",
             ),
             Self::Memory => ("memory", "of all instances together: 64MiB"),
             Self::PacketBudget => ("packet_budget", "units of work of one packet"),
@@ -92,6 +97,8 @@ impl Field {
             Self::BytesPerSecond => ("bytes_per_second", "of records out, in packet time: 1MiB"),
             Self::Transmit => ("transmit", "bytes a second of packets written or sent, in packet time"),
             Self::Send => ("send", "a pcap filter that frames sent on channels must pass"),
+            Self::Call => ("call", "names of services that it may call, separated by commas"),
+            Self::Serve => ("serve", "names of services that it may offer, separated by commas"),
             Self::Cpu => ("cpu", "SLICE/PERIOD of processor time, all workers together: 10ms/100ms"),
             Self::Buffer => ("buffer", "blocks that may wait for it"),
             Self::Priority => ("priority", "higher is shed later"),
@@ -186,6 +193,8 @@ impl Field {
             Self::BytesPerSecond => r.bytes_per_second = bytes(value).ok_or_else(form)?,
             Self::Transmit => r.transmit = bytes(value).ok_or_else(form)?,
             Self::Send => r.send.extend(ShownFilter::parse(value).map_err(wrong)?),
+            Self::Call => r.call = names()?,
+            Self::Serve => r.serve = names()?,
             Self::Cpu => {
                 let (slice, period) = value.split_once('/').ok_or_else(form)?;
                 let ns = |text: &str| duration_ns(text.trim()).map_err(wrong);
@@ -230,6 +239,8 @@ impl Field {
                 joined_filters(trusted.chain(rights.select_shown.iter().map(ToString::to_string)))
             }
             Self::Send => joined_filters(rights.send.iter().map(ToString::to_string)),
+            Self::Call => joined(&rights.call),
+            Self::Serve => joined(&rights.serve),
             Self::Expose => (rights.expose != all.expose).then(|| rights.expose.to_string()),
             Self::Transform => {
                 let each: Vec<_> =

@@ -10,10 +10,10 @@ use crate::rights::{Call, Code, Rights};
 use crate::time;
 use biscuit_auth::BlockBuilder;
 use biscuit_auth::builder::{Fact, Term};
-use flame_abi::manifest::Manifest;
+use flame_abi::manifest::{Manifest, Service};
 use flame_plan::{
-    Expose, Forward, LOGS_PER_SECOND, Limits, Release, Sending, ShownFilter, Terms, ViewKey, ViewSpec,
-    longest_call,
+    Expose, Forward, LOGS_PER_SECOND, Limits, Release, Sending, Services, ShownFilter, Terms, ViewKey,
+    ViewSpec, longest_call,
 };
 use flame_quota::{Amounts, Quota};
 use sha2::{Digest, Sha256};
@@ -35,6 +35,9 @@ pub struct ModuleRequest {
     /// The needs from its manifest.
     pub fields: Vec<Layer>,
     pub calls: BTreeSet<Call>,
+    /// The services that it calls, and those that it offers.
+    pub uses: Vec<String>,
+    pub services: Vec<String>,
 }
 
 impl ModuleRequest {
@@ -66,6 +69,8 @@ impl ModuleRequest {
         calls.extend(messages.then_some(Call::Messages));
         calls.extend(manifest.packets.then_some(Call::Packets));
         calls.extend((!manifest.channels.is_empty()).then_some(Call::Send));
+        calls.extend((!manifest.uses.is_empty()).then_some(Call::Call));
+        calls.extend((!manifest.services.is_empty()).then_some(Call::Serve));
         if let Some(ports) = &manifest.ports {
             calls.insert(Call::Forward);
             calls.extend(ports.modify.then_some(Call::Modify));
@@ -73,7 +78,9 @@ impl ModuleRequest {
             calls.extend((ports.held > 0).then_some(Call::Hold));
         }
         // A module whose texts are dropped does its work all the same, so `log` is not asked for.
-        Ok(Self { name: manifest.name.clone(), hash, signers, fields, calls })
+        let names = |all: &[Service]| all.iter().map(|service| service.name.clone()).collect();
+        let (uses, services) = (names(&manifest.uses), names(&manifest.services));
+        Ok(Self { name: manifest.name.clone(), hash, signers, fields, calls, uses, services })
     }
 }
 
@@ -237,6 +244,12 @@ pub enum Denied {
         "{module} uses send, and no filter states what it may send: the policy or the credential's root has to, as send = \"icmp\""
     )]
     Unfiltered { module: String },
+    #[error(
+        "{module} uses {call}, and nothing states the names of the services: the policy or the credential's root has to, as {call} = {service:?}"
+    )]
+    Unnamed { module: String, call: &'static str, service: String },
+    #[error("{module} may not {call} the service {service:?}: {origin} names {allowed}")]
+    Service { module: String, call: &'static str, service: String, allowed: String, origin: String },
     #[error("too many filters: {0}")]
     Filters(String),
     #[error("a check fails: {0}")]
@@ -361,6 +374,7 @@ impl Policy {
         if request.module.calls.contains(&Call::Send) && !is_filtered {
             return Err(Denied::Unfiltered { module: request.module.name.clone() });
         }
+        services(request.module, &layers, &rights, is_fixed)?;
         let sample_ns = meet(&layers.iter().filter(is_fixed).cloned().collect::<Vec<_>>()).resolution_ns;
         let of_others: Vec<Layer> = layers.iter().filter(|l| l.origin != Origin::Manifest).cloned().collect();
         Ok(Grant {
@@ -443,6 +457,38 @@ impl Policy {
         }
         facts
     }
+}
+
+/// Checks the names of the services that a module calls and offers. They are stated by the policy or the
+/// root: a service is a way between principals, which neither of them opens alone.
+fn services(
+    module: &ModuleRequest,
+    layers: &[Layer],
+    rights: &Rights,
+    is_fixed: impl Fn(&&Layer) -> bool,
+) -> Result<(), Denied> {
+    type Names = Option<BTreeSet<String>>;
+    let sides: [(_, _, _, fn(&Rights) -> &Names); 2] = [
+        (&module.uses, Field::Call, "call", |rights| &rights.call),
+        (&module.services, Field::Serve, "serve", |rights| &rights.serve),
+    ];
+    for (names, field, call, of) in sides {
+        let Some(first) = names.first() else { continue };
+        if !layers.iter().filter(&is_fixed).any(|layer| of(&layer.rights).is_some()) {
+            let (module, service) = (module.name.clone(), first.clone());
+            return Err(Denied::Unnamed { module, call, service });
+        }
+        let Some(allowed) = of(rights) else { continue };
+        if let Some(service) = names.iter().find(|name| !allowed.contains(*name)) {
+            let without =
+                |l: &&Layer| l.field == field && of(&l.rights).as_ref().is_some_and(|a| !a.contains(service));
+            let origin = layers.iter().find(without).map_or_else(String::new, |l| l.origin.to_string());
+            let allowed = if allowed.is_empty() { "none".to_owned() } else { joined(allowed.iter()) };
+            let (module, service) = (module.name.clone(), service.clone());
+            return Err(Denied::Service { module, call, service, allowed, origin });
+        }
+    }
+    Ok(())
 }
 
 /// Returns the facts that the node gives to checks before a module is named.
@@ -545,6 +591,7 @@ impl Grant {
                 hold: has(Call::Hold),
             },
             sending: Sending { is_allowed: has(Call::Send), filters: rights.send.iter().cloned().collect() },
+            services: Services { call: has(Call::Call), serve: has(Call::Serve) },
             release: Release {
                 group: rights.group,
                 records: rights.records_per_second,

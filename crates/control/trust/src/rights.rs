@@ -28,10 +28,14 @@ pub enum Call {
     Hold,
     /// Send frames on its channels.
     Send,
+    /// Call services of other modules.
+    Call,
+    /// Offer services to other modules.
+    Serve,
 }
 
 impl Call {
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 11] = [
         Self::Records,
         Self::Messages,
         Self::Packets,
@@ -41,6 +45,8 @@ impl Call {
         Self::Transmit,
         Self::Hold,
         Self::Send,
+        Self::Call,
+        Self::Serve,
     ];
 
     /// Returns the name that policies and credentials use.
@@ -55,6 +61,8 @@ impl Call {
             Self::Transmit => "transmit",
             Self::Hold => "hold",
             Self::Send => "send",
+            Self::Call => "call",
+            Self::Serve => "serve",
         }
     }
 }
@@ -107,6 +115,9 @@ pub struct Rights {
     pub transmit: u64,
     /// Filters of frames to send on channels, all of which a frame must pass.
     pub send: BTreeSet<ShownFilter>,
+    /// The services that it may call, and those that it may offer; `None` permits all.
+    pub call: Option<BTreeSet<String>>,
+    pub serve: Option<BTreeSet<String>>,
     pub cpu: Option<Share>,
     /// Maximum number of blocks that may wait for the module.
     pub buffer: u32,
@@ -140,6 +151,8 @@ impl Rights {
             bytes_per_second: u64::MAX,
             transmit: u64::MAX,
             send: BTreeSet::new(),
+            call: None,
+            serve: None,
             cpu: None,
             buffer: u32::MAX,
             priority: u32::MAX,
@@ -183,6 +196,8 @@ impl Rights {
         self.not_before = self.not_before.max(other.not_before);
         self.expires = self.expires.min(other.expires);
         let both = |a: BTreeSet<String>, b: BTreeSet<String>| a.intersection(&b).cloned().collect();
+        self.call = either(self.call, other.call, both);
+        self.serve = either(self.serve, other.serve, both);
         self.nodes = either(self.nodes, other.nodes, both);
         self.interfaces = either(self.interfaces, other.interfaces, both);
         self

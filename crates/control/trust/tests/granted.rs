@@ -79,6 +79,39 @@ fn frames_are_sent_with_the_right_and_a_filter() {
     assert!(!World::new().grant(&World::new().mint(&[])).is_ok_and(|g| g.terms().sending.is_allowed));
 }
 
+/// Services are called and offered by rights of their own, and policy or root state their names.
+#[test]
+fn services_are_called_and_offered_with_a_right_and_a_name() {
+    for (table, call) in [("uses", "call"), ("services", "serve")] {
+        let services = format!("[[{table}]]\nname = \"names\"\n[[{table}]]\nname = \"labels\"\n");
+        let manifest = format!("{}{services}", crate::common::MANIFEST);
+        let without = World { manifest: manifest.clone(), ..World::new() };
+        let denied = without.grant(&without.mint(&[(call, "names,labels")])).unwrap_err();
+        assert!(denied.contains(&format!("probe uses {call}, which is not granted: policy")), "{denied}");
+        let world = World { manifest, calls: "records, call, serve", ..World::new() };
+        let own = world.mint(&[]).narrow(&narrow(&[(call, "names,labels")]).unwrap(), None).unwrap();
+        for credential in [world.mint(&[]), own] {
+            let denied = world.grant(&credential).unwrap_err();
+            let said = format!("uses {call}, and nothing states the names of the services");
+            assert!(denied.contains(&said), "{denied}");
+        }
+        let root = world.mint(&[(call, "labels, names, others")]);
+        let services = world.grant(&root).unwrap().terms().services;
+        assert!(services.call && services.serve);
+        for (credential, block) in [
+            (world.mint(&[(call, "labels")]), "block 0 (the root's)"),
+            (root.narrow(&narrow(&[(call, "labels")]).unwrap(), None).unwrap(), "block 1"),
+        ] {
+            let denied = world.grant(&credential).unwrap_err();
+            let said = format!("may not {call} the service \"names\": credential, {block} names labels");
+            assert!(denied.contains(&said), "{denied}");
+        }
+    }
+    // A module without services needs neither, and has neither.
+    let terms = World::new().grant(&World::new().mint(&[])).unwrap().terms();
+    assert!(!terms.services.call && !terms.services.serve);
+}
+
 /// Each filter is bounded by itself, and the filters of a whole chain are bounded together.
 #[test]
 fn filters_of_a_chain_are_few() {
@@ -229,10 +262,13 @@ fn stated() -> impl Strategy<Value = (Field, String)> {
             text("packets"),
             text("log,records"),
             text("send,records"),
+            text("call,serve"),
             text("")
         ]
         .prop_map(|v| (Field::Calls, v)),
         prop_oneof![text("icmp"), text("udp dst port 53"), text("")].prop_map(|v| (Field::Send, v)),
+        place.clone().prop_map(|v| (Field::Call, v)),
+        place.clone().prop_map(|v| (Field::Serve, v)),
         small.clone().prop_map(|n| (Field::Memory, format!("{n}MiB"))),
         small.clone().prop_map(|n| (Field::PacketBudget, n.to_string())),
         small.clone().prop_map(|n| (Field::RecordsPerSecond, n.to_string())),

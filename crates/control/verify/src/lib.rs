@@ -167,7 +167,8 @@ pub fn verify_own(wasm: &[u8]) -> Result<Option<Verified>, VerifyError> {
 }
 
 /// The entry points whose arguments are promised.
-const PROMISED: [&str; 5] = [names::BATCH, names::PUSH, names::INIT, names::MESSAGE, names::IMPORT];
+const PROMISED: [&str; 7] =
+    [names::BATCH, names::PUSH, names::INIT, names::MESSAGE, names::IMPORT, names::SERVE, names::DONE];
 
 /// Returns the arguments that the host passes to an entry point: see `abi`.
 pub fn arguments(walk: &mut Walk<'_, '_>, name: &str, function: u32) -> Vec<Value> {
@@ -183,7 +184,7 @@ pub fn arguments(walk: &mut Walk<'_, '_>, name: &str, function: u32) -> Vec<Valu
             let port = walk.values.within(32, 0, u64::from(MAX_PORTS) - 1);
             vec![Value::Sum(port), Value::constant(32, u64::from(layout::WINDOW + layout::BATCH_OFFSET))]
         }
-        (names::INIT | names::MESSAGE | names::IMPORT, 2) => {
+        (names::INIT | names::MESSAGE | names::IMPORT | names::SERVE | names::DONE, 2) => {
             let length = walk.values.within(32, 0, layout::MAX_DATA.into());
             vec![Value::constant(32, data), Value::Sum(length)]
         }

@@ -3,7 +3,7 @@
 //! | rule | checked | batch, init | tick and end with their continuations, messages of one fast call, export, import |
 //! | --- | --- | --- | --- |
 //! | eviction | before every call, continuation and slice | the instance is dropped | the same |
-//! | share of time, live | the same | its time is charged; waits when the share is used up | the same |
+//! | share of time, live | the same | its time is charged; waits when the share is used up | the same; a call of a service is charged to its caller and does not wait |
 //! | slice, live | inside metered calls, between calls | continues later | the same |
 //! | budget | inside calls, between calls | each packet, each init; the rests of a batch as much as its packets, of a bounded module [`flame_plan::Rests`] | one common [`Allowance`] |
 //! | pressure | after batches, ticks and messages, at most once for each tick, 256 packets or 4,096 messages | | one [`Allowance`] |
@@ -13,6 +13,7 @@ use crate::limit::CpuMonitor;
 use crate::module::{LoadedModule, Shape};
 use crate::stop::{GRACE, Quantum, Stop};
 use flame_plan::{CallName, Limits, Reason};
+use flame_quota::Meters;
 use flame_run::{
     Allowance, Call, Eviction, Fault, FaultKind, Instance, Loaded, Mapping, Output, Returned, Role,
 };
@@ -31,6 +32,10 @@ pub struct Caller {
     /// The time of batches and init since then.
     overtime: Duration,
     cpu: CpuMonitor,
+    /// The monitor of the module for which the call is made, if that is another one.
+    payer: Option<CpuMonitor>,
+    /// The processor time of the call so far, as far as it is measured.
+    spent: Duration,
     eviction: Eviction,
     /// Whether the module refused the state of the import that ended last.
     has_refused: bool,
@@ -54,7 +59,7 @@ impl Pressure {
     fn after(&mut self, call: &Call) {
         let work = match call {
             Call::Batch { count, .. } | Call::Push { count, .. } => count.saturating_mul(Self::PACKET),
-            Call::Message(_) => 1,
+            Call::Message(_) | Call::Serve(_) | Call::Done(_) => 1,
             Call::Tick { .. } => Self::ENOUGH,
             _ => return,
         };
@@ -109,6 +114,8 @@ impl Caller {
             last: None,
             overtime: Duration::ZERO,
             cpu: CpuMonitor::new(&module.meters, time_limit),
+            payer: None,
+            spent: Duration::ZERO,
             eviction: module.eviction.clone(),
             has_refused: false,
             pressure: Pressure { work: Pressure::ENOUGH, is_unchecked: false },
@@ -186,12 +193,35 @@ impl Caller {
     /// Returns whether the module's share of time is not used up, or an eviction waits for a call to take
     /// effect.
     pub fn may_begin(&mut self) -> bool {
-        self.is_evicted() || self.cpu.may_begin()
+        self.is_evicted() || self.has_time()
+    }
+
+    /// Returns whether the call may continue. One that another module pays for began when that had time, and
+    /// does not keep this one from its work by waiting for more.
+    fn has_time(&mut self) -> bool {
+        if self.payer.is_some() { self.may_serve() } else { self.cpu.may_begin() }
+    }
+
+    /// Returns whether a call that another module pays for may begin.
+    pub fn may_serve(&self) -> bool {
+        !self.cpu.is_held()
+    }
+
+    /// Returns the processor time of the call that ended last, as far as it was measured.
+    pub fn spent(&self) -> Duration {
+        self.spent
     }
 
     /// Sets the next call, which [`Caller::go`] makes. Does nothing if the instance is gone.
     pub fn start(&mut self, call: Call, allowance: Allowance) {
+        self.start_for(call, allowance, None);
+    }
+
+    /// Sets the next call, whose processor time is charged to `payer`, if there is one.
+    pub fn start_for(&mut self, call: Call, allowance: Allowance, payer: Option<&Meters>) {
         if !self.is_gone() {
+            self.payer = payer.map(|payer| CpuMonitor::new(payer, None));
+            self.spent = Duration::ZERO;
             self.current = Some(Current { call, allowance, continuations: 0, is_rest: false, again: false });
         }
     }
@@ -231,7 +261,7 @@ impl Caller {
                 self.state = RunState::Empty;
                 return Ok(Ended::Evicted(current.call, reason.clone()));
             }
-            if quantum.keeps_shares() && !self.cpu.may_begin() {
+            if quantum.keeps_shares() && !self.has_time() {
                 self.current = Some(current);
                 return Ok(Ended::Paused);
             }
@@ -242,7 +272,7 @@ impl Caller {
             let is_timed = is_batch || matches!(current.call, Call::Init { .. });
             let is_stopped = quantum.stop.is_set();
             let overtime = (is_stopped && is_timed).then(Instant::now);
-            let started = self.cpu.start();
+            let started = self.payer.as_ref().unwrap_or(&self.cpu).start();
             let slice = match std::mem::replace(&mut self.state, RunState::Empty) {
                 RunState::Busy(_) if is_timed && self.is_overdue() => {
                     let kind = FaultKind::Interrupted(self.overtime);
@@ -267,7 +297,8 @@ impl Caller {
                 }
                 RunState::Empty => return Ok(Ended::Paused),
             };
-            self.cpu.charge(started, is_of_batches);
+            let cpu = self.payer.as_mut().unwrap_or(&mut self.cpu);
+            self.spent += cpu.charge(started, is_of_batches);
             self.overtime += overtime.map_or(Duration::ZERO, |began| began.elapsed());
             let (mut instance, called) = match slice {
                 Slice::Done(instance, called) => (instance, called),

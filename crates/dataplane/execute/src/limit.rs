@@ -32,16 +32,25 @@ impl CpuMonitor {
         is_measured.then(|| Started { at: Instant::now(), used: self.share.as_ref().map(|_| thread_time()) })
     }
 
+    /// Returns whether no call may begin, whatever the share.
+    pub fn is_held(&self) -> bool {
+        self.share.as_ref().is_some_and(Meters::is_held)
+    }
+
     /// Charges the time since `started`: processor time to the share, since the thread may have waited for
     /// the processor, and all time to the limit, which only applies to batches.
-    pub fn charge(&mut self, started: Option<Started>, is_batch: bool) {
-        let Some(Started { at, used }) = started else { return };
+    /// Returns the processor time, or zero if it is not measured.
+    pub fn charge(&mut self, started: Option<Started>, is_batch: bool) -> Duration {
+        let Some(Started { at, used }) = started else { return Duration::ZERO };
+        let mut took = Duration::ZERO;
         if let (Some(share), Some(used)) = (&self.share, used) {
-            share.took(thread_time().saturating_sub(used));
+            took = thread_time().saturating_sub(used);
+            share.took(took);
         }
         if let Some(monitor) = self.limit.as_mut().filter(|_| is_batch) {
             monitor.so_far += at.elapsed();
         }
+        took
     }
 
     /// Records a finished batch of `packets`; returns the reason for eviction if the limit was exceeded.

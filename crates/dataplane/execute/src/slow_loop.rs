@@ -4,8 +4,10 @@ use crate::keeping::{Keeping, Next};
 use crate::module::{LoadedModule, Shape};
 use crate::stop::Quantum;
 use flame_plan::{FaultReport, ModuleId, quantize};
+use flame_quota::Meters;
 use flame_run::{Allowance, Call, Fault, Output, Role};
 use std::collections::VecDeque;
+use std::time::Duration;
 
 /// The maximum number of bytes of messages that wait for a slow instance, on live sources. Further ones are
 /// lost, and counted.
@@ -41,6 +43,16 @@ pub struct SlowLoop {
     queued: usize,
     /// The worker whose message is processed, and the number of the fast call that sent it.
     sender: (usize, u64),
+    /// The number of calls of services and of their outcomes in `queue`.
+    services: usize,
+    /// The call of a service that has not ended, and the module that pays for it.
+    serving: Option<(u64, Meters)>,
+    /// The calls of services that were refused, because those who pay have no time left.
+    refused: Vec<u64>,
+    /// The call of a service that ended in the last quantum, and its processor time.
+    served: Option<(u64, Duration)>,
+    /// Whether the last quantum ended because the next call has another payer.
+    is_split: bool,
     lost: u64,
     keeping: Keeping,
 }
@@ -53,6 +65,14 @@ enum Task {
         call: u64,
         bytes: Vec<u8>,
     },
+    /// A call of a service, by its number, and the module that pays for it.
+    Serve {
+        call: u64,
+        bytes: Vec<u8>,
+        payer: Meters,
+    },
+    /// The outcome of a call of a service.
+    Done(Vec<u8>),
     Tick(u64),
     /// The last call, at this packet time.
     End(u64),
@@ -83,6 +103,11 @@ impl SlowLoop {
             queue: VecDeque::new(),
             queued: 0,
             sender: (0, 0),
+            services: 0,
+            serving: None,
+            refused: Vec::new(),
+            served: None,
+            is_split: false,
             lost: 0,
             keeping: Keeping::new(module.take_place(Place::Slow)),
         };
@@ -108,6 +133,60 @@ impl SlowLoop {
         }
         self.queued += message.len() + ENTRY;
         self.queue.push_back(Task::Message { worker, call, bytes: message.to_vec() });
+    }
+
+    /// Queues a call of a service, with its head. Its processor time is charged to `payer`.
+    pub fn serve(&mut self, call: u64, bytes: Vec<u8>, payer: Meters) {
+        self.queue_service(Task::Serve { call, bytes, payer });
+    }
+
+    /// Queues the outcome of a call of a service, with its head.
+    pub fn done(&mut self, bytes: Vec<u8>) {
+        self.queue_service(Task::Done(bytes));
+    }
+
+    fn queue_service(&mut self, task: Task) {
+        if self.caller.is_some() {
+            self.services += 1;
+            self.queue.push_back(task);
+        }
+    }
+
+    /// Returns the number of calls of services, and of their outcomes, that wait.
+    pub fn services(&self) -> usize {
+        self.services
+    }
+
+    /// Returns the module that pays for the call that is next, if that is another one.
+    pub fn payer(&self) -> Option<&Meters> {
+        if let Some((_, payer)) = &self.serving {
+            return Some(payer);
+        }
+        match self.queue.front() {
+            Some(Task::Serve { payer, .. }) if !self.keeping.is_pending() => Some(payer),
+            _ => None,
+        }
+    }
+
+    /// Returns the calls of services that were refused since the last call of this function, because those
+    /// who pay have no processor time left. Only on live sources.
+    pub fn take_refused(&mut self) -> Vec<u64> {
+        std::mem::take(&mut self.refused)
+    }
+
+    /// Returns the call of a service that ended in the last quantum, and its processor time, once.
+    pub fn take_served(&mut self) -> Option<(u64, Duration)> {
+        self.served.take()
+    }
+
+    /// Returns whether the last quantum ended early because the next call has another payer.
+    pub fn is_split(&self) -> bool {
+        self.is_split
+    }
+
+    /// Returns whether the instance is gone.
+    pub fn is_gone(&self) -> bool {
+        self.caller.is_none()
     }
 
     /// Records that the pipelines of all workers have passed the tick at `now_ns`.
@@ -150,7 +229,9 @@ impl SlowLoop {
     /// Returns whether a quantum would advance it.
     pub fn can_progress(&mut self) -> bool {
         let Some(caller) = &mut self.caller else { return false };
-        let may_begin = caller.may_begin() && (caller.is_busy() || !self.keeping.must_wait());
+        let is_served = !caller.is_busy() && matches!(self.queue.front(), Some(Task::Serve { .. }));
+        let has_time = caller.may_begin() || (is_served && caller.may_serve());
+        let may_begin = has_time && (caller.is_busy() || !self.keeping.must_wait());
         may_begin && self.is_busy()
     }
 
@@ -178,7 +259,10 @@ impl SlowLoop {
         each: &mut dyn FnMut(Output<'_>) -> Result<(), E>,
     ) -> Result<Option<FaultReport>, E> {
         let Some(mut caller) = self.caller.take() else { return Ok(None) };
-        while caller.is_busy() || self.start_next(&mut caller, quantum) {
+        (self.served, self.is_split) = (None, false);
+        let mut made = false;
+        while caller.is_busy() || self.starts(made, &mut caller, quantum) {
+            made = true;
             let is_export = caller.is_in_export();
             let (keeping, mut state) = (&mut self.keeping, false);
             let ended = caller.go(quantum, &mut |output| {
@@ -197,6 +281,9 @@ impl SlowLoop {
                 Ended::Done(Call::Message(_), allowance) => {
                     let (worker, call) = self.sender;
                     self.allowances[worker] = Some((call, allowance));
+                }
+                Ended::Done(Call::Serve(_), _) => {
+                    self.served = self.serving.take().map(|(call, _)| (call, caller.spent()));
                 }
                 Ended::Done(Call::Tick { now_ns }, _) => self.keeping.tick(now_ns),
                 Ended::Done(..) => {}
@@ -223,6 +310,21 @@ impl SlowLoop {
         Ok(None)
     }
 
+    /// Starts the next call, unless it has another payer than one that was `made` in this quantum.
+    fn starts(&mut self, made: bool, caller: &mut Caller, quantum: &Quantum<'_>) -> bool {
+        while let Some(Task::Serve { call, payer, .. }) = self.queue.front()
+            && self.is_live
+            && !payer.may_begin()
+        {
+            self.refused.push(*call);
+            self.services -= 1;
+            self.queue.pop_front();
+        }
+        let is_served = matches!(self.queue.front(), Some(Task::Serve { .. }));
+        self.is_split = made && (is_served || self.served.is_some());
+        !self.is_split && self.start_next(caller, quantum)
+    }
+
     fn start_next(&mut self, caller: &mut Caller, quantum: &Quantum<'_>) -> bool {
         let next = if self.keeping.is_pending() { self.keeping.next() } else { Next::Free };
         match next {
@@ -234,13 +336,23 @@ impl SlowLoop {
             }
             Next::Wait | Next::Free => {}
         }
-        if caller.start_pressure(quantum.stop) {
+        let is_served = matches!(self.queue.front(), Some(Task::Serve { .. }));
+        if !is_served && caller.start_pressure(quantum.stop) {
             return true;
         }
         match self.queue.pop_front() {
             None => return false,
             Some(Task::End(now_ns)) => caller.start(Call::End { now_ns }, caller.allowance()),
             Some(Task::Tick(now_ns)) => caller.start(Call::Tick { now_ns }, caller.allowance()),
+            Some(Task::Serve { call, bytes, payer }) => {
+                self.services -= 1;
+                caller.start_for(Call::Serve(bytes), caller.allowance(), Some(&payer));
+                self.serving = Some((call, payer));
+            }
+            Some(Task::Done(bytes)) => {
+                self.services -= 1;
+                caller.start(Call::Done(bytes), caller.allowance());
+            }
             Some(Task::Message { worker, call, bytes }) => {
                 self.queued = self.queued.saturating_sub(bytes.len() + ENTRY);
                 self.sender = (worker, call);
@@ -257,7 +369,8 @@ impl SlowLoop {
     fn lose(&mut self, call: &Call) {
         let waiting = self.queue.drain(..).filter(|task| matches!(task, Task::Message { .. })).count() as u64;
         self.lost += waiting + u64::from(matches!(call, Call::Message(_)));
-        self.queued = 0;
+        (self.queued, self.services) = (0, 0);
+        self.serving = None;
     }
 
     fn report(&self, fault: &Fault) -> FaultReport {

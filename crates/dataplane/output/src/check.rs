@@ -4,10 +4,12 @@ use crate::channel::{channel, check_channel};
 use crate::error::{Fault, OutputError};
 use crate::held::{Held, held};
 use crate::send::{Sent, plain_send, send};
+use crate::service::{call, check_call, check_reply, reply};
 use flame_abi::LinkType;
 use flame_abi::manifest::{ColumnType, Manifest};
 use flame_abi::output::{
-    CHANNEL, COPY, FRAME, HOLD, LOG, LOST, MAX_LOG, MAX_PAYLOAD, MESSAGE, PACKET, PACKET_HEAD, RELEASE, SEND,
+    CALL, CHANNEL, COPY, FRAME, HOLD, LOG, LOST, MAX_LOG, MAX_PAYLOAD, MESSAGE, PACKET, PACKET_HEAD, RELEASE,
+    REPLY, SEND,
 };
 use flame_plan::Forward;
 
@@ -22,6 +24,9 @@ pub struct Schema {
     log: bool,
     /// The number of channels.
     channels: usize,
+    /// The numbers of services that it offers and that it uses.
+    services: usize,
+    uses: usize,
     /// The number of outputs of a module that forwards packets, or 0.
     outputs: u32,
     /// The number of slots for packets that it holds.
@@ -43,6 +48,9 @@ pub struct FrameCounts {
     pub logs: u64,
     /// Frames for channels.
     pub on_channels: u64,
+    /// Calls of services, and replies to them.
+    pub calls: u64,
+    pub replies: u64,
     /// The number of records that the module reports as dropped. It saturates, because the module may report
     /// any number.
     pub lost: u64,
@@ -90,7 +98,8 @@ impl Schema {
             ports.map_or(NONE, |p| Forward { modify: p.modify, transmit: p.transmit, hold: p.held > 0 });
         let (outputs, held) = ports.map_or((0, 0), |p| (p.outputs, p.held));
         let (packets, log, channels) = (manifest.packets, manifest.log, manifest.channels.len());
-        Self { tables, packets, log, channels, outputs, held, declared, granted: NONE }
+        let (services, uses) = (manifest.services.len(), manifest.uses.len());
+        Self { tables, packets, log, channels, services, uses, outputs, held, declared, granted: NONE }
     }
 
     /// Lets a module that forwards packets use these of the rights that its manifest asks for.
@@ -188,6 +197,14 @@ impl Schema {
                 CHANNEL => {
                     check_channel(payload, self.channels).map_err(|fault| fail(FRAME, fault))?;
                     counts.on_channels += 1;
+                }
+                CALL => {
+                    check_call(payload, self.uses).map_err(|fault| fail(FRAME, fault))?;
+                    counts.calls += 1;
+                }
+                REPLY => {
+                    check_reply(payload, self.services).map_err(|fault| fail(FRAME, fault))?;
+                    counts.replies += 1;
                 }
                 LOST => match payload.try_into() {
                     Ok(n) => counts.lost = counts.lost.saturating_add(u64::from_le_bytes(n)),
@@ -380,6 +397,17 @@ pub enum Frame<'a> {
         channel: u16,
         bytes: &'a [u8],
     },
+    /// A call of a service, by the number of its entry in `[[uses]]`.
+    Call {
+        used: u16,
+        token: u64,
+        request: &'a [u8],
+    },
+    /// A reply to a call of a service of the module.
+    Reply {
+        call: u64,
+        reply: &'a [u8],
+    },
     /// The number of records that the module dropped, and their table if they are of one.
     Lost {
         records: u64,
@@ -455,6 +483,14 @@ impl<'a> Iterator for Frames<'a> {
             CHANNEL => {
                 let (channel, bytes) = channel(payload)?;
                 Frame::Channel { channel, bytes }
+            }
+            CALL => {
+                let (used, token, request) = call(payload)?;
+                Frame::Call { used, token, request }
+            }
+            REPLY => {
+                let (call, reply) = reply(payload)?;
+                Frame::Reply { call, reply }
             }
             LOST => Frame::Lost {
                 records: u64::from_le_bytes(payload.try_into().ok()?),

@@ -1,7 +1,8 @@
 //! Faults in a module's output, for which the module alone is responsible.
 
 use flame_abi::output::{
-    CHANNEL_HEAD, FRAME, HELD, LEAST_SENT, MAX_LOG, MAX_PAYLOAD, MOST_SENT, PACKET_HEAD, SEND_HEAD,
+    CALL_HEAD, CHANNEL_HEAD, FRAME, HELD, LEAST_SENT, MAX_LOG, MAX_PAYLOAD, MAX_REQUEST, MOST_SENT,
+    PACKET_HEAD, REPLY_HEAD, SEND_HEAD,
 };
 
 /// Returns the reason why a module has not the right `call`: its manifest does not ask for it, or its grant
@@ -81,6 +82,18 @@ pub enum Fault {
     Channel { found: u16, channels: usize },
     #[error("a frame of {length} bytes, a channel takes {LEAST_SENT} to {MOST_SENT}")]
     SentLength { length: usize },
+    #[error(
+        "a call of a service begins with {CALL_HEAD} bytes: number, 0, 0, token; found {length} that do not"
+    )]
+    CallHead { length: usize },
+    #[error("service {found}, the manifest lists {uses} in [[uses]]")]
+    Use { found: u16, uses: usize },
+    #[error("a reply, but the manifest offers nothing in [[services]]")]
+    Serve,
+    #[error("a reply begins with {REPLY_HEAD} bytes: the number of its call; found {length}")]
+    ReplyHead { length: usize },
+    #[error("{length} bytes for a service or from it, at most {MAX_REQUEST} are allowed")]
+    LongRequest { length: usize },
     #[error("a count of lost records is 8 bytes, found {length}")]
     Lost { length: usize },
     #[error("{at}: needs {needs} bytes, {left} are left in the row: does it match the manifest?")]

@@ -4,7 +4,7 @@
 use crate::check::{Frame, Packet};
 use flame_abi::LinkType;
 use flame_abi::manifest::{Column, ColumnType, Manifest, Table};
-use flame_plan::{Release, Terms};
+use flame_plan::{Release, Services, Terms};
 use flame_quota::{Amounts, Meters, Paid};
 
 /// The limits of one module's output: its own, and the meters of its credential.
@@ -12,6 +12,7 @@ pub struct Gate {
     release: Release,
     /// Whether frames leave on channels.
     sends: bool,
+    services: Services,
     meters: Meters,
     /// The columns of each table, and whether they count packets.
     tables: Vec<Vec<(ColumnType, bool)>>,
@@ -51,6 +52,7 @@ impl Gate {
         let mut gate = Self {
             release: terms.release,
             sends: terms.sending.is_allowed,
+            services: terms.services,
             meters: meters.clone(),
             tables,
             left: Amounts::default(),
@@ -93,6 +95,8 @@ impl Gate {
             Frame::Packet(packet) => self.packet(packet),
             Frame::Log(text) => self.log(text.len() as u64),
             Frame::Channel { bytes, .. } => self.sends && self.made(bytes.len() as u64),
+            Frame::Call { .. } => self.services.call,
+            Frame::Reply { .. } => self.services.serve,
             // They stay here.
             Frame::Message(_) | Frame::Lost { .. } => true,
             // A packet that was received goes on in any case.

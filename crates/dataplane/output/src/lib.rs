@@ -15,6 +15,7 @@ mod error;
 mod gate;
 mod held;
 mod send;
+mod service;
 
 pub use check::{Frame, FrameCounts, Frames, Packet, Schema, frames};
 pub use error::{Fault, OutputError};

@@ -29,7 +29,8 @@ pub fn json(
 }
 
 /// Returns an account as JSON. Counts are packets, except `records`, `records_lost`, `messages_lost`,
-/// `logged`, `logs_dropped`, `sent` and `unsent`, which are frames of channels, and `faults`.
+/// `logged`, `logs_dropped`, `sent` and `unsent`, which are frames of channels, `calls`, `calls_lost`,
+/// `replies` and `replies_lost`, which are of services, and `faults`.
 pub fn object(account: &Account) -> Value {
     let shed: Map<String, Value> =
         Shed::ALL.into_iter().map(|cause| (cause.name().to_owned(), account.shed_by(cause).into())).collect();
@@ -52,6 +53,10 @@ pub fn object(account: &Account) -> Value {
         "logs_dropped": account.logs_dropped,
         "sent": account.sent,
         "unsent": unsent,
+        "calls": account.calls,
+        "calls_lost": account.calls_lost,
+        "replies": account.replies,
+        "replies_lost": account.replies_lost,
         "faults": account.faults,
         "adds_up": account.adds_up(),
     })
@@ -107,7 +112,11 @@ pub fn table(
     for cause in Unsent::ALL.into_iter().filter(|c| accounts.iter().any(|(_, a)| a.unsent_by(*c) > 0)) {
         columns.push((format!("not sent: {}", cause.name()), Box::new(move |a| a.unsent_by(cause))));
     }
-    let others: [(&str, Field); 5] = [
+    let others: [(&str, Field); 9] = [
+        ("calls", |a| a.calls),
+        ("calls lost", |a| a.calls_lost),
+        ("replies", |a| a.replies),
+        ("replies lost", |a| a.replies_lost),
         ("records lost", |a| a.records_lost),
         ("messages lost", |a| a.messages_lost),
         ("withheld", |a| a.withheld),
@@ -166,7 +175,8 @@ mod tests {
             "offered": 12345, "processed": 12000, "filtered": 300, "sampled": 0,
             "shed": {"trap": 40, "budget": 0, "bound": 0, "output": 0, "stopped": 5, "overrun": 0, "share": 0, "evicted": 0, "overload": 0},
             "records": 7, "records_lost": 0, "messages_lost": 0, "withheld": 0, "written": 0, "logged": 0, "logs_dropped": 0,
-            "sent": 0, "unsent": {"link": 0, "filter": 0, "rate": 0, "queue": 0, "interface": 0}, "faults": 1, "adds_up": true,
+            "sent": 0, "unsent": {"link": 0, "filter": 0, "rate": 0, "queue": 0, "interface": 0},
+            "calls": 0, "calls_lost": 0, "replies": 0, "replies_lost": 0, "faults": 1, "adds_up": true,
         }}});
         assert_eq!(value, expected);
     }

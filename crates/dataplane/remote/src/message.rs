@@ -19,6 +19,10 @@ pub enum Command {
     Import { module: ModuleId, worker: Option<usize>, state: Option<Vec<u8>> },
     /// Drops the module's instances before their next calls.
     Evict { module: ModuleId, reason: Reason },
+    /// Calls a service of a module, by the number of the call there. The bytes have their head.
+    Serve { module: ModuleId, call: u64, bytes: Vec<u8> },
+    /// Gives a module the outcome of a call that it made. The bytes have their head.
+    Done { module: ModuleId, bytes: Vec<u8> },
     /// Gives a module other limits of time and memory: those of each link of its renewed credential.
     Renew { module: ModuleId, links: Vec<Link> },
     /// States that the run ends: calls have only a little time from now on.
@@ -91,6 +95,12 @@ pub enum Report {
         module: ModuleId,
         worker: Option<usize>,
         kept: Kept,
+    },
+    /// A call of a service has ended, which took so much processor time.
+    Served {
+        module: ModuleId,
+        call: u64,
+        ns: u64,
     },
     /// The module has ended on all workers, and so has its slow instance, which lost these messages.
     Ended {

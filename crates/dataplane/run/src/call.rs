@@ -46,6 +46,10 @@ pub enum Call {
     },
     /// A call with bytes that another instance of this module sent.
     Message(Vec<u8>),
+    /// A call of one of the module's services, with its head.
+    Serve(Vec<u8>),
+    /// The outcome of a call of a service, with its head.
+    Done(Vec<u8>),
     /// A call for the rest of the output of the call before it.
     Rest,
     /// A call for the state of the instance. Its output is one blob.
@@ -69,6 +73,8 @@ impl Call {
             Self::Tick { .. } => CallName::Tick,
             Self::End { .. } => CallName::End,
             Self::Message(_) => CallName::Message,
+            Self::Serve(_) => CallName::Serve,
+            Self::Done(_) => CallName::Done,
             Self::Rest => CallName::Rest,
             Self::Export => CallName::Export,
             Self::Import(_) => CallName::Import,

@@ -190,6 +190,8 @@ pub struct Instance {
     tick: Option<TypedFunc<i64, i64>>,
     end: Option<TypedFunc<i64, i64>>,
     message: Option<TypedFunc<(i32, i32), i64>>,
+    serve: Option<TypedFunc<(i32, i32), i64>>,
+    done: Option<TypedFunc<(i32, i32), i64>>,
     rest: Option<TypedFunc<(), i64>>,
     export: Option<TypedFunc<(), i64>>,
     import: Option<TypedFunc<(i32, i32), i64>>,
@@ -285,6 +287,8 @@ impl Instance {
         let tick = instance.get_typed_func(&mut store, names::TICK).ok();
         let end = instance.get_typed_func(&mut store, names::END).ok();
         let message = instance.get_typed_func(&mut store, names::MESSAGE).ok();
+        let serve = instance.get_typed_func(&mut store, names::SERVE).ok();
+        let done = instance.get_typed_func(&mut store, names::DONE).ok();
         let rest = instance.get_typed_func(&mut store, names::REST).ok();
         let export = instance.get_typed_func(&mut store, names::EXPORT).ok();
         let import = instance.get_typed_func(&mut store, names::IMPORT).ok();
@@ -301,6 +305,8 @@ impl Instance {
             tick,
             end,
             message,
+            serve,
+            done,
             rest,
             export,
             import,
@@ -358,10 +364,17 @@ impl Instance {
                 }
                 None => None,
             },
-            Call::Message(bytes) => match self.message.clone() {
-                Some(function) => Some(Function::Data(function, self.data(call, &[bytes])?)),
-                None => None,
-            },
+            Call::Message(bytes) | Call::Serve(bytes) | Call::Done(bytes) => {
+                let function = match call {
+                    Call::Serve(_) => &self.serve,
+                    Call::Done(_) => &self.done,
+                    _ => &self.message,
+                };
+                match function.clone() {
+                    Some(function) => Some(Function::Data(function, self.data(call, &[bytes])?)),
+                    None => None,
+                }
+            }
             Call::Tick { now_ns } => self.tick.clone().map(|f| Function::Number(f, *now_ns as i64)),
             Call::End { now_ns } => self.end.clone().map(|f| Function::Number(f, *now_ns as i64)),
             Call::Rest => self.rest.clone().map(Function::None),

@@ -85,6 +85,8 @@ pub(crate) struct Deadlines {
     export: Option<u64>,
     import: Option<u64>,
     pressure: Option<u64>,
+    serve: Option<u64>,
+    done: Option<u64>,
 }
 
 impl Deadlines {
@@ -101,6 +103,8 @@ impl Deadlines {
             export: call(names::EXPORT),
             import: call(names::IMPORT),
             pressure: call(names::PRESSURE),
+            serve: call(names::SERVE),
+            done: call(names::DONE),
         }
     }
 
@@ -117,12 +121,15 @@ impl Deadlines {
             CallName::Export => self.export,
             CallName::Import => self.import,
             CallName::Pressure => self.pressure,
+            CallName::Serve => self.serve,
+            CallName::Done => self.done,
         }
     }
 
     pub(crate) fn shortest(&self) -> Option<u64> {
-        let Self { init, batch, tick, end, message, rest, export, import, pressure } = *self;
-        [init, batch, tick, end, message, rest, export, import, pressure].into_iter().flatten().min()
+        let Self { init, batch, tick, end, message, rest, export, import, pressure, serve, done } = *self;
+        let all = [init, batch, tick, end, message, rest, export, import, pressure, serve, done];
+        all.into_iter().flatten().min()
     }
 }
 

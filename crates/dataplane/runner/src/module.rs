@@ -10,6 +10,7 @@ use flame_quota::Meters;
 use flame_remote::{ChannelError, Install, Kept, Report, Sender};
 use flame_run::{Engines, Eviction, Mapping, Output};
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
@@ -98,6 +99,8 @@ impl Outlet<ChannelError> for Out<'_> {
             || counts.packets > 0
             || counts.logs > 0
             || counts.on_channels > 0
+            || counts.calls > 0
+            || counts.replies > 0
             || counts.lost > 0
         {
             let head = Report::Output { module: self.id, worker: Some(from.worker) };
@@ -129,7 +132,16 @@ impl Slow {
     fn go(&mut self, id: ModuleId, quantum: &Quantum<'_>, sender: &mut Sender) -> Result<(), ChannelError> {
         let Some(slow) = &mut self.instance else { return Ok(()) };
         let head = Report::Output { module: id, worker: None };
-        let fault = slow.go(quantum, &mut |output| sender.send(&head, output.bytes))?;
+        let fault = loop {
+            let fault = slow.go(quantum, &mut |output| sender.send(&head, output.bytes))?;
+            if let Some((call, time)) = slow.take_served() {
+                let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+                sender.send(&Report::Served { module: id, call, ns }, &[])?;
+            }
+            if fault.is_some() || !slow.is_split() {
+                break fault;
+            }
+        };
         self.messages_lost += slow.take_lost();
         fault.map_or(Ok(()), |report| sender.send(&Report::Fault(report), &[]))
     }
@@ -231,6 +243,22 @@ impl Installed {
     pub fn import(&self, worker: Option<usize>, state: Option<&[u8]>) {
         if let Some(kept) = &self.kept {
             kept.keep.give(StatePlace::of(worker), state.map(Into::into));
+        }
+    }
+
+    /// Calls a service of the module.
+    pub fn serve(&mut self, call: u64, bytes: Vec<u8>) {
+        // The worker knows who pays for it, so it counts as nobody's here.
+        let payer = Meters::of_grant(Vec::new()).with(None, Some(Arc::default()));
+        if let Some(slow) = &mut self.slow.instance {
+            slow.serve(call, bytes, payer);
+        }
+    }
+
+    /// Gives the module the outcome of a call.
+    pub fn done(&mut self, bytes: Vec<u8>) {
+        if let Some(slow) = &mut self.slow.instance {
+            slow.done(bytes);
         }
     }
 

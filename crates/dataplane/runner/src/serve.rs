@@ -159,6 +159,16 @@ impl Runner<'_> {
                     let of_id = self.modules.iter().find(|m| m.id() == module);
                     of_id.into_iter().for_each(|m| m.import(worker, state.as_deref()));
                 }
+                Command::Serve { module, call, bytes } => {
+                    if let Some(m) = self.modules.iter_mut().find(|m| m.id() == module) {
+                        m.serve(call, bytes);
+                    }
+                }
+                Command::Done { module, bytes } => {
+                    if let Some(m) = self.modules.iter_mut().find(|m| m.id() == module) {
+                        m.done(bytes);
+                    }
+                }
                 Command::Evict { module, reason } => {
                     self.modules.iter().filter(|m| m.id() == module).for_each(|m| m.evict(reason.clone()));
                 }

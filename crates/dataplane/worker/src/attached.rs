@@ -129,7 +129,7 @@ impl Attached {
         let commands = inboxes.pipelines.into_iter().next().unwrap_or_else(never);
         let cell = Cell::try_new(owned, |owned| {
             let stop = &owned.stop;
-            let outputs = Outputs::new(&mut **owned.sink.borrow_mut(), &owned.events, None);
+            let outputs = Outputs::new(&mut **owned.sink.borrow_mut(), &owned.events, None, is_live);
             let mut collector = Collector::new(shape, &modules, outputs, stop, is_live)?;
             let key = owned.key.as_ref();
             // The owner of the packets decides what is dropped.

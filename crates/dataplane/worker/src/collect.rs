@@ -1,3 +1,5 @@
+mod deliver;
+
 use crate::channels::Channels;
 use crate::charge;
 use crate::collected::{Collected, Last};
@@ -87,6 +89,11 @@ impl<'a> Collector<'a> {
             channels,
             slow: None,
             remote: matches!(module.site, Site::Remote(_)).then(|| vec![self.ticked; self.shape.workers]),
+            process: match &module.site {
+                Site::Remote(module) => Some(module.reference()),
+                Site::Local(_) => None,
+            },
+            meters: module.meters().clone(),
             granted: module.meters().granted(),
             usage: module.meters().usage().cloned(),
             account: Account::default(),
@@ -105,6 +112,7 @@ impl<'a> Collector<'a> {
             collected.slow = Some(slow);
             collected.fault(fault, &mut self.faults);
         }
+        self.outputs.services.join(p);
         self.modules.push(collected);
         self.go(self.modules.len() - 1)
     }
@@ -203,6 +211,7 @@ impl<'a> Collector<'a> {
             }
         }
         let mut m = self.modules.remove(at);
+        self.outputs.services.leave(m.id);
         m.flush(&mut self.outputs)?;
         let losses = m.take_losses();
         m.channels.close(&mut m.account);
@@ -244,7 +253,12 @@ impl<'a> Collector<'a> {
                 self.go(at)?;
             }
         }
-        Ok(())
+        if self.is_live { Ok(()) } else { self.deliver() }
+    }
+
+    /// Records that a process has reported everything of a module.
+    pub(crate) fn ended(&mut self, module: ModuleId) {
+        self.outputs.services.leave(module);
     }
 
     /// Returns whether a packet that a module sends is released. Those that are not are counted.
@@ -291,6 +305,7 @@ impl<'a> Collector<'a> {
                 }
                 self.go(module)?;
             }
+            self.deliver()?;
             for m in &mut self.modules {
                 m.flush(&mut self.outputs)?;
             }
@@ -318,17 +333,19 @@ impl<'a> Collector<'a> {
         if let Some(slow) = &mut m.slow {
             slow.passed(worker, now_ns);
         }
-        self.go(at)
+        self.go(at)?;
+        if self.is_live { Ok(()) } else { self.deliver() }
     }
 
     /// Returns whether a quantum would advance a slow instance.
     pub(crate) fn can_progress(&mut self) -> bool {
         let can = |m: &mut Collected| m.last.is_some() || m.slow.as_mut().is_some_and(SlowLoop::can_progress);
-        self.modules.iter_mut().any(can)
+        self.modules.iter_mut().any(can) || self.can_deliver()
     }
 
     /// Gives one quantum to each slow instance with waiting calls.
     pub(crate) fn resume(&mut self) -> Result<(), RunError> {
+        self.deliver()?;
         let mut at = 0;
         while at < self.modules.len() {
             if self.modules[at].last.is_none() {
@@ -351,6 +368,7 @@ impl<'a> Collector<'a> {
         while self.modules.iter().any(|m| m.last.is_some()) {
             self.resume()?;
         }
+        self.deliver_last()?;
         let quantum = Quantum::whole(self.stop);
         for m in &mut self.modules {
             m.end(now_ns, &quantum, &mut self.outputs, &mut self.faults)?;

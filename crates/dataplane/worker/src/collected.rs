@@ -1,17 +1,20 @@
 //! The output of one module, on its way to the sink.
 
+use crate::calls::{Request, SERVING};
 use crate::channels::Channels;
 use crate::charge;
 use crate::error::RunError;
 use crate::faults::Faults;
 use crate::loss::Losses;
 use crate::outputs::Outputs;
+use crate::remote::RemoteReference;
 use crate::report::{LossReason, Lost};
+use crate::services::request_bytes;
 use crossbeam_channel::Sender;
 use flame_execute::{Quantum, SlowLoop};
 use flame_output::{Frame, Gate, frames};
 use flame_plan::{Account, FaultReport, ModuleId, Unsent};
-use flame_quota::Usage;
+use flame_quota::{Meters, Usage};
 use flame_record::Rows;
 use flame_run::Output;
 use std::sync::Arc;
@@ -27,6 +30,9 @@ pub(crate) struct Collected {
     /// The last tick that its fast instance on each worker has passed, if it runs in a process. That process
     /// has its slow instance.
     pub(crate) remote: Option<Vec<u64>>,
+    /// The process in which it runs, if it does.
+    pub(crate) process: Option<RemoteReference>,
+    pub(crate) meters: Meters,
     pub(crate) granted: bool,
     pub(crate) usage: Option<Arc<Usage>>,
     pub(crate) account: Account,
@@ -74,14 +80,51 @@ impl Collected {
         faults: &mut Faults<'_>,
     ) -> Result<(), RunError> {
         let Some(mut slow) = self.slow.take() else { return Ok(()) };
-        let _charged = charge::enter(self.usage.as_ref());
-        let fault = slow.go(quantum, &mut |output| self.rows_of(output, outputs));
+        let fault = loop {
+            let payer = slow.payer().and_then(Meters::usage).cloned();
+            let _charged = charge::enter(payer.as_ref().or(self.usage.as_ref()));
+            let fault = slow.go(quantum, &mut |output| self.rows_of(output, outputs));
+            if !slow.is_split() || !matches!(fault, Ok(None)) {
+                break fault;
+            }
+        };
+        for call in slow.take_refused() {
+            outputs.services.refuse(self.id, call);
+        }
+        if slow.is_gone() {
+            outputs.services.leave(self.id);
+        }
         let lost = slow.take_lost();
         self.account.messages_lost += lost;
         self.losses.add(LossReason::Messages, None, lost);
         self.slow = Some(slow);
         self.fault(fault?, faults);
         Ok(())
+    }
+
+    /// Returns whether it takes calls of services, and outcomes.
+    pub(crate) fn takes_calls(&self) -> bool {
+        let slow = || self.slow.as_ref().is_some_and(|slow| !slow.is_gone() && slow.services() < SERVING);
+        self.last.is_none() && self.process.as_ref().map_or_else(slow, RemoteReference::takes_calls)
+    }
+
+    /// Passes a call of a service on. `payer` are the meters of its caller.
+    pub(crate) fn serve(&mut self, request: &Request, payer: &Meters) {
+        let bytes = request_bytes(request);
+        if let Some(process) = &self.process {
+            process.serve(request.call, bytes, payer);
+        } else if let Some(slow) = &mut self.slow {
+            slow.serve(request.call, bytes, payer.clone());
+        }
+    }
+
+    /// Passes the outcome of a call on.
+    pub(crate) fn done(&mut self, outcome: Vec<u8>) {
+        if let Some(process) = &self.process {
+            process.done(outcome);
+        } else if let Some(slow) = &mut self.slow {
+            slow.done(outcome);
+        }
     }
 
     /// Records the fault with which the slow instance ended.
@@ -134,6 +177,17 @@ impl Collected {
                 self.channels.send(channel, bytes, outputs.now_ns, &mut self.account);
             }
             Frame::Channel { .. } => self.account.unsent(Unsent::Rate, 1),
+            Frame::Call { used, token, request } => {
+                let call = (self.id, used, token);
+                let is_out = lets && outputs.services.call(call, request, outputs.now_ns, &self.meters);
+                self.account.calls += u64::from(is_out);
+                self.account.calls_lost += u64::from(!is_out);
+            }
+            Frame::Reply { call, reply } => {
+                let is_taken = lets && outputs.services.reply(self.id, call, reply);
+                self.account.replies += u64::from(is_taken);
+                self.account.replies_lost += u64::from(!is_taken);
+            }
             // Messages of a slow instance have no receiver.
             Frame::Message(_) | Frame::Send { .. } | Frame::Held(_) => {}
         }

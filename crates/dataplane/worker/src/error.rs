@@ -43,6 +43,8 @@ pub enum RunError {
     Transformed(String),
     #[error("{module}, channel {channel}: filter: {reason}")]
     Channel { module: String, channel: String, reason: String },
+    #[error("{module} offers the service {service:?}, which {by} offers already")]
+    Service { module: String, service: String, by: String },
     #[error(transparent)]
     Link(#[from] flame_transmit::LinkError),
     #[error("the run has ended")]

@@ -116,8 +116,11 @@ pub(crate) fn collect(
             Event::Module(event) => match event {
                 ModuleEvent::Output { from, bytes } => collector.output(from, &bytes)?,
                 ModuleEvent::Passed { module, worker, now_ns } => collector.passed(module, worker, now_ns)?,
-                ModuleEvent::Fault(report) => collector.faults.add(report),
-                ModuleEvent::Ended(state) => state.end(),
+                ModuleEvent::Fault(report) => collector.add_fault(report),
+                ModuleEvent::Ended(state) => {
+                    collector.ended(state.id);
+                    state.end();
+                }
             },
             Event::Tick { worker, now_ns } => collector.tick(worker, now_ns)?,
             Event::Add(module, done) => {

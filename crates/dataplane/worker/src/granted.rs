@@ -5,7 +5,7 @@
 //! quantifies the information that is left.
 
 use crate::report::Report;
-use flame_plan::{FaultReport, Unsent};
+use flame_plan::{Account, FaultReport, Unsent};
 use std::collections::BTreeSet;
 
 /// The maximum number of faults of one module that are reported individually. All are counted.
@@ -33,6 +33,10 @@ pub(crate) fn reduce(granted: &BTreeSet<String>, report: &mut Report) {
         account.messages_lost = rounded(account.messages_lost);
         account.withheld = rounded(account.withheld);
         account.logs_dropped = rounded(account.logs_dropped);
+        let Account { calls, calls_lost, replies, replies_lost, .. } = account;
+        for number in [calls, calls_lost, replies, replies_lost] {
+            *number = rounded(*number);
+        }
         for cause in Unsent::ALL {
             account.set_unsent(cause, rounded(account.unsent_by(cause)));
         }

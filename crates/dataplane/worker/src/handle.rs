@@ -10,7 +10,7 @@ use crate::remote::{LostModule, ProcessInfo, Processes};
 use crate::report::Snapshot;
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use flame_execute::{LoadedModule, Module, Shape};
-use flame_plan::{Account, ModuleClass, ModuleId, Reason, Share};
+use flame_plan::{Account, ModuleClass, ModuleId, ModulePlan, Reason, Share};
 use flame_run::Engines;
 use flame_view::{Key, View};
 use std::collections::BTreeMap;
@@ -36,6 +36,9 @@ impl Command {
         }
     }
 }
+
+/// The modules that offer services, by the names of these.
+type Offers = BTreeMap<String, ModuleId>;
 
 /// Totals that readers publish once per block.
 #[derive(Default)]
@@ -74,6 +77,7 @@ pub(crate) struct Shared {
     modules: Mutex<BTreeMap<ModuleId, (String, Evictor)>>,
     /// The numbers of all modules of this run, those that were removed included.
     used: Mutex<Numbers>,
+    services: Mutex<Offers>,
 }
 
 /// The receiving ends of the command channels, for the threads of a run.
@@ -92,12 +96,16 @@ impl Handle {
         processes: Option<Arc<Processes>>,
     ) -> Result<(Self, Inboxes), RunError> {
         let (pipelines, inboxes) = (0..shape.workers).map(|_| unbounded()).unzip();
-        let mut known = BTreeMap::new();
+        let (mut known, mut services) = (BTreeMap::new(), BTreeMap::new());
         for m in modules {
             let (id, entry) = (m.plan().id, (m.plan().name.clone(), m.evictor()));
             if known.insert(id, entry).is_some() {
                 return Err(RunError::Duplicate(id));
             }
+            offer(&mut services, m.plan(), None).map_err(|(service, by)| {
+                let by = known.get(&by).map_or_else(String::new, |(name, _)| name.clone());
+                RunError::Service { module: m.plan().name.clone(), service, by }
+            })?;
         }
         let has_metered = modules.iter().any(|m| m.plan().class == ModuleClass::Metered);
         let shared = Shared {
@@ -112,6 +120,7 @@ impl Handle {
             collector,
             used: Mutex::new(known.keys().copied().collect()),
             modules: Mutex::new(known),
+            services: Mutex::new(services),
         };
         Ok((Self(Arc::new(shared)), Inboxes { pipelines: inboxes }))
     }
@@ -153,7 +162,7 @@ impl Handle {
     /// Returns an error if the run has ended, the module's number is taken, its resolution does not divide
     /// the tick, its view cannot be created, or its code was compiled for another engine.
     pub fn add(&self, module: &Module) -> Result<(), RunError> {
-        self.launch(module, Command::Add)
+        self.launch(module, None, Command::Add)
     }
 
     /// Adds `module` in place of the module `old`: on each pipeline every packet is offered to exactly one of
@@ -165,7 +174,7 @@ impl Handle {
     pub fn replace(&self, old: ModuleId, module: &Module) -> Result<Account, RunError> {
         let Some(entry) = self.modules().remove(&old) else { return Err(RunError::Unknown(old)) };
         let (reply, account) = bounded(1);
-        match self.launch(module, |loaded| Command::Replace(loaded, old, reply)) {
+        match self.launch(module, Some(old), |loaded| Command::Replace(loaded, old, reply)) {
             Ok(()) => account.recv().map_err(|_| RunError::Ended),
             Err(e) => {
                 // It was not removed, unless the run has ended.
@@ -175,7 +184,28 @@ impl Handle {
         }
     }
 
-    fn launch(&self, module: &Module, command: impl FnOnce(Box<Placed>) -> Command) -> Result<(), RunError> {
+    /// Takes the names of the services that a module offers, and those of `replaced`, which are returned.
+    fn offer(&self, plan: &ModulePlan, replaced: Option<ModuleId>) -> Result<Offers, RunError> {
+        let offered = offer(&mut lock(&self.0.services), plan, replaced);
+        offered.map_err(|(service, by)| {
+            let name = self.modules().get(&by).map_or_else(String::new, |(name, _)| name.clone());
+            RunError::Service { module: plan.name.clone(), service, by: name }
+        })
+    }
+
+    /// Gives up the names of the services of a module, and gives those back that it replaced.
+    fn withdraw(&self, id: ModuleId, before: Offers) {
+        let mut services = lock(&self.0.services);
+        services.retain(|_, by| *by != id);
+        services.extend(before);
+    }
+
+    fn launch(
+        &self,
+        module: &Module,
+        replaced: Option<ModuleId>,
+        command: impl FnOnce(Box<Placed>) -> Command,
+    ) -> Result<(), RunError> {
         let (id, resolution_ns) = (module.plan.id, module.plan.view.resolution_ns.max(1));
         let tick_ns = self.0.shape.tick_ns;
         if !tick_ns.is_multiple_of(resolution_ns) {
@@ -192,9 +222,13 @@ impl Handle {
         if !used().insert(id) {
             return Err(RunError::Duplicate(id));
         }
+        let before = self.offer(&module.plan, replaced).inspect_err(|_| {
+            used().remove(id);
+        })?;
         let placed = place(&self.0.engines, self.0.processes.as_deref(), module, self.0.shape);
         let placed = placed.inspect_err(|_| {
             used().remove(id);
+            self.withdraw(id, before);
         })?;
         if module.plan.class == ModuleClass::Metered {
             self.0.has_metered.store(true, Ordering::Relaxed);
@@ -223,6 +257,7 @@ impl Handle {
         if self.modules().remove(&id).is_none() {
             return Err(RunError::Unknown(id));
         }
+        self.withdraw(id, Offers::new());
         let (reply, account) = bounded(1);
         self.send(&Command::Remove(id, reply))?;
         account.recv().map_err(|_| RunError::Ended)
@@ -336,6 +371,23 @@ impl Handle {
     pub fn stop(&self) {
         self.0.stop.store(true, Ordering::Relaxed);
     }
+}
+
+/// Records the services that a module offers, unless another one than `replaced` offers one of them. Returns
+/// those of `replaced`, or the service and the module that offers it.
+fn offer(
+    services: &mut Offers,
+    plan: &ModulePlan,
+    replaced: Option<ModuleId>,
+) -> Result<Offers, (String, ModuleId)> {
+    let names = || plan.manifest.services.iter().map(|service| &service.name);
+    let by_other = |name: &&String| services.get(*name).is_some_and(|by| Some(*by) != replaced);
+    if let Some(name) = names().find(by_other) {
+        return Err((name.clone(), services[name]));
+    }
+    let before = services.extract_if(.., |_, by| Some(*by) == replaced).collect();
+    services.extend(names().map(|name| (name.clone(), plan.id)));
+    Ok(before)
 }
 
 /// Loads a module here, or starts it in its process.

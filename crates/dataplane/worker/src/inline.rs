@@ -15,7 +15,7 @@ impl Outlet<RunError> for Collector<'_> {
     }
 
     fn fault(&mut self, report: FaultReport) -> Result<(), RunError> {
-        self.faults.add(report);
+        self.add_fault(report);
         Ok(())
     }
 

@@ -3,7 +3,8 @@
 //! The path of a packet, by file: `read` takes a block from the source and decodes it; in the `pipeline`,
 //! each `stage` computes a view of it and publishes that to the batch loops (`flame_execute`) of the fast
 //! instances; `overload` leaves modules of low priority out while the worker is behind; `collect` holds the
-//! slow ones and passes records to the sink. `threads` assigns the work to threads.
+//! slow ones, passes records to the sink, and delivers the calls of `services`. `threads` assigns the work to
+//! threads.
 //!
 //! A [`Run`] is prepared, then executed on the caller's thread or [spawned](Worker). Its [`Handle`] adds,
 //! removes and evicts modules and reads accounts while packets flow.
@@ -11,6 +12,7 @@
 
 mod attached;
 mod batches;
+mod calls;
 mod channels;
 mod charge;
 mod clock;
@@ -40,6 +42,7 @@ mod regulator;
 mod remote;
 mod report;
 mod run;
+mod services;
 mod slices;
 mod stage;
 mod threads;

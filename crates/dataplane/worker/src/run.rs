@@ -173,7 +173,9 @@ impl Run {
         let shared = Shared::new(observer);
         let observer: &mut dyn Observer = &mut &shared;
         threads::with_slices(&engines, &handle.shared().has_metered, charging, || {
-            let outputs = Outputs::new(sink, &shared, options.link.clone());
+            // Modules in processes are called while packet time goes on.
+            let is_clocked = is_live || options.runner.is_some();
+            let outputs = Outputs::new(sink, &shared, options.link.clone(), is_clocked);
             let collector = Collector::new(shape, &modules, outputs, &stop, is_live)?;
             match (input, events) {
                 (Input::Shared(source), None) => {

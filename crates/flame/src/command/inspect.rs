@@ -32,6 +32,9 @@ impl Inspect {
             let extra = if c.extra { ", and more if the link is idle" } else { "" };
             say!("\nchannel {}  {}\n  sends {:?}, {}{extra}", c.name, c.description, c.filter, c.rate);
         }
+        for (verb, all) in [("serves", &m.services), ("calls", &m.uses)] {
+            all.iter().for_each(|s| say!("\n{verb}  {}  {}", s.name, s.description));
+        }
         for (name, p) in &m.parameters {
             let kind = format!("{:?}", p.kind).to_lowercase();
             say!("\nparameter {name} ({kind}, default {})\n  {}", p.default, p.description);

@@ -47,6 +47,17 @@ impl Show {
             "records",
             &format!("{}, {} withheld, {} lost by the module", a.records, a.withheld, a.records_lost),
         );
+        if a.sent > 0 || !a.unsent.is_empty() {
+            let unsent: Vec<_> =
+                a.unsent.iter().map(|(cause, n)| format!(", {n} not sent: {cause}")).collect();
+            line("frames", &format!("{} sent{}", a.sent, unsent.concat()));
+        }
+        if a.calls + a.calls_lost > 0 {
+            line("calls", &format!("{}, {} not let out", a.calls, a.calls_lost));
+        }
+        if a.replies + a.replies_lost > 0 {
+            line("replies", &format!("{}, {} too late or to no call", a.replies, a.replies_lost));
+        }
         line("faults", &a.faults.to_string());
         let (u, r) = (&m.usage, &m.reserved);
         line(

@@ -5,9 +5,10 @@ mod traffic;
 
 pub use traffic::{PacketBuilder, Traffic};
 
-use crate::{Batch, Forward, Init, Module, Out, Progress, Record, Slow};
+use crate::{Batch, Forward, Init, Module, Out, Progress, Record, Reply, Request, Slow};
 use flame_abi::output::{
-    CHANNEL, CHANNEL_HEAD, COPY, FRAME, HOLD, LOG, LOST, MADE, MESSAGE, RELEASE, SEND, SEND_HEAD,
+    CALL, CALL_HEAD, CHANNEL, CHANNEL_HEAD, COPY, FRAME, HOLD, LOG, LOST, MADE, MESSAGE, RELEASE, REPLY,
+    REPLY_HEAD, SEND, SEND_HEAD,
 };
 use flame_abi::{BatchHeader, Descriptor, InitHeader, role};
 use std::collections::BTreeMap;
@@ -194,6 +195,10 @@ pub struct Native<F, S = crate::NoSlow> {
     pub logs: Vec<String>,
     /// The frames that the module sent on channels: number of the channel, and bytes.
     pub sent: Vec<(u16, Vec<u8>)>,
+    /// The calls of services that the module made: number of the use, token, and request.
+    pub calls: Vec<(u16, u64, Vec<u8>)>,
+    /// The replies of the module's services: number of the call, and reply.
+    pub replies: Vec<(u64, Vec<u8>)>,
 }
 
 impl<F: Module> Native<F> {
@@ -219,6 +224,8 @@ impl<F: Module, S: Slow> Native<F, S> {
             lost: 0,
             logs: Vec::new(),
             sent: Vec::new(),
+            calls: Vec::new(),
+            replies: Vec::new(),
         }
     }
 
@@ -264,6 +271,24 @@ impl<F: Module, S: Slow> Native<F, S> {
     pub fn pressure(&mut self, free: u64) {
         self.fast.pressure(free, &mut self.out);
         self.drain(true);
+    }
+
+    /// Calls a service of the module.
+    pub fn serve(&mut self, request: &Request<'_>) {
+        if let Some(mut slow) = self.slow.take() {
+            slow.serve(request, &mut self.out);
+            self.drain(false);
+            self.slow = Some(slow);
+        }
+    }
+
+    /// Gives the module the outcome of a call.
+    pub fn done(&mut self, reply: &Reply<'_>) {
+        if let Some(mut slow) = self.slow.take() {
+            slow.done(reply, &mut self.out);
+            self.drain(false);
+            self.slow = Some(slow);
+        }
     }
 
     /// Makes the last call of the fast instance, then, after its messages, that of the slow one.
@@ -315,6 +340,16 @@ impl<F: Module, S: Slow> Native<F, S> {
                 CHANNEL => {
                     let channel = u16::from_le_bytes([payload[0], payload[1]]);
                     self.sent.push((channel, payload[CHANNEL_HEAD..].to_vec()));
+                }
+                CALL => {
+                    let (head, request) = payload.split_at(CALL_HEAD);
+                    let token = u64::from_le_bytes(head[8..].try_into().expect("a token has eight bytes"));
+                    self.calls.push((u16::from_le_bytes([head[0], head[1]]), token, request.to_vec()));
+                }
+                REPLY => {
+                    let (call, reply) = payload.split_at(REPLY_HEAD);
+                    let call = u64::from_le_bytes(call.try_into().expect("a number has eight bytes"));
+                    self.replies.push((call, reply.to_vec()));
                 }
                 LOST => self.lost += u64::from_le_bytes(payload.try_into().expect("LOST holds a u64")),
                 table => self.rows.push(RowBytes { table, bytes: payload.to_vec() }),

@@ -87,6 +87,7 @@ impl Manifest {
             }
         }
         self.check_channels()?;
+        self.check_services()?;
         if let Some(state) = &self.state
             && !(1..=MAX_DATA).contains(&state.max)
         {

@@ -194,7 +194,7 @@ pub fn analyse_exports(wasm: &[u8]) -> Result<Analysis, ModuleError> {
 }
 
 /// The calls that share budgets, of which each is charged at least [`flame_abi::CALL_UNITS`].
-const SHARED: [&str; 8] = [
+const SHARED: [&str; 10] = [
     names::INIT,
     names::TICK,
     names::END,
@@ -203,6 +203,8 @@ const SHARED: [&str; 8] = [
     names::EXPORT,
     names::IMPORT,
     names::PRESSURE,
+    names::SERVE,
+    names::DONE,
 ];
 
 fn is_entry(name: &str) -> bool {

@@ -92,6 +92,12 @@ fn gather(engine: &crate::Engine, of: Option<&[crate::engine::Key]>, operator: b
         m.account.unsent.iter().map(of)
     });
     metrics.counters("flame_module_frames_unsent", "Frames of channels that were not sent, by cause", unsent);
+    metrics.counters("flame_module_calls", "Calls of services", each(|m| m.account.calls));
+    let lost = each(|m| m.account.calls_lost);
+    metrics.counters("flame_module_calls_lost", "Calls of services that were not let out", lost);
+    metrics.counters("flame_module_replies", "Replies of its services", each(|m| m.account.replies));
+    let lost = each(|m| m.account.replies_lost);
+    metrics.counters("flame_module_replies_lost", "Replies too late or to no call", lost);
     metrics.counters("flame_module_faults", "Instances that a fault ended", each(|m| m.account.faults));
     metrics.counters("flame_module_spool_dropped", "Rows dropped to make room", each(|m| m.spool.dropped));
     metrics.gauges("flame_module_spool_bytes", "Bytes of rows that are kept", each(|m| m.spool.bytes));

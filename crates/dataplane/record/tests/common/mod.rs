@@ -138,6 +138,8 @@ pub fn module(name: &str, tables: Vec<Table>) -> CatalogEntry {
         state: None,
         packets: false,
         channels: Vec::new(),
+        services: Vec::new(),
+        uses: Vec::new(),
         log: false,
         plots: Vec::new(),
         abi: 1,

@@ -11,6 +11,8 @@ pub(super) struct Charged {
     reader: Duration,
     /// The time of its start, which counts in no meter.
     start: Duration,
+    /// The time that callers of services paid for.
+    paid: Duration,
 }
 
 impl Charged {
@@ -19,11 +21,27 @@ impl Charged {
         self.start = start.saturating_sub(self.process);
     }
 
-    /// Charges the time since the last call to the meters and the use of the modules, in equal parts.
+    /// Returns the time so far that callers of services paid for.
+    pub(super) fn paid(&self) -> Duration {
+        self.paid
+    }
+
+    /// Charges the time since the last call to the meters and the use of the modules, in equal parts. Time
+    /// that was spent on calls of services is their callers': as much as was used, at most.
     pub(super) fn charge(&mut self, (process, reader): (Duration, Duration), modules: &[Arc<State>]) {
-        let apart = process.saturating_sub(self.process);
+        let used = process.saturating_sub(self.process);
         let here = reader.saturating_sub(self.reader);
-        (self.process, self.reader) = (self.process + apart, self.reader + here);
+        (self.process, self.reader) = (self.process + used, self.reader + here);
+        let mut apart = used;
+        for (payer, time) in modules.iter().flat_map(|state| state.take_paid()) {
+            let time = time.min(apart);
+            payer.took(time);
+            if let Some(usage) = payer.usage() {
+                usage.add_cpu_apart(time.as_nanos() as u64);
+            }
+            apart -= time;
+        }
+        self.paid += used - apart;
         let timed = modules.iter().filter(|state| state.meters.timed());
         let start = self.start.min(apart);
         self.start -= start;

@@ -152,7 +152,7 @@ impl Life {
         self.while_alive(|pid, alive| {
             let process = kernel::processor_time(pid)?;
             alive.charged.charge((process, reader), &modules);
-            Some(process + reader)
+            Some((process + reader).saturating_sub(alive.charged.paid()))
         })?
     }
 

@@ -10,6 +10,7 @@ use flame_remote::{ChannelError, MAX_HEAD, Receiver, Report};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 /// The maximum number of characters of a fault that a process reports.
 const MAX_TEXT: usize = 4096;
@@ -60,6 +61,7 @@ impl Reader {
                     | Report::Passed { module, .. }
                     | Report::Account { module, .. }
                     | Report::State { module, .. }
+                    | Report::Served { module, .. }
                     | Report::Ended { module, .. } => *module,
                     Report::Fault(fault) => fault.id,
                     Report::Alive(number) => {
@@ -95,6 +97,7 @@ impl Reader {
                         }
                     }
                     Report::Account { worker, account, .. } => state.set_account(worker, account),
+                    Report::Served { call, ns, .. } => state.end_call(call, Duration::from_nanos(ns)),
                     Report::State { worker, kept, .. } => {
                         let name = &state.name;
                         let kept = state.kept(Place::of(worker), kept, body);

@@ -1,5 +1,6 @@
 //! The worker's state of a module in a process.
 
+use super::paid::Delivered;
 use crate::lock;
 use flame_execute::{Begun, Held, Place};
 use flame_output::Schema;
@@ -10,10 +11,11 @@ use flame_run::Eviction;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 /// The worker's state of a module in a process.
 pub(crate) struct State {
-    pub(super) id: ModuleId,
+    pub(crate) id: ModuleId,
     pub(super) name: String,
     pub(super) schema: Schema,
     /// The maximum number of bytes of the output of one call.
@@ -44,6 +46,8 @@ pub(crate) struct State {
     counted: AtomicU64,
     /// The places of its instances, whose states are kept here.
     held: Mutex<BTreeMap<Place, Held>>,
+    /// The calls of its services that were delivered last.
+    calls: Mutex<Delivered>,
     /// Dropped at its end, after which it needs no place.
     needs_places: Mutex<Option<Arc<()>>>,
 }
@@ -81,8 +85,24 @@ impl State {
             most_faults: most_faults(plan.on_fault, workers),
             counted: AtomicU64::new(0),
             held: Mutex::default(),
+            calls: Mutex::default(),
             needs_places: Mutex::new(Some(Arc::default())),
         }
+    }
+
+    /// Records that a call of a service is delivered, which `payer` pays for.
+    pub(super) fn begin_call(&self, call: u64, payer: &Meters) {
+        lock(&self.calls).begin(call, payer.clone());
+    }
+
+    /// Records that the process reports `time` as that of a call.
+    pub(super) fn end_call(&self, call: u64, time: Duration) {
+        lock(&self.calls).end(call, time);
+    }
+
+    /// Returns the times of calls that their callers pay for, since the last call of this function.
+    pub(super) fn take_paid(&self) -> Vec<(Meters, Duration)> {
+        std::mem::take(&mut lock(&self.calls).paid)
     }
 
     /// Returns whether the module has ended on all workers, or its process is gone. The collector has

@@ -1,0 +1,308 @@
+//! The calls of services between the modules of a run: which one is delivered next, and its outcome.
+//!
+//! This type has no clock and knows no instances. Each call that is let out has exactly one outcome, unless
+//! its caller leaves first.
+
+use flame_abi::output::{MAX_REQUEST, Outcome};
+use flame_plan::ModuleId;
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Bound::{Excluded, Unbounded};
+
+/// The time in which a service has to reply.
+pub(crate) const DEADLINE_NS: u64 = 1_000_000_000;
+/// The maximum number of calls of one module whose outcome it has not received.
+pub(crate) const OPEN: usize = 256;
+/// The maximum number of calls that were delivered to one module and have no outcome. Others wait, so that
+/// each caller has its turn.
+pub(crate) const SERVING: usize = 16;
+/// The bytes of memory that a call takes in addition to its request and its reply.
+const ENTRY: usize = 128;
+
+/// The calls of a run. A value of `C` holds the memory of one call, from the time when it is let out until
+/// its outcome is taken.
+pub(crate) struct Calls<C> {
+    parties: BTreeMap<ModuleId, Party>,
+    /// The module that offers each service, and its number there.
+    offers: BTreeMap<String, (ModuleId, u16)>,
+    /// The calls that were not delivered, by the modules that serve and call.
+    waiting: BTreeMap<(ModuleId, ModuleId), VecDeque<Waiting<C>>>,
+    /// The calls that were delivered, by the module that serves and their number there.
+    serving: BTreeMap<(ModuleId, u64), Open<C>>,
+    outcomes: BTreeMap<ModuleId, VecDeque<Done<C>>>,
+    /// A time before which no call is late.
+    due_ns: u64,
+    /// The modules that were served last: of those that serve, and of those that receive outcomes.
+    server: Option<ModuleId>,
+    receiver: Option<ModuleId>,
+}
+
+/// A module that calls services or offers them.
+struct Party {
+    uses: Vec<String>,
+    /// The number of the next call that is delivered to it.
+    next: u64,
+    /// The module whose call was delivered to it last.
+    turn: Option<ModuleId>,
+    /// The number of calls that were delivered to it and have no outcome.
+    serving: usize,
+    /// The number of its calls whose outcome it has not received.
+    open: usize,
+    /// The number of its calls that were not let out since its last outcome.
+    lost: u32,
+}
+
+/// A call without an outcome.
+struct Open<C> {
+    caller: ModuleId,
+    token: u64,
+    due_ns: u64,
+    held: C,
+}
+
+struct Waiting<C> {
+    service: u16,
+    request: Vec<u8>,
+    open: Open<C>,
+}
+
+/// A call on its way to the module that serves it.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Request {
+    pub(crate) caller: ModuleId,
+    pub(crate) server: ModuleId,
+    pub(crate) call: u64,
+    pub(crate) service: u16,
+    pub(crate) bytes: Vec<u8>,
+}
+
+/// An outcome on its way to the caller.
+pub(crate) struct Done<C> {
+    pub(crate) token: u64,
+    pub(crate) outcome: Outcome,
+    /// The number of calls before this outcome that were not let out.
+    pub(crate) lost: u32,
+    pub(crate) reply: Vec<u8>,
+    _held: C,
+}
+
+impl<C> Default for Calls<C> {
+    fn default() -> Self {
+        Self {
+            parties: BTreeMap::new(),
+            offers: BTreeMap::new(),
+            waiting: BTreeMap::new(),
+            serving: BTreeMap::new(),
+            outcomes: BTreeMap::new(),
+            due_ns: u64::MAX,
+            server: None,
+            receiver: None,
+        }
+    }
+}
+
+impl<C> Calls<C> {
+    /// Adds a module. Services that another one offers so far are its own from now on, with the calls that
+    /// wait for them.
+    pub(crate) fn join(&mut self, id: ModuleId, uses: Vec<String>, services: Vec<String>) {
+        for (number, service) in services.iter().enumerate() {
+            let offer = (id, number as u16);
+            if let Some((before, old)) = self.offers.insert(service.clone(), offer)
+                && before != id
+            {
+                self.pass_on((before, old), offer);
+            }
+        }
+        let party = Party { uses, next: 0, turn: None, serving: 0, open: 0, lost: 0 };
+        self.parties.insert(id, party);
+    }
+
+    /// Moves the calls that wait for a service to the one that replaces it.
+    fn pass_on(&mut self, (before, old): (ModuleId, u16), (id, new): (ModuleId, u16)) {
+        let keys: Vec<_> = self.waiting.keys().filter(|(server, _)| *server == before).copied().collect();
+        for key in keys {
+            let all = self.waiting.remove(&key).unwrap_or_default();
+            let (moved, kept): (VecDeque<_>, VecDeque<_>) = all.into_iter().partition(|w| w.service == old);
+            let moved = moved.into_iter().map(|w| Waiting { service: new, ..w });
+            self.waiting.entry((id, key.1)).or_default().extend(moved);
+            self.waiting.insert(key, kept);
+        }
+        self.waiting.retain(|_, queue| !queue.is_empty());
+    }
+
+    /// Removes a module. The calls of its services end, and its own calls are forgotten. Does nothing if it
+    /// has left.
+    pub(crate) fn leave(&mut self, id: ModuleId) {
+        if self.parties.remove(&id).is_none() {
+            return;
+        }
+        self.offers.retain(|_, (server, _)| *server != id);
+        self.outcomes.remove(&id);
+        self.waiting.retain(|(_, caller), _| *caller != id);
+        let own: Vec<_> = self.serving.iter().filter(|(_, o)| o.caller == id).map(|(key, _)| *key).collect();
+        own.into_iter().for_each(|key| drop(self.take(key)));
+        self.end(|server| server == id);
+    }
+
+    /// Ends all calls that have no outcome.
+    pub(crate) fn end_all(&mut self) {
+        self.end(|_| true);
+    }
+
+    /// Ends the calls of the services of these modules.
+    fn end(&mut self, of: impl Fn(ModuleId) -> bool) {
+        let keys: Vec<_> = self.serving.keys().filter(|(server, _)| of(*server)).copied().collect();
+        for key in keys {
+            if let Some(open) = self.take(key) {
+                self.finish(open, Outcome::Ended, &[]);
+            }
+        }
+        let keys: Vec<_> = self.waiting.keys().filter(|(server, _)| of(*server)).copied().collect();
+        for waiting in keys.iter().filter_map(|key| self.waiting.remove(key)).flatten().collect::<Vec<_>>() {
+            self.finish(waiting.open, Outcome::Ended, &[]);
+        }
+    }
+
+    /// Lets a call out, unless too many of the caller are open or `hold` returns no memory for it. Returns
+    /// whether it was let out.
+    pub(crate) fn call(
+        &mut self,
+        (caller, used, token): (ModuleId, u16, u64),
+        request: &[u8],
+        now_ns: u64,
+        hold: impl FnOnce(u64) -> Option<C>,
+    ) -> bool {
+        let Some(party) = self.parties.get_mut(&caller) else { return false };
+        let Some(service) = party.uses.get(usize::from(used)) else { return false };
+        let bytes = (ENTRY + request.len() + MAX_REQUEST) as u64;
+        let Some(held) = (party.open < OPEN).then(|| hold(bytes)).flatten() else {
+            party.lost = party.lost.saturating_add(1);
+            return false;
+        };
+        party.open += 1;
+        let due_ns = now_ns.saturating_add(DEADLINE_NS);
+        let open = Open { caller, token, due_ns, held };
+        let Some((server, service)) = self.offers.get(service).copied() else {
+            self.finish(open, Outcome::Nobody, &[]);
+            return true;
+        };
+        self.due_ns = self.due_ns.min(due_ns);
+        let waiting = Waiting { service, request: request.to_vec(), open };
+        self.waiting.entry((server, caller)).or_default().push_back(waiting);
+        true
+    }
+
+    /// Records the reply to a call that was delivered to `server`. Returns false if there is no such call, or
+    /// if it has an outcome.
+    pub(crate) fn reply(&mut self, server: ModuleId, call: u64, reply: &[u8]) -> bool {
+        self.outcome(server, call, Outcome::Replied, reply)
+    }
+
+    /// Refuses a call that was delivered to `server`.
+    pub(crate) fn refuse(&mut self, server: ModuleId, call: u64) {
+        self.outcome(server, call, Outcome::Refused, &[]);
+    }
+
+    fn outcome(&mut self, server: ModuleId, call: u64, outcome: Outcome, reply: &[u8]) -> bool {
+        let open = self.take((server, call));
+        open.map(|open| self.finish(open, outcome, reply)).is_some()
+    }
+
+    fn take(&mut self, key: (ModuleId, u64)) -> Option<Open<C>> {
+        let open = self.serving.remove(&key)?;
+        if let Some(server) = self.parties.get_mut(&key.0) {
+            server.serving -= 1;
+        }
+        Some(open)
+    }
+
+    fn finish(&mut self, open: Open<C>, outcome: Outcome, reply: &[u8]) {
+        if self.parties.contains_key(&open.caller) {
+            let done = Done { token: open.token, outcome, lost: 0, reply: reply.to_vec(), _held: open.held };
+            self.outcomes.entry(open.caller).or_default().push_back(done);
+        }
+    }
+
+    /// Gives calls an outcome that are late.
+    pub(crate) fn expire(&mut self, now_ns: u64) {
+        if now_ns < self.due_ns {
+            return;
+        }
+        let is_late = |open: &Open<C>| open.due_ns <= now_ns;
+        let keys: Vec<_> = self.serving.iter().filter(|(_, o)| is_late(o)).map(|(key, _)| *key).collect();
+        let mut late: Vec<_> = keys.into_iter().filter_map(|key| self.take(key)).collect();
+        for queue in self.waiting.values_mut() {
+            // Those of one queue are in the order of their times.
+            while let Some(waiting) = queue.pop_front_if(|waiting| is_late(&waiting.open)) {
+                late.push(waiting.open);
+            }
+        }
+        self.waiting.retain(|_, queue| !queue.is_empty());
+        late.into_iter().for_each(|open| self.finish(open, Outcome::Late, &[]));
+        let open = self.serving.values().chain(self.waiting.values().flatten().map(|w| &w.open));
+        self.due_ns = open.map(|open| open.due_ns).min().unwrap_or(u64::MAX);
+    }
+
+    /// Returns whether a call would be late at this time.
+    pub(crate) fn is_due(&self, now_ns: u64) -> bool {
+        now_ns >= self.due_ns
+    }
+
+    /// Returns whether a call or an outcome can be delivered to a module that takes one.
+    pub(crate) fn can_deliver(&self, mut takes: impl FnMut(ModuleId) -> bool) -> bool {
+        self.outcomes.iter().any(|(id, queue)| !queue.is_empty() && takes(*id))
+            || self.waiting.keys().any(|(server, _)| self.has_room(*server) && takes(*server))
+    }
+
+    fn has_room(&self, server: ModuleId) -> bool {
+        self.parties.get(&server).is_some_and(|party| party.serving < SERVING)
+    }
+
+    /// Returns the next call to deliver to a module that takes one: modules in turn, and of one the callers
+    /// in turn.
+    pub(crate) fn next_request(&mut self, mut takes: impl FnMut(ModuleId) -> bool) -> Option<Request> {
+        let servers: Vec<_> = self.waiting.keys().map(|(server, _)| *server).collect();
+        let after = servers.iter().filter(|id| Some(**id) > self.server);
+        let server = after.chain(&servers).copied().find(|id| self.has_room(*id) && takes(*id))?;
+        let turn = self.parties.get(&server)?.turn;
+        let lowest = (server, ModuleId::default());
+        let queues = |from| self.waiting.range((from, Unbounded)).next().filter(|((of, _), _)| *of == server);
+        let next = turn.and_then(|turn| queues(Excluded((server, turn))));
+        let (key, _) = next.or_else(|| queues(std::ops::Bound::Included(lowest)))?;
+        let key = *key;
+        let queue = self.waiting.get_mut(&key)?;
+        let Waiting { service, request, open } = queue.pop_front()?;
+        if queue.is_empty() {
+            self.waiting.remove(&key);
+        }
+        let party = self.parties.get_mut(&server)?;
+        (party.turn, self.server) = (Some(key.1), Some(server));
+        let call = party.next;
+        party.next += 1;
+        party.serving += 1;
+        self.serving.insert((server, call), open);
+        Some(Request { caller: key.1, server, call, service, bytes: request })
+    }
+
+    /// Returns the next outcome to deliver to a module that takes one, modules in turn.
+    pub(crate) fn next_outcome(
+        &mut self,
+        mut takes: impl FnMut(ModuleId) -> bool,
+    ) -> Option<(ModuleId, Done<C>)> {
+        let after = self.outcomes.keys().filter(|id| Some(**id) > self.receiver);
+        let caller = after.chain(self.outcomes.keys()).copied().find(|id| takes(*id))?;
+        let queue = self.outcomes.get_mut(&caller)?;
+        let mut done = queue.pop_front()?;
+        if queue.is_empty() {
+            self.outcomes.remove(&caller);
+        }
+        self.receiver = Some(caller);
+        if let Some(party) = self.parties.get_mut(&caller) {
+            party.open -= 1;
+            done.lost = std::mem::take(&mut party.lost);
+        }
+        Some((caller, done))
+    }
+}
+
+#[cfg(test)]
+mod tests;
