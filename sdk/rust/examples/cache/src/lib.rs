@@ -51,7 +51,8 @@ impl Module for Cache {
             let hash = bytes
                 .iter()
                 .fold(1, |hash: u64, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3));
-            let place = hash as usize % PLACES;
+            // The upper bits depend on all bits of all bytes.
+            let place = (hash >> 48) as usize % PLACES;
             self.packets += 1;
             if self.parts.iter().any(|part| part[place].hash == hash) {
                 self.found += 1;
