@@ -19,7 +19,7 @@ fn a_tenants_module_sends_on_the_link_of_its_source() {
     let mut node = Node::new(LINK).within(&net.namespace);
     let policy = std::fs::read_to_string(node.path("policy.toml")).unwrap();
     let sends = "calls = \"records, send\"\nsend = \"arp or (icmp and src host 192.0.2.2)\"";
-    let policy = policy.replace("calls = \"records, messages\"", sends);
+    let policy = policy.replace("calls = \"records, messages, state\"", sends);
     std::fs::write(node.path("policy.toml"), policy).unwrap();
     node.mint("alice", &[]);
     node.mint("bob", &["--calls", "records"]);
@@ -74,7 +74,7 @@ fn bandwidth_belongs_to_installed_modules() {
     let mut node = Node::new(&sources).within(&net.namespace);
     let policy = std::fs::read_to_string(node.path("policy.toml")).unwrap();
     let sends = "calls = \"records, send\"\nsend = \"arp or icmp\"";
-    let policy = policy.replace("calls = \"records, messages\"", sends);
+    let policy = policy.replace("calls = \"records, messages, state\"", sends);
     std::fs::write(node.path("policy.toml"), policy).unwrap();
     for who in ["alice", "bob"] {
         node.mint(who, &[]);

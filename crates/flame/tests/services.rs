@@ -360,7 +360,7 @@ fn principals_call_each_other_by_right() {
     let mut node = Node::new(TAP).within(&net.namespace);
     let policy = std::fs::read_to_string(node.path("policy.toml")).unwrap();
     let calls = "calls = \"records, messages, call, serve\"\ncall = \"s\"\nserve = \"s, t\"";
-    let policy = policy.replace("calls = \"records, messages\"", calls);
+    let policy = policy.replace("calls = \"records, messages, state\"", calls);
     std::fs::write(node.path("policy.toml"), policy).unwrap();
     node.mint("alice", &[]);
     node.mint("bob", &["--calls", "records,messages,call"]);

@@ -88,8 +88,8 @@ impl Field {
             Self::Sample => ("sample", "one packet in N is shown"),
             Self::Calls => (
                 "calls",
-                "records, messages, packets, log, forward, modify, transmit, hold, send, call, serve, separated by \
-                 commas; empty for none",
+                "records, messages, packets, log, forward, modify, transmit, hold, send, call, serve, state, random, \
+                 separated by commas; empty for none",
             ),
             Self::Memory => ("memory", "of all instances together: 64MiB"),
             Self::PacketBudget => ("packet_budget", "units of work of one packet"),

@@ -71,6 +71,8 @@ impl ModuleRequest {
         calls.extend((!manifest.channels.is_empty()).then_some(Call::Send));
         calls.extend((!manifest.uses.is_empty()).then_some(Call::Call));
         calls.extend((!manifest.services.is_empty()).then_some(Call::Serve));
+        calls.extend(manifest.state.is_some().then_some(Call::State));
+        calls.extend(manifest.needs.random.then_some(Call::Random));
         if let Some(ports) = &manifest.ports {
             calls.insert(Call::Forward);
             calls.extend(ports.modify.then_some(Call::Modify));

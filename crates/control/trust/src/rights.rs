@@ -32,10 +32,14 @@ pub enum Call {
     Call,
     /// Offer services to other modules.
     Serve,
+    /// Keep state beyond its instances.
+    State,
+    /// Get a seed of random numbers.
+    Random,
 }
 
 impl Call {
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 13] = [
         Self::Records,
         Self::Messages,
         Self::Packets,
@@ -47,6 +51,8 @@ impl Call {
         Self::Send,
         Self::Call,
         Self::Serve,
+        Self::State,
+        Self::Random,
     ];
 
     /// Returns the name that policies and credentials use.
@@ -63,6 +69,8 @@ impl Call {
             Self::Send => "send",
             Self::Call => "call",
             Self::Serve => "serve",
+            Self::State => "state",
+            Self::Random => "random",
         }
     }
 }

@@ -108,8 +108,26 @@ fn services_are_called_and_offered_with_a_right_and_a_name() {
         }
     }
     // A module without services needs neither, and has neither.
-    let terms = World::new().grant(&World::new().mint(&[])).unwrap().terms();
+    let world = World::new();
+    let terms = world.grant(&world.mint(&[])).unwrap().terms();
     assert!(!terms.services.call && !terms.services.serve);
+}
+
+/// What a module keeps beyond its instances, and its random numbers, are rights of their own.
+#[test]
+fn state_and_random_numbers_are_granted() {
+    let state = format!("{}[state]\nversion = 1\nmax = 64\n", crate::common::MANIFEST);
+    let random = crate::common::MANIFEST.replace("[needs]\n", "[needs]\nrandom = true\n");
+    for (manifest, right) in [(state, "state"), (random, "random")] {
+        let without = World { manifest: manifest.clone(), ..World::new() };
+        let denied = without.grant(&without.mint(&[])).unwrap_err();
+        assert!(denied.contains(&format!("probe uses {right}, which is not granted: policy")), "{denied}");
+        let world = World { manifest, calls: "records, state, random", ..World::new() };
+        world.grant(&world.mint(&[])).unwrap();
+        let narrowed = world.mint(&[]).narrow(&narrow(&[("calls", "records")]).unwrap(), None).unwrap();
+        let denied = world.grant(&narrowed).unwrap_err();
+        assert!(denied.contains(&format!("probe uses {right}, which is not granted")), "{denied}");
+    }
 }
 
 /// Each filter is bounded by itself, and the filters of a whole chain are bounded together.
