@@ -24,27 +24,42 @@ const BEGIN: Duration = Duration::from_secs(2);
 /// The beginning of notes about states.
 const STATE: &str = "state";
 
-/// The rights on which a state depends.
-const RIGHTS: [Field; 11] = [
-    Field::Select,
-    Field::Expose,
-    Field::Transform,
-    Field::Resolution,
-    Field::Sample,
-    Field::Calls,
-    Field::RecordsPerSecond,
-    Field::BytesPerSecond,
-    Field::Transmit,
-    Field::Group,
-    Field::Code,
-];
+/// Returns whether a state depends on this right: it decides what the module saw, or what it gives to others.
+fn is_in_state(field: Field) -> bool {
+    match field {
+        Field::Select
+        | Field::Expose
+        | Field::Transform
+        | Field::Resolution
+        | Field::Sample
+        | Field::Calls
+        | Field::RecordsPerSecond
+        | Field::BytesPerSecond
+        | Field::Transmit
+        | Field::Send
+        | Field::Call
+        | Field::Serve
+        | Field::Group
+        | Field::Code => true,
+        Field::Memory
+        | Field::PacketBudget
+        | Field::Cpu
+        | Field::Buffer
+        | Field::Priority
+        | Field::NotBefore
+        | Field::Expires
+        | Field::Node
+        | Field::Interface => false,
+    }
+}
 
 /// Returns the terms of a module's state, if its manifest has one.
 fn terms_of(plan: &ModulePlan, granted: Option<&Granted>, source: &SourceRun) -> Option<StateTerms> {
     let version = plan.manifest.state?.version;
     let rights = granted.map_or_else(String::new, |granted| {
         let rights = &granted.admitted.grant.rights;
-        let shown = RIGHTS.into_iter().filter_map(|field| Some((field, field.show(rights)?)));
+        let all = Field::ALL.into_iter().filter(|field| is_in_state(*field));
+        let shown = all.filter_map(|field| Some((field, field.show(rights)?)));
         shown.map(|(field, value)| format!("{} = {value}\n", field.name())).collect()
     });
     let (module, workers) = (plan.manifest.name.clone(), source.config.workers.into());
