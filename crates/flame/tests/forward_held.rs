@@ -125,3 +125,141 @@ fn a_grant_gives_the_right_to_hold_and_counts_copies() {
     let length = packets(&folder.join("in.pcap"))[0].len() as u64;
     assert_eq!(copies, 300 / (32 + length.next_multiple_of(4)), "{}", text(&out.stderr));
 }
+
+/// A module that holds the first packet, and traps after it has released it in the second batch: in the call
+/// for the rest of its output. Instances after the first send all packets.
+const RELEASES_AND_TRAPS: &str = r#"(module (memory (export "memory") 4)
+    (data (i32.const 1024) "\04\00\00\00\f7\ff\00\00\00\00\00\00")
+    (data (i32.const 1040) "\04\00\00\00\f6\ff\00\00\00\00\00\00")
+    (data (i32.const 1056) "\04\00\00\00\fb\ff\00\00\00\00\00\00")
+    (func (export "flame_push") (param $in i32) (param $b i32) (result i64)
+      (i32.store (i32.const 8) (i32.add (i32.load (i32.const 8)) (i32.const 1)))
+      (if (i32.and (i32.load offset=16 (local.get $b)) (i32.const 1)) (then
+        (i32.store (i32.const 8) (i32.const 9))))
+      (if (i32.eq (i32.load (i32.const 8)) (i32.const 1)) (then (return (i64.const 0xc00000400))))
+      (if (i32.eq (i32.load (i32.const 8)) (i32.const 2)) (then (return (i64.const 0xc40000410))))
+      (i64.const 0xc00000420))
+    (func (export "flame_rest") (result i64) unreachable))"#;
+
+#[test]
+fn a_packet_whose_release_had_no_effect_is_forgotten_with_its_instance() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    module(folder, "fwd", RELEASES_AND_TRAPS, "held = 1");
+    for (restarts, policy, given) in [(0, "pass", 6), (0, "drop", 0), (1, "pass", 6), (1, "drop", 4)] {
+        let graph = format!(
+            "{} -> m :: Module(./fwd.wasm, RESTART {restarts}, ON_EVICT {policy}) -> c :: Counter -> Discard",
+            source(folder, 6)
+        );
+        let (out, err) = ran(folder, &graph, &["-h", "c.count", "-h", "m.account", "-h", "m.held"]);
+        let case = format!("{restarts} {policy}: {out}{err}");
+        assert_eq!(
+            (handler(&out, "c.count"), handler(&out, "m.held")),
+            (given.to_string(), "0".into()),
+            "{case}"
+        );
+        assert!(!handler(&out, "m.account").contains("held"), "{case}");
+    }
+}
+
+/// The module decides about 8 packets: the first leaves by output 1, behind which the element is configured
+/// anew, the others are held in slots 0 to 6. Its second batch releases them.
+#[test]
+fn an_element_that_is_replaced_while_its_packets_are_sent_holds_them_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let all: Vec<_> = (0..9).map(|n| crate::common::tcp_packet(n, 80)).collect();
+    crate::forwards::capture(&folder.join("in.pcap"), &all);
+    let sends: Vec<u8> = crate::forwards::send(0, 1, b"");
+    let holds: Vec<_> = (1..8).flat_map(|n| held(HOLD, n, n - 1)).collect();
+    let releases: Vec<_> = (0..7).flat_map(|slot| held(RELEASE, slot, 0)).collect();
+    let (first, second) = ([&sends[..], &holds].concat(), [&sends[..], &releases].concat());
+    let data = |bytes: &[u8]| bytes.iter().map(|b| format!("\\{b:02x}")).collect::<String>();
+    let wat = format!(
+        r#"(module (memory (export "memory") 4) (data (i32.const 1024) "{}") (data (i32.const 2048) "{}")
+          (func (export "flame_push") (param $in i32) (param $b i32) (result i64)
+            (if (result i64) (i32.eq (i32.load offset=4 (local.get $b)) (i32.const 8))
+              (then (i64.const {})) (else (i64.const {})))))"#,
+        data(&first),
+        data(&second),
+        1024 | (first.len() as u64) << 32,
+        2048 | (second.len() as u64) << 32
+    );
+    module(folder, "fwd", &wat, "outputs = 2\nheld = 7");
+    for (config, given, account) in [
+        ("./fwd.wasm", 9, "held 0"),
+        // Another element knows nothing of them, and drops what it may not release.
+        ("'./fwd.wasm, ON_EVICT drop'", 2, "dropped 7 replaced"),
+    ] {
+        let graph = format!(
+            "FromDump(in.pcap) -> Queue -> u :: Unqueue(BURST 8, ACTIVE false) -> m :: Module(./fwd.wasm);
+            m [0] -> c :: Counter -> Discard;
+            m [1] -> Script(TYPE PACKET, write m.config {config}) -> d :: Counter -> Discard;
+            Script(wait 0.1s, write u.active true, wait 0.5s, print $(m.account), print $(m.held), stop)"
+        );
+        let (out, err) = ran(folder, &graph, &["-h", "c.count", "-h", "d.count"]);
+        let counts: u32 =
+            ["c.count", "d.count"].iter().map(|name| handler(&out, name).trim().parse::<u32>().unwrap()).sum();
+        assert_eq!(counts, given, "{config}: {out}{err}");
+        let is_right = match account {
+            "held 0" => !out.contains("dropped"),
+            dropped => out.contains(dropped),
+        };
+        assert!(is_right, "{config}: {out}{err}");
+    }
+}
+
+#[test]
+fn packets_of_a_revoked_module_leave_although_none_come() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    module(folder, "fwd", &returning(&[held(HOLD, 0, 0)]), "held = 1");
+    node(folder, "expose = \"headers\"\ncalls = \"forward, hold\"");
+    std::fs::write(folder.join("before"), std::fs::read(folder.join("revoked")).unwrap()).unwrap();
+    let revoke = ["grant", "revoke", "--policy", "policy.toml", "alice.cred"];
+    for policy in ["pass", "drop"] {
+        std::fs::copy(folder.join("before"), folder.join("revoked")).unwrap();
+        let _ = std::fs::remove_file(folder.join("ready"));
+        let graph = format!(
+            "{} -> m :: Module(./fwd.wasm, CREDENTIAL alice.cred, ON_EVICT {policy}) -> c :: Counter -> Discard;
+            Script(wait 0.2s, save m.held ready, wait 5s, print $(m.gone) $(m.held) $(c.count), stop)",
+            source(folder, 1)
+        );
+        let revoked = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !std::fs::read_to_string(folder.join("ready")).is_ok_and(|held| held.starts_with('1')) {
+                    std::thread::sleep(std::time::Duration::from_millis(20));
+                }
+                crate::commands::done(folder, &revoke);
+            });
+            click(folder, &graph, &["--policy", "policy.toml"])
+        });
+        let out = text(&revoked.stdout);
+        let given = u8::from(policy == "pass");
+        assert!(out.contains(&format!("true 0 {given}")), "{policy}: {out}{}", text(&revoked.stderr));
+    }
+}
+
+/// What a module may hold and copy does not depend on lengths that it does not see.
+#[test]
+fn hidden_lengths_limit_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let copies = vec![held(COPY, 0, 1); 100];
+    let frames = [&[held(HOLD, 0, 0)][..], &copies].concat();
+    module(folder, "fwd", &returning(&frames), "outputs = 2\ntransmit = true\nheld = 1");
+    let count = |expose: &str, length: u32| {
+        let graph = format!(
+            "InfiniteSource(LENGTH {length}, LIMIT 1, STOP true) -> m :: Module(./fwd.wasm, EXPOSE {expose});
+            m [0] -> Discard; m [1] -> c :: Counter -> Discard"
+        );
+        handler(&ran(folder, &graph, &["-h", "c.count", "-h", "m.held"]).0, "c.count")
+    };
+    assert_eq!((count("headers", 60), count("headers", 60_000)), ("100".into(), "69".into()));
+    assert_eq!((count("count", 60), count("count", 60_000)), ("64".into(), "64".into()));
+    // A packet that is longer than any that is shown as a whole is not held.
+    let graph = "InfiniteSource(LENGTH 300000, LIMIT 1, STOP true) -> m :: Module(./fwd.wasm);
+        m [0] -> Discard; m [1] -> Discard";
+    let (out, err) = ran(folder, graph, &["-h", "m.account", "-h", "m.held"]);
+    assert!(out.contains("dropped 1 too long to hold") && handler(&out, "m.held") == "0", "{out}{err}");
+}

@@ -309,6 +309,11 @@ impl BatchLoop {
                 return Ok(false);
             }
             match self.reader.take_item() {
+                None if self.caller.is_evicted() && !self.caller.is_gone() => {
+                    // A call lets the eviction take effect, although no packets come.
+                    self.caller.start(Call::Tick { now_ns: self.ticked }, self.caller.allowance());
+                    return Ok(true);
+                }
                 None => return Ok(false),
                 Some(Item::Block(block)) => {
                     self.blocks -= 1;

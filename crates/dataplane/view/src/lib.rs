@@ -145,6 +145,11 @@ impl View {
         self.expose == Expose::All && !self.shape.rewriter.changes_any() && self.quantizer.is_none()
     }
 
+    /// Returns whether descriptors do not show the lengths of packets.
+    pub fn hides_lengths(&self) -> bool {
+        self.expose == Expose::Count
+    }
+
     /// Returns whether every packet is shown.
     pub fn selects_all(&self) -> bool {
         self.select.is_all() && self.shown.is_all()

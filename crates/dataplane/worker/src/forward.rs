@@ -110,9 +110,9 @@ impl Flight {
         self.lists.shown[self.count + usize::from(index)]
     }
 
-    /// Returns the captured bytes of the packet with this index among all that were offered.
-    pub(crate) fn length(&self, packet: usize) -> u32 {
-        self.lists.descriptors[packet].cap_len
+    /// Returns the length on the wire of the packet with this index among all that were offered.
+    pub(crate) fn wire_len(&self, packet: usize) -> u32 {
+        self.lists.descriptors[packet].wire_len
     }
 
     /// Sends a packet of the current batch as it came.
@@ -160,6 +160,8 @@ impl Forward {
         let shows_all = view.selects_all() && plan.view.sample <= 1;
         let is_open = view.hides_nothing() && view.selects_all();
         let at = (options.worker, options.live);
+        let slots = plan.manifest.ports.map_or(0, |ports| ports.held);
+        let held = HeldPackets::new(slots as usize, view.hides_lengths());
         let mut forward = Self {
             module: plan.id,
             shows_all,
@@ -171,7 +173,7 @@ impl Forward {
             pool,
             batches: BatchLoop::new(options.shape, module, at, windows, reader),
             flight: None,
-            held: HeldPackets::default(),
+            held,
             spare: Lists::default(),
         };
         forward.batches.launch(false, collector)?;
@@ -265,7 +267,6 @@ impl Forward {
         let Flight { data, link, lists, mut decided, .. } = flight;
         // A module that lost its grant has no fault.
         if self.batches.is_gone() && self.held.forget() {
-            self.held = HeldPackets::default();
             decided.decisions.push(Decision::Forget);
         }
         match &decided.decisions[..] {
@@ -391,11 +392,11 @@ impl Outlet<RunError> for Deciding<'_, '_> {
 
     fn fault(&mut self, report: FaultReport) -> Result<(), RunError> {
         // What the next instance holds comes after this.
-        if self.held.forget()
-            && let Some(flight) = &mut self.flight
-        {
-            flight.decided.decisions.push(Decision::Forget);
-            self.held.is_forgotten = false;
+        if self.held.forget() {
+            match &mut self.flight {
+                Some(flight) => flight.decided.decisions.push(Decision::Forget),
+                None => self.held.is_forgotten = true,
+            }
         }
         self.collector.fault(report)
     }

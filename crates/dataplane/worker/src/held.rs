@@ -1,59 +1,67 @@
-//! The packets that a module holds. They stay where they are; here are their lengths.
+//! The packets that a module holds. They stay where they are; here is what they count as.
 
 use crate::collect::Collector;
 use crate::forward::Flight;
+use flame_abi::MAX_PACKET;
 use flame_output::Held;
 use flame_plan::{Decision, ModuleId};
 
 /// The most bytes of packets that a module holds. Each packet has a buffer of at least [`BUFFER`] bytes.
 const MAX_BYTES: usize = 16 << 20;
 const BUFFER: usize = 2048;
+/// The bytes that a packet counts as if the module's view hides its length. What the module may hold and copy
+/// would show it otherwise.
+const HIDDEN: u32 = u16::MAX as u32;
 
-/// The lengths of the packets that a module holds, by their slots.
-#[derive(Default)]
+/// The packets that a module holds, by their slots, with the bytes that they count as.
 pub(crate) struct HeldPackets {
-    lengths: Vec<Option<u32>>,
-    /// The number of packets, and the bytes of their buffers.
-    count: usize,
+    sizes: Vec<Option<u32>>,
     bytes: usize,
-    /// Whether the instance that held packets has ended, and nobody was told yet.
+    hides_lengths: bool,
+    /// The instance that may have held packets has ended, and the element was not told yet.
     pub(crate) is_forgotten: bool,
 }
 
-fn buffer(length: u32) -> usize {
-    (length as usize).max(BUFFER)
+fn buffer(size: u32) -> usize {
+    (size as usize).max(BUFFER)
 }
 
 impl HeldPackets {
-    /// Forgets all packets, since their instance has ended. Returns whether there were some of which the
-    /// element was not told.
-    pub(crate) fn forget(&mut self) -> bool {
-        let is_forgotten = self.is_forgotten || self.count > 0;
-        *self = Self { is_forgotten, ..Self::default() };
-        is_forgotten
+    pub(crate) fn new(slots: usize, hides_lengths: bool) -> Self {
+        Self { sizes: vec![None; slots], bytes: 0, hides_lengths, is_forgotten: false }
     }
 
-    /// Empties a slot, and returns the length of the packet that was there.
-    fn remove(&mut self, slot: usize) -> Option<u32> {
-        let length = self.lengths.get_mut(slot)?.take()?;
-        self.count -= 1;
-        self.bytes -= buffer(length);
-        Some(length)
+    /// Forgets all packets, since their instance has ended. Returns whether the module may have held some:
+    /// the last decisions of the instance may have had no effect, so what is held is not known here.
+    pub(crate) fn forget(&mut self) -> bool {
+        self.sizes.fill(None);
+        self.bytes = 0;
+        !self.sizes.is_empty()
+    }
+
+    /// Returns the bytes that a packet counts as. They follow from what the module is shown.
+    fn size(&self, wire_len: u32) -> u32 {
+        if self.hides_lengths { HIDDEN } else { wire_len.min(MAX_PACKET as u32) }
+    }
+
+    /// Empties a slot.
+    fn remove(&mut self, slot: usize) -> Option<()> {
+        let size = self.sizes.get_mut(slot)?.take()?;
+        self.bytes -= buffer(size);
+        Some(())
     }
 
     /// Puts a packet into a slot, if there is room. One that was there is dropped in any case.
-    fn insert(&mut self, slot: usize, length: u32) -> bool {
+    fn insert(&mut self, slot: usize, wire_len: u32) -> bool {
         self.remove(slot);
-        if self.bytes + buffer(length) > MAX_BYTES {
-            return false;
+        let size = self.size(wire_len);
+        let Some(place) = self.sizes.get_mut(slot) else { return false };
+        let has_room = self.bytes + buffer(size) <= MAX_BYTES;
+        if has_room {
+            *place = Some(size);
+            self.bytes += buffer(size);
         }
-        if self.lengths.len() <= slot {
-            self.lengths.resize(slot + 1, None);
-        }
-        self.lengths[slot] = Some(length);
-        self.count += 1;
-        self.bytes += buffer(length);
-        true
+        has_room
     }
 
     /// Returns the decision of a frame that passed the schema, or `None` if nothing follows from it: the slot
@@ -68,7 +76,7 @@ impl HeldPackets {
         match frame {
             Held::Hold { packet, slot } => {
                 let (packet, slot) = (flight.index(packet), usize::from(slot));
-                if !self.insert(slot, flight.length(packet)) {
+                if !self.insert(slot, flight.wire_len(packet)) {
                     collector.withhold(module);
                     // The packet that was in the slot goes all the same.
                     return Some(Decision::Discard { slot });
@@ -82,12 +90,12 @@ impl HeldPackets {
             }
             Held::Copy { slot, port } => {
                 let slot = usize::from(slot);
-                let length = self.lengths.get(slot).copied().flatten()? as usize;
-                if !flight.made.add(length) {
+                let size = self.sizes.get(slot).copied().flatten()? as usize;
+                if !flight.made.add(size) {
                     collector.withhold(module);
                     return None;
                 }
-                collector.lets_made(module, length).then_some(Decision::Copy { slot, port: port.into() })
+                collector.lets_made(module, size).then_some(Decision::Copy { slot, port: port.into() })
             }
         }
     }
@@ -98,23 +106,35 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slots_are_counted_by_packets_and_bytes() {
-        let mut held = HeldPackets::default();
+    fn slots_are_counted_by_bytes() {
+        let mut held = HeldPackets::new(4, false);
         assert!(held.insert(3, 100) && held.insert(3, 5000) && held.insert(0, 60));
-        assert_eq!((held.count, held.bytes), (2, 5000 + BUFFER));
-        assert_eq!((held.remove(3), held.remove(3), held.remove(9)), (Some(5000), None, None));
-        assert_eq!((held.count, held.bytes), (1, BUFFER));
-        assert!(held.forget() && held.forget() && held.count == 0);
+        assert_eq!(held.bytes, 5000 + BUFFER);
+        assert!(!held.insert(4, 60), "there is no such slot");
+        assert_eq!((held.remove(3), held.remove(3), held.remove(9)), (Some(()), None, None));
+        assert_eq!(held.bytes, BUFFER);
+        assert!(held.forget() && held.forget());
         assert_eq!((held.bytes, held.remove(0)), (0, None));
+        assert!(!HeldPackets::new(0, false).forget());
     }
 
     #[test]
     fn bytes_are_limited() {
-        let mut held = HeldPackets::default();
-        assert!((0..MAX_BYTES / BUFFER).all(|slot| held.insert(slot, 60)));
-        assert!(!held.insert(MAX_BYTES / BUFFER, 60) && held.insert(5, 60));
+        let most = MAX_BYTES / BUFFER;
+        let mut held = HeldPackets::new(most + 1, false);
+        assert!((0..most).all(|slot| held.insert(slot, 60)));
+        assert!(!held.insert(most, 60) && held.insert(5, 60));
         // A packet that finds no room takes the place of the earlier one all the same.
         assert!(!held.insert(7, 10_000));
         assert_eq!(held.remove(7), None);
+    }
+
+    #[test]
+    fn hidden_lengths_decide_nothing() {
+        let counts = |wire_len: u32| {
+            let mut held = HeldPackets::new(4096, true);
+            (0..4096).take_while(|slot| held.insert(*slot, wire_len)).count()
+        };
+        assert!([0, 60, 1514, 1 << 30].iter().all(|wire_len| counts(*wire_len) == 256));
     }
 }

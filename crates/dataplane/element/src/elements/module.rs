@@ -27,6 +27,13 @@ use std::cell::{Cell, RefCell};
 
 const SOURCE: &str = include_str!("module.rs");
 
+/// The time after which a module that holds packets is looked at, although none come: it may have lost its
+/// grant.
+const LOOK: Nanos = Nanos(500_000_000);
+/// The timers of an element.
+const PAUSED: usize = 0;
+const HOLDS: usize = 1;
+
 /// The time between two attempts to continue a module that has used up its share of time.
 const PAUSE: Nanos = Nanos(1_000_000);
 
@@ -58,6 +65,8 @@ struct Module {
     block: RefCell<RawBlock>,
     /// Whether a timer is set, after which the module may have time again.
     is_paused: Cell<bool>,
+    /// Whether the timer of a module that holds packets is set.
+    is_observed: Cell<bool>,
     /// For a module that forwards.
     forward: Option<Forwarding>,
 }
@@ -105,7 +114,7 @@ impl Module {
             Some(true) if self.is_paused.get() => {}
             Some(true) => {
                 self.is_paused.set(true);
-                cx.timer_after(0, PAUSE);
+                cx.timer_after(PAUSED, PAUSE);
             }
             _ => cx.reschedule(),
         }
@@ -147,6 +156,10 @@ impl Module {
         loop {
             if let Some(decisions) = self.work(cx, |running| Ok(running.decided())).flatten() {
                 forward.apply(cx, decisions, self.on_evict);
+                if self.is_over() {
+                    // It was replaced meanwhile, and held packets after that. The next module has its own.
+                    forward.drop_kept(cx, "replaced");
+                }
                 continue;
             }
             if self.has_failed.get() {
@@ -174,6 +187,20 @@ impl Module {
         }
         if forward.waiting() > 0 {
             cx.reschedule();
+        }
+        self.observe(cx, forward);
+    }
+
+    /// Sends or drops what a module held that has ended, and looks after one that holds packets again later.
+    fn observe(&self, cx: &Cx<'_>, forward: &Forwarding) {
+        if forward.kept() == 0 {
+            return;
+        }
+        if self.is_gone() {
+            forward.forget(cx, self.on_evict, "module gone");
+        } else if !self.is_observed.get() && !cx.router.clock.is_simulated() {
+            self.is_observed.set(true);
+            cx.timer_after(HOLDS, LOOK);
         }
     }
 
@@ -230,8 +257,11 @@ impl Element for Module {
         }
         is_left.is_some() || had_packets
     }
-    fn run_timer(&self, cx: &Cx<'_>, _: usize) {
-        self.is_paused.set(false);
+    fn run_timer(&self, cx: &Cx<'_>, timer: usize) {
+        match timer {
+            HOLDS => self.is_observed.set(false),
+            _ => self.is_paused.set(false),
+        }
         cx.reschedule();
     }
     fn initialize(&self, cx: &Cx<'_>) -> Result<(), String> {
@@ -404,6 +434,7 @@ class!(
             link,
             block: RefCell::default(),
             is_paused: Cell::new(false),
+            is_observed: Cell::new(false),
         })
     }
 );

@@ -26,13 +26,19 @@ pub(super) struct Forwarding {
     waiting: RefCell<Waiting>,
     /// The packets about which the module decides, and the input at which they came.
     flight: RefCell<(usize, Batch)>,
-    /// The packets that the module holds, by their slots.
-    slots: RefCell<Vec<Option<Packet>>>,
+    /// The packets that the module holds, by their slots. An element that replaces another one with its
+    /// module has them from then on, also those that a decision of before puts there.
+    slots: RefCell<Rc<Slots>>,
     capacity: usize,
     /// Whether packets are being sent on. Elements that replace each other share it, so that what comes to
     /// the new one waits until the old one has sent its packets.
     is_at_work: RefCell<Rc<Cell<bool>>>,
 }
+
+type Slots = RefCell<Vec<Option<Packet>>>;
+
+/// The most bytes that were stripped from a packet and stay with it while it is held.
+const STRIPPED: usize = 256;
 
 /// Packets that wait, and the inputs at which they came.
 #[derive(Default)]
@@ -107,7 +113,7 @@ impl Forwarding {
 
     /// Returns the number of packets that the module holds.
     pub(super) fn kept(&self) -> usize {
-        self.slots.borrow().iter().flatten().count()
+        self.slots.borrow().borrow().iter().flatten().count()
     }
 
     /// Takes packets that came to an input. Those that find no room are dropped.
@@ -171,7 +177,7 @@ impl Forwarding {
 
     /// Drops the packets that the module held, which has ended.
     pub(super) fn drop_kept(&self, cx: &Cx<'_>, cause: &'static str) {
-        cx.drop_all(cause, self.slots.take().into_iter().flatten());
+        cx.drop_all(cause, take_all(&self.slots.borrow()).drain(..));
     }
 
     /// Takes over the packets that wait at the element that this one replaces, the oldest first. Those that
@@ -186,13 +192,21 @@ impl Forwarding {
         }
     }
 
+    /// Sends or drops the packets that the module held, which has ended.
+    pub(super) fn forget(&self, cx: &Cx<'_>, on_evict: OnEvict, cause: &'static str) {
+        match on_evict {
+            OnEvict::Pass => {
+                let kept = take_all(&self.slots.borrow());
+                cx.push(0, kept);
+            }
+            OnEvict::Drop => self.drop_kept(cx, cause),
+        }
+    }
+
     /// Handles the packets of a module that cannot go on, as `on_evict` states, for this cause.
     pub(super) fn fail(&self, cx: &Cx<'_>, on_evict: OnEvict, cause: &'static str) {
         self.give_back();
-        match on_evict {
-            OnEvict::Pass => cx.push(0, self.take_kept()),
-            OnEvict::Drop => self.drop_kept(cx, cause),
-        }
+        self.forget(cx, on_evict, cause);
         for (_, mut batch) in self.waiting.take().batches {
             match on_evict {
                 OnEvict::Pass => cx.push(0, batch),
@@ -201,16 +215,12 @@ impl Forwarding {
         }
     }
 
-    fn take_kept(&self) -> Batch {
-        let mut batch = Batch::default();
-        batch.extend(self.slots.take().into_iter().flatten());
-        batch
-    }
-
     /// Sends on or drops the packets as the module decided.
     pub(super) fn apply(&self, cx: &Cx<'_>, decisions: Decisions, on_evict: OnEvict) {
         let Decisions { fates, decisions, bytes } = decisions;
         let (_, mut flight) = self.flight.take();
+        // What is sent may have this element replaced.
+        let slots = self.slots.borrow().clone();
         if let [Decision::Send { first: 0, count, port }] = decisions[..]
             && count == flight.len()
         {
@@ -259,43 +269,40 @@ impl Forwarding {
                     out.send(port, packet);
                 }
                 Decision::Hold { packet, slot } => {
-                    let Some(packet) = take(&mut packets, packet) else { continue };
-                    self.discard(cx, slot);
-                    let mut slots = self.slots.borrow_mut();
+                    let Some(mut packet) = take(&mut packets, packet) else { continue };
+                    discard(cx, &slots, slot);
+                    if packet.len() > MAX_PACKET {
+                        cx.drop("too long to hold", packet);
+                        continue;
+                    }
+                    packet.compact(STRIPPED);
+                    let mut slots = slots.borrow_mut();
                     if slots.len() <= slot {
                         slots.resize_with(slot + 1, || None);
                     }
                     slots[slot] = Some(packet);
                 }
-                Decision::Discard { slot } => self.discard(cx, slot),
+                Decision::Discard { slot } => discard(cx, &slots, slot),
                 Decision::Release { slot, port } => {
-                    let Some(mut packet) = take(&mut self.slots.borrow_mut(), slot) else { continue };
+                    let Some(mut packet) = take(&mut slots.borrow_mut(), slot) else { continue };
                     packet.anno.loops = loops::greatest([&packet.anno.loops], loops);
                     out.send(port, packet);
                 }
                 Decision::Copy { slot, port } => {
-                    let copy = self.slots.borrow().get(slot).and_then(Option::clone);
+                    let copy = slots.borrow().get(slot).and_then(Option::clone);
                     let Some(mut packet) = copy else { continue };
                     packet.anno.loops = loops::greatest([&packet.anno.loops], loops);
                     cx.made(1);
                     out.send(port, packet);
                 }
                 Decision::Forget => match on_evict {
-                    OnEvict::Pass => self.take_kept().drain(..).for_each(|packet| out.send(0, packet)),
-                    OnEvict::Drop => self.drop_kept(cx, "module gone"),
+                    OnEvict::Pass => take_all(&slots).drain(..).for_each(|packet| out.send(0, packet)),
+                    OnEvict::Drop => cx.drop_all("module gone", take_all(&slots).drain(..)),
                 },
             }
         }
         self.pass_until(packets.len(), &mut next, &fates, &mut packets, on_evict, &mut out);
         out.flush();
-    }
-
-    /// Drops the packet in a slot, as the module decided.
-    fn discard(&self, cx: &Cx<'_>, slot: usize) {
-        let packet = self.slots.borrow_mut().get_mut(slot).and_then(Option::take);
-        if let Some(packet) = packet {
-            cx.drop("module", packet);
-        }
     }
 
     /// Passes or drops the packets before `end` that the module does not send.
@@ -323,6 +330,21 @@ impl Forwarding {
                 Fate::Sent => {}
             }
         }
+    }
+}
+
+/// Empties all slots.
+fn take_all(slots: &Slots) -> Batch {
+    let mut batch = Batch::default();
+    batch.extend(slots.take().into_iter().flatten());
+    batch
+}
+
+/// Drops the packet in a slot, as the module decided.
+fn discard(cx: &Cx<'_>, slots: &Slots, slot: usize) {
+    let packet = slots.borrow_mut().get_mut(slot).and_then(Option::take);
+    if let Some(packet) = packet {
+        cx.drop("module", packet);
     }
 }
 

@@ -161,6 +161,25 @@ impl Packet {
         new.data_mut().copy_from_slice(bytes);
         new
     }
+
+    /// Gives back the room that a buffer has in excess, of a packet that stays for long. Of the bytes that
+    /// were stripped, the last `stripped` are kept.
+    pub fn compact(&mut self, stripped: usize) {
+        let front = (self.start - self.low).min(stripped);
+        let room = HEADROOM + front + self.len() + TAILROOM;
+        if self.memory() <= BUFFER.max(room + room / 4) {
+            return;
+        }
+        let mut new = Self::with_room(HEADROOM + front, self.len(), TAILROOM);
+        new.low = new.start - front;
+        let (from, to) = (self.start - front, new.end);
+        let low = new.low;
+        new.buffer[low..to].copy_from_slice(&self.buffer[from..self.end]);
+        let mark = |mark: Option<usize>| Some(mark?.checked_sub(from)? + low);
+        (new.link, new.network, new.transport) = (mark(self.link), mark(self.network), mark(self.transport));
+        new.anno = std::mem::take(&mut self.anno);
+        *self = new;
+    }
 }
 
 impl Inner {
@@ -365,6 +384,29 @@ mod tests {
         assert_eq!(&p.data()[5000..], b"ip__");
         let q = p.clone();
         assert_eq!((q.data(), q.network()), (p.data(), Some(5000)));
+    }
+
+    #[test]
+    fn a_compact_packet_has_its_bytes_and_marks_and_little_more() {
+        let mut p = Packet::new(&[vec![1; 65_000], b"eth_ip__payload".to_vec()].concat());
+        p.strip(65_000);
+        p.set_link(0);
+        p.set_network(4, 4);
+        p.strip(4);
+        let mut small = p.clone();
+        small.compact(4);
+        assert_eq!((small.data(), small.network(), small.link_distance()), (p.data(), Some(0), Some(4)));
+        assert!(small.memory() <= BUFFER && p.memory() > 65_000, "{}", small.memory());
+        small.unstrip(6);
+        assert_eq!(small.data(), b"\0\0eth_ip__payload");
+        // What is small already stays where it is.
+        let place = small.data().as_ptr();
+        small.compact(4);
+        assert_eq!(small.data().as_ptr(), place);
+        let mut long = Packet::new(&[7; 60_000]);
+        long.truncate(50_000);
+        long.compact(256);
+        assert!((long.len(), long.memory() < 63_000) == (50_000, true), "{}", long.memory());
     }
 
     #[test]
