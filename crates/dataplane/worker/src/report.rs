@@ -77,7 +77,9 @@ impl LossReason {
                 "the files of this output were fixed before the module was added: start the run with it, or \
                  write json"
             }
-            Self::Packets => "more bytes than a module may write for a second of packet time",
+            Self::Packets => {
+                "more than a module may write for a second of packet time, make for one batch, or hold"
+            }
             Self::Messages => {
                 "more than the queue to the slow instance holds, or it has ended: what they would have added is \
                  missing"
