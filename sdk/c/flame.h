@@ -682,9 +682,9 @@ static inline int flame_held(uint16_t kind, uint32_t first, uint32_t second) {
   return flame_finish();
 }
 
-/* In flame_push: holds packet `index` of the batch, as it came, in `slot`, which is below `held` in [ports] of
- * module.toml. Under a grant it needs the right `hold`. A packet that was in the slot is dropped. Each packet
- * is sent or held once. */
+/* In flame_push: holds packet `index` of the batch, as it came, in `slot`, which is below `held` in [ports]
+ * of module.toml. Under a grant it needs the right `hold`. A packet that was in the slot is dropped. Each
+ * packet is sent or held once. */
 static inline int flame_hold(uint32_t index, uint32_t slot) { return flame_held(0xfff7, index, slot); }
 
 /* In flame_push: sends the packet in `slot` from the output `port`, and empties the slot. An empty slot sends

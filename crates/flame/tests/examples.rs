@@ -154,8 +154,8 @@ fn the_examples_that_forward_do_so() {
     assert!(module.len() > 50_000 && module == native, "{} {}", module.len(), native.len());
 }
 
-/// A stream whose packets come in pairs of a wrong order leaves in the right one, and packets that wait for one
-/// that never comes are those that the module still holds.
+/// A stream whose packets come in pairs of a wrong order leaves in the right one, and packets that wait for
+/// one that never comes are those that the module still holds.
 #[test]
 fn the_example_that_holds_packets_puts_them_in_order() {
     let wasm = build(&root().join("sdk/rust/examples/resequence"));

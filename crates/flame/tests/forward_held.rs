@@ -243,7 +243,7 @@ fn packets_of_a_revoked_module_leave_although_none_come() {
     }
 }
 
-/// What a module may hold and copy does not depend on lengths that it does not see.
+/// The packets that a module may hold and copy do not depend on lengths that it does not see.
 #[test]
 fn hidden_lengths_limit_nothing() {
     let folder = tempfile::tempdir().unwrap();

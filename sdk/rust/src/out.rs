@@ -248,8 +248,8 @@ impl Out {
     /// manifest. Under a grant it needs the right `hold`. A packet that was in the slot is dropped.
     ///
     /// The packet itself is kept, not a copy, and its bytes are out of reach until it is sent. Each packet is
-    /// sent or held once. What becomes of the packets that an instance holds when it ends is the choice of the
-    /// element (`ON_EVICT`).
+    /// sent or held once. The element's `ON_EVICT` states what becomes of the packets that an instance holds
+    /// when it ends.
     pub fn hold(&mut self, index: usize, slot: u16) -> bool {
         self.held(HOLD, within_batch(index), slot)
     }

@@ -72,8 +72,8 @@ pub const SEND: u16 = 0xfffb;
 pub const CHANNEL: u16 = 0xfffa;
 
 /// The kind of a frame by which a module that forwards packets holds one. Its payload is u16 index of the
-/// packet in this batch and u16 slot, below `held` of `[ports]` in the manifest. A packet that was in the slot
-/// is dropped.
+/// packet in this batch and u16 slot, below `held` of `[ports]` in the manifest. A packet that was in the
+/// slot is dropped.
 pub const HOLD: u16 = 0xfff7;
 
 /// The kind of a frame by which a module that forwards packets sends one that it holds, as it came. Its

@@ -113,7 +113,7 @@ fn services_are_called_and_offered_with_a_right_and_a_name() {
     assert!(!terms.services.call && !terms.services.serve);
 }
 
-/// What a module keeps beyond its instances, and its random numbers, are rights of their own.
+/// Kept state and random numbers are rights of their own.
 #[test]
 fn state_and_random_numbers_are_granted() {
     let state = format!("{}[state]\nversion = 1\nmax = 64\n", crate::common::MANIFEST);

@@ -89,13 +89,13 @@ enum Edits {
 }
 
 /// Packets about which the module decides.
-pub(crate) struct Flight {
+struct Flight {
     data: Bytes,
     link: LinkType,
     lists: Lists,
     /// The number of shown packets about which it has decided.
     count: usize,
-    pub(crate) made: Made,
+    made: Made,
     decided: Decided,
 }
 
@@ -106,13 +106,8 @@ impl Flight {
     }
 
     /// Returns the index of a packet of the current batch among all that were offered.
-    pub(crate) fn index(&self, index: u16) -> usize {
+    fn index(&self, index: u16) -> usize {
         self.lists.shown[self.count + usize::from(index)]
-    }
-
-    /// Returns the length on the wire of the packet with this index among all that were offered.
-    pub(crate) fn wire_len(&self, packet: usize) -> u32 {
-        self.lists.descriptors[packet].wire_len
     }
 
     /// Sends a packet of the current batch as it came.
@@ -359,8 +354,13 @@ impl Outlet<RunError> for Deciding<'_, '_> {
                 let (packet, port, bytes) = match frame {
                     Frame::Send { packet, port, bytes } => (packet, usize::from(port), bytes),
                     Frame::Held(frame) => {
-                        let decision = self.held.decide(frame, from.module, flight, self.collector);
-                        flight.lists.pending.extend(decision);
+                        let Flight { lists: Lists { descriptors, shown, pending }, count, made, .. } = flight;
+                        let offered = |index: u16| {
+                            let packet = shown[*count + usize::from(index)];
+                            (packet, descriptors[packet].wire_len)
+                        };
+                        let place = (made, &mut *self.collector);
+                        pending.extend(self.held.decide(frame, from.module, offered, place));
                         continue;
                     }
                     _ => continue,

@@ -1,7 +1,7 @@
 //! The packets that a module holds. They stay where they are; here is what they count as.
 
 use crate::collect::Collector;
-use crate::forward::Flight;
+use crate::made::Made;
 use flame_abi::MAX_PACKET;
 use flame_output::Held;
 use flame_plan::{Decision, ModuleId};
@@ -65,18 +65,19 @@ impl HeldPackets {
     }
 
     /// Returns the decision of a frame that passed the schema, or `None` if nothing follows from it: the slot
-    /// is empty, or the packet is withheld.
+    /// is empty, or the packet is withheld. `offered` returns the index of a packet of the batch among all that
+    /// were offered, and its length on the wire.
     pub(crate) fn decide(
         &mut self,
         frame: Held,
         module: ModuleId,
-        flight: &mut Flight,
-        collector: &mut Collector<'_>,
+        offered: impl Fn(u16) -> (usize, u32),
+        (made, collector): (&mut Made, &mut Collector<'_>),
     ) -> Option<Decision> {
         match frame {
             Held::Hold { packet, slot } => {
-                let (packet, slot) = (flight.index(packet), usize::from(slot));
-                if !self.insert(slot, flight.wire_len(packet)) {
+                let ((packet, wire_len), slot) = (offered(packet), usize::from(slot));
+                if !self.insert(slot, wire_len) {
                     collector.withhold(module);
                     // The packet that was in the slot goes all the same.
                     return Some(Decision::Discard { slot });
@@ -91,7 +92,7 @@ impl HeldPackets {
             Held::Copy { slot, port } => {
                 let slot = usize::from(slot);
                 let size = self.sizes.get(slot).copied().flatten()? as usize;
-                if !flight.made.add(size) {
+                if !made.add(size) {
                     collector.withhold(module);
                     return None;
                 }

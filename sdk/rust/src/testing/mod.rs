@@ -121,8 +121,8 @@ pub enum Decision {
     },
 }
 
-/// Lets a module decide about packets that come to the input `port`, at most 256, and returns its decisions in
-/// their order.
+/// Lets a module decide about packets that come to the input `port`, at most 256, and returns its decisions
+/// in their order.
 ///
 /// # Panics
 /// Panics if there are more packets, or if the output is cut short.

@@ -1,5 +1,5 @@
-//! Puts the packets of an RTP stream (RFC 3550) back into their order: those that come too early are held until
-//! the missing ones have come, or 32 more are ahead of these.
+//! Puts the packets of an RTP stream (RFC 3550) back into their order: those that come too early are held
+//! until the missing ones have come, or 32 more are ahead of these.
 
 use flame_module::{Batch, Forward, Init, Out, Packet, Progress};
 
