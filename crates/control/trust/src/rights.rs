@@ -32,10 +32,12 @@ pub enum Call {
     Call,
     /// Offer services to other modules.
     Serve,
+    /// Share memory with other modules.
+    Share,
 }
 
 impl Call {
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Records,
         Self::Messages,
         Self::Packets,
@@ -47,6 +49,7 @@ impl Call {
         Self::Send,
         Self::Call,
         Self::Serve,
+        Self::Share,
     ];
 
     /// Returns the name that policies and credentials use.
@@ -63,6 +66,7 @@ impl Call {
             Self::Send => "send",
             Self::Call => "call",
             Self::Serve => "serve",
+            Self::Share => "share",
         }
     }
 }
@@ -118,6 +122,9 @@ pub struct Rights {
     /// The services that it may call, and those that it may offer; `None` permits all.
     pub call: Option<BTreeSet<String>>,
     pub serve: Option<BTreeSet<String>>,
+    /// The shared areas that it may only read, and those that it may write; `None` permits all.
+    pub read: Option<BTreeSet<String>>,
+    pub write: Option<BTreeSet<String>>,
     pub cpu: Option<Share>,
     /// Maximum number of blocks that may wait for the module.
     pub buffer: u32,
@@ -153,6 +160,8 @@ impl Rights {
             send: BTreeSet::new(),
             call: None,
             serve: None,
+            read: None,
+            write: None,
             cpu: None,
             buffer: u32::MAX,
             priority: u32::MAX,
@@ -198,6 +207,8 @@ impl Rights {
         let both = |a: BTreeSet<String>, b: BTreeSet<String>| a.intersection(&b).cloned().collect();
         self.call = either(self.call, other.call, both);
         self.serve = either(self.serve, other.serve, both);
+        self.read = either(self.read, other.read, both);
+        self.write = either(self.write, other.write, both);
         self.nodes = either(self.nodes, other.nodes, both);
         self.interfaces = either(self.interfaces, other.interfaces, both);
         self
