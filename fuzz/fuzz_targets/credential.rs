@@ -37,6 +37,10 @@ fn grant(policy: &Policy, credential: &Credential) -> Result<Grant, String> {
         signers: Vec::new(),
         fields: Vec::new(),
         calls: Default::default(),
+        uses: Vec::new(),
+        services: Vec::new(),
+        reads: Vec::new(),
+        writes: Vec::new(),
     };
     let request = GrantRequest {
         credential: Some(credential),

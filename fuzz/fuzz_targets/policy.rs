@@ -30,6 +30,10 @@ fuzz_target!(|data: &[u8]| {
         signers: Vec::new(),
         fields: Vec::new(),
         calls: Default::default(),
+        uses: Vec::new(),
+        services: Vec::new(),
+        reads: Vec::new(),
+        writes: Vec::new(),
     };
     let request = GrantRequest {
         credential: None,

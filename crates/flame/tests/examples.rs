@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::Command;
 
-const EXAMPLES: [&str; 13] = [
+const EXAMPLES: [&str; 15] = [
     "bursts",
     "cache",
     "dns",
@@ -20,6 +20,8 @@ const EXAMPLES: [&str; 13] = [
     "lengths",
     "names",
     "resequence",
+    "router",
+    "routes",
     "scans",
     "steer",
     "talkers",
@@ -51,6 +53,8 @@ fn the_examples_find_what_is_there() {
         lengths,
         names,
         resequence,
+        router,
+        routes,
         scans,
         steer,
         talkers,
@@ -114,7 +118,8 @@ fn the_examples_find_what_is_there() {
     assert!(alone.len() == found.len() && alone.iter().all(|row| row["outcome"] == "nobody"), "{alone:?}");
 
     // Tables of fixed size are why.
-    for wasm in [bursts, echo, handshakes, hosts, lengths, resequence, scans, steer, talkers] {
+    for wasm in [bursts, echo, handshakes, hosts, lengths, resequence, router, routes, scans, steer, talkers]
+    {
         let out = flame(&["check", wasm, "--format", "json"]);
         let last: Value = serde_json::from_str(text(&out.stdout).lines().last().unwrap()).unwrap();
         assert_eq!(last["bounded"], true, "{wasm}: {last}");
@@ -152,6 +157,45 @@ fn the_examples_that_forward_do_so() {
     };
     let (module, native) = (written(&format!("Module({dscp}, dscp 10)"), "m"), written("SetIPDSCP(10)", "n"));
     assert!(module.len() > 50_000 && module == native, "{} {}", module.len(), native.len());
+}
+
+/// One module learns at which input addresses come, and another forwards by what it finds in the memory that
+/// both share.
+#[test]
+fn the_examples_that_share_memory_route_packets() {
+    let [routes, router] =
+        ["routes", "router"].map(|name| build(&root().join("sdk/rust/examples").join(name)));
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let mut traffic = Traffic::default();
+    for _ in 0..1000 {
+        traffic.udp("10.0.0.1:4000", "10.0.0.2:5004").payload(&[0; 22]);
+        traffic.udp("10.0.0.2:5004", "10.0.0.1:4000").payload(&[0; 22]);
+    }
+    traffic.udp("10.0.0.1:4000", "10.0.0.9:53").payload(&[0; 22]);
+    std::fs::write(path("in"), pcap(&traffic)).unwrap();
+    let graph = format!(
+        "FromDump({}, STOP true) -> c :: Classifier(26/0a000001, -); r :: Module({routes}); c [0] -> [0] r;
+         c [1] -> [1] r; s :: Module({router}); r [0] -> s; r [1] -> s; s [0] -> ToDump({}) -> Discard;
+         s [1] -> ToDump({}) -> Discard; s [2] -> u :: Counter -> Discard",
+        path("in"),
+        path("to-1"),
+        path("to-2")
+    );
+    let out = flame(&["click", "--simtime", "--format", "json", "-e", &graph]);
+    let rows: Vec<Value> = text(&out.stdout).lines().filter_map(|l| serde_json::from_str(l).ok()).collect();
+    let of = |name: &str, column: &str| -> Vec<u64> {
+        let rows = rows.iter().filter(|row| row["module"] == name);
+        rows.filter_map(|row| row[column].as_u64()).collect()
+    };
+    let sent = of("router", "packets");
+    assert_eq!((of("routes", "addresses"), sent.iter().sum::<u64>()), (vec![2], 2001), "{rows:?}");
+    // The first ones, and the one to an address that never sends, are of unknown ones.
+    assert!(sent[0] == 1000 && (500..1000).contains(&sent[1]) && sent[2] > 1, "{sent:?}");
+    for (name, address) in [("to-1", [10, 0, 0, 1]), ("to-2", [10, 0, 0, 2])] {
+        let packets = crate::forwards::packets(Path::new(&path(name)));
+        assert!(!packets.is_empty() && packets.iter().all(|packet| packet[30..34] == address), "{name}");
+    }
 }
 
 /// A stream whose packets come in pairs of a wrong order leaves in the right one, and packets that wait for

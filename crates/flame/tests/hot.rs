@@ -6,7 +6,6 @@ use flame_abi::manifest::Table;
 use flame_admit::Protection;
 use flame_compile::InstallRequest;
 use flame_plan::{Account, ModuleId, ModulePlan, Plan, Reason, Shed};
-use flame_quota::Meters;
 use flame_record::{RecordBatch, Sink, SinkError};
 use flame_run::Engines;
 use flame_source::{Next, Progress, RawBlock, Source, SourceError};
@@ -45,7 +44,7 @@ fn start(protection: Protection, workers: usize, is_live: bool, per_worker: bool
 }
 
 fn module(id: u32, protection: Protection) -> Module {
-    Module { plan: counter(id, protection), meters: Meters::default(), keep: None }
+    Module::from(counter(id, protection))
 }
 
 #[test]
@@ -393,7 +392,7 @@ fn nobody_sees_in_a_confined_view_when_others_come_and_go() {
         let mut changed = 0;
         for id in (1..).take_while(|_| changes) {
             let other = ModulePlan { id: ModuleId(id), name: format!("other{id}"), ..plan.clone() };
-            let other = Module { plan: other, meters: Meters::default(), keep: None };
+            let other = Module::from(other);
             let Ok(()) = handle.add(&other) else { break };
             std::thread::sleep(Duration::from_millis(2));
             let Ok(account) = handle.remove(ModuleId(id)) else { break };

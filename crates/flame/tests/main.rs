@@ -71,6 +71,7 @@ mod runner;
 mod scan;
 mod send;
 mod services;
+mod shared;
 mod signals;
 mod state;
 mod terminal;

@@ -7,7 +7,6 @@ use crate::common::{
 use flame_admit::Protection;
 use flame_compile::InstallRequest;
 use flame_plan::{Account, ModuleClass, ModuleId, ModulePlan, OnFault, Plan};
-use flame_quota::Meters;
 use flame_run::Engines;
 use flame_source::Source;
 use flame_worker::{Begun, Input, Keep, Module, News, Options, Place, Run, Runner, Silent, State, Worker};
@@ -106,7 +105,7 @@ fn an_update_under_load_carries_exact_counts() {
         let module = |id| {
             let plan = plan(id, text, protection);
             let plan = ModulePlan { process: apart.then(|| "p".to_owned()), ..plan };
-            Module { plan, meters: Meters::default(), keep: Some(keep.clone()) }
+            Module { keep: Some(keep.clone()), ..Module::from(plan) }
         };
         let options = Options {
             runner: apart.then(program),

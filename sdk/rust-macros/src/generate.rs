@@ -1,7 +1,7 @@
 //! The items of a manifest as text.
 
 use crate::names::{camel, field};
-use flame_abi::manifest::{Column, ColumnType, Manifest, Parameter, ParameterType, Table};
+use flame_abi::manifest::{Access, Column, ColumnType, Manifest, Parameter, ParameterType, Shared, Table};
 use flame_abi::output::MAX_PAYLOAD;
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -38,6 +38,32 @@ pub fn items(manifest: &Manifest) -> Result<String, String> {
             text += &numbers(&mut taken, names, entries.iter().map(|s| (&s.name, &s.description)))?;
         }
     }
+    if !manifest.shared.is_empty() {
+        text += &areas(&mut taken, &manifest.shared)?;
+    }
+    Ok(text)
+}
+
+/// Returns the shared areas as constants of a type, of which only those that the module writes have setters.
+fn areas(types: &mut BTreeSet<String>, areas: &[Shared]) -> Result<String, String> {
+    let name = unique(types, "Shared".to_owned(), "shared")?;
+    let mut taken = BTreeSet::new();
+    let mut text = doc("The areas of memory that the module shares with others.");
+    let _ = write!(text, "pub struct {name};\n#[allow(dead_code)]\nimpl {name} {{\n");
+    for (number, area) in areas.iter().enumerate() {
+        let upper = area.name.to_uppercase().replace('-', "_");
+        let constant = unique(&mut taken, upper, &format!("shared.{}", area.name))?;
+        let access = if area.access == Access::Write { "Write" } else { "Read" };
+        let (about, kind) =
+            (doc(&area.description), format!("::flame_module::SharedArea<::flame_module::{access}>"));
+        let _ = writeln!(
+            text,
+            "    {about}    pub const {constant}: {kind} =
+        ::flame_module::SharedArea::of_manifest({:?}, {number}, {});",
+            area.name, area.bytes
+        );
+    }
+    text += "}\n";
     Ok(text)
 }
 
@@ -304,6 +330,22 @@ mod tests {
         assert!(of(&table).unwrap_err().contains("tables.params"));
         let values = "columns = [{ name = \"a\", type = \"enum\", values = [\"x y\", \"x-Y\"] }]";
         assert!(of(&format!("[[tables]]\nname = \"t\"\n{values}")).unwrap_err().contains("value \"x-Y\""));
+    }
+
+    #[test]
+    fn a_shared_area_has_setters_if_the_module_writes_it() {
+        let area = |name: &str, access: &str| {
+            format!("[[shared]]\nname = \"{name}\"\nbytes = 9\naccess = \"{access}\"\n")
+        };
+        let made = of(&(area("own-routes", "write") + &area("hosts", "read"))).unwrap();
+        for (constant, access, rest) in
+            [("OWN_ROUTES", "Write", "(\"own-routes\", 0, 9)"), ("HOSTS", "Read", "(\"hosts\", 1, 9)")]
+        {
+            let kind = format!("pub const {constant}: ::flame_module::SharedArea<::flame_module::{access}>");
+            assert!(made.contains(&kind) && made.contains(rest), "{made}");
+        }
+        let twice = area("a-b", "read") + &area("a_b", "read");
+        assert!(of(&twice).unwrap_err().contains("shared.a_b: A_B is in Rust"));
     }
 
     #[test]

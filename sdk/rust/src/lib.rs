@@ -42,6 +42,7 @@ mod random;
 pub mod record;
 mod scan;
 mod service;
+mod shared;
 mod table;
 #[cfg(not(target_family = "wasm"))]
 pub mod testing;
@@ -131,6 +132,7 @@ pub use batch::{Batch, Ip, Packet};
 /// ```
 pub use flame_module_macros::manifest;
 pub use service::{Outcome, Reply, Request};
+pub use shared::{Read, SharedArea, Write};
 
 pub use flame_abi::{Descriptor, LinkType, MAX_BATCH, flags, tcp};
 #[doc(hidden)]

@@ -5,11 +5,13 @@
 //! WINDOW            control area: the host's side of every call, CONTROL_BYTES; its last page is POLL
 //! VIEW              view blocks, then (zero copy) the source's own ring
 //! TEXTS             large texts among the parameters, MAX_TEXTS
+//! SHARED            shared areas, one every SHARED_STRIDE bytes, MAX_SHARED of them
 //! 4 GiB             end
 //! ```
 //!
-//! All mappings from `WINDOW` on are read-only and lie beyond the size that `memory.size` reports: loads
-//! succeed, stores trap. Loads and stores in the gaps between mappings trap.
+//! All mappings from `WINDOW` on lie beyond the size that `memory.size` reports. All of them are read-only:
+//! loads succeed, stores trap. Only shared areas that the module writes are not. Loads and stores in the gaps
+//! between mappings trap.
 
 /// The address of the first byte of the window.
 pub const WINDOW: u32 = 0x8000_0000;
@@ -24,7 +26,19 @@ pub const VIEW_BYTES: u32 = 0x7000_0000;
 pub const TEXTS: u32 = VIEW + VIEW_BYTES + (1 << 20);
 /// The largest size of all of them together, in bytes.
 pub const MAX_TEXTS: u32 = 128 << 20;
-const _: () = assert!(TEXTS as u64 + MAX_TEXTS as u64 <= 1 << 32);
+/// The address of the first area that the module shares with others, in the order of its manifest.
+pub const SHARED: u32 = TEXTS + MAX_TEXTS + (2 << 20);
+const _: () = assert!(SHARED == 0xf840_0000);
+/// The distance between two shared areas in bytes. The gap after an area traps.
+pub const SHARED_STRIDE: u32 = 24 << 20;
+/// The maximum number of shared areas of a module.
+pub const MAX_SHARED: u32 = 4;
+/// The largest shared area in bytes.
+pub const MAX_SHARED_BYTES: u32 = 16 << 20;
+/// The unit in which shared areas are sized, in bytes.
+pub const SHARED_PAGE: u32 = 64 << 10;
+const _: () = assert!(MAX_SHARED_BYTES < SHARED_STRIDE);
+const _: () = assert!(SHARED as u64 + (SHARED_STRIDE * MAX_SHARED) as u64 <= 1 << 32);
 /// The largest memory that a module can own, in bytes.
 pub const MAX_MEMORY: u32 = 0x4000_0000;
 

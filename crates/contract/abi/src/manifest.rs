@@ -8,11 +8,13 @@ mod check;
 mod place;
 mod plot;
 mod service;
+mod shared;
 
 pub use channel::{Channel, MAX_CHANNELS, bits_per_second};
 pub use place::{Step, line};
 pub use plot::{MAX_PLOTS, Plot, PlotKind};
 pub use service::{MAX_SERVICES, Service};
+pub use shared::{Access, Shared};
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -60,6 +62,9 @@ pub struct Manifest {
     /// The services that the module calls, in the order of their numbers.
     #[serde(default)]
     pub uses: Vec<Service>,
+    /// The areas of memory that the module shares with others, in the order of their numbers.
+    #[serde(default)]
+    pub shared: Vec<Shared>,
     /// The parameters by name. `--set NAME.PARAMETER=VALUE` sets one.
     #[serde(default)]
     pub parameters: BTreeMap<String, Parameter>,
@@ -301,7 +306,7 @@ fn syntax(error: toml::de::Error) -> ManifestError {
 }
 
 /// An example value of each required key.
-const EXAMPLES: [(&str, &str); 13] = [
+const EXAMPLES: [(&str, &str); 15] = [
     ("abi", "1"),
     ("name", "\"my-module\""),
     ("version", "\"0.1.0\""),
@@ -315,6 +320,8 @@ const EXAMPLES: [(&str, &str); 13] = [
     ("max", "65_536"),
     ("filter", "\"icmp\""),
     ("rate", "\"1 Mbit/s\""),
+    ("bytes", "65_536"),
+    ("access", "\"read\""),
 ];
 
 impl Parameter {
@@ -555,6 +562,8 @@ mod tests {
             ("kind = \"events\"", "kind = \"x\""),
             ("[[plot]]", "[[channels]]\nx = 1\n[[plot]]"),
             ("[[plot]]", "[[services]]\nx = 1\n[[plot]]"),
+            ("[[plot]]", "[[shared]]\nx = 1\n[[plot]]"),
+            ("[[plot]]", "[[shared]]\nname = \"a\"\nbytes = 1\naccess = \"x\"\n[[plot]]"),
         ] {
             let text = example.replacen(old, new, 1);
             assert_ne!(text, example, "{old}");
@@ -565,7 +574,7 @@ mod tests {
                 known += 1;
             }
         }
-        assert_eq!(known, 16 + 3 + 3 + 5 + 3 + 5 + 5 + 13 + 13 + 4 + 6 + 2);
+        assert_eq!(known, 17 + 3 + 3 + 5 + 3 + 5 + 5 + 13 + 13 + 4 + 6 + 2 + 4 + 2);
     }
 
     #[test]

@@ -11,5 +11,6 @@ mod oracle;
 mod report;
 #[path = "../../meter/tests/common/run.rs"]
 mod run;
+mod shared;
 mod smith;
 mod unsound;

@@ -211,7 +211,7 @@ impl Engine {
             (granted, reserved) => granted.min(reserved),
         };
         let meters = meters.with(reservation::meter(&stored.reserved), Some((*usage).clone()));
-        let module = Module { plan, meters, keep: None };
+        let module = Module { plan, meters, keep: None, areas: Vec::new() };
         let notes = notes.iter().map(|note| shown(note, stored.owner.is_operator())).collect();
         let bytes = (wasm.len() + module.plan.code.len()) as u64;
         Ok(Prepared { module, granted, notes, bytes, kept: None })

@@ -151,6 +151,8 @@ impl Engine {
             calls: Default::default(),
             uses: Vec::new(),
             services: Vec::new(),
+            reads: Vec::new(),
+            writes: Vec::new(),
         });
         let rights = || {
             let credential = Credential::parse(&stored.proof.as_ref()?.credential).ok()?;

@@ -39,6 +39,8 @@ fn is_in_state(field: Field) -> bool {
         | Field::Send
         | Field::Call
         | Field::Serve
+        | Field::Read
+        | Field::Write
         | Field::Group
         | Field::Code => true,
         Field::Memory

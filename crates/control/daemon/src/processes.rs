@@ -222,7 +222,12 @@ impl Engine {
         let live = entry.live.as_ref().filter(|live| live.module.plan.id == id)?;
         let name = format!("{}#{}", entry.stored.name, new.0);
         let plan = ModulePlan { id: new, name, ..live.module.plan.clone() };
-        let module = Module { plan, meters: live.module.meters.clone(), keep: live.module.keep.clone() };
+        let module = Module {
+            plan,
+            meters: live.module.meters.clone(),
+            keep: live.module.keep.clone(),
+            areas: Vec::new(),
+        };
         route(&module, source, entry);
         Some(module)
     }

@@ -12,7 +12,6 @@ use flame_api::{Answer, Code, RenewRequest, Reservation, RevokeRequest, State};
 use flame_compile::ModuleInfo;
 use flame_node::Node;
 use flame_plan::{Account, Limits, ModuleClass, ModuleId, ModulePlan, OnFault, Terms, ViewSpec};
-use flame_quota::Meters;
 use flame_trust::{Challenge, Credential, Field, Mint, Narrow, SESSION, Secret};
 use flame_worker::Module;
 use std::collections::BTreeMap;
@@ -138,7 +137,7 @@ impl World {
         self.engine.store.put(&stored, None, None).unwrap();
         let mut entry = entry_of(stored, 1 << 20, Arc::default());
         let granted = Granted { node: Arc::new(node), admitted: Arc::new(admitted), entered };
-        let module = Module { plan, meters: Meters::default(), keep: None };
+        let module = Module::from(plan);
         entry.live = Some(Live {
             module,
             granted: Some(granted),

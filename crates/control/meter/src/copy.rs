@@ -7,9 +7,10 @@ use wasm_encoder::{BlockType, Encode, InstructionSink, MemArg, ValType};
 /// Returns `(dst, src, n)`: a `memory.copy` that may also read from the window, without its length in the
 /// body. `fuel` is the global to charge, if any.
 ///
-/// A copy from the window cannot overlap, because a store into the window traps. So it proceeds upwards in
-/// steps of 64, then of 16 bytes; the last step overlaps the one before. Nothing beyond 4 GiB is read, which
-/// would wrap to the module's own memory.
+/// A copy from the window cannot overlap, because a store into the window traps; only within one shared area
+/// that the module writes it can, and then leaves any bytes there. So it proceeds upwards in steps of 64,
+/// then of 16 bytes; the last step overlaps the one before. Nothing beyond 4 GiB is read, which would wrap to
+/// the module's own memory.
 pub(crate) fn copy(fuel: Option<u32>) -> Vec<u8> {
     const DST: u32 = 0;
     const SRC: u32 = 1;

@@ -10,7 +10,7 @@ use flame_element::modules::{self, Decisions, ModuleArgs, Modules, Prepared, Run
 use flame_plan::{Account, Catalog, CatalogEntry, FaultReport, ModuleClass, ModulePlan, Plan};
 use flame_quota::Meters;
 use flame_record::{RecordBatch, Sink, SinkError};
-use flame_run::Engines;
+use flame_run::{Area, Areas, Engines};
 use flame_source::{Progress, RawBlock};
 use flame_trust::Grant;
 use flame_worker::{Attached, Decided, Fate, Observer, Options, Run, Slices, check_forward};
@@ -78,6 +78,8 @@ struct Shared<C> {
     plans: RefCell<BTreeMap<String, ModulePlan>>,
     /// The output, and the names and tables that it was opened for.
     sink: RefCell<Option<(SharedSink, Catalog)>>,
+    /// The memory that modules of the graph share.
+    areas: RefCell<Areas>,
     /// Ends slices, from the first module on that needs it.
     slices: RefCell<Option<Slices>>,
 }
@@ -85,8 +87,8 @@ struct Shared<C> {
 impl<C: Client> Elements<C> {
     /// Creates the modules of a graph. With `is_check`, they are checked but not installed.
     pub fn new(client: C, is_check: bool) -> Self {
-        let (engines, plans, sink, slices) = Default::default();
-        Self(Rc::new(Shared { client, engines, is_check, plans, sink, slices }))
+        let (engines, plans, sink, areas, slices) = Default::default();
+        Self(Rc::new(Shared { client, engines, is_check, plans, sink, areas, slices }))
     }
 }
 
@@ -138,6 +140,10 @@ impl<C: Client> Shared<C> {
 }
 
 impl<C: Client + 'static> Modules for Elements<C> {
+    fn configure(&self) {
+        self.0.areas.borrow_mut().configure();
+    }
+
     fn prepare(&self, args: &ModuleArgs) -> Result<Box<dyn Prepared>, String> {
         let shared = &self.0;
         let notify = shared.client.notify();
@@ -161,11 +167,13 @@ impl<C: Client + 'static> Modules for Elements<C> {
             ));
         }
         module.name = shared.name(&args.element, module)?;
+        let areas = shared.areas.borrow_mut().take(module).map_err(|e| e.to_string())?;
         shared.plans.borrow_mut().insert(args.element.clone(), module.clone());
         Ok(Box::new(Ready {
             shared: shared.clone(),
             plan,
             meters,
+            areas,
             grant: admitted.pop().zip(node),
             is_live: args.is_live,
             verdict: verdicts.pop(),
@@ -190,6 +198,8 @@ struct Ready<C: Client> {
     shared: Rc<Shared<C>>,
     plan: Plan,
     meters: Vec<Meters>,
+    /// The areas that it shares, which so exist from the configuration on.
+    areas: Vec<Area>,
     /// The grant, and the node that gave it.
     grant: Option<(AdmittedModule, Node)>,
     is_live: bool,
@@ -239,8 +249,8 @@ impl<C: Client> Prepared for Ready<C> {
     }
 
     fn start(self: Box<Self>) -> Result<Box<dyn Running>, String> {
-        let Self { shared, plan, meters, grant, is_live, .. } = *self;
-        let options = Options::default();
+        let Self { shared, plan, meters, areas, grant, is_live, .. } = *self;
+        let options = Options { areas, ..Options::default() };
         let error = |e: flame_worker::RunError| e.to_string();
         if is_live && shared.slices.borrow().is_none() {
             let slices = Slices::start(shared.engines()?).map_err(|e| e.to_string())?;

@@ -25,6 +25,8 @@ pub enum Field {
     Send,
     Call,
     Serve,
+    Read,
+    Write,
     Cpu,
     Buffer,
     Priority,
@@ -40,7 +42,7 @@ pub enum Field {
 pub const MAX_VALUE: usize = 4096;
 
 impl Field {
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 25] = [
         Self::Select,
         Self::Expose,
         Self::Transform,
@@ -55,6 +57,8 @@ impl Field {
         Self::Send,
         Self::Call,
         Self::Serve,
+        Self::Read,
+        Self::Write,
         Self::Cpu,
         Self::Buffer,
         Self::Priority,
@@ -88,8 +92,8 @@ impl Field {
             Self::Sample => ("sample", "one packet in N is shown"),
             Self::Calls => (
                 "calls",
-                "records, messages, packets, log, forward, modify, transmit, hold, send, call, serve, state, random, \
-                 separated by commas; empty for none",
+                "records, messages, packets, log, forward, modify, transmit, hold, send, call, serve, share, state, \
+                 random, separated by commas; empty for none",
             ),
             Self::Memory => ("memory", "of all instances together: 64MiB"),
             Self::PacketBudget => ("packet_budget", "units of work of one packet"),
@@ -99,6 +103,8 @@ impl Field {
             Self::Send => ("send", "a pcap filter that frames sent on channels must pass"),
             Self::Call => ("call", "names of services that it may call, separated by commas"),
             Self::Serve => ("serve", "names of services that it may offer, separated by commas"),
+            Self::Read => ("read", "names of shared areas that it may read, separated by commas"),
+            Self::Write => ("write", "names of shared areas that it may read and write, separated by commas"),
             Self::Cpu => ("cpu", "SLICE/PERIOD of processor time, all workers together: 10ms/100ms"),
             Self::Buffer => ("buffer", "blocks that may wait for it"),
             Self::Priority => ("priority", "higher is shed later"),
@@ -195,6 +201,8 @@ impl Field {
             Self::Send => r.send.extend(ShownFilter::parse(value).map_err(wrong)?),
             Self::Call => r.call = names()?,
             Self::Serve => r.serve = names()?,
+            Self::Read => r.read = names()?,
+            Self::Write => r.write = names()?,
             Self::Cpu => {
                 let (slice, period) = value.split_once('/').ok_or_else(form)?;
                 let ns = |text: &str| duration_ns(text.trim()).map_err(wrong);
@@ -241,6 +249,8 @@ impl Field {
             Self::Send => joined_filters(rights.send.iter().map(ToString::to_string)),
             Self::Call => joined(&rights.call),
             Self::Serve => joined(&rights.serve),
+            Self::Read => joined(&rights.read),
+            Self::Write => joined(&rights.write),
             Self::Expose => (rights.expose != all.expose).then(|| rights.expose.to_string()),
             Self::Transform => {
                 let each: Vec<_> =

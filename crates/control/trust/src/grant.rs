@@ -10,7 +10,7 @@ use crate::rights::{Call, Code, Rights};
 use crate::time;
 use biscuit_auth::BlockBuilder;
 use biscuit_auth::builder::{Fact, Term};
-use flame_abi::manifest::{Manifest, Service};
+use flame_abi::manifest::{Access, Manifest, Service};
 use flame_plan::{
     Expose, Forward, LOGS_PER_SECOND, Limits, Release, Sending, Services, ShownFilter, Terms, ViewKey,
     ViewSpec, longest_call,
@@ -38,6 +38,9 @@ pub struct ModuleRequest {
     /// The services that it calls, and those that it offers.
     pub uses: Vec<String>,
     pub services: Vec<String>,
+    /// The shared areas that it reads, and those that it writes.
+    pub reads: Vec<String>,
+    pub writes: Vec<String>,
 }
 
 impl ModuleRequest {
@@ -73,6 +76,7 @@ impl ModuleRequest {
         calls.extend((!manifest.services.is_empty()).then_some(Call::Serve));
         calls.extend(manifest.state.is_some().then_some(Call::State));
         calls.extend(manifest.needs.random.then_some(Call::Random));
+        calls.extend((!manifest.shared.is_empty()).then_some(Call::Share));
         if let Some(ports) = &manifest.ports {
             calls.insert(Call::Forward);
             calls.extend(ports.modify.then_some(Call::Modify));
@@ -82,7 +86,10 @@ impl ModuleRequest {
         // A module whose texts are dropped does its work all the same, so `log` is not asked for.
         let names = |all: &[Service]| all.iter().map(|service| service.name.clone()).collect();
         let (uses, services) = (names(&manifest.uses), names(&manifest.services));
-        Ok(Self { name: manifest.name.clone(), hash, signers, fields, calls, uses, services })
+        let areas = |access| manifest.shares(access).cloned().collect();
+        let (reads, writes) = (areas(Access::Read), areas(Access::Write));
+        let name = manifest.name.clone();
+        Ok(Self { name, hash, signers, fields, calls, uses, services, reads, writes })
     }
 }
 
@@ -247,11 +254,11 @@ pub enum Denied {
     )]
     Unfiltered { module: String },
     #[error(
-        "{module} uses {call}, and nothing states the names of the services: the policy or the credential's root has to, as {call} = {service:?}"
+        "{module} uses {call}, and nothing states the names of the {kind}s: the policy or the credential's root has to, as {verb} = {name:?}"
     )]
-    Unnamed { module: String, call: &'static str, service: String },
-    #[error("{module} may not {call} the service {service:?}: {origin} names {allowed}")]
-    Service { module: String, call: &'static str, service: String, allowed: String, origin: String },
+    Unnamed { module: String, call: &'static str, kind: &'static str, verb: &'static str, name: String },
+    #[error("{module} may not {act} {name:?}: {origin} names {allowed}")]
+    Named { module: String, act: &'static str, name: String, allowed: String, origin: String },
     #[error("too many filters: {0}")]
     Filters(String),
     #[error("a check fails: {0}")]
@@ -376,7 +383,7 @@ impl Policy {
         if request.module.calls.contains(&Call::Send) && !is_filtered {
             return Err(Denied::Unfiltered { module: request.module.name.clone() });
         }
-        services(request.module, &layers, &rights, is_fixed)?;
+        named(request.module, &layers, &rights, is_fixed)?;
         let sample_ns = meet(&layers.iter().filter(is_fixed).cloned().collect::<Vec<_>>()).resolution_ns;
         let of_others: Vec<Layer> = layers.iter().filter(|l| l.origin != Origin::Manifest).cloned().collect();
         Ok(Grant {
@@ -461,33 +468,42 @@ impl Policy {
     }
 }
 
-/// Checks the names of the services that a module calls and offers. They are stated by the policy or the
-/// root: a service is a way between principals, which neither of them opens alone.
-fn services(
+/// Checks the names of the services that a module calls and offers, and of the areas that it shares. They are
+/// stated by the policy or the root: each is a way between principals, which neither of them opens alone.
+fn named(
     module: &ModuleRequest,
     layers: &[Layer],
     rights: &Rights,
     is_fixed: impl Fn(&&Layer) -> bool,
 ) -> Result<(), Denied> {
     type Names = Option<BTreeSet<String>>;
-    let sides: [(_, _, _, fn(&Rights) -> &Names); 2] = [
-        (&module.uses, Field::Call, "call", |rights| &rights.call),
-        (&module.services, Field::Serve, "serve", |rights| &rights.serve),
+    type Side<'a> = (&'a [String], Field, fn(&Rights) -> &Names);
+    let share = Call::Share.name();
+    let sides: [(&str, &str, &str, Side<'_>); 4] = [
+        ("call", "service", "call the service", (&module.uses, Field::Call, |rights| &rights.call)),
+        ("serve", "service", "serve the service", (&module.services, Field::Serve, |rights| &rights.serve)),
+        (share, "shared area", "read the shared area", (&module.reads, Field::Read, |rights| &rights.read)),
+        (
+            share,
+            "shared area",
+            "write the shared area",
+            (&module.writes, Field::Write, |rights| &rights.write),
+        ),
     ];
-    for (names, field, call, of) in sides {
+    for (call, kind, act, (names, field, of)) in sides {
         let Some(first) = names.first() else { continue };
         if !layers.iter().filter(&is_fixed).any(|layer| of(&layer.rights).is_some()) {
-            let (module, service) = (module.name.clone(), first.clone());
-            return Err(Denied::Unnamed { module, call, service });
+            let (module, name) = (module.name.clone(), first.clone());
+            return Err(Denied::Unnamed { module, call, kind, verb: field.name(), name });
         }
         let Some(allowed) = of(rights) else { continue };
-        if let Some(service) = names.iter().find(|name| !allowed.contains(*name)) {
+        if let Some(name) = names.iter().find(|name| !allowed.contains(*name)) {
             let without =
-                |l: &&Layer| l.field == field && of(&l.rights).as_ref().is_some_and(|a| !a.contains(service));
+                |l: &&Layer| l.field == field && of(&l.rights).as_ref().is_some_and(|a| !a.contains(name));
             let origin = layers.iter().find(without).map_or_else(String::new, |l| l.origin.to_string());
             let allowed = if allowed.is_empty() { "none".to_owned() } else { joined(allowed.iter()) };
-            let (module, service) = (module.name.clone(), service.clone());
-            return Err(Denied::Service { module, call, service, allowed, origin });
+            let (module, name) = (module.name.clone(), name.clone());
+            return Err(Denied::Named { module, act, name, allowed, origin });
         }
     }
     Ok(())

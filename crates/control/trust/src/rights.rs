@@ -32,6 +32,8 @@ pub enum Call {
     Call,
     /// Offer services to other modules.
     Serve,
+    /// Share memory with other modules.
+    Share,
     /// Keep state beyond its instances.
     State,
     /// Get a seed of random numbers.
@@ -39,7 +41,7 @@ pub enum Call {
 }
 
 impl Call {
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Records,
         Self::Messages,
         Self::Packets,
@@ -51,6 +53,7 @@ impl Call {
         Self::Send,
         Self::Call,
         Self::Serve,
+        Self::Share,
         Self::State,
         Self::Random,
     ];
@@ -69,6 +72,7 @@ impl Call {
             Self::Send => "send",
             Self::Call => "call",
             Self::Serve => "serve",
+            Self::Share => "share",
             Self::State => "state",
             Self::Random => "random",
         }
@@ -126,6 +130,9 @@ pub struct Rights {
     /// The services that it may call, and those that it may offer; `None` permits all.
     pub call: Option<BTreeSet<String>>,
     pub serve: Option<BTreeSet<String>>,
+    /// The shared areas that it may only read, and those that it may write; `None` permits all.
+    pub read: Option<BTreeSet<String>>,
+    pub write: Option<BTreeSet<String>>,
     pub cpu: Option<Share>,
     /// Maximum number of blocks that may wait for the module.
     pub buffer: u32,
@@ -161,6 +168,8 @@ impl Rights {
             send: BTreeSet::new(),
             call: None,
             serve: None,
+            read: None,
+            write: None,
             cpu: None,
             buffer: u32::MAX,
             priority: u32::MAX,
@@ -206,6 +215,8 @@ impl Rights {
         let both = |a: BTreeSet<String>, b: BTreeSet<String>| a.intersection(&b).cloned().collect();
         self.call = either(self.call, other.call, both);
         self.serve = either(self.serve, other.serve, both);
+        self.read = either(self.read, other.read, both);
+        self.write = either(self.write, other.write, both);
         self.nodes = either(self.nodes, other.nodes, both);
         self.interfaces = either(self.interfaces, other.interfaces, both);
         self

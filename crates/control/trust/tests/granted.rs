@@ -130,6 +130,40 @@ fn state_and_random_numbers_are_granted() {
     }
 }
 
+/// Memory is shared by a right of its own, and policy or root state the names of areas to read and to write.
+#[test]
+fn memory_is_shared_with_a_right_and_a_name() {
+    for (access, other) in [("read", "write"), ("write", "read")] {
+        let area = |name: &str| format!("[[shared]]\nname = \"{name}\"\nbytes = 1\naccess = \"{access}\"\n");
+        let manifest = format!("{}{}{}", crate::common::MANIFEST, area("routes"), area("hosts"));
+        let without = World { manifest: manifest.clone(), ..World::new() };
+        let denied = without.grant(&without.mint(&[(access, "routes,hosts")])).unwrap_err();
+        assert!(denied.contains("probe uses share, which is not granted: policy"), "{denied}");
+        let world = World { manifest, calls: "records, share", ..World::new() };
+        let own = world.mint(&[]).narrow(&narrow(&[(access, "routes,hosts")]).unwrap(), None).unwrap();
+        // A name to write is none to read alone, and the other way round.
+        for credential in [world.mint(&[]), own, world.mint(&[(other, "routes,hosts")])] {
+            let denied = world.grant(&credential).unwrap_err();
+            let said = format!(
+                "nothing states the names of the shared areas: the policy or the credential's \
+                root has to, as {access} = \"routes\""
+            );
+            assert!(denied.contains(&said), "{denied}");
+        }
+        let root = world.mint(&[(access, "routes, hosts, others")]);
+        world.grant(&root).unwrap();
+        for (credential, block) in [
+            (world.mint(&[(access, "hosts")]), "block 0 (the root's)"),
+            (root.narrow(&narrow(&[(access, "hosts")]).unwrap(), None).unwrap(), "block 1"),
+        ] {
+            let denied = world.grant(&credential).unwrap_err();
+            let said =
+                format!("may not {access} the shared area \"routes\": credential, {block} names hosts");
+            assert!(denied.contains(&said), "{denied}");
+        }
+    }
+}
+
 /// Each filter is bounded by itself, and the filters of a whole chain are bounded together.
 #[test]
 fn filters_of_a_chain_are_few() {
@@ -281,12 +315,15 @@ fn stated() -> impl Strategy<Value = (Field, String)> {
             text("log,records"),
             text("send,records"),
             text("call,serve"),
+            text("share"),
             text("")
         ]
         .prop_map(|v| (Field::Calls, v)),
         prop_oneof![text("icmp"), text("udp dst port 53"), text("")].prop_map(|v| (Field::Send, v)),
         place.clone().prop_map(|v| (Field::Call, v)),
         place.clone().prop_map(|v| (Field::Serve, v)),
+        place.clone().prop_map(|v| (Field::Read, v)),
+        place.clone().prop_map(|v| (Field::Write, v)),
         small.clone().prop_map(|n| (Field::Memory, format!("{n}MiB"))),
         small.clone().prop_map(|n| (Field::PacketBudget, n.to_string())),
         small.clone().prop_map(|n| (Field::RecordsPerSecond, n.to_string())),

@@ -1,5 +1,7 @@
 //! The parts of a module that the checker needs, parsed once; functions as trees of structured control flow.
 
+use flame_abi::layout::names;
+use flame_abi::manifest::{Access, Manifest};
 use std::collections::HashMap;
 use wasmparser::{
     BlockType, CompositeInnerType, ElementItems, ExternalKind, FuncType, FunctionBody, Operator, Parser,
@@ -75,6 +77,8 @@ pub struct Module<'a> {
     pub exports: Vec<(&'a str, u32)>,
     /// The contents of the certificate's section.
     pub certificate: Option<&'a [u8]>,
+    /// Whether the module writes memory that other modules write as well, by its manifest.
+    pub shares: bool,
     /// The size of all functions in bytes.
     pub code: usize,
 }
@@ -180,6 +184,11 @@ impl<'a> Module<'a> {
                 }
                 Payload::CustomSection(custom) if custom.name() == section => {
                     m.certificate = Some(custom.data());
+                }
+                Payload::CustomSection(custom) if custom.name() == names::MANIFEST_SECTION => {
+                    // A manifest that cannot be read is refused elsewhere.
+                    let manifest = Manifest::parse(custom.data());
+                    m.shares |= manifest.is_ok_and(|m| m.shares(Access::Write).next().is_some());
                 }
                 _ => {}
             }

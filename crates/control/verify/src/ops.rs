@@ -669,10 +669,23 @@ impl Walk<'_, '_> {
     fn store(&mut self, s: &mut State, at: &MemArg, bytes: u8, whole: bool) -> Option<()> {
         let value = s.stack.pop()?;
         match self.place(s, at)? {
-            Some(place) => s.store(Rc::new(place), bytes, if whole { value } else { Value::Any }),
+            Some(place) => {
+                let place = Rc::new(place);
+                let is_kept = whole && self.is_own(&place, bytes, s);
+                s.store(place, bytes, if is_kept { value } else { Value::Any });
+            }
             None => s.memory.clear(),
         }
         Some(())
+    }
+
+    /// Returns whether only the module itself can change what it stores at a place. A store elsewhere in the
+    /// window traps, but one into a shared area does not, and another module may change the value before it
+    /// is loaded again. Nothing else rests on two loads of one place that are the same, but for the fields of
+    /// batch header and descriptors, which lie apart from these areas.
+    fn is_own(&mut self, place: &Rc<Sum>, bytes: u8, s: &State) -> bool {
+        !self.module.shares
+            || self.values.range(place, &s.facts).1 < u64::from(layout::WINDOW) - u64::from(bytes)
     }
 
     /// Returns the cost of moving `length` bytes with one instruction.

@@ -52,6 +52,7 @@
 //! then on has to be discarded, and a reader that may not see later blocks has to be killed before they are
 //! written.
 
+mod area;
 mod control;
 mod error;
 mod lease;
@@ -61,6 +62,7 @@ mod queue;
 mod reader;
 mod region;
 
+pub use area::AreaMemory;
 pub use error::BlockError;
 pub use memfd::SharedMemory;
 pub use pool::{Backlog, Pool, Published, ReaderFds};

@@ -35,6 +35,10 @@ pub struct ModuleArgs {
 
 /// A program that runs modules.
 pub trait Modules {
+    /// Begins the modules of a whole graph: one that replaces another has memory of its own that its modules
+    /// share, but for areas that both name.
+    fn configure(&self) {}
+
     /// Examines, admits and compiles a module.
     ///
     /// # Errors

@@ -2,7 +2,7 @@ use crate::keep::{Keep, Place, Requested};
 use flame_block::Region;
 use flame_plan::{ModulePlan, Plan};
 use flame_quota::Meters;
-use flame_run::{Engines, Eviction, Loaded};
+use flame_run::{Area, Engines, Eviction, Loaded};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -13,6 +13,8 @@ pub enum LoadError {
     Engine(#[from] flame_run::EngineError),
     #[error("{0} runs under a grant, and the meters of its credential are missing")]
     NoMeters(String),
+    #[error("{0} shares memory with other modules, which it cannot here")]
+    NoAreas(String),
 }
 
 /// A module to run: its plan, and the meters of its credential.
@@ -22,12 +24,14 @@ pub struct Module {
     pub meters: Meters,
     /// The state that its instances begin with and export, if it is kept.
     pub keep: Option<Keep>,
+    /// The areas that its manifest names, in the same order.
+    pub areas: Vec<Area>,
 }
 
 impl From<ModulePlan> for Module {
     /// Creates a module of the operator.
     fn from(plan: ModulePlan) -> Self {
-        Self { plan, meters: Meters::default(), keep: None }
+        Self { plan, meters: Meters::default(), keep: None, areas: Vec::new() }
     }
 }
 
@@ -47,8 +51,8 @@ impl LoadedModule {
     ///
     /// # Errors
     ///
-    /// Returns an error if the module runs under a grant without meters, if its code was not compiled for
-    /// these engines, or if there is no memory for its large texts.
+    /// Returns an error if the module runs under a grant without meters, if its areas are missing, if its
+    /// code was not compiled for these engines, or if there is no memory for its large texts.
     pub fn new(engines: &Engines, module: &Module) -> Result<Self, LoadError> {
         Self::load(engines, module, None)
     }
@@ -67,8 +71,11 @@ impl LoadedModule {
         if module.plan.terms.granted && !module.meters.granted() {
             return Err(LoadError::NoMeters(module.plan.name.clone()));
         }
-        let eviction = Eviction::default();
-        let loaded = Loaded::under(engines, &module.plan, &module.meters, &eviction, region)?;
+        if module.areas.len() != module.plan.manifest.shared.len() {
+            return Err(LoadError::NoAreas(module.plan.name.clone()));
+        }
+        let (eviction, memory) = (Eviction::default(), (region, &module.areas[..]));
+        let loaded = Loaded::under(engines, &module.plan, &module.meters, &eviction, memory)?;
         let mut requested = BTreeMap::new();
         // Requested now, so that the instances before these learn that they are awaited.
         if let Some(keep) = module.keep.as_ref().filter(|_| module.plan.manifest.state.is_some()) {

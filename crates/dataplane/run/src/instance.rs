@@ -1,3 +1,4 @@
+use crate::areas::Area;
 use crate::call::{Allowance, Call, Function, block_on};
 use crate::engine::Engines;
 use crate::eviction::Eviction;
@@ -6,6 +7,7 @@ use crate::memory::{Mapping, load, map_window};
 use crate::quota::Quota;
 use crate::watch::{Deadlines, Watch, Watchdog};
 use flame_abi::layout::{self, names};
+use flame_abi::manifest::Access;
 use flame_abi::{BatchHeader, InitHeader, batch_flags, output, role};
 use flame_block::{BlockError, Region, SharedMemory};
 use flame_output::{FrameCounts, Schema, Sent};
@@ -28,6 +30,8 @@ pub struct Loaded {
     parameters: Arc<[u8]>,
     /// The large texts among the parameters, in memory that all instances share.
     texts: Option<Arc<SharedMemory>>,
+    /// The areas that it shares with other modules, in the order of their numbers.
+    areas: Arc<[(Area, Access)]>,
     polling_page: Arc<SharedMemory>,
     region: Option<Region>,
     meters: Meters,
@@ -71,11 +75,12 @@ impl Loaded {
     ///
     /// Returns the errors of [`Loaded::under`].
     pub fn new(engines: &Engines, plan: &ModulePlan) -> Result<Self, wasmtime::Error> {
-        Self::under(engines, plan, &Meters::default(), &Eviction::default(), None)
+        Self::under(engines, plan, &Meters::default(), &Eviction::default(), (None, &[]))
     }
 
     /// Loads a module under the meters of its credential. If its bound is violated, `eviction` ends its
-    /// instances. Shared memory is taken from `region`, or created if there is none.
+    /// instances. Shared memory is taken from `region`, or created if there is none. `areas` are those that
+    /// the manifest names, in its order.
     ///
     /// # Errors
     ///
@@ -86,7 +91,7 @@ impl Loaded {
         plan: &ModulePlan,
         meters: &Meters,
         eviction: &Eviction,
-        region: Option<Region>,
+        (region, areas): (Option<Region>, &[Area]),
     ) -> Result<Self, wasmtime::Error> {
         let engine = engines.of(plan.class);
         let module = load(engine, &plan.code)?;
@@ -117,6 +122,7 @@ impl Loaded {
             seed: plan.seed.map(|seed| seed_of(seed, &plan.name)),
             parameters: plan.parameters.as_slice().into(),
             texts,
+            areas: areas.iter().cloned().zip(plan.manifest.shared.iter().map(|area| area.access)).collect(),
             polling_page: engines.polling_page().clone(),
             region,
             class: plan.class,
@@ -248,8 +254,11 @@ impl Instance {
         let own = Mapping::of(&control, layout::WINDOW);
         let polling_page = Mapping::of(&loaded.polling_page, layout::POLL);
         let texts = loaded.texts.as_ref().map(|texts| Mapping::of(texts, layout::TEXTS));
-        for window in [own, polling_page].iter().chain(&texts).chain(windows) {
-            map_window(base, *window).map_err(|e| start(format!("mapping a window: {e}")))?;
+        let hosts = [&own, &polling_page].into_iter().chain(&texts).chain(windows);
+        let areas = loaded.areas.iter().enumerate();
+        let areas = areas.map(|(number, (area, access))| (Mapping::of_area(area, number), *access));
+        for (window, access) in hosts.map(|window| (*window, Access::Read)).chain(areas) {
+            map_window(base, window, access).map_err(|e| start(format!("mapping a window: {e}")))?;
         }
         let watch = loaded.deadlines.shortest().map(|shortest| {
             // The page lies in the mapping just made.

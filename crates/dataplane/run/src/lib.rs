@@ -1,9 +1,10 @@
-//! Runs modules: maps windows read-only into their memory, calls them with batches, and enforces budgets and
-//! limits.
+//! Runs modules: maps windows and shared areas into their memory, calls them with batches, and enforces
+//! budgets and limits.
 //!
 //! This crate never compiles. It loads machine code that this node's compiler made with the same
 //! configuration (`flame_engine`), so that a process that runs foreign code need not contain a compiler.
 
+mod areas;
 mod call;
 pub mod engine;
 mod eviction;
@@ -13,6 +14,7 @@ mod memory;
 mod quota;
 mod watch;
 
+pub use areas::{Area, AreaError, Areas, MAX_AREAS};
 pub use call::{Allowance, Call, CallReturn, Returned, Slice, Suspended};
 pub use engine::Engines;
 pub use eviction::Eviction;

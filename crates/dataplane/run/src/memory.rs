@@ -1,12 +1,14 @@
 #![allow(unsafe_code)] // Maps the linear memories of modules.
 
+use crate::areas::Area;
+use flame_abi::manifest::{Access, Shared};
 use flame_block::SharedMemory;
 use std::io;
 use std::os::fd::RawFd;
 use std::ptr::NonNull;
 use wasmtime::{LinearMemory, MemoryCreator, MemoryType};
 
-/// A file to map into a window, read-only.
+/// A file to map into a window.
 #[derive(Clone, Copy, Debug)]
 pub struct Mapping {
     pub fd: RawFd,
@@ -22,6 +24,12 @@ impl Mapping {
     /// Maps `memory` at the address `at` of a module.
     pub(crate) fn of(memory: &SharedMemory, at: u32) -> Self {
         Self { fd: memory.fd(), offset: memory.offset(), bytes: memory.bytes(), at }
+    }
+
+    /// Maps the area with this number among those of a module.
+    pub(crate) fn of_area(area: &Area, number: usize) -> Self {
+        let memory = area.memory();
+        Self { fd: memory.fd(), offset: 0, bytes: memory.bytes(), at: Shared::address(number) }
     }
 }
 
@@ -138,23 +146,28 @@ impl Drop for Reservation {
     }
 }
 
-/// Maps `window` read-only into the linear memory that starts at `base`.
+/// Maps `window` into the linear memory that starts at `base`.
 ///
 /// `base` must be the base of a live memory that [`WindowMemory`] created, so only `Instance::new` calls this
-/// function.
-pub(crate) fn map_window(base: *mut u8, window: Mapping) -> io::Result<()> {
+/// function. Only the file of an [`Area`] can be mapped for writing, which is no memory that this process
+/// refers to.
+pub(crate) fn map_window(base: *mut u8, window: Mapping, access: Access) -> io::Result<()> {
     let end = u64::from(window.at) + window.bytes as u64;
     let aligned = window.at.is_multiple_of(4096) && window.offset.is_multiple_of(4096);
     if window.at < flame_abi::layout::WINDOW || end > 1 << 32 || !aligned {
         return Err(io::Error::other(format!("a window at {:#x} of {} bytes", window.at, window.bytes)));
     }
+    let protection = match access {
+        Access::Read => libc::PROT_READ,
+        Access::Write => libc::PROT_READ | libc::PROT_WRITE,
+    };
     // SAFETY: the range was just checked to lie in the reservation, above the module's own memory;
-    // MAP_FIXED replaces only inaccessible pages of the reservation. PROT_READ: a store from Wasm traps.
+    // MAP_FIXED replaces only inaccessible pages of the reservation. With PROT_READ, a store from Wasm traps.
     let mapped = unsafe {
         libc::mmap(
             base.add(window.at as usize).cast(),
             window.bytes,
-            libc::PROT_READ,
+            protection,
             libc::MAP_SHARED | libc::MAP_FIXED,
             window.fd,
             window.offset as libc::off_t,

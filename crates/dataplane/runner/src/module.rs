@@ -165,7 +165,8 @@ impl Installed {
         let meters = granted.map_or_else(Meters::default, |links| grants.meters(&links));
         let shape = Shape { workers, tick_ns, interval_ns };
         let id = plan.id;
-        let module = Module { plan, meters, keep: kept.as_ref().map(|kept| kept.keep.clone()) };
+        let module =
+            Module { plan, meters, keep: kept.as_ref().map(|kept| kept.keep.clone()), areas: Vec::new() };
         let region = Region::open(region).map_err(|e| e.to_string())?;
         let module = LoadedModule::within(engines, &module, region).map_err(|e| e.to_string())?;
         let slow = Slow { instance: None, is_live: false, passed: vec![0; workers], messages_lost: 0 };

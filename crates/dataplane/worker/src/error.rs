@@ -45,6 +45,14 @@ pub enum RunError {
     Channel { module: String, channel: String, reason: String },
     #[error("{module} offers the service {service:?}, which {by} offers already")]
     Service { module: String, service: String, by: String },
+    #[error(
+        "{0} shares memory with other modules: those of one `flame run` without --isolate do, and those of one graph, but not those of processes and nodes"
+    )]
+    Shares(String),
+    #[error("{module} shares memory with other modules, which needs one worker, and this run has {workers}")]
+    SharesAmong { module: String, workers: usize },
+    #[error(transparent)]
+    Area(#[from] flame_run::AreaError),
     #[error(transparent)]
     Link(#[from] flame_transmit::LinkError),
     #[error("the run has ended")]

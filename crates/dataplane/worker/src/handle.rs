@@ -214,6 +214,10 @@ impl Handle {
         if module.plan.manifest.ports.is_some() {
             return Err(RunError::Forwards(module.plan.name.clone()));
         }
+        // Modules of different principals come and go, each with a life of its own.
+        if !module.plan.manifest.shared.is_empty() {
+            return Err(RunError::Shares(module.plan.name.clone()));
+        }
         // Reported here, because in a pipeline it would end the run.
         View::new(&module.plan.view, self.0.key.as_ref())?;
         // Nothing is locked while other threads are waited for: they may command the run as well. The number

@@ -54,6 +54,7 @@ pub use charge::Charging;
 pub use error::RunError;
 pub use flame_execute::{Begun, Keep, LoadError, Module, News, OnNews, Place, State};
 pub use flame_plan::FaultReport;
+pub use flame_run::{Area, AreaError, Areas, MAX_AREAS};
 pub use flame_transmit::{Bandwidth, Capture, Link, LinkError, Wire};
 pub use forward::{Decided, Fate, check_forward};
 pub use granted::MAX_FAULTS;

@@ -1,6 +1,7 @@
 use crate::remote::Runner;
 use flame_execute::Keep;
 use flame_plan::ModuleId;
+use flame_run::Area;
 use flame_transmit::Link;
 use flame_view::Key;
 use std::collections::BTreeMap;
@@ -28,6 +29,8 @@ pub struct Options {
     pub runner: Option<Runner>,
     /// The state of modules that keep one, by their numbers.
     pub keeps: BTreeMap<ModuleId, Keep>,
+    /// Areas that exist already, which modules of the run share if they name them.
+    pub areas: Vec<Area>,
     /// The link on which modules send frames, or `None`: then they are counted as not sent. If modules are
     /// added while packets flow, their owner reserves its bandwidth (`Link::for_owner`): a module whose
     /// channels cannot be opened ends the run.
@@ -46,6 +49,7 @@ impl Default for Options {
             stop: Arc::default(),
             runner: None,
             keeps: BTreeMap::new(),
+            areas: Vec::new(),
             link: None,
         }
     }

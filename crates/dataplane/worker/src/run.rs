@@ -19,7 +19,7 @@ use flame_execute::{Module, Shape, Stop};
 use flame_plan::{ModulePlan, Plan};
 use flame_quota::Meters;
 use flame_record::Sink;
-use flame_run::Engines;
+use flame_run::{Areas, Engines};
 use flame_source::Source;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -71,7 +71,8 @@ impl Run {
     ///
     /// # Errors
     ///
-    /// Returns an error if machine code was compiled for another engine, or two modules have the same number.
+    /// Returns an error if machine code was compiled for another engine, if two modules have the same number,
+    /// or if modules that share memory cannot do so here.
     pub fn new(
         plan: &Plan,
         meters: &[Meters],
@@ -89,9 +90,12 @@ impl Run {
         let processes = options.runner.clone().zip(queues);
         let processes =
             processes.map(|(program, queues)| Arc::new(Processes::new(program, options.batch, queues)));
+        check_sharing(plan, options.runner.is_some())?;
+        let mut areas = Areas::of(&options.areas);
         let load = |(plan, meters): (&ModulePlan, Meters)| {
             let keep = options.keeps.get(&plan.id).cloned();
-            let module = Module { plan: plan.clone(), meters, keep };
+            let areas = areas.take(plan)?;
+            let module = Module { plan: plan.clone(), meters, keep, areas };
             place(engines, processes.as_deref(), &module, shape)
         };
         let modules = plan.modules.iter().zip(meters).map(load).collect::<Result<Vec<_>, _>>()?;
@@ -191,6 +195,17 @@ impl Run {
             }
         })
     }
+}
+
+/// Checks that modules that share memory run on one thread. So what a module reads follows from the packets
+/// alone, and a replay is exact.
+fn check_sharing(plan: &Plan, has_processes: bool) -> Result<(), RunError> {
+    let shares = plan.modules.iter().find(|module| !module.manifest.shared.is_empty());
+    let Some(name) = shares.map(|module| module.name.clone()) else { return Ok(()) };
+    if has_processes {
+        return Err(RunError::Shares(name));
+    }
+    if plan.workers > 1 { Err(RunError::SharesAmong { module: name, workers: plan.workers }) } else { Ok(()) }
 }
 
 /// Lets go of the processes of a run at its end, even if that is a panic.

@@ -4,6 +4,7 @@ use crate::error::Error;
 use crate::exit::Status;
 use crate::paths;
 use clap::Args;
+use flame_abi::manifest::Access;
 
 /// Show a module's needs, its parameters and the tables it emits
 #[derive(Args)]
@@ -34,6 +35,10 @@ impl Inspect {
         }
         for (verb, all) in [("serves", &m.services), ("calls", &m.uses)] {
             all.iter().for_each(|s| say!("\n{verb}  {}  {}", s.name, s.description));
+        }
+        for area in &m.shared {
+            let verb = if area.access == Access::Write { "writes" } else { "reads" };
+            say!("\n{verb}  {}, {} bytes  {}", area.name, area.bytes, area.description);
         }
         for (name, p) in &m.parameters {
             let kind = format!("{:?}", p.kind).to_lowercase();

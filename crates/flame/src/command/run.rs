@@ -299,6 +299,7 @@ impl Run {
             stop: stop.clone(),
             runner: self.isolate.then(flame_worker::Runner::open).transpose()?,
             keeps: state.as_ref().map(StateFile::keeps).unwrap_or_default(),
+            areas: Vec::new(),
             link: self.send.link(&plan)?,
         };
         let mut input = self.input()?;

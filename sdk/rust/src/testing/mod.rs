@@ -5,7 +5,7 @@ mod traffic;
 
 pub use traffic::{PacketBuilder, Traffic};
 
-use crate::{Batch, Forward, Init, Module, Out, Progress, Record, Reply, Request, Slow};
+use crate::{Batch, Forward, Init, Module, Out, Progress, Record, Reply, Request, SharedArea, Slow};
 use flame_abi::output::{
     CALL, CALL_HEAD, CHANNEL, CHANNEL_HEAD, COPY, FRAME, HOLD, LOG, LOST, MADE, MESSAGE, RELEASE, REPLY,
     REPLY_HEAD, SEND, SEND_HEAD,
@@ -158,6 +158,15 @@ pub fn decide<F: Forward>(module: &mut F, port: u32, traffic: &Traffic) -> Vec<D
 pub fn push<F: Forward>(module: &mut F, port: u32, traffic: &Traffic) -> Vec<SentPacket> {
     let sent = |decision| if let Decision::Sent(sent) = decision { Some(sent) } else { None };
     decide(module, port, traffic).into_iter().filter_map(sent).collect()
+}
+
+/// Writes bytes at `offset` of a shared area, as another module of the run would.
+///
+/// # Panics
+/// Panics if the bytes do not lie in the area.
+pub fn set_shared<A>(area: &SharedArea<A>, offset: usize, bytes: &[u8]) {
+    let written = area.writable().set(offset, bytes);
+    assert!(written, "{} bytes at {offset} of {}", bytes.len(), area.name());
 }
 
 /// Returns all output of a call.

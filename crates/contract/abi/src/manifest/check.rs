@@ -88,6 +88,7 @@ impl Manifest {
         }
         self.check_channels()?;
         self.check_services()?;
+        self.check_shared()?;
         if let Some(state) = &self.state
             && !(1..=MAX_DATA).contains(&state.max)
         {

@@ -216,6 +216,7 @@ impl Router {
         let mut notes = Vec::new();
         if b.errors.is_empty() {
             let modules = env.modules.as_deref();
+            modules.iter().for_each(|modules| modules.configure());
             let partial = Partial { graph: &graph, warnings: RefCell::default(), seed: env.seed, modules };
             for (i, e) in graph.elements.iter().enumerate() {
                 let context = format!("{}: While configuring '{} :: {}':", e.landmark, e.name, e.class);

@@ -140,6 +140,7 @@ pub fn module(name: &str, tables: Vec<Table>) -> CatalogEntry {
         channels: Vec::new(),
         services: Vec::new(),
         uses: Vec::new(),
+        shared: Vec::new(),
         log: false,
         plots: Vec::new(),
         abi: 1,

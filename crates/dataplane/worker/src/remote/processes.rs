@@ -47,7 +47,7 @@ impl Processes {
         module: &Module,
         shape: Shape,
     ) -> Result<RemoteModule, RunError> {
-        let Module { plan, meters, keep } = module;
+        let Module { plan, meters, keep, .. } = module;
         let keep = keep.as_ref().filter(|_| plan.manifest.state.is_some());
         let state = Arc::new(State::new(plan, meters, shape.workers));
         let process = loop {
