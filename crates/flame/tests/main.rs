@@ -71,6 +71,7 @@ mod runner;
 mod scan;
 mod send;
 mod services;
+mod services_limits;
 mod shared;
 mod signals;
 mod state;

@@ -233,7 +233,7 @@ fn a_hostile_process_is_contained() {
         ("exec cat > /dev/null", "its process was ended: it did not answer"),
     ];
     for (n, (script, text)) in cases.into_iter().enumerate() {
-        let alive = r"printf '\002\000\000\000\000\000\000\000\006\000' >&0";
+        let alive = r"printf '\002\000\000\000\000\000\000\000\000\000' >&0";
         let program = program(10 + n, &format!("{alive}\n{script}"));
         let modules = vec![counter("here"), in_process(&counter("there"), "hostile")];
         let (report, lines) = run(modules, 1, Memory::tcp(20_000, 3), with(&program)).unwrap();
@@ -409,7 +409,7 @@ fn page_tables_count_as_memory() {
     // A frame of two bytes, `Report::Alive(0)`. One page of each table is read: it has no memory of its own.
     let script = "#!/usr/bin/env python3\n\
         import mmap, os, time\n\
-        os.write(0, bytes([2, 0, 0, 0, 0, 0, 0, 0, 6, 0]))\n\
+        os.write(0, bytes([2, 0, 0, 0, 0, 0, 0, 0, 0, 0]))\n\
         flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x4000\n\
         pages = mmap.mmap(-1, 200 << 30, flags=flags, prot=mmap.PROT_READ)\n\
         pages.madvise(15)\n\

@@ -7,7 +7,7 @@
 //! | slice, live | inside metered calls, between calls | continues later | the same |
 //! | budget | inside calls, between calls | each packet, each init; the rests of a batch as much as its packets, of a bounded module [`flame_plan::Rests`] | one common [`Allowance`] |
 //! | pressure | after batches, ticks and messages, at most once for each tick, 256 packets or 4,096 messages | | one [`Allowance`] |
-//! | stop | before every call, continuation and slice | [`GRACE`], then interrupted | one last [`Allowance`] for all |
+//! | stop | before every call, continuation and slice | [`GRACE`], then interrupted | one last [`Allowance`] for all; calls of services begin no more |
 
 use crate::limit::CpuMonitor;
 use crate::module::{LoadedModule, Shape};
@@ -180,6 +180,11 @@ impl Caller {
         matches!(&self.current, Some(Current { call: Call::Tick { .. }, .. }))
     }
 
+    /// Returns whether the call that has not ended is one of a service, or takes an outcome.
+    pub fn is_in_service(&self) -> bool {
+        matches!(&self.current, Some(Current { call: Call::Serve(_) | Call::Done(_), .. }))
+    }
+
     /// Returns whether the call that has not ended is an export, whose output is the state.
     pub fn is_in_export(&self) -> bool {
         matches!(&self.current, Some(Current { call: Call::Export, .. }))
@@ -285,7 +290,9 @@ impl Caller {
                     return Ok(Ended::Faulted(current.call, fault));
                 }
                 RunState::Idle(instance) => {
-                    if is_stopped && !is_timed && !current.allowance.is_last() {
+                    // A call of a service began before, and leaves the module's last calls what they need.
+                    let is_last = !is_timed && !matches!(current.call, Call::Serve(_));
+                    if is_stopped && is_last && !current.allowance.is_last() {
                         let limit = self.loaded.limits().call_budget;
                         current.allowance = self.last.unwrap_or(Allowance::last(limit));
                     }

@@ -39,18 +39,21 @@ pub struct SlowLoop {
     allowances: Vec<Option<(u64, Allowance)>>,
     caller: Option<Caller>,
     queue: VecDeque<Task>,
+    /// The calls of services that wait. They are made when nothing else waits.
+    calls: VecDeque<Waiting>,
     /// The number of bytes of the messages in `queue`.
     queued: usize,
     /// The worker whose message is processed, and the number of the fast call that sent it.
     sender: (usize, u64),
-    /// The number of calls of services and of their outcomes in `queue`.
-    services: usize,
     /// The call of a service that has not ended, and the module that pays for it.
     serving: Option<(u64, Meters)>,
     /// The calls of services that were refused, because those who pay have no time left.
     refused: Vec<u64>,
-    /// The call of a service that ended in the last quantum, and its processor time.
-    served: Option<(u64, Duration)>,
+    /// The calls of services that ended in the last quantum, and their processor time. It is zero for those
+    /// that do not begin, because the run was stopped.
+    served: Vec<(u64, Duration)>,
+    /// The number of outcomes that were taken.
+    taken: usize,
     /// Whether the last quantum ended because the next call has another payer.
     is_split: bool,
     lost: u64,
@@ -65,17 +68,18 @@ enum Task {
         call: u64,
         bytes: Vec<u8>,
     },
-    /// A call of a service, by its number, and the module that pays for it.
-    Serve {
-        call: u64,
-        bytes: Vec<u8>,
-        payer: Meters,
-    },
     /// The outcome of a call of a service.
     Done(Vec<u8>),
     Tick(u64),
     /// The last call, at this packet time.
     End(u64),
+}
+
+/// A call of a service, by its number, and the module that pays for it.
+struct Waiting {
+    call: u64,
+    bytes: Vec<u8>,
+    payer: Meters,
 }
 
 impl SlowLoop {
@@ -101,12 +105,13 @@ impl SlowLoop {
             allowances: vec![None; shape.workers],
             caller: None,
             queue: VecDeque::new(),
+            calls: VecDeque::new(),
             queued: 0,
             sender: (0, 0),
-            services: 0,
             serving: None,
             refused: Vec::new(),
-            served: None,
+            served: Vec::new(),
+            taken: 0,
             is_split: false,
             lost: 0,
             keeping: Keeping::new(module.take_place(Place::Slow)),
@@ -137,24 +142,25 @@ impl SlowLoop {
 
     /// Queues a call of a service, with its head. Its processor time is charged to `payer`.
     pub fn serve(&mut self, call: u64, bytes: Vec<u8>, payer: Meters) {
-        self.queue_service(Task::Serve { call, bytes, payer });
+        if self.caller.is_some() {
+            self.calls.push_back(Waiting { call, bytes, payer });
+        }
     }
 
     /// Queues the outcome of a call of a service, with its head.
     pub fn done(&mut self, bytes: Vec<u8>) {
-        self.queue_service(Task::Done(bytes));
-    }
-
-    fn queue_service(&mut self, task: Task) {
         if self.caller.is_some() {
-            self.services += 1;
-            self.queue.push_back(task);
+            self.queue.push_back(Task::Done(bytes));
         }
     }
 
-    /// Returns the number of calls of services, and of their outcomes, that wait.
-    pub fn services(&self) -> usize {
-        self.services
+    /// Returns whether a message, a tick or the state has not been processed. Calls of services and outcomes
+    /// may come without an end, and do not count.
+    pub fn has_own_work(&self) -> bool {
+        let is_own = |task: &Task| !matches!(task, Task::Done(_));
+        let is_in_own = |caller: &Caller| caller.is_busy() && !caller.is_in_service();
+        let has_own = |caller: &Caller| is_in_own(caller) || self.queue.iter().any(is_own);
+        self.caller.as_ref().is_some_and(|caller| has_own(caller) || self.keeping.is_pending())
     }
 
     /// Returns the module that pays for the call that is next, if that is another one.
@@ -162,10 +168,17 @@ impl SlowLoop {
         if let Some((_, payer)) = &self.serving {
             return Some(payer);
         }
-        match self.queue.front() {
-            Some(Task::Serve { payer, .. }) if !self.keeping.is_pending() => Some(payer),
-            _ => None,
-        }
+        self.calls.front().filter(|_| self.is_free()).map(|next| &next.payer)
+    }
+
+    /// Returns whether no other call waits than those of services.
+    fn is_free(&self) -> bool {
+        self.queue.is_empty() && !self.keeping.is_pending()
+    }
+
+    /// Returns whether a call of a service is next, or has not ended.
+    pub fn is_serving(&self) -> bool {
+        self.payer().is_some()
     }
 
     /// Returns the calls of services that were refused since the last call of this function, because those
@@ -174,9 +187,15 @@ impl SlowLoop {
         std::mem::take(&mut self.refused)
     }
 
-    /// Returns the call of a service that ended in the last quantum, and its processor time, once.
-    pub fn take_served(&mut self) -> Option<(u64, Duration)> {
-        self.served.take()
+    /// Returns the calls of services that ended since the last call of this function, and their processor
+    /// time: those that were made, and those that will not be made because the run was stopped.
+    pub fn take_served(&mut self) -> Vec<(u64, Duration)> {
+        std::mem::take(&mut self.served)
+    }
+
+    /// Returns the number of outcomes that the instance has taken since the last call of this function.
+    pub fn take_taken(&mut self) -> usize {
+        std::mem::take(&mut self.taken)
     }
 
     /// Returns whether the last quantum ended early because the next call has another payer.
@@ -222,14 +241,15 @@ impl SlowLoop {
 
     /// Returns whether a call has not ended or waits.
     pub fn is_busy(&self) -> bool {
-        let is_pending = !self.queue.is_empty() || self.keeping.is_pending();
+        let is_pending = !self.is_free() || !self.calls.is_empty();
         self.caller.as_ref().is_some_and(|caller| caller.is_busy() || is_pending)
     }
 
     /// Returns whether a quantum would advance it.
     pub fn can_progress(&mut self) -> bool {
+        let is_next = self.is_free() && !self.calls.is_empty();
         let Some(caller) = &mut self.caller else { return false };
-        let is_served = !caller.is_busy() && matches!(self.queue.front(), Some(Task::Serve { .. }));
+        let is_served = is_next && !caller.is_busy();
         let has_time = caller.may_begin() || (is_served && caller.may_serve());
         let may_begin = has_time && (caller.is_busy() || !self.keeping.must_wait());
         may_begin && self.is_busy()
@@ -259,7 +279,7 @@ impl SlowLoop {
         each: &mut dyn FnMut(Output<'_>) -> Result<(), E>,
     ) -> Result<Option<FaultReport>, E> {
         let Some(mut caller) = self.caller.take() else { return Ok(None) };
-        (self.served, self.is_split) = (None, false);
+        self.is_split = false;
         let mut made = false;
         while caller.is_busy() || self.starts(made, &mut caller, quantum) {
             made = true;
@@ -283,8 +303,12 @@ impl SlowLoop {
                     self.allowances[worker] = Some((call, allowance));
                 }
                 Ended::Done(Call::Serve(_), _) => {
-                    self.served = self.serving.take().map(|(call, _)| (call, caller.spent()));
+                    self.served.extend(self.serving.take().map(|(call, _)| (call, caller.spent())));
+                    // The next call has another payer.
+                    self.is_split = !quantum.is_over();
+                    break;
                 }
+                Ended::Done(Call::Done(_), _) => self.taken += 1,
                 Ended::Done(Call::Tick { now_ns }, _) => self.keeping.tick(now_ns),
                 Ended::Done(..) => {}
                 Ended::Faulted(call, fault) => {
@@ -312,16 +336,15 @@ impl SlowLoop {
 
     /// Starts the next call, unless it has another payer than one that was `made` in this quantum.
     fn starts(&mut self, made: bool, caller: &mut Caller, quantum: &Quantum<'_>) -> bool {
-        while let Some(Task::Serve { call, payer, .. }) = self.queue.front()
-            && self.is_live
-            && !payer.may_begin()
-        {
-            self.refused.push(*call);
-            self.services -= 1;
-            self.queue.pop_front();
+        while let Some(Waiting { call, payer, .. }) = self.calls.front() {
+            match () {
+                () if quantum.stop.is_set() => self.served.push((*call, Duration::ZERO)),
+                () if self.is_live && !payer.may_begin() => self.refused.push(*call),
+                () => break,
+            }
+            self.calls.pop_front();
         }
-        let is_served = matches!(self.queue.front(), Some(Task::Serve { .. }));
-        self.is_split = made && (is_served || self.served.is_some());
+        self.is_split = made && self.is_free() && !self.calls.is_empty();
         !self.is_split && self.start_next(caller, quantum)
     }
 
@@ -336,23 +359,19 @@ impl SlowLoop {
             }
             Next::Wait | Next::Free => {}
         }
-        let is_served = matches!(self.queue.front(), Some(Task::Serve { .. }));
+        let is_served = self.is_free() && !self.calls.is_empty();
         if !is_served && caller.start_pressure(quantum.stop) {
             return true;
         }
         match self.queue.pop_front() {
-            None => return false,
-            Some(Task::End(now_ns)) => caller.start(Call::End { now_ns }, caller.allowance()),
-            Some(Task::Tick(now_ns)) => caller.start(Call::Tick { now_ns }, caller.allowance()),
-            Some(Task::Serve { call, bytes, payer }) => {
-                self.services -= 1;
+            None => {
+                let Some(Waiting { call, bytes, payer }) = self.calls.pop_front() else { return false };
                 caller.start_for(Call::Serve(bytes), caller.allowance(), Some(&payer));
                 self.serving = Some((call, payer));
             }
-            Some(Task::Done(bytes)) => {
-                self.services -= 1;
-                caller.start(Call::Done(bytes), caller.allowance());
-            }
+            Some(Task::End(now_ns)) => caller.start(Call::End { now_ns }, caller.allowance()),
+            Some(Task::Tick(now_ns)) => caller.start(Call::Tick { now_ns }, caller.allowance()),
+            Some(Task::Done(bytes)) => caller.start(Call::Done(bytes), caller.allowance()),
             Some(Task::Message { worker, call, bytes }) => {
                 self.queued = self.queued.saturating_sub(bytes.len() + ENTRY);
                 self.sender = (worker, call);
@@ -369,7 +388,8 @@ impl SlowLoop {
     fn lose(&mut self, call: &Call) {
         let waiting = self.queue.drain(..).filter(|task| matches!(task, Task::Message { .. })).count() as u64;
         self.lost += waiting + u64::from(matches!(call, Call::Message(_)));
-        (self.queued, self.services) = (0, 0);
+        self.queued = 0;
+        self.calls.clear();
         self.serving = None;
     }
 

@@ -101,7 +101,7 @@ mod tests {
             (MADE, 0, b""),
             (2, 1, b"x"),
         ];
-        let right = |n: usize| Forward { modify: n % 2 == 1, transmit: n > 1, hold: n % 2 == 0 };
+        let right = |n: usize| Forward { modify: n % 2 == 1, transmit: n > 1, hold: n > 1 };
         let numbers = (1..=4).flat_map(|count| (0..9_usize.pow(count) * 4).map(move |n| (count, n)));
         for (count, number) in numbers {
             let (rights, number) = (right(number % 4), number / 4);

@@ -110,7 +110,12 @@ impl Sender {
             if self.limit.is_some_and(|limit| begin.elapsed() > limit) {
                 return Err(io::Error::from(io::ErrorKind::TimedOut).into());
             }
-            at += retry(|| rustix::net::send(&self.socket, &self.buffer[at..], SendFlags::NOSIGNAL))?;
+            match retry(|| rustix::net::send(&self.socket, &self.buffer[at..], SendFlags::NOSIGNAL)) {
+                Ok(sent) => at += sent,
+                // The socket's timeout is over, and the limit is not.
+                Err(e) if self.limit.is_some() && e.kind() == io::ErrorKind::WouldBlock => {}
+                Err(e) => return Err(e.into()),
+            }
         }
         self.buffer.clear();
         Ok(())

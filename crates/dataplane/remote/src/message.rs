@@ -12,9 +12,13 @@ pub enum Command {
     /// control and event of its reader.
     Attach { module: ModuleId, worker: usize, is_live: bool },
     /// Ends the module on one worker, after the blocks that wait there. Packet time is `now_ns`. The slow
-    /// instance ends when the module has ended on all workers.
+    /// instance ends when the module has ended on all workers, unless the module calls services or offers
+    /// them: see [`Command::EndSlow`].
     /// With `hands_over`, its instances go on as others, and their last call is the export of their state.
     End { module: ModuleId, worker: usize, now_ns: u64, hands_over: bool },
+    /// Ends the slow instance of a module that calls services or offers them. Its calls have outcomes by
+    /// then, and it has taken them.
+    EndSlow { module: ModuleId },
     /// Gives the fast instance for a worker, or the slow one, the state to begin with, or none.
     Import { module: ModuleId, worker: Option<usize>, state: Option<Vec<u8>> },
     /// Drops the module's instances before their next calls.
@@ -71,6 +75,9 @@ pub enum Kept {
 /// A report of a runner.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Report {
+    /// States that the runner serves its modules: number 0 once it has confined itself, then that of each
+    /// [`Command::Ping`].
+    Alive(u64),
     /// The body of this frame is output of one call: of the fast instance on `worker`, or of the slow one.
     Output {
         module: ModuleId,
@@ -96,18 +103,24 @@ pub enum Report {
         worker: Option<usize>,
         kept: Kept,
     },
-    /// A call of a service has ended, which took so much processor time.
+    /// A call of a service has ended, which took so much processor time, or will not be made.
     Served {
         module: ModuleId,
         call: u64,
         ns: u64,
+    },
+    /// The module has taken the first of the outcomes that it was given.
+    Taken {
+        module: ModuleId,
+    },
+    /// The fast instances of a module that calls services or offers them have ended on all workers, and the
+    /// slow one has processed their messages. It ends after [`Command::EndSlow`].
+    Drained {
+        module: ModuleId,
     },
     /// The module has ended on all workers, and so has its slow instance, which lost these messages.
     Ended {
         module: ModuleId,
         messages_lost: u64,
     },
-    /// States that the runner serves its modules: number 0 once it has confined itself, then that of each
-    /// [`Command::Ping`].
-    Alive(u64),
 }

@@ -33,8 +33,18 @@ pub struct Installed {
     reported: Vec<Account>,
     at: Instant,
     is_ending: bool,
+    end: SlowEnd,
     is_held: bool,
     kept: Option<Kepts>,
+}
+
+/// The conditions of the slow instance's end.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum SlowEnd {
+    /// It ends when the fast instances have ended.
+    Free,
+    /// The worker requests it after that, when the module has the outcomes of its calls.
+    Requested { is_drained: bool },
 }
 
 /// The states of the instances, which are the worker's.
@@ -68,6 +78,8 @@ struct Slow {
     /// The last tick that the fast instance on each worker passed.
     passed: Vec<u64>,
     messages_lost: u64,
+    /// The calls of services that came before the instance.
+    early: Vec<(u64, Vec<u8>)>,
 }
 
 /// Passes the output of fast instances on: messages to the slow instance, all else to the worker.
@@ -129,15 +141,32 @@ impl Outlet<ChannelError> for Out<'_> {
 }
 
 impl Slow {
+    fn serve(&mut self, call: u64, bytes: Vec<u8>) {
+        let Some(slow) = &mut self.instance else { return self.early.push((call, bytes)) };
+        // The worker knows who pays for it, so it counts as nobody's here.
+        let payer = Meters::of_grant(Vec::new()).with(None, Some(Arc::default()));
+        slow.serve(call, bytes, payer);
+    }
+
+    /// Returns whether it works for others only: it makes calls of services on a live source, and nothing
+    /// else waits.
+    fn serves_only(&self) -> bool {
+        let serves = |slow: &SlowLoop| slow.is_serving() && !slow.has_own_work();
+        self.is_live && self.instance.as_ref().is_some_and(serves)
+    }
+
     fn go(&mut self, id: ModuleId, quantum: &Quantum<'_>, sender: &mut Sender) -> Result<(), ChannelError> {
         let Some(slow) = &mut self.instance else { return Ok(()) };
         let head = Report::Output { module: id, worker: None };
         let fault = loop {
             let fault = slow.go(quantum, &mut |output| sender.send(&head, output.bytes))?;
-            if let Some((call, time)) = slow.take_served() {
+            for (call, time) in slow.take_served() {
                 let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
                 sender.send(&Report::Served { module: id, call, ns }, &[])?;
+                // Until it knows who pays, the worker holds the time back.
+                sender.flush()?;
             }
+            (0..slow.take_taken()).try_for_each(|_| sender.send(&Report::Taken { module: id }, &[]))?;
             if fault.is_some() || !slow.is_split() {
                 break fault;
             }
@@ -165,11 +194,14 @@ impl Installed {
         let meters = granted.map_or_else(Meters::default, |links| grants.meters(&links));
         let shape = Shape { workers, tick_ns, interval_ns };
         let id = plan.id;
+        let has_calls = !plan.manifest.uses.is_empty() || !plan.manifest.services.is_empty();
+        let end = if has_calls { SlowEnd::Requested { is_drained: false } } else { SlowEnd::Free };
         let module =
             Module { plan, meters, keep: kept.as_ref().map(|kept| kept.keep.clone()), areas: Vec::new() };
         let region = Region::open(region).map_err(|e| e.to_string())?;
         let module = LoadedModule::within(engines, &module, region).map_err(|e| e.to_string())?;
-        let slow = Slow { instance: None, is_live: false, passed: vec![0; workers], messages_lost: 0 };
+        let passed = vec![0; workers];
+        let slow = Slow { instance: None, is_live: false, passed, messages_lost: 0, early: Vec::new() };
         Ok(Self {
             id,
             shape,
@@ -183,6 +215,7 @@ impl Installed {
             reported: vec![Account::default(); workers],
             at: Instant::now(),
             is_ending: false,
+            end,
             is_held: false,
             kept,
         })
@@ -210,6 +243,8 @@ impl Installed {
             self.slow.is_live = is_live;
             let (instance, fault) = SlowLoop::new(self.shape, &self.module, is_live, 0);
             self.slow.instance = Some(instance);
+            let early = std::mem::take(&mut self.slow.early);
+            early.into_iter().for_each(|(call, bytes)| self.slow.serve(call, bytes));
             fault.map_or(Ok(()), |report| sender.send(&Report::Fault(report), &[]))?;
         }
         self.loops_started += 1;
@@ -249,11 +284,7 @@ impl Installed {
 
     /// Calls a service of the module.
     pub fn serve(&mut self, call: u64, bytes: Vec<u8>) {
-        // The worker knows who pays for it, so it counts as nobody's here.
-        let payer = Meters::of_grant(Vec::new()).with(None, Some(Arc::default()));
-        if let Some(slow) = &mut self.slow.instance {
-            slow.serve(call, bytes, payer);
-        }
+        self.slow.serve(call, bytes);
     }
 
     /// Gives the module the outcome of a call.
@@ -291,8 +322,14 @@ impl Installed {
         }
     }
 
-    /// Gives one quantum to each instance with work. Returns whether the module has ended.
-    pub fn step(&mut self, stop: &Stop<'_>, sender: &mut Sender) -> Result<bool, ChannelError> {
+    /// Lets the slow instance end.
+    pub fn end_slow(&mut self) {
+        self.end = SlowEnd::Free;
+    }
+
+    /// Gives one quantum to each instance with work. Unless it `serves`, calls of services wait. Returns
+    /// whether the module has ended.
+    pub fn step(&mut self, serves: bool, stop: &Stop<'_>, sender: &mut Sender) -> Result<bool, ChannelError> {
         let conditions = Conditions { batch: self.batch, stop, is_last: false };
         let ending = Conditions { is_last: true, ..conditions };
         for worker in 0..self.loops.len() {
@@ -317,11 +354,21 @@ impl Installed {
                 Some(_) => {}
             }
         }
-        let is_last = self.loops.iter().all(|place| matches!(place, Place::Ended));
+        let is_last = self.has_ended_fast();
         let quantum = Quantum::slice(stop);
         let quantum = if is_last { quantum.ending() } else { quantum };
-        self.slow.go(self.id, &quantum, sender)?;
-        if is_last && !self.is_slow_busy() && !std::mem::replace(&mut self.is_ending, true) {
+        if serves || is_last || !self.slow.serves_only() {
+            self.slow.go(self.id, &quantum, sender)?;
+        }
+        if is_last
+            && let SlowEnd::Requested { is_drained: is_drained @ false } = &mut self.end
+            && !self.slow.instance.as_ref().is_some_and(SlowLoop::has_own_work)
+        {
+            *is_drained = true;
+            sender.send(&Report::Drained { module: self.id }, &[])?;
+        }
+        let may_end = is_last && self.end == SlowEnd::Free && !self.is_slow_busy();
+        if may_end && !std::mem::replace(&mut self.is_ending, true) {
             let now_ns = self.ends.iter().flatten().copied().max().unwrap_or(0);
             if let Some(slow) = &mut self.slow.instance {
                 slow.start_end(now_ns);
@@ -335,6 +382,10 @@ impl Installed {
             sender.send(&Report::Ended { module: self.id, messages_lost }, &[])?;
         }
         Ok(has_ended)
+    }
+
+    fn has_ended_fast(&self) -> bool {
+        self.loops.iter().all(|place| matches!(place, Place::Ended))
     }
 
     fn is_slow_busy(&self) -> bool {
@@ -364,9 +415,15 @@ impl Installed {
         Ok(all)
     }
 
+    /// Returns whether a block waits for a fast instance, which has time for it.
+    pub fn has_blocks(&mut self) -> bool {
+        self.loops().any(BatchLoop::can_progress)
+    }
+
     /// Returns whether a quantum would advance it.
     pub fn can_progress(&mut self) -> bool {
-        let is_ending = self.ends.iter().any(Option::is_some) && !self.is_ending;
+        let is_waiting = self.end == SlowEnd::Requested { is_drained: true };
+        let is_ending = self.ends.iter().any(Option::is_some) && !self.is_ending && !is_waiting;
         is_ending
             || self.loops().any(BatchLoop::can_progress)
             || self.slow.instance.as_mut().is_some_and(SlowLoop::can_progress)

@@ -12,13 +12,16 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::Thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The maximum number of bytes of an encoded command: a plan contains machine code.
 const MAX_COMMAND: usize = 1 << 30;
 
 /// The sleep of a runner whose modules wait for their shares of time.
 const SHARES: Duration = Duration::from_micros(500);
+/// The time after which commands are read before the next module has its quantum. A worker that waits for an
+/// answer has patience for the calls of one module.
+const COMMANDS: Duration = Duration::from_millis(50);
 /// The sleep of a runner with accounts to report.
 const REPORTS: Duration = Duration::from_millis(20);
 
@@ -114,13 +117,18 @@ impl Runner<'_> {
         sender.send(&Report::Alive(0), &[])?;
         sender.flush()?;
         loop {
-            while receiver.receive(false)? {
-                self.commands(receiver, sender)?;
-            }
+            self.receive(receiver, sender)?;
+            let mut received = Instant::now();
+            // Calls of others must not cost packets of those who are called.
+            let serves = !self.modules.iter_mut().any(Installed::has_blocks);
             let mut at = 0;
             let mut is_reported = true;
             while at < self.modules.len() {
-                if self.modules[at].step(&self.stop, sender)? {
+                if received.elapsed() > COMMANDS {
+                    self.receive(receiver, sender)?;
+                    received = Instant::now();
+                }
+                if self.modules[at].step(serves, &self.stop, sender)? {
                     self.modules.remove(at);
                     continue;
                 }
@@ -140,6 +148,14 @@ impl Runner<'_> {
         }
     }
 
+    /// Executes the commands that have arrived.
+    fn receive(&mut self, receiver: &mut FdReceiver, sender: &mut Sender) -> Result<(), ChannelError> {
+        while receiver.receive(false)? {
+            self.commands(receiver, sender)?;
+        }
+        Ok(())
+    }
+
     fn commands(&mut self, receiver: &mut FdReceiver, sender: &mut Sender) -> Result<(), ChannelError> {
         while let Some((command, _)) = receiver.next(MAX_COMMAND)? {
             match command {
@@ -154,6 +170,10 @@ impl Runner<'_> {
                 Command::End { module, worker, now_ns, hands_over } => {
                     let of_id = self.modules.iter_mut().find(|m| m.id() == module);
                     of_id.into_iter().for_each(|m| m.end(worker, now_ns, hands_over));
+                }
+                Command::EndSlow { module } => {
+                    let of_id = self.modules.iter_mut().find(|m| m.id() == module);
+                    of_id.into_iter().for_each(Installed::end_slow);
                 }
                 Command::Import { module, worker, state } => {
                     let of_id = self.modules.iter().find(|m| m.id() == module);

@@ -1,32 +1,33 @@
 //! The calls of services between the modules of a run: which one is delivered next, and its outcome.
 //!
 //! This type has no clock and knows no instances. Each call that is let out has exactly one outcome, unless
-//! its caller leaves first.
+//! its caller leaves first. A module is given few calls and outcomes at a time, and further ones only once it
+//! has made those: so they wait here, where they are late and counted, and not in the queues of instances.
 
 use flame_abi::output::{MAX_REQUEST, Outcome};
 use flame_plan::ModuleId;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound::{Excluded, Unbounded};
 
 /// The time in which a service has to reply.
 pub(crate) const DEADLINE_NS: u64 = 1_000_000_000;
-/// The maximum number of calls of one module whose outcome it has not received.
+/// The maximum number of calls of one module whose outcome it has not taken.
 pub(crate) const OPEN: usize = 256;
-/// The maximum number of calls that were delivered to one module and have no outcome. Others wait, so that
-/// each caller has its turn.
-pub(crate) const SERVING: usize = 16;
+/// The maximum number of calls that were delivered to one module and that it has not made, and the same for
+/// outcomes. The second one waits there while the first one is made.
+pub(crate) const DELIVERED: usize = 2;
 /// The bytes of memory that a call takes in addition to its request and its reply.
 const ENTRY: usize = 128;
 
 /// The calls of a run. A value of `C` holds the memory of one call, from the time when it is let out until
 /// its outcome is taken.
 pub(crate) struct Calls<C> {
-    parties: BTreeMap<ModuleId, Party>,
+    parties: BTreeMap<ModuleId, Party<C>>,
     /// The module that offers each service, and its number there.
     offers: BTreeMap<String, (ModuleId, u16)>,
     /// The calls that were not delivered, by the modules that serve and call.
     waiting: BTreeMap<(ModuleId, ModuleId), VecDeque<Waiting<C>>>,
-    /// The calls that were delivered, by the module that serves and their number there.
+    /// The calls that were delivered and have no outcome, by the module that serves and their number there.
     serving: BTreeMap<(ModuleId, u64), Open<C>>,
     outcomes: BTreeMap<ModuleId, VecDeque<Done<C>>>,
     /// A time before which no call is late.
@@ -37,18 +38,22 @@ pub(crate) struct Calls<C> {
 }
 
 /// A module that calls services or offers them.
-struct Party {
+struct Party<C> {
     uses: Vec<String>,
     /// The number of the next call that is delivered to it.
     next: u64,
     /// The module whose call was delivered to it last.
     turn: Option<ModuleId>,
-    /// The number of calls that were delivered to it and have no outcome.
-    serving: usize,
-    /// The number of its calls whose outcome it has not received.
+    /// The calls that were delivered to it and that it has not made.
+    making: BTreeSet<u64>,
+    /// The memory of the calls whose outcomes were delivered to it and that it has not taken.
+    taking: VecDeque<C>,
+    /// The number of its calls whose outcome it has not taken.
     open: usize,
     /// The number of its calls that were not let out since its last outcome.
     lost: u32,
+    /// Whether no more calls of it are let out.
+    is_closed: bool,
 }
 
 /// A call without an outcome.
@@ -75,14 +80,22 @@ pub(crate) struct Request {
     pub(crate) bytes: Vec<u8>,
 }
 
-/// An outcome on its way to the caller.
-pub(crate) struct Done<C> {
+/// An outcome that waits for the caller.
+struct Done<C> {
+    token: u64,
+    outcome: Outcome,
+    reply: Vec<u8>,
+    held: C,
+}
+
+/// An outcome that is delivered.
+pub(crate) struct Delivery {
+    pub(crate) caller: ModuleId,
     pub(crate) token: u64,
     pub(crate) outcome: Outcome,
     /// The number of calls before this outcome that were not let out.
     pub(crate) lost: u32,
     pub(crate) reply: Vec<u8>,
-    _held: C,
 }
 
 impl<C> Default for Calls<C> {
@@ -112,8 +125,22 @@ impl<C> Calls<C> {
                 self.pass_on((before, old), offer);
             }
         }
-        let party = Party { uses, next: 0, turn: None, serving: 0, open: 0, lost: 0 };
+        let party = Party {
+            uses,
+            next: 0,
+            turn: None,
+            making: BTreeSet::new(),
+            taking: VecDeque::new(),
+            open: 0,
+            lost: 0,
+            is_closed: false,
+        };
         self.parties.insert(id, party);
+    }
+
+    /// Returns whether there is a module that calls services or offers them.
+    pub(crate) fn has_parties(&self) -> bool {
+        !self.parties.is_empty()
     }
 
     /// Moves the calls that wait for a service to the one that replaces it.
@@ -139,27 +166,46 @@ impl<C> Calls<C> {
         self.outcomes.remove(&id);
         self.waiting.retain(|(_, caller), _| *caller != id);
         let own: Vec<_> = self.serving.iter().filter(|(_, o)| o.caller == id).map(|(key, _)| *key).collect();
-        own.into_iter().for_each(|key| drop(self.take(key)));
-        self.end(|server| server == id);
+        own.into_iter().for_each(|key| drop(self.serving.remove(&key)));
+        self.end(|server, _| server == id);
     }
 
-    /// Ends all calls that have no outcome.
-    pub(crate) fn end_all(&mut self) {
-        self.end(|_| true);
+    /// Closes a module that is about to end: its services and its own calls end, and no more are let out. It
+    /// still takes outcomes.
+    pub(crate) fn close(&mut self, id: ModuleId) {
+        if let Some(party) = self.parties.get_mut(&id) {
+            party.is_closed = true;
+            self.offers.retain(|_, (server, _)| *server != id);
+            self.end(|server, caller| server == id || caller == id);
+        }
     }
 
-    /// Ends the calls of the services of these modules.
-    fn end(&mut self, of: impl Fn(ModuleId) -> bool) {
-        let keys: Vec<_> = self.serving.keys().filter(|(server, _)| of(*server)).copied().collect();
-        for key in keys {
-            if let Some(open) = self.take(key) {
-                self.finish(open, Outcome::Ended, &[]);
-            }
-        }
-        let keys: Vec<_> = self.waiting.keys().filter(|(server, _)| of(*server)).copied().collect();
-        for waiting in keys.iter().filter_map(|key| self.waiting.remove(key)).flatten().collect::<Vec<_>>() {
-            self.finish(waiting.open, Outcome::Ended, &[]);
-        }
+    /// Closes all modules.
+    pub(crate) fn close_all(&mut self) {
+        self.parties.values_mut().for_each(|party| party.is_closed = true);
+        self.offers.clear();
+        self.end(|_, _| true);
+    }
+
+    /// Ends the calls from the second module to the first that have no outcome, where `of` returns true.
+    fn end(&mut self, of: impl Fn(ModuleId, ModuleId) -> bool) {
+        let ended = self.serving.extract_if(.., |(server, _), open| of(*server, open.caller));
+        let mut ended: Vec<_> = ended.map(|(_, open)| open).collect();
+        let waiting = self.waiting.extract_if(.., |(server, caller), _| of(*server, *caller));
+        ended.extend(waiting.flat_map(|(_, queue)| queue).map(|waiting| waiting.open));
+        ended.into_iter().for_each(|open| self.finish(open, Outcome::Ended, &[]));
+    }
+
+    /// Returns whether a module has no call whose outcome it has not taken.
+    pub(crate) fn is_settled(&self, id: ModuleId) -> bool {
+        self.parties.get(&id).is_none_or(|party| party.open == 0)
+    }
+
+    /// Returns whether no call waits or is made, and no outcome waits or is taken. A service may still owe
+    /// replies.
+    pub(crate) fn is_quiet(&self) -> bool {
+        let is_idle = |party: &Party<C>| party.making.is_empty() && party.taking.is_empty();
+        self.waiting.is_empty() && self.outcomes.is_empty() && self.parties.values().all(is_idle)
     }
 
     /// Lets a call out, unless too many of the caller are open or `hold` returns no memory for it. Returns
@@ -174,7 +220,8 @@ impl<C> Calls<C> {
         let Some(party) = self.parties.get_mut(&caller) else { return false };
         let Some(service) = party.uses.get(usize::from(used)) else { return false };
         let bytes = (ENTRY + request.len() + MAX_REQUEST) as u64;
-        let Some(held) = (party.open < OPEN).then(|| hold(bytes)).flatten() else {
+        let is_let_out = party.open < OPEN && !party.is_closed;
+        let Some(held) = is_let_out.then(|| hold(bytes)).flatten() else {
             party.lost = party.lost.saturating_add(1);
             return false;
         };
@@ -197,27 +244,37 @@ impl<C> Calls<C> {
         self.outcome(server, call, Outcome::Replied, reply)
     }
 
-    /// Refuses a call that was delivered to `server`.
+    /// Refuses a call that was delivered to `server`, which does not make it.
     pub(crate) fn refuse(&mut self, server: ModuleId, call: u64) {
+        self.made(server, call);
         self.outcome(server, call, Outcome::Refused, &[]);
     }
 
-    fn outcome(&mut self, server: ModuleId, call: u64, outcome: Outcome, reply: &[u8]) -> bool {
-        let open = self.take((server, call));
-        open.map(|open| self.finish(open, outcome, reply)).is_some()
+    /// Records that `server` has made a call that was delivered to it, or will not make it. It may reply
+    /// later.
+    pub(crate) fn made(&mut self, server: ModuleId, call: u64) {
+        if let Some(party) = self.parties.get_mut(&server) {
+            party.making.remove(&call);
+        }
     }
 
-    fn take(&mut self, key: (ModuleId, u64)) -> Option<Open<C>> {
-        let open = self.serving.remove(&key)?;
-        if let Some(server) = self.parties.get_mut(&key.0) {
-            server.serving -= 1;
+    /// Records that `caller` has taken the first of the outcomes that were delivered to it.
+    pub(crate) fn taken(&mut self, caller: ModuleId) {
+        if let Some(party) = self.parties.get_mut(&caller)
+            && party.taking.pop_front().is_some()
+        {
+            party.open -= 1;
         }
-        Some(open)
+    }
+
+    fn outcome(&mut self, server: ModuleId, call: u64, outcome: Outcome, reply: &[u8]) -> bool {
+        let open = self.serving.remove(&(server, call));
+        open.map(|open| self.finish(open, outcome, reply)).is_some()
     }
 
     fn finish(&mut self, open: Open<C>, outcome: Outcome, reply: &[u8]) {
         if self.parties.contains_key(&open.caller) {
-            let done = Done { token: open.token, outcome, lost: 0, reply: reply.to_vec(), _held: open.held };
+            let done = Done { token: open.token, outcome, reply: reply.to_vec(), held: open.held };
             self.outcomes.entry(open.caller).or_default().push_back(done);
         }
     }
@@ -228,8 +285,8 @@ impl<C> Calls<C> {
             return;
         }
         let is_late = |open: &Open<C>| open.due_ns <= now_ns;
-        let keys: Vec<_> = self.serving.iter().filter(|(_, o)| is_late(o)).map(|(key, _)| *key).collect();
-        let mut late: Vec<_> = keys.into_iter().filter_map(|key| self.take(key)).collect();
+        let mut late: Vec<_> =
+            self.serving.extract_if(.., |_, open| is_late(open)).map(|(_, open)| open).collect();
         for queue in self.waiting.values_mut() {
             // Those of one queue are in the order of their times.
             while let Some(waiting) = queue.pop_front_if(|waiting| is_late(&waiting.open)) {
@@ -247,14 +304,19 @@ impl<C> Calls<C> {
         now_ns >= self.due_ns
     }
 
-    /// Returns whether a call or an outcome can be delivered to a module that takes one.
-    pub(crate) fn can_deliver(&self, mut takes: impl FnMut(ModuleId) -> bool) -> bool {
-        self.outcomes.iter().any(|(id, queue)| !queue.is_empty() && takes(*id))
-            || self.waiting.keys().any(|(server, _)| self.has_room(*server) && takes(*server))
+    /// Returns whether a call or an outcome can be delivered to a module that takes one. `takes` learns
+    /// whether it is a call.
+    pub(crate) fn can_deliver(&self, takes: impl Fn(ModuleId, bool) -> bool) -> bool {
+        self.outcomes.keys().any(|id| self.may_take(*id) && takes(*id, false))
+            || self.waiting.keys().any(|(server, _)| self.may_make(*server) && takes(*server, true))
     }
 
-    fn has_room(&self, server: ModuleId) -> bool {
-        self.parties.get(&server).is_some_and(|party| party.serving < SERVING)
+    fn may_make(&self, server: ModuleId) -> bool {
+        self.parties.get(&server).is_some_and(|party| party.making.len() < DELIVERED)
+    }
+
+    fn may_take(&self, caller: ModuleId) -> bool {
+        self.parties.get(&caller).is_some_and(|party| party.taking.len() < DELIVERED)
     }
 
     /// Returns the next call to deliver to a module that takes one: modules in turn, and of one the callers
@@ -262,7 +324,7 @@ impl<C> Calls<C> {
     pub(crate) fn next_request(&mut self, mut takes: impl FnMut(ModuleId) -> bool) -> Option<Request> {
         let servers: Vec<_> = self.waiting.keys().map(|(server, _)| *server).collect();
         let after = servers.iter().filter(|id| Some(**id) > self.server);
-        let server = after.chain(&servers).copied().find(|id| self.has_room(*id) && takes(*id))?;
+        let server = after.chain(&servers).copied().find(|id| self.may_make(*id) && takes(*id))?;
         let turn = self.parties.get(&server)?.turn;
         let lowest = (server, ModuleId::default());
         let queues = |from| self.waiting.range((from, Unbounded)).next().filter(|((of, _), _)| *of == server);
@@ -278,29 +340,25 @@ impl<C> Calls<C> {
         (party.turn, self.server) = (Some(key.1), Some(server));
         let call = party.next;
         party.next += 1;
-        party.serving += 1;
+        party.making.insert(call);
         self.serving.insert((server, call), open);
         Some(Request { caller: key.1, server, call, service, bytes: request })
     }
 
     /// Returns the next outcome to deliver to a module that takes one, modules in turn.
-    pub(crate) fn next_outcome(
-        &mut self,
-        mut takes: impl FnMut(ModuleId) -> bool,
-    ) -> Option<(ModuleId, Done<C>)> {
+    pub(crate) fn next_outcome(&mut self, mut takes: impl FnMut(ModuleId) -> bool) -> Option<Delivery> {
         let after = self.outcomes.keys().filter(|id| Some(**id) > self.receiver);
-        let caller = after.chain(self.outcomes.keys()).copied().find(|id| takes(*id))?;
+        let caller =
+            after.chain(self.outcomes.keys()).copied().find(|id| self.may_take(*id) && takes(*id))?;
         let queue = self.outcomes.get_mut(&caller)?;
-        let mut done = queue.pop_front()?;
+        let Done { token, outcome, reply, held } = queue.pop_front()?;
         if queue.is_empty() {
             self.outcomes.remove(&caller);
         }
         self.receiver = Some(caller);
-        if let Some(party) = self.parties.get_mut(&caller) {
-            party.open -= 1;
-            done.lost = std::mem::take(&mut party.lost);
-        }
-        Some((caller, done))
+        let party = self.parties.get_mut(&caller)?;
+        party.taking.push_back(held);
+        Some(Delivery { caller, token, outcome, lost: std::mem::take(&mut party.lost), reply })
     }
 }
 

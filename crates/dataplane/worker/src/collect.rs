@@ -45,6 +45,8 @@ pub struct Collector<'a> {
     /// The last tick that each worker passed.
     passed: Vec<u64>,
     ticked: u64,
+    /// The time since which all workers have ended their fast instances.
+    ending: Option<Instant>,
 }
 
 impl<'a> Collector<'a> {
@@ -56,6 +58,10 @@ impl<'a> Collector<'a> {
         is_live: bool,
     ) -> Result<Self, RunError> {
         let faults = Faults::new(outputs.events);
+        let mut outputs = outputs;
+        if shape.workers == 1 && !outputs.services.is_clocked() {
+            outputs.services.set_edges();
+        }
         let mut collector = Self {
             shape,
             modules: Vec::new(),
@@ -69,6 +75,7 @@ impl<'a> Collector<'a> {
             faults,
             passed: vec![0; shape.workers],
             ticked: 0,
+            ending: None,
         };
         modules.iter().try_for_each(|module| collector.add(module))?;
         Ok(collector)
@@ -177,9 +184,14 @@ impl<'a> Collector<'a> {
             return Ok(());
         }
         let (account, _, now_ns) = self.leaving.remove(&module).unwrap_or_default();
+        // Calls that wait for an edge would not be made any more.
+        if self.has_edges() {
+            self.deliver()?;
+        }
         match self.place(module) {
             Some(at) => {
-                self.modules[at].last = Some(Last { account, now_ns, reply, is_ending: false });
+                let (is_closed, is_ending) = (false, false);
+                self.modules[at].last = Some(Last { account, now_ns, reply, is_closed, is_ending });
                 self.drain(at).map(drop)
             }
             None => {
@@ -199,6 +211,16 @@ impl<'a> Collector<'a> {
         let m = &mut self.modules[at];
         m.go(&quantum, &mut self.outputs, &mut self.faults)?;
         if m.is_busy() {
+            return Ok(false);
+        }
+        if let Some(last) = &mut m.last
+            && !std::mem::replace(&mut last.is_closed, true)
+        {
+            self.outputs.services.close(m.id);
+        }
+        self.deliver()?;
+        let m = &mut self.modules[at];
+        if m.is_busy() || (!m.is_gone() && !self.outputs.services.is_settled(m.id)) {
             return Ok(false);
         }
         if let (Some(last), Some(slow)) = (&mut m.last, &mut m.slow)
@@ -253,12 +275,7 @@ impl<'a> Collector<'a> {
                 self.go(at)?;
             }
         }
-        if self.is_live { Ok(()) } else { self.deliver() }
-    }
-
-    /// Records that a process has reported everything of a module.
-    pub(crate) fn ended(&mut self, module: ModuleId) {
-        self.outputs.services.leave(module);
+        self.deliver_after_output()
     }
 
     /// Returns whether a packet that a module sends is released. Those that are not are counted.
@@ -334,18 +351,20 @@ impl<'a> Collector<'a> {
             slow.passed(worker, now_ns);
         }
         self.go(at)?;
-        if self.is_live { Ok(()) } else { self.deliver() }
+        self.deliver_after_output()
     }
 
     /// Returns whether a quantum would advance a slow instance.
     pub(crate) fn can_progress(&mut self) -> bool {
         let can = |m: &mut Collected| m.last.is_some() || m.slow.as_mut().is_some_and(SlowLoop::can_progress);
-        self.modules.iter_mut().any(can) || self.can_deliver()
+        self.modules.iter_mut().any(can) || (!self.has_edges() && self.can_deliver())
     }
 
     /// Gives one quantum to each slow instance with waiting calls.
     pub(crate) fn resume(&mut self) -> Result<(), RunError> {
-        self.deliver()?;
+        if !self.has_edges() {
+            self.deliver()?;
+        }
         let mut at = 0;
         while at < self.modules.len() {
             if self.modules[at].last.is_none() {
@@ -359,7 +378,8 @@ impl<'a> Collector<'a> {
     }
 
     fn go(&mut self, module: usize) -> Result<(), RunError> {
-        let quantum = if self.is_live { Quantum::slice(self.stop) } else { Quantum::whole(self.stop) };
+        let is_slice = self.is_live && self.ending.is_none();
+        let quantum = if is_slice { Quantum::slice(self.stop) } else { Quantum::whole(self.stop) };
         self.modules[module].go(&quantum, &mut self.outputs, &mut self.faults)
     }
 

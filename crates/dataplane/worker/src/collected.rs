@@ -1,6 +1,6 @@
 //! The output of one module, on its way to the sink.
 
-use crate::calls::{Request, SERVING};
+use crate::calls::Request;
 use crate::channels::Channels;
 use crate::charge;
 use crate::error::RunError;
@@ -47,6 +47,8 @@ pub(crate) struct Last {
     pub(crate) account: Account,
     pub(crate) now_ns: u64,
     pub(crate) reply: Sender<Account>,
+    /// Whether its calls have ended.
+    pub(crate) is_closed: bool,
     /// Whether the last call of the slow instance has begun.
     pub(crate) is_ending: bool,
 }
@@ -66,6 +68,11 @@ impl Collected {
             self.go(quantum, outputs, faults)?;
         }
         Ok(())
+    }
+
+    /// Returns whether it has no slow instance here.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.slow.as_ref().is_none_or(SlowLoop::is_gone)
     }
 
     pub(crate) fn is_busy(&self) -> bool {
@@ -91,6 +98,10 @@ impl Collected {
         for call in slow.take_refused() {
             outputs.services.refuse(self.id, call);
         }
+        for (call, _) in slow.take_served() {
+            outputs.services.made(self.id, call);
+        }
+        (0..slow.take_taken()).for_each(|_| outputs.services.taken(self.id));
         if slow.is_gone() {
             outputs.services.leave(self.id);
         }
@@ -102,10 +113,15 @@ impl Collected {
         Ok(())
     }
 
-    /// Returns whether it takes calls of services, and outcomes.
+    /// Returns whether it takes outcomes of calls.
+    pub(crate) fn takes_outcomes(&self) -> bool {
+        let slow = || self.slow.as_ref().is_some_and(|slow| !slow.is_gone());
+        self.process.as_ref().map_or_else(slow, RemoteReference::takes_calls)
+    }
+
+    /// Returns whether it takes calls of services.
     pub(crate) fn takes_calls(&self) -> bool {
-        let slow = || self.slow.as_ref().is_some_and(|slow| !slow.is_gone() && slow.services() < SERVING);
-        self.last.is_none() && self.process.as_ref().map_or_else(slow, RemoteReference::takes_calls)
+        self.last.is_none() && self.takes_outcomes()
     }
 
     /// Passes a call of a service on. `payer` are the meters of its caller.
@@ -179,7 +195,7 @@ impl Collected {
             Frame::Channel { .. } => self.account.unsent(Unsent::Rate, 1),
             Frame::Call { used, token, request } => {
                 let call = (self.id, used, token);
-                let is_out = lets && outputs.services.call(call, request, outputs.now_ns, &self.meters);
+                let is_out = lets && outputs.services.call(call, request, &self.meters);
                 self.account.calls += u64::from(is_out);
                 self.account.calls_lost += u64::from(!is_out);
             }

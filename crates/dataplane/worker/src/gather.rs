@@ -89,12 +89,17 @@ pub(crate) fn collect(
     let mut all = Vec::new();
     let mut last = 0;
     let mut ended = 0;
+    // The number of workers whose fast instances have ended, or are about to in processes.
+    let mut ending = 0;
     let mut broken = false;
     // The number of events since slow instances had a quantum. They receive one when no event waits, and
     // after every `QUEUE` events otherwise.
     let mut since = 0;
     while ended < workers {
         collector.rotate()?;
+        if ending >= workers {
+            collector.end_calls()?;
+        }
         let can_progress = collector.can_progress();
         let event = match queues.poll() {
             Ok(Some(event)) => event,
@@ -117,6 +122,9 @@ pub(crate) fn collect(
                 ModuleEvent::Output { from, bytes } => collector.output(from, &bytes)?,
                 ModuleEvent::Passed { module, worker, now_ns } => collector.passed(module, worker, now_ns)?,
                 ModuleEvent::Fault(report) => collector.add_fault(report),
+                ModuleEvent::Served { module, call } => collector.made(module, call)?,
+                ModuleEvent::Taken(module) => collector.taken(module)?,
+                ModuleEvent::Drained(module) => collector.drained(module)?,
                 ModuleEvent::Ended(state) => {
                     collector.ended(state.id);
                     state.end();
@@ -130,6 +138,7 @@ pub(crate) fn collect(
             Event::Removed(removed) => collector.removed(removed)?,
             Event::Overload(worker, change) => collector.overload(worker, change),
             Event::Accounts(reply) => drop(reply.send(collector.accounts())),
+            Event::Ending => ending += 1,
             Event::End { accounts, now_ns } => {
                 all.extend(accounts);
                 last = last.max(now_ns);
@@ -141,6 +150,7 @@ pub(crate) fn collect(
                 collector.stop.set();
                 broken = true;
                 ended += 1;
+                ending += 1;
             }
             Event::Failed(e) => return Err(e),
         }

@@ -29,6 +29,11 @@ impl PipelineOutlet for Collector<'_> {
         Collector::removed(self, removed)
     }
 
+    /// Does nothing: without processes, the end of the pipeline is that of all fast instances.
+    fn ending(&mut self) -> Result<(), RunError> {
+        Ok(())
+    }
+
     fn overload(&mut self, worker: usize, change: Change) -> Result<(), RunError> {
         Collector::overload(self, worker, change);
         Ok(())

@@ -23,6 +23,10 @@ pub(crate) struct Removed {
 pub(crate) trait PipelineOutlet: Outlet<RunError> {
     fn removed(&mut self, removed: Removed) -> Result<(), RunError>;
 
+    /// Passes on that all fast instances of `worker` in this process have ended, and those in others are
+    /// requested to.
+    fn ending(&mut self) -> Result<(), RunError>;
+
     /// Passes on that a module begins to lose packets to an overload of `worker`, or receives all again.
     fn overload(&mut self, worker: usize, change: Change) -> Result<(), RunError>;
 }
@@ -39,6 +43,8 @@ pub(crate) enum Event {
     /// A module begins to lose packets to an overload of a worker, or receives all again.
     Overload(usize, Change),
     Accounts(Sender<Vec<(ModuleId, Account)>>),
+    /// All fast instances of a worker in this process have ended, and those in others are requested to.
+    Ending,
     End {
         accounts: Vec<(ModuleId, Account)>,
         now_ns: u64,
@@ -75,6 +81,10 @@ impl Outlet<RunError> for Queue<'_> {
 impl PipelineOutlet for Queue<'_> {
     fn removed(&mut self, removed: Removed) -> Result<(), RunError> {
         self.send(Event::Removed(removed))
+    }
+
+    fn ending(&mut self) -> Result<(), RunError> {
+        self.send(Event::Ending)
     }
 
     fn overload(&mut self, worker: usize, change: Change) -> Result<(), RunError> {

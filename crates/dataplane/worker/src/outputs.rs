@@ -31,6 +31,7 @@ impl<'a> Outputs<'a> {
     /// Advances packet time, in which frames leave to a capture file.
     pub(crate) fn advance(&mut self, now_ns: u64) {
         self.now_ns = self.now_ns.max(now_ns);
+        self.services.advance(self.now_ns);
         if let Some(link) = &self.link {
             link.advance(self.now_ns);
         }

@@ -274,10 +274,19 @@ impl<'a> Pipeline<'a> {
         let stop = self.options.stop;
         self.loops().for_each(|batches| batches.begin_end(now_ns, stop));
         let mut accounts = Vec::new();
-        for mut batches in self.views.drain(..).flat_map(|v| v.loops) {
-            batches.end(now_ns, self.options.stop, outlet)?;
-            accounts.push((batches.module(), batches.into_account()));
-        }
+        let all = self.views.drain(..).flat_map(|v| v.loops);
+        let (remote, local): (Vec<_>, Vec<_>) = all.partition(Batches::is_remote);
+        let mut end = |batches: Vec<Batches>, outlet: &mut dyn PipelineOutlet| {
+            batches.into_iter().try_for_each(|mut batches| {
+                batches.end(now_ns, stop, outlet)?;
+                accounts.push((batches.module(), batches.into_account()));
+                Ok::<_, RunError>(())
+            })
+        };
+        end(local, outlet)?;
+        // Those in processes may wait for the outcomes of calls, which the fast instances here may make.
+        outlet.ending()?;
+        end(remote, outlet)?;
         Ok(accounts)
     }
 }

@@ -1,18 +1,40 @@
 //! The services of a run: calls and replies on their way between modules, with their clock and their memory.
 
-use crate::calls::{Calls, Done, Request};
+use crate::calls::{Calls, Delivery, Request};
 use flame_abi::output::{DONE_HEAD, SERVE_HEAD};
 use flame_plan::{ModuleId, ModulePlan};
 use flame_quota::Meters;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// The services of a run.
 pub(crate) struct Services {
     calls: Calls<Held>,
     /// The beginning of the run, if calls are late by the node's clock, otherwise by packet time.
     begun: Option<Instant>,
-    is_closed: bool,
+    /// The packet time of calls that are made now.
+    packet_ns: u64,
+    /// Whether that is the time of the first packet after each delivery, so that it follows from packets
+    /// alone.
+    has_edges: bool,
+    /// Whether no packet came since the last delivery.
+    is_fresh: bool,
+    last: Last,
 }
+
+/// The last calls of a run, once all fast instances have ended.
+enum Last {
+    /// Not all have ended.
+    Not,
+    /// Calls that wait are delivered, for a while.
+    Open { since: Instant, rounds: usize },
+    /// All calls have an outcome, and outcomes are delivered.
+    Closed,
+}
+
+/// The rounds in which calls are delivered after the end of all fast instances, and the time for it if
+/// modules do not wait for each other. Two modules could call each other without an end.
+const LAST_ROUNDS: usize = 4;
+const LAST: Duration = Duration::from_secs(1);
 
 /// The memory of a call, which counts as that of its caller.
 pub(crate) struct Held {
@@ -31,11 +53,41 @@ impl Services {
     /// not wait for each other. Packet time is exact where they do.
     pub(crate) fn new(is_clocked: bool) -> Self {
         let begun = is_clocked.then(Instant::now);
-        Self { calls: Calls::default(), begun, is_closed: false }
+        let (packet_ns, has_edges, is_fresh) = (0, false, true);
+        Self { calls: Calls::default(), begun, packet_ns, has_edges, is_fresh, last: Last::Not }
     }
 
-    fn now_ns(&self, packet_ns: u64) -> u64 {
-        self.begun.map_or(packet_ns, |begun| begun.elapsed().as_nanos() as u64)
+    /// States that calls are delivered after packets that [`Services::packet`] precedes, and at ticks only.
+    pub(crate) fn set_edges(&mut self) {
+        self.has_edges = true;
+    }
+
+    /// Returns whether there are calls, which are delivered so.
+    pub(crate) fn have_edges(&self) -> bool {
+        self.has_edges && self.calls.has_parties()
+    }
+
+    /// Records the time of a packet before it is processed.
+    pub(crate) fn packet(&mut self, packet_ns: u64) {
+        if std::mem::take(&mut self.is_fresh) {
+            self.packet_ns = packet_ns.max(self.packet_ns);
+        }
+    }
+
+    /// Records that packets up to this packet time were read.
+    pub(crate) fn advance(&mut self, packet_ns: u64) {
+        if !self.has_edges {
+            self.packet_ns = packet_ns;
+        }
+    }
+
+    /// Returns whether calls are late by the node's clock.
+    pub(crate) fn is_clocked(&self) -> bool {
+        self.begun.is_some()
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.begun.map_or(self.packet_ns, |begun| begun.elapsed().as_nanos() as u64)
     }
 
     /// Adds a module, if it calls services or offers them.
@@ -53,15 +105,9 @@ impl Services {
     }
 
     /// Lets a call out, whose memory counts in `meters`. Returns whether it was let out.
-    pub(crate) fn call(
-        &mut self,
-        call: (ModuleId, u16, u64),
-        request: &[u8],
-        packet_ns: u64,
-        meters: &Meters,
-    ) -> bool {
+    pub(crate) fn call(&mut self, call: (ModuleId, u16, u64), request: &[u8], meters: &Meters) -> bool {
         let hold = |bytes| meters.own(bytes).then(|| Held { meters: meters.clone(), bytes });
-        !self.is_closed && self.calls.call(call, request, self.now_ns(packet_ns), hold)
+        self.calls.call(call, request, self.now_ns(), hold)
     }
 
     /// Records the reply to a call that was delivered to `server`. Returns false if it comes too late, or to
@@ -75,14 +121,26 @@ impl Services {
         self.calls.refuse(server, call);
     }
 
-    /// Gives calls an outcome that are late.
+    /// Records that `server` has made a call that was delivered to it, or will not make it.
+    pub(crate) fn made(&mut self, server: ModuleId, call: u64) {
+        self.calls.made(server, call);
+    }
+
+    /// Records that `caller` has taken the first of the outcomes that were delivered to it.
+    pub(crate) fn taken(&mut self, caller: ModuleId) {
+        self.calls.taken(caller);
+    }
+
+    /// Gives calls an outcome that are late at this packet time, or by the node's clock.
     pub(crate) fn expire(&mut self, packet_ns: u64) {
-        self.calls.expire(self.now_ns(packet_ns));
+        self.is_fresh = true;
+        let now_ns = if self.is_clocked() { self.now_ns() } else { packet_ns };
+        self.calls.expire(now_ns);
     }
 
     /// Returns whether a call is late, or can be delivered to a module that takes one, or an outcome.
-    pub(crate) fn can_progress(&self, packet_ns: u64, takes: impl FnMut(ModuleId) -> bool) -> bool {
-        self.calls.is_due(self.now_ns(packet_ns)) || self.calls.can_deliver(takes)
+    pub(crate) fn can_progress(&self, takes: impl Fn(ModuleId, bool) -> bool) -> bool {
+        self.calls.is_due(self.now_ns()) || self.calls.can_deliver(takes)
     }
 
     /// Returns the next call to deliver to a module that takes one.
@@ -95,13 +153,46 @@ impl Services {
         &mut self,
         takes: impl FnMut(ModuleId) -> bool,
     ) -> Option<(ModuleId, Vec<u8>)> {
-        self.calls.next_outcome(takes).map(|(to, done)| (to, outcome_bytes(&done)))
+        self.calls.next_outcome(takes).map(|done| (done.caller, outcome_bytes(&done)))
     }
 
-    /// Ends the calls that have no outcome, and lets no more out.
-    pub(crate) fn close(&mut self) {
-        self.is_closed = true;
-        self.calls.end_all();
+    /// Closes a module whose fast instances have ended: its calls and those of its services end.
+    pub(crate) fn close(&mut self, id: ModuleId) {
+        self.calls.close(id);
+    }
+
+    /// Returns whether a module has taken the outcomes of all its calls.
+    pub(crate) fn is_settled(&self, id: ModuleId) -> bool {
+        self.calls.is_settled(id)
+    }
+
+    /// Returns whether all calls have an outcome and no more are let out, because the run ends.
+    pub(crate) fn are_closed(&self) -> bool {
+        matches!(self.last, Last::Closed)
+    }
+
+    /// Advances the end of all calls once all fast instances have ended, before what waits is delivered:
+    /// calls without an outcome end when nothing is left to deliver, after a while, or because the run
+    /// `is_stopped`. Returns whether they have ended.
+    pub(crate) fn close_all(&mut self, is_stopped: bool) -> bool {
+        let is_over = match &mut self.last {
+            Last::Closed => return true,
+            last @ Last::Not => {
+                *last = Last::Open { since: Instant::now(), rounds: 1 };
+                false
+            }
+            Last::Open { since, .. } if self.begun.is_some() => since.elapsed() > LAST,
+            Last::Open { rounds, .. } => {
+                *rounds += 1;
+                *rounds > LAST_ROUNDS
+            }
+        };
+        if !is_over && !is_stopped && !self.calls.is_quiet() {
+            return false;
+        }
+        self.last = Last::Closed;
+        self.calls.close_all();
+        true
     }
 }
 
@@ -116,7 +207,7 @@ pub(crate) fn request_bytes(request: &Request) -> Vec<u8> {
 }
 
 /// Returns the data of `flame_done`.
-fn outcome_bytes<C>(done: &Done<C>) -> Vec<u8> {
+fn outcome_bytes(done: &Delivery) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(DONE_HEAD + done.reply.len());
     bytes.extend(done.token.to_le_bytes());
     bytes.extend((done.outcome as u16).to_le_bytes());

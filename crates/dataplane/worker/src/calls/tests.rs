@@ -41,14 +41,66 @@ fn callers_have_their_turns_and_servers_a_few_calls_at_a_time() {
     while let Some(request) = calls.next_request(|_| true) {
         order.push(request.caller.0);
     }
-    assert_eq!(order[..8], [2, 3, 4, 2, 3, 4, 2, 2]);
-    assert_eq!(order.len(), SERVING);
-    assert!(!calls.can_deliver(|_| true));
+    assert_eq!(order.len(), DELIVERED);
+    assert!(!calls.can_deliver(|_, _| true));
+    // The next one is delivered when one was made, whatever its outcome.
+    for call in 0.. {
+        calls.made(id(1), call);
+        let Some(request) = calls.next_request(|_| true) else { break };
+        order.push(request.caller.0);
+    }
+    assert_eq!((&order[..8], order.len()), (&[2, 3, 4, 2, 3, 4, 2, 2][..], 24));
     assert!(calls.reply(id(1), 0, b"x") && !calls.reply(id(1), 0, b"x"), "a call has one reply");
     assert!(!calls.reply(id(2), 1, &[]), "the call of another");
-    assert!(calls.can_deliver(|_| true) && !calls.can_deliver(|_| false));
-    let (caller, done) = calls.next_outcome(|_| true).unwrap();
-    assert_eq!((caller, done.token, done.outcome, &*done.reply), (id(2), 0, Outcome::Replied, &b"x"[..]));
+    assert!(calls.can_deliver(|_, _| true) && !calls.can_deliver(|_, serves| serves));
+    let done = calls.next_outcome(|_| true).unwrap();
+    let found = (done.caller, done.token, done.outcome, &*done.reply);
+    assert_eq!(found, (id(2), 0, Outcome::Replied, &b"x"[..]));
+}
+
+/// A call that is late or whose caller has left is made nevertheless: no other one takes its place meanwhile.
+#[test]
+fn a_call_holds_its_place_until_it_was_made() {
+    let mut calls = Calls::default();
+    calls.join(id(1), vec![], names(&["a"]));
+    calls.join(id(2), names(&["a"]), vec![]);
+    (0..10).for_each(|token| assert!(calls.call((id(2), 0, token), &[], 0, |_| Some(()))));
+    while calls.next_request(|_| true).is_some() {}
+    calls.expire(DEADLINE_NS);
+    calls.leave(id(2));
+    calls.join(id(3), names(&["a"]), vec![]);
+    assert!(calls.call((id(3), 0, 0), &[], DEADLINE_NS, |_| Some(())));
+    assert!(calls.next_request(|_| true).is_none() && !calls.is_quiet());
+    calls.made(id(1), 1);
+    calls.made(id(1), 1);
+    assert_eq!(calls.next_request(|_| true).unwrap().caller, id(3));
+}
+
+/// A module that is closed takes the outcomes of its calls, and nothing else happens to it.
+#[test]
+fn a_module_that_is_closed_takes_its_outcomes() {
+    let mut calls = Calls::default();
+    calls.join(id(1), names(&["b"]), names(&["a"]));
+    calls.join(id(2), names(&["a"]), names(&["b"]));
+    for n in [1, 2] {
+        (0..3).for_each(|token| assert!(calls.call((id(n), 0, token), &[], 0, |_| Some(()))));
+    }
+    assert_eq!(calls.next_request(|to| to == id(1)).unwrap().caller, id(2));
+    calls.close(id(1));
+    assert!(!calls.call((id(1), 0, 0), &[], 0, |_| Some(())), "it makes no more calls");
+    assert!(calls.call((id(2), 0, 7), &[], 0, |_| Some(())), "nobody offers the service");
+    assert!(!calls.reply(id(1), 0, &[]), "it has ended");
+    for n in [1, 2] {
+        let mut outcomes = Vec::new();
+        assert!(!calls.is_settled(id(n)));
+        while let Some(done) = calls.next_outcome(|to| to == id(n)) {
+            outcomes.push((done.token, done.outcome));
+            calls.taken(id(n));
+        }
+        assert!(outcomes[..3].iter().all(|(_, outcome)| *outcome == Outcome::Ended), "{outcomes:?}");
+        assert_eq!(outcomes.get(3).copied(), (n == 2).then_some((7, Outcome::Nobody)));
+    }
+    assert!(calls.is_settled(id(1)) && calls.is_settled(id(2)));
 }
 
 #[test]
@@ -61,10 +113,17 @@ fn a_caller_has_so_many_calls_open_and_learns_how_many_were_lost() {
     };
     assert_eq!((let_out(&mut calls, 1), let_out(&mut calls, 2)), (OPEN, OPEN), "each has a bound of its own");
     assert!(!calls.call((id(1), 1, 0), &[], 0, |_| Some(())), "a number that is not there");
-    let (_, done) = calls.next_outcome(|to| to == id(1)).unwrap();
+    let done = calls.next_outcome(|to| to == id(1)).unwrap();
     assert_eq!((done.outcome, done.lost), (Outcome::Nobody, 1000 - OPEN as u32));
-    assert!(!calls.call((id(1), 0, 0), &[], 0, |_| None), "there is no memory for it");
-    assert_eq!(calls.next_outcome(|to| to == id(1)).unwrap().1.lost, 1);
+    assert_eq!(let_out(&mut calls, 1), 0, "it has not taken the outcome");
+    calls.taken(id(1));
+    assert_eq!(let_out(&mut calls, 1), 1);
+    calls.taken(id(1));
+    assert_eq!(let_out(&mut calls, 1), 0, "an outcome that it was not given");
+    calls.join(id(3), names(&["a"]), vec![]);
+    assert!(!calls.call((id(3), 0, 0), &[], 0, |_| None), "there is no memory for it");
+    assert!(calls.call((id(3), 0, 0), &[], 0, |_| Some(())));
+    assert_eq!(calls.next_outcome(|to| to == id(3)).unwrap().lost, 1);
 }
 
 #[test]
@@ -84,8 +143,9 @@ fn a_service_that_is_replaced_keeps_the_calls_that_wait() {
     calls.leave(id(1));
     assert!(calls.reply(id(3), 0, &[]));
     let mut outcomes = Vec::new();
-    while let Some((_, done)) = calls.next_outcome(|_| true) {
+    while let Some(done) = calls.next_outcome(|_| true) {
         outcomes.push((done.token, done.outcome));
+        calls.taken(done.caller);
     }
     assert_eq!(outcomes, [(0, Outcome::Ended), (2, Outcome::Ended), (1, Outcome::Replied)]);
 }
@@ -98,9 +158,12 @@ enum Step {
     Deliver(u32),
     Reply(u32, u64),
     Refuse(u32),
+    Made(u32, u64),
     Take(u32),
+    Taken(u32),
+    Close(u32),
     Wait(u64),
-    EndAll,
+    CloseAll,
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -112,9 +175,12 @@ fn step() -> impl Strategy<Value = Step> {
         6 => id().prop_map(Step::Deliver),
         6 => (id(), 0..8_u64).prop_map(|(id, call)| Step::Reply(id, call)),
         1 => id().prop_map(Step::Refuse),
+        6 => (id(), 0..8_u64).prop_map(|(id, call)| Step::Made(id, call)),
         5 => id().prop_map(Step::Take),
+        5 => id().prop_map(Step::Taken),
+        1 => id().prop_map(Step::Close),
         2 => (0..700_000_000_u64).prop_map(Step::Wait),
-        1 => Just(Step::EndAll),
+        1 => Just(Step::CloseAll),
     ]
 }
 
@@ -125,9 +191,13 @@ proptest! {
         let held = Rc::<Cell<u64>>::default();
         let mut calls = Calls::default();
         let mut present = BTreeSet::new();
-        // The tokens of each module without an outcome, and the calls that each serves.
+        // The tokens of each module without an outcome, the numbers of outcomes that it has not taken, the
+        // calls that each serves, and those that each has not made.
         let mut open: BTreeMap<u32, BTreeSet<u64>> = BTreeMap::new();
-        let mut serving: BTreeMap<(u32, u64), (u32, u64)> = BTreeMap::new();
+        let mut given: BTreeMap<u32, usize> = BTreeMap::new();
+        let mut serving: BTreeMap<(u32, u64), u32> = BTreeMap::new();
+        let mut making: BTreeSet<(u32, u64)> = BTreeSet::new();
+        let mut closed = BTreeSet::new();
         let (mut now, mut token) = (0, 0);
         let all = ["a", "b", "c"];
         for step in steps {
@@ -138,24 +208,30 @@ proptest! {
                     let uses = all.iter().filter(|name| **name != mine).copied().collect::<Vec<_>>();
                     calls.join(id(n), names(&uses), names(&[mine]));
                     open.insert(n, BTreeSet::new());
+                    given.insert(n, 0);
                 },
                 Step::Leave(n) => {
                     calls.leave(id(n));
                     present.remove(&n);
                     open.remove(&n);
-                    serving.retain(|(server, _), (caller, _)| *server != n && *caller != n);
+                    given.remove(&n);
+                    closed.remove(&n);
+                    serving.retain(|(server, _), caller| *server != n && *caller != n);
+                    making.retain(|(server, _)| *server != n);
                 }
                 Step::Call(n, used) => {
                     token += 1;
                     if calls.call((id(n), used, token), &[0; 10], now, hold(&held)) {
-                        prop_assert!(used < 2);
+                        prop_assert!(used < 2 && !closed.contains(&n));
                         open.get_mut(&n).unwrap().insert(token);
                     }
                 }
                 Step::Deliver(n) => if let Some(request) = calls.next_request(|to| to == id(n)) {
                     prop_assert!(present.contains(&n));
-                    serving.insert((n, request.call), (request.caller.0, now));
-                    prop_assert!(serving.iter().filter(|((s, _), (_, at))| *s == n && now < at + DEADLINE_NS).count() <= SERVING);
+                    prop_assert!(!closed.contains(&n) && !closed.contains(&request.caller.0));
+                    serving.insert((n, request.call), request.caller.0);
+                    making.insert((n, request.call));
+                    prop_assert!(making.iter().filter(|(server, _)| *server == n).count() <= DELIVERED);
                 },
                 Step::Reply(n, call) => {
                     let known = serving.remove(&(n, call));
@@ -165,9 +241,24 @@ proptest! {
                 Step::Refuse(n) => if let Some(request) = calls.next_request(|to| to == id(n)) {
                     calls.refuse(id(n), request.call);
                 },
-                Step::Take(n) => if let Some((caller, done)) = calls.next_outcome(|to| to == id(n)) {
-                    prop_assert_eq!(caller, id(n));
+                Step::Made(n, call) => {
+                    making.remove(&(n, call));
+                    calls.made(id(n), call);
+                }
+                Step::Taken(n) => {
+                    calls.taken(id(n));
+                    given.entry(n).and_modify(|given| *given = given.saturating_sub(1));
+                }
+                Step::Close(n) => {
+                    calls.close(id(n));
+                    closed.extend(present.contains(&n).then_some(n));
+                    serving.retain(|(server, _), caller| *server != n && *caller != n);
+                }
+                Step::Take(n) => if let Some(done) = calls.next_outcome(|to| to == id(n)) {
+                    prop_assert_eq!(done.caller, id(n));
                     prop_assert!(open.get_mut(&n).unwrap().remove(&done.token), "a second outcome");
+                    *given.get_mut(&n).unwrap() += 1;
+                    prop_assert!(given[&n] <= DELIVERED);
                     prop_assert_eq!(done.outcome == Outcome::Replied, !done.reply.is_empty());
                 },
                 Step::Wait(ns) => {
@@ -175,19 +266,25 @@ proptest! {
                     calls.expire(now);
                     prop_assert!(!calls.is_due(now));
                 }
-                Step::EndAll => {
-                    calls.end_all();
+                Step::CloseAll => {
+                    calls.close_all();
+                    closed = present.clone();
                     serving.clear();
                 }
             }
-            prop_assert!(open.values().all(|tokens| tokens.len() <= OPEN));
+            let counts: Vec<_> = present.iter().map(|n| open[n].len() + given[n]).collect();
+            prop_assert!(counts.iter().all(|count| *count <= OPEN));
+            let settled: Vec<_> = present.iter().map(|n| calls.is_settled(id(*n))).collect();
+            prop_assert_eq!(settled, counts.iter().map(|count| *count == 0).collect::<Vec<_>>());
             let bytes = (ENTRY + 10 + MAX_REQUEST) as u64;
-            prop_assert_eq!(held.get(), open.values().map(|t| t.len() as u64).sum::<u64>() * bytes);
+            prop_assert_eq!(held.get(), counts.iter().sum::<usize>() as u64 * bytes);
         }
         // Nobody replies any more, and each call that is left has an outcome in time.
         calls.expire(now + DEADLINE_NS);
-        while let Some((caller, done)) = calls.next_outcome(|_| true) {
-            prop_assert!(open.get_mut(&caller.0).unwrap().remove(&done.token));
+        present.iter().for_each(|n| (0..DELIVERED).for_each(|_| calls.taken(id(*n))));
+        while let Some(done) = calls.next_outcome(|_| true) {
+            prop_assert!(open.get_mut(&done.caller.0).unwrap().remove(&done.token));
+            calls.taken(done.caller);
         }
         prop_assert!(open.values().all(BTreeSet::is_empty), "{:?}", open);
         prop_assert_eq!(held.get(), 0);

@@ -1,78 +1,188 @@
-//! The delivery of calls of services and of their outcomes.
+//! The delivery of calls of services and of their outcomes, and the end of modules with calls.
+//!
+//! The end of a module has one order, in this process and in others, at its removal, its update and the end
+//! of the run: its fast instances end; calls without an outcome end, its own and those of its services; it
+//! takes the outcomes; its slow instance ends. At the end of the run, the calls of all modules end together,
+//! once all fast instances have ended and what waited was delivered.
 
 use super::Collector;
 use crate::collected::Collected;
 use crate::error::RunError;
+use crate::remote::RemoteReference;
 use flame_execute::Quantum;
 use flame_plan::{FaultReport, ModuleId};
+use flame_source::RawPacket;
+use std::time::{Duration, Instant};
 
 /// The maximum number of calls and outcomes that are delivered before others have a turn: two modules could
 /// answer each other without an end.
 const DELIVERIES: usize = 1024;
 
-/// The rounds in which calls are delivered at the end of a run, before the others end, and in which outcomes
-/// are delivered after that.
-const LAST_CALLS: usize = 4;
-const LAST_OUTCOMES: usize = 32;
+/// The time after which the calls of a run end although a process has not ended its fast instances. It is
+/// that in which a worker ends such a process.
+const END: Duration = Duration::from_secs(600);
 
-/// Returns whether the module with this number takes calls and outcomes.
-fn takes(modules: &[Collected], id: ModuleId) -> bool {
-    modules.iter().any(|m| m.id == id && m.takes_calls())
+/// Returns whether the module with this number takes outcomes, and calls if it `serves`.
+fn takes(modules: &[Collected], id: ModuleId, serves: bool) -> bool {
+    let takes = |m: &Collected| if serves { m.takes_calls() } else { m.takes_outcomes() };
+    modules.iter().any(|m| m.id == id && takes(m))
 }
 
 impl Collector<'_> {
     /// Delivers calls and outcomes that wait, in an order that follows from that of the calls. On sources
-    /// that are not live, each is a call of its module before the next one.
-    pub(super) fn deliver(&mut self) -> Result<(), RunError> {
-        self.outputs.services.expire(self.outputs.now_ns);
+    /// that are not live, and at the end, each is a call of its module before the next one.
+    pub(crate) fn deliver(&mut self) -> Result<(), RunError> {
+        let is_clocked = self.outputs.services.is_clocked();
+        if is_clocked {
+            self.outputs.services.expire(self.outputs.now_ns);
+        }
         for _ in 0..DELIVERIES {
-            let Some(to) = self.deliver_next() else { return Ok(()) };
-            if !self.is_live
+            let Some(to) = self.deliver_next() else { break };
+            if (!self.is_live || self.ending.is_some())
                 && let Some(at) = self.place(to)
             {
                 self.go(at)?;
             }
         }
+        if !is_clocked {
+            // Afterwards: what waited for this delivery is not late because of that.
+            self.outputs.services.expire(self.outputs.now_ns);
+        }
         Ok(())
     }
 
-    /// Delivers the next call or outcome, and returns the module to which it went.
+    /// Delivers the next call or outcome, and returns the module to which it went. Calls are not delivered
+    /// any more after the run was stopped: they would take the time of the last calls.
     fn deliver_next(&mut self) -> Option<ModuleId> {
+        let is_stopped = self.stop.is_set();
         let (modules, services) = (&mut self.modules, &mut self.outputs.services);
-        if let Some((to, outcome)) = services.next_outcome(|id| takes(modules, id)) {
-            modules.iter_mut().filter(|m| m.id == to).for_each(|m| m.done(outcome.clone()));
+        if let Some((to, outcome)) = services.next_outcome(|id| takes(modules, id, false)) {
+            if let Some(caller) = modules.iter_mut().find(|m| m.id == to) {
+                caller.done(outcome);
+            }
             return Some(to);
         }
-        let request = services.next_request(|id| takes(modules, id))?;
+        let request = services.next_request(|id| !is_stopped && takes(modules, id, true))?;
         let payer = modules.iter().find(|m| m.id == request.caller).map(|m| m.meters.clone());
         match payer.filter(|payer| !self.is_live || payer.may_begin()) {
             Some(payer) => {
-                let server = modules.iter_mut().find(|m| m.id == request.server);
-                server.into_iter().for_each(|m| m.serve(&request, &payer));
+                if let Some(server) = modules.iter_mut().find(|m| m.id == request.server) {
+                    server.serve(&request, &payer);
+                }
             }
             None => services.refuse(request.server, request.call),
         }
         Some(request.server)
     }
 
-    /// Returns whether a call or an outcome can be delivered.
-    pub(super) fn can_deliver(&self) -> bool {
-        self.outputs.services.can_progress(self.outputs.now_ns, |id| takes(&self.modules, id))
+    /// Delivers after output, unless that waits: for a quantum on live sources, and for an edge, if there are
+    /// any.
+    pub(super) fn deliver_after_output(&mut self) -> Result<(), RunError> {
+        if self.is_live || self.has_edges() { Ok(()) } else { self.deliver() }
     }
 
-    /// Delivers what waits at the end of a run. Calls without an outcome then end.
-    pub(super) fn deliver_last(&mut self) -> Result<(), RunError> {
-        for round in 0..LAST_CALLS + LAST_OUTCOMES {
-            if round == LAST_CALLS {
-                self.outputs.services.close();
-            }
+    /// Returns whether calls and outcomes are delivered at edges only: after a fixed number of packets, and
+    /// at ticks. So what a module sees in a replay by one thread follows from packets alone; batches depend
+    /// on how the bytes of a capture arrive.
+    pub(crate) fn has_edges(&self) -> bool {
+        self.outputs.services.have_edges() && self.ending.is_none()
+    }
+
+    /// Records that packets are processed next, if there are edges.
+    pub(crate) fn begin(&mut self, packets: &[RawPacket]) {
+        let times = packets.iter().map(|packet| packet.ts_ns);
+        self.outputs.services.packet(times.clone().next().unwrap_or(0));
+        self.outputs.advance(times.max().unwrap_or(0));
+    }
+
+    /// Returns whether a call or an outcome can be delivered.
+    pub(super) fn can_deliver(&self) -> bool {
+        let is_stopped = self.stop.is_set();
+        let can = |id, serves| !(serves && is_stopped) && takes(&self.modules, id, serves);
+        self.outputs.services.can_progress(can)
+    }
+
+    /// Records that a module in a process has made a call, or will not make it.
+    pub(crate) fn made(&mut self, server: ModuleId, call: u64) -> Result<(), RunError> {
+        self.outputs.services.made(server, call);
+        self.deliver_after_output()
+    }
+
+    /// Records that a module in a process has taken the first of the outcomes that it was given.
+    pub(crate) fn taken(&mut self, caller: ModuleId) -> Result<(), RunError> {
+        self.outputs.services.taken(caller);
+        self.end_slow();
+        self.deliver_after_output()
+    }
+
+    /// Records that a process has reported everything of a module.
+    pub(crate) fn ended(&mut self, module: ModuleId) {
+        self.outputs.services.leave(module);
+    }
+
+    /// Records that the fast instances of a module in a process have ended. Its calls end now if it is
+    /// removed, and otherwise with those of the others.
+    pub(crate) fn drained(&mut self, module: ModuleId) -> Result<(), RunError> {
+        let process = self.place(module).and_then(|at| self.modules[at].process.as_ref());
+        let Some(process) = process else { return Ok(()) };
+        process.drained();
+        if process.is_removal() || self.outputs.services.are_closed() {
+            process.close();
+            self.outputs.services.close(module);
+            self.end_slow();
             self.deliver()?;
-            let quantum = Quantum::whole(self.stop);
-            for m in &mut self.modules {
-                m.go(&quantum, &mut self.outputs, &mut self.faults)?;
-            }
         }
         Ok(())
+    }
+
+    /// Lets the slow instances in processes end that have the outcomes of all calls.
+    fn end_slow(&self) {
+        let services = &self.outputs.services;
+        let closed = self.processes().filter(|(_, process)| process.is_closed());
+        closed.filter(|(id, _)| services.is_settled(*id)).for_each(|(_, process)| process.end_slow());
+    }
+
+    fn processes(&self) -> impl Iterator<Item = (ModuleId, &RemoteReference)> {
+        self.modules.iter().filter_map(|m| Some((m.id, m.process.as_ref()?)))
+    }
+
+    /// Advances the end of all calls, once all fast instances have ended in this process. Does nothing while
+    /// some in other processes have not.
+    pub(crate) fn end_calls(&mut self) -> Result<(), RunError> {
+        let since = *self.ending.get_or_insert_with(Instant::now);
+        if self.outputs.services.are_closed() {
+            return Ok(());
+        }
+        if since.elapsed() < END && self.processes().any(|(_, process)| process.has_fast()) {
+            return Ok(());
+        }
+        let quantum = Quantum::whole(self.stop);
+        for m in &mut self.modules {
+            m.go(&quantum, &mut self.outputs, &mut self.faults)?;
+        }
+        if self.outputs.services.close_all(self.stop.is_set()) {
+            self.processes().for_each(|(_, process)| process.close());
+            self.end_slow();
+        }
+        self.deliver()
+    }
+
+    /// Delivers what waits at the end of a run without processes, or whose processes have ended. Calls
+    /// without an outcome end, and outcomes are delivered.
+    pub(super) fn deliver_last(&mut self) -> Result<(), RunError> {
+        while !self.outputs.services.are_closed() {
+            self.end_calls()?;
+        }
+        // Each module has few outcomes left, and makes no further calls.
+        while self.can_deliver() {
+            self.deliver()?;
+        }
+        Ok(())
+    }
+
+    /// Lets the slow instances in processes end as they are, because nobody collects any more.
+    pub(crate) fn let_go(&self) {
+        self.processes().for_each(|(_, process)| process.end_slow());
     }
 
     /// Records the fault of a module's instance, or the eviction of a module.

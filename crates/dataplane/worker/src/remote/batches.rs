@@ -1,5 +1,6 @@
 use super::deadline::{Wait, WorkDeadline};
 use super::module::RemoteModule;
+use super::state::Ending;
 use crossbeam_channel::Sender;
 use flame_block::{Pool, ReaderId};
 use flame_execute::Stop;
@@ -133,6 +134,7 @@ impl RemoteBatches {
     /// Records that the module is being removed while the run continues: it has little time for its end.
     pub(crate) fn remove(&mut self) {
         self.is_removal = true;
+        self.module.state.remove();
     }
 
     pub(crate) fn leaving(&self) -> Option<&(u64, Sender<Account>)> {
@@ -224,7 +226,11 @@ impl RemoteBatches {
         }
         let has_ended = self.module.state.has_ended();
         if !has_ended {
-            self.deadline.check(&self.module, Wait::End { is_removal: self.is_removal }, stop);
+            let wait = match self.module.state.ending() {
+                Ending::Reported | Ending::Drained => Wait::Others,
+                _ => Wait::End { is_removal: self.is_removal },
+            };
+            self.deadline.check(&self.module, wait, stop);
         }
         has_ended
     }

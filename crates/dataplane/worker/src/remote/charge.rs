@@ -4,6 +4,10 @@ use super::state::State;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// The time of a process that is held back at most while a call of a service is made, until it is known who
+/// pays for it. A call that takes longer is late.
+const HELD_BACK: Duration = Duration::from_secs(1);
+
 /// The processor time that was charged: of the process, and of the thread that reads its reports.
 #[derive(Default)]
 pub(super) struct Charged {
@@ -13,6 +17,8 @@ pub(super) struct Charged {
     start: Duration,
     /// The time that callers of services paid for.
     paid: Duration,
+    /// The time of the process that was not charged, because a call of a service is made.
+    held_back: Duration,
 }
 
 impl Charged {
@@ -21,27 +27,37 @@ impl Charged {
         self.start = start.saturating_sub(self.process);
     }
 
-    /// Returns the time so far that callers of services paid for.
-    pub(super) fn paid(&self) -> Duration {
-        self.paid
+    /// Returns the time so far that callers of services paid for, or may have to.
+    pub(super) fn of_others(&self) -> Duration {
+        self.paid + self.held_back
     }
 
     /// Charges the time since the last call to the meters and the use of the modules, in equal parts. Time
-    /// that was spent on calls of services is their callers': as much as was used, at most.
+    /// that was spent on calls of services is their callers': as much as was used, at most. Since a call is
+    /// reported at its end, time is held back while there is one.
     pub(super) fn charge(&mut self, (process, reader): (Duration, Duration), modules: &[Arc<State>]) {
         let used = process.saturating_sub(self.process);
         let here = reader.saturating_sub(self.reader);
         (self.process, self.reader) = (self.process + used, self.reader + here);
-        let mut apart = used;
-        for (payer, time) in modules.iter().flat_map(|state| state.take_paid()) {
-            let time = time.min(apart);
-            payer.took(time);
-            if let Some(usage) = payer.usage() {
-                usage.add_cpu_apart(time.as_nanos() as u64);
+        let mut apart = used + std::mem::take(&mut self.held_back);
+        let mut has_calls = false;
+        for state in modules {
+            let (paid, is_last) = state.take_paid();
+            has_calls |= !is_last;
+            for (payer, time) in paid {
+                let time = time.min(apart);
+                payer.took(time);
+                if let Some(usage) = payer.usage() {
+                    usage.add_cpu_apart(time.as_nanos() as u64);
+                }
+                apart -= time;
+                self.paid += time;
             }
-            apart -= time;
         }
-        self.paid += used - apart;
+        if has_calls {
+            self.held_back = apart.min(HELD_BACK);
+            apart -= self.held_back;
+        }
         let timed = modules.iter().filter(|state| state.meters.timed());
         let start = self.start.min(apart);
         self.start -= start;

@@ -26,6 +26,8 @@ pub(super) enum Wait {
     Blocks { released: u64 },
     /// The end of the module.
     End { is_removal: bool },
+    /// The ends of others, after which it ends itself.
+    Others,
 }
 
 /// The waits of one worker for one module.
@@ -37,6 +39,8 @@ pub(super) struct WorkDeadline {
     ending: Option<Instant>,
     /// The time when the run was found to be stopped.
     stopped: Option<Instant>,
+    /// Whether it waits for others.
+    awaits_others: bool,
     /// The last time when the kernel's counters were read, and the time that the process had worked or waited
     /// for a processor.
     seen: Option<(Instant, Duration)>,
@@ -57,6 +61,14 @@ impl WorkDeadline {
             self.stopped = Some(now);
             module.process.send(Command::Stop, Vec::new());
         }
+        let awaits_others = matches!(wait, Wait::Others);
+        if std::mem::replace(&mut self.awaits_others, awaits_others) && !awaits_others {
+            // It has the time for its own end again.
+            self.stopped = self.stopped.map(|_| now);
+        }
+        if awaits_others {
+            (self.ending, self.seen) = (None, None);
+        }
         let is_over = |since: Option<Instant>, limit| since.is_some_and(|at| now - at > limit);
         let reason = match wait {
             Wait::Blocks { released } => {
@@ -71,9 +83,13 @@ impl WorkDeadline {
                 let limit = if is_removal { LAST } else { END };
                 is_over(Some(since), limit).then_some("it did not end in time")
             }
+            Wait::Others => None,
         };
-        let last = is_over(self.stopped, LAST).then_some("it still worked long after the run was stopped");
-        if let Some(reason) = reason.or(last).or_else(|| self.look(now, module)) {
+        // Others have the time before it.
+        let limit = if awaits_others { 2 * LAST } else { LAST };
+        let last = is_over(self.stopped, limit).then_some("it still worked long after the run was stopped");
+        let look = || if awaits_others { None } else { self.look(now, module) };
+        if let Some(reason) = reason.or(last).or_else(look) {
             module.process.kill(reason);
         }
     }

@@ -18,6 +18,16 @@ pub(crate) enum ModuleEvent {
         worker: usize,
         now_ns: u64,
     },
+    /// A module has made a call of a service, or will not make it.
+    Served {
+        module: ModuleId,
+        call: u64,
+    },
+    /// A module has taken the first of the outcomes that it was given.
+    Taken(ModuleId),
+    /// The fast instances of a module in a process have ended, and its slow instance waits for the outcomes
+    /// of its calls.
+    Drained(ModuleId),
     /// A process has reported everything of a module.
     Ended(Arc<State>),
 }

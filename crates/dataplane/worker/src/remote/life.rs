@@ -152,7 +152,7 @@ impl Life {
         self.while_alive(|pid, alive| {
             let process = kernel::processor_time(pid)?;
             alive.charged.charge((process, reader), &modules);
-            Some((process + reader).saturating_sub(alive.charged.paid()))
+            Some((process + reader).saturating_sub(alive.charged.of_others()))
         })?
     }
 
@@ -267,6 +267,7 @@ impl Life {
             self.kill(None);
             self.wait();
         }
+        self.module(id).iter().for_each(|state| state.forget_calls());
         self.charge();
         // A smaller sum is always admitted.
         let _ = self.reserve(id, None);
@@ -317,6 +318,7 @@ impl Life {
     pub(super) fn end(&self, error: &ChannelError) -> String {
         self.kill(None);
         self.wait();
+        self.modules().iter().for_each(|state| state.forget_calls());
         self.charge();
         lock(&self.alive).take();
         // A process with much memory takes long to end, and others may want to kill it meanwhile.

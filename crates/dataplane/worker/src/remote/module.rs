@@ -1,14 +1,11 @@
 //! A module in a process.
 
 use super::process::Process;
-use super::state::State;
+use super::state::{Ending, State};
 use flame_plan::ModulePlan;
 use flame_quota::Meters;
 use flame_remote::Command;
 use std::sync::{Arc, Weak};
-
-/// The maximum number of commands that wait for a process that takes further calls of services.
-const MAX_WAITING: usize = 64;
 
 /// A way to a module in a process that does not keep the process alive.
 pub(crate) struct RemoteReference {
@@ -17,10 +14,9 @@ pub(crate) struct RemoteReference {
 }
 
 impl RemoteReference {
-    /// Returns whether the process takes calls of services: it is there, and reads its commands.
+    /// Returns whether the process takes calls of services.
     pub(crate) fn takes_calls(&self) -> bool {
-        let takes = |process: Arc<Process>| !process.is_gone() && process.waiting() < MAX_WAITING;
-        self.process.upgrade().is_some_and(takes)
+        !self.state.has_ended() && self.process.upgrade().is_some_and(|process| !process.is_gone())
     }
 
     /// Passes a call of a service on. `payer` are the meters of its caller.
@@ -35,6 +31,40 @@ impl RemoteReference {
     pub(crate) fn done(&self, bytes: Vec<u8>) {
         if let Some(process) = self.process.upgrade() {
             process.send(Command::Done { module: self.state.id, bytes }, Vec::new());
+        }
+    }
+
+    /// Returns whether the module has calls and is not about to end: not all output of its fast instances was
+    /// collected.
+    pub(crate) fn has_fast(&self) -> bool {
+        self.takes_calls() && matches!(self.state.ending(), Ending::Running | Ending::Reported)
+    }
+
+    /// Returns whether the module takes the outcomes of its last calls.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.state.ending() == Ending::Closed
+    }
+
+    /// Records that all output of the module's fast instances was collected.
+    pub(crate) fn drained(&self) {
+        self.state.advance(Ending::Reported, Ending::Drained);
+    }
+
+    /// Returns whether the module is being removed while the run continues.
+    pub(crate) fn is_removal(&self) -> bool {
+        self.state.is_removal()
+    }
+
+    /// Records that the calls of a module that has drained have ended. Its process has its own time again.
+    pub(crate) fn close(&self) {
+        self.state.advance(Ending::Drained, Ending::Closed);
+    }
+
+    /// Requests the end of the slow instance.
+    pub(crate) fn end_slow(&self) {
+        self.state.advance(Ending::Closed, Ending::Last);
+        if let Some(process) = self.process.upgrade() {
+            process.send(Command::EndSlow { module: self.state.id }, Vec::new());
         }
     }
 }

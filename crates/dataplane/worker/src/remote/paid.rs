@@ -1,35 +1,38 @@
 //! The time of calls of services in a process, which their callers pay for.
 
 use flame_quota::Meters;
-use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// The maximum number of calls whose end the process may report.
-const MAX_CALLS: usize = 256;
-
-/// The calls that were delivered to one module.
+/// The calls that were delivered to one module. They are few: it has to report the end of one before it is
+/// given more.
 #[derive(Default)]
 pub(super) struct Delivered {
-    calls: VecDeque<(u64, Meters, Instant)>,
+    calls: Vec<(u64, Meters, Instant)>,
     /// The times to charge, with the meters of those who pay.
-    pub(super) paid: Vec<(Meters, Duration)>,
+    paid: Vec<(Meters, Duration)>,
 }
 
 impl Delivered {
     pub(super) fn begin(&mut self, call: u64, payer: Meters) {
-        if self.calls.len() == MAX_CALLS {
-            self.calls.pop_front();
-        }
-        self.calls.push_back((call, payer, Instant::now()));
+        self.calls.push((call, payer, Instant::now()));
+    }
+
+    /// Returns the times to charge, with the meters of those who pay, once, and whether no call is left.
+    pub(super) fn take(&mut self) -> (Vec<(Meters, Duration)>, bool) {
+        (std::mem::take(&mut self.paid), self.calls.is_empty())
+    }
+
+    /// Forgets the calls whose end was not reported.
+    pub(super) fn forget(&mut self) {
+        self.calls.clear();
     }
 
     /// Records the reported time of a call, which is at most the time since it was delivered. Does nothing if
     /// the call is not there: its time was reported, or it was not delivered.
     pub(super) fn end(&mut self, call: u64, time: Duration) {
         let Some(at) = self.calls.iter().position(|(number, ..)| *number == call) else { return };
-        if let Some((_, payer, begun)) = self.calls.remove(at) {
-            self.paid.push((payer, time.min(begun.elapsed())));
-        }
+        let (_, payer, begun) = self.calls.remove(at);
+        self.paid.push((payer, time.min(begun.elapsed())));
     }
 }
 
@@ -47,7 +50,5 @@ mod tests {
         delivered.end(3, hour);
         assert_eq!(delivered.paid.len(), 1);
         assert!(delivered.paid[0].1 < Duration::from_secs(60));
-        (0..1000).for_each(|call| delivered.begin(call, Meters::default()));
-        assert_eq!(delivered.calls.len(), MAX_CALLS);
     }
 }

@@ -78,11 +78,6 @@ impl Process {
         let _ = self.commands.send((command, fds));
     }
 
-    /// Returns the number of commands that were not written.
-    pub(crate) fn waiting(&self) -> usize {
-        self.commands.len()
-    }
-
     pub(crate) fn is_gone(&self) -> bool {
         self.life.is_gone.load(Ordering::Acquire)
     }

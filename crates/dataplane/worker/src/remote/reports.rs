@@ -2,7 +2,7 @@
 
 use super::event::ModuleEvent;
 use super::life::Life;
-use super::state::State;
+use super::state::{Ending, State};
 use crossbeam_channel::Sender as Outbox;
 use flame_execute::{Origin, Place};
 use flame_plan::FaultReport;
@@ -62,6 +62,8 @@ impl Reader {
                     | Report::Account { module, .. }
                     | Report::State { module, .. }
                     | Report::Served { module, .. }
+                    | Report::Taken { module }
+                    | Report::Drained { module }
                     | Report::Ended { module, .. } => *module,
                     Report::Fault(fault) => fault.id,
                     Report::Alive(number) => {
@@ -97,7 +99,17 @@ impl Reader {
                         }
                     }
                     Report::Account { worker, account, .. } => state.set_account(worker, account),
-                    Report::Served { call, ns, .. } => state.end_call(call, Duration::from_nanos(ns)),
+                    Report::Served { call, ns, .. } => {
+                        state.end_call(call, Duration::from_nanos(ns));
+                        pass(ModuleEvent::Served { module: id, call })?;
+                    }
+                    Report::Taken { .. } => pass(ModuleEvent::Taken(id))?,
+                    Report::Drained { .. } => {
+                        if !state.is_requested() || !state.advance(Ending::Running, Ending::Reported) {
+                            return Err(invalid(format!("{} is not at its end", state.name)));
+                        }
+                        pass(ModuleEvent::Drained(id))?;
+                    }
                     Report::State { worker, kept, .. } => {
                         let name = &state.name;
                         let kept = state.kept(Place::of(worker), kept, body);

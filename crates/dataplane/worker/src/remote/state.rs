@@ -32,6 +32,9 @@ pub(crate) struct State {
     messages_lost: AtomicU64,
     /// Whether the end was requested, by worker.
     requested: Vec<AtomicBool>,
+    /// Whether it is being removed while the run continues.
+    is_removal: AtomicBool,
+    ending: Mutex<Ending>,
     /// Whether the process has reported any work of it.
     has_worked: AtomicBool,
     has_ended: AtomicBool,
@@ -52,6 +55,23 @@ pub(crate) struct State {
     needs_places: Mutex<Option<Arc<()>>>,
 }
 
+/// The end of a module whose calls of services have to end first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// The module has no calls: its instances end without a further request.
+    Free,
+    /// Its fast instances have not ended.
+    Running,
+    /// The process has reported that its fast instances have ended. From here on it waits for others.
+    Reported,
+    /// The collector has the output of its fast instances.
+    Drained,
+    /// Its calls have ended, and it takes their outcomes.
+    Closed,
+    /// Its slow instance may end.
+    Last,
+}
+
 /// Returns the number of faults that a module can have: one for each instance that is ever created.
 fn most_faults(on_fault: OnFault, workers: usize) -> u64 {
     let restarts = match on_fault {
@@ -63,6 +83,7 @@ fn most_faults(on_fault: OnFault, workers: usize) -> u64 {
 
 impl State {
     pub(super) fn new(plan: &ModulePlan, meters: &Meters, workers: usize) -> Self {
+        let has_calls = !plan.manifest.uses.is_empty() || !plan.manifest.services.is_empty();
         Self {
             id: plan.id,
             name: plan.name.clone(),
@@ -76,6 +97,8 @@ impl State {
             accounts: Mutex::new(vec![Account::default(); workers]),
             messages_lost: AtomicU64::new(0),
             requested: (0..workers).map(|_| AtomicBool::new(false)).collect(),
+            is_removal: AtomicBool::new(false),
+            ending: Mutex::new(if has_calls { Ending::Running } else { Ending::Free }),
             has_worked: AtomicBool::new(false),
             has_ended: AtomicBool::new(false),
             is_held: AtomicBool::new(false),
@@ -100,9 +123,15 @@ impl State {
         lock(&self.calls).end(call, time);
     }
 
-    /// Returns the times of calls that their callers pay for, since the last call of this function.
-    pub(super) fn take_paid(&self) -> Vec<(Meters, Duration)> {
-        std::mem::take(&mut lock(&self.calls).paid)
+    /// Returns the times of calls that their callers pay for, since the last call of this function, and
+    /// whether the end of each call that was delivered is among them or was before.
+    pub(super) fn take_paid(&self) -> (Vec<(Meters, Duration)>, bool) {
+        lock(&self.calls).take()
+    }
+
+    /// Forgets the calls that were delivered: their ends will not be reported.
+    pub(super) fn forget_calls(&self) {
+        lock(&self.calls).forget();
     }
 
     /// Returns whether the module has ended on all workers, or its process is gone. The collector has
@@ -176,6 +205,31 @@ impl State {
         }
     }
 
+    /// Records that it is being removed while the run continues.
+    pub(super) fn remove(&self) {
+        self.is_removal.store(true, Ordering::Release);
+    }
+
+    /// Returns whether it is being removed while the run continues.
+    pub(super) fn is_removal(&self) -> bool {
+        self.is_removal.load(Ordering::Acquire)
+    }
+
+    /// Returns the progress of its end.
+    pub(super) fn ending(&self) -> Ending {
+        *lock(&self.ending)
+    }
+
+    /// Advances its end from one step to another. Returns whether that was its step.
+    pub(super) fn advance(&self, from: Ending, to: Ending) -> bool {
+        let mut ending = lock(&self.ending);
+        let is_at = *ending == from;
+        if is_at {
+            *ending = to;
+        }
+        is_at
+    }
+
     /// Returns whether its end was requested on any worker. Its last calls need no share.
     pub(super) fn is_ending(&self) -> bool {
         self.requested.iter().any(|requested| requested.load(Ordering::Relaxed))
@@ -196,11 +250,15 @@ impl State {
         self.has_worked.store(true, Ordering::Relaxed);
     }
 
+    /// Returns whether its end was requested on all workers.
+    pub(super) fn is_requested(&self) -> bool {
+        self.requested.iter().all(|requested| requested.load(Ordering::Acquire))
+    }
+
     /// Returns whether the process may report the module's end: that was requested on all workers, or
     /// the module could not be loaded.
     pub(super) fn may_end(&self) -> bool {
-        !self.has_worked.load(Ordering::Relaxed)
-            || self.requested.iter().all(|requested| requested.load(Ordering::Acquire))
+        !self.has_worked.load(Ordering::Relaxed) || self.is_requested()
     }
 
     /// Records that a tick was published on `worker`.
