@@ -150,7 +150,10 @@ impl<C> Calls<C> {
             let all = self.waiting.remove(&key).unwrap_or_default();
             let (moved, kept): (VecDeque<_>, VecDeque<_>) = all.into_iter().partition(|w| w.service == old);
             let moved = moved.into_iter().map(|w| Waiting { service: new, ..w });
-            self.waiting.entry((id, key.1)).or_default().extend(moved);
+            let queue = self.waiting.entry((id, key.1)).or_default();
+            queue.extend(moved);
+            // Those of several services were one queue in the order of their times.
+            queue.make_contiguous().sort_by_key(|waiting| waiting.open.due_ns);
             self.waiting.insert(key, kept);
         }
         self.waiting.retain(|_, queue| !queue.is_empty());

@@ -150,6 +150,20 @@ fn a_service_that_is_replaced_keeps_the_calls_that_wait() {
     assert_eq!(outcomes, [(0, Outcome::Ended), (2, Outcome::Ended), (1, Outcome::Replied)]);
 }
 
+#[test]
+fn calls_of_several_services_that_are_replaced_stay_in_order() {
+    let mut calls = Calls::default();
+    calls.join(id(1), vec![], names(&["a", "b"]));
+    calls.join(id(2), names(&["a", "b"]), vec![]);
+    assert!(calls.call((id(2), 1, 0), &[], 0, |_| Some(())));
+    assert!(calls.call((id(2), 0, 1), &[], 5, |_| Some(())));
+    calls.join(id(3), vec![], names(&["a", "b"]));
+    calls.expire(DEADLINE_NS);
+    assert!(!calls.is_due(DEADLINE_NS));
+    let done = calls.next_outcome(|_| true).unwrap();
+    assert_eq!((done.token, done.outcome), (0, Outcome::Late));
+}
+
 #[derive(Clone, Debug)]
 enum Step {
     Join(u32),
