@@ -65,8 +65,8 @@ impl HeldPackets {
     }
 
     /// Returns the decision of a frame that passed the schema, or `None` if nothing follows from it: the slot
-    /// is empty, or the packet is withheld. `offered` returns the index of a packet of the batch among all that
-    /// were offered, and its length on the wire.
+    /// is empty, or the packet is withheld. `offered` returns the index of a packet of the batch among all
+    /// that were offered, and its length on the wire.
     pub(crate) fn decide(
         &mut self,
         frame: Held,
