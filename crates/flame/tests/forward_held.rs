@@ -224,7 +224,7 @@ fn packets_of_a_revoked_module_leave_although_none_come() {
         let _ = std::fs::remove_file(folder.join("ready"));
         let graph = format!(
             "{} -> m :: Module(./fwd.wasm, CREDENTIAL alice.cred, ON_EVICT {policy}) -> c :: Counter -> Discard;
-            Script(wait 0.2s, save m.held ready, wait 3s, print $(m.gone) $(m.held) $(c.count), stop)",
+            Script(wait 0.2s, save m.held ready, wait 6s, print $(m.gone) $(m.held) $(c.count), stop)",
             source(folder, 1)
         );
         let revoked = std::thread::scope(|scope| {
