@@ -1,7 +1,7 @@
 //! Modules in a process of their own: the same records, and nothing but their own packets is lost with it.
 
 use crate::common::{
-    self, COUNT, Lines, Memory, install, module, options, request, root, runner, with_manifest,
+    self, COUNT, Lines, Live, Memory, install, module, options, request, root, runner, with_manifest,
 };
 use arrow::array::{AsArray, types::UInt64Type};
 use flame_abi::manifest::Table;
@@ -484,23 +484,6 @@ fn a_removal_delays_nobody() {
     let accounts: BTreeMap<_, _> = report.accounts.into_iter().collect();
     assert_eq!(accounts["here"].processed, accounts["here"].offered);
     assert!(report.faults.iter().any(|f| f.text.ends_with("it did not end in time")), "{:?}", report.faults);
-}
-
-/// A source that does not wait for its readers.
-struct Live(Slow);
-
-impl Source for Live {
-    fn next(&mut self, block: &mut RawBlock) -> Result<Next, SourceError> {
-        self.0.next(block)
-    }
-
-    fn progress(&self) -> Progress {
-        Progress::default()
-    }
-
-    fn is_live(&self) -> bool {
-        true
-    }
 }
 
 /// A process that answers but does not work ends soon after the run is stopped.

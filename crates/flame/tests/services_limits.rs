@@ -1,7 +1,7 @@
 //! Tests of the limits of services: no call is lost at an end, and none takes time, memory or the process of
 //! another module.
 
-use crate::common::{Memory, tcp_packet};
+use crate::common::{Live, Memory, tcp_packet};
 use crate::services::{
     ENDED, LATE, Paced, REPLIED, REPLY, SPIN, account, apart, call_frame, caller, caller_of, caller_parts,
     data, lines, outcomes, paced, plan, run, server, server_parts,
@@ -9,7 +9,6 @@ use crate::services::{
 use flame_admit::Protection;
 use flame_plan::{ModuleId, ModulePlan, Share};
 use flame_quota::{Amounts, Meter, Meters, Quota, ThisRun, Usage};
-use flame_source::{Next, Progress, RawBlock, Source, SourceError};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -217,23 +216,6 @@ fn outcomes_of_a_replay_do_not_depend_on_batches() {
     assert_eq!(of(&outcomes(&whole), REPLIED), 250);
     for per_block in [1, 7, 100, 999] {
         assert_eq!(rows(per_block), whole, "{per_block}");
-    }
-}
-
-/// A live source.
-struct Live(Paced);
-
-impl Source for Live {
-    fn next(&mut self, block: &mut RawBlock) -> Result<Next, SourceError> {
-        self.0.next(block)
-    }
-
-    fn progress(&self) -> Progress {
-        Progress::default()
-    }
-
-    fn is_live(&self) -> bool {
-        true
     }
 }
 

@@ -194,8 +194,8 @@ impl Installed {
         let meters = granted.map_or_else(Meters::default, |links| grants.meters(&links));
         let shape = Shape { workers, tick_ns, interval_ns };
         let id = plan.id;
-        let has_calls = !plan.manifest.uses.is_empty() || !plan.manifest.services.is_empty();
-        let end = if has_calls { SlowEnd::Requested { is_drained: false } } else { SlowEnd::Free };
+        let end =
+            if plan.manifest.has_calls() { SlowEnd::Requested { is_drained: false } } else { SlowEnd::Free };
         let module =
             Module { plan, meters, keep: kept.as_ref().map(|kept| kept.keep.clone()), areas: Vec::new() };
         let region = Region::open(region).map_err(|e| e.to_string())?;

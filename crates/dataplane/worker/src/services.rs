@@ -62,9 +62,14 @@ impl Services {
         self.has_edges = true;
     }
 
+    /// Returns whether a module calls services or offers them.
+    pub(crate) fn are_used(&self) -> bool {
+        self.calls.has_parties()
+    }
+
     /// Returns whether there are calls, which are delivered so.
     pub(crate) fn have_edges(&self) -> bool {
-        self.has_edges && self.calls.has_parties()
+        self.has_edges && self.are_used()
     }
 
     /// Records the time of a packet before it is processed.
@@ -92,10 +97,9 @@ impl Services {
 
     /// Adds a module, if it calls services or offers them.
     pub(crate) fn join(&mut self, plan: &ModulePlan) {
-        let names = |all: &[flame_abi::manifest::Service]| all.iter().map(|s| s.name.clone()).collect();
-        let (uses, services): (Vec<_>, Vec<_>) = (names(&plan.manifest.uses), names(&plan.manifest.services));
-        if !uses.is_empty() || !services.is_empty() {
-            self.calls.join(plan.id, uses, services);
+        if plan.manifest.has_calls() {
+            let names = |all: &[flame_abi::manifest::Service]| all.iter().map(|s| s.name.clone()).collect();
+            self.calls.join(plan.id, names(&plan.manifest.uses), names(&plan.manifest.services));
         }
     }
 
@@ -140,7 +144,7 @@ impl Services {
 
     /// Returns whether a call is late, or can be delivered to a module that takes one, or an outcome.
     pub(crate) fn can_progress(&self, takes: impl Fn(ModuleId, bool) -> bool) -> bool {
-        self.calls.is_due(self.now_ns()) || self.calls.can_deliver(takes)
+        self.are_used() && (self.calls.is_due(self.now_ns()) || self.calls.can_deliver(takes))
     }
 
     /// Returns the next call to deliver to a module that takes one.

@@ -261,6 +261,23 @@ impl Source for Endless {
     }
 }
 
+/// A source that does not wait for its readers.
+pub struct Live<S>(pub S);
+
+impl<S: Source> Source for Live<S> {
+    fn next(&mut self, block: &mut RawBlock) -> Result<Next, SourceError> {
+        self.0.next(block)
+    }
+
+    fn progress(&self) -> Progress {
+        Progress::default()
+    }
+
+    fn is_live(&self) -> bool {
+        true
+    }
+}
+
 /// The sums of the records of each module.
 #[derive(Clone, Default)]
 pub struct Sums(pub Arc<Mutex<BTreeMap<String, u64>>>);

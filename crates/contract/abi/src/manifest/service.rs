@@ -18,6 +18,11 @@ pub struct Service {
 }
 
 impl Manifest {
+    /// Returns whether the module calls services or offers them.
+    pub fn has_calls(&self) -> bool {
+        !self.uses.is_empty() || !self.services.is_empty()
+    }
+
     pub(super) fn check_services(&self) -> Checked<'_> {
         for (key, services) in [("services", &self.services), ("uses", &self.uses)] {
             let table = [Step::Key(key)];

@@ -8,19 +8,15 @@
 use super::Collector;
 use crate::collected::Collected;
 use crate::error::RunError;
-use crate::remote::RemoteReference;
+use crate::remote::{self, RemoteReference};
 use flame_execute::Quantum;
 use flame_plan::{FaultReport, ModuleId};
 use flame_source::RawPacket;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// The maximum number of calls and outcomes that are delivered before others have a turn: two modules could
 /// answer each other without an end.
 const DELIVERIES: usize = 1024;
-
-/// The time after which the calls of a run end although a process has not ended its fast instances. It is
-/// that in which a worker ends such a process.
-const END: Duration = Duration::from_secs(600);
 
 /// Returns whether the module with this number takes outcomes, and calls if it `serves`.
 fn takes(modules: &[Collected], id: ModuleId, serves: bool) -> bool {
@@ -32,6 +28,9 @@ impl Collector<'_> {
     /// Delivers calls and outcomes that wait, in an order that follows from that of the calls. On sources
     /// that are not live, and at the end, each is a call of its module before the next one.
     pub(crate) fn deliver(&mut self) -> Result<(), RunError> {
+        if !self.outputs.services.are_used() {
+            return Ok(());
+        }
         let is_clocked = self.outputs.services.is_clocked();
         if is_clocked {
             self.outputs.services.expire(self.outputs.now_ns);
@@ -147,13 +146,13 @@ impl Collector<'_> {
     }
 
     /// Advances the end of all calls, once all fast instances have ended in this process. Does nothing while
-    /// some in other processes have not.
+    /// some in other processes have not, which a worker ends after [`remote::END`].
     pub(crate) fn end_calls(&mut self) -> Result<(), RunError> {
         let since = *self.ending.get_or_insert_with(Instant::now);
         if self.outputs.services.are_closed() {
             return Ok(());
         }
-        if since.elapsed() < END && self.processes().any(|(_, process)| process.has_fast()) {
+        if since.elapsed() < remote::END && self.processes().any(|(_, process)| process.has_fast()) {
             return Ok(());
         }
         let quantum = Quantum::whole(self.stop);

@@ -12,7 +12,7 @@ const IDLE: Duration = Duration::from_secs(30);
 const BLOCK: Duration = Duration::from_secs(60);
 /// The time that a process has between the request to end and its end, for the remaining work of its slow
 /// instances.
-const END: Duration = Duration::from_secs(600);
+pub(crate) const END: Duration = Duration::from_secs(600);
 /// The time that a process has to end a module that is removed while the run continues, and to end all
 /// modules once the run was stopped.
 const LAST: Duration = Duration::from_secs(10);

@@ -22,6 +22,7 @@ mod state;
 mod watch;
 
 pub(crate) use batches::RemoteBatches;
+pub(crate) use deadline::END;
 pub(crate) use event::ModuleEvent;
 pub use life::{LostModule, ProcessInfo};
 pub(crate) use module::{RemoteModule, RemoteReference};

@@ -83,7 +83,6 @@ fn most_faults(on_fault: OnFault, workers: usize) -> u64 {
 
 impl State {
     pub(super) fn new(plan: &ModulePlan, meters: &Meters, workers: usize) -> Self {
-        let has_calls = !plan.manifest.uses.is_empty() || !plan.manifest.services.is_empty();
         Self {
             id: plan.id,
             name: plan.name.clone(),
@@ -98,7 +97,7 @@ impl State {
             messages_lost: AtomicU64::new(0),
             requested: (0..workers).map(|_| AtomicBool::new(false)).collect(),
             is_removal: AtomicBool::new(false),
-            ending: Mutex::new(if has_calls { Ending::Running } else { Ending::Free }),
+            ending: Mutex::new(if plan.manifest.has_calls() { Ending::Running } else { Ending::Free }),
             has_worked: AtomicBool::new(false),
             has_ended: AtomicBool::new(false),
             is_held: AtomicBool::new(false),
