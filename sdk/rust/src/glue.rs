@@ -218,37 +218,11 @@ macro_rules! export {
             extern "C" fn flame_export() -> u64 {
                 slot().export()
             }
-
-            #[unsafe(no_mangle)]
-            extern "C" fn flame_import(at: u32, len: u32) -> u64 {
-                // SAFETY: see `flame_init`.
-                let bytes = unsafe { ::std::slice::from_raw_parts(at as usize as *const u8, len as usize) };
-                slot().import(bytes)
-            }
         };
+        $crate::export!(@data flame_import, import);
     };
-    (@option serve) => {
-        #[cfg(target_family = "wasm")]
-        const _: () = {
-            #[unsafe(no_mangle)]
-            extern "C" fn flame_serve(at: u32, len: u32) -> u64 {
-                // SAFETY: see `flame_init`.
-                let bytes = unsafe { ::std::slice::from_raw_parts(at as usize as *const u8, len as usize) };
-                slot().serve(bytes)
-            }
-        };
-    };
-    (@option done) => {
-        #[cfg(target_family = "wasm")]
-        const _: () = {
-            #[unsafe(no_mangle)]
-            extern "C" fn flame_done(at: u32, len: u32) -> u64 {
-                // SAFETY: see `flame_init`.
-                let bytes = unsafe { ::std::slice::from_raw_parts(at as usize as *const u8, len as usize) };
-                slot().done(bytes)
-            }
-        };
-    };
+    (@option serve) => { $crate::export!(@data flame_serve, serve); };
+    (@option done) => { $crate::export!(@data flame_done, done); };
     (@option pressure) => {
         #[cfg(target_family = "wasm")]
         const _: () = {
@@ -280,14 +254,15 @@ macro_rules! export {
             }
         };
     };
-    (@slow) => {
+    (@slow) => { $crate::export!(@data flame_message, message); };
+    (@data $export:ident, $method:ident) => {
         #[cfg(target_family = "wasm")]
         const _: () = {
             #[unsafe(no_mangle)]
-            extern "C" fn flame_message(at: u32, len: u32) -> u64 {
+            extern "C" fn $export(at: u32, len: u32) -> u64 {
                 // SAFETY: see `flame_init`.
                 let bytes = unsafe { ::std::slice::from_raw_parts(at as usize as *const u8, len as usize) };
-                slot().message(bytes)
+                slot().$method(bytes)
             }
         };
     };
