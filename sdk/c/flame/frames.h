@@ -1,4 +1,4 @@
-/* A part of flame.h: packets that a module forwards, holds and makes, and frames that it sends on channels. */
+/* A part of flame.h: packets that a module forwards, holds and makes, and frames that it sends. */
 
 static inline int flame_send_frame(uint16_t index, uint32_t port, const void *bytes, uint32_t len) {
   flame_begin_frame(0xfffb);
