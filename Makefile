@@ -7,6 +7,8 @@ TARGET := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),$(CURDIR)/target)
 FLAME := $(TARGET)/release/flame
 MODULES := $(TARGET)/release/modules
 VENV := $(TARGET)/venv
+# A command that was built in another checkout with the same build results looks for the SDKs there.
+export FLAME_SDK := $(CURDIR)/sdk
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 
 help: ## List the targets

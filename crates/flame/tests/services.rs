@@ -425,6 +425,10 @@ fn principals_call_each_other_by_right() {
     let own = ["--credential", "alice.cred", "--identity", "alice.key"];
     let denied = node.refused(&[&["install", &server, "--name", "second"][..], &own].concat());
     assert!(denied.contains("\"s\" is offered already") && !denied.contains("server#"), "{denied}");
+    // The log has the end of what was refused after it had entered its install.
+    let log = node.run(&["audit", "show", "--policy", "policy.toml"]);
+    let last = log.lines().rfind(|line| line.contains("server")).unwrap();
+    assert!(last.contains("end") && last.contains("it did not run"), "{log}");
     // An update goes on with the name, and the caller survives the server's removal.
     node.json_of("alice", &["update", "server", &server]);
     node.json_of("alice", &["remove", "server"]);

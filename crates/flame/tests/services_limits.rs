@@ -15,12 +15,14 @@ use std::time::Duration;
 const AUTO: Protection = Protection::Auto;
 const SILENT: &str = "(i64.const 0)";
 
+/// Writes a row whose token is [`LAST`].
+const END: &str = r#"(func (export "flame_end") (param i64) (result i64)
+    (i64.store (i32.const 72) (i64.const -1)) (i64.const 0x1800000040))"#;
+
 /// Returns a caller that writes a row in `flame_end`, too, whose token is [`LAST`].
 fn caller_with_end(calls: usize) -> ModulePlan {
     let (name, manifest, fields) = caller_parts(calls);
-    let end = r#"(func (export "flame_end") (param i64) (result i64)
-        (i64.store (i32.const 72) (i64.const -1)) (i64.const 0x1800000040))"#;
-    plan((name, manifest, fields + end), AUTO)
+    plan((name, manifest, fields + END), AUTO)
 }
 
 const LAST: u64 = u64::MAX;
@@ -100,16 +102,82 @@ fn a_stop_leaves_a_server_its_last_calls() {
     }
 }
 
+/// Returns a caller that calls `calls` times in each batch, whose `flame_done` counts to `rounds`, and which
+/// writes a row in `flame_end`, too.
+fn slow_caller(calls: usize, rounds: usize, more: &str) -> ModulePlan {
+    let (name, manifest, fields) = caller_parts(calls);
+    let done = r#"(func (export "flame_done") (param i32 i32) (result i64)"#;
+    let slow = format!(
+        "{done} (local $i i32) {more} (loop $l (br_if $l (i32.lt_u
+            (local.tee $i (i32.add (local.get $i) (i32.const 1))) (i32.const {rounds}))))"
+    );
+    plan((name, manifest, fields.replace(done, &slow) + END), Protection::Metered)
+}
+
+/// A server that does not reply cannot use up what a caller has for its end.
+#[test]
+fn a_stop_leaves_a_caller_its_last_calls() {
+    // The outcomes of all open calls take more than one budget of 1,000,000,000 units.
+    for modules in placed(&slow_caller(250, 2_000_000, ""), &server(SILENT, AUTO)) {
+        let (report, found) = run(modules, &[], paced(100, 5), |handle| {
+            std::thread::sleep(Duration::from_millis(300));
+            handle.stop();
+        });
+        assert!(report.faults.is_empty(), "{:?}", report.faults);
+        assert!(before_the_end(found).len() > 1);
+    }
+}
+
+/// A module in a process that takes its last outcomes too slowly loses the rest, and not its end.
+#[test]
+fn a_removal_leaves_a_caller_its_end() {
+    let slow = slow_caller(250, 40_000_000, "");
+    let other = ModulePlan { id: ModuleId(5), name: "other".to_owned(), ..caller_with_end(1) };
+    let modules = vec![apart(slow, "a"), apart(other, "a"), server(SILENT, AUTO)];
+    let (report, rows) = lines(modules, &[], paced(3000, 5), |handle| {
+        std::thread::sleep(Duration::from_millis(300));
+        let account = handle.remove(ModuleId(0)).unwrap();
+        assert!(account.messages_lost > 10, "{account:?}");
+        handle.stop();
+    });
+    assert!(report.faults.is_empty(), "{:?}", report.faults);
+    let end = format!("token={LAST}");
+    assert_eq!(rows.iter().filter(|row| row.contains(&end)).count(), 2, "each has its end");
+}
+
+/// The end of a caller in a process does not wait for outcomes that it will not take.
+#[test]
+fn a_caller_that_traps_on_its_last_outcomes_has_ended() {
+    // Outcomes without a reply are those of the end.
+    let traps = "(if (i32.load16_u offset=8 (local.get 0)) (then unreachable))";
+    for modules in placed(&slow_caller(20, 1, traps), &server(SILENT, AUTO)).into_iter().skip(1) {
+        let (report, _) = run(modules, &[], paced(20, 0), drop);
+        let texts: Vec<_> = report.faults.iter().map(|fault| &fault.text).collect();
+        assert!(texts.len() == 1 && texts[0].contains("unreachable"), "{texts:?}");
+    }
+}
+
+/// A call that ends in a fault is paid like any other.
+#[test]
+fn a_call_that_traps_is_charged_to_its_caller() {
+    let traps = SPIN.replace("(i64.const 0x1800000000)", "unreachable").replace("20000000", "200000000");
+    let usage = || Arc::<Usage>::default();
+    let (caller_usage, server_usage) = (usage(), usage());
+    let of = |usage: &Arc<Usage>| Meters::default().with(None, Some(usage.clone()));
+    let meters = [of(&caller_usage), of(&server_usage)];
+    let modules = vec![caller(1, AUTO), apart(server(&traps, Protection::Metered), "p")];
+    let (report, _) = run(modules, &meters, paced(100, 20), drop);
+    assert!(report.faults.iter().any(|fault| fault.text.contains("unreachable")), "{:?}", report.faults);
+    let (paid, own) = (caller_usage.used().apart_ns, server_usage.used().apart_ns);
+    assert!(paid > 2 * own, "{paid} {own}");
+}
+
 /// Each outcome takes a caller in a process a few milliseconds, and it calls faster.
 #[test]
 fn a_process_has_few_outcomes_that_its_module_has_not_taken() {
-    let (name, manifest, fields) = caller_parts(250);
-    let done = r#"(func (export "flame_done") (param i32 i32) (result i64)"#;
-    let slow = "(local $i i32) (loop $l (br_if $l (i32.lt_u
-        (local.tee $i (i32.add (local.get $i) (i32.const 1))) (i32.const 10000000))))";
-    let slow = plan((name, manifest, fields.replace(done, &format!("{done} {slow}"))), AUTO);
-    let (report, found) = run(vec![apart(slow, "a")], &[], paced(40, 5), drop);
+    let (report, found) = run(vec![apart(slow_caller(250, 10_000_000, ""), "a")], &[], paced(40, 5), drop);
     assert!(report.faults.is_empty(), "{:?}", report.faults);
+    let found = before_the_end(found);
     let account = account(&report, "caller");
     assert_eq!(account.calls, found.len() as u64);
     assert!(account.calls >= 256 && account.calls < 2500, "{}", account.calls);

@@ -4,12 +4,16 @@
 use crate::built::build;
 use crate::commands::{click, done, flame, node, policy, ran, text};
 use crate::common::{install, options, pcap, request, tcp_packet, with_manifest};
+use crate::daemon::{Node, replay};
 use flame_abi::manifest::Shared;
 use flame_plan::Plan;
 use flame_run::Engines;
 use flame_worker::{Run, RunError};
+use std::io::Write;
 use std::path::Path;
+use std::process::Stdio;
 use std::sync::Arc;
+use std::time::Duration;
 
 const KIB: u32 = 1 << 10;
 
@@ -141,7 +145,11 @@ fn only_what_the_manifest_states_is_accessed() {
     let load = |at: u32| format!("(drop (i64.load (i32.const {})))", at as i32);
     let at = |offset: u32| format!("(i32.const {})", (Shared::address(0) + offset) as i32);
     let bulk = "(memory.fill AREA (i32.const 1) (i32.const 8))".replace("AREA", &area(0));
-    let copy = "(memory.copy AREA (i32.const 8) (i32.const 8))".replace("AREA", &area(0));
+    let copy = |to: u32, from: u32, bytes: u32| {
+        let [to, from, bytes] = [to, from, bytes].map(|n| format!("(i32.const {})", n as i32));
+        format!("(memory.copy {to} {from} {bytes})")
+    };
+    let end = Shared::address(0) + 64 * KIB;
     for (access, batch) in [
         ("read", store(&area(0))),
         ("read", store(&at(64 * KIB - 8))),
@@ -151,11 +159,17 @@ fn only_what_the_manifest_states_is_accessed() {
         ("read", load(Shared::address(1))),
         ("write", store(&at(64 * KIB - 7))),
         ("write", store(&area(1))),
-        // Of the window it writes areas only, and these not by bulk instructions.
+        // Of the window it writes areas only, and does not fill these by an instruction.
         ("write", store("(i32.const 0x80100000)")),
         ("write", store("(i32.const 0xf0200000)")),
         ("write", bulk),
-        ("write", copy),
+        ("read", copy(Shared::address(0), 8, 8)),
+        ("read", copy(8, end - 7, 8)),
+        ("write", copy(end - 7, 8, 8)),
+        ("write", copy(end - 100, 0, 101)),
+        ("write", copy(end - 300, 0xffff_fff0, 17)),
+        ("write", copy(0x8000_0000, Shared::address(0), 16)),
+        ("write", copy(Shared::address(1), 0, 64)),
     ] {
         module(folder, "tries", &[("a", KIB, access)], &wat(&batch, "(i64.const 0)"));
         let graph = GRAPH.replace("-> r ::", "-> t :: Module(./tries.wasm) -> r ::");
@@ -170,10 +184,83 @@ fn only_what_the_manifest_states_is_accessed() {
         }
     }
     // The last bytes of the pages are there, as is what is stated.
-    let fits = store(&at(64 * KIB - 8)) + &load(Shared::address(0) + 64 * KIB - 8);
+    let fits =
+        store(&at(64 * KIB - 8)) + &load(end - 8) + &copy(end - 101, 0, 101) + &copy(8, end - 101, 101);
     module(folder, "tries", &[("a", KIB, "write")], &wat(&fits, "(i64.const 0)"));
     let graph = GRAPH.replace("-> r ::", "-> t :: Module(./tries.wasm) -> r ::");
     assert!(ran(folder, &graph, &["-h", "t.gone"]).0.contains("false"));
+}
+
+/// Copies of all lengths, from own memory, from another area and within one.
+#[test]
+fn areas_are_copied_to_by_an_instruction() {
+    let folder = folder();
+    let folder = folder.path();
+    let (one, two) = (Shared::address(0), Shared::address(1));
+    for bytes in [0, 1, 3, 4, 7, 8, 15, 16, 17, 63, 64, 65, 200, 512] {
+        let mut batch = String::new();
+        // Own memory from 0 on, so that a source of address 0 is among them.
+        for n in 0..bytes {
+            batch += &format!("(i32.store8 (i32.const {n}) (i32.const {}))", n * 7 + 3);
+        }
+        for (to, from) in [(one, 0), (two + 5, one), (two + 4096, two + 5)] {
+            let [to, from] = [to, from].map(|n| format!("(i32.const {})", n as i32));
+            batch += &format!("(memory.copy {to} {from} (i32.const {bytes}))");
+        }
+        for n in 0..bytes {
+            batch += &format!(
+                "(if (i32.ne (i32.load8_u (i32.const {})) (i32.const {})) (then unreachable))",
+                (two + 4096 + n) as i32,
+                (n * 7 + 3) & 255
+            );
+        }
+        batch +=
+            &format!("(if (i32.load8_u (i32.const {})) (then unreachable))", (two + 4096 + bytes) as i32);
+        // The place of the output, which the test has written over.
+        batch += "(i64.store (i32.const 0) (i64.const 8))";
+        let areas = [("a", KIB, "write"), ("b", 8 * KIB, "write")];
+        module(folder, "writes", &areas, &wat(&batch, "(local.get 0)"));
+        for more in [&[][..], &["--metered"]] {
+            let (out, err) = ran(folder, GRAPH, &[&["-h", "w.faults"], more].concat());
+            assert!(!err.contains("stopped") && rows(&out, "writes").len() == 1, "{bytes}: {out}{err}");
+        }
+    }
+}
+
+/// What modules see of each other does not depend on how the bytes of a capture arrive.
+#[test]
+fn a_replay_with_areas_is_exact() {
+    let folder = folder();
+    let folder = folder.path();
+    // Sums up what the other module has counted, after each batch.
+    let sums = format!(
+        "(i64.store (i32.const 64) (i64.add (i64.load (i32.const 64)) \
+         (i64.mul (local.get $n) (i64.load {}))))",
+        area(0)
+    );
+    module(folder, "reads", &[("a", KIB, "read")], &wat(&sums, "(i64.load (i32.const 64))"));
+    let modules = "./writes.wasm,./reads.wasm";
+    let run = |more: &[&str]| [&["run", modules, "-q", "--format", "json"], more].concat();
+    let expected = rows(&done(folder, &run(&["-r", "in.pcap"])), "reads");
+    assert_eq!(expected.len(), 1);
+    let capture = std::fs::read(folder.join("in.pcap")).unwrap();
+    for (bytes, ms) in [(7001, 1), (300, 0), (50_000, 20)] {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_flame"));
+        command.current_dir(folder).args(run(&["-r", "-"]));
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut input = child.stdin.take().unwrap();
+        for part in capture.chunks(bytes) {
+            input.write_all(part).unwrap();
+            std::thread::sleep(Duration::from_millis(ms));
+        }
+        drop(input);
+        let out = child.wait_with_output().unwrap();
+        assert_eq!(rows(&text(&out.stdout), "reads"), expected, "{bytes} bytes at a time");
+    }
+    assert!(
+        std::process::Command::new("gzip").arg("-k").arg(folder.join("in.pcap")).status().unwrap().success()
+    );
+    assert_eq!(rows(&done(folder, &run(&["-r", "in.pcap.gz"])), "reads"), expected);
 }
 
 #[test]
@@ -216,6 +303,13 @@ fn another_configuration_keeps_areas_of_the_same_name_and_size() {
     let (out, err) = ran(folder, &graph, &["-R"]);
     assert!(err.contains("reads and writes share the memory"), "{err}");
     assert_eq!(rows(&out, "reads"), [2000, 4000], "{out}{err}");
+    // Two sizes in one configuration: it names the modules of that one.
+    let two = wasm_of("again", 2 * KIB, "read", "(i64.const 0)");
+    std::fs::write(folder.join("again.wasm"), two).unwrap();
+    let bad = "Idle -> r :: Module(./reads.wasm, RESTART 1) -> s :: Module(./again.wasm) -> Discard";
+    std::fs::write(folder.join("bad"), bad).unwrap();
+    let (_, err) = ran(folder, &graph, &["-R"]);
+    assert!(err.contains("again and reads share the memory") && !err.contains("writes and"), "{err}");
     // With another size it is another area.
     let reads = wasm_of("reads", 2 * KIB, "read", &format!("(i64.load {})", area(0)));
     std::fs::write(folder.join("again.wasm"), reads).unwrap();
@@ -255,6 +349,26 @@ fn runs_with_several_workers_and_nodes_have_no_areas() {
     let run = Run::new(&empty, &[], &Engines::new().unwrap(), options(Arc::default())).unwrap();
     let added = run.handle().add(&plan.into());
     assert!(matches!(added, Err(RunError::Shares(name)) if name == "reads"));
+}
+
+/// A node refuses what it cannot run before it records an install, and a dry run comes to the same verdict.
+#[test]
+fn a_node_and_a_dry_run_refuse_areas_alike() {
+    let folder = folder();
+    let file = |name: &str| folder.path().join(name).display().to_string();
+    let (module, capture) = (file("reads.wasm"), file("in.pcap"));
+    let mut node = Node::new(&replay());
+    node.mint("alice", &[]);
+    node.start();
+    let credential = ["--credential", "alice.cred", "--identity", "alice.key"];
+    let dry = ["--dry-run", &capture];
+    for more in [&[][..], &dry, &credential, &[&credential[..], &dry].concat()] {
+        let err = node.refused(&[&["install", &module], more].concat());
+        assert!(err.contains("reads shares memory with other modules"), "{more:?}: {err}");
+    }
+    node.end();
+    let log = std::fs::read_to_string(node.path("audit.log")).unwrap_or_default();
+    assert!(!log.contains("\"install\""), "{log}");
 }
 
 #[test]

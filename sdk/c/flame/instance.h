@@ -103,7 +103,7 @@ static inline void *flame_take(uint64_t size) {
 
 /* Returns the address of the n-th area of [[shared]] in module.toml: as many bytes as it states, which other
  * modules may change at any time, so copy a value before checking it. A write to an area with access = "read"
- * traps, and so does every memcpy or memset into an area: assign. */
+ * traps, and so does a memset into an area. */
 static inline volatile uint8_t *flame_shared(uint32_t n) {
   return (volatile uint8_t *)(uintptr_t)(0xf8400000u + n * (24u << 20));
 }

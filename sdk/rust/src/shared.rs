@@ -154,8 +154,7 @@ impl SharedArea<Write> {
     pub fn set(&self, offset: usize, bytes: &[u8]) -> bool {
         let Some(at) = self.place(offset, bytes.len()) else { return false };
         for (n, byte) in bytes.iter().enumerate() {
-            // SAFETY: as in `get`; the manifest states that the module writes the area. Volatile also keeps
-            // the compiler from `memory.copy`, which cannot write to the window.
+            // SAFETY: as in `get`; the manifest states that the module writes the area.
             unsafe { at.add(n).write_volatile(*byte) };
         }
         true

@@ -58,13 +58,23 @@ impl Staged {
         Ok(Self { file: File::from(fd), target: name.to_owned(), folder, partial, shown, finished: false })
     }
 
+    /// Syncs the file to disk. Several files that are written first and then synced, before any of them is
+    /// finished, cost the file system one commit.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the file cannot be synced.
+    pub fn sync(&self) -> io::Result<()> {
+        self.file.sync_all()
+    }
+
     /// Syncs the file to disk and renames it to its final name.
     ///
     /// # Errors
     ///
     /// Returns an error if the file cannot be synced or renamed. It is then still partial.
     pub fn finish(&mut self) -> io::Result<()> {
-        self.file.sync_all()?;
+        self.sync()?;
         rustix::fs::renameat(&self.folder, &self.partial, &self.folder, &self.target)?;
         self.finished = true;
         Ok(())

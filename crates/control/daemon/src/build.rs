@@ -1,7 +1,7 @@
 //! The preparation of a stored module for a worker: examination, grant, compilation.
 
 use crate::engine::{Engine, Granted};
-use crate::error::of_node;
+use crate::error::{of_node, of_source};
 use crate::held;
 use crate::kept::{Beginning, Kept};
 use crate::reservation::{self, check_grant};
@@ -143,6 +143,8 @@ impl Engine {
     /// Examines, admits and compiles a module, and records its install in the audit log.
     pub(crate) fn prepare(&self, request: &PrepareRequest<'_>) -> Result<Prepared, Problem> {
         let PrepareRequest { stored, wasm, source, usage } = request;
+        // Before anything is recorded of it.
+        check_runs(&*self.examine(wasm)?, &stored.name)?;
         let node = self.node_for(stored, source.interface())?;
         let (limits, narrower) = (self.config().limits, Self::narrower(stored)?);
         let priority = narrower.iter().map(|layer| layer.rights.priority).min();
@@ -184,13 +186,6 @@ impl Engine {
         let Built { plan, meters, admitted, entered, notes, .. } = built?;
         let broken = || Problem::new(Code::Internal, "a plan without a module", "report this");
         let mut plan = plan.modules.into_iter().next().ok_or_else(broken)?;
-        if plan.manifest.packets {
-            return Err(Problem::new(
-                Code::Refused,
-                "the module writes packets, which a node does not keep",
-                "run it with flame run -w FILE",
-            ));
-        }
         plan.id = source.number();
         // Unique among all instances of the source: rows and accounts are assigned by it.
         plan.name = format!("{}#{}", stored.name, plan.id.0);
@@ -235,6 +230,22 @@ impl Engine {
     pub(crate) fn expiry(admitted: &AdmittedModule) -> Option<u64> {
         Some(admitted.grant.rights.expires).filter(|end| *end != u64::MAX)
     }
+}
+
+/// Checks that a node can run a module of this manifest and name.
+///
+/// # Errors
+///
+/// Returns the reason why it cannot, whoever installs the module.
+pub fn check_runs(manifest: &Manifest, name: &str) -> Result<(), Problem> {
+    if manifest.packets {
+        return Err(Problem::new(
+            Code::Refused,
+            "the module writes packets, which a node does not keep",
+            "run it with flame run -w FILE",
+        ));
+    }
+    flame_worker::check_joins(manifest, name).map_err(|e| of_source(&e.into()))
 }
 
 /// Returns a note as the owner of a module receives it. Files of the node are for the operator.

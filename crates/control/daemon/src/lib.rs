@@ -52,6 +52,7 @@ mod wall_tests;
 /// The text of the sources that only nodes have, each of which begins with its manual.
 pub const MANUALS: &[&str] = &[include_str!("paced.rs")];
 
+pub use build::check_runs;
 pub use config::{Config, ConfigError};
 pub use engine::Engine;
 pub use restore::StartError;

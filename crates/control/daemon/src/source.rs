@@ -10,7 +10,7 @@ use flame_source::live::{self, LiveOptions};
 use flame_view::Key;
 use flame_worker::{
     Bandwidth, Charging, Handle, Input, Link, LostModule, Module, Options, ProcessInfo, Run, RunError,
-    Runner, Snapshot, Worker, reserved_rate,
+    Runner, Snapshot, StartedProcess, Worker, reserved_rate,
 };
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -121,6 +121,9 @@ pub fn open(config: &config::Source) -> Result<Opened, SourceError> {
         }
     }
 }
+
+/// The start of a process. An error is one of the module that needs the process.
+pub type Starting = JoinHandle<Option<StartedProcess>>;
 
 /// The parts of a run that are the same each time it is started.
 struct Launch {
@@ -236,6 +239,19 @@ impl SourceRun {
         let mut inner = self.shared.inner();
         inner.next += 1;
         ModuleId(inner.next)
+    }
+
+    /// Starts the process `name` unless it runs, and returns the thread that waits for it. A module finds the
+    /// process as long as the result of the thread is kept.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the source does not run now, or the thread cannot be started.
+    pub fn start_process(&self, name: String) -> Result<Starting, SourceRunError> {
+        let (handle, _) = self.handle()?;
+        let start = move || handle.start_process(&name).ok();
+        let thread = std::thread::Builder::new().name("flame-start".to_owned());
+        thread.spawn(start).map_err(SourceRunError::Thread)
     }
 
     /// Adds a module, whose number is of [`SourceRun::number`].

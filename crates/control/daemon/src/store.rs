@@ -4,7 +4,8 @@
 //! is written before the row that names it, and removed after it.
 //!
 //! A change is proposed first, when it can still be refused for want of space, and stored once the workers
-//! have taken it. Nothing need be written to undo a proposal: a restart ignores those that were not stored.
+//! have taken it. A proposal is written and not synced, because nothing depends on it: a restart ignores
+//! those that were not stored, and nothing need be written to undo one.
 
 pub(crate) mod states;
 
@@ -145,6 +146,24 @@ pub struct Stored {
     pub installed: u64,
 }
 
+/// The time at which a transaction is on the disk.
+#[derive(Clone, Copy)]
+enum Synced {
+    AtOnce,
+    /// With the next one. Its space is taken nevertheless.
+    Later,
+}
+
+impl Synced {
+    /// Returns the value of SQLite's `synchronous`, with a write-ahead log.
+    fn name(self) -> &'static str {
+        match self {
+            Self::AtOnce => "FULL",
+            Self::Later => "NORMAL",
+        }
+    }
+}
+
 pub struct Store {
     database: Mutex<Connection>,
     path: PathBuf,
@@ -225,13 +244,22 @@ impl Store {
         StoreError::Database { path: self.path.display().to_string(), error }
     }
 
-    /// Runs one transaction.
+    /// Runs one transaction, which is on the disk then.
     pub(crate) fn change<T>(
         &self,
         of: impl FnOnce(&rusqlite::Transaction<'_>) -> rusqlite::Result<T>,
     ) -> Result<T, StoreError> {
+        self.change_within(Synced::AtOnce, of)
+    }
+
+    fn change_within<T>(
+        &self,
+        synced: Synced,
+        of: impl FnOnce(&rusqlite::Transaction<'_>) -> rusqlite::Result<T>,
+    ) -> Result<T, StoreError> {
         let mut database = self.database();
         let done = (|| {
+            database.pragma_update(None, "synchronous", synced.name())?;
             let change = database.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
             let result = of(&change)?;
             change.commit()?;
@@ -243,13 +271,13 @@ impl Store {
     /// Runs one transaction, if the module has the revision `before`, or none is stored.
     fn conditional(
         &self,
-        owner: &Owner,
-        name: &str,
+        synced: Synced,
+        (owner, name): (&Owner, &str),
         before: Option<u64>,
         of: impl FnOnce(&rusqlite::Transaction<'_>) -> rusqlite::Result<()>,
     ) -> Result<(), StoreError> {
         let find = "SELECT revision FROM modules WHERE root = ?1 AND principal = ?2 AND name = ?3";
-        let done = self.change(|change| {
+        let done = self.change_within(synced, |change| {
             let key = params![owner.root, owner.principal, name];
             let found: Option<i64> = change.query_row(find, key, |row| row.get(0)).optional()?;
             match found.map(|revision| revision as u64) == before {
@@ -290,7 +318,7 @@ impl Store {
         let Stored { owner, name, signatures, settings, narrow, proof, .. } = module;
         let proof = proof.as_ref().map(|proof| (&proof.credential, &proof.key));
         let row = serde_json::to_string(&(signatures, settings, narrow, proof)).unwrap_or_default();
-        self.conditional(owner, name, before, |change| {
+        self.conditional(Synced::Later, (owner, name), before, |change| {
             let all = params![owner.root, owner.principal, name, row];
             change.execute("INSERT OR REPLACE INTO proposals VALUES (?1, ?2, ?3, ?4)", all)?;
             Ok(())
@@ -305,7 +333,7 @@ impl Store {
     /// Returns an error if another revision is stored, or if it cannot be written.
     pub fn put(&self, module: &Stored, before: Option<u64>, audited: Option<u64>) -> Result<(), StoreError> {
         let proof = module.proof.as_ref();
-        self.conditional(&module.owner, &module.name, before, |change| {
+        self.conditional(Synced::AtOnce, (&module.owner, &module.name), before, |change| {
             change.execute(
                 "INSERT OR REPLACE INTO modules (root, principal, name, source, hash, signatures, settings, narrow,
                  credential, challenge, answer_key, answer, state, reason, revision, installed)
@@ -348,7 +376,7 @@ impl Store {
         before: u64,
         audited: Option<u64>,
     ) -> Result<(), StoreError> {
-        self.conditional(owner, name, Some(before), |change| {
+        self.conditional(Synced::AtOnce, (owner, name), Some(before), |change| {
             let key = params![owner.root, owner.principal, name];
             change.execute("DELETE FROM modules WHERE root = ?1 AND principal = ?2 AND name = ?3", key)?;
             change.execute(states::REMOVE, key)?;

@@ -4,13 +4,13 @@ use flame_abi::layout::WINDOW;
 use flame_verify::cost::{BULK, BULK_SHIFT};
 use wasm_encoder::{BlockType, Encode, InstructionSink, MemArg, ValType};
 
-/// Returns `(dst, src, n)`: a `memory.copy` that may also read from the window, without its length in the
-/// body. `fuel` is the global to charge, if any.
+/// Returns `(dst, src, n)`: a `memory.copy` that may also read from the window, and write to the shared areas
+/// in it, without its length in the body. `fuel` is the global to charge, if any.
 ///
-/// A copy from the window cannot overlap, because a store into the window traps; only within one shared area
-/// that the module writes it can, and then leaves any bytes there. So it proceeds upwards in steps of 64,
-/// then of 16 bytes; the last step overlaps the one before. Nothing beyond 4 GiB is read, which would wrap to
-/// the module's own memory.
+/// Within own memory it is the instruction. All else cannot overlap, because a store into the rest of the
+/// window traps; only within one shared area that the module writes it can, and then leaves any bytes there.
+/// So it proceeds upwards in steps of 64, then of 16 bytes; the last step overlaps the one before. Nothing
+/// beyond 4 GiB is read, which would wrap to the module's own memory.
 pub(crate) fn copy(fuel: Option<u32>) -> Vec<u8> {
     const DST: u32 = 0;
     const SRC: u32 = 1;
@@ -23,13 +23,15 @@ pub(crate) fn copy(fuel: Option<u32>) -> Vec<u8> {
     if let Some(fuel) = fuel {
         charge(&mut code, N, FUEL, fuel);
     }
-    code.local_get(SRC).i32_const(WINDOW as i32).i32_lt_u();
+    // The window is the upper half: an address in it is negative.
+    const { assert!(WINDOW == 1 << 31) }
+    code.local_get(SRC).local_get(DST).i32_or().i32_const(0).i32_ge_s();
     code.if_(BlockType::Empty);
     code.local_get(DST).local_get(SRC).local_get(N).memory_copy(0, 0).return_();
     code.end();
 
-    // src + n > 2^32, which is n > -src since src is not 0.
-    code.local_get(N).i32_const(0).local_get(SRC).i32_sub().i32_gt_u();
+    code.local_get(SRC).i64_extend_i32_u().local_get(N).i64_extend_i32_u().i64_add();
+    code.i64_const(1 << 32).i64_gt_u();
     code.if_(BlockType::Empty).unreachable().end();
 
     code.local_get(N).i32_const(16).i32_lt_u();

@@ -4,6 +4,7 @@ use crate::error::NodeError;
 use flame_plan::Account;
 use flame_trust::{Audit, Event, Secret};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The audit log and the key that signs it.
 pub(crate) struct Log {
@@ -23,18 +24,21 @@ impl Log {
     }
 }
 
-/// A module whose install is in the audit log.
+/// A module whose install is in the audit log. If its end was not recorded when this value is dropped, an entry
+/// states that the module did not run.
 pub struct Entered {
     log: Option<Log>,
     /// The name of the module in the plan.
     pub name: String,
     principal: String,
     module: String,
+    has_ended: AtomicBool,
 }
 
 impl Entered {
     pub(crate) fn new(log: Option<Log>, name: &str, principal: &str, module: &str) -> Self {
-        Self { log, name: name.to_owned(), principal: principal.to_owned(), module: module.to_owned() }
+        let (name, principal, module) = (name.to_owned(), principal.to_owned(), module.to_owned());
+        Self { log, name, principal, module, has_ended: AtomicBool::new(false) }
     }
 
     /// Records how the module ended.
@@ -43,6 +47,7 @@ impl Entered {
     ///
     /// Returns an error if the audit log cannot be written.
     pub fn ended(&self, faults: &[String], account: &Account) -> Result<(), NodeError> {
+        self.has_ended.store(true, Ordering::Relaxed);
         let Some(log) = &self.log else { return Ok(()) };
         let Self { principal, module, .. } = self;
         faults.iter().try_for_each(|text| log.write(Event::Fault, principal, module, text))?;
@@ -52,5 +57,19 @@ impl Entered {
             "{offered} packets offered, {processed} processed, {sampled}{records} records, {withheld} withheld, {faults} faults"
         );
         log.write(Event::End, principal, module, &text)
+    }
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        if let Some(log) = self.log.as_ref().filter(|_| !*self.has_ended.get_mut()) {
+            // Nobody is left who could be told of a log that cannot be written; the next entry will fail, too.
+            let _ = log.write(
+                Event::End,
+                &self.principal,
+                &self.module,
+                "refused after its entry: it did not run",
+            );
+        }
     }
 }

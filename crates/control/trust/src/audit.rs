@@ -101,10 +101,14 @@ impl Head {
         Ok(Some(serde_json::from_slice(&flame_files::read_at_most(file, MAX_HEAD)?)?))
     }
 
-    fn write(&self, path: &Path) -> std::io::Result<()> {
+    fn stage(&self, path: &Path) -> std::io::Result<Staged> {
         let mut file = Staged::new(path)?;
         file.write_all(&serde_json::to_vec(self)?)?;
-        file.finish()
+        Ok(file)
+    }
+
+    fn write(&self, path: &Path) -> std::io::Result<()> {
+        self.stage(path)?.finish()
     }
 
     fn signed(&self, purpose: &str, key: &PublicKey) -> bool {
@@ -242,17 +246,20 @@ impl Audit {
         };
         entry.signature = hex(&secret.sign(ENTRY, &entry.message()));
         let line = serde_json::to_string(&entry).map_err(|e| io(e.into()))?;
+        let last = hash(&line);
+        let stage = |purpose, path: &Path| Head::new(secret, purpose, number, &last).stage(path).map_err(io);
+        let mut bounds = [stage(HEAD, &head_of(&self.path))?, stage(COUNT, &self.counter)?];
         if log.metadata().map_err(io)?.len() > len {
             log.set_len(len).map_err(io)?;
         }
-        log.write_all(format!("{line}\n").as_bytes()).and_then(|()| log.sync_all()).map_err(|e| {
+        let written = log.write_all(format!("{line}\n").as_bytes()).and_then(|()| log.sync_all());
+        written.and_then(|()| bounds.iter().try_for_each(Staged::sync)).map_err(|e| {
             // If this fails as well, the next write truncates the log.
             let _ = log.set_len(len);
             io(e)
         })?;
-        let last = hash(&line);
-        Head::new(secret, HEAD, number, &last).write(&head_of(&self.path)).map_err(io)?;
-        Head::new(secret, COUNT, number, &last).write(&self.counter).map_err(io)
+        // Neither counts an entry that is not on the disk.
+        bounds.iter_mut().try_for_each(Staged::finish).map_err(io)
     }
 
     /// Returns head and counter. A log that has, or had, entries is not new.

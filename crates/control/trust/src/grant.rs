@@ -498,9 +498,12 @@ fn named(
         }
         let Some(allowed) = of(rights) else { continue };
         if let Some(name) = names.iter().find(|name| !allowed.contains(*name)) {
-            let without =
-                |l: &&Layer| l.field == field && of(&l.rights).as_ref().is_some_and(|a| !a.contains(name));
-            let origin = layers.iter().find(without).map_or_else(String::new, |l| l.origin.to_string());
+            let states = |l: &&Layer| l.field == field;
+            let without = |l: &&Layer| of(&l.rights).as_ref().is_some_and(|a| !a.contains(name));
+            let layer = layers.iter().filter(states).find(without);
+            let origin = layer.map_or_else(String::new, |l| l.origin.to_string());
+            // Those of the layer that is named, which may be more than those of all layers.
+            let allowed = layer.and_then(|l| of(&l.rights).as_ref()).unwrap_or(allowed);
             let allowed = if allowed.is_empty() { "none".to_owned() } else { joined(allowed.iter()) };
             let (module, name) = (module.name.clone(), name.clone());
             return Err(Denied::Named { module, act, name, allowed, origin });

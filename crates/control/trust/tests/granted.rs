@@ -161,6 +161,14 @@ fn memory_is_shared_with_a_right_and_a_name() {
                 format!("may not {access} the shared area \"routes\": credential, {block} names hosts");
             assert!(denied.contains(&said), "{denied}");
         }
+        // What a block names is stated as the block has it, and not as all blocks together do.
+        let none = world.mint(&[(access, "routes")]).narrow(&narrow(&[(access, "hosts")]).unwrap(), None);
+        let denied = world.grant(&none.unwrap()).unwrap_err();
+        let said = [
+            "\"routes\": credential, block 1 names hosts",
+            "\"hosts\": credential, block 0 (the root's) names routes",
+        ];
+        assert!(said.iter().any(|said| denied.contains(said)), "{denied}");
     }
 }
 

@@ -7,7 +7,7 @@
 //! | slice, live | inside metered calls, between calls | continues later | the same |
 //! | budget | inside calls, between calls | each packet, each init; the rests of a batch as much as its packets, of a bounded module [`flame_plan::Rests`] | one common [`Allowance`] |
 //! | pressure | after batches, ticks and messages, at most once for each tick, 256 packets or 4,096 messages | | one [`Allowance`] |
-//! | stop | before every call, continuation and slice | [`GRACE`], then interrupted | one last [`Allowance`] for all; calls of services begin no more |
+//! | stop | before every call, continuation and slice | [`GRACE`], then interrupted | one last [`Allowance`] for all; calls of services begin no more, outcomes for [`GRACE`] |
 
 use crate::limit::CpuMonitor;
 use crate::module::{LoadedModule, Shape};
@@ -290,8 +290,10 @@ impl Caller {
                     return Ok(Ended::Faulted(current.call, fault));
                 }
                 RunState::Idle(instance) => {
-                    // A call of a service began before, and leaves the module's last calls what they need.
-                    let is_last = !is_timed && !matches!(current.call, Call::Serve(_));
+                    // Calls of services and their outcomes, of which others decide how many there are, leave
+                    // the module's last calls what they need.
+                    let is_of_others = matches!(current.call, Call::Serve(_) | Call::Done(_));
+                    let is_last = !is_timed && !is_of_others;
                     if is_stopped && is_last && !current.allowance.is_last() {
                         let limit = self.loaded.limits().call_budget;
                         current.allowance = self.last.unwrap_or(Allowance::last(limit));

@@ -2,12 +2,12 @@ use crate::caller::{Caller, Ended};
 use crate::keep::Place;
 use crate::keeping::{Keeping, Next};
 use crate::module::{LoadedModule, Shape};
-use crate::stop::Quantum;
+use crate::stop::{GRACE, Quantum, Stop};
 use flame_plan::{FaultReport, ModuleId, quantize};
 use flame_quota::Meters;
 use flame_run::{Allowance, Call, Fault, Output, Role};
 use std::collections::VecDeque;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The maximum number of bytes of messages that wait for a slow instance, on live sources. Further ones are
 /// lost, and counted.
@@ -49,11 +49,13 @@ pub struct SlowLoop {
     serving: Option<(u64, Meters)>,
     /// The calls of services that were refused, because those who pay have no time left.
     refused: Vec<u64>,
-    /// The calls of services that ended in the last quantum, and their processor time. It is zero for those
-    /// that do not begin, because the run was stopped.
+    /// The calls of services that ended in the last quantum, however they did, and their processor time. It
+    /// is zero for those that do not begin, because the run was stopped or the instance is gone.
     served: Vec<(u64, Duration)>,
     /// The number of outcomes that were taken.
     taken: usize,
+    /// The time of the first outcome after the run was stopped.
+    outcomes_since: Option<Instant>,
     /// Whether the last quantum ended because the next call has another payer.
     is_split: bool,
     lost: u64,
@@ -112,6 +114,7 @@ impl SlowLoop {
             refused: Vec::new(),
             served: Vec::new(),
             taken: 0,
+            outcomes_since: None,
             is_split: false,
             lost: 0,
             keeping: Keeping::new(module.take_place(Place::Slow)),
@@ -140,10 +143,12 @@ impl SlowLoop {
         self.queue.push_back(Task::Message { worker, call, bytes: message.to_vec() });
     }
 
-    /// Queues a call of a service, with its head. Its processor time is charged to `payer`.
+    /// Queues a call of a service, with its head. Its processor time is charged to `payer`. Without an
+    /// instance it ends at once.
     pub fn serve(&mut self, call: u64, bytes: Vec<u8>, payer: Meters) {
-        if self.caller.is_some() {
-            self.calls.push_back(Waiting { call, bytes, payer });
+        match self.caller {
+            Some(_) => self.calls.push_back(Waiting { call, bytes, payer }),
+            None => self.served.push((call, Duration::ZERO)),
         }
     }
 
@@ -303,7 +308,7 @@ impl SlowLoop {
                     self.allowances[worker] = Some((call, allowance));
                 }
                 Ended::Done(Call::Serve(_), _) => {
-                    self.served.extend(self.serving.take().map(|(call, _)| (call, caller.spent())));
+                    self.end_service(caller.spent());
                     // The next call has another payer.
                     self.is_split = !quantum.is_over();
                     break;
@@ -312,6 +317,7 @@ impl SlowLoop {
                 Ended::Done(Call::Tick { now_ns }, _) => self.keeping.tick(now_ns),
                 Ended::Done(..) => {}
                 Ended::Faulted(call, fault) => {
+                    self.end_service(caller.spent());
                     self.lose(&call);
                     if !matches!(call, Call::Init { .. }) {
                         self.keeping.fault(quantum.stop.is_set());
@@ -321,6 +327,7 @@ impl SlowLoop {
                 }
                 // The fast instances report the reason.
                 Ended::Evicted(call, _) => {
+                    self.end_service(caller.spent());
                     self.lose(&call);
                     self.keeping.let_go();
                     return Ok(None);
@@ -363,6 +370,7 @@ impl SlowLoop {
         if !is_served && caller.start_pressure(quantum.stop) {
             return true;
         }
+        self.drop_outcomes(quantum.stop);
         match self.queue.pop_front() {
             None => {
                 let Some(Waiting { call, bytes, payer }) = self.calls.pop_front() else { return false };
@@ -384,13 +392,33 @@ impl SlowLoop {
         true
     }
 
-    /// Counts the messages that are lost with the instance: the current one and those that wait.
+    /// Drops the outcomes that were not taken some time after the run was stopped. How many there are does not
+    /// depend on this module alone.
+    fn drop_outcomes(&mut self, stop: &Stop<'_>) {
+        if !stop.is_set() || !self.queue.iter().any(|task| matches!(task, Task::Done(_))) {
+            return;
+        }
+        if self.outcomes_since.get_or_insert_with(Instant::now).elapsed() > GRACE {
+            let before = self.queue.len();
+            self.queue.retain(|task| !matches!(task, Task::Done(_)));
+            let dropped = before - self.queue.len();
+            self.taken += dropped;
+            self.lost += dropped as u64;
+        }
+    }
+
+    /// Records the end of the call of a service, however it ended: its caller pays for it.
+    fn end_service(&mut self, spent: Duration) {
+        self.served.extend(self.serving.take().map(|(call, _)| (call, spent)));
+    }
+
+    /// Counts the messages that are lost with the instance: the current one and those that wait. Calls of
+    /// services that wait end.
     fn lose(&mut self, call: &Call) {
         let waiting = self.queue.drain(..).filter(|task| matches!(task, Task::Message { .. })).count() as u64;
         self.lost += waiting + u64::from(matches!(call, Call::Message(_)));
         self.queued = 0;
-        self.calls.clear();
-        self.serving = None;
+        self.served.extend(self.calls.drain(..).map(|waiting| (waiting.call, Duration::ZERO)));
     }
 
     fn report(&self, fault: &Fault) -> FaultReport {

@@ -17,8 +17,6 @@ struct Named {
     name: String,
     /// The size that its modules state, in bytes.
     bytes: u32,
-    /// The module that was the first to name it.
-    by: String,
     memory: AreaMemory,
 }
 
@@ -46,7 +44,8 @@ pub enum AreaError {
 /// The shared areas of a run, or of a graph whose configuration may be replaced.
 #[derive(Debug, Default)]
 pub struct Areas {
-    now: Vec<Weak<Named>>,
+    /// The areas, each with the module that was the first to name it.
+    now: Vec<(Weak<Named>, String)>,
     /// The areas of the configuration before.
     before: Vec<Weak<Named>>,
 }
@@ -54,13 +53,14 @@ pub struct Areas {
 impl Areas {
     /// Returns the areas of a run that begins with `areas`.
     pub fn of(areas: &[Area]) -> Self {
-        Self { now: areas.iter().map(|area| Arc::downgrade(&area.0)).collect(), before: Vec::new() }
+        let now = areas.iter().map(|area| (Arc::downgrade(&area.0), "another module".to_owned()));
+        Self { now: now.collect(), before: Vec::new() }
     }
 
     /// Begins another configuration: an area of the one before is kept if a module names it with the same
     /// size. A configuration that was given up leaves nothing.
     pub fn configure(&mut self) {
-        let before = self.before.drain(..).chain(self.now.drain(..));
+        let before = self.before.drain(..).chain(self.now.drain(..).map(|(area, _)| area));
         self.before = before.filter(|area| area.strong_count() > 0).collect();
     }
 
@@ -77,33 +77,34 @@ impl Areas {
 
     fn area(&mut self, wanted: &manifest::Shared, module: &str) -> Result<Area, AreaError> {
         let manifest::Shared { name, bytes, .. } = wanted;
-        self.now.retain(|area| area.strong_count() > 0);
-        let of = |all: &[Weak<Named>]| -> Vec<Arc<Named>> { all.iter().filter_map(Weak::upgrade).collect() };
-        let now = of(&self.now);
-        if let Some(area) = now.iter().find(|area| area.name == *name) {
+        self.now.retain(|(area, _)| area.strong_count() > 0);
+        let now = self.now.iter().filter_map(|(area, by)| Some((area.upgrade()?, &**by)));
+        let now: Vec<(Arc<Named>, &str)> = now.collect();
+        if let Some((area, by)) = now.iter().find(|(area, _)| area.name == *name) {
             if area.bytes == *bytes {
                 return Ok(Area(area.clone()));
             }
-            let (other, other_bytes) = (area.by.clone(), area.bytes);
+            let (other, other_bytes) = ((*by).to_owned(), area.bytes);
             let (name, module) = (name.clone(), module.to_owned());
             return Err(AreaError::Size { name, module, bytes: *bytes, other, other_bytes });
         }
-        let together = now.iter().map(|area| area.memory.bytes() as u64).sum::<u64>();
+        let together = now.iter().map(|(area, _)| area.memory.bytes() as u64).sum::<u64>();
         let together = together + u64::from(wanted.mapped());
         if together > MAX_AREAS {
             let (name, module) = (name.clone(), module.to_owned());
             return Err(AreaError::Total { name, module, bytes: together });
         }
         // The newest one first.
-        let kept = of(&self.before).into_iter().rev().find(|area| area.name == *name && area.bytes == *bytes);
+        let mut before = self.before.iter().rev().filter_map(Weak::upgrade);
+        let kept = before.find(|area| area.name == *name && area.bytes == *bytes);
         let area = match kept {
             Some(area) => area,
             None => {
                 let memory = AreaMemory::new(wanted.mapped() as usize)?;
-                Arc::new(Named { name: name.clone(), bytes: *bytes, by: module.to_owned(), memory })
+                Arc::new(Named { name: name.clone(), bytes: *bytes, memory })
             }
         };
-        self.now.push(Arc::downgrade(&area));
+        self.now.push((Arc::downgrade(&area), module.to_owned()));
         Ok(Area(area))
     }
 }

@@ -31,7 +31,8 @@ pub struct Installed {
     batch: u32,
     /// The accounts that were reported last.
     reported: Vec<Account>,
-    at: Instant,
+    /// The time of the last report of an account.
+    at: Option<Instant>,
     is_ending: bool,
     end: SlowEnd,
     is_held: bool,
@@ -213,7 +214,7 @@ impl Installed {
             module,
             batch,
             reported: vec![Account::default(); workers],
-            at: Instant::now(),
+            at: None,
             is_ending: false,
             end,
             is_held: false,
@@ -395,8 +396,9 @@ impl Installed {
     /// Reports the accounts that have changed, unless they were reported a moment ago. Returns whether all
     /// are reported.
     pub fn report(&mut self, sender: &mut Sender) -> Result<bool, ChannelError> {
-        let is_due = self.at.elapsed() >= REPORTS;
-        let mut all = true;
+        // The first packets, and those after a pause, are reported at once.
+        let is_due = self.at.is_none_or(|at| at.elapsed() >= REPORTS);
+        let (mut all, mut is_reported) = (true, false);
         for (worker, reported) in self.reported.iter_mut().enumerate() {
             let Some(batches) = self.loops[worker].running() else { continue };
             if batches.account() == reported {
@@ -407,10 +409,11 @@ impl Installed {
                 *reported = batches.account().clone();
                 let account = reported.clone();
                 sender.send(&Report::Account { module: self.id, worker, account }, &[])?;
+                is_reported = true;
             }
         }
-        if is_due {
-            self.at = Instant::now();
+        if is_reported {
+            self.at = Some(Instant::now());
         }
         Ok(all)
     }

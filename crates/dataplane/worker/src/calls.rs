@@ -7,7 +7,6 @@
 use flame_abi::output::{MAX_REQUEST, Outcome};
 use flame_plan::ModuleId;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::ops::Bound::{Excluded, Unbounded};
 
 /// The time in which a service has to reply.
 pub(crate) const DEADLINE_NS: u64 = 1_000_000_000;
@@ -37,13 +36,20 @@ pub(crate) struct Calls<C> {
     receiver: Option<ModuleId>,
 }
 
+/// The name of a principal, or `None` for modules of no principal in particular.
+type Principal = Option<String>;
+
 /// A module that calls services or offers them.
 struct Party<C> {
+    /// The one to which the module belongs.
+    principal: Principal,
     uses: Vec<String>,
     /// The number of the next call that is delivered to it.
     next: u64,
-    /// The module whose call was delivered to it last.
-    turn: Option<ModuleId>,
+    /// The principal whose call was delivered to it last.
+    turn: Option<Principal>,
+    /// Of each principal, the module whose call was delivered to it last.
+    turns: BTreeMap<Principal, ModuleId>,
     /// The calls that were delivered to it and that it has not made.
     making: BTreeSet<u64>,
     /// The memory of the calls whose outcomes were delivered to it and that it has not taken.
@@ -114,9 +120,14 @@ impl<C> Default for Calls<C> {
 }
 
 impl<C> Calls<C> {
-    /// Adds a module. Services that another one offers so far are its own from now on, with the calls that
+    /// Adds a module of a principal. Services that another one offers so far are its own from now on, with the calls that
     /// wait for them.
-    pub(crate) fn join(&mut self, id: ModuleId, uses: Vec<String>, services: Vec<String>) {
+    pub(crate) fn join(
+        &mut self,
+        (id, principal): (ModuleId, Option<&str>),
+        uses: Vec<String>,
+        services: Vec<String>,
+    ) {
         for (number, service) in services.iter().enumerate() {
             let offer = (id, number as u16);
             if let Some((before, old)) = self.offers.insert(service.clone(), offer)
@@ -126,9 +137,11 @@ impl<C> Calls<C> {
             }
         }
         let party = Party {
+            principal: principal.map(str::to_owned),
             uses,
             next: 0,
             turn: None,
+            turns: BTreeMap::new(),
             making: BTreeSet::new(),
             taking: VecDeque::new(),
             open: 0,
@@ -166,6 +179,7 @@ impl<C> Calls<C> {
             return;
         }
         self.offers.retain(|_, (server, _)| *server != id);
+        self.parties.values_mut().for_each(|party| party.turns.retain(|_, last| *last != id));
         self.outcomes.remove(&id);
         self.waiting.retain(|(_, caller), _| *caller != id);
         let own: Vec<_> = self.serving.iter().filter(|(_, o)| o.caller == id).map(|(key, _)| *key).collect();
@@ -188,6 +202,14 @@ impl<C> Calls<C> {
         self.parties.values_mut().for_each(|party| party.is_closed = true);
         self.offers.clear();
         self.end(|_, _| true);
+    }
+
+    /// Forgets the outcomes that a closed module has not taken. Returns how many they were.
+    pub(crate) fn forget(&mut self, id: ModuleId) -> usize {
+        self.outcomes.remove(&id);
+        let Some(party) = self.parties.get_mut(&id).filter(|party| party.is_closed) else { return 0 };
+        party.taking.clear();
+        std::mem::take(&mut party.open)
     }
 
     /// Ends the calls from the second module to the first that have no outcome, where `of` returns true.
@@ -322,30 +344,42 @@ impl<C> Calls<C> {
         self.parties.get(&caller).is_some_and(|party| party.taking.len() < DELIVERED)
     }
 
-    /// Returns the next call to deliver to a module that takes one: modules in turn, and of one the callers
-    /// in turn.
+    /// Returns the module whose call is delivered to `server` next: principals in turn, and of one its modules.
+    /// So the part of one does not grow with the number of its modules.
+    fn next_caller(&self, server: ModuleId) -> Option<ModuleId> {
+        let Party { turn, turns, .. } = self.parties.get(&server)?;
+        let callers = self.waiting.range((server, ModuleId(0))..=(server, ModuleId(u32::MAX)));
+        callers
+            .filter_map(|((_, caller), _)| Some((&self.parties.get(caller)?.principal, *caller)))
+            .min_by_key(|(principal, caller)| {
+                let had_turn = turn.as_ref().is_some_and(|last| *principal <= last);
+                let had_own = turns.get(*principal).is_some_and(|last| caller <= last);
+                (had_turn, *principal, had_own, *caller)
+            })
+            .map(|(_, caller)| caller)
+    }
+
+    /// Returns the next call to deliver to a module that takes one, modules in turn.
     pub(crate) fn next_request(&mut self, mut takes: impl FnMut(ModuleId) -> bool) -> Option<Request> {
         let servers: Vec<_> = self.waiting.keys().map(|(server, _)| *server).collect();
         let after = servers.iter().filter(|id| Some(**id) > self.server);
         let server = after.chain(&servers).copied().find(|id| self.may_make(*id) && takes(*id))?;
-        let turn = self.parties.get(&server)?.turn;
-        let lowest = (server, ModuleId::default());
-        let queues = |from| self.waiting.range((from, Unbounded)).next().filter(|((of, _), _)| *of == server);
-        let next = turn.and_then(|turn| queues(Excluded((server, turn))));
-        let (key, _) = next.or_else(|| queues(std::ops::Bound::Included(lowest)))?;
-        let key = *key;
+        let caller = self.next_caller(server)?;
+        let principal = self.parties.get(&caller)?.principal.clone();
+        let key = (server, caller);
         let queue = self.waiting.get_mut(&key)?;
         let Waiting { service, request, open } = queue.pop_front()?;
         if queue.is_empty() {
             self.waiting.remove(&key);
         }
         let party = self.parties.get_mut(&server)?;
-        (party.turn, self.server) = (Some(key.1), Some(server));
+        party.turns.insert(principal.clone(), caller);
+        (party.turn, self.server) = (Some(principal), Some(server));
         let call = party.next;
         party.next += 1;
         party.making.insert(call);
         self.serving.insert((server, call), open);
-        Some(Request { caller: key.1, server, call, service, bytes: request })
+        Some(Request { caller, server, call, service, bytes: request })
     }
 
     /// Returns the next outcome to deliver to a module that takes one, modules in turn.

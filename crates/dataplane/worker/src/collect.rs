@@ -166,11 +166,6 @@ impl<'a> Collector<'a> {
         self.outputs.advance(passed.unwrap_or(u64::MAX).min(self.ticked));
     }
 
-    /// Records that packets up to this packet time were read.
-    pub(crate) fn advance(&mut self, now_ns: u64) {
-        self.outputs.advance(now_ns);
-    }
-
     /// Removes a module that has ended on one worker. Its slow instance ends after the last.
     pub(crate) fn removed(&mut self, removed: Removed) -> Result<(), RunError> {
         let Removed { module, account, now_ns, reply } = removed;

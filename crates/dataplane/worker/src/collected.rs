@@ -106,11 +106,16 @@ impl Collected {
             outputs.services.leave(self.id);
         }
         let lost = slow.take_lost();
-        self.account.messages_lost += lost;
-        self.losses.add(LossReason::Messages, None, lost);
         self.slow = Some(slow);
+        self.lose_messages(lost);
         self.fault(fault?, faults);
         Ok(())
+    }
+
+    /// Counts messages as lost.
+    pub(crate) fn lose_messages(&mut self, lost: u64) {
+        self.account.messages_lost += lost;
+        self.losses.add(LossReason::Messages, None, lost);
     }
 
     /// Returns whether it takes outcomes of calls.

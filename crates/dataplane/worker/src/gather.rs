@@ -97,6 +97,7 @@ pub(crate) fn collect(
     let mut since = 0;
     while ended < workers {
         collector.rotate()?;
+        collector.end_slow();
         if ending >= workers {
             collector.end_calls()?;
         }

@@ -6,9 +6,10 @@ use crate::lock;
 use crate::numbers::Numbers;
 use crate::outlet::Event;
 use crate::placed::{Evictor, Placed, Site};
-use crate::remote::{LostModule, ProcessInfo, Processes};
+use crate::remote::{LostModule, ProcessInfo, Processes, StartedProcess};
 use crate::report::Snapshot;
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
+use flame_abi::manifest::Manifest;
 use flame_execute::{LoadedModule, Module, Shape};
 use flame_plan::{Account, ModuleClass, ModuleId, ModulePlan, Reason, Share};
 use flame_run::Engines;
@@ -211,13 +212,7 @@ impl Handle {
         if !tick_ns.is_multiple_of(resolution_ns) {
             return Err(RunError::Resolution { resolution_ns, tick_ns });
         }
-        if module.plan.manifest.ports.is_some() {
-            return Err(RunError::Forwards(module.plan.name.clone()));
-        }
-        // Modules of different principals come and go, each with a life of its own.
-        if !module.plan.manifest.shared.is_empty() {
-            return Err(RunError::Shares(module.plan.name.clone()));
-        }
+        check_joins(&module.plan.manifest, &module.plan.name)?;
         // Reported here, because in a pipeline it would end the run.
         View::new(&module.plan.view, self.0.key.as_ref())?;
         // Nothing is locked while other threads are waited for: they may command the run as well. The number
@@ -294,6 +289,17 @@ impl Handle {
             }
             None => Err(RunError::Unknown(id)),
         }
+    }
+
+    /// Returns the process `name`, which is started if it does not run: a module that is added while the value
+    /// is kept need not wait for the start.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the run has ended or has no processes, or if the process cannot be started.
+    pub fn start_process(&self, name: &str) -> Result<StartedProcess, RunError> {
+        let processes = self.0.processes.as_ref().ok_or_else(|| RunError::NoProcess(name.to_owned()))?;
+        processes.process(name).map(StartedProcess::new)
     }
 
     /// Returns the processes in which modules run.
@@ -375,6 +381,19 @@ impl Handle {
     pub fn stop(&self) {
         self.0.stop.store(true, Ordering::Relaxed);
     }
+}
+
+/// Checks that a module of this manifest and name can be added to a run while packets flow.
+///
+/// # Errors
+///
+/// Returns an error if it forwards packets, or shares memory with others.
+pub fn check_joins(manifest: &Manifest, name: &str) -> Result<(), RunError> {
+    if manifest.ports.is_some() {
+        return Err(RunError::Forwards(name.to_owned()));
+    }
+    // Modules of different principals come and go, each with a life of its own.
+    if manifest.shared.is_empty() { Ok(()) } else { Err(RunError::Shares(name.to_owned())) }
 }
 
 /// Records the services that a module offers, unless another one than `replaced` offers one of them. Returns

@@ -13,6 +13,7 @@ use crate::placed::Placed;
 use crate::remote::Processes;
 use crate::report::{Observer, Report, Shared};
 use crate::threads;
+use crate::turns::Turns;
 use crate::wiring::{QUEUE, Wiring};
 use crossbeam_channel::{Sender, bounded, unbounded};
 use flame_execute::{Module, Shape, Stop};
@@ -147,6 +148,8 @@ impl Run {
             return Err(RunError::Forwards(module.plan().name.clone()));
         }
         let is_live = input.is_live();
+        let of_turns = self.options.stop.clone();
+        let turns = move |source| -> Box<dyn Source> { Box::new(Turns::new(source, of_turns)) };
         let input = match input {
             Input::PerWorker(mut sources) if self.events.is_none() && sources.len() == 1 => {
                 Input::Shared(sources.remove(0))
@@ -183,6 +186,7 @@ impl Run {
             let collector = Collector::new(shape, &modules, outputs, &stop, is_live)?;
             match (input, events) {
                 (Input::Shared(source), None) => {
+                    let source = if is_live || !depend(&modules) { source } else { turns(source) };
                     threads::run_inline(&wiring, source, collector, observer, inboxes)
                 }
                 (Input::Shared(source), Some(events)) => {
@@ -206,6 +210,12 @@ fn check_sharing(plan: &Plan, has_processes: bool) -> Result<(), RunError> {
         return Err(RunError::Shares(name));
     }
     if plan.workers > 1 { Err(RunError::SharesAmong { module: name, workers: plan.workers }) } else { Ok(()) }
+}
+
+/// Returns whether what one module sees may depend on what another one did before.
+fn depend(modules: &[Placed]) -> bool {
+    let manifests = modules.iter().map(|module| &module.plan().manifest);
+    manifests.into_iter().any(|manifest| manifest.has_calls() || !manifest.shared.is_empty())
 }
 
 /// Lets go of the processes of a run at its end, even if that is a panic.

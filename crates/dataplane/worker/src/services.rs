@@ -99,7 +99,9 @@ impl Services {
     pub(crate) fn join(&mut self, plan: &ModulePlan) {
         if plan.manifest.has_calls() {
             let names = |all: &[flame_abi::manifest::Service]| all.iter().map(|s| s.name.clone()).collect();
-            self.calls.join(plan.id, names(&plan.manifest.uses), names(&plan.manifest.services));
+            // The modules of one process belong to one principal.
+            let party = (plan.id, plan.process.as_deref());
+            self.calls.join(party, names(&plan.manifest.uses), names(&plan.manifest.services));
         }
     }
 
@@ -163,6 +165,11 @@ impl Services {
     /// Closes a module whose fast instances have ended: its calls and those of its services end.
     pub(crate) fn close(&mut self, id: ModuleId) {
         self.calls.close(id);
+    }
+
+    /// Forgets the outcomes that a closed module has not taken. Returns how many they were.
+    pub(crate) fn forget(&mut self, id: ModuleId) -> usize {
+        self.calls.forget(id)
     }
 
     /// Returns whether a module has taken the outcomes of all its calls.

@@ -55,12 +55,7 @@ pub(crate) struct Inline<'l, 'c> {
     pub(crate) collector: Collector<'c>,
     pub(crate) commands: Receiver<Command>,
     pub(crate) end: Option<Ends>,
-    /// The number of packets since calls of services were delivered.
-    pub(crate) packets: usize,
 }
-
-/// The number of packets after which calls of services are delivered in a replay in one thread.
-const EDGE: usize = 256;
 
 impl Consumer for Inline<'_, '_> {
     fn regulate(&mut self, fill: Option<u32>) -> Result<(), RunError> {
@@ -68,24 +63,13 @@ impl Consumer for Inline<'_, '_> {
     }
 
     fn chunk(&mut self, chunk: Chunk<'_>) -> Result<(), RunError> {
-        let Chunk { mut packets, mut descriptors, .. } = chunk;
-        while !packets.is_empty() {
-            let has_edges = self.collector.has_edges();
-            let count = if has_edges { packets.len().min(EDGE - self.packets) } else { packets.len() };
-            let part = Chunk { packets: &packets[..count], descriptors: &descriptors[..count], ..chunk };
-            (packets, descriptors) = (&packets[count..], &descriptors[count..]);
-            match has_edges {
-                true => self.collector.begin(part.packets),
-                false => self.collector.advance(part.packets.last().map_or(0, |last| last.ts_ns)),
-            }
-            self.pipeline.chunk(part, &mut self.collector)?;
-            self.packets = (self.packets + count) % EDGE;
-            if has_edges && self.packets == 0 {
-                self.collector.deliver()?;
-            }
-            self.collector.resume()?;
+        self.collector.begin(chunk.packets);
+        self.pipeline.chunk(chunk, &mut self.collector)?;
+        // In a replay with calls, the chunk is a turn, or the part of one between two ticks.
+        if self.collector.has_edges() {
+            self.collector.deliver()?;
         }
-        Ok(())
+        self.collector.resume().map(drop)
     }
 
     fn tick(&mut self, now_ns: u64) -> Result<(), RunError> {
@@ -128,7 +112,7 @@ pub(crate) fn run_inline(
     let options = wiring.pipeline_options(0, &*source);
     let pipeline = Pipeline::new(wiring.modules, options, &mut collector)?;
     let commands = inboxes.pipelines.into_iter().next().unwrap_or_else(never);
-    let mut consumer = Inline { pipeline, collector, commands, end: None, packets: 0 };
+    let mut consumer = Inline { pipeline, collector, commands, end: None };
     let stats = read_loop(&mut *source, &mut consumer, observer, &wiring.read_options());
     let Inline { collector, end, .. } = consumer;
     let Some((accounts, now)) = end else { return Err(stats.err().unwrap_or(RunError::Broken)) };

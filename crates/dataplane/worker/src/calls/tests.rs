@@ -32,8 +32,8 @@ fn names(names: &[&str]) -> Vec<String> {
 #[test]
 fn callers_have_their_turns_and_servers_a_few_calls_at_a_time() {
     let mut calls = Calls::default();
-    calls.join(id(1), vec![], names(&["a"]));
-    (2..5).for_each(|n| calls.join(id(n), names(&["a"]), vec![]));
+    calls.join((id(1), None), vec![], names(&["a"]));
+    (2..5).for_each(|n| calls.join((id(n), None), names(&["a"]), vec![]));
     for (caller, number) in [(2, 20), (3, 2), (4, 2)] {
         assert!((0..number).all(|token| calls.call((id(caller), 0, token), &[], 0, |_| Some(()))));
     }
@@ -58,17 +58,37 @@ fn callers_have_their_turns_and_servers_a_few_calls_at_a_time() {
     assert_eq!(found, (id(2), 0, Outcome::Replied, &b"x"[..]));
 }
 
+#[test]
+fn the_part_of_a_principal_does_not_grow_with_its_modules() {
+    let mut calls = Calls::default();
+    calls.join((id(1), None), vec![], names(&["a"]));
+    let principal = |n| if n == 30 { "alice" } else { "bob" };
+    for n in 2..52 {
+        calls.join((id(n), Some(principal(n))), names(&["a"]), vec![]);
+        (0..9).for_each(|token| assert!(calls.call((id(n), 0, token), &[], 0, |_| Some(()))));
+    }
+    let mut order = Vec::new();
+    for call in 0..18 {
+        order.extend(calls.next_request(|_| true).map(|request| request.caller.0));
+        calls.made(id(1), call);
+    }
+    let own = order.iter().filter(|caller| **caller == 30).count();
+    assert_eq!(own, 9, "{order:?}");
+    let others: BTreeSet<_> = order.iter().filter(|caller| **caller != 30).collect();
+    assert_eq!(others.len(), 9, "the modules of one have their turns: {order:?}");
+}
+
 /// A call that is late or whose caller has left is made nevertheless: no other one takes its place meanwhile.
 #[test]
 fn a_call_holds_its_place_until_it_was_made() {
     let mut calls = Calls::default();
-    calls.join(id(1), vec![], names(&["a"]));
-    calls.join(id(2), names(&["a"]), vec![]);
+    calls.join((id(1), None), vec![], names(&["a"]));
+    calls.join((id(2), None), names(&["a"]), vec![]);
     (0..10).for_each(|token| assert!(calls.call((id(2), 0, token), &[], 0, |_| Some(()))));
     while calls.next_request(|_| true).is_some() {}
     calls.expire(DEADLINE_NS);
     calls.leave(id(2));
-    calls.join(id(3), names(&["a"]), vec![]);
+    calls.join((id(3), None), names(&["a"]), vec![]);
     assert!(calls.call((id(3), 0, 0), &[], DEADLINE_NS, |_| Some(())));
     assert!(calls.next_request(|_| true).is_none() && !calls.is_quiet());
     calls.made(id(1), 1);
@@ -80,8 +100,8 @@ fn a_call_holds_its_place_until_it_was_made() {
 #[test]
 fn a_module_that_is_closed_takes_its_outcomes() {
     let mut calls = Calls::default();
-    calls.join(id(1), names(&["b"]), names(&["a"]));
-    calls.join(id(2), names(&["a"]), names(&["b"]));
+    calls.join((id(1), None), names(&["b"]), names(&["a"]));
+    calls.join((id(2), None), names(&["a"]), names(&["b"]));
     for n in [1, 2] {
         (0..3).for_each(|token| assert!(calls.call((id(n), 0, token), &[], 0, |_| Some(()))));
     }
@@ -104,10 +124,25 @@ fn a_module_that_is_closed_takes_its_outcomes() {
 }
 
 #[test]
+fn outcomes_of_a_closed_module_can_be_forgotten() {
+    let mut calls = Calls::default();
+    calls.join((id(1), None), names(&["a"]), vec![]);
+    (0..9).for_each(|token| assert!(calls.call((id(1), 0, token), &[], 0, |_| Some(()))));
+    assert!(calls.next_outcome(|_| true).is_some());
+    assert_eq!(calls.forget(id(1)), 0, "it takes them");
+    calls.close(id(1));
+    assert_eq!(calls.forget(id(1)), 9);
+    // It takes the one that it was given.
+    calls.taken(id(1));
+    assert!(calls.is_settled(id(1)) && calls.is_quiet());
+    assert_eq!(calls.forget(id(1)), 0);
+}
+
+#[test]
 fn a_caller_has_so_many_calls_open_and_learns_how_many_were_lost() {
     let mut calls = Calls::default();
-    calls.join(id(1), names(&["a"]), vec![]);
-    calls.join(id(2), names(&["a"]), vec![]);
+    calls.join((id(1), None), names(&["a"]), vec![]);
+    calls.join((id(2), None), names(&["a"]), vec![]);
     let let_out = |calls: &mut Calls<()>, caller| {
         (0..1000).filter(|token| calls.call((id(caller), 0, *token), &[], 0, |_| Some(()))).count()
     };
@@ -120,7 +155,7 @@ fn a_caller_has_so_many_calls_open_and_learns_how_many_were_lost() {
     assert_eq!(let_out(&mut calls, 1), 1);
     calls.taken(id(1));
     assert_eq!(let_out(&mut calls, 1), 0, "an outcome that it was not given");
-    calls.join(id(3), names(&["a"]), vec![]);
+    calls.join((id(3), None), names(&["a"]), vec![]);
     assert!(!calls.call((id(3), 0, 0), &[], 0, |_| None), "there is no memory for it");
     assert!(calls.call((id(3), 0, 0), &[], 0, |_| Some(())));
     assert_eq!(calls.next_outcome(|to| to == id(3)).unwrap().lost, 1);
@@ -129,14 +164,14 @@ fn a_caller_has_so_many_calls_open_and_learns_how_many_were_lost() {
 #[test]
 fn a_service_that_is_replaced_keeps_the_calls_that_wait() {
     let mut calls = Calls::default();
-    calls.join(id(1), vec![], names(&["x", "a"]));
-    calls.join(id(2), names(&["a", "x"]), vec![]);
+    calls.join((id(1), None), vec![], names(&["x", "a"]));
+    calls.join((id(2), None), names(&["a", "x"]), vec![]);
     for token in 0..3 {
         calls.call((id(2), (token == 2).into(), token), &[], 0, |_| Some(()));
     }
     let first = calls.next_request(|_| true).unwrap();
     assert_eq!((first.server, first.service), (id(1), 1));
-    calls.join(id(3), vec![], names(&["a"]));
+    calls.join((id(3), None), vec![], names(&["a"]));
     let second = calls.next_request(|to| to == id(3)).unwrap();
     assert_eq!((second.server, second.service, second.call), (id(3), 0, 0));
     assert!(calls.next_request(|to| to == id(3)).is_none(), "the other service is not replaced");
@@ -153,11 +188,11 @@ fn a_service_that_is_replaced_keeps_the_calls_that_wait() {
 #[test]
 fn calls_of_several_services_that_are_replaced_stay_in_order() {
     let mut calls = Calls::default();
-    calls.join(id(1), vec![], names(&["a", "b"]));
-    calls.join(id(2), names(&["a", "b"]), vec![]);
+    calls.join((id(1), None), vec![], names(&["a", "b"]));
+    calls.join((id(2), None), names(&["a", "b"]), vec![]);
     assert!(calls.call((id(2), 1, 0), &[], 0, |_| Some(())));
     assert!(calls.call((id(2), 0, 1), &[], 5, |_| Some(())));
-    calls.join(id(3), vec![], names(&["a", "b"]));
+    calls.join((id(3), None), vec![], names(&["a", "b"]));
     calls.expire(DEADLINE_NS);
     assert!(!calls.is_due(DEADLINE_NS));
     let done = calls.next_outcome(|_| true).unwrap();
@@ -220,7 +255,7 @@ proptest! {
                 Step::Join(n) => if present.insert(n) {
                     let mine = all[n as usize % 3];
                     let uses = all.iter().filter(|name| **name != mine).copied().collect::<Vec<_>>();
-                    calls.join(id(n), names(&uses), names(&[mine]));
+                    calls.join((id(n), None), names(&uses), names(&[mine]));
                     open.insert(n, BTreeSet::new());
                     given.insert(n, 0);
                 },

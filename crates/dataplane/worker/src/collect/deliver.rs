@@ -12,11 +12,15 @@ use crate::remote::{self, RemoteReference};
 use flame_execute::Quantum;
 use flame_plan::{FaultReport, ModuleId};
 use flame_source::RawPacket;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// The maximum number of calls and outcomes that are delivered before others have a turn: two modules could
 /// answer each other without an end.
 const DELIVERIES: usize = 1024;
+
+/// The time in which a module in a process has to take the outcomes of its last calls. It is less than that in
+/// which its process has to end it.
+const LAST_OUTCOMES: Duration = Duration::from_secs(5);
 
 /// Returns whether the module with this number takes outcomes, and calls if it `serves`.
 fn takes(modules: &[Collected], id: ModuleId, serves: bool) -> bool {
@@ -80,15 +84,17 @@ impl Collector<'_> {
         if self.is_live || self.has_edges() { Ok(()) } else { self.deliver() }
     }
 
-    /// Returns whether calls and outcomes are delivered at edges only: after a fixed number of packets, and
-    /// at ticks. So what a module sees in a replay by one thread follows from packets alone; batches depend
-    /// on how the bytes of a capture arrive.
+    /// Returns whether calls and outcomes are delivered at edges only: after turns, and at ticks. So what a
+    /// module sees in a replay by one thread follows from packets alone.
     pub(crate) fn has_edges(&self) -> bool {
         self.outputs.services.have_edges() && self.ending.is_none()
     }
 
-    /// Records that packets are processed next, if there are edges.
+    /// Records that packets are processed next.
     pub(crate) fn begin(&mut self, packets: &[RawPacket]) {
+        if !self.has_edges() {
+            return self.outputs.advance(packets.last().map_or(0, |last| last.ts_ns));
+        }
         let times = packets.iter().map(|packet| packet.ts_ns);
         self.outputs.services.packet(times.clone().next().unwrap_or(0));
         self.outputs.advance(times.max().unwrap_or(0));
@@ -110,7 +116,6 @@ impl Collector<'_> {
     /// Records that a module in a process has taken the first of the outcomes that it was given.
     pub(crate) fn taken(&mut self, caller: ModuleId) -> Result<(), RunError> {
         self.outputs.services.taken(caller);
-        self.end_slow();
         self.deliver_after_output()
     }
 
@@ -128,17 +133,24 @@ impl Collector<'_> {
         if process.is_removal() || self.outputs.services.are_closed() {
             process.close();
             self.outputs.services.close(module);
-            self.end_slow();
             self.deliver()?;
         }
         Ok(())
     }
 
-    /// Lets the slow instances in processes end that have the outcomes of all calls.
-    fn end_slow(&self) {
-        let services = &self.outputs.services;
-        let closed = self.processes().filter(|(_, process)| process.is_closed());
-        closed.filter(|(id, _)| services.is_settled(*id)).for_each(|(_, process)| process.end_slow());
+    /// Lets the slow instances in processes end that have the outcomes of all calls, whichever event was the
+    /// last. Outcomes that a module takes too slowly are lost: it has to end in time, and does not decide alone
+    /// how many there are.
+    pub(crate) fn end_slow(&mut self) {
+        for m in &mut self.modules {
+            let Some(since) = m.process.as_ref().and_then(RemoteReference::closed) else { continue };
+            if since.elapsed() > LAST_OUTCOMES {
+                m.lose_messages(self.outputs.services.forget(m.id) as u64);
+            }
+            if self.outputs.services.is_settled(m.id) {
+                m.process.iter().for_each(RemoteReference::end_slow);
+            }
+        }
     }
 
     fn processes(&self) -> impl Iterator<Item = (ModuleId, &RemoteReference)> {
@@ -161,7 +173,6 @@ impl Collector<'_> {
         }
         if self.outputs.services.close_all(self.stop.is_set()) {
             self.processes().for_each(|(_, process)| process.close());
-            self.end_slow();
         }
         self.deliver()
     }

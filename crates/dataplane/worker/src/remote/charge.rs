@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// The time of a process that is held back at most while a call of a service is made, until it is known who
-/// pays for it. A call that takes longer is late.
+/// pays for it. It is no more than the call can have taken. A call that takes longer is late.
 const HELD_BACK: Duration = Duration::from_secs(1);
 
 /// The processor time that was charged: of the process, and of the thread that reads its reports.
@@ -40,11 +40,12 @@ impl Charged {
         let here = reader.saturating_sub(self.reader);
         (self.process, self.reader) = (self.process + used, self.reader + here);
         let mut apart = used + std::mem::take(&mut self.held_back);
-        let mut has_calls = false;
+        let mut open = Duration::ZERO;
         for state in modules {
-            let (paid, is_last) = state.take_paid();
-            has_calls |= !is_last;
-            for (payer, time) in paid {
+            let paid = state.take_paid();
+            // The calls of a process are made by one thread.
+            open = open.max(paid.open);
+            for (payer, time) in paid.paid {
                 let time = time.min(apart);
                 payer.took(time);
                 if let Some(usage) = payer.usage() {
@@ -54,10 +55,8 @@ impl Charged {
                 self.paid += time;
             }
         }
-        if has_calls {
-            self.held_back = apart.min(HELD_BACK);
-            apart -= self.held_back;
-        }
+        self.held_back = apart.min(open).min(HELD_BACK);
+        apart -= self.held_back;
         let timed = modules.iter().filter(|state| state.meters.timed());
         let start = self.start.min(apart);
         self.start -= start;

@@ -26,5 +26,6 @@ pub(crate) use deadline::END;
 pub(crate) use event::ModuleEvent;
 pub use life::{LostModule, ProcessInfo};
 pub(crate) use module::{RemoteModule, RemoteReference};
+pub use process::StartedProcess;
 pub(crate) use processes::Processes;
 pub use program::Runner;

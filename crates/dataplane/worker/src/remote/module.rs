@@ -6,6 +6,7 @@ use flame_plan::ModulePlan;
 use flame_quota::Meters;
 use flame_remote::Command;
 use std::sync::{Arc, Weak};
+use std::time::Instant;
 
 /// A way to a module in a process that does not keep the process alive.
 pub(crate) struct RemoteReference {
@@ -40,14 +41,17 @@ impl RemoteReference {
         self.takes_calls() && matches!(self.state.ending(), Ending::Running | Ending::Reported)
     }
 
-    /// Returns whether the module takes the outcomes of its last calls.
-    pub(crate) fn is_closed(&self) -> bool {
-        self.state.ending() == Ending::Closed
+    /// Returns the time since which the module takes the outcomes of its last calls, if it does.
+    pub(crate) fn closed(&self) -> Option<Instant> {
+        match self.state.ending() {
+            Ending::Closed { since } => Some(since),
+            _ => None,
+        }
     }
 
     /// Records that all output of the module's fast instances was collected.
     pub(crate) fn drained(&self) {
-        self.state.advance(Ending::Reported, Ending::Drained);
+        self.state.advance(|now| now == Ending::Reported, Ending::Drained);
     }
 
     /// Returns whether the module is being removed while the run continues.
@@ -57,12 +61,12 @@ impl RemoteReference {
 
     /// Records that the calls of a module that has drained have ended. Its process has its own time again.
     pub(crate) fn close(&self) {
-        self.state.advance(Ending::Drained, Ending::Closed);
+        self.state.advance(|now| now == Ending::Drained, Ending::Closed { since: Instant::now() });
     }
 
     /// Requests the end of the slow instance.
     pub(crate) fn end_slow(&self) {
-        self.state.advance(Ending::Closed, Ending::Last);
+        self.state.advance(|now| matches!(now, Ending::Closed { .. }), Ending::Last);
         if let Some(process) = self.process.upgrade() {
             process.send(Command::EndSlow { module: self.state.id }, Vec::new());
         }

@@ -8,8 +8,18 @@ use std::time::{Duration, Instant};
 #[derive(Default)]
 pub(super) struct Delivered {
     calls: Vec<(u64, Meters, Instant)>,
+    /// The time when the end of the last one was reported.
+    ended: Option<Instant>,
     /// The times to charge, with the meters of those who pay.
     paid: Vec<(Meters, Duration)>,
+}
+
+/// What is known of the calls of one module.
+pub(super) struct Paid {
+    /// The times to charge, with the meters of those who pay.
+    pub(super) paid: Vec<(Meters, Duration)>,
+    /// The most that the call can have taken whose end was not reported.
+    pub(super) open: Duration,
 }
 
 impl Delivered {
@@ -17,9 +27,13 @@ impl Delivered {
         self.calls.push((call, payer, Instant::now()));
     }
 
-    /// Returns the times to charge, with the meters of those who pay, once, and whether no call is left.
-    pub(super) fn take(&mut self) -> (Vec<(Meters, Duration)>, bool) {
-        (std::mem::take(&mut self.paid), self.calls.is_empty())
+    /// Returns what is known. Each time to charge is returned once.
+    pub(super) fn take(&mut self) -> Paid {
+        // They are made one after the other: the first one began after the one before it had ended.
+        let began =
+            self.calls.first().map(|(.., begun)| self.ended.map_or(*begun, |ended| ended.max(*begun)));
+        let open = began.map_or(Duration::ZERO, |began| began.elapsed());
+        Paid { paid: std::mem::take(&mut self.paid), open }
     }
 
     /// Forgets the calls whose end was not reported.
@@ -32,6 +46,7 @@ impl Delivered {
     pub(super) fn end(&mut self, call: u64, time: Duration) {
         let Some(at) = self.calls.iter().position(|(number, ..)| *number == call) else { return };
         let (_, payer, begun) = self.calls.remove(at);
+        self.ended = Some(Instant::now());
         self.paid.push((payer, time.min(begun.elapsed())));
     }
 }
@@ -48,7 +63,23 @@ mod tests {
         assert!(delivered.paid.is_empty(), "it was not delivered");
         delivered.end(3, hour);
         delivered.end(3, hour);
-        assert_eq!(delivered.paid.len(), 1);
-        assert!(delivered.paid[0].1 < Duration::from_secs(60));
+        let Paid { paid, open } = delivered.take();
+        assert_eq!((paid.len(), open), (1, Duration::ZERO));
+        assert!(paid[0].1 < Duration::from_secs(60));
+    }
+
+    #[test]
+    fn a_call_has_taken_no_more_than_the_time_since_the_one_before() {
+        let (mut delivered, moment) = (Delivered::default(), Duration::from_millis(20));
+        delivered.begin(1, Meters::default());
+        delivered.begin(2, Meters::default());
+        std::thread::sleep(moment);
+        assert!(delivered.take().open >= moment);
+        delivered.end(1, moment);
+        let since = Instant::now();
+        let open = delivered.take().open;
+        assert!(open <= since.elapsed() + moment / 2, "{open:?}");
+        delivered.end(2, moment);
+        assert_eq!(delivered.take().open, Duration::ZERO);
     }
 }

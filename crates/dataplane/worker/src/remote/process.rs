@@ -27,6 +27,19 @@ const START: Duration = Duration::from_secs(10);
 const FIRST_HEAD: usize = 16;
 const FIRST_FRAME: usize = 64;
 
+/// A process that was started ahead of its first module. It is killed when this value is dropped, unless it
+/// has a module by then.
+#[must_use]
+pub struct StartedProcess {
+    _process: Arc<Process>,
+}
+
+impl StartedProcess {
+    pub(crate) fn new(process: Arc<Process>) -> Self {
+        Self { _process: process }
+    }
+}
+
 /// A process, which is killed when its last module has let go of it.
 pub(crate) struct Process {
     commands: Outbox<(Command, Vec<OwnedFd>)>,

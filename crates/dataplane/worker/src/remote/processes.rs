@@ -98,7 +98,7 @@ impl Processes {
     }
 
     /// Returns the process `name`, which is started if it does not run.
-    fn process(&self, name: &str) -> Result<Arc<Process>, RunError> {
+    pub(crate) fn process(&self, name: &str) -> Result<Arc<Process>, RunError> {
         if let Some(process) = self.running(name, None)? {
             return Ok(process);
         }

@@ -105,7 +105,9 @@ impl Reader {
                     }
                     Report::Taken { .. } => pass(ModuleEvent::Taken(id))?,
                     Report::Drained { .. } => {
-                        if !state.is_requested() || !state.advance(Ending::Running, Ending::Reported) {
+                        if !state.is_requested()
+                            || !state.advance(|now| now == Ending::Running, Ending::Reported)
+                        {
                             return Err(invalid(format!("{} is not at its end", state.name)));
                         }
                         pass(ModuleEvent::Drained(id))?;

@@ -1,6 +1,6 @@
 //! The worker's state of a module in a process.
 
-use super::paid::Delivered;
+use super::paid::{Delivered, Paid};
 use crate::lock;
 use flame_execute::{Begun, Held, Place};
 use flame_output::Schema;
@@ -11,7 +11,7 @@ use flame_run::Eviction;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The worker's state of a module in a process.
 pub(crate) struct State {
@@ -67,7 +67,7 @@ pub(crate) enum Ending {
     /// The collector has the output of its fast instances.
     Drained,
     /// Its calls have ended, and it takes their outcomes.
-    Closed,
+    Closed { since: Instant },
     /// Its slow instance may end.
     Last,
 }
@@ -122,9 +122,9 @@ impl State {
         lock(&self.calls).end(call, time);
     }
 
-    /// Returns the times of calls that their callers pay for, since the last call of this function, and
-    /// whether the end of each call that was delivered is among them or was before.
-    pub(super) fn take_paid(&self) -> (Vec<(Meters, Duration)>, bool) {
+    /// Returns the times of calls that their callers pay for, since the last call of this function, and what
+    /// the call may have taken whose end was not reported.
+    pub(super) fn take_paid(&self) -> Paid {
         lock(&self.calls).take()
     }
 
@@ -219,10 +219,10 @@ impl State {
         *lock(&self.ending)
     }
 
-    /// Advances its end from one step to another. Returns whether that was its step.
-    pub(super) fn advance(&self, from: Ending, to: Ending) -> bool {
+    /// Advances its end to another step, if `is_from` the step before. Returns whether it is.
+    pub(super) fn advance(&self, is_from: impl FnOnce(Ending) -> bool, to: Ending) -> bool {
         let mut ending = lock(&self.ending);
-        let is_at = *ending == from;
+        let is_at = is_from(*ending);
         if is_at {
             *ending = to;
         }

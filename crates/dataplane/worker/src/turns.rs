@@ -1,0 +1,175 @@
+//! Turns: blocks of a capture whose edges follow from its packets alone.
+//!
+//! The modules of a run are called one after the other for each block. So what one of them sees of another, in
+//! a shared area or through a call, depends on the edges of blocks, and these on how the bytes of a capture
+//! arrive: from a file, decompressed, or through a pipe. In turns, a replay is exact.
+
+use bytes::{Bytes, BytesMut};
+use flame_abi::MAX_BLOCK_BYTES;
+use flame_source::{Damage, Next, Progress, RawBlock, RawPacket, Source, SourceError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// The maximum number of packets of a turn.
+const TURN: usize = 256;
+
+/// A source whose blocks are turns: [`TURN`] packets, or fewer at the end and before a packet of another link
+/// type or one that would be too much.
+pub(crate) struct Turns {
+    source: Box<dyn Source>,
+    stop: Arc<AtomicBool>,
+    /// The block of the source, and the index of its first packet that was not given.
+    block: RawBlock,
+    at: usize,
+    /// The result of the source after the packets that were gathered, which is returned after them.
+    last: Option<Result<Next, SourceError>>,
+}
+
+impl Turns {
+    /// A run that is stopped does not wait until a turn is full.
+    pub(crate) fn new(source: Box<dyn Source>, stop: Arc<AtomicBool>) -> Self {
+        Self { source, stop, block: RawBlock::default(), at: 0, last: None }
+    }
+}
+
+/// Returns whether a packet belongs to the turn that has `turn` and these bytes.
+fn fits(turn: &[RawPacket], bytes: usize, packet: &RawPacket) -> bool {
+    let Some(last) = turn.last() else { return true };
+    turn.len() < TURN && last.link == packet.link && bytes + packet.cap_len as usize <= MAX_BLOCK_BYTES
+}
+
+impl Source for Turns {
+    fn next(&mut self, turn: &mut RawBlock) -> Result<Next, SourceError> {
+        turn.packets.clear();
+        turn.shared_offset = None;
+        let mut bytes = match std::mem::take(&mut turn.data).try_into_mut() {
+            Ok(buffer) => buffer,
+            Err(_) => BytesMut::new(),
+        };
+        bytes.clear();
+        loop {
+            while let Some(packet) = self.block.packets.get(self.at) {
+                if !fits(&turn.packets, bytes.len(), packet) {
+                    turn.data = bytes.freeze();
+                    return Ok(Next::Packets);
+                }
+                let from = packet.offset as usize;
+                turn.packets.push(RawPacket { offset: bytes.len() as u32, ..*packet });
+                bytes.extend_from_slice(&self.block.data[from..from + packet.cap_len as usize]);
+                self.at += 1;
+            }
+            let is_waiting = !turn.packets.is_empty();
+            let next = match self.last.take() {
+                Some(next) => next,
+                None if is_waiting && self.stop.load(Ordering::Relaxed) => Ok(Next::Packets),
+                None => {
+                    self.at = 0;
+                    // Dropped, so that the source can use its memory again.
+                    self.block.data = Bytes::new();
+                    self.block.packets.clear();
+                    match self.source.next(&mut self.block) {
+                        Ok(Next::Packets) => continue,
+                        next => next,
+                    }
+                }
+            };
+            if is_waiting {
+                if !matches!(next, Ok(Next::Packets)) {
+                    self.last = Some(next);
+                }
+                turn.data = bytes.freeze();
+                return Ok(Next::Packets);
+            }
+            return next;
+        }
+    }
+
+    fn progress(&self) -> Progress {
+        self.source.progress()
+    }
+
+    fn close(&mut self) -> bool {
+        self.source.close()
+    }
+
+    fn damage(&self) -> &[Damage] {
+        self.source.damage()
+    }
+
+    fn take_notice(&mut self) -> Option<String> {
+        self.source.take_notice()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flame_abi::LinkType;
+
+    /// Packets in blocks of given numbers of packets, and then an error.
+    struct Blocks(Vec<Vec<RawPacket>>);
+
+    impl Source for Blocks {
+        fn next(&mut self, block: &mut RawBlock) -> Result<Next, SourceError> {
+            if self.0.is_empty() {
+                return Err(SourceError::Empty { file: "made".to_owned() });
+            }
+            let mut bytes = Vec::new();
+            for packet in self.0.remove(0) {
+                block.packets.push(RawPacket { offset: bytes.len() as u32, ..packet });
+                bytes.resize(bytes.len() + packet.cap_len as usize, packet.ts_ns as u8);
+            }
+            block.data = bytes.into();
+            Ok(Next::Packets)
+        }
+
+        fn progress(&self) -> Progress {
+            Progress::default()
+        }
+    }
+
+    /// Returns the turns of packets that arrive in blocks of `each`, as their times.
+    fn turns(all: &[RawPacket], each: usize) -> Vec<Vec<u64>> {
+        let blocks = Blocks(all.chunks(each).map(<[_]>::to_vec).collect());
+        let mut source = Turns::new(Box::new(blocks), Arc::default());
+        let (mut block, mut turns) = (RawBlock::default(), Vec::new());
+        while let Ok(Next::Packets) = source.next(&mut block) {
+            assert!(block.packets.iter().all(|p| {
+                let bytes = &block.data[p.offset as usize..][..p.cap_len as usize];
+                bytes.iter().all(|byte| *byte == p.ts_ns as u8)
+            }));
+            turns.push(block.packets.iter().map(|p| p.ts_ns).collect());
+        }
+        turns
+    }
+
+    #[test]
+    fn edges_follow_from_packets_alone() {
+        let packet = |n: u64| RawPacket {
+            ts_ns: n,
+            offset: 0,
+            // Some turns are full by their bytes.
+            cap_len: if n % 2000 < 600 { 1400 + n as u32 % 7 } else { 60 },
+            wire_len: 1500,
+            link: if n < 3333 { LinkType::ETHERNET } else { LinkType::RAW },
+        };
+        let all: Vec<_> = (0..5000).map(packet).collect();
+        let whole = turns(&all, 5000);
+        assert_eq!(whole.concat(), (0..5000).collect::<Vec<_>>(), "each packet once, in order");
+        assert!(whole.iter().all(|turn| turn.len() <= TURN));
+        assert!(whole.iter().any(|turn| turn.last() == Some(&3332)), "another link type");
+        for each in [1, 3, 255, 256, 257, 1000] {
+            assert_eq!(turns(&all, each), whole, "{each}");
+        }
+    }
+
+    #[test]
+    fn a_stopped_run_does_not_wait() {
+        let packet = RawPacket { ts_ns: 1, offset: 0, cap_len: 60, wire_len: 60, link: LinkType::ETHERNET };
+        let stop = Arc::new(AtomicBool::new(true));
+        let mut source = Turns::new(Box::new(Blocks(vec![vec![packet]; 3])), stop);
+        let mut block = RawBlock::default();
+        assert!(matches!(source.next(&mut block), Ok(Next::Packets)));
+        assert_eq!(block.packets.len(), 1);
+    }
+}
