@@ -240,13 +240,13 @@ fn a_replay_with_areas_is_exact() {
     );
     module(folder, "reads", &[("a", KIB, "read")], &wat(&sums, "(i64.load (i32.const 64))"));
     let modules = "./writes.wasm,./reads.wasm";
-    let run = |more: &[&str]| [&["run", modules, "-q", "--format", "json"], more].concat();
-    let expected = rows(&done(folder, &run(&["-r", "in.pcap"])), "reads");
+    let run = |capture| ["run", modules, "-q", "--format", "json", "-r", capture];
+    let expected = rows(&done(folder, &run("in.pcap")), "reads");
     assert_eq!(expected.len(), 1);
     let capture = std::fs::read(folder.join("in.pcap")).unwrap();
     for (bytes, ms) in [(7001, 1), (300, 0), (50_000, 20)] {
         let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_flame"));
-        command.current_dir(folder).args(run(&["-r", "-"]));
+        command.current_dir(folder).args(run("-"));
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let mut input = child.stdin.take().unwrap();
         for part in capture.chunks(bytes) {
@@ -260,7 +260,7 @@ fn a_replay_with_areas_is_exact() {
     assert!(
         std::process::Command::new("gzip").arg("-k").arg(folder.join("in.pcap")).status().unwrap().success()
     );
-    assert_eq!(rows(&done(folder, &run(&["-r", "in.pcap.gz"])), "reads"), expected);
+    assert_eq!(rows(&done(folder, &run("in.pcap.gz")), "reads"), expected);
 }
 
 #[test]
