@@ -153,7 +153,9 @@ pub fn measure(
         seed: None,
     };
     let Built { plan, meters, .. } = build(&request, None, &compiler)?;
-    plan.modules.iter().try_for_each(|module| flame_daemon::check_runs(&module.manifest, name))?;
+    plan.modules
+        .iter()
+        .try_for_each(|module| flame_daemon::check_runs(&module.manifest, &module.manifest.name))?;
     let usage = Arc::<Usage>::default();
     let meters: Vec<_> = meters.iter().map(|m| m.with(None, Some(usage.clone()))).collect();
     let options = Options { stop, ..Options::default() };

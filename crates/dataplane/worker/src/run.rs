@@ -186,8 +186,9 @@ impl Run {
             let collector = Collector::new(shape, &modules, outputs, &stop, is_live)?;
             match (input, events) {
                 (Input::Shared(source), None) => {
-                    let source = if is_live || !depend(&modules) { source } else { turns(source) };
-                    threads::run_inline(&wiring, source, collector, observer, inboxes)
+                    let has_turns = !is_live && modules.iter().any(shares);
+                    let source = if has_turns { turns(source) } else { source };
+                    threads::run_inline(&wiring, (source, has_turns), collector, observer, inboxes)
                 }
                 (Input::Shared(source), Some(events)) => {
                     threads::run_dispatched(&wiring, source, collector, observer, inboxes, events)
@@ -212,10 +213,8 @@ fn check_sharing(plan: &Plan, has_processes: bool) -> Result<(), RunError> {
     if plan.workers > 1 { Err(RunError::SharesAmong { module: name, workers: plan.workers }) } else { Ok(()) }
 }
 
-/// Returns whether what one module sees may depend on what another one did before.
-fn depend(modules: &[Placed]) -> bool {
-    let manifests = modules.iter().map(|module| &module.plan().manifest);
-    manifests.into_iter().any(|manifest| manifest.has_calls() || !manifest.shared.is_empty())
+fn shares(module: &Placed) -> bool {
+    !module.plan().manifest.shared.is_empty()
 }
 
 /// Lets go of the processes of a run at its end, even if that is a panic.

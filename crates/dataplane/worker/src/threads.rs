@@ -11,6 +11,7 @@ use crate::pipeline::Pipeline;
 use crate::read::{Chunk, Consumer, ReadStats, read_loop};
 use crate::report::{Observer, Report, Silent};
 use crate::stage::PipelineOptions;
+use crate::turns::TURN;
 use crate::wiring::{Ends, QUEUE, Wiring};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, never};
 use flame_execute::{SLICE, Stop};
@@ -55,6 +56,10 @@ pub(crate) struct Inline<'l, 'c> {
     pub(crate) collector: Collector<'c>,
     pub(crate) commands: Receiver<Command>,
     pub(crate) end: Option<Ends>,
+    /// Whether each chunk is a turn, or the part of one between two ticks.
+    pub(crate) has_turns: bool,
+    /// The number of packets since calls of services were delivered.
+    pub(crate) packets: usize,
 }
 
 impl Consumer for Inline<'_, '_> {
@@ -63,13 +68,22 @@ impl Consumer for Inline<'_, '_> {
     }
 
     fn chunk(&mut self, chunk: Chunk<'_>) -> Result<(), RunError> {
-        self.collector.begin(chunk.packets);
-        self.pipeline.chunk(chunk, &mut self.collector)?;
-        // In a replay with calls, the chunk is a turn, or the part of one between two ticks.
-        if self.collector.has_edges() {
-            self.collector.deliver()?;
+        let Chunk { mut packets, mut descriptors, .. } = chunk;
+        while !packets.is_empty() {
+            let has_edges = self.collector.has_edges();
+            let is_cut = has_edges && !self.has_turns;
+            let count = if is_cut { packets.len().min(TURN - self.packets) } else { packets.len() };
+            let part = Chunk { packets: &packets[..count], descriptors: &descriptors[..count], ..chunk };
+            (packets, descriptors) = (&packets[count..], &descriptors[count..]);
+            self.collector.begin(part.packets);
+            self.pipeline.chunk(part, &mut self.collector)?;
+            self.packets = (self.packets + count) % TURN;
+            if has_edges && (self.has_turns || self.packets == 0) {
+                self.collector.deliver()?;
+            }
+            self.collector.resume()?;
         }
-        self.collector.resume().map(drop)
+        Ok(())
     }
 
     fn tick(&mut self, now_ns: u64) -> Result<(), RunError> {
@@ -104,7 +118,7 @@ impl Consumer for Inline<'_, '_> {
 /// Runs one worker, with everything on this thread.
 pub(crate) fn run_inline(
     wiring: &Wiring<'_>,
-    mut source: Box<dyn Source>,
+    (mut source, has_turns): (Box<dyn Source>, bool),
     mut collector: Collector<'_>,
     observer: &mut dyn Observer,
     inboxes: Inboxes,
@@ -112,7 +126,7 @@ pub(crate) fn run_inline(
     let options = wiring.pipeline_options(0, &*source);
     let pipeline = Pipeline::new(wiring.modules, options, &mut collector)?;
     let commands = inboxes.pipelines.into_iter().next().unwrap_or_else(never);
-    let mut consumer = Inline { pipeline, collector, commands, end: None };
+    let mut consumer = Inline { pipeline, collector, commands, end: None, has_turns, packets: 0 };
     let stats = read_loop(&mut *source, &mut consumer, observer, &wiring.read_options());
     let Inline { collector, end, .. } = consumer;
     let Some((accounts, now)) = end else { return Err(stats.err().unwrap_or(RunError::Broken)) };

@@ -1,8 +1,11 @@
 //! Turns: blocks of a capture whose edges follow from its packets alone.
 //!
-//! The modules of a run are called one after the other for each block. So what one of them sees of another, in
-//! a shared area or through a call, depends on the edges of blocks, and these on how the bytes of a capture
-//! arrive: from a file, decompressed, or through a pipe. In turns, a replay is exact.
+//! The modules of a run are called one after the other for each block. So what one of them sees of another in a
+//! shared area depends on the edges of blocks, and these on how the bytes of a capture arrive: from a file,
+//! decompressed, or through a pipe. In turns, a replay is exact.
+//!
+//! Calls of services need no turns, for which packets of a slow pipe would have to wait: they are delivered
+//! after as many packets, wherever blocks end.
 
 use bytes::{Bytes, BytesMut};
 use flame_abi::MAX_BLOCK_BYTES;
@@ -10,8 +13,8 @@ use flame_source::{Damage, Next, Progress, RawBlock, RawPacket, Source, SourceEr
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The maximum number of packets of a turn.
-const TURN: usize = 256;
+/// The maximum number of packets of a turn. In a replay, calls of services are delivered after as many.
+pub(crate) const TURN: usize = 256;
 
 /// A source whose blocks are turns: [`TURN`] packets, or fewer at the end and before a packet of another link
 /// type or one that would be too much.

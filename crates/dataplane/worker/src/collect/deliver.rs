@@ -84,8 +84,8 @@ impl Collector<'_> {
         if self.is_live || self.has_edges() { Ok(()) } else { self.deliver() }
     }
 
-    /// Returns whether calls and outcomes are delivered at edges only: after turns, and at ticks. So what a
-    /// module sees in a replay by one thread follows from packets alone.
+    /// Returns whether calls and outcomes are delivered at edges only: after turns, or as many packets, and
+    /// at ticks. So what a module sees in a replay by one thread follows from packets alone.
     pub(crate) fn has_edges(&self) -> bool {
         self.outputs.services.have_edges() && self.ending.is_none()
     }
