@@ -42,9 +42,11 @@ fn measure(namespace: &str, flame: &Path, rounds: usize) -> io::Result<Vec<Row>>
     let in_memory_path = format!("{ROUTER} q -> Unqueue(64)");
     let bare = [me.as_str(), "--bare-bridge", "rx0", "out0"];
     let bridge = "FromDevice(rx0, PROMISC true) -> Queue(4000) -> ToDevice(out0)";
+    let by_xdp = "FromDevice(rx0, PROMISC true, METHOD XDP) -> Queue(4000) -> ToDevice(out0, METHOD XDP)";
     let router = format!("FromDevice(rx0, PROMISC true) -> {ROUTER} q -> ToDevice(out0)");
     let (mut of_bridge, mut of_router, mut in_memory) = (Vec::new(), Vec::new(), Vec::new());
-    let (mut rates, mut share) = ([Vec::new(), Vec::new(), Vec::new(), Vec::new()], f64::INFINITY);
+    let (mut of_xdp, mut share) = (Vec::new(), f64::INFINITY);
+    let mut rates = [const { Vec::new() }; 5];
     for round in 0..=rounds.min(5) {
         let mut forwarded = |words: &[&str]| -> io::Result<f64> {
             let Forwarded { count, seconds, .. } = forward(namespace, words, packets, 0.0)?;
@@ -55,16 +57,19 @@ fn measure(namespace: &str, flame: &Path, rounds: usize) -> io::Result<Vec<Row>>
         };
         let bare = forwarded(&bare)?;
         let bridge = forwarded(&[&flame, "click", "-e", bridge])?;
+        let taken = forwarded(&[&flame, "click", "-e", by_xdp])?;
         let routed = forwarded(&[&flame, "click", "-e", &router])?;
         let memory = 1e9 / graph.nanoseconds(&in_memory_path, packets * 4)?;
         if round > 0 {
             of_bridge.push(bridge / bare);
             of_router.push(routed / bare);
+            of_xdp.push(taken / bridge);
             in_memory.push(memory / routed);
-            rates.iter_mut().zip([bare, bridge, routed, memory]).for_each(|(all, rate)| all.push(rate / 1e6));
+            let now = [bare, bridge, taken, routed, memory];
+            rates.iter_mut().zip(now).for_each(|(all, rate)| all.push(rate / 1e6));
         }
     }
-    let [bare, bridge, routed, memory] = rates.map(median);
+    let [bare, bridge, taken, routed, memory] = rates.map(median);
     let group = "graphs: packets forwarded per processor time";
     let detail = |ours: f64, theirs: f64| {
         format!("{ours:.2} / {theirs:.2} million packets for a second of processor time")
@@ -72,6 +77,7 @@ fn measure(namespace: &str, flame: &Path, rounds: usize) -> io::Result<Vec<Row>>
     let shared = format!("; at least {:.1} % of those sent", share * 100.0);
     Ok(vec![
         Row::ratio(group, "devices alone / bare loop", median(of_bridge), detail(bridge, bare) + &shared),
+        Row::ratio(group, "devices alone, AF_XDP / AF_PACKET", median(of_xdp), detail(taken, bridge)),
         Row::ratio(group, "IP router / bare loop", median(of_router), detail(routed, bare))
             .target(Target::AtLeast(0.6)),
         Row::ratio(group, "IP router in memory / on devices", median(in_memory), detail(memory, routed)),

@@ -9,14 +9,14 @@ use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 /// A graph that runs. Standard error is in a file.
-struct Graph {
-    child: Child,
+pub struct Graph {
+    pub child: Child,
     folder: tempfile::TempDir,
 }
 
 impl Graph {
     /// Starts a graph, and waits until its devices are open.
-    fn start(net: &Net, text: &str, more: &[&str]) -> Self {
+    pub fn start(net: &Net, text: &str, more: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let file = |name: &str| std::fs::File::create(folder.path().join(name)).unwrap();
         let mut command = net.command(&flame());
@@ -31,21 +31,21 @@ impl Graph {
         graph
     }
 
-    fn path(&self) -> &Path {
+    pub fn path(&self) -> &Path {
         self.folder.path()
     }
 
-    fn said(&self) -> String {
+    pub fn said(&self) -> String {
         std::fs::read_to_string(self.path().join("err")).unwrap()
     }
 
-    fn kill(&self, signal: &str) {
+    pub fn kill(&self, signal: &str) {
         let pid = self.child.id().to_string();
         assert!(Command::new("kill").args(["-s", signal, &pid]).status().unwrap().success());
     }
 
     /// Ends it with Ctrl-C, and returns what it printed.
-    fn end(&mut self) -> String {
+    pub fn end(&mut self) -> String {
         self.kill("INT");
         let status = self.child.wait().unwrap();
         assert!(status.success(), "{}", self.said());
@@ -53,7 +53,7 @@ impl Graph {
     }
 
     /// Talks to its ControlSocket, which is the file `control`.
-    fn ask(&self, lines: &str) -> String {
+    pub fn ask(&self, lines: &str) -> String {
         let mut stream = UnixStream::connect(self.path().join("control")).unwrap();
         stream.write_all(format!("{lines}\nQUIT\n").as_bytes()).unwrap();
         let mut answer = String::new();
@@ -62,7 +62,7 @@ impl Graph {
     }
 
     /// Waits until a handler has a value.
-    fn wait(&self, handler: &str, value: &str) {
+    pub fn wait(&self, handler: &str, value: &str) {
         let line = format!("DATA {}\r\n{value}", value.len());
         let mut answer = String::new();
         let end = Instant::now() + Duration::from_secs(60);
@@ -82,13 +82,13 @@ impl Drop for Graph {
 }
 
 /// Returns the value of a handler in the output of several.
-fn value<'a>(out: &'a str, handler: &str) -> &'a str {
+pub fn value<'a>(out: &'a str, handler: &str) -> &'a str {
     let part = out.split("\n\n").find_map(|part| part.trim_start().strip_prefix(&format!("{handler}:\n")));
     part.unwrap_or_else(|| panic!("{handler} in {out}")).trim_end()
 }
 
 /// Checks that every account adds up.
-fn add_up(out: &str) {
+pub fn add_up(out: &str) {
     let mut count = 0;
     for part in out.split("\n\n").filter(|p| p.contains(".account:")) {
         let number = |word: &str| -> u64 {
@@ -106,7 +106,7 @@ fn add_up(out: &str) {
 }
 
 /// Returns the frames of a capture.
-fn frames(path: &Path) -> Vec<Vec<u8>> {
+pub fn frames(path: &Path) -> Vec<Vec<u8>> {
     let bytes = std::fs::read(path).unwrap();
     let (mut at, mut all) = (24, Vec::new());
     while at < bytes.len() {
@@ -117,13 +117,13 @@ fn frames(path: &Path) -> Vec<Vec<u8>> {
     all
 }
 
-fn net() -> Option<Net> {
+pub fn net() -> Option<Net> {
     let net = Net::new()?;
     net.shell("ip link add out0 type veth peer name far0 && ip link set out0 up && ip link set far0 up");
     Some(net)
 }
 
-const CONTROL: &str = "ControlSocket(unix, control); ";
+pub const CONTROL: &str = "ControlSocket(unix, control); ";
 
 #[test]
 fn frames_leave_as_they_came() {
@@ -151,7 +151,7 @@ fn frames_leave_as_they_came() {
 }
 
 /// Returns a router between two hosts, each in its namespace, by `rx0` and `out0`.
-fn between() -> Option<(Net, Net, Net)> {
+pub fn between() -> Option<(Net, Net, Net)> {
     let (net, near, far) = (net()?, Net::new()?, Net::new()?);
     for (host, device, address) in [(&near, "tx0", "10.8.0.1/24"), (&far, "far0", "10.8.0.2/24")] {
         host.shell("ip link del tx0");
@@ -163,7 +163,7 @@ fn between() -> Option<(Net, Net, Net)> {
 }
 
 /// Serves a connection: sends what it receives back, and ends.
-const ECHO: &str = "
+pub const ECHO: &str = "
 import socket
 s = socket.create_server(('10.8.0.2', 7))
 c, _ = s.accept()
@@ -174,7 +174,7 @@ while True:
 ";
 
 /// Sends 2 MB, receives them, and prints whether they are the same.
-const CLIENT: &str = "
+pub const CLIENT: &str = "
 import os, socket, threading
 c = socket.create_connection(('10.8.0.2', 7))
 sent = os.urandom(2_000_000)

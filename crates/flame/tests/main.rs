@@ -15,6 +15,7 @@ mod confine;
 mod credentials;
 mod daemon;
 mod devices;
+mod devices_xdp;
 mod equal;
 mod examples;
 mod feed;

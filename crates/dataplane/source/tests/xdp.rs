@@ -3,6 +3,9 @@
 //! Tests of AF_XDP on a pair of interfaces, each in a network namespace of its own: AF_PACKET on the sending
 //! end, which copies, is the oracle.
 
+#[path = "xdp/devices.rs"]
+mod devices;
+
 use flame_source::live::{self, Capture, LiveOptions, Opened, Sender, Unsent, Way, XdpMode};
 use flame_source::{Next, RawBlock, Source};
 use std::process::Command;

@@ -3,12 +3,16 @@
 //! those for other machines, too; OUTBOUND true those that this machine sends. BPF_FILTER is a filter as for
 //! tcpdump. With SNIFFER false (true), the kernel does not handle any packet of the interface while this
 //! element is there, not even ARP; it needs CAP_BPF, CAP_NET_ADMIN and Linux 6.6. Frames are taken until
-//! there are BURST (64) packets, from a ring of RING (128) blocks of 128 KiB, where a frame waits for at most
-//! 1 ms. METHOD is LINUX: an AF_PACKET ring (TPACKET_V3). PCAP is another name for it; XDP, NETMAP and DPDK
-//! are not there. Frames that the card or the kernel joined are cut into the segments that were sent, missing
-//! checksums are computed, and VLAN tags are put back, so that each packet is a whole frame. SNAPLEN bytes of
-//! it are kept (all). HEADROOM bytes (64) are free in front. With FORCE_IP true, packets that are not IPv4 or
-//! IPv6 are dropped. It needs CAP_NET_RAW.
+//! there are BURST (64) packets. METHOD is LINUX: an AF_PACKET ring (TPACKET_V3) of RING (128) blocks of 128
+//! KiB, where a frame waits for at most 1 ms. PCAP is another name for it. Frames that the card or the kernel
+//! joined are cut into the segments that were sent, missing checksums are computed, and VLAN tags are put
+//! back, so that each packet is a whole frame. METHOD XDP is AF_XDP: sockets on all receive queues, with as
+//! much memory, by a program in the driver, or in the kernel's stack for a driver that runs none; which one
+//! is printed. It takes the frames away, so SNIFFER and OUTBOUND are false, and needs CAP_BPF, CAP_NET_ADMIN
+//! and Linux 5.9. Frames are as the driver has them: without tags that the card took out, and on a virtual
+//! interface without the checksums that the other end left to its card (there: `ethtool -K NAME tx off`).
+//! NETMAP and DPDK are not there. SNAPLEN bytes of a frame are kept (all). HEADROOM bytes (64) are free in
+//! front. With FORCE_IP true, packets that are not IPv4 or IPv6 are dropped. It needs CAP_NET_RAW.
 //! Expects: nothing.
 //! Gives: frames with their times, unless TIMESTAMP is false, and their types (broadcast, multicast, for
 //! another host). IPv4 headers are marked.
@@ -20,25 +24,36 @@ use super::watch::Watch;
 use crate::runtime::account::{add, move_count};
 use crate::runtime::element::{Cx, Element};
 use crate::runtime::packet::{ANNO_EXTRA_LENGTH, Batch, HEADROOM, Kind, Packet, TAILROOM};
+use crate::runtime::router::Router;
 use flame_abi::LinkType;
 use flame_click::time::SECOND;
 use flame_click::{Args, Ip, Nanos};
 use flame_filter::Filter;
-use flame_source::live::{DeviceOptions, FrameIn, Receiver, Unfinishable};
+use flame_source::live::{DeviceOptions, FrameIn, Receive, Receiver, Unfinishable, XdpReceiver};
 use std::cell::{Cell, RefCell};
 
 const SOURCE: &str = include_str!("from_device.rs");
 
 /// An open interface, and the thread that waits for its frames.
 struct Open {
-    receiver: Receiver,
+    receiver: Box<dyn Receive>,
     watch: Watch,
+}
+
+/// The way to an interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Method {
+    /// AF_PACKET.
+    Linux,
+    /// AF_XDP.
+    Xdp,
 }
 
 /// The properties of packets, and of the ring.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Settings {
     name: String,
+    method: Method,
     options: DeviceOptions,
 }
 
@@ -60,17 +75,15 @@ struct FromDevice {
 
 impl FromDevice {
     fn open(&self, cx: &Cx<'_>) -> Result<Open, String> {
-        let Settings { name, options } = &self.settings;
-        let receiver = Receiver::open(name, options).map_err(|e| e.to_string())?;
-        let fd = receiver.fd().try_clone_to_owned();
-        let watch = fd.and_then(|fd| Watch::new(fd, false, cx.router.waker(cx.me)));
+        let Settings { name, method, options } = &self.settings;
+        let receiver = match method {
+            Method::Linux => Receiver::open(name, options).map(|r| Box::new(r) as Box<dyn Receive>),
+            Method::Xdp => XdpReceiver::open(name, options).map(|r| Box::new(r) as Box<dyn Receive>),
+        };
+        let receiver = receiver.map_err(|e| e.to_string())?;
+        let watch = receiver.watched().and_then(|fds| Watch::new(fds, false, cx.router.waker(cx.me)));
         let watch = watch.map_err(|e| format!("interface {name}: {e}"))?;
-        cx.message(&format!(
-            "{}: interface {name} by an AF_PACKET ring (TPACKET_V3) of {} MiB; the kernel {} its packets",
-            cx.declaration(),
-            receiver.bytes() >> 20,
-            if options.is_sniffer { "handles" } else { "does not handle" },
-        ));
+        cx.message(&format!("{}: interface {name} by {}", cx.declaration(), receiver.way()));
         Ok(Open { receiver, watch })
     }
 
@@ -215,10 +228,14 @@ impl Element for FromDevice {
     fn take_state(&self, cx: &Cx<'_>, old: &dyn Element) {
         let Some(old) = (old as &dyn std::any::Any).downcast_ref::<Self>() else { return };
         move_count(&self.count, &old.count);
-        if old.settings != self.settings || self.open.is_open() {
+        let Settings { name, method, options } = &self.settings;
+        if (&old.settings.name, &old.settings.method) != (name, method) || self.open.is_open() {
             return;
         }
-        if let Some(open) = old.open.take().filter(|open| open.receiver.has_its_name()) {
+        let goes_on = |open: &mut Open| open.receiver.has_its_name() && open.receiver.adopt(options);
+        if old.open.with(goes_on) == Some(true)
+            && let Some(open) = old.open.take()
+        {
             open.watch.adopt(cx.router.waker(cx.me));
             self.drops_before.set(old.drops_before.get());
             self.open.set(open);
@@ -254,15 +271,26 @@ impl Element for FromDevice {
     }
 }
 
+/// Returns whether an element of a router receives from this interface by AF_XDP.
+pub fn is_received_by_xdp(router: &Router, name: &str) -> bool {
+    (0..router.nodes.len()).any(|i| {
+        let element = router.element(i);
+        let device = (&*element as &dyn std::any::Any).downcast_ref::<FromDevice>();
+        device.is_some_and(|d| d.settings.method == Method::Xdp && d.settings.name == name)
+    })
+}
+
 /// Reads the METHOD of an element for devices.
-pub fn method(args: &mut Args<'_>) {
+pub fn method(args: &mut Args<'_>) -> Method {
     match args.key::<String>("METHOD").as_deref() {
         None | Some("LINUX" | "PCAP") => {}
-        Some(other @ ("XDP" | "NETMAP" | "DPDK")) => {
-            args.error(format!("METHOD {other} is not available: frames come by AF_PACKET, which is LINUX"));
+        Some("XDP") => return Method::Xdp,
+        Some(other @ ("NETMAP" | "DPDK")) => {
+            args.error(format!("METHOD {other} is not available: LINUX is AF_PACKET, XDP is AF_XDP"));
         }
-        Some(other) => args.error(format!("METHOD: expected LINUX or PCAP, found '{other}'")),
+        Some(other) => args.error(format!("METHOD: expected LINUX, PCAP or XDP, found '{other}'")),
     }
+    Method::Linux
 }
 
 class!(
@@ -296,7 +324,17 @@ class!(
         if !(1..=1024).contains(&burst) {
             args.error(format!("BURST: expected 1 to 1024, found {burst}"));
         }
-        method(args);
+        let method = method(args);
+        let (sniffer, outbound) = (args.key("SNIFFER"), args.key("OUTBOUND").unwrap_or(false));
+        if method == Method::Xdp {
+            for (name, is_true) in [("SNIFFER", sniffer == Some(true)), ("OUTBOUND", outbound)] {
+                if is_true {
+                    args.error(format!(
+                        "{name} true: METHOD XDP takes received frames from the kernel; METHOD LINUX copies"
+                    ));
+                }
+            }
+        }
         let mut filter = None;
         if let Some(text) = args.key::<String>("BPF_FILTER") {
             match Filter::compile(&text, LinkType::ETHERNET) {
@@ -306,12 +344,12 @@ class!(
         }
         let options = DeviceOptions {
             is_promiscuous,
-            is_outgoing: args.key("OUTBOUND").unwrap_or(false),
-            is_sniffer: args.key("SNIFFER").unwrap_or(true),
+            is_outgoing: outbound,
+            is_sniffer: sniffer.unwrap_or(true),
             blocks: usize::from(blocks),
         };
         Box::new(FromDevice {
-            settings: Settings { name, options },
+            settings: Settings { name, method, options },
             filter,
             burst: usize::from(burst),
             snaplen: snaplen as usize,

@@ -1,14 +1,15 @@
-//! ToDevice(DEVNAME, BURST, METHOD): sends frames by an interface of this machine, at most BURST (64) in one
-//! system call (`sendmmsg` on an AF_PACKET socket). METHOD is LINUX; PCAP is another name for it. When the
-//! interface takes no more, it waits with the frames that are left, which `account` shows as held. Frames
-//! that the interface refuses are dropped: too long for it, cut off by a SNAPLEN, or while it is down. It
-//! needs CAP_NET_RAW.
+//! ToDevice(DEVNAME, BURST, METHOD): sends frames by an interface of this machine, at most BURST (64) at
+//! once. METHOD is LINUX: one system call (`sendmmsg`) on an AF_PACKET socket; PCAP is another name for it.
+//! METHOD XDP is AF_XDP: the transmit ring of a socket on the interface's first queue, whose memory it shares
+//! with a FromDevice of the same interface and METHOD in this router. When the interface takes no more, it
+//! waits with the frames that are left, which `account` shows as held. Frames that the interface refuses are
+//! dropped: too long for it, cut off by a SNAPLEN, or while it is down. It needs CAP_NET_RAW.
 //! Expects: whole frames to pull, whose checksums are right.
 //! Gives: 0, if connected: the frames that were sent; 1, if connected: those that were refused.
 //! Handlers: count, drops, pulls, signal, reset_counts (w).
 //! Example: `q :: Queue -> ToDevice(eth0)`
 
-use super::from_device::method;
+use super::from_device::{Method, is_received_by_xdp, method};
 use super::opened::Opened;
 use super::watch::Watch;
 use crate::runtime::account::{add, move_count};
@@ -18,7 +19,7 @@ use crate::runtime::signal::Signal;
 use crate::runtime::wake::Waker;
 use flame_abi::LinkType;
 use flame_click::Nanos;
-use flame_source::live::{Sender, Unsent};
+use flame_source::live::{Sender, Unsent, XdpSender, may_open};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 
@@ -85,8 +86,32 @@ impl Wire for Interface {
     }
 }
 
+/// The end of a wait for room is not reported: it is looked for after a pause.
+impl Wire for XdpSender {
+    fn link(&self) -> LinkType {
+        self.link()
+    }
+
+    fn send(&self, frames: &mut dyn Iterator<Item = &[u8]>) -> Result<usize, Unsent> {
+        self.send(frames)
+    }
+
+    fn await_room(&self) {}
+
+    fn adopt(&self, _: Waker) {}
+
+    fn is_gone(&self) -> bool {
+        self.is_gone()
+    }
+
+    fn has_its_name(&self) -> bool {
+        self.has_its_name()
+    }
+}
+
 struct ToDevice {
     name: String,
+    method: Method,
     burst: usize,
     open: Opened<Box<dyn Wire>>,
     /// Frames that were pulled and not sent yet.
@@ -106,13 +131,23 @@ impl ToDevice {
         if let Some(wire) = tests::wire(cx, &self.name) {
             return wire;
         }
-        let sender = Sender::open(&self.name).map_err(|e| e.to_string())?;
-        let fd = sender.fd().try_clone_to_owned();
-        let watch = fd.and_then(|fd| Watch::new(fd, true, cx.router.waker(cx.me)));
-        let watch = watch.map_err(|e| format!("interface {}: {e}", self.name))?;
         let name = &self.name;
-        cx.message(&format!("{}: interface {name} by sendmmsg on an AF_PACKET socket", cx.declaration()));
-        Ok(Box::new(Interface { sender, watch }))
+        let (wire, way): (Box<dyn Wire>, String) = match self.method {
+            Method::Linux => {
+                let sender = Sender::open(name).map_err(|e| e.to_string())?;
+                let fd = sender.fd().try_clone_to_owned();
+                let watch = fd.and_then(|fd| Watch::new(vec![fd], true, cx.router.waker(cx.me)));
+                let watch = watch.map_err(|e| format!("interface {name}: {e}"))?;
+                (Box::new(Interface { sender, watch }), "sendmmsg on an AF_PACKET socket".to_owned())
+            }
+            Method::Xdp => {
+                let sender = XdpSender::open(name).map_err(|e| e.to_string())?;
+                let way = sender.way();
+                (Box::new(sender), way)
+            }
+        };
+        cx.message(&format!("{}: interface {name} by {way}", cx.declaration()));
+        Ok(wire)
     }
 
     fn refuse(&self, cx: &Cx<'_>, cause: &'static str, packet: Packet) {
@@ -199,6 +234,10 @@ impl Element for ToDevice {
     fn initialize(&self, cx: &Cx<'_>) -> Result<(), String> {
         *self.signal.borrow_mut() = cx.upstream_signal(0);
         cx.reschedule();
+        // A FromDevice chooses the manner and the memory that both use: it is opened before.
+        if self.method == Method::Xdp && is_received_by_xdp(cx.router, &self.name) {
+            return may_open(&self.name).map(drop).map_err(|e| e.to_string());
+        }
         self.open.initialize(cx, &self.name, || self.open(cx))
     }
 
@@ -251,7 +290,7 @@ impl Element for ToDevice {
         }
         self.waiting.borrow_mut().append(&mut old.waiting.borrow_mut());
         cx.reschedule();
-        if old.name != self.name || self.open.is_open() {
+        if (&old.name, old.method) != (&self.name, self.method) || self.open.is_open() {
             return;
         }
         if let Some(open) = old.open.take().filter(|open| open.has_its_name()) {
@@ -289,9 +328,10 @@ class!(TO_DEVICE, "ToDevice", "1/0-2", "l/h", ["DEVNAME", "BURST", "METHOD", "DE
         args.error(format!("BURST: expected 1 to 1024, found {burst}"));
     }
     args.ignore::<bool>("DEBUG");
-    method(args);
+    let method = method(args);
     Box::new(ToDevice {
         name,
+        method,
         burst: usize::from(burst),
         open: Opened::default(),
         waiting: RefCell::default(),

@@ -41,17 +41,18 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Watches a descriptor for being readable, or writable.
-    pub fn new(fd: OwnedFd, is_writer: bool, waker: Waker) -> std::io::Result<Self> {
+    /// Watches descriptors until one is readable, or writable.
+    pub fn new(watched_fds: Vec<OwnedFd>, is_writer: bool, waker: Waker) -> std::io::Result<Self> {
         let state = State { is_armed: false, is_closed: false, waker };
         let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() });
         let (stop, stopped) = UnixStream::pair()?;
         let watched = shared.clone();
         let wanted = if is_writer { PollFlags::OUT } else { PollFlags::IN };
         let watch = move || {
+            let mut fds: Vec<PollFd<'_>> =
+                watched_fds.iter().map(|fd| PollFd::from_borrowed_fd(fd.as_fd(), wanted)).collect();
+            fds.push(PollFd::new(&stopped, PollFlags::IN));
             while watched.is_wanted() {
-                let mut fds =
-                    [PollFd::from_borrowed_fd(fd.as_fd(), wanted), PollFd::new(&stopped, PollFlags::IN)];
                 // After a signal the element looks, and asks again.
                 let _ = poll(&mut fds, None);
                 let mut state = watched.state();

@@ -1,7 +1,6 @@
 //! The choice between AF_PACKET, which copies the packets of an interface, and AF_XDP, which takes them away
 //! from the machine's own stack and from other captures.
 
-use super::bpf::XdpMode;
 use super::card::Card;
 use super::socket::ANY;
 use super::xdp::{self, Manner, chunk};
@@ -60,14 +59,10 @@ pub enum Way {
 
 impl fmt::Display for Way {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self::Xdp(manner) = self else { return f.write_str("AF_PACKET (TPACKET_V3)") };
-        let mode = match manner.mode {
-            XdpMode::Native => "native",
-            XdpMode::Generic => "generic",
-        };
-        let copy = if manner.is_zero_copy { "zero-copy" } else { "copy" };
-        let plural = if manner.queues == 1 { "" } else { "s" };
-        write!(f, "AF_XDP ({mode}, {copy}, {} queue{plural})", manner.queues)
+        match self {
+            Self::Packet => f.write_str("AF_PACKET (TPACKET_V3)"),
+            Self::Xdp(manner) => manner.fmt(f),
+        }
     }
 }
 

@@ -1,25 +1,26 @@
 //! Interfaces from which frames are received to be sent on, and to which frames are sent, in batches.
 //!
-//! A receiver is a ring (TPACKET_V3) whose packets are taken from the kernel a block at a time. A block is
-//! handed over when it is full or [`HANDOVER_MS`] old. A sender hands frames to the kernel by `sendmmsg`,
-//! from where they lie.
+//! A [`Receiver`] is a ring (TPACKET_V3) whose packets are taken from the kernel a block at a time. A block
+//! is handed over when it is full or [`HANDOVER_MS`] old. A [`Sender`] hands frames to the kernel by
+//! `sendmmsg`, from where they lie.
 
 use super::deaf::Deaf;
 use super::finish::Unfinished;
 use super::ring::{Form, Frame, Ring, work_left};
 use super::socket::{self, SENT_AT_ONCE, Socket, Use};
+use super::state::State;
 use super::{LiveOptions, SourceError};
 use bytes::Bytes;
 use flame_abi::{LinkType, MAX_PACKET};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 /// The longest time that a frame waits in a block that is not full.
 const HANDOVER_MS: u32 = 1;
 /// A block has room for a frame of 64 KiB of joined segments. Blocks are small and many, since one that is
 /// handed over by time may hold a single frame.
-const BLOCK_BYTES: usize = 128 << 10;
+pub const BLOCK_BYTES: usize = 128 << 10;
 
 /// Options of a receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,19 +49,58 @@ pub struct FrameIn<'a> {
 }
 
 /// An interface from which frames are received.
+pub trait Receive {
+    fn link(&self) -> LinkType;
+
+    /// Returns the way in which frames are received, in words.
+    fn way(&self) -> String;
+
+    /// Returns whether the name by which it was opened is still that of its interface.
+    fn has_its_name(&self) -> bool;
+
+    /// Returns whether there are frames to take.
+    fn is_ready(&self) -> bool;
+
+    /// Takes frames until there are `most` packets, or no more frames. `each` returns how many packets were
+    /// made of its frame, which counts as one at least. Returns how many there were.
+    fn take(&mut self, most: usize, each: &mut dyn FnMut(FrameIn<'_>) -> usize) -> usize;
+
+    /// Looks at the state of an interface that gives no frames. Returns a message when it went down, or is up
+    /// again.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the interface was removed.
+    fn look(&mut self) -> Result<Option<String>, SourceError>;
+
+    /// Returns whether the interface was found down. Then it should be looked at now and then.
+    fn is_down(&self) -> bool;
+
+    /// Returns the number of frames so far that the kernel dropped, since nobody took them in time.
+    fn drops(&mut self) -> u64;
+
+    /// Returns descriptors, of which one is readable when there are frames or the state has changed.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if there are too many open files.
+    fn watched(&self) -> io::Result<Vec<OwnedFd>>;
+
+    /// Goes on with other options, if this is possible without closing the interface. Returns whether it is.
+    fn adopt(&mut self, options: &DeviceOptions) -> bool;
+}
+
+/// An interface from which frames are received by AF_PACKET.
 pub struct Receiver {
     ring: Arc<Ring>,
-    interface: String,
+    state: State,
     link: LinkType,
-    /// The number of the interface.
-    index: i32,
+    options: DeviceOptions,
     /// The index of the next block.
     head: usize,
     /// The block of which frames are left, and its next frame.
     current: Option<(Bytes, Frame)>,
     drops: u64,
-    /// Whether the interface was found down.
-    is_down: bool,
     _deaf: Option<Deaf>,
 }
 
@@ -104,39 +144,37 @@ impl Receiver {
         };
         Ok(Self {
             ring: Arc::new(ring),
-            interface: interface.to_owned(),
+            state: State::new(interface, link.index),
             link: link.link,
-            index: link.index,
+            options: *options,
             head: 0,
             current: None,
             drops: 0,
-            is_down: false,
             _deaf: deaf,
         })
     }
+}
 
-    pub fn link(&self) -> LinkType {
+impl Receive for Receiver {
+    fn link(&self) -> LinkType {
         self.link
     }
 
-    /// Returns whether the name by which it was opened is still that of its interface.
-    pub fn has_its_name(&self) -> bool {
-        socket::index(&self.interface).is_ok_and(|index| index == self.index)
+    fn way(&self) -> String {
+        let handles = if self.options.is_sniffer { "handles" } else { "does not handle" };
+        let size = self.ring.bytes() >> 20;
+        format!("an AF_PACKET ring (TPACKET_V3) of {size} MiB; the kernel {handles} its packets")
     }
 
-    /// Returns the size of the ring in bytes.
-    pub fn bytes(&self) -> usize {
-        self.ring.bytes()
+    fn has_its_name(&self) -> bool {
+        self.state.has_its_name()
     }
 
-    /// Returns whether there are frames to take.
-    pub fn is_ready(&self) -> bool {
+    fn is_ready(&self) -> bool {
         self.current.is_some() || self.ring.is_ready(self.head)
     }
 
-    /// Takes frames until there are `most` packets, or no more frames. `each` returns how many packets were
-    /// made of its frame, which counts as one at least. Returns how many there were.
-    pub fn take(&mut self, most: usize, each: &mut dyn FnMut(FrameIn<'_>) -> usize) -> usize {
+    fn take(&mut self, most: usize, each: &mut dyn FnMut(FrameIn<'_>) -> usize) -> usize {
         let mut count = 0;
         while count < most {
             if self.current.is_none() {
@@ -166,49 +204,26 @@ impl Receiver {
         count
     }
 
-    /// Looks at the state of an interface that gives no frames. Returns a message when it went down, or is up
-    /// again.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the interface was removed.
-    pub fn look(&mut self) -> Result<Option<String>, SourceError> {
-        let socket = self.ring.socket();
-        let state = socket.wait(0).and_then(|()| match self.is_down {
-            true => socket.is_up(self.index),
-            false => Ok(true),
-        });
-        match state {
-            Ok(true) if self.is_down => {
-                // The kernel has resumed the reception.
-                self.is_down = false;
-                Ok(Some(format!("interface {} is up again", self.interface)))
-            }
-            Ok(_) => Ok(None),
-            Err(e) if e.raw_os_error() == Some(libc::ENETDOWN) => {
-                let was_down = std::mem::replace(&mut self.is_down, true);
-                let text = format!("interface {} is down: waiting until it is up", self.interface);
-                Ok((!was_down).then_some(text))
-            }
-            Err(e) => Err(socket::lost(&self.interface, e)),
-        }
+    fn look(&mut self) -> Result<Option<String>, SourceError> {
+        self.state.look(self.ring.socket())
     }
 
-    /// Returns whether the interface was found down. Then it should be looked at now and then.
-    pub fn is_down(&self) -> bool {
-        self.is_down
+    fn is_down(&self) -> bool {
+        self.state.is_down()
     }
 
-    /// Returns the number of frames so far that the kernel dropped, since the ring was full.
-    pub fn drops(&mut self) -> u64 {
+    fn drops(&mut self) -> u64 {
         // The kernel resets its counter at each read.
         self.drops += self.ring.socket().drops();
         self.drops
     }
 
-    /// Returns the descriptor that is readable when there are frames.
-    pub fn fd(&self) -> BorrowedFd<'_> {
-        self.ring.socket().as_fd()
+    fn watched(&self) -> io::Result<Vec<OwnedFd>> {
+        Ok(vec![self.ring.socket().as_fd().try_clone_to_owned()?])
+    }
+
+    fn adopt(&mut self, options: &DeviceOptions) -> bool {
+        *options == self.options
     }
 }
 

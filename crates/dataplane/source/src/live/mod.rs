@@ -23,15 +23,16 @@ mod device;
 mod finish;
 mod ring;
 mod socket;
+mod state;
 mod xdp;
 
 pub use bpf::XdpMode;
 pub use card::{Card, Offload, RingSize, open_tun};
 pub use choice::{Capture, Opened, Way, objection, open_by};
-pub use device::{DeviceOptions, FrameIn, Receiver, Sender, Unsent, may_open};
+pub use device::{DeviceOptions, FrameIn, Receive, Receiver, Sender, Unsent, may_open};
 pub use finish::{Unfinishable, Unfinished};
 pub use socket::interfaces;
-pub use xdp::Manner;
+pub use xdp::{Manner, XdpReceiver, XdpSender};
 
 use crate::{Next, Progress, RawBlock, RawPacket, Shared, Source, SourceError};
 use bytes::Bytes;

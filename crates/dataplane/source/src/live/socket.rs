@@ -258,6 +258,15 @@ impl Socket {
         self.set_at(libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &filter)
     }
 
+    /// Makes the kernel report to the socket that the interface goes down, as an error, and no packet: only
+    /// the sockets that receive learn of it.
+    pub fn be_told(&self, index: libc::c_int) -> io::Result<()> {
+        // An EtherType for experiments (IEEE 802, 2).
+        const UNUSED: u16 = 0x88b6;
+        self.cut(0)?;
+        self.bind(index, UNUSED)
+    }
+
     fn bind(&self, index: libc::c_int, protocol: u16) -> io::Result<()> {
         let address = libc::sockaddr_ll {
             sll_family: libc::AF_PACKET as u16,

@@ -1,4 +1,4 @@
-//! Packets of an interface through AF_XDP sockets, one for each receive queue.
+//! Packets of an interface through AF_XDP sockets, one for each receive queue, and to it.
 //!
 //! A program in the driver gives each received packet to the socket of its queue, before the kernel's stack
 //! and its captures: they do not see it. The kernel writes it to a frame of memory that belongs to the
@@ -6,8 +6,14 @@
 
 mod program;
 mod queue;
+mod receive;
+mod ring;
+mod send;
+mod shared;
 
 pub use queue::Chunk;
+pub use receive::XdpReceiver;
+pub use send::XdpSender;
 
 use super::LiveOptions;
 use super::bpf::{Sockets, XdpMode};
@@ -17,8 +23,9 @@ use crate::{Next, Progress, RawBlock, RawPacket, Source, SourceError};
 use bytes::Bytes;
 use flame_abi::{LinkType, MAX_BLOCK_BYTES, MAX_BLOCK_PACKETS};
 use program::Redirect;
-use queue::{AT_ONCE, Queue};
+use queue::{AT_ONCE, Queue, Shape};
 use std::collections::VecDeque;
+use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -48,6 +55,18 @@ pub struct Manner {
     pub queues: usize,
 }
 
+impl fmt::Display for Manner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mode = match self.mode {
+            XdpMode::Native => "native",
+            XdpMode::Generic => "generic",
+        };
+        let copy = if self.is_zero_copy { "zero-copy" } else { "copy" };
+        let plural = if self.queues == 1 { "" } else { "s" };
+        write!(f, "AF_XDP ({mode}, {copy}, {} queue{plural})", self.queues)
+    }
+}
+
 /// An interface that is being captured. The fields are dropped in this order: first, packets take their usual
 /// way again.
 pub struct Xdp {
@@ -58,7 +77,6 @@ pub struct Xdp {
     socket: Socket,
     interface: String,
     index: i32,
-    link: LinkType,
     mode: XdpMode,
     snaplen: usize,
     timeout_ms: u32,
@@ -106,17 +124,93 @@ pub fn chunk(card: &Card) -> io::Result<Chunk> {
 
 /// Adds the remedy to an error of the kernel's.
 fn explained(error: io::Error) -> io::Error {
-    let text = match error.raw_os_error() {
-        Some(libc::EPERM | libc::EACCES) => {
+    let text = match error.kind() {
+        io::ErrorKind::PermissionDenied => {
             "run as root or with CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF; a node that has given them up opens \
              an interface by AF_XDP at its start only"
         }
-        Some(libc::EBUSY | libc::EEXIST) => "another XDP program or socket has it: `ip link show`",
-        Some(libc::EINVAL) => "AF_XDP needs Linux 5.9, and a driver that can do it",
-        Some(libc::ERANGE) => "the MTU of the interface or its peer is too large for XDP",
+        io::ErrorKind::ResourceBusy | io::ErrorKind::AlreadyExists => {
+            "another XDP program or socket has it: `ip link show`"
+        }
+        io::ErrorKind::InvalidInput => "AF_XDP needs Linux 5.9, and a driver that can do it",
+        _ if error.raw_os_error() == Some(libc::ERANGE) => {
+            "the MTU of the interface or its peer is too large for XDP"
+        }
+        _ if error.raw_os_error() == Some(libc::ENOSPC) => {
+            "a veth interface needs as many receive queues as its peer has transmit queues: `ethtool -L`"
+        }
         _ => return error,
     };
     io::Error::new(error.kind(), format!("{error} ({text})"))
+}
+
+/// Returns the error of a step of the opening of an interface.
+fn failed(interface: &str, step: &str, error: io::Error) -> SourceError {
+    let place = format!("interface {interface}: AF_XDP: {step}");
+    SourceError::Io { place, error: explained(error) }
+}
+
+/// An interface that AF_XDP can have.
+struct Found {
+    /// Is asked about its state.
+    socket: Socket,
+    index: i32,
+    card: Card,
+    chunk: Chunk,
+}
+
+/// Looks for an interface, and checks that its packets are such as AF_XDP can have.
+fn find(interface: &str) -> Result<Found, SourceError> {
+    let io = |step: &str, error| failed(interface, step, error);
+    if interface == socket::ANY {
+        return Err(io("opening", io::Error::other("it takes one interface, not all")));
+    }
+    let (socket, link) = socket::open_to_send(interface)?;
+    if link.link != LinkType::ETHERNET {
+        return Err(io("opening", io::Error::other("it takes Ethernet only")));
+    }
+    let card = Card::open(interface).map_err(|e| io("opening", e))?;
+    let chunk = chunk(&card).map_err(|e| io("frames", e))?;
+    Ok(Found { socket, index: link.index, card, chunk })
+}
+
+/// Attaches the program to an interface with `count` queues, whose packets go their usual way until their
+/// sockets are entered. The driver's part is used where there is one, unless `is_generic`.
+fn attach(index: i32, count: u32, is_generic: bool) -> io::Result<(Sockets, Redirect, XdpMode)> {
+    let sockets = Sockets::new(count)?;
+    let attach = |mode| Redirect::new(index as u32, &sockets, mode).map(|redirect| (redirect, mode));
+    let native = if is_generic { Err(unsupported()) } else { attach(XdpMode::Native) };
+    let (redirect, mode) = match native {
+        Err(e) if e.raw_os_error() == Some(libc::EOPNOTSUPP) => attach(XdpMode::Generic),
+        attached => attached,
+    }?;
+    Ok((sockets, redirect, mode))
+}
+
+/// Returns the number of frames of each of `count` queues, which have `bytes` bytes together unless those are
+/// too few.
+fn frames(bytes: usize, chunk: Chunk, count: u32) -> u32 {
+    1 << (bytes / chunk.bytes() / count as usize).max(LEAST_FRAMES).ilog2()
+}
+
+/// The reading of two clocks at the same time.
+#[derive(Clone, Copy)]
+struct Clocks {
+    monotonic: u64,
+    since_1970: u64,
+}
+
+impl Clocks {
+    fn read() -> Self {
+        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64;
+        Self { monotonic: queue::monotonic_ns(), since_1970 }
+    }
+
+    /// Returns the time of a packet in nanoseconds since 1970. Without a stamp, it is that of the reading.
+    fn time_of(self, stamp: u64) -> u64 {
+        let age = self.monotonic.checked_sub(stamp).filter(|age| *age < LATEST_NS).unwrap_or(0);
+        self.since_1970.saturating_sub(age)
+    }
 }
 
 /// Opens all queues of an interface. The driver's part is used where there is one, unless `is_generic`.
@@ -125,44 +219,25 @@ fn explained(error: io::Error) -> io::Error {
 ///
 /// Returns an error without the rights, or if the interface cannot be captured in this way.
 pub fn open(interface: &str, options: &LiveOptions, is_generic: bool) -> Result<Xdp, SourceError> {
-    let io = |step: &str, error: io::Error| SourceError::Io {
-        place: format!("interface {interface}: AF_XDP: {step}"),
-        error: explained(error),
-    };
-    if interface == socket::ANY {
-        return Err(io("opening", io::Error::other("it takes one interface, not all")));
-    }
+    let io = |step: &str, error| failed(interface, step, error);
     if options.hardware_timestamps {
         let text = "its packets have the kernel's time, not the card's: leave out --hardware-timestamps";
         return Err(io("opening", io::Error::other(text)));
     }
-    let (socket, link) = socket::open_to_send(interface)?;
-    if link.link != LinkType::ETHERNET {
-        return Err(io("opening", io::Error::other("it takes Ethernet only")));
-    }
-    let card = Card::open(interface).map_err(|e| io("opening", e))?;
-    let chunk = chunk(&card).map_err(|e| io("frames", e))?;
+    let Found { socket, index, card, chunk } = find(interface)?;
     let count = card.queues().map_err(|e| io("queues", e))?;
-    let index = link.index as u32;
-    let sockets = Sockets::new(count).map_err(|e| io("program", e))?;
-    let attach = |mode| Redirect::new(index, &sockets, mode).map(|redirect| (redirect, mode));
-    let native = if is_generic { Err(unsupported()) } else { attach(XdpMode::Native) };
-    let (redirect, mode) = match native {
-        Err(e) if e.raw_os_error() == Some(libc::EOPNOTSUPP) => attach(XdpMode::Generic),
-        attached => attached,
-    }
-    .map_err(|e| io("program", e))?;
-    let most = MEMORY / chunk.bytes() / count as usize;
-    let frames = 1 << most.max(LEAST_FRAMES).ilog2();
+    let (sockets, redirect, mode) = attach(index, count, is_generic).map_err(|e| io("program", e))?;
+    let may_share = mode == XdpMode::Native;
+    let shape = Shape { chunk, frames: frames(MEMORY, chunk, count), to_send: 0, may_share };
     let mut queues = Vec::with_capacity(count as usize);
     for number in 0..count {
-        let queue = Queue::open(index, number, chunk, frames, mode == XdpMode::Native);
+        let queue = Queue::open(index as u32, number, shape);
         let queue = queue.map_err(|e| io(&format!("queue {number}"), e))?;
         sockets.set(number, queue.fd()).map_err(|e| io(&format!("queue {number}"), e))?;
         queues.push(queue);
     }
     if options.promiscuous {
-        socket.be_promiscuous(link.index).map_err(|e| io("promiscuous mode", e))?;
+        socket.be_promiscuous(index).map_err(|e| io("promiscuous mode", e))?;
     }
     Ok(Xdp {
         redirect: Some(redirect),
@@ -170,8 +245,7 @@ pub fn open(interface: &str, options: &LiveOptions, is_generic: bool) -> Result<
         queues,
         socket,
         interface: interface.to_owned(),
-        index: link.index,
-        link: link.link,
+        index,
         mode,
         snaplen: options.snaplen.max(1) as usize,
         timeout_ms: options.timeout_ms.max(1),
@@ -204,24 +278,21 @@ impl Xdp {
     /// Copies the packets that have arrived into `buffer`, from `used` on. Returns the number of bytes in use
     /// then, and whether the block is full.
     fn gather(&mut self, buffer: &mut [u8], mut used: usize, packets: &mut Vec<RawPacket>) -> (usize, bool) {
-        let now = queue::monotonic_ns();
-        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64;
-        let (snaplen, link, most) = (self.snaplen, self.link, buffer.len() - AT_ONCE * self.room);
+        let clocks = Clocks::read();
+        let (snaplen, most) = (self.snaplen, buffer.len() - AT_ONCE * self.room);
         let (first, mut is_full) = (packets.len(), false);
         for queue in &mut self.queues {
             let mut taken = AT_ONCE;
             while taken == AT_ONCE && !is_full {
-                taken = queue.take(|bytes, stamp| {
-                    // Without a stamp, the packet has the time of this call.
-                    let age = now.checked_sub(stamp).filter(|age| *age < LATEST_NS).unwrap_or(0);
+                taken = queue.take(AT_ONCE, |bytes, stamp| {
                     let kept = &bytes[..bytes.len().min(snaplen)];
                     buffer[used..used + kept.len()].copy_from_slice(kept);
                     packets.push(RawPacket {
-                        ts_ns: since_1970.saturating_sub(age),
+                        ts_ns: clocks.time_of(stamp),
                         offset: used as u32,
                         cap_len: kept.len() as u32,
                         wire_len: bytes.len() as u32,
-                        link,
+                        link: LinkType::ETHERNET,
                     });
                     used += kept.len();
                 });

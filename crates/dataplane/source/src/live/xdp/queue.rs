@@ -3,11 +3,11 @@
 //! One receive queue: a socket, and the frames that the kernel writes packets to.
 
 use std::io;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use xdp::slab::{Slab, StackSlab};
 use xdp::socket::{OptName, SocketError, XdpSocket, XdpSocketBuilder};
 use xdp::umem::{FrameSize, UmemCfgBuilder};
-use xdp::{CompletionRing, RingConfigBuilder, RxRing, Umem, WakableFillRing};
+use xdp::{CompletionRing, Packet, RingConfigBuilder, RxRing, Umem, WakableFillRing};
 
 /// The bytes before a packet: the time of its reception, which the program writes.
 pub const STAMP: usize = 8;
@@ -51,9 +51,52 @@ impl Chunk {
 pub struct Queue {
     received: RxRing,
     free: WakableFillRing,
-    _completed: CompletionRing,
+    completed: CompletionRing,
     socket: XdpSocket,
     memory: Umem,
+    chunk: Chunk,
+    /// The address of the memory.
+    base: usize,
+}
+
+/// The properties of a queue.
+#[derive(Clone, Copy, Debug)]
+pub struct Shape {
+    pub chunk: Chunk,
+    /// The number of frames for received packets, a power of two.
+    pub frames: u32,
+    /// The number of frames for packets to send.
+    pub to_send: u32,
+    /// Whether the card may write to the frames itself.
+    pub may_share: bool,
+}
+
+/// Room for a part of [`AT_ONCE`] packets.
+struct Limited {
+    slab: StackSlab<AT_ONCE>,
+    most: usize,
+}
+
+impl Slab for Limited {
+    fn available(&self) -> usize {
+        self.most - self.slab.len()
+    }
+
+    fn len(&self) -> usize {
+        self.slab.len()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.slab.is_empty()
+    }
+
+    fn push_front(&mut self, packet: Packet) -> Option<Packet> {
+        self.slab.push_front(packet)
+    }
+
+    fn pop_back(&mut self) -> Option<Packet> {
+        self.slab.pop_back()
+    }
 }
 
 /// Returns the kernel's error, with the step that failed.
@@ -77,19 +120,26 @@ fn failed(error: SocketError) -> io::Error {
 }
 
 impl Queue {
-    /// Opens a socket for queue `number` of interface `interface`, with `frames` frames, a power of two.
-    pub fn open(interface: u32, number: u32, chunk: Chunk, frames: u32, may_share: bool) -> io::Result<Self> {
+    /// Opens a socket for queue `number` of interface `interface`.
+    pub fn open(interface: u32, number: u32, shape: Shape) -> io::Result<Self> {
+        let Shape { chunk, frames, to_send, may_share } = shape;
         let frame_size = match chunk {
             Chunk::Half => FrameSize::TwoK,
             Chunk::Page => FrameSize::FourK,
         };
         let head_room = STAMP as u32;
-        let memory = UmemCfgBuilder { frame_size, head_room, frame_count: frames, ..Default::default() };
+        // One more, which is spent to learn the address of the memory.
+        let frame_count = frames + to_send + 1;
+        let memory = UmemCfgBuilder { frame_size, head_room, frame_count, ..Default::default() };
         let memory = memory.build().map_err(|e| io::Error::other(e.to_string()))?;
         let mut memory = Umem::map(memory)?;
-        // With room for all frames, neither ring is ever the reason for a loss.
-        let rings =
-            RingConfigBuilder { rx_count: frames, tx_count: 0, fill_count: frames, completion_count: 2 };
+        // SAFETY: `memory` lives until the end of this function.
+        let first = unsafe { memory.alloc() }.ok_or_else(|| io::Error::other("no frame"))?;
+        let address = first.as_ptr() as usize;
+        let base = address - xdp::libc::xdp::xdp_desc::from(first).addr as usize;
+        // With room for all frames, no ring is ever the reason for a loss.
+        let completion_count = to_send.next_power_of_two().max(2);
+        let rings = RingConfigBuilder { rx_count: frames, tx_count: 0, fill_count: frames, completion_count };
         let rings = rings.build().map_err(|e| io::Error::other(e.to_string()))?;
         let mut builder = XdpSocketBuilder::new().map_err(failed)?;
         // The kernel may rest until it is woken up, which `poll` does.
@@ -103,7 +153,33 @@ impl Queue {
         // SAFETY: `memory` lives in the same value as the socket, after which it is dropped.
         unsafe { free.enqueue(&mut memory, frames as usize, false) }?;
         let socket = builder.bind(xdp::nic::NicIndex::new(interface), number, flags).map_err(failed)?;
-        Ok(Self { received, free, _completed: rings.completion_ring, socket, memory })
+        Ok(Self { received, free, completed: rings.completion_ring, socket, memory, chunk, base })
+    }
+
+    pub fn chunk(&self) -> Chunk {
+        self.chunk
+    }
+
+    /// Returns a frame for a packet to send, if one is free. It is part of the memory of this queue, which
+    /// must outlive it.
+    pub fn lend(&mut self) -> Option<Packet> {
+        // SAFETY: the caller holds the queue for as long as the frame, and frames have no other users.
+        unsafe { self.memory.alloc() }
+    }
+
+    /// Takes a frame back that was lent, and that the kernel does not have.
+    pub fn give_back(&mut self, frame: Packet) {
+        self.memory.free_packet(frame);
+    }
+
+    /// Returns the offset of a packet in the memory, by which the kernel knows it.
+    pub fn offset(&self, packet: &Packet) -> u64 {
+        (packet.as_ptr() as usize - self.base) as u64
+    }
+
+    /// Frees the frames whose packets the kernel has sent.
+    pub fn complete(&mut self) {
+        while self.completed.dequeue(&mut self.memory, AT_ONCE) > 0 {}
     }
 
     pub fn fd(&self) -> RawFd {
@@ -120,10 +196,10 @@ impl Queue {
         result == 0 && options & OPTIONS_ZEROCOPY != 0
     }
 
-    /// Gives the packets that have arrived to `each`, at most [`AT_ONCE`], with the reading of the kernel's
-    /// clock that the program left, or 0. Returns how many there were. Their frames are free again.
-    pub fn take(&mut self, mut each: impl FnMut(&[u8], u64)) -> usize {
-        let mut slab = StackSlab::<AT_ONCE>::new();
+    /// Gives the packets that have arrived to `each`, at most `most` and [`AT_ONCE`], with the reading of the
+    /// kernel's clock that the program left, or 0. Returns how many there were. Their frames are free again.
+    pub fn take(&mut self, most: usize, mut each: impl FnMut(&[u8], u64)) -> usize {
+        let mut slab = Limited { slab: StackSlab::new(), most: most.min(AT_ONCE) };
         // SAFETY: no packet outlives this call, nor `memory`.
         let count = unsafe { self.received.recv(&self.memory, &mut slab) };
         while let Some(mut packet) = slab.pop_back() {
@@ -157,6 +233,13 @@ impl Queue {
     /// Returns the number of packets so far for which there was no frame, or which did not fit in one.
     pub fn drops(&self) -> u64 {
         self.socket.statistics().map_or(0, |s| s.rx_dropped + s.rx_ring_full)
+    }
+}
+
+impl AsFd for Queue {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: the socket is open as long as the queue, which is borrowed.
+        unsafe { BorrowedFd::borrow_raw(self.fd()) }
     }
 }
 

@@ -1,0 +1,200 @@
+//! An interface from which frames are received by AF_XDP, to be sent on.
+
+use super::queue::{self, AT_ONCE, Shape};
+use super::shared::{self, Shared};
+use super::{Clocks, Found, Manner, attach, failed, find, frames};
+use crate::SourceError;
+use crate::live::bpf::XdpMode;
+use crate::live::card::Card;
+use crate::live::device::{BLOCK_BYTES, DeviceOptions, FrameIn, Receive};
+use crate::live::finish::Unfinished;
+use crate::live::socket::{self, Socket};
+use crate::live::state::State;
+use flame_abi::LinkType;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+/// The time after which the address of the card is read again.
+const ADDRESS_INTERVAL: Duration = Duration::from_millis(200);
+
+/// An interface from which frames are received by AF_XDP, from all its queues. The fields are dropped in this
+/// order: first, frames take their usual way again.
+pub struct XdpReceiver {
+    _redirect: super::Redirect,
+    queues: Vec<Shared>,
+    polled: Vec<libc::pollfd>,
+    /// The queue that is next.
+    next: usize,
+    mode: XdpMode,
+    card: Card,
+    address: [u8; 6],
+    looked: Instant,
+    /// Is told when the interface goes down.
+    told: Socket,
+    /// Keeps the interface in promiscuous mode.
+    promiscuous: Option<Socket>,
+    state: State,
+    /// Whether the last call left frames.
+    is_more: bool,
+}
+
+impl XdpReceiver {
+    /// Opens an interface. Frames are then no longer received by the kernel's stack, nor by captures.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error without the rights, if there is no such interface, or if AF_XDP cannot have it.
+    pub fn open(interface: &str, options: &DeviceOptions) -> Result<Self, SourceError> {
+        let io = |step: &str, error| failed(interface, step, error);
+        let Found { socket, index, card, chunk } = find(interface)?;
+        let count = card.queues().map_err(|e| io("queues", e))?;
+        let address = card.address().map_err(|e| io("address", e))?;
+        let (sockets, redirect, mode) = attach(index, count, false).map_err(|e| io("program", e))?;
+        let frames = frames(BLOCK_BYTES * options.blocks, chunk, count);
+        let shape = Shape { chunk, frames, to_send: 0, may_share: mode == XdpMode::Native };
+        let mut queues = Vec::with_capacity(count as usize);
+        for number in 0..count {
+            let step = |e| io(&format!("queue {number}"), e);
+            let queue = shared::open(index as u32, number, shape).map_err(step)?;
+            {
+                let mut queue = queue.borrow_mut();
+                // If it was open, it may have frames of an earlier receiver.
+                while queue.take(AT_ONCE, |_, _| ()) > 0 {}
+                sockets.set(number, queue.fd()).map_err(step)?;
+            }
+            queues.push(queue);
+        }
+        socket.be_told(index).map_err(|e| io("state", e))?;
+        let mut receiver = Self {
+            _redirect: redirect,
+            polled: queues.iter().map(|queue| queue.borrow().polled()).collect(),
+            queues,
+            next: 0,
+            mode,
+            card,
+            address,
+            looked: Instant::now(),
+            told: socket,
+            promiscuous: None,
+            state: State::new(interface, index),
+            is_more: false,
+        };
+        receiver.be_promiscuous(options.is_promiscuous).map_err(|e| io("promiscuous mode", e))?;
+        Ok(receiver)
+    }
+
+    fn be_promiscuous(&mut self, is_promiscuous: bool) -> io::Result<()> {
+        if !is_promiscuous {
+            self.promiscuous = None;
+        } else if self.promiscuous.is_none() {
+            let opened = socket::open_to_send(self.state.interface());
+            let (socket, _) = opened.map_err(|e| io::Error::other(e.to_string()))?;
+            socket.be_promiscuous(self.state.index())?;
+            self.promiscuous = Some(socket);
+        }
+        Ok(())
+    }
+
+    /// Returns the manner in which it is received.
+    fn manner(&self) -> Manner {
+        let is_zero_copy = self.queues.iter().any(|queue| queue.borrow().is_zero_copy());
+        Manner { mode: self.mode, is_zero_copy, queues: self.queues.len() }
+    }
+}
+
+/// Returns the type that the kernel would give a frame that is received by a card with this address.
+fn kind(frame: &[u8], address: [u8; 6]) -> u8 {
+    match frame.first_chunk::<6>() {
+        Some([0xff, 0xff, 0xff, 0xff, 0xff, 0xff]) => libc::PACKET_BROADCAST,
+        Some(to) if to[0] & 1 == 1 => libc::PACKET_MULTICAST,
+        Some(to) if *to != address => libc::PACKET_OTHERHOST,
+        _ => libc::PACKET_HOST,
+    }
+}
+
+impl Receive for XdpReceiver {
+    fn link(&self) -> LinkType {
+        LinkType::ETHERNET
+    }
+
+    fn way(&self) -> String {
+        format!("{}; the kernel does not handle its packets", self.manner())
+    }
+
+    fn has_its_name(&self) -> bool {
+        self.state.has_its_name()
+    }
+
+    fn is_ready(&self) -> bool {
+        self.is_more
+    }
+
+    fn take(&mut self, most: usize, each: &mut dyn FnMut(FrameIn<'_>) -> usize) -> usize {
+        if self.looked.elapsed() > ADDRESS_INTERVAL {
+            self.looked = Instant::now();
+            self.address = self.card.address().unwrap_or(self.address);
+        }
+        let (clocks, address) = (Clocks::read(), self.address);
+        let mut count = 0;
+        for _ in 0..self.queues.len() {
+            let mut queue = self.queues[self.next].borrow_mut();
+            let mut is_empty = false;
+            while !is_empty && count < most {
+                let asked = AT_ONCE.min(most - count);
+                let taken = queue.take(asked, |bytes, stamp| {
+                    let (ts_ns, wire_len) = (clocks.time_of(stamp), bytes.len() as u32);
+                    let (kind, work) = (kind(bytes, address), Unfinished::default());
+                    count += each(FrameIn { bytes, ts_ns, wire_len, kind, work }).max(1);
+                });
+                is_empty = taken < asked;
+            }
+            if is_empty {
+                self.next = (self.next + 1) % self.queues.len();
+            }
+            if count >= most {
+                break;
+            }
+        }
+        self.is_more = count >= most;
+        count
+    }
+
+    fn look(&mut self) -> Result<Option<String>, SourceError> {
+        // Lets the kernel refill its queues.
+        queue::wait(&mut self.polled, 0);
+        self.state.look(&self.told)
+    }
+
+    fn is_down(&self) -> bool {
+        self.state.is_down()
+    }
+
+    fn drops(&mut self) -> u64 {
+        self.queues.iter().map(|queue| queue.borrow().drops()).sum()
+    }
+
+    fn watched(&self) -> io::Result<Vec<OwnedFd>> {
+        let told = self.told.as_fd().try_clone_to_owned();
+        let queues = self.queues.iter().map(|queue| queue.borrow().as_fd().try_clone_to_owned());
+        std::iter::once(told).chain(queues).collect()
+    }
+
+    fn adopt(&mut self, options: &DeviceOptions) -> bool {
+        self.be_promiscuous(options.is_promiscuous).is_ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_type_follows_from_the_destination() {
+        let of = |to: [u8; 6]| kind(&to, [2, 0, 0, 0, 0, 2]);
+        assert_eq!(of([2, 0, 0, 0, 0, 2]), libc::PACKET_HOST);
+        assert_eq!(of([2, 0, 0, 0, 0, 3]), libc::PACKET_OTHERHOST);
+        assert_eq!(of([3, 0, 0, 0, 0, 2]), libc::PACKET_MULTICAST);
+        assert_eq!(of([0xff; 6]), libc::PACKET_BROADCAST);
+    }
+}
