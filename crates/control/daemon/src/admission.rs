@@ -111,9 +111,11 @@ impl Engine {
     pub(crate) fn launch(
         &self,
         source: &SourceRun,
-        prepared: &Prepared,
+        prepared: &mut Prepared,
         entry: &Entry,
     ) -> Result<Option<String>, Problem> {
+        // Kept until the module is there.
+        let _started = prepared.starting.take().and_then(|starting| starting.join().ok());
         let plan = &prepared.module.plan;
         prepared.route(source, entry);
         let added = source.add(&prepared.module).map_err(|e| of_source(&e));

@@ -5,13 +5,13 @@ use crate::error::{of_node, of_source};
 use crate::held;
 use crate::kept::{Beginning, Kept};
 use crate::reservation::{self, check_grant};
-use crate::source::SourceRun;
+use crate::source::{SourceRun, Starting};
 use crate::store::{Proof, Stored};
 use flame_abi::manifest::Manifest;
 use flame_admit::{Protection, Why};
 use flame_api::{Code, Problem};
 use flame_compile::{Cache, Compiler, Worker};
-use flame_node::{AdmittedModule, Built, Node, NodeError, Note, RunRequest, Submission, build};
+use flame_node::{AdmittedModule, Built, Node, NodeError, Note, RunRequest, Submission, build_unentered};
 use flame_plan::{Limits, ViewSpec, longest_call};
 use flame_quota::Usage;
 use flame_trust::{Answer, Challenge, Credential, Field, Layer, ModuleRequest, Origin, PublicKey};
@@ -43,6 +43,8 @@ pub(crate) struct Prepared {
     pub bytes: u64,
     /// Its state, once it is decided how it begins.
     pub kept: Option<Kept>,
+    /// The start of its process, beside what remains to be done before the module can run there.
+    pub starting: Option<Starting>,
 }
 
 impl Prepared {
@@ -181,21 +183,22 @@ impl Engine {
             Some(node) => node.noting(compiler),
             None => compiler,
         };
-        let built = build(&request, node.as_ref(), &compiler).map_err(|e| of_node(&e));
+        let built = build_unentered(&request, node.as_ref(), &compiler).map_err(|e| of_node(&e));
         drop(compiler);
-        let Built { plan, meters, admitted, entered, notes, .. } = built?;
+        let Built { plan, meters, admitted, notes, .. } = built?;
         let broken = || Problem::new(Code::Internal, "a plan without a module", "report this");
         let mut plan = plan.modules.into_iter().next().ok_or_else(broken)?;
+        plan.process = self.process_for(&stored.owner, &stored.reserved);
+        // Only now: nothing is started for a module that may not run.
+        let starting = plan.process.clone().and_then(|name| source.start_process(name).ok());
+        let mut granted = None;
+        if let (Some(node), Some(admitted)) = (node, admitted.into_iter().next()) {
+            let entered = node.installed(&admitted, &plan.name, plan.seed).map_err(|e| of_node(&e))?;
+            granted = Some(Granted { node: Arc::new(node), admitted: Arc::new(admitted), entered });
+        }
         plan.id = source.number();
         // Unique among all instances of the source: rows and accounts are assigned by it.
         plan.name = format!("{}#{}", stored.name, plan.id.0);
-        plan.process = self.process_for(&stored.owner, &stored.reserved);
-        let mut granted = None;
-        if let (Some(node), Some(admitted), Some(entered)) =
-            (node, admitted.into_iter().next(), entered.into_iter().next())
-        {
-            granted = Some(Granted { node: Arc::new(node), admitted: Arc::new(admitted), entered });
-        }
         // Under a grant it is one of the grant's layers already.
         plan.terms.priority = priority.map_or(plan.terms.priority, |own| own.min(plan.terms.priority));
         let meters = meters.into_iter().next().unwrap_or_default();
@@ -209,7 +212,7 @@ impl Engine {
         let module = Module { plan, meters, keep: None, areas: Vec::new() };
         let notes = notes.iter().map(|note| shown(note, stored.owner.is_operator())).collect();
         let bytes = (wasm.len() + module.plan.code.len()) as u64;
-        Ok(Prepared { module, granted, notes, bytes, kept: None })
+        Ok(Prepared { module, granted, notes, bytes, kept: None, starting })
     }
 
     /// Admits a module under its credential, without compiling it.

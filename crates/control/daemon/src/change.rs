@@ -71,9 +71,6 @@ impl Engine {
         };
         let mut reserving = self.reserve(&key, &stored.reserved, source)?;
         let usage = Arc::<Usage>::default();
-        // Beside the checks, of which the process knows nothing. It ends if they fail.
-        let process = self.process_for(owner, &stored.reserved);
-        let starting = process.and_then(|name| source.start_process(name).ok());
         let mut prepared =
             self.prepare(&PrepareRequest { stored: &stored, wasm: &request.wasm, source, usage: &usage })?;
         self.fits(&key, &prepared)?;
@@ -90,9 +87,7 @@ impl Engine {
             None,
         ));
         entry.state_bytes = self.state_need(&prepared.module.plan, &source.name);
-        let started = starting.and_then(|starting| starting.join().ok());
-        reserving.notes.extend(self.launch(source, &prepared, &entry)?);
-        drop(started);
+        reserving.notes.extend(self.launch(source, &mut prepared, &entry)?);
         self.stored(self.store.put(&entry.stored, None, self.audited())).inspect_err(|_| {
             source.remove(prepared.module.plan.id);
             prepared.unroute(source);

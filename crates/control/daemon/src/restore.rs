@@ -206,7 +206,7 @@ impl Engine {
         let at = (source, self.config().states);
         let beginning = Beginning::of(&prepared, at, &entry.log, self.state_before(stored, None), None);
         prepared.begin(&beginning);
-        let note = self.launch(source, &prepared, entry)?;
+        let note = self.launch(source, &mut prepared, entry)?;
         reserving.notes.extend(note);
         if let Some(note) = &beginning.note {
             entry.note(note.clone());

@@ -110,7 +110,7 @@ pub fn build(request: &RunRequest, node: Option<&Node>, compiler: &Compiler<'_>)
 /// # Errors
 ///
 /// Returns the errors of [`build()`].
-pub(crate) fn build_unentered(
+pub fn build_unentered(
     request: &RunRequest,
     node: Option<&Node>,
     compiler: &Compiler<'_>,

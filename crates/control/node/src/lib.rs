@@ -18,7 +18,7 @@ mod node;
 mod record;
 mod watch;
 
-pub use build::{Built, Note, RunRequest, Submission, build};
+pub use build::{Built, Note, RunRequest, Submission, build, build_unentered};
 pub use elements::{Client, Elements, Notify};
 pub use error::NodeError;
 pub use node::{AdmittedModule, Holder, Node, check_viewable};
