@@ -103,7 +103,7 @@ fn a_stop_leaves_a_server_its_last_calls() {
 }
 
 /// Returns a caller that calls `calls` times in each batch, whose `flame_done` counts to `rounds`, and which
-/// writes a row in `flame_end`, too.
+/// writes a row in `flame_end`, too. `more` precedes it there, and may use the global `$x`.
 fn slow_caller(calls: usize, rounds: usize, more: &str) -> ModulePlan {
     let (name, manifest, fields) = caller_parts(calls);
     let done = r#"(func (export "flame_done") (param i32 i32) (result i64)"#;
@@ -111,7 +111,7 @@ fn slow_caller(calls: usize, rounds: usize, more: &str) -> ModulePlan {
         "{done} (local $i i32) {more} (loop $l (br_if $l (i32.lt_u
             (local.tee $i (i32.add (local.get $i) (i32.const 1))) (i32.const {rounds}))))"
     );
-    plan((name, manifest, fields.replace(done, &slow) + END), Protection::Metered)
+    plan((name, manifest, fields.replace(done, &slow) + END + X), Protection::Metered)
 }
 
 /// A server that does not reply cannot use up what a caller has for its end.
@@ -131,7 +131,9 @@ fn a_stop_leaves_a_caller_its_last_calls() {
 /// A module in a process that takes its last outcomes too slowly loses the rest, and not its end.
 #[test]
 fn a_removal_leaves_a_caller_its_end() {
-    let slow = slow_caller(250, 40_000_000, "");
+    // A part of a second for each outcome.
+    let long = LONG.replace("(i64.const 0x1800000000)", "(local.set $i (i32.const 0))");
+    let slow = slow_caller(250, 1, &long.replace("60000000", "20000000"));
     let other = ModulePlan { id: ModuleId(5), name: "other".to_owned(), ..caller_with_end(1) };
     let modules = vec![apart(slow, "a"), apart(other, "a"), server(SILENT, AUTO)];
     let (report, rows) = lines(modules, &[], paced(3000, 5), |handle| {
@@ -162,7 +164,7 @@ fn a_caller_that_traps_on_its_last_outcomes_has_ended() {
 #[test]
 fn a_call_that_traps_is_charged_to_its_caller() {
     let (name, manifest, fields) = server_parts(&LONG.replace("(i64.const 0x1800000000)", "unreachable"));
-    let traps = plan((name, manifest, fields + "(global $x (mut i64) (i64.const 0))"), Protection::Metered);
+    let traps = plan((name, manifest, fields + X), Protection::Metered);
     let usage = || Arc::<Usage>::default();
     let (caller_usage, server_usage) = (usage(), usage());
     let of = |usage: &Arc<Usage>| Meters::default().with(None, Some(usage.clone()));
@@ -191,6 +193,7 @@ const LONG: &str = "(loop $l
     (global.set $x (i64.div_u (i64.const -1) (i64.or (global.get $x) (i64.const 3))))
     (br_if $l (i32.lt_u (local.tee $i (i32.add (local.get $i) (i32.const 1))) (i32.const 60000000))))
     (i64.const 0x1800000000)";
+const X: &str = "(global $x (mut i64) (i64.const 0))";
 
 fn seconds(packets: u64) -> Memory {
     let packets = (1..=packets).map(|second| (second * 1_000_000_000, tcp_packet(0, 80)));
@@ -200,7 +203,7 @@ fn seconds(packets: u64) -> Memory {
 #[test]
 fn a_process_answers_however_many_long_calls_wait() {
     let (name, manifest, fields) = server_parts(LONG);
-    let server = plan((name, manifest, fields + "(global $x (mut i64) (i64.const 0))"), Protection::Metered);
+    let server = plan((name, manifest, fields + X), Protection::Metered);
     let modules = vec![caller(20, AUTO), apart(server, "p")];
     let (report, found) = run(modules, &[], Paced(seconds(4), 50), drop);
     assert!(report.faults.is_empty(), "{:?}", report.faults);

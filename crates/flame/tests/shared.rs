@@ -227,7 +227,7 @@ fn areas_are_copied_to_by_an_instruction() {
     }
 }
 
-/// What modules see of each other does not depend on how the bytes of a capture arrive.
+/// The rows of modules that see each other do not depend on how the bytes of a capture arrive.
 #[test]
 fn a_replay_with_areas_is_exact() {
     let folder = folder();

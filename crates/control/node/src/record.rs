@@ -24,8 +24,8 @@ impl Log {
     }
 }
 
-/// A module whose install is in the audit log. If its end was not recorded when this value is dropped, an entry
-/// states that the module did not run.
+/// A module whose install is in the audit log. If its end was not recorded when this value is dropped, an
+/// entry states that the module did not run.
 pub struct Entered {
     log: Option<Log>,
     /// The name of the module in the plan.
@@ -63,7 +63,7 @@ impl Entered {
 impl Drop for Entered {
     fn drop(&mut self) {
         if let Some(log) = self.log.as_ref().filter(|_| !*self.has_ended.get_mut()) {
-            // Nobody is left who could be told of a log that cannot be written; the next entry will fail, too.
+            // A log that cannot be written refuses the next entry, too.
             let _ = log.write(
                 Event::End,
                 &self.principal,

@@ -392,8 +392,8 @@ impl SlowLoop {
         true
     }
 
-    /// Drops the outcomes that were not taken some time after the run was stopped. How many there are does not
-    /// depend on this module alone.
+    /// Drops the outcomes that were not taken some time after the run was stopped. How many there are does
+    /// not depend on this module alone.
     fn drop_outcomes(&mut self, stop: &Stop<'_>) {
         if !stop.is_set() || !self.queue.iter().any(|task| matches!(task, Task::Done(_))) {
             return;

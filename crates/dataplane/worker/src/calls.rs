@@ -48,7 +48,7 @@ struct Party<C> {
     next: u64,
     /// The principal whose call was delivered to it last.
     turn: Option<Principal>,
-    /// Of each principal, the module whose call was delivered to it last.
+    /// The module of each principal whose call was delivered to it last.
     turns: BTreeMap<Principal, ModuleId>,
     /// The calls that were delivered to it and that it has not made.
     making: BTreeSet<u64>,
@@ -120,8 +120,8 @@ impl<C> Default for Calls<C> {
 }
 
 impl<C> Calls<C> {
-    /// Adds a module of a principal. Services that another one offers so far are its own from now on, with the calls that
-    /// wait for them.
+    /// Adds a module of a principal. Services that another one offers so far are its own from now on, with
+    /// the calls that wait for them.
     pub(crate) fn join(
         &mut self,
         (id, principal): (ModuleId, Option<&str>),
@@ -344,8 +344,8 @@ impl<C> Calls<C> {
         self.parties.get(&caller).is_some_and(|party| party.taking.len() < DELIVERED)
     }
 
-    /// Returns the module whose call is delivered to `server` next: principals in turn, and of one its modules.
-    /// So the part of one does not grow with the number of its modules.
+    /// Returns the module whose call is delivered to `server` next: principals in turn, and of one its
+    /// modules. So the part of one does not grow with the number of its modules.
     fn next_caller(&self, server: ModuleId) -> Option<ModuleId> {
         let Party { turn, turns, .. } = self.parties.get(&server)?;
         let callers = self.waiting.range((server, ModuleId(0))..=(server, ModuleId(u32::MAX)));

@@ -291,8 +291,8 @@ impl Handle {
         }
     }
 
-    /// Returns the process `name`, which is started if it does not run: a module that is added while the value
-    /// is kept need not wait for the start.
+    /// Returns the process `name`, which is started if it does not run: a module that is added while the
+    /// value is kept need not wait for the start.
     ///
     /// # Errors
     ///

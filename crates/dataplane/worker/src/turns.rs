@@ -1,7 +1,7 @@
 //! Turns: blocks of a capture whose edges follow from its packets alone.
 //!
-//! The modules of a run are called one after the other for each block. So what one of them sees of another in a
-//! shared area depends on the edges of blocks, and these on how the bytes of a capture arrive: from a file,
+//! The modules of a run are called one after the other for each block. So what one of them sees of another in
+//! a shared area depends on the edges of blocks, and these on how the bytes of a capture arrive: from a file,
 //! decompressed, or through a pipe. In turns, a replay is exact.
 //!
 //! Calls of services need no turns, for which packets of a slow pipe would have to wait: they are delivered

@@ -18,8 +18,8 @@ use std::time::{Duration, Instant};
 /// answer each other without an end.
 const DELIVERIES: usize = 1024;
 
-/// The time in which a module in a process has to take the outcomes of its last calls. It is less than that in
-/// which its process has to end it.
+/// The time in which a module in a process has to take the outcomes of its last calls. It is less than that
+/// in which its process has to end it.
 const LAST_OUTCOMES: Duration = Duration::from_secs(5);
 
 /// Returns whether the module with this number takes outcomes, and calls if it `serves`.
@@ -139,8 +139,8 @@ impl Collector<'_> {
     }
 
     /// Lets the slow instances in processes end that have the outcomes of all calls, whichever event was the
-    /// last. Outcomes that a module takes too slowly are lost: it has to end in time, and does not decide alone
-    /// how many there are.
+    /// last. Outcomes that a module takes too slowly are lost: it has to end in time, and does not decide
+    /// alone how many there are.
     pub(crate) fn end_slow(&mut self) {
         for m in &mut self.modules {
             let Some(since) = m.process.as_ref().and_then(RemoteReference::closed) else { continue };

@@ -14,7 +14,7 @@ pub(super) struct Delivered {
     paid: Vec<(Meters, Duration)>,
 }
 
-/// What is known of the calls of one module.
+/// The times of the calls of one module, as far as they are known.
 pub(super) struct Paid {
     /// The times to charge, with the meters of those who pay.
     pub(super) paid: Vec<(Meters, Duration)>,
