@@ -111,6 +111,9 @@ pub struct ModulePlan {
     /// The name of the process in which the module runs with others of its principal, or `None` to run in the
     /// worker's own.
     pub process: Option<String>,
+    /// The tenant to which the module belongs: modules of one share its turns at services. `None` for modules
+    /// of the operator.
+    pub tenant: Option<String>,
     /// The seed of its random numbers, if its manifest asks for one.
     pub seed: Option<u64>,
 }

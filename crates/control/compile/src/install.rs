@@ -115,6 +115,7 @@ impl Compiler<'_> {
             terms: request.terms.clone(),
             class: verdict.class,
             process: None,
+            tenant: None,
             // The request for a run has it.
             seed: None,
         };

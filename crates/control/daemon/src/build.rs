@@ -189,6 +189,7 @@ impl Engine {
         let broken = || Problem::new(Code::Internal, "a plan without a module", "report this");
         let mut plan = plan.modules.into_iter().next().ok_or_else(broken)?;
         plan.process = self.process_for(&stored.owner, &stored.reserved);
+        plan.tenant = (!stored.owner.is_operator()).then(|| stored.owner.tenant());
         // Only now: nothing is started for a module that may not run.
         let starting = plan.process.clone().and_then(|name| source.start_process(name).ok());
         let mut granted = None;

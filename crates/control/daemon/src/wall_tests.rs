@@ -117,6 +117,7 @@ impl World {
             terms: Terms::default(),
             class: ModuleClass::Metered,
             process: None,
+            tenant: None,
             seed: None,
         };
         let stored = Stored {

@@ -36,20 +36,20 @@ pub(crate) struct Calls<C> {
     receiver: Option<ModuleId>,
 }
 
-/// The name of a principal, or `None` for modules of no principal in particular.
-type Principal = Option<String>;
+/// The name of a tenant, or `None` for modules of the operator.
+type Tenant = Option<String>;
 
 /// A module that calls services or offers them.
 struct Party<C> {
     /// The one to which the module belongs.
-    principal: Principal,
+    tenant: Tenant,
     uses: Vec<String>,
     /// The number of the next call that is delivered to it.
     next: u64,
-    /// The principal whose call was delivered to it last.
-    turn: Option<Principal>,
-    /// The module of each principal whose call was delivered to it last.
-    turns: BTreeMap<Principal, ModuleId>,
+    /// The tenant whose call was delivered to it last.
+    turn: Option<Tenant>,
+    /// The module of each tenant whose call was delivered to it last.
+    turns: BTreeMap<Tenant, ModuleId>,
     /// The calls that were delivered to it and that it has not made.
     making: BTreeSet<u64>,
     /// The memory of the calls whose outcomes were delivered to it and that it has not taken.
@@ -120,11 +120,11 @@ impl<C> Default for Calls<C> {
 }
 
 impl<C> Calls<C> {
-    /// Adds a module of a principal. Services that another one offers so far are its own from now on, with
+    /// Adds a module of a tenant. Services that another one offers so far are its own from now on, with
     /// the calls that wait for them.
     pub(crate) fn join(
         &mut self,
-        (id, principal): (ModuleId, Option<&str>),
+        (id, tenant): (ModuleId, Option<&str>),
         uses: Vec<String>,
         services: Vec<String>,
     ) {
@@ -137,7 +137,7 @@ impl<C> Calls<C> {
             }
         }
         let party = Party {
-            principal: principal.map(str::to_owned),
+            tenant: tenant.map(str::to_owned),
             uses,
             next: 0,
             turn: None,
@@ -344,17 +344,17 @@ impl<C> Calls<C> {
         self.parties.get(&caller).is_some_and(|party| party.taking.len() < DELIVERED)
     }
 
-    /// Returns the module whose call is delivered to `server` next: principals in turn, and of one its
+    /// Returns the module whose call is delivered to `server` next: tenants in turn, and of one its
     /// modules. So the part of one does not grow with the number of its modules.
     fn next_caller(&self, server: ModuleId) -> Option<ModuleId> {
         let Party { turn, turns, .. } = self.parties.get(&server)?;
         let callers = self.waiting.range((server, ModuleId(0))..=(server, ModuleId(u32::MAX)));
         callers
-            .filter_map(|((_, caller), _)| Some((&self.parties.get(caller)?.principal, *caller)))
-            .min_by_key(|(principal, caller)| {
-                let had_turn = turn.as_ref().is_some_and(|last| *principal <= last);
-                let had_own = turns.get(*principal).is_some_and(|last| caller <= last);
-                (had_turn, *principal, had_own, *caller)
+            .filter_map(|((_, caller), _)| Some((&self.parties.get(caller)?.tenant, *caller)))
+            .min_by_key(|(tenant, caller)| {
+                let had_turn = turn.as_ref().is_some_and(|last| *tenant <= last);
+                let had_own = turns.get(*tenant).is_some_and(|last| caller <= last);
+                (had_turn, *tenant, had_own, *caller)
             })
             .map(|(_, caller)| caller)
     }
@@ -365,7 +365,7 @@ impl<C> Calls<C> {
         let after = servers.iter().filter(|id| Some(**id) > self.server);
         let server = after.chain(&servers).copied().find(|id| self.may_make(*id) && takes(*id))?;
         let caller = self.next_caller(server)?;
-        let principal = self.parties.get(&caller)?.principal.clone();
+        let tenant = self.parties.get(&caller)?.tenant.clone();
         let key = (server, caller);
         let queue = self.waiting.get_mut(&key)?;
         let Waiting { service, request, open } = queue.pop_front()?;
@@ -373,8 +373,8 @@ impl<C> Calls<C> {
             self.waiting.remove(&key);
         }
         let party = self.parties.get_mut(&server)?;
-        party.turns.insert(principal.clone(), caller);
-        (party.turn, self.server) = (Some(principal), Some(server));
+        party.turns.insert(tenant.clone(), caller);
+        (party.turn, self.server) = (Some(tenant), Some(server));
         let call = party.next;
         party.next += 1;
         party.making.insert(call);

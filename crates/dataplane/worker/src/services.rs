@@ -99,8 +99,7 @@ impl Services {
     pub(crate) fn join(&mut self, plan: &ModulePlan) {
         if plan.manifest.has_calls() {
             let names = |all: &[flame_abi::manifest::Service]| all.iter().map(|s| s.name.clone()).collect();
-            // The modules of one process belong to one principal.
-            let party = (plan.id, plan.process.as_deref());
+            let party = (plan.id, plan.tenant.as_deref());
             self.calls.join(party, names(&plan.manifest.uses), names(&plan.manifest.services));
         }
     }

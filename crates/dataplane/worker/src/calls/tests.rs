@@ -59,12 +59,12 @@ fn callers_have_their_turns_and_servers_a_few_calls_at_a_time() {
 }
 
 #[test]
-fn the_part_of_a_principal_does_not_grow_with_its_modules() {
+fn the_part_of_a_tenant_does_not_grow_with_its_modules() {
     let mut calls = Calls::default();
     calls.join((id(1), None), vec![], names(&["a"]));
-    let principal = |n| if n == 30 { "alice" } else { "bob" };
+    let tenant = |n| if n == 30 { "alice" } else { "bob" };
     for n in 2..52 {
-        calls.join((id(n), Some(principal(n))), names(&["a"]), vec![]);
+        calls.join((id(n), Some(tenant(n))), names(&["a"]), vec![]);
         (0..9).for_each(|token| assert!(calls.call((id(n), 0, token), &[], 0, |_| Some(()))));
     }
     let mut order = Vec::new();

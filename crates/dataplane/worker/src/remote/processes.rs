@@ -63,7 +63,7 @@ impl Processes {
         let region = Region::create(region).map_err(|e| self.error(io::Error::other(e)))?;
         let view = ViewSpec { resolution_ns: plan.view.resolution_ns, ..ViewSpec::default() };
         let install = Install {
-            plan: ModulePlan { view, process: None, ..plan.clone() },
+            plan: ModulePlan { view, process: None, tenant: None, ..plan.clone() },
             workers: shape.workers,
             tick_ns: shape.tick_ns,
             interval_ns: shape.interval_ns,
