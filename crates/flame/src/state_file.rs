@@ -161,12 +161,10 @@ impl StateFile {
                 bytes.extend_from_slice(&state);
             }
         }
-        let body = [serde_json::to_string(&entries)?.as_bytes(), b"\n", &bytes].concat();
-        let head = format!("{}{}\n", String::from_utf8_lossy(MAGIC), digest(&body));
+        let new = encode(&entries, &bytes)?;
         let failed = |e: std::io::Error| format!("--state {}: {e}", self.path.display());
         let mut file = partial(&self.path).map_err(failed)?;
-        let written = file.write_all(head.as_bytes()).and_then(|()| file.write_all(&body));
-        written.and_then(|()| file.as_file().sync_all()).map_err(failed)?;
+        file.write_all(&new).and_then(|()| file.as_file().sync_all()).map_err(failed)?;
         let now = match read(&self.path) {
             Ok(now) => now,
             Err(e) if e.kind() == ErrorKind::NotFound => Vec::new(),
@@ -220,6 +218,12 @@ fn digest(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|b| format!("{b:02x}")).collect()
 }
 
+/// Returns the file of these entries, whose states are `bytes`.
+fn encode(entries: &[Entry], bytes: &[u8]) -> serde_json::Result<Vec<u8>> {
+    let body = [serde_json::to_string(entries)?.as_bytes(), b"\n", bytes].concat();
+    Ok([MAGIC, digest(&body).as_bytes(), b"\n", &body].concat())
+}
+
 /// Returns the entries of a file with their states.
 fn parse(file: &[u8]) -> Result<Vec<(Entry, State)>, &'static str> {
     const DAMAGED: &str = "the file is damaged";
@@ -247,6 +251,47 @@ fn parse(file: &[u8]) -> Result<Vec<(Entry, State)>, &'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+
+    fn entry() -> impl Strategy<Value = Entry> {
+        let place = (any::<u32>(), any::<usize>(), any::<Option<usize>>());
+        (".*", ".*", place, 0..40_usize).prop_map(|(name, module, (version, workers, worker), bytes)| Entry {
+            name,
+            module,
+            version,
+            workers,
+            worker,
+            bytes,
+        })
+    }
+
+    proptest! {
+        /// What was written is read; other lengths, and what is no list of entries, are refused under a
+        /// digest that fits.
+        #[test]
+        fn a_file_is_read_as_it_was_written(
+            entries in proptest::collection::vec(entry(), 0..6),
+            noise in proptest::collection::vec(any::<u8>(), 0..40),
+            cut in any::<prop::sample::Index>(),
+        ) {
+            let bytes: Vec<u8> = (0..entries.iter().map(|entry| entry.bytes).sum()).map(|n| n as u8).collect();
+            let places: BTreeSet<_> = entries.iter().map(|entry| (&entry.name, entry.worker)).collect();
+            let whole = encode(&entries, &bytes).unwrap();
+            match parse(&whole) {
+                Ok(found) => {
+                    let states: Vec<u8> = found.iter().flat_map(|(_, state)| state.to_vec()).collect();
+                    prop_assert_eq!(states, bytes.clone());
+                    prop_assert_eq!(found.into_iter().map(|(entry, _)| entry).collect::<Vec<_>>(), entries);
+                }
+                Err(_) => prop_assert!(places.len() < entries.len()),
+            }
+            let body = &whole[MAGIC.len() + 65..];
+            let seal = |body: &[u8]| [MAGIC, digest(body).as_bytes(), b"\n", body].concat();
+            for body in [&body[..cut.index(body.len())], &[body, &[7]].concat(), &noise] {
+                prop_assert!(parse(&seal(body)).is_err(), "{:?}", body);
+            }
+        }
+    }
 
     #[test]
     fn any_bytes_are_read_without_a_panic() {

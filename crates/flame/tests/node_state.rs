@@ -4,6 +4,7 @@
 use crate::daemon::{self, Node, replay, wait_for};
 use crate::wasm::{MANIFEST, with_manifest};
 use serde_json::Value;
+use sha2::{Digest, Sha256};
 use std::path::Path;
 
 /// A module that counts packets, reports their number at ticks and at its end, and keeps it. A state whose
@@ -159,6 +160,64 @@ fn updates_carry_the_state_or_begin_empty_and_say_which() {
         wait_for("the write", || stored(&node).is_some());
         act(&["remove", "counter"]);
         assert_eq!(stored(&node), None, "removed with the module");
+    }
+}
+
+/// Narrowings of rights on which a state depends, and of rights on which it does not. The policy has names for
+/// all of them.
+const IN_STATE: [&str; 15] = [
+    "select=tcp",
+    "expose=count",
+    "transform=ip.src=hash",
+    "resolution=1ms",
+    "sample=2",
+    "calls=records,messages,state",
+    "records_per_second=999999",
+    "bytes_per_second=1KiB",
+    "transmit=1KiB",
+    "send=udp",
+    "call=a",
+    "serve=a",
+    "read=a",
+    "write=a",
+    "group=1",
+];
+const NOT_IN_STATE: [&str; 8] = [
+    "memory=1GiB",
+    "packet_budget=1000000",
+    "cpu=90ms/100ms",
+    "buffer=8",
+    "priority=1",
+    "expires=2999-01-01T00:00:00Z",
+    "node=tap1",
+    "interface=file",
+];
+
+#[test]
+fn a_state_goes_on_only_under_the_rights_it_was_made_with() {
+    let mut node = Node::new("");
+    configure(&node, "", "");
+    let policy = std::fs::read_to_string(node.path("policy.toml")).unwrap();
+    let names = "calls = \"records, messages, state, log\"\ncall = \"a, b\"\nserve = \"a, b\"\n\
+                 read = \"a, b\"\nwrite = \"a, b\"\ntransmit = \"1MiB\"";
+    let policy = policy.replace("calls = \"records, messages, state\"", names);
+    std::fs::write(node.path("policy.toml"), policy).unwrap();
+    node.mint("alice", &[]);
+    node.start();
+    let file = write(&node, "count.wasm", STATE);
+    let hash: String =
+        Sha256::digest(std::fs::read(&file).unwrap()).iter().map(|b| format!("{b:02x}")).collect();
+    let code = format!("code=sha256:{hash}");
+    act(&node, true, &["install", &file]);
+    let in_state = IN_STATE.into_iter().chain([&*code]);
+    for (narrow, depends) in in_state.map(|n| (n, true)).chain(NOT_IN_STATE.map(|n| (n, false))) {
+        wait_for_packets(&node, true, 10);
+        // The second update goes back to the rights of before.
+        let update = |narrow| notes(&act(&node, true, &["update", "counter", &file, "--narrow", narrow]));
+        let notes = [narrow, NOT_IN_STATE[0]].map(update);
+        let said =
+            if depends { "begins empty: the state was made with other rights" } else { "is carried on" };
+        assert!(notes.iter().all(|notes| notes.contains(said)), "{narrow}: {notes:?}");
     }
 }
 

@@ -5,7 +5,8 @@
 //! rights, and nobody reads it but the module.
 
 use crate::build::Prepared;
-use crate::engine::{Engine, Granted, Key, Live};
+use crate::engine::{Engine, Key, Live};
+use crate::granted::Granted;
 use crate::kept::{Before, Beginning, Kept};
 use crate::log::Log;
 use crate::source::SourceRun;
@@ -13,7 +14,7 @@ use crate::store::Stored;
 use crate::store::states::{StateTerms, StoredStates};
 use flame_api::{Code, Problem};
 use flame_plan::ModulePlan;
-use flame_trust::Field;
+use flame_trust::Rights;
 use flame_worker::{Begun, Keep, News, OnNews, Place, State};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -24,46 +25,51 @@ const BEGIN: Duration = Duration::from_secs(2);
 /// The beginning of notes about states.
 const STATE: &str = "state";
 
-/// Returns whether a state depends on this right: it decides what the module saw, or what it gives to others.
-fn is_in_state(field: Field) -> bool {
-    match field {
-        Field::Select
-        | Field::Expose
-        | Field::Transform
-        | Field::Resolution
-        | Field::Sample
-        | Field::Calls
-        | Field::RecordsPerSecond
-        | Field::BytesPerSecond
-        | Field::Transmit
-        | Field::Send
-        | Field::Call
-        | Field::Serve
-        | Field::Read
-        | Field::Write
-        | Field::Group
-        | Field::Code => true,
-        Field::Memory
-        | Field::PacketBudget
-        | Field::Cpu
-        | Field::Buffer
-        | Field::Priority
-        | Field::NotBefore
-        | Field::Expires
-        | Field::Node
-        | Field::Interface => false,
-    }
+/// Returns the rights on which a state depends, which decide what the module saw or what it gives to others.
+/// Different rights have different texts.
+fn rights_in_state(rights: &Rights) -> String {
+    let Rights {
+        select,
+        select_shown,
+        expose,
+        transforms,
+        resolution_ns,
+        sample,
+        calls,
+        records_per_second,
+        bytes_per_second,
+        transmit,
+        send,
+        call,
+        serve,
+        read,
+        write,
+        group,
+        code,
+        memory: _,
+        packet_budget: _,
+        cpu: _,
+        buffer: _,
+        priority: _,
+        not_before: _,
+        expires: _,
+        nodes: _,
+        interfaces: _,
+    } = rights;
+    // A filter that others evaluate on the packet as shown is another right than one on the true packet.
+    let select: Vec<_> = select.iter().map(ToString::to_string).collect();
+    let shown: Vec<_> = select_shown.iter().map(ToString::to_string).collect();
+    let send: Vec<_> = send.iter().map(ToString::to_string).collect();
+    let seen = (select, shown, expose, transforms, resolution_ns, sample, calls);
+    let given =
+        (records_per_second, bytes_per_second, transmit, send, (call, serve, read, write), group, code);
+    format!("{seen:?} {given:?}")
 }
 
 /// Returns the terms of a module's state, if its manifest has one.
 fn terms_of(plan: &ModulePlan, granted: Option<&Granted>, source: &SourceRun) -> Option<StateTerms> {
     let version = plan.manifest.state?.version;
-    let rights = granted.map_or_else(String::new, |granted| {
-        let rights = &granted.admitted.grant.rights;
-        let all = Field::ALL.into_iter().filter(|field| is_in_state(*field));
-        let shown = all.filter_map(|field| Some((field, field.show(rights)?)));
-        shown.map(|(field, value)| format!("{} = {value}\n", field.name())).collect()
-    });
+    let rights = granted.map_or_else(String::new, |granted| rights_in_state(&granted.admitted.grant.rights));
     let (module, workers) = (plan.manifest.name.clone(), source.config.workers.into());
     Some(StateTerms { module, version, workers, rights })
 }
@@ -314,5 +320,23 @@ impl Engine {
     /// Returns an error if the thread cannot be started.
     pub fn keep_states(self: &Arc<Self>) -> std::io::Result<JoinHandle<()>> {
         self.every("states", self.config().states, Self::write_states)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flame_trust::{Field, Layer, Origin};
+
+    /// A holder's filter is evaluated on the packet as shown, which is another right than one on the true
+    /// packet, whatever both are written like.
+    #[test]
+    fn filters_of_a_root_and_of_a_holder_are_different_rights() {
+        let rights =
+            |origin| Layer::new(origin, Field::Select, "not host 10.0.0.1".to_owned()).unwrap().rights;
+        let texts =
+            [Origin::Policy { line: 1 }, Origin::Command].map(|origin| rights_in_state(&rights(origin)));
+        assert_ne!(texts[0], texts[1]);
+        assert!(texts.iter().all(|text| text.contains("10.0.0.1")), "{texts:?}");
     }
 }
