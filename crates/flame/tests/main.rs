@@ -12,6 +12,7 @@ mod command;
 mod commands;
 mod common;
 mod confine;
+mod copies;
 mod credentials;
 mod daemon;
 mod devices;

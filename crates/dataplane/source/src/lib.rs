@@ -17,7 +17,7 @@ pub const MANUALS: &[&str] = &[
 ];
 
 pub use each::each;
-pub use files::{FileOptions, open, parse};
+pub use files::{FileOptions, open, open_each, parse};
 pub use names::link_name;
 
 use bytes::Bytes;

@@ -56,20 +56,32 @@ impl Dealer {
         Self { key, workers: wiring.shape.workers, decapsulate: wiring.options.decapsulate }
     }
 
+    /// Computes the hash of each packet by which workers are chosen.
+    pub(crate) fn hash(&self, descriptors: &[Descriptor], hashes: &mut Vec<u32>) {
+        hashes.clear();
+        hashes.extend(descriptors.iter().map(|d| d.hash));
+        if let Some(key) = &self.key {
+            key.apply(hashes.iter_mut());
+        }
+    }
+
+    /// Returns the worker of packets with this hash.
+    pub(crate) fn worker(&self, hash: u32) -> usize {
+        ((u64::from(hash) * self.workers as u64) >> 32) as usize
+    }
+
     /// Decodes a block and divides its packets.
     fn deal(&self, block: &RawBlock) -> Vec<Part> {
         let mut descriptors = Vec::with_capacity(block.packets.len());
         decode(block, self.decapsulate, &mut descriptors);
-        let mut hashes: Vec<u32> = descriptors.iter().map(|d| d.hash).collect();
-        if let Some(key) = &self.key {
-            key.apply(hashes.iter_mut());
-        }
+        let mut hashes = Vec::with_capacity(descriptors.len());
+        self.hash(&descriptors, &mut hashes);
         // Nearly always enough, so that no list grows.
         let room = block.packets.len() / self.workers * 5 / 4 + 16;
         let part = || Part { packets: Vec::with_capacity(room), descriptors: Vec::with_capacity(room) };
         let mut parts: Vec<Part> = std::iter::repeat_with(part).take(self.workers).collect();
         for ((packet, descriptor), hash) in block.packets.iter().zip(descriptors).zip(hashes) {
-            let worker = ((u64::from(hash) * self.workers as u64) >> 32) as usize;
+            let worker = self.worker(hash);
             parts[worker].packets.push(*packet);
             parts[worker].descriptors.push(descriptor);
         }

@@ -18,6 +18,7 @@ mod charge;
 mod clock;
 mod collect;
 mod collected;
+mod copies;
 mod deal;
 mod draft;
 mod error;

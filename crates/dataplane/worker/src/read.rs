@@ -1,4 +1,5 @@
 use crate::clock::Clock;
+use crate::copies::Position;
 use crate::error::RunError;
 use crate::handle::Progress;
 use crate::report::Observer;
@@ -55,6 +56,13 @@ pub struct ReadStats {
     pub failed: Option<SourceError>,
 }
 
+impl ReadStats {
+    /// Returns whether the same packets were read.
+    pub(crate) fn is_equal(&self, other: &Self) -> bool {
+        (self.packets, self.bytes) == (other.packets, other.bytes)
+    }
+}
+
 /// Reads `source` to its end, to `count` packets, or until `stop` (of a live source, the packets that had
 /// arrived by then). Decodes each packet once, unless the consumer does.
 pub fn read_loop(
@@ -70,7 +78,9 @@ pub fn read_loop(
     let mut closed = false;
     while stats.packets < options.count {
         consumer.commands(clock.now)?;
-        if !closed && options.stop.load(Ordering::Relaxed) {
+        let is_stopped = || options.stop.load(Ordering::Relaxed);
+        let ends = options.position.as_ref().map_or_else(is_stopped, |position| !position.begin(is_stopped));
+        if !closed && ends {
             if !source.close() {
                 break;
             }
@@ -111,7 +121,9 @@ pub fn read_loop(
         stats.packets += wanted as u64;
         // Before any pipeline can count them as offered.
         let source_progress = source.progress();
-        options.progress.add(wanted as u64, stats.bytes - before, source_progress.kernel_drops);
+        if let Some(progress) = options.progress {
+            progress.add(wanted as u64, stats.bytes - before, source_progress.kernel_drops);
+        }
         consumer.regulate(Some(source.fill()))?;
         send_ticking((&block, &descriptors), latest, &mut clock, consumer)?;
         observer.progress(stats.packets, source_progress);
@@ -183,5 +195,8 @@ pub struct ReadOptions<'a> {
     /// The maximum number of packets to read.
     pub count: u64,
     pub stop: &'a AtomicBool,
-    pub(crate) progress: &'a Progress,
+    /// The place where packets are counted, unless another reader of the same packets does.
+    pub(crate) progress: Option<&'a Progress>,
+    /// The position among other readers of the same packets.
+    pub(crate) position: Option<Position<'a>>,
 }

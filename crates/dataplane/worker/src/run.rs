@@ -2,6 +2,7 @@
 
 use crate::charge::{self, Charging};
 use crate::collect::Collector;
+use crate::copies::Copies;
 use crate::error::RunError;
 use crate::gather::Queues;
 use crate::handle::{Handle, Inboxes, place};
@@ -31,6 +32,8 @@ pub enum Input {
     Shared(Box<dyn Source>),
     /// One source for each worker. The kernel dispatches the flows.
     PerWorker(Vec<Box<dyn Source>>),
+    /// Equal sources, one for each worker, which are no live ones. Each worker takes the packets of its flows.
+    Copies(Vec<Box<dyn Source>>),
 }
 
 impl Input {
@@ -48,7 +51,7 @@ impl Input {
     fn is_live(&self) -> bool {
         match self {
             Self::Shared(source) => source.is_live(),
-            Self::PerWorker(sources) => sources.iter().any(|source| source.is_live()),
+            Self::PerWorker(sources) | Self::Copies(sources) => sources.iter().any(|source| source.is_live()),
         }
     }
 }
@@ -96,8 +99,8 @@ impl Run {
         let load = |(plan, meters): (&ModulePlan, Meters)| {
             let keep = options.keeps.get(&plan.id).cloned();
             let areas = areas.take(plan)?;
-            let module = Module { plan: plan.clone(), meters, keep, areas };
-            place(engines, processes.as_deref(), &module, shape)
+            let module = Module { plan: plan.clone(), meters, keep, areas, time: None };
+            place(engines, processes.as_deref(), (&module, None), shape)
         };
         let modules = plan.modules.iter().zip(meters).map(load).collect::<Result<Vec<_>, _>>()?;
         let (key, stop) = (options.key.clone(), options.stop.clone());
@@ -161,6 +164,10 @@ impl Run {
             Input::Shared(source) if self.events.is_some() && self.shape.workers == 1 => {
                 Input::PerWorker(vec![source])
             }
+            Input::Copies(mut sources) if self.shape.workers == 1 => {
+                sources.truncate(1);
+                return self.execute(Input::of(sources), sink, observer);
+            }
             input => input,
         };
         let Self { shape, modules, engines, options, handle, inboxes, events, charging, overload } = self;
@@ -194,9 +201,14 @@ impl Run {
                     threads::run_dispatched(&wiring, source, collector, observer, inboxes, events)
                 }
                 (Input::PerWorker(sources), Some(events)) => {
+                    threads::run_parallel(&wiring, sources, collector, observer, (inboxes, None), events)
+                }
+                (Input::Copies(sources), Some(events)) => {
+                    let copies = Copies::new(&wiring);
+                    let inboxes = (inboxes, Some(&copies));
                     threads::run_parallel(&wiring, sources, collector, observer, inboxes, events)
                 }
-                (Input::PerWorker(_), None) => Err(RunError::Broken),
+                (Input::PerWorker(_) | Input::Copies(_), None) => Err(RunError::Broken),
             }
         })
     }

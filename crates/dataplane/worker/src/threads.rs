@@ -2,13 +2,14 @@
 
 use crate::charge::{self, Charging};
 use crate::collect::Collector;
+use crate::copies::{Copies, Part};
 use crate::deal::{Dealer, Dispatcher, worker_loop};
 use crate::error::RunError;
 use crate::gather::{Queues, collect};
 use crate::handle::{Command, Inboxes};
 use crate::outlet::{Event, Queue};
 use crate::pipeline::Pipeline;
-use crate::read::{Chunk, Consumer, ReadStats, read_loop};
+use crate::read::{Chunk, Consumer, ReadOptions, ReadStats, read_loop};
 use crate::report::{Observer, Report, Silent};
 use crate::stage::PipelineOptions;
 use crate::turns::TURN;
@@ -224,6 +225,8 @@ impl Drop for Guard<'_> {
 
 struct Parallel<'l, 'q> {
     pipeline: Pipeline<'l>,
+    /// The worker's part of the packets, if each worker reads all.
+    part: Option<Part<'l>>,
     outlet: Queue<'q>,
     commands: Receiver<Command>,
 }
@@ -234,6 +237,10 @@ impl Consumer for Parallel<'_, '_> {
     }
 
     fn chunk(&mut self, chunk: Chunk<'_>) -> Result<(), RunError> {
+        let chunk = match &mut self.part {
+            Some(part) => part.of(chunk),
+            None => chunk,
+        };
         self.pipeline.chunk(chunk, &mut self.outlet)
     }
 
@@ -260,13 +267,13 @@ impl Consumer for Parallel<'_, '_> {
     }
 }
 
-/// Runs several workers, each with its own source.
+/// Runs several workers, each with its own source: of its packets, or with `copies` of all packets.
 pub(crate) fn run_parallel(
     wiring: &Wiring<'_>,
     mut sources: Vec<Box<dyn Source>>,
     mut collector: Collector<'_>,
     observer: &mut dyn Observer,
-    inboxes: Inboxes,
+    (inboxes, copies): (Inboxes, Option<&Copies>),
     (events, queues): (Sender<Event>, Queues),
 ) -> Result<Report, RunError> {
     let workers = wiring.shape.workers;
@@ -278,19 +285,24 @@ pub(crate) fn run_parallel(
         let mut threads = Vec::new();
         for ((worker, source), commands) in sources.iter_mut().enumerate().zip(inboxes.pipelines) {
             let events = events.clone();
-            // One worker shows progress for all: the kernel's hash gives each the same chunk.
+            // One worker shows progress for all: each has the same part of the packets, or all.
+            let is_first = observer.is_some();
             let observer = observer.take();
             threads.push(scope.spawn(move || {
                 let _charged = charge::begin(wiring.charging);
                 let guard = Guard(&events);
+                let (position, part) = copies.map(|copies| copies.of(worker)).unzip();
                 let run = || {
                     let mut outlet = Queue { worker, events: &events };
                     let options = wiring.pipeline_options(worker, &**source);
                     let pipeline = Pipeline::new(wiring.modules, options, &mut outlet)?;
-                    let mut consumer = Parallel { pipeline, outlet, commands };
+                    let mut consumer = Parallel { pipeline, part, outlet, commands };
                     let mut silent = Silent;
                     let observer = observer.unwrap_or(&mut silent);
-                    read_loop(&mut **source, &mut consumer, observer, &wiring.read_options())
+                    let options = wiring.read_options();
+                    let progress = options.progress.filter(|_| is_first || position.is_none());
+                    let options = ReadOptions { progress, position, ..options };
+                    read_loop(&mut **source, &mut consumer, observer, &options)
                 };
                 let (stats, ended) = match run() {
                     Ok(stats) => (Ok(stats), Ok(())),
@@ -312,8 +324,18 @@ pub(crate) fn run_parallel(
     });
     let (accounts, now) = ends?;
     let mut report = collector.end(now, accounts)?;
-    for (stats, source) in all_stats.into_iter().zip(&sources) {
-        add_source(&mut report, stats?, &**source);
+    let all_stats = all_stats.into_iter().collect::<Result<Vec<_>, _>>()?;
+    let has_changed = copies.is_some() && all_stats.windows(2).any(|two| !two[0].is_equal(&two[1]));
+    for (stats, source) in all_stats.into_iter().zip(&sources).take(copies.map_or(workers, |_| 1)) {
+        add_source(&mut report, stats, &**source);
+    }
+    if has_changed {
+        // Some packets belong to a worker that has not read them.
+        report.failed.get_or_insert_with(|| CHANGED.to_owned());
     }
     Ok(report)
 }
+
+/// The reason why a run failed whose workers have read different packets.
+const CHANGED: &str = "a capture changed while it was read, so packets may be missing from the results: run \
+                       again when nothing writes to it, or with one worker";

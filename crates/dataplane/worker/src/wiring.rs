@@ -51,7 +51,8 @@ impl<'a> Wiring<'a> {
             tick_ns: self.shape.tick_ns,
             count: self.options.count,
             stop: &self.options.stop,
-            progress: &self.handle.shared().progress,
+            progress: Some(&self.handle.shared().progress),
+            position: None,
         }
     }
 }

@@ -87,6 +87,13 @@ impl Reader {
         Ok(Self { file, input, parser, at, snaplen, ended: false, begun: false, of_folder: false })
     }
 
+    /// Returns a reader of the bytes that the file had when it was opened, if it is a regular one that is not
+    /// compressed.
+    pub fn copy(&self) -> Option<Self> {
+        let copy = Self::new(self.file.clone(), self.input.copy()?, self.snaplen).ok()?;
+        Some(Self { of_folder: self.of_folder, ..copy })
+    }
+
     /// Marks the file as one of a folder.
     pub fn of_folder(self) -> Self {
         Self { of_folder: true, ..self }
