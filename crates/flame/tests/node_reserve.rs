@@ -1,7 +1,9 @@
 //! Tests of reservations: admitted or refused with the arithmetic, held across restarts, given back,
 //! enforced.
 
+use crate::common::runner;
 use crate::daemon::{self, Node, module, replay, root, wait_for};
+use crate::services;
 use crate::wasm::{self, busy, with_manifest};
 use serde_json::{Value, json};
 
@@ -195,4 +197,46 @@ fn a_dry_run_says_what_would_be_needed_and_whether_it_fits() {
     assert_eq!(out.status.code(), Some(4), "{}", daemon::text(&out.stderr));
     assert!(daemon::text(&out.stderr).contains("unreachable"));
     assert!(node.refused(&["install", &count, "--dry-run", "no-such.pcap"]).contains("no-such.pcap"));
+}
+
+/// A module whose processor time is refused never runs: it calls nobody.
+#[test]
+fn a_module_without_its_time_never_runs() {
+    runner();
+    let mut node = Node::new(&format!("{}[capacity]\ncpu = \"300%\"\n", replay()));
+    let policy = std::fs::read_to_string(node.path("policy.toml")).unwrap();
+    let calls = "calls = \"records, messages, call, serve\"\ncall = \"s\"\nserve = \"s\"";
+    let policy = policy.replace("calls = \"records, messages, state\"", calls);
+    std::fs::write(node.path("policy.toml"), policy).unwrap();
+    ["alice", "bob"].iter().for_each(|name| node.mint(name, &[]));
+    node.start();
+    let parts = [("server", services::server_parts(services::REPLY)), ("caller", services::caller_parts(1))];
+    let [server, caller] = parts.map(|(name, parts)| {
+        std::fs::write(node.path(&format!("{name}.wasm")), services::wasm(parts)).unwrap();
+        node.path(&format!("{name}.wasm")).display().to_string()
+    });
+    node.json_of("bob", &["install", &server]);
+    let first = node.json_of("alice", &["install", &caller, "--name", "first", "--reserve", "cpu=60%"]);
+    if !first["notes"].to_string().contains("is guaranteed by the kernel") {
+        eprintln!("skipped: the kernel guarantees no processor time here");
+        return;
+    }
+    node.json_of("alice", &["remove", "first"]);
+    let idle = services::wasm(("idle", String::new(), services::NO_BATCH.to_owned()));
+    std::fs::write(node.path("idle.wasm"), idle).unwrap();
+    let idle = node.path("idle.wasm").display().to_string();
+    node.json_of("alice", &["install", &idle, "--reserve", "cpu=60%"]);
+    let replies = || node.json_of("bob", &["show", "server"])["account"]["replies"].as_u64();
+    let before = replies();
+    let own = ["--credential", "alice.cred", "--identity", "alice.key"];
+    for _ in 0..3 {
+        let refused =
+            node.refused(&[&["install", caller.as_str(), "--reserve", "cpu=60%"][..], &own].concat());
+        assert!(refused.contains("share a thread"), "{refused}");
+    }
+    // In place of the module that has it, the time fits.
+    node.json_of("alice", &["update", "idle", &idle, "--reserve", "cpu=90%"]);
+    assert_eq!(replies(), before, "nothing of what was refused has run");
+    let log = node.run(&["audit", "show", "--policy", "policy.toml"]);
+    assert_eq!(log.matches("it did not run").count(), 3, "{log}");
 }

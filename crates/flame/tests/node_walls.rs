@@ -1,11 +1,13 @@
 //! Tests of the walls between the principals of a node: what one of them sends, has or breaks is not the
 //! others' concern, and no session does more than its own credential says.
 
+use crate::common::runner;
 use crate::daemon::{Connection, Node, base64, module, raw, replay, reply, session, wait_for};
+use crate::services::{caller_parts, server_parts, wasm};
 use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Starts a node with Alice's credential, and those that she made of it.
 fn started(more: &str) -> Node {
@@ -330,4 +332,54 @@ fn requests_are_charged_before_they_are_read() {
     let mut text = String::new();
     stream.read_to_string(&mut text).unwrap();
     assert!(text.starts_with("HTTP/1.1 200"), "{text}");
+}
+
+/// A credential that is revoked while an update waits for the instance before: the new one ends as well.
+#[test]
+fn a_revocation_reaches_what_an_update_begins() {
+    runner();
+    let mut node = Node::new(&replay());
+    let policy = std::fs::read_to_string(node.path("policy.toml")).unwrap();
+    let calls = "calls = \"records, messages, call, serve\"\ncall = \"s\"\nserve = \"s\"";
+    let policy = policy.replace("calls = \"records, messages, state\"", calls);
+    std::fs::write(node.path("policy.toml"), policy).unwrap();
+    ["alice", "bob"].iter().for_each(|name| node.mint(name, &[]));
+    node.start();
+    // The caller has 256 outcomes to take at its end, each of which takes it a while.
+    let (name, manifest, fields) = caller_parts(256);
+    let done = r#"(func (export "flame_done") (param i32 i32) (result i64)"#;
+    let slow = format!(
+        "{done} (local $i i32) (loop $l (br_if $l (i32.lt_u
+            (local.tee $i (i32.add (local.get $i) (i32.const 1))) (i32.const 30000000))))"
+    );
+    let caller = (name, manifest, fields.replace(done, &slow));
+    let [server, file] =
+        [("server", server_parts("(i64.const 0)")), ("slow", caller)].map(|(name, parts)| {
+            std::fs::write(node.path(&format!("{name}.wasm")), wasm(parts)).unwrap();
+            node.path(&format!("{name}.wasm")).display().to_string()
+        });
+    node.json_of("bob", &["install", &server]);
+    let as_alice = shown("alice.cred", "alice.key");
+    node.json(&[&["install", &file, "--name", "slow"][..], &as_alice].concat());
+    let shows = || node.json(&["show", "slow", "--principal", "alice"]);
+    wait_for("calls", || shows()["account"]["calls"].as_u64() > Some(200));
+    std::thread::scope(|scope| {
+        let update = scope.spawn(|| {
+            let out = node.output(&[&["update", "slow", &file][..], &as_alice].concat());
+            (String::from_utf8_lossy(&out.stderr).into_owned(), Instant::now())
+        });
+        std::thread::sleep(Duration::from_millis(1500));
+        assert!(!update.is_finished(), "the instance before has work for many seconds: {}", shows());
+        let credential = std::fs::read_to_string(node.path("alice.cred")).unwrap();
+        assert_eq!(
+            node.request("POST", "/v1/revocations", Some(&json!({ "credential": credential }))).0,
+            204
+        );
+        let revoked = Instant::now();
+        let (said, updated) = update.join().unwrap();
+        assert!(updated < revoked + Duration::from_secs(4), "{:?} {said}", updated - revoked);
+    });
+    wait_for("the end", || shows()["state"] == "evicted");
+    let log = node.run(&["audit", "show", "--policy", "policy.toml"]);
+    assert_eq!(log.matches(" evict ").count(), 2, "{log}");
 }

@@ -2,7 +2,7 @@
 //! other side; in this process and in one of its own.
 
 use crate::common::{Lines, Memory, frame, install, options, request, runner, tcp_packet, with_manifest};
-use crate::daemon::{Node, wait_for};
+use crate::daemon::{Node, replay, wait_for};
 use crate::network::{Net, PING};
 use flame_abi::output::Outcome;
 use flame_admit::Protection;
@@ -18,7 +18,7 @@ use std::time::Duration;
 const HEAD: &str = "abi = 1\nversion = \"1\"\ndescription = \"test\"\n[limits]\ncall_budget = 1000000000\n";
 
 /// Returns a module of this name, manifest and fields.
-fn wasm((name, manifest, fields): (&str, String, String)) -> Vec<u8> {
+pub fn wasm((name, manifest, fields): (&str, String, String)) -> Vec<u8> {
     let message = match fields.contains("\"flame_message\"") {
         true => "",
         false => r#"(func (export "flame_message") (param i32 i32) (result i64) (i64.const 0))"#,
@@ -439,4 +439,42 @@ fn principals_call_each_other_by_right() {
     });
     assert_eq!(account("bob", "caller")["faults"], 0);
     node.end();
+}
+
+/// A principal that hands its credential on has one turn with all to whom it did.
+#[test]
+fn a_tenant_has_one_turn_under_all_its_names() {
+    runner();
+    let mut node = Node::new(&replay());
+    let policy = std::fs::read_to_string(node.path("policy.toml")).unwrap();
+    let calls = "calls = \"records, messages, call, serve\"\ncall = \"s\"\nserve = \"s\"";
+    let policy = policy.replace("calls = \"records, messages, state\"", calls);
+    std::fs::write(node.path("policy.toml"), policy).unwrap();
+    ["alice", "bob", "carol"].iter().for_each(|name| node.mint(name, &[]));
+    let names = ["carol", "one", "two", "three", "four"];
+    for name in &names[1..] {
+        let key = node.run(&["key", "new", &format!("{name}.key")]);
+        let credential = format!("{name}.cred");
+        let hand_on = ["grant", "narrow", "carol.cred", "--identity", "carol.key", "--to", name];
+        node.run(&[&hand_on[..], &["--holder", &key, "-o", &credential]].concat());
+    }
+    node.start();
+    let server = server_parts(&SPIN.replace("20000000", "10000000"));
+    let [server, caller] = [("server", server), ("caller", caller_parts(40))].map(|(name, parts)| {
+        std::fs::write(node.path(&format!("{name}.wasm")), wasm(parts)).unwrap();
+        node.path(&format!("{name}.wasm")).display().to_string()
+    });
+    node.json_of("alice", &["install", &server]);
+    let all = || ["bob"].into_iter().chain(names);
+    all().for_each(|name| drop(node.json_of(name, &["install", &caller])));
+    let replied = |name: &str| {
+        let (credential, key) = (format!("{name}.cred"), format!("{name}.key"));
+        let own = ["--credential", &credential, "--identity", &key];
+        let rows = node.run(&[&["records", "caller", "--format", "json", "-q"][..], &own].concat());
+        rows.lines().filter(|row| row.contains("\"outcome\":0")).count()
+    };
+    wait_for("replies", || replied("bob") > 60);
+    let found: Vec<_> = all().map(|name| (name, replied(name))).collect();
+    let (of_bob, of_carol) = (found[0].1, found[1..].iter().map(|(_, n)| n).sum::<usize>());
+    assert!(of_carol > 10 && 3 * of_bob > 2 * of_carol, "{found:?}");
 }

@@ -1,7 +1,7 @@
 //! Tests of the limits of services: no call is lost at an end, and none takes time, memory or the process of
 //! another module.
 
-use crate::common::{Live, Memory, tcp_packet};
+use crate::common::{Live, Memory, frame, tcp_packet};
 use crate::services::{
     ENDED, LATE, Paced, REPLIED, REPLY, SPIN, account, apart, call_frame, caller, caller_of, caller_parts,
     data, lines, outcomes, paced, plan, run, server, server_parts,
@@ -10,7 +10,7 @@ use flame_admit::Protection;
 use flame_plan::{ModuleId, ModulePlan, Share};
 use flame_quota::{Amounts, Meter, Meters, Quota, ThisRun, Usage};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const AUTO: Protection = Protection::Auto;
 const SILENT: &str = "(i64.const 0)";
@@ -151,6 +151,54 @@ fn a_removal_leaves_a_caller_its_end() {
     let end = format!("token={LAST}");
     // Of the fast instance and of the slow one.
     assert_eq!(rows.iter().filter(|row| row.contains(&end)).count(), 4, "each has its end");
+}
+
+/// A caller here whose outcomes take several slices, and which calls again in each, ends with its removal.
+#[test]
+fn a_removal_ends_a_caller_that_calls_again() {
+    let again =
+        format!("(local $o i64) (local.set $o (i64.const {:#x}))", (call_frame().len() as u64) << 32 | 1024);
+    let (name, manifest, fields) = caller_parts(64);
+    let done = r#"(func (export "flame_done") (param i32 i32) (result i64)"#;
+    let slow = format!(
+        "{done} (local $i i32) {again} (loop $l (br_if $l (i32.lt_u
+            (local.tee $i (i32.add (local.get $i) (i32.const 1))) (i32.const 20000000))))
+            (if (i32.const 1) (then (return (local.get $o))))"
+    );
+    let caller = plan((name, manifest, fields.replace(done, &slow) + END), Protection::Metered);
+    let modules = vec![caller, server(REPLY, AUTO)];
+    let (report, _) = lines(modules, &[], Live(paced(1500, 5)), |handle| {
+        std::thread::sleep(Duration::from_millis(500));
+        let begun = Instant::now();
+        let account = handle.remove(ModuleId(0)).unwrap();
+        assert!(begun.elapsed() < Duration::from_secs(9), "{:?}", begun.elapsed());
+        assert!(account.calls > 0, "{account:?}");
+        handle.stop();
+    });
+    assert!(report.faults.is_empty(), "{:?}", report.faults);
+}
+
+/// A module here with more work than it can do in the time after its removal is evicted then.
+#[test]
+fn a_removal_has_an_end_whatever_waits() {
+    let message = data(64, &frame(0xffff, b"work"));
+    let fields = format!(
+        r#"{message} (func (export "flame_batch") (param i32) (result i64) (i64.const {:#x}))
+        (func (export "flame_message") (param i32 i32) (result i64) (local $i i32) (loop $l
+            (br_if $l (i32.lt_u (local.tee $i (i32.add (local.get $i) (i32.const 1))) (i32.const 20000000))))
+            (i64.const 0))"#,
+        (frame(0xffff, b"work").len() as u64) << 32 | 64
+    );
+    let slow = plan(("slow", String::new(), fields), Protection::Metered);
+    let (report, _) = lines(vec![slow], &[], Live(paced(4000, 5)), |handle| {
+        std::thread::sleep(Duration::from_secs(5));
+        let begun = Instant::now();
+        let account = handle.remove(ModuleId(0)).unwrap();
+        let took = begun.elapsed();
+        assert!((11..25).contains(&took.as_secs()) && account.messages_lost > 10, "{took:?} {account:?}");
+        handle.stop();
+    });
+    assert!(report.faults.is_empty(), "{:?}", report.faults);
 }
 
 /// The end of a caller in a process does not wait for outcomes that it will not take.

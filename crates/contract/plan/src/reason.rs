@@ -12,6 +12,8 @@ pub enum Reason {
     BoundViolated,
     /// The batches of the module exceeded their time limit too often.
     Overrun(Overrun),
+    /// The module was removed, and its last calls did not end in time.
+    Unfinished,
 }
 
 /// Measured times of the batches of a module that exceeded its time limit.
@@ -48,6 +50,7 @@ impl fmt::Display for Reason {
             Self::Narrowed => f.write_str("the policy grants less now: install it again"),
             Self::Denied(reason) => f.write_str(reason),
             Self::BoundViolated => f.write_str("a call of this module violated its bound"),
+            Self::Unfinished => f.write_str("its last calls did not end in time after its removal"),
             Self::Overrun(o) => write!(
                 f,
                 "took more than {} ns a packet in {} of {} batches, {} in 1000 are allowed \

@@ -10,13 +10,15 @@ use crate::reserve::less;
 use crate::source::{SourceRun, SourceRunError};
 use crate::store::Owner;
 use flame_api::{Capacity, Code, Problem, Reservation};
-use flame_plan::ModulePlan;
-use flame_worker::RunError;
+use flame_plan::{Account, ModuleId, ModulePlan, Share};
+use flame_worker::{Module, RunError};
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 
 /// The beginning of notes about reservations.
 pub(crate) const RESERVED: &str = "reserved";
+const GUARANTEED: &str = "processor time is guaranteed by the kernel's scheduler";
+const LIMITED: &str = "processor time is a limit only: the kernel guarantees none here";
 
 /// A reservation that is given back when this value is dropped, unless it is kept.
 pub(crate) struct Reserving<'a> {
@@ -94,20 +96,53 @@ impl Engine {
             return Ok(None);
         }
         match source.reserve(plan.id, share) {
-            Ok(()) => Ok(Some(format!("{RESERVED} processor time is guaranteed by the kernel's scheduler"))),
+            Ok(()) => Ok(Some(format!("{RESERVED} {GUARANTEED}"))),
             Err(SourceRunError::Run(RunError::Time(e)))
                 if scheduler == Scheduler::Auto && e.kind() == ErrorKind::PermissionDenied =>
             {
-                Ok(Some(format!(
-                    "{RESERVED} processor time is a limit only: the kernel guarantees none here"
-                )))
+                Ok(Some(format!("{RESERVED} {LIMITED}")))
             }
             Err(e) => Err(of_source(&e)),
         }
     }
 
-    /// Runs a prepared module on its source, with the processor time that it has reserved. Returns a note for
-    /// its owner. If this fails, the source has nothing of the module.
+    /// Returns the processor time that the kernel has to guarantee before a module runs.
+    pub(crate) fn time_of(&self, plan: &ModulePlan, reserved: &Reservation) -> Option<Share> {
+        let is_apart = plan.process.is_some() && self.config().isolation.scheduler != Scheduler::Fair;
+        share(reserved).filter(|_| is_apart)
+    }
+
+    /// Runs a prepared module on its source, in place of `old` if there is one, with the processor time that
+    /// it has reserved. Returns the account of `old`, and a note for the module's owner. If this fails, the
+    /// module did not run.
+    pub(crate) fn run_on(
+        &self,
+        source: &SourceRun,
+        prepared: &mut Prepared,
+        old: Option<ModuleId>,
+    ) -> Result<(Account, Option<String>), Problem> {
+        let Prepared { module, granted, .. } = prepared;
+        let run = |module: &Module| match old {
+            Some(old) => source.replace(old, module),
+            None => source.add(module).map(|()| Account::default()),
+        };
+        let mut note = module.time.map(|_| GUARANTEED);
+        let mut started = run(module);
+        if let Err(SourceRunError::Run(RunError::Time(e))) = &started
+            && self.config().isolation.scheduler == Scheduler::Auto
+            && e.kind() == ErrorKind::PermissionDenied
+        {
+            (module.time, note) = (None, Some(LIMITED));
+            started = run(module);
+        }
+        if !matches!(&started, Err(e) if !matches!(e, SourceRunError::Run(RunError::Ended))) {
+            granted.iter().for_each(|granted| granted.entered.runs());
+        }
+        let account = started.map_err(|e| of_source(&e))?;
+        Ok((account, note.map(|note| format!("{RESERVED} {note}"))))
+    }
+
+    /// Runs a prepared module on its source, as [`Engine::run_on`] does, with its way to the spool.
     pub(crate) fn launch(
         &self,
         source: &SourceRun,
@@ -116,15 +151,9 @@ impl Engine {
     ) -> Result<Option<String>, Problem> {
         // Kept until the module is there.
         let _started = prepared.starting.take().and_then(|starting| starting.join().ok());
-        let plan = &prepared.module.plan;
         prepared.route(source, entry);
-        let added = source.add(&prepared.module).map_err(|e| of_source(&e));
-        let run = added.and_then(|()| {
-            self.guarantee(source, plan, &entry.stored.reserved).inspect_err(|_| {
-                source.remove(plan.id);
-            })
-        });
-        run.inspect_err(|_| prepared.unroute(source))
+        let started = self.run_on(source, prepared, None).inspect_err(|_| prepared.unroute(source));
+        started.map(|(_, note)| note)
     }
 
     /// Ends a change of a module. If it does not run then, it has no reservation.

@@ -1,7 +1,8 @@
 //! The preparation of a stored module for a worker: examination, grant, compilation.
 
-use crate::engine::{Engine, Granted};
+use crate::engine::Engine;
 use crate::error::{of_node, of_source};
+use crate::granted::Granted;
 use crate::held;
 use crate::kept::{Beginning, Kept};
 use crate::reservation::{self, check_grant};
@@ -192,12 +193,13 @@ impl Engine {
         plan.tenant = (!stored.owner.is_operator()).then(|| stored.owner.tenant());
         // Only now: nothing is started for a module that may not run.
         let starting = plan.process.clone().and_then(|name| source.start_process(name).ok());
+        plan.id = source.number();
         let mut granted = None;
         if let (Some(node), Some(admitted)) = (node, admitted.into_iter().next()) {
             let entered = node.installed(&admitted, &plan.name, plan.seed).map_err(|e| of_node(&e))?;
-            granted = Some(Granted { node: Arc::new(node), admitted: Arc::new(admitted), entered });
+            let decided = (Arc::new(node), Arc::new(admitted));
+            granted = Some(self.grant((&source.name, plan.id), decided, entered));
         }
-        plan.id = source.number();
         // Unique among all instances of the source: rows and accounts are assigned by it.
         plan.name = format!("{}#{}", stored.name, plan.id.0);
         // Under a grant it is one of the grant's layers already.
@@ -210,7 +212,8 @@ impl Engine {
             (granted, reserved) => granted.min(reserved),
         };
         let meters = meters.with(reservation::meter(&stored.reserved), Some((*usage).clone()));
-        let module = Module { plan, meters, keep: None, areas: Vec::new() };
+        let time = self.time_of(&plan, &stored.reserved);
+        let module = Module { plan, meters, keep: None, areas: Vec::new(), time };
         let notes = notes.iter().map(|note| shown(note, stored.owner.is_operator())).collect();
         let bytes = (wasm.len() + module.plan.code.len()) as u64;
         Ok(Prepared { module, granted, notes, bytes, kept: None, starting })

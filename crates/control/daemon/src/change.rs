@@ -1,8 +1,9 @@
 //! Changes of modules: install, update, stop and remove.
 
 use crate::build::{PrepareRequest, Prepared};
-use crate::engine::{Engine, Entry, Key, Live};
+use crate::engine::{AUDIT_LOG, Engine, Entry, Key, Live};
 use crate::error::of_source;
+use crate::granted::Granted;
 use crate::held;
 use crate::kept::{Before, Beginning};
 use crate::log::Log;
@@ -89,7 +90,8 @@ impl Engine {
         entry.state_bytes = self.state_need(&prepared.module.plan, &source.name);
         reserving.notes.extend(self.launch(source, &mut prepared, &entry)?);
         self.stored(self.store.put(&entry.stored, None, self.audited())).inspect_err(|_| {
-            source.remove(prepared.module.plan.id);
+            let account = source.remove(prepared.module.plan.id);
+            self.record_end(prepared.granted.as_ref(), &[], &account);
             prepared.unroute(source);
         })?;
         entry.note("installed");
@@ -234,41 +236,13 @@ impl Engine {
             prepared.route(source, entry);
             entry.live.as_ref().map(|live| live.module.plan.clone())
         };
-        // If both instances have one process, the kernel can refuse before the old one ends.
-        let new = &prepared.module.plan;
-        if let Some(old) = old.as_ref().filter(|old| old.process == new.process)
-            && let Err(problem) = self.guarantee(source, old, &stored.reserved)
-        {
-            prepared.unroute(source);
+        let started = self.run_on(source, &mut prepared, old.map(|old| old.id));
+        let (account, note) = started.inspect_err(|_| prepared.unroute(source))?;
+        if let Err(problem) = self.stored(self.store.put(&stored, Some(before.revision), self.audited())) {
+            self.bring_back(&key, source, &prepared, &account);
             return Err(problem);
         }
-        let swapped = match &old {
-            Some(old) => source.replace(old.id, &prepared.module),
-            None => source.add(&prepared.module).map(|()| Account::default()),
-        };
-        let account = match swapped {
-            Ok(account) => account,
-            Err(e) => {
-                if let Some(old) = &old {
-                    // It had this before.
-                    let _ = self.guarantee(source, old, &before.reserved);
-                }
-                prepared.unroute(source);
-                return Err(of_source(&e));
-            }
-        };
-        let guaranteed = self.guarantee(source, &prepared.module.plan, &stored.reserved);
-        let kept = guaranteed.and_then(|note| {
-            self.stored(self.store.put(&stored, Some(before.revision), self.audited()))?;
-            Ok(note)
-        });
-        match kept {
-            Ok(note) => reserving.notes.extend(note),
-            Err(problem) => {
-                self.bring_back(&key, source, &prepared, &account);
-                return Err(problem);
-            }
-        }
+        reserving.notes.extend(note);
         if beginning.is_empty {
             // What is stored is of the instances before, which cannot write any more.
             self.forget_state(&key);
@@ -277,7 +251,7 @@ impl Engine {
             let mut modules = self.modules();
             let entry = modules.get_mut(&key).ok_or_else(|| Self::missing(name))?;
             if let Some(live) = entry.live.take() {
-                end_of(&live, &account, source, &entry.log);
+                self.end_of(&live, &account, source, &entry.log);
             }
             entry.past.add(&account);
             entry.version.clone_from(&prepared.module.plan.manifest.version);
@@ -316,6 +290,7 @@ impl Engine {
             Ok(account) => (account, None),
             Err(e) => (source.remove(id), Some(of_source(&e))),
         };
+        self.record_end(failed.granted.as_ref(), &[], &of_failed);
         let mut modules = self.modules();
         let Some(entry) = modules.get_mut(key) else { return };
         entry.past.add(account);
@@ -336,7 +311,7 @@ impl Engine {
                 }
                 let reason = format!("an update failed, and so did its undoing: {}", problem.cause);
                 if let Some(live) = entry.live.take() {
-                    end_of(&live, account, source, &entry.log);
+                    self.end_of(&live, account, source, &entry.log);
                 }
                 entry.note(&reason);
                 (entry.stored.state, entry.stored.reason) = (State::Failed, Some(reason));
@@ -407,7 +382,7 @@ impl Engine {
         let ended = live.and_then(|(mut live, source, log)| {
             let source = self.sources.get(&source)?;
             let account = source.remove(live.module.plan.id);
-            end_of(&live, &account, source, &log);
+            self.end_of(&live, &account, source, &log);
             self.write_last_state(key, &mut live);
             Some(account)
         });
@@ -432,18 +407,25 @@ impl Engine {
     }
 }
 
-/// Records the end of an instance in the audit log, and closes its way to the spool.
-pub(crate) fn end_of(live: &Live, account: &Account, source: &SourceRun, log: &Log) {
-    source.routes.remove(&live.module.plan.name);
-    if let Some(kept) = &live.kept {
-        kept.end();
-    }
-    let faults = log.take_faults();
-    if let Some(granted) = &live.granted {
-        // The module has ended, whether or not its end can be recorded.
+impl Engine {
+    /// Records the end of an instance in the audit log, and closes its way to the spool.
+    pub(crate) fn end_of(&self, live: &Live, account: &Account, source: &SourceRun, log: &Log) {
+        source.routes.remove(&live.module.plan.name);
+        if let Some(kept) = &live.kept {
+            kept.end();
+        }
         let mut all = live.earlier.clone();
         all.add(account);
-        let _ = granted.entered.ended(&faults, &all);
+        self.record_end(live.granted.as_ref(), &log.take_faults(), &all);
+    }
+
+    /// Records the end of an instance in the audit log. It has ended, whether or not that can be written: the
+    /// operator learns of it.
+    pub(crate) fn record_end(&self, granted: Option<&Granted>, faults: &[String], account: &Account) {
+        let recorded = granted.map_or(Ok(()), |granted| granted.entered.ended(faults, account));
+        if let Err(e) = recorded {
+            self.fault(AUDIT_LOG, Some(e.to_string()));
+        }
     }
 }
 

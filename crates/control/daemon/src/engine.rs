@@ -7,6 +7,7 @@
 use crate::accounting::{Accounting, Amounts};
 use crate::config::Config;
 use crate::error::problem;
+use crate::granted::{Granted, Watched};
 use crate::held;
 use crate::kept::Kept;
 use crate::log::Log;
@@ -19,14 +20,17 @@ use crate::store::{Owner, Store, Stored};
 use flame_api as api;
 use flame_api::{Code, Problem, State};
 use flame_compile::Cache;
-use flame_node::{AdmittedModule, Entered, Node};
+use flame_node::Node;
 use flame_plan::{Account, ModuleClass, ModuleId, Shed, Unsent};
 use flame_quota::{Usage, Used};
 use flame_worker::Module;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
+
+/// The subject of faults of the audit log.
+pub(crate) const AUDIT_LOG: &str = "audit log";
 
 /// The key of a module.
 pub type Key = (Owner, String);
@@ -62,12 +66,6 @@ pub(crate) struct Live {
     pub granted: Option<Granted>,
 }
 
-pub(crate) struct Granted {
-    pub node: Arc<Node>,
-    pub admitted: Arc<AdmittedModule>,
-    pub entered: Entered,
-}
-
 impl Entry {
     pub fn note(&mut self, text: impl Into<String>) {
         self.log.change(&text.into());
@@ -83,6 +81,8 @@ pub struct Engine {
     pub(crate) sources: BTreeMap<String, SourceRun>,
     pub(crate) node: Mutex<Option<Node>>,
     pub(crate) modules: Mutex<BTreeMap<Key, Entry>>,
+    /// The grants of all instances.
+    pub(crate) watched: Mutex<Vec<Weak<Watched>>>,
     /// The modules that are being changed.
     pub(crate) changing: Mutex<BTreeSet<Key>>,
     /// The code of changes in progress, which is stored before the module that has it.

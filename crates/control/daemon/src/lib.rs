@@ -21,6 +21,7 @@ mod config;
 mod door;
 mod engine;
 mod error;
+mod granted;
 mod identity;
 mod keep;
 mod kept;

@@ -227,6 +227,7 @@ impl Engine {
             meters: live.module.meters.clone(),
             keep: live.module.keep.clone(),
             areas: Vec::new(),
+            time: None,
         };
         route(&module, source, entry);
         Some(module)

@@ -132,7 +132,7 @@ impl Engine {
         source.renewed(live.module.plan.id);
         let notes = std::mem::take(&mut reserving.notes);
         reserving.keep();
-        (granted.node, granted.admitted) = (Arc::new(node), Arc::new(admitted));
+        granted.renew((Arc::new(node), Arc::new(admitted)));
         Ok(notes)
     }
 }

@@ -106,6 +106,7 @@ impl Engine {
             changing: Mutex::default(),
             pinned: Mutex::default(),
             evictions: Mutex::default(),
+            watched: Mutex::default(),
             unwritten: Mutex::default(),
             version: AtomicU64::new(0),
             faults: Mutex::default(),
@@ -233,11 +234,9 @@ impl Engine {
                 let of_source = accounts.get(&entry.stored.source);
                 let account =
                     of_source.and_then(|all| all.get(&live.module.plan.name)).cloned().unwrap_or_default();
-                if let Some(granted) = &live.granted {
-                    let mut all = live.earlier.clone();
-                    all.add(&account);
-                    let _ = granted.entered.ended(&entry.log.take_faults(), &all);
-                }
+                let mut all = live.earlier.clone();
+                all.add(&account);
+                self.record_end(live.granted.as_ref(), &entry.log.take_faults(), &all);
                 entry.past.add(&account);
             }
             entry.spool.close();

@@ -1,7 +1,7 @@
 //! Decides again, while modules run, whether they may: policies change, credentials are revoked or expire.
 
-use crate::change::end_of;
-use crate::engine::{Engine, Entry, Granted, Key, Live};
+use crate::engine::{AUDIT_LOG, Engine, Entry, Key, Live};
+use crate::granted::Watched;
 use crate::held;
 use crate::source::SourceRun;
 use flame_api::{Code, Problem, RevokeRequest, State};
@@ -16,6 +16,11 @@ use std::time::{Duration, Instant, SystemTime};
 
 /// The interval at which files and clock are checked. Changes take effect within a second.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
+
+/// The time that a revocation waits for the ends of the instances that it concerns, and the interval at which
+/// it looks.
+const EVICTION: Duration = Duration::from_secs(2);
+const LOOK: Duration = Duration::from_millis(10);
 
 type Stamp = Option<(SystemTime, u64)>;
 
@@ -43,6 +48,7 @@ impl Engine {
                 } else if now != second {
                     second = now;
                     engine.review_all();
+                    engine.write_owed();
                 }
                 engine.take_down_evicted();
                 engine.take_down_waiting();
@@ -128,30 +134,55 @@ impl Engine {
     }
 
     /// Evicts the modules that have lost their grant under the policy that is in force. The modules are
-    /// locked to list them and to mark those that leave, but not while their grants are decided.
+    /// locked to mark those that leave, but not while their grants are decided.
     pub(crate) fn review_all(&self) {
-        let Some(policy) = self.policy() else { return };
-        let running: Vec<(Key, ModuleId, Arc<Node>, Arc<AdmittedModule>)> = {
-            let modules = self.modules();
-            let granted = modules.iter().filter_map(|(key, entry)| {
-                let live = entry.live.as_ref().filter(|live| !live.leaving)?;
-                let Granted { node, admitted, .. } = live.granted.as_ref()?;
-                Some((key.clone(), live.module.plan.id, node.clone(), admitted.clone()))
-            });
-            granted.collect()
-        };
-        for (key, id, node, admitted) in running {
-            let node = node.under(policy.clone());
-            let Some(reason) = node.lost(&admitted) else { continue };
-            if !self.leave(&key, id, &admitted, &reason) {
+        for (watched, admitted, reason) in self.lost() {
+            let (is_it, key) = self.mark_leaving(&watched, &admitted);
+            if !is_it {
+                // It was renewed meanwhile.
                 continue;
             }
-            if let Err(e) = node.note_eviction(&admitted, &reason) {
-                self.fault("audit log", Some(e.to_string()));
+            // However far the change is that begins or ends it.
+            if let Some(source) = self.sources.get(&watched.source) {
+                source.evict(watched.id, reason.clone());
             }
-            self.evicted(&key, id, reason.to_string());
+            if watched.evict()
+                && let Some(node) = self.present_node()
+                && let Err(e) = node.note_eviction(&admitted, &reason)
+            {
+                self.fault(AUDIT_LOG, Some(e.to_string()));
+            }
+            if let Some(key) = key {
+                self.evicted(&key, watched.id, reason.to_string());
+            }
         }
         self.take_down_waiting();
+    }
+
+    /// Returns the instances that have lost their grant, with the decision that they lost, and the reason.
+    fn lost(&self) -> Vec<(Arc<Watched>, Arc<AdmittedModule>, Reason)> {
+        let Some(policy) = self.policy() else { return Vec::new() };
+        let lost = |watched: Arc<Watched>| {
+            let (node, admitted) = watched.decided();
+            let reason = node.under(policy.clone()).lost(&admitted)?;
+            Some((watched, admitted, reason))
+        };
+        self.watched().into_iter().filter_map(lost).collect()
+    }
+
+    /// Marks the module of an instance that lost its grant as one that leaves. Returns whether the instance
+    /// still has this decision, and the module, unless it leaves already or a change of it is in progress.
+    fn mark_leaving(&self, watched: &Arc<Watched>, admitted: &Arc<AdmittedModule>) -> (bool, Option<Key>) {
+        let mut modules = self.modules();
+        let is_it = |live: &Live| live.granted.as_ref().is_some_and(|granted| granted.is(watched, admitted));
+        let mut found = modules.iter_mut().filter_map(|(key, entry)| Some((key, entry.live.as_mut()?)));
+        match found.find(|(_, live)| is_it(live)) {
+            Some((key, live)) => {
+                let was_leaving = std::mem::replace(&mut live.leaving, true);
+                (true, (!was_leaving).then(|| key.clone()))
+            }
+            None => (Arc::ptr_eq(&watched.decided().1, admitted), None),
+        }
     }
 
     /// Takes down the modules that workers evicted, for example because a bound was violated.
@@ -179,26 +210,6 @@ impl Engine {
                 self.evicted(&key, id, reason);
             }
         }
-    }
-
-    /// Ends the instances of a module that lost its grant, unless it was changed or renewed meanwhile.
-    /// Returns whether they were ended.
-    fn leave(&self, key: &Key, id: ModuleId, of: &Arc<AdmittedModule>, reason: &Reason) -> bool {
-        let source = {
-            let mut modules = self.modules();
-            let Some(entry) = modules.get_mut(key) else { return false };
-            let is_it = |live: &&mut Live| {
-                let admitted = live.granted.as_ref().map(|granted| &granted.admitted);
-                live.module.plan.id == id && admitted.is_some_and(|admitted| Arc::ptr_eq(admitted, of))
-            };
-            let Some(live) = entry.live.as_mut().filter(is_it) else { return false };
-            live.leaving = true;
-            entry.stored.source.clone()
-        };
-        if let Some(source) = self.sources.get(&source) {
-            source.evict(id, reason.clone());
-        }
-        true
     }
 
     /// Takes down a module that was evicted, unless it was changed meanwhile. If a change of it is in
@@ -231,10 +242,37 @@ impl Engine {
         let _ = self.stored(self.store.put(&stored, Some(before), None));
         let Some(source) = self.sources.get(&stored.source) else { return };
         let account = source.remove(live.module.plan.id);
-        end_of(&live, &account, source, &log);
+        self.end_of(&live, &account, source, &log);
         self.write_last_state(key, &mut live);
         if let Some(entry) = self.modules().get_mut(key) {
             entry.past.add(&account);
+        }
+    }
+
+    /// Waits until no instance runs that has lost its grant. One that a change begins at the moment may come
+    /// to its source only now.
+    fn wait_for_lost(&self) {
+        let begun = Instant::now();
+        while begun.elapsed() < EVICTION {
+            let lost = self.lost();
+            for (watched, _, reason) in &lost {
+                if let Some(source) = self.sources.get(&watched.source) {
+                    source.evict(watched.id, reason.clone());
+                }
+            }
+            if lost.is_empty() {
+                return;
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+
+    /// Writes the entries of the audit log that could not be written when they were due.
+    fn write_owed(&self) {
+        match self.present_node().map(|node| node.write_owed()) {
+            Some(Ok(true)) => self.fault(AUDIT_LOG, None),
+            Some(Err(e)) => self.fault(AUDIT_LOG, Some(e.to_string())),
+            Some(Ok(false)) | None => {}
         }
     }
 
@@ -294,6 +332,7 @@ impl Engine {
             [listed, stored, noted].into_iter().find_map(Result::err)
         };
         self.review_all();
+        self.wait_for_lost();
         match written {
             None => Ok(()),
             Some(reason) => Err(Problem::new(

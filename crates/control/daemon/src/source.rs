@@ -267,7 +267,7 @@ impl SourceRun {
             handle.add(module)?;
             let mut inner = self.shared.inner();
             if inner.starts == starts {
-                inner.modules.insert(module.plan.id, module.clone());
+                inner.modules.insert(module.plan.id, again(module));
                 self.keep(module, None, bandwidth);
                 return Ok(());
             }
@@ -315,7 +315,7 @@ impl SourceRun {
         let removed = inner.modules.remove(&old);
         let past = removed.and_then(|m| inner.past_accounts.remove(&m.plan.name));
         account.add(&past.unwrap_or_default());
-        inner.modules.insert(module.plan.id, module.clone());
+        inner.modules.insert(module.plan.id, again(module));
         self.keep(module, Some(old), bandwidth);
         if inner.starts != starts {
             // The source was started again with the old module meanwhile.
@@ -452,6 +452,12 @@ impl SourceRun {
             let _ = thread.join();
         }
     }
+}
+
+/// Returns a module as it is started again with the source. Its processor time is guaranteed once the kernel
+/// has given up that of the ended process.
+fn again(module: &Module) -> Module {
+    Module { time: None, ..module.clone() }
 }
 
 /// Waits for the end of the run, and starts it again until the source is stopped.

@@ -3,7 +3,7 @@
 use crate::accounting::Accounting;
 use crate::change::entry_of;
 use crate::config::Config;
-use crate::engine::{Engine, Granted, Key, Live};
+use crate::engine::{Engine, Key, Live};
 use crate::held;
 use crate::reserve::Ledger;
 use crate::store::{Owner, Proof, Store, StoreError, Stored};
@@ -54,6 +54,7 @@ impl World {
             changing: Default::default(),
             pinned: Default::default(),
             evictions: Default::default(),
+            watched: Default::default(),
             unwritten: Default::default(),
             version: Default::default(),
             faults: Default::default(),
@@ -137,7 +138,8 @@ impl World {
         };
         self.engine.store.put(&stored, None, None).unwrap();
         let mut entry = entry_of(stored, 1 << 20, Arc::default());
-        let granted = Granted { node: Arc::new(node), admitted: Arc::new(admitted), entered };
+        let decided = (Arc::new(node), Arc::new(admitted));
+        let granted = self.engine.grant(("tap", plan.id), decided, entered);
         let module = Module::from(plan);
         entry.live = Some(Live {
             module,
@@ -203,6 +205,51 @@ fn an_eviction_waits_for_the_change_that_is_in_progress() {
     let row = world.row().unwrap();
     assert_eq!((row.state, row.revision), (State::Evicted, 2));
     assert_eq!(world.log().matches("\"evict\"").count(), 2, "{}", world.log());
+}
+
+/// An instance is known to the review also while the change is made that begins or ends it.
+#[test]
+fn an_instance_that_no_module_has_yet_is_evicted_once() {
+    let world = World::new();
+    let credential = world.credential(&[]);
+    world.install(&credential);
+    let changing = world.engine.begin(&world.owner(), NAME).unwrap();
+    let live = world.engine.modules().get_mut(&world.key()).unwrap().live.take().unwrap();
+    world.engine.revoke(&revocation(&credential)).unwrap();
+    world.engine.review_all();
+    assert_eq!(world.log().matches("\"evict\"").count(), 1, "{}", world.log());
+    // It is the module's again, which leaves.
+    world.engine.modules().get_mut(&world.key()).unwrap().live = Some(live);
+    drop(changing);
+    world.engine.review_all();
+    assert_eq!((world.state(), world.row().unwrap().state), (State::Evicted, State::Evicted));
+    assert_eq!(world.log().matches("\"evict\"").count(), 1, "{}", world.log());
+    assert!(world.engine.watched().is_empty());
+}
+
+/// The end of a module comes before every later entry, also if the log could not be written when it ended.
+#[test]
+fn ends_that_could_not_be_written_are_written_before_other_entries() {
+    let world = World::new();
+    let credential = world.credential(&[]);
+    world.install(&credential);
+    let (log, aside) = (world.folder.path().join("audit.log"), world.folder.path().join("aside"));
+    std::fs::rename(&log, &aside).unwrap();
+    std::fs::create_dir(&log).unwrap();
+    let live = world.engine.modules().get_mut(&world.key()).unwrap().live.take().unwrap();
+    world.engine.record_end(live.granted.as_ref(), &["a fault".to_owned()], &Account::default());
+    assert!(world.engine.health().reasons[0].contains("audit log"), "{:?}", world.engine.health().reasons);
+    drop(live);
+    std::fs::remove_dir(&log).unwrap();
+    std::fs::rename(&aside, &log).unwrap();
+    let written = world.log();
+    world.engine.revoke(&revocation(&credential)).unwrap();
+    let later = world.log();
+    let events: Vec<_> = later[written.len()..].lines().map(|line| line.to_owned()).collect();
+    let expected = ["\"fault\"", "\"end\"", "\"revoke\""];
+    assert_eq!(events.len(), 3, "{later}");
+    assert!(events.iter().zip(expected).all(|(line, event)| line.contains(event)), "{events:?}");
+    assert!(events[1].contains("0 packets offered") && events[1].contains("; at 20"), "{events:?}");
 }
 
 #[test]
@@ -448,7 +495,8 @@ fn meters_of_a_credential_live_as_long_as_its_modules() {
         world.install(&credential);
         let mut modules = world.engine.modules();
         let live = modules.get_mut(&world.key()).unwrap().live.as_mut().unwrap();
-        let Granted { node, admitted, .. } = live.granted.as_ref().unwrap();
+        let granted = live.granted.as_ref().unwrap();
+        let (node, admitted) = (&granted.node, &granted.admitted);
         let (one, two) = (node.meters(admitted, true).unwrap(), node.meters(admitted, true).unwrap());
         let in_use = node.meters_in_use();
         assert!(in_use > 0);

@@ -1,5 +1,5 @@
 use crate::error::NodeError;
-use crate::record::{Entered, Log};
+use crate::record::{Entered, Log, Owed};
 use flame_compile::{Compiler, ModuleInfo, Start};
 use flame_plan::{ModuleId, Reason, ViewKey, ViewSpec};
 use flame_quota::{Meter, Meters};
@@ -38,6 +38,8 @@ pub struct Node {
     /// Meters of all installs, by the link of the credential to which they belong. A meter lives as long as
     /// an install counts in it; what it has counted is in its ledger.
     meters: Arc<Mutex<HashMap<String, Weak<Meter>>>>,
+    /// The entries of the audit log that could not be written.
+    owed: Arc<Owed>,
 }
 
 /// A module's request, and the decision on it.
@@ -119,6 +121,7 @@ impl Node {
             interface: interface.to_owned(),
             options,
             meters: Arc::default(),
+            owed: Arc::default(),
         })
     }
 
@@ -151,6 +154,7 @@ impl Node {
             interface: interface.to_owned(),
             options,
             meters: self.meters.clone(),
+            owed: self.owed.clone(),
         }
     }
 
@@ -167,7 +171,7 @@ impl Node {
     /// Returns the errors of [`Node::open`].
     pub fn reopened(&self, path: &Path) -> Result<Self, NodeError> {
         let opened = Self::open(path, &self.interface, self.options.clone())?;
-        Ok(Self { meters: self.meters.clone(), ..opened })
+        Ok(Self { meters: self.meters.clone(), owed: self.owed.clone(), ..opened })
     }
 
     /// Returns the files whose changes change the policy.
@@ -187,6 +191,7 @@ impl Node {
             interface: self.interface.clone(),
             options: self.options.clone(),
             meters: self.meters.clone(),
+            owed: self.owed.clone(),
         }
     }
 
@@ -301,6 +306,19 @@ impl Node {
         self.audit(Event::Evict, &admitted.grant.principal, &admitted.request, &reason.to_string())
     }
 
+    /// Writes the entries of the audit log that could not be written when they were due. Returns whether
+    /// there were any.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the log still cannot be written.
+    pub fn write_owed(&self) -> Result<bool, NodeError> {
+        match self.log().filter(|log| log.owed.is_any()) {
+            Some(log) => log.write_owed().map(|()| true),
+            None => Ok(false),
+        }
+    }
+
     /// Records in the audit log the revocation `line`, which concerns `whom`.
     ///
     /// # Errors
@@ -333,7 +351,7 @@ impl Node {
     }
 
     fn log(&self) -> Option<Log> {
-        Some(Log { audit: self.policy.log()?, secret: self.policy.shared_secret()? })
+        Some(Log { audit: self.policy.log()?, secret: self.policy.shared_secret()?, owed: self.owed.clone() })
     }
 
     /// Returns the meters of an admitted module: those of its credential, which all its installs share.

@@ -1,6 +1,6 @@
 use crate::keep::{Keep, Place, Requested};
 use flame_block::Region;
-use flame_plan::{ModulePlan, Plan};
+use flame_plan::{ModulePlan, Plan, Share};
 use flame_quota::Meters;
 use flame_run::{Area, Engines, Eviction, Loaded};
 use std::collections::BTreeMap;
@@ -26,12 +26,14 @@ pub struct Module {
     pub keep: Option<Keep>,
     /// The areas that its manifest names, in the same order.
     pub areas: Vec<Area>,
+    /// The processor time that the kernel has to guarantee to its process before the module runs there.
+    pub time: Option<Share>,
 }
 
 impl From<ModulePlan> for Module {
     /// Creates a module of the operator.
     fn from(plan: ModulePlan) -> Self {
-        Self { plan, meters: Meters::default(), keep: None, areas: Vec::new() }
+        Self { plan, meters: Meters::default(), keep: None, areas: Vec::new(), time: None }
     }
 }
 

@@ -197,8 +197,13 @@ impl Installed {
         let id = plan.id;
         let end =
             if plan.manifest.has_calls() { SlowEnd::Requested { is_drained: false } } else { SlowEnd::Free };
-        let module =
-            Module { plan, meters, keep: kept.as_ref().map(|kept| kept.keep.clone()), areas: Vec::new() };
+        let module = Module {
+            plan,
+            meters,
+            keep: kept.as_ref().map(|kept| kept.keep.clone()),
+            areas: Vec::new(),
+            time: None,
+        };
         let region = Region::open(region).map_err(|e| e.to_string())?;
         let module = LoadedModule::within(engines, &module, region).map_err(|e| e.to_string())?;
         let passed = vec![0; workers];

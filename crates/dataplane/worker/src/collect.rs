@@ -204,14 +204,15 @@ impl<'a> Collector<'a> {
             false => Quantum::whole(self.stop),
         };
         let m = &mut self.modules[at];
-        m.go(&quantum, &mut self.outputs, &mut self.faults)?;
-        if m.is_busy() {
-            return Ok(false);
-        }
+        // First of all: a module that calls again in each of its last calls would never end.
         if let Some(last) = &mut m.last
             && !std::mem::replace(&mut last.is_closed, true)
         {
             self.outputs.services.close(m.id);
+        }
+        m.go(&quantum, &mut self.outputs, &mut self.faults)?;
+        if m.is_busy() {
+            return Ok(false);
         }
         self.deliver()?;
         let m = &mut self.modules[at];

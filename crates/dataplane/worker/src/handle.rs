@@ -8,7 +8,7 @@ use crate::outlet::Event;
 use crate::placed::{Evictor, Placed, Site};
 use crate::remote::{LostModule, ProcessInfo, Processes, StartedProcess};
 use crate::report::Snapshot;
-use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
 use flame_abi::manifest::Manifest;
 use flame_execute::{LoadedModule, Module, Shape};
 use flame_plan::{Account, ModuleClass, ModuleId, ModulePlan, Reason, Share};
@@ -17,6 +17,7 @@ use flame_view::{Key, View};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
 /// A command that every pipeline executes between two blocks.
 #[derive(Clone)]
@@ -75,10 +76,28 @@ pub(crate) struct Shared {
     pipelines: Vec<Sender<Command>>,
     /// The queue of the collector, or `None` if the only pipeline's thread also collects.
     collector: Option<Sender<Event>>,
-    modules: Mutex<BTreeMap<ModuleId, (String, Evictor)>>,
+    modules: Mutex<BTreeMap<ModuleId, Known>>,
     /// The numbers of all modules of this run, those that were removed included.
     used: Mutex<Numbers>,
     services: Mutex<Offers>,
+}
+
+/// The time that a removed module has for its last calls, before it is evicted. In a process it has a little
+/// less, after which the process ends.
+const REMOVAL: Duration = Duration::from_secs(12);
+
+/// A module of the run, until its end is complete.
+struct Known {
+    name: String,
+    evictor: Evictor,
+    /// Whether it is being removed. It can still be evicted.
+    is_leaving: bool,
+}
+
+impl Known {
+    fn new(module: &Placed) -> Self {
+        Self { name: module.plan().name.clone(), evictor: module.evictor(), is_leaving: false }
+    }
 }
 
 /// The receiving ends of the command channels, for the threads of a run.
@@ -99,12 +118,12 @@ impl Handle {
         let (pipelines, inboxes) = (0..shape.workers).map(|_| unbounded()).unzip();
         let (mut known, mut services) = (BTreeMap::new(), BTreeMap::new());
         for m in modules {
-            let (id, entry) = (m.plan().id, (m.plan().name.clone(), m.evictor()));
-            if known.insert(id, entry).is_some() {
+            let id = m.plan().id;
+            if known.insert(id, Known::new(m)).is_some() {
                 return Err(RunError::Duplicate(id));
             }
             offer(&mut services, m.plan(), None).map_err(|(service, by)| {
-                let by = known.get(&by).map_or_else(String::new, |(name, _)| name.clone());
+                let by = known.get(&by).map_or_else(String::new, |known| known.name.clone());
                 RunError::Service { module: m.plan().name.clone(), service, by }
             })?;
         }
@@ -135,11 +154,36 @@ impl Handle {
         if let Some(processes) = &self.0.processes {
             processes.clear();
         }
-        self.modules().values_mut().for_each(|(_, evictor)| evictor.let_go());
+        self.modules().values_mut().for_each(|known| known.evictor.let_go());
     }
 
-    fn modules(&self) -> MutexGuard<'_, BTreeMap<ModuleId, (String, Evictor)>> {
+    fn modules(&self) -> MutexGuard<'_, BTreeMap<ModuleId, Known>> {
         lock(&self.0.modules)
+    }
+
+    /// Begins the removal of a module. It is known, and can be evicted, until [`Handle::ended`].
+    fn begin_removal(&self, id: ModuleId) -> Result<(), RunError> {
+        match self.modules().get_mut(&id).filter(|known| !known.is_leaving) {
+            Some(known) => {
+                known.is_leaving = true;
+                Ok(())
+            }
+            None => Err(RunError::Unknown(id)),
+        }
+    }
+
+    /// Waits for the end of a module that is being removed, and returns its account. One that takes too long
+    /// is evicted, wherever it runs.
+    fn ended(&self, id: ModuleId, account: &Receiver<Account>) -> Result<Account, RunError> {
+        let account = account.recv_timeout(REMOVAL).or_else(|e| match e {
+            RecvTimeoutError::Timeout => {
+                self.evict(id, Reason::Unfinished)?;
+                account.recv().map_err(|_| RunError::Ended)
+            }
+            RecvTimeoutError::Disconnected => Err(RunError::Ended),
+        });
+        self.modules().remove(&id);
+        account
     }
 
     /// Sends a command to every pipeline. If one has ended, the others execute it nevertheless: a module must
@@ -173,13 +217,13 @@ impl Handle {
     ///
     /// Returns the errors of [`Handle::add`] and [`Handle::remove`].
     pub fn replace(&self, old: ModuleId, module: &Module) -> Result<Account, RunError> {
-        let Some(entry) = self.modules().remove(&old) else { return Err(RunError::Unknown(old)) };
+        self.begin_removal(old)?;
         let (reply, account) = bounded(1);
         match self.launch(module, Some(old), |loaded| Command::Replace(loaded, old, reply)) {
-            Ok(()) => account.recv().map_err(|_| RunError::Ended),
+            Ok(()) => self.ended(old, &account),
             Err(e) => {
                 // It was not removed, unless the run has ended.
-                self.modules().insert(old, entry);
+                self.modules().get_mut(&old).into_iter().for_each(|known| known.is_leaving = false);
                 Err(e)
             }
         }
@@ -189,7 +233,7 @@ impl Handle {
     fn offer(&self, plan: &ModulePlan, replaced: Option<ModuleId>) -> Result<Offers, RunError> {
         let offered = offer(&mut lock(&self.0.services), plan, replaced);
         offered.map_err(|(service, by)| {
-            let name = self.modules().get(&by).map_or_else(String::new, |(name, _)| name.clone());
+            let name = self.modules().get(&by).map_or_else(String::new, |known| known.name.clone());
             RunError::Service { module: plan.name.clone(), service, by: name }
         })
     }
@@ -224,7 +268,7 @@ impl Handle {
         let before = self.offer(&module.plan, replaced).inspect_err(|_| {
             used().remove(id);
         })?;
-        let placed = place(&self.0.engines, self.0.processes.as_deref(), module, self.0.shape);
+        let placed = place(&self.0.engines, self.0.processes.as_deref(), (module, replaced), self.0.shape);
         let placed = placed.inspect_err(|_| {
             used().remove(id);
             self.withdraw(id, before);
@@ -232,7 +276,8 @@ impl Handle {
         if module.plan.class == ModuleClass::Metered {
             self.0.has_metered.store(true, Ordering::Relaxed);
         }
-        let entry = (module.plan.name.clone(), placed.evictor());
+        // Before it runs, so that it can be evicted from the first packet on.
+        self.modules().insert(id, Known::new(&placed));
         // The collector must know a module before any pipeline sends output of it.
         if let Some(collector) = &self.0.collector {
             let (done, wait) = bounded(1);
@@ -240,10 +285,8 @@ impl Handle {
             collector.send(event).map_err(|_| RunError::Ended)?;
             wait.recv().map_err(|_| RunError::Ended)?;
         }
-        let sent = self.send(&command(Box::new(placed)));
-        // Known even if a pipeline has ended: on the others it runs, and can be evicted.
-        self.modules().insert(id, entry);
-        sent
+        // Known even if a pipeline has ended: on the others it runs.
+        self.send(&command(Box::new(placed)))
     }
 
     /// Ends a module after the blocks that it already has, waits until it has ended on all workers, and
@@ -253,13 +296,12 @@ impl Handle {
     ///
     /// Returns an error if the run has ended, or no module has this number.
     pub fn remove(&self, id: ModuleId) -> Result<Account, RunError> {
-        if self.modules().remove(&id).is_none() {
-            return Err(RunError::Unknown(id));
-        }
+        self.begin_removal(id)?;
         self.withdraw(id, Offers::new());
         let (reply, account) = bounded(1);
-        self.send(&Command::Remove(id, reply))?;
-        account.recv().map_err(|_| RunError::Ended)
+        // If a pipeline has ended, nobody replies.
+        self.send(&Command::Remove(id, reply)).inspect_err(|_| drop(self.modules().remove(&id)))?;
+        self.ended(id, &account)
     }
 
     /// Makes `modules` the ones that run: removes the others, adds the new ones, and leaves the rest
@@ -269,7 +311,8 @@ impl Handle {
     ///
     /// Returns the errors of [`Handle::add`] and [`Handle::remove`]. Changes made before the error stay.
     pub fn apply(&self, modules: &[Module]) -> Result<(), RunError> {
-        let now: Vec<ModuleId> = self.modules().keys().copied().collect();
+        let stays = |(id, known): (&ModuleId, &Known)| (!known.is_leaving).then_some(*id);
+        let now: Vec<ModuleId> = self.modules().iter().filter_map(stays).collect();
         let wanted = |id: &ModuleId| modules.iter().any(|m| m.plan.id == *id);
         now.iter().filter(|id| !wanted(id)).try_for_each(|id| self.remove(*id).map(drop))?;
         modules.iter().filter(|m| !now.contains(&m.plan.id)).try_for_each(|m| self.add(m))
@@ -283,8 +326,8 @@ impl Handle {
     /// Returns an error if no module has this number.
     pub fn evict(&self, id: ModuleId, reason: Reason) -> Result<(), RunError> {
         match self.modules().get(&id) {
-            Some((_, evictor)) => {
-                evictor.evict(reason);
+            Some(known) => {
+                known.evictor.evict(reason);
                 Ok(())
             }
             None => Err(RunError::Unknown(id)),
@@ -309,12 +352,16 @@ impl Handle {
 
     /// Returns whether a module has this number and was not removed.
     pub fn knows(&self, id: ModuleId) -> bool {
-        self.modules().contains_key(&id)
+        self.modules().get(&id).is_some_and(|known| !known.is_leaving)
     }
 
     /// Returns the modules whose process has ended. They receive no packets until they are replaced.
     pub fn lost(&self) -> Vec<LostModule> {
-        self.modules().values().filter_map(|(_, evictor)| evictor.lost()).collect()
+        self.modules()
+            .values()
+            .filter(|known| !known.is_leaving)
+            .filter_map(|known| known.evictor.lost())
+            .collect()
     }
 
     /// Charges the processor time of all processes so far.
@@ -331,7 +378,7 @@ impl Handle {
     ///
     /// Returns [`RunError::Time`] if the kernel refuses it. The module then keeps what it has.
     pub fn reserve(&self, id: ModuleId, share: Option<Share>) -> Result<(), RunError> {
-        let remote = self.modules().get(&id).and_then(|(_, evictor)| evictor.remote().cloned());
+        let remote = self.modules().get(&id).and_then(|known| known.evictor.remote().cloned());
         let Some(remote) = remote else { return Ok(()) };
         remote.process.reserve(id, share).map_err(RunError::Time)?;
         remote.process.renew(id, &remote.meters);
@@ -340,7 +387,7 @@ impl Handle {
 
     /// Brings the limits of a module's meters, which were renewed, to its process, if it has one.
     pub fn renewed(&self, id: ModuleId) {
-        if let Some(remote) = self.modules().get(&id).and_then(|(_, evictor)| evictor.remote()) {
+        if let Some(remote) = self.modules().get(&id).and_then(|known| known.evictor.remote()) {
             remote.process.renew(id, &remote.meters);
         }
     }
@@ -366,7 +413,7 @@ impl Handle {
             }
         }
         let modules = self.modules();
-        let named = accounts.into_iter().filter_map(|(id, a)| Some((id, modules.get(&id)?.0.clone(), a)));
+        let named = accounts.into_iter().filter_map(|(id, a)| Some((id, modules.get(&id)?.name.clone(), a)));
         let load = |n: &AtomicU64| n.load(Ordering::Relaxed);
         let Progress { packets, bytes, kernel_drops } = &self.0.progress;
         Ok(Snapshot {
@@ -413,17 +460,17 @@ fn offer(
     Ok(before)
 }
 
-/// Loads a module here, or starts it in its process.
+/// Loads a module here, or starts it in its process, where it takes the place of `replaced`.
 pub(crate) fn place(
     engines: &Engines,
     processes: Option<&Processes>,
-    module: &Module,
+    (module, replaced): (&Module, Option<ModuleId>),
     shape: Shape,
 ) -> Result<Placed, RunError> {
     let filters = Arc::new(Filters::new(&module.plan)?);
     let site = match (&module.plan.process, processes) {
         (None, _) => Site::Local(Box::new(LoadedModule::new(engines, module)?)),
-        (Some(name), Some(processes)) => Site::Remote(processes.install(name, module, shape)?),
+        (Some(name), Some(processes)) => Site::Remote(processes.install(name, (module, replaced), shape)?),
         (Some(_), None) => return Err(RunError::NoProcess(module.plan.name.clone())),
     };
     Ok(Placed { site, filters })

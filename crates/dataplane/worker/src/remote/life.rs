@@ -185,9 +185,16 @@ impl Life {
         checked.unwrap_or(Ok(()))
     }
 
-    pub(super) fn reserve(&self, id: ModuleId, share: Option<Share>) -> io::Result<()> {
+    /// Reserves processor time for a module, in place of what it has and of what `replaced` has.
+    pub(super) fn reserve(
+        &self,
+        id: ModuleId,
+        share: Option<Share>,
+        replaced: Option<ModuleId>,
+    ) -> io::Result<()> {
         let mut reserved = lock(&self.reserved);
         let mut new = reserved.clone();
+        new.retain(|id, _| Some(*id) != replaced);
         match share {
             Some(share) => drop(new.insert(id, share)),
             None => drop(new.remove(&id)),
@@ -270,7 +277,7 @@ impl Life {
         self.module(id).iter().for_each(|state| state.forget_calls());
         self.charge();
         // A smaller sum is always admitted.
-        let _ = self.reserve(id, None);
+        let _ = self.reserve(id, None, None);
         let mut modules = lock(&self.modules);
         if let Some(state) = modules.remove(&id) {
             state.count_memory(0);

@@ -131,7 +131,7 @@ impl Process {
     /// Reserves processor time for a module, in place of what it has, and lets the kernel guarantee the sum
     /// of all modules here.
     pub(crate) fn reserve(&self, id: ModuleId, share: Option<Share>) -> io::Result<()> {
-        self.life.reserve(id, share)
+        self.life.reserve(id, share, None)
     }
 
     /// Gives a module the limits of its meters, which were replaced.

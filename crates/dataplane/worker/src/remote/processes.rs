@@ -11,7 +11,7 @@ use crate::lock;
 use crossbeam_channel::{Receiver as Inbox, Sender as Outbox, bounded};
 use flame_block::Region;
 use flame_execute::{Keep, Module, Shape};
-use flame_plan::{ModulePlan, ViewSpec};
+use flame_plan::{ModuleId, ModulePlan, ViewSpec};
 use flame_remote::{Command, Install};
 use flame_run::Loaded;
 use std::collections::BTreeMap;
@@ -40,14 +40,15 @@ impl Processes {
         Self { program, queues, batch, running: Mutex::new(Some(BTreeMap::new())) }
     }
 
-    /// Starts a module in the process `name`, and that process if it does not run.
+    /// Starts a module in the process `name`, and that process if it does not run. Its processor time is
+    /// guaranteed before, in place of that of `replaced`: a module that is refused never runs.
     pub(crate) fn install(
         &self,
         name: &str,
-        module: &Module,
+        (module, replaced): (&Module, Option<ModuleId>),
         shape: Shape,
     ) -> Result<RemoteModule, RunError> {
-        let Module { plan, meters, keep, .. } = module;
+        let Module { plan, meters, keep, time, .. } = module;
         let keep = keep.as_ref().filter(|_| plan.manifest.state.is_some());
         let state = Arc::new(State::new(plan, meters, shape.workers));
         let process = loop {
@@ -59,6 +60,12 @@ impl Processes {
                 Err(e) => return Err(self.error(e)),
             }
         };
+        if time.is_some()
+            && let Err(e) = process.life.reserve(plan.id, *time, replaced)
+        {
+            process.life.leave(plan.id);
+            return Err(RunError::Time(e));
+        }
         let region = Loaded::region_size(plan, shape.workers + INSTANCES);
         let region = Region::create(region).map_err(|e| self.error(io::Error::other(e)))?;
         let view = ViewSpec { resolution_ns: plan.view.resolution_ns, ..ViewSpec::default() };
@@ -72,6 +79,9 @@ impl Processes {
             keeps: keep.map(Keep::every_ns),
         };
         process.send(Command::Install(Box::new(install)), vec![region]);
+        if time.is_some() {
+            process.renew(plan.id, meters);
+        }
         if let Some(keep) = keep {
             Self::request_places(keep, &process, &state);
         }
