@@ -12,9 +12,9 @@ use flame_source::RawPacket;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// The maximum number of blocks that a worker is ahead of another one. Records of the one that is ahead wait
-/// for the other one.
-const AHEAD: u64 = 256;
+/// The maximum number of blocks that a worker is ahead of another one, whose messages a slow instance gets
+/// later.
+const AHEAD: u64 = 32;
 /// The time that a worker waits before it looks again whether the others have come closer.
 const WAIT: Duration = Duration::from_micros(50);
 /// The bit of [`Positions::begun`] for a run that is stopped.
