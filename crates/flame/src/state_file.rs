@@ -266,8 +266,8 @@ mod tests {
     }
 
     proptest! {
-        /// What was written is read; other lengths, and what is no list of entries, are refused under a
-        /// digest that fits.
+        /// A file is read as it was written. Other lengths, and bytes that are no list of entries, are
+        /// refused, although the digest fits.
         #[test]
         fn a_file_is_read_as_it_was_written(
             entries in proptest::collection::vec(entry(), 0..6),

@@ -1,5 +1,5 @@
-//! Tests of several workers that each read all packets: each packet belongs to one of them, and all stop after
-//! the same one.
+//! Tests of several workers that each read all packets: each packet belongs to one of them, and all stop
+//! after the same one.
 
 use crate::common::{Lines, Memory, options, pcap, tcp_packet};
 use crate::services::{NO_BATCH, Paced, plan};
@@ -98,7 +98,7 @@ fn files_are_read_alike_by_any_number_of_workers() {
     for files in [&["a.pcap"][..], &["a.pcap", "b.pcap"], &["a.pcap.gz", "b.pcap"], &["cut.pcap", "b.pcap"]] {
         let results = ["1", "2", "5"].map(|workers| {
             let files = files.iter().flat_map(|file| ["-r".to_owned(), path(file)]);
-            let rows = ["run", "count", "-q", "--format", "json", "--stats", "json", "--workers", workers];
+            let rows = ["run", "count", "--format", "json", "--stats", "json", "--workers", workers];
             let mut command = Command::new(env!("CARGO_BIN_EXE_flame"));
             let out = command.args(rows).args(files).output().unwrap();
             let said = String::from_utf8_lossy(&out.stderr).into_owned();

@@ -163,8 +163,8 @@ fn updates_carry_the_state_or_begin_empty_and_say_which() {
     }
 }
 
-/// Narrowings of rights on which a state depends, and of rights on which it does not. The policy has names for
-/// all of them.
+/// Narrowings of rights on which a state depends, and of rights on which it does not. The policy has names
+/// for all of them.
 const IN_STATE: [&str; 15] = [
     "select=tcp",
     "expose=count",

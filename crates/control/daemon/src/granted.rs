@@ -1,12 +1,11 @@
 //! Modules under a grant. Each is known to the review from before it runs until its end is recorded, however
 //! far the change is that begins or ends it.
 
-use crate::engine::Engine;
 use crate::held;
 use flame_node::{AdmittedModule, Entered, Node};
 use flame_plan::ModuleId;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 
 /// The node as it was for a credential, and the decision on a module.
 pub(crate) type Decided = (Arc<Node>, Arc<AdmittedModule>);
@@ -39,37 +38,27 @@ impl Watched {
 }
 
 impl Granted {
+    /// Creates the grant of the instance `id` on a source.
+    pub fn new((source, id): (&str, ModuleId), (node, admitted): Decided, entered: Entered) -> Self {
+        let decided = Mutex::new((node.clone(), admitted.clone()));
+        let is_evicted = AtomicBool::new(false);
+        let watched = Arc::new(Watched { source: source.to_owned(), id, decided, is_evicted });
+        Self { node, admitted, entered, watched }
+    }
+
     /// Replaces the decision by that on a new credential.
     pub fn renew(&mut self, (node, admitted): Decided) {
         *held(&self.watched.decided) = (node.clone(), admitted.clone());
         (self.node, self.admitted) = (node, admitted);
     }
 
+    /// Returns the part that the review knows. It exists as long as the grant.
+    pub fn watched(&self) -> Weak<Watched> {
+        Arc::downgrade(&self.watched)
+    }
+
     /// Returns whether this is the grant of an instance, with this decision.
     pub fn is(&self, watched: &Arc<Watched>, admitted: &Arc<AdmittedModule>) -> bool {
         Arc::ptr_eq(&self.watched, watched) && Arc::ptr_eq(&self.admitted, admitted)
-    }
-}
-
-impl Engine {
-    /// Creates the grant of the instance `id` on a source, which is reviewed from now on.
-    pub(crate) fn grant(
-        &self,
-        (source, id): (&str, ModuleId),
-        (node, admitted): Decided,
-        entered: Entered,
-    ) -> Granted {
-        let decided = Mutex::new((node.clone(), admitted.clone()));
-        let is_evicted = AtomicBool::new(false);
-        let watched = Arc::new(Watched { source: source.to_owned(), id, decided, is_evicted });
-        let mut all = held(&self.watched);
-        all.retain(|other| other.strong_count() > 0);
-        all.push(Arc::downgrade(&watched));
-        Granted { node, admitted, entered, watched }
-    }
-
-    /// Returns the grants of all instances, those that begin and end at the moment included.
-    pub(crate) fn watched(&self) -> Vec<Arc<Watched>> {
-        held(&self.watched).iter().filter_map(std::sync::Weak::upgrade).collect()
     }
 }

@@ -1,16 +1,16 @@
 //! Decides again, while modules run, whether they may: policies change, credentials are revoked or expire.
 
 use crate::engine::{AUDIT_LOG, Engine, Entry, Key, Live};
-use crate::granted::Watched;
+use crate::granted::{Decided, Granted, Watched};
 use crate::held;
 use crate::source::SourceRun;
 use flame_api::{Code, Problem, RevokeRequest, State};
-use flame_node::{AdmittedModule, Node};
+use flame_node::{AdmittedModule, Entered, Node};
 use flame_plan::{ModuleId, Reason};
 use flame_trust::{Credential, PublicKey, Revoked, time};
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -131,6 +131,20 @@ impl Engine {
     /// Returns the node as it is, so that it need not stay locked.
     fn present_node(&self) -> Option<Node> {
         held(&self.node).as_ref().map(|node| node.under(node.shared_policy()))
+    }
+
+    /// Creates the grant of the instance `id` on a source, which is reviewed from now on.
+    pub(crate) fn grant(&self, at: (&str, ModuleId), decided: Decided, entered: Entered) -> Granted {
+        let granted = Granted::new(at, decided, entered);
+        let mut all = held(&self.watched);
+        all.retain(|other| other.strong_count() > 0);
+        all.push(granted.watched());
+        granted
+    }
+
+    /// Returns the grants of all instances, those that begin and end at the moment included.
+    pub(crate) fn watched(&self) -> Vec<Arc<Watched>> {
+        held(&self.watched).iter().filter_map(Weak::upgrade).collect()
     }
 
     /// Evicts the modules that have lost their grant under the policy that is in force. The modules are

@@ -38,6 +38,7 @@ mod outputs;
 mod overload;
 mod pipeline;
 mod placed;
+mod position;
 mod read;
 mod regulator;
 mod remote;

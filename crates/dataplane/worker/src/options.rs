@@ -12,7 +12,7 @@ use std::sync::atomic::AtomicBool;
 #[derive(Clone)]
 pub struct Options {
     pub decapsulate: bool,
-    /// The maximum number of packets to read, over all workers (for sources whose packets all workers read only).
+    /// The maximum number of packets to read over all workers, unless each has packets of its own.
     pub count: u64,
     /// The maximum number of packets in a batch, 1 to 256.
     pub batch: usize,

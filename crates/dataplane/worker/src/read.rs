@@ -1,7 +1,7 @@
 use crate::clock::Clock;
-use crate::copies::Position;
 use crate::error::RunError;
 use crate::handle::Progress;
+use crate::position::Position;
 use crate::report::Observer;
 use flame_abi::Descriptor;
 use flame_source::{Next, RawBlock, RawPacket, Source, SourceError};

@@ -32,7 +32,7 @@ pub enum Input {
     Shared(Box<dyn Source>),
     /// One source for each worker. The kernel dispatches the flows.
     PerWorker(Vec<Box<dyn Source>>),
-    /// Equal sources, one for each worker, which are no live ones. Each worker takes the packets of its flows.
+    /// Equal sources, one for each worker, none of them live. Each worker takes the packets of its flows.
     Copies(Vec<Box<dyn Source>>),
 }
 
