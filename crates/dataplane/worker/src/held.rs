@@ -9,9 +9,9 @@ use flame_plan::{Decision, ModuleId};
 /// The most bytes of packets that a module holds. Each packet has a buffer of at least [`BUFFER`] bytes.
 const MAX_BYTES: usize = 16 << 20;
 const BUFFER: usize = 2048;
-/// The bytes that a packet counts as if the module's view hides its length. What the module may hold and copy
-/// would show it otherwise.
-const HIDDEN: u32 = u16::MAX as u32;
+/// The bytes that a packet counts as if the module's view hides its length: those of the longest that is
+/// kept. What the module may hold and copy would show the length otherwise.
+const HIDDEN: u32 = MAX_PACKET as u32;
 
 /// The packets that a module holds, by their slots, with the bytes that they count as.
 pub(crate) struct HeldPackets {
@@ -136,6 +136,6 @@ mod tests {
             let mut held = HeldPackets::new(4096, true);
             (0..4096).take_while(|slot| held.insert(*slot, wire_len)).count()
         };
-        assert!([0, 60, 1514, 1 << 30].iter().all(|wire_len| counts(*wire_len) == 256));
+        assert!([0, 60, 1514, 1 << 30].iter().all(|wire_len| counts(*wire_len) == MAX_BYTES / MAX_PACKET));
     }
 }
