@@ -69,6 +69,8 @@ struct Module {
     is_observed: Cell<bool>,
     /// For a module that forwards.
     forward: Option<Forwarding>,
+    /// The packets that the module of an element that this one has replaced held, and that leave.
+    leaving: RefCell<Batch>,
 }
 
 impl Module {
@@ -158,7 +160,7 @@ impl Module {
                 forward.apply(cx, decisions, self.on_evict);
                 if self.is_over() {
                     // It was replaced meanwhile, and held packets after that. The next module has its own.
-                    forward.drop_kept(cx, "replaced");
+                    forward.forget(cx, self.on_evict, "replaced");
                 }
                 continue;
             }
@@ -204,6 +206,17 @@ impl Module {
         }
     }
 
+    /// Sends the packets that a module held, whose element this one has replaced.
+    fn leave(&self, cx: &Cx<'_>) -> bool {
+        let is_pulled = cx.router.nodes[cx.me].outputs.first().is_some_and(|output| !output.is_push);
+        if is_pulled || self.leaving.borrow().is_empty() {
+            return false;
+        }
+        let leaving = self.leaving.take();
+        cx.push(0, leaving);
+        true
+    }
+
     /// Returns the number of packets that wait for the module's decision.
     fn undecided(&self) -> usize {
         self.forward.as_ref().map_or(0, Forwarding::undecided)
@@ -227,6 +240,7 @@ impl Module {
 
 impl Element for Module {
     fn push(&self, cx: &Cx<'_>, port: usize, batch: Batch) {
+        self.leave(cx);
         match &self.forward {
             None => {
                 let batch = self.pass(cx, batch);
@@ -239,14 +253,19 @@ impl Element for Module {
         }
     }
     fn pull(&self, cx: &Cx<'_>, _: usize, max: usize, out: &mut Batch) {
+        let mut leaving = self.leaving.borrow_mut();
+        let count = leaving.len().min(max);
+        out.extend(leaving.drain(..count));
+        drop(leaving);
         let mut batch = Batch::default();
-        cx.pull(0, max, &mut batch);
+        cx.pull(0, max - count, &mut batch);
         out.extend(self.pass(cx, batch).drain(..));
     }
     fn run_task(&self, cx: &Cx<'_>) -> bool {
+        let has_left = self.leave(cx);
         // A module that does not run is not started for this.
         if self.state.borrow_mut().running().is_none() && self.undecided() == 0 {
-            return false;
+            return has_left;
         }
         let had_packets = self.undecided() > 0;
         let is_left = self.work(cx, |running| running.resume());
@@ -255,7 +274,7 @@ impl Element for Module {
         } else if is_left == Some(true) {
             self.go_on(cx);
         }
-        is_left.is_some() || had_packets
+        is_left.is_some() || had_packets || has_left
     }
     fn run_timer(&self, cx: &Cx<'_>, timer: usize) {
         match timer {
@@ -281,7 +300,8 @@ impl Element for Module {
         }
     }
     fn held(&self) -> usize {
-        self.forward.as_ref().map_or(0, |forward| forward.undecided() + forward.kept())
+        let leaving = self.leaving.borrow().len();
+        leaving + self.forward.as_ref().map_or(0, |forward| forward.undecided() + forward.kept())
     }
     fn cleanup(&self, cx: &Cx<'_>) {
         let is_interrupted = cx.router.interrupt.load(std::sync::atomic::Ordering::Relaxed);
@@ -315,6 +335,8 @@ impl Element for Module {
     }
     fn take_state(&self, cx: &Cx<'_>, old: &dyn Element) {
         let Some(old) = (old as &dyn std::any::Any).downcast_ref::<Self>() else { return };
+        let mut leaving = self.leaving.borrow_mut();
+        leaving.append(&mut old.leaving.borrow_mut());
         let is_kept = match (&*self.state.borrow(), &mut *old.state.borrow_mut()) {
             (State::Ready(new), State::Running(running)) => {
                 old.config == self.config && new.continues(&**running)
@@ -337,9 +359,17 @@ impl Element for Module {
             // Nobody decides about the packets of the module that has ended: they are offered to this one.
             if let Some(forward) = &old.forward {
                 forward.give_back();
-                forward.drop_kept(cx, "replaced");
+                match old.on_evict {
+                    // Elements behind this one may not have what they held before yet.
+                    OnEvict::Pass => leaving.append(&mut forward.take_kept()),
+                    OnEvict::Drop => forward.drop_kept(cx, "replaced"),
+                }
             }
         }
+        if !leaving.is_empty() {
+            cx.reschedule();
+        }
+        drop(leaving);
         match (&self.forward, &old.forward) {
             (Some(forward), Some(old)) => {
                 forward.take_over(cx, old);
@@ -435,6 +465,7 @@ class!(
             block: RefCell::default(),
             is_paused: Cell::new(false),
             is_observed: Cell::new(false),
+            leaving: RefCell::default(),
         })
     }
 );

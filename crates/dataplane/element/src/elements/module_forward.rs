@@ -175,9 +175,14 @@ impl Forwarding {
         self.slots.swap(&old.slots);
     }
 
+    /// Takes out the packets that the module held, which has ended.
+    pub(super) fn take_kept(&self) -> Batch {
+        take_all(&self.slots.borrow())
+    }
+
     /// Drops the packets that the module held, which has ended.
     pub(super) fn drop_kept(&self, cx: &Cx<'_>, cause: &'static str) {
-        cx.drop_all(cause, take_all(&self.slots.borrow()).drain(..));
+        cx.drop_all(cause, self.take_kept().drain(..));
     }
 
     /// Takes over the packets that wait at the element that this one replaces, the oldest first. Those that
@@ -196,7 +201,7 @@ impl Forwarding {
     pub(super) fn forget(&self, cx: &Cx<'_>, on_evict: OnEvict, cause: &'static str) {
         match on_evict {
             OnEvict::Pass => {
-                let kept = take_all(&self.slots.borrow());
+                let kept = self.take_kept();
                 cx.push(0, kept);
             }
             OnEvict::Drop => self.drop_kept(cx, cause),
