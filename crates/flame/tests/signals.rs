@@ -116,3 +116,42 @@ fn twice_it_ends_at_once_and_what_was_written_is_kept() {
     assert_eq!(rows, "{\"module\":\"spins\",\"table\":\"t\",\"packets\":42}\n");
     assert!(!folder.path().join("rows.json").exists(), "it has its name only when it is whole");
 }
+
+/// One packet becomes 2⁴⁰, in one step of the graph: its end drops the rest, which is counted.
+#[test]
+fn a_graph_whose_packets_multiply_ends() {
+    let tees: String =
+        (1..40).map(|n| format!("t{} [0], t{} [1] -> t{n} :: Tee(2);", n - 1, n - 1)).collect();
+    let text = format!(
+        "Script(print begun); InfiniteSource(LIMIT 3) -> t0 :: Tee(2); {tees} t39 [0], t39 [1] -> Discard"
+    );
+    for signal in ["-INT", "-TERM"] {
+        let folder = tempfile::tempdir().unwrap();
+        let [out, err] = ["out", "err"].map(|name| folder.path().join(name));
+        let file = |path: &Path| std::fs::File::create(path).unwrap();
+        let mut click = Command::new(env!("CARGO_BIN_EXE_flame"));
+        click.args(["click", "-e", &text, "-h", "*.account"]).stdout(file(&out)).stderr(file(&err));
+        let mut click = click.spawn().unwrap();
+        crate::network::wait_for("the start", || std::fs::read_to_string(&out).unwrap().contains("begun"));
+        std::thread::sleep(Duration::from_millis(300));
+        assert!(click.try_wait().unwrap().is_none());
+        let pid = click.id().to_string();
+        assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
+        let started = Instant::now();
+        let status = loop {
+            if let Some(status) = click.try_wait().unwrap() {
+                break status;
+            }
+            if started.elapsed() > Duration::from_secs(20) {
+                click.kill().unwrap();
+                click.wait().unwrap();
+                panic!("{signal}: it did not end");
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        };
+        let (out, err) = (std::fs::read_to_string(&out).unwrap(), std::fs::read_to_string(&err).unwrap());
+        assert!(status.success(), "{signal}: {out}{err}");
+        assert!(out.contains(" interrupted"), "{signal}: {out}{err}");
+        crate::devices::add_up(&out);
+    }
+}

@@ -1,9 +1,12 @@
 //! The levels and the fuel of a router in a step.
 
-use super::limits::{CALL, FUEL, GLANCE, HANDLER, HANDLER_LEVELS, PULL, PUSH, REFERENCE_LEVELS};
+use super::limits::{
+    CALL, FUEL, GLANCE, HANDLER, HANDLER_LEVELS, LAST_DELIVERIES, PULL, PUSH, REFERENCE_LEVELS,
+};
 use super::loops;
 use super::router::Router;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 /// A call that is at work. Its levels end with it.
 pub struct Level<'a>(&'a Router, usize);
@@ -59,6 +62,17 @@ impl Router {
         let result = step();
         self.limits.is_in_step.set(false);
         result
+    }
+
+    /// Returns whether the run was interrupted so long ago that packets are delivered no more. A step ends
+    /// then, although the packets in it multiply.
+    pub(super) fn is_cut_short(&self) -> bool {
+        if !self.interrupt.load(Ordering::Relaxed) {
+            return false;
+        }
+        let since = self.limits.interrupted.get().unwrap_or_else(Instant::now);
+        self.limits.interrupted.set(Some(since));
+        since.elapsed() > LAST_DELIVERIES
     }
 
     /// Draws fuel. Returns whether there was enough; if not, or if the run was interrupted, scripts end.

@@ -5,6 +5,7 @@
 //! handlers do draws on one supply, the fuel, which each task, timer and delivery of the router has anew.
 
 use std::cell::Cell;
+use std::time::{Duration, Instant};
 
 /// Levels beyond which a push waits for the next round.
 pub const PUSH: usize = 250;
@@ -26,6 +27,9 @@ pub(super) const CALL: u64 = 16;
 /// Units between two looks at the interrupt.
 pub(super) const GLANCE: u64 = 1024;
 
+/// The time after an interrupt in which packets that are on their way are delivered.
+pub(super) const LAST_DELIVERIES: Duration = Duration::from_millis(100);
+
 /// The maximum size of a handler's or a script's value, in bytes.
 pub const LONGEST_VALUE: usize = 1 << 20;
 
@@ -34,4 +38,6 @@ pub struct Limits {
     pub(super) depth: Cell<usize>,
     pub(super) fuel: Cell<u64>,
     pub(super) is_in_step: Cell<bool>,
+    /// The time at which the interrupt was noticed.
+    pub(super) interrupted: Cell<Option<Instant>>,
 }

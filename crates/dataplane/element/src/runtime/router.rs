@@ -227,6 +227,9 @@ impl Router {
     /// of the run.
     pub fn push(&self, from: usize, port: usize, batch: Batch) {
         let node = &self.nodes[from];
+        if self.is_cut_short() {
+            return node.counts.drop("interrupted", batch.len() as u64);
+        }
         account::add(&node.counts.given, batch.len());
         match node.outputs.get(port) {
             Some(Output { is_push: true, target: Some((to, input)) }) => match self.enter_push() {
@@ -238,6 +241,15 @@ impl Router {
                 node.counts.given.set(node.counts.given.get() - batch.len() as u64);
                 node.counts.drop("no such output", batch.len() as u64);
             }
+        }
+    }
+
+    /// Drops the packets that wait for their delivery, at the end of a run that was interrupted.
+    pub(super) fn drop_deferred(&self) {
+        for (to, _, batch) in self.deferred.borrow_mut().drain(..) {
+            let counts = &self.nodes[to].counts;
+            account::add(&counts.taken, batch.len());
+            counts.drop("interrupted", batch.len() as u64);
         }
     }
 

@@ -30,7 +30,11 @@ impl Router {
             if self.hotconfig.borrow().is_some() {
                 return Outcome::Replaced;
             }
-            if self.interrupt.load(Ordering::Relaxed) || self.runcount.get() <= 0 && !self.go_on() {
+            if self.interrupt.load(Ordering::Relaxed) {
+                self.drop_deferred();
+                return Outcome::Stopped;
+            }
+            if self.runcount.get() <= 0 && !self.go_on() {
                 return Outcome::Stopped;
             }
             let work = self.step();
