@@ -423,6 +423,162 @@ fn interfaces_that_are_made_again_are_opened_again() {
     add_up(&graph.end());
 }
 
+/// The other end of a link refuses frames that are longer than its MTU, which the interface here does not
+/// know: each is given up after a while, and those after it leave. Without a carrier, none is given up.
+pub fn a_refused_frame_is_given_up(method: &str) {
+    let Some(net) = net() else { return };
+    let text = format!(
+        "{CONTROL} FromDevice(rx0, PROMISC true) -> Queue(5000) -> to :: ToDevice(out0, METHOD {method})
+          -> sent :: Counter -> Discard; to [1] -> refused :: Counter -> Discard;
+        FromDevice(far0, PROMISC true, RING 1024) -> ToDump(far.pcap) -> far :: Counter -> Discard;"
+    );
+    let mut graph = Graph::start(&net, &text, &["-h", "*.account"]);
+    let frames_of = |from: u16, size: usize, count: u16| -> Vec<Vec<u8>> {
+        (from..from + count).map(|i| ipv4(&[], 17, (1, i), (2, 53), size)).collect()
+    };
+    net.shell("ip link set far0 mtu 1000");
+    let (long, mut short) = (frames_of(0, 1400, 12), frames_of(100, 300, 500));
+    net.send(&[&long[..1], &short[..250], &long[1..], &short[250..]].concat(), 1);
+    graph.wait("refused.count", "12");
+    graph.wait("sent.count", "500");
+    // While the other end is down, frames wait for longer than that.
+    net.shell("ip link set far0 down");
+    let more = frames_of(1000, 200, 30);
+    net.send(&more, 1);
+    std::thread::sleep(Duration::from_secs(3));
+    assert!(graph.ask("READ refused.count").contains("\r\n12"), "{}", graph.ask("READ refused.count"));
+    net.shell("ip link set far0 up");
+    graph.wait("sent.count", "530");
+    graph.wait("far.count", "530");
+    add_up(&graph.end());
+    short.extend(more);
+    assert!(frames(&graph.path().join("far.pcap")) == short);
+}
+
+#[test]
+fn a_frame_that_the_other_end_refuses_does_not_stop_the_others() {
+    a_refused_frame_is_given_up("LINUX");
+}
+
+/// A link of 500 kbit a second with a short queue: frames wait, and none is lost.
+#[test]
+fn a_slow_link_is_waited_for() {
+    let Some(net) = net() else { return };
+    if !net.command("sh").args(["-c", SLOW]).status().unwrap().success() {
+        return eprintln!("skipped: this kernel has no token bucket filter");
+    }
+    let text = format!(
+        "{CONTROL} FromDevice(rx0, PROMISC true) -> Queue(5000) -> to :: ToDevice(out0)
+          -> sent :: Counter -> Discard;
+        FromDevice(far0, PROMISC true) -> far :: Counter -> Discard;"
+    );
+    let mut graph = Graph::start(&net, &text, &["-h", "*.account", "-h", "to.drops"]);
+    let sent: Vec<Vec<u8>> = (0..150_u16).map(|i| ipv4(&[], 17, (1, i), (2, 53), 1400)).collect();
+    net.send(&sent, 1);
+    graph.wait("far.count", "150");
+    let out = graph.end();
+    add_up(&out);
+    assert_eq!(value(&out, "to.drops"), "0");
+}
+
+const SLOW: &str = "tc qdisc add dev out0 root tbf rate 500kbit burst 2000 limit 4000";
+
+/// Interfaces that come back with their numbers, as those that a tool for containers moves, are not those
+/// that were opened.
+pub fn an_interface_with_the_same_number_is_opened_again(method: &str) {
+    let (Some(net), Some(other)) = (net(), Net::new()) else { return };
+    let text = format!(
+        "{CONTROL} FromDevice(rx0, PROMISC true, METHOD {method}) -> Queue
+          -> to :: ToDevice(out0, METHOD {method})
+          -> sent :: Counter -> Discard;
+        back :: FromDevice(out0, PROMISC true, METHOD {method}) -> c :: Counter -> Discard;"
+    );
+    let mut graph = Graph::start(&net, &text, &["-h", "*.account"]);
+    let frames = vec![ipv4(&[], 17, (1, 1), (2, 53), 100); 10];
+    net.send(&frames, 1);
+    graph.wait("sent.count", "10");
+    let opened = |device: &str| graph.said().matches(&format!("interface {device} by ")).count();
+    let number = |device: &str| net.said(&format!("cat /sys/class/net/{device}/ifindex"));
+    other.shell("ip link del tx0");
+    for (device, expected, count) in [("rx0", 1, "20"), ("out0", 2, "30")] {
+        let before = number(device);
+        net.shell(&format!("ip link set {device} netns {}", other.namespace));
+        other.shell(&format!("ip link set {device} netns {}", net.namespace));
+        net.shell(&format!("ip link set {device} up"));
+        assert_eq!(number(device), before, "{device}");
+        wait_for("the receiver", || opened(device) > expected);
+        if device == "out0" {
+            // The element that sends finds out by a frame.
+            net.send(&frames, 1);
+            wait_for("the sender", || opened(device) > expected + 1);
+        } else {
+            net.send(&frames, 1);
+        }
+        graph.wait("sent.count", count);
+    }
+    // Both directions of the interface that was moved work.
+    let send = format!("python3 -c \"{ONE}\"");
+    net.shell(&send);
+    graph.wait("c.count", "1");
+    add_up(&graph.end());
+}
+
+/// Sends a frame from `far0`.
+const ONE: &str = "
+import socket
+s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
+s.bind(('far0', 0))
+s.send(b'\\xff' * 6 + bytes(54))
+";
+
+#[test]
+fn an_interface_that_comes_back_with_its_number_is_opened_again() {
+    an_interface_with_the_same_number_is_opened_again("LINUX");
+}
+
+/// Frames that wait for an interface do not leave by another one.
+pub fn waiting_frames_end_with_their_interface(method: &str) {
+    let Some(net) = net() else { return };
+    let text = |device: &str, method: &str| {
+        format!(
+            "{CONTROL} FromDevice(rx0, PROMISC true) -> c :: Counter -> Queue
+              -> to :: ToDevice({device}, METHOD {method})
+              -> sent :: Counter -> Discard; FromDevice(tx0, PROMISC true) -> near :: Counter -> Discard;
+              FromDevice(far0, PROMISC true) -> far :: Counter -> Discard;"
+        )
+    };
+    let mut graph = Graph::start(&net, &text("out0", method), &["-R", "-h", "*.account"]);
+    net.shell("ip link set far0 down");
+    let frames: Vec<Vec<u8>> = (0..50_u16).map(|i| ipv4(&[], 17, (1, i), (2, 53), 100)).collect();
+    let swap = |to: &str, method: &str| {
+        let new = text(to, method);
+        let answer = graph.ask(&format!("WRITEDATA hotconfig {}\n{new}", new.len()));
+        assert!(answer.contains("200 "), "{answer}");
+    };
+    net.send(&frames, 1);
+    graph.wait("c.count", "50");
+    wait_for("the frames", || graph.ask("READ to.account").contains("held 50"));
+    swap("out0", method);
+    wait_for("the frames", || graph.ask("READ to.account").contains("held 50"));
+    swap("rx0", method);
+    wait_for("the drops", || graph.ask("READ to.account").contains("dropped 50 replaced"));
+    net.send(&frames[..10], 1);
+    graph.wait("near.count", "10");
+    // By another method, the interface is the same.
+    swap("out0", method);
+    net.send(&frames, 1);
+    wait_for("the frames", || graph.ask("READ to.account").contains("held 50"));
+    swap("out0", if method == "XDP" { "LINUX" } else { "XDP" });
+    net.shell("ip link set far0 up");
+    graph.wait("far.count", "50");
+    add_up(&graph.end());
+}
+
+#[test]
+fn frames_that_wait_do_not_leave_by_another_interface() {
+    waiting_frames_end_with_their_interface("LINUX");
+}
+
 /// Sends a frame of 60,000 bytes whose segments are said to have one byte each.
 const TINY: &str = "
 import socket, struct

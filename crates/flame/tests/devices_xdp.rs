@@ -1,7 +1,7 @@
 //! Tests of graphs in line on interfaces by AF_XDP, as those of `devices.rs`. They need root, and report when
 //! they are skipped.
 
-use crate::devices::{CLIENT, CONTROL, ECHO, Graph, add_up, between, frames, net, value};
+use crate::devices::{self, CLIENT, CONTROL, ECHO, Graph, add_up, between, frames, net, value};
 use crate::network::{Net, flame, ipv4, wait_for};
 use std::time::Duration;
 
@@ -198,6 +198,136 @@ fn frames_wait_while_the_interface_takes_none() {
     add_up(&out);
     assert_eq!(value(&out, "to.count"), "300");
     assert!(frames(&graph.path().join("far.pcap")) == sent);
+}
+
+#[test]
+fn a_frame_that_the_other_end_refuses_does_not_stop_the_others_by_af_xdp() {
+    devices::a_refused_frame_is_given_up("XDP");
+}
+
+#[test]
+fn an_interface_that_comes_back_with_its_number_is_opened_again_by_af_xdp() {
+    devices::an_interface_with_the_same_number_is_opened_again("XDP");
+}
+
+#[test]
+fn frames_that_wait_do_not_leave_by_another_interface_by_af_xdp() {
+    devices::waiting_frames_end_with_their_interface("XDP");
+}
+
+/// Sets the numbers of receive and transmit queues: `ethtool -L DEVICE rx COUNT tx COUNT`.
+const QUEUES: &str = "
+import ctypes, fcntl, socket, struct, sys
+device, count = sys.argv[1].encode(), int(sys.argv[2])
+value = ctypes.create_string_buffer(struct.pack('9I', 0x3d, 0, 0, 0, 0, count, count, 0, 0))
+fcntl.ioctl(socket.socket(), 0x8946, struct.pack('16sP', device, ctypes.addressof(value)))
+";
+
+/// Prints how many datagrams the kernel's stack receives, until there are none for three seconds.
+const KERNEL: &str = "
+import socket
+s = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_UDP)
+s.settimeout(3)
+count = 0
+print('ready', flush=True)
+try:
+    while True:
+        s.recv(2000)
+        count += 1
+except OSError:
+    print(count)
+";
+
+/// Frames of receive queues that come while the graph runs are dropped until they have a socket, and never
+/// handled by the kernel.
+#[test]
+fn queues_that_come_later_are_closed_until_they_are_opened() {
+    let Some(net) = net() else { return };
+    net.shell("ip link del tx0");
+    net.shell(
+        "ip link add tx0 numtxqueues 4 numrxqueues 4 type veth peer name rx0 numrxqueues 4 numtxqueues 4
+        ip link set tx0 up && ip link set rx0 up && ip addr add 10.0.0.9/8 dev rx0
+        for c in all rx0; do echo 0 > /proc/sys/net/ipv4/conf/$c/rp_filter; done",
+    );
+    let queues = |count: u32| {
+        for device in ["rx0", "tx0"] {
+            let arguments = ["-c", QUEUES, device, &count.to_string()];
+            assert!(net.command("python3").args(arguments).status().unwrap().success());
+        }
+    };
+    queues(1);
+    let text = format!("{CONTROL} from :: FromDevice(rx0, METHOD XDP) -> c :: Counter -> Discard;");
+    let mut graph =
+        Graph::start(&net, &text, &["-h", "*.account", "-h", "c.count", "-h", "from.kernel_drops"]);
+    assert!(graph.said().contains("1 queue)"), "{}", graph.said());
+    let address = net.said("cat /sys/class/net/rx0/address");
+    let own: Vec<u8> = address.split(':').map(|b| u8::from_str_radix(b, 16).unwrap()).collect();
+    let sent: Vec<Vec<u8>> = (0..64_u16)
+        .map(|i| {
+            let mut frame = ipv4(&[], 17, (7, i), (0, 9), 60);
+            frame[..6].copy_from_slice(&own);
+            // An IP header with its checksum, which the stack asks for.
+            let words = frame[14..34].chunks(2).map(|w| u32::from(w[0]) << 8 | u32::from(w[1])).sum::<u32>();
+            let folded = (words & 0xffff) + (words >> 16);
+            let sum = !(((folded & 0xffff) + (folded >> 16)) as u16);
+            frame[24..26].copy_from_slice(&sum.to_be_bytes());
+            frame
+        })
+        .collect();
+    let mut kernel = net.command("python3");
+    let kernel = kernel.args(["-c", KERNEL]).stdout(std::process::Stdio::piped()).spawn().unwrap();
+    wait_for("the socket", || net.said("cat /proc/net/raw").contains(":0011"));
+    net.send(&sent, 1);
+    graph.wait("c.count", "64");
+    queues(4);
+    net.send(&sent, 4);
+    wait_for("the message", || graph.said().contains("interface rx0 has 4 receive queues now"));
+    net.send(&sent, 10);
+    // All of these come.
+    let drops = || {
+        let answer = graph.ask("READ from.kernel_drops");
+        let (_, data) = answer.split_once("DATA ").unwrap();
+        let (count, rest) = data.split_once("\r\n").unwrap();
+        rest[..count.parse().unwrap()].parse::<u64>().unwrap()
+    };
+    let expected = 64 * 15 - drops();
+    assert!(expected >= 64 * 11, "{expected}");
+    graph.wait("c.count", &expected.to_string());
+    let out = kernel.wait_with_output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&out.stdout), "ready\n0\n");
+    add_up(&graph.end());
+}
+
+/// An interface that is renamed stays in use with its own MTU and address, whatever has its name.
+#[test]
+fn a_renamed_interface_keeps_its_own_properties() {
+    let Some(net) = net() else { return };
+    let text = format!(
+        "{CONTROL} FromDevice(rx0, METHOD XDP) -> HostEtherFilter($mac, DROP_OTHER true) -> Queue(1000)
+          -> to :: ToDevice(out0, METHOD XDP) -> sent :: Counter -> Discard;"
+    );
+    let address = net.said("cat /sys/class/net/rx0/address");
+    let mut graph = Graph::start(&net, &text, &[&format!("mac={address}"), "-h", "*.account"]);
+    net.shell(
+        "for i in rx0 out0; do ip link set $i name ${i}x
+        ip link add $i type veth peer name z$i; ip link set $i mtu 500 address 02:00:00:00:99:99 up; done",
+    );
+    std::thread::sleep(Duration::from_millis(400));
+    let own: Vec<u8> = address.split(':').map(|b| u8::from_str_radix(b, 16).unwrap()).collect();
+    let mut sent = numbered(1000);
+    sent.iter_mut().for_each(|frame| frame[..6].copy_from_slice(&own));
+    net.send(&sent, 1);
+    graph.wait("sent.count", "1000");
+    add_up(&graph.end());
+}
+
+/// A larger MTU than that of the opening is reported.
+#[test]
+fn frames_that_grow_out_of_their_room_are_reported() {
+    let Some(net) = net() else { return };
+    let graph = Graph::start(&net, "FromDevice(rx0, METHOD XDP) -> Discard", &[]);
+    net.shell("ip link set rx0 mtu 3000");
+    wait_for("the message", || graph.said().contains("its MTU is 3000 now, but there is room for"));
 }
 
 #[test]

@@ -52,7 +52,9 @@ fn send(sender: &Sender, frames: &[Vec<u8>]) {
         while !left.is_empty() {
             match sender.send(left.iter().map(Vec::as_slice)) {
                 Ok(sent) => left = &left[sent..],
-                Err(Unsent::NoRoom | Unsent::QueueFull) => std::thread::sleep(Duration::from_millis(1)),
+                Err(Unsent::NoRoom | Unsent::QueueFull | Unsent::Dropped) => {
+                    std::thread::sleep(Duration::from_millis(1))
+                }
                 Err(e) => panic!("{e:?}"),
             }
         }

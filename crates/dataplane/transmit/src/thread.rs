@@ -150,7 +150,7 @@ impl Thread<'_> {
             return wait;
         }
         match self.wire.send(&mut self.due.iter().map(|(_, frame)| &frame[..])) {
-            Ok(0) | Err(Unsent::NoRoom | Unsent::QueueFull) => return Some(PAUSE),
+            Ok(0) | Err(Unsent::NoRoom | Unsent::QueueFull | Unsent::Dropped) => return Some(PAUSE),
             Ok(sent) => (0..sent).for_each(|_| self.done(true)),
             Err(_) => self.done(false),
         }

@@ -26,7 +26,6 @@ use crate::runtime::element::{Cx, Element};
 use crate::runtime::packet::{ANNO_EXTRA_LENGTH, Batch, HEADROOM, Kind, Packet, TAILROOM};
 use crate::runtime::router::Router;
 use flame_abi::LinkType;
-use flame_click::time::SECOND;
 use flame_click::{Args, Ip, Nanos};
 use flame_filter::Filter;
 use flame_source::live::{DeviceOptions, FrameIn, Receive, Receiver, Unfinishable, XdpReceiver};
@@ -67,8 +66,12 @@ struct FromDevice {
     has_times: bool,
     open: Opened<Open>,
     count: Cell<u64>,
-    /// The drops of the kernel that were there at the last reset.
+    /// The drops of the interface that were there at the last reset, and those since then of one that was
+    /// closed.
     drops_before: Cell<u64>,
+    drops_closed: Cell<u64>,
+    /// Whether the interface is to be looked at.
+    is_due: Cell<bool>,
     /// Room for the headers of a frame that is cut.
     front: RefCell<Vec<u8>>,
 }
@@ -81,10 +84,38 @@ impl FromDevice {
             Method::Xdp => XdpReceiver::open(name, options).map(|r| Box::new(r) as Box<dyn Receive>),
         };
         let receiver = receiver.map_err(|e| e.to_string())?;
-        let watch = receiver.watched().and_then(|fds| Watch::new(fds, false, cx.router.waker(cx.me)));
-        let watch = watch.map_err(|e| format!("interface {name}: {e}"))?;
+        let watch = self.watch(cx, &*receiver)?;
         cx.message(&format!("{}: interface {name} by {}", cx.declaration(), receiver.way()));
         Ok(Open { receiver, watch })
+    }
+
+    /// Begins to wait for a receiver.
+    fn watch(&self, cx: &Cx<'_>, receiver: &dyn Receive) -> Result<Watch, String> {
+        let watch = receiver.watched().and_then(|fds| Watch::new(fds, false, cx.router.waker(cx.me)));
+        watch.map_err(|e| format!("interface {}: {e}", self.settings.name))
+    }
+
+    /// Looks at the state of the interface, and reports a change.
+    fn look(&self, cx: &Cx<'_>, open: &mut Open) -> Result<(), String> {
+        if let Some(text) = open.receiver.look().map_err(|e| e.to_string())? {
+            cx.error(&text);
+            open.watch = self.watch(cx, &*open.receiver)?;
+        }
+        Ok(())
+    }
+
+    /// Returns the drops of the kernel since the last reset.
+    fn drops(&self) -> u64 {
+        let drops = self.open.with(|open| open.receiver.drops()).unwrap_or(0);
+        self.drops_closed.get() + drops.saturating_sub(self.drops_before.get())
+    }
+
+    /// Returns the drops of the kernel, and begins to count again.
+    fn take_drops(&self) -> u64 {
+        let drops = self.drops();
+        self.drops_closed.set(0);
+        self.drops_before.set(self.open.with(|open| open.receiver.drops()).unwrap_or(0));
+        drops
     }
 
     /// Adds the packets of a frame to a batch: one, or its segments. Returns how many were made.
@@ -188,26 +219,25 @@ impl Element for FromDevice {
         }
         let mut batch = Batch::default();
         let mut error = None;
-        let taken = self.open.with(|Open { receiver, watch }| {
-            let link = receiver.link();
-            let taken = receiver.take(self.burst, &mut |frame| self.take(cx, frame, link, &mut batch));
-            if receiver.is_ready() {
-                cx.reschedule();
-            } else {
-                match receiver.look() {
-                    Ok(message) => {
-                        message.iter().for_each(|text| cx.error(text));
-                        watch.arm();
-                        if receiver.is_down() {
-                            cx.timer_after(0, Nanos(SECOND));
-                        }
-                    }
-                    Err(e) => error = Some(e.to_string()),
-                }
+        let taken = self.open.with(|open| {
+            let link = open.receiver.link();
+            let taken = open.receiver.take(self.burst, &mut |frame| self.take(cx, frame, link, &mut batch));
+            let is_ready = open.receiver.is_ready();
+            if self.is_due.take() || !is_ready {
+                error = self.look(cx, open).err();
+            }
+            match is_ready {
+                true => cx.reschedule(),
+                false => open.watch.arm(),
+            }
+            if let Some(after) = open.receiver.look_after().filter(|_| !cx.is_timer_set(0)) {
+                cx.timer_after(0, Nanos(after.as_nanos() as i64));
             }
             taken
         });
         if let Some(error) = error {
+            self.drops_closed.set(self.take_drops());
+            self.drops_before.set(0);
             self.open.fail(cx, &error);
         }
         let Some(taken) = taken else { return false };
@@ -216,8 +246,9 @@ impl Element for FromDevice {
         taken > 0
     }
 
-    /// Looks at an interface that is down, or opens one that was removed.
+    /// Looks at the interface, or opens one that was removed.
     fn run_timer(&self, cx: &Cx<'_>, _: usize) {
+        self.is_due.set(true);
         cx.reschedule();
     }
 
@@ -228,6 +259,7 @@ impl Element for FromDevice {
     fn take_state(&self, cx: &Cx<'_>, old: &dyn Element) {
         let Some(old) = (old as &dyn std::any::Any).downcast_ref::<Self>() else { return };
         move_count(&self.count, &old.count);
+        move_count(&self.drops_closed, &old.drops_closed);
         let Settings { name, method, options } = &self.settings;
         if (&old.settings.name, &old.settings.method) != (name, method) || self.open.is_open() {
             return;
@@ -237,7 +269,7 @@ impl Element for FromDevice {
             && let Some(open) = old.open.take()
         {
             open.watch.adopt(cx.router.waker(cx.me));
-            self.drops_before.set(old.drops_before.get());
+            self.drops_before.set(old.drops_before.take());
             self.open.set(open);
         }
     }
@@ -245,10 +277,7 @@ impl Element for FromDevice {
     fn read(&self, _: &Cx<'_>, name: &str, _: &str) -> Option<Result<String, String>> {
         Some(Ok(match name {
             "count" => self.count.get().to_string(),
-            "kernel_drops" | "kernel-drops" => {
-                let drops = self.open.with(|open| open.receiver.drops()).unwrap_or(0);
-                drops.saturating_sub(self.drops_before.get()).to_string()
-            }
+            "kernel_drops" | "kernel-drops" => self.drops().to_string(),
             "encap" => match self.open.with(|open| open.receiver.link()) {
                 Some(LinkType::RAW) => "IP".to_owned(),
                 _ => "ETHER".to_owned(),
@@ -260,8 +289,7 @@ impl Element for FromDevice {
     fn write(&self, _: &Cx<'_>, name: &str, _: &str) -> Option<Result<(), String>> {
         (name == "reset_counts").then(|| {
             self.count.set(0);
-            let drops = self.open.with(|open| open.receiver.drops()).unwrap_or(0);
-            self.drops_before.set(drops);
+            self.take_drops();
             Ok(())
         })
     }
@@ -359,6 +387,8 @@ class!(
             open: Opened::default(),
             count: Cell::new(0),
             drops_before: Cell::new(0),
+            drops_closed: Cell::new(0),
+            is_due: Cell::new(false),
             front: RefCell::default(),
         })
     }

@@ -3,7 +3,8 @@
 //! METHOD XDP is AF_XDP: the transmit ring of a socket on the interface's first queue, whose memory it shares
 //! with a FromDevice of the same interface and METHOD in this router. When the interface takes no more, it
 //! waits with the frames that are left, which `account` shows as held. Frames that the interface refuses are
-//! dropped: too long for it, cut off by a SNAPLEN, or while it is down. It needs CAP_NET_RAW.
+//! dropped: too long for it, cut off by a SNAPLEN, while it is down, or since it takes none although it is up
+//! and has a carrier: after 2 s, and sooner if there are more of them. It needs CAP_NET_RAW.
 //! Expects: whole frames to pull, whose checksums are right.
 //! Gives: 0, if connected: the frames that were sent; 1, if connected: those that were refused.
 //! Handlers: count, drops, pulls, signal, reset_counts (w).
@@ -11,6 +12,7 @@
 
 use super::from_device::{Method, is_received_by_xdp, method};
 use super::opened::Opened;
+use super::patience::Patience;
 use super::watch::Watch;
 use crate::runtime::account::{add, move_count};
 use crate::runtime::element::{Cx, Element};
@@ -48,6 +50,8 @@ trait Wire {
     /// Wakes the element when there is room.
     fn await_room(&self);
     fn adopt(&self, waker: Waker);
+    /// Returns whether the interface has a carrier.
+    fn has_carrier(&self) -> bool;
     /// Returns whether the interface was removed.
     fn is_gone(&self) -> bool;
     /// Returns whether its name is still that of the interface.
@@ -77,6 +81,10 @@ impl Wire for Interface {
         self.watch.adopt(waker);
     }
 
+    fn has_carrier(&self) -> bool {
+        self.sender.has_carrier()
+    }
+
     fn is_gone(&self) -> bool {
         self.sender.is_gone()
     }
@@ -100,6 +108,10 @@ impl Wire for XdpSender {
 
     fn adopt(&self, _: Waker) {}
 
+    fn has_carrier(&self) -> bool {
+        self.has_carrier()
+    }
+
     fn is_gone(&self) -> bool {
         self.is_gone()
     }
@@ -116,6 +128,7 @@ struct ToDevice {
     open: Opened<Box<dyn Wire>>,
     /// Frames that were pulled and not sent yet.
     waiting: RefCell<VecDeque<Packet>>,
+    patience: Patience,
     /// The next pause, and whether it waits.
     pause: Cell<Nanos>,
     is_waiting: Cell<bool>,
@@ -189,6 +202,7 @@ impl ToDevice {
             match result {
                 Ok(sent) => {
                     self.pause.set(PAUSE);
+                    self.patience.taken(cx.now());
                     add(&self.count, sent);
                     let mut done = Batch::default();
                     done.extend(self.waiting.borrow_mut().drain(..sent));
@@ -204,14 +218,21 @@ impl ToDevice {
                     open.await_room();
                     return Sent::Waits;
                 }
-                Err(Unsent::QueueFull) => {
+                Err(why @ (Unsent::QueueFull | Unsent::Dropped)) => {
+                    let is_over = || self.patience.is_over(cx.now(), || open.has_carrier());
+                    if why == Unsent::Dropped && is_over() {
+                        let Some(packet) = self.waiting.borrow_mut().pop_front() else { return Sent::All };
+                        self.pause.set(PAUSE);
+                        self.refuse(cx, "refused by the interface", packet);
+                        continue;
+                    }
                     cx.timer_after(0, self.pause.get());
                     self.pause.set(LONGEST_PAUSE.min(Nanos(self.pause.get().0 * 2)));
                     return Sent::Waits;
                 }
                 Err(why) => {
                     // It is asked once, and not for each frame.
-                    if why == Unsent::Down && !is_there {
+                    if matches!(why, Unsent::Down | Unsent::Refused) && !is_there {
                         if open.is_gone() {
                             return Sent::Gone;
                         }
@@ -223,6 +244,7 @@ impl ToDevice {
                         _ => "refused by the kernel",
                     };
                     let Some(packet) = self.waiting.borrow_mut().pop_front() else { return Sent::All };
+                    self.patience.begin_again();
                     self.refuse(cx, cause, packet);
                 }
             }
@@ -288,8 +310,15 @@ impl Element for ToDevice {
         for (new, old) in [(&self.count, &old.count), (&self.drops, &old.drops), (&self.pulls, &old.pulls)] {
             move_count(new, old);
         }
-        self.waiting.borrow_mut().append(&mut old.waiting.borrow_mut());
         cx.reschedule();
+        // Frames are those of an interface: none leaves by another one, should its name be another's now.
+        let is_same = |open: &mut Box<dyn Wire>| open.has_its_name() || open.is_gone();
+        if old.name == self.name && old.open.with(is_same) != Some(false) {
+            self.waiting.borrow_mut().append(&mut old.waiting.borrow_mut());
+            self.patience.take_over(&old.patience);
+        } else {
+            cx.drop_all("replaced", old.waiting.borrow_mut().drain(..));
+        }
         if (&old.name, old.method) != (&self.name, self.method) || self.open.is_open() {
             return;
         }
@@ -335,6 +364,7 @@ class!(TO_DEVICE, "ToDevice", "1/0-2", "l/h", ["DEVNAME", "BURST", "METHOD", "DE
         burst: usize::from(burst),
         open: Opened::default(),
         waiting: RefCell::default(),
+        patience: Patience::default(),
         pause: Cell::new(PAUSE),
         is_waiting: Cell::new(false),
         count: Cell::new(0),
@@ -376,6 +406,10 @@ mod tests {
         }
 
         fn adopt(&self, _: Waker) {}
+
+        fn has_carrier(&self) -> bool {
+            true
+        }
 
         fn is_gone(&self) -> bool {
             REMOVED_FOR.get() > 0
@@ -457,6 +491,29 @@ mod tests {
         steps(&router);
         assert_eq!(router.account(2).dropped, [("sent", 10)].into());
         assert!(router.clock.now() - since >= Nanos(3 * flame_click::time::SECOND));
+    }
+
+    #[test]
+    fn a_frame_that_the_interface_drops_again_and_again_is_given_up() {
+        // Each attempt that fails is of the fourth frame.
+        let answers = [&[Ok(3)][..], &[Err(Unsent::Dropped); 2000]].concat();
+        let (router, offered) = run(&answers);
+        assert_eq!(router.account(2).dropped, [("sent", 3)].into());
+        assert!(offered.len() > 20, "{offered:?}");
+        let since = router.clock.now();
+        while router.account(2).dropped.get("refused by the interface").is_none() {
+            steps(&router);
+        }
+        assert!(router.clock.now() - since <= Nanos(3 * flame_click::time::SECOND));
+        ANSWERS.with_borrow_mut(VecDeque::clear);
+        steps(&router);
+        assert_eq!(router.account(2).dropped, [("refused by the interface", 1), ("sent", 9)].into());
+        // For a full queue, it waits.
+        let answers = [&[Ok(3)][..], &[Err(Unsent::QueueFull); 2000]].concat();
+        let (router, _) = run(&answers);
+        (0..30).for_each(|_| steps(&router));
+        assert_eq!(router.account(2).dropped, [("sent", 10)].into());
+        assert!(router.clock.now() > Nanos(9 * flame_click::time::SECOND));
     }
 
     #[test]

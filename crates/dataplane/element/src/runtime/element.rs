@@ -233,6 +233,10 @@ impl<'a> Cx<'a> {
         self.timer_at(timer, self.now() + delay);
     }
 
+    pub fn is_timer_set(&self, timer: usize) -> bool {
+        self.router.timer_time(self.me, timer).is_some()
+    }
+
     pub fn cancel_timer(&self, timer: usize) {
         self.router.cancel_timer(self.me, timer);
     }

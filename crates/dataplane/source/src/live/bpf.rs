@@ -11,10 +11,37 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 // linux/bpf.h
 const MAP_CREATE: c_long = 0;
+const MAP_LOOKUP_ELEM: c_long = 1;
 const MAP_UPDATE_ELEM: c_long = 2;
 const PROG_LOAD: c_long = 5;
 const LINK_CREATE: c_long = 28;
+const LINK_UPDATE: c_long = 29;
+const ARRAY: u32 = 2;
 const XSKMAP: u32 = 17;
+
+/// Returns an instruction, as `struct bpf_insn`.
+pub const fn instruction(code: u8, to: u8, from: u8, offset: i16, value: i32) -> u64 {
+    code as u64
+        | (to as u64) << 8
+        | (from as u64) << 12
+        | (offset as u16 as u64) << 16
+        | (value as u32 as u64) << 32
+}
+
+// linux/bpf_common.h, linux/bpf.h
+pub const CALL: u8 = 0x85;
+pub const EXIT: u8 = 0x95;
+pub const MOVE: u8 = 0xbf;
+pub const SET: u8 = 0xb7;
+pub const ADD: u8 = 0x07;
+pub const LOAD_LONG_VALUE: u8 = 0x18;
+pub const MAP_BY_DESCRIPTOR: u8 = 1;
+const STORE_WORD_VALUE: u8 = 0x62;
+const ADD_LONG_AT_ONCE: u8 = 0xdb;
+const IF_VALUE: u8 = 0x15;
+const MAP_LOOKUP: i32 = 1;
+/// The register with the end of the stack.
+const STACK: u8 = 10;
 
 /// The place of a program, and with it its type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,6 +109,16 @@ struct LinkTo {
     revision: u64,
 }
 
+/// The same for another program of a link.
+#[repr(C)]
+#[derive(Default)]
+struct Update {
+    link: u32,
+    program: u32,
+    flags: u32,
+    former: u32,
+}
+
 /// The same for a map.
 #[repr(C)]
 #[derive(Default)]
@@ -140,32 +177,90 @@ impl Sockets {
     }
 }
 
-/// A program at its place. Dropping it removes it.
-pub struct Attached {
-    _link: OwnedFd,
+/// A number that a program increments.
+pub struct Count(OwnedFd);
+
+impl Count {
+    pub fn new() -> io::Result<Self> {
+        let map = NewMap { kind: ARRAY, key_size: 4, value_size: 8, entries: 1, ..NewMap::default() };
+        descriptor(MAP_CREATE, &map).map(Self)
+    }
+
+    pub fn get(&self) -> u64 {
+        let (key, mut value) = (0_u32, 0_u64);
+        let (key, to) = (&raw const key as u64, &raw mut value as u64);
+        let entry = Entry { map: self.fd() as u32, key, value: to, ..Entry::default() };
+        // An array of one has this entry.
+        bpf(MAP_LOOKUP_ELEM, &entry).map_or(0, |_| value)
+    }
+
+    /// Returns instructions that increment it. They use the registers 0 to 5 and four bytes of the stack.
+    pub fn instructions(&self) -> [u64; 9] {
+        [
+            instruction(STORE_WORD_VALUE, STACK, 0, -4, 0),
+            instruction(MOVE, 2, STACK, 0, 0),
+            instruction(ADD, 2, 0, 0, -4),
+            instruction(LOAD_LONG_VALUE, 1, MAP_BY_DESCRIPTOR, 0, self.fd()),
+            0,
+            instruction(CALL, 0, 0, 0, MAP_LOOKUP),
+            instruction(IF_VALUE, 0, 0, 2, 0),
+            instruction(SET, 1, 0, 0, 1),
+            instruction(ADD_LONG_AT_ONCE, 0, 1, 0, 0),
+        ]
+    }
+
+    fn fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
 }
 
-impl Attached {
-    /// Loads a program, as `struct bpf_insn`, and attaches it to an interface.
-    pub fn new(instructions: &[u64], name: [u8; 16], place: Place, interface: u32) -> io::Result<Self> {
-        let (kind, attach_type) = place.types();
+/// A program, as `struct bpf_insn`, with its name and place.
+pub struct Program {
+    pub instructions: Vec<u64>,
+    pub name: [u8; 16],
+    pub place: Place,
+}
+
+impl Program {
+    fn load(&self) -> io::Result<OwnedFd> {
+        let (kind, attach_type) = self.place.types();
         let load = Load {
             kind,
-            count: instructions.len() as u32,
-            instructions: instructions.as_ptr() as u64,
+            count: self.instructions.len() as u32,
+            instructions: self.instructions.as_ptr() as u64,
             license: c"".as_ptr() as u64,
-            name,
+            name: self.name,
             attach_type,
             ..Load::default()
         };
-        let program = descriptor(PROG_LOAD, &load)?;
+        descriptor(PROG_LOAD, &load)
+    }
+}
+
+/// A program at its place. Dropping it removes it.
+pub struct Attached {
+    link: OwnedFd,
+}
+
+impl Attached {
+    /// Loads a program, and attaches it to an interface.
+    pub fn new(program: &Program, interface: u32) -> io::Result<Self> {
+        let (loaded, place) = (program.load()?, program.place);
+        let (_, attach_type) = place.types();
         let link = LinkTo {
-            program: program.as_raw_fd() as u32,
+            program: loaded.as_raw_fd() as u32,
             interface,
             attach_type,
             flags: place.flags(),
             ..LinkTo::default()
         };
-        Ok(Self { _link: descriptor(LINK_CREATE, &link)? })
+        Ok(Self { link: descriptor(LINK_CREATE, &link)? })
+    }
+
+    /// Loads the program once more, in place of the one that is there.
+    pub fn renew(&self, program: &Program) -> io::Result<()> {
+        let loaded = program.load()?;
+        let (link, program) = (self.link.as_raw_fd() as u32, loaded.as_raw_fd() as u32);
+        bpf(LINK_UPDATE, &Update { link, program, ..Update::default() }).map(drop)
     }
 }

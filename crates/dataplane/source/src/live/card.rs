@@ -3,6 +3,7 @@
 //! The settings of a network card that change which packets a capture shows, and interfaces that a program
 //! provides itself.
 
+use super::socket;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
@@ -56,10 +57,19 @@ pub struct RingSize {
     pub most: u32,
 }
 
+/// The largest number of queues that is believed.
+const MOST_QUEUES: u32 = 4096;
+
 /// A network card.
 pub struct Card {
     socket: OwnedFd,
-    name: [libc::c_char; libc::IFNAMSIZ],
+    key: Key,
+}
+
+/// The way in which a card is found.
+enum Key {
+    Name([libc::c_char; libc::IFNAMSIZ]),
+    Number(libc::c_int),
 }
 
 impl Card {
@@ -83,7 +93,13 @@ impl Card {
             return Err(io::Error::last_os_error());
         }
         // SAFETY: just created, with no other owner.
-        Ok(Self { socket: unsafe { OwnedFd::from_raw_fd(fd) }, name })
+        Ok(Self { socket: unsafe { OwnedFd::from_raw_fd(fd) }, key: Key::Name(name) })
+    }
+
+    /// Finds the card by the number of its interface from now on. The interface may get another name, and
+    /// another one its name.
+    pub(super) fn by_number(self, index: libc::c_int) -> Self {
+        Self { key: Key::Number(index), ..self }
     }
 
     /// Returns whether an offload is on.
@@ -103,7 +119,7 @@ impl Card {
     ///
     /// Returns an error if there is no such interface, or if it is of another kind.
     pub fn address(&self) -> io::Result<[u8; 6]> {
-        let mut request = self.request();
+        let mut request = self.request()?;
         // SAFETY: the kernel reads the name and writes the address of this request.
         if unsafe { libc::ioctl(self.socket.as_raw_fd(), libc::SIOCGIFHWADDR, &raw mut request) } < 0 {
             return Err(io::Error::last_os_error());
@@ -155,13 +171,33 @@ impl Card {
         }
     }
 
+    /// Returns the largest number of receive queues that can be set, at least 1.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if there is no such interface.
+    pub fn most_queues(&self) -> io::Result<u32> {
+        const GCHANNELS: u32 = 0x3c;
+        match self.ask([GCHANNELS, 0, 0, 0, 0, 0, 0, 0, 0]) {
+            Ok(values) => Ok(values[1].saturating_add(values[4]).clamp(1, MOST_QUEUES)),
+            Err(e) if e.raw_os_error() == Some(libc::EOPNOTSUPP) => Ok(1),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Returns whether the card has a carrier. One that does not report it has one.
+    pub fn has_carrier(&self) -> bool {
+        const GLINK: u32 = 0x0a;
+        self.ask([GLINK, 0]).map_or(true, |value| value[1] != 0)
+    }
+
     /// Returns the length of the longest packet without its Ethernet header.
     ///
     /// # Errors
     ///
     /// Returns an error if there is no such interface.
     pub fn mtu(&self) -> io::Result<u32> {
-        let mut request = self.request();
+        let mut request = self.request()?;
         // SAFETY: the kernel reads the name and writes the number of this request.
         if unsafe { libc::ioctl(self.socket.as_raw_fd(), libc::SIOCGIFMTU, &raw mut request) } < 0 {
             return Err(io::Error::last_os_error());
@@ -171,17 +207,20 @@ impl Card {
     }
 
     /// Returns an empty request about this interface.
-    fn request(&self) -> libc::ifreq {
+    fn request(&self) -> io::Result<libc::ifreq> {
         // SAFETY: all-zero is a valid request of plain bytes.
         let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-        request.ifr_name = self.name;
-        request
+        request.ifr_name = match self.key {
+            Key::Name(name) => name,
+            Key::Number(index) => socket::name(index)?,
+        };
+        Ok(request)
     }
 
     /// Sends a request, whose answer has the same length.
     fn ask<const N: usize>(&self, mut values: [u32; N]) -> io::Result<[u32; N]> {
         const SIOCETHTOOL: u64 = 0x8946;
-        let mut request = self.request();
+        let mut request = self.request()?;
         request.ifr_ifru.ifru_data = values.as_mut_ptr().cast();
         // SAFETY: `request` names this interface, and `values` is the structure that its command has in
         // linux/ethtool.h: ethtool_value (2 words), ethtool_ringparam or ethtool_channels (9 words). Both

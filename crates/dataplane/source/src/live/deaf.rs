@@ -1,14 +1,14 @@
 //! Keeps the packets of an interface from the kernel's own stack, while captures still receive them.
 //!
-//! A program of two instructions drops each packet at the entry to traffic control (TCX, Linux 6.6), which
-//! lies after the captures and before the protocols. The kernel removes it with the descriptor that holds it,
+//! A program drops and counts each packet at the entry to traffic control (TCX, Linux 6.6), which lies after
+//! the captures and before the protocols. The kernel removes it with the descriptor that holds it,
 //! so that an interface is never left deaf, not even by a process that was killed.
 
-use super::bpf::{Attached, Place};
+use super::bpf::{Attached, Count, EXIT, Place, Program, SET, instruction};
 use std::io;
 
-/// `r0 = TCX_DROP; exit`, as `struct bpf_insn`.
-const DROP_ALL: [u64; 2] = [0xb7 | 2 << 32, 0x95];
+/// The result of a program that drops its packet.
+const TCX_DROP: i32 = 2;
 
 /// The packets of an interface do not reach the kernel's stack while this value lives.
 pub struct Deaf {
@@ -16,14 +16,17 @@ pub struct Deaf {
 }
 
 impl Deaf {
-    /// Keeps the packets of `interface` from the kernel's stack until the value is dropped.
+    /// Keeps the packets of `interface` from the kernel's stack until the value is dropped. They are counted
+    /// in `dropped`, if it is given.
     ///
     /// # Errors
     ///
     /// Returns an error with its remedy without the rights, or on a kernel that has no TCX.
-    pub fn new(interface: u32) -> io::Result<Self> {
-        let attached = Attached::new(&DROP_ALL, *b"flame_sniffer\0\0\0", Place::Ingress, interface);
-        let program = attached.map_err(|error| {
+    pub fn new(interface: u32, dropped: Option<&Count>) -> io::Result<Self> {
+        let mut instructions = dropped.map_or(Vec::new(), |count| count.instructions().to_vec());
+        instructions.extend([instruction(SET, 0, 0, 0, TCX_DROP), instruction(EXIT, 0, 0, 0, 0)]);
+        let program = Program { instructions, name: *b"flame_sniffer\0\0\0", place: Place::Ingress };
+        let program = Attached::new(&program, interface).map_err(|error| {
             let text = match error.kind() {
                 io::ErrorKind::PermissionDenied => "run as root or with CAP_NET_ADMIN and CAP_BPF",
                 _ => {

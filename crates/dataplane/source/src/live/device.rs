@@ -4,6 +4,7 @@
 //! is handed over when it is full or [`HANDOVER_MS`] old. A [`Sender`] hands frames to the kernel by
 //! `sendmmsg`, from where they lie.
 
+use super::card::Card;
 use super::deaf::Deaf;
 use super::finish::Unfinished;
 use super::ring::{Form, Frame, Ring, work_left};
@@ -12,15 +13,20 @@ use super::state::State;
 use super::{LiveOptions, SourceError};
 use bytes::Bytes;
 use flame_abi::{LinkType, MAX_PACKET};
+use std::cell::Cell;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The longest time that a frame waits in a block that is not full.
 const HANDOVER_MS: u32 = 1;
 /// A block has room for a frame of 64 KiB of joined segments. Blocks are small and many, since one that is
 /// handed over by time may hold a single frame.
 pub const BLOCK_BYTES: usize = 128 << 10;
+
+/// The time between two looks at an interface that is down.
+pub const DOWN_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Options of a receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,16 +71,16 @@ pub trait Receive {
     /// made of its frame, which counts as one at least. Returns how many there were.
     fn take(&mut self, most: usize, each: &mut dyn FnMut(FrameIn<'_>) -> usize) -> usize;
 
-    /// Looks at the state of an interface that gives no frames. Returns a message when it went down, or is up
-    /// again.
+    /// Looks at the state of an interface. Returns a message when it went down, is up again, or has changed
+    /// otherwise; the descriptors may be others then.
     ///
     /// # Errors
     ///
     /// Returns an error if the interface was removed.
     fn look(&mut self) -> Result<Option<String>, SourceError>;
 
-    /// Returns whether the interface was found down. Then it should be looked at now and then.
-    fn is_down(&self) -> bool;
+    /// Returns the time after which it should be looked at, if no descriptor reports a change.
+    fn look_after(&self) -> Option<Duration>;
 
     /// Returns the number of frames so far that the kernel dropped, since nobody took them in time.
     fn drops(&mut self) -> u64;
@@ -140,7 +146,7 @@ impl Receiver {
             .map_err(|e| io("mapping the ring", e))?;
         let deaf = match options.is_sniffer {
             true => None,
-            false => Some(Deaf::new(link.index as u32).map_err(|e| io("SNIFFER false", e))?),
+            false => Some(Deaf::new(link.index as u32, None).map_err(|e| io("SNIFFER false", e))?),
         };
         Ok(Self {
             ring: Arc::new(ring),
@@ -208,8 +214,8 @@ impl Receive for Receiver {
         self.state.look(self.ring.socket())
     }
 
-    fn is_down(&self) -> bool {
-        self.state.is_down()
+    fn look_after(&self) -> Option<Duration> {
+        self.state.is_down().then_some(DOWN_INTERVAL)
     }
 
     fn drops(&mut self) -> u64 {
@@ -232,6 +238,9 @@ pub struct Sender {
     socket: Socket,
     interface: String,
     link: socket::Link,
+    card: Card,
+    /// Whether the socket has lost its interface.
+    is_unbound: Cell<bool>,
 }
 
 /// The reason why a frame was not sent.
@@ -239,8 +248,11 @@ pub struct Sender {
 pub enum Unsent {
     /// There is no room in the socket: it is writable when there is.
     NoRoom,
-    /// The queue of the interface is full. The kernel does not report when there is room.
+    /// The interface takes no frames now. The kernel does not report when there is room.
     QueueFull,
+    /// The interface or its queue has dropped the frame: for want of room, without a carrier, or since it, or
+    /// the other end of the link, refuses this frame. The kernel does not report which.
+    Dropped,
     TooLong,
     /// The interface is down, or was removed.
     Down,
@@ -258,7 +270,12 @@ impl Sender {
     /// Returns an error without the rights, or if there is no such interface.
     pub fn open(interface: &str) -> Result<Self, SourceError> {
         let (socket, link) = socket::open_to_send(interface)?;
-        Ok(Self { socket, interface: interface.to_owned(), link })
+        let card = Card::open(interface).map_err(|error| {
+            let place = format!("interface {interface}: opening");
+            SourceError::Io { place, error }
+        })?;
+        let card = card.by_number(link.index);
+        Ok(Self { socket, interface: interface.to_owned(), link, card, is_unbound: Cell::new(false) })
     }
 
     pub fn link(&self) -> LinkType {
@@ -267,7 +284,12 @@ impl Sender {
 
     /// Returns whether the interface was removed.
     pub fn is_gone(&self) -> bool {
-        self.socket.is_up(self.link.index).is_err()
+        self.is_unbound.get() || self.socket.is_up(self.link.index).is_err()
+    }
+
+    /// Returns whether the interface has a carrier, without which it sends nothing.
+    pub fn has_carrier(&self) -> bool {
+        self.card.has_carrier()
     }
 
     /// Returns whether the name by which it was opened is still that of its interface.
@@ -283,9 +305,14 @@ impl Sender {
     pub fn send<'a>(&self, mut frames: impl Iterator<Item = &'a [u8]>) -> Result<usize, Unsent> {
         self.socket.send(&mut frames).map_err(|e| match e.raw_os_error() {
             Some(libc::EAGAIN | libc::EINTR) => Unsent::NoRoom,
-            Some(libc::ENOBUFS | libc::ENOMEM) => Unsent::QueueFull,
+            Some(libc::ENOMEM) => Unsent::QueueFull,
+            Some(libc::ENOBUFS) => Unsent::Dropped,
             Some(libc::EMSGSIZE) => Unsent::TooLong,
-            Some(libc::ENETDOWN | libc::ENXIO | libc::ENODEV) => Unsent::Down,
+            Some(libc::ENXIO) => {
+                self.is_unbound.set(true);
+                Unsent::Down
+            }
+            Some(libc::ENETDOWN | libc::ENODEV) => Unsent::Down,
             _ => Unsent::Refused,
         })
     }

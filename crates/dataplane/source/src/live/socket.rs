@@ -170,6 +170,16 @@ pub fn index(interface: &str) -> Result<libc::c_int, SourceError> {
     }
 }
 
+/// Returns the present name of the interface with number `index`, or an error if there is none.
+pub fn name(index: libc::c_int) -> io::Result<[libc::c_char; libc::IFNAMSIZ]> {
+    let mut name = [0; libc::IFNAMSIZ];
+    // SAFETY: the name has room for `IFNAMSIZ` bytes, the most that the call writes.
+    match unsafe { libc::if_indextoname(index as u32, name.as_mut_ptr()) }.is_null() {
+        true => Err(io::Error::from_raw_os_error(libc::ENODEV)),
+        false => Ok(name),
+    }
+}
+
 /// Returns the names of this machine's interfaces.
 pub fn interfaces() -> Vec<String> {
     let mut names = Vec::new();
@@ -312,16 +322,27 @@ impl Socket {
     /// another name by now.
     pub fn is_up(&self, index: libc::c_int) -> io::Result<bool> {
         let mut request = request("");
-        // SAFETY: the name has room for `IFNAMSIZ` bytes, the most that the call writes.
-        if unsafe { libc::if_indextoname(index as u32, request.ifr_name.as_mut_ptr()) }.is_null() {
-            return Err(io::Error::from_raw_os_error(libc::ENODEV));
-        }
+        request.ifr_name = name(index)?;
         // SAFETY: the kernel reads the name and writes the flags of this request.
         if unsafe { libc::ioctl(self.fd(), libc::SIOCGIFFLAGS, &mut request) } < 0 {
             return Err(io::Error::last_os_error());
         }
         // SAFETY: SIOCGIFFLAGS filled in the flags.
         Ok(i32::from(unsafe { request.ifr_ifru.ifru_flags }) & libc::IFF_UP != 0)
+    }
+
+    /// Returns whether the interface to which the socket is bound is up, or an error if it was removed. Its
+    /// number does not show that: an interface that comes back, from another namespace or made again, may
+    /// have it, but the socket is bound to none. The socket must be one of Ethernet, or of frames that begin
+    /// with the work that is left on them.
+    pub fn is_still_up(&self) -> io::Result<bool> {
+        // Nothing is sent, since there is no such frame without a byte. The kernel looks at the interface
+        // before the length.
+        match self.send(&mut std::iter::once(&[][..])).err().and_then(|e| e.raw_os_error()) {
+            Some(libc::ENXIO) => Err(io::Error::from_raw_os_error(libc::ENODEV)),
+            Some(libc::ENETDOWN) => Ok(false),
+            _ => Ok(true),
+        }
     }
 
     /// Sends frames, as many as there is room for, in one call. Returns how many were sent, or the error of

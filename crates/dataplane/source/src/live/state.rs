@@ -16,15 +16,15 @@ impl State {
         Self { interface: interface.to_owned(), index, is_down: false }
     }
 
-    /// Looks at the state, of which `socket` is told. Returns a message when the interface went down, or is
-    /// up again.
+    /// Looks at the state, of which `socket` is told, as [`Socket::is_still_up`] permits. Returns a message
+    /// when the interface went down, or is up again.
     ///
     /// # Errors
     ///
     /// Returns an error if the interface was removed.
     pub fn look(&mut self, socket: &Socket) -> Result<Option<String>, SourceError> {
         let state = socket.wait(0).and_then(|()| match self.is_down {
-            true => socket.is_up(self.index),
+            true => socket.is_still_up(),
             false => Ok(true),
         });
         match state {
@@ -35,6 +35,8 @@ impl State {
             }
             Ok(_) => Ok(None),
             Err(e) if e.raw_os_error() == Some(libc::ENETDOWN) => {
+                // A removal is reported in the same way.
+                socket.is_still_up().map_err(|e| socket::lost(&self.interface, e))?;
                 let was_down = std::mem::replace(&mut self.is_down, true);
                 let text = format!("interface {} is down: waiting until it is up", self.interface);
                 Ok((!was_down).then_some(text))

@@ -16,7 +16,7 @@ pub use receive::XdpReceiver;
 pub use send::XdpSender;
 
 use super::LiveOptions;
-use super::bpf::{Sockets, XdpMode};
+use super::bpf::{Count, Sockets, XdpMode};
 use super::card::Card;
 use super::socket::{self, Socket};
 use crate::{Next, Progress, RawBlock, RawPacket, Source, SourceError};
@@ -170,15 +170,22 @@ fn find(interface: &str) -> Result<Found, SourceError> {
         return Err(io("opening", io::Error::other("it takes Ethernet only")));
     }
     let card = Card::open(interface).map_err(|e| io("opening", e))?;
+    let card = card.by_number(link.index);
     let chunk = chunk(&card).map_err(|e| io("frames", e))?;
     Ok(Found { socket, index: link.index, card, chunk })
 }
 
-/// Attaches the program to an interface with `count` queues, whose packets go their usual way until their
-/// sockets are entered. The driver's part is used where there is one, unless `is_generic`.
-fn attach(index: i32, count: u32, is_generic: bool) -> io::Result<(Sockets, Redirect, XdpMode)> {
+/// Attaches the program to an interface with at most `count` queues, whose packets go their usual way until
+/// their sockets are entered, or are dropped and counted in `dropped`. The driver's part is used where there
+/// is one, unless `is_generic`.
+fn attach(
+    index: i32,
+    count: u32,
+    dropped: Option<&Count>,
+    is_generic: bool,
+) -> io::Result<(Sockets, Redirect, XdpMode)> {
     let sockets = Sockets::new(count)?;
-    let attach = |mode| Redirect::new(index as u32, &sockets, mode).map(|redirect| (redirect, mode));
+    let attach = |mode| Redirect::new(index as u32, &sockets, dropped, mode).map(|redirect| (redirect, mode));
     let native = if is_generic { Err(unsupported()) } else { attach(XdpMode::Native) };
     let (redirect, mode) = match native {
         Err(e) if e.raw_os_error() == Some(libc::EOPNOTSUPP) => attach(XdpMode::Generic),
@@ -226,7 +233,7 @@ pub fn open(interface: &str, options: &LiveOptions, is_generic: bool) -> Result<
     }
     let Found { socket, index, card, chunk } = find(interface)?;
     let count = card.queues().map_err(|e| io("queues", e))?;
-    let (sockets, redirect, mode) = attach(index, count, is_generic).map_err(|e| io("program", e))?;
+    let (sockets, redirect, mode) = attach(index, count, None, is_generic).map_err(|e| io("program", e))?;
     let may_share = mode == XdpMode::Native;
     let shape = Shape { chunk, frames: frames(MEMORY, chunk, count), to_send: 0, may_share };
     let mut queues = Vec::with_capacity(count as usize);

@@ -2,34 +2,21 @@
 //! reception before it.
 
 use super::queue::STAMP;
-use crate::live::bpf::{Attached, Place, Sockets, XdpMode};
+use crate::live::bpf::{
+    ADD, Attached, CALL, Count, EXIT, LOAD_LONG_VALUE, MAP_BY_DESCRIPTOR, MOVE, Place, Program, SET, Sockets,
+    XdpMode, instruction,
+};
 use std::io;
-use std::os::fd::RawFd;
-
-/// Returns an instruction, as `struct bpf_insn`.
-const fn instruction(code: u8, to: u8, from: u8, offset: i16, value: i32) -> u64 {
-    code as u64
-        | (to as u64) << 8
-        | (from as u64) << 12
-        | (offset as u16 as u64) << 16
-        | (value as u32 as u64) << 32
-}
 
 // linux/bpf_common.h, linux/bpf.h
-const CALL: u8 = 0x85;
-const EXIT: u8 = 0x95;
-const MOVE: u8 = 0xbf;
-const SET: u8 = 0xb7;
-const ADD: u8 = 0x07;
 const LOAD_WORD: u8 = 0x61;
 const STORE_LONG: u8 = 0x7b;
-const LOAD_LONG_VALUE: u8 = 0x18;
 const IF_NOT_VALUE: u8 = 0x55;
 const IF_GREATER: u8 = 0x2d;
 const KTIME_GET_NS: i32 = 5;
 const REDIRECT_MAP: i32 = 51;
 const ADJUST_META: i32 = 54;
-const MAP_BY_DESCRIPTOR: u8 = 1;
+const XDP_DROP: i32 = 1;
 const XDP_PASS: i32 = 2;
 /// The offsets of `data`, `data_meta` and `rx_queue_index` in `struct xdp_md`.
 const DATA: i16 = 0;
@@ -37,10 +24,11 @@ const META: i16 = 8;
 const QUEUE: i16 = 16;
 
 /// Returns the program. Where a driver has no room before the packet, there is no time. A packet of a queue
-/// without a socket goes its usual way.
-fn instructions(sockets: RawFd) -> [u64; 17] {
+/// without a socket goes its usual way, or is dropped and counted in `dropped`.
+fn instructions(sockets: &Sockets, dropped: Option<&Count>) -> Vec<u64> {
     const STAMP_BYTES: i32 = STAMP as i32;
-    [
+    let otherwise = if dropped.is_some() { XDP_DROP } else { XDP_PASS };
+    let mut program = vec![
         instruction(MOVE, 6, 1, 0, 0),
         instruction(SET, 2, 0, 0, -STAMP_BYTES),
         instruction(CALL, 0, 0, 0, ADJUST_META),
@@ -53,24 +41,44 @@ fn instructions(sockets: RawFd) -> [u64; 17] {
         instruction(IF_GREATER, 5, 4, 1, 0),
         instruction(STORE_LONG, 3, 0, 0, 0),
         instruction(LOAD_WORD, 2, 6, QUEUE, 0),
-        instruction(LOAD_LONG_VALUE, 1, MAP_BY_DESCRIPTOR, 0, sockets),
+        instruction(LOAD_LONG_VALUE, 1, MAP_BY_DESCRIPTOR, 0, sockets.fd()),
         0,
-        instruction(SET, 3, 0, 0, XDP_PASS),
+        instruction(SET, 3, 0, 0, otherwise),
         instruction(CALL, 0, 0, 0, REDIRECT_MAP),
-        instruction(EXIT, 0, 0, 0, 0),
-    ]
+    ];
+    if let Some(dropped) = dropped {
+        let counting = dropped.instructions();
+        program.push(instruction(IF_NOT_VALUE, 0, 0, counting.len() as i16 + 1, XDP_DROP));
+        program.extend(counting);
+        program.push(instruction(SET, 0, 0, 0, XDP_DROP));
+    }
+    program.push(instruction(EXIT, 0, 0, 0, 0));
+    program
 }
 
 /// The program on an interface. Dropping it gives the packets back to the kernel.
 pub struct Redirect {
-    _program: Attached,
+    program: Program,
+    attached: Attached,
 }
 
 impl Redirect {
-    /// Attaches the program. As long as a queue has no entry in `sockets`, its packets go their usual way.
-    pub fn new(interface: u32, sockets: &Sockets, mode: XdpMode) -> io::Result<Self> {
-        let program = instructions(sockets.fd());
-        let attached = Attached::new(&program, *b"flame_redirect\0\0", Place::Xdp(mode), interface)?;
-        Ok(Self { _program: attached })
+    /// Attaches the program. As long as a queue has no entry in `sockets`, its packets go their usual way, or
+    /// are dropped and counted in `dropped`.
+    pub fn new(
+        interface: u32,
+        sockets: &Sockets,
+        dropped: Option<&Count>,
+        mode: XdpMode,
+    ) -> io::Result<Self> {
+        let (instructions, place) = (instructions(sockets, dropped), Place::Xdp(mode));
+        let program = Program { instructions, name: *b"flame_redirect\0\0", place };
+        let attached = Attached::new(&program, interface)?;
+        Ok(Self { program, attached })
+    }
+
+    /// Puts the program in its own place: not every driver has it run for receive queues that came later.
+    pub fn renew(&self) -> io::Result<()> {
+        self.attached.renew(&self.program)
     }
 }

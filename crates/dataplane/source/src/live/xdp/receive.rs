@@ -2,10 +2,11 @@
 
 use super::queue::{self, AT_ONCE, Shape};
 use super::shared::{self, Shared};
-use super::{Clocks, Found, Manner, attach, failed, find, frames};
+use super::{Clocks, Found, HEADERS, Manner, attach, failed, find, frames};
 use crate::SourceError;
-use crate::live::bpf::XdpMode;
+use crate::live::bpf::{Count, Sockets, XdpMode};
 use crate::live::card::Card;
+use crate::live::deaf::Deaf;
 use crate::live::device::{BLOCK_BYTES, DeviceOptions, FrameIn, Receive};
 use crate::live::finish::Unfinished;
 use crate::live::socket::{self, Socket};
@@ -17,12 +18,24 @@ use std::time::{Duration, Instant};
 
 /// The time after which the address of the card is read again.
 const ADDRESS_INTERVAL: Duration = Duration::from_millis(200);
+/// The time after which the number of its queues, and its MTU, are.
+const CARD_INTERVAL: Duration = Duration::from_millis(100);
 
 /// An interface from which frames are received by AF_XDP, from all its queues. The fields are dropped in this
 /// order: first, frames take their usual way again.
 pub struct XdpReceiver {
-    _redirect: super::Redirect,
+    redirect: super::Redirect,
+    /// Keeps from the kernel what the driver does not give to the program. Before Linux 6.6 there is none.
+    _deaf: Option<Deaf>,
     queues: Vec<Shared>,
+    /// The sockets that the program knows.
+    sockets: Sockets,
+    /// The frames of queues without a socket: the program drops them, since the kernel must not handle them.
+    unmatched: Count,
+    /// The drops of queues that were open before.
+    drops_before: u64,
+    shape: Shape,
+    blocks: usize,
     polled: Vec<libc::pollfd>,
     /// The queue that is next.
     next: usize,
@@ -30,6 +43,11 @@ pub struct XdpReceiver {
     card: Card,
     address: [u8; 6],
     looked: Instant,
+    looked_at_card: Instant,
+    /// Whether a queue could not be opened, and whether frames may be longer than there is room. Each is
+    /// reported once.
+    lacks_queue: bool,
+    lacks_room: bool,
     /// Is told when the interface goes down.
     told: Socket,
     /// Keeps the interface in promiscuous mode.
@@ -50,31 +68,40 @@ impl XdpReceiver {
         let Found { socket, index, card, chunk } = find(interface)?;
         let count = card.queues().map_err(|e| io("queues", e))?;
         let address = card.address().map_err(|e| io("address", e))?;
-        let (sockets, redirect, mode) = attach(index, count, false).map_err(|e| io("program", e))?;
+        let unmatched = Count::new().map_err(|e| io("program", e))?;
+        let deaf = Deaf::new(index as u32, Some(&unmatched)).ok();
+        // There is a place for each queue that may come later.
+        let most = card.most_queues().map_err(|e| io("queues", e))?.max(count);
+        let attached = attach(index, most, Some(&unmatched), false);
+        let (sockets, redirect, mode) = attached.map_err(|e| io("program", e))?;
         let frames = frames(BLOCK_BYTES * options.blocks, chunk, count);
         let shape = Shape { chunk, frames, to_send: 0, may_share: mode == XdpMode::Native };
-        let mut queues = Vec::with_capacity(count as usize);
-        for number in 0..count {
-            let step = |e| io(&format!("queue {number}"), e);
-            let queue = shared::open(index as u32, number, shape).map_err(step)?;
-            {
-                let mut queue = queue.borrow_mut();
-                // If it was open, it may have frames of an earlier receiver.
-                while queue.take(AT_ONCE, |_, _| ()) > 0 {}
-                sockets.set(number, queue.fd()).map_err(step)?;
-            }
-            queues.push(queue);
-        }
+        let queues: Result<Vec<Shared>, SourceError> = (0..count)
+            .map(|number| {
+                let queue = open_queue(&sockets, index, number, shape);
+                queue.map_err(|e| io(&format!("queue {number}"), e))
+            })
+            .collect();
+        let queues = queues?;
         socket.be_told(index).map_err(|e| io("state", e))?;
         let mut receiver = Self {
-            _redirect: redirect,
+            redirect,
+            _deaf: deaf,
             polled: queues.iter().map(|queue| queue.borrow().polled()).collect(),
+            drops_before: queues.iter().map(|queue| queue.borrow().drops()).sum(),
             queues,
+            sockets,
+            unmatched,
+            shape,
+            blocks: options.blocks,
             next: 0,
             mode,
             card,
             address,
             looked: Instant::now(),
+            looked_at_card: Instant::now(),
+            lacks_queue: false,
+            lacks_room: false,
             told: socket,
             promiscuous: None,
             state: State::new(interface, index),
@@ -96,11 +123,73 @@ impl XdpReceiver {
         Ok(())
     }
 
+    /// Opens queues that the interface has got. Returns a message if there are some, or the first could not
+    /// be opened.
+    fn open_queues(&mut self, count: u32) -> Option<String> {
+        let before = self.queues.len() as u32;
+        let shape =
+            Shape { frames: frames(BLOCK_BYTES * self.blocks, self.shape.chunk, count), ..self.shape };
+        let opened = self.redirect.renew().map_err(|e| format!("program: {e}")).and_then(|()| {
+            (before..count).try_for_each(|number| {
+                let queue = open_queue(&self.sockets, self.state.index(), number, shape);
+                let queue = queue.map_err(|e| format!("queue {number}: {e}"))?;
+                self.polled.push(queue.borrow().polled());
+                self.queues.push(queue);
+                Ok(())
+            })
+        });
+        let (name, has) = (self.state.interface(), self.queues.len() as u32);
+        let had_failed = std::mem::replace(&mut self.lacks_queue, opened.is_err());
+        match opened {
+            // It is tried again, and reported once.
+            Err(e) if !had_failed => Some(format!("interface {name}: {e}: frames of new queues are dropped")),
+            _ => (has > before).then(|| format!("interface {name} has {has} receive queues now")),
+        }
+    }
+
+    /// Looks whether the interface has got queues or a larger MTU. Returns a message if so.
+    fn look_at_card(&mut self) -> Option<String> {
+        if self.looked_at_card.elapsed() < CARD_INTERVAL || self.state.is_down() {
+            return None;
+        }
+        self.looked_at_card = Instant::now();
+        let count = self.card.queues().ok()?;
+        if count as usize > self.queues.len()
+            && let Some(message) = self.open_queues(count)
+        {
+            return Some(message);
+        }
+        let rooms = self.queues.iter().map(|queue| queue.borrow().chunk().room());
+        let (mtu, room) = (self.card.mtu().ok()? as usize, rooms.min()?);
+        let lacks_room = mtu + HEADERS > room;
+        let is_new = lacks_room && !self.lacks_room;
+        self.lacks_room = lacks_room;
+        let name = self.state.interface();
+        is_new.then(|| {
+            format!(
+                "interface {name}: its MTU is {mtu} now, but there is room for frames of {room} bytes: \
+                 longer ones are dropped until it is opened again"
+            )
+        })
+    }
+
     /// Returns the manner in which it is received.
     fn manner(&self) -> Manner {
         let is_zero_copy = self.queues.iter().any(|queue| queue.borrow().is_zero_copy());
         Manner { mode: self.mode, is_zero_copy, queues: self.queues.len() }
     }
+}
+
+/// Opens a queue, and enters its socket.
+fn open_queue(sockets: &Sockets, index: i32, number: u32, shape: Shape) -> io::Result<Shared> {
+    let queue = shared::open(index as u32, number, shape)?;
+    {
+        let mut queue = queue.borrow_mut();
+        // If it was open, it may have frames of an earlier receiver.
+        while queue.take(AT_ONCE, |_, _| ()) > 0 {}
+        sockets.set(number, queue.fd())?;
+    }
+    Ok(queue)
 }
 
 /// Returns the type that the kernel would give a frame that is received by a card with this address.
@@ -163,15 +252,18 @@ impl Receive for XdpReceiver {
     fn look(&mut self) -> Result<Option<String>, SourceError> {
         // Lets the kernel refill its queues.
         queue::wait(&mut self.polled, 0);
-        self.state.look(&self.told)
+        let message =
+            self.state.look(&self.told).inspect_err(|_| self.queues.iter().for_each(shared::forget))?;
+        Ok(message.or_else(|| self.look_at_card()))
     }
 
-    fn is_down(&self) -> bool {
-        self.state.is_down()
+    fn look_after(&self) -> Option<Duration> {
+        Some(CARD_INTERVAL)
     }
 
     fn drops(&mut self) -> u64 {
-        self.queues.iter().map(|queue| queue.borrow().drops()).sum()
+        let drops: u64 = self.queues.iter().map(|queue| queue.borrow().drops()).sum();
+        (drops + self.unmatched.get()).saturating_sub(self.drops_before)
     }
 
     fn watched(&self) -> io::Result<Vec<OwnedFd>> {

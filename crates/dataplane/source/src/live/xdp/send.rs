@@ -89,7 +89,16 @@ impl XdpSender {
 
     /// Returns whether the interface was removed.
     pub fn is_gone(&self) -> bool {
-        self.socket.is_up(self.state.index()).is_err()
+        let is_gone = self.socket.is_still_up().is_err();
+        if is_gone {
+            shared::forget(&self.output.borrow().queue);
+        }
+        is_gone
+    }
+
+    /// Returns whether the interface has a carrier, without which it sends nothing.
+    pub fn has_carrier(&self) -> bool {
+        self.card.has_carrier()
     }
 
     /// Returns whether the name by which it was opened is still that of its interface.
@@ -174,9 +183,8 @@ impl Output {
                 self.was_down = true;
                 Unsent::Down
             }
-            Some(libc::EBUSY | libc::EAGAIN | libc::EINTR | libc::ENOBUFS | libc::ENOMEM) => {
-                Unsent::QueueFull
-            }
+            Some(libc::EBUSY) => Unsent::Dropped,
+            Some(libc::EAGAIN | libc::EINTR | libc::ENOBUFS | libc::ENOMEM) => Unsent::QueueFull,
             _ => Unsent::Refused,
         }
     }

@@ -38,6 +38,12 @@ pub fn open(interface: u32, number: u32, shape: Shape) -> io::Result<Shared> {
     Ok(queue)
 }
 
+/// Keeps a queue from being found, since it has lost its interface. One that has its number may be there
+/// again.
+pub fn forget(lost: &Shared) {
+    FIRST.with_borrow_mut(|all| all.retain(|(_, queue)| !std::ptr::eq(queue.as_ptr(), Rc::as_ptr(lost))));
+}
+
 fn when_free(interface: u32, number: u32, shape: Shape) -> io::Result<Shared> {
     let mut left = ATTEMPTS;
     loop {
