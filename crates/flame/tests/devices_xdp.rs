@@ -1,7 +1,7 @@
 //! Tests of graphs in line on interfaces by AF_XDP, as those of `devices.rs`. They need root, and report when
 //! they are skipped.
 
-use crate::devices::{self, CLIENT, CONTROL, ECHO, Graph, add_up, between, frames, net, value};
+use crate::devices::{self, CLIENT, CONTROL, ECHO, Graph, add_up, between, frames, net, towards, value};
 use crate::network::{Net, flame, ipv4, wait_for};
 use std::time::Duration;
 
@@ -210,9 +210,30 @@ fn an_interface_that_comes_back_with_its_number_is_opened_again_by_af_xdp() {
     devices::an_interface_with_the_same_number_is_opened_again("XDP");
 }
 
+/// Frames that wait for an interface go on to it, by any method, but not to another one.
 #[test]
 fn frames_that_wait_do_not_leave_by_another_interface_by_af_xdp() {
-    devices::waiting_frames_end_with_their_interface("XDP");
+    let Some(net) = net() else { return };
+    let mut graph = Graph::start(&net, &towards("out0", "XDP"), &["-R", "-h", "*.account"]);
+    // Without a carrier, they wait for as long as it takes.
+    net.shell("ip link set far0 down");
+    let sent = numbered(50);
+    net.send(&sent, 1);
+    graph.wait_for_account("to", "held 50");
+    std::thread::sleep(Duration::from_secs(3));
+    graph.swap(&towards("out0", "XDP"));
+    graph.wait_for_account("to", "held 50");
+    graph.swap(&towards("rx0", "XDP"));
+    graph.wait_for_account("to", "dropped 50 replaced");
+    net.send(&sent[..10], 1);
+    graph.wait("near.count", "10");
+    graph.swap(&towards("out0", "XDP"));
+    net.send(&sent, 1);
+    graph.wait_for_account("to", "held 50");
+    net.shell("ip link set far0 up");
+    graph.swap(&towards("out0", "LINUX"));
+    graph.wait("far.count", "50");
+    add_up(&graph.end());
 }
 
 /// Sets the numbers of receive and transmit queues: `ethtool -L DEVICE rx COUNT tx COUNT`.

@@ -123,7 +123,8 @@ fn a_graph_whose_packets_multiply_ends() {
     let tees: String =
         (1..40).map(|n| format!("t{} [0], t{} [1] -> t{n} :: Tee(2);", n - 1, n - 1)).collect();
     let text = format!(
-        "Script(print begun); InfiniteSource(LIMIT 3) -> t0 :: Tee(2); {tees} t39 [0], t39 [1] -> Discard"
+        "Script(print \"begun\", wait 0.1s, write s.active true);
+        s :: InfiniteSource(LIMIT 3, ACTIVE false) -> t0 :: Tee(2); {tees} t39 [0], t39 [1] -> Discard"
     );
     for signal in ["-INT", "-TERM"] {
         let folder = tempfile::tempdir().unwrap();
@@ -133,7 +134,7 @@ fn a_graph_whose_packets_multiply_ends() {
         click.args(["click", "-e", &text, "-h", "*.account"]).stdout(file(&out)).stderr(file(&err));
         let mut click = click.spawn().unwrap();
         crate::network::wait_for("the start", || std::fs::read_to_string(&out).unwrap().contains("begun"));
-        std::thread::sleep(Duration::from_millis(300));
+        std::thread::sleep(Duration::from_secs(1));
         assert!(click.try_wait().unwrap().is_none());
         let pid = click.id().to_string();
         assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
