@@ -509,11 +509,10 @@ mod tests {
         steps(&router);
         assert_eq!(router.account(2).dropped, [("refused by the interface", 1), ("sent", 9)].into());
         // For a full queue, it waits.
-        let answers = [&[Ok(3)][..], &[Err(Unsent::QueueFull); 2000]].concat();
+        let answers = [&[Ok(3)][..], &[Err(Unsent::QueueFull); 1000]].concat();
         let (router, _) = run(&answers);
         (0..30).for_each(|_| steps(&router));
         assert_eq!(router.account(2).dropped, [("sent", 10)].into());
-        assert!(router.clock.now() > Nanos(9 * flame_click::time::SECOND));
     }
 
     #[test]
