@@ -24,6 +24,25 @@ fn frames() -> Vec<Vec<u8>> {
     frames
 }
 
+/// An interface that comes back with its number, as from another namespace, is not the one that was captured.
+#[test]
+fn an_interface_that_was_away_ends_the_run() {
+    let (Some(net), Some(other)) = (net(), Net::new()) else { return };
+    other.shell("ip link del tx0");
+    let number = || net.said("cat /sys/class/net/rx0/ifindex");
+    let before = number();
+    let capture = net.capture(&["count", "--format", "json"], 1);
+    net.send(&frames(), 1);
+    net.shell(&format!("ip link set rx0 netns {}", other.namespace));
+    other.shell(&format!("ip link set rx0 netns {}", net.namespace));
+    net.shell("ip link set rx0 up");
+    assert_eq!(number(), before);
+    let out = capture.end();
+    let said = String::from_utf8_lossy(&out.stderr);
+    assert_eq!((out.status.code(), &row(&out)["packets"]), (Some(1), &87.into()), "{said}");
+    assert!(said.contains("interface rx0"), "{said}");
+}
+
 #[test]
 fn an_interface_that_goes_down_and_comes_back_is_waited_for() {
     let Some(net) = net() else { return };

@@ -4,9 +4,10 @@
 use crate::built::build;
 use crate::common::{self, Lines, Memory, frame, install, options, request, root, runner, with_manifest};
 use crate::network::{self, Net, PING};
+use crate::services::Paced;
 use flame_admit::Protection;
 use flame_compile::InstallRequest;
-use flame_plan::{Account, ModulePlan, Plan, Release, Sending, ShownFilter, Terms, Unsent};
+use flame_plan::{Account, ModuleId, ModulePlan, Plan, Release, Sending, ShownFilter, Terms, Unsent};
 use flame_run::Engines;
 use flame_source::live::Unsent as Refused;
 use flame_source::{FileOptions, Next, RawBlock, RawPacket};
@@ -162,6 +163,39 @@ fn frames_that_nothing_takes_are_counted_by_cause() {
 
 /// Filters are compiled before a module runs, and bounded together: those who wait for output do not wait for
 /// them.
+/// A wire whose other end refuses long frames.
+struct Narrow(Kept);
+
+impl Wire for Narrow {
+    fn send(&mut self, frames: &mut dyn Iterator<Item = &[u8]>) -> Result<usize, Refused> {
+        let frames: Vec<_> = frames.collect();
+        match frames.iter().position(|frame| frame.len() > 500) {
+            Some(0) => Err(Refused::Dropped),
+            Some(first) => self.0.send(&mut frames[..first].iter().copied()),
+            None => self.0.send(&mut frames.into_iter()),
+        }
+    }
+}
+
+/// A module that sends frames which the other end refuses does not stop the frames of others.
+#[test]
+fn refused_frames_stop_no_others() {
+    let kept = Kept::default();
+    let link = Link::on(Box::new(Narrow(kept.clone())), 1_000_000_000).unwrap();
+    let long = plan(&[(1, udp(1, 99, 600))], Protection::Auto, false);
+    let short = plan(&[(1, udp(2, 53, 60))], Protection::Auto, false);
+    let short = ModulePlan { id: ModuleId(1), name: "short".to_owned(), ..short };
+    let options = Options { link: Some(link), ..options(Arc::default()) };
+    let run = Run::new(&Plan::new(vec![long, short], 1, 0), &[], &Engines::new().unwrap(), options).unwrap();
+    let source = Paced(Memory { per_block: 1, ..Memory::tcp(1500, 1) }, 3);
+    let report = run.execute(Input::Shared(Box::new(source)), &mut Lines::default(), &mut Silent).unwrap();
+    let of = |name: &str| &report.accounts.iter().find(|(of, _)| of == name).unwrap().1;
+    let (long, short) = (of("hostile"), of("short"));
+    assert!(long.sent == 0 && unsent(long).iter().any(|(cause, n)| *cause == Unsent::Interface && *n > 50));
+    assert!(short.sent > 500, "{short:?}");
+    assert!(kept.0.lock().unwrap().iter().all(|frame| frame.len() == 60));
+}
+
 #[test]
 fn filters_that_cannot_be_compiled_are_refused_with_their_channel() {
     let refused = |manifest: &str| {

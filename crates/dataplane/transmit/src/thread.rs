@@ -5,7 +5,7 @@ use crate::schedule::{Key, Next, Reservation, Scheduler};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use flame_abi::LinkType;
 use flame_source::SourceError;
-use flame_source::live::{self, Unsent};
+use flame_source::live::{self, Patience, Unsent};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -34,6 +34,11 @@ pub trait Wire: Send {
     ///
     /// Returns the reason why the first one was not sent.
     fn send(&mut self, frames: &mut dyn Iterator<Item = &[u8]>) -> Result<usize, Unsent>;
+
+    /// Returns whether frames can leave, so that one that is dropped again and again is refused.
+    fn has_carrier(&self) -> bool {
+        true
+    }
 }
 
 /// An interface.
@@ -53,6 +58,10 @@ impl Wire for Interface {
     fn send(&mut self, frames: &mut dyn Iterator<Item = &[u8]>) -> Result<usize, Unsent> {
         self.0.send(frames)
     }
+
+    fn has_carrier(&self) -> bool {
+        self.0.has_carrier()
+    }
 }
 
 struct Thread<'a> {
@@ -61,6 +70,9 @@ struct Thread<'a> {
     channels: BTreeMap<Key, Arc<Counts>>,
     /// The frames that are due.
     due: VecDeque<(Arc<Counts>, Vec<u8>)>,
+    /// The time for the first of them, should the interface drop it: no module stops the others by frames that
+    /// the interface, or the other end of the link, refuses.
+    patience: Patience,
     used: &'a Sender<Vec<u8>>,
     begun: Instant,
 }
@@ -72,6 +84,7 @@ pub(crate) fn run(wire: Box<dyn Wire>, bandwidth: u64, commands: &Receiver<Comma
         scheduler: Scheduler::new(bandwidth),
         channels: BTreeMap::new(),
         due: VecDeque::new(),
+        patience: Patience::default(),
         used,
         begun: Instant::now(),
     };
@@ -150,11 +163,34 @@ impl Thread<'_> {
             return wait;
         }
         match self.wire.send(&mut self.due.iter().map(|(_, frame)| &frame[..])) {
-            Ok(0) | Err(Unsent::NoRoom | Unsent::QueueFull | Unsent::Dropped) => return Some(PAUSE),
-            Ok(sent) => (0..sent).for_each(|_| self.done(true)),
-            Err(_) => self.done(false),
+            Ok(0) | Err(Unsent::NoRoom | Unsent::QueueFull) => return Some(PAUSE),
+            Ok(sent) => {
+                self.patience.taken(self.now_ns());
+                (0..sent).for_each(|_| self.done(true));
+            }
+            Err(Unsent::Dropped) => {
+                let taken = self.send_others();
+                if taken == 0 && !self.patience.is_over(self.now_ns(), || self.wire.has_carrier()) {
+                    return Some(PAUSE);
+                }
+                self.done(false);
+                (0..taken).for_each(|_| self.done(true));
+            }
+            Err(_) => {
+                self.patience.begin_again();
+                self.done(false);
+            }
         }
         Some(Duration::ZERO)
+    }
+
+    /// Hands over the frames behind the first one, which the interface drops, if one was given up not long
+    /// ago. Returns how many it takes: if it takes any, it refuses the first one.
+    fn send_others(&mut self) -> usize {
+        if !self.patience.is_short() || self.due.len() < 2 {
+            return 0;
+        }
+        self.wire.send(&mut self.due.iter().skip(1).map(|(_, frame)| &frame[..])).unwrap_or(0)
     }
 
     fn done(&mut self, is_sent: bool) {

@@ -46,7 +46,6 @@ pub mod module_forward;
 pub mod opened;
 pub mod output;
 pub mod paint;
-mod patience;
 pub mod print;
 pub mod queue;
 pub mod rewriter;

@@ -12,7 +12,6 @@
 
 use super::from_device::{Method, is_received_by_xdp, method};
 use super::opened::Opened;
-use super::patience::Patience;
 use super::watch::Watch;
 use crate::runtime::account::{add, move_count};
 use crate::runtime::element::{Cx, Element};
@@ -21,7 +20,7 @@ use crate::runtime::signal::Signal;
 use crate::runtime::wake::Waker;
 use flame_abi::LinkType;
 use flame_click::Nanos;
-use flame_source::live::{Sender, Unsent, XdpSender, may_open};
+use flame_source::live::{Patience, Sender, Unsent, XdpSender, may_open};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 
@@ -138,6 +137,10 @@ struct ToDevice {
     signal: RefCell<Signal>,
 }
 
+fn nanoseconds(cx: &Cx<'_>) -> u64 {
+    u64::try_from(cx.now().0).unwrap_or(0)
+}
+
 impl ToDevice {
     fn open(&self, cx: &Cx<'_>) -> Result<Box<dyn Wire>, String> {
         #[cfg(test)]
@@ -188,6 +191,28 @@ impl ToDevice {
         }
     }
 
+    /// Sends the frames behind the first one, which the interface drops, if one was given up not long ago.
+    /// Returns how many it takes: if it takes any, it refuses the first one.
+    fn send_others(&self, open: &dyn Wire) -> usize {
+        let waiting = self.waiting.borrow();
+        if !self.patience.is_short() || waiting.len() < 2 {
+            return 0;
+        }
+        open.send(&mut waiting.iter().skip(1).map(|p| p.data())).unwrap_or(0)
+    }
+
+    /// Passes on the first `count` frames, which were sent.
+    fn sent(&self, cx: &Cx<'_>, count: usize) {
+        self.pause.set(PAUSE);
+        add(&self.count, count);
+        let mut done = Batch::default();
+        done.extend(self.waiting.borrow_mut().drain(..count));
+        match cx.outputs() > 0 {
+            true => cx.push(0, done),
+            false => cx.drop_all("sent", done.drain(..)),
+        }
+    }
+
     /// Sends what waits.
     fn send(&self, cx: &Cx<'_>, open: &dyn Wire) -> Sent {
         let mut is_there = false;
@@ -201,15 +226,8 @@ impl ToDevice {
             };
             match result {
                 Ok(sent) => {
-                    self.pause.set(PAUSE);
-                    self.patience.taken(cx.now());
-                    add(&self.count, sent);
-                    let mut done = Batch::default();
-                    done.extend(self.waiting.borrow_mut().drain(..sent));
-                    match cx.outputs() > 0 {
-                        true => cx.push(0, done),
-                        false => cx.drop_all("sent", done.drain(..)),
-                    }
+                    self.patience.taken(nanoseconds(cx));
+                    self.sent(cx, sent);
                     if sent == 0 {
                         return Sent::All;
                     }
@@ -219,12 +237,18 @@ impl ToDevice {
                     return Sent::Waits;
                 }
                 Err(why @ (Unsent::QueueFull | Unsent::Dropped)) => {
-                    let is_over = || self.patience.is_over(cx.now(), || open.has_carrier());
-                    if why == Unsent::Dropped && is_over() {
-                        let Some(packet) = self.waiting.borrow_mut().pop_front() else { return Sent::All };
-                        self.pause.set(PAUSE);
-                        self.refuse(cx, "refused by the interface", packet);
-                        continue;
+                    let is_over = || self.patience.is_over(nanoseconds(cx), || open.has_carrier());
+                    if why == Unsent::Dropped {
+                        let taken = self.send_others(open);
+                        if taken > 0 || is_over() {
+                            let Some(packet) = self.waiting.borrow_mut().pop_front() else {
+                                return Sent::All;
+                            };
+                            self.pause.set(PAUSE);
+                            self.refuse(cx, "refused by the interface", packet);
+                            self.sent(cx, taken);
+                            continue;
+                        }
                     }
                     cx.timer_after(0, self.pause.get());
                     self.pause.set(LONGEST_PAUSE.min(Nanos(self.pause.get().0 * 2)));
@@ -513,6 +537,22 @@ mod tests {
         let (router, _) = run(&answers);
         (0..30).for_each(|_| steps(&router));
         assert_eq!(router.account(2).dropped, [("sent", 10)].into());
+    }
+
+    #[test]
+    fn others_show_which_frames_the_interface_refuses() {
+        let router = router();
+        ANSWERS.with_borrow_mut(|all| *all = vec![Err(Unsent::Dropped); 5000].into());
+        while router.account(2).dropped.get("refused by the interface").is_none() {
+            steps(&router);
+        }
+        // From now on every other frame is refused: the one behind it shows that.
+        let since = router.clock.now();
+        let refused = [Err(Unsent::Dropped), Ok(1)];
+        ANSWERS.with_borrow_mut(|all| *all = refused.repeat(4).into());
+        steps(&router);
+        assert_eq!(router.account(2).dropped, [("refused by the interface", 5), ("sent", 5)].into());
+        assert!(router.clock.now() - since <= Nanos(10_000_000));
     }
 
     #[test]

@@ -21,6 +21,7 @@ mod choice;
 mod deaf;
 mod device;
 mod finish;
+mod patience;
 mod ring;
 mod socket;
 mod state;
@@ -31,6 +32,7 @@ pub use card::{Card, Offload, RingSize, open_tun};
 pub use choice::{Capture, Opened, Way, objection, open_by};
 pub use device::{DeviceOptions, FrameIn, Receive, Receiver, Sender, Unsent, may_open};
 pub use finish::{Unfinishable, Unfinished};
+pub use patience::Patience;
 pub use socket::interfaces;
 pub use xdp::{Manner, XdpReceiver, XdpSender};
 
@@ -210,13 +212,22 @@ impl Live {
         match self.state {
             State::Up => {}
             State::Unknown => self.state = State::Up,
-            State::Down if self.ring.socket().is_up(self.index)? => {
+            State::Down if self.is_still_up()? => {
                 self.state = State::Up;
                 self.notice = Some(format!("interface {} is up again", self.interface));
             }
             State::Down => {}
         }
         Ok(())
+    }
+
+    /// Returns whether the interface of the socket is up, or an error if it was removed. Only sockets of
+    /// Ethernet tell one that came back with the same number from their own.
+    fn is_still_up(&self) -> std::io::Result<bool> {
+        match self.link {
+            LinkType::ETHERNET => self.ring.socket().is_still_up(),
+            _ => self.ring.socket().is_up(self.index),
+        }
     }
 
     /// Waits from now on for an interface that went down, if that is the error. The kernel resumes the

@@ -7,22 +7,21 @@
 //! for the next one, so that a sender of such frames cannot stop the others for long; each that was taken
 //! after a wait of a quarter of the time, as by a slow link, doubles it.
 
-use flame_click::Nanos;
 use std::cell::Cell;
 
-/// The longest time, which is the first: at 6 kbit a second, a full queue has room for a frame of 1,500 bytes
+/// The longest time in nanoseconds, which is the first: at 6 kbit a second, a full queue has room for a frame of 1,500 bytes
 /// by then.
-const LONGEST: Nanos = Nanos(2_000_000_000);
-/// The shortest time: a queue of a fast interface that is full has room again.
-const SHORTEST: Nanos = Nanos(1_000_000);
+const LONGEST: u64 = 2_000_000_000;
+/// The shortest time in nanoseconds: a queue of a fast interface that is full has room again.
+const SHORTEST: u64 = 1_000_000;
 /// The fewest attempts, should this process have had no processor time.
 const ATTEMPTS: u32 = 4;
 
 /// The time for the first frame that waits.
 pub struct Patience {
-    time: Cell<Nanos>,
+    time: Cell<u64>,
     /// The time of the first attempt, once it failed, and the number of attempts.
-    since: Cell<Option<Nanos>>,
+    since: Cell<Option<u64>>,
     attempts: Cell<u32>,
 }
 
@@ -35,28 +34,34 @@ impl Default for Patience {
 impl Patience {
     /// Records that the frame was dropped once more. Returns whether it is given up, which it is not while
     /// there is no carrier.
-    pub fn is_over(&self, now: Nanos, has_carrier: impl FnOnce() -> bool) -> bool {
-        let since = self.since.get().unwrap_or(now);
+    pub fn is_over(&self, now_ns: u64, has_carrier: impl FnOnce() -> bool) -> bool {
+        let since = self.since.get().unwrap_or(now_ns);
         self.since.set(Some(since));
         self.attempts.set(self.attempts.get() + 1);
-        if self.attempts.get() < ATTEMPTS || now - since < self.time.get() {
+        if self.attempts.get() < ATTEMPTS || now_ns.saturating_sub(since) < self.time.get() {
             return false;
         }
         self.begin_again();
         let is_over = has_carrier();
         if is_over {
-            self.time.set(SHORTEST.max(Nanos(self.time.get().0 / 2)));
+            self.time.set(SHORTEST.max(self.time.get() / 2));
         }
         is_over
     }
 
     /// Records that the frame was taken.
-    pub fn taken(&self, now: Nanos) {
+    pub fn taken(&self, now_ns: u64) {
         let time = self.time.get();
-        if self.since.get().is_some_and(|since| now - since >= Nanos(time.0 / 4)) {
-            self.time.set(LONGEST.min(Nanos(time.0 * 2)));
+        if self.since.get().is_some_and(|since| now_ns.saturating_sub(since) >= time / 4) {
+            self.time.set(LONGEST.min(time * 2));
         }
         self.begin_again();
+    }
+
+    /// Returns whether a frame was given up not long ago. Then frames behind the first one may show whether
+    /// the interface takes any: if it does, the first one is refused.
+    pub fn is_short(&self) -> bool {
+        self.time.get() < LONGEST
     }
 
     /// Begins with another frame.
@@ -78,24 +83,24 @@ mod tests {
     use super::*;
 
     /// Returns how long a frame is sent again, each millisecond, from `now` on.
-    fn wait(patience: &Patience, now: &mut Nanos) -> Nanos {
+    fn wait(patience: &Patience, now: &mut u64) -> u64 {
         let start = *now;
         while !patience.is_over(*now, || true) {
-            *now = *now + Nanos(1_000_000);
+            *now += 1_000_000;
         }
         *now - start
     }
 
     #[test]
     fn frames_that_are_given_up_make_it_shorter_and_slow_ones_longer() {
-        let (patience, mut now) = (Patience::default(), Nanos(0));
-        assert_eq!([(); 3].map(|()| wait(&patience, &mut now).0 / 1_000_000), [2000, 1000, 500]);
+        let (patience, mut now) = (Patience::default(), 0);
+        assert_eq!([(); 3].map(|()| wait(&patience, &mut now) / 1_000_000), [2000, 1000, 500]);
         let most = [(); 100].map(|()| wait(&patience, &mut now));
         // At least four attempts.
-        assert_eq!(most[99], Nanos(3_000_000));
+        assert_eq!(most[99], 3_000_000);
         for _ in 0..20 {
             assert!(!patience.is_over(now, || true));
-            now = now + patience.time.get();
+            now += patience.time.get();
             patience.taken(now);
         }
         assert_eq!(patience.time.get(), LONGEST);
@@ -107,9 +112,9 @@ mod tests {
     #[test]
     fn without_a_carrier_no_frame_is_given_up() {
         let patience = Patience::default();
-        assert!((0..100).all(|second| !patience.is_over(Nanos(second * 1_000_000_000), || false)));
+        assert!((0..100).all(|second| !patience.is_over(second * 1_000_000_000, || false)));
         // The time counts from then on.
-        let mut now = Nanos(100_000_000_000);
-        assert!(wait(&patience, &mut now) >= Nanos(LONGEST.0 - 1_000_000_000));
+        let mut now = 100_000_000_000;
+        assert!(wait(&patience, &mut now) >= LONGEST - 1_000_000_000);
     }
 }
