@@ -9,8 +9,8 @@
 
 use std::cell::Cell;
 
-/// The longest time in nanoseconds, which is the first: at 6 kbit a second, a full queue has room for a frame of 1,500 bytes
-/// by then.
+/// The longest time in nanoseconds, which is the first: at 6 kbit a second, a full queue has room for a frame
+/// of 1,500 bytes by then.
 const LONGEST: u64 = 2_000_000_000;
 /// The shortest time in nanoseconds: a queue of a fast interface that is full has room again.
 const SHORTEST: u64 = 1_000_000;
