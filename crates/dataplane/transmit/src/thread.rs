@@ -70,8 +70,8 @@ struct Thread<'a> {
     channels: BTreeMap<Key, Arc<Counts>>,
     /// The frames that are due.
     due: VecDeque<(Arc<Counts>, Vec<u8>)>,
-    /// The time for the first of them, should the interface drop it: no module stops the others by frames that
-    /// the interface, or the other end of the link, refuses.
+    /// The time for the first of them, should the interface drop it: no module stops the others by frames
+    /// that the interface, or the other end of the link, refuses.
     patience: Patience,
     used: &'a Sender<Vec<u8>>,
     begun: Instant,
