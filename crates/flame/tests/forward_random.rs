@@ -10,7 +10,6 @@ use flame_node::{Client, Elements, Node, Notify, RunRequest, Submission};
 use flame_plan::{Catalog, Limits, ViewSpec};
 use flame_record::Sink;
 use proptest::prelude::*;
-use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 
 /// A client with one module, which needs no files.
@@ -157,7 +156,7 @@ proptest! {
         );
         let said = Arc::default();
         let client = InMemory { wasm: module(&outputs, rests, &manifest), said: Arc::clone(&said) };
-        let modules: Rc<dyn Modules> = Rc::new(Elements::new(client, false));
+        let modules: Arc<dyn Modules> = Arc::new(Elements::new(client, false));
         // Output 1 may lead back to input 1.
         let way = if back { "m [1] -> Loop(2) -> [1] m" } else { "m [1] -> Discard; Idle -> [1] m" };
         let text = format!(

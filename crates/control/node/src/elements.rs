@@ -14,16 +14,15 @@ use flame_run::{Area, Areas, Engines};
 use flame_source::{Progress, RawBlock};
 use flame_trust::Grant;
 use flame_worker::{Attached, Decided, Fate, Observer, Options, Run, Slices, check_forward};
-use std::cell::{OnceCell, RefCell};
-use std::collections::BTreeMap;
-use std::rc::Rc;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::ThreadId;
 
 /// A receiver of lines for the operator: notes, warnings, faults and texts of modules.
 pub type Notify = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// The parts that the client of a graph provides: its files, its compiler and its outputs.
-pub trait Client {
+pub trait Client: Send + Sync {
     /// Reads a module, given as its element names it.
     ///
     /// # Errors
@@ -67,28 +66,53 @@ fn locked<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// The modules of a graph.
-pub struct Elements<C>(Rc<Shared<C>>);
+pub struct Elements<C>(Arc<Shared<C>>);
 
 struct Shared<C> {
     client: C,
-    engines: OnceCell<Engines>,
+    engines: OnceLock<Engines>,
     /// Whether modules are only checked: nothing is installed, so the audit log is not written.
     is_check: bool,
     /// The plan of each element's module, for the names and tables of the output.
-    plans: RefCell<BTreeMap<String, ModulePlan>>,
+    plans: Mutex<BTreeMap<String, ModulePlan>>,
     /// The output, and the names and tables that it was opened for.
-    sink: RefCell<Option<(SharedSink, Catalog)>>,
-    /// The memory that modules of the graph share.
-    areas: RefCell<Areas>,
+    sink: Mutex<Option<(SharedSink, Catalog)>>,
+    areas: Mutex<GraphAreas>,
     /// Ends slices, from the first module on that needs it.
-    slices: RefCell<Option<Slices>>,
+    slices: Mutex<Option<Slices>>,
+}
+
+/// The memory that modules of a graph share.
+#[derive(Default)]
+struct GraphAreas {
+    areas: Areas,
+    /// The thread whose modules share each area.
+    threads: HashMap<String, ThreadId>,
+}
+
+impl GraphAreas {
+    /// Returns the areas of a module that runs in this thread. Modules that share memory take turns, so they
+    /// are in one thread.
+    fn take(&mut self, module: &ModulePlan) -> Result<Vec<Area>, String> {
+        let here = std::thread::current().id();
+        for shared in &module.manifest.shared {
+            if *self.threads.entry(shared.name.clone()).or_insert(here) != here {
+                return Err(format!(
+                    "{} shares the memory {:?} with a module of another thread: bind their elements to one \
+                     thread (StaticThreadSched)",
+                    module.name, shared.name
+                ));
+            }
+        }
+        self.areas.take(module).map_err(|e| e.to_string())
+    }
 }
 
 impl<C: Client> Elements<C> {
     /// Creates the modules of a graph. With `is_check`, they are checked but not installed.
     pub fn new(client: C, is_check: bool) -> Self {
         let (engines, plans, sink, areas, slices) = Default::default();
-        Self(Rc::new(Shared { client, engines, is_check, plans, sink, areas, slices }))
+        Self(Arc::new(Shared { client, engines, is_check, plans, sink, areas, slices }))
     }
 }
 
@@ -105,7 +129,7 @@ impl<C: Client> Shared<C> {
     /// Returns the name under which records of an element's module are written: that of the module, with a
     /// number if another element has it. A name in the output belongs to the tables for which that is open.
     fn name(&self, element: &str, module: &ModulePlan) -> Result<String, String> {
-        let (plans, sink) = (self.plans.borrow(), self.sink.borrow());
+        let (plans, sink) = (locked(&self.plans), locked(&self.sink));
         let (name, tables) = (&module.name, &module.manifest.tables);
         let opened = sink.as_ref().map(|(_, catalog)| &catalog.modules);
         let is_free = |wanted: &String| !plans.iter().any(|(e, p)| e != element && p.name == *wanted);
@@ -128,11 +152,11 @@ impl<C: Client> Shared<C> {
 
     /// Returns the output, which is opened for the modules that are known by then.
     fn sink(&self) -> Result<SharedSink, String> {
-        let mut sink = self.sink.borrow_mut();
+        let mut sink = locked(&self.sink);
         if let Some((sink, _)) = &*sink {
             return Ok(sink.clone());
         }
-        let modules = self.plans.borrow().values().cloned().collect();
+        let modules = locked(&self.plans).values().cloned().collect();
         let catalog = Plan::new(modules, 1, 0).catalog();
         let opened = self.client.sink(&catalog)?;
         Ok(sink.insert((Arc::new(Mutex::new(Some(opened))), catalog)).0.clone())
@@ -141,7 +165,9 @@ impl<C: Client> Shared<C> {
 
 impl<C: Client + 'static> Modules for Elements<C> {
     fn configure(&self) {
-        self.0.areas.borrow_mut().configure();
+        let mut areas = locked(&self.0.areas);
+        areas.areas.configure();
+        areas.threads.clear();
     }
 
     fn prepare(&self, args: &ModuleArgs) -> Result<Box<dyn Prepared>, String> {
@@ -167,8 +193,8 @@ impl<C: Client + 'static> Modules for Elements<C> {
             ));
         }
         module.name = shared.name(&args.element, module)?;
-        let areas = shared.areas.borrow_mut().take(module).map_err(|e| e.to_string())?;
-        shared.plans.borrow_mut().insert(args.element.clone(), module.clone());
+        let areas = locked(&shared.areas).take(module)?;
+        locked(&shared.plans).insert(args.element.clone(), module.clone());
         Ok(Box::new(Ready {
             shared: shared.clone(),
             plan,
@@ -182,12 +208,12 @@ impl<C: Client + 'static> Modules for Elements<C> {
 
     fn begin(&self) -> Result<(), String> {
         // A graph without modules has no records.
-        if self.0.plans.borrow().is_empty() { Ok(()) } else { self.0.sink().map(drop) }
+        if locked(&self.0.plans).is_empty() { Ok(()) } else { self.0.sink().map(drop) }
     }
 
     fn finish(&self) -> Result<(), String> {
-        *self.0.slices.borrow_mut() = None;
-        let Some((sink, _)) = self.0.sink.borrow_mut().take() else { return Ok(()) };
+        *locked(&self.0.slices) = None;
+        let Some((sink, _)) = locked(&self.0.sink).take() else { return Ok(()) };
         let Some(sink) = locked(&sink).take() else { return Ok(()) };
         sink.finish().map_err(|e| e.to_string())
     }
@@ -195,7 +221,7 @@ impl<C: Client + 'static> Modules for Elements<C> {
 
 /// A module that was built for an element.
 struct Ready<C: Client> {
-    shared: Rc<Shared<C>>,
+    shared: Arc<Shared<C>>,
     plan: Plan,
     meters: Vec<Meters>,
     /// The areas that it shares, which so exist from the configuration on.
@@ -252,9 +278,11 @@ impl<C: Client> Prepared for Ready<C> {
         let Self { shared, plan, meters, areas, grant, is_live, .. } = *self;
         let options = Options { areas, ..Options::default() };
         let error = |e: flame_worker::RunError| e.to_string();
-        if is_live && shared.slices.borrow().is_none() {
-            let slices = Slices::start(shared.engines()?).map_err(|e| e.to_string())?;
-            *shared.slices.borrow_mut() = Some(slices);
+        if is_live {
+            let mut slices = locked(&shared.slices);
+            if slices.is_none() {
+                *slices = Some(Slices::start(shared.engines()?).map_err(|e| e.to_string())?);
+            }
         }
         let sink = Tap(shared.sink()?);
         let run = Run::new(&plan, &meters, shared.engines()?, options).map_err(error)?;

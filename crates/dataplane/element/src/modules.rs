@@ -33,8 +33,8 @@ pub struct ModuleArgs {
     pub outputs: usize,
 }
 
-/// A program that runs modules.
-pub trait Modules {
+/// A program that runs modules, for elements of all threads.
+pub trait Modules: Send + Sync {
     /// Begins the modules of a whole graph: one that replaces another has memory of its own that its modules
     /// share, but for areas that both name.
     fn configure(&self) {}

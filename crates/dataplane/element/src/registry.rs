@@ -39,6 +39,11 @@ impl Class {
         CLASSES.binary_search_by(|c| c.name.cmp(self.name)).is_ok_and(|at| PURE[at])
     }
 
+    /// Returns how its elements depend on others, besides packets and handlers.
+    pub fn ties(&self) -> Ties {
+        CLASSES.binary_search_by(|c| c.name.cmp(self.name)).map_or(Ties::None, |at| TIES[at])
+    }
+
     /// Returns the lines of the manual about this class.
     pub fn manual(&self) -> String {
         let head = self.source.lines().map_while(|l| l.strip_prefix("//!"));
@@ -52,24 +57,44 @@ impl Class {
     }
 }
 
+/// The elements whose state an element reads or shares, so that one thread must have them all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ties {
+    None,
+    /// Those that its arguments name.
+    Named,
+    /// The nearest queues after it, or before it if it is pulled.
+    Queues,
+    /// Those of the same kind with the same first argument, the interface.
+    Device,
+}
+
 macro_rules! classes {
-    (@) => { false };
-    (@ pure) => { true };
-    ($($class:path $(=> $mark:ident)?,)*) => {
+    (@pure pure $($mark:ident)*) => { true };
+    (@pure $($mark:ident)*) => { false };
+    (@ties pure $($mark:ident)*) => { classes!(@ties $($mark)*) };
+    (@ties named) => { Ties::Named };
+    (@ties queues) => { Ties::Queues };
+    (@ties device) => { Ties::Device };
+    (@ties) => { Ties::None };
+    ($($class:path $(=> $($mark:ident)+)?,)*) => {
         /// All classes, sorted by name.
         pub static CLASSES: &[&Class] = &[$(&$class,)*];
 
         /// Whether each class is pure.
-        static PURE: &[bool] = &[$(classes!(@ $($mark)?),)*];
+        static PURE: &[bool] = &[$(classes!(@pure $($($mark)+)?),)*];
+
+        /// The ties of each class.
+        static TIES: &[Ties] = &[$(classes!(@ties $($($mark)+)?),)*];
     };
 }
 
 // A class is `pure` if a packet that is pushed to an element of it, in a graph of that element alone, changes
 // nothing but that graph: no file, no socket, no terminal. Only such elements are measured by `flame click
-// check`, which gives them packets.
+// check`, which gives them packets. The other marks are the ties of the class.
 classes![
     e::ipprint::ARP_PRINT,
-    e::arp::ARP_QUERIER => pure,
+    e::arp::ARP_QUERIER => pure named,
     e::arp::ARP_RESPONDER => pure,
     e::arp_table::ARP_TABLE,
     e::basic::ADDRESS_INFO,
@@ -103,7 +128,7 @@ classes![
     e::ether::ETHER_REWRITE => pure,
     e::ether::ETHER_VLAN_ENCAP => pure,
     e::ip::FIX_IP_SRC => pure,
-    e::from_device::FROM_DEVICE,
+    e::from_device::FROM_DEVICE => device,
     e::dump::FROM_DUMP,
     e::summary::FROM,
     e::queue::FRONT_DROP_QUEUE => pure,
@@ -117,7 +142,7 @@ classes![
     e::encap::ICMP_PING_ENCAP => pure,
     e::icmp::ICMP_PING_RESPONDER => pure,
     e::rewriter::ICMP_PING_REWRITER => pure,
-    e::icmp_rewriter::ICMP_REWRITER,
+    e::icmp_rewriter::ICMP_REWRITER => named,
     e::rewriter::IP_ADDR_REWRITER => pure,
     e::filter::IP_CLASSIFIER => pure,
     e::encap::IP_ENCAP => pure,
@@ -158,7 +183,7 @@ classes![
     e::basic::PUSH_NULL => pure,
     e::queue::QUEUE => pure,
     e::queue::QUICK_NOTE_QUEUE => pure,
-    e::chance::RED => pure,
+    e::chance::RED => pure queues,
     e::lookup::RADIX_IP_LOOKUP => pure,
     e::chance::RANDOM_SAMPLE => pure,
     e::switch::RANDOM_SWITCH => pure,
@@ -187,6 +212,7 @@ classes![
     e::lookup::STATIC_IP_LOOKUP => pure,
     e::switch::STATIC_PULL_SWITCH => pure,
     e::switch::STATIC_SWITCH => pure,
+    e::thread_sched::STATIC_THREAD_SCHED,
     e::strip::STORE_DATA => pure,
     e::ip::STORE_IP_ADDRESS => pure,
     e::sched::STRIDE_SCHED => pure,
@@ -204,7 +230,7 @@ classes![
     e::sched::TIME_SORTED_SCHED => pure,
     e::unqueue::TIMED_SINK => pure,
     e::source::TIMED_SOURCE,
-    e::to_device::TO_DEVICE,
+    e::to_device::TO_DEVICE => device,
     e::dump::TO_DUMP,
     e::summary::TO,
     e::strip::TRUNCATE => pure,

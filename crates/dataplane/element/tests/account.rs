@@ -1,10 +1,14 @@
 //! Random graphs of random elements under random traffic: nothing crashes, runs on, or loses count.
 
+#[path = "common/account.rs"]
+mod accounts;
 mod common;
 
 use flame_click::Graph;
-use flame_element::{CLASSES, Environment, Router};
+use flame_element::threads::run::{Parts, run};
+use flame_element::{CLASSES, Clock, Environment, Router};
 use proptest::prelude::*;
+use std::rc::Rc;
 
 fn environment(seed: u64) -> Environment {
     Environment { seed, ..Environment::silent(None) }
@@ -203,6 +207,32 @@ proptest! {
     #[test]
     fn accounts_of_random_graphs_add_up((text, seed) in (configurations(), any::<u64>())) {
         check(&text, seed);
+    }
+}
+
+/// Runs a configuration for a moment in three threads, to which its stages are bound.
+fn check_in_threads(text: &str, threads: &[usize], seed: u64) {
+    let stages = (0..).take_while(|i| text.contains(&format!("s{i} :: "))).zip(threads);
+    let bound: Vec<String> = stages.map(|(i, thread)| format!("s{i} {thread}")).collect();
+    let text = format!("{text}StaticThreadSched({});\nDriverManager(wait 15ms, stop);\n", bound.join(", "));
+    let environment = || Environment { clock: Rc::new(Clock::real()), ..environment(seed) };
+    let graph = graph(&text);
+    let parts = Parts { graph: &graph, text: &text, threads: 3, environment: &environment };
+    run(&parts, |router, run| {
+        run()?;
+        accounts::adds_up(router);
+        Ok(())
+    })
+    .unwrap_or_else(|e| panic!("{text}\n{e}"));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: cases().cases / 4, ..ProptestConfig::default() })]
+    #[test]
+    fn accounts_of_random_graphs_in_threads_add_up(
+        (text, threads, seed) in (configurations(), prop::collection::vec(0..3_usize, 14), any::<u64>())
+    ) {
+        check_in_threads(&text, &threads, seed);
     }
 }
 

@@ -15,12 +15,10 @@ use flame_node::{Client, Elements, Holder, Node, Notify, RunRequest, Submission}
 use flame_plan::{Catalog, Expose, Transforms, TrustedFilter, ViewSpec};
 use flame_record::{Format, Options, Sink};
 use flame_trust::{Field, Layer, Origin};
-use std::cell::RefCell;
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
 use std::str::FromStr;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// The interface of a graph's packets for policies and credentials. They may come from anywhere, so rights
 /// for captures or for an interface are none for them.
@@ -34,11 +32,11 @@ struct ClickModules {
     is_check: bool,
     is_metered: bool,
     /// The node without a credential, whose meters those of all credentials share.
-    node: RefCell<Option<Node>>,
+    node: Mutex<Option<Node>>,
 }
 
 /// Returns the modules of the graph that `invocation` runs.
-pub fn modules(invocation: &Invocation, interrupt: &Arc<AtomicBool>) -> Result<Rc<dyn Modules>, Error> {
+pub fn modules(invocation: &Invocation, interrupt: &Arc<AtomicBool>) -> Result<Arc<dyn Modules>, Error> {
     let format = invocation.format.as_deref().unwrap_or("table");
     let client = ClickModules {
         policy: invocation.policy.as_ref().map(PathBuf::from),
@@ -47,9 +45,9 @@ pub fn modules(invocation: &Invocation, interrupt: &Arc<AtomicBool>) -> Result<R
         interrupt: interrupt.clone(),
         is_check: invocation.what == What::Check,
         is_metered: invocation.metered,
-        node: RefCell::default(),
+        node: Mutex::default(),
     };
-    Ok(Rc::new(Elements::new(client, invocation.what == What::Check)))
+    Ok(Arc::new(Elements::new(client, invocation.what == What::Check)))
 }
 
 impl ClickModules {
@@ -104,7 +102,7 @@ impl ClickModules {
     }
 
     fn node_of(&self, args: &ModuleArgs) -> Result<Option<Node>, Error> {
-        let mut base = self.node.borrow_mut();
+        let mut base = self.node.lock().unwrap_or_else(PoisonError::into_inner);
         if base.is_none() {
             let trust = TrustArgs { policy: self.policy.clone(), credential: None, identity: None };
             *base = trust.open(INTERFACE)?;

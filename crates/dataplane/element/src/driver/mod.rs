@@ -8,12 +8,15 @@ pub use terminal::Terminal;
 
 use crate::modules::Modules;
 use crate::runtime::measure::{Cost, Measurer};
+use crate::runtime::router::Stream;
+use crate::runtime::threads::run::{Parts, run as run_parts};
 use crate::{Clock, Environment, Outcome, Router, find};
 use flame_click::{Graph, input, text};
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Instant;
 
 /// Reads a configuration.
 pub type Reading = fn(&[u8], &str, &[(String, String)]) -> Result<Graph, String>;
@@ -39,11 +42,10 @@ pub struct Language {
 pub fn run(
     invocation: &Invocation,
     language: Language,
-    modules: Option<Rc<dyn Modules>>,
+    modules: Option<Arc<dyn Modules>>,
     interrupt: Arc<AtomicBool>,
 ) -> u8 {
-    let stdout: crate::runtime::router::Stream = Rc::new(RefCell::new(Terminal::stdout()));
-    let stderr: crate::runtime::router::Stream = Rc::new(RefCell::new(Terminal::stderr()));
+    let (stdout, stderr) = streams();
     let command = Command { invocation, language, modules, interrupt, stdout, stderr };
     match command.run() {
         Ok(status) => status,
@@ -54,16 +56,25 @@ pub fn run(
     }
 }
 
+fn not_initialized(messages: String) -> String {
+    format!("{messages}\nRouter could not be initialized!")
+}
+
+/// Returns standard output and standard error.
+fn streams() -> (Stream, Stream) {
+    (Rc::new(RefCell::new(Terminal::stdout())), Rc::new(RefCell::new(Terminal::stderr())))
+}
+
 /// The elements that are listed as not measured. Further ones are counted.
 const MOST_UNKNOWN: usize = 100;
 
 struct Command<'a> {
     invocation: &'a Invocation,
     language: Language,
-    modules: Option<Rc<dyn Modules>>,
+    modules: Option<Arc<dyn Modules>>,
     interrupt: Arc<AtomicBool>,
-    stdout: crate::runtime::router::Stream,
-    stderr: crate::runtime::router::Stream,
+    stdout: Stream,
+    stderr: Stream,
 }
 
 impl Command<'_> {
@@ -151,6 +162,7 @@ impl Command<'_> {
             parse: self.invocation.reconfigure.then(|| Rc::new(parse)),
             seed: self.invocation.seed,
             modules: self.modules.clone(),
+            member: None,
         }
     }
 
@@ -237,16 +249,13 @@ impl Command<'_> {
         let (bytes, name) = self.source()?;
         let text = text::decode(&bytes);
         let graph = (self.language.read)(&bytes, &name, &self.invocation.variables)?;
+        if self.invocation.threads > 1 && !self.invocation.simtime {
+            return self.run_threads(&graph, &text);
+        }
         let env = self.environment();
-        let mut router = Router::new(graph, &text, env.clone())
-            .map_err(|messages| format!("{messages}\nRouter could not be initialized!"))?;
-        if let Some(file) = &self.invocation.output {
-            self.output(&router.graph.unparse(), file)?;
-        }
-        if let Some(modules) = &self.modules {
-            modules.begin()?;
-        }
-        let start = std::time::Instant::now();
+        let mut router = Router::new(graph, &text, env.clone()).map_err(not_initialized)?;
+        self.begin(&router)?;
+        let start = Instant::now();
         if !self.invocation.quit {
             while router.run() == Outcome::Replaced {
                 let Some((graph, text)) = router.take_hotconfig() else { continue };
@@ -260,22 +269,57 @@ impl Command<'_> {
                 }
             }
         }
-        let mut status = 0;
-        if self.invocation.time {
-            self.complain(&format!(
-                "{}.{:03}s real",
-                start.elapsed().as_secs(),
-                start.elapsed().subsec_millis()
-            ));
-        }
-        if !self.read_handlers(&router)? {
-            status = 1;
-        }
+        let status = self.report(&router, start)?;
         router.cleanup();
-        if let Some(modules) = &self.modules {
-            modules.finish()?;
-        }
+        self.finish()?;
         Ok(status)
+    }
+
+    /// Runs a configuration in several threads.
+    fn run_threads(&self, graph: &Graph, text: &str) -> Result<u8, String> {
+        let (seed, modules, interrupt) = (self.invocation.seed, self.modules.clone(), self.interrupt.clone());
+        let environment = move || {
+            let (stdout, stderr) = streams();
+            let (modules, interrupt) = (modules.clone(), interrupt.clone());
+            let clock = Rc::new(Clock::real());
+            Environment { clock, stdout, stderr, interrupt, seed, modules, parse: None, member: None }
+        };
+        let threads = self.invocation.threads;
+        let parts = Parts { graph, text, threads, environment: &environment };
+        let mut is_ready = false;
+        let status = run_parts(&parts, |router, run| {
+            is_ready = true;
+            self.begin(router)?;
+            let start = Instant::now();
+            if !self.invocation.quit {
+                run()?;
+            }
+            self.report(router, start)
+        });
+        let status = status.map_err(|e| if is_ready { e } else { not_initialized(e) })?;
+        self.finish()?;
+        Ok(status)
+    }
+
+    /// Writes the configuration and opens the output of records.
+    fn begin(&self, router: &Router) -> Result<(), String> {
+        if let Some(file) = &self.invocation.output {
+            self.output(&router.graph.unparse(), file)?;
+        }
+        self.modules.as_ref().map_or(Ok(()), |modules| modules.begin())
+    }
+
+    fn finish(&self) -> Result<(), String> {
+        self.modules.as_ref().map_or(Ok(()), |modules| modules.finish())
+    }
+
+    /// Prints the time since `start` and the handlers. Returns the exit status.
+    fn report(&self, router: &Router, start: Instant) -> Result<u8, String> {
+        if self.invocation.time {
+            let elapsed = start.elapsed();
+            self.complain(&format!("{}.{:03}s real", elapsed.as_secs(), elapsed.subsec_millis()));
+        }
+        Ok(u8::from(!self.read_handlers(router)?))
     }
 
     /// Prints the handlers that were asked for. Returns whether all could be read.

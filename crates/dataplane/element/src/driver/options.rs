@@ -1,5 +1,6 @@
 //! The arguments of the command, as those of userlevel Click.
 
+use crate::runtime::threads::team::MOST_THREADS;
 use flame_click::text;
 
 pub const USAGE: &str = "\
@@ -22,7 +23,8 @@ Usage: flame click [OPTION]... [FILE] [NAME=VALUE]...
       --metered              meter and preempt all modules, even those with a proven bound
       --format FORMAT        format of the modules' records, as of flame run
       --records PATH         write the modules' records to this file or folder
-  -w, --no-warnings, -j N    accepted without effect
+  -j, --threads N            start N threads, to which StaticThreadSched binds elements (1)
+  -w, --no-warnings          accepted without effect
       --help, --version
 
 flatten prints a configuration without compound elements, draw a picture of it (SVG). check makes all
@@ -60,6 +62,7 @@ pub struct Invocation {
     pub reconfigure: bool,
     pub simtime: bool,
     pub seed: u64,
+    pub threads: usize,
     pub policy: Option<String>,
     pub metered: bool,
     pub format: Option<String>,
@@ -93,7 +96,7 @@ impl Invocation {
     /// # Errors
     ///
     /// Returns an error if an option is unknown, lacks its value or has one that it does not take, if the
-    /// seed is no number, or if the configuration is given twice.
+    /// seed or the number of threads is none, or if the configuration is given twice.
     pub fn parse(args: impl IntoIterator<Item = Vec<u8>>) -> Result<Self, String> {
         let mut new = Self {
             what: What::Run,
@@ -106,6 +109,7 @@ impl Invocation {
             reconfigure: false,
             simtime: false,
             seed: 0,
+            threads: 1,
             policy: None,
             metered: false,
             format: None,
@@ -183,6 +187,12 @@ impl Invocation {
                 self.seed =
                     value.parse().map_err(|_| format!("--seed: expected a number, found '{value}'"))?;
             }
+            "threads" => {
+                let count = value.parse().ok().filter(|n| (1..=MOST_THREADS).contains(n));
+                self.threads = count.ok_or_else(|| {
+                    format!("--threads: expected a number from 1 to {MOST_THREADS}, found '{value}'")
+                })?;
+            }
             "help" => self.what = What::Help(None),
             "version" => self.what = What::Version,
             _ => {}
@@ -213,8 +223,9 @@ mod tests {
         assert!(i.quit && i.simtime && i.seed == 7);
         assert_eq!((i.output.as_deref(), &i.source), (Some("-"), &Source::File("A.click".into())));
         assert_eq!((i.handlers, i.variables), (vec!["c.count".into()], vec![("X".into(), "1".into())]));
+        assert_eq!(parse("-j4 A.click").unwrap().threads, 4);
         assert_eq!(parse("check -e Idle").unwrap().what, What::Check);
-        for bad in ["-z", "--nothing", "-f", "a b", "--quit=1", "--seed x"] {
+        for bad in ["-z", "--nothing", "-f", "a b", "--quit=1", "--seed x", "-j0", "-j 65", "-j x"] {
             assert!(parse(bad).is_err(), "{bad}");
         }
     }

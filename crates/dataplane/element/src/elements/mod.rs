@@ -61,6 +61,7 @@ pub mod summary;
 pub mod summary_fields;
 pub mod summary_options;
 pub mod switch;
+pub mod thread_sched;
 pub mod to_device;
 pub mod unqueue;
 pub mod util;

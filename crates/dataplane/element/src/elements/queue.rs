@@ -111,8 +111,8 @@ impl Element for Queue {
         if self.notifies { Notice::Own } else { Notice::Silent }
     }
 
-    fn notifies_room(&self) -> bool {
-        self.notifies_room
+    fn room(&self) -> Option<usize> {
+        self.notifies_room.then(|| self.capacity.saturating_sub(self.length()))
     }
 
     fn held(&self) -> usize {

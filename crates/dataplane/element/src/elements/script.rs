@@ -472,6 +472,9 @@ fn closing(s: &[char], at: usize) -> Option<usize> {
 impl Element for Script {
     fn initialize(&self, cx: &Cx<'_>) -> Result<(), String> {
         if self.kind == Kind::Driver {
+            if cx.router.member.as_ref().is_some_and(|m| m.me != 0) {
+                return Err("the script that manages the run is for thread 0: bind it to no other".into());
+            }
             let mut drivers = cx.router.drivers.borrow_mut();
             if !drivers.contains(&cx.me) {
                 drivers.push_back(cx.me);

@@ -4,11 +4,15 @@ use super::limits::PULL_PATH;
 use super::names::Names;
 use super::ports::{self, Mode, Modes};
 use super::router::{Environment, Input, Node, Output, Router};
+use super::threads::assign::assign;
+use super::threads::elsewhere::Elsewhere;
+use super::threads::team::{Facts, Member};
 use crate::modules::Modules;
 use crate::registry::{self, Class, Setup};
 use flame_click::{Args, Graph, Scope};
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::sync::Arc;
 
 /// The part of the configuration that is visible to elements while they are made.
 pub struct Partial<'a> {
@@ -173,7 +177,7 @@ impl Router {
     ///
     /// Returns the errors, with their places, if a class or a port is unknown, an element refuses its
     /// arguments, or a path of pulls is a cycle or too long.
-    pub fn check(graph: &Graph, modules: Option<std::rc::Rc<dyn Modules>>) -> Result<Self, String> {
+    pub fn check(graph: &Graph, modules: Option<Arc<dyn Modules>>) -> Result<Self, String> {
         let env = Environment::silent(modules);
         let router = Self::connect(graph.clone(), "", env)?;
         let errors = router.check_pull_paths();
@@ -212,13 +216,19 @@ impl Router {
         if b.errors.is_empty() {
             b.complete(&counts, &modes);
         }
-        let mut made = Vec::new();
+        let mut made: Vec<Box<dyn super::element::Element>> = Vec::new();
         let mut notes = Vec::new();
         if b.errors.is_empty() {
             let modules = env.modules.as_deref();
-            modules.iter().for_each(|modules| modules.configure());
+            if env.member.as_ref().is_none_or(|m| m.me == 0) {
+                modules.iter().for_each(|modules| modules.configure());
+            }
             let partial = Partial { graph: &graph, warnings: RefCell::default(), seed: env.seed, modules };
             for (i, e) in graph.elements.iter().enumerate() {
+                if let Some(member) = env.member.as_ref().filter(|m| !m.owns(i)) {
+                    made.push(Box::new(Elsewhere { member: member.clone(), element: i }));
+                    continue;
+                }
                 let context = format!("{}: While configuring '{} :: {}':", e.landmark, e.name, e.class);
                 let result = make(classes[i], &e.name, &e.config, counts[i], &names, &partial);
                 let warnings = partial.warnings.take();
@@ -270,25 +280,74 @@ impl Router {
     /// Returns the errors of [`Router::check`], and those of the elements that cannot begin their work.
     pub fn new(graph: Graph, text: &str, env: Environment) -> Result<Self, String> {
         let router = Self::connect(graph, text, env)?;
-        let mut errors = router.check_pull_paths();
+        router.initialize()?;
+        router.start();
+        Ok(router)
+    }
+
+    /// Makes and connects the elements of one thread, and tells the others what they must know of them.
+    pub(super) fn connected_part(graph: Graph, text: &str, env: Environment) -> Result<Self, String> {
+        let router = Self::connect(graph, text, env)?;
+        for (i, member) in router.own_elements() {
+            let element = router.element(i);
+            let room = element.room();
+            member.publish_facts(i, Facts { handlers: element.handlers(), notifies_room: room.is_some() });
+            room.into_iter().for_each(|room| member.publish_room(i, room));
+        }
+        Ok(router)
+    }
+
+    fn own_elements(&self) -> impl Iterator<Item = (usize, &Member)> {
+        let all = self.member.iter().flat_map(|m| (0..self.nodes.len()).map(move |i| (i, &**m)));
+        all.filter(|(i, m)| m.owns(*i))
+    }
+
+    /// Prepares all elements for their work.
+    pub(super) fn initialize(&self) -> Result<(), String> {
+        let mut errors = self.check_pull_paths();
         if errors.is_empty() {
-            for i in 0..router.nodes.len() {
-                if let Err(text) = router.element(i).initialize(&router.cx(i)) {
-                    let landmark = &router.nodes[i].landmark;
-                    let declaration = router.declaration(i);
+            for i in 0..self.nodes.len() {
+                if let Err(text) = self.element(i).initialize(&self.cx(i)) {
+                    let landmark = &self.nodes[i].landmark;
+                    let declaration = self.declaration(i);
                     errors.push(format!("{landmark}: While initializing '{declaration}':{}", indent(&text)));
                 }
             }
         }
         match errors.is_empty() {
             true => {
-                router.is_initialized.set(true);
-                for i in 0..router.nodes.len() {
-                    router.in_step(|| router.element(i).started(&router.cx(i)));
-                }
-                Ok(router)
+                self.is_initialized.set(true);
+                Ok(())
             }
             false => Err(errors.join("\n")),
+        }
+    }
+
+    /// Begins the work of all elements.
+    pub(super) fn start(&self) {
+        for i in 0..self.nodes.len() {
+            self.in_step(|| self.element(i).started(&self.cx(i)));
+        }
+    }
+
+    /// Returns the threads that the elements of a graph have among `threads`, and warnings.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`Router::check`] that can be found without making elements.
+    pub(super) fn assign(graph: &Graph, threads: usize) -> Result<(Vec<usize>, Vec<String>), String> {
+        let mut b = Builder { graph, errors: Vec::new(), omitted: 0 };
+        let classes = b.classes();
+        let mut modes = Modes { inputs: Vec::new(), outputs: Vec::new() };
+        if b.errors.is_empty() {
+            let counts = b.counts(&classes);
+            if b.errors.is_empty() {
+                modes = b.modes(&classes, &counts);
+            }
+        }
+        match b.errors.is_empty() {
+            true => Ok(assign(graph, &classes, &modes, threads)),
+            false => Err(b.text()),
         }
     }
 
@@ -312,7 +371,9 @@ impl Router {
         let error = |element: usize, text: String| vec![format!("{}: {text}", self.nodes[element].landmark)];
         // The elements on the longest path that ends at an output. None: at work.
         let mut length: HashMap<(usize, usize), Option<usize>> = HashMap::new();
-        for (i, node) in self.nodes.iter().enumerate() {
+        // No pull path leaves its thread.
+        let own = self.nodes.iter().enumerate().filter(|(i, _)| !self.is_elsewhere(*i));
+        for (i, node) in own {
             let by_output = self.element(i).pulls_by_output();
             let outputs = if by_output { node.outputs.len().max(1) } else { 1 };
             for start in (0..outputs).map(|output| (i, output)) {

@@ -83,9 +83,10 @@ pub trait Element: Any {
         Notice::Pass
     }
 
-    /// Returns whether it reports that it has room again (a full queue that drains).
-    fn notifies_room(&self) -> bool {
-        false
+    /// Returns the number of packets that it has room for, if it reports when it has room again (a full queue
+    /// that drains).
+    fn room(&self) -> Option<usize> {
+        None
     }
 
     /// Returns the value of a handler, or none if there is no such handler.

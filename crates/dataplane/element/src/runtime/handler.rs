@@ -117,6 +117,7 @@ impl Router {
             "name" => node.name.clone(),
             "config" => node.config.borrow().clone(),
             "scheduled" => node.is_scheduled.get().to_string(),
+            "home_thread" => self.member.as_ref().map_or(0, |m| m.me).to_string(),
             "ports" => self.describe_ports(me),
             "account" => {
                 let a = self.account(me);
@@ -206,8 +207,11 @@ impl Router {
     fn write_global(&self, target: &Target, value: &str) -> Result<(), String> {
         match target.handler.as_str() {
             "stop" => {
-                self.runcount.set(self.runcount.get() - value.trim().parse::<u32>().map_or(1, i64::from));
+                self.stop(value.trim().parse::<u32>().unwrap_or(1));
                 Ok(())
+            }
+            "timewarp" | "hotconfig" if self.member.is_some() => {
+                Err(format!("'{}' is not available with several threads (start with -j 1)", target.handler))
             }
             "timewarp" => {
                 let warp: f64 =

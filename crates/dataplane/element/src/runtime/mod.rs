@@ -15,5 +15,6 @@ pub mod ports;
 pub mod router;
 pub mod run;
 pub mod signal;
+pub mod threads;
 pub mod tokens;
 pub mod wake;

@@ -44,6 +44,21 @@ pub const SERVICES: &[(&str, u16)] = &[
     ("pop3s", 995),
 ];
 
+/// Looks a name up as it is seen from the element `from`: in its compound element, then in those around it.
+pub fn in_scope<T>(from: &str, name: &str, find: impl Fn(&str) -> Option<T>) -> Option<T> {
+    let mut prefix = from;
+    loop {
+        let cut = prefix.rfind('/').map_or(0, |at| at + 1);
+        if let Some(found) = find(&format!("{}{name}", &prefix[..cut])) {
+            return Some(found);
+        }
+        if cut == 0 {
+            return None;
+        }
+        prefix = &prefix[..cut - 1];
+    }
+}
+
 impl Names {
     /// Collects the names of a graph. Returns errors with the element they are in.
     pub fn of(graph: &Graph) -> (Self, Vec<(usize, String)>) {

@@ -4,6 +4,8 @@ use super::loops::{self, Loops, MAX_LOOPS};
 use flame_click::{Ip, Nanos};
 use std::cell::RefCell;
 use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Free bytes in front of a new packet.
 pub const HEADROOM: usize = 64;
@@ -13,6 +15,10 @@ pub const TAILROOM: usize = 64;
 const BUFFER: usize = 2048;
 /// The number of packets and batches that a thread keeps for reuse.
 const POOL: usize = 4096;
+/// Packets or batches that pass between the pools of threads at once.
+const CHUNK: usize = 256;
+/// The most of such chunks that wait for a thread.
+const MOST_CHUNKS: usize = 16;
 
 /// The kind of destination that a frame was sent to, on its link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -89,6 +95,63 @@ pub struct Inner {
     pub anno: Annotations,
 }
 
+/// Buffers that pass from a thread whose pool is full to one whose pool is empty: a thread that makes packets
+/// for another one would otherwise allocate each of them.
+struct Exchange<T> {
+    count: AtomicUsize,
+    chunks: Mutex<Vec<Vec<T>>>,
+}
+
+impl<T> Exchange<T> {
+    const fn new() -> Self {
+        Self { count: AtomicUsize::new(0), chunks: Mutex::new(Vec::new()) }
+    }
+
+    /// Fills an empty pool, if there is a chunk.
+    fn fill(&self, pool: &mut Vec<T>) {
+        if self.count.load(Ordering::Relaxed) > 0
+            && let Some(mut chunk) = self.chunks().pop()
+        {
+            self.count.fetch_sub(1, Ordering::Relaxed);
+            pool.append(&mut chunk);
+        }
+    }
+
+    /// Takes a chunk of a full pool, which drops it if there are enough.
+    fn relieve(&self, pool: &mut Vec<T>) {
+        let chunk = pool.split_off(pool.len().saturating_sub(CHUNK));
+        let mut chunks = self.chunks();
+        if chunks.len() < MOST_CHUNKS {
+            chunks.push(chunk);
+            self.count.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn chunks(&self) -> MutexGuard<'_, Vec<Vec<T>>> {
+        self.chunks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[allow(clippy::vec_box)]
+static SPARE_PACKETS: Exchange<Box<Inner>> = Exchange::new();
+static SPARE_BATCHES: Exchange<Vec<Packet>> = Exchange::new();
+
+/// Takes from a pool of this thread, or from what other threads have too much of.
+fn take<T>(pool: &mut Vec<T>, exchange: &Exchange<T>) -> Option<T> {
+    if pool.is_empty() {
+        exchange.fill(pool);
+    }
+    pool.pop()
+}
+
+/// Returns something to a pool of this thread.
+fn give<T>(pool: &mut Vec<T>, exchange: &Exchange<T>, value: T) {
+    if pool.len() >= POOL {
+        exchange.relieve(pool);
+    }
+    pool.push(value);
+}
+
 thread_local! {
     // A packet is a pointer, so that batches move pointers.
     #[allow(clippy::vec_box)]
@@ -104,10 +167,8 @@ impl Drop for Packet {
         let Some(inner) = self.0.take().filter(|i| i.buffer.len() == BUFFER) else { return };
         // At the end of the thread there is no pool any more.
         let _ = PACKETS.try_with(|pool| {
-            if let Ok(mut pool) = pool.try_borrow_mut()
-                && pool.len() < POOL
-            {
-                pool.push(inner);
+            if let Ok(mut pool) = pool.try_borrow_mut() {
+                give(&mut pool, &SPARE_PACKETS, inner);
             }
         });
     }
@@ -144,7 +205,7 @@ impl Packet {
     pub fn with_room(head: usize, length: usize, tail: usize) -> Self {
         let size = head + length + tail;
         let pooled = match size <= BUFFER {
-            true => PACKETS.with(|pool| pool.borrow_mut().pop()),
+            true => PACKETS.with(|pool| take(&mut pool.borrow_mut(), &SPARE_PACKETS)),
             false => None,
         };
         let mut inner = pooled
@@ -325,10 +386,8 @@ impl Drop for Batch {
         let mut packets = std::mem::take(&mut self.0);
         packets.clear();
         let _ = BATCHES.try_with(|pool| {
-            if let Ok(mut pool) = pool.try_borrow_mut()
-                && pool.len() < POOL
-            {
-                pool.push(packets);
+            if let Ok(mut pool) = pool.try_borrow_mut() {
+                give(&mut pool, &SPARE_BATCHES, packets);
             }
         });
     }
@@ -336,7 +395,7 @@ impl Drop for Batch {
 
 impl Default for Batch {
     fn default() -> Self {
-        Self(BATCHES.with(|pool| pool.borrow_mut().pop()).unwrap_or_default())
+        Self(BATCHES.with(|pool| take(&mut pool.borrow_mut(), &SPARE_BATCHES)).unwrap_or_default())
     }
 }
 
@@ -430,6 +489,24 @@ mod tests {
         again.prepend(b"x");
         again.strip(3);
         assert_eq!(again.clone().link_data(), Some(&b"eth_ip"[..]));
+    }
+
+    #[test]
+    fn packets_of_another_thread_are_used_again() {
+        // More than two pools hold: without the exchange, each packet beyond those is allocated.
+        let (send, receive) = std::sync::mpsc::sync_channel::<Packet>(16);
+        let ended = std::thread::spawn(move || receive.into_iter().map(drop).count());
+        let mut addresses = std::collections::HashSet::new();
+        let count = 20 * POOL;
+        for _ in 0..count {
+            let p = Packet::new(b"x");
+            addresses.insert(p.data().as_ptr() as usize);
+            send.send(p).unwrap();
+        }
+        drop(send);
+        assert_eq!(ended.join().unwrap(), count);
+        // Some are dropped, when another test has left many.
+        assert!(addresses.len() < 4 * POOL, "{}", addresses.len());
     }
 
     #[test]

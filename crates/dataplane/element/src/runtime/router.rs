@@ -5,8 +5,9 @@ use super::clock::Clock;
 use super::element::{Cx, Element};
 use super::limits::Limits;
 use super::loops;
-use super::names::Names;
+use super::names::{self, Names};
 use super::packet::Batch;
+use super::threads::team::Member;
 use crate::modules::Modules;
 use crate::registry::Class;
 use flame_click::{Graph, Nanos};
@@ -84,12 +85,14 @@ pub struct Environment {
     pub parse: Option<Rc<Parse>>,
     pub seed: u64,
     /// The program that runs modules, if there is one.
-    pub modules: Option<Rc<dyn Modules>>,
+    pub modules: Option<Arc<dyn Modules>>,
+    /// The thread of a team that the router is for.
+    pub member: Option<Rc<Member>>,
 }
 
 impl Environment {
     /// Returns an environment in simulated time whose text goes nowhere.
-    pub fn silent(modules: Option<Rc<dyn Modules>>) -> Self {
+    pub fn silent(modules: Option<Arc<dyn Modules>>) -> Self {
         Self {
             clock: Rc::new(Clock::simulated()),
             stdout: Rc::new(RefCell::new(std::io::sink())),
@@ -98,6 +101,7 @@ impl Environment {
             parse: None,
             seed: 0,
             modules,
+            member: None,
         }
     }
 }
@@ -116,7 +120,7 @@ pub enum Outcome {
 /// (time, class of the timer, number, element, timer, how often it was set)
 type Entry = (Nanos, u8, u64, usize, usize, u64);
 
-/// The elements of a graph at work, in one thread.
+/// The elements of a graph at work, in one thread, or the part of them that is one thread's.
 ///
 /// # Panics
 ///
@@ -130,7 +134,8 @@ pub struct Router {
     pub stderr: Stream,
     pub interrupt: Arc<AtomicBool>,
     pub parse: Option<Rc<Parse>>,
-    pub modules: Option<Rc<dyn Modules>>,
+    pub modules: Option<Arc<dyn Modules>>,
+    pub member: Option<Rc<Member>>,
     pub graph: Graph,
     /// The text that the graph was read from.
     pub text: String,
@@ -166,6 +171,7 @@ impl Router {
             interrupt: env.interrupt,
             parse: env.parse,
             modules: env.modules,
+            member: env.member,
             graph,
             text: text.to_owned(),
             seed: Cell::new(env.seed),
@@ -210,17 +216,7 @@ impl Router {
 
     /// Returns an element by its name as seen from another element: in its compound, then in those around it.
     pub fn lookup(&self, from: &str, name: &str) -> Option<usize> {
-        let mut prefix = from;
-        loop {
-            let cut = prefix.rfind('/').map_or(0, |at| at + 1);
-            if let Some(&found) = self.by_name.get(&format!("{}{name}", &prefix[..cut])) {
-                return Some(found);
-            }
-            if cut == 0 {
-                return None;
-            }
-            prefix = &prefix[..cut - 1];
-        }
+        names::in_scope(from, name, |name| self.by_name.get(name).copied())
     }
 
     /// Delivers packets from an output. If pushes nest too deeply, the packets are delivered by a later step
@@ -357,6 +353,7 @@ impl Router {
     pub fn set_room(&self, me: usize, has_room: bool) {
         if self.nodes[me].has_room.replace(has_room) != has_room && has_room {
             self.wake(&self.nodes[me].room_listeners);
+            self.tell_room(me);
         }
     }
 
@@ -371,7 +368,7 @@ impl Router {
 
     /// Asks the run to stop. Elements that manage the end may go on.
     pub fn please_stop(&self) {
-        self.runcount.set(self.runcount.get().saturating_sub(1));
+        self.stop(1);
     }
 
     /// Prints lines on standard error.
@@ -401,13 +398,19 @@ impl Router {
     /// Returns the account of one element.
     pub fn account(&self, index: usize) -> Account {
         let counts = &self.nodes[index].counts;
-        Account {
+        let mut account = Account {
             taken: counts.taken.get(),
             made: counts.made.get(),
             given: counts.given.get(),
             dropped: counts.dropped.borrow().clone(),
             held: self.element(index).held() as u64,
+        };
+        let refused = self.member.as_ref().map_or(0, |m| m.refused(index));
+        if refused > 0 {
+            account.taken += refused;
+            account.dropped.insert("thread behind", refused);
         }
+        account
     }
 
     /// Calls an element. What it holds at the end goes to the element that has replaced it meanwhile.

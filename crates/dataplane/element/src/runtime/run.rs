@@ -34,11 +34,16 @@ impl Router {
                 self.drop_deferred();
                 return Outcome::Stopped;
             }
-            if self.runcount.get() <= 0 && !self.go_on() {
+            self.collect_stops();
+            if self.runcount.get() <= 0 && !self.go_on() || self.is_stopping() {
                 return Outcome::Stopped;
             }
             let work = self.step();
             if work == Work::Done || self.runcount.get() <= 0 || self.hotconfig.borrow().is_some() {
+                continue;
+            }
+            // Elements may have waited for another thread meanwhile, and used up what woke this one.
+            if self.is_called() {
                 continue;
             }
             // Tasks that only poll, since nothing notifies them, poll again soon.
@@ -62,7 +67,7 @@ impl Router {
     /// Does a round of work.
     pub fn step(&self) -> Work {
         self.collect_wakes();
-        let (mut is_busy, mut has_polled) = (false, false);
+        let (mut is_busy, mut has_polled) = (self.collect_mail(), false);
         for _ in 0..DELIVERIES {
             let Some((to, input, batch)) = self.deferred.borrow_mut().pop_front() else { break };
             self.in_step(|| self.deliver(to, input, batch));
@@ -86,6 +91,7 @@ impl Router {
             }
             is_busy = true;
         }
+        self.flush();
         match (is_busy, has_polled && !self.queue.borrow().is_empty()) {
             (true, _) => Work::Done,
             (false, true) => Work::Polled,

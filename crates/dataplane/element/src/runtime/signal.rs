@@ -93,7 +93,7 @@ impl Cx<'_> {
             let Some(target) = router.nodes[element].outputs.get(port).and_then(|o| o.target) else {
                 continue;
             };
-            if router.element(target.0).notifies_room() {
+            if router.notifies_room(target.0) {
                 signal.sources.push(target.0);
                 continue;
             }

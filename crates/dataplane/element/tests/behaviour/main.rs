@@ -1,5 +1,7 @@
 //! The behaviour of elements in small configurations, by subject.
 
+#[path = "../common/account.rs"]
+mod account;
 #[path = "../common/mod.rs"]
 mod common;
 mod home;
@@ -11,3 +13,4 @@ mod running;
 mod scheduling;
 mod sockets;
 mod tables;
+mod threads;

@@ -1,0 +1,175 @@
+//! The thread of each element.
+//!
+//! Elements that call each other, and those that read each other's state, are in one thread. A queue parts
+//! those that push to it from those that pull from it.
+
+use crate::registry::{Class, Ties};
+use crate::runtime::names::in_scope;
+use crate::runtime::ports::{Mode, Modes};
+use flame_click::{Graph, text};
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+/// Elements that form one group each, found by any of them.
+struct Groups(Vec<usize>);
+
+impl Groups {
+    fn of(&mut self, mut element: usize) -> usize {
+        while self.0[element] != element {
+            self.0[element] = self.0[self.0[element]];
+            element = self.0[element];
+        }
+        element
+    }
+
+    /// Joins the groups of two elements. That of the joined group is the first of its elements.
+    fn join(&mut self, a: usize, b: usize) {
+        let (a, b) = (self.of(a), self.of(b));
+        self.0[a.max(b)] = a.min(b);
+    }
+}
+
+/// Reads an argument of StaticThreadSched: the name of an element, and its thread.
+///
+/// # Errors
+///
+/// Returns an error if the argument has another form.
+pub fn binding(arg: &str) -> Result<(String, i64), String> {
+    let words = text::words(arg);
+    let thread = words.get(1).and_then(|t| t.parse().ok());
+    match (words.as_slice(), thread) {
+        ([name, _], Some(thread)) => Ok((name.clone(), thread)),
+        _ => Err(format!("expected 'ELEMENT THREAD', found '{arg}'")),
+    }
+}
+
+struct Assigning<'a> {
+    graph: &'a Graph,
+    classes: &'a [&'static Class],
+    /// Whether an element is pulled and pushed to, and so parts threads.
+    parts: Vec<bool>,
+    by_name: HashMap<&'a str, usize>,
+    /// The elements before each element, and those after it.
+    beside: [Vec<Vec<usize>>; 2],
+    groups: Groups,
+}
+
+impl Assigning<'_> {
+    fn find(&self, from: &str, name: &str) -> Option<usize> {
+        in_scope(from, name, |name| self.by_name.get(name).copied())
+    }
+
+    /// Joins elements between which packets pass by calls.
+    fn join_calls(&mut self, modes: &Modes) {
+        for c in &self.graph.connections {
+            let is_push = modes.inputs[c.to.element][c.to.port] != Mode::Pull;
+            if !(is_push && self.parts[c.to.element]) {
+                self.groups.join(c.from.element, c.to.element);
+            }
+        }
+    }
+
+    /// Joins elements with those whose state they read or share.
+    fn join_ties(&mut self, modes: &Modes) {
+        let mut devices = HashMap::new();
+        for (i, e) in self.graph.elements.iter().enumerate() {
+            match self.classes[i].ties() {
+                Ties::None => {}
+                Ties::Named => {
+                    for word in text::split(&e.config).iter().flat_map(|arg| text::words(arg)) {
+                        if let Some(named) = self.find(&e.name, &word) {
+                            self.groups.join(i, named);
+                        }
+                    }
+                }
+                Ties::Queues => self.join_queues(i, modes),
+                Ties::Device => {
+                    let interface = text::split(&e.config).into_iter().next().unwrap_or_default();
+                    let first = *devices.entry(interface).or_insert(i);
+                    self.groups.join(first, i);
+                }
+            }
+        }
+    }
+
+    /// Joins an element with all up to the nearest queues after it, or before it if it is pulled.
+    fn join_queues(&mut self, element: usize, modes: &Modes) {
+        let is_push = modes.outputs[element].first().is_none_or(|m| *m != Mode::Pull);
+        let (mut seen, mut work) = (HashSet::new(), vec![element]);
+        while let Some(at) = work.pop() {
+            if !seen.insert(at) {
+                continue;
+            }
+            self.groups.join(element, at);
+            if at == element || !self.parts[at] {
+                work.extend(&self.beside[usize::from(is_push)][at]);
+            }
+        }
+    }
+
+    /// Returns the thread that each element is bound to, of `threads`.
+    fn bindings(&self, threads: usize, warnings: &mut Vec<String>) -> BTreeMap<usize, usize> {
+        let mut bound = BTreeMap::new();
+        for e in self.graph.elements.iter().filter(|e| e.class == "StaticThreadSched") {
+            for (name, thread) in text::split(&e.config).iter().filter_map(|arg| binding(arg).ok()) {
+                let Some(element) = self.find(&e.name, &name) else { continue };
+                let count = threads as i64;
+                let thread = match thread {
+                    0.. if thread < count => thread,
+                    ..0 if -thread <= count => count + thread,
+                    _ => {
+                        warnings.push(format!(
+                            "{}: warning: thread {thread} of '{name}' is out of range, thread 0 has it (-j \
+                             {threads} starts {threads})",
+                            e.landmark
+                        ));
+                        0
+                    }
+                };
+                bound.insert(element, thread as usize);
+            }
+        }
+        bound
+    }
+}
+
+/// Returns the thread of each element, and warnings.
+pub fn assign(
+    graph: &Graph,
+    classes: &[&'static Class],
+    modes: &Modes,
+    threads: usize,
+) -> (Vec<usize>, Vec<String>) {
+    let is_some = |side: &[Mode], pull: bool| side.iter().any(|m| (*m == Mode::Pull) == pull);
+    let sides = modes.inputs.iter().zip(&modes.outputs);
+    let mut beside = [(); 2].map(|()| vec![Vec::new(); graph.elements.len()]);
+    for c in &graph.connections {
+        beside[0][c.to.element].push(c.from.element);
+        beside[1][c.from.element].push(c.to.element);
+    }
+    let mut a = Assigning {
+        graph,
+        classes,
+        parts: sides.map(|(i, o)| is_some(i, false) && is_some(o, true)).collect(),
+        by_name: graph.elements.iter().enumerate().map(|(i, e)| (e.name.as_str(), i)).collect(),
+        beside,
+        groups: Groups((0..graph.elements.len()).collect()),
+    };
+    a.join_calls(modes);
+    a.join_ties(modes);
+    let mut warnings = Vec::new();
+    let bound = a.bindings(threads, &mut warnings);
+    // The first element of a group that is bound decides.
+    let mut deciding = HashMap::new();
+    for (element, thread) in &bound {
+        let (first, decided) = *deciding.entry(a.groups.of(*element)).or_insert((*element, *thread));
+        if decided != *thread {
+            let (e, first) = (&graph.elements[*element], &graph.elements[first].name);
+            warnings.push(format!(
+                "{}: warning: '{}' runs in thread {decided} with '{first}', since no queue is between them",
+                e.landmark, e.name
+            ));
+        }
+    }
+    let thread = |element| deciding.get(&a.groups.of(element)).map_or(0, |(_, thread)| *thread);
+    ((0..graph.elements.len()).map(thread).collect(), warnings)
+}

@@ -1,0 +1,12 @@
+//! Routers of several threads.
+//!
+//! Each thread has a router of the whole graph, in which it makes its own elements; the others are
+//! represented. A queue and what pulls from it are in one thread, and packets that another thread pushes to
+//! the queue are posted to it. All else stays in a thread: elements need no locks, and packets that do not
+//! cross a queue cost what they cost with one thread.
+
+pub mod assign;
+pub mod elsewhere;
+pub mod run;
+pub mod serve;
+pub mod team;

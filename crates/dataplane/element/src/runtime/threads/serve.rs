@@ -1,0 +1,110 @@
+//! A router's part in its team: it takes packets of other threads, and answers their calls.
+
+use crate::runtime::account;
+use crate::runtime::router::Router;
+use crate::runtime::threads::team::Kind;
+use std::sync::atomic::Ordering;
+
+impl Router {
+    /// Returns whether an element is another thread's.
+    pub(in crate::runtime) fn is_elsewhere(&self, element: usize) -> bool {
+        self.member.as_ref().is_some_and(|m| !m.owns(element))
+    }
+
+    /// Returns whether an element reports when it has room again.
+    pub(in crate::runtime) fn notifies_room(&self, element: usize) -> bool {
+        match &self.member {
+            Some(m) if !m.owns(element) => m.facts(element).notifies_room,
+            _ => self.element(element).room().is_some(),
+        }
+    }
+
+    /// Tells other threads that an element has room.
+    pub(in crate::runtime) fn tell_room(&self, element: usize) {
+        if let Some(member) = self.member.as_ref().filter(|m| m.owns(element))
+            && let Some(room) = self.element(element).room()
+        {
+            member.publish_room(element, room);
+        }
+    }
+
+    /// Answers the calls of other threads.
+    pub fn serve_calls(&self) {
+        while let Some(call) = self.member.as_ref().and_then(|m| m.next_call()) {
+            let name = format!("{}.{}", self.nodes[call.element].name, call.handler);
+            let value = match call.kind {
+                Kind::Read => self.read(None, &name, &call.value),
+                Kind::Write => self.write(None, &name, &call.value).map(|()| String::new()),
+            };
+            call.reply(value);
+        }
+    }
+
+    /// Takes the packets of other threads. Returns whether there was something to do.
+    pub(in crate::runtime) fn collect_mail(&self) -> bool {
+        let Some(member) = &self.member else { return false };
+        self.serve_calls();
+        let Some((mut packets, rooms)) = member.take_mail() else { return false };
+        for (element, input, batch) in packets.drain(..) {
+            let count = batch.len();
+            self.in_step(|| self.deliver(element, input, batch));
+            member.arrived(element, count, self.element(element).room());
+        }
+        member.give_back(packets);
+        for element in rooms {
+            if member.has_credit(element) {
+                self.set_room(element, true);
+            }
+        }
+        true
+    }
+
+    /// Drops the packets of other threads, at the end.
+    pub(in crate::runtime) fn drop_mail(&self) {
+        let Some((member, (packets, _))) = self.member.as_ref().and_then(|m| Some((m, m.take_mail()?)))
+        else {
+            return;
+        };
+        for (element, _, batch) in packets {
+            let (counts, count) = (&self.nodes[element].counts, batch.len());
+            account::add(&counts.taken, count);
+            counts.drop("interrupted", count as u64);
+            member.arrived(element, count, None);
+        }
+    }
+
+    /// Sends the packets for other threads on their way.
+    pub(in crate::runtime) fn flush(&self) {
+        if let Some(member) = &self.member {
+            member.flush();
+        }
+    }
+
+    /// Counts the stops that other threads asked for.
+    pub(in crate::runtime) fn collect_stops(&self) {
+        if let Some(member) = &self.member {
+            let stops = i64::try_from(member.take_stops()).unwrap_or(i64::MAX);
+            self.runcount.set(self.runcount.get().saturating_sub(stops));
+        }
+    }
+
+    /// Asks the run to stop, which thread 0 decides.
+    pub(in crate::runtime) fn stop(&self, times: u32) {
+        match self.member.as_ref().filter(|m| m.me != 0) {
+            Some(member) => member.ask_to_stop(times.into()),
+            None => self.runcount.set(self.runcount.get().saturating_sub(times.into())),
+        }
+    }
+
+    /// Returns whether the run of the team ends.
+    pub(in crate::runtime) fn is_stopping(&self) -> bool {
+        self.member.as_ref().is_some_and(|m| m.team.is_stopping())
+    }
+
+    /// Returns whether another thread wants something of this one.
+    pub(in crate::runtime) fn is_called(&self) -> bool {
+        self.any_wake.load(Ordering::SeqCst)
+            || self.interrupt.load(Ordering::SeqCst)
+            || self.member.as_ref().is_some_and(|m| m.is_called())
+    }
+}

@@ -1,0 +1,234 @@
+//! Routers of several threads.
+
+use crate::account::adds_up;
+use crate::running::graph;
+use flame_element::threads::run::{Parts, run};
+use flame_element::{Clock, Environment, Router, Stream};
+use std::cell::RefCell;
+use std::io::Write;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex};
+
+/// What threads write, one after the other.
+#[derive(Clone, Default)]
+struct Written(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Written {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Written {
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&self.0.lock().unwrap()).into_owned()
+    }
+}
+
+/// Runs a configuration in threads until it stops. Returns the values of handlers then, and what was written.
+fn values(threads: usize, text: &str, handlers: &[&str]) -> (Vec<String>, String) {
+    let written = Written::default();
+    let result = attempt(threads, text, &written, |router| {
+        handlers.iter().map(|h| router.read(None, h, "").unwrap_or_else(|e| e)).collect()
+    });
+    (result.unwrap_or_else(|e| panic!("{text}\n{e}")), written.text())
+}
+
+fn attempt<T>(
+    threads: usize,
+    text: &str,
+    written: &Written,
+    act: impl FnOnce(&Router) -> T,
+) -> Result<T, String> {
+    let environment = || {
+        let stream: Stream = Rc::new(RefCell::new(written.clone()));
+        let clock = Rc::new(Clock::real());
+        Environment { clock, stdout: stream.clone(), stderr: stream, ..Environment::silent(None) }
+    };
+    let graph = graph(text);
+    run(&Parts { graph: &graph, text, threads, environment: &environment }, |router, run| {
+        run()?;
+        adds_up(router);
+        Ok(act(router))
+    })
+}
+
+#[test]
+fn packets_pass_from_thread_to_thread_in_order_and_none_is_lost() {
+    let folder = tempfile::tempdir().unwrap();
+    let (from, to) = (folder.path().join("in"), folder.path().join("out"));
+    let count = 60_000;
+    let lines: String = (0..count).map(|i| format!("1.0.0.{} {}\n", i % 200, i % 65_536)).collect();
+    std::fs::write(&from, format!("!data ip_dst ip_id\n{lines}")).unwrap();
+    // Each queue is smaller than the input, and its notification holds the thread before it back.
+    let text = format!(
+        "FromIPSummaryDump({}) -> all :: Queue(100000) -> in :: Unqueue(BURST 7) -> a :: Counter
+             -> q :: Queue(1000000) -> mid :: Unqueue -> b :: Counter
+             -> r :: Queue(1000000) -> out :: Unqueue(BURST 3)
+             -> c :: Counter(COUNT_CALL {count} stop) -> ToIPSummaryDump({}, FIELDS ip_dst ip_id) -> Discard;
+         StaticThreadSched(in 0, mid 1, out -1)",
+        from.display(),
+        to.display()
+    );
+    let handlers = ["a.count", "b.count", "c.count", "q.home_thread", "r.home_thread", "a.home_thread"];
+    let (found, said) = values(3, &text, &handlers);
+    let count = count.to_string();
+    assert_eq!(found, [&count, &count, &count, "1", "2", "0"], "{said}");
+    let out = std::fs::read_to_string(&to).unwrap();
+    let out: String = out.lines().filter(|l| !l.starts_with('!')).map(|l| format!("{l}\n")).collect();
+    assert!(out == lines, "the order of packets changed");
+}
+
+#[test]
+fn a_source_waits_for_a_queue_of_another_thread() {
+    let text = "s :: InfiniteSource(LIMIT 300000, BURST 10) -> a :: Counter -> q :: Queue(20)
+             -> out :: Unqueue(BURST 3) -> c :: Counter(COUNT_CALL 300000 stop) -> Discard;
+         StaticThreadSched(out 1)";
+    let (found, said) = values(2, text, &["a.count", "c.count", "q.drops", "q.highwater_length"]);
+    // Between two looks at the room, a burst may be too much, as with one thread.
+    let drops: u64 = found[2].parse().unwrap();
+    assert_eq!((&*found[0], drops), ("300000", 0), "{found:?} {said}");
+    assert_eq!((&*found[1], &*found[3]), ("300000", "20"), "{said}");
+}
+
+#[test]
+fn packets_for_a_thread_that_is_behind_are_dropped_and_counted() {
+    // The source looks at no notification, since a Tee is before the queues, one of which is always ready.
+    let text = "s :: InfiniteSource(LIMIT 300000, BURST 100, STOP true) -> t :: Tee -> q :: SimpleQueue(10)
+             -> out :: Unqueue(ACTIVE false) -> Discard;
+         t [1] -> Discard;
+         StaticThreadSched(out 1)";
+    let (found, _) = values(2, text, &["q.drops", "q.length", "q.account"]);
+    let account = &found[2];
+    assert_eq!((&*found[1], account.contains("taken 300000")), ("10", true), "{account}");
+}
+
+#[test]
+fn handlers_of_all_threads_are_read_and_written_by_each() {
+    let text = "a :: InfiniteSource(LIMIT 5) -> ca :: Counter -> Discard;
+         b :: InfiniteSource(LIMIT 7, ACTIVE false) -> cb :: Counter -> Discard;
+         one :: Script(TYPE PASSIVE, return $(cb.count));
+         two :: Script(TYPE PASSIVE, return $(one.run));
+         DriverManager(wait 10ms, print $(cb.count), write b.active true, wait 50ms,
+                       print $(cb.count), print $(two.run), write cb.reset, print $(cb.count), stop);
+         StaticThreadSched(b 1, two 1)";
+    let handlers = ["ca.count", "cb.count", "cb.config", "b.limit", "nothing.x", "cb.nothing", "list"];
+    let (found, said) = values(2, text, &handlers);
+    assert_eq!(said, "0\n7\n7\n0\n");
+    assert_eq!(&found[..4], ["5", "0", "", "7"]);
+    assert_eq!(&found[4..6], ["no element named 'nothing'", "no 'nothing' handler in 'cb :: Counter'"]);
+    assert!(found[6].starts_with("10\na\nca\n"), "{}", found[6]);
+}
+
+#[test]
+fn threads_that_call_each_other_at_once_go_on() {
+    let text = "a :: Script(set i 0, label l, set i $(add $i $(b.run)), goto l $(lt $i 2000), write stop);
+         b :: Script(TYPE PASSIVE, return 1);
+         c :: Script(set i 0, label l, set i $(add $i $(d.run)), goto l $(lt $i 2000), write stop);
+         d :: Script(TYPE PASSIVE, return 1);
+         DriverManager(wait_stop 2);
+         StaticThreadSched(b 1, c 1)";
+    let (_, said) = values(2, text, &[]);
+    assert_eq!(said, "");
+}
+
+#[test]
+fn handlers_that_call_each_other_across_threads_are_given_up() {
+    let text = "a :: Script(TYPE PASSIVE, return $(b.run));
+         b :: Script(TYPE PASSIVE, return $(a.run));
+         DriverManager(wait 1ms, print $(a.run), stop);
+         StaticThreadSched(b 1)";
+    let (_, said) = values(2, text, &[]);
+    assert!(said.contains("too deeply"), "{said}");
+}
+
+#[test]
+fn elements_that_no_queue_parts_are_in_one_thread() {
+    let text = "a :: InfiniteSource(LIMIT 3) -> c :: Counter -> Discard; b :: InfiniteSource(LIMIT 4) -> c;
+         DriverManager(wait 20ms, stop);
+         StaticThreadSched(a 1, b 0, c 7)";
+    let (found, said) = values(2, text, &["a.home_thread", "b.home_thread", "c.count"]);
+    assert_eq!(found, ["1", "1", "7"]);
+    assert!(
+        said.contains("warning: 'b' runs in thread 1 with 'a', since no queue is between them"),
+        "{said}"
+    );
+    assert!(said.contains("thread 7 of 'c' is out of range, thread 0 has it (-j 2 starts 2)"), "{said}");
+}
+
+#[test]
+fn elements_that_read_others_are_in_their_thread() {
+    let text = "a :: InfiniteSource(LIMIT 3) -> red :: RED(1, 3, 0.5) -> Null -> q :: Queue -> u :: Unqueue
+             -> Discard;
+         t :: ARPTable; Idle -> arp :: ARPQuerier(1.0.0.9, 2:2:2:2:2:2, TABLE t) -> Discard; Idle -> [1] arp;
+         DriverManager(stop);
+         StaticThreadSched(u 1, arp 1)";
+    let (found, said) = values(2, text, &["a.home_thread", "t.home_thread"]);
+    assert_eq!(found, ["1", "1"], "{said}");
+}
+
+#[test]
+fn errors_of_all_threads_are_reported() {
+    let written = Written::default();
+    for (text, wanted) in [
+        (
+            "FromDump(/nonexistent/1) -> Discard; f :: FromDump(/nonexistent/2) -> Discard; StaticThreadSched(f 1)",
+            2,
+        ),
+        ("Idle -> Strip -> Discard; Idle -> s :: Strip(x) -> Discard; StaticThreadSched(s 1)", 2),
+        ("StaticThreadSched(nothing 1)", 1),
+        ("StaticThreadSched(nothing)", 1),
+        ("Idle -> Nothing", 1),
+        ("d :: DriverManager(stop); StaticThreadSched(d 1)", 1),
+    ] {
+        let error = attempt(2, text, &written, |_| ()).unwrap_err();
+        assert_eq!(error.matches("f:1: While").count().max(1), wanted, "{text}: {error}");
+    }
+}
+
+#[test]
+fn a_router_of_threads_is_not_replaced() {
+    let text = "DriverManager(write hotconfig x, write timewarp 2, stop)";
+    let (_, said) = values(2, text, &[]);
+    assert_eq!(said.matches("not available with several threads (start with -j 1)").count(), 2, "{said}");
+}
+
+#[test]
+fn a_run_that_never_begins_ends() {
+    let graph = graph("a :: InfiniteSource -> c :: Counter -> Discard; StaticThreadSched(a 1)");
+    let environment = || Environment { clock: Rc::new(Clock::real()), ..Environment::silent(None) };
+    let parts = Parts { graph: &graph, text: "", threads: 2, environment: &environment };
+    let count = run(&parts, |router, _| router.read(None, "c.count", ""));
+    assert_eq!(count, Ok("0".to_owned()));
+    assert_eq!(run(&parts, |_, _| Err::<(), _>("no".to_owned())), Err("no".to_owned()));
+}
+
+#[test]
+fn an_interrupt_ends_all_threads() {
+    let graph = graph(
+        "a :: InfiniteSource -> c :: Counter -> Discard; b :: InfiniteSource -> Discard; StaticThreadSched(a 1)",
+    );
+    let interrupt = Arc::default();
+    let environment = || Environment {
+        clock: Rc::new(Clock::real()),
+        interrupt: Arc::clone(&interrupt),
+        ..Environment::silent(None)
+    };
+    let parts = Parts { graph: &graph, text: "", threads: 2, environment: &environment };
+    let count = run(&parts, |router, run| {
+        let (interrupt, runner) = (interrupt.clone(), std::thread::current());
+        std::thread::spawn(move || {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            interrupt.store(true, std::sync::atomic::Ordering::Relaxed);
+            runner.unpark();
+        });
+        run()?;
+        adds_up(router);
+        router.read(None, "c.count", "")
+    });
+    assert!(count.unwrap().parse::<u64>().unwrap() > 0);
+}
