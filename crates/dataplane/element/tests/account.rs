@@ -213,7 +213,7 @@ proptest! {
 /// Runs a configuration for a moment in three threads, to which its stages are bound.
 fn check_in_threads(text: &str, threads: &[usize], seed: u64) {
     let stages = (0..).take_while(|i| text.contains(&format!("s{i} :: "))).zip(threads);
-    let bound: Vec<String> = stages.map(|(i, thread)| format!("s{i} {thread}")).collect();
+    let bound: Vec<String> = stages.map(|(i, thread)| format!("t{i} {thread}")).collect();
     let text = format!("{text}StaticThreadSched({});\nDriverManager(wait 15ms, stop);\n", bound.join(", "));
     let environment = || Environment { clock: Rc::new(Clock::real()), ..environment(seed) };
     let graph = graph(&text);
