@@ -27,6 +27,7 @@ mod row;
 mod rules;
 mod send;
 mod sharing;
+mod threads;
 mod trust;
 mod views;
 mod workers;
@@ -98,7 +99,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
     };
     type Group<'a> = (&'a str, &'a dyn Fn() -> Result<Vec<Row>, Box<dyn std::error::Error>>);
-    let groups: [Group<'_>; 19] = [
+    let groups: [Group<'_>; 20] = [
         // This group is first, because it measures the memory of the process.
         ("memory", &|| memory::rows(&engine, &folder)),
         ("commands", &|| Ok(commands::rows(&flame, &trace, rounds))),
@@ -119,6 +120,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         ("overload", &|| Ok(overload::rows(&flame, rounds))),
         ("click", &|| Ok(click::rows(&flame, rounds))),
         ("elements", &|| Ok(elements::rows(&flame, rounds)?)),
+        ("threads", &|| Ok(threads::rows(&flame, rounds)?)),
     ];
     if let Some(unknown) = only.as_deref().filter(|o| groups.iter().all(|(name, _)| name != o)) {
         let names = groups.map(|(name, _)| name);

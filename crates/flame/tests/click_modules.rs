@@ -15,13 +15,13 @@ fn manifest(name: &str) -> String {
 }
 
 /// Writes a module from text.
-fn module(folder: &Path, name: &str, wat: &str) {
+pub fn module(folder: &Path, name: &str, wat: &str) {
     let wasm = with_manifest(wat::parse_str(wat).unwrap(), manifest(name).as_bytes());
     std::fs::write(folder.join(format!("{name}.wasm")), wasm).unwrap();
 }
 
 /// Counts packets, and traps when there were `most`.
-fn trapping(most: u32) -> String {
+pub fn trapping(most: u32) -> String {
     COUNT.replace(
         "(func (export \"flame_batch\") (param i32) (result i64)",
         &format!(
@@ -32,14 +32,14 @@ fn trapping(most: u32) -> String {
 }
 
 /// Returns a folder with a capture of 2,000 packets, every other one to port 80, and the module `count`.
-fn folder() -> tempfile::TempDir {
+pub fn folder() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     capture(&folder.path().join("in.pcap"), (0..2000).map(|i| if i % 2 == 0 { 80 } else { 443 }));
     module(folder.path(), "counts", COUNT);
     folder
 }
 
-fn packets(records: &str) -> Vec<(String, u64)> {
+pub fn packets(records: &str) -> Vec<(String, u64)> {
     let rows = records.lines().filter(|l| l.starts_with('{'));
     let rows = rows.map(|l| serde_json::from_str::<serde_json::Value>(l).unwrap());
     rows.map(|r| (r["module"].as_str().unwrap().to_owned(), r["packets"].as_u64().unwrap())).collect()

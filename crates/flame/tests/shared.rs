@@ -351,6 +351,22 @@ fn runs_with_several_workers_and_nodes_have_no_areas() {
     assert!(matches!(added, Err(RunError::Shares(name)) if name == "reads"));
 }
 
+/// Modules that share memory take turns, so elements of two threads do not share any.
+#[test]
+fn areas_are_in_one_thread() {
+    let folder = folder();
+    let folder = folder.path();
+    let graph = "FromDump(in.pcap, STOP true) -> t :: Tee -> w :: Module(./writes.wasm) -> Discard;
+        t [1] -> q :: Queue(4000) -> r :: Module(./reads.wasm) -> u :: Unqueue -> Discard;";
+    let refused = click(folder, &format!("{graph} StaticThreadSched(u 1)"), &["-j", "2"]);
+    let said =
+        "reads shares the memory \"a\" with a module of another thread: bind their elements to one thread";
+    let err = text(&refused.stderr);
+    assert!(refused.status.code() == Some(1) && err.contains(said), "{err}");
+    let both = format!("{graph} StaticThreadSched(u 1, w 1)");
+    assert_eq!(click(folder, &both, &["-j", "2"]).status.code(), Some(0));
+}
+
 /// A node refuses what it cannot run before it records an install, and a dry run comes to the same verdict.
 #[test]
 fn a_node_and_a_dry_run_refuse_areas_alike() {
