@@ -26,7 +26,8 @@ pub fn rows(flame: &Path, rounds: usize) -> Result<Vec<Row>, String> {
         routed("b")
     );
     let halves = format!(
-        "s :: {source} -> {HALF} -> Queue(4000) -> u :: Unqueue(BURST 64) -> {HALF} -> {end} StaticThreadSched(s 0, u 1)"
+        "s :: {source} -> {HALF} -> Queue(4000) -> u :: Unqueue(BURST 64) -> {HALF} -> {end}
+         StaticThreadSched(s 0, u 1)"
     );
     let flame = flame.to_string_lossy();
     let command = |graph: &str, threads: &str| -> Vec<String> {

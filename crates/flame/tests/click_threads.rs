@@ -5,8 +5,8 @@ use crate::commands::{click, done, ran, text};
 
 /// Two ways of the same packets, each through a queue of 100,000 packets that a thread of its own empties.
 const TWO: &str = "FromDump(in.pcap) -> t :: Tee
-    -> qa :: Queue(100000) -> a :: Module(./counts.wasm) -> ua :: Unqueue -> ca :: Counter(COUNT_CALL 2000 stop)
-    -> Discard;
+    -> qa :: Queue(100000) -> a :: Module(./counts.wasm) -> ua :: Unqueue
+    -> ca :: Counter(COUNT_CALL 2000 stop) -> Discard;
     t [1] -> qb :: Queue(100000) -> b :: Module(./counts.wasm, SELECT \"port 80\") -> ub :: Unqueue(BURST 7)
     -> cb :: Counter(COUNT_CALL 2000 stop) -> Discard;
     DriverManager(wait_stop 2);

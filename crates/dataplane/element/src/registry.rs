@@ -2,6 +2,7 @@
 
 use crate::elements as e;
 use crate::runtime::element::Element;
+use crate::runtime::threads::assign::Ties;
 use flame_click::Args;
 
 /// A class of elements.
@@ -55,18 +56,6 @@ impl Class {
         };
         text.split("\n\n").find(|p| names(p)).unwrap_or("").to_owned()
     }
-}
-
-/// The elements whose state an element reads or shares, so that one thread must have them all.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ties {
-    None,
-    /// Those that its arguments name.
-    Named,
-    /// The nearest queues after it, or before it if it is pulled.
-    Queues,
-    /// Those of the same kind with the same first argument, the interface.
-    Device,
 }
 
 macro_rules! classes {

@@ -1,6 +1,6 @@
-//! StaticThreadSched(ELEMENT THREAD, ...): binds elements to threads, which `-j N` starts; -1 is the last one.
-//! A queue and the elements after it run in one thread, up to the next queue, and so do elements that push to
-//! the same element which is no queue. Elements that nothing binds run in thread 0.
+//! StaticThreadSched(ELEMENT THREAD, ...): binds elements to threads, which `-j N` starts; -1 is the last.
+//! A queue and the elements after it run in one thread, up to the next queue, and so do elements that push
+//! to the same element which is no queue. Elements that nothing binds run in thread 0.
 //! Expects: no packets.
 //! Gives: no packets.
 //! Handlers: none.

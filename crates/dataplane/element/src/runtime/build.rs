@@ -346,7 +346,10 @@ impl Router {
             }
         }
         match b.errors.is_empty() {
-            true => Ok(assign(graph, &classes, &modes, threads)),
+            true => {
+                let ties: Vec<_> = classes.iter().map(|class| class.ties()).collect();
+                Ok(assign(graph, &ties, &modes, threads))
+            }
             false => Err(b.text()),
         }
     }

@@ -186,7 +186,7 @@ fn errors_of_all_threads_are_reported() {
         ("d :: DriverManager(stop); StaticThreadSched(d 1)", 1),
     ] {
         let error = attempt(2, text, &written, |_| ()).unwrap_err();
-        assert_eq!(error.matches("f:1: While").count().max(1), wanted, "{text}: {error}");
+        assert_eq!(error.matches(": While").count().max(1), wanted, "{text}: {error}");
     }
 }
 

@@ -3,11 +3,22 @@
 //! Elements that call each other, and those that read each other's state, are in one thread. A queue parts
 //! those that push to it from those that pull from it.
 
-use crate::registry::{Class, Ties};
 use crate::runtime::names::in_scope;
 use crate::runtime::ports::{Mode, Modes};
 use flame_click::{Graph, text};
 use std::collections::{BTreeMap, HashMap, HashSet};
+
+/// The elements whose state an element reads or shares, so that one thread must have them all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ties {
+    None,
+    /// Those that its arguments name.
+    Named,
+    /// The nearest queues after it, or before it if it is pulled.
+    Queues,
+    /// Those of the same kind with the same first argument, the interface.
+    Device,
+}
 
 /// Elements that form one group each, found by any of them.
 struct Groups(Vec<usize>);
@@ -44,7 +55,7 @@ pub fn binding(arg: &str) -> Result<(String, i64), String> {
 
 struct Assigning<'a> {
     graph: &'a Graph,
-    classes: &'a [&'static Class],
+    ties: &'a [Ties],
     /// Whether an element is pulled and pushed to, and so parts threads.
     parts: Vec<bool>,
     by_name: HashMap<&'a str, usize>,
@@ -72,7 +83,7 @@ impl Assigning<'_> {
     fn join_ties(&mut self, modes: &Modes) {
         let mut devices = HashMap::new();
         for (i, e) in self.graph.elements.iter().enumerate() {
-            match self.classes[i].ties() {
+            match self.ties[i] {
                 Ties::None => {}
                 Ties::Named => {
                     for word in text::split(&e.config).iter().flat_map(|arg| text::words(arg)) {
@@ -133,12 +144,7 @@ impl Assigning<'_> {
 }
 
 /// Returns the thread of each element, and warnings.
-pub fn assign(
-    graph: &Graph,
-    classes: &[&'static Class],
-    modes: &Modes,
-    threads: usize,
-) -> (Vec<usize>, Vec<String>) {
+pub fn assign(graph: &Graph, ties: &[Ties], modes: &Modes, threads: usize) -> (Vec<usize>, Vec<String>) {
     let is_some = |side: &[Mode], pull: bool| side.iter().any(|m| (*m == Mode::Pull) == pull);
     let sides = modes.inputs.iter().zip(&modes.outputs);
     let mut beside = [(); 2].map(|()| vec![Vec::new(); graph.elements.len()]);
@@ -148,7 +154,7 @@ pub fn assign(
     }
     let mut a = Assigning {
         graph,
-        classes,
+        ties,
         parts: sides.map(|(i, o)| is_some(i, false) && is_some(o, true)).collect(),
         by_name: graph.elements.iter().enumerate().map(|(i, e)| (e.name.as_str(), i)).collect(),
         beside,
