@@ -196,9 +196,11 @@ impl Engine {
         plan.id = source.number();
         let mut granted = None;
         if let (Some(node), Some(admitted)) = (node, admitted.into_iter().next()) {
-            let entered = node.installed(&admitted, &plan.name, plan.seed).map_err(|e| of_node(&e))?;
             let decided = (Arc::new(node), Arc::new(admitted));
-            granted = Some(self.grant((&source.name, plan.id), decided, entered));
+            let watched = self.watch((&source.name, plan.id), decided)?;
+            let (node, admitted) = watched.decided();
+            let entered = node.installed(&admitted, &plan.name, plan.seed).map_err(|e| of_node(&e))?;
+            granted = Some(Granted::new(watched, entered));
         }
         // Unique among all instances of the source: rows and accounts are assigned by it.
         plan.name = format!("{}#{}", stored.name, plan.id.0);

@@ -5,7 +5,7 @@ use crate::held;
 use flame_node::{AdmittedModule, Entered, Node};
 use flame_plan::ModuleId;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex};
 
 /// The node as it was for a credential, and the decision on a module.
 pub(crate) type Decided = (Arc<Node>, Arc<AdmittedModule>);
@@ -27,6 +27,12 @@ pub(crate) struct Watched {
 }
 
 impl Watched {
+    /// Creates what the review knows of the instance `id` on a source.
+    pub fn new((source, id): (&str, ModuleId), decided: Decided) -> Arc<Self> {
+        let (decided, is_evicted) = (Mutex::new(decided), AtomicBool::new(false));
+        Arc::new(Self { source: source.to_owned(), id, decided, is_evicted })
+    }
+
     pub fn decided(&self) -> Decided {
         held(&self.decided).clone()
     }
@@ -38,11 +44,9 @@ impl Watched {
 }
 
 impl Granted {
-    /// Creates the grant of the instance `id` on a source.
-    pub fn new((source, id): (&str, ModuleId), (node, admitted): Decided, entered: Entered) -> Self {
-        let decided = Mutex::new((node.clone(), admitted.clone()));
-        let is_evicted = AtomicBool::new(false);
-        let watched = Arc::new(Watched { source: source.to_owned(), id, decided, is_evicted });
+    /// Creates the grant of an instance that is reviewed already.
+    pub fn new(watched: Arc<Watched>, entered: Entered) -> Self {
+        let (node, admitted) = watched.decided();
         Self { node, admitted, entered, watched }
     }
 
@@ -50,11 +54,6 @@ impl Granted {
     pub fn renew(&mut self, (node, admitted): Decided) {
         *held(&self.watched.decided) = (node.clone(), admitted.clone());
         (self.node, self.admitted) = (node, admitted);
-    }
-
-    /// Returns the part that the review knows. It exists as long as the grant.
-    pub fn watched(&self) -> Weak<Watched> {
-        Arc::downgrade(&self.watched)
     }
 
     /// Returns whether this is the grant of an instance, with this decision.

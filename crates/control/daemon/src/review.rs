@@ -1,13 +1,13 @@
 //! Decides again, while modules run, whether they may: policies change, credentials are revoked or expire.
 
 use crate::engine::{AUDIT_LOG, Engine, Entry, Key, Live};
-use crate::granted::{Decided, Granted, Watched};
+use crate::granted::{Decided, Watched};
 use crate::held;
 use crate::source::SourceRun;
 use flame_api::{Code, Problem, RevokeRequest, State};
-use flame_node::{AdmittedModule, Entered, Node};
+use flame_node::{AdmittedModule, Node};
 use flame_plan::{ModuleId, Reason};
-use flame_trust::{Credential, PublicKey, Revoked, time};
+use flame_trust::{Credential, Policy, PublicKey, Revoked, time};
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -27,6 +27,13 @@ type Stamp = Option<(SystemTime, u64)>;
 fn stamp(path: &Path) -> Stamp {
     let metadata = std::fs::metadata(path).ok()?;
     Some((metadata.modified().ok()?, metadata.len()))
+}
+
+/// Returns the decision on an instance and the reason for which it is lost under a policy, if it is.
+fn lost(watched: &Watched, policy: &Arc<Policy>) -> Option<(Arc<AdmittedModule>, Reason)> {
+    let (node, admitted) = watched.decided();
+    let reason = node.under(policy.clone()).lost(&admitted)?;
+    Some((admitted, reason))
 }
 
 impl Engine {
@@ -133,13 +140,27 @@ impl Engine {
         held(&self.node).as_ref().map(|node| node.under(node.shared_policy()))
     }
 
-    /// Creates the grant of the instance `id` on a source, which is reviewed from now on.
-    pub(crate) fn grant(&self, at: (&str, ModuleId), decided: Decided, entered: Entered) -> Granted {
-        let granted = Granted::new(at, decided, entered);
-        let mut all = held(&self.watched);
-        all.retain(|other| other.strong_count() > 0);
-        all.push(granted.watched());
-        granted
+    /// Reviews the instance `id` on a source from now on.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if it has lost its grant since that was decided, while the module was compiled, for
+    /// instance: a revocation waits for the instances that are reviewed only.
+    pub(crate) fn watch(&self, at: (&str, ModuleId), decided: Decided) -> Result<Arc<Watched>, Problem> {
+        let watched = Watched::new(at, decided);
+        {
+            let mut all = held(&self.watched);
+            all.retain(|other| other.strong_count() > 0);
+            all.push(Arc::downgrade(&watched));
+        }
+        match self.policy().and_then(|policy| lost(&watched, &policy)) {
+            None => Ok(watched),
+            Some((_, reason)) => Err(Problem::new(
+                Code::Forbidden,
+                format!("the module lost its grant before it began: {reason}"),
+                "ask the operator what has changed, or use another credential",
+            )),
+        }
     }
 
     /// Returns the grants of all instances, those that begin and end at the moment included.
@@ -177,8 +198,7 @@ impl Engine {
     fn lost(&self) -> Vec<(Arc<Watched>, Arc<AdmittedModule>, Reason)> {
         let Some(policy) = self.policy() else { return Vec::new() };
         let lost = |watched: Arc<Watched>| {
-            let (node, admitted) = watched.decided();
-            let reason = node.under(policy.clone()).lost(&admitted)?;
+            let (admitted, reason) = lost(&watched, &policy)?;
             Some((watched, admitted, reason))
         };
         self.watched().into_iter().filter_map(lost).collect()

@@ -4,6 +4,7 @@ use crate::accounting::Accounting;
 use crate::change::entry_of;
 use crate::config::Config;
 use crate::engine::{Engine, Key, Live};
+use crate::granted::{Decided, Granted};
 use crate::held;
 use crate::reserve::Ledger;
 use crate::store::{Owner, Proof, Store, StoreError, Stored};
@@ -22,6 +23,7 @@ use std::time::{Duration, Instant};
 const MANIFEST: &str = "abi = 1\nname = \"probe\"\nversion = \"1\"\ndescription = \"d\"\n\
     [[tables]]\nname = \"t\"\ncolumns = [{ name = \"n\", type = \"u64\" }]\n";
 const NAME: &str = "probe";
+const HASH: [u8; 32] = [7; 32];
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A node in a folder, with a principal.
@@ -84,10 +86,10 @@ impl World {
         (self.owner(), NAME.to_owned())
     }
 
-    /// Installs a module that runs under a credential, as far as that goes without workers.
-    fn install(&self, credential: &Credential) {
+    /// Decides on a module under a credential.
+    fn decide(&self, credential: &Credential) -> (Decided, Proof) {
         let manifest = Arc::new(Manifest::parse(MANIFEST.as_bytes()).unwrap());
-        let info = ModuleInfo { hash: [7; 32], manifest: manifest.clone(), messages: false };
+        let info = ModuleInfo { hash: HASH, manifest, messages: false };
         let challenge = Challenge::new().unwrap();
         let answer = challenge.answer(&self.alice, credential, &info.hash);
         let proof = Proof {
@@ -103,11 +105,18 @@ impl World {
             "test".to_owned(),
         );
         let admitted = node.admit(&info, &[], &[]).unwrap();
-        let entered = node.installed(&admitted, NAME, None).unwrap();
+        ((Arc::new(node), Arc::new(admitted)), proof)
+    }
+
+    /// Installs a module that runs under a credential, as far as that goes without workers.
+    fn install(&self, credential: &Credential) {
+        let manifest = Arc::new(Manifest::parse(MANIFEST.as_bytes()).unwrap());
+        let (decided, proof) = self.decide(credential);
+        let entered = decided.0.installed(&decided.1, NAME, None).unwrap();
         let plan = ModulePlan {
             id: ModuleId(1),
             name: NAME.to_owned(),
-            hash: info.hash,
+            hash: HASH,
             manifest: manifest.clone(),
             code: Arc::new([]),
             view: ViewSpec::default(),
@@ -125,7 +134,7 @@ impl World {
             owner: self.owner(),
             name: NAME.to_owned(),
             source: "tap".to_owned(),
-            hash: info.hash,
+            hash: HASH,
             signatures: String::new(),
             settings: BTreeMap::new(),
             narrow: Vec::new(),
@@ -138,8 +147,7 @@ impl World {
         };
         self.engine.store.put(&stored, None, None).unwrap();
         let mut entry = entry_of(stored, 1 << 20, Arc::default());
-        let decided = (Arc::new(node), Arc::new(admitted));
-        let granted = self.engine.grant(("tap", plan.id), decided, entered);
+        let granted = Granted::new(self.engine.watch(("tap", plan.id), decided).unwrap(), entered);
         let module = Module::from(plan);
         entry.live = Some(Live {
             module,
@@ -225,6 +233,21 @@ fn an_instance_that_no_module_has_yet_is_evicted_once() {
     assert_eq!((world.state(), world.row().unwrap().state), (State::Evicted, State::Evicted));
     assert_eq!(world.log().matches("\"evict\"").count(), 1, "{}", world.log());
     assert!(world.engine.watched().is_empty());
+}
+
+/// A revocation while a module is compiled ends its install: the review does not know the instance yet.
+#[test]
+fn a_module_that_lost_its_grant_meanwhile_does_not_begin() {
+    let world = World::new();
+    let credential = world.credential(&[]);
+    let (decided, _) = world.decide(&credential);
+    let begun = Instant::now();
+    world.engine.revoke(&revocation(&credential)).unwrap();
+    assert!(begun.elapsed() < PATIENCE / 2, "nothing runs, so there is nothing to wait for");
+    let refused = world.engine.watch(("tap", ModuleId(1)), decided).err().unwrap();
+    assert_eq!(refused.code, Code::Forbidden, "{refused}");
+    assert!(refused.cause.contains("lost its grant before it began: "), "{refused}");
+    assert!(world.engine.watched().is_empty() && !world.log().contains("\"install\""), "{}", world.log());
 }
 
 /// The end of a module comes before every later entry, also if the log could not be written when it ended.

@@ -39,9 +39,12 @@ pub struct SlowLoop {
     allowances: Vec<Option<(u64, Allowance)>>,
     caller: Option<Caller>,
     queue: VecDeque<Task>,
+    /// Messages of workers that are ahead, each with the last tick that its worker had passed. They wait for
+    /// that tick, whose report does not contain them.
+    ahead: VecDeque<(u64, Task)>,
     /// The calls of services that wait. They are made when nothing else waits.
     calls: VecDeque<Waiting>,
-    /// The number of bytes of the messages in `queue`.
+    /// The number of bytes of the messages in `queue` and `ahead`.
     queued: usize,
     /// The worker whose message is processed, and the number of the fast call that sent it.
     sender: (usize, u64),
@@ -107,6 +110,7 @@ impl SlowLoop {
             allowances: vec![None; shape.workers],
             caller: None,
             queue: VecDeque::new(),
+            ahead: VecDeque::new(),
             calls: VecDeque::new(),
             queued: 0,
             sender: (0, 0),
@@ -140,7 +144,11 @@ impl SlowLoop {
             return;
         }
         self.queued += message.len() + ENTRY;
-        self.queue.push_back(Task::Message { worker, call, bytes: message.to_vec() });
+        let message = Task::Message { worker, call, bytes: message.to_vec() };
+        match self.passed[worker] {
+            passed if passed > self.done => self.ahead.push_back((passed, message)),
+            _ => self.queue.push_back(message),
+        }
     }
 
     /// Queues a call of a service, with its head. Its processor time is charged to `payer`. Without an
@@ -235,12 +243,22 @@ impl SlowLoop {
         }
         self.done = self.due;
         let now_ns = quantize(self.due, self.resolution_ns);
-        if now_ns <= std::mem::replace(&mut self.ticked, now_ns) || self.caller.is_none() {
-            return;
+        if now_ns > std::mem::replace(&mut self.ticked, now_ns) && self.caller.is_some() {
+            match self.queue.back_mut() {
+                Some(Task::Tick(due)) => *due = now_ns,
+                _ => self.queue.push_back(Task::Tick(now_ns)),
+            }
         }
-        match self.queue.back_mut() {
-            Some(Task::Tick(due)) => *due = now_ns,
-            _ => self.queue.push_back(Task::Tick(now_ns)),
+        self.release(self.done);
+    }
+
+    /// Queues the messages that waited for ticks up to `tick`.
+    fn release(&mut self, tick: u64) {
+        for _ in 0..self.ahead.len() {
+            match self.ahead.pop_front() {
+                Some((passed, message)) if passed <= tick => self.queue.push_back(message),
+                waits => self.ahead.extend(waits),
+            }
         }
     }
 
@@ -266,6 +284,7 @@ impl SlowLoop {
         if self.caller.is_none() {
             return;
         }
+        self.release(u64::MAX);
         self.keeping.export_last();
         if !self.keeping.is_awaited() {
             self.queue.push_back(Task::End(quantize(now_ns, self.resolution_ns)));
@@ -415,7 +434,8 @@ impl SlowLoop {
     /// Counts the messages that are lost with the instance: the current one and those that wait. Calls of
     /// services that wait end.
     fn lose(&mut self, call: &Call) {
-        let waiting = self.queue.drain(..).filter(|task| matches!(task, Task::Message { .. })).count() as u64;
+        let waiting = self.queue.drain(..).chain(self.ahead.drain(..).map(|(_, task)| task));
+        let waiting = waiting.filter(|task| matches!(task, Task::Message { .. })).count() as u64;
         self.lost += waiting + u64::from(matches!(call, Call::Message(_)));
         self.queued = 0;
         self.served.extend(self.calls.drain(..).map(|waiting| (waiting.call, Duration::ZERO)));

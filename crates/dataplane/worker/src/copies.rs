@@ -35,20 +35,29 @@ pub(crate) struct Part<'a> {
     hashes: Vec<u32>,
     packets: Vec<RawPacket>,
     descriptors: Vec<Descriptor>,
+    /// A digest of the hashes and times of all packets. Workers with the same digest have divided the packets
+    /// in the same way.
+    pub(crate) digest: u64,
 }
+
+/// An odd constant of many bits (that of FxHash), so that a product depends on all bits below.
+const FACTOR: u64 = 0x517c_c1b7_2722_0a95;
 
 impl<'a> Part<'a> {
     fn new(dealer: &'a Dealer, worker: usize) -> Self {
-        Self { dealer, worker, hashes: Vec::new(), packets: Vec::new(), descriptors: Vec::new() }
+        let (hashes, packets, descriptors) = Default::default();
+        Self { dealer, worker, hashes, packets, descriptors, digest: 0 }
     }
 
     /// Returns those of the packets that belong to the worker.
     pub(crate) fn of<'c>(&'c mut self, chunk: Chunk<'c>) -> Chunk<'c> {
-        let Self { dealer, worker, hashes, packets, descriptors } = self;
+        let Self { dealer, worker, hashes, packets, descriptors, digest } = self;
         dealer.hash(chunk.descriptors, hashes);
         packets.clear();
         descriptors.clear();
         for ((packet, descriptor), hash) in chunk.packets.iter().zip(chunk.descriptors).zip(hashes) {
+            let now = u64::from(*hash) << 32 ^ packet.ts_ns;
+            *digest = (digest.rotate_left(5) ^ now).wrapping_mul(FACTOR);
             if dealer.worker(*hash) == *worker {
                 packets.push(*packet);
                 descriptors.push(*descriptor);

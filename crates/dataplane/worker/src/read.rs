@@ -52,6 +52,8 @@ pub trait Consumer {
 pub struct ReadStats {
     pub packets: u64,
     pub bytes: u64,
+    /// A digest of the flows and times of all packets, if each worker reads all.
+    pub(crate) digest: u64,
     /// The error that ended the source early. Packets before it are still processed.
     pub failed: Option<SourceError>,
 }
@@ -59,7 +61,7 @@ pub struct ReadStats {
 impl ReadStats {
     /// Returns whether the same packets were read.
     pub(crate) fn is_equal(&self, other: &Self) -> bool {
-        (self.packets, self.bytes) == (other.packets, other.bytes)
+        (self.packets, self.bytes, self.digest) == (other.packets, other.bytes, other.digest)
     }
 }
 

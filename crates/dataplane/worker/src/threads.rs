@@ -302,7 +302,9 @@ pub(crate) fn run_parallel(
                     let options = wiring.read_options();
                     let progress = options.progress.filter(|_| is_first || position.is_none());
                     let options = ReadOptions { progress, position, ..options };
-                    read_loop(&mut **source, &mut consumer, observer, &options)
+                    let stats = read_loop(&mut **source, &mut consumer, observer, &options)?;
+                    let digest = consumer.part.map_or(0, |part| part.digest);
+                    Ok(ReadStats { digest, ..stats })
                 };
                 let (stats, ended) = match run() {
                     Ok(stats) => (Ok(stats), Ok(())),
