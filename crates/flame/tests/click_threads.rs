@@ -1,7 +1,14 @@
 //! `flame click -j N`: whole commands, with modules in several threads.
 
 use crate::click_modules::{folder, module, packets, trapping};
-use crate::commands::{click, done, ran, text};
+use crate::commands::{done, flame, ran, text};
+use std::path::Path;
+use std::process::Output;
+
+/// Runs a graph in threads, which simulated time has not.
+pub fn in_threads(folder: &Path, threads: &str, graph: &str, more: &[&str]) -> Output {
+    flame(folder, &[&["click", "-j", threads, "--format", "json", "-e", graph][..], more].concat())
+}
 
 /// Two ways of the same packets, each through a queue of 100,000 packets that a thread of its own empties.
 const TWO: &str = "FromDump(in.pcap) -> t :: Tee
@@ -26,9 +33,9 @@ fn modules_of_several_threads_see_what_they_see_in_one() {
         all
     };
     assert_eq!(sorted(&one), [("counts".to_owned(), 2000), ("counts#2".to_owned(), 1000)]);
-    let threads = [&handlers[..], &["-j", "3"]].concat();
     for _ in 0..5 {
-        let (three, err) = ran(folder, TWO, &threads);
+        let out = in_threads(folder, "3", TWO, &handlers);
+        let (three, err) = (text(&out.stdout), text(&out.stderr));
         assert_eq!((sorted(&three), err.as_str()), (sorted(&one), ""));
         let values = |text: &str| text.lines().filter(|l| !l.starts_with('{')).collect::<Vec<_>>().join("\n");
         let expected = values(&one).replace("a.home_thread:\n0", "a.home_thread:\n1");
@@ -43,7 +50,8 @@ fn a_fault_in_one_thread_leaves_the_others_alone() {
     let folder = folder.path();
     module(folder, "traps", &trapping(700));
     let graph = TWO.replacen("counts", "traps", 1);
-    let (out, err) = ran(folder, &graph, &["-j", "3", "-h", "a.gone", "-h", "b.gone", "-h", "ca.count"]);
+    let out = in_threads(folder, "3", &graph, &["-h", "a.gone", "-h", "b.gone", "-h", "ca.count"]);
+    let (out, err) = (text(&out.stdout), text(&out.stderr));
     assert!(err.contains("module traps stopped"), "{err}");
     assert!(packets(&out).contains(&("counts".to_owned(), 1000)), "{out}");
     assert!(out.contains("a.gone:\ntrue\n\nb.gone:\nfalse\n\nca.count:\n2000\n"), "{out}");
@@ -53,7 +61,7 @@ fn a_fault_in_one_thread_leaves_the_others_alone() {
 fn a_module_that_is_refused_in_one_thread_ends_all() {
     let folder = folder();
     let folder = folder.path();
-    let refused = click(folder, &TWO.replacen("counts", "nothing", 2), &["-j", "3"]);
+    let refused = in_threads(folder, "3", &TWO.replacen("counts", "nothing", 2), &[]);
     let err = text(&refused.stderr);
     assert_eq!(refused.status.code(), Some(1), "{err}");
     assert!(err.contains("nothing.wasm") && err.contains("Router could not be initialized!"), "{err}");

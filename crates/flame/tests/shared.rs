@@ -2,6 +2,7 @@
 //! who is refused.
 
 use crate::built::build;
+use crate::click_threads::in_threads;
 use crate::commands::{click, done, flame, node, policy, ran, text};
 use crate::common::{install, options, pcap, request, tcp_packet, with_manifest};
 use crate::daemon::{Node, replay};
@@ -358,13 +359,13 @@ fn areas_are_in_one_thread() {
     let folder = folder.path();
     let graph = "FromDump(in.pcap, STOP true) -> t :: Tee -> w :: Module(./writes.wasm) -> Discard;
         t [1] -> q :: Queue(4000) -> r :: Module(./reads.wasm) -> u :: Unqueue -> Discard;";
-    let refused = click(folder, &format!("{graph} StaticThreadSched(u 1)"), &["-j", "2"]);
+    let refused = in_threads(folder, "2", &format!("{graph} StaticThreadSched(u 1)"), &[]);
     let said =
         "reads shares the memory \"a\" with a module of another thread: bind their elements to one thread";
     let err = text(&refused.stderr);
     assert!(refused.status.code() == Some(1) && err.contains(said), "{err}");
     let both = format!("{graph} StaticThreadSched(u 1, w 1)");
-    assert_eq!(click(folder, &both, &["-j", "2"]).status.code(), Some(0));
+    assert_eq!(in_threads(folder, "2", &both, &[]).status.code(), Some(0));
 }
 
 /// A node refuses what it cannot run before it records an install, and a dry run comes to the same verdict.

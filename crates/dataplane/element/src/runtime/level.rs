@@ -1,7 +1,8 @@
 //! The levels and the fuel of a router in a step.
 
 use super::limits::{
-    CALL, FUEL, GLANCE, HANDLER, HANDLER_LEVELS, LAST_DELIVERIES, PULL, PUSH, REFERENCE_LEVELS,
+    CALL, FUEL, GLANCE, HANDLER, HANDLER_LEVELS, LAST_DELIVERIES, Limits, PULL, PUSH, REFERENCE_LEVELS,
+    TOO_MUCH,
 };
 use super::loops;
 use super::router::Router;
@@ -13,16 +14,18 @@ pub struct Level<'a>(&'a Router, usize);
 
 impl Drop for Level<'_> {
     fn drop(&mut self) {
-        let depth = &self.0.limits.depth;
+        let Limits { depth, stack, .. } = &self.0.limits;
         depth.set(depth.get() - self.1);
+        stack.set(stack.get() - self.1);
     }
 }
 
 impl Router {
     fn enter(&self, levels: usize, most: usize) -> Option<Level<'_>> {
-        let depth = self.limits.depth.get() + levels;
-        (depth <= most).then(|| {
+        let (depth, stack) = (self.limits.depth.get() + levels, self.limits.stack.get() + levels);
+        (depth <= most && stack <= PULL).then(|| {
             self.limits.depth.set(depth);
+            self.limits.stack.set(stack);
             Level(self, levels)
         })
     }
@@ -46,7 +49,7 @@ impl Router {
             self.limits.fuel.set(FUEL);
         }
         if !self.spend(CALL) || !self.spend_bytes(bytes) {
-            return Err("given up, since the scripts and handlers of this step do too much".into());
+            return Err(TOO_MUCH.into());
         }
         let level = self.enter(HANDLER_LEVELS, HANDLER);
         level

@@ -24,6 +24,10 @@ pub(super) const PULL: usize = HANDLER + PULL_PATH + HANDLER_LEVELS;
 /// and 16 bytes, or entries of a list that is searched, one.
 pub(super) const FUEL: u64 = 4_000_000;
 pub(super) const CALL: u64 = 16;
+/// The fuel of a call of a handler in another thread, beside that of the handler: such a call takes as long.
+pub(super) const ACROSS: u64 = 256;
+/// The error of a handler without fuel.
+pub(super) const TOO_MUCH: &str = "given up, since the scripts and handlers of this step do too much";
 /// Units between two looks at the interrupt.
 pub(super) const GLANCE: u64 = 1024;
 
@@ -36,6 +40,8 @@ pub const LONGEST_VALUE: usize = 1 << 20;
 #[derive(Default)]
 pub struct Limits {
     pub(super) depth: Cell<usize>,
+    /// The levels on the stack of this thread: also those of calls that wait for another thread.
+    pub(super) stack: Cell<usize>,
     pub(super) fuel: Cell<u64>,
     pub(super) is_in_step: Cell<bool>,
     /// The time at which the interrupt was noticed.

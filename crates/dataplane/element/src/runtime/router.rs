@@ -436,6 +436,8 @@ impl Router {
         }
         // Packets that are left go with the old element.
         from.nodes[was].counts.drop("replaced", left as u64);
+        // When the new one was initialized, it had not replaced the old one.
+        self.tell_room(me);
     }
 
     /// Takes over what the elements of an old router hold, where name and class are the same.

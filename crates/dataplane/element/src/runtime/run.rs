@@ -30,12 +30,10 @@ impl Router {
             if self.hotconfig.borrow().is_some() {
                 return Outcome::Replaced;
             }
-            if self.interrupt.load(Ordering::Relaxed) {
-                self.drop_deferred();
-                return Outcome::Stopped;
-            }
             self.collect_stops();
-            if self.runcount.get() <= 0 && !self.go_on() || self.is_stopping() {
+            let is_over = || self.runcount.get() <= 0 && !self.go_on();
+            if self.interrupt.load(Ordering::Relaxed) || is_over() || self.is_stopping() {
+                self.drop_deferred();
                 return Outcome::Stopped;
             }
             let work = self.step();

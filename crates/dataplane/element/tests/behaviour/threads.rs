@@ -9,7 +9,7 @@ use std::io::Write;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 
-/// What threads write, one after the other.
+/// The text that threads write, one after the other.
 #[derive(Clone, Default)]
 struct Written(Arc<Mutex<Vec<u8>>>);
 
@@ -96,6 +96,17 @@ fn a_source_waits_for_a_queue_of_another_thread() {
 }
 
 #[test]
+fn a_source_sees_that_a_queue_of_another_thread_was_enlarged() {
+    let text = "s :: InfiniteSource(LIMIT 3000) -> q :: Queue(20) -> out :: Unqueue(ACTIVE false) -> Discard;
+         DriverManager(wait 20ms, print $(q.length), write q.capacity 2000, wait 50ms, print $(q.length),
+                       write q.config 2500, wait 50ms, print $(q.length), write q.reset, wait 50ms,
+                       print $(q.length), stop);
+         StaticThreadSched(out 1)";
+    let (_, said) = values(2, text, &[]);
+    assert_eq!(said, "20\n2000\n2500\n500\n");
+}
+
+#[test]
 fn packets_for_a_thread_that_is_behind_are_dropped_and_counted() {
     // The source looks at no notification, since a Tee is before the queues, one of which is always ready.
     let text = "s :: InfiniteSource(LIMIT 300000, BURST 100, STOP true) -> t :: Tee -> q :: SimpleQueue(10)
@@ -144,6 +155,52 @@ fn handlers_that_call_each_other_across_threads_are_given_up() {
          StaticThreadSched(b 1)";
     let (_, said) = values(2, text, &[]);
     assert!(said.contains("too deeply"), "{said}");
+}
+
+#[test]
+fn calls_across_threads_share_the_fuel_of_their_step() {
+    // Eight million million instructions.
+    let text =
+        "a :: Script(TYPE PASSIVE, set i 0, label l, write b.run, set i $(add $i 1), goto l $(lt $i 20000));
+         b :: Script(TYPE PASSIVE, set i 0, label l, write c.run, set i $(add $i 1), goto l $(lt $i 20000));
+         c :: Script(TYPE PASSIVE, set i 0, label l, set i $(add $i 1), goto l $(lt $i 20000));
+         DriverManager(wait 1ms, write a.run, stop);
+         StaticThreadSched(b 1, c 2)";
+    let (_, said) = values(3, text, &[]);
+    assert!(said.contains("do too much in one step, giving up"), "{said}");
+}
+
+#[test]
+fn a_thread_that_waits_answers_as_many_as_there_are() {
+    let threads = 32;
+    let mut text = "c :: Counter; Idle -> c -> Discard;
+         far :: Script(TYPE PASSIVE, set i 0, label l, set i $(add $i 1), goto l $(lt $i 100), return 1);
+         mid :: Script(TYPE PASSIVE, return $(far.run));
+         DriverManager(wait_stop 30);"
+        .to_owned();
+    let mut bound = vec![format!("far {}", threads - 1)];
+    for n in 1..threads - 1 {
+        text += &format!(
+            "s{n} :: Script(wait 10ms, set i 0, label l, set x $(mid.run), set i $(add $i 1),
+                            goto l $(lt $i 100), write stop);"
+        );
+        bound.push(format!("s{n} {n}"));
+    }
+    let (_, said) = values(threads, &format!("{text} StaticThreadSched({})", bound.join(", ")), &[]);
+    assert_eq!(said, "");
+}
+
+#[test]
+fn packets_that_were_on_a_long_way_at_the_end_are_counted() {
+    // A push passes 250 elements at a time.
+    let way = |name: &str| (0..700).map(|n| format!("{name}{n} :: Null -> ")).collect::<String>();
+    let text = format!(
+        "InfiniteSource(LIMIT 1000, BURST 10) -> {} Counter(COUNT_CALL 300 stop) -> q :: Queue(10000)
+             -> u :: Unqueue -> {} Discard; StaticThreadSched(u 1)",
+        way("a"),
+        way("b")
+    );
+    values(2, &text, &[]);
 }
 
 #[test]

@@ -16,7 +16,7 @@ pub enum Ties {
     Named,
     /// The nearest queues after it, or before it if it is pulled.
     Queues,
-    /// Those of the same kind with the same first argument, the interface.
+    /// Those of devices on the same interface.
     Device,
 }
 
@@ -51,6 +51,14 @@ pub fn binding(arg: &str) -> Result<(String, i64), String> {
         ([name, _], Some(thread)) => Ok((name.clone(), thread)),
         _ => Err(format!("expected 'ELEMENT THREAD', found '{arg}'")),
     }
+}
+
+/// Returns the interface that the arguments of a device name: DEVNAME, or the first argument of one word.
+fn interface(config: &str) -> String {
+    let args: Vec<Vec<String>> = text::split(config).iter().map(|arg| text::words(arg)).collect();
+    let stated = args.iter().find(|words| words.len() == 2 && words[0] == "DEVNAME").map(|words| &words[1]);
+    let name = stated.or_else(|| args.iter().find(|words| words.len() == 1).map(|words| &words[0]));
+    name.map_or_else(String::new, |name| text::unquote(name))
 }
 
 struct Assigning<'a> {
@@ -94,8 +102,7 @@ impl Assigning<'_> {
                 }
                 Ties::Queues => self.join_queues(i, modes),
                 Ties::Device => {
-                    let interface = text::split(&e.config).into_iter().next().unwrap_or_default();
-                    let first = *devices.entry(interface).or_insert(i);
+                    let first = *devices.entry(interface(&e.config)).or_insert(i);
                     self.groups.join(first, i);
                 }
             }
@@ -178,4 +185,24 @@ pub fn assign(graph: &Graph, ties: &[Ties], modes: &Modes, threads: usize) -> (V
     }
     let thread = |element| deciding.get(&a.groups.of(element)).map_or(0, |(_, thread)| *thread);
     ((0..graph.elements.len()).map(thread).collect(), warnings)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn interfaces_are_found_in_all_forms_of_arguments() {
+        for config in ["a0", "a0, METHOD XDP", "METHOD XDP, a0", "DEVNAME a0, PROMISC true", "\"a0\""] {
+            assert_eq!(interface(config), "a0", "{config}");
+        }
+    }
+
+    #[test]
+    fn bindings_have_an_element_and_a_thread() {
+        assert_eq!(binding("a/b  -1"), Ok(("a/b".to_owned(), -1)));
+        for bad in ["", "a", "a b", "a 1 2", "a 1.5"] {
+            assert!(binding(bad).is_err(), "{bad}");
+        }
+    }
 }

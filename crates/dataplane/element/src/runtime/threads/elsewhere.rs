@@ -15,7 +15,7 @@ impl Elsewhere {
     fn call(&self, cx: &Cx<'_>, kind: Kind, name: &str, value: &str) -> Result<String, String> {
         // Packets that were pushed before are there when the handler is called.
         self.member.flush();
-        self.member.call(kind, self.element, (name, value), &|| cx.router.serve_calls())
+        cx.router.call_elsewhere(&self.member, kind, self.element, (name, value))
     }
 
     fn facts(&self) -> Facts {

@@ -1,8 +1,9 @@
 //! A router's part in its team: it takes packets of other threads, and answers their calls.
 
-use crate::runtime::account;
+use crate::runtime::limits::{ACROSS, Limits, TOO_MUCH};
 use crate::runtime::router::Router;
-use crate::runtime::threads::team::Kind;
+use crate::runtime::threads::team::{Kind, Means, Member};
+use crate::runtime::{account, loops};
 use std::sync::atomic::Ordering;
 
 impl Router {
@@ -28,15 +29,45 @@ impl Router {
         }
     }
 
-    /// Answers the calls of other threads.
+    /// Calls a handler of an element of another thread.
+    ///
+    /// # Errors
+    ///
+    /// Returns the error of the handler, or one if the other thread has ended or this step does too much.
+    pub(in crate::runtime) fn call_elsewhere(
+        &self,
+        member: &Member,
+        kind: Kind,
+        element: usize,
+        call: (&str, &str),
+    ) -> Result<String, String> {
+        if !self.spend(ACROSS) {
+            return Err(TOO_MUCH.into());
+        }
+        let (fuel, depth) = (self.limits.fuel.get(), self.limits.depth.get());
+        let means = Means { fuel, depth, loops: loops::inherited() };
+        let (value, left) = member.call(kind, element, call, means, &|| self.serve_calls());
+        self.limits.fuel.set(left);
+        value
+    }
+
+    /// Answers the calls of other threads, each within the limits of the step that it comes from.
     pub fn serve_calls(&self) {
         while let Some(call) = self.member.as_ref().and_then(|m| m.next_call()) {
             let name = format!("{}.{}", self.nodes[call.element].name, call.handler);
+            let Limits { fuel, depth, is_in_step, .. } = &self.limits;
+            let before = (fuel.replace(call.means.fuel), depth.replace(call.means.depth));
+            let was_in_step = is_in_step.replace(true);
+            let born = loops::Call::with([&call.means.loops]);
             let value = match call.kind {
                 Kind::Read => self.read(None, &name, &call.value),
                 Kind::Write => self.write(None, &name, &call.value).map(|()| String::new()),
             };
-            call.reply(value);
+            drop(born);
+            is_in_step.set(was_in_step);
+            depth.set(before.1);
+            let left = fuel.replace(before.0);
+            call.reply(value, left);
         }
     }
 

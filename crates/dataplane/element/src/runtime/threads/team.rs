@@ -1,5 +1,6 @@
 //! The threads of a router, and what passes between them: packets, calls of handlers, and credit.
 
+use crate::runtime::loops::Loops;
 use crate::runtime::packet::Batch;
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -24,24 +25,40 @@ pub enum Kind {
     Write,
 }
 
+/// The limits of a step, which calls of handlers take to other threads: calls that go back and forth are as
+/// limited as those in one thread.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Means {
+    pub fuel: u64,
+    /// The levels of the calls around this one.
+    pub depth: usize,
+    /// The counts of new packets.
+    pub loops: Loops,
+}
+
 /// A call of a handler of an element by another thread.
 pub struct Call {
     pub kind: Kind,
     pub element: usize,
     pub handler: String,
     pub value: String,
+    pub means: Means,
     reply: Arc<Reply>,
 }
 
+/// The value of a handler, or its error.
+pub type Value = Result<String, String>;
+
 struct Reply {
-    value: Mutex<Option<Result<String, String>>>,
+    /// The value, and the fuel that is left.
+    value: Mutex<Option<(Value, u64)>>,
     caller: Thread,
 }
 
 impl Call {
-    /// Ends the call.
-    pub fn reply(self, value: Result<String, String>) {
-        *locked(&self.reply.value) = Some(value);
+    /// Ends the call, with the fuel that it left.
+    pub fn reply(self, value: Value, fuel: u64) {
+        *locked(&self.reply.value) = Some((value, fuel));
         self.reply.caller.unpark();
     }
 }
@@ -326,22 +343,20 @@ impl Member {
         call
     }
 
-    /// Calls a handler of an element of another thread. Meanwhile `serve` answers calls of others.
-    ///
-    /// # Errors
-    ///
-    /// Returns the error of the handler, or one if the other thread has ended.
+    /// Calls a handler of an element of another thread. Meanwhile `serve` answers calls of others. Returns
+    /// the value, or the error of the handler or that the other thread has ended, and the fuel that is left.
     pub fn call(
         &self,
         kind: Kind,
         element: usize,
         (handler, value): (&str, &str),
+        means: Means,
         serve: &dyn Fn(),
-    ) -> Result<String, String> {
+    ) -> (Value, u64) {
         let reply = Arc::new(Reply { value: Mutex::default(), caller: std::thread::current() });
         let mailbox = &self.team.mailboxes[self.team.owners[element]];
         let (handler, value) = (handler.to_owned(), value.to_owned());
-        let call = Call { kind, element, handler, value, reply: reply.clone() };
+        let call = Call { kind, element, handler, value, means, reply: reply.clone() };
         {
             let mut calls = locked(&mailbox.calls);
             calls.push_back(call);
@@ -352,7 +367,9 @@ impl Member {
             if let Some(value) = locked(&reply.value).take() {
                 return value;
             }
-            self.check()?;
+            if let Err(e) = self.check() {
+                return (Err(e), means.fuel);
+            }
             serve();
             std::thread::park_timeout(PATIENCE);
         }
@@ -442,14 +459,16 @@ mod tests {
             let member = Member::join(&team, me);
             let serve = || {
                 while let Some(call) = member.next_call() {
-                    let value = format!("{} of {me}", call.handler);
-                    call.reply(Ok(value));
+                    let (value, fuel) = (format!("{} of {me}", call.handler), call.means.fuel - 1);
+                    call.reply(Ok(value), fuel);
                 }
             };
             member.meet(&serve).unwrap();
-            let answers = (0..100).map(|_| member.call(Kind::Read, 1 - me, ("length", ""), &serve).unwrap());
-            let expected = format!("length of {}", 1 - me);
-            assert!(answers.collect::<Vec<_>>().iter().all(|a| *a == expected));
+            let means = Means { fuel: 9, ..Means::default() };
+            for _ in 0..100 {
+                let answer = member.call(Kind::Read, 1 - me, ("length", ""), means, &serve);
+                assert_eq!(answer, (Ok(format!("length of {}", 1 - me)), 8));
+            }
             member.meet(&serve).unwrap();
         };
         std::thread::scope(|s| {
@@ -464,6 +483,6 @@ mod tests {
         let member = Member::join(&team, 0);
         team.break_up();
         assert!(member.meet(&|| ()).is_err());
-        assert!(member.call(Kind::Read, 1, ("length", ""), &|| ()).is_err());
+        assert!(member.call(Kind::Read, 1, ("length", ""), Means::default(), &|| ()).0.is_err());
     }
 }
