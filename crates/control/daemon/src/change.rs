@@ -300,7 +300,8 @@ impl Engine {
                 let (Some(live), Some(module)) = (&mut entry.live, again) else { return };
                 source.routes.remove(&live.module.plan.name);
                 live.earlier.add(account);
-                live.module = module;
+                let earlier = std::mem::replace(&mut live.module, module).plan.id;
+                live.granted.iter().for_each(|granted| granted.ended_as(earlier));
                 // It ran with this before.
                 let _ = self.guarantee(source, &live.module.plan, &entry.stored.reserved);
                 entry.note("an update failed: another instance of the module as it was before runs, empty but for a state that it keeps");

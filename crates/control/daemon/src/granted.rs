@@ -4,6 +4,7 @@
 use crate::held;
 use flame_node::{AdmittedModule, Entered, Node};
 use flame_plan::ModuleId;
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -21,7 +22,9 @@ pub(crate) struct Granted {
 /// The part of a grant that the review knows.
 pub(crate) struct Watched {
     pub source: String,
-    pub id: ModuleId,
+    /// The numbers of the instance: another process of its principal runs it under another one, and while it
+    /// is started there are both.
+    ids: Mutex<BTreeSet<ModuleId>>,
     decided: Mutex<Decided>,
     is_evicted: AtomicBool,
 }
@@ -30,7 +33,12 @@ impl Watched {
     /// Creates what the review knows of the instance `id` on a source.
     pub fn new((source, id): (&str, ModuleId), decided: Decided) -> Arc<Self> {
         let (decided, is_evicted) = (Mutex::new(decided), AtomicBool::new(false));
-        Arc::new(Self { source: source.to_owned(), id, decided, is_evicted })
+        Arc::new(Self { source: source.to_owned(), ids: Mutex::new([id].into()), decided, is_evicted })
+    }
+
+    /// Returns the numbers under which the instance may run now.
+    pub fn ids(&self) -> BTreeSet<ModuleId> {
+        held(&self.ids).clone()
     }
 
     pub fn decided(&self) -> Decided {
@@ -54,6 +62,16 @@ impl Granted {
     pub fn renew(&mut self, (node, admitted): Decided) {
         *held(&self.watched.decided) = (node.clone(), admitted.clone());
         (self.node, self.admitted) = (node, admitted);
+    }
+
+    /// Records that the instance may run under the number `id` as well, before it does.
+    pub fn begins_as(&self, id: ModuleId) {
+        held(&self.watched.ids).insert(id);
+    }
+
+    /// Records that the instance does not run under the number `id` any more.
+    pub fn ended_as(&self, id: ModuleId) {
+        held(&self.watched.ids).remove(&id);
     }
 
     /// Returns whether this is the grant of an instance, with this decision.

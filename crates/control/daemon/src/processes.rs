@@ -230,6 +230,8 @@ impl Engine {
             time: None,
         };
         route(&module, source, entry);
+        // A review finds it under this number from its first packet on.
+        live.granted.iter().for_each(|granted| granted.begins_as(new));
         Some(module)
     }
 
@@ -273,15 +275,21 @@ impl Engine {
         let Some(entry) = modules.get_mut(&key) else { return true };
         match replaced {
             Ok(account) => {
-                let new = module.plan.id;
+                let (new, mut lost_grant) = (module.plan.id, false);
                 if let Some(live) = &mut entry.live {
                     source.routes.remove(&live.module.plan.name);
                     live.earlier.add(&account);
                     live.module = module;
+                    live.granted.iter().for_each(|granted| granted.ended_as(id));
+                    lost_grant = live.leaving;
                 }
                 entry.past.add(&account);
                 entry.note("another process was started: a new instance runs in it, empty but for a state that it keeps");
                 drop(modules);
+                if lost_grant {
+                    // Its eviction may have come before it ran here.
+                    self.review_all();
+                }
                 if let Err(problem) = guaranteed {
                     let reason = format!("its reservation is refused in another process: {}", problem.cause);
                     self.end_as(&key, new, State::Failed, reason);
@@ -290,6 +298,8 @@ impl Engine {
             }
             Err(e) => {
                 source.routes.remove(&module.plan.name);
+                let granted = entry.live.as_ref().and_then(|live| live.granted.as_ref());
+                granted.iter().for_each(|granted| granted.ended_as(module.plan.id));
                 // The detail names files of the node.
                 entry.note(format!("no other process could be started: {}", of_source(&e).cause));
                 false

@@ -178,20 +178,24 @@ impl Engine {
                 continue;
             }
             // However far the change is that begins or ends it.
-            if let Some(source) = self.sources.get(&watched.source) {
-                source.evict(watched.id, reason.clone());
-            }
+            self.evict(&watched, &reason);
             if watched.evict()
                 && let Some(node) = self.present_node()
                 && let Err(e) = node.note_eviction(&admitted, &reason)
             {
                 self.fault(AUDIT_LOG, Some(e.to_string()));
             }
-            if let Some(key) = key {
-                self.evicted(&key, watched.id, reason.to_string());
+            if let Some((key, id)) = key {
+                self.evicted(&key, id, reason.to_string());
             }
         }
         self.take_down_waiting();
+    }
+
+    /// Drops an instance before its next call, under each number that it may have.
+    fn evict(&self, watched: &Watched, reason: &Reason) {
+        let Some(source) = self.sources.get(&watched.source) else { return };
+        watched.ids().into_iter().for_each(|id| source.evict(id, reason.clone()));
     }
 
     /// Returns the instances that have lost their grant, with the decision that they lost, and the reason.
@@ -205,15 +209,20 @@ impl Engine {
     }
 
     /// Marks the module of an instance that lost its grant as one that leaves. Returns whether the instance
-    /// still has this decision, and the module, unless it leaves already or a change of it is in progress.
-    fn mark_leaving(&self, watched: &Arc<Watched>, admitted: &Arc<AdmittedModule>) -> (bool, Option<Key>) {
+    /// still has this decision, and the module with its number, unless it leaves already or a change of it is
+    /// in progress.
+    fn mark_leaving(
+        &self,
+        watched: &Arc<Watched>,
+        admitted: &Arc<AdmittedModule>,
+    ) -> (bool, Option<(Key, ModuleId)>) {
         let mut modules = self.modules();
         let is_it = |live: &Live| live.granted.as_ref().is_some_and(|granted| granted.is(watched, admitted));
         let mut found = modules.iter_mut().filter_map(|(key, entry)| Some((key, entry.live.as_mut()?)));
         match found.find(|(_, live)| is_it(live)) {
             Some((key, live)) => {
                 let was_leaving = std::mem::replace(&mut live.leaving, true);
-                (true, (!was_leaving).then(|| key.clone()))
+                (true, (!was_leaving).then(|| (key.clone(), live.module.plan.id)))
             }
             None => (Arc::ptr_eq(&watched.decided().1, admitted), None),
         }
@@ -263,7 +272,9 @@ impl Engine {
         let (mut live, stored, before, log) = {
             let mut modules = self.modules();
             let Some(entry) = modules.get_mut(key) else { return };
-            let Some(live) = entry.live.take_if(|live| live.module.plan.id == id) else { return };
+            // One that leaves may have been started in another process meanwhile.
+            let is_it = |live: &mut Live| live.module.plan.id == id || live.leaving;
+            let Some(live) = entry.live.take_if(is_it) else { return };
             let before = entry.stored.revision;
             entry.stored.state = state;
             entry.stored.reason = Some(reason.clone());
@@ -290,9 +301,7 @@ impl Engine {
         while begun.elapsed() < EVICTION {
             let lost = self.lost();
             for (watched, _, reason) in &lost {
-                if let Some(source) = self.sources.get(&watched.source) {
-                    source.evict(watched.id, reason.clone());
-                }
+                self.evict(watched, reason);
             }
             if lost.is_empty() {
                 return;

@@ -152,11 +152,13 @@ impl<C: Client> Shared<C> {
 
     /// Returns the output, which is opened for the modules that are known by then.
     fn sink(&self) -> Result<SharedSink, String> {
+        // Plans are locked first, as everywhere.
+        let plans = locked(&self.plans);
         let mut sink = locked(&self.sink);
         if let Some((sink, _)) = &*sink {
             return Ok(sink.clone());
         }
-        let modules = locked(&self.plans).values().cloned().collect();
+        let modules = plans.values().cloned().collect();
         let catalog = Plan::new(modules, 1, 0).catalog();
         let opened = self.client.sink(&catalog)?;
         Ok(sink.insert((Arc::new(Mutex::new(Some(opened))), catalog)).0.clone())

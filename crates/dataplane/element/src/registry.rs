@@ -65,6 +65,7 @@ macro_rules! classes {
     (@ties named) => { Ties::Named };
     (@ties queues) => { Ties::Queues };
     (@ties device) => { Ties::Device };
+    (@ties queue) => { Ties::Queue };
     (@ties) => { Ties::None };
     ($($class:path $(=> $($mark:ident)+)?,)*) => {
         /// All classes, sorted by name.
@@ -120,8 +121,8 @@ classes![
     e::from_device::FROM_DEVICE => device,
     e::dump::FROM_DUMP,
     e::summary::FROM,
-    e::queue::FRONT_DROP_QUEUE => pure,
-    e::queue::FULL_NOTE_QUEUE => pure,
+    e::queue::FRONT_DROP_QUEUE => pure queue,
+    e::queue::FULL_NOTE_QUEUE => pure queue,
     e::ip::GET_IP_ADDRESS => pure,
     e::switch::HASH_SWITCH => pure,
     e::ether::HOST_ETHER_FILTER => pure,
@@ -153,9 +154,9 @@ classes![
     e::ip::MARK_IP_CE => pure,
     e::ip::MARK_IP_HEADER => pure,
     e::basic::MESSAGE,
-    e::queue::MIXED_QUEUE => pure,
+    e::queue::MIXED_QUEUE => pure queue,
     e::module::MODULE,
-    e::queue::NOTIFIER_QUEUE => pure,
+    e::queue::NOTIFIER_QUEUE => pure queue,
     e::basic::NULL => pure,
     e::strip::PAD => pure,
     e::paint::PAINT => pure,
@@ -170,8 +171,8 @@ classes![
     e::switch::PULL_SWITCH => pure,
     e::switch::PULL_TEE => pure,
     e::basic::PUSH_NULL => pure,
-    e::queue::QUEUE => pure,
-    e::queue::QUICK_NOTE_QUEUE => pure,
+    e::queue::QUEUE => pure queue,
+    e::queue::QUICK_NOTE_QUEUE => pure queue,
     e::chance::RED => pure queues,
     e::lookup::RADIX_IP_LOOKUP => pure,
     e::chance::RANDOM_SAMPLE => pure,
@@ -196,7 +197,7 @@ classes![
     e::ether::SET_VLAN_ANNO => pure,
     e::unqueue::SHAPER => pure,
     e::switch::SIMPLE_PULL_SWITCH => pure,
-    e::queue::SIMPLE_QUEUE => pure,
+    e::queue::SIMPLE_QUEUE => pure queue,
     e::socket::SOCKET,
     e::lookup::STATIC_IP_LOOKUP => pure,
     e::switch::STATIC_PULL_SWITCH => pure,
@@ -214,7 +215,7 @@ classes![
     e::switch::SWITCH_CLASS => pure,
     e::rewriter::TCP_REWRITER => pure,
     e::switch::TEE => pure,
-    e::queue::THREAD_SAFE_QUEUE => pure,
+    e::queue::THREAD_SAFE_QUEUE => pure queue,
     e::chance::TIME_FILTER,
     e::sched::TIME_SORTED_SCHED => pure,
     e::unqueue::TIMED_SINK => pure,

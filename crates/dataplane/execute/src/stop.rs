@@ -18,6 +18,8 @@ pub struct Stop<'a>(Flag<'a>);
 enum Flag<'a> {
     Of(&'a AtomicBool),
     Shared(Arc<AtomicBool>),
+    /// Of a worker that ends later than others: its calls have their last budget from its own end on.
+    After(&'a Stop<'a>, &'a AtomicBool),
 }
 
 impl<'a> Stop<'a> {
@@ -31,10 +33,16 @@ impl<'a> Stop<'a> {
         Self(Flag::Shared(flag))
     }
 
+    /// Returns a flag that is set once `stop` is, and `ended` as well.
+    pub fn after(stop: &'a Stop<'a>, ended: &'a AtomicBool) -> Self {
+        Self(Flag::After(stop, ended))
+    }
+
     fn flag(&self) -> &AtomicBool {
         match &self.0 {
             Flag::Of(flag) => flag,
             Flag::Shared(flag) => flag,
+            Flag::After(stop, _) => stop.flag(),
         }
     }
 
@@ -43,7 +51,11 @@ impl<'a> Stop<'a> {
     }
 
     pub fn is_set(&self) -> bool {
-        self.flag().load(Ordering::Relaxed)
+        let has_ended = match &self.0 {
+            Flag::After(_, ended) => ended.load(Ordering::Relaxed),
+            Flag::Of(_) | Flag::Shared(_) => true,
+        };
+        has_ended && self.flag().load(Ordering::Relaxed)
     }
 }
 

@@ -169,11 +169,16 @@ impl Thread<'_> {
                 (0..sent).for_each(|_| self.done(true));
             }
             Err(Unsent::Dropped) => {
-                let taken = self.send_others();
-                if taken == 0 && !self.patience.is_over(self.now_ns(), || self.wire.has_carrier()) {
-                    return Some(PAUSE);
+                let Self { due, wire, patience, .. } = &*self;
+                let send = |first| wire.send(&mut due.iter().skip(first).map(|(_, frame)| &frame[..]));
+                let (mut refused, taken) = patience.send_others(due.len(), send);
+                if refused == 0 {
+                    if !patience.is_over(self.now_ns(), || wire.has_carrier()) {
+                        return Some(PAUSE);
+                    }
+                    refused = 1;
                 }
-                self.done(false);
+                (0..refused).for_each(|_| self.done(false));
                 (0..taken).for_each(|_| self.done(true));
             }
             Err(_) => {
@@ -182,15 +187,6 @@ impl Thread<'_> {
             }
         }
         Some(Duration::ZERO)
-    }
-
-    /// Hands over the frames behind the first one, which the interface drops, if one was given up not long
-    /// ago. Returns how many it takes: if it takes any, it refuses the first one.
-    fn send_others(&mut self) -> usize {
-        if !self.patience.is_short() || self.due.len() < 2 {
-            return 0;
-        }
-        self.wire.send(&mut self.due.iter().skip(1).map(|(_, frame)| &frame[..])).unwrap_or(0)
     }
 
     fn done(&mut self, is_sent: bool) {

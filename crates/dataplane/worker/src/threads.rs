@@ -229,6 +229,8 @@ struct Parallel<'l, 'q> {
     part: Option<Part<'l>>,
     outlet: Queue<'q>,
     commands: Receiver<Command>,
+    /// Set when the worker has read all of its packets.
+    has_read: &'q AtomicBool,
 }
 
 impl Consumer for Parallel<'_, '_> {
@@ -250,6 +252,7 @@ impl Consumer for Parallel<'_, '_> {
     }
 
     fn end(&mut self, now_ns: u64) -> Result<(), RunError> {
+        self.has_read.store(true, Ordering::Relaxed);
         let accounts = self.pipeline.end(now_ns, &mut self.outlet)?;
         self.outlet.send(Event::End { accounts, now_ns })
     }
@@ -292,11 +295,17 @@ pub(crate) fn run_parallel(
                 let _charged = charge::begin(wiring.charging);
                 let guard = Guard(&events);
                 let (position, part) = copies.map(|copies| copies.of(worker)).unzip();
+                let has_read = AtomicBool::new(false);
+                // Of copies, a worker that is behind has read what others have only after the stop.
+                let stop = Stop::after(wiring.stop, &has_read);
                 let run = || {
                     let mut outlet = Queue { worker, events: &events };
-                    let options = wiring.pipeline_options(worker, &**source);
+                    let mut options = wiring.pipeline_options(worker, &**source);
+                    if part.is_some() {
+                        options.stop = &stop;
+                    }
                     let pipeline = Pipeline::new(wiring.modules, options, &mut outlet)?;
-                    let mut consumer = Parallel { pipeline, part, outlet, commands };
+                    let mut consumer = Parallel { pipeline, part, outlet, commands, has_read: &has_read };
                     let mut silent = Silent;
                     let observer = observer.unwrap_or(&mut silent);
                     let options = wiring.read_options();

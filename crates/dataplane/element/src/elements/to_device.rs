@@ -191,14 +191,12 @@ impl ToDevice {
         }
     }
 
-    /// Sends the frames behind the first one, which the interface drops, if one was given up not long ago.
-    /// Returns how many it takes: if it takes any, it refuses the first one.
-    fn send_others(&self, open: &dyn Wire) -> usize {
+    /// Looks for a frame that the interface takes, behind the first one, which it drops. Returns how many in
+    /// front are refused, and how many were taken.
+    fn send_others(&self, open: &dyn Wire) -> (usize, usize) {
         let waiting = self.waiting.borrow();
-        if !self.patience.is_short() || waiting.len() < 2 {
-            return 0;
-        }
-        open.send(&mut waiting.iter().skip(1).map(|p| p.data())).unwrap_or(0)
+        let send = |first| open.send(&mut waiting.iter().skip(first).map(|p| p.data()));
+        self.patience.send_others(waiting.len(), send)
     }
 
     /// Passes on the first `count` frames, which were sent.
@@ -239,13 +237,13 @@ impl ToDevice {
                 Err(why @ (Unsent::QueueFull | Unsent::Dropped)) => {
                     let is_over = || self.patience.is_over(nanoseconds(cx), || open.has_carrier());
                     if why == Unsent::Dropped {
-                        let taken = self.send_others(open);
-                        if taken > 0 || is_over() {
-                            let Some(packet) = self.waiting.borrow_mut().pop_front() else {
-                                return Sent::All;
-                            };
+                        let (refused, taken) = self.send_others(open);
+                        if refused > 0 || is_over() {
+                            for _ in 0..refused.max(1) {
+                                let Some(packet) = self.waiting.borrow_mut().pop_front() else { break };
+                                self.refuse(cx, "refused by the interface", packet);
+                            }
                             self.pause.set(PAUSE);
-                            self.refuse(cx, "refused by the interface", packet);
                             self.sent(cx, taken);
                             continue;
                         }

@@ -344,6 +344,9 @@ impl Router {
             if b.errors.is_empty() {
                 modes = b.modes(&classes, &counts);
             }
+            if b.errors.is_empty() {
+                b.complete(&counts, &modes);
+            }
         }
         match b.errors.is_empty() {
             true => {

@@ -30,12 +30,13 @@ impl Router {
             if self.hotconfig.borrow().is_some() {
                 return Outcome::Replaced;
             }
-            self.collect_stops();
+            let stops = self.collect_stops();
             let is_over = || self.runcount.get() <= 0 && !self.go_on();
             if self.interrupt.load(Ordering::Relaxed) || is_over() || self.is_stopping() {
                 self.drop_deferred();
                 return Outcome::Stopped;
             }
+            self.go_on_after(stops);
             let work = self.step();
             if work == Work::Done || self.runcount.get() <= 0 || self.hotconfig.borrow().is_some() {
                 continue;

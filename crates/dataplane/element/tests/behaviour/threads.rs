@@ -191,6 +191,33 @@ fn a_thread_that_waits_answers_as_many_as_there_are() {
 }
 
 #[test]
+fn a_thread_that_others_call_all_the_time_does_its_own_work() {
+    let calls = "label b, set i 0, label l, set x $(h.run), set i $(add $i 1), goto l $(lt $i 50000), wait 0,
+        goto b";
+    let text = format!(
+        "h :: Script(TYPE PASSIVE, set i 0, label l, set i $(add $i 1), goto l $(lt $i 500), return $i);
+         a :: Script({calls}); b :: Script({calls}); DriverManager(wait 300ms, stop);
+         InfiniteSource -> c :: Counter -> Discard;
+         StaticThreadSched(a 1, b 2)"
+    );
+    let (found, _) = values(3, &text, &["c.count"]);
+    assert!(found[0].parse::<u64>().unwrap() > 1000, "{found:?}");
+}
+
+#[test]
+fn a_thread_that_stops_the_run_does_no_more() {
+    let text = "a :: InfiniteSource -> c :: Counter(COUNT_CALL 1000 stop) -> Discard; StaticThreadSched(a 1)";
+    for _ in 0..20 {
+        assert_eq!(values(2, text, &["c.count"]).0, ["1000"]);
+    }
+    // Unless the script that manages the run goes on.
+    let text = format!("DriverManager(wait_stop, print $(c.count), wait 10ms, stop); {text}");
+    let (found, said) = values(2, &text, &["c.count"]);
+    assert_eq!(said, "1000\n");
+    assert!(found[0].parse::<u64>().unwrap() > 1000, "{found:?}");
+}
+
+#[test]
 fn packets_that_were_on_a_long_way_at_the_end_are_counted() {
     // A push passes 250 elements at a time.
     let way = |name: &str| (0..700).map(|n| format!("{name}{n} :: Null -> ")).collect::<String>();
@@ -240,6 +267,7 @@ fn errors_of_all_threads_are_reported() {
         ("StaticThreadSched(nothing 1)", 1),
         ("StaticThreadSched(nothing)", 1),
         ("Idle -> Nothing", 1),
+        ("a :: Null -> Discard", 1),
         ("d :: DriverManager(stop); StaticThreadSched(d 1)", 1),
     ] {
         let error = attempt(2, text, &written, |_| ()).unwrap_err();

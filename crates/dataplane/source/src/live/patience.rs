@@ -7,6 +7,7 @@
 //! for the next one, so that a sender of such frames cannot stop the others for long; each that was taken
 //! after a wait of a quarter of the time, as by a slow link, doubles it.
 
+use super::Unsent;
 use std::cell::Cell;
 
 /// The longest time in nanoseconds, which is the first: at 6 kbit a second, a full queue has room for a frame
@@ -14,6 +15,8 @@ use std::cell::Cell;
 const LONGEST: u64 = 2_000_000_000;
 /// The shortest time in nanoseconds: a queue of a fast interface that is full has room again.
 const SHORTEST: u64 = 1_000_000;
+/// The frames among which one is looked for that the interface takes.
+const OTHERS: usize = 64;
 /// The fewest attempts, should this process have had no processor time.
 const ATTEMPTS: u32 = 4;
 
@@ -44,9 +47,39 @@ impl Patience {
         self.begin_again();
         let is_over = has_carrier();
         if is_over {
-            self.time.set(SHORTEST.max(self.time.get() / 2));
+            self.give_up();
         }
         is_over
+    }
+
+    /// Ends the wait with the first frame, which is refused.
+    fn give_up(&self) {
+        self.begin_again();
+        self.time.set(SHORTEST.max(self.time.get() / 2));
+    }
+
+    /// Looks for a frame that the interface takes, behind the first one, which it drops, if one was given up
+    /// not long ago. `send` hands over the frames that wait from an index on, of `waiting`. Returns how many
+    /// frames at the front are refused, since one behind them was taken, and how many were taken there.
+    pub fn send_others(
+        &self,
+        waiting: usize,
+        mut send: impl FnMut(usize) -> Result<usize, Unsent>,
+    ) -> (usize, usize) {
+        if self.time.get() >= LONGEST {
+            return (0, 0);
+        }
+        for first in 1..waiting.min(OTHERS) {
+            match send(first) {
+                Err(Unsent::Dropped) => {}
+                Ok(0) | Err(_) => break,
+                Ok(taken) => {
+                    self.give_up();
+                    return (first, taken);
+                }
+            }
+        }
+        (0, 0)
     }
 
     /// Records that the frame was taken.
@@ -56,12 +89,6 @@ impl Patience {
             self.time.set(LONGEST.min(time * 2));
         }
         self.begin_again();
-    }
-
-    /// Returns whether a frame was given up not long ago. Then frames behind the first one may show whether
-    /// the interface takes any: if it does, the first one is refused.
-    pub fn is_short(&self) -> bool {
-        self.time.get() < LONGEST
     }
 
     /// Begins with another frame.
@@ -107,6 +134,23 @@ mod tests {
         // One that is taken at once changes nothing.
         patience.taken(now);
         assert_eq!(wait(&patience, &mut now), LONGEST);
+    }
+
+    #[test]
+    fn refused_frames_behind_each_other_are_found_at_once() {
+        let (patience, mut now) = (Patience::default(), 0);
+        // The interface refuses the first five of eight.
+        let send = |first: usize| if first < 5 { Err(Unsent::Dropped) } else { Ok(8 - first) };
+        assert_eq!(patience.send_others(8, send), (0, 0), "a full queue drains");
+        assert_eq!(wait(&patience, &mut now), LONGEST);
+        assert!(!patience.is_over(now, || true));
+        assert_eq!(patience.send_others(8, send), (5, 3));
+        assert_eq!(patience.send_others(5, send), (0, 0));
+        assert_eq!(patience.send_others(8, |_| Err(Unsent::NoRoom)), (0, 0));
+        // What is sent later has not waited since then.
+        now += LONGEST;
+        patience.taken(now);
+        assert_eq!(patience.send_others(8, send), (5, 3));
     }
 
     #[test]

@@ -18,6 +18,8 @@ pub enum Ties {
     Queues,
     /// Those of devices on the same interface.
     Device,
+    /// None, but others may read its state as that of a queue.
+    Queue,
 }
 
 /// Elements that form one group each, found by any of them.
@@ -92,7 +94,7 @@ impl Assigning<'_> {
         let mut devices = HashMap::new();
         for (i, e) in self.graph.elements.iter().enumerate() {
             match self.ties[i] {
-                Ties::None => {}
+                Ties::None | Ties::Queue => {}
                 Ties::Named => {
                     for word in text::split(&e.config).iter().flat_map(|arg| text::words(arg)) {
                         if let Some(named) = self.find(&e.name, &word) {
@@ -118,7 +120,7 @@ impl Assigning<'_> {
                 continue;
             }
             self.groups.join(element, at);
-            if at == element || !self.parts[at] {
+            if at == element || self.ties[at] != Ties::Queue {
                 work.extend(&self.beside[usize::from(is_push)][at]);
             }
         }

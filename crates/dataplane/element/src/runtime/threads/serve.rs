@@ -2,7 +2,7 @@
 
 use crate::runtime::limits::{ACROSS, Limits, TOO_MUCH};
 use crate::runtime::router::Router;
-use crate::runtime::threads::team::{Kind, Means, Member};
+use crate::runtime::threads::team::{Kind, Means, Member, PATIENCE};
 use crate::runtime::{account, loops};
 use std::sync::atomic::Ordering;
 
@@ -51,9 +51,12 @@ impl Router {
         value
     }
 
-    /// Answers the calls of other threads, each within the limits of the step that it comes from.
+    /// Answers the calls of other threads that wait now, each within the limits of the step that it comes from.
+    /// Those that come meanwhile wait: threads that call again and again would stop this one.
     pub fn serve_calls(&self) {
-        while let Some(call) = self.member.as_ref().and_then(|m| m.next_call()) {
+        let Some(member) = &self.member else { return };
+        for _ in 0..member.waiting_calls() {
+            let Some(call) = member.next_call() else { return };
             let name = format!("{}.{}", self.nodes[call.element].name, call.handler);
             let Limits { fuel, depth, is_in_step, .. } = &self.limits;
             let before = (fuel.replace(call.means.fuel), depth.replace(call.means.depth));
@@ -111,18 +114,43 @@ impl Router {
         }
     }
 
-    /// Counts the stops that other threads asked for.
-    pub(in crate::runtime) fn collect_stops(&self) {
-        if let Some(member) = &self.member {
-            let stops = i64::try_from(member.take_stops()).unwrap_or(i64::MAX);
-            self.runcount.set(self.runcount.get().saturating_sub(stops));
+    /// Counts the stops that other threads asked for, in thread 0, and returns their number. Another thread
+    /// that asked for one does nothing until that is decided.
+    pub(in crate::runtime) fn collect_stops(&self) -> u64 {
+        let Some(member) = &self.member else { return 0 };
+        if member.me == 0 {
+            let stops = member.stops();
+            let count = i64::try_from(stops).unwrap_or(i64::MAX);
+            self.runcount.set(self.runcount.get().saturating_sub(count));
+            return stops;
+        }
+        while self.runcount.get() <= 0 && !self.is_stopping() {
+            match member.stops() {
+                0 => self.runcount.set(1),
+                _ => {
+                    member.flush();
+                    self.serve_calls();
+                    std::thread::park_timeout(PATIENCE);
+                }
+            }
+        }
+        0
+    }
+
+    /// Lets the threads go on whose stops were collected.
+    pub(in crate::runtime) fn go_on_after(&self, stops: u64) {
+        if let Some(member) = self.member.as_ref().filter(|_| stops > 0) {
+            member.go_on(stops);
         }
     }
 
     /// Asks the run to stop, which thread 0 decides.
     pub(in crate::runtime) fn stop(&self, times: u32) {
         match self.member.as_ref().filter(|m| m.me != 0) {
-            Some(member) => member.ask_to_stop(times.into()),
+            Some(member) => {
+                self.runcount.set(0);
+                member.ask_to_stop(times.into());
+            }
             None => self.runcount.set(self.runcount.get().saturating_sub(times.into())),
         }
     }

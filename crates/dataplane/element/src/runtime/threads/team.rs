@@ -16,7 +16,7 @@ const MOST_UNDERWAY: usize = 8192;
 /// Packets that a thread collects for another one within a round.
 const PARCEL: usize = 256;
 /// The time after which a thread that waits for another one looks again, although nothing woke it.
-const PATIENCE: Duration = Duration::from_millis(10);
+pub const PATIENCE: Duration = Duration::from_millis(10);
 
 /// The kinds of calls of handlers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,7 +116,7 @@ pub struct Team {
     mailboxes: Vec<Mailbox>,
     elements: Vec<Shared>,
     arrivals: AtomicUsize,
-    /// The stops that were asked for and that thread 0 has not seen.
+    /// The stops that were asked for and that thread 0 has not decided.
     stops: AtomicU64,
     is_stopping: AtomicBool,
     is_broken: AtomicBool,
@@ -323,12 +323,21 @@ impl Member {
         self.team.mailboxes[0].wake();
     }
 
-    /// Returns how often other threads have asked for the end since the last time.
-    pub fn take_stops(&self) -> u64 {
-        match self.me == 0 && self.team.stops.load(Ordering::Relaxed) > 0 {
-            true => self.team.stops.swap(0, Ordering::SeqCst),
-            false => 0,
-        }
+    /// Returns how often other threads have asked for the end, which thread 0 decides.
+    pub fn stops(&self) -> u64 {
+        self.team.stops.load(Ordering::SeqCst)
+    }
+
+    /// Lets the threads go on that asked for the end `times` times, since the run does.
+    pub fn go_on(&self, times: u64) {
+        self.team.stops.fetch_sub(times, Ordering::SeqCst);
+        self.team.mailboxes.iter().for_each(Mailbox::wake);
+    }
+
+    /// Returns the number of calls of handlers by other threads that wait.
+    pub fn waiting_calls(&self) -> usize {
+        let mailbox = &self.team.mailboxes[self.me];
+        if mailbox.has_calls.load(Ordering::SeqCst) { locked(&mailbox.calls).len() } else { 0 }
     }
 
     /// Returns the next call of a handler by another thread.
