@@ -72,7 +72,6 @@ impl Part {
             return Ok(None);
         }
         part.router.start();
-        part.meet()?;
         Ok(Some(part))
     }
 
@@ -82,10 +81,15 @@ impl Part {
 
     /// Runs until thread 0 stops all, and delivers the packets that are on their way then.
     fn run(&self) -> Result<(), String> {
-        self.meet()?;
+        // Thread 0 does not wait for what others do at their start.
+        let team = &self.member.team;
+        if self.member.me == 0 {
+            team.begin();
+        }
+        self.member.await_run(&|| self.router.serve_calls())?;
         self.router.run();
         if self.member.me == 0 {
-            self.member.team.stop();
+            team.stop();
         }
         self.member.flush();
         self.meet()?;

@@ -118,6 +118,7 @@ pub struct Team {
     arrivals: AtomicUsize,
     /// The stops that were asked for and that thread 0 has not decided.
     stops: AtomicU64,
+    is_running: AtomicBool,
     is_stopping: AtomicBool,
     is_broken: AtomicBool,
 }
@@ -135,6 +136,7 @@ impl Team {
             mailboxes: (0..threads).map(|_| Mailbox::default()).collect(),
             arrivals: AtomicUsize::new(0),
             stops: AtomicU64::new(0),
+            is_running: AtomicBool::new(false),
             is_stopping: AtomicBool::new(false),
             is_broken: AtomicBool::new(false),
         })
@@ -148,6 +150,12 @@ impl Team {
     pub fn break_up(&self) {
         self.is_broken.store(true, Ordering::SeqCst);
         self.stop();
+    }
+
+    /// Begins the run of all threads.
+    pub fn begin(&self) {
+        self.is_running.store(true, Ordering::SeqCst);
+        self.mailboxes.iter().for_each(Mailbox::wake);
     }
 
     /// Ends the run of all threads.
@@ -389,6 +397,20 @@ impl Member {
             true => Err("another thread of the router has ended".to_owned()),
             false => Ok(()),
         }
+    }
+
+    /// Waits until the run begins, or ends before. Meanwhile `serve` answers calls of others.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a thread has ended before its time.
+    pub fn await_run(&self, serve: &dyn Fn()) -> Result<(), String> {
+        while !self.team.is_running.load(Ordering::SeqCst) && !self.team.is_stopping() {
+            self.check()?;
+            serve();
+            std::thread::park_timeout(PATIENCE);
+        }
+        Ok(())
     }
 
     /// Waits until all threads are here. Meanwhile `serve` answers calls of others.
