@@ -171,6 +171,31 @@ fn a_killed_process_disturbs_nobody_and_comes_back() {
     node.end();
 }
 
+/// The instance in another process is the one of the grant.
+#[test]
+fn a_module_that_was_started_again_is_evicted() {
+    let Some(count) = module("count") else { return };
+    let mut node = started("");
+    node.json_of("alice", &["install", &count.display().to_string()]);
+    for _ in 0..2 {
+        wait_for("packets", || processed(&node, "count", "alice") > 0);
+        let before = process(&node, "count", "alice").expect("a process");
+        kill(before);
+        wait_for("another process", || process(&node, "count", "alice").is_some_and(|now| now != before));
+    }
+    let earlier = processed(&node, "count", "alice");
+    wait_for("more packets", || processed(&node, "count", "alice") > earlier);
+    let credential = std::fs::read_to_string(node.path("alice.cred")).unwrap();
+    let revoked = node.request("POST", "/v1/revocations", Some(&json!({ "credential": credential })));
+    assert_eq!(revoked.0, 204);
+    let last = processed(&node, "count", "alice");
+    wait_for("the end", || show(&node, "count", "alice")["state"] == "evicted");
+    assert_eq!(processed(&node, "count", "alice"), last);
+    let log = node.run(&["audit", "show", "--policy", "policy.toml"]);
+    assert_eq!((log.matches(" evict ").count(), log.matches(" end ").count()), (1, 1), "{log}");
+    node.end();
+}
+
 /// A process that takes its time to start holds up no other one.
 #[test]
 fn others_do_not_wait_for_a_process_that_hangs() {

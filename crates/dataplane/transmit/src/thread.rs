@@ -169,11 +169,12 @@ impl Thread<'_> {
                 (0..sent).for_each(|_| self.done(true));
             }
             Err(Unsent::Dropped) => {
-                let Self { due, wire, patience, .. } = &*self;
+                let now_ns = self.now_ns();
+                let Self { due, wire, patience, .. } = &mut *self;
                 let send = |first| wire.send(&mut due.iter().skip(first).map(|(_, frame)| &frame[..]));
                 let (mut refused, taken) = patience.send_others(due.len(), send);
                 if refused == 0 {
-                    if !patience.is_over(self.now_ns(), || wire.has_carrier()) {
+                    if !patience.is_over(now_ns, || wire.has_carrier()) {
                         return Some(PAUSE);
                     }
                     refused = 1;

@@ -285,8 +285,11 @@ impl Handle {
             collector.send(event).map_err(|_| RunError::Ended)?;
             wait.recv().map_err(|_| RunError::Ended)?;
         }
-        // Known even if a pipeline has ended: on the others it runs.
-        self.send(&command(Box::new(placed)))
+        // Known even if a pipeline has ended: on the others it would run, while its caller does not know it.
+        self.send(&command(Box::new(placed))).inspect_err(|_| {
+            let reason = Reason::Denied("a worker of the run has ended".to_owned());
+            let _ = self.evict(id, reason);
+        })
     }
 
     /// Ends a module after the blocks that it already has, waits until it has ended on all workers, and
