@@ -18,7 +18,8 @@ pub struct Stop<'a>(Flag<'a>);
 enum Flag<'a> {
     Of(&'a AtomicBool),
     Shared(Arc<AtomicBool>),
-    /// Of a worker that ends later than others: its calls have their last budget from its own end on.
+    /// The flag of a worker that ends later than others: its calls have their last budget from its own end
+    /// on.
     After(&'a Stop<'a>, &'a AtomicBool),
 }
 
@@ -98,5 +99,27 @@ impl<'a> Quantum<'a> {
     /// Returns whether an instance whose share is used up must wait.
     pub fn keeps_shares(&self) -> bool {
         !self.is_whole() && !self.is_ending
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_worker_that_is_behind_is_stopped_at_its_own_end() {
+        let (all, ended) = (AtomicBool::new(false), AtomicBool::new(false));
+        let run = Stop::new(&all);
+        let worker = Stop::after(&run, &ended);
+        assert!(!worker.is_set());
+        run.set();
+        assert!(run.is_set() && !worker.is_set(), "it has packets left that others have read");
+        ended.store(true, Ordering::Relaxed);
+        assert!(worker.is_set());
+        // Not before the run is stopped.
+        all.store(false, Ordering::Relaxed);
+        assert!(!worker.is_set());
+        worker.set();
+        assert!(run.is_set());
     }
 }

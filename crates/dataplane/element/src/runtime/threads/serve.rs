@@ -51,8 +51,8 @@ impl Router {
         value
     }
 
-    /// Answers the calls of other threads that wait now, each within the limits of the step that it comes from.
-    /// Those that come meanwhile wait: threads that call again and again would stop this one.
+    /// Answers the calls of other threads that wait now, each within the limits of the step that it comes
+    /// from. Those that come meanwhile wait: threads that call again and again would stop this one.
     pub fn serve_calls(&self) {
         let Some(member) = &self.member else { return };
         for _ in 0..member.waiting_calls() {
