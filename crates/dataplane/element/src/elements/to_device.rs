@@ -523,7 +523,7 @@ mod tests {
         assert_eq!(router.account(2).dropped, [("sent", 3)].into());
         assert!(offered.len() > 20, "{offered:?}");
         let since = router.clock.now();
-        while router.account(2).dropped.get("refused by the interface").is_none() {
+        while !router.account(2).dropped.contains_key("refused by the interface") {
             steps(&router);
         }
         assert!(router.clock.now() - since <= Nanos(3 * flame_click::time::SECOND));
@@ -541,7 +541,7 @@ mod tests {
     fn others_show_which_frames_the_interface_refuses() {
         let router = router();
         ANSWERS.with_borrow_mut(|all| *all = vec![Err(Unsent::Dropped); 5000].into());
-        while router.account(2).dropped.get("refused by the interface").is_none() {
+        while !router.account(2).dropped.contains_key("refused by the interface") {
             steps(&router);
         }
         // From now on every other frame is refused: the one behind it shows that.

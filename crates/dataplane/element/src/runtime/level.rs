@@ -7,7 +7,7 @@ use super::limits::{
 use super::loops;
 use super::router::Router;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// A call that is at work. Its levels end with it.
 pub struct Level<'a>(&'a Router, usize);
@@ -47,6 +47,7 @@ impl Router {
     pub(super) fn enter_handler(&self, bytes: usize) -> Result<Level<'_>, String> {
         if !self.limits.is_in_step.get() && self.limits.depth.get() == 0 {
             self.limits.fuel.set(FUEL);
+            self.limits.waited.set(Duration::ZERO);
         }
         if !self.spend(CALL) || !self.spend_bytes(bytes) {
             return Err(TOO_MUCH.into());
@@ -60,6 +61,7 @@ impl Router {
     /// Runs a step: a task, a timer or a delivery.
     pub(super) fn in_step<T>(&self, step: impl FnOnce() -> T) -> T {
         self.limits.fuel.set(FUEL);
+        self.limits.waited.set(Duration::ZERO);
         self.limits.is_in_step.set(true);
         let _call = loops::Call::with(&[]);
         let result = step();

@@ -26,6 +26,10 @@ pub(super) const FUEL: u64 = 4_000_000;
 pub(super) const CALL: u64 = 16;
 /// The fuel of a call of a handler in another thread, beside that of the handler: such a call takes as long.
 pub(super) const ACROSS: u64 = 256;
+/// The time that a step may wait for handlers in other threads.
+pub(super) const WAIT: Duration = Duration::from_secs(10);
+/// The time after which calls of other threads are served within a round.
+pub(super) const LATE: Duration = Duration::from_millis(1);
 /// The error of a handler without fuel.
 pub(super) const TOO_MUCH: &str = "given up, since the scripts and handlers of this step do too much";
 /// Units between two looks at the interrupt.
@@ -44,6 +48,10 @@ pub struct Limits {
     pub(super) stack: Cell<usize>,
     pub(super) fuel: Cell<u64>,
     pub(super) is_in_step: Cell<bool>,
+    /// The time that the step has waited for other threads.
+    pub(super) waited: Cell<Duration>,
+    /// The time at which calls of other threads were last served within a round.
+    pub(super) served: Cell<Option<Instant>>,
     /// The time at which the interrupt was noticed.
     pub(super) interrupted: Cell<Option<Instant>>,
 }

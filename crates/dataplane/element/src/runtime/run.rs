@@ -79,6 +79,7 @@ impl Router {
                 Some(had_work) => {
                     is_busy |= had_work;
                     has_polled = true;
+                    self.serve_late_calls();
                 }
                 None => break,
             }
@@ -89,6 +90,7 @@ impl Router {
                 break;
             }
             is_busy = true;
+            self.serve_late_calls();
         }
         self.flush();
         match (is_busy, has_polled && !self.queue.borrow().is_empty()) {

@@ -201,7 +201,7 @@ fn a_thread_that_others_call_all_the_time_does_its_own_work() {
          StaticThreadSched(a 1, b 2)"
     );
     let (found, _) = values(3, &text, &["c.count"]);
-    assert!(found[0].parse::<u64>().unwrap() > 1000, "{found:?}");
+    assert!(found[0].parse::<u64>().unwrap() > 100, "{found:?}");
 }
 
 #[test]

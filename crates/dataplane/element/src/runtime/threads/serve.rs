@@ -1,10 +1,11 @@
 //! A router's part in its team: it takes packets of other threads, and answers their calls.
 
-use crate::runtime::limits::{ACROSS, Limits, TOO_MUCH};
+use crate::runtime::limits::{ACROSS, HANDLER, LATE, Limits, PULL, TOO_MUCH, WAIT};
 use crate::runtime::router::Router;
 use crate::runtime::threads::team::{Kind, Means, Member, PATIENCE};
 use crate::runtime::{account, loops};
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 impl Router {
     /// Returns whether an element is another thread's.
@@ -46,7 +47,10 @@ impl Router {
         }
         let (fuel, depth) = (self.limits.fuel.get(), self.limits.depth.get());
         let means = Means { fuel, depth, loops: loops::inherited() };
-        let (value, left) = member.call(kind, element, call, means, &|| self.serve_calls());
+        let (begun, waited) = (Instant::now(), self.limits.waited.get());
+        let deadline = begun + WAIT.saturating_sub(waited);
+        let (value, left) = member.call(kind, element, call, (means, deadline), &|| self.serve_calls());
+        self.limits.waited.set(waited + begun.elapsed());
         self.limits.fuel.set(left);
         value
     }
@@ -55,12 +59,16 @@ impl Router {
     /// from. Those that come meanwhile wait: threads that call again and again would stop this one.
     pub fn serve_calls(&self) {
         let Some(member) = &self.member else { return };
+        // Calls that wait for other threads have taken most of the stack: they end before it serves more.
+        if self.limits.stack.get() + HANDLER > PULL {
+            return;
+        }
         for _ in 0..member.waiting_calls() {
             let Some(call) = member.next_call() else { return };
             let name = format!("{}.{}", self.nodes[call.element].name, call.handler);
-            let Limits { fuel, depth, is_in_step, .. } = &self.limits;
+            let Limits { fuel, depth, is_in_step, waited, .. } = &self.limits;
             let before = (fuel.replace(call.means.fuel), depth.replace(call.means.depth));
-            let was_in_step = is_in_step.replace(true);
+            let (was_in_step, had_waited) = (is_in_step.replace(true), waited.take());
             let born = loops::Call::with([&call.means.loops]);
             let value = match call.kind {
                 Kind::Read => self.read(None, &name, &call.value),
@@ -68,9 +76,20 @@ impl Router {
             };
             drop(born);
             is_in_step.set(was_in_step);
+            waited.set(had_waited);
             depth.set(before.1);
             let left = fuel.replace(before.0);
             call.reply(value, left);
+        }
+    }
+
+    /// Answers the calls of other threads within a round, if the last ones ended a while ago: tasks of this
+    /// thread may take long, but short ones are not stopped by calls.
+    pub(in crate::runtime) fn serve_late_calls(&self) {
+        let is_late = || self.limits.served.get().is_none_or(|served| served.elapsed() >= LATE);
+        if self.member.as_ref().is_some_and(|m| m.waiting_calls() > 0) && is_late() {
+            self.serve_calls();
+            self.limits.served.set(Some(Instant::now()));
         }
     }
 

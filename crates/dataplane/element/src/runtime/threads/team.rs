@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::Thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The largest number of threads of a router: each has a bit in a word.
 pub const MOST_THREADS: usize = 64;
@@ -361,13 +361,14 @@ impl Member {
     }
 
     /// Calls a handler of an element of another thread. Meanwhile `serve` answers calls of others. Returns
-    /// the value, or the error of the handler or that the other thread has ended, and the fuel that is left.
+    /// the value, and the fuel that is left. The value is an error if the handler fails, the other thread has
+    /// ended, or it does not answer by `deadline`.
     pub fn call(
         &self,
         kind: Kind,
         element: usize,
         (handler, value): (&str, &str),
-        means: Means,
+        (means, deadline): (Means, Instant),
         serve: &dyn Fn(),
     ) -> (Value, u64) {
         let reply = Arc::new(Reply { value: Mutex::default(), caller: std::thread::current() });
@@ -386,6 +387,9 @@ impl Member {
             }
             if let Err(e) = self.check() {
                 return (Err(e), means.fuel);
+            }
+            if Instant::now() >= deadline {
+                return (Err("given up, since another thread takes too long".to_owned()), 0);
             }
             serve();
             std::thread::park_timeout(PATIENCE);
@@ -496,8 +500,9 @@ mod tests {
             };
             member.meet(&serve).unwrap();
             let means = Means { fuel: 9, ..Means::default() };
+            let deadline = Instant::now() + Duration::from_secs(60);
             for _ in 0..100 {
-                let answer = member.call(Kind::Read, 1 - me, ("length", ""), means, &serve);
+                let answer = member.call(Kind::Read, 1 - me, ("length", ""), (means, deadline), &serve);
                 assert_eq!(answer, (Ok(format!("length of {}", 1 - me)), 8));
             }
             member.meet(&serve).unwrap();
@@ -514,6 +519,16 @@ mod tests {
         let member = Member::join(&team, 0);
         team.break_up();
         assert!(member.meet(&|| ()).is_err());
-        assert!(member.call(Kind::Read, 1, ("length", ""), Means::default(), &|| ()).0.is_err());
+        let later = Instant::now() + Duration::from_secs(60);
+        assert!(member.call(Kind::Read, 1, ("length", ""), (Means::default(), later), &|| ()).0.is_err());
+    }
+
+    #[test]
+    fn a_thread_that_does_not_answer_is_given_up() {
+        let team = Team::new(2, vec![0, 1]);
+        let member = Member::join(&team, 0);
+        let (means, soon) = (Means { fuel: 9, ..Means::default() }, Instant::now() + PATIENCE);
+        let (value, fuel) = member.call(Kind::Read, 1, ("length", ""), (means, soon), &|| ());
+        assert!(value.unwrap_err().contains("takes too long") && fuel == 0);
     }
 }
