@@ -88,6 +88,7 @@ fn files_are_read_alike_by_any_number_of_workers() {
     if crate::daemon::module("count").is_none() {
         return;
     }
+    crate::common::runner();
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).display().to_string();
     let capture = |from: u64| pcap((0..5000).map(|n| (from + n, tcp_packet((n % 300) as u16, 80))));
@@ -99,11 +100,14 @@ fn files_are_read_alike_by_any_number_of_workers() {
     // Cut in a packet.
     std::fs::write(path("cut.pcap"), &a[..a.len() - 9]).unwrap();
     for files in [&["a.pcap"][..], &["a.pcap", "b.pcap"], &["a.pcap.gz", "b.pcap"], &["cut.pcap", "b.pcap"]] {
-        let results = ["1", "2", "5"].map(|workers| {
+        let forms = [("1", false), ("2", false), ("5", false), ("1", true), ("3", true)];
+        let results = forms.map(|(workers, is_apart)| {
             let files = files.iter().flat_map(|file| ["-r".to_owned(), path(file)]);
             let words = ["run", "count", "--format", "json", "--stats", "json", "--interval", "100ms"];
             let mut command = Command::new(env!("CARGO_BIN_EXE_flame"));
-            let out = command.args(words).args(["--workers", workers]).args(files).output().unwrap();
+            let apart = is_apart.then_some("--isolate");
+            let out =
+                command.args(words).args(["--workers", workers]).args(apart).args(files).output().unwrap();
             let said = String::from_utf8_lossy(&out.stderr).into_owned();
             // Whichever worker is ahead, a row of an interval has the packets of that interval.
             let mut rows: Vec<_> = String::from_utf8_lossy(&out.stdout).lines().map(str::to_owned).collect();

@@ -225,11 +225,22 @@ impl BatchLoop {
             if self.is_whole { Quantum::whole(conditions.stop) } else { Quantum::slice(conditions.stop) };
         let quantum = if conditions.is_last { quantum.ending() } else { quantum };
         self.blocks = BLOCKS;
-        while self.caller.is_busy() || self.start_next(conditions, outlet)? {
+        while self.caller.is_busy() || self.starts(conditions, outlet)? {
             if !self.call(&quantum, outlet)? {
                 break;
             }
         }
+        self.pass(outlet)
+    }
+
+    /// Starts the next call, after the tick before it was reported.
+    fn starts<E>(&mut self, conditions: Conditions<'_>, outlet: &mut dyn Outlet<E>) -> Result<bool, E> {
+        self.pass(outlet)?;
+        self.start_next(conditions, outlet)
+    }
+
+    /// Reports the last tick, if its call has ended: later messages belong to the next interval.
+    fn pass<E>(&mut self, outlet: &mut dyn Outlet<E>) -> Result<(), E> {
         if self.due.is_none() && !self.caller.is_in_tick() && self.passed_tick < self.delivered_tick {
             self.passed_tick = self.delivered_tick;
             outlet.passed(self.module, self.worker, self.delivered_tick)?;
