@@ -162,7 +162,7 @@ fn a_removal_ends_a_caller_that_calls_again() {
     let done = r#"(func (export "flame_done") (param i32 i32) (result i64)"#;
     let slow = format!(
         "{done} (local $i i32) {again} (loop $l (br_if $l (i32.lt_u
-            (local.tee $i (i32.add (local.get $i) (i32.const 1))) (i32.const 20000000))))
+            (local.tee $i (i32.add (local.get $i) (i32.const 1))) (i32.const 8000000))))
             (if (i32.const 1) (then (return (local.get $o))))"
     );
     let caller = plan((name, manifest, fields.replace(done, &slow) + END), Protection::Metered);
