@@ -158,7 +158,7 @@ fn a_removal_leaves_a_caller_its_end() {
 fn a_removal_ends_a_caller_that_calls_again() {
     let again =
         format!("(local $o i64) (local.set $o (i64.const {:#x}))", (call_frame().len() as u64) << 32 | 1024);
-    let (name, manifest, fields) = caller_parts(64);
+    let (name, manifest, fields) = caller_parts(8);
     let done = r#"(func (export "flame_done") (param i32 i32) (result i64)"#;
     let slow = format!(
         "{done} (local $i i32) {again} (loop $l (br_if $l (i32.lt_u
@@ -167,7 +167,7 @@ fn a_removal_ends_a_caller_that_calls_again() {
     );
     let caller = plan((name, manifest, fields.replace(done, &slow) + END), Protection::Metered);
     let modules = vec![caller, server(REPLY, AUTO)];
-    let (report, _) = lines(modules, &[], Live(paced(1500, 5)), |handle| {
+    let (report, _) = lines(modules, &[], Live(paced(6000, 5)), |handle| {
         std::thread::sleep(Duration::from_millis(500));
         let begun = Instant::now();
         let account = handle.remove(ModuleId(0)).unwrap();
