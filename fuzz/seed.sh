@@ -1,23 +1,41 @@
 #!/usr/bin/env bash
-# Fills fuzz/corpus from real captures and from the project's own files. FLAME_TRACES is a folder
-# with open/files; without it only the small seeds written here are made.
+# Fills fuzz/corpus, or the folder FLAME_CORPUS, from real captures and from the project's own files.
+# FLAME_TRACES is a folder with open/files; without it only the small seeds written here are made.
 set -euo pipefail
 cd "$(dirname "$0")"
 traces="${FLAME_TRACES:-../../shared/traces}/open/files"
-corpus=corpus
-mkdir -p $corpus/{pcap,pcapng,decode,filter,records,manifest,rewriter,signatures,joined,rules,names,policy} \
-    $corpus/{credential,analyser,programs,certificate,view,click,finish}
+corpus="${FLAME_CORPUS:-corpus}"
+mkdir -p "$corpus"/{pcap,pcapng,decode,filter,records,manifest,rewriter,signatures,joined,rules,names} \
+    "$corpus"/{policy,credential,analyser,programs,certificate,view,click,finish}
 
 # Captures up to 64 KiB: larger ones only slow the fuzzer down.
 if [ -d "$traces" ]; then
-    find "$traces" -size -65k \( -name '*.pcap' -o -name '*.cap' \) -exec cp -t $corpus/pcap {} +
-    find "$traces" -size -65k -name '*.pcapng' -exec cp -t $corpus/pcapng {} +
+    find "$traces" -size -65k \( -name '*.pcap' -o -name '*.cap' \) -exec cp -t "$corpus"/pcap {} +
+    find "$traces" -size -65k -name '*.pcapng' -exec cp -t "$corpus"/pcapng {} +
 else
     echo "skipped: $traces is missing (set FLAME_TRACES); captures and packets are not seeded"
 fi
 
+# The first packets of the project's own capture, in both formats.
+python3 - ../demo/demo.pcap "$corpus" <<'PY'
+import pathlib, struct, sys
+data, corpus = pathlib.Path(sys.argv[1]).read_bytes(), pathlib.Path(sys.argv[2])
+at, blocks = 24, []
+for _ in range(40):
+    seconds, fraction, size, length = struct.unpack_from("<4I", data, at)
+    packet = data[at + 16 : at + 16 + size]
+    at += 16 + size
+    ticks = seconds * 1_000_000 + fraction // 1000
+    body = struct.pack("<5I", 0, ticks >> 32, ticks & 0xFFFFFFFF, size, length) + packet + bytes(-size % 4)
+    blocks.append((6, body))
+(corpus / "pcap" / "demo").write_bytes(data[:at])
+head = [(0x0A0D0D0A, struct.pack("<IHHq", 0x1A2B3C4D, 1, 0, -1)), (1, struct.pack("<HHI", 1, 0, 0))]
+wrapped = (struct.pack("<2I", k, len(b) + 12) + b + struct.pack("<I", len(b) + 12) for k, b in head + blocks)
+(corpus / "pcapng" / "demo").write_bytes(b"".join(wrapped))
+PY
+
 # Packets for decode: link type (u16, little-endian), then the bytes. The first four of each capture.
-python3 - $corpus/pcap $corpus/decode <<'PY'
+python3 - "$corpus"/pcap "$corpus"/decode <<'PY'
 import hashlib, pathlib, struct, sys
 source, target = map(pathlib.Path, sys.argv[1:])
 for path in source.iterdir():
@@ -69,11 +87,12 @@ FILTERS
 
 # Output frames for the tables of fuzz_targets/records.rs: a byte of choices, then frames.
 row='\x05\x00gr\xc3\xb6e\x06\x20\x01\x0d\xb8\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x01'
-printf '\x00\x18\x00\x00\x00\x01\x00\x00\x00'"$row" > $corpus/records/short
-printf '\x00\x01\x00\x00\x00\x02\x00\x00\x00\x07\x01\x00\x00\x00\x02\x00\x00\x00\x08' > $corpus/records/bytes
+printf '\x00\x18\x00\x00\x00\x01\x00\x00\x00'"$row" > "$corpus"/records/short
+printf '\x00\x01\x00\x00\x00\x02\x00\x00\x00\x07\x01\x00\x00\x00\x02\x00\x00\x00\x08' \
+    > "$corpus"/records/bytes
 printf '\x00\x02\x00\x00\x00\xff\xff\x00\x00hi\x08\x00\x00\x00\xfe\xff\x00\x00\x03\x00\x00\x00\x00\x00'\
 '\x00\x00' \
-    > $corpus/records/message-lost
+    > "$corpus"/records/message-lost
 {
     printf '\x02\x4f\x00\x00\x00\x00\x00\x00\x00\x01\x40\x50\x00\x04\x03\x02\x01' # ok a b c
     printf '\x01\x02\x03\x04\x05\x06\x07\x08\xff\xff\xff\xff\xff\xff\xff\xff'     # d e
@@ -81,24 +100,24 @@ printf '\x00\x02\x00\x00\x00\xff\xff\x00\x00hi\x08\x00\x00\x00\xfe\xff\x00\x00\x
     printf '\x40\xe2\x01\x00\x00\x00\x00\x00\x02\x00\x00\x00\x00\x01'             # rtt_ns mac
     printf '\x04\xc0\x00\x02\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00' # ip
     printf '\x05\x00hello\x01'                                                    # note end
-} > $corpus/records/all
+} > "$corpus"/records/all
 
 for file in ../modules/*/module.toml ../crates/flame/src/template/*/module.toml; do
     [ -f "$file" ] && cp "$file" "$corpus/manifest/$(basename "$(dirname "$file")").toml"
 done
 printf 'abi = 1\nname = "a"\nversion = "1"\ndescription = ""\n[parameters.p]\ntype = "duration"\ndefault'\
 ' = "10s"\ndescription = ""\n' \
-    > $corpus/manifest/parameter.toml
+    > "$corpus"/manifest/parameter.toml
 
 printf '\x00\x14\x00\x00\x00\xfd\xff\x00\x00\x01\x02\x03\x04\x05\x06\x07\x08\x40\x00\x00\x00\x01\x00\x00'\
-'\x00\xde\xad\xbe\xef' > $corpus/records/packet
+'\x00\xde\xad\xbe\xef' > "$corpus"/records/packet
 
-cp ../modules/worm/worms.txt $corpus/signatures/
+cp ../modules/worm/worms.txt "$corpus"/signatures/
 # The definitions with each rule, and a packet that some match.
 head='\x02\x00\x00\x00\x00\x02\x02\x00\x00\x00\x00\x01\x08\x00\x45\x00\x00\x38\x00\x01\x40\x00\x40\x06'\
 '\x00\x00\x0a\x00\x00\x01\x0a\x00\x00\x02'
 tcp='\x04\x00\x00\x50\x00\x00\x00\x01\x00\x00\x00\x02\x50\x18\x01\x00\x00\x00\x00\x00GET /../../etc HT'
-python3 - $corpus/names <<'PY'
+python3 - "$corpus"/names <<'PY'
 import pathlib, struct, sys
 target = pathlib.Path(sys.argv[1])
 name = b"\3www\7example\3com\0"
@@ -113,8 +132,8 @@ for i, seed in enumerate((query, record)):
     (target / str(i)).write_bytes(b"\xff" + seed)
 PY
 rules=../modules/ids/rules/flame.rules
-grep -h '^alert' $rules ../modules/ids/tests/words.rules | split -l 1 - $corpus/rules/one.
-for file in $corpus/rules/one.*; do
+grep -h '^alert' $rules ../modules/ids/tests/words.rules | split -l 1 - "$corpus"/rules/one.
+for file in "$corpus"/rules/one.*; do
     { grep -E '^(ipvar|portvar|config)' $rules; cat "$file"; printf '\x00%b' "$head$tcp"; } > "$file.new"
     mv "$file.new" "$file"
 done
@@ -122,18 +141,18 @@ log='{"module":"trajectory","table":"log","ts_ns":%d,"flow":7,"label":9,"wire_le
 flow='{"module":"trajectory","table":"flow","ts_ns":1,"flow":7,"proto":6,"src":"10.0.0.1","sport":1,"dst'\
 '":"10.0.0.2","dport":80}\n'
 # shellcheck disable=SC2059
-{ printf "$flow$log" 5; printf '\x00'; printf "$log" 9; } > $corpus/joined/two
+{ printf "$flow$log" 5; printf '\x00'; printf "$log" 9; } > "$corpus"/joined/two
 
 # The policy of docs/operators.md with a key in place of the shell's; Datalog, fields, and a credential's
 # text.
 key=ed25519/1055c750b1a1505937af1537c626ba3263995c33a64758aaafb1275b0312e284
 sed -n '/^\[node\]/,/^END/p' ../docs/operators.md | sed "/^END/d; s|\$(cat root.pub)|$key|" \
-    > $corpus/policy/operators
+    > "$corpus"/policy/operators
 printf '[node]\nname = "n"\nkey = "k"\n[best-effort]\nselect = ["tcp", "port 80"]\nexpose = "payload:9"'\
 '\ncalls = ""\ncode = "%s"\ngroup = 5\n[checks]\ndatalog = "check if time($t), $t > 2020-01-01T00:00:00Z'\
 '"\n' $key \
-    > $corpus/policy/best-effort
-printf 'id 00ff\nkey %s # gone\n' $key > $corpus/policy/revoked
+    > "$corpus"/policy/best-effort
+printf 'id 00ff\nkey %s # gone\n' $key > "$corpus"/policy/revoked
 n=0
 while IFS= read -r line; do
     n=$((n + 1))
@@ -149,13 +168,13 @@ ip=prefix,mac=zero,port=truncate:8
 10ms/100ms
 2027-01-01T00:00:00Z
 DATALOG
-printf '\x00asm\x01\x00\x00\x00' > $corpus/rewriter/empty.wasm
+printf '\x00asm\x01\x00\x00\x00' > "$corpus"/rewriter/empty.wasm
 for file in "${FLAME_MODULES:-../target/release/modules}"/*.wasm; do
-    [ -f "$file" ] && cp "$file" $corpus/rewriter/
+    [ -f "$file" ] && cp "$file" "$corpus"/rewriter/
     # Large ones take the analyser too long under a sanitizer.
-    [ -f "$file" ] && [ "$(stat -c %s "$file")" -lt 20000 ] && cp "$file" $corpus/analyser/
+    [ -f "$file" ] && [ "$(stat -c %s "$file")" -lt 20000 ] && cp "$file" "$corpus"/analyser/
 done
-printf '\x00asm\x01\x00\x00\x00' > $corpus/analyser/empty.wasm
+printf '\x00asm\x01\x00\x00\x00' > "$corpus"/analyser/empty.wasm
 
 for case in ../crates/dataplane/element/tests/cases/*.clicktest; do
     sed -n '/^%file CONFIG/,/^%expect/{/^%/d;p}' "$case" > "$corpus/click/$(basename "$case" .clicktest)"
@@ -165,11 +184,11 @@ done
 # their module.
 printf '\x00\x01\x00\x00\x02\x01\x02\x00\x01\x00\x00\x01\x00\x01\x05\x00\x01\x01\x00\x02\x01\x04\x04\x00'\
 '\x7f\x01\x00\x02\x01\x00\x00\x01\x02\x01\x00\x80\xc0\x3f\x02\x00\x02\x01\x00\x02\x7f\x01\x00\x02\x01'\
-'\x04\x01\x00\x7f\x00\x02\x00' > $corpus/certificate/packets
+'\x04\x01\x00\x7f\x00\x02\x00' > "$corpus"/certificate/packets
 printf '\x01\x01\x01\x01\x01\x00\x02\x00\x00\x00\x00\x00\x02\x03\x01\x00\x00\x01\x01\x00\x03\x01\xe3\x00'\
 '\x01\x7d\x01\x01\x01\x01\x00\x00\x01\x01\x00\x01\x01\x00\x02\x01\x04\x00\x00\x7f\x01\x00\x04\x01\x00'\
-'\x04\x00\x00\x00\x01\x00\x01\x00\x02\x00\x00\x00\x00' > $corpus/certificate/calls
-python3 - $corpus/rewriter $corpus/certificate <<'PY'
+'\x04\x00\x00\x00\x01\x00\x01\x00\x02\x00\x00\x00\x00' > "$corpus"/certificate/calls
+python3 - "$corpus"/rewriter "$corpus"/certificate <<'PY'
 import pathlib, struct, sys
 source, target = map(pathlib.Path, sys.argv[1:])
 
@@ -196,19 +215,19 @@ for path in source.glob("*.wasm"):
 PY
 
 # As many choices as a module of the generator takes; the same every time.
-python3 - $corpus/programs $corpus/view <<'PY'
+python3 - "$corpus"/programs "$corpus"/view <<'PY'
 import pathlib, random, sys
 for folder in sys.argv[1:]:
     for n in range(8):
         pathlib.Path(folder, str(n)).write_bytes(random.Random(n).randbytes(2000))
 PY
 
-for target in $corpus/*/; do
+for target in "$corpus"/*/; do
     printf '%6d seeds for %s\n' "$(find "$target" -type f | wc -l)" "$(basename "$target")"
 done
 
 # Frames that the kernel left unfinished: segments of TCP, and a datagram without its checksum.
-python3 - $corpus/finish <<'PY'
+python3 - "$corpus"/finish <<'PY'
 import pathlib, struct, sys
 target = pathlib.Path(sys.argv[1])
 ether = bytes(12) + b"\x08\x00"

@@ -11,7 +11,10 @@ fuzz_target!(|data: &[u8]| {
     let graph = match read(data, "f", &options) {
         Ok(graph) => graph,
         Err(errors) => {
-            assert!(!errors.is_empty() && errors.messages().iter().all(|m| m.landmark.contains(':')), "{errors}");
+            assert!(
+                !errors.is_empty() && errors.messages().iter().all(|m| m.landmark.contains(':')),
+                "{errors}"
+            );
             return;
         }
     };

@@ -319,6 +319,11 @@ fn the_list_of_fuzz_targets_is_whole() {
     let built: BTreeSet<String> = built.map(str::to_owned).collect();
     assert_eq!(listed, there, "fuzz/README.md lists other targets than there are");
     assert_eq!(built, there, "fuzz/Cargo.toml builds other targets than there are");
+    let replay = std::fs::read_to_string(root().join("fuzz/replay/tests/replay.rs")).unwrap();
+    let (_, run) = replay.split_once("\ntests! {\n").unwrap();
+    let run = run.lines().filter_map(|line| line.strip_prefix("    ")?.split_once(' '));
+    let run: BTreeSet<String> = run.map(|(name, _)| name.to_owned()).collect();
+    assert_eq!(run, there, "fuzz/replay/tests/replay.rs runs other targets than there are");
 }
 
 /// If a crate names the programs of its tests, one of them lists each file. A file that is not listed would
