@@ -11,6 +11,7 @@ use flame_remote::{ChannelError, Install, Kept, Report, Sender};
 use flame_run::{Engines, Eviction, Mapping, Output};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
@@ -336,9 +337,12 @@ impl Installed {
     /// Gives one quantum to each instance with work. Unless it `serves`, calls of services wait. Returns
     /// whether the module has ended.
     pub fn step(&mut self, serves: bool, stop: &Stop<'_>, sender: &mut Sender) -> Result<bool, ChannelError> {
-        let conditions = Conditions { batch: self.batch, stop, is_last: false };
-        let ending = Conditions { is_last: true, ..conditions };
         for worker in 0..self.loops.len() {
+            // A worker that is behind has read what others have only after the stop.
+            let has_read = AtomicBool::new(self.ends[worker].is_some());
+            let stop = &Stop::after(stop, &has_read);
+            let conditions = Conditions { batch: self.batch, stop, is_last: false };
+            let ending = Conditions { is_last: true, ..conditions };
             let place = &mut self.loops[worker];
             let Some(batches) = place.running() else {
                 if self.ends[worker].is_some() {
