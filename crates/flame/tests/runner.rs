@@ -540,6 +540,13 @@ fn the_kernel_confines_the_process() {
     }
     let net = |id: u32| fs::read_link(format!("/proc/{id}/ns/net")).unwrap();
     assert_ne!(net(id), net(std::process::id()), "the network of this process");
+    let users = |id: u32| fs::read_link(format!("/proc/{id}/ns/user")).unwrap();
+    let may = std::process::Command::new("unshare").args(["--user", "true"]).status();
+    if may.is_ok_and(|status| status.success()) {
+        assert_ne!(users(id), users(std::process::id()), "the users of this process");
+    } else {
+        eprintln!("no namespace of users may be made here: not tested");
+    }
     // Every thread is confined, also those that were there before.
     for task in fs::read_dir(format!("/proc/{id}/task")).unwrap() {
         let status = fs::read_to_string(task.unwrap().path().join("status")).unwrap();

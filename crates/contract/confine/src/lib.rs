@@ -48,9 +48,10 @@ pub fn begin(parent: u32) -> Result<(), String> {
     rustix::process::chdir("/").map_err(|e| fail("chdir")(&e))?;
     let apart = UnshareFlags::NEWNET | UnshareFlags::NEWIPC;
     // SAFETY: the flags do not include FILES, the only one that endangers descriptors.
-    if unsafe { rustix::thread::unshare_unsafe(apart) }.is_err() {
+    if unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWUSER | apart) }.is_err() {
+        // Where no namespace of users may be made, root still makes the others.
         // SAFETY: as above.
-        let _ = unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWUSER | apart) };
+        let _ = unsafe { rustix::thread::unshare_unsafe(apart) };
     }
     let none = CapabilitySets {
         effective: CapabilitySet::empty(),
