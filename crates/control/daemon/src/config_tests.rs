@@ -47,7 +47,7 @@ fn errors_name_the_line_and_what_was_expected() {
         ("[limits]\nmodules = 0\n", "line 8: 0: expected 1 to 10000"),
         ("[limits]\nrequest_time = \"soon\"\n", "line 8: "),
         ("workers = 65\n", "line 7: workers = 65: expected 1 to 64"),
-        ("cores = [4096]\n", "line 7: core 4096: this machine has"),
+        ("cores = [4096]\n", "line 7: core 4096: it is none of the"),
         ("file = \"x\"\n", "line 5: give either interface"),
         ("repeat = true\n", "line 5: repeat is for files"),
         ("link = \"out\"\n", "line 7: link \"out\": there is no [links.out]"),

@@ -285,12 +285,17 @@ pub fn check(path: &Path) -> Result<Vec<String>, StartError> {
                 flame_source::open(std::slice::from_ref(path), &flame_source::FileOptions::default())
                     .map_err(|e| error(e.to_string()))?;
             }
-            From::Interface { name, .. } => {
-                if !Path::new("/sys/class/net").join(name).exists() {
-                    return Err(error(format!("no interface {name:?} (see ip link)")));
-                }
-            }
+            From::Interface { name, .. } => has_interface(name).map_err(error)?,
         }
     }
+    for (name, link) in &config.links {
+        let error = |reason: String| StartError::Other(format!("link {name}: {reason}"));
+        has_interface(&link.interface).map_err(error)?;
+    }
     Ok(notes)
+}
+
+fn has_interface(name: &str) -> Result<(), String> {
+    let is_there = Path::new("/sys/class/net").join(name).exists();
+    if is_there { Ok(()) } else { Err(format!("no interface {name:?} (see ip link)")) }
 }

@@ -269,9 +269,13 @@ impl SourceTable {
             Some(n) => *n.get_ref(),
             None => 1,
         };
-        let here = std::thread::available_parallelism().map_or(1, usize::from);
-        if let Some(core) = self.cores.iter().find(|core| *core.get_ref() >= here.max(1024)) {
-            return Err((core.span().start, format!("core {}: this machine has {here}", core.get_ref())));
+        // A service may have a part of the machine's cores.
+        let here = rustix::thread::sched_getaffinity(None).map_err(|e| (start, format!("cores: {e}")))?;
+        let is_here = |core: usize| core < rustix::thread::CpuSet::MAX_CPU && here.is_set(core);
+        if let Some(core) = self.cores.iter().find(|core| !is_here(*core.get_ref())) {
+            let count = here.count();
+            let reason = format!("core {}: it is none of the {count} that the node may use", core.get_ref());
+            return Err((core.span().start, reason));
         }
         let interval_ns = self.interval.as_ref().map_or(Ok(1_000_000_000), duration)?;
         let overload = match &self.overload {
