@@ -156,14 +156,20 @@ fn principals_see_and_change_their_own_modules_alone() {
     assert!(gone["reason"].as_str().unwrap().contains("revoked"), "{gone}");
     assert!(node.refused(&["list", "--node", "alice"]).contains("revoked"));
     assert_eq!(node.json(&["show", "count", "--principal", "bob"])["state"], "running");
-    // After a restart it is known why it does not run.
+    // After a restart it is known why it does not run, and a list of before the revocation grants nothing.
     node.end();
+    std::fs::write(node.path("revoked"), "").unwrap();
     node.start();
     assert!(
         node.said().contains("module count of alice is evicted: the credential is revoked"),
         "{}",
         node.said()
     );
+    assert!(node.said().contains("are no longer in it, and stay in force"), "{}", node.said());
+    assert!(node.refused(&["list", "--node", "alice"]).contains("revoked"));
+    let (code, _) = node.request("DELETE", "/v1/revocations", Some(&json!({ "credential": credential })));
+    assert_eq!(code, 204);
+    node.run(&["list", "--node", "alice"]);
     let log = node.run(&["audit", "verify", "--policy", "policy.toml"]);
     assert!(!log.is_empty(), "the log is whole");
 }

@@ -89,9 +89,9 @@ pub struct Engine {
     pub(crate) pinned: Mutex<Vec<[u8; 32]>>,
     /// Modules that are to be taken down, once no other change of them is in progress.
     pub(crate) evictions: Mutex<BTreeMap<Key, (ModuleId, String)>>,
-    /// Revocations that are in force and could not be written to the policy's list. It is held while the
-    /// policy is exchanged.
-    pub(crate) unwritten: Mutex<Vec<String>>,
+    /// The revocations that were made here, as lines of the policy's list, in force whether or not it has
+    /// them. It is held while the policy is exchanged.
+    pub(crate) revocations: Mutex<Vec<String>>,
     /// The number of changes of policy and configuration, on which all authority rests.
     pub(crate) version: AtomicU64,
     /// Reasons why something does not work, by subject. They are for the operator.

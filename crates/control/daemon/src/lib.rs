@@ -36,6 +36,7 @@ mod reserve;
 mod restarts;
 mod restore;
 mod review;
+mod revoke;
 mod route;
 mod security;
 mod server;

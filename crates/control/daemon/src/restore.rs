@@ -9,13 +9,14 @@ use crate::error::problem;
 use crate::held;
 use crate::kept::Beginning;
 use crate::reserve::Ledger;
+use crate::revoke::with_all;
 use crate::source::{Opened, SourceRun, open};
 use crate::store::{Store, Stored, code_name};
 use flame_api::{Problem, State};
 use flame_compile::Cache;
 use flame_node::Node;
 use flame_run::Engines;
-use flame_trust::time;
+use flame_trust::{Revoked, time};
 use flame_view::Key;
 use flame_worker::{Link, Runner};
 use std::collections::{BTreeMap, BTreeSet};
@@ -71,6 +72,10 @@ impl Engine {
         }
         let node =
             config.policy.as_ref().map(|path| Node::open(path, "node", "node".to_owned())).transpose()?;
+        let revocations = store.revocations()?;
+        let node = node
+            .map(|node| with_all(node, &revocations).map_err(|e| StartError::Other(format!("storage: {e}"))))
+            .transpose()?;
         let key = node.as_ref().and_then(|node| node.policy().secret());
         let key = key.map(|secret| Key::new(secret.derive("dealing key", b"")));
         let mut links = BTreeMap::new();
@@ -107,7 +112,7 @@ impl Engine {
             pinned: Mutex::default(),
             evictions: Mutex::default(),
             watched: Mutex::default(),
-            unwritten: Mutex::default(),
+            revocations: Mutex::new(revocations),
             version: AtomicU64::new(0),
             faults: Mutex::default(),
             notes: Mutex::default(),
@@ -142,17 +147,21 @@ impl Engine {
                  (flame audit verify)"
             ));
         }
-        let recorded = self.store.revocations()?;
+        let recorded = held(&self.revocations);
         let node = held(&self.node);
         let Some(path) = node.as_ref().and_then(|node| node.policy().revocations.clone()) else {
             return Ok(());
         };
-        let listed = std::fs::read_to_string(&path).unwrap_or_default();
+        let listed = Revoked::read(&path).unwrap_or_default();
         let lost: Vec<_> =
-            recorded.iter().filter(|line| !listed.lines().any(|l| l.trim() == **line)).collect();
+            recorded.iter().filter(|line| !listed.has_line(line)).map(String::as_str).collect();
         if !lost.is_empty() {
-            let lines = lost.iter().map(|l| l.as_str()).collect::<Vec<_>>().join("; ");
-            warn(format!("{}: revocations made here are no longer in it: {lines}", path.display()));
+            warn(format!(
+                "{}: revocations made here are no longer in it, and stay in force (DELETE /v1/revocations \
+                 withdraws one): {}",
+                path.display(),
+                lost.join("; ")
+            ));
         }
         Ok(())
     }

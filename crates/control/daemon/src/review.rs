@@ -3,11 +3,12 @@
 use crate::engine::{AUDIT_LOG, Engine, Entry, Key, Live};
 use crate::granted::{Decided, Watched};
 use crate::held;
+use crate::revoke::with_all;
 use crate::source::SourceRun;
-use flame_api::{Code, Problem, RevokeRequest, State};
+use flame_api::{Code, Problem, State};
 use flame_node::{AdmittedModule, Node};
 use flame_plan::{ModuleId, Reason};
-use flame_trust::{Credential, Policy, PublicKey, Revoked, time};
+use flame_trust::{Policy, time};
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -110,19 +111,13 @@ impl Engine {
     /// in force.
     pub(crate) fn reload_policy(&self, path: Option<&Path>) {
         // Revocations come before the list is read, or after the new policy is in force.
-        let unwritten = held(&self.unwritten);
+        let revocations = held(&self.revocations);
         let Some(node) = self.present_node() else { return };
         let path = path.map_or_else(|| node.files()[0].to_owned(), Path::to_owned);
-        let reopened = node.reopened(&path);
-        let with_unwritten = |node: Node| {
-            unwritten.iter().try_fold(node, |node, line| {
-                let policy = node.policy().with_revocation(line)?;
-                Ok::<_, flame_trust::RevokedError>(node.under(Arc::new(policy)))
-            })
-        };
-        let replaced = reopened
+        let replaced = node
+            .reopened(&path)
             .map_err(|e| e.to_string())
-            .and_then(|node| with_unwritten(node).map_err(|e| format!("{}: {e}", path.display())));
+            .and_then(|node| with_all(node, &revocations).map_err(|e| format!("{}: {e}", path.display())));
         match replaced {
             Ok(node) => {
                 *held(&self.node) = Some(node);
@@ -136,7 +131,7 @@ impl Engine {
     }
 
     /// Returns the node as it is, so that it need not stay locked.
-    fn present_node(&self) -> Option<Node> {
+    pub(crate) fn present_node(&self) -> Option<Node> {
         held(&self.node).as_ref().map(|node| node.under(node.shared_policy()))
     }
 
@@ -296,7 +291,7 @@ impl Engine {
 
     /// Waits until no instance runs that has lost its grant. One that a change begins at the moment may come
     /// to its source only now.
-    fn wait_for_lost(&self) {
+    pub(crate) fn wait_for_lost(&self) {
         let begun = Instant::now();
         while begun.elapsed() < EVICTION {
             let lost = self.lost();
@@ -324,65 +319,6 @@ impl Engine {
         let waiting = std::mem::take(&mut *held(&self.evictions));
         for (key, (id, reason)) in waiting {
             self.evicted(&key, id, reason);
-        }
-    }
-
-    /// Revokes a credential or a key, and evicts what it concerns. It is in force when this returns, also if
-    /// the policy's file cannot be read at the moment.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the policy has no list. If the list, the storage or the audit log cannot be
-    /// written, the error states that the revocation is in force until the node ends.
-    pub fn revoke(&self, request: &RevokeRequest) -> Result<(), Problem> {
-        let invalid = |reason: String| Problem::new(Code::Invalid, reason, "give one credential or one key");
-        let (line, whom) = match (&request.credential, &request.key) {
-            (Some(text), None) => {
-                let blocks =
-                    Credential::parse(text).and_then(|c| c.blocks()).map_err(|e| invalid(e.to_string()))?;
-                let last = blocks.last().ok_or_else(|| invalid("the credential has no block".to_owned()))?;
-                let names: Vec<_> = blocks.iter().filter_map(|b| b.principal.as_deref()).collect();
-                (format!("id {}", last.id), names.join("/"))
-            }
-            (None, Some(key)) => {
-                let key = PublicKey::parse(key).map_err(|e| invalid(e.to_string()))?;
-                (format!("key {key}"), key.to_string())
-            }
-            _ => return Err(invalid("neither or both of credential and key are given".to_owned())),
-        };
-        let written = {
-            let mut unwritten = held(&self.unwritten);
-            let node = self.present_node();
-            let node = node.and_then(|node| node.policy().revocations.clone().map(|list| (node, list)));
-            let (node, list) = node.ok_or_else(|| {
-                Problem::new(
-                    Code::Unavailable,
-                    "the policy names no list of revocations",
-                    "add revocations = \"revoked\" to [node] of the policy, and create the file",
-                )
-            })?;
-            let policy = node.policy().with_revocation(&line).map_err(|e| invalid(e.to_string()))?;
-            let policy = Arc::new(policy);
-            *held(&self.node) = Some(node.under(policy.clone()));
-            self.decide_anew();
-            let noted = node.under(policy).note_revocation(&whom, &line).map_err(|e| e.to_string());
-            let listed = Revoked::append(&list, &line).map_err(|e| e.to_string());
-            if listed.is_err() {
-                unwritten.push(line.clone());
-            }
-            let stored = self.stored(self.store.revoked(&line, time::now()));
-            let stored = stored.map_err(|e| e.for_operator().cause);
-            [listed, stored, noted].into_iter().find_map(Result::err)
-        };
-        self.review_all();
-        self.wait_for_lost();
-        match written {
-            None => Ok(()),
-            Some(reason) => Err(Problem::new(
-                Code::Storage,
-                format!("the revocation is in force, but only until the node ends: {reason}"),
-                format!("make the list, the storage and the audit log writable, and repeat it ({line})"),
-            )),
         }
     }
 }

@@ -398,6 +398,18 @@ impl Store {
         })
     }
 
+    /// Removes a recorded revocation.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if it cannot be written.
+    pub fn withdrawn(&self, line: &str) -> Result<(), StoreError> {
+        self.change(|change| {
+            change.execute("DELETE FROM revocations WHERE line = ?1", params![line])?;
+            Ok(())
+        })
+    }
+
     /// Returns the lines of all recorded revocations.
     ///
     /// # Errors

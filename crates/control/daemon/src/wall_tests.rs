@@ -57,7 +57,7 @@ impl World {
             pinned: Default::default(),
             evictions: Default::default(),
             watched: Default::default(),
-            unwritten: Default::default(),
+            revocations: Default::default(),
             version: Default::default(),
             faults: Default::default(),
             notes: Default::default(),
@@ -381,7 +381,7 @@ fn a_revocation_that_cannot_be_written_is_in_force_and_says_so() {
     std::fs::remove_file(&list).unwrap();
     std::fs::create_dir(&list).unwrap();
     let refused = world.engine.revoke(&revocation(&credential)).unwrap_err();
-    assert!(refused.cause.contains("in force, but only until the node ends"), "{refused}");
+    assert!(refused.cause.contains("the revocation is in force: "), "{refused}");
     assert_eq!(world.state(), State::Evicted);
     // Reading the list again does not end it.
     std::fs::remove_dir(&list).unwrap();
@@ -389,6 +389,34 @@ fn a_revocation_that_cannot_be_written_is_in_force_and_says_so() {
     world.engine.reload_policy(None);
     let claimed = world.engine.policy().unwrap().claim(&credential, flame_trust::time::now());
     assert!(claimed.unwrap_err().to_string().contains("revoked"));
+}
+
+#[test]
+fn a_revocation_is_withdrawn_by_a_command_and_not_by_another_list() {
+    let world = World::new();
+    let credential = world.credential(&[]);
+    let list = world.folder.path().join("revoked");
+    let is_revoked = || world.engine.policy().unwrap().claim(&credential, flame_trust::time::now()).is_err();
+    let absent = world.engine.withdraw(&revocation(&credential)).unwrap_err();
+    assert_eq!(absent.code, Code::NotFound, "{absent}");
+    world.engine.revoke(&revocation(&credential)).unwrap();
+    world.engine.revoke(&revocation(&credential)).unwrap();
+    let in_list = world.engine.withdraw(&revocation(&credential)).unwrap_err();
+    assert!(in_list.code == Code::Conflict && in_list.cause.contains("revoked"), "{in_list}");
+    // A list of before comes back, and may be read or not.
+    std::fs::write(&list, "").unwrap();
+    world.engine.reload_policy(None);
+    assert!(is_revoked());
+    assert_eq!(world.engine.store.revocations().unwrap().len(), 1);
+    std::fs::write(&list, "?").unwrap();
+    assert_eq!(world.engine.withdraw(&revocation(&credential)).unwrap_err().code, Code::Storage);
+    std::fs::write(&list, "").unwrap();
+    assert!(is_revoked());
+    world.engine.withdraw(&revocation(&credential)).unwrap();
+    assert!(!is_revoked());
+    assert_eq!(world.engine.store.revocations().unwrap(), [""; 0]);
+    assert!(world.log().contains("\"withdraw\""), "{}", world.log());
+    world.install(&credential);
 }
 
 #[test]

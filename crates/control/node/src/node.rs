@@ -331,6 +331,18 @@ impl Node {
         }
     }
 
+    /// Records in the audit log that the revocation `line`, which concerns `whom`, is withdrawn.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the log cannot be written.
+    pub fn note_withdrawal(&self, whom: &str, line: &str) -> Result<(), NodeError> {
+        match self.log() {
+            Some(log) => log.write(Event::Withdraw, whom, "", line),
+            None => Ok(()),
+        }
+    }
+
     /// Returns the principal that a credential names, without verification.
     fn claimed(&self) -> String {
         let blocks = self.credential.as_ref().and_then(|c| c.blocks().ok()).unwrap_or_default();

@@ -44,6 +44,8 @@ pub enum Event {
     /// A running module lost its grant.
     Evict,
     Revoke,
+    /// A revocation is no longer in force.
+    Withdraw,
 }
 
 /// An entry of the log: one line.

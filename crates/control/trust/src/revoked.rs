@@ -113,6 +113,12 @@ impl Revoked {
         self.keys.contains(key)
     }
 
+    /// Returns whether all that a line of the file revokes is revoked.
+    pub fn has_line(&self, line: &str) -> bool {
+        Self::parse(line)
+            .is_ok_and(|of_line| of_line.ids.is_subset(&self.ids) && of_line.keys.is_subset(&self.keys))
+    }
+
     pub fn is_empty(&self) -> bool {
         self.ids.is_empty() && self.keys.is_empty()
     }

@@ -21,6 +21,7 @@ use utoipa::OpenApi;
         routes::sources,
         routes::capacity,
         routes::revoke,
+        routes::withdraw,
         routes::list,
         routes::install,
         routes::show,

@@ -162,6 +162,18 @@ pub(super) async fn revoke(
     Ok(StatusCode::NO_CONTENT)
 }
 
+/// Withdraw a revocation that was made here, for the operator
+#[utoipa::path(delete, path = "/v1/revocations", request_body = RevokeRequest,
+    responses((status = 204), (status = "4XX", body = Problem), (status = "5XX", body = Problem)))]
+pub(super) async fn withdraw(
+    State(app): State<Arc<App>>,
+    _: Operator,
+    Body(request, _): Body<RevokeRequest>,
+) -> Result<StatusCode, Refusal> {
+    blocking(&app, &Caller::Operator, move |engine| engine.withdraw(&request)).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
 /// The modules of the caller; for the operator, all modules
 #[utoipa::path(get, path = "/v1/modules",
     responses((status = 200, body = Modules), (status = "4XX", body = Problem), (status = "5XX", body = Problem)))]

@@ -1,0 +1,130 @@
+//! Revocations that are made through the node. They are in force whether or not the policy's list has them,
+//! until they are withdrawn: a list that was restored from a backup grants nothing again.
+
+use crate::engine::Engine;
+use crate::held;
+use flame_api::{Code, Problem, RevokeRequest};
+use flame_node::Node;
+use flame_trust::{Credential, PublicKey, Revoked, RevokedError, time};
+use std::sync::Arc;
+
+/// Returns the node under its policy with further revocations, given as lines of the list.
+///
+/// # Errors
+///
+/// Returns an error if a line cannot be read.
+pub(crate) fn with_all(node: Node, lines: &[String]) -> Result<Node, RevokedError> {
+    lines.iter().try_fold(node, |node, line| {
+        let policy = node.policy().with_revocation(line)?;
+        Ok(node.under(Arc::new(policy)))
+    })
+}
+
+fn invalid(reason: String) -> Problem {
+    Problem::new(Code::Invalid, reason, "give one credential or one key")
+}
+
+/// Returns the line of the list for a revocation, and the principals whom it concerns.
+fn line_of(request: &RevokeRequest) -> Result<(String, String), Problem> {
+    match (&request.credential, &request.key) {
+        (Some(text), None) => {
+            let blocks =
+                Credential::parse(text).and_then(|c| c.blocks()).map_err(|e| invalid(e.to_string()))?;
+            let last = blocks.last().ok_or_else(|| invalid("the credential has no block".to_owned()))?;
+            let names: Vec<_> = blocks.iter().filter_map(|b| b.principal.as_deref()).collect();
+            Ok((format!("id {}", last.id), names.join("/")))
+        }
+        (None, Some(key)) => {
+            let key = PublicKey::parse(key).map_err(|e| invalid(e.to_string()))?;
+            Ok((format!("key {key}"), key.to_string()))
+        }
+        _ => Err(invalid("neither or both of credential and key are given".to_owned())),
+    }
+}
+
+impl Engine {
+    /// Revokes a credential or a key, and evicts what it concerns. It is in force when this returns, also if
+    /// the policy's file cannot be read at the moment, and after a restart.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the policy has no list. If the list, the storage or the audit log cannot be
+    /// written, the error states so, and whether the revocation ends with the node.
+    pub fn revoke(&self, request: &RevokeRequest) -> Result<(), Problem> {
+        let (line, whom) = line_of(request)?;
+        let (written, is_kept) = {
+            let mut revocations = held(&self.revocations);
+            let node = self.present_node();
+            let node = node.and_then(|node| node.policy().revocations.clone().map(|list| (node, list)));
+            let (node, list) = node.ok_or_else(|| {
+                Problem::new(
+                    Code::Unavailable,
+                    "the policy names no list of revocations",
+                    "add revocations = \"revoked\" to [node] of the policy, and create the file",
+                )
+            })?;
+            let policy = node.policy().with_revocation(&line).map_err(|e| invalid(e.to_string()))?;
+            let policy = Arc::new(policy);
+            *held(&self.node) = Some(node.under(policy.clone()));
+            self.decide_anew();
+            if !revocations.contains(&line) {
+                revocations.push(line.clone());
+            }
+            let noted = node.under(policy).note_revocation(&whom, &line).map_err(|e| e.to_string());
+            let listed = Revoked::append(&list, &line).map_err(|e| e.to_string());
+            let stored = self.stored(self.store.revoked(&line, time::now()));
+            let stored = stored.map_err(|e| e.for_operator().cause);
+            let is_kept = listed.is_ok() || stored.is_ok();
+            ([listed, stored, noted].into_iter().find_map(Result::err), is_kept)
+        };
+        self.review_all();
+        self.wait_for_lost();
+        let Some(reason) = written else { return Ok(()) };
+        let until = if is_kept { "" } else { ", but only until the node ends" };
+        Err(Problem::new(
+            Code::Storage,
+            format!("the revocation is in force{until}: {reason}"),
+            format!("make the list, the storage and the audit log writable, and repeat it ({line})"),
+        ))
+    }
+
+    /// Withdraws a revocation that was made through the node. Modules that it has evicted do not run again.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if there is no such revocation, if the policy's list has it as well, or if the
+    /// storage or the audit log cannot be written. Then it stays in force.
+    pub fn withdraw(&self, request: &RevokeRequest) -> Result<(), Problem> {
+        let (line, whom) = line_of(request)?;
+        {
+            let mut revocations = held(&self.revocations);
+            let at = revocations.iter().position(|known| *known == line).ok_or_else(|| {
+                let cause = format!("the node has no such revocation ({line})");
+                Problem::new(Code::NotFound, cause, "one that only the policy's list has is removed there")
+            })?;
+            let node = self.present_node();
+            let list = node.as_ref().and_then(|node| node.policy().revocations.clone());
+            // A list that cannot be read may have it.
+            let has = |list| Revoked::read(list).map(|all| all.has_line(&line));
+            if let Some(list) = list
+                && has(&list).map_err(|e| Problem::new(Code::Storage, e.to_string(), "restore the list"))?
+            {
+                return Err(Problem::new(
+                    Code::Conflict,
+                    format!("the policy's list {} has the revocation as well", list.display()),
+                    format!("remove its line first: {line}"),
+                ));
+            }
+            if let Some(node) = node {
+                node.note_withdrawal(&whom, &line).map_err(|e| {
+                    Problem::new(Code::Storage, e.to_string(), "make the audit log writable, and repeat it")
+                })?;
+            }
+            self.stored(self.store.withdrawn(&line))?;
+            revocations.remove(at);
+        }
+        self.reload_policy(None);
+        self.review_all();
+        Ok(())
+    }
+}
