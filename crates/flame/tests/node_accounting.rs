@@ -96,7 +96,9 @@ fn sums(place: &str) {
     assert!(heavy > light && light > 0 && system > 0, "{heavy} {light} {system}");
     // The sessions are the sums of their modules, and with the rest of the process all there is.
     for session in ["operator", "alice", "system"] {
-        for column in ["cpu_ns", "packets", "block_ns", "records", "record_bytes", "sent_bytes"] {
+        for column in
+            ["cpu_ns", "packets", "block_ns", "records", "record_bytes", "sent_bytes", "transmitted_bytes"]
+        {
             let table = |name: &str| sum(&all, column, |r| r["table"] == name && r["session"] == session);
             assert_eq!(table("module"), table("session"), "{session} {column}");
         }

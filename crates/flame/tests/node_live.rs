@@ -85,13 +85,19 @@ fn fifty_changes_a_second_lose_no_packet_and_accounts_are_exact() {
                 std::thread::sleep(PAUSE);
             }
         });
-        std::thread::sleep(Duration::from_secs(seconds));
+        // The configuration is read again meanwhile, which loses no packet either.
+        for _ in 0..seconds * 5 {
+            std::thread::sleep(Duration::from_millis(200));
+            node.signal("HUP");
+        }
         stop.store(true, Ordering::Relaxed);
     });
     let (sent, changes) = (sent.into_inner(), changes.into_inner());
     let rate = changes as f64 / start.elapsed().as_secs_f64();
     eprintln!("{changes} changes, {rate:.0} a second, while {sent} packets were sent");
     assert!(changes > seconds * 10, "{changes} changes in {seconds} s");
+    let reloads = node.said().matches("node: reloaded").count() as u64;
+    assert!(reloads >= seconds, "{reloads} reloads in {seconds} s");
     let source = || node.json(&["node", "status"])["sources"][0].clone();
     wait_for("all packets", || source()["packets"] == sent);
     assert_eq!(source()["kernel_drops"], 0);

@@ -44,6 +44,9 @@ fn a_tenants_module_sends_on_the_link_of_its_source() {
     // Five answers to ping, and one to ARP.
     wait_for("the account", || account()["sent"] == 6);
     assert_eq!(account()["unsent"], Value::Object(serde_json::Map::new()));
+    // A frame of ARP or ping has at least 42 bytes. The operator's numbers are those of now.
+    let bill = node.json(&["show", "echo", "--principal", "alice"])["usage"]["transmitted_bytes"].as_u64();
+    assert!(bill.is_some_and(|bytes| (6 * 42..6 * 1514).contains(&bytes)), "{bill:?}");
     // Its channels reserve 1,064 kbit/s of 2 Mbit/s.
     let second = refused("alice", &["install", &echo, "--name", "second"]);
     assert!(second.contains("the link has less bandwidth left") && !second.contains("2000"), "{second}");

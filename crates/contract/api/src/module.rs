@@ -247,6 +247,8 @@ pub struct Usage {
     pub record_bytes: u64,
     /// Bytes that were sent to clients.
     pub sent_bytes: u64,
+    /// Bytes of frames that left by a link.
+    pub transmitted_bytes: u64,
 }
 
 /// The records of a module that the node keeps for its clients.

@@ -13,7 +13,7 @@
 //! Sums wrap after 2^64 ns, which is 584 years.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 /// The counters of one install.
@@ -25,6 +25,8 @@ pub struct Usage {
     records: AtomicU64,
     record_bytes: AtomicU64,
     sent_bytes: AtomicU64,
+    /// Bytes of frames that left by a link, which its thread adds.
+    pub transmitted: Arc<AtomicU64>,
     pub blocks: Level,
     pub memory: Level,
     pub kept: Level,
@@ -63,6 +65,7 @@ pub struct Used {
     pub records: u64,
     pub record_bytes: u64,
     pub sent_bytes: u64,
+    pub transmitted_bytes: u64,
     pub blocks: LevelState,
     pub memory: LevelState,
     pub kept: LevelState,
@@ -145,6 +148,7 @@ impl Usage {
             records: load(&self.records),
             record_bytes: load(&self.record_bytes),
             sent_bytes: load(&self.sent_bytes),
+            transmitted_bytes: load(&self.transmitted),
             blocks: self.blocks.state(),
             memory: self.memory.state(),
             kept: self.kept.state(),

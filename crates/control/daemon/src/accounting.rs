@@ -45,6 +45,7 @@ pub struct Amounts {
     pub records: u64,
     pub record_bytes: u64,
     pub sent_bytes: u64,
+    pub transmitted_bytes: u64,
 }
 
 /// Returns the growth of an integral over nanoseconds, in units of `unit` nanoseconds. What is left of a unit
@@ -68,6 +69,7 @@ impl Amounts {
             records: now.records - before.records,
             record_bytes: now.record_bytes - before.record_bytes,
             sent_bytes: now.sent_bytes - before.sent_bytes,
+            transmitted_bytes: now.transmitted_bytes - before.transmitted_bytes,
         }
     }
 
@@ -82,6 +84,7 @@ impl Amounts {
         self.records += other.records;
         self.record_bytes += other.record_bytes;
         self.sent_bytes += other.sent_bytes;
+        self.transmitted_bytes += other.transmitted_bytes;
     }
 
     /// Returns the numbers as a principal sees them.
@@ -277,7 +280,8 @@ impl Sheet {
 
     fn row(&mut self, table: u16, session: &Session, names: &[&str], used: &Amounts) {
         let Amounts { cpu_ns, packets, block_ns, memory_byte_seconds, .. } = *used;
-        let Amounts { kept_byte_seconds, kept_bytes, records, record_bytes, sent_bytes, .. } = *used;
+        let Amounts { kept_byte_seconds, kept_bytes, records, record_bytes, .. } = *used;
+        let Amounts { sent_bytes, transmitted_bytes, .. } = *used;
         let (root, session) = match session {
             Session::System => ("", "system"),
             Session::Of(owner) if owner.is_operator() => ("", "operator"),
@@ -293,7 +297,8 @@ impl Sheet {
             row.extend(&bytes[..usize::from(length)]);
         }
         let memory = [block_ns, memory_byte_seconds, kept_byte_seconds, kept_bytes];
-        let numbers = [cpu_ns, packets].into_iter().chain(memory).chain([records, record_bytes, sent_bytes]);
+        let out = [records, record_bytes, sent_bytes, transmitted_bytes];
+        let numbers = [cpu_ns, packets].into_iter().chain(memory).chain(out);
         numbers.for_each(|n| row.extend(n.to_le_bytes()));
         // Few rows: full batches do not arise.
         let _ = self.rows.push(table, &row);
@@ -366,6 +371,7 @@ mod tests {
         [(&source, 100), (&a, 1000), (&b, 23), (&c, 5)].iter().for_each(|(usage, ns)| usage.add_cpu(*ns));
         a.add_packets(7);
         a.add_sent(11);
+        a.transmitted.store(13, std::sync::atomic::Ordering::Relaxed);
         accounting.end_interval();
         b.add_cpu(1);
         drop(b);
@@ -390,7 +396,8 @@ mod tests {
         let own = rows(&accounting.spool(&owner("alice")), "module");
         assert!(own.iter().all(|r| r["session"] == "alice"));
         assert_eq!(sum(&own, "alice"), 1024 + 32 + 1, "each rounded up");
-        assert_eq!((number(&own[0], "packets"), number(&own[0], "sent_bytes")), (7, 11));
+        let of_first = ["packets", "sent_bytes", "transmitted_bytes"].map(|column| number(&own[0], column));
+        assert_eq!(of_first, [7, 11, 13]);
         assert_eq!(accounting.shown(&a).cpu_ns, 1024);
         assert!(rows(&accounting.spool(&owner("bob")), "module").is_empty());
     }

@@ -464,6 +464,7 @@ impl Engine {
             memory_byte_seconds: used.memory_byte_seconds,
             record_bytes: used.record_bytes,
             sent_bytes: used.sent_bytes,
+            transmitted_bytes: used.transmitted_bytes,
         }
     }
 }

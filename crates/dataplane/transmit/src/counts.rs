@@ -1,4 +1,5 @@
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// Bytes that a frame takes in a queue besides its own.
 pub(crate) const OVERHEAD: u64 = 64;
@@ -26,6 +27,8 @@ pub(crate) struct Counts {
     pub(crate) refused: AtomicU64,
     /// Bytes that wait, with the overhead of each frame.
     pub(crate) waiting: AtomicU64,
+    /// The place where the bytes of frames that left are added.
+    pub(crate) bill: OnceLock<Arc<AtomicU64>>,
 }
 
 impl Counts {
@@ -33,6 +36,9 @@ impl Counts {
     pub(crate) fn left(&self, length: usize, is_sent: bool) {
         let count = if is_sent { &self.sent } else { &self.refused };
         count.fetch_add(1, Ordering::Relaxed);
+        if let Some(bill) = self.bill.get().filter(|_| is_sent) {
+            bill.fetch_add(length as u64, Ordering::Relaxed);
+        }
         self.waiting.fetch_sub(length as u64 + OVERHEAD, Ordering::Relaxed);
     }
 }

@@ -240,6 +240,12 @@ impl Channel {
         self.counts.waiting.load(Ordering::Relaxed) > 0
     }
 
+    /// Adds the bytes of frames that leave from now on to `bill`. A channel has one bill.
+    pub fn bill(&self, bill: Arc<AtomicU64>) {
+        // The first one stays.
+        let _ = self.counts.bill.set(bill);
+    }
+
     /// Returns the frames so far.
     pub fn traffic(&self) -> Traffic {
         traffic(&self.counts)

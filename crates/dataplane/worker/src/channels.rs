@@ -7,6 +7,7 @@ use flame_filter::{PacketFilter, ShownPacket};
 use flame_plan::{Account, ModulePlan, ShownFilter, Unsent};
 use flame_transmit::{Channel, Link, Reservation};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 /// The filters of a module's channels. Compiling them may take long, so they are compiled before the module
 /// reaches the collector, which others wait for.
@@ -88,14 +89,17 @@ impl Channels {
         Self { filters, all: reservations(plan).map(|reservation| One { reservation, out: None }).collect() }
     }
 
-    /// Opens the channels on a link.
+    /// Opens the channels on a link. The bytes of frames that leave are added to `bill`.
     ///
     /// # Errors
     ///
     /// Returns an error if the link has not enough bandwidth left. None of them is open then.
-    pub(crate) fn open(&mut self, link: &Arc<Link>) -> Result<(), RunError> {
+    pub(crate) fn open(&mut self, link: &Arc<Link>, bill: Option<&Arc<AtomicU64>>) -> Result<(), RunError> {
         let opened: Vec<_> =
             self.all.iter().map(|one| link.open(one.reservation)).collect::<Result<_, _>>()?;
+        if let Some(bill) = bill {
+            opened.iter().for_each(|channel| channel.bill(bill.clone()));
+        }
         self.all.iter_mut().zip(opened).for_each(|(one, channel)| one.out = Some(channel));
         Ok(())
     }

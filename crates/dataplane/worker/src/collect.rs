@@ -86,7 +86,7 @@ impl<'a> Collector<'a> {
         let p = module.plan();
         let mut channels = Channels::new(p, module.filters.clone());
         if let Some(link) = &self.outputs.link {
-            channels.open(link)?;
+            channels.open(link, module.meters().usage().map(|usage| &usage.transmitted))?;
         }
         let mut collected = Collected {
             id: p.id,
