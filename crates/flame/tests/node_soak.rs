@@ -2,11 +2,13 @@
 //!
 //! FLAME_SOAK_SECONDS sets the duration (`make soak-node SOAK_SECONDS=600`), FLAME_SOAK_SEED the choices.
 
-use crate::daemon::{self, Node, base64, module, replay};
+use crate::daemon::{self, Connection, Holder, Node, base64, channel, module, replay, unbase64, wait_for};
 use crate::wasm::{self, with_manifest};
-use rusqlite::{Connection, OpenFlags};
+use rusqlite::OpenFlags;
 use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// Numbers that look random.
@@ -59,8 +61,56 @@ fn modules() -> Vec<(String, Value)> {
 #[derive(Default)]
 struct Counts(BTreeMap<(&'static str, u16), u64>);
 
+/// The one who asks for changes.
+enum Caller<'a> {
+    Operator(&'a Node),
+    /// A principal, in a session of its own. Its modules run in a process.
+    Tenant(&'a Session),
+}
+
+/// A session of a principal, with its challenge.
+struct Session {
+    connection: Connection,
+    holder: Holder,
+    challenge: Value,
+}
+
+impl Session {
+    fn open(node: &Node, name: &str) -> Self {
+        let holder = Holder::of(node, name, name);
+        let connection = Connection::open(&node.path("node.sock"));
+        let challenge = holder.challenge(&connection);
+        let answer = holder.answer(&challenge, &channel(&challenge));
+        let (code, reply) = connection.post("/v1/session", &answer);
+        assert_eq!(code, 200, "{reply}");
+        Self { connection, holder, challenge }
+    }
+
+    /// Adds the answer that new code requires to a request.
+    fn answered(&self, body: Option<&Value>) -> Value {
+        let mut body = body.cloned().unwrap_or_default();
+        if let Some(wasm) = body["wasm"].as_str() {
+            let hash = Sha256::digest(unbase64(wasm)).into();
+            body["answer"] = self.holder.answer_for(&self.challenge, &channel(&self.challenge), &hash);
+        }
+        body
+    }
+}
+
+impl Caller<'_> {
+    fn ask(&self, method: &str, path: &str, body: Option<&Value>) -> (u16, Value) {
+        match (self, method) {
+            (Self::Operator(node), _) => node.request(method, path, body),
+            (Self::Tenant(session), "GET") => session.connection.get(path),
+            (Self::Tenant(session), "DELETE") => session.connection.delete(path),
+            (Self::Tenant(session), "PUT") => session.connection.put(path, &session.answered(body)),
+            (Self::Tenant(session), _) => session.connection.post(path, &session.answered(body)),
+        }
+    }
+}
+
 /// Makes one random change, and checks what the node replies.
-fn change(node: &Node, wasm: &[(String, Value)], random: &mut Random, counts: &mut Counts) {
+fn change(caller: &Caller<'_>, wasm: &[(String, Value)], random: &mut Random, counts: &mut Counts) {
     let name = format!("m{}", random.below(12));
     let path = format!("/v1/modules/{name}");
     let pick = &wasm[random.below(wasm.len())].1;
@@ -72,7 +122,7 @@ fn change(node: &Node, wasm: &[(String, Value)], random: &mut Random, counts: &m
             if random.below(3) == 0 {
                 body["reserve"] = reserve;
             }
-            ("install", node.request("POST", "/v1/modules", Some(&body)))
+            ("install", caller.ask("POST", "/v1/modules", Some(&body)))
         }
         4 | 5 => {
             let body = match random.below(3) {
@@ -80,15 +130,18 @@ fn change(node: &Node, wasm: &[(String, Value)], random: &mut Random, counts: &m
                 1 => json!({ "wasm": pick, "revision": random.below(4) }),
                 _ => json!({ "wasm": pick }),
             };
-            ("update", node.request("PUT", &path, Some(&body)))
+            ("update", caller.ask("PUT", &path, Some(&body)))
         }
-        6 => ("stop", node.request("POST", &format!("{path}/stop"), None)),
-        7 | 8 => ("remove", node.request("DELETE", &path, None)),
-        _ => ("log", node.request("GET", &format!("{path}/log"), None)),
+        6 => ("stop", caller.ask("POST", &format!("{path}/stop"), None)),
+        7 | 8 => ("remove", caller.ask("DELETE", &path, None)),
+        _ => ("log", caller.ask("GET", &format!("{path}/log"), None)),
     };
     *counts.0.entry((what, code)).or_default() += 1;
     // Requests are refused for reasons; the node itself has no fault.
-    assert!(matches!(code, 200..300 | 404 | 409 | 413 | 422 | 429 | 503), "{what} {name}: {code} {reply}");
+    let is_usual = matches!(code, 200..300 | 404 | 409 | 413 | 422 | 429 | 503);
+    // A module whose credential was revoked is renewed before it is changed.
+    let is_revoked = what == "update" && code == 403 && reply["cause"].to_string().contains("is revoked");
+    assert!(is_usual || is_revoked, "{what} {name}: {code} {reply}");
     if what == "remove" && code == 200 {
         assert_eq!(reply["account"]["adds_up"], true, "{reply}");
     }
@@ -97,8 +150,9 @@ fn change(node: &Node, wasm: &[(String, Value)], random: &mut Random, counts: &m
 fn remove_all(node: &Node) {
     let all = node.request("GET", "/v1/modules", None).1;
     for module in all["modules"].as_array().unwrap() {
-        let (code, reply) =
-            node.request("DELETE", &format!("/v1/modules/{}", module["name"].as_str().unwrap()), None);
+        let name = module["name"].as_str().unwrap();
+        let whose = module["principal"].as_str().map_or(String::new(), |p| format!("?principal={p}"));
+        let (code, reply) = node.request("DELETE", &format!("/v1/modules/{name}{whose}"), None);
         assert_eq!((code, &reply["account"]["adds_up"]), (200, &json!(true)), "{reply}");
     }
     let capacity = node.request("GET", "/v1/capacity", None).1;
@@ -108,7 +162,7 @@ fn remove_all(node: &Node) {
 
 fn check_store(node: &Node) {
     let path = node.path("state/node.sqlite");
-    let database = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE).unwrap();
+    let database = rusqlite::Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE).unwrap();
     let check: String = database.pragma_query_value(None, "integrity_check", |row| row.get(0)).unwrap();
     assert_eq!(check, "ok");
 }
@@ -125,13 +179,16 @@ fn accounts(node: &Node) -> (f64, f64) {
     ((fields[10] + fields[11]) as f64 / 100.0, accounted as f64 / 1e9)
 }
 
+fn number(name: &str, usual: u64) -> u64 {
+    std::env::var(name).ok().and_then(|n| n.parse().ok()).unwrap_or(usual)
+}
+
 #[test]
 fn random_changes_leak_nothing_and_end_nothing() {
     let wasm = modules();
     if wasm.is_empty() {
         return;
     }
-    let number = |name: &str, usual| std::env::var(name).ok().and_then(|n| n.parse().ok()).unwrap_or(usual);
     let duration = Duration::from_secs(number("FLAME_SOAK_SECONDS", 10));
     let mut random = Random(number("FLAME_SOAK_SEED", 88_172_645_463_325_252) | 1);
     let limits = "[limits]\nmodules = 10\nspool = \"64KiB\"\nrequests_per_second = 100000\n";
@@ -146,7 +203,7 @@ fn random_changes_leak_nothing_and_end_nothing() {
         // Whatever was installed when it was killed runs again, or says why not.
         remove_all(&node);
         for _ in 0..60 {
-            change(&node, &wasm, &mut random, &mut counts);
+            change(&Caller::Operator(&node), &wasm, &mut random, &mut counts);
         }
         remove_all(&node);
         let before = held(&node);
@@ -155,7 +212,7 @@ fn random_changes_leak_nothing_and_end_nothing() {
         let mut changes = 0;
         while changes < 60 || Instant::now() < until {
             changes += 1;
-            change(&node, &wasm, &mut random, &mut counts);
+            change(&Caller::Operator(&node), &wasm, &mut random, &mut counts);
             if random.below(100) == 0 {
                 node.signal("HUP");
             }
@@ -175,12 +232,99 @@ fn random_changes_leak_nothing_and_end_nothing() {
         let (later, accounted) = accounts(&node);
         assert!(accounted >= kernel * 0.98 - 0.05, "{accounted} s of {kernel} s, {later} s later");
         for _ in 0..10 {
-            change(&node, &wasm, &mut random, &mut counts);
+            change(&Caller::Operator(&node), &wasm, &mut random, &mut counts);
         }
         node.kill();
         check_store(&node);
     }
     println!("{rounds} rounds: {:?}", counts.0);
+    node.start();
+    remove_all(&node);
+    let said = node.end();
+    assert!(!said.contains("panicked") && said.contains("node: ended"), "{said}");
+}
+
+/// Returns the processes in which modules of principals run.
+fn runners(node: &Node) -> Vec<u64> {
+    let security = node.request("GET", "/v1/status/security", None).1;
+    let all = security["processes"].as_array().unwrap().iter();
+    all.filter(|p| p["name"] == "flame-runner").map(|p| p["pid"].as_u64().unwrap()).collect()
+}
+
+fn revoke(node: &Node, name: &str) {
+    let credential = std::fs::read_to_string(node.path(&format!("{name}.cred"))).unwrap();
+    let reply = node.request("POST", "/v1/revocations", Some(&json!({ "credential": credential })));
+    assert_eq!(reply.0, 204, "{}", reply.1);
+    let listed = node.request("GET", &format!("/v1/modules?principal={name}"), None).1;
+    for module in listed["modules"].as_array().unwrap().iter().filter(|m| m["principal"] == name) {
+        assert!(module["state"] != "running", "{module}");
+    }
+}
+
+/// Two principals, whose modules run in processes that are killed at random, and whose credentials are
+/// revoked.
+#[test]
+fn principals_processes_and_revocations_leak_nothing() {
+    let wasm = modules();
+    if wasm.is_empty() {
+        return;
+    }
+    let duration = Duration::from_secs(number("FLAME_SOAK_SECONDS", 10));
+    let mut random = Random(number("FLAME_SOAK_SEED", 88_172_645_463_325_252) | 1);
+    let limits = "[limits]\nmodules = 20\nspool = \"64KiB\"\nrequests_per_second = 100000\n\
+                  [isolation]\nrestarts = 1000\n";
+    let mut node = Node::new(&format!("{}workers = 2\n{limits}", replay()));
+    const NAMES: [&str; 2] = ["alice", "bob"];
+    NAMES.iter().for_each(|name| node.mint(name, &[]));
+    let (start, mut rounds, mut counts, mut kills, mut revoked) =
+        (Instant::now(), 0, Counts::default(), 0, 0);
+    while rounds == 0 || start.elapsed() < duration {
+        rounds += 1;
+        node.start();
+        remove_all(&node);
+        let mut sessions = NAMES.map(|name| Session::open(&node, name));
+        let mut before = None;
+        let until = Instant::now() + (duration / 4).min(duration.saturating_sub(start.elapsed()));
+        let mut changes = 0;
+        while changes < 120 || Instant::now() < until {
+            changes += 1;
+            let whose = random.below(NAMES.len());
+            change(&Caller::Tenant(&sessions[whose]), &wasm, &mut random, &mut counts);
+            if random.below(20) == 0 {
+                let all = runners(&node);
+                if let Some(pid) = all.get(random.below(all.len().max(1))) {
+                    let killed = Command::new("kill").args(["-9", &pid.to_string()]).output();
+                    // It may have ended meanwhile.
+                    kills += u64::from(killed.unwrap().status.success());
+                }
+            }
+            if random.below(40) == 0 {
+                revoke(&node, NAMES[whose]);
+                revoked += 1;
+                node.mint(NAMES[whose], &[]);
+                sessions[whose] = Session::open(&node, NAMES[whose]);
+            }
+            if changes == 60 {
+                remove_all(&node);
+                wait_for("the ends of processes", || runners(&node).is_empty());
+                before = Some(held(&node));
+            }
+        }
+        remove_all(&node);
+        wait_for("the ends of processes", || runners(&node).is_empty());
+        let (before, after) = (before.unwrap(), held(&node));
+        println!("round {rounds}: {changes} changes, {before:?} to {after:?}");
+        assert!(
+            after.files <= before.files + 4 && after.threads <= before.threads + 4,
+            "{before:?} {after:?}"
+        );
+        let most = before.resident + before.resident / 2 + (64 << 20);
+        assert!(after.resident <= most, "{before:?} {after:?} after {changes} changes");
+        sessions.iter().for_each(|session| change(&Caller::Tenant(session), &wasm, &mut random, &mut counts));
+        node.kill();
+        check_store(&node);
+    }
+    println!("{rounds} rounds, {kills} kills, {revoked} revocations: {:?}", counts.0);
     node.start();
     remove_all(&node);
     let said = node.end();

@@ -363,9 +363,14 @@ impl Holder {
 
     /// Returns the answer to a challenge on a channel, as the body of a request.
     pub fn answer(&self, challenge: &Value, channel: &[u8]) -> Value {
+        self.answer_for(challenge, channel, &flame_trust::SESSION)
+    }
+
+    /// Returns the answer for a module with this hash, or for the session.
+    pub fn answer_for(&self, challenge: &Value, channel: &[u8], hash: &[u8; 32]) -> Value {
         let nonce = unbase64(challenge["nonce"].as_str().unwrap()).try_into().unwrap();
         let challenge = flame_trust::Challenge::on_channel(&nonce, channel);
-        let answer = challenge.answer(&self.secret, &self.credential, &flame_trust::SESSION);
+        let answer = challenge.answer(&self.secret, &self.credential, hash);
         serde_json::json!({ "key": answer.key.to_string(), "signature": base64(&answer.signature) })
     }
 }
