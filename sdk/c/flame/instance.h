@@ -8,18 +8,29 @@ __attribute__((weak, no_builtin("memcmp"))) int memcmp(const void *a, const void
   return 0;
 }
 
+/* Returns the entry of parameter `name`, and stores where its value is and the value's length. Traps if there
+ * is none. Both loops are counted, so that flame_init has a bound: names have at most 32 bytes, and a manifest
+ * has no room for more parameters. */
+static inline const uint8_t *flame_entry(const struct flame_init *init, uint32_t len, const char *name,
+                                         const uint8_t **value, uint32_t *size) {
+  const uint8_t *p = (const uint8_t *)(init + 1), *end = (const uint8_t *)init + len;
+  for (uint32_t tries = 0; tries < 4096 && end - p >= 8; tries++) {
+    uint32_t name_len = p[0] | (uint32_t)p[1] << 8, i = 0;
+    *size = p[4] | (uint32_t)p[5] << 8 | (uint32_t)p[6] << 16 | (uint32_t)p[7] << 24;
+    while (i < 32 && i < name_len && name[i] && (uint8_t)name[i] == p[8 + i]) i++;
+    *value = p + 8 + name_len;
+    if (i == name_len && !name[i]) return p;
+    p = *value + *size;
+  }
+  __builtin_trap();
+}
+
 /* Returns the value of parameter `name` and stores its length. Traps if there is none. */
 static inline const uint8_t *flame_parameter(const struct flame_init *init, uint32_t len, const char *name,
                                              uint32_t *size) {
-  const uint8_t *p = (const uint8_t *)(init + 1), *end = (const uint8_t *)init + len;
-  while (end - p >= 8) {
-    uint32_t name_len = p[0] | (uint32_t)p[1] << 8, i = 0;
-    *size = p[4] | (uint32_t)p[5] << 8 | (uint32_t)p[6] << 16 | (uint32_t)p[7] << 24;
-    while (i < name_len && name[i] && (uint8_t)name[i] == p[8 + i]) i++;
-    if (i == name_len && !name[i]) return p + 8 + name_len;
-    p += 8 + name_len + *size;
-  }
-  __builtin_trap();
+  const uint8_t *value;
+  flame_entry(init, len, name, &value, size);
+  return value;
 }
 
 /* Returns parameter `name` of module.toml: an integer, a boolean (0 or 1) or a duration in ns. */
@@ -43,13 +54,11 @@ static inline double flame_number(const struct flame_init *init, uint32_t len, c
 /* Returns a text of `*size` bytes without a terminating 0. It is valid until flame_init returns. */
 static inline const char *flame_text(const struct flame_init *init, uint32_t len, const char *name,
                                      uint32_t *size) {
-  const uint8_t *p = flame_parameter(init, len, name, size);
+  const uint8_t *value, *entry = flame_entry(init, len, name, &value, size);
   uint32_t place[2];
-  uint32_t name_len = 0;
-  while (name[name_len]) name_len++;
   /* A large text, which has `max` in module.toml, lies elsewhere: the value is its address and length. */
-  if (p[-6 - (int32_t)name_len] != 1) return (const char *)p;
-  __builtin_memcpy(place, p, 8);
+  if (entry[2] != 1) return (const char *)value;
+  __builtin_memcpy(place, value, 8);
   *size = place[1];
   return (const char *)place[0];
 }

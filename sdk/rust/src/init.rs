@@ -1,5 +1,6 @@
 use crate::host;
 use crate::random::Random;
+use crate::text;
 use flame_abi::{InitHeader, config, role};
 
 /// The values that an instance receives at its start.
@@ -87,7 +88,7 @@ impl<'a> Init<'a> {
     /// Panics if the manifest has no parameter of that name.
     pub fn text(&self, name: &str) -> &'a str {
         let bytes = config::find(self.parameters, name).expect("parameter is in module.toml");
-        std::str::from_utf8(bytes).expect("the host passes text as UTF-8")
+        text::from_utf8(bytes).expect("the host passes text as UTF-8")
     }
 
     /// Returns the parameter `name`, a text that has `max` in the manifest.

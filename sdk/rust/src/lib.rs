@@ -46,6 +46,7 @@ mod shared;
 mod table;
 #[cfg(not(target_family = "wasm"))]
 pub mod testing;
+mod text;
 mod timer;
 mod view;
 
