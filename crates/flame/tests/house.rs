@@ -303,6 +303,21 @@ fn tests_describe_their_variables() {
     }
 }
 
+/// systemd removes the folder of a service that stops, and a socket in it that others still listen on.
+#[test]
+fn the_units_socket_outlives_the_service() {
+    let read = |name: &str| std::fs::read_to_string(root().join("packaging").join(name)).unwrap();
+    let (service, socket) = (read("flame-node.service"), read("flame-node.socket"));
+    let value = |unit: &str, key: &str| {
+        let line = unit.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('='));
+        line.map(str::to_owned)
+    };
+    let listens = value(&socket, "ListenStream").unwrap();
+    let folder = format!("/run/{}/", value(&service, "RuntimeDirectory").unwrap());
+    let is_kept = value(&service, "RuntimeDirectoryPreserve").as_deref() == Some("yes");
+    assert!(is_kept || !listens.starts_with(&folder), "{listens} is removed with {folder}");
+}
+
 /// The table of fuzz/README.md has a row for each target, and a target for each row.
 #[test]
 fn the_list_of_fuzz_targets_is_whole() {
