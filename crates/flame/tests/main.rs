@@ -47,6 +47,7 @@ mod machine;
 mod network;
 mod node;
 mod node_accounting;
+mod node_demo;
 mod node_fuzz;
 mod node_input;
 mod node_live;
