@@ -14,6 +14,7 @@
 //! Example: `c0 [0] -> ARPResponder(18.26.4.24 0:0:c0:ae:67:ef, 18.26.7.0/24 0:0:c0:ae:67:ef) -> q`
 
 use super::arp_table::ArpTable;
+use super::origin::Origin;
 use super::util::{be16, put16};
 use crate::runtime::account::add;
 use crate::runtime::element::{Cx, Element};
@@ -457,11 +458,13 @@ class!(
 );
 
 /// Addresses and who answers for them, the longest prefix first.
-#[derive(Default)]
-struct Responder(RefCell<Vec<(Prefix, Mac)>>);
+struct Responder {
+    origin: Origin,
+    entries: RefCell<Vec<(Prefix, Mac)>>,
+}
 
 impl Responder {
-    fn entries(line: &str, scope: &Scope<'_>) -> Result<Vec<(Prefix, Mac)>, String> {
+    fn parse_line(line: &str, scope: &Scope<'_>) -> Result<Vec<(Prefix, Mac)>, String> {
         let (mut nets, mut mac) = (Vec::new(), None);
         let words = text::words(line);
         for word in &words {
@@ -484,7 +487,7 @@ impl Responder {
 
     /// Adds an entry. Returns false if there was one for this prefix.
     fn add(&self, entry: (Prefix, Mac)) -> bool {
-        let mut all = self.0.borrow_mut();
+        let mut all = self.entries.borrow_mut();
         if let Some(old) = all.iter_mut().find(|(n, _)| *n == entry.0) {
             old.1 = entry.1;
             return false;
@@ -497,7 +500,7 @@ impl Responder {
     }
 
     fn lookup(&self, ip: Ip) -> Option<Mac> {
-        self.0.borrow().iter().find(|(n, _)| n.contains(ip)).map(|(_, m)| *m)
+        self.entries.borrow().iter().find(|(n, _)| n.contains(ip)).map(|(_, m)| *m)
     }
 }
 
@@ -518,7 +521,7 @@ impl Element for Responder {
 
     fn read(&self, cx: &Cx<'_>, name: &str, argument: &str) -> Option<Result<String, String>> {
         match name {
-            "table" => Some(Ok(self.0.borrow().iter().map(|(n, m)| format!("{n} {m}\n")).collect())),
+            "table" => Some(Ok(self.entries.borrow().iter().map(|(n, m)| format!("{n} {m}\n")).collect())),
             "lookup" => Some(match Ip::read(argument, &cx.scope()) {
                 Some(ip) => Ok(self.lookup(ip).map_or(String::new(), |m| m.to_string())),
                 None => Err(format!("expected an IP address, found '{argument}'")),
@@ -529,7 +532,7 @@ impl Element for Responder {
 
     fn write(&self, cx: &Cx<'_>, name: &str, value: &str) -> Option<Result<(), String>> {
         match name {
-            "add" => Some(Self::entries(value, &cx.scope()).map(|all| {
+            "add" => Some(Self::parse_line(value, &cx.scope()).map(|all| {
                 all.into_iter().for_each(|e| {
                     self.add(e);
                 });
@@ -539,8 +542,8 @@ impl Element for Responder {
                 let net = Prefix::read(value, &scope)
                     .or_else(|| Ip::read(value, &scope).map(|ip| Prefix::new(ip, 32)));
                 Some(match net.map(Prefix::network) {
-                    Some(net) if self.0.borrow().iter().any(|(n, _)| *n == net) => {
-                        self.0.borrow_mut().retain(|(n, _)| *n != net);
+                    Some(net) if self.entries.borrow().iter().any(|(n, _)| *n == net) => {
+                        self.entries.borrow_mut().retain(|(n, _)| *n != net);
                         Ok(())
                     }
                     _ => Err(format!("no entry for '{value}'")),
@@ -550,17 +553,25 @@ impl Element for Responder {
         }
     }
 
+    fn take_state(&self, _: &Cx<'_>, old: &dyn Element) {
+        if let Some(old) = (old as &dyn std::any::Any).downcast_ref::<Self>()
+            && self.origin.continues(&old.origin)
+        {
+            self.entries.replace(old.entries.borrow().clone());
+        }
+    }
+
     fn handlers(&self) -> &'static [(&'static str, &'static str)] {
         &[("table", "r"), ("lookup", "r"), ("add", "w"), ("remove", "w")]
     }
 }
 
 class!(ARP_RESPONDER, "ARPResponder", "1/1-2", "a/ah", [], |args, setup| {
-    let new = Responder::default();
+    let new = Responder { origin: Origin::new(setup.config), entries: RefCell::default() };
     let scope = args.scope();
     let mut doubled = Vec::new();
     for line in args.rest() {
-        match Responder::entries(&line, &scope) {
+        match Responder::parse_line(&line, &scope) {
             Ok(entries) => doubled.extend(entries.into_iter().filter(|e| !new.add(*e)).map(|e| e.0)),
             Err(e) => args.error(e),
         }

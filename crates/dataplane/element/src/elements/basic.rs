@@ -169,6 +169,9 @@ impl Element for Discard {
         Some(Ok(()))
     }
 
+    fn counts(&self) -> Vec<&Cell<u64>> {
+        vec![&self.count]
+    }
     fn handlers(&self) -> &'static [(&'static str, &'static str)] {
         &[("count", "r"), ("active", "rw"), ("scheduled", "r"), ("reset_counts", "w")]
     }

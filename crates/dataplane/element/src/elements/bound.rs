@@ -40,6 +40,9 @@ impl Element for Loop {
     fn read(&self, _: &Cx<'_>, name: &str, _: &str) -> Option<Result<String, String>> {
         (name == "exceeded").then(|| Ok(self.exceeded.get().to_string()))
     }
+    fn counts(&self) -> Vec<&Cell<u64>> {
+        vec![&self.exceeded]
+    }
     fn handlers(&self) -> &'static [(&'static str, &'static str)] {
         &[("exceeded", "r")]
     }

@@ -66,6 +66,9 @@ impl Element for Sample {
             _ => Err(format!("expected a probability, found '{value}'")),
         })
     }
+    fn counts(&self) -> Vec<&Cell<u64>> {
+        vec![&self.drops]
+    }
     fn handlers(&self) -> &'static [(&'static str, &'static str)] {
         &[("sampling_prob", "rw"), ("drops", "r")]
     }
@@ -166,6 +169,15 @@ impl Element for Red {
             "max_thresh" => self.max.to_string(),
             _ => return None,
         }))
+    }
+    fn counts(&self) -> Vec<&Cell<u64>> {
+        vec![&self.drops]
+    }
+    fn take_state(&self, _: &Cx<'_>, old: &dyn Element) {
+        let old = (old as &dyn std::any::Any).downcast_ref::<Self>();
+        if let Some(average) = old.map(|old| old.average.take()).filter(|average| *average > 0.0) {
+            self.average.set(average);
+        }
     }
     fn handlers(&self) -> &'static [(&'static str, &'static str)] {
         &[("drops", "r"), ("avg_queue_size", "r"), ("min_thresh", "r"), ("max_thresh", "r")]

@@ -247,6 +247,18 @@ impl Element for AggregateCounter {
         }
     }
 
+    fn counts(&self) -> Vec<&Cell<u64>> {
+        vec![&self.total]
+    }
+
+    fn take_state(&self, _: &Cx<'_>, old: &dyn Element) {
+        let Some(old) = (old as &dyn std::any::Any).downcast_ref::<Self>() else { return };
+        let mut counts = self.counts.borrow_mut();
+        for (aggregate, count) in old.counts.take() {
+            *counts.entry(aggregate).or_default() += count;
+        }
+    }
+
     fn handlers(&self) -> &'static [(&'static str, &'static str)] {
         &[("count", "r"), ("nagg", "r"), ("write_text_file", "w"), ("clear", "w")]
     }

@@ -175,6 +175,9 @@ impl Element for DropBroadcasts {
     fn read(&self, _: &Cx<'_>, name: &str, _: &str) -> Option<Result<String, String>> {
         (name == "drops").then(|| Ok(self.0.get().to_string()))
     }
+    fn counts(&self) -> Vec<&Cell<u64>> {
+        vec![&self.0]
+    }
     fn handlers(&self) -> &'static [(&'static str, &'static str)] {
         &[("drops", "r")]
     }

@@ -138,6 +138,9 @@ impl Element for Options {
     fn read(&self, _: &Cx<'_>, name: &str, _: &str) -> Option<Result<String, String>> {
         (name == "drops").then(|| Ok(self.drops.get().to_string()))
     }
+    fn counts(&self) -> Vec<&Cell<u64>> {
+        vec![&self.drops]
+    }
     fn handlers(&self) -> &'static [(&'static str, &'static str)] {
         &[("drops", "r")]
     }
@@ -247,6 +250,9 @@ impl Element for Fragmenter {
             "fragments" => Some(Ok(self.fragments.get().to_string())),
             _ => None,
         }
+    }
+    fn counts(&self) -> Vec<&Cell<u64>> {
+        vec![&self.drops, &self.fragments]
     }
     fn handlers(&self) -> &'static [(&'static str, &'static str)] {
         &[("drops", "r"), ("fragments", "r")]

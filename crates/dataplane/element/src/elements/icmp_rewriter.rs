@@ -164,6 +164,9 @@ impl Element for IcmpRewriter {
         (name == "count").then(|| Ok(self.count.get().to_string()))
     }
 
+    fn counts(&self) -> Vec<&Cell<u64>> {
+        vec![&self.count]
+    }
     fn handlers(&self) -> &'static [(&'static str, &'static str)] {
         &[("count", "r")]
     }

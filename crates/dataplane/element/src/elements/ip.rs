@@ -151,6 +151,9 @@ impl Element for CheckIpHeader {
             _ => None,
         }
     }
+    fn counts(&self) -> Vec<&Cell<u64>> {
+        self.drops.iter().collect()
+    }
     fn handlers(&self) -> &'static [(&'static str, &'static str)] {
         &[("drops", "r"), ("drop_details", "r")]
     }
@@ -282,6 +285,9 @@ impl Element for CheckTransport {
     }
     fn read(&self, _: &Cx<'_>, name: &str, _: &str) -> Option<Result<String, String>> {
         (name == "drops").then(|| Ok(self.drops.get().to_string()))
+    }
+    fn counts(&self) -> Vec<&Cell<u64>> {
+        vec![&self.drops]
     }
     fn handlers(&self) -> &'static [(&'static str, &'static str)] {
         &[("drops", "r")]
@@ -441,6 +447,9 @@ impl Element for DecIpTtl {
     fn read(&self, _: &Cx<'_>, name: &str, _: &str) -> Option<Result<String, String>> {
         (name == "drops").then(|| Ok(self.drops.get().to_string()))
     }
+    fn counts(&self) -> Vec<&Cell<u64>> {
+        vec![&self.drops]
+    }
     fn handlers(&self) -> &'static [(&'static str, &'static str)] {
         &[("drops", "r")]
     }
@@ -496,6 +505,9 @@ impl Element for SetTos {
             _ => return None,
         };
         Some(cx.router.set_argument(cx.me, key, 0, value))
+    }
+    fn counts(&self) -> Vec<&Cell<u64>> {
+        vec![&self.drops]
     }
     fn handlers(&self) -> &'static [(&'static str, &'static str)] {
         &[("dscp", "rw"), ("ecn", "rw"), ("drops", "r")]

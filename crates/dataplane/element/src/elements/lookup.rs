@@ -5,6 +5,7 @@
 //! Handlers: table, lookup, nroutes, add (w), set (w), remove (w), ctrl (w), flush (w).
 //! Example: `rt :: RadixIPLookup(18.26.4.24/32 0, 18.26.4/24 1, 0/0 18.26.4.1 1)`
 
+use super::origin::Origin;
 use crate::registry::Setup;
 use crate::runtime::element::{Cx, Element};
 use crate::runtime::packet::Batch;
@@ -53,7 +54,7 @@ impl Route {
 }
 
 /// Routes by the length of their prefix. A lookup tries the lengths in use, the longest first.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Table {
     routes: HashMap<(u32, u32), Route>,
     /// Bit n: there are prefixes of n bits.
@@ -103,6 +104,7 @@ impl Table {
 }
 
 struct Lookup {
+    origin: Origin,
     table: RefCell<Table>,
     /// The order of the routes' lines, for the handler `table`.
     order: RefCell<Vec<Prefix>>,
@@ -216,6 +218,24 @@ impl Element for Lookup {
         })
     }
 
+    fn take_state(&self, cx: &Cx<'_>, old: &dyn Element) {
+        let Some(old) = (old as &dyn std::any::Any).downcast_ref::<Self>() else { return };
+        if !self.origin.continues(&old.origin) {
+            return;
+        }
+        // A copy, since the old element may still have packets.
+        let (mut table, mut order) = (old.table.borrow().clone(), old.order.borrow().clone());
+        order.retain(|net| {
+            let stays = table.get(*net).is_some_and(|route| route.output < cx.outputs());
+            if !stays {
+                table.remove(*net);
+            }
+            stays
+        });
+        self.table.replace(table);
+        self.order.replace(order);
+    }
+
     fn handlers(&self) -> &'static [(&'static str, &'static str)] {
         &[
             ("table", "r"),
@@ -231,7 +251,8 @@ impl Element for Lookup {
 }
 
 fn lookup(args: &mut Args<'_>, setup: &Setup<'_>) -> Box<dyn Element> {
-    let new = Lookup { table: RefCell::default(), order: RefCell::default() };
+    let (table, order) = Default::default();
+    let new = Lookup { origin: Origin::new(setup.config), table, order };
     let scope = args.scope();
     for line in args.rest() {
         match Route::parse(&line, &scope) {

@@ -44,6 +44,7 @@ pub mod module;
 pub mod module_block;
 pub mod module_forward;
 pub mod opened;
+mod origin;
 pub mod output;
 pub mod paint;
 pub mod print;

@@ -214,6 +214,11 @@ impl Element for Source {
         Some(Ok(()))
     }
 
+    fn counts(&self) -> Vec<&Cell<u64>> {
+        // A limit holds for each configuration, as in Click.
+        if self.limit.get() < 0 { vec![&self.count] } else { Vec::new() }
+    }
+
     fn handlers(&self) -> &'static [(&'static str, &'static str)] {
         &[
             ("count", "r"),

@@ -106,6 +106,10 @@ impl Element for Unqueue {
         Some(Ok(()))
     }
 
+    fn counts(&self) -> Vec<&Cell<u64>> {
+        // A limit holds for each configuration, as in Click.
+        if self.limit.get() < 0 { vec![&self.count] } else { Vec::new() }
+    }
     fn handlers(&self) -> &'static [(&'static str, &'static str)] {
         &[("count", "r"), ("active", "rw"), ("limit", "rw"), ("reset", "w"), ("scheduled", "r")]
     }
@@ -564,6 +568,9 @@ impl Element for TimedSink {
     }
     fn read(&self, _: &Cx<'_>, name: &str, _: &str) -> Option<Result<String, String>> {
         (name == "count").then(|| Ok(self.1.get().to_string()))
+    }
+    fn counts(&self) -> Vec<&Cell<u64>> {
+        vec![&self.1]
     }
     fn handlers(&self) -> &'static [(&'static str, &'static str)] {
         &[("count", "r")]

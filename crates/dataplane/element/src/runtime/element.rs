@@ -5,6 +5,7 @@ use super::packet::{Batch, Packet};
 use super::router::Router;
 use flame_click::{Nanos, Scope};
 use std::any::Any;
+use std::cell::Cell;
 
 /// The part of an element in notification, seen from an output that is pulled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,8 +116,14 @@ pub trait Element: Any {
         0
     }
 
+    /// Returns its counts, always in the same order. An element of the same name and class that replaces it
+    /// continues them.
+    fn counts(&self) -> Vec<&Cell<u64>> {
+        Vec::new()
+    }
+
     /// Takes over what an element of the same name and class held: its packets are added to those here, or
-    /// dropped by [`Cx::drop`] if there is no room, and its counts to the counts here. Nothing that was moved
+    /// dropped by [`Cx::drop`] if there is no room. Its [`Element::counts`] are added without this. Nothing that was moved
     /// stays there, since the old element may still be at work, and then this is called again: what is here
     /// by then must not be overwritten.
     fn take_state(&self, _cx: &Cx<'_>, _old: &dyn Element) {}

@@ -427,7 +427,11 @@ impl Router {
     /// that cannot take is dropped and counted. All packets of replaced elements pass here.
     pub(super) fn hand_over(&self, me: usize, old: &dyn Element, from: &Self, was: usize) {
         let before = old.held();
-        self.element(me).take_state(&self.cx(me), old);
+        let new = self.element(me);
+        for (count, before) in new.counts().into_iter().zip(old.counts()) {
+            count.set(count.get().wrapping_add(before.take()));
+        }
+        new.take_state(&self.cx(me), old);
         let left = old.held();
         let moved = before.saturating_sub(left);
         if !std::ptr::eq(self, from) {
