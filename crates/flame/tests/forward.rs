@@ -374,12 +374,20 @@ fn a_check_of_a_graph_states_what_a_packet_costs_at_most() {
     assert!(text(&out.stderr).contains("cycle without Loop: r -> n -> r"), "{}", text(&out.stderr));
     let endless = forwarding("(i32.const 1)", "(i32.const 0)", "(loop (br_if 0 (i32.load (i32.const 64))))");
     module(folder, "endless", &endless, "");
-    let out = check("InfiniteSource -> m :: Module(./endless.wasm) -> Discard");
+    let out = check(
+        "InfiniteSource -> t :: Tee; t [1] -> c :: CheckIPHeader -> Queue -> u :: Unqueue -> Discard;
+        t [0] -> m :: Module(./endless.wasm) -> Discard",
+    );
     let said = text(&out.stderr);
     assert!(
         !out.status.success() && said.contains("m :: Module has no bound: the module is metered: "),
         "{said}"
     );
+    // The costs of all others are known.
+    let said = text(&out.stdout);
+    let without = "without modules that have no bound and elements that are not measured:\n";
+    assert!(said.contains(without) && said.contains("c :: CheckIPHeader"), "{said}");
+    assert!(said.contains("u :: Unqueue: it is pulled, or pulls in a task"), "{said}");
     let out = flame(folder, &["click", "draw", "-e", "s :: InfiniteSource -> \"x\"; "]);
     assert!(!out.status.success());
     let out = flame(folder, &["click", "draw", "-e", "s :: InfiniteSource(DATA \"<a>\") -> d :: Discard"]);

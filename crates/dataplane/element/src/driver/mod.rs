@@ -192,15 +192,15 @@ impl Command<'_> {
         let graph = &router.graph;
         let (mut costs, mut unknown) = (Vec::new(), Vec::new());
         let mut measurer = Measurer::new(graph, self.interrupt.clone());
-        let mut is_bounded = true;
+        let mut unbounded = Vec::new();
         for (i, element) in graph.elements.iter().enumerate() {
             let declaration = format!("{} :: {}", element.name, element.class);
             costs.push(match router.element(i).cost_ns() {
                 Some(Ok(ns)) => Some(ns),
                 Some(Err(why)) => {
                     self.complain(&format!("{name}: {declaration} has no bound: {why}"));
-                    is_bounded = false;
-                    Some(0.0)
+                    unbounded.push(i);
+                    None
                 }
                 None => match measurer.cost(i) {
                     Cost::Measured(ns) => Some(ns),
@@ -215,12 +215,14 @@ impl Command<'_> {
                 return Err("interrupted".to_owned());
             }
         }
-        if !is_bounded {
-            return Ok(1);
-        }
         let known: Vec<f64> = costs.iter().map(|cost| cost.unwrap_or(0.0)).collect();
         let (most, parts) = (self.language.bound)(graph, &known);
-        let without = if unknown.is_empty() { "" } else { ", without elements that are not measured" };
+        let without = match (unbounded.is_empty(), unknown.is_empty()) {
+            (true, true) => "",
+            (true, false) => ", without elements that are not measured",
+            (false, true) => ", without modules that have no bound",
+            (false, false) => ", without modules that have no bound and elements that are not measured",
+        };
         *out += &format!("a packet costs at most {most:.0} ns on this machine{without}:\n");
         for (path, times) in parts {
             for (n, at) in path.iter().enumerate() {
@@ -230,7 +232,8 @@ impl Command<'_> {
                 } else {
                     String::new()
                 };
-                let cost = costs[*at].map_or("?".to_owned(), |ns| format!("{ns:.1}"));
+                let absent = if unbounded.contains(at) { "no bound" } else { "?" };
+                let cost = costs[*at].map_or(absent.to_owned(), |ns| format!("{ns:.1}"));
                 *out += &format!("{cost:>9}  {} :: {}{times}\n", element.name, element.class);
             }
         }
@@ -242,7 +245,7 @@ impl Command<'_> {
                 *out += &format!("  and {more} more\n");
             }
         }
-        Ok(0)
+        Ok(u8::from(!unbounded.is_empty()))
     }
 
     fn run_router(&self) -> Result<u8, String> {

@@ -41,7 +41,7 @@ pub enum Cost {
     /// Nanoseconds for a packet: the most of several kinds of packets and inputs, each the median of some
     /// rounds.
     Measured(f64),
-    /// No packet is pushed to it.
+    /// It has no inputs: packets begin there.
     None,
     /// It was not measured, for this reason.
     Unknown(&'static str),
@@ -130,7 +130,7 @@ impl<'a> Measurer<'a> {
             }
         }
         self.names = std::mem::take(&mut router.names);
-        most.map_or(Cost::None, Cost::Measured)
+        most.map_or(Cost::Unknown("it is pulled, or pulls in a task"), Cost::Measured)
     }
 }
 
