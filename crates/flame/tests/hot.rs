@@ -343,7 +343,7 @@ struct Sizes(Arc<Mutex<Vec<u64>>>);
 
 impl Sink for Sizes {
     fn write(&mut self, module: &str, _: &Table, batch: &RecordBatch) -> Result<(), SinkError> {
-        use arrow::array::{AsArray, types::UInt64Type};
+        use arrow_array::{cast::AsArray, types::UInt64Type};
         if module == "base" {
             self.0.lock().unwrap().extend(batch.column(0).as_primitive::<UInt64Type>().values());
         }

@@ -3,7 +3,7 @@
 use crate::common::{
     self, COUNT, Lines, Live, Memory, install, module, options, request, root, runner, with_manifest,
 };
-use arrow::array::{AsArray, types::UInt64Type};
+use arrow_array::{cast::AsArray, types::UInt64Type};
 use flame_abi::manifest::Table;
 use flame_block::Reader;
 use flame_plan::{ModulePlan, Plan, Reason, Shed};

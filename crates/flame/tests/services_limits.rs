@@ -9,6 +9,7 @@ use crate::services::{
 use flame_admit::Protection;
 use flame_plan::{ModuleId, ModulePlan, Share};
 use flame_quota::{Amounts, Meter, Meters, Quota, ThisRun, Usage};
+use flame_source::{Next, Progress, RawBlock, Source, SourceError};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -153,6 +154,29 @@ fn a_removal_leaves_a_caller_its_end() {
     assert_eq!(rows.iter().filter(|row| row.contains(&end)).count(), 4, "each has its end");
 }
 
+/// A live source of a packet each 5 ms, which has none meanwhile, so that modules go on with their work.
+struct Timely(Memory, Instant);
+
+impl Source for Timely {
+    fn next(&mut self, block: &mut RawBlock) -> Result<Next, SourceError> {
+        std::thread::sleep(self.1.saturating_duration_since(Instant::now()));
+        self.1 += Duration::from_millis(5);
+        self.0.next(block)
+    }
+
+    fn progress(&self) -> Progress {
+        Progress::default()
+    }
+
+    fn is_live(&self) -> bool {
+        true
+    }
+
+    fn is_ready(&self) -> bool {
+        Instant::now() >= self.1
+    }
+}
+
 /// A caller here whose outcomes take several slices, and which calls again in each, ends with its removal.
 #[test]
 fn a_removal_ends_a_caller_that_calls_again() {
@@ -167,14 +191,19 @@ fn a_removal_ends_a_caller_that_calls_again() {
     );
     let caller = plan((name, manifest, fields.replace(done, &slow) + END), Protection::Metered);
     let modules = vec![caller, server(REPLY, AUTO)];
-    let (report, _) = lines(modules, &[], Live(paced(6000, 5)), |handle| {
-        std::thread::sleep(Duration::from_millis(500));
-        let begun = Instant::now();
-        let account = handle.remove(ModuleId(0)).unwrap();
-        assert!(begun.elapsed() < Duration::from_secs(9), "{:?}", begun.elapsed());
-        assert!(account.calls > 0, "{account:?}");
-        handle.stop();
-    });
+    let (report, _) = lines(
+        modules,
+        &[],
+        Timely(Memory { per_block: 1, ..Memory::tcp(6000, 1) }, Instant::now()),
+        |handle| {
+            std::thread::sleep(Duration::from_millis(500));
+            let begun = Instant::now();
+            let account = handle.remove(ModuleId(0)).unwrap();
+            assert!(begun.elapsed() < Duration::from_secs(9), "{:?}", begun.elapsed());
+            assert!(account.calls > 0, "{account:?}");
+            handle.stop();
+        },
+    );
     assert!(report.faults.is_empty(), "{:?}", report.faults);
 }
 

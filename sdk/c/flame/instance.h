@@ -9,8 +9,8 @@ __attribute__((weak, no_builtin("memcmp"))) int memcmp(const void *a, const void
 }
 
 /* Returns the entry of parameter `name`, and stores where its value is and the value's length. Traps if there
- * is none. Both loops are counted, so that flame_init has a bound: names have at most 32 bytes, and a manifest
- * has no room for more parameters. */
+ * is none. Both loops are counted, so that flame_init has a bound: names have at most 32 bytes, and a
+ * manifest has at most 4,096 parameters. */
 static inline const uint8_t *flame_entry(const struct flame_init *init, uint32_t len, const char *name,
                                          const uint8_t **value, uint32_t *size) {
   const uint8_t *p = (const uint8_t *)(init + 1), *end = (const uint8_t *)init + len;

@@ -123,9 +123,9 @@ pub trait Element: Any {
     }
 
     /// Takes over what an element of the same name and class held: its packets are added to those here, or
-    /// dropped by [`Cx::drop`] if there is no room. Its [`Element::counts`] are added without this. Nothing that was moved
-    /// stays there, since the old element may still be at work, and then this is called again: what is here
-    /// by then must not be overwritten.
+    /// dropped by [`Cx::drop`] if there is no room. Its [`Element::counts`] are added without this. Nothing
+    /// that was moved stays there, since the old element may still be at work, and then this is called again:
+    /// what is here by then must not be overwritten.
     fn take_state(&self, _cx: &Cx<'_>, _old: &dyn Element) {}
 }
 
