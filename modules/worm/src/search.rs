@@ -35,7 +35,7 @@ struct Pending {
 
 /// The largest number of states with a pattern in one payload, and of patterns checked for them. More are
 /// ignored, and counted.
-const MOST_MATCHES: usize = 32;
+pub const MOST_MATCHES: usize = 32;
 const MOST_PATTERNS: usize = 64;
 
 /// The matches of the automaton in a payload.

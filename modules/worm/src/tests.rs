@@ -64,7 +64,8 @@ fn a_match_crosses_one_boundary_in_order_and_no_gap() {
 }
 
 proptest! {
-    /// The result is that of a plain search over the whole, for any division into segments.
+    /// The result is that of a plain search over the whole, for any division into segments, unless a segment
+    /// has more matches than are checked. That is counted.
     #[test]
     fn segments_are_searched_as_a_plain_search_would(
         patterns in prop::collection::vec(prop::collection::vec(0u8..3, 2..6), 1..5),
@@ -81,7 +82,12 @@ proptest! {
             found += hits(&mut search, pair[0] as u32, &data[pair[0]..pair[1]]);
         }
         let plain: usize = patterns.iter().map(|p| data.windows(p.len()).filter(|w| w == p).count()).sum();
-        prop_assert_eq!(found, plain);
+        if search.crowded == 0 {
+            prop_assert_eq!(found, plain);
+        } else {
+            // It is counted only if so many positions, or so many patterns at them, match.
+            prop_assert!(found < plain && plain > search::MOST_MATCHES, "{} of {}", found, plain);
+        }
     }
 
     #[test]
