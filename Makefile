@@ -19,10 +19,8 @@ setup: ## Install what is missing: system packages, Rust, the wasm32 target
 
 build: setup ## Build the command and the standard modules
 	@cargo build --release -p flame
-	@# Apart, so that no feature of other packages brings the compiler into it.
-	@cargo build --release -p flame-runner --target-dir $(TARGET)/runner
-	@# Beside the command, where one of another build would be taken for it.
-	@cp -f $(TARGET)/runner/release/flame-runner $(TARGET)/release/flame-runner
+	@# By itself, so that no feature of other packages brings the compiler into it.
+	@cargo build --release -p flame-runner
 	@for m in modules/*/; do $(FLAME) build $$m --output $(MODULES) || exit 1; done
 
 demo: build ## Run the standard modules over the recorded capture
@@ -30,6 +28,8 @@ demo: build ## Run the standard modules over the recorded capture
 
 test: build $(VENV)/ready ## Run every test
 	@FLAME=$(FLAME) FLAME_MODULES=$(MODULES) FLAME_PYTHON=$(VENV)/bin/python cargo test --release --workspace --no-fail-fast
+
+python: $(VENV)/ready ## Install the Python packages of the tests
 
 $(VENV)/ready: tests/requirements.txt
 	@echo "setup: Python packages of tests/requirements.txt into $(VENV)"
@@ -77,7 +77,7 @@ deny: ## Check licences and advisories of dependencies (cargo install cargo-deny
 
 install: build ## Install to PREFIX (default /usr/local)
 	install -D $(FLAME) $(or $(PREFIX),/usr/local)/bin/flame
-	install -D $(TARGET)/runner/release/flame-runner $(or $(PREFIX),/usr/local)/bin/flame-runner
+	install -D $(TARGET)/release/flame-runner $(or $(PREFIX),/usr/local)/bin/flame-runner
 	mkdir -p $(or $(PREFIX),/usr/local)/share/flame/modules $(or $(PREFIX),/usr/local)/share/flame/sdk
 	$(FLAME) help --man $(or $(PREFIX),/usr/local)/share/man/man1
 	mkdir -p $(or $(PREFIX),/usr/local)/share/bash-completion/completions $(or $(PREFIX),/usr/local)/share/zsh/site-functions
@@ -92,4 +92,4 @@ install: build ## Install to PREFIX (default /usr/local)
 	sed -e 's/^members = .*/members = ["abi", "rust", "rust-macros"]/' -e '/^exclude = /d' -e 's|"crates/contract/abi"|"abi"|' \
 	  -e 's|"sdk/|"|' Cargo.toml > $(or $(PREFIX),/usr/local)/share/flame/sdk/Cargo.toml
 
-.PHONY: help setup build demo test bench fuzz soak soak-node prove mutants mutants-checker lint doc deny install
+.PHONY: help setup build demo test python bench fuzz soak soak-node prove mutants mutants-checker lint doc deny install

@@ -25,14 +25,12 @@ pub fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// Returns the runner, built without the compiler's features: next to this workspace's own results, and apart
-/// from them.
+/// Returns the runner, built by itself: so no feature of other packages brings the compiler into it.
 pub fn runner() -> PathBuf {
     static BUILT: std::sync::OnceLock<PathBuf> = std::sync::OnceLock::new();
     let build = || {
         let target =
             std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
-        let target = target.join("runner");
         let built = std::process::Command::new(env!("CARGO"))
             .args(["build", "--release", "--quiet", "-p", "flame-runner", "--target-dir"])
             .arg(&target)

@@ -40,9 +40,9 @@ pub fn replay() -> String {
 
 /// Returns the program for processes, where the node under test looks for it.
 fn runner() -> PathBuf {
-    let of = |place: &str| PathBuf::from(flame()).with_file_name(place);
-    let places = [of("flame-runner"), of("../runner/release/flame-runner")];
-    places.into_iter().find(|program| program.is_file()).expect("the program for processes is built")
+    let program = PathBuf::from(flame()).with_file_name("flame-runner");
+    assert!(program.is_file(), "the program for processes is built: {}", program.display());
+    program
 }
 
 pub struct Node {

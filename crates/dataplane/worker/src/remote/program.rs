@@ -33,11 +33,10 @@ impl Runner {
             return Self::at(&path).map_err(|e| format!("{e} (FLAME_RUNNER names it)"));
         }
         let exe = env::current_exe().map_err(|e| format!("this program's folder: {e}"))?;
-        let installed = exe.with_file_name("flame-runner");
-        // `make build` puts it apart from the programs that contain the compiler.
-        let built = exe.parent().map(|folder| folder.join("../runner/release/flame-runner"));
-        let path = [Some(installed.clone()), built].into_iter().flatten().find(|path| path.exists());
-        let path = path.ok_or_else(|| format!("no {} (`make install` installs it)", installed.display()))?;
+        let path = exe.with_file_name("flame-runner");
+        if !path.exists() {
+            return Err(format!("no {} (`make install` installs it)", path.display()));
+        }
         Self::at(&path)
     }
 
