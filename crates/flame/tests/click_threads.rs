@@ -68,3 +68,122 @@ fn a_module_that_is_refused_in_one_thread_ends_all() {
     // One configuration for both, in a run of one thread.
     done(folder, &["run", "./counts.wasm", "-r", "in.pcap", "-q"]);
 }
+
+/// Another configuration in several threads has the module of the same arguments, also in another thread.
+#[test]
+fn a_module_goes_to_its_thread_of_another_configuration() {
+    let folder = folder();
+    let folder = folder.path();
+    let graph = |source: &str, arguments: &str, thread: usize, rest: &str| {
+        format!(
+            "{source} -> q :: Queue(100000) -> m :: Module(./counts.wasm{arguments}) -> u :: Unqueue -> {rest};
+             StaticThreadSched(u {thread})"
+        )
+    };
+    for (arguments, expected) in [("", vec![2000]), (", RESTART 1", vec![1000, 1000])] {
+        for thread in [0, 1, 2] {
+            let source = "f2 :: FromDump(in.pcap) -> Classifier(36/0050)";
+            let rest = "Counter(COUNT_CALL 1000 stop) -> Discard";
+            std::fs::write(folder.join("next"), graph(source, arguments, thread, rest)).unwrap();
+            let source = "FromDump(in.pcap) -> Classifier(36/01bb)";
+            let rest = "Discard; s :: Script(wait 1s, write hotconfig $(cat next)); StaticThreadSched(s 2)";
+            let out = in_threads(folder, "3", &graph(source, "", 1, rest), &["-R", "-h", "m.home_thread"]);
+            let (out, err) = (text(&out.stdout), text(&out.stderr));
+            let found: Vec<_> = packets(&out).into_iter().map(|(_, n)| n).collect();
+            assert_eq!((found, err.as_str()), (expected.clone(), ""), "{out}");
+            assert!(out.ends_with(&format!("{thread}\n")), "{out}");
+        }
+    }
+}
+
+/// Packets that a module holds go with it.
+#[test]
+fn a_module_that_forwards_goes_with_the_packets_that_it_holds() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let hold = crate::common::frame(0xfff7, &[0; 4]);
+    crate::forwards::module(folder, "fwd", &crate::forwards::returning(&[hold]), "held = 1");
+    for (argument, expected) in [("", "1\n1 0\n"), (", ON_EVICT drop", "1\n0 1\n")] {
+        let first = "s :: InfiniteSource(LIMIT 3, BURST 1) -> q :: Queue -> u :: Unqueue
+            -> m :: Module(./fwd.wasm) -> c :: Counter -> Discard;
+            Script(wait 0.2s, print $(m.held), write hotconfig $(cat next)); StaticThreadSched(u 1)";
+        let next = format!(
+            "i :: Idle -> m :: Module(./fwd.wasm{argument}) -> c :: Counter -> Discard;
+            Script(wait 0.1s, print \"$(m.held) $(c.count)\", stop); StaticThreadSched(i 2)"
+        );
+        std::fs::write(folder.join("next"), next).unwrap();
+        let out = in_threads(folder, "3", first, &["-R"]);
+        let (out, err) = (text(&out.stdout), text(&out.stderr));
+        // Two of the three were dropped for the next one.
+        assert_eq!((out.as_str(), err.as_str()), (expected, ""), "{argument}");
+    }
+}
+
+/// A client that asks for another configuration keeps its connection, whichever thread answers it.
+#[test]
+fn a_control_socket_of_any_thread_replaces_the_router() {
+    use std::io::{BufRead, BufReader, Write};
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let graph = |n: usize, threads: [usize; 3]| {
+        let [a, b, c] = threads;
+        format!(
+            "s :: InfiniteSource -> a :: Counter -> q :: Queue(500) -> u :: Unqueue -> b :: Counter -> Discard;
+            n{n} :: Idle -> Discard; control :: ControlSocket(UNIX, control);
+            StaticThreadSched(s {a}, u {b}, control {c})"
+        )
+    };
+    let client = |path: std::path::PathBuf| {
+        let until = std::time::Instant::now() + std::time::Duration::from_secs(30);
+        let stream = loop {
+            match std::os::unix::net::UnixStream::connect(&path) {
+                Ok(stream) => break stream,
+                Err(e) => assert!(std::time::Instant::now() < until, "{e}"),
+            }
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        };
+        let mut reader = BufReader::new(stream.try_clone().unwrap());
+        let mut line = move || {
+            let mut line = String::new();
+            reader.read_line(&mut line).unwrap();
+            line.trim_end().to_owned()
+        };
+        assert_eq!(line(), "Click::ControlSocket/1.3");
+        let mut ask = |text: &str| (&stream).write_all(text.as_bytes()).unwrap();
+        let mut write = |text: &str| {
+            ask(&format!("WRITEDATA hotconfig {}\n{text}", text.len()));
+            let mut lines = vec![line()];
+            while lines.last().is_some_and(|l| l.as_bytes().get(3) == Some(&b'-')) {
+                lines.push(line());
+            }
+            lines.join("\n")
+        };
+        let mut answers = vec![write("nonsense ->")];
+        for n in 1..20 {
+            answers.push(write(&graph(n, [n % 3, (n / 2) % 3, (n + 1) % 3])));
+        }
+        // What cannot be built is reported by the router, which goes on.
+        answers.push(write("f :: FromDump(nothing.pcap) -> Discard; StaticThreadSched(f 1)"));
+        ask("WRITE stop\n");
+        answers
+    };
+    let path = folder.join("control");
+    let asking = std::thread::spawn(move || client(path));
+    let handlers =
+        ["-R", "-h", "n19.class", "-h", "a.count", "-h", "b.count", "-h", "q.length", "-h", "q.drops"];
+    let out = in_threads(folder, "3", &graph(0, [0, 1, 2]), &handlers);
+    let (out, err) = (text(&out.stdout), text(&out.stderr));
+    let answers = asking.join().unwrap();
+    assert!(answers[0].starts_with("520-") && answers[0].contains("syntax error"), "{answers:?}");
+    assert!(answers[1..].iter().all(|a| a == "200 Write handler 'hotconfig' OK"), "{answers:?}");
+    assert!(err.contains("nothing.pcap") && err.lines().count() == 2, "{err}");
+    let value = |name: &str| -> u64 {
+        let at = out.find(&format!("{name}:\n")).unwrap_or_else(|| panic!("{name}: {out}")) + name.len() + 2;
+        out[at..].lines().next().unwrap().parse().unwrap()
+    };
+    assert!(out.contains("n19.class:\nIdle\n"), "{out}{err}");
+    // None is lost: each was counted before the queue and after it, or is in it, or was too much for it.
+    let (a, b) = (value("a.count"), value("b.count"));
+    assert!(b > 10_000, "{out}");
+    assert_eq!(a, b + value("q.length") + value("q.drops"), "{out}");
+}

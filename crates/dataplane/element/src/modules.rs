@@ -62,7 +62,7 @@ pub trait Modules: Send + Sync {
 }
 
 /// A module that may run.
-pub trait Prepared {
+pub trait Prepared: Send {
     /// Returns whether the module decides about packets, instead of measuring them.
     fn forwards(&self) -> bool;
 
@@ -110,7 +110,7 @@ pub struct Decisions {
 }
 
 /// A module that runs for an element.
-pub trait Running: std::any::Any {
+pub trait Running: std::any::Any + Send {
     /// Offers the packets of a block to a module that measures. Returns when it is done with them, or, if its
     /// calls are cut into slices, after the first one.
     ///

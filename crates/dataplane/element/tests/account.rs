@@ -218,12 +218,67 @@ fn check_in_threads(text: &str, threads: &[usize], seed: u64) {
     let environment = || Environment { clock: Rc::new(Clock::real()), ..environment(seed) };
     let graph = graph(&text);
     let parts = Parts { graph: &graph, text: &text, threads: 3, environment: &environment };
-    run(&parts, |router, run| {
-        run()?;
-        accounts::adds_up(router);
+    run(&parts, |_, run| {
+        accounts::adds_up(&*run()?);
         Ok(())
     })
     .unwrap_or_else(|e| panic!("{text}\n{e}"));
+}
+
+/// Runs configurations after each other, each of which a script of some thread replaces by the next.
+fn check_swaps(texts: &[String], threads: usize, places: &[usize], seed: u64) {
+    let last = texts.len() - 1;
+    let texts: Vec<String> = texts
+        .iter()
+        .enumerate()
+        .map(|(n, text)| {
+            // Elements of the same name have other threads in each configuration.
+            let place = |i: usize| places[(n * 5 + i) % places.len()] % threads;
+            let stages = (0..).take_while(|i| text.contains(&format!("s{i} :: ")));
+            let bound: String = stages.map(|i| format!("t{i} {}, ", place(i))).collect();
+            let end = match n == last {
+                true => "DriverManager(wait 6ms, stop)".to_owned(),
+                false => format!("Script(wait {}ms, write hotconfig {})", n % 4, n + 1),
+            };
+            format!(
+                "{text}end :: {end};\nStaticThreadSched({bound} end {});\n",
+                if n == last { 0 } else { place(9) }
+            )
+        })
+        .collect();
+    let environment = || {
+        let all = texts.clone();
+        let parse = move |number: &str| Ok(graph(&all[number.parse::<usize>().unwrap()]));
+        let clock = Rc::new(Clock::real());
+        Environment { clock, parse: Some(Rc::new(Box::new(parse))), ..environment(seed) }
+    };
+    let first = graph(&texts[0]);
+    let parts = Parts { graph: &first, text: &texts[0], threads, environment: &environment };
+    run(&parts, |router, run| {
+        drop(router);
+        let router = run()?;
+        accounts::adds_up(&router);
+        assert_eq!(router.read(None, "end.class", "").as_deref(), Ok("DriverManager"));
+        Ok(())
+    })
+    .unwrap_or_else(|e| panic!("{texts:?}\n{e}"));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: cases().cases / 4, ..ProptestConfig::default() })]
+    #[test]
+    fn accounts_of_random_graphs_that_replace_each_other_add_up(
+        (texts, swaps, threads, places, seed) in (
+            prop::collection::vec(configurations(), 1..4),
+            prop::collection::vec(0..3_usize, 1..6),
+            2..7_usize,
+            prop::collection::vec(0..6_usize, 16),
+            any::<u64>(),
+        )
+    ) {
+        let texts: Vec<String> = swaps.iter().map(|n| texts[n % texts.len()].clone()).collect();
+        check_swaps(&texts, threads, &places, seed);
+    }
 }
 
 proptest! {

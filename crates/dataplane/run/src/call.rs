@@ -165,7 +165,7 @@ impl Function {
 }
 
 /// A call of a metered module that has not ended.
-pub struct Suspended(Pin<Box<dyn Future<Output = (Box<Instance>, CallReturn)>>>);
+pub struct Suspended(Pin<Box<dyn Future<Output = (Box<Instance>, CallReturn)> + Send>>);
 
 /// A call that has returned, whose result is not yet checked ([`Instance::finish`] does that).
 pub struct CallReturn {

@@ -144,14 +144,14 @@ impl<O> Shared<O> {
 }
 
 /// The events of modules, for the observer of the run.
-pub(crate) trait Events {
+pub(crate) trait Events: Sync {
     fn log(&self, module: &str, text: &str);
     fn overload(&self, module: &str, worker: usize, begins: bool);
     fn fault(&self, report: &FaultReport) -> bool;
     fn left(&self, module: &str, account: &Account) -> bool;
 }
 
-impl<O: DerefMut<Target: Observer>> Events for Shared<O> {
+impl<O: DerefMut<Target: Observer> + Send> Events for Shared<O> {
     fn log(&self, module: &str, text: &str) {
         lock(&self.0).log(module, text);
     }

@@ -8,8 +8,8 @@ pub use terminal::Terminal;
 
 use crate::modules::Modules;
 use crate::runtime::measure::{Cost, Measurer};
-use crate::runtime::router::Stream;
-use crate::runtime::threads::run::{Parts, run as run_parts};
+use crate::runtime::router::{Parse, Stream};
+use crate::runtime::threads::run::{Parts, Run, run as run_parts};
 use crate::{Clock, Environment, Outcome, Router, find};
 use flame_click::{Graph, input, text};
 use std::cell::RefCell;
@@ -63,6 +63,19 @@ fn not_initialized(messages: String) -> String {
 /// Returns standard output and standard error.
 fn streams() -> (Stream, Stream) {
     (Rc::new(RefCell::new(Terminal::stdout())), Rc::new(RefCell::new(Terminal::stderr())))
+}
+
+/// Returns the parser of configurations for `hotconfig`, if that is allowed.
+fn parse_of(invocation: &Invocation, language: Language) -> Option<Rc<Parse>> {
+    let variables = invocation.variables.clone();
+    let parse: Parse = Box::new(move |text| (language.read)(&text::encode(text), "hotconfig", &variables));
+    invocation.reconfigure.then(|| Rc::new(parse))
+}
+
+/// Runs all threads, of which a router may be the first. Returns the last, when nothing of others is left.
+fn last(first: Rc<Router>, run: Run<'_>) -> Result<Rc<Router>, String> {
+    drop(first);
+    run()
 }
 
 /// The elements that are listed as not measured. Further ones are counted.
@@ -151,15 +164,12 @@ impl Command<'_> {
     }
 
     fn environment(&self) -> Environment {
-        let (language, variables) = (self.language, self.invocation.variables.clone());
-        let parse: crate::runtime::router::Parse =
-            Box::new(move |text| (language.read)(&text::encode(text), "hotconfig", &variables));
         Environment {
             clock: Rc::new(if self.invocation.simtime { Clock::simulated() } else { Clock::real() }),
             stdout: self.stdout.clone(),
             stderr: self.stderr.clone(),
             interrupt: self.interrupt.clone(),
-            parse: self.invocation.reconfigure.then(|| Rc::new(parse)),
+            parse: parse_of(self.invocation, self.language),
             seed: self.invocation.seed,
             modules: self.modules.clone(),
             member: None,
@@ -281,23 +291,23 @@ impl Command<'_> {
     /// Runs a configuration in several threads.
     fn run_threads(&self, graph: &Graph, text: &str) -> Result<u8, String> {
         let (seed, modules, interrupt) = (self.invocation.seed, self.modules.clone(), self.interrupt.clone());
+        let (invocation, language) = (self.invocation, self.language);
+        let parse = move || parse_of(invocation, language);
         let environment = move || {
             let (stdout, stderr) = streams();
             let (modules, interrupt) = (modules.clone(), interrupt.clone());
-            let clock = Rc::new(Clock::real());
-            Environment { clock, stdout, stderr, interrupt, seed, modules, parse: None, member: None }
+            let (clock, parse) = (Rc::new(Clock::real()), parse());
+            Environment { clock, stdout, stderr, interrupt, seed, modules, parse, member: None }
         };
         let threads = self.invocation.threads;
         let parts = Parts { graph, text, threads, environment: &environment };
         let mut is_ready = false;
         let status = run_parts(&parts, |router, run| {
             is_ready = true;
-            self.begin(router)?;
+            self.begin(&router)?;
             let start = Instant::now();
-            if !self.invocation.quit {
-                run()?;
-            }
-            self.report(router, start)
+            let router = if self.invocation.quit { router } else { last(router, run)? };
+            self.report(&router, start)
         });
         let status = status.map_err(|e| if is_ready { e } else { not_initialized(e) })?;
         self.finish()?;

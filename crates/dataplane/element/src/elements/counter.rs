@@ -18,7 +18,8 @@ use flame_click::value::Raw;
 use flame_click::{Args, Nanos, text};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 
 const SOURCE: &str = include_str!("counter.rs");
 
@@ -53,50 +54,79 @@ impl Call {
 
 struct Counter {
     /// Elements that replace each other count together: the old one may still be at work.
-    totals: RefCell<Rc<Totals>>,
+    totals: RefCell<Arc<Totals>>,
     count_call: RefCell<Option<Call>>,
     byte_call: RefCell<Option<Call>>,
     /// The time at the start in which packets do not count in rates.
     ignore: Nanos,
 }
 
-#[derive(Default)]
+/// One thread at a time uses them: they are atomic so that an element may go to another one.
 struct Totals {
-    count: Cell<u64>,
-    bytes: Cell<u64>,
-    /// The times of the first and last packets, and the packets and bytes that count in rates.
-    first: Cell<Option<Nanos>>,
-    last: Cell<Nanos>,
-    counted: Cell<(u64, u64)>,
+    count: AtomicU64,
+    bytes: AtomicU64,
+    /// The times of the first and last packets, or [`NEVER`].
+    first: AtomicI64,
+    last: AtomicI64,
+    /// The packets and bytes that count in rates.
+    counted: [AtomicU64; 2],
+}
+
+/// The time of a packet that did not come yet.
+const NEVER: i64 = i64::MIN;
+
+impl Default for Totals {
+    fn default() -> Self {
+        let (first, last) = (AtomicI64::new(NEVER), AtomicI64::default());
+        Self {
+            count: AtomicU64::default(),
+            bytes: AtomicU64::default(),
+            first,
+            last,
+            counted: Default::default(),
+        }
+    }
+}
+
+/// Adds to a count that one thread uses, and returns it.
+fn add_to(count: &AtomicU64, more: u64) -> u64 {
+    let sum = count.load(Relaxed).wrapping_add(more);
+    count.store(sum, Relaxed);
+    sum
 }
 
 impl Counter {
-    fn totals(&self) -> Rc<Totals> {
+    fn totals(&self) -> Arc<Totals> {
         self.totals.borrow().clone()
     }
 
     fn rate(&self, cx: &Cx<'_>) -> (f64, f64) {
         let totals = self.totals();
-        let Some(first) = totals.first.get() else { return (0.0, 0.0) };
-        let end = if cx.class() == "AverageCounter" { totals.last.get() } else { cx.now() };
-        let seconds = (end - first - self.ignore).secs();
-        let (packets, bytes) = totals.counted.get();
+        let first = totals.first.load(Relaxed);
+        if first == NEVER {
+            return (0.0, 0.0);
+        }
+        let end = if cx.class() == "AverageCounter" { Nanos(totals.last.load(Relaxed)) } else { cx.now() };
+        let seconds = (end - Nanos(first) - self.ignore).secs();
+        let [packets, bytes] = [0, 1].map(|n| totals.counted[n].load(Relaxed));
         let seconds = if seconds <= 0.0 { 1.0 } else { seconds };
         (packets as f64 / seconds, bytes as f64 / seconds)
     }
 
     fn count(&self, cx: &Cx<'_>, totals: &Totals, now: Nanos, p: &Packet) {
-        add(&totals.count, 1);
         let length = p.len() + p.anno.u32(crate::runtime::packet::ANNO_EXTRA_LENGTH) as usize;
-        add(&totals.bytes, length);
-        let first = totals.first.get().unwrap_or(now);
-        totals.first.set(Some(first));
-        totals.last.set(now);
-        if now - first >= self.ignore {
-            let (packets, bytes) = totals.counted.get();
-            totals.counted.set((packets + 1, bytes + length as u64));
+        let counts = [add_to(&totals.count, 1), add_to(&totals.bytes, length as u64)];
+        let mut first = totals.first.load(Relaxed);
+        if first == NEVER {
+            first = now.0;
+            totals.first.store(first, Relaxed);
         }
-        for (call, count) in [(&self.count_call, totals.count.get()), (&self.byte_call, totals.bytes.get())] {
+        totals.last.store(now.0, Relaxed);
+        if now - Nanos(first) >= self.ignore {
+            add_to(&totals.counted[0], 1);
+            add_to(&totals.counted[1], length as u64);
+        }
+        for (call, count) in [&self.count_call, &self.byte_call].into_iter().zip(counts) {
             let due = call.borrow().as_ref().is_some_and(|c| count >= c.limit);
             if due && let Some(call) = call.take() {
                 call.run(cx);
@@ -131,8 +161,8 @@ impl Element for Counter {
             None => String::new(),
         };
         Some(Ok(match name {
-            "count" => self.totals().count.get().to_string(),
-            "byte_count" => self.totals().bytes.get().to_string(),
+            "count" => self.totals().count.load(Relaxed).to_string(),
+            "byte_count" => self.totals().bytes.load(Relaxed).to_string(),
             "rate" => self.rate(cx).0.to_string(),
             "byte_rate" => self.rate(cx).1.to_string(),
             "bit_rate" => (self.rate(cx).1 * 8.0).to_string(),
@@ -147,10 +177,9 @@ impl Element for Counter {
             return None;
         }
         let totals = self.totals();
-        totals.count.set(0);
-        totals.bytes.set(0);
-        totals.first.set(None);
-        totals.counted.set((0, 0));
+        totals.first.store(NEVER, Relaxed);
+        let [packets, bytes] = &totals.counted;
+        [&totals.count, &totals.bytes, packets, bytes].iter().for_each(|count| count.store(0, Relaxed));
         Some(Ok(()))
     }
 

@@ -17,7 +17,7 @@ pub enum Reading {
 }
 
 /// A file of packets.
-pub trait Reader: 'static {
+pub trait Reader: Send + 'static {
     /// Opens the file.
     fn open(&self) -> Result<(), String>;
 

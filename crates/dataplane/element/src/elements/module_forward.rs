@@ -10,9 +10,10 @@ use flame_abi::{LinkType, MAX_BATCH, MAX_PACKET};
 use flame_click::Nanos;
 use flame_plan::Decision;
 use flame_source::RawBlock;
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::VecDeque;
-use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The fate of packets when the module is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,14 +29,34 @@ pub(super) struct Forwarding {
     flight: RefCell<(usize, Batch)>,
     /// The packets that the module holds, by their slots. An element that replaces another one with its
     /// module has them from then on, also those that a decision of before puts there.
-    slots: RefCell<Rc<Slots>>,
+    slots: RefCell<Arc<Slots>>,
     capacity: usize,
     /// Whether packets are being sent on. Elements that replace each other share it, so that what comes to
     /// the new one waits until the old one has sent its packets.
-    is_at_work: RefCell<Rc<Cell<bool>>>,
+    is_at_work: RefCell<Arc<AtomicBool>>,
 }
 
-type Slots = RefCell<Vec<Option<Packet>>>;
+/// One thread at a time uses them: the lock is there so that an element may go to another one.
+#[derive(Default)]
+struct Slots(Mutex<Vec<Option<Packet>>>);
+
+impl Slots {
+    fn all(&self) -> MutexGuard<'_, Vec<Option<Packet>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Empties a slot.
+    fn take(&self, slot: usize) -> Option<Packet> {
+        self.all().get_mut(slot).and_then(Option::take)
+    }
+
+    /// Empties all slots.
+    fn take_all(&self) -> Batch {
+        let mut batch = Batch::default();
+        batch.extend(std::mem::take(&mut *self.all()).into_iter().flatten());
+        batch
+    }
+}
 
 /// The most bytes that were stripped from a packet and stay with it while it is held.
 const STRIPPED: usize = 256;
@@ -93,11 +114,11 @@ fn split_off(batch: &mut Batch, at: usize) -> Batch {
 }
 
 /// The time in which packets are sent on.
-pub(super) struct Turn(Rc<Cell<bool>>);
+pub(super) struct Turn(Arc<AtomicBool>);
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        self.0.set(false);
+        self.0.store(false, Ordering::Relaxed);
     }
 }
 
@@ -113,7 +134,7 @@ impl Forwarding {
 
     /// Returns the number of packets that the module holds.
     pub(super) fn kept(&self) -> usize {
-        self.slots.borrow().borrow().iter().flatten().count()
+        self.slots.borrow().all().iter().flatten().count()
     }
 
     /// Takes packets that came to an input. Those that find no room are dropped.
@@ -132,7 +153,7 @@ impl Forwarding {
     /// Returns a turn, or none within another one.
     pub(super) fn enter(&self) -> Option<Turn> {
         let is_at_work = self.is_at_work.borrow().clone();
-        (!is_at_work.replace(true)).then(|| Turn(is_at_work))
+        (!is_at_work.swap(true, Ordering::Relaxed)).then(|| Turn(is_at_work))
     }
 
     /// Returns the number of packets that wait for the module.
@@ -177,7 +198,7 @@ impl Forwarding {
 
     /// Takes out the packets that the module held, which has ended.
     pub(super) fn take_kept(&self) -> Batch {
-        take_all(&self.slots.borrow())
+        self.slots.borrow().take_all()
     }
 
     /// Drops the packets that the module held, which has ended.
@@ -281,7 +302,7 @@ impl Forwarding {
                         continue;
                     }
                     packet.compact(STRIPPED);
-                    let mut slots = slots.borrow_mut();
+                    let mut slots = slots.all();
                     if slots.len() <= slot {
                         slots.resize_with(slot + 1, || None);
                     }
@@ -289,20 +310,20 @@ impl Forwarding {
                 }
                 Decision::Discard { slot } => discard(cx, &slots, slot),
                 Decision::Release { slot, port } => {
-                    let Some(mut packet) = take(&mut slots.borrow_mut(), slot) else { continue };
+                    let Some(mut packet) = slots.take(slot) else { continue };
                     packet.anno.loops = loops::greatest([&packet.anno.loops], loops);
                     out.send(port, packet);
                 }
                 Decision::Copy { slot, port } => {
-                    let copy = slots.borrow().get(slot).and_then(Option::clone);
+                    let copy = slots.all().get(slot).and_then(Option::clone);
                     let Some(mut packet) = copy else { continue };
                     packet.anno.loops = loops::greatest([&packet.anno.loops], loops);
                     cx.made(1);
                     out.send(port, packet);
                 }
                 Decision::Forget => match on_evict {
-                    OnEvict::Pass => take_all(&slots).drain(..).for_each(|packet| out.send(0, packet)),
-                    OnEvict::Drop => cx.drop_all("module gone", take_all(&slots).drain(..)),
+                    OnEvict::Pass => slots.take_all().drain(..).for_each(|packet| out.send(0, packet)),
+                    OnEvict::Drop => cx.drop_all("module gone", slots.take_all().drain(..)),
                 },
             }
         }
@@ -338,17 +359,9 @@ impl Forwarding {
     }
 }
 
-/// Empties all slots.
-fn take_all(slots: &Slots) -> Batch {
-    let mut batch = Batch::default();
-    batch.extend(slots.take().into_iter().flatten());
-    batch
-}
-
 /// Drops the packet in a slot, as the module decided.
 fn discard(cx: &Cx<'_>, slots: &Slots, slot: usize) {
-    let packet = slots.borrow_mut().get_mut(slot).and_then(Option::take);
-    if let Some(packet) = packet {
+    if let Some(packet) = slots.take(slot) {
         cx.drop("module", packet);
     }
 }

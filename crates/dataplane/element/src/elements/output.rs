@@ -12,7 +12,7 @@ enum State {
     Closed,
     /// Nothing was written yet.
     Opened(Option<File>),
-    Writing(BufWriter<Box<dyn Write>>),
+    Writing(BufWriter<Box<dyn Write + Send>>),
 }
 
 pub struct Output {
@@ -44,7 +44,7 @@ impl Output {
     fn with(&self, act: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
         let mut state = self.state.borrow_mut();
         if let State::Opened(file) = &mut *state {
-            let out: Box<dyn Write> = match file.take() {
+            let out: Box<dyn Write + Send> = match file.take() {
                 Some(file) => {
                     // Pipes and devices have no length.
                     if file.metadata()?.is_file() {

@@ -31,7 +31,7 @@ const LONGEST_LINE: u64 = 1 << 20;
 struct Lines {
     file: String,
     data: Option<Vec<u8>>,
-    reader: RefCell<Option<Box<dyn BufRead>>>,
+    reader: RefCell<Option<Box<dyn BufRead + Send>>>,
     layout: RefCell<Vec<Field>>,
     protocol: Cell<u8>,
     zero: bool,
@@ -58,7 +58,7 @@ impl Lines {
 
 impl Reader for Lines {
     fn open(&self) -> Result<(), String> {
-        let reader: Box<dyn BufRead> = match (&self.data, self.file.as_str()) {
+        let reader: Box<dyn BufRead + Send> = match (&self.data, self.file.as_str()) {
             (Some(data), _) => Box::new(std::io::Cursor::new(data.clone())),
             (None, "-") => Box::new(BufReader::new(std::io::stdin())),
             (None, name) => {

@@ -42,7 +42,7 @@ enum Sent {
 }
 
 /// An open interface.
-trait Wire {
+trait Wire: Send {
     fn link(&self) -> LinkType;
     /// Sends frames. Returns how many, or why the first one was not sent.
     fn send(&self, frames: &mut dyn Iterator<Item = &[u8]>) -> Result<usize, Unsent>;

@@ -226,7 +226,7 @@ impl Router {
             let partial = Partial { graph: &graph, warnings: RefCell::default(), seed: env.seed, modules };
             for (i, e) in graph.elements.iter().enumerate() {
                 if let Some(member) = env.member.as_ref().filter(|m| !m.owns(i)) {
-                    made.push(Box::new(Elsewhere { member: member.clone(), element: i }));
+                    made.push(Box::new(Elsewhere { team: member.team.clone(), element: i }));
                     continue;
                 }
                 let context = format!("{}: While configuring '{} :: {}':", e.landmark, e.name, e.class);

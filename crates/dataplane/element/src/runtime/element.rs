@@ -6,6 +6,7 @@ use super::router::Router;
 use flame_click::{Nanos, Scope};
 use std::any::Any;
 use std::cell::Cell;
+use std::rc::Rc;
 
 /// The part of an element in notification, seen from an output that is pulled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,9 +19,21 @@ pub enum Notice {
     Silent,
 }
 
+/// A value that can leave its references.
+pub trait Sole {
+    /// Takes the value out of its only reference. Returns none if there are others.
+    fn into_sole(self: Rc<Self>) -> Option<Box<dyn Element>>;
+}
+
+impl<T: Element> Sole for T {
+    fn into_sole(self: Rc<Self>) -> Option<Box<dyn Element>> {
+        Rc::into_inner(self).map(|element| Box::new(element) as _)
+    }
+}
+
 /// An element. Packets enter by `push` or leave by `pull`; `action` does for elements that handle packets one
-/// by one.
-pub trait Element: Any {
+/// by one. It goes to another thread if one of another configuration continues it there.
+pub trait Element: Any + Send + Sole {
     /// Handles one packet on its way from input 0 to output 0.
     fn action(&self, _cx: &Cx<'_>, packet: Packet) -> Option<Packet> {
         Some(packet)

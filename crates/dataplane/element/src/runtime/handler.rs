@@ -210,8 +210,8 @@ impl Router {
                 self.stop(value.trim().parse::<u32>().unwrap_or(1));
                 Ok(())
             }
-            "timewarp" | "hotconfig" if self.member.is_some() => {
-                Err(format!("'{}' is not available with several threads (start with -j 1)", target.handler))
+            "timewarp" if self.member.is_some() => {
+                Err("'timewarp' is not available with several threads (start with -j 1)".to_owned())
             }
             "timewarp" => {
                 let warp: f64 =
@@ -225,7 +225,10 @@ impl Router {
             "hotconfig" => {
                 let parse = self.parse.as_ref().ok_or("this router cannot be replaced (see -R)")?;
                 let graph = parse(value)?;
-                *self.hotconfig.borrow_mut() = Some((graph, value.to_owned()));
+                match &self.member {
+                    Some(member) => member.team.want(graph, value.to_owned()),
+                    None => *self.hotconfig.borrow_mut() = Some((graph, value.to_owned())),
+                }
                 Ok(())
             }
             _ => Err(self.missing(target)),

@@ -446,13 +446,26 @@ impl Router {
 
     /// Takes over what the elements of an old router hold, where name and class are the same.
     pub fn take_state(&self, old: &Self) {
-        for (i, node) in self.nodes.iter().enumerate() {
-            let Some(&was) = old.by_name.get(&node.name) else { continue };
-            if old.nodes[was].class.name == node.class.name {
+        for i in 0..self.nodes.len() {
+            if let Some(was) = self.continued(i, old) {
                 self.hand_over(i, &*old.element(was), old, was);
             }
         }
-        // Packets between two elements go on to the second, if there is one of its name and class.
+        self.take_deferred(old, |to, input, batch| {
+            self.deferred.borrow_mut().push_back((to, input, batch));
+        });
+    }
+
+    /// Returns the element of an old router that an element continues: that of its name and class.
+    pub(super) fn continued(&self, index: usize, old: &Self) -> Option<usize> {
+        let node = &self.nodes[index];
+        let was = old.by_name.get(&node.name).copied();
+        was.filter(|was| old.nodes[*was].class.name == node.class.name)
+    }
+
+    /// Gives `act` the packets between two elements of an old router that go on to the second, if there is
+    /// one of its name and class. Others end.
+    pub(super) fn take_deferred(&self, old: &Self, act: impl Fn(usize, usize, Batch)) {
         while let Some((to, input, batch)) = old.deferred.borrow_mut().pop_front() {
             let was = &old.nodes[to];
             let new = self.by_name.get(&was.name).copied().filter(|new| {
@@ -460,7 +473,7 @@ impl Router {
                 node.class.name == was.class.name && node.inputs.get(input).is_some_and(|i| i.is_push)
             });
             match new {
-                Some(new) => self.deferred.borrow_mut().push_back((new, input, batch)),
+                Some(new) => act(new, input, batch),
                 None => {
                     account::add(&was.counts.taken, batch.len());
                     was.counts.drop("replaced", batch.len() as u64);

@@ -27,10 +27,14 @@ impl Router {
     /// Runs until it is stopped. A router without work sleeps; with simulated time it ends then.
     pub fn run(&self) -> Outcome {
         loop {
-            if self.hotconfig.borrow().is_some() {
+            if self.is_to_be_replaced() {
                 return Outcome::Replaced;
             }
             let stops = self.collect_stops();
+            // A thread that asked for the end may have waited meanwhile.
+            if stops == 0 && self.is_to_be_replaced() {
+                continue;
+            }
             let is_over = || self.runcount.get() <= 0 && !self.go_on();
             if self.interrupt.load(Ordering::Relaxed) || is_over() || self.is_stopping() {
                 self.drop_deferred();
@@ -38,7 +42,7 @@ impl Router {
             }
             self.go_on_after(stops);
             let work = self.step();
-            if work == Work::Done || self.runcount.get() <= 0 || self.hotconfig.borrow().is_some() {
+            if work == Work::Done || self.runcount.get() <= 0 || self.is_to_be_replaced() {
                 continue;
             }
             // Elements may have waited for another thread meanwhile, and used up what woke this one.

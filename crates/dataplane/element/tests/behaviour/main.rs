@@ -12,5 +12,6 @@ mod rewriter;
 mod running;
 mod scheduling;
 mod sockets;
+mod swaps;
 mod tables;
 mod threads;

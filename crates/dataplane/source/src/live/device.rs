@@ -55,7 +55,7 @@ pub struct FrameIn<'a> {
 }
 
 /// An interface from which frames are received.
-pub trait Receive {
+pub trait Receive: Send {
     fn link(&self) -> LinkType;
 
     /// Returns the way in which frames are received, in words.

@@ -2,32 +2,34 @@
 
 use crate::runtime::element::{Cx, Element};
 use crate::runtime::packet::Batch;
-use crate::runtime::threads::team::{Facts, Kind, Member};
-use std::rc::Rc;
+use crate::runtime::threads::team::{Facts, Kind, Team};
+use std::sync::Arc;
 
 /// An element of another thread. Packets are posted to it, and its handlers are called there.
 pub struct Elsewhere {
-    pub member: Rc<Member>,
+    pub team: Arc<Team>,
     pub element: usize,
 }
 
 impl Elsewhere {
     fn call(&self, cx: &Cx<'_>, kind: Kind, name: &str, value: &str) -> Result<String, String> {
+        let Some(member) = &cx.router.member else { return Err("no thread".to_owned()) };
         // Packets that were pushed before are there when the handler is called.
-        self.member.flush();
-        cx.router.call_elsewhere(&self.member, kind, self.element, (name, value))
+        member.flush();
+        cx.router.call_elsewhere(member, kind, self.element, (name, value))
     }
 
     fn facts(&self) -> Facts {
-        self.member.facts(self.element)
+        self.team.facts(self.element)
     }
 }
 
 impl Element for Elsewhere {
-    fn push(&self, cx: &Cx<'_>, port: usize, mut batch: Batch) {
-        self.member.post(self.element, port, std::mem::take(&mut batch));
+    fn push(&self, cx: &Cx<'_>, port: usize, batch: Batch) {
+        let Some(member) = &cx.router.member else { return };
+        member.post(self.element, port, batch);
         if self.facts().notifies_room {
-            cx.set_room(self.member.has_credit(self.element));
+            cx.set_room(member.has_credit(self.element));
         }
     }
 

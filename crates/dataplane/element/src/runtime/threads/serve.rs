@@ -16,7 +16,7 @@ impl Router {
     /// Returns whether an element reports when it has room again.
     pub(in crate::runtime) fn notifies_room(&self, element: usize) -> bool {
         match &self.member {
-            Some(m) if !m.owns(element) => m.facts(element).notifies_room,
+            Some(m) if !m.owns(element) => m.team.facts(element).notifies_room,
             _ => self.element(element).room().is_some(),
         }
     }
@@ -143,7 +143,7 @@ impl Router {
             self.runcount.set(self.runcount.get().saturating_sub(count));
             return stops;
         }
-        while self.runcount.get() <= 0 && !self.is_stopping() {
+        while self.runcount.get() <= 0 && !self.is_stopping() && !self.is_to_be_replaced() {
             match member.stops() {
                 0 => self.runcount.set(1),
                 _ => {
@@ -172,6 +172,11 @@ impl Router {
             }
             None => self.runcount.set(self.runcount.get().saturating_sub(times.into())),
         }
+    }
+
+    /// Returns whether a handler has asked for another configuration.
+    pub(in crate::runtime) fn is_to_be_replaced(&self) -> bool {
+        self.hotconfig.borrow().is_some() || self.member.as_ref().is_some_and(|m| m.team.is_wanted())
     }
 
     /// Returns whether the run of the team ends.

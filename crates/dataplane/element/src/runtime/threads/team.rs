@@ -2,6 +2,7 @@
 
 use crate::runtime::loops::Loops;
 use crate::runtime::packet::Batch;
+use flame_click::Graph;
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -121,9 +122,14 @@ pub struct Team {
     is_running: AtomicBool,
     is_stopping: AtomicBool,
     is_broken: AtomicBool,
+    /// The configuration that a handler asked for, and its text.
+    wanted: Mutex<Option<(Graph, String)>>,
+    is_wanted: AtomicBool,
+    /// Whether thread 0 has decided that another configuration replaces this one.
+    is_replacing: AtomicBool,
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -139,6 +145,9 @@ impl Team {
             is_running: AtomicBool::new(false),
             is_stopping: AtomicBool::new(false),
             is_broken: AtomicBool::new(false),
+            wanted: Mutex::default(),
+            is_wanted: AtomicBool::new(false),
+            is_replacing: AtomicBool::new(false),
         })
     }
 
@@ -162,6 +171,38 @@ impl Team {
     pub fn stop(&self) {
         self.is_stopping.store(true, Ordering::SeqCst);
         self.mailboxes.iter().for_each(Mailbox::wake);
+    }
+
+    /// Asks for another configuration, in place of one that was asked for before. No thread does more than
+    /// its step until thread 0 has decided.
+    pub fn want(&self, graph: Graph, text: String) {
+        *locked(&self.wanted) = Some((graph, text));
+        self.is_wanted.store(true, Ordering::SeqCst);
+        self.mailboxes.iter().for_each(Mailbox::wake);
+    }
+
+    /// Returns whether another configuration was asked for.
+    pub fn is_wanted(&self) -> bool {
+        self.is_wanted.load(Ordering::Relaxed)
+    }
+
+    /// Has all threads meet, since another configuration replaces this one.
+    pub fn replace(&self) {
+        self.is_replacing.store(true, Ordering::SeqCst);
+        self.mailboxes.iter().for_each(Mailbox::wake);
+    }
+
+    /// Returns the configuration that was asked for, once. All threads have met.
+    pub fn take_wanted(&self) -> Option<(Graph, String)> {
+        self.is_wanted.store(false, Ordering::SeqCst);
+        self.is_replacing.store(false, Ordering::SeqCst);
+        locked(&self.wanted).take()
+    }
+
+    /// Returns the properties of an element, once its thread has made it.
+    pub fn facts(&self, element: usize) -> Facts {
+        let none = Facts { handlers: &[], notifies_room: false };
+        self.elements[element].facts.get().copied().unwrap_or(none)
     }
 
     pub fn is_stopping(&self) -> bool {
@@ -204,12 +245,6 @@ impl Member {
 
     pub fn publish_facts(&self, element: usize, facts: Facts) {
         let _ = self.team.elements[element].facts.set(facts);
-    }
-
-    /// Returns the properties of an element, once its thread has made it.
-    pub fn facts(&self, element: usize) -> Facts {
-        let none = Facts { handlers: &[], notifies_room: false };
-        self.team.elements[element].facts.get().copied().unwrap_or(none)
     }
 
     /// Posts packets to an element of another thread. Those that are too many are dropped and counted there.
@@ -261,6 +296,7 @@ impl Member {
             || mailbox.has_calls.load(Ordering::SeqCst)
             || (self.me == 0 && self.team.stops.load(Ordering::SeqCst) > 0)
             || self.team.is_stopping()
+            || self.team.is_wanted()
     }
 
     /// Takes the packets for this thread, and the elements of other threads that have room again. The memory
@@ -415,6 +451,26 @@ impl Member {
             std::thread::park_timeout(PATIENCE);
         }
         Ok(())
+    }
+
+    /// Waits until thread 0 has decided what follows a run, and returns whether that is another router.
+    /// Meanwhile `serve` answers calls of others.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a thread has ended before its time.
+    pub fn is_replaced(&self, serve: &dyn Fn()) -> Result<bool, String> {
+        loop {
+            self.check()?;
+            if self.team.is_replacing.load(Ordering::SeqCst) {
+                return Ok(true);
+            }
+            if self.team.is_stopping() {
+                return Ok(false);
+            }
+            serve();
+            std::thread::park_timeout(PATIENCE);
+        }
     }
 
     /// Waits until all threads are here. Meanwhile `serve` answers calls of others.

@@ -3,6 +3,7 @@
 //! One receive queue: a socket, and the frames that the kernel writes packets to.
 
 use std::io;
+use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use xdp::slab::{Slab, StackSlab};
 use xdp::socket::{OptName, SocketError, XdpSocket, XdpSocketBuilder};
@@ -57,6 +58,28 @@ pub struct Queue {
     chunk: Chunk,
     /// The address of the memory.
     base: usize,
+}
+
+// SAFETY: the rings and the memory belong to this value alone, and no thread has state for them.
+unsafe impl Send for Queue {}
+
+/// A frame of a queue's memory, for a packet to send.
+pub struct Frame(Packet);
+
+// SAFETY: the memory that it is part of may be used from any thread, by one at a time.
+unsafe impl Send for Frame {}
+
+impl Deref for Frame {
+    type Target = Packet;
+    fn deref(&self) -> &Packet {
+        &self.0
+    }
+}
+
+impl DerefMut for Frame {
+    fn deref_mut(&mut self) -> &mut Packet {
+        &mut self.0
+    }
 }
 
 /// The properties of a queue.
@@ -162,14 +185,14 @@ impl Queue {
 
     /// Returns a frame for a packet to send, if one is free. It is part of the memory of this queue, which
     /// must outlive it.
-    pub fn lend(&mut self) -> Option<Packet> {
+    pub fn lend(&mut self) -> Option<Frame> {
         // SAFETY: the caller holds the queue for as long as the frame, and frames have no other users.
-        unsafe { self.memory.alloc() }
+        unsafe { self.memory.alloc() }.map(Frame)
     }
 
     /// Takes a frame back that was lent, and that the kernel does not have.
-    pub fn give_back(&mut self, frame: Packet) {
-        self.memory.free_packet(frame);
+    pub fn give_back(&mut self, Frame(packet): Frame) {
+        self.memory.free_packet(packet);
     }
 
     /// Returns the offset of a packet in the memory, by which the kernel knows it.

@@ -87,8 +87,8 @@ impl XdpReceiver {
         let mut receiver = Self {
             redirect,
             _deaf: deaf,
-            polled: queues.iter().map(|queue| queue.borrow().polled()).collect(),
-            drops_before: queues.iter().map(|queue| queue.borrow().drops()).sum(),
+            polled: queues.iter().map(|queue| queue.queue().polled()).collect(),
+            drops_before: queues.iter().map(|queue| queue.queue().drops()).sum(),
             queues,
             sockets,
             unmatched,
@@ -133,7 +133,7 @@ impl XdpReceiver {
             (before..count).try_for_each(|number| {
                 let queue = open_queue(&self.sockets, self.state.index(), number, shape);
                 let queue = queue.map_err(|e| format!("queue {number}: {e}"))?;
-                self.polled.push(queue.borrow().polled());
+                self.polled.push(queue.queue().polled());
                 self.queues.push(queue);
                 Ok(())
             })
@@ -159,7 +159,7 @@ impl XdpReceiver {
         {
             return Some(message);
         }
-        let rooms = self.queues.iter().map(|queue| queue.borrow().chunk().room());
+        let rooms = self.queues.iter().map(|queue| queue.queue().chunk().room());
         let (mtu, room) = (self.card.mtu().ok()? as usize, rooms.min()?);
         let lacks_room = mtu + HEADERS > room;
         let is_new = lacks_room && !self.lacks_room;
@@ -175,7 +175,7 @@ impl XdpReceiver {
 
     /// Returns the manner in which it is received.
     fn manner(&self) -> Manner {
-        let is_zero_copy = self.queues.iter().any(|queue| queue.borrow().is_zero_copy());
+        let is_zero_copy = self.queues.iter().any(|queue| queue.queue().is_zero_copy());
         Manner { mode: self.mode, is_zero_copy, queues: self.queues.len() }
     }
 }
@@ -184,7 +184,7 @@ impl XdpReceiver {
 fn open_queue(sockets: &Sockets, index: i32, number: u32, shape: Shape) -> io::Result<Shared> {
     let queue = shared::open(index as u32, number, shape)?;
     {
-        let mut queue = queue.borrow_mut();
+        let mut queue = queue.queue();
         // If it was open, it may have frames of an earlier receiver.
         while queue.take(AT_ONCE, |_, _| ()) > 0 {}
         sockets.set(number, queue.fd())?;
@@ -227,7 +227,7 @@ impl Receive for XdpReceiver {
         let (clocks, address) = (Clocks::read(), self.address);
         let mut count = 0;
         for _ in 0..self.queues.len() {
-            let mut queue = self.queues[self.next].borrow_mut();
+            let mut queue = self.queues[self.next].queue();
             let mut is_empty = false;
             while !is_empty && count < most {
                 let asked = AT_ONCE.min(most - count);
@@ -262,13 +262,13 @@ impl Receive for XdpReceiver {
     }
 
     fn drops(&mut self) -> u64 {
-        let drops: u64 = self.queues.iter().map(|queue| queue.borrow().drops()).sum();
+        let drops: u64 = self.queues.iter().map(|queue| queue.queue().drops()).sum();
         (drops + self.unmatched.get()).saturating_sub(self.drops_before)
     }
 
     fn watched(&self) -> io::Result<Vec<OwnedFd>> {
         let told = self.told.as_fd().try_clone_to_owned();
-        let queues = self.queues.iter().map(|queue| queue.borrow().as_fd().try_clone_to_owned());
+        let queues = self.queues.iter().map(|queue| queue.queue().as_fd().try_clone_to_owned());
         std::iter::once(told).chain(queues).collect()
     }
 

@@ -32,6 +32,9 @@ pub struct SendRing {
     at: libc::xdp_ring_offset,
 }
 
+// SAFETY: the mapping belongs to this value alone, and no thread has state for it.
+unsafe impl Send for SendRing {}
+
 fn check(result: libc::c_int) -> io::Result<()> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

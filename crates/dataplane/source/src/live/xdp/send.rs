@@ -1,6 +1,6 @@
 //! An interface to which frames are sent by AF_XDP.
 
-use super::queue::{Queue, Shape};
+use super::queue::{Frame, Queue, Shape};
 use super::ring::{PLACES, SendRing};
 use super::shared::{self, Shared};
 use super::{Found, failed, find};
@@ -14,7 +14,6 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::io;
 use std::time::{Duration, Instant};
-use xdp::Packet;
 
 /// The time after which the MTU is read again.
 const MTU_INTERVAL: Duration = Duration::from_millis(100);
@@ -37,7 +36,7 @@ struct Output {
     interface: u32,
     ring: SendRing,
     /// The frames in the places that the kernel has not read yet.
-    written: VecDeque<Packet>,
+    written: VecDeque<Frame>,
     /// The number of places that the kernel has read.
     read: u32,
     /// Whether the last packet found the interface down.
@@ -61,8 +60,8 @@ impl XdpSender {
         // Without a program that receives, not every driver can read the memory itself.
         let shape = Shape { chunk, frames: RECEIVED, to_send: 0, may_share: false };
         let queue = shared::open(index as u32, 0, shape).map_err(|e| io("queue 0", e))?;
-        let ring = SendRing::open(index as u32, 0, queue.borrow().fd()).map_err(|e| io("sending", e))?;
-        let is_zero_copy = queue.borrow().is_zero_copy();
+        let ring = SendRing::open(index as u32, 0, queue.queue().fd()).map_err(|e| io("sending", e))?;
+        let is_zero_copy = queue.queue().is_zero_copy();
         let written = VecDeque::with_capacity(PLACES as usize);
         let output =
             Output { interface: index as u32, ring, written, read: 0, was_down: false, is_zero_copy, queue };
@@ -118,7 +117,7 @@ impl XdpSender {
             self.longest.set(self.card.mtu().map_or(self.longest.get(), |mtu| mtu as usize + 14));
         }
         let mut output = self.output.borrow_mut();
-        let (longest, room) = (self.longest.get(), output.queue.borrow().chunk().room());
+        let (longest, room) = (self.longest.get(), output.queue.queue().chunk().room());
         let mut is_too_long = false;
         let mut fitting = frames.take_while(|frame| {
             // As the kernel's packet sockets do.
@@ -136,7 +135,7 @@ impl XdpSender {
 impl Output {
     fn send(&mut self, frames: &mut dyn Iterator<Item = &[u8]>) -> Result<usize, Unsent> {
         let queue = self.queue.clone();
-        let mut queue = queue.borrow_mut();
+        let mut queue = queue.queue();
         queue.complete();
         if self.is_zero_copy {
             return self.give(&mut queue, frames);
@@ -257,7 +256,7 @@ fn is_up(result: &io::Result<()>) -> bool {
 impl Drop for Output {
     fn drop(&mut self) {
         // The kernel may know these places, but the socket is closed before a queue is used again.
-        let mut queue = self.queue.borrow_mut();
+        let mut queue = self.queue.queue();
         self.written.drain(..).for_each(|frame| queue.give_back(frame));
     }
 }

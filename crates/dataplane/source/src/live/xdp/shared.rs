@@ -1,10 +1,10 @@
-//! The first queue of an interface, which a receiver and a sender on one thread share: the kernel permits one
-//! memory for a queue, and binds it to one process.
+//! The first queue of an interface, which a receiver and a sender of one thread share: the kernel permits one
+//! memory for a queue, and binds it to one process. Both may go to another thread together.
 
 use super::queue::{Queue, Shape};
-use std::cell::RefCell;
 use std::io;
-use std::rc::{Rc, Weak};
+use std::os::linux::fs::MetadataExt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 /// The frames of a queue for packets to send.
@@ -13,35 +13,50 @@ const TO_SEND: u32 = 2048;
 const ATTEMPTS: usize = 20;
 const PAUSE: Duration = Duration::from_millis(5);
 
-pub type Shared = Rc<RefCell<Queue>>;
+/// A queue, which one thread at a time uses.
+#[derive(Clone)]
+pub struct Shared(Arc<Mutex<Queue>>);
 
-thread_local! {
-    /// Queues that are open, by the number of their interface.
-    static FIRST: RefCell<Vec<(u32, Weak<RefCell<Queue>>)>> = const { RefCell::new(Vec::new()) };
+impl Shared {
+    pub fn queue(&self) -> MutexGuard<'_, Queue> {
+        locked(&self.0)
+    }
 }
 
-/// Returns queue `number` of an interface. The first one has frames for packets to send; if it is open on
-/// this thread already, it is that one.
+/// An interface: the network namespace of the thread that opened it, and its number there.
+type Interface = (u64, u32);
+
+/// Queues that are open.
+static FIRST: Mutex<Vec<(Interface, Weak<Mutex<Queue>>)>> = Mutex::new(Vec::new());
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Returns queue `number` of an interface. The first one has frames for packets to send; if it is open
+/// already, it is that one.
 pub fn open(interface: u32, number: u32, shape: Shape) -> io::Result<Shared> {
     if number > 0 {
         return when_free(interface, number, shape);
     }
-    let found = FIRST.with_borrow_mut(|all| {
+    let named = (std::fs::metadata("/proc/thread-self/ns/net").map_or(0, |ns| ns.st_ino()), interface);
+    {
+        let mut all = locked(&FIRST);
         all.retain(|(_, queue)| queue.strong_count() > 0);
-        all.iter().find(|(index, _)| *index == interface).and_then(|(_, queue)| queue.upgrade())
-    });
-    if let Some(found) = found {
-        return Ok(found);
+        let found = all.iter().find(|(of, _)| *of == named).and_then(|(_, queue)| queue.upgrade());
+        if let Some(found) = found {
+            return Ok(Shared(found));
+        }
     }
     let queue = when_free(interface, number, Shape { to_send: TO_SEND, ..shape })?;
-    FIRST.with_borrow_mut(|all| all.push((interface, Rc::downgrade(&queue))));
+    locked(&FIRST).push((named, Arc::downgrade(&queue.0)));
     Ok(queue)
 }
 
 /// Keeps a queue from being found, since it has lost its interface. One that has its number may be there
 /// again.
-pub fn forget(lost: &Shared) {
-    FIRST.with_borrow_mut(|all| all.retain(|(_, queue)| !std::ptr::eq(queue.as_ptr(), Rc::as_ptr(lost))));
+pub fn forget(Shared(lost): &Shared) {
+    locked(&FIRST).retain(|(_, queue)| !std::ptr::eq(queue.as_ptr(), Arc::as_ptr(lost)));
 }
 
 fn when_free(interface: u32, number: u32, shape: Shape) -> io::Result<Shared> {
@@ -52,7 +67,7 @@ fn when_free(interface: u32, number: u32, shape: Shape) -> io::Result<Shared> {
                 left -= 1;
                 std::thread::sleep(PAUSE);
             }
-            result => return result.map(|queue| Rc::new(RefCell::new(queue))),
+            result => return result.map(|queue| Shared(Arc::new(Mutex::new(queue)))),
         }
     }
 }
