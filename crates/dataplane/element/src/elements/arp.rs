@@ -388,6 +388,10 @@ impl Element for Querier {
         ]
     }
 
+    fn counts(&self) -> Vec<&Cell<u64>> {
+        vec![&self.queries, &self.responses, &self.drops]
+    }
+
     fn take_state(&self, cx: &Cx<'_>, old: &dyn Element) {
         if let Some(old) = (old as &dyn std::any::Any).downcast_ref::<Self>() {
             let all = std::mem::take(&mut *old.entries.borrow_mut());

@@ -12,7 +12,7 @@
 
 use super::from_file::{FromFile, Options, Reader, Reading};
 use super::output::Output;
-use crate::runtime::account::{add, move_count};
+use crate::runtime::account::add;
 use crate::runtime::element::{Cx, Element};
 use crate::runtime::packet::{ANNO_EXTRA_LENGTH, Batch, HEADROOM, Packet, TAILROOM};
 use crate::runtime::signal::Signal;
@@ -67,6 +67,15 @@ impl Reader for Capture {
         let source = source.map_err(|e| e.to_string())?;
         *self.opened.borrow_mut() = Some(Opened { source, block: RawBlock::default(), at: 0 });
         Ok(())
+    }
+
+    fn take_over(&self, old: &Self) -> bool {
+        let open = if self.file == old.file { old.opened.take() } else { None };
+        let goes_on = open.is_some();
+        if goes_on {
+            *self.opened.borrow_mut() = open;
+        }
+        goes_on
     }
 
     fn read(&self, cx: &Cx<'_>) -> Reading {
@@ -185,12 +194,15 @@ impl Element for ToDump {
             cx.error(&format!("{}: {e}", self.out.name));
         }
     }
+    fn counts(&self) -> Vec<&Cell<u64>> {
+        vec![&self.count]
+    }
+
     fn take_state(&self, cx: &Cx<'_>, old: &dyn Element) {
         let Some(old) = (old as &dyn std::any::Any).downcast_ref::<Self>() else { return };
         if let Err(e) = self.out.take_over(&old.out) {
             cx.error(&format!("{}: {e}", old.out.name));
         }
-        move_count(&self.count, &old.count);
     }
     fn read(&self, _: &Cx<'_>, name: &str, _: &str) -> Option<Result<String, String>> {
         (name == "count").then(|| Ok(self.count.get().to_string()))

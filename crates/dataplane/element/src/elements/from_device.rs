@@ -21,7 +21,7 @@
 
 use super::opened::Opened;
 use super::watch::Watch;
-use crate::runtime::account::{add, move_count};
+use crate::runtime::account::add;
 use crate::runtime::element::{Cx, Element};
 use crate::runtime::packet::{ANNO_EXTRA_LENGTH, Batch, HEADROOM, Kind, Packet, TAILROOM};
 use crate::runtime::router::Router;
@@ -256,22 +256,26 @@ impl Element for FromDevice {
         self.open.take();
     }
 
+    fn counts(&self) -> Vec<&Cell<u64>> {
+        vec![&self.count, &self.drops_closed]
+    }
+
     fn take_state(&self, cx: &Cx<'_>, old: &dyn Element) {
         let Some(old) = (old as &dyn std::any::Any).downcast_ref::<Self>() else { return };
-        move_count(&self.count, &old.count);
-        move_count(&self.drops_closed, &old.drops_closed);
         let Settings { name, method, options } = &self.settings;
-        if (&old.settings.name, &old.settings.method) != (name, method) || self.open.is_open() {
-            return;
-        }
+        let is_same = (&old.settings.name, &old.settings.method) == (name, method);
         let goes_on = |open: &mut Open| open.receiver.has_its_name() && open.receiver.adopt(options);
-        if old.open.with(goes_on) == Some(true)
+        if is_same
+            && !self.open.is_open()
+            && old.open.with(goes_on) == Some(true)
             && let Some(open) = old.open.take()
         {
             open.watch.adopt(cx.router.waker(cx.me));
             self.drops_before.set(old.drops_before.take());
             self.open.set(open);
         }
+        // Those of an interface that is not taken over.
+        add(&self.drops_closed, old.take_drops() as usize);
     }
 
     fn read(&self, _: &Cx<'_>, name: &str, _: &str) -> Option<Result<String, String>> {

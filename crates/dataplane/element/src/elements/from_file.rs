@@ -23,6 +23,9 @@ pub trait Reader: Send + 'static {
 
     /// Reads the next packet, and reports errors in the file.
     fn read(&self, cx: &Cx<'_>) -> Reading;
+
+    /// Goes on where `old` stopped, if that has the same file open. Returns whether it does.
+    fn take_over(&self, old: &Self) -> bool;
 }
 
 /// The arguments that all such elements have.
@@ -144,9 +147,23 @@ impl<R: Reader> Element for FromFile<R> {
         usize::from(self.waiting.borrow().is_some())
     }
 
-    /// Takes the old element's packet that waits for its time; it comes next.
+    fn counts(&self) -> Vec<&Cell<u64>> {
+        vec![&self.count]
+    }
+
+    /// Takes the old element's packet that waits for its time, which comes next, and the rest of its file.
     fn take_state(&self, cx: &Cx<'_>, old: &dyn Element) {
         let Some(old) = (old as &dyn std::any::Any).downcast_ref::<Self>() else { return };
+        if self.reader.take_over(&old.reader) {
+            self.shift.set(old.shift.get());
+            if old.is_done.get() {
+                self.is_done.set(true);
+                cx.set_filled(false);
+                if self.stop && !old.stop {
+                    cx.router.please_stop();
+                }
+            }
+        }
         if let Some(p) = old.waiting.take() {
             self.shift.set(old.shift.get());
             if let Some(p) = self.waiting.replace(Some(p)) {

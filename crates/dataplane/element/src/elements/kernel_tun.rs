@@ -149,6 +149,10 @@ impl Element for KernelTun {
         *self.tun.borrow_mut() = None;
     }
 
+    fn counts(&self) -> Vec<&Cell<u64>> {
+        vec![&self.received, &self.sent]
+    }
+
     fn take_state(&self, cx: &Cx<'_>, old: &dyn Element) {
         let Some(old) = (old as &dyn std::any::Any).downcast_ref::<Self>() else { return };
         if old.settings != self.settings || self.tun.borrow().is_some() {

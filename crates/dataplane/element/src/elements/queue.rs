@@ -14,7 +14,7 @@
 //! Example: `in -> FrontDropQueue(5) -> out`
 
 use crate::registry::Setup;
-use crate::runtime::account::{add, move_count};
+use crate::runtime::account::add;
 use crate::runtime::element::{Cx, Element, Notice};
 use crate::runtime::packet::{Batch, Packet};
 use flame_click::Args;
@@ -156,9 +156,12 @@ impl Element for Queue {
         ]
     }
 
+    fn counts(&self) -> Vec<&Cell<u64>> {
+        vec![&self.drops]
+    }
+
     fn take_state(&self, cx: &Cx<'_>, old: &dyn Element) {
         let Some(old) = (old as &dyn std::any::Any).downcast_ref::<Self>() else { return };
-        move_count(&self.drops, &old.drops);
         self.highwater.set(self.highwater.get().max(old.highwater.get()));
         let mut packets = std::mem::take(&mut *self.packets.borrow_mut());
         packets.append(&mut old.packets.borrow_mut());

@@ -34,7 +34,7 @@ use super::rewriter_flows::{ECHO, Flow, Flows, Signs, Timeouts};
 use super::rewriter_pattern::{Pattern, Spec, pattern, spec};
 use super::util::{adjust_checksum, ip_header, put16};
 use crate::registry::Setup;
-use crate::runtime::account::{add, move_count};
+use crate::runtime::account::add;
 use crate::runtime::element::{Cx, Element};
 use crate::runtime::packet::{Batch, Packet};
 use flame_click::time::SECOND;
@@ -262,10 +262,13 @@ impl Element for Rewriter {
         ]
     }
 
+    fn counts(&self) -> Vec<&Cell<u64>> {
+        vec![&self.failures]
+    }
+
     fn take_state(&self, cx: &Cx<'_>, old: &dyn Element) {
         if let Some(old) = (old as &dyn std::any::Any).downcast_ref::<Self>() {
             self.flows.borrow_mut().take_over(&mut old.flows.borrow_mut());
-            move_count(&self.failures, &old.failures);
             self.start_reaping(cx);
         }
     }

@@ -289,6 +289,10 @@ impl Element for Socket {
         *self.wire.borrow_mut() = None;
     }
 
+    fn counts(&self) -> Vec<&Cell<u64>> {
+        vec![&self.received, &self.sent]
+    }
+
     fn take_state(&self, cx: &Cx<'_>, old: &dyn Element) {
         let Some(old) = (old as &dyn std::any::Any).downcast_ref::<Self>() else { return };
         let is_same = (&old.kind, old.is_client, old.snaplen) == (&self.kind, self.is_client, self.snaplen);

@@ -31,6 +31,8 @@ const LONGEST_LINE: u64 = 1 << 20;
 struct Lines {
     file: String,
     data: Option<Vec<u8>>,
+    /// The columns and the protocol of the arguments, until the file states others.
+    form: (Vec<Field>, u8),
     reader: RefCell<Option<Box<dyn BufRead + Send>>>,
     layout: RefCell<Vec<Field>>,
     protocol: Cell<u8>,
@@ -67,6 +69,18 @@ impl Reader for Lines {
         };
         *self.reader.borrow_mut() = Some(reader);
         Ok(())
+    }
+
+    fn take_over(&self, old: &Self) -> bool {
+        let is_same = (&self.file, &self.data, &self.form) == (&old.file, &old.data, &old.form);
+        let open = if is_same { old.reader.take() } else { None };
+        let goes_on = open.is_some();
+        if goes_on {
+            *self.reader.borrow_mut() = open;
+            self.layout.replace(old.layout.take());
+            self.protocol.set(old.protocol.get());
+        }
+        goes_on
     }
 
     /// Reads the next line that has a packet.
@@ -139,6 +153,7 @@ class!(
         let reader = Lines {
             file,
             data,
+            form: (layout.clone(), protocol),
             reader: RefCell::default(),
             layout: RefCell::new(layout),
             protocol: Cell::new(protocol),

@@ -13,7 +13,7 @@
 use super::from_device::{Method, is_received_by_xdp, method};
 use super::opened::Opened;
 use super::watch::Watch;
-use crate::runtime::account::{add, move_count};
+use crate::runtime::account::add;
 use crate::runtime::element::{Cx, Element};
 use crate::runtime::packet::{ANNO_EXTRA_LENGTH, Batch, Packet};
 use crate::runtime::signal::Signal;
@@ -327,11 +327,12 @@ impl Element for ToDevice {
         self.open.take();
     }
 
+    fn counts(&self) -> Vec<&Cell<u64>> {
+        vec![&self.count, &self.drops, &self.pulls]
+    }
+
     fn take_state(&self, cx: &Cx<'_>, old: &dyn Element) {
         let Some(old) = (old as &dyn std::any::Any).downcast_ref::<Self>() else { return };
-        for (new, old) in [(&self.count, &old.count), (&self.drops, &old.drops), (&self.pulls, &old.pulls)] {
-            move_count(new, old);
-        }
         cx.reschedule();
         // Frames are those of an interface: none leaves by another one, should its name be another's now.
         let is_same = |open: &mut Box<dyn Wire>| open.has_its_name() || open.is_gone();

@@ -34,11 +34,6 @@ pub fn add(cell: &Cell<u64>, count: usize) {
     cell.set(cell.get().wrapping_add(count as u64));
 }
 
-/// Moves what one count has to another.
-pub fn move_count(to: &Cell<u64>, from: &Cell<u64>) {
-    to.set(to.get().wrapping_add(from.take()));
-}
-
 impl Counts {
     pub fn drop(&self, cause: &'static str, count: u64) {
         if count > 0 {
