@@ -1,5 +1,6 @@
-//! The classes of cost of the standard modules, by `flame check`: the experiment of the Table A.1 of Patel's
-//! thesis. The class is that of the calls with packets. Native elements are trusted, and have none.
+//! The classes of cost of the standard modules, by `flame check`, and of the native elements, as `flame click
+//! help` states them: the experiment of the Table A.1 of Patel's thesis. The class of a module is that of the
+//! calls with packets.
 
 use super::{Figure, Setting};
 use crate::fixture::Error;
@@ -8,6 +9,29 @@ use serde_json::Value;
 use std::process::Command;
 
 const CLASSES: [&str; 7] = ["E1", "E2", "E3", "E4", "E5", "E6", "E7"];
+
+/// The elements of Click 1.2.1 in each class (Patel, Table A.1).
+const OF_CLICK: [usize; 7] = [114, 33, 15, 37, 4, 8, 23];
+
+/// Returns the number of native elements in each class.
+fn native(setting: &Setting<'_>) -> Result<[usize; 7], Error> {
+    let help = |name: &str| -> Result<String, Error> {
+        let out = Command::new(setting.flame).args(["click", "help", name]).output()?;
+        Ok(String::from_utf8_lossy(&out.stdout).into_owned())
+    };
+    let (list, mut counts) = (help("list")?, [0; 7]);
+    for name in list.lines().take(if setting.quick { 5 } else { usize::MAX }) {
+        let said = help(name)?;
+        let class =
+            said.lines().find_map(|line| line.starts_with("ports ").then(|| line.rsplit("cost ").next())?);
+        let class = class.ok_or_else(|| format!("{name}: no class in {said}"))?;
+        // That of `Module` is the module's.
+        if let Some(at) = CLASSES.iter().position(|of| *of == class) {
+            counts[at] += 1;
+        }
+    }
+    Ok(counts)
+}
 
 /// Finds the classes.
 pub fn run(setting: &Setting<'_>) -> Result<(), Error> {
@@ -32,6 +56,13 @@ pub fn run(setting: &Setting<'_>) -> Result<(), Error> {
         let at = CLASSES.iter().position(|of| *of == class).unwrap_or(0);
         points.push(((at + 1) as f64, names.len() as f64 + 0.5));
         names.push(name);
+    }
+    let (ours, all) = (native(setting)?, OF_CLICK.iter().sum::<usize>());
+    let count = ours.iter().sum::<usize>().max(1);
+    println!("{:12}  {:>12}  {:>15}", "class", "our elements", "Click 1.2.1 (P)");
+    for (class, (ours, of_click)) in CLASSES.iter().zip(ours.iter().zip(OF_CLICK)) {
+        let part = |n: usize, all: usize| format!("{n} ({:.0} %)", 100.0 * n as f64 / all as f64);
+        println!("{class:12}  {:>12}  {:>15}", part(*ours, count), part(of_click, all));
     }
     Figure {
         name: "classes",

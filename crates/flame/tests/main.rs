@@ -26,6 +26,7 @@ mod foreign;
 mod formats;
 mod forward;
 mod forward_held;
+mod forward_limit;
 mod forward_random;
 mod forward_replaced;
 mod forwards;

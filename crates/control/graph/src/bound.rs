@@ -10,6 +10,22 @@ pub struct Rules<'a> {
     pub ends: &'a dyn Fn(&Element) -> bool,
 }
 
+impl Rules<'static> {
+    /// Returns the rules of the elements that there are.
+    pub fn of_elements() -> Self {
+        Self { passes: &passes, ends: &ends }
+    }
+}
+
+fn passes(element: &Element) -> Option<u32> {
+    let count = || element.config.trim().trim_start_matches("N ").trim().parse().unwrap_or(255);
+    (element.class == "Loop").then(count)
+}
+
+fn ends(element: &Element) -> bool {
+    matches!(element.class.as_str(), "Idle" | "KernelTun" | "Socket")
+}
+
 /// The most costly path of a packet.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct WorstPath {
@@ -26,9 +42,28 @@ pub struct WorstPath {
 /// Between two such passes it takes a path without cycles. So the bound is the most costly such path from any
 /// element, plus, for each element that bounds cycles, N + 1 times the most costly path that begins there.
 pub fn worst_path(graph: &Graph, costs: &[f64], rules: &Rules<'_>) -> WorstPath {
+    longest(graph, costs, &rules.all_passes(graph), &rules.all_ends(graph)).0
+}
+
+impl Rules<'_> {
+    pub(crate) fn all_passes(&self, graph: &Graph) -> Vec<Option<u32>> {
+        graph.elements.iter().map(self.passes).collect()
+    }
+
+    pub(crate) fn all_ends(&self, graph: &Graph) -> Vec<bool> {
+        graph.elements.iter().map(self.ends).collect()
+    }
+}
+
+/// Returns the most costly path, and whether it begins at the outputs of its first element. `bounds` has how
+/// often a packet may pass each element that bounds cycles, `ends` the elements where paths end and begin.
+pub(crate) fn longest(
+    graph: &Graph,
+    costs: &[f64],
+    bounds: &[Option<u32>],
+    ends: &[bool],
+) -> (WorstPath, bool) {
     let count = graph.elements.len();
-    let bounds: Vec<Option<u32>> = graph.elements.iter().map(rules.passes).collect();
-    let ends: Vec<bool> = graph.elements.iter().map(rules.ends).collect();
     // An element that ends paths begins others: it is two, of which the second, at `count` and more, has its
     // outputs.
     let exit = |e: usize| if ends[e] || bounds[e].is_some() { count + e } else { e };
@@ -79,7 +114,7 @@ pub fn worst_path(graph: &Graph, costs: &[f64], rules: &Rules<'_>) -> WorstPath 
     // sources: all places are candidates, and the first half of one costs no less than any place behind it.
     let first =
         (0..2 * count).filter(|at| *at < count || ends[*at - count]).max_by(|a, b| of(*a).total_cmp(&of(*b)));
-    let Some(first) = first else { return WorstPath::default() };
+    let Some(first) = first else { return (WorstPath::default(), false) };
     let mut worst = WorstPath { cost: of(first), parts: vec![(route(first), 1)] };
     for (element, passes) in bounds.iter().enumerate() {
         let Some(passes) = passes.filter(|_| !graph.connections.is_empty()) else { continue };
@@ -88,7 +123,7 @@ pub fn worst_path(graph: &Graph, costs: &[f64], rules: &Rules<'_>) -> WorstPath 
         worst.cost += again * f64::from(once);
         worst.parts.push((route(count + element), once));
     }
-    worst
+    (worst, first >= count)
 }
 
 #[cfg(test)]

@@ -14,12 +14,14 @@ mod expand;
 mod lex;
 mod link;
 mod parse;
+mod segments;
 mod variables;
 
 pub use bound::{Rules, WorstPath, worst_path};
 pub use cycles::{Cycle, unbounded_cycles};
 pub use draw::draw;
 pub use error::{Errors, Message};
+pub use segments::{Divided, Polls, Stuck, insert_polls, worst_segment};
 pub use flame_click::{Connection, Element, Graph, Port, Requirement};
 
 /// The limits of a configuration.

@@ -5,7 +5,7 @@ use crate::node::{AdmittedModule, Node};
 use crate::record::Entered;
 use crate::watch::Watch;
 use flame_admit::Verdict;
-use flame_compile::Compiler;
+use flame_compile::{Analysed, Compiler};
 use flame_element::modules::{self, Decisions, ModuleArgs, Modules, Prepared, Running};
 use flame_plan::{Account, Catalog, CatalogEntry, FaultReport, ModuleClass, ModulePlan, Plan};
 use flame_quota::Meters;
@@ -179,6 +179,7 @@ impl<C: Client + 'static> Modules for Elements<C> {
         let request = shared.client.request(args, submission)?;
         let node = if shared.is_check { None } else { shared.client.node(args)? };
         let compiler = shared.client.compiler();
+        let cost_class = if shared.is_check { cost_class(&compiler, &request) } else { None };
         let built = match &node {
             Some(node) => build_unentered(&request, Some(node), &node.noting(compiler)),
             None => build_unentered(&request, None, &compiler),
@@ -205,6 +206,7 @@ impl<C: Client + 'static> Modules for Elements<C> {
             grant: admitted.pop().zip(node),
             is_live: args.is_live,
             verdict: verdicts.pop(),
+            cost_class,
         }))
     }
 
@@ -232,6 +234,18 @@ struct Ready<C: Client> {
     grant: Option<(AdmittedModule, Node)>,
     is_live: bool,
     verdict: Option<Verdict>,
+    /// The quantity on which the cost of a packet depends.
+    cost_class: Option<&'static str>,
+}
+
+/// Returns the class of the calls with packets, or none if the module cannot be analysed.
+fn cost_class(compiler: &Compiler<'_>, request: &RunRequest) -> Option<&'static str> {
+    let wasm = &request.submissions.first()?.wasm;
+    let examined = compiler.examine(wasm).ok()?;
+    match compiler.analyse(wasm, &examined, request.costs.as_ref()).ok()? {
+        Analysed::Report(report) => report.batch().map(|batch| batch.depends.class()),
+        Analysed::Exceeded(_) => None,
+    }
 }
 
 /// Checks that a module has the ports that the graph connects.
@@ -264,6 +278,10 @@ impl<C: Client> Prepared for Ready<C> {
             Some(ns) => Ok(ns),
             None => Err(format!("the module is metered: {}", verdict.why)),
         }
+    }
+
+    fn cost_class(&self) -> Option<&'static str> {
+        self.cost_class
     }
 
     fn continues(&self, running: &dyn Running) -> bool {

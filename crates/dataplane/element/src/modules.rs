@@ -28,6 +28,10 @@ pub struct ModuleArgs {
     pub is_live: bool,
     /// The largest work per packet, for modules that request more than the default.
     pub packet_budget: Option<u64>,
+    /// The time that a packet may take, such as `2us`.
+    pub limit: Option<String>,
+    /// The number of packets that can wait for the module.
+    pub capacity: usize,
     /// The numbers of inputs and outputs that the graph connects.
     pub inputs: usize,
     pub outputs: usize,
@@ -72,6 +76,9 @@ pub trait Prepared: Send {
     ///
     /// Returns the reason why there is no bound.
     fn cost_ns(&self) -> Result<f64, String>;
+
+    /// Returns the class of this cost, E1 to E7: the quantity on which it depends. Only a check finds it.
+    fn cost_class(&self) -> Option<&'static str>;
 
     /// Returns whether this module would do as one that runs: it has the same code, parameters, ports and
     /// rights.

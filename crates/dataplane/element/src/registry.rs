@@ -40,6 +40,12 @@ impl Class {
         CLASSES.binary_search_by(|c| c.name.cmp(self.name)).is_ok_and(|at| PURE[at])
     }
 
+    /// Returns the class of the cost of a packet that is pushed or pulled, E1 to E5 (docs/bounds.md): the
+    /// quantity on which it depends in this element's code. That of modules is found by analysis.
+    pub fn cost_class(&self) -> Option<&'static str> {
+        CLASSES.binary_search_by(|c| c.name.cmp(self.name)).ok().and_then(|at| COSTS[at])
+    }
+
     /// Returns how its elements depend on others, besides packets and handlers.
     pub fn ties(&self) -> Ties {
         CLASSES.binary_search_by(|c| c.name.cmp(self.name)).map_or(Ties::None, |at| TIES[at])
@@ -62,6 +68,18 @@ macro_rules! classes {
     (@pure pure $($mark:ident)*) => { true };
     (@pure $($mark:ident)*) => { false };
     (@ties pure $($mark:ident)*) => { classes!(@ties $($mark)*) };
+    (@ties e2 $($mark:ident)*) => { classes!(@ties $($mark)*) };
+    (@ties e3 $($mark:ident)*) => { classes!(@ties $($mark)*) };
+    (@ties e4 $($mark:ident)*) => { classes!(@ties $($mark)*) };
+    (@ties e5 $($mark:ident)*) => { classes!(@ties $($mark)*) };
+    (@ties analysed) => { Ties::None };
+    (@cost pure $($mark:ident)*) => { classes!(@cost $($mark)*) };
+    (@cost e2 $($mark:ident)*) => { Some("E2") };
+    (@cost e3 $($mark:ident)*) => { Some("E3") };
+    (@cost e4 $($mark:ident)*) => { Some("E4") };
+    (@cost e5 $($mark:ident)*) => { Some("E5") };
+    (@cost analysed) => { None };
+    (@cost $($mark:ident)*) => { Some("E1") };
     (@ties named) => { Ties::Named };
     (@ties queues) => { Ties::Queues };
     (@ties device) => { Ties::Device };
@@ -74,6 +92,9 @@ macro_rules! classes {
         /// Whether each class is pure.
         static PURE: &[bool] = &[$(classes!(@pure $($($mark)+)?),)*];
 
+        /// The quantity on which the cost of each class depends.
+        static COSTS: &[Option<&str>] = &[$(classes!(@cost $($($mark)+)?),)*];
+
         /// The ties of each class.
         static TIES: &[Ties] = &[$(classes!(@ties $($($mark)+)?),)*];
     };
@@ -81,34 +102,37 @@ macro_rules! classes {
 
 // A class is `pure` if a packet that is pushed to an element of it, in a graph of that element alone, changes
 // nothing but that graph: no file, no socket, no terminal. Only such elements are measured by `flame click
-// check`, which gives them packets. The other marks are the ties of the class.
+// check`, which gives them packets. `e2` to `e5` are the class of its cost: it depends on the length of the
+// packet, on that of its headers, on the length of the configuration (rules, routes), or on a value in it (the
+// number of outputs, the capacity of a table).
+// Without such a mark it is E1, the same for each packet. The other marks are the ties of the class.
 classes![
-    e::ipprint::ARP_PRINT,
-    e::arp::ARP_QUERIER => pure named,
-    e::arp::ARP_RESPONDER => pure,
+    e::ipprint::ARP_PRINT => e2,
+    e::arp::ARP_QUERIER => pure e5 named,
+    e::arp::ARP_RESPONDER => pure e4,
     e::arp_table::ARP_TABLE,
     e::basic::ADDRESS_INFO,
     e::counter::AGGREGATE_COUNTER => pure,
-    e::basic::ALIGN => pure,
+    e::basic::ALIGN => pure e2,
     e::basic::ALIGNMENT_INFO,
     e::counter::AVERAGE_COUNTER => pure,
     e::unqueue::BANDWIDTH_RATED_SPLITTER => pure,
     e::unqueue::BANDWIDTH_RATED_UNQUEUE => pure,
     e::unqueue::BANDWIDTH_SHAPER => pure,
     e::switch::BYPASS => pure,
-    e::ip::CHECK_ICMP_HEADER => pure,
-    e::ip::CHECK_IP_HEADER => pure,
-    e::ip::CHECK_IP_HEADER2 => pure,
+    e::ip::CHECK_ICMP_HEADER => pure e2,
+    e::ip::CHECK_IP_HEADER => pure e3,
+    e::ip::CHECK_IP_HEADER2 => pure e3,
     e::paint::CHECK_PAINT => pure,
-    e::ip::CHECK_TCP_HEADER => pure,
-    e::ip::CHECK_UDP_HEADER => pure,
-    e::classify::CLASSIFIER => pure,
+    e::ip::CHECK_TCP_HEADER => pure e2,
+    e::ip::CHECK_UDP_HEADER => pure e2,
+    e::classify::CLASSIFIER => pure e4,
     e::control_socket::CONTROL_SOCKET,
     e::counter::COUNTER => pure,
     e::ip::DEC_IP_TTL => pure,
     e::unqueue::DELAY_SHAPER => pure,
     e::unqueue::DELAY_UNQUEUE => pure,
-    e::lookup::DIRECT_IP_LOOKUP => pure,
+    e::lookup::DIRECT_IP_LOOKUP => pure e4,
     e::basic::DISCARD => pure,
     e::script::DRIVER_MANAGER,
     e::ether::DROP_BROADCASTS => pure,
@@ -117,7 +141,7 @@ classes![
     e::ether::ETHER_MIRROR => pure,
     e::ether::ETHER_REWRITE => pure,
     e::ether::ETHER_VLAN_ENCAP => pure,
-    e::ip::FIX_IP_SRC => pure,
+    e::ip::FIX_IP_SRC => pure e3,
     e::from_device::FROM_DEVICE => device,
     e::dump::FROM_DUMP,
     e::summary::FROM,
@@ -126,109 +150,109 @@ classes![
     e::ip::GET_IP_ADDRESS => pure,
     e::switch::HASH_SWITCH => pure,
     e::ether::HOST_ETHER_FILTER => pure,
-    e::switch::HUB => pure,
-    e::icmp::ICMP_ERROR => pure,
-    e::encap::ICMP_IP_ENCAP => pure,
-    e::encap::ICMP_PING_ENCAP => pure,
-    e::icmp::ICMP_PING_RESPONDER => pure,
-    e::rewriter::ICMP_PING_REWRITER => pure,
-    e::icmp_rewriter::ICMP_REWRITER => named,
-    e::rewriter::IP_ADDR_REWRITER => pure,
-    e::filter::IP_CLASSIFIER => pure,
+    e::switch::HUB => pure e5,
+    e::icmp::ICMP_ERROR => pure e3,
+    e::encap::ICMP_IP_ENCAP => pure e2,
+    e::encap::ICMP_PING_ENCAP => pure e2,
+    e::icmp::ICMP_PING_RESPONDER => pure e2,
+    e::rewriter::ICMP_PING_REWRITER => pure e5,
+    e::icmp_rewriter::ICMP_REWRITER => e2 named,
+    e::rewriter::IP_ADDR_REWRITER => pure e5,
+    e::filter::IP_CLASSIFIER => pure e4,
     e::encap::IP_ENCAP => pure,
-    e::filter::IP_FILTER => pure,
-    e::gateway::IP_FRAGMENTER => pure,
-    e::gateway::IP_GW_OPTIONS => pure,
-    e::ipprint::IP_PRINT,
-    e::gateway::IP_REASSEMBLER => pure,
-    e::rewriter::IP_REWRITER => pure,
+    e::filter::IP_FILTER => pure e4,
+    e::gateway::IP_FRAGMENTER => pure e2,
+    e::gateway::IP_GW_OPTIONS => pure e3,
+    e::ipprint::IP_PRINT => e2,
+    e::gateway::IP_REASSEMBLER => pure e2,
+    e::rewriter::IP_REWRITER => pure e5,
     e::rewriter::PATTERNS,
     e::basic::IDLE => pure,
     e::source::INFINITE_SOURCE,
     e::switch::INPUT_SWITCH => pure,
-    e::kernel_tun::KERNEL_TUN,
-    e::lookup::LINEAR_IP_LOOKUP => pure,
+    e::kernel_tun::KERNEL_TUN => e2,
+    e::lookup::LINEAR_IP_LOOKUP => pure e4,
     e::unqueue::LINK_UNQUEUE => pure,
-    e::lookup::LOOKUP_IP_ROUTE => pure,
+    e::lookup::LOOKUP_IP_ROUTE => pure e4,
     e::bound::LOOP => pure,
     e::ip::MARK_IP_CE => pure,
     e::ip::MARK_IP_HEADER => pure,
     e::basic::MESSAGE,
     e::queue::MIXED_QUEUE => pure queue,
-    e::module::MODULE,
+    e::module::MODULE => analysed,
     e::queue::NOTIFIER_QUEUE => pure queue,
     e::basic::NULL => pure,
-    e::strip::PAD => pure,
+    e::strip::PAD => pure e2,
     e::paint::PAINT => pure,
     e::paint::PAINT_SWITCH => pure,
-    e::paint::PAINT_TEE => pure,
+    e::paint::PAINT_TEE => pure e2,
     e::bound::POLL => pure,
     e::basic::PORT_INFO,
-    e::print::PRINT,
-    e::sched::PRIO_SCHED => pure,
+    e::print::PRINT => e4,
+    e::sched::PRIO_SCHED => pure e5,
     e::chance::PROB_SPLITTER => pure,
     e::basic::PULL_NULL => pure,
     e::switch::PULL_SWITCH => pure,
-    e::switch::PULL_TEE => pure,
+    e::switch::PULL_TEE => pure e5,
     e::basic::PUSH_NULL => pure,
     e::queue::QUEUE => pure queue,
     e::queue::QUICK_NOTE_QUEUE => pure queue,
-    e::chance::RED => pure queues,
-    e::lookup::RADIX_IP_LOOKUP => pure,
+    e::chance::RED => pure e5 queues,
+    e::lookup::RADIX_IP_LOOKUP => pure e4,
     e::chance::RANDOM_SAMPLE => pure,
     e::switch::RANDOM_SWITCH => pure,
-    e::lookup::RANGE_IP_LOOKUP => pure,
+    e::lookup::RANGE_IP_LOOKUP => pure e4,
     e::source::RATED_SOURCE,
     e::unqueue::RATED_SPLITTER => pure,
     e::unqueue::RATED_UNQUEUE => pure,
-    e::strip::RESIZE => pure,
-    e::sched::ROUND_ROBIN_SCHED => pure,
+    e::strip::RESIZE => pure e2,
+    e::sched::ROUND_ROBIN_SCHED => pure e5,
     e::switch::ROUND_ROBIN_SWITCH => pure,
     e::basic::SCHEDULE_INFO,
     e::script::SCRIPT,
     e::ip::SET_IP_ADDRESS => pure,
-    e::ip::SET_IP_CHECKSUM => pure,
+    e::ip::SET_IP_CHECKSUM => pure e3,
     e::ip::SET_IP_DSCP => pure,
     e::ip::SET_IP_ECN => pure,
-    e::ip::SET_TCP_CHECKSUM => pure,
+    e::ip::SET_TCP_CHECKSUM => pure e2,
     e::chance::SET_TIMESTAMP => pure,
     e::chance::SET_TIMESTAMP_DELTA => pure,
-    e::ip::SET_UDP_CHECKSUM => pure,
+    e::ip::SET_UDP_CHECKSUM => pure e2,
     e::ether::SET_VLAN_ANNO => pure,
     e::unqueue::SHAPER => pure,
     e::switch::SIMPLE_PULL_SWITCH => pure,
     e::queue::SIMPLE_QUEUE => pure queue,
-    e::socket::SOCKET,
-    e::lookup::STATIC_IP_LOOKUP => pure,
+    e::socket::SOCKET => e2,
+    e::lookup::STATIC_IP_LOOKUP => pure e4,
     e::switch::STATIC_PULL_SWITCH => pure,
     e::switch::STATIC_SWITCH => pure,
     e::thread_sched::STATIC_THREAD_SCHED,
-    e::strip::STORE_DATA => pure,
-    e::ip::STORE_IP_ADDRESS => pure,
-    e::sched::STRIDE_SCHED => pure,
-    e::sched::STRIDE_SWITCH => pure,
+    e::strip::STORE_DATA => pure e4,
+    e::ip::STORE_IP_ADDRESS => pure e3,
+    e::sched::STRIDE_SCHED => pure e5,
+    e::sched::STRIDE_SWITCH => pure e5,
     e::strip::STRIP => pure,
     e::ether::STRIP_ETHER_VLAN => pure,
     e::strip::STRIP_IP => pure,
     e::strip::STRIP_TCP => pure,
     e::strip::STRIP_TO_NETWORK => pure,
     e::switch::SWITCH_CLASS => pure,
-    e::rewriter::TCP_REWRITER => pure,
-    e::switch::TEE => pure,
+    e::rewriter::TCP_REWRITER => pure e5,
+    e::switch::TEE => pure e5,
     e::queue::THREAD_SAFE_QUEUE => pure queue,
     e::chance::TIME_FILTER,
-    e::sched::TIME_SORTED_SCHED => pure,
+    e::sched::TIME_SORTED_SCHED => pure e5,
     e::unqueue::TIMED_SINK => pure,
     e::source::TIMED_SOURCE,
-    e::to_device::TO_DEVICE => device,
-    e::dump::TO_DUMP,
-    e::summary::TO,
+    e::to_device::TO_DEVICE => e2 device,
+    e::dump::TO_DUMP => e2,
+    e::summary::TO => e4,
     e::strip::TRUNCATE => pure,
-    e::encap::UDP_IP_ENCAP => pure,
-    e::rewriter::UDP_REWRITER => pure,
+    e::encap::UDP_IP_ENCAP => pure e2,
+    e::rewriter::UDP_REWRITER => pure e5,
     e::unqueue::UNQUEUE => pure,
     e::strip::UNSTRIP => pure,
-    e::strip::UNSTRIP_IP => pure,
+    e::strip::UNSTRIP_IP => pure e3,
     e::ether::VLAN_DECAP => pure,
     e::ether::VLAN_ENCAP => pure,
 ];
@@ -271,6 +295,17 @@ mod tests {
             );
         }
         assert!(find("Queue").unwrap().is_pure() && find("CheckIPHeader").unwrap().is_pure());
+    }
+
+    #[test]
+    fn each_class_of_elements_has_a_class_of_cost() {
+        for class in CLASSES {
+            let cost = class.cost_class();
+            assert_eq!(cost.is_none(), class.name == "Module", "{}", class.name);
+            assert!(cost.is_none_or(|c| ["E1", "E2", "E3", "E4", "E5"].contains(&c)), "{}", class.name);
+        }
+        let of = |name| find(name).and_then(Class::cost_class);
+        assert_eq!((of("Queue"), of("ARPQuerier"), of("ToDevice")), (Some("E1"), Some("E5"), Some("E2")));
     }
 
     #[test]

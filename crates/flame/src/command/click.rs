@@ -3,8 +3,8 @@ use crate::command::click_modules::modules;
 use crate::error::Error;
 use crate::exit::Status;
 use clap::Args;
-use flame_element::driver::{Invocation, Language, run};
-use flame_graph::{Graph, Options, draw, open_library, read, unbounded_cycles};
+use flame_element::driver::{Divided, Division, Invocation, Language, Worst, run};
+use flame_graph::{Element, Graph, Options, Rules, Stuck, draw, open_library, read, unbounded_cycles};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::sync::Arc;
@@ -29,7 +29,8 @@ impl Click {
         let interrupt = Arc::new(AtomicBool::new(false));
         stop_on_signals(&interrupt)?;
         let modules = modules(&invocation, &interrupt)?;
-        match run(&invocation, Language { read: parse, cycles, bound, draw }, Some(modules), interrupt) {
+        let language = Language { read: parse, cycles, bound, segment, insert_polls, draw };
+        match run(&invocation, language, Some(modules), interrupt) {
             0 => Ok(Status::Done),
             _ => Ok(Status::Failed),
         }
@@ -60,18 +61,36 @@ fn parse(bytes: &[u8], name: &str, variables: &[(String, String)]) -> Result<Gra
 }
 
 fn cycles(graph: &Graph) -> Vec<String> {
-    unbounded_cycles(graph, &|e| e.class == "Loop" || ends(e)).iter().map(|c| c.names(graph)).collect()
+    let rules = Rules::of_elements();
+    let is_end = |e: &Element| (rules.passes)(e).is_some() || (rules.ends)(e);
+    unbounded_cycles(graph, &is_end).iter().map(|c| c.names(graph)).collect()
 }
 
-/// Returns whether an element gives none of the packets that it takes, so that a path ends there.
-fn ends(element: &flame_graph::Element) -> bool {
-    matches!(element.class.as_str(), "Idle" | "KernelTun" | "Socket")
-}
-
-fn bound(graph: &Graph, costs: &[f64]) -> (f64, Vec<(Vec<usize>, u32)>) {
-    let passes = |e: &flame_graph::Element| {
-        (e.class == "Loop").then(|| e.config.trim().trim_start_matches("N ").trim().parse().unwrap_or(255))
-    };
-    let worst = flame_graph::worst_path(graph, costs, &flame_graph::Rules { passes: &passes, ends: &ends });
+fn bound(graph: &Graph, costs: &[f64]) -> Worst {
+    let worst = flame_graph::worst_path(graph, costs, &Rules::of_elements());
     (worst.cost, worst.parts)
+}
+
+fn segment(graph: &Graph, costs: &[f64], waits: &[bool]) -> Worst {
+    let worst = flame_graph::worst_segment(graph, costs, &Rules::of_elements(), waits);
+    (worst.cost, worst.parts)
+}
+
+fn insert_polls(division: &Division<'_>) -> Result<Divided, String> {
+    let Division { graph, costs, waits, limit, poll, is_push } = *division;
+    let polls = flame_graph::Polls { limit, cost: poll, is_push };
+    let name = |at: usize| graph.elements.get(at).map_or("a Poll", |e| e.name.as_str());
+    match flame_graph::insert_polls(graph, costs, &Rules::of_elements(), waits, &polls) {
+        Ok(divided) => Ok((divided.graph, divided.places, divided.worst.cost)),
+        Err(Stuck::Element(at)) => Err(format!("{} costs more by itself", name(at))),
+        Err(Stuck::Segment(worst)) => {
+            let path = worst.parts.first().map(|(path, _)| path.as_slice()).unwrap_or_default();
+            let names: Vec<&str> = path.iter().map(|at| name(*at)).collect();
+            Err(format!(
+                "between {} there is no room for it: packets are pulled there, or the elements and a Poll cost \
+                 more together",
+                names.join(" -> ")
+            ))
+        }
+    }
 }

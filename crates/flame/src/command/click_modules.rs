@@ -7,12 +7,13 @@ use crate::error::Error;
 use crate::settings::arguments;
 use crate::trust_args::{TrustArgs, credential, identity};
 use crate::{cache, limits};
-use flame_admit::Protection;
+use flame_abi::manifest::duration_ns;
+use flame_admit::{PacketTimeLimit, Protection};
 use flame_compile::Compiler;
 use flame_element::driver::{Invocation, What};
 use flame_element::modules::{ModuleArgs, Modules};
 use flame_node::{Client, Elements, Holder, Node, Notify, RunRequest, Submission};
-use flame_plan::{Catalog, Expose, Transforms, TrustedFilter, ViewSpec};
+use flame_plan::{Catalog, Expose, TimeLimit, Transforms, TrustedFilter, ViewSpec};
 use flame_record::{Format, Options, Sink};
 use flame_trust::{Field, Layer, Origin};
 use std::path::{Path, PathBuf};
@@ -23,6 +24,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// The interface of a graph's packets for policies and credentials. They may come from anywhere, so rights
 /// for captures or for an interface are none for them.
 const INTERFACE: &str = "click";
+
+/// The batches of a module per 1000 that may take longer than its limit.
+const MAX_OVERRUNS: u32 = 10;
 
 struct ClickModules {
     policy: Option<PathBuf>,
@@ -91,12 +95,12 @@ impl ClickModules {
             restarts: args.restarts,
             limits: limits::with_budget(args.packet_budget.unwrap_or(limits::PACKET_BUDGET)),
             protection: if self.is_metered { Protection::Metered } else { Protection::Auto },
-            // Only a check reports what modules cost.
-            costs: match self.is_check {
+            // A check reports what modules cost, and a limit is compared with it.
+            costs: match self.is_check || args.limit.is_some() {
                 true => Some(crate::costs::load_or_calibrate(&flame_compile::Engines::new()?, false)?),
                 false => None,
             },
-            time_limit: None,
+            time_limit: args.limit.as_deref().map(|limit| time_limit(limit, args.capacity)).transpose()?,
             seed: None,
         })
     }
@@ -118,6 +122,21 @@ impl ClickModules {
         let holder = key.map(|secret| Box::new(secret) as Box<dyn Holder + Send + Sync>);
         Ok(Some(base.anonymous().presented(read, holder)))
     }
+}
+
+/// Returns the limits for the estimate of a module and for its batches. As many packets as can wait for it may
+/// take longer (Patel, section 3.5).
+fn time_limit(text: &str, capacity: usize) -> Result<(PacketTimeLimit, TimeLimit), Error> {
+    let ns = duration_ns(text).map_err(|reason| format!("LIMIT: {reason}"))?;
+    let packet_ns = u64::try_from(ns).ok().filter(|ns| *ns > 0);
+    let packet_ns = packet_ns.ok_or_else(|| format!("LIMIT {text}: must be longer than 0"))?;
+    let limit = PacketTimeLimit {
+        packet_ns: packet_ns as f64,
+        factor: 1.0 + capacity as f64 / flame_abi::MAX_BATCH as f64,
+        // No packet is cut for the sake of an estimate.
+        snaplen: flame_abi::MAX_PACKET as u64,
+    };
+    Ok((limit, TimeLimit { packet_ns, over_per_mille: MAX_OVERRUNS }))
 }
 
 impl Client for ClickModules {

@@ -1,5 +1,6 @@
 //! The command `click`: reads a configuration, runs it, and prints the values of handlers.
 
+mod check;
 mod options;
 mod terminal;
 
@@ -7,11 +8,10 @@ pub use options::{Invocation, USAGE, What};
 pub use terminal::Terminal;
 
 use crate::modules::Modules;
-use crate::runtime::measure::{Cost, Measurer};
 use crate::runtime::router::{Parse, Stream};
 use crate::runtime::threads::run::{Parts, Run, run as run_parts};
 use crate::{Clock, Environment, Outcome, Router, find};
-use flame_click::{Graph, input, text};
+use flame_click::{Connection, Graph, input, text};
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -21,8 +21,23 @@ use std::time::Instant;
 /// Reads a configuration.
 pub type Reading = fn(&[u8], &str, &[(String, String)]) -> Result<Graph, String>;
 
-/// Computes the most that a packet may cost.
-pub type Bounding = fn(&Graph, &[f64]) -> (f64, Vec<(Vec<usize>, u32)>);
+/// The most that a packet may cost, and the parts of the path that attains it: elements, and how often each
+/// part is taken.
+pub type Worst = (f64, Vec<(Vec<usize>, u32)>);
+
+/// The question where polls belong: a graph, the costs of its elements, those where packets wait, the most
+/// that a segment may cost, the cost of `Poll`, and whether packets are pushed along a connection.
+pub struct Division<'a> {
+    pub graph: &'a Graph,
+    pub costs: &'a [f64],
+    pub waits: &'a [bool],
+    pub limit: f64,
+    pub poll: f64,
+    pub is_push: &'a dyn Fn(&Connection) -> bool,
+}
+
+/// A graph with polls, the connections that have one now, and its most costly segment.
+pub type Divided = (Graph, Vec<Connection>, f64);
 
 /// The language, which this crate does not know.
 #[derive(Clone, Copy)]
@@ -31,9 +46,12 @@ pub struct Language {
     pub read: Reading,
     /// Describes the cycles of a graph that no `Loop` bounds.
     pub cycles: fn(&Graph) -> Vec<String>,
-    /// Returns the most that a packet may cost, from the costs of elements, and the parts of the path that
-    /// attains it, with how often each is taken.
-    pub bound: Bounding,
+    /// Returns the most that a packet may cost, from the costs of elements.
+    pub bound: fn(&Graph, &[f64]) -> Worst,
+    /// Returns the most that a packet may cost between two elements where it waits.
+    pub segment: fn(&Graph, &[f64], &[bool]) -> Worst,
+    /// Inserts polls until each segment is within a limit, or states why none do.
+    pub insert_polls: fn(&Division<'_>) -> Result<Divided, String>,
     /// Draws a graph as SVG.
     pub draw: fn(&Graph) -> Result<String, String>,
 }
@@ -77,9 +95,6 @@ fn last(first: Rc<Router>, run: Run<'_>) -> Result<Rc<Router>, String> {
     drop(first);
     run()
 }
-
-/// The elements that are listed as not measured. Further ones are counted.
-const MOST_UNKNOWN: usize = 100;
 
 struct Command<'a> {
     invocation: &'a Invocation,
@@ -129,7 +144,9 @@ impl Command<'_> {
     fn help(&self, name: &str) -> Result<u8, String> {
         match find(name) {
             Some(class) => {
-                self.say(&format!("{}\n\nports {}, {}\n", class.manual(), class.ports, class.processing))
+                let cost = class.cost_class().unwrap_or("by analysis");
+                let (ports, processing) = (class.ports, class.processing);
+                self.say(&format!("{}\n\nports {ports}, {processing}, cost {cost}\n", class.manual()))
             }
             None if name == "list" => {
                 self.say(&crate::CLASSES.iter().map(|c| format!("{}\n", c.name)).collect::<String>())
@@ -174,88 +191,6 @@ impl Command<'_> {
             modules: self.modules.clone(),
             member: None,
         }
-    }
-
-    fn check(&self) -> Result<u8, String> {
-        let (bytes, name) = self.source()?;
-        let graph = (self.language.read)(&bytes, &name, &self.invocation.variables)?;
-        let cycles = (self.language.cycles)(&graph);
-        // Nothing runs: elements are made and connected, but files are not opened.
-        let router = Router::check(&graph, self.modules.clone())?;
-        for cycle in &cycles {
-            self.complain(&format!("{name}: cycle without Loop: {cycle}"));
-        }
-        if !cycles.is_empty() {
-            return Ok(1);
-        }
-        let (elements, connections) = (graph.elements.len(), graph.connections.len());
-        let mut out =
-            format!("{name}: {elements} elements, {connections} connections, no cycle without Loop\n");
-        let status = self.bound(&router, &name, &mut out);
-        // At once: who reads the first line only gets the others as well.
-        self.say(&out)?;
-        status
-    }
-
-    /// Writes the most that a packet may cost, with the path that attains it.
-    fn bound(&self, router: &Router, name: &str, out: &mut String) -> Result<u8, String> {
-        let graph = &router.graph;
-        let (mut costs, mut unknown) = (Vec::new(), Vec::new());
-        let mut measurer = Measurer::new(graph, self.interrupt.clone());
-        let mut unbounded = Vec::new();
-        for (i, element) in graph.elements.iter().enumerate() {
-            let declaration = format!("{} :: {}", element.name, element.class);
-            costs.push(match router.element(i).cost_ns() {
-                Some(Ok(ns)) => Some(ns),
-                Some(Err(why)) => {
-                    self.complain(&format!("{name}: {declaration} has no bound: {why}"));
-                    unbounded.push(i);
-                    None
-                }
-                None => match measurer.cost(i) {
-                    Cost::Measured(ns) => Some(ns),
-                    Cost::None => Some(0.0),
-                    Cost::Unknown(why) => {
-                        unknown.push(format!("{declaration}: {why}\n"));
-                        None
-                    }
-                },
-            });
-            if self.interrupt.load(std::sync::atomic::Ordering::Relaxed) {
-                return Err("interrupted".to_owned());
-            }
-        }
-        let known: Vec<f64> = costs.iter().map(|cost| cost.unwrap_or(0.0)).collect();
-        let (most, parts) = (self.language.bound)(graph, &known);
-        let without = match (unbounded.is_empty(), unknown.is_empty()) {
-            (true, true) => "",
-            (true, false) => ", without elements that are not measured",
-            (false, true) => ", without modules that have no bound",
-            (false, false) => ", without modules that have no bound and elements that are not measured",
-        };
-        *out += &format!("a packet costs at most {most:.0} ns on this machine{without}:\n");
-        for (path, times) in parts {
-            for (n, at) in path.iter().enumerate() {
-                let element = &graph.elements[*at];
-                let times = if n == 0 && times > 1 {
-                    format!("  (all of this {times} times)")
-                } else {
-                    String::new()
-                };
-                let absent = if unbounded.contains(at) { "no bound" } else { "?" };
-                let cost = costs[*at].map_or(absent.to_owned(), |ns| format!("{ns:.1}"));
-                *out += &format!("{cost:>9}  {} :: {}{times}\n", element.name, element.class);
-            }
-        }
-        if !unknown.is_empty() {
-            *out += "not measured:\n";
-            unknown.iter().take(MOST_UNKNOWN).for_each(|line| *out += &format!("  {line}"));
-            let more = unknown.len().saturating_sub(MOST_UNKNOWN);
-            if more > 0 {
-                *out += &format!("  and {more} more\n");
-            }
-        }
-        Ok(u8::from(!unbounded.is_empty()))
     }
 
     fn run_router(&self) -> Result<u8, String> {

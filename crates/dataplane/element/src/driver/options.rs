@@ -24,11 +24,13 @@ Usage: flame click [OPTION]... [FILE] [NAME=VALUE]...
       --format FORMAT        format of the modules' records, as of flame run
       --records PATH         write the modules' records to this file or folder
   -j, --threads N            start N threads, to which StaticThreadSched binds elements (1)
+      --limit TIME           check: the most that a packet may cost between two elements where it waits (2us)
+      --insert-polls         check: print the configuration with the polls that bring it within the limit
   -w, --no-warnings          accepted without effect
       --help, --version
 
 flatten prints a configuration without compound elements, draw a picture of it (SVG). check makes all
-elements and names each cycle that no Loop bounds. Exit status: 0, or 1 if something failed.
+elements, names each cycle that no Loop bounds, and states the cost of a packet. Exit status: 0, or 1 if something failed.
 ";
 
 /// The action that an invocation asks for. `Help` has the class of element, if one is given.
@@ -67,6 +69,9 @@ pub struct Invocation {
     pub metered: bool,
     pub format: Option<String>,
     pub records: Option<String>,
+    /// The most nanoseconds of a segment of work.
+    pub limit_ns: Option<f64>,
+    pub inserts_polls: bool,
 }
 
 /// (short, long, takes a value)
@@ -87,6 +92,8 @@ const OPTIONS: &[(char, &str, bool)] = &[
     ('\0', "metered", false),
     ('\0', "format", true),
     ('\0', "records", true),
+    ('\0', "limit", true),
+    ('\0', "insert-polls", false),
     ('\0', "help", false),
 ];
 
@@ -96,7 +103,8 @@ impl Invocation {
     /// # Errors
     ///
     /// Returns an error if an option is unknown, lacks its value or has one that it does not take, if the
-    /// seed or the number of threads is none, or if the configuration is given twice.
+    /// seed, the number of threads or the limit is none, if the configuration is given twice, or if an option
+    /// of a check is given to another action.
     pub fn parse(args: impl IntoIterator<Item = Vec<u8>>) -> Result<Self, String> {
         let mut new = Self {
             what: What::Run,
@@ -114,6 +122,8 @@ impl Invocation {
             metered: false,
             format: None,
             records: None,
+            limit_ns: None,
+            inserts_polls: false,
         };
         let mut args = args.into_iter().peekable();
         let word = args.peek().map(|a| text::decode(a));
@@ -163,6 +173,12 @@ impl Invocation {
                 new.set("file", arg)?;
             }
         }
+        if new.what != What::Check && (new.limit_ns.is_some() || new.inserts_polls) {
+            return Err("--limit and --insert-polls are for flame click check".into());
+        }
+        if new.inserts_polls && new.limit_ns.is_none() {
+            return Err("--insert-polls needs the limit of a segment, as --limit 2us".into());
+        }
         Ok(new)
     }
 
@@ -193,6 +209,14 @@ impl Invocation {
                     format!("--threads: expected a number from 1 to {MOST_THREADS}, found '{value}'")
                 })?;
             }
+            "limit" => {
+                let ns = flame_abi::manifest::duration_ns(&value).map_err(|e| format!("--limit {e}"))?;
+                if ns == 0 {
+                    return Err(format!("--limit {value}: must be longer than 0"));
+                }
+                self.limit_ns = Some(ns as f64);
+            }
+            "insert-polls" => self.inserts_polls = true,
             "help" => self.what = What::Help(None),
             "version" => self.what = What::Version,
             _ => {}
@@ -225,7 +249,9 @@ mod tests {
         assert_eq!((i.handlers, i.variables), (vec!["c.count".into()], vec![("X".into(), "1".into())]));
         assert_eq!(parse("-j4 A.click").unwrap().threads, 4);
         assert_eq!(parse("check -e Idle").unwrap().what, What::Check);
-        for bad in ["-z", "--nothing", "-f", "a b", "--quit=1", "--seed x", "-j0", "-j 65", "-j x"] {
+        let i = parse("check --limit 2us --insert-polls A.click").unwrap();
+        assert_eq!((i.limit_ns, i.inserts_polls), (Some(2000.0), true));
+        for bad in ["check --insert-polls a", "--limit 2us a", "check --limit 0s a", "check --limit x a", "-z", "--nothing", "-f", "a b", "--quit=1", "--seed x", "-j0", "-j 65", "-j x"] {
             assert!(parse(bad).is_err(), "{bad}");
         }
     }

@@ -1,12 +1,14 @@
 //! Module(FILE, NAME VALUE..., CREDENTIAL, IDENTITY, EXPOSE, SELECT, TRANSFORM, INTERVAL, RESTART, BUDGET,
-//! ENCAP, ON_EVICT, LIVE, CAPACITY): runs a module of WebAssembly on the packets that pass. FILE is its path
+//! ENCAP, ON_EVICT, LIVE, CAPACITY, LIMIT): runs a module of WebAssembly on the packets that pass. FILE is its path
 //! or the name of an installed one; NAME VALUE sets one of its parameters. Without a policy the module has
 //! the rights of the operator, which EXPOSE (headers), SELECT and TRANSFORM narrow; with `flame click
 //! --policy`, those of the CREDENTIAL, whose holder's key is in the file IDENTITY. Packets begin with an
 //! Ethernet header, or with IP if ENCAP is IP. A module that has ended after a fault (more than RESTART of
 //! them), or lost its grant, lets packets pass, or ON_EVICT drop drops them. With LIVE true, other elements
 //! work between the slices of a metered module's call, and packets that find no room meanwhile do not reach
-//! the module.
+//! the module. LIMIT is the time that a packet may take (2us): a module with a larger estimate, by more than
+//! the packets that can wait for it make up for (1 + CAPACITY / 256), is metered, and with LIVE true one that
+//! takes longer in more than 1 % of its batches loses its grant.
 //! Expects: anything. A module that forwards (`[ports]` in its manifest) takes packets that are pushed.
 //! Gives: the same packets; of a module that forwards, those that it sends, from the output that it names.
 //! Packets that its view does not show leave by output 0. CAPACITY (4096) packets wait for it; `length`
@@ -299,6 +301,12 @@ impl Element for Module {
             _ => None,
         }
     }
+    fn cost_class(&self) -> Option<&'static str> {
+        match &*self.state.borrow() {
+            State::Ready(prepared) => prepared.cost_class(),
+            _ => None,
+        }
+    }
     fn held(&self) -> usize {
         let leaving = self.leaving.borrow().len();
         leaving + self.forward.as_ref().map_or(0, |forward| forward.undecided() + forward.kept())
@@ -407,7 +415,8 @@ class!(
         "ENCAP",
         "ON_EVICT",
         "LIVE",
-        "CAPACITY"
+        "CAPACITY",
+        "LIMIT"
     ],
     |args, setup| {
         let link = match args.key::<String>("ENCAP").as_deref() {
@@ -426,6 +435,7 @@ class!(
                 OnEvict::Pass
             }
         };
+        let capacity = args.key("CAPACITY").unwrap_or(4096_usize);
         let module_args = ModuleArgs {
             element: setup.name.to_owned(),
             file: args.req("FILE"),
@@ -438,6 +448,8 @@ class!(
             restarts: args.key("RESTART").unwrap_or(0),
             packet_budget: args.key("BUDGET"),
             is_live: args.key("LIVE").unwrap_or(false),
+            limit: args.key("LIMIT"),
+            capacity,
             settings: args.rest().iter().map(|text| first_word(text)).collect(),
             inputs: setup.inputs,
             outputs: setup.outputs,
@@ -451,7 +463,6 @@ class!(
                 None
             }
         };
-        let capacity = args.key("CAPACITY").unwrap_or(4096_usize);
         let forwards = prepared.as_deref().is_some_and(|p: &dyn Prepared| p.forwards());
         Box::new(Module {
             forward: forwards.then(|| Forwarding::new(capacity)),

@@ -124,6 +124,11 @@ pub trait Element: Any + Send + Sole {
         None
     }
 
+    /// Returns the class of this cost, E1 to E7, if it is not that of the class of elements.
+    fn cost_class(&self) -> Option<&'static str> {
+        None
+    }
+
     /// Returns the number of packets that it holds.
     fn held(&self) -> usize {
         0

@@ -1,7 +1,7 @@
 //! The language, for tests and the example.
 
-use flame_element::driver::Language;
-use flame_graph::{Graph, Options, open_library, read, unbounded_cycles};
+use flame_element::driver::{Divided, Division, Language, Worst};
+use flame_graph::{Element, Graph, Options, Rules, open_library, read, unbounded_cycles};
 
 fn parse(bytes: &[u8], name: &str, variables: &[(String, String)]) -> Result<Graph, String> {
     let options =
@@ -10,20 +10,27 @@ fn parse(bytes: &[u8], name: &str, variables: &[(String, String)]) -> Result<Gra
 }
 
 fn cycles(graph: &Graph) -> Vec<String> {
-    unbounded_cycles(graph, &|e| e.class == "Loop" || ends(e)).iter().map(|c| c.names(graph)).collect()
+    let rules = Rules::of_elements();
+    let is_end = |e: &Element| (rules.passes)(e).is_some() || (rules.ends)(e);
+    unbounded_cycles(graph, &is_end).iter().map(|c| c.names(graph)).collect()
 }
 
-pub const LANGUAGE: Language = Language { read: parse, cycles, bound, draw: flame_graph::draw };
+pub const LANGUAGE: Language =
+    Language { read: parse, cycles, bound, segment, insert_polls, draw: flame_graph::draw };
 
-/// Returns whether an element gives none of the packets that it takes.
-fn ends(element: &flame_graph::Element) -> bool {
-    matches!(element.class.as_str(), "Idle" | "KernelTun" | "Socket")
-}
-
-fn bound(graph: &Graph, costs: &[f64]) -> (f64, Vec<(Vec<usize>, u32)>) {
-    let passes = |e: &flame_graph::Element| {
-        (e.class == "Loop").then(|| e.config.trim().trim_start_matches("N ").trim().parse().unwrap_or(255))
-    };
-    let worst = flame_graph::worst_path(graph, costs, &flame_graph::Rules { passes: &passes, ends: &ends });
+fn bound(graph: &Graph, costs: &[f64]) -> Worst {
+    let worst = flame_graph::worst_path(graph, costs, &Rules::of_elements());
     (worst.cost, worst.parts)
+}
+
+fn segment(graph: &Graph, costs: &[f64], waits: &[bool]) -> Worst {
+    let worst = flame_graph::worst_segment(graph, costs, &Rules::of_elements(), waits);
+    (worst.cost, worst.parts)
+}
+
+fn insert_polls(division: &Division<'_>) -> Result<Divided, String> {
+    let Division { graph, costs, waits, limit, poll, is_push } = *division;
+    let polls = flame_graph::Polls { limit, cost: poll, is_push };
+    let divided = flame_graph::insert_polls(graph, costs, &Rules::of_elements(), waits, &polls);
+    divided.map(|d| (d.graph, d.places, d.worst.cost)).map_err(|e| format!("{e:?}"))
 }
