@@ -119,15 +119,18 @@ impl Engine {
             .map_err(|e| e.to_string())
             .and_then(|node| with_all(node, &revocations).map_err(|e| format!("{}: {e}", path.display())));
         match replaced {
-            Ok(node) => {
-                *held(&self.node) = Some(node);
-                self.decide_anew();
-                self.fault("policy", None);
-            }
+            Ok(node) => self.put_in_force(node),
             Err(e) => {
                 self.fault("policy", Some(format!("{e}; the policy as it was before stays in force")));
             }
         }
+    }
+
+    /// Replaces the policy by that of a node which was read. The caller holds the revocations.
+    pub(crate) fn put_in_force(&self, node: Node) {
+        *held(&self.node) = Some(node);
+        self.decide_anew();
+        self.fault("policy", None);
     }
 
     /// Returns the node as it is, so that it need not stay locked.

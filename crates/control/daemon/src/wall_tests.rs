@@ -412,6 +412,14 @@ fn a_revocation_is_withdrawn_by_a_command_and_not_by_another_list() {
     assert_eq!(world.engine.withdraw(&revocation(&credential)).unwrap_err().code, Code::Storage);
     std::fs::write(&list, "").unwrap();
     assert!(is_revoked());
+    // The policy that is in force has it, so it ends only when the policy is read again.
+    let (policy, aside) = (world.folder.path().join("policy.toml"), world.folder.path().join("aside"));
+    std::fs::rename(&policy, &aside).unwrap();
+    let unread = world.engine.withdraw(&revocation(&credential)).unwrap_err();
+    assert!(unread.code == Code::Storage && unread.cause.contains("stays in force"), "{unread}");
+    assert!(is_revoked() && world.engine.store.revocations().unwrap().len() == 1);
+    assert!(!world.log().contains("\"withdraw\""), "{}", world.log());
+    std::fs::rename(&aside, &policy).unwrap();
     world.engine.withdraw(&revocation(&credential)).unwrap();
     assert!(!is_revoked());
     assert_eq!(world.engine.store.revocations().unwrap(), [""; 0]);
@@ -431,6 +439,20 @@ fn a_module_that_was_admitted_under_an_earlier_policy_is_reviewed_under_the_pres
     world.engine.modules().insert(world.key(), entry);
     world.engine.review_all();
     assert_eq!(world.state(), State::Evicted);
+}
+
+/// The list has room for 200,000.
+#[test]
+fn many_revocations_are_in_force_at_once() {
+    let world = World::new();
+    let credential = world.credential(&[]);
+    let others = (0..100_000).map(|n| format!("id {n:0128x}"));
+    *held(&world.engine.revocations) = others.collect();
+    let begun = Instant::now();
+    world.engine.revoke(&revocation(&credential)).unwrap();
+    world.engine.reload_policy(None);
+    assert!(begun.elapsed() < PATIENCE, "{:?}", begun.elapsed());
+    assert!(world.engine.policy().unwrap().claim(&credential, flame_trust::time::now()).is_err());
 }
 
 #[test]
