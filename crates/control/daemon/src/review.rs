@@ -1,6 +1,6 @@
 //! Decides again, while modules run, whether they may: policies change, credentials are revoked or expire.
 
-use crate::engine::{AUDIT_LOG, Engine, Entry, Key, Live};
+use crate::engine::{AUDIT_LOG, By, Engine, Entry, Key, Live};
 use crate::granted::{Decided, Watched};
 use crate::held;
 use crate::revoke::with_all;
@@ -257,7 +257,7 @@ impl Engine {
     /// progress, it is taken down after that.
     fn evicted(&self, key: &Key, id: ModuleId, reason: String) {
         // Rows are written by the holder of this value alone. Its end gives up the module's reservation.
-        let Ok(_changing) = self.begin(&key.0, &key.1) else {
+        let Ok(_changing) = self.begin_by(By::Node, key) else {
             held(&self.evictions).insert(key.clone(), (id, reason));
             return;
         };

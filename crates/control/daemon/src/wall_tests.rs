@@ -3,7 +3,7 @@
 use crate::accounting::Accounting;
 use crate::change::entry_of;
 use crate::config::Config;
-use crate::engine::{Engine, Key, Live};
+use crate::engine::{By, Engine, Key, Live};
 use crate::granted::{Decided, Granted};
 use crate::held;
 use crate::reserve::Ledger;
@@ -197,9 +197,16 @@ fn an_eviction_waits_for_the_change_that_is_in_progress() {
     // Its instances have ended, and its row is the change's alone.
     assert!(world.engine.modules()[&world.key()].live.as_ref().unwrap().leaving);
     assert_eq!((world.state(), world.row().unwrap().revision), (State::Running, 1));
+    // Clients see at once that it does not run.
+    let shown = world.engine.show(&world.owner(), NAME).unwrap();
+    assert_eq!((shown.state, world.engine.status().running), (State::Evicted, 0));
+    let refused = world.engine.stop(&world.owner(), NAME, None).unwrap_err();
+    assert!(refused.cause.contains("by another request"), "{refused}");
     // The change removes the module: nothing brings its row back.
     drop(changing);
-    let removing = world.engine.begin(&world.owner(), NAME).unwrap();
+    let removing = world.engine.begin_by(By::Node, &world.key()).unwrap_or_else(|_| panic!());
+    let refused = world.engine.stop(&world.owner(), NAME, None).unwrap_err();
+    assert!(refused.cause.contains("by the node"), "{refused}");
     world.engine.store.remove(&world.owner(), NAME, 1, None).unwrap();
     world.engine.modules().remove(&world.key());
     drop(removing);
@@ -427,20 +434,6 @@ fn a_revocation_is_withdrawn_by_a_command_and_not_by_another_list() {
     world.install(&credential);
 }
 
-#[test]
-fn a_module_that_was_admitted_under_an_earlier_policy_is_reviewed_under_the_present_one() {
-    let world = World::new();
-    let credential = world.credential(&[]);
-    world.engine.revoke(&revocation(&world.credential(&[(Field::Memory, "1MiB")]))).unwrap();
-    // An install that was decided before the revocation and is entered after it.
-    world.install(&credential);
-    let entry = world.engine.modules().remove(&world.key()).unwrap();
-    world.engine.revoke(&revocation(&credential)).unwrap();
-    world.engine.modules().insert(world.key(), entry);
-    world.engine.review_all();
-    assert_eq!(world.state(), State::Evicted);
-}
-
 /// The list has room for 200,000.
 #[test]
 fn many_revocations_are_in_force_at_once() {
@@ -453,6 +446,20 @@ fn many_revocations_are_in_force_at_once() {
     world.engine.reload_policy(None);
     assert!(begun.elapsed() < PATIENCE, "{:?}", begun.elapsed());
     assert!(world.engine.policy().unwrap().claim(&credential, flame_trust::time::now()).is_err());
+}
+
+#[test]
+fn a_module_that_was_admitted_under_an_earlier_policy_is_reviewed_under_the_present_one() {
+    let world = World::new();
+    let credential = world.credential(&[]);
+    world.engine.revoke(&revocation(&world.credential(&[(Field::Memory, "1MiB")]))).unwrap();
+    // An install that was decided before the revocation and is entered after it.
+    world.install(&credential);
+    let entry = world.engine.modules().remove(&world.key()).unwrap();
+    world.engine.revoke(&revocation(&credential)).unwrap();
+    world.engine.modules().insert(world.key(), entry);
+    world.engine.review_all();
+    assert_eq!(world.state(), State::Evicted);
 }
 
 #[test]
