@@ -380,6 +380,7 @@ FLAME_EXPORT(flame_init) uint64_t flame_init(const struct flame_init *init, uint
   uint32_t number;
   const uint8_t *bytes = flame_parameter(init, len, "number", &number);
   if (number != 8 || bytes[0] != 7 || flame_integer(init, len, "number") != 7) __builtin_trap();
+  if (flame_integer(init, len, "a-name-of-thirty-two-characters0") != 1) __builtin_trap();
   factor = flame_number(init, len, "factor");
   flows_init(&table, 16, 1000000);
   flows_init(&same, 16, 1000000);
@@ -476,7 +477,7 @@ const GETTERS_TABLES: &str = r#"
 type = "text"
 default = "é"
 description = "a text"
-[parameters.a-name-of-thirty-two-characters]
+[parameters.a-name-of-thirty-two-characters0]
 type = "integer"
 default = 1
 description = "before number, or behind"

@@ -353,7 +353,8 @@ fn the_configuration_is_reloaded_and_errors_leave_the_old_one() {
 fn a_service_manager_passes_the_socket_and_learns_of_readiness() {
     use std::os::unix::net::UnixDatagram;
     let node = Node::new(&replay());
-    let (passed, notify) = (node.path("passed.sock"), node.path("notify.sock"));
+    // The path that the configuration names, too, as with the units of `packaging`.
+    let (passed, notify) = (node.path("node.sock"), node.path("notify.sock"));
     let manager = UnixDatagram::bind(&notify).unwrap();
     manager.set_read_timeout(Some(daemon::PATIENCE)).unwrap();
     let script = "import os, socket, sys\n\
@@ -379,8 +380,8 @@ fn a_service_manager_passes_the_socket_and_learns_of_readiness() {
     };
     assert!(receive().contains("READY=1"));
     assert_eq!(daemon::request(&passed, "GET", "/v1/health", None).unwrap().0, 200);
-    assert!(!node.path("node.sock").exists(), "it has no other socket");
     std::process::Command::new("kill").arg(child.0.id().to_string()).status().unwrap();
     assert!(receive().contains("STOPPING=1"));
     assert!(child.0.wait().unwrap().success());
+    assert!(passed.exists(), "the manager still listens there");
 }

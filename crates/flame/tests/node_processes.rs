@@ -344,3 +344,29 @@ fn a_hostile_module_in_one_process_leaves_the_rows_of_others_equal() {
     assert_eq!(removed["account"]["adds_up"], true, "{removed}");
     node.end();
 }
+
+/// While the node starts a process again, changes of its modules are refused for that reason, and one whose
+/// credential is revoked then is not shown as running.
+#[test]
+fn a_module_whose_process_is_started_again_is_changed_by_the_node() {
+    let Some(count) = module("count") else { return };
+    let mut node =
+        Node::new(&replay()).with_runner("if [ -e slow ]; then : >starts; sleep 8; fi\nreal \"$@\"");
+    node.mint("alice", &[]);
+    node.start();
+    node.json_of("alice", &["install", &count.display().to_string()]);
+    std::fs::write(node.path("slow"), "").unwrap();
+    kill(process(&node, "count", "alice").expect("a process"));
+    wait_for("a process that starts", || node.path("starts").exists());
+    let (code, refused) = node.request("DELETE", "/v1/modules/count?principal=alice", None);
+    assert_eq!(code, 409, "{refused}");
+    assert!(refused["cause"].as_str().unwrap().contains("is being changed by the node"), "{refused}");
+    let credential = std::fs::read_to_string(node.path("alice.cred")).unwrap();
+    let revoked = node.request("POST", "/v1/revocations", Some(&json!({ "credential": credential })));
+    assert_eq!(revoked.0, 204, "{}", revoked.1);
+    let shown = show(&node, "count", "alice");
+    assert_eq!((&shown["state"], &shown["revision"]), (&json!("evicted"), &json!(1)), "{shown}");
+    wait_for("its end", || show(&node, "count", "alice")["revision"] == 2);
+    assert!(show(&node, "count", "alice")["reason"].as_str().unwrap().contains("is revoked"));
+    node.end();
+}

@@ -152,7 +152,16 @@ fn remove_all(node: &Node) {
     for module in all["modules"].as_array().unwrap() {
         let name = module["name"].as_str().unwrap();
         let whose = module["principal"].as_str().map_or(String::new(), |p| format!("?principal={p}"));
-        let (code, reply) = node.request("DELETE", &format!("/v1/modules/{name}{whose}"), None);
+        let mut removed = None;
+        wait_for("the node's own changes", || {
+            let (code, reply) = node.request("DELETE", &format!("/v1/modules/{name}{whose}"), None);
+            // The node starts the module's process again, or ends the module: that takes its time.
+            let is_free = code != 409;
+            assert!(is_free || reply["cause"].to_string().contains("being changed by the node"), "{reply}");
+            removed = Some((code, reply));
+            is_free
+        });
+        let (code, reply) = removed.unwrap();
         assert_eq!((code, &reply["account"]["adds_up"]), (200, &json!(true)), "{reply}");
     }
     let capacity = node.request("GET", "/v1/capacity", None).1;

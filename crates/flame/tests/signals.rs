@@ -35,23 +35,29 @@ struct Running {
 impl Running {
     /// Starts a run whose module has reported its row, and spins from then on.
     fn new(batch: &str, tick: &str) -> Self {
+        let running = Self::start(batch, tick, &[]);
+        running.wait(|| {
+            let rows = running.partial().and_then(|path| std::fs::read_to_string(path).ok());
+            rows.is_some_and(|rows| rows.contains('\n'))
+        });
+        running
+    }
+
+    /// Starts a run whose module spins after its first tick, with more arguments.
+    fn start(batch: &str, tick: &str, more: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let module = module(folder.path(), batch, tick);
         let child = Command::new(env!("CARGO_BIN_EXE_flame"))
             .args(["run", module.to_str().unwrap(), "-r", "demo/demo.pcap", "--interval", "100ms"])
             .args(["--packet-budget", "1000000000000", "--format", "json", "-o"])
             .arg(folder.path().join("rows.json"))
+            .args(more)
             .env("XDG_CACHE_HOME", folder.path())
             .current_dir(root())
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        let running = Self { child, folder };
-        running.wait(|| {
-            let rows = running.partial().and_then(|path| std::fs::read_to_string(path).ok());
-            rows.is_some_and(|rows| rows.contains('\n'))
-        });
-        running
+        Self { child, folder }
     }
 
     /// Returns the staged file, once there is one.
@@ -66,6 +72,13 @@ impl Running {
             assert!(started.elapsed() < Duration::from_secs(60));
             std::thread::sleep(Duration::from_millis(10));
         }
+    }
+
+    /// Returns the processor time of the run and of its processes that are there.
+    fn processor_seconds(&self) -> u64 {
+        let id = self.child.id().to_string();
+        let out = Command::new("ps").args(["-o", "cputimes=", "--pid", &id, "--ppid", &id]).output().unwrap();
+        String::from_utf8_lossy(&out.stdout).split_whitespace().filter_map(|n| n.parse::<u64>().ok()).sum()
     }
 
     fn interrupt(&self) {
@@ -86,14 +99,20 @@ impl Running {
 
 #[test]
 fn once_it_ends_in_order() {
-    let running = Running::new(SPIN, "");
-    running.interrupt();
-    let (status, took, said, folder) = running.end();
-    assert_eq!(status.code(), Some(4), "{said}");
-    assert!(took < Duration::from_secs(10), "{took:?}");
-    assert!(said.contains("flame_batch: interrupted: it still ran"), "{said}");
-    let rows = std::fs::read_to_string(folder.path().join("rows.json")).unwrap();
-    assert!(rows.lines().all(|row| row == r#"{"module":"spins","table":"t","packets":42}"#), "{rows}");
+    crate::common::runner();
+    // A worker that is behind has read what others have only after the stop, and no call takes for ever.
+    for more in [&[][..], &["--isolate"], &["--workers", "2"], &["--workers", "2", "--isolate"]] {
+        let running = Running::start(SPIN, "", more);
+        // What a process reports may come only when its module returns, so this waits for work.
+        running.wait(|| running.processor_seconds() >= 2);
+        running.interrupt();
+        let (status, took, said, folder) = running.end();
+        assert_eq!(status.code(), Some(4), "{more:?}: {said}");
+        assert!(took < Duration::from_secs(10), "{more:?}: {took:?}");
+        assert!(said.contains("flame_batch: interrupted: it still ran"), "{more:?}: {said}");
+        let rows = std::fs::read_to_string(folder.path().join("rows.json")).unwrap();
+        assert!(rows.lines().all(|row| row == r#"{"module":"spins","table":"t","packets":42}"#), "{rows}");
+    }
 }
 
 #[test]

@@ -118,7 +118,7 @@ impl Engine {
     pub(crate) fn has_room(&self, owner: &Owner, more: usize) -> Result<(), Problem> {
         let limits = self.config().limits;
         let mut taken: BTreeSet<Key> = self.modules().keys().cloned().collect();
-        taken.extend(held(&self.changing).iter().cloned());
+        taken.extend(held(&self.changing).keys().cloned());
         let tenant = owner.tenant();
         let mine = taken.iter().filter(|(of, _)| of.tenant() == tenant).count() + more;
         let most = limits.modules_per_principal;

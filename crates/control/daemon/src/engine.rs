@@ -24,7 +24,8 @@ use flame_node::Node;
 use flame_plan::{Account, ModuleClass, ModuleId, Shed, Unsent};
 use flame_quota::{Usage, Used};
 use flame_worker::Module;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry as Slot;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
@@ -67,6 +68,16 @@ pub(crate) struct Live {
 }
 
 impl Entry {
+    /// Returns the state as clients see it. A module that is only to be taken down does not run, whatever its
+    /// row says until then.
+    pub fn state(&self) -> State {
+        if self.is_leaving() { State::Evicted } else { self.stored.state }
+    }
+
+    fn is_leaving(&self) -> bool {
+        self.live.as_ref().is_some_and(|live| live.leaving)
+    }
+
     pub fn note(&mut self, text: impl Into<String>) {
         self.log.change(&text.into());
     }
@@ -83,8 +94,8 @@ pub struct Engine {
     pub(crate) modules: Mutex<BTreeMap<Key, Entry>>,
     /// The grants of all instances.
     pub(crate) watched: Mutex<Vec<Weak<Watched>>>,
-    /// The modules that are being changed.
-    pub(crate) changing: Mutex<BTreeSet<Key>>,
+    /// The modules that are being changed, and by whom.
+    pub(crate) changing: Mutex<BTreeMap<Key, By>>,
     /// The code of changes in progress, which is stored before the module that has it.
     pub(crate) pinned: Mutex<Vec<[u8; 32]>>,
     /// Modules that are to be taken down, once no other change of them is in progress.
@@ -106,7 +117,15 @@ pub struct Engine {
     pub started: u64,
 }
 
-/// A module that is being changed by one client, until this value is dropped.
+/// The one who changes a module.
+#[derive(Clone, Copy)]
+pub(crate) enum By {
+    Request,
+    /// The node itself, which starts its process again or evicts it.
+    Node,
+}
+
+/// A module that is being changed by one client or by the node, until this value is dropped.
 pub(crate) struct Changing<'a> {
     engine: &'a Engine,
     key: Key,
@@ -155,16 +174,30 @@ impl Engine {
         self.version.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Begins a change of a module.
+    /// Begins a change of a module for a request.
     pub(crate) fn begin(&self, owner: &Owner, name: &str) -> Result<Changing<'_>, Problem> {
         let key = (owner.clone(), name.to_owned());
-        match held(&self.changing).insert(key.clone()) {
-            true => Ok(Changing { engine: self, key }),
-            false => Err(Problem::new(
+        self.begin_by(By::Request, &key).map_err(|by| {
+            let who = match by {
+                By::Request => "another request",
+                By::Node => "the node, which starts its process again or ends it",
+            };
+            Problem::new(
                 Code::Conflict,
-                format!("module {name} is being changed by another request"),
+                format!("module {name} is being changed by {who}"),
                 "wait for it, look at the result (flame show), and repeat the change if it is still wanted",
-            )),
+            )
+        })
+    }
+
+    /// Begins a change of a module. If it is being changed already, returns by whom.
+    pub(crate) fn begin_by(&self, by: By, key: &Key) -> Result<Changing<'_>, By> {
+        match held(&self.changing).entry(key.clone()) {
+            Slot::Vacant(free) => {
+                free.insert(by);
+                Ok(Changing { engine: self, key: key.clone() })
+            }
+            Slot::Occupied(taken) => Err(*taken.get()),
         }
     }
 
@@ -335,7 +368,7 @@ impl Engine {
     /// present faults.
     pub fn status(&self) -> api::Status {
         let modules = self.modules();
-        let running = modules.values().filter(|e| e.stored.state == State::Running).count() as u64;
+        let running = modules.values().filter(|e| e.state() == State::Running).count() as u64;
         let count = modules.len() as u64;
         drop(modules);
         let mut notes = held(&self.notes).clone();
@@ -401,9 +434,12 @@ impl Engine {
         accounts: Option<&BTreeMap<String, Account>>,
         is_exact: bool,
     ) -> api::Module {
-        let Stored {
-            owner, name, source, hash, settings, narrow, state, reason, revision, installed, ..
-        } = &entry.stored;
+        let Stored { owner, name, source, hash, settings, narrow, reason, revision, installed, .. } =
+            &entry.stored;
+        let reason = match entry.is_leaving() {
+            true => Some("it lost its grant, and its end follows".to_owned()),
+            false => reason.clone(),
+        };
         let mut account = entry.past.clone();
         if let Some(live) = &entry.live
             && let Some(now) = accounts.and_then(|accounts| accounts.get(&live.module.plan.name))
@@ -424,8 +460,8 @@ impl Engine {
             name: name.clone(),
             principal: owner.shown(),
             source: source.clone(),
-            state: *state,
-            reason: reason.clone(),
+            state: entry.state(),
+            reason,
             version: entry.version.clone(),
             hash: flame_trust::hex(hash),
             class,

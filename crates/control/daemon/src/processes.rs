@@ -4,7 +4,7 @@
 
 use crate::change::route;
 use crate::config::Scheduler;
-use crate::engine::{Engine, Entry, Key};
+use crate::engine::{By, Engine, Entry, Key};
 use crate::error::of_source;
 use crate::held;
 use crate::restarts::{Decision, ProcessKey};
@@ -164,7 +164,7 @@ impl Engine {
                     let reason = format!("its process ended {count} times in ten minutes: {cause}");
                     for lost in &modules {
                         if let Some(key) = self.key_of(source_name, lost.id)
-                            && let Ok(_changing) = self.begin(&key.0, &key.1)
+                            && let Ok(_changing) = self.begin_by(By::Node, &key)
                         {
                             self.end_as(&key, lost.id, State::Failed, reason.clone());
                         }
@@ -258,7 +258,7 @@ impl Engine {
     /// that failed. A module that is being changed is left to that change.
     fn revive(&self, source_name: &str, source: &SourceRun, id: ModuleId) -> bool {
         let Some(key) = self.key_of(source_name, id) else { return true };
-        let Ok(_changing) = self.begin(&key.0, &key.1) else { return true };
+        let Ok(_changing) = self.begin_by(By::Node, &key) else { return true };
         // It may have been changed before this change began.
         if !source.lost().iter().any(|lost| lost.id == id) {
             return true;

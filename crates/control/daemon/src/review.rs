@@ -1,6 +1,6 @@
 //! Decides again, while modules run, whether they may: policies change, credentials are revoked or expire.
 
-use crate::engine::{AUDIT_LOG, Engine, Entry, Key, Live};
+use crate::engine::{AUDIT_LOG, By, Engine, Entry, Key, Live};
 use crate::granted::{Decided, Watched};
 use crate::held;
 use crate::revoke::with_all;
@@ -119,15 +119,18 @@ impl Engine {
             .map_err(|e| e.to_string())
             .and_then(|node| with_all(node, &revocations).map_err(|e| format!("{}: {e}", path.display())));
         match replaced {
-            Ok(node) => {
-                *held(&self.node) = Some(node);
-                self.decide_anew();
-                self.fault("policy", None);
-            }
+            Ok(node) => self.put_in_force(node),
             Err(e) => {
                 self.fault("policy", Some(format!("{e}; the policy as it was before stays in force")));
             }
         }
+    }
+
+    /// Replaces the policy by that of a node which was read. The caller holds the revocations.
+    pub(crate) fn put_in_force(&self, node: Node) {
+        *held(&self.node) = Some(node);
+        self.decide_anew();
+        self.fault("policy", None);
     }
 
     /// Returns the node as it is, so that it need not stay locked.
@@ -254,7 +257,7 @@ impl Engine {
     /// progress, it is taken down after that.
     fn evicted(&self, key: &Key, id: ModuleId, reason: String) {
         // Rows are written by the holder of this value alone. Its end gives up the module's reservation.
-        let Ok(_changing) = self.begin(&key.0, &key.1) else {
+        let Ok(_changing) = self.begin_by(By::Node, key) else {
             held(&self.evictions).insert(key.clone(), (id, reason));
             return;
         };

@@ -14,10 +14,8 @@ use std::sync::Arc;
 ///
 /// Returns an error if a line cannot be read.
 pub(crate) fn with_all(node: Node, lines: &[String]) -> Result<Node, RevokedError> {
-    lines.iter().try_fold(node, |node, line| {
-        let policy = node.policy().with_revocation(line)?;
-        Ok(node.under(Arc::new(policy)))
-    })
+    let policy = node.policy().with_revocations(&lines.join("\n"))?;
+    Ok(node.under(Arc::new(policy)))
 }
 
 fn invalid(reason: String) -> Problem {
@@ -63,7 +61,7 @@ impl Engine {
                     "add revocations = \"revoked\" to [node] of the policy, and create the file",
                 )
             })?;
-            let policy = node.policy().with_revocation(&line).map_err(|e| invalid(e.to_string()))?;
+            let policy = node.policy().with_revocations(&line).map_err(|e| invalid(e.to_string()))?;
             let policy = Arc::new(policy);
             *held(&self.node) = Some(node.under(policy.clone()));
             self.decide_anew();
@@ -88,12 +86,13 @@ impl Engine {
         ))
     }
 
-    /// Withdraws a revocation that was made through the node. Modules that it has evicted do not run again.
+    /// Withdraws a revocation that was made through the node. It is not in force any more when this returns.
+    /// Modules that it has evicted do not run again.
     ///
     /// # Errors
     ///
-    /// Returns an error if there is no such revocation, if the policy's list has it as well, or if the
-    /// storage or the audit log cannot be written. Then it stays in force.
+    /// Returns an error if there is no such revocation, if the policy's list has it as well, or if policy and
+    /// list cannot be read, or the storage or the audit log not be written. Then it stays in force.
     pub fn withdraw(&self, request: &RevokeRequest) -> Result<(), Problem> {
         let (line, whom) = line_of(request)?;
         {
@@ -102,29 +101,40 @@ impl Engine {
                 let cause = format!("the node has no such revocation ({line})");
                 Problem::new(Code::NotFound, cause, "one that only the policy's list has is removed there")
             })?;
-            let node = self.present_node();
-            let list = node.as_ref().and_then(|node| node.policy().revocations.clone());
-            // A list that cannot be read may have it.
-            let has = |list| Revoked::read(list).map(|all| all.has_line(&line));
-            if let Some(list) = list
-                && has(&list).map_err(|e| Problem::new(Code::Storage, e.to_string(), "restore the list"))?
-            {
-                return Err(Problem::new(
-                    Code::Conflict,
-                    format!("the policy's list {} has the revocation as well", list.display()),
-                    format!("remove its line first: {line}"),
-                ));
-            }
-            if let Some(node) = node {
+            let mut others = revocations.clone();
+            others.remove(at);
+            // The policy in force has the revocation, and one that cannot be read does not replace it.
+            let without = self.present_node().map(|node| without(&node, &line, &others)).transpose()?;
+            if let Some(node) = &without {
                 node.note_withdrawal(&whom, &line).map_err(|e| {
                     Problem::new(Code::Storage, e.to_string(), "make the audit log writable, and repeat it")
                 })?;
             }
             self.stored(self.store.withdrawn(&line))?;
-            revocations.remove(at);
+            *revocations = others;
+            if let Some(node) = without {
+                self.put_in_force(node);
+            }
         }
-        self.reload_policy(None);
         self.review_all();
         Ok(())
     }
+}
+
+/// Returns the node under its policy and list as they are on the disk, with the revocations `others`.
+fn without(node: &Node, line: &str, others: &[String]) -> Result<Node, Problem> {
+    let unreadable = |reason: String| {
+        let cause = format!("the revocation stays in force: {reason}");
+        Problem::new(Code::Storage, cause, "restore the policy and its list, and repeat it")
+    };
+    let node = node.reopened(node.files()[0]).map_err(|e| unreadable(e.to_string()))?;
+    if node.policy().revoked.has_line(line) {
+        let list = node.policy().revocations.as_ref().map(|list| list.display().to_string());
+        return Err(Problem::new(
+            Code::Conflict,
+            format!("the policy's list {} has the revocation as well", list.unwrap_or_default()),
+            format!("remove its line first: {line}"),
+        ));
+    }
+    with_all(node, others).map_err(|e| unreadable(e.to_string()))
 }

@@ -42,6 +42,8 @@ pub fn run(path: &Path, note: &dyn Fn(&str)) -> Result<(), StartError> {
             .map_err(at(config.storage.display()))?;
     }
     let mut passed = ListenFd::from_env();
+    // The socket of a service manager outlives the node.
+    let is_own = passed.len() == 0;
     let unix = match &config.socket {
         Some(socket) => {
             Some(bind_unix(socket, user.as_ref(), &mut passed).map_err(at(socket.path.display()))?)
@@ -75,7 +77,7 @@ pub fn run(path: &Path, note: &dyn Fn(&str)) -> Result<(), StartError> {
         (None, Some(tls)) => Some(read(tls)?),
         (None, None) => None,
     };
-    let socket = config.socket.as_ref().map(|socket| socket.path.clone());
+    let socket = config.socket.as_ref().filter(|_| is_own).map(|socket| socket.path.clone());
     if let Some((certificate, _)) = &of_tls
         && let Some(tls) = config.tls.as_ref().filter(|tls| tls.files.is_none())
     {

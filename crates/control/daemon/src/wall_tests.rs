@@ -3,7 +3,7 @@
 use crate::accounting::Accounting;
 use crate::change::entry_of;
 use crate::config::Config;
-use crate::engine::{Engine, Key, Live};
+use crate::engine::{By, Engine, Key, Live};
 use crate::granted::{Decided, Granted};
 use crate::held;
 use crate::reserve::Ledger;
@@ -197,9 +197,16 @@ fn an_eviction_waits_for_the_change_that_is_in_progress() {
     // Its instances have ended, and its row is the change's alone.
     assert!(world.engine.modules()[&world.key()].live.as_ref().unwrap().leaving);
     assert_eq!((world.state(), world.row().unwrap().revision), (State::Running, 1));
+    // Clients see at once that it does not run.
+    let shown = world.engine.show(&world.owner(), NAME).unwrap();
+    assert_eq!((shown.state, world.engine.status().running), (State::Evicted, 0));
+    let refused = world.engine.stop(&world.owner(), NAME, None).unwrap_err();
+    assert!(refused.cause.contains("by another request"), "{refused}");
     // The change removes the module: nothing brings its row back.
     drop(changing);
-    let removing = world.engine.begin(&world.owner(), NAME).unwrap();
+    let removing = world.engine.begin_by(By::Node, &world.key()).unwrap_or_else(|_| panic!());
+    let refused = world.engine.stop(&world.owner(), NAME, None).unwrap_err();
+    assert!(refused.cause.contains("by the node"), "{refused}");
     world.engine.store.remove(&world.owner(), NAME, 1, None).unwrap();
     world.engine.modules().remove(&world.key());
     drop(removing);
@@ -412,11 +419,33 @@ fn a_revocation_is_withdrawn_by_a_command_and_not_by_another_list() {
     assert_eq!(world.engine.withdraw(&revocation(&credential)).unwrap_err().code, Code::Storage);
     std::fs::write(&list, "").unwrap();
     assert!(is_revoked());
+    // The policy that is in force has it, so it ends only when the policy is read again.
+    let (policy, aside) = (world.folder.path().join("policy.toml"), world.folder.path().join("aside"));
+    std::fs::rename(&policy, &aside).unwrap();
+    let unread = world.engine.withdraw(&revocation(&credential)).unwrap_err();
+    assert!(unread.code == Code::Storage && unread.cause.contains("stays in force"), "{unread}");
+    assert!(is_revoked() && world.engine.store.revocations().unwrap().len() == 1);
+    assert!(!world.log().contains("\"withdraw\""), "{}", world.log());
+    std::fs::rename(&aside, &policy).unwrap();
     world.engine.withdraw(&revocation(&credential)).unwrap();
     assert!(!is_revoked());
     assert_eq!(world.engine.store.revocations().unwrap(), [""; 0]);
     assert!(world.log().contains("\"withdraw\""), "{}", world.log());
     world.install(&credential);
+}
+
+/// The list has room for 200,000.
+#[test]
+fn many_revocations_are_in_force_at_once() {
+    let world = World::new();
+    let credential = world.credential(&[]);
+    let others = (0..100_000).map(|n| format!("id {n:0128x}"));
+    *held(&world.engine.revocations) = others.collect();
+    let begun = Instant::now();
+    world.engine.revoke(&revocation(&credential)).unwrap();
+    world.engine.reload_policy(None);
+    assert!(begun.elapsed() < PATIENCE, "{:?}", begun.elapsed());
+    assert!(world.engine.policy().unwrap().claim(&credential, flame_trust::time::now()).is_err());
 }
 
 #[test]

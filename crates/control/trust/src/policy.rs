@@ -260,14 +260,14 @@ impl Policy {
         })
     }
 
-    /// Returns this policy with one more revocation: a line of the file of revocations.
+    /// Returns this policy with more revocations: lines of the file of revocations.
     ///
     /// # Errors
     ///
-    /// Returns an error if the line cannot be read.
-    pub fn with_revocation(&self, line: &str) -> Result<Self, RevokedError> {
+    /// Returns an error if a line cannot be read.
+    pub fn with_revocations(&self, lines: &str) -> Result<Self, RevokedError> {
         let mut policy = self.clone();
-        policy.revoked.add(line)?;
+        policy.revoked.add(lines)?;
         Ok(policy)
     }
 

@@ -31,6 +31,8 @@ pub struct Caller {
     last: Option<Allowance>,
     /// The time of batches and init since then.
     overtime: Duration,
+    /// The time of the current call after the run was stopped, while the worker was behind.
+    late: Duration,
     cpu: CpuMonitor,
     /// The monitor of the module for which the call is made, if that is another one.
     payer: Option<CpuMonitor>,
@@ -113,6 +115,7 @@ impl Caller {
             current: None,
             last: None,
             overtime: Duration::ZERO,
+            late: Duration::ZERO,
             cpu: CpuMonitor::new(&module.meters, time_limit),
             payer: None,
             spent: Duration::ZERO,
@@ -226,7 +229,7 @@ impl Caller {
     pub fn start_for(&mut self, call: Call, allowance: Allowance, payer: Option<&Meters>) {
         if !self.is_gone() {
             self.payer = payer.map(|payer| CpuMonitor::new(payer, None));
-            self.spent = Duration::ZERO;
+            (self.spent, self.late) = (Duration::ZERO, Duration::ZERO);
             self.current = Some(Current { call, allowance, continuations: 0, is_rest: false, again: false });
         }
     }
@@ -276,20 +279,22 @@ impl Caller {
             let is_batch = current.call.packets().is_some();
             let is_timed = is_batch || matches!(current.call, Call::Init { .. });
             let is_stopped = quantum.stop.is_set();
-            let overtime = (is_stopped && is_timed).then(Instant::now);
+            let overtime = (quantum.stop.is_run_stopped() && is_timed).then(Instant::now);
+            let exceeded = Some(self.overtime.max(self.late)).filter(|time| is_timed && *time >= GRACE);
             let started = self.payer.as_ref().unwrap_or(&self.cpu).start();
             let slice = match std::mem::replace(&mut self.state, RunState::Empty) {
-                RunState::Busy(_) if is_timed && self.is_overdue() => {
-                    let kind = FaultKind::Interrupted(self.overtime);
-                    let fault = Fault::between(current.call.name(), kind);
-                    return Ok(Ended::Faulted(current.call, fault));
-                }
-                RunState::Busy(running) => running.resume(),
-                RunState::Idle(_) if is_timed && current.is_rest && self.is_overdue() => {
-                    let fault = Fault::between(CallName::Rest, FaultKind::Interrupted(self.overtime));
-                    return Ok(Ended::Faulted(current.call, fault));
-                }
+                RunState::Busy(running) => match exceeded {
+                    Some(time) => {
+                        let fault = Fault::between(current.call.name(), FaultKind::Interrupted(time));
+                        return Ok(Ended::Faulted(current.call, fault));
+                    }
+                    None => running.resume(),
+                },
                 RunState::Idle(instance) => {
+                    if let Some(time) = exceeded.filter(|_| current.is_rest) {
+                        let fault = Fault::between(CallName::Rest, FaultKind::Interrupted(time));
+                        return Ok(Ended::Faulted(current.call, fault));
+                    }
                     // Calls of services and their outcomes, of which others decide how many there are, leave
                     // the module's last calls what they need.
                     let is_of_others = matches!(current.call, Call::Serve(_) | Call::Done(_));
@@ -308,7 +313,8 @@ impl Caller {
             };
             let cpu = self.payer.as_mut().unwrap_or(&mut self.cpu);
             self.spent += cpu.charge(started, is_of_batches);
-            self.overtime += overtime.map_or(Duration::ZERO, |began| began.elapsed());
+            let taken = if is_stopped { &mut self.overtime } else { &mut self.late };
+            *taken += overtime.map_or(Duration::ZERO, |began| began.elapsed());
             let (mut instance, called) = match slice {
                 Slice::Done(instance, called) => (instance, called),
                 Slice::Yielded(running) => {

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 pub const SLICE: Duration = Duration::from_micros(500);
 
 /// The time that each instance has, after the run was stopped, for its current batch or init and for waiting
-/// blocks. Other calls have a budget instead ([`flame_run::Allowance::last`]), so that a slow machine does
+/// blocks. Of a worker that is behind, it has that time from the worker's end on, and before it for each
+/// batch. Other calls have a budget instead ([`flame_run::Allowance::last`]), so that a slow machine does
 /// not cause the loss of a module's state.
 pub const GRACE: Duration = Duration::from_secs(1);
 
@@ -51,12 +52,18 @@ impl<'a> Stop<'a> {
         self.flag().store(true, Ordering::Relaxed);
     }
 
+    /// Returns whether the run is stopped. A worker that is behind has packets left then, and calls of its
+    /// instances only may not take for ever.
+    pub fn is_run_stopped(&self) -> bool {
+        self.flag().load(Ordering::Relaxed)
+    }
+
     pub fn is_set(&self) -> bool {
         let has_ended = match &self.0 {
             Flag::After(_, ended) => ended.load(Ordering::Relaxed),
             Flag::Of(_) | Flag::Shared(_) => true,
         };
-        has_ended && self.flag().load(Ordering::Relaxed)
+        has_ended && self.is_run_stopped()
     }
 }
 
@@ -114,6 +121,7 @@ mod tests {
         assert!(!worker.is_set());
         run.set();
         assert!(run.is_set() && !worker.is_set(), "it has packets left that others have read");
+        assert!(worker.is_run_stopped());
         ended.store(true, Ordering::Relaxed);
         assert!(worker.is_set());
         // Not before the run is stopped.

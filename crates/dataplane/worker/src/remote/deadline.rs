@@ -37,7 +37,9 @@ pub(super) struct WorkDeadline {
     since: Option<(Instant, u64)>,
     /// The time when the request to end was first waited for.
     ending: Option<Instant>,
-    /// The time when the run was found to be stopped.
+    /// Whether the process knows that the run is stopped.
+    is_told: bool,
+    /// The time when the run was found to be stopped, and the worker not behind others.
     stopped: Option<Instant>,
     /// Whether it waits for others.
     awaits_others: bool,
@@ -57,9 +59,11 @@ impl WorkDeadline {
     /// Kills the process if it has used up its time.
     pub(super) fn check(&mut self, module: &RemoteModule, wait: Wait, stop: &Stop<'_>) {
         let now = Instant::now();
-        if stop.is_set() && self.stopped.is_none() {
-            self.stopped = Some(now);
+        if stop.is_run_stopped() && !std::mem::replace(&mut self.is_told, true) {
             module.process.send(Command::Stop, Vec::new());
+        }
+        if stop.is_set() {
+            self.stopped.get_or_insert(now);
         }
         let awaits_others = matches!(wait, Wait::Others);
         if std::mem::replace(&mut self.awaits_others, awaits_others) && !awaits_others {
