@@ -4,6 +4,7 @@
 use crate::click::{FRAME, ROUTER};
 use crate::graph::Graph;
 use crate::made::module;
+use crate::mapped;
 use crate::row::{Row, Target, median};
 use std::io;
 use std::path::Path;
@@ -64,7 +65,7 @@ pub fn rows(flame: &Path, rounds: usize) -> io::Result<Vec<Row>> {
     let beyond = median(pairs(1, 0).map(|(module, native)| (module - native) / CHAIN as f64).collect());
     let router = median(pairs(2, 3).map(|(native, module)| native / module).collect());
     let [native, module, hardwired, hybrid] = times.map(median);
-    Ok(vec![
+    let mut rows = vec![
         Row::ratio(
             GROUP,
             "null module beyond a native one",
@@ -79,5 +80,7 @@ pub fn rows(flame: &Path, rounds: usize) -> io::Result<Vec<Row>> {
             router,
             format!("packets for the same time; {hybrid:.0} and {hardwired:.0} ns for each"),
         ),
-    ])
+    ];
+    rows.extend(mapped::rows(GROUP, rounds)?);
+    Ok(rows)
 }

@@ -17,6 +17,7 @@ mod live;
 mod lossfree;
 mod made;
 mod many;
+mod mapped;
 mod memory;
 mod modules;
 mod net;
