@@ -133,7 +133,7 @@ fn a_control_socket_of_any_thread_replaces_the_router() {
             StaticThreadSched(s {a}, u {b}, control {c})"
         )
     };
-    let client = |path: std::path::PathBuf| {
+    let client = |path: std::path::PathBuf, graphs: Vec<String>| {
         let until = std::time::Instant::now() + std::time::Duration::from_secs(30);
         let stream = loop {
             match std::os::unix::net::UnixStream::connect(&path) {
@@ -149,7 +149,7 @@ fn a_control_socket_of_any_thread_replaces_the_router() {
             line.trim_end().to_owned()
         };
         assert_eq!(line(), "Click::ControlSocket/1.3");
-        let mut ask = |text: &str| (&stream).write_all(text.as_bytes()).unwrap();
+        let ask = |text: &str| (&stream).write_all(text.as_bytes()).unwrap();
         let mut write = |text: &str| {
             ask(&format!("WRITEDATA hotconfig {}\n{text}", text.len()));
             let mut lines = vec![line()];
@@ -159,16 +159,15 @@ fn a_control_socket_of_any_thread_replaces_the_router() {
             lines.join("\n")
         };
         let mut answers = vec![write("nonsense ->")];
-        for n in 1..20 {
-            answers.push(write(&graph(n, [n % 3, (n / 2) % 3, (n + 1) % 3])));
-        }
+        answers.extend(graphs.iter().map(|graph| write(graph)));
         // What cannot be built is reported by the router, which goes on.
         answers.push(write("f :: FromDump(nothing.pcap) -> Discard; StaticThreadSched(f 1)"));
         ask("WRITE stop\n");
         answers
     };
     let path = folder.join("control");
-    let asking = std::thread::spawn(move || client(path));
+    let graphs = (1..20).map(|n| graph(n, [n % 3, (n / 2) % 3, (n + 1) % 3])).collect();
+    let asking = std::thread::spawn(move || client(path, graphs));
     let handlers =
         ["-R", "-h", "n19.class", "-h", "a.count", "-h", "b.count", "-h", "q.length", "-h", "q.drops"];
     let out = in_threads(folder, "3", &graph(0, [0, 1, 2]), &handlers);

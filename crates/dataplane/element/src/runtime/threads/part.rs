@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 /// Rounds in which packets that are on their way at the end are delivered.
 const LAST_ROUNDS: usize = 64;
 
-/// What the threads of a router share beside their team, which another configuration replaces.
+/// The state that the threads of a router share beside their team, which another configuration replaces.
 #[derive(Default)]
 pub struct Crew {
     /// The teams that threads may wait for.

@@ -13,7 +13,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 
-/// What goes from the old router of one thread to the new router of another.
+/// A part of the old router of one thread that goes to the new router of another.
 enum Moved {
     /// An element, and the number of the one that continues it.
     Element(usize, Box<dyn Element>),
@@ -29,7 +29,7 @@ pub struct Next {
     pub team: Arc<Team>,
     pub warnings: Vec<String>,
     errors: Mutex<Vec<String>>,
-    /// What goes to each thread.
+    /// The parts that go to each thread.
     moved: Vec<Mutex<Vec<Moved>>>,
 }
 
