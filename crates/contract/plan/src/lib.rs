@@ -119,6 +119,12 @@ pub struct ModulePlan {
 }
 
 impl ModulePlan {
+    /// Returns the packet time in nanoseconds between two of its ticks, in a run with a tick each `tick_ns`:
+    /// a multiple of all that its view and its grant ask for; `u64::MAX` if it has none.
+    pub fn tick_ns(&self, tick_ns: u64) -> u64 {
+        least_common_multiple(self.view.resolution_ns, self.terms.tick_ns(tick_ns))
+    }
+
     /// Returns the module's entry in the catalogue of tables.
     pub fn catalog_entry(&self) -> CatalogEntry {
         CatalogEntry { name: self.name.clone(), hash: self.hash, manifest: self.manifest.clone() }

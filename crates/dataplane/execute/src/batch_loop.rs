@@ -4,6 +4,7 @@ use crate::keeping::{Keeping, Next};
 use crate::module::{LoadedModule, Shape};
 use crate::outlet::{Origin, Outlet};
 use crate::stop::{Quantum, Stop};
+use crate::ticks::Ticks;
 use flame_abi::{Descriptor, layout};
 use flame_block::{Block, Item, Pool, Reader, ReaderId};
 use flame_plan::{Account, FaultReport, ModuleClass, ModuleId, OnFault, Reason, Shed, quantize};
@@ -40,8 +41,7 @@ pub struct BatchLoop {
     meters: Meters,
     /// The resolution of the view: ticks and the end are no finer than packets.
     resolution_ns: u64,
-    /// The last tick, at that resolution.
-    ticked: u64,
+    ticks: Ticks,
     /// The last tick that was delivered.
     delivered_tick: u64,
     /// The last tick that was reported as passed.
@@ -100,7 +100,7 @@ impl BatchLoop {
             calls: 0,
             meters: module.meters.clone(),
             resolution_ns: p.view.resolution_ns,
-            ticked: 0,
+            ticks: Ticks::new(p, shape.tick_ns),
             delivered_tick: 0,
             passed_tick: 0,
             account: Account::default(),
@@ -322,7 +322,7 @@ impl BatchLoop {
             match self.reader.take_item() {
                 None if self.caller.is_evicted() && !self.caller.is_gone() => {
                     // A call lets the eviction take effect, although no packets come.
-                    self.caller.start(Call::Tick { now_ns: self.ticked }, self.caller.allowance());
+                    self.caller.start(Call::Tick { now_ns: self.ticks.passed() }, self.caller.allowance());
                     return Ok(true);
                 }
                 None => return Ok(false),
@@ -332,10 +332,7 @@ impl BatchLoop {
                 }
                 Some(Item::Tick(now_ns)) => {
                     self.delivered_tick = now_ns;
-                    let now_ns = quantize(now_ns, self.resolution_ns);
-                    if now_ns > std::mem::replace(&mut self.ticked, now_ns) {
-                        self.due = Some(now_ns);
-                    }
+                    self.due = self.ticks.pass(now_ns).or(self.due);
                 }
             }
         }
