@@ -143,6 +143,54 @@ fn rates_belong_to_the_credential_whatever_the_installs_workers_and_runs() {
     assert!(text(&out.stderr).contains("changed, damaged"), "{}", text(&out.stderr));
 }
 
+/// Writes a row with the time of each tick, and at its end one with the time between two, as it was told.
+const TICKS: &str = r#"(module (memory (export "memory") 1)
+  (data (i32.const 0) "\08\00\00\00\00\00\00\00")
+  (func $row (param i64) (result i64) (i64.store (i32.const 8) (local.get 0)) (i64.const 0x1000000000))
+  (func (export "flame_init") (param $at i32) (param i32) (result i64)
+    (i64.store (i32.const 64) (i64.load offset=16 (local.get $at)))
+    (i64.const 0))
+  (func (export "flame_batch") (param i32) (result i64) (i64.const 0))
+  (func (export "flame_tick") (param i64) (result i64) (call $row (local.get 0)))
+  (func (export "flame_end") (param i64) (result i64) (call $row (i64.load (i32.const 64)))))"#;
+
+#[test]
+fn a_grant_states_how_often_a_module_ticks_if_it_does() {
+    const SECOND: u64 = 1_000_000_000;
+    let wasm = with_manifest(wat::parse_str(TICKS).unwrap(), manifest(TABLE).as_bytes());
+    let run = |fields: &str, narrowed: &[&str], interval: &str| {
+        let node = node(&format!("calls = \"records\"\n{fields}"));
+        std::fs::write(node.path().join("m.wasm"), &wasm).unwrap();
+        capture(&node.path().join("c.pcap"), (0..45).map(|n| 1_700_000_000_500 + n * 1000));
+        let narrow = [&["grant", "narrow", "alice.cred"][..], narrowed, &["-o", "bob.cred"]].concat();
+        done(node.path(), &narrow);
+        let run = ["run", "./m.wasm", "-r", "c.pcap", "-q", "--format", "json", "--interval", interval];
+        let under = ["--policy", "policy.toml", "--credential", "bob.cred"];
+        let rows = done(node.path(), &[&run[..], &under].concat());
+        let times =
+            rows.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["x"].as_u64().unwrap());
+        times.collect::<Vec<_>>()
+    };
+    let every = |seconds: u64| {
+        let first = 1_700_000_000_u64.next_multiple_of(seconds);
+        let first = if first == 1_700_000_000 { first + seconds } else { first };
+        let ticks = (first..=1_700_000_044).step_by(seconds as usize).map(|s| s * SECOND);
+        ticks.chain([seconds * SECOND]).collect::<Vec<_>>()
+    };
+    assert_eq!(run("", &[], "1s"), every(1));
+    assert_eq!(run("ticks = \"10s\"", &[], "1s"), every(10));
+    // Ticks fall on multiples of what each of policy, credential and interval states.
+    assert_eq!(run("ticks = \"4s\"", &["--ticks", "6s"], "1s"), every(12));
+    assert_eq!(run("ticks = \"4s\"", &[], "3s"), every(12));
+    assert_eq!(run("ticks = \"1s\"", &["--ticks", "10s", "--resolution", "4s"], "1s"), every(20));
+    // None is none, whoever states it. Numbers without a sign have no larger one.
+    for (field, narrowed) in
+        [("none", &[][..]), ("10s", &["--ticks", "none"][..]), ("none", &["--ticks", "1s"][..])]
+    {
+        assert_eq!(run(&format!("ticks = {field:?}"), narrowed, "1s"), [u64::MAX]);
+    }
+}
+
 #[test]
 fn memory_is_of_all_instances_together() {
     let node = node("calls = \"records\"\nmemory = \"1MiB\"");

@@ -69,6 +69,7 @@ mod plot;
 mod plot_statistics;
 mod policies;
 mod pressure;
+mod queues;
 mod remedies;
 mod rotate;
 mod rows;

@@ -165,11 +165,12 @@ fn updates_carry_the_state_or_begin_empty_and_say_which() {
 
 /// Narrowings of rights on which a state depends, and of rights on which it does not. The policy has names
 /// for all of them.
-const IN_STATE: [&str; 15] = [
+const IN_STATE: [&str; 16] = [
     "select=tcp",
     "expose=count",
     "transform=ip.src=hash",
     "resolution=1ms",
+    "ticks=2s",
     "sample=2",
     "calls=records,messages,state",
     "records_per_second=999999",

@@ -1,4 +1,5 @@
 use crate::filter::ShownFilter;
+use crate::least_common_multiple;
 use serde::{Deserialize, Serialize};
 
 /// The terms of a grant besides view and limits. The default has no restrictions.
@@ -7,6 +8,8 @@ pub struct Terms {
     pub release: Release,
     /// The time limit on live sources. A module that exceeds it more often than allowed is evicted.
     pub time_limit: Option<TimeLimit>,
+    /// The least packet time in nanoseconds between two ticks of the module; `u64::MAX` permits none.
+    pub ticks_ns: u64,
     /// The number of blocks that may wait for the module; 0 means all that exist.
     pub buffer: u32,
     /// The rank when a worker is behind: of two modules, the one with the smaller number loses packets first.
@@ -21,11 +24,20 @@ pub struct Terms {
     pub granted: bool,
 }
 
+impl Terms {
+    /// Returns the packet time in nanoseconds between two ticks of the module, in a run with a tick each
+    /// `tick_ns`: a multiple of both; `u64::MAX` if it has none.
+    pub fn tick_ns(&self, tick_ns: u64) -> u64 {
+        least_common_multiple(self.ticks_ns, tick_ns)
+    }
+}
+
 impl Default for Terms {
     fn default() -> Self {
         Self {
             release: Release::default(),
             time_limit: None,
+            ticks_ns: 1,
             buffer: 0,
             priority: u32::MAX,
             forward: Forward::default(),

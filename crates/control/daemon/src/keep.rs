@@ -34,6 +34,7 @@ fn rights_in_state(rights: &Rights) -> String {
         expose,
         transforms,
         resolution_ns,
+        ticks_ns,
         sample,
         calls,
         records_per_second,
@@ -63,7 +64,9 @@ fn rights_in_state(rights: &Rights) -> String {
     let seen = (select, shown, expose, transforms, resolution_ns, sample, calls);
     let given =
         (records_per_second, bytes_per_second, transmit, send, (call, serve, read, write), group, code);
-    format!("{seen:?} {given:?}")
+    // Only where it is narrowed, so that the texts of states that were stored before stay.
+    let ticks = if *ticks_ns > 1 { format!(" ticks {ticks_ns}") } else { String::new() };
+    format!("{seen:?} {given:?}{ticks}")
 }
 
 /// Returns the terms of a module's state, if its manifest has one.

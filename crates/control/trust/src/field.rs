@@ -15,6 +15,7 @@ pub enum Field {
     Expose,
     Transform,
     Resolution,
+    Ticks,
     Sample,
     Calls,
     Memory,
@@ -42,11 +43,12 @@ pub enum Field {
 pub const MAX_VALUE: usize = 4096;
 
 impl Field {
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 26] = [
         Self::Select,
         Self::Expose,
         Self::Transform,
         Self::Resolution,
+        Self::Ticks,
         Self::Sample,
         Self::Calls,
         Self::Memory,
@@ -89,6 +91,9 @@ impl Field {
                 "FIELD=ACTION,…: FIELD mac, ip, port or one side; ACTION prefix, hash, truncate:BITS, zero",
             ),
             Self::Resolution => ("resolution", "time stamps are rounded down to it: 1us, 10ms, 1s"),
+            Self::Ticks => {
+                ("ticks", "at least this packet time is between two of its ticks: 10s; none: it has none")
+            }
             Self::Sample => ("sample", "one packet in N is shown"),
             Self::Calls => (
                 "calls",
@@ -185,6 +190,11 @@ impl Field {
                 let ns = duration_ns(value).map_err(wrong)?;
                 r.resolution_ns = u64::try_from(ns).ok().filter(|ns| *ns > 0).ok_or_else(form)?;
             }
+            Self::Ticks if value == "none" => r.ticks_ns = u64::MAX,
+            Self::Ticks => {
+                let ns = duration_ns(value).map_err(wrong)?;
+                r.ticks_ns = u64::try_from(ns).ok().filter(|ns| *ns > 0).ok_or_else(form)?;
+            }
             Self::Sample => r.sample = small(1)?,
             Self::Calls => {
                 let call = |name: &str| {
@@ -258,6 +268,11 @@ impl Field {
                 (!each.is_empty()).then(|| each.join(","))
             }
             Self::Resolution => (rights.resolution_ns > 1).then(|| nanoseconds(rights.resolution_ns)),
+            Self::Ticks => match rights.ticks_ns {
+                1 => None,
+                u64::MAX => Some("none".to_owned()),
+                ns => Some(nanoseconds(ns)),
+            },
             Self::Sample => (rights.sample > 1).then(|| rights.sample.to_string()),
             Self::Calls => (rights.calls != all.calls).then(|| {
                 let names: Vec<_> = rights.calls.iter().map(|c| c.name()).collect();

@@ -621,6 +621,7 @@ impl Grant {
                 logs: if has(Call::Log) { LOGS_PER_SECOND } else { 0 },
             },
             time_limit: None,
+            ticks_ns: rights.ticks_ns,
             buffer: if rights.buffer == u32::MAX { 0 } else { rights.buffer },
             priority: rights.priority,
             granted: true,

@@ -113,6 +113,9 @@ pub struct Rights {
     /// The resolution in nanoseconds, never 0. The meet of two is their least common multiple, which reveals
     /// no more than either.
     pub resolution_ns: u64,
+    /// The least packet time in nanoseconds between two ticks, never 0; `u64::MAX` permits none. The meet of
+    /// two is their least common multiple, as ticks fall on multiples.
+    pub ticks_ns: u64,
     /// The divisor of sampling, one packet in `sample`, never 0. A sample of one in 100 is a subset of that
     /// of one in 10.
     pub sample: u32,
@@ -158,6 +161,7 @@ impl Rights {
             expose: Expose::All,
             transforms: BTreeMap::new(),
             resolution_ns: 1,
+            ticks_ns: 1,
             sample: 1,
             calls: Call::ALL.into(),
             memory: u64::MAX,
@@ -194,6 +198,7 @@ impl Rights {
         }
         self.transforms.retain(|_, action| *action != Action::Keep);
         self.resolution_ns = least_common_multiple(self.resolution_ns, other.resolution_ns);
+        self.ticks_ns = least_common_multiple(self.ticks_ns, other.ticks_ns);
         self.sample = self.sample.max(other.sample);
         self.calls.retain(|call| other.calls.contains(call));
         self.memory = self.memory.min(other.memory);

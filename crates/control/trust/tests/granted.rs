@@ -315,6 +315,8 @@ fn stated() -> impl Strategy<Value = (Field, String)> {
         (prop_oneof![text("ip"), text("ip.src"), text("ip.dst")], action)
             .prop_map(|(f, a)| (Field::Transform, format!("{f}={a}"))),
         small.clone().prop_map(|n| (Field::Resolution, format!("{n}us"))),
+        prop_oneof![text("none"), small.clone().prop_map(|n| format!("{n}s"))]
+            .prop_map(|v| (Field::Ticks, v)),
         small.clone().prop_map(|n| (Field::Sample, n.to_string())),
         prop_oneof![
             text("records"),
@@ -324,6 +326,7 @@ fn stated() -> impl Strategy<Value = (Field, String)> {
             text("send,records"),
             text("call,serve"),
             text("share"),
+            text("state,random"),
             text("")
         ]
         .prop_map(|v| (Field::Calls, v)),

@@ -110,7 +110,7 @@ impl Caller {
         Self {
             loaded: module.loaded.clone(),
             windows: Vec::new(),
-            init: Call::Init { role, workers, tick_ns, interval_ns },
+            init: Call::Init { role, workers, tick_ns: module.plan.tick_ns(tick_ns), interval_ns },
             state: RunState::Empty,
             current: None,
             last: None,

@@ -14,6 +14,7 @@ mod module;
 mod outlet;
 mod slow_loop;
 mod stop;
+mod ticks;
 
 pub use batch_loop::{BatchLoop, Conditions};
 pub use caller::{Caller, Ended};

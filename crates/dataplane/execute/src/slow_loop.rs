@@ -3,6 +3,7 @@ use crate::keep::Place;
 use crate::keeping::{Keeping, Next};
 use crate::module::{LoadedModule, Shape};
 use crate::stop::{GRACE, Quantum, Stop};
+use crate::ticks::Ticks;
 use flame_plan::{FaultReport, ModuleId, quantize};
 use flame_quota::Meters;
 use flame_run::{Allowance, Call, Fault, Output, Role};
@@ -26,8 +27,7 @@ pub struct SlowLoop {
     granted: bool,
     is_live: bool,
     resolution_ns: u64,
-    /// The last tick, at the module's resolution.
-    ticked: u64,
+    ticks: Ticks,
     /// The last tick that the pipelines of all workers passed.
     due: u64,
     /// The last tick that was queued.
@@ -103,7 +103,7 @@ impl SlowLoop {
             granted: module.meters.granted(),
             is_live,
             resolution_ns: p.view.resolution_ns,
-            ticked: 0,
+            ticks: Ticks::new(p, shape.tick_ns),
             due: ticked,
             done: ticked,
             passed: vec![0; shape.workers],
@@ -242,8 +242,7 @@ impl SlowLoop {
             return;
         }
         self.done = self.due;
-        let now_ns = quantize(self.due, self.resolution_ns);
-        if now_ns > std::mem::replace(&mut self.ticked, now_ns) && self.caller.is_some() {
+        if let Some(now_ns) = self.ticks.pass(self.due).filter(|_| self.caller.is_some()) {
             match self.queue.back_mut() {
                 Some(Task::Tick(due)) => *due = now_ns,
                 _ => self.queue.push_back(Task::Tick(now_ns)),
