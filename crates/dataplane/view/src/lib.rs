@@ -150,6 +150,12 @@ impl View {
         self.expose == Expose::Count
     }
 
+    /// Returns whether flow hashes are shown, as they are or as pseudonyms. If not, those of the true packets
+    /// change nothing.
+    pub fn reads_hash(&self) -> bool {
+        self.quantizer.reads_hash()
+    }
+
     /// Returns whether every packet is shown.
     pub fn selects_all(&self) -> bool {
         self.select.is_all() && self.shown.is_all()

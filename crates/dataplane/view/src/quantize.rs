@@ -56,6 +56,11 @@ impl Quantizer {
             && matches!(self.flows, Flows::Stay)
     }
 
+    /// Returns whether anything of flow hashes stays.
+    pub(crate) fn reads_hash(&self) -> bool {
+        !self.count_only && !matches!(self.flows, Flows::Zero)
+    }
+
     /// Returns whether no packet is left out.
     pub(crate) fn shows_all(&self) -> bool {
         self.sampler.is_none()
