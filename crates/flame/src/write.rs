@@ -39,7 +39,7 @@ impl Writer {
         packets: Packets,
     ) -> Result<Self, Error> {
         let view = View::new(view, key)?;
-        let decode = flame_decode::Options { decapsulate };
+        let decode = flame_decode::Options { decapsulate, ..Default::default() };
         Ok(Self {
             view,
             count,

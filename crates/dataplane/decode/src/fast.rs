@@ -2,8 +2,8 @@
 //! without extensions, then a complete header of TCP, UDP or ICMP. It gives the same result as the full
 //! decoder in less than half the time; all other packets are left to that.
 
-use crate::hash;
 use crate::transport::{ICMP, ICMPV6, TCP, UDP};
+use crate::{Options, hash};
 use flame_abi::{Descriptor, flags};
 
 /// The number of bytes of Ethernet and IPv4 with TCP, or of Ethernet and IPv6.
@@ -12,7 +12,7 @@ const HEAD: usize = 54;
 const L3: usize = 14;
 
 #[inline]
-pub fn decode(bytes: &[u8], wire_len: u32) -> Option<Descriptor> {
+pub fn decode(bytes: &[u8], wire_len: u32, options: Options) -> Option<Descriptor> {
     let head: &[u8; HEAD] = bytes.first_chunk()?;
     let be16 = |at: usize| u16::from_be_bytes([head[at], head[at + 1]]);
     let be32 = |at: usize| u32::from_be_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
@@ -30,8 +30,9 @@ pub fn decode(bytes: &[u8], wire_len: u32) -> Option<Descriptor> {
             if 34 + l4_len > bytes.len().min(L3 + total) {
                 return None;
             }
-            let (a, b) = (u64::from(be32(L3 + 12)), u64::from(be32(L3 + 16)));
-            Some(describe(bytes, wire_len, (flags::IPV4, proto, 34, l4_len, tcp_flags), (a, b), l4))
+            let addresses = || (u64::from(be32(L3 + 12)), u64::from(be32(L3 + 16)));
+            let hash = if options.without_hash { 0 } else { hash(addresses(), proto, l4) };
+            Some(describe(bytes, wire_len, (flags::IPV4, proto, 34, l4_len, tcp_flags), hash))
         }
         (0x86dd, 6) => {
             let payload = usize::from(be16(L3 + 4));
@@ -41,8 +42,9 @@ pub fn decode(bytes: &[u8], wire_len: u32) -> Option<Descriptor> {
             if 54 + l4_len > bytes.len().min(54 + payload) {
                 return None;
             }
-            let (a, b) = (hash::fold(be64(22), be64(30)), hash::fold(be64(38), be64(46)));
-            Some(describe(bytes, wire_len, (flags::IPV6, proto, 54, l4_len, tcp_flags), (a, b), l4))
+            let addresses = || (hash::fold(be64(22), be64(30)), hash::fold(be64(38), be64(46)));
+            let hash = if options.without_hash { 0 } else { hash(addresses(), proto, l4) };
+            Some(describe(bytes, wire_len, (flags::IPV6, proto, 54, l4_len, tcp_flags), hash))
         }
         _ => None,
     }
@@ -58,24 +60,29 @@ fn transport(proto: u8, l4: &[u8; 14]) -> Option<(usize, u8)> {
     }
 }
 
+/// Returns the flow hash of two addresses and the transport header.
+#[inline]
+fn hash((a, b): (u64, u64), proto: u8, l4: &[u8; 14]) -> u32 {
+    let (p, q) = match proto {
+        TCP | UDP => (u16::from_be_bytes([l4[0], l4[1]]), u16::from_be_bytes([l4[2], l4[3]])),
+        _ => (0, 0),
+    };
+    hash::of(a, b, p, q, proto)
+}
+
 #[inline]
 fn describe(
     bytes: &[u8],
     wire_len: u32,
     (version, proto, l4, l4_len, tcp_flags): (u8, u8, u16, usize, u8),
-    (a, b): (u64, u64),
-    ports: &[u8; 14],
+    hash: u32,
 ) -> Descriptor {
     let cap_len = bytes.len() as u32;
     let cut = if cap_len < wire_len { flags::TRUNCATED } else { 0 };
-    let (p, q) = match proto {
-        TCP | UDP => (u16::from_be_bytes([ports[0], ports[1]]), u16::from_be_bytes([ports[2], ports[3]])),
-        _ => (0, 0),
-    };
     Descriptor {
         ts_ns: 0,
         addr: 0,
-        hash: hash::of(a, b, p, q, proto),
+        hash,
         wire_len,
         cap_len,
         l3: L3 as u16,

@@ -32,6 +32,8 @@ use flame_abi::{Descriptor, LinkType, flags};
 pub struct Options {
     /// Whether to describe the innermost packet of GRE, ERSPAN, VXLAN, GENEVE and IP in IP.
     pub decapsulate: bool,
+    /// Whether nobody reads the flow hash. It is 0 then.
+    pub without_hash: bool,
 }
 
 /// The maximum number of nested tunnels that are followed.
@@ -45,7 +47,7 @@ pub fn decode(link: LinkType, bytes: &[u8], wire_len: u32, options: Options) -> 
     // Only the full decoder finds packets in tunnels.
     if link == LinkType::ETHERNET
         && !options.decapsulate
-        && let Some(d) = fast::decode(bytes, wire_len)
+        && let Some(d) = fast::decode(bytes, wire_len, options)
     {
         return d;
     }
@@ -79,7 +81,7 @@ fn walk(link: LinkType, bytes: &[u8], wire_len: u32, options: Options) -> Descri
             (bytes, d) = (&bytes[..end], of_inner);
         }
     }
-    if d.is_ip() {
+    if d.is_ip() && !options.without_hash {
         d.hash = flow_hash(bytes, &d);
     }
     d

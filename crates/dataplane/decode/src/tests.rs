@@ -25,6 +25,7 @@ fn ipv6(next: u8, payload: &[u8]) -> Vec<u8> {
 }
 
 const SYN: [u8; 20] = [4, 210, 0, 80, 0, 0, 0, 1, 0, 0, 0, 0, 0x50, 2, 4, 0, 0, 0, 0, 0];
+const DECAPSULATED: Options = Options { decapsulate: true, without_hash: false };
 const UDP: [u8; 8] = [0, 53, 4, 210, 0, 8, 0, 0];
 
 fn frame(kind: &[u8], rest: &[u8]) -> Vec<u8> {
@@ -125,7 +126,7 @@ fn tunnels_on_request() {
     for outer in [vxlan, geneve, gre, erspan1, erspan2, erspan3, ipip, sit] {
         let bytes = frame(&[8, 0], &outer);
         assert_ne!(eth(&bytes).proto, 6);
-        let d = decode(LinkType::ETHERNET, &bytes, bytes.len() as u32, Options { decapsulate: true });
+        let d = decode(LinkType::ETHERNET, &bytes, bytes.len() as u32, DECAPSULATED);
         assert_eq!((d.proto, d.tcp_flags), (6, tcp::SYN), "{outer:x?}");
         assert!(d.has(flags::TUNNEL));
         let l = layers(LinkType::ETHERNET, &bytes);
@@ -172,7 +173,11 @@ proptest! {
         decapsulate in any::<bool>(),
     ) {
         let bytes = [head, tail].concat();
-        let d = decode(link, &bytes, 1500, Options { decapsulate });
+        let options = Options { decapsulate, ..Options::default() };
+        let d = decode(link, &bytes, 1500, options);
+        // Without the hash, all else is the same.
+        let without = decode(link, &bytes, 1500, Options { without_hash: true, ..options });
+        prop_assert_eq!(without, Descriptor { hash: 0, ..d });
         prop_assert!(u32::from(d.l3) <= d.cap_len && u32::from(d.l4) <= d.cap_len && d.payload() <= d.cap_len);
         prop_assert!(!d.has(flags::TRANSPORT) || d.l4_len > 0);
         let l = layers(link, &bytes);
@@ -216,8 +221,11 @@ proptest! {
         }
         bytes.truncate(cut.max(40));
         let wire_len = bytes.len() as u32 + more;
-        if let Some(fast) = fast::decode(&bytes, wire_len) {
-            prop_assert_eq!(fast, walk(LinkType::ETHERNET, &bytes, wire_len, Options::default()));
+        for without_hash in [false, true] {
+            let options = Options { without_hash, ..Options::default() };
+            if let Some(fast) = fast::decode(&bytes, wire_len, options) {
+                prop_assert_eq!(fast, walk(LinkType::ETHERNET, &bytes, wire_len, options));
+            }
         }
     }
 }
@@ -227,7 +235,7 @@ fn ordinary_packets_take_the_fast_path() {
     for bytes in
         [frame(&[8, 0], &ipv4(6, &SYN)), frame(&[0x86, 0xdd], &ipv6(17, &[&UDP[..], &[0; 20]].concat()))]
     {
-        assert!(fast::decode(&bytes, 100).is_some());
+        assert!(fast::decode(&bytes, 100, Options::default()).is_some());
     }
 }
 

@@ -159,6 +159,12 @@ impl View {
         self.expose == Expose::Count
     }
 
+    /// Returns whether flow hashes are shown, as they are or as pseudonyms. If not, those of the true packets
+    /// change nothing.
+    pub fn reads_hash(&self) -> bool {
+        self.quantizer.reads_hash()
+    }
+
     /// Returns whether every packet is shown.
     pub fn selects_all(&self) -> bool {
         self.select.is_all() && self.shown.is_all()
@@ -391,16 +397,23 @@ impl View {
     /// Writes all descriptors without bytes, the view of modules that only count.
     fn descriptors_only(&self, packets: &[Descriptor], out: &mut [Descriptor], base: u32) -> Written {
         let taken = packets.len().min(out.len());
-        let mut chunk = [Descriptor::default(); CHUNK];
-        for (out, packets) in out[..taken].chunks_mut(CHUNK).zip(packets.chunks(CHUNK)) {
-            for (seen, d) in chunk.iter_mut().zip(packets) {
-                *seen = Descriptor { addr: base, ..*d };
-                limit(seen, 0);
-                self.quantizer.apply(seen);
+        let show = |d: &Descriptor| {
+            let mut seen = Descriptor { addr: base, ..*d };
+            limit(&mut seen, 0);
+            self.quantizer.apply(&mut seen);
+            seen
+        };
+        let (packets, out) = (&packets[..taken], &mut out[..taken]);
+        if !self.quantizer.names_flows() {
+            out.iter_mut().zip(packets).for_each(|(out, d)| *out = show(d));
+        } else {
+            let mut chunk = [Descriptor::default(); CHUNK];
+            for (out, packets) in out.chunks_mut(CHUNK).zip(packets.chunks(CHUNK)) {
+                let chunk = &mut chunk[..out.len()];
+                chunk.iter_mut().zip(packets).for_each(|(seen, d)| *seen = show(d));
+                self.quantizer.name_flows(chunk);
+                out.copy_from_slice(chunk);
             }
-            let chunk = &mut chunk[..out.len()];
-            self.quantizer.name_flows(chunk);
-            out.copy_from_slice(chunk);
         }
         Written { taken, eligible: taken as u32, sampled: 0, packets: taken as u32, bytes: 0 }
     }

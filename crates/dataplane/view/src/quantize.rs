@@ -56,6 +56,11 @@ impl Quantizer {
             && matches!(self.flows, Flows::Stay)
     }
 
+    /// Returns whether anything of flow hashes stays.
+    pub(crate) fn reads_hash(&self) -> bool {
+        !self.count_only && !matches!(self.flows, Flows::Zero)
+    }
+
     /// Returns whether no packet is left out.
     pub(crate) fn shows_all(&self) -> bool {
         self.sampler.is_none()
@@ -78,22 +83,31 @@ impl Quantizer {
         }
     }
 
+    /// Reduces a descriptor, but for the pseudonym of its flow.
     #[inline]
     pub(crate) fn apply(&self, d: &mut Descriptor) {
         if self.count_only {
             *d = Descriptor { ts_ns: d.ts_ns, addr: d.addr, ..Descriptor::default() };
         }
+        if matches!(self.flows, Flows::Zero) {
+            d.hash = 0;
+        }
         d.ts_ns = flame_plan::quantize(d.ts_ns, self.resolution_ns);
+    }
+
+    /// Returns whether flow hashes become pseudonyms.
+    #[inline]
+    pub(crate) fn names_flows(&self) -> bool {
+        matches!(self.flows, Flows::Names(_)) && !self.count_only
     }
 
     /// Replaces flow hashes by pseudonyms, as the last step, for many packets at once.
     #[inline]
     pub(crate) fn name_flows(&self, shown: &mut [Descriptor]) {
-        match &self.flows {
-            Flows::Stay => {}
-            _ if self.count_only => {}
-            Flows::Names(names) => names.apply(shown.iter_mut().filter(|d| d.is_ip()).map(|d| &mut d.hash)),
-            Flows::Zero => shown.iter_mut().for_each(|d| d.hash = 0),
+        if let Flows::Names(names) = &self.flows
+            && !self.count_only
+        {
+            names.apply(shown.iter_mut().filter(|d| d.is_ip()).map(|d| &mut d.hash));
         }
     }
 }

@@ -17,7 +17,7 @@ struct Seen {
 }
 
 fn see(view: &mut View, packet: &[u8], wire_len: u32, decapsulate: bool) -> Seen {
-    let d = decode(LinkType::ETHERNET, packet, wire_len, Options { decapsulate });
+    let d = decode(LinkType::ETHERNET, packet, wire_len, Options { decapsulate, ..Options::default() });
     let shows_all = view.shows_all_of(LinkType::ETHERNET, &d, packet).unwrap();
     let mut hidden = Hidden::default();
     let mut shown = Vec::new();

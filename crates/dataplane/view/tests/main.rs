@@ -6,6 +6,7 @@ mod changes;
 mod checksums;
 mod common;
 mod cut;
+mod hash;
 mod interference;
 mod longest;
 mod maker;

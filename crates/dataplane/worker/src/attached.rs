@@ -165,7 +165,8 @@ impl Attached {
 
     /// Decodes packets and counts them. Returns the latest of their times.
     fn read(&mut self, block: &RawBlock) -> u64 {
-        let (bytes, latest) = decode(block, self.decapsulate, &mut self.descriptors);
+        let how = flame_decode::Options { decapsulate: self.decapsulate, ..Default::default() };
+        let (bytes, latest) = decode(block, how, &mut self.descriptors);
         let packets = block.packets.len() as u64;
         self.packets += packets;
         self.bytes += bytes;

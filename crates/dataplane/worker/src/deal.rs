@@ -73,7 +73,8 @@ impl Dealer {
     /// Decodes a block and divides its packets.
     fn deal(&self, block: &RawBlock) -> Vec<Part> {
         let mut descriptors = Vec::with_capacity(block.packets.len());
-        decode(block, self.decapsulate, &mut descriptors);
+        let how = flame_decode::Options { decapsulate: self.decapsulate, without_hash: false };
+        decode(block, how, &mut descriptors);
         let mut hashes = Vec::with_capacity(descriptors.len());
         self.hash(&descriptors, &mut hashes);
         // Nearly always enough, so that no list grows.

@@ -80,6 +80,11 @@ impl<'a> Pipeline<'a> {
         Ok(())
     }
 
+    /// Returns whether any view shows flow hashes. That changes with a command only.
+    pub(crate) fn reads_hash(&self) -> bool {
+        self.views.iter().any(ViewStage::reads_hash)
+    }
+
     /// Executes a command, between two blocks. Packet time is `now_ns`.
     pub(crate) fn command(
         &mut self,

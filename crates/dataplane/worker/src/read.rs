@@ -31,6 +31,11 @@ pub trait Consumer {
         false
     }
 
+    /// Returns whether the flow hashes of descriptors are read. If not, they are 0.
+    fn reads_hash(&self) -> bool {
+        true
+    }
+
     /// Announces the packets of the source's next block, when `fill` thousandths of its buffer wait, or that
     /// none waits.
     fn regulate(&mut self, _fill: Option<u32>) -> Result<(), RunError> {
@@ -116,7 +121,11 @@ pub fn read_loop(
         let wanted = (options.count - stats.packets).min(block.packets.len() as u64) as usize;
         block.packets.truncate(wanted);
         let (bytes, latest) = match consumer.decodes() {
-            false => decode(&block, options.decapsulate, &mut descriptors),
+            false => {
+                let without_hash = !consumer.reads_hash();
+                let how = flame_decode::Options { decapsulate: options.decapsulate, without_hash };
+                decode(&block, how, &mut descriptors)
+            }
             true => (block.packets.iter().map(|p| u64::from(p.cap_len)).sum(), latest(&block)),
         };
         stats.bytes += bytes;
@@ -139,8 +148,11 @@ pub fn read_loop(
 }
 
 /// Decodes the packets of a block. Returns their bytes, and the latest of their times.
-pub(crate) fn decode(block: &RawBlock, decapsulate: bool, descriptors: &mut Vec<Descriptor>) -> (u64, u64) {
-    let options = flame_decode::Options { decapsulate };
+pub(crate) fn decode(
+    block: &RawBlock,
+    options: flame_decode::Options,
+    descriptors: &mut Vec<Descriptor>,
+) -> (u64, u64) {
     let (data, mut sum, mut latest) = (&block.data[..], 0, 0);
     descriptors.clear();
     descriptors.extend(block.packets.iter().map(|p| {

@@ -173,6 +173,11 @@ impl ViewStage {
             && (self.process.is_none() || self.buffers + depth(plan) < REMOTE_SLOTS)
     }
 
+    /// Returns whether its modules see flow hashes, or pseudonyms of them.
+    pub(crate) fn reads_hash(&self) -> bool {
+        self.view.reads_hash()
+    }
+
     /// Returns the number of packets in the block that is being filled.
     pub(crate) fn staged_packets(&self) -> u64 {
         let of_queues = self.sorted.as_ref().map_or(0, |sorted| sorted.staged_packets());

@@ -64,6 +64,10 @@ pub(crate) struct Inline<'l, 'c> {
 }
 
 impl Consumer for Inline<'_, '_> {
+    fn reads_hash(&self) -> bool {
+        self.pipeline.reads_hash()
+    }
+
     fn regulate(&mut self, fill: Option<u32>) -> Result<(), RunError> {
         self.pipeline.regulate(fill, &mut self.collector)
     }
@@ -234,6 +238,11 @@ struct Parallel<'l, 'q> {
 }
 
 impl Consumer for Parallel<'_, '_> {
+    fn reads_hash(&self) -> bool {
+        // A part is chosen by them.
+        self.part.is_some() || self.pipeline.reads_hash()
+    }
+
     fn regulate(&mut self, fill: Option<u32>) -> Result<(), RunError> {
         self.pipeline.regulate(fill, &mut self.outlet)
     }

@@ -7,11 +7,10 @@
 use super::card::Card;
 use super::deaf::Deaf;
 use super::finish::Unfinished;
-use super::ring::{Form, Frame, Ring, work_left};
+use super::ring::{Form, Ring, Taken, work_left};
 use super::socket::{self, SENT_AT_ONCE, Socket, Use};
 use super::state::State;
 use super::{LiveOptions, SourceError};
-use bytes::Bytes;
 use flame_abi::{LinkType, MAX_PACKET};
 use std::cell::Cell;
 use std::io;
@@ -104,8 +103,8 @@ pub struct Receiver {
     options: DeviceOptions,
     /// The index of the next block.
     head: usize,
-    /// The block of which frames are left, and its next frame.
-    current: Option<(Bytes, Frame)>,
+    /// The block of which frames are left.
+    current: Option<Taken>,
     drops: u64,
     _deaf: Option<Deaf>,
 }
@@ -190,20 +189,18 @@ impl Receive for Receiver {
                 self.current = Some(Ring::take(&self.ring, self.head));
                 self.head = (self.head + 1) % self.ring.blocks();
             }
-            let Some((block, frame)) = &mut self.current else { break };
-            while count < most
-                && let Some(found) = frame.next(block)
-            {
-                if found.is_copy {
-                    continue;
+            let Some(taken) = &mut self.current else { break };
+            taken.read(|block, found| {
+                if !found.is_copy {
+                    let start = found.offset as usize;
+                    let bytes = &block[start..start + found.captured as usize];
+                    let work = work_left(block, &found);
+                    let (ts_ns, wire_len, kind) = (found.ts_ns, found.wire_len, found.kind);
+                    count += each(FrameIn { bytes, ts_ns, wire_len, kind, work }).max(1);
                 }
-                let start = found.offset as usize;
-                let bytes = &block[start..start + found.captured as usize];
-                let work = work_left(block, &found);
-                let (ts_ns, wire_len, kind) = (found.ts_ns, found.wire_len, found.kind);
-                count += each(FrameIn { bytes, ts_ns, wire_len, kind, work }).max(1);
-            }
-            if frame.is_last() {
+                count < most
+            });
+            if taken.is_over() {
                 self.current = None;
             }
         }

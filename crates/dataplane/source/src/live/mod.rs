@@ -39,9 +39,9 @@ pub use xdp::{Manner, XdpReceiver, XdpSender};
 use crate::{Next, Progress, RawBlock, RawPacket, Shared, Source, SourceError};
 use bytes::Bytes;
 use flame_abi::{LinkType, MAX_BLOCK_BYTES, MAX_BLOCK_PACKETS, MAX_PACKET};
-use ring::{Form, Frame, Ring};
+use ring::{Form, Ring, Taken};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// The group of a source that shares the packets of an interface with others.
@@ -106,9 +106,12 @@ pub struct Live {
     closing: Option<Closing>,
     /// The index of the next block.
     head: usize,
-    /// The block of which packets are left, its index, and its next frame.
-    current: Option<(Bytes, usize, Frame)>,
+    /// The block of which packets are left.
+    current: Option<Taken>,
     bytes: u64,
+    /// Whether the kernel need not be asked for its drops, since packets of the same block follow. To ask
+    /// takes a system call, and a lock that the reception needs.
+    is_inside: AtomicBool,
     drops: AtomicU64,
 }
 
@@ -154,6 +157,7 @@ pub fn open(interface: &str, options: &LiveOptions) -> Result<Live, SourceError>
         head: 0,
         current: None,
         bytes: 0,
+        is_inside: AtomicBool::new(false),
         drops: AtomicU64::new(0),
     })
 }
@@ -263,32 +267,29 @@ impl Source for Live {
             if self.state == State::Unknown {
                 self.state = State::Up;
             }
-            let (data, frame) = Ring::take(&self.ring, self.head);
-            self.current = Some((data, self.head, frame));
+            self.current = Some(Ring::take(&self.ring, self.head));
             self.head = (self.head + 1) % self.ring.blocks();
         }
-        let Some((data, index, mut frame)) = self.current.take() else { return Ok(Next::Idle) };
-        let mut captured = 0;
-        while block.packets.len() < MAX_BLOCK_PACKETS && captured < MAX_BLOCK_BYTES {
-            let Some(found) = frame.next(&data) else { break };
-            if found.is_copy {
-                continue;
+        let Some(mut taken) = self.current.take() else { return Ok(Next::Idle) };
+        let (mut captured, link) = (0, self.link);
+        let (data, at) = taken.part(|found| {
+            if !found.is_copy {
+                captured += found.cap_len as usize;
+                block.packets.push(RawPacket {
+                    ts_ns: found.ts_ns,
+                    offset: found.offset,
+                    cap_len: found.cap_len,
+                    wire_len: found.wire_len,
+                    link,
+                });
             }
-            captured += found.cap_len as usize;
-            block.packets.push(RawPacket {
-                ts_ns: found.ts_ns,
-                offset: found.offset,
-                cap_len: found.cap_len,
-                wire_len: found.wire_len,
-                link: self.link,
-            });
-        }
+            block.packets.len() < MAX_BLOCK_PACKETS && captured < MAX_BLOCK_BYTES
+        });
         self.bytes += captured as u64;
-        block.data = data.clone();
-        block.shared_offset = Some(self.ring.offset(index) as u64);
-        if !frame.is_last() {
-            self.current = Some((data, index, frame));
-        }
+        block.data = data;
+        block.shared_offset = Some(at as u64);
+        self.current = Some(taken).filter(|taken| !taken.is_over());
+        self.is_inside = AtomicBool::new(self.current.is_some());
         if block.packets.is_empty() {
             block.data = Bytes::new();
             return Ok(Next::Idle);
@@ -310,8 +311,9 @@ impl Source for Live {
     }
 
     fn progress(&self) -> Progress {
-        // The kernel resets its counter at each read.
-        let new = self.ring.socket().drops();
+        // The kernel resets its counter at each read. Without a further block, this may be the end.
+        let is_inside = self.is_inside.swap(false, Ordering::Relaxed);
+        let new = if is_inside { 0 } else { self.ring.socket().drops() };
         let kernel_drops = self.drops.fetch_add(new, Ordering::Relaxed) + new;
         Progress { bytes: self.bytes, total: None, kernel_drops }
     }

@@ -5,6 +5,7 @@ use super::socket::Socket;
 use bytes::Bytes;
 use flame_abi::MAX_PACKET;
 use std::io;
+use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering, fence};
@@ -38,6 +39,7 @@ mod block {
     pub const STATUS: usize = 8;
     pub const PACKETS: usize = 12;
     pub const FIRST: usize = 16;
+    pub const HEAD: usize = 48;
 }
 
 /// Byte offsets in a packet's head (struct tpacket3_hdr), which is followed by a struct sockaddr_ll.
@@ -60,23 +62,77 @@ mod packet {
     pub const HEAD: usize = 48 + 20;
 }
 
-/// A block that the kernel has handed over. Dropping it returns the block.
+/// A block that the kernel has handed over. Dropping it and its parts returns it.
+pub struct Taken {
+    held: Arc<Held>,
+    /// The next frame. No part that was lent goes beyond its start.
+    frame: Frame,
+}
+
+/// The ownership of a block.
 struct Held {
     ring: Arc<Ring>,
     index: usize,
 }
 
-impl AsRef<[u8]> for Held {
-    fn as_ref(&self) -> &[u8] {
-        // SAFETY: in the mapping, which `ring` keeps; the kernel does not write to a block before
-        // it is returned, nor does this process after `Ring::take`.
-        unsafe { std::slice::from_raw_parts(self.ring.at(self.index), self.ring.block_bytes) }
-    }
-}
-
 impl Drop for Held {
     fn drop(&mut self) {
         self.ring.status(self.index).store(libc::TP_STATUS_KERNEL, Ordering::Release);
+    }
+}
+
+/// Some frames of a block.
+struct Part {
+    held: Arc<Held>,
+    range: Range<usize>,
+}
+
+impl AsRef<[u8]> for Part {
+    fn as_ref(&self) -> &[u8] {
+        let ring = &self.held.ring;
+        let start = ring.at(self.held.index, self.range.start);
+        // SAFETY: in the mapping, which `ring` keeps; neither the kernel, to which the block is not returned
+        // before, nor `Taken::read` writes to the frames of a part.
+        unsafe { std::slice::from_raw_parts(start, self.range.len()) }
+    }
+}
+
+impl Taken {
+    pub fn is_over(&self) -> bool {
+        self.frame.left == 0
+    }
+
+    /// Gives the next frames to `each`, with the bytes in which they lie, until it returns false. VLAN tags
+    /// that the network card removed are restored and cooked headers are written before.
+    pub fn read(&mut self, mut each: impl FnMut(&[u8], Found) -> bool) {
+        let (ring, first) = (&self.held.ring, self.frame.at.min(self.held.ring.block_bytes));
+        let start = ring.at(self.held.index, first);
+        // SAFETY: in the mapping; the block belongs to this process, and nothing else refers to the frames
+        // from the next one on: parts end before it, and the caller has no other reference.
+        let bytes = unsafe { std::slice::from_raw_parts_mut(start, ring.block_bytes - first) };
+        let mut frame = Frame { at: 0, left: self.frame.left };
+        while let Some(at) = frame.step(bytes) {
+            if ring.form == Form::Cooked || has_tag(bytes, at) {
+                complete(ring.form, bytes, at);
+            }
+            let end = if frame.left == 0 { bytes.len() } else { frame.at.min(bytes.len()) };
+            if found(bytes, at, end).is_some_and(|found| !each(bytes, found)) {
+                break;
+            }
+        }
+        self.frame = Frame { at: first.saturating_add(frame.at), left: frame.left };
+    }
+
+    /// Gives the next frames to `each`, as [`Taken::read`]. Returns their bytes, which do not change while
+    /// they are lent out, and their offset in the ring.
+    pub fn part(&mut self, mut each: impl FnMut(Found) -> bool) -> (Bytes, usize) {
+        let whole = self.held.ring.block_bytes;
+        let start = self.frame.at.min(whole);
+        self.read(|_, found| each(found));
+        let end = if self.is_over() { whole } else { self.frame.at.min(whole) };
+        fence(Ordering::Release);
+        let part = Part { held: self.held.clone(), range: start..end };
+        (Bytes::from_owner(part), self.held.ring.offset(self.held.index) + start)
     }
 }
 
@@ -116,15 +172,15 @@ impl Ring {
         index * self.block_bytes
     }
 
-    fn at(&self, index: usize) -> *mut u8 {
-        assert!(index < self.blocks, "block lies in the ring");
-        // SAFETY: in the mapping, as just checked.
-        unsafe { self.start.as_ptr().add(self.offset(index)) }
+    fn at(&self, index: usize, place: usize) -> *mut u8 {
+        assert!(index < self.blocks && place <= self.block_bytes, "the place lies in a block of the ring");
+        // SAFETY: in the mapping or at its end, as just checked.
+        unsafe { self.start.as_ptr().add(self.offset(index) + place) }
     }
 
     fn status(&self, index: usize) -> &AtomicU32 {
         // SAFETY: in the block's head, aligned; the kernel and this process access it as one word.
-        unsafe { &*self.at(index).add(block::STATUS).cast::<AtomicU32>() }
+        unsafe { &*self.at(index, block::STATUS).cast::<AtomicU32>() }
     }
 
     /// Returns whether the kernel has handed over block `index`.
@@ -146,22 +202,15 @@ impl Ring {
         ready
     }
 
-    /// Takes a ready block. VLAN tags that the network card removed are restored and cooked headers are
-    /// written first, so that a block does not change while it is lent out.
-    pub fn take(ring: &Arc<Self>, index: usize) -> (Bytes, Frame) {
+    /// Takes a ready block.
+    pub fn take(ring: &Arc<Self>, index: usize) -> Taken {
         debug_assert!(ring.is_ready(index));
-        // SAFETY: the block belongs to this process now, and nothing else refers to it yet.
-        let bytes = unsafe { std::slice::from_raw_parts_mut(ring.at(index), ring.block_bytes) };
-        let first = Frame { at: word(bytes, block::FIRST) as usize, left: word(bytes, block::PACKETS) };
-        let mut frame = first;
-        while let Some(at) = frame.step(bytes) {
-            match ring.form {
-                Form::Cooked => cook(bytes, at),
-                form => restore_tag(bytes, at, if form == Form::Stated { STATEMENT } else { 0 }),
-            }
-        }
-        fence(Ordering::Release);
-        (Bytes::from_owner(Held { ring: ring.clone(), index }), first)
+        // SAFETY: the head of the block, in the mapping, which the kernel does not change any more.
+        let head = unsafe { std::slice::from_raw_parts(ring.at(index, 0), block::HEAD) };
+        let frame = Frame { at: word(head, block::FIRST) as usize, left: word(head, block::PACKETS) };
+        // The head changes when the block is returned.
+        let frame = Frame { at: frame.at.max(block::HEAD), ..frame };
+        Taken { held: Arc::new(Held { ring: ring.clone(), index }), frame }
     }
 }
 
@@ -172,10 +221,12 @@ impl Drop for Ring {
     }
 }
 
+#[inline]
 fn word(bytes: &[u8], at: usize) -> u32 {
     bytes.get(at..at + 4).map_or(0, |b| u32::from_ne_bytes([b[0], b[1], b[2], b[3]]))
 }
 
+#[inline]
 fn half(bytes: &[u8], at: usize) -> u16 {
     bytes.get(at..at + 2).map_or(0, |b| u16::from_ne_bytes([b[0], b[1]]))
 }
@@ -189,7 +240,7 @@ fn restore_tag(bytes: &mut [u8], at: usize, stated: usize) {
         (usize::from(half(bytes, at + packet::MAC)), word(bytes, at + packet::CAPTURED) as usize);
     let start = at + mac;
     let room = mac >= packet::HEAD + TAG + stated && captured >= ADDRESSES && start + captured <= bytes.len();
-    if status & libc::TP_STATUS_VLAN_VALID == 0 || !room {
+    if !room {
         return;
     }
     let tpid = match half(bytes, at + packet::VLAN_TPID) {
@@ -253,16 +304,16 @@ fn grow(bytes: &mut [u8], at: usize, length: usize) {
     }
 }
 
-/// A position in a block: the next packet, and the number of packets left.
+/// A position in some bytes of a block: the next packet, and the number of packets left.
 #[derive(Clone, Copy)]
-pub struct Frame {
+struct Frame {
     at: usize,
     left: u32,
 }
 
 pub struct Found {
     pub ts_ns: u64,
-    /// The offset of the packet in the block.
+    /// The offset of the packet in the bytes in which it lies.
     pub offset: u32,
     pub cap_len: u32,
     pub wire_len: u32,
@@ -276,48 +327,60 @@ pub struct Found {
 }
 
 impl Frame {
-    pub fn is_last(&self) -> bool {
-        self.left == 0
-    }
-
     /// Advances to the next packet and returns the offset of the current one's head.
+    #[inline]
     fn step(&mut self, bytes: &[u8]) -> Option<usize> {
-        if self.left == 0 || self.at + packet::HEAD > bytes.len() {
-            self.left = 0;
-            return None;
-        }
-        let at = self.at;
-        let next = word(bytes, at + packet::NEXT) as usize;
-        self.left = if next == 0 { 0 } else { self.left - 1 };
+        let (at, left) = (self.at, std::mem::take(&mut self.left));
+        let head = head(bytes, at).filter(|_| left > 0)?;
+        let next = word(head, packet::NEXT) as usize;
+        self.left = if next == 0 { 0 } else { left - 1 };
         self.at = at.saturating_add(next);
         Some(at)
     }
+}
 
-    /// Returns the next packet whose bytes lie in the block.
-    pub fn next(&mut self, bytes: &[u8]) -> Option<Found> {
-        loop {
-            let at = self.step(bytes)?;
-            let offset = at + usize::from(half(bytes, at + packet::MAC));
-            let captured = word(bytes, at + packet::CAPTURED);
-            if offset + captured as usize > bytes.len() {
-                continue;
-            }
-            // Segments that were coalesced (BIG TCP) can be longer than a view has room for.
-            let cap_len = captured.min(MAX_PACKET as u32);
-            let ts_ns = u64::from(word(bytes, at + packet::SEC)) * 1_000_000_000
-                + u64::from(word(bytes, at + packet::NSEC));
-            return Some(Found {
-                ts_ns,
-                offset: offset as u32,
-                cap_len,
-                wire_len: word(bytes, at + packet::LENGTH).max(captured),
-                captured,
-                kind: bytes[at + packet::KIND],
-                is_copy: bytes[at + packet::KIND] == libc::PACKET_OUTGOING
-                    && half(bytes, at + packet::HARDWARE) == libc::ARPHRD_LOOPBACK,
-            });
-        }
+/// Returns the head of the packet at `at`.
+#[inline]
+fn head(bytes: &[u8], at: usize) -> Option<&[u8; packet::HEAD]> {
+    bytes.get(at..)?.first_chunk()
+}
+
+/// Returns whether the network card removed a VLAN tag from the packet whose head is at `at`.
+#[inline]
+fn has_tag(bytes: &[u8], at: usize) -> bool {
+    word(bytes, at + packet::STATUS) & libc::TP_STATUS_VLAN_VALID != 0
+}
+
+/// Completes a packet that lacks a VLAN tag or a header.
+#[cold]
+fn complete(form: Form, bytes: &mut [u8], at: usize) {
+    match form {
+        Form::Cooked => cook(bytes, at),
+        Form::Stated => restore_tag(bytes, at, STATEMENT),
+        Form::Plain => restore_tag(bytes, at, 0),
     }
+}
+
+/// Returns the packet whose head is at `at`, if its bytes lie before `end`.
+#[inline]
+fn found(bytes: &[u8], at: usize, end: usize) -> Option<Found> {
+    let head = head(bytes, at)?;
+    let offset = at + usize::from(half(head, packet::MAC));
+    let captured = word(head, packet::CAPTURED);
+    if offset + captured as usize > end {
+        return None;
+    }
+    let kind = head[packet::KIND];
+    Some(Found {
+        ts_ns: u64::from(word(head, packet::SEC)) * 1_000_000_000 + u64::from(word(head, packet::NSEC)),
+        offset: offset as u32,
+        // Segments that were coalesced (BIG TCP) can be longer than a view has room for.
+        cap_len: captured.min(MAX_PACKET as u32),
+        wire_len: word(head, packet::LENGTH).max(captured),
+        captured,
+        kind,
+        is_copy: kind == libc::PACKET_OUTGOING && half(head, packet::HARDWARE) == libc::ARPHRD_LOOPBACK,
+    })
 }
 
 /// Returns the work that is left on a frame, of a ring of the form [`Form::Stated`].
@@ -338,3 +401,7 @@ const _: () = assert!(
         && std::mem::offset_of!(libc::sockaddr_ll, sll_halen) == packet::ADDRESS_LENGTH - 48
         && std::mem::offset_of!(libc::sockaddr_ll, sll_addr) == packet::ADDRESS - 48
 );
+
+#[cfg(test)]
+#[path = "ring_tests.rs"]
+mod tests;

@@ -205,6 +205,12 @@ impl AsFd for Socket {
 }
 
 impl Socket {
+    /// Wraps any descriptor.
+    #[cfg(test)]
+    pub fn of(fd: OwnedFd) -> Self {
+        Self(fd)
+    }
+
     pub fn fd(&self) -> RawFd {
         self.0.as_raw_fd()
     }
