@@ -21,8 +21,8 @@ pub use bound::{Rules, WorstPath, worst_path};
 pub use cycles::{Cycle, unbounded_cycles};
 pub use draw::draw;
 pub use error::{Errors, Message};
-pub use segments::{Divided, Polls, Stuck, insert_polls, worst_segment};
 pub use flame_click::{Connection, Element, Graph, Port, Requirement};
+pub use segments::{Divided, Polls, Stuck, insert_polls, worst_segment};
 
 /// The limits of a configuration.
 #[derive(Clone, Copy, Debug)]

@@ -251,7 +251,21 @@ mod tests {
         assert_eq!(parse("check -e Idle").unwrap().what, What::Check);
         let i = parse("check --limit 2us --insert-polls A.click").unwrap();
         assert_eq!((i.limit_ns, i.inserts_polls), (Some(2000.0), true));
-        for bad in ["check --insert-polls a", "--limit 2us a", "check --limit 0s a", "check --limit x a", "-z", "--nothing", "-f", "a b", "--quit=1", "--seed x", "-j0", "-j 65", "-j x"] {
+        for bad in [
+            "check --insert-polls a",
+            "--limit 2us a",
+            "check --limit 0s a",
+            "check --limit x a",
+            "-z",
+            "--nothing",
+            "-f",
+            "a b",
+            "--quit=1",
+            "--seed x",
+            "-j0",
+            "-j 65",
+            "-j x",
+        ] {
             assert!(parse(bad).is_err(), "{bad}");
         }
     }
