@@ -1,13 +1,13 @@
 //! Divides the way of a packet into segments of work, between which other tasks have their turn.
 //!
-//! A segment ends where a packet waits: at `Poll`, in a queue, and where its path ends. The thesis places polls
-//! so that no segment takes longer than a source can wait (Patel, section 3.6).
+//! A segment ends where a packet waits: at `Poll`, in a queue, and where its path ends. Polls are placed so
+//! that no segment takes longer than a source can wait (Patel, section 3.6).
 
 use crate::bound::{Rules, WorstPath, longest};
 use flame_click::{Connection, Element, Graph, Port};
 
-/// Returns the most costly segment. `waits` states for each element whether packets wait there. The first part
-/// begins with the first element that the segment pays for.
+/// Returns the most costly segment. `waits` states for each element whether packets wait there. The first
+/// part begins with the first element that the segment pays for.
 ///
 /// An element that bounds cycles counts as often as it lets packets pass only if a packet can come back to it
 /// without waiting.

@@ -100,12 +100,12 @@ macro_rules! classes {
     };
 }
 
-// A class is `pure` if a packet that is pushed to an element of it, in a graph of that element alone, changes
-// nothing but that graph: no file, no socket, no terminal. Only such elements are measured by `flame click
-// check`, which gives them packets. `e2` to `e5` are the class of its cost: it depends on the length of the
-// packet, on that of its headers, on the length of the configuration (rules, routes), or on a value in it (the
-// number of outputs, the capacity of a table).
-// Without such a mark it is E1, the same for each packet. The other marks are the ties of the class.
+// A class is `pure` if a packet that is pushed to an element of it, in a graph of that element alone,
+// changes nothing but that graph: no file, no socket, no terminal. Only such elements are measured by `flame
+// click check`, which gives them packets. `e2` to `e5` are the class of its cost: it depends on the length
+// of the packet, on that of its headers, on the length of the configuration (rules, routes), or on a value
+// in it (the number of outputs, the capacity of a table). Without such a mark it is E1, the same for each
+// packet. The other marks are the ties of the class.
 classes![
     e::ipprint::ARP_PRINT => e2,
     e::arp::ARP_QUERIER => pure e5 named,

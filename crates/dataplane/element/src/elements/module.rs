@@ -1,9 +1,9 @@
 //! Module(FILE, NAME VALUE..., CREDENTIAL, IDENTITY, EXPOSE, SELECT, TRANSFORM, INTERVAL, RESTART, BUDGET,
-//! ENCAP, ON_EVICT, LIVE, CAPACITY, LIMIT): runs a module of WebAssembly on the packets that pass. FILE is its path
-//! or the name of an installed one; NAME VALUE sets one of its parameters. Without a policy the module has
-//! the rights of the operator, which EXPOSE (headers), SELECT and TRANSFORM narrow; with `flame click
-//! --policy`, those of the CREDENTIAL, whose holder's key is in the file IDENTITY. Packets begin with an
-//! Ethernet header, or with IP if ENCAP is IP. A module that has ended after a fault (more than RESTART of
+//! ENCAP, ON_EVICT, LIVE, CAPACITY, LIMIT): runs a module of WebAssembly on the packets that pass. FILE is
+//! its path or the name of an installed one; NAME VALUE sets one of its parameters. Without a policy the
+//! module has the rights of the operator, which EXPOSE (headers), SELECT and TRANSFORM narrow; with `flame
+//! click --policy`, those of the CREDENTIAL, whose holder's key is in the file IDENTITY. Packets begin with
+//! an Ethernet header, or with IP if ENCAP is IP. A module that has ended after a fault (more than RESTART of
 //! them), or lost its grant, lets packets pass, or ON_EVICT drop drops them. With LIVE true, other elements
 //! work between the slices of a metered module's call, and packets that find no room meanwhile do not reach
 //! the module. LIMIT is the time that a packet may take (2us): a module with a larger estimate, by more than
