@@ -91,7 +91,7 @@ fn a_module_goes_to_its_thread_of_another_configuration() {
             let (out, err) = (text(&out.stdout), text(&out.stderr));
             let found: Vec<_> = packets(&out).into_iter().map(|(_, n)| n).collect();
             assert_eq!((found, err.as_str()), (expected.clone(), ""), "{out}");
-            assert!(out.ends_with(&format!("{thread}\n")), "{out}");
+            assert!(out.starts_with(&format!("{thread}\n")), "{out}");
         }
     }
 }
@@ -183,6 +183,6 @@ fn a_control_socket_of_any_thread_replaces_the_router() {
     assert!(out.contains("n19.class:\nIdle\n"), "{out}{err}");
     // None is lost: each was counted before the queue and after it, or is in it, or was too much for it.
     let (a, b) = (value("a.count"), value("b.count"));
-    assert!(b > 10_000, "{out}");
+    assert!(b > 100, "{out}");
     assert_eq!(a, b + value("q.length") + value("q.drops"), "{out}");
 }
