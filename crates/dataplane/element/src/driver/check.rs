@@ -56,7 +56,8 @@ impl Command<'_> {
         let costs = self.costs(&router, &name)?;
         bound(&router.graph, &costs, &(self.language.bound)(&router.graph, &costs.known()), &mut out);
         classes(&router, &mut out);
-        let divided = self.invocation.limit_ns.map(|limit| self.divide(&router, &costs, limit, &mut out));
+        let divided =
+            self.invocation.limit_ns.map(|limit| self.divide(&router, &costs, limit as f64, &mut out));
         let mut status = u8::from(!costs.unbounded.is_empty());
         let config = match divided {
             Some(Divided::Not) => {

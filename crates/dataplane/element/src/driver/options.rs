@@ -70,7 +70,7 @@ pub struct Invocation {
     pub format: Option<String>,
     pub records: Option<String>,
     /// The most nanoseconds of a segment of work.
-    pub limit_ns: Option<f64>,
+    pub limit_ns: Option<u64>,
     pub inserts_polls: bool,
 }
 
@@ -211,10 +211,8 @@ impl Invocation {
             }
             "limit" => {
                 let ns = flame_abi::manifest::duration_ns(&value).map_err(|e| format!("--limit {e}"))?;
-                if ns == 0 {
-                    return Err(format!("--limit {value}: must be longer than 0"));
-                }
-                self.limit_ns = Some(ns as f64);
+                let limit = u64::try_from(ns).ok().filter(|ns| *ns > 0);
+                self.limit_ns = Some(limit.ok_or_else(|| format!("--limit {value}: must be longer than 0"))?);
             }
             "insert-polls" => self.inserts_polls = true,
             "help" => self.what = What::Help(None),
@@ -250,7 +248,7 @@ mod tests {
         assert_eq!(parse("-j4 A.click").unwrap().threads, 4);
         assert_eq!(parse("check -e Idle").unwrap().what, What::Check);
         let i = parse("check --limit 2us --insert-polls A.click").unwrap();
-        assert_eq!((i.limit_ns, i.inserts_polls), (Some(2000.0), true));
+        assert_eq!((i.limit_ns, i.inserts_polls), (Some(2000), true));
         for bad in [
             "check --insert-polls a",
             "--limit 2us a",
