@@ -435,7 +435,7 @@ FLAME_EXPORT(flame_batch) uint64_t flame_batch(const struct flame_batch *batch) 
       flame_bool(flame_address(p, which, &ip));
       flame_put_ip(&ip);
     }
-    flame_bool(flame_is_ip(p) && p->wire_len == flame_descriptors(batch)[i].wire_len);
+    flame_bool(flame_queue(batch) == 0 && flame_is_ip(p) && p->wire_len == flame_descriptors(batch)[i].wire_len);
     const uint8_t *link = flame_bytes(p, 12, 2);
     flame_u32(link ? flame_be16(link) : 0);
     flame_u32(flame_visible(p, 12, 1u << 20));

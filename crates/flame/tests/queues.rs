@@ -188,7 +188,7 @@ fn overflow_is_lost_in_its_queue_alone() {
     }
 }
 
-/// What a grant hides is not in any queue: filters see the packet as it is shown.
+/// Filters of queues see the packet as it is shown, so hidden bytes bring it into no queue.
 #[test]
 fn filters_of_queues_see_what_is_shown() {
     let plan = |expose| {

@@ -304,11 +304,11 @@ proptest! {
         let mut reader = pool.reader(flame_block::Depths::new(&depths)).unwrap();
         let id = reader.id();
         let (mut queued, mut held) = (VecDeque::new(), VecDeque::new());
-        let (mut lost, mut counted) = (vec![0; depths.len()], vec![0; depths.len()]);
+        let (mut lost, mut counted) = ([0; flame_block::MAX_QUEUES], [0; flame_block::MAX_QUEUES]);
         for (what, queue) in steps {
             match what {
                 0 | 1 => {
-                    // A queue that does not exist loses all, and counts nothing.
+                    // A queue that does not exist loses all.
                     let busy = queued.iter().chain(&held).filter(|(of, _)| *of == queue).count();
                     let has_room = depths.get(queue).is_some_and(|depth| busy < *depth);
                     prop_assert_eq!(pool.has_room(id, queue), Some(has_room));
@@ -317,10 +317,9 @@ proptest! {
                     prop_assert!(other.is_none_or(|other| other != slot));
                     let published = pool.publish(Block { queue, ..block(slot, 3) });
                     prop_assert_eq!(published.taken, u32::from(has_room));
-                    match lost.get_mut(queue) {
-                        _ if has_room => queued.push_back((queue, slot)),
-                        Some(lost) => *lost += 3,
-                        None => {}
+                    match has_room {
+                        true => queued.push_back((queue, slot)),
+                        false => lost[queue] += 3,
                     }
                 }
                 2 => {
