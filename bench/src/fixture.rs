@@ -122,7 +122,7 @@ pub fn run_slot(instance: &mut Instance, slot: usize, packets: usize, batch: usi
     while next < packets {
         let n = batch.min(packets - next);
         let (descriptors, link) = (at + (next * Descriptor::SIZE) as u32, LinkType::ETHERNET);
-        instance.call(&Call::Batch { descriptors, count: n as u32, lost: 0, link })?;
+        instance.call(&Call::Batch { descriptors, count: n as u32, lost: 0, link, queue: 0 })?;
         next += n;
     }
     Ok(())

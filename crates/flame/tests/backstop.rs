@@ -330,7 +330,7 @@ fn fresh(loaded: &Loaded) -> Instance {
 }
 
 fn batch(count: u32) -> Call {
-    Call::Batch { descriptors: 0, count, lost: 0, link: flame_abi::LinkType::ETHERNET }
+    Call::Batch { descriptors: 0, count, lost: 0, link: flame_abi::LinkType::ETHERNET, queue: 0 }
 }
 
 /// A thread that does not run uses no processor time, so its call does not reach its deadline.

@@ -124,7 +124,7 @@ impl<'a> Measured<'a> {
                 let shown = &self.pool.slot(0).0[next..next + count];
                 let longest = shown.iter().map(|d| u64::from(d.cap_len)).max().unwrap_or(0);
                 let place = at + (next * Descriptor::SIZE) as u32;
-                let batch = Call::Batch { descriptors: place, count: count as u32, lost: 0, link };
+                let batch = Call::Batch { descriptors: place, count: count as u32, lost: 0, link, queue: 0 };
                 self.instance.call(&batch).unwrap();
                 let executed = self.instance.executed().unwrap();
                 hold(self.name, &mut self.batch, executed, bound.at(count as u64, longest));

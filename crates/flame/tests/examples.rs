@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::Command;
 
-const EXAMPLES: [&str; 15] = [
+const EXAMPLES: [&str; 16] = [
     "bursts",
     "cache",
     "dns",
@@ -25,6 +25,7 @@ const EXAMPLES: [&str; 15] = [
     "scans",
     "steer",
     "talkers",
+    "urgent",
 ];
 
 fn sum(rows: &[Value], column: &str) -> u64 {
@@ -58,6 +59,7 @@ fn the_examples_find_what_is_there() {
         scans,
         steer,
         talkers,
+        urgent,
     ] = built.each_ref();
     // What `count` finds in the recorded capture.
     assert_eq!(sum(&rows(lengths, &demo, "length", &[]), "packets"), 1244);
@@ -93,6 +95,13 @@ fn the_examples_find_what_is_there() {
     let asked: Vec<_> =
         found.iter().map(|row| (row["name"].as_str().unwrap(), row["type"].as_u64().unwrap())).collect();
     assert_eq!(asked, [("demo.test", 1), ("demo.test", 28), ("nothing.test", 1)]);
+
+    // The questions and answers of DNS are apart from the rest.
+    let queues = rows(urgent, &demo, "total", &[]);
+    let of = |queue: &str| queues.iter().filter(|row| row["queue"] == queue).cloned().collect::<Vec<_>>();
+    assert_eq!(sum(&of("dns"), "packets") + sum(&of("rest"), "packets"), 1244);
+    let dns = sum(&rows(lengths, &demo, "length", &["port", "53"]), "packets");
+    assert!(dns > 0 && sum(&of("dns"), "packets") == dns, "{dns}: {queues:?}");
 
     assert_eq!(sum(&rows(hosts, &demo, "total", &["--interval", "1h"]), "packets") % 1244, 0);
 
@@ -425,7 +434,7 @@ FLAME_EXPORT(flame_batch) uint64_t flame_batch(const struct flame_batch *batch) 
       flame_bool(flame_address(p, which, &ip));
       flame_put_ip(&ip);
     }
-    flame_bool(flame_is_ip(p) && p->wire_len == flame_descriptors(batch)[i].wire_len);
+    flame_bool(flame_queue(batch) == 0 && flame_is_ip(p) && p->wire_len == flame_descriptors(batch)[i].wire_len);
     const uint8_t *link = flame_bytes(p, 12, 2);
     flame_u32(link ? flame_be16(link) : 0);
     flame_u32(flame_visible(p, 12, 1u << 20));

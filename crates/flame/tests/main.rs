@@ -68,6 +68,7 @@ mod plot;
 mod plot_statistics;
 mod policies;
 mod pressure;
+mod queues;
 mod remedies;
 mod rotate;
 mod rows;

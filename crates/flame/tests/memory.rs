@@ -36,7 +36,7 @@ fn a_hundred_idle_instances_of_flow_fit_in_a_gibibyte() {
         .collect();
     for instance in &mut instances {
         let link = LinkType::ETHERNET;
-        instance.call(&Call::Batch { descriptors: layout::VIEW, count: 1, lost: 0, link }).unwrap();
+        instance.call(&Call::Batch { descriptors: layout::VIEW, count: 1, lost: 0, link, queue: 0 }).unwrap();
     }
     let each = (resident() - before) / instances.len();
     println!("{} KiB each", each >> 10);

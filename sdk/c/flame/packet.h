@@ -31,6 +31,7 @@ struct flame_batch {
   uint64_t lost;
   uint32_t flags;
   uint32_t link; /* the LINKTYPE_ number of these packets */
+  uint32_t queue, reserved;
 };
 
 struct flame_init {
@@ -40,7 +41,7 @@ struct flame_init {
 };
 
 _Static_assert(sizeof(struct flame_packet) == 32, "descriptor of ABI 1");
-_Static_assert(sizeof(struct flame_batch) == 24, "batch header of ABI 1");
+_Static_assert(sizeof(struct flame_batch) == 32, "batch header of ABI 1");
 _Static_assert(sizeof(struct flame_init) == 40, "init header of ABI 1");
 
 /* An address as rows contain it: family 4 or 6; IPv4 in the first four bytes, the others 0. */
@@ -56,6 +57,9 @@ __attribute__((import_module("flame"), import_name("packet"))) void flame_begin(
 /* Marks the path from here on as cold. Estimates of time leave cold paths out, bounds include them. The call
  * costs nothing. */
 __attribute__((import_module("flame"), import_name("cold"))) void flame_cold(void);
+
+/* Returns the number of the event queue of these packets, in the order of module.toml, or 0. */
+static inline uint32_t flame_queue(const struct flame_batch *batch) { return batch->queue; }
 
 /* Returns packet i of a batch and begins its own budget of work; call it for each i in order. */
 static inline const struct flame_packet *flame_packet(const struct flame_batch *batch, uint32_t i) {

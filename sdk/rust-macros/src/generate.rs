@@ -26,6 +26,10 @@ pub fn items(manifest: &Manifest) -> Result<String, String> {
         }
         text += &row(&name, number, table)?;
     }
+    if !manifest.queues.is_empty() {
+        let all = manifest.queues.iter().map(|q| (&q.name, &q.description));
+        text += &numbers(&mut taken, ("Queue", "queues", "of the event queues, as in `Batch::queue`"), all)?;
+    }
     if !manifest.channels.is_empty() {
         let all = manifest.channels.iter().map(|c| (&c.name, &c.description));
         text += &numbers(&mut taken, ("Channel", "channels", "of the channels, for `Out::send_on`"), all)?;

@@ -12,6 +12,7 @@ pub struct Batch<'a> {
     lost: u64,
     flags: u32,
     link: u32,
+    queue: u32,
 }
 
 impl<'a> Batch<'a> {
@@ -35,6 +36,7 @@ impl<'a> Batch<'a> {
                 lost: header.lost,
                 flags: header.flags,
                 link: header.link,
+                queue: header.queue,
             }
         }
     }
@@ -50,7 +52,8 @@ impl<'a> Batch<'a> {
             assert!(d.addr >= base && end <= memory.len() as u64, "packet lies in the memory");
         }
         let origin = memory.as_ptr().wrapping_sub(base as usize);
-        Self { descriptors, origin, lost: header.lost, flags: header.flags, link: header.link }
+        let BatchHeader { lost, flags, link, queue, .. } = *header;
+        Self { descriptors, origin, lost, flags, link, queue }
     }
 
     /// Creates a batch like [`Batch::new`], but without the check of every packet, for measurements.
@@ -60,7 +63,7 @@ impl<'a> Batch<'a> {
     #[cfg(not(target_family = "wasm"))]
     pub unsafe fn new_unchecked(descriptors: &'a [Descriptor], memory: &'a [u8], base: u32) -> Self {
         let origin = memory.as_ptr().wrapping_sub(base as usize);
-        Self { descriptors, origin, lost: 0, flags: 0, link: 1 }
+        Self { descriptors, origin, lost: 0, flags: 0, link: 1, queue: 0 }
     }
 
     /// Returns all descriptors at once, for work that needs neither packet bytes nor a budget per packet.
@@ -102,7 +105,15 @@ impl<'a> Batch<'a> {
         LinkType(self.link as u16)
     }
 
-    /// Returns the number of packets that this module lost since its last batch.
+    /// Returns the number of the event queue of these packets, in the order of the manifest. `manifest!`
+    /// names them: `Queue::DNS`.
+    #[inline]
+    pub fn queue(&self) -> u16 {
+        self.queue as u16
+    }
+
+    /// Returns the number of packets that this module lost since its last batch, with event queues those of
+    /// this queue.
     pub fn lost(&self) -> u64 {
         self.lost
     }

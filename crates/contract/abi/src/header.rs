@@ -23,12 +23,17 @@ pub struct BatchHeader {
     /// The number of descriptors, 1 to 256.
     pub count: u32,
     /// The number of packets that were lost to this module since its last batch, without those that its
-    /// filter left out.
+    /// filter left out. With event queues, those of this queue since its last batch; what is lost before it
+    /// has a queue is in the next batch of any.
     pub lost: u64,
     /// The bits of [`batch_flags`].
     pub flags: u32,
     /// The link type (LINKTYPE_ number) of all packets in the batch.
     pub link: u32,
+    /// The number of the event queue of all packets in the batch, in the order of the manifest, or 0.
+    pub queue: u32,
+    /// Zero.
+    pub reserved: u32,
 }
 
 /// The header of `flame_init`, at `WINDOW + DATA_OFFSET`, followed by the parameters ([`crate::config`]).
@@ -49,10 +54,10 @@ pub struct InitHeader {
     pub seed: u64,
 }
 
-const _: () = assert!(size_of::<BatchHeader>() == 24 && size_of::<InitHeader>() == 40);
+const _: () = assert!(size_of::<BatchHeader>() == 32 && size_of::<InitHeader>() == 40);
 
 impl BatchHeader {
-    pub const SIZE: usize = 24;
+    pub const SIZE: usize = 32;
 
     /// Returns the header as it lies in memory.
     pub fn to_bytes(&self) -> [u8; Self::SIZE] {
@@ -62,6 +67,8 @@ impl BatchHeader {
         b[8..16].copy_from_slice(&self.lost.to_le_bytes());
         b[16..20].copy_from_slice(&self.flags.to_le_bytes());
         b[20..24].copy_from_slice(&self.link.to_le_bytes());
+        b[24..28].copy_from_slice(&self.queue.to_le_bytes());
+        b[28..32].copy_from_slice(&self.reserved.to_le_bytes());
         b
     }
 }

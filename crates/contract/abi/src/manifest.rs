@@ -7,12 +7,14 @@ mod channel;
 mod check;
 mod place;
 mod plot;
+mod queue;
 mod service;
 mod shared;
 
 pub use channel::{Channel, MAX_CHANNELS, bits_per_second};
 pub use place::{Step, line};
 pub use plot::{MAX_PLOTS, Plot, PlotKind};
+pub use queue::{MAX_QUEUE_BLOCKS, MAX_QUEUES, Queue};
 pub use service::{MAX_SERVICES, Service};
 pub use shared::{Access, Shared};
 
@@ -53,6 +55,9 @@ pub struct Manifest {
     /// The state that the module keeps beyond the life of an instance.
     #[serde(default)]
     pub state: Option<State>,
+    /// The event queues among which its packets are divided, in the order of their numbers.
+    #[serde(default)]
+    pub queues: Vec<Queue>,
     /// The channels on which the module sends frames, in the order of their numbers.
     #[serde(default)]
     pub channels: Vec<Channel>,
@@ -306,7 +311,7 @@ fn syntax(error: toml::de::Error) -> ManifestError {
 }
 
 /// An example value of each required key.
-const EXAMPLES: [(&str, &str); 15] = [
+const EXAMPLES: [(&str, &str); 16] = [
     ("abi", "1"),
     ("name", "\"my-module\""),
     ("version", "\"0.1.0\""),
@@ -322,6 +327,7 @@ const EXAMPLES: [(&str, &str); 15] = [
     ("rate", "\"1 Mbit/s\""),
     ("bytes", "65_536"),
     ("access", "\"read\""),
+    ("select", "\"port 53\""),
 ];
 
 impl Parameter {
@@ -560,6 +566,7 @@ mod tests {
             ("type = \"ip\"", "type = \"x\""),
             ("x = \"ts_ns\"", "z = 1"),
             ("kind = \"events\"", "kind = \"x\""),
+            ("[[plot]]", "[[queues]]\nx = 1\n[[plot]]"),
             ("[[plot]]", "[[channels]]\nx = 1\n[[plot]]"),
             ("[[plot]]", "[[services]]\nx = 1\n[[plot]]"),
             ("[[plot]]", "[[shared]]\nx = 1\n[[plot]]"),
@@ -574,7 +581,7 @@ mod tests {
                 known += 1;
             }
         }
-        assert_eq!(known, 17 + 3 + 3 + 5 + 3 + 5 + 5 + 13 + 13 + 4 + 6 + 2 + 4 + 2);
+        assert_eq!(known, 18 + 3 + 3 + 5 + 3 + 5 + 5 + 13 + 13 + 4 + 4 + 6 + 2 + 4 + 2);
     }
 
     #[test]

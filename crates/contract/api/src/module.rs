@@ -227,6 +227,21 @@ pub struct Account {
     pub faults: u64,
     /// Whether all offered packets are accounted for. Those of blocks that wait are not yet.
     pub adds_up: bool,
+    /// The event queues of the module, in the order of its manifest.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub queues: Vec<QueueAccount>,
+}
+
+/// The packets of one event queue of a module.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct QueueAccount {
+    pub name: String,
+    /// The packets that came into the queue.
+    pub packets: u64,
+    /// Those that the module processed.
+    pub processed: u64,
+    /// Those that were lost because all blocks of the queue were in use.
+    pub overrun: u64,
 }
 
 /// The use of a module since it was installed or the node was started. For a principal, numbers that a module

@@ -82,6 +82,25 @@ impl Unsent {
     }
 }
 
+/// The packets of one event queue of a module.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QueueAccount {
+    pub name: String,
+    /// The packets that came into the queue.
+    pub packets: u64,
+    /// Those of calls from which the module returned.
+    pub processed: u64,
+    /// Those that were lost because all blocks of the queue were in use.
+    pub overrun: u64,
+}
+
+impl QueueAccount {
+    /// Returns the packets that were lost for another cause, or that still wait.
+    pub fn others(&self) -> u64 {
+        self.packets.saturating_sub(self.processed).saturating_sub(self.overrun)
+    }
+}
+
 /// The numbers of packets by outcome: `offered = processed + filtered + sampled + sum(shed)`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Account {
@@ -120,9 +139,41 @@ pub struct Account {
     pub replies_lost: u64,
     /// Instances that a fault ended.
     pub faults: u64,
+    /// The packets of each event queue. Together they are those that the view's filters let pass, without
+    /// those that were shed before they had a queue.
+    pub queues: Vec<QueueAccount>,
 }
 
 impl Account {
+    /// Returns an account with empty event queues of these names.
+    pub fn with_queues(names: impl IntoIterator<Item = String>) -> Self {
+        let queues = names.into_iter().map(|name| QueueAccount { name, ..QueueAccount::default() }).collect();
+        Self { queues, ..Self::default() }
+    }
+
+    /// Counts packets that came into a queue.
+    pub fn queued(&mut self, queue: usize, packets: u64) {
+        if let Some(queue) = self.queues.get_mut(queue) {
+            queue.packets += packets;
+        }
+    }
+
+    /// Counts packets of a queue as processed.
+    pub fn process(&mut self, queue: usize, packets: u64) {
+        self.processed += packets;
+        if let Some(queue) = self.queues.get_mut(queue) {
+            queue.processed += packets;
+        }
+    }
+
+    /// Counts packets of a queue as lost because all its blocks were in use.
+    pub fn overrun(&mut self, queue: usize, packets: u64) {
+        self.shed(Shed::Overrun, packets);
+        if let Some(queue) = self.queues.get_mut(queue) {
+            queue.overrun += packets;
+        }
+    }
+
     /// Counts packets as shed for a cause.
     pub fn shed(&mut self, cause: Shed, packets: u64) {
         self.shed[cause as usize] += packets;
@@ -156,7 +207,13 @@ impl Account {
 
     /// Returns whether every offered packet is accounted for exactly once.
     pub fn adds_up(&self) -> bool {
-        self.offered == self.accounted() + self.sampled
+        let queues = |of: fn(&QueueAccount) -> u64| self.queues.iter().map(of).sum::<u64>();
+        let passed = self.offered.saturating_sub(self.filtered + self.sampled);
+        let fit = self.queues.is_empty()
+            || queues(|q| q.packets) <= passed
+                && queues(|q| q.processed) == self.processed
+                && self.queues.iter().all(|q| q.processed + q.overrun <= q.packets);
+        self.offered == self.accounted() + self.sampled && fit
     }
 
     /// Returns the account for the holder of a grant, who must not learn the number of hidden packets.
@@ -184,11 +241,53 @@ impl Account {
         self.calls_lost += other.calls_lost;
         self.replies += other.replies;
         self.replies_lost += other.replies_lost;
+        for theirs in &other.queues {
+            match self.queues.iter_mut().find(|mine| mine.name == theirs.name) {
+                Some(mine) => {
+                    mine.packets += theirs.packets;
+                    mine.processed += theirs.processed;
+                    mine.overrun += theirs.overrun;
+                }
+                None => self.queues.push(theirs.clone()),
+            }
+        }
         for (mine, theirs) in self.unsent.iter_mut().zip(other.unsent) {
             *mine += theirs;
         }
         for (mine, theirs) in self.shed.iter_mut().zip(other.shed) {
             *mine += theirs;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queues_add_up_and_are_added_by_name() {
+        let mut account = Account::with_queues(["a", "b"].map(str::to_owned));
+        account.offered = 12;
+        account.filtered = 2;
+        account.queued(0, 6);
+        account.queued(1, 4);
+        account.process(0, 3);
+        account.process(1, 4);
+        account.overrun(0, 2);
+        assert!(!account.adds_up(), "a packet waits");
+        account.shed(Shed::Trap, 1);
+        assert!(account.adds_up());
+        assert_eq!(account.queues[0].others(), 1);
+        let mut sum = Account::with_queues(["b", "c"].map(str::to_owned));
+        sum.add(&account);
+        sum.add(&account);
+        let of = |q: &QueueAccount| (q.name.clone(), q.packets, q.processed, q.overrun);
+        let named = |name: &str, packets, processed, overrun| (name.to_owned(), packets, processed, overrun);
+        let expected = [named("b", 8, 8, 0), named("c", 0, 0, 0), named("a", 12, 6, 4)];
+        assert_eq!(sum.queues.iter().map(of).collect::<Vec<_>>(), expected);
+        assert!(sum.adds_up());
+        // More than came in.
+        account.queues[1].processed += 1;
+        assert!(!account.adds_up());
     }
 }

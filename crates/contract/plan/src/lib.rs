@@ -15,7 +15,7 @@ mod terms;
 mod view;
 mod wire;
 
-pub use account::{Account, Shed, Unsent};
+pub use account::{Account, QueueAccount, Shed, Unsent};
 pub use catalog::{Catalog, CatalogEntry};
 pub use decision::Decision;
 pub use fault::{CallName, FaultClass, FaultReport};
@@ -28,7 +28,7 @@ pub use reason::{Overrun, Reason};
 pub use terms::{Forward, LOGS_PER_SECOND, Release, Sending, Services, Share, Terms, TimeLimit};
 pub use view::{Action, Expose, Field, MAX_HEADERS, Transforms, ViewKey, ViewSpec, quantize};
 
-use flame_abi::manifest::Manifest;
+use flame_abi::manifest::{Manifest, Queue};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
@@ -125,10 +125,45 @@ impl ModulePlan {
         least_common_multiple(self.view.resolution_ns, self.terms.tick_ns(tick_ns))
     }
 
+    /// Returns the number of blocks that may wait in each event queue on a worker: those that the manifest
+    /// asks for, or fewer if the grant or the reservation have fewer. Empty for a module without queues.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if there are fewer blocks than queues.
+    pub fn queue_blocks(&self) -> Result<Vec<usize>, String> {
+        blocks_of(&self.manifest.queues, self.terms.buffer)
+    }
+
+    /// Returns the account of the module before its first packet.
+    pub fn empty_account(&self) -> Account {
+        Account::with_queues(self.manifest.queues.iter().map(|queue| queue.name.clone()))
+    }
+
     /// Returns the module's entry in the catalogue of tables.
     pub fn catalog_entry(&self) -> CatalogEntry {
         CatalogEntry { name: self.name.clone(), hash: self.hash, manifest: self.manifest.clone() }
     }
+}
+
+/// Returns the number of blocks of each of these queues if at most `buffer` may wait, where 0 stands for no
+/// limit. Blocks are taken from the longest queues, of equal ones from the later.
+///
+/// # Errors
+///
+/// Returns an error if there are fewer blocks than queues.
+pub fn blocks_of(queues: &[Queue], buffer: u32) -> Result<Vec<usize>, String> {
+    let mut blocks: Vec<usize> = queues.iter().map(|queue| queue.blocks as usize).collect();
+    let most = if buffer == 0 { usize::MAX } else { buffer as usize };
+    if blocks.len() > most {
+        return Err(format!("{} event queues need a block each, and {most} may wait", blocks.len()));
+    }
+    while blocks.iter().sum::<usize>() > most {
+        // The last of equal ones.
+        let Some(longest) = blocks.iter_mut().max() else { break };
+        *longest -= 1;
+    }
+    Ok(blocks)
 }
 
 /// The way in which a module is compiled and run.

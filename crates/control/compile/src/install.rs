@@ -5,8 +5,8 @@ use flame_abi::manifest::{Manifest, ParameterType};
 use flame_abi::{config, layout};
 use flame_admit::{Admission, PacketTimeLimit, Protection, Verdict};
 use flame_bounds::Costs;
-use flame_plan::ShownFilter;
 use flame_plan::{Expose, Limits, ModuleClass, ModuleId, ModulePlan, OnFault, Terms, ViewSpec, longest_call};
+use flame_plan::{ShownFilter, blocks_of};
 use std::collections::BTreeMap;
 
 /// The operator's request.
@@ -58,6 +58,10 @@ pub enum InstallError {
     Expose { module: String, reason: String },
     #[error("manifest of {module}: needs.select: {reason}")]
     Select { module: String, reason: String },
+    #[error("manifest of {module}: queues.{queue}.select: {reason}")]
+    Queue { module: String, queue: String, reason: String },
+    #[error("{module}: {reason}: ask for a grant with a larger buffer")]
+    Queues { module: String, reason: String },
 }
 
 impl Compiler<'_> {
@@ -150,7 +154,8 @@ fn meet(manifest: &Manifest, allowed: &ViewSpec) -> Result<(ViewSpec, Vec<String
     // A grant includes the manifest's filter already.
     view.select_shown.extend(stated.filter(|stated| !allowed.select_shown.contains(stated)));
     // Without a grant, everyone may filter on bytes that the module does not request.
-    if allowed.key.is_none() && !view.select_shown.is_empty() {
+    let has_filters = !view.select_shown.is_empty() || !manifest.queues.is_empty();
+    if allowed.key.is_none() && has_filters {
         view.select_expose = view.select_expose.max(Some(Expose::All));
     }
     Ok((view, notes))
@@ -168,6 +173,7 @@ pub fn conditions(manifest: &Manifest, request: &InstallRequest) -> Result<Condi
     if let Some(limit) = request.time_limit {
         view.snaplen = u32::try_from(limit.snaplen).unwrap_or(u32::MAX).max(1);
     }
+    check_queues(manifest, &view, &request.terms)?;
     let limits = limits(manifest, request.limits);
     let admission = Admission {
         protection: request.protection,
@@ -177,6 +183,23 @@ pub fn conditions(manifest: &Manifest, request: &InstallRequest) -> Result<Condi
         snaplen: Expose::All.longest(view.snaplen).into(),
     };
     Ok(Conditions { view, notes, limits, admission })
+}
+
+/// Checks that the filters of event queues can be compiled together with those of the view, and that there is
+/// a block for each queue.
+fn check_queues(manifest: &Manifest, view: &ViewSpec, terms: &Terms) -> Result<(), InstallError> {
+    let Some(first) = manifest.queues.first() else { return Ok(()) };
+    let wrong = |queue: &str| {
+        let (module, queue) = (manifest.name.clone(), queue.to_owned());
+        move |reason| InstallError::Queue { module, queue, reason }
+    };
+    let mut filters = view.select_shown.clone();
+    for queue in &manifest.queues {
+        filters.extend(ShownFilter::parse(&queue.select).map_err(wrong(&queue.name))?);
+    }
+    ShownFilter::affordable(&filters).map_err(wrong(&first.name))?;
+    let blocks = blocks_of(&manifest.queues, terms.buffer);
+    blocks.map(drop).map_err(|reason| InstallError::Queues { module: manifest.name.clone(), reason })
 }
 
 /// Returns the limits of a module: those that its manifest asks for, as far as they are allowed.

@@ -213,6 +213,13 @@ impl Engine {
             (0, buffer) | (buffer, 0) => buffer,
             (granted, reserved) => granted.min(reserved),
         };
+        plan.queue_blocks().map_err(|reason| {
+            Problem::new(
+                Code::Refused,
+                reason,
+                "reserve more blocks, or ask for a grant with a larger buffer",
+            )
+        })?;
         let meters = meters.with(reservation::meter(&stored.reserved), Some((*usage).clone()));
         let time = self.time_of(&plan, &stored.reserved);
         let module = Module { plan, meters, keep: None, areas: Vec::new(), time };

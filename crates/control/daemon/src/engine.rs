@@ -21,7 +21,7 @@ use flame_api as api;
 use flame_api::{Code, Problem, State};
 use flame_compile::Cache;
 use flame_node::Node;
-use flame_plan::{Account, ModuleClass, ModuleId, Shed, Unsent};
+use flame_plan::{Account, ModuleClass, ModuleId, QueueAccount, Shed, Unsent};
 use flame_quota::{Usage, Used};
 use flame_worker::Module;
 use std::collections::{BTreeMap, BTreeSet};
@@ -496,5 +496,11 @@ fn account_of(account: &Account, granted: bool) -> api::Account {
         replies_lost: rounded(account.replies_lost),
         faults: account.faults,
         adds_up: account.adds_up(),
+        queues: account.queues.iter().map(queue_of).collect(),
     }
+}
+
+fn queue_of(queue: &QueueAccount) -> api::QueueAccount {
+    let QueueAccount { name, packets, processed, overrun } = queue.clone();
+    api::QueueAccount { name, packets, processed, overrun }
 }

@@ -3,8 +3,10 @@
 //! A [`Pool`] has slots for blocks. The writer claims a free slot, fills it and publishes it to all readers;
 //! each [`Reader`] takes slots in order and releases them in the same order. A reader that already holds as
 //! many slots as its depth allows loses the next block as a whole, which is counted. The writer never waits
-//! for a reader. Readers are added and removed at any time. Between blocks the writer publishes ticks; of
-//! several between the same two blocks a reader may see only the last.
+//! for a reader. The blocks of a reader may belong to event queues, each of which has a depth and losses of
+//! its own; they are taken in the order of publishing, whatever their queues. Readers are added and removed
+//! at any time. Between blocks the writer publishes ticks; of several between the same two blocks a reader
+//! may see only the last.
 //!
 //! # Layout
 //!
@@ -19,13 +21,13 @@
 //! | 0 | magic: `FLAMEQ` and the layout's version | writer |
 //! | 8 | id of the reader | writer |
 //! | 16 | blocks published so far | writer |
-//! | 24 | packets lost so far | writer |
-//! | 32 | non-zero once removed | writer |
-//! | 40 | the last tick, in nanoseconds | writer |
+//! | 24 | non-zero once removed | writer |
+//! | 32 | the last tick, in nanoseconds | writer |
+//! | 40 | 8 words, packets lost so far in each queue | writer |
 //! | 128 | blocks released so far | reader |
 //! | 136 | state: 0 awake, 1 sleeping, 2 closed | reader; the writer turns 1 into 0 |
 //! | 144 | blocks taken so far | reader |
-//! | 256 | 16 entries, block k at k modulo 16: slot (bits 32 to 63), link type (16 to 31), packets | writer |
+//! | 256 | 16 entries, block k at k modulo 16: queue (bits 40 to 63), slot (32 to 39), link type (16 to 31), packets | writer |
 //! | 384 | 16 words, the last tick before block k at k modulo 16 | writer |
 //!
 //! For a reader in the writer's own process the queue is plain memory. For a reader in another process it is
@@ -54,6 +56,7 @@
 
 mod area;
 mod control;
+mod depths;
 mod error;
 mod lease;
 mod memfd;
@@ -63,6 +66,7 @@ mod reader;
 mod region;
 
 pub use area::AreaMemory;
+pub use depths::Depths;
 pub use error::BlockError;
 pub use memfd::SharedMemory;
 pub use pool::{Backlog, Pool, Published, ReaderFds};
@@ -74,6 +78,8 @@ use flame_abi::{Descriptor, MAX_BLOCK_BYTES, MAX_BLOCK_PACKETS, MAX_PACKET};
 
 /// The maximum number of readers of a pool: each is one bit in the mask of holders of a slot.
 pub const MAX_READERS: usize = 64;
+/// The maximum number of event queues of a reader.
+pub const MAX_QUEUES: usize = flame_abi::manifest::MAX_QUEUES;
 /// The maximum number of slots of a pool.
 pub const MAX_SLOTS: usize = 64;
 

@@ -2,7 +2,7 @@ use crate::control::{Control, ControlPage};
 use crate::memfd::SharedMemory;
 use crate::queue::{AWAKE, Block, CLOSED, ENTRIES, MAGIC, Queue, SLEEPING};
 use crate::reader::{Reader, ReaderId};
-use crate::{BlockError, MAX_READERS, MAX_SLOTS, SLOT_BYTES, SLOT_DATA};
+use crate::{BlockError, Depths, MAX_QUEUES, MAX_READERS, MAX_SLOTS, SLOT_BYTES, SLOT_DATA};
 use flame_abi::Descriptor;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::{ErrorKind, Write};
@@ -64,15 +64,18 @@ struct Peer {
     id: ReaderId,
     /// The reader's bit in `Pool::holders`.
     bit: u64,
-    depth: u64,
+    depths: Depths,
     published: u64,
     /// The number of blocks freed so far. The reader holds those from here up to `published`.
     freed: u64,
-    lost: u64,
+    /// The number of blocks of each queue that the reader holds.
+    held: [u8; MAX_QUEUES],
+    /// The number of packets lost in each queue.
+    lost: [u64; MAX_QUEUES],
     /// The last tick.
     tick: u64,
-    /// The slot of block k, at index k modulo `ENTRIES`.
-    slots: [u8; ENTRIES],
+    /// The slot and the queue of block k, at index k modulo `ENTRIES`.
+    slots: [(u8, u8); ENTRIES],
     control: Control,
     /// The other end of `event`, for a reader in another process.
     signal: Option<UnixStream>,
@@ -98,10 +101,17 @@ impl Peer {
         // A count below `freed` is ignored by the loop.
         let released = released.min(self.published);
         while self.freed < released {
-            let slot = self.slots[self.freed as usize % ENTRIES];
+            let (slot, queue) = self.slots[self.freed as usize % ENTRIES];
             holders[usize::from(slot) % MAX_SLOTS] &= !self.bit;
+            self.held[usize::from(queue) % MAX_QUEUES] -= 1;
             self.freed += 1;
         }
+    }
+
+    /// Returns whether the reader holds as many blocks of a queue as it may.
+    #[inline]
+    fn is_full(&self, queue: usize) -> bool {
+        self.held.get(queue).is_none_or(|held| usize::from(*held) >= self.depths.of(queue))
     }
 
     fn is_closed(&self) -> bool {
@@ -165,11 +175,12 @@ impl Pool {
         SLOT_DATA
     }
 
-    /// Adds a reader in this process that may hold `depth` slots (1 to 16) at a time. It receives the blocks
-    /// that are published from now on. Dropping it removes it. Returns `None` if there are [`MAX_READERS`].
-    pub fn reader(&mut self, depth: usize) -> Option<Reader> {
+    /// Adds a reader in this process that may hold as many slots at a time as `depths` states: 1 to 16, or so
+    /// many for each of its queues. It receives the blocks that are published from now on. Dropping it
+    /// removes it. Returns `None` if there are [`MAX_READERS`].
+    pub fn reader(&mut self, depths: impl Into<Depths>) -> Option<Reader> {
         let queue = Arc::new(Queue::default());
-        self.add(depth, Control::Local(queue.clone()), None)?;
+        self.add(depths.into(), Control::Local(queue.clone()), None)?;
         Some(Reader::local(queue))
     }
 
@@ -179,18 +190,19 @@ impl Pool {
     /// # Errors
     ///
     /// Returns an error if the pool has [`MAX_READERS`] readers, or if the kernel refuses a descriptor.
-    pub fn remote_reader(&mut self, depth: usize) -> Result<ReaderFds, BlockError> {
+    pub fn remote_reader(&mut self, depths: impl Into<Depths>) -> Result<ReaderFds, BlockError> {
         let (page, control) = ControlPage::new()?;
         let (signal, event) = UnixStream::pair().map_err(BlockError::Socket)?;
         [&signal, &event].iter().try_for_each(|end| end.set_nonblocking(true)).map_err(BlockError::Socket)?;
         // The writer never reads from this socket, so a reader must not be able to queue anything in it.
         signal.shutdown(Shutdown::Read).map_err(BlockError::Socket)?;
         let data = self.memory.descriptor()?;
-        let id = self.add(depth, Control::Shared(page), Some(signal)).ok_or(BlockError::TooManyReaders)?;
+        let id = self.add(depths.into(), Control::Shared(page), Some(signal));
+        let id = id.ok_or(BlockError::TooManyReaders)?;
         Ok(ReaderFds { id, data, control, event: event.into() })
     }
 
-    fn add(&mut self, depth: usize, control: Control, signal: Option<UnixStream>) -> Option<ReaderId> {
+    fn add(&mut self, depths: Depths, control: Control, signal: Option<UnixStream>) -> Option<ReaderId> {
         self.remove_all(Peer::is_closed);
         let number = self.numbers.trailing_ones() as usize;
         if number == MAX_READERS {
@@ -203,15 +215,15 @@ impl Pool {
         words.id.store(id.0, Ordering::Relaxed);
         self.numbers |= bit;
         self.remote += usize::from(signal.is_some());
-        let depth = depth.clamp(1, ENTRIES) as u64;
-        let (published, freed, lost, tick, slots) = (0, 0, 0, 0, [0; ENTRIES]);
+        let (published, freed, tick, slots) = (0, 0, 0, [(0, 0); ENTRIES]);
         self.peers.push(Peer {
             id,
             bit,
-            depth,
+            depths,
             published,
             freed,
-            lost,
+            held: [0; MAX_QUEUES],
+            lost: [0; MAX_QUEUES],
             tick,
             slots,
             control,
@@ -292,7 +304,7 @@ impl Pool {
         peer.collect(&mut self.holders);
         let taken = peer.queue().reader.taken.load(Ordering::Relaxed);
         let waiting = peer.published - taken.clamp(peer.freed, peer.published);
-        Some(Backlog { held: peer.published - peer.freed, waiting, lost: peer.lost })
+        Some(Backlog { held: peer.published - peer.freed, waiting, lost: peer.lost.iter().sum() })
     }
 
     /// Returns the number of blocks that a reader has released so far, or `None` if it was removed.
@@ -300,14 +312,28 @@ impl Pool {
         self.peers.iter().find(|peer| peer.id == id).map(|peer| peer.freed)
     }
 
-    /// Returns the number of packets that a reader has lost so far, or `None` if it was removed.
-    pub fn lost(&self, id: ReaderId) -> Option<u64> {
-        self.peers.iter().find(|peer| peer.id == id).map(|peer| peer.lost)
+    /// Returns the number of packets that a reader has lost so far in one of its queues, or `None` if it was
+    /// removed.
+    pub fn lost(&self, id: ReaderId, queue: usize) -> Option<u64> {
+        let peer = self.peers.iter().find(|peer| peer.id == id)?;
+        Some(peer.lost.get(queue).copied().unwrap_or(0))
+    }
+
+    /// Returns whether a reader has room for another block of a queue, or `None` if it was removed.
+    pub fn has_room(&mut self, id: ReaderId, queue: usize) -> Option<bool> {
+        let peer = self.peers.iter_mut().find(|peer| peer.id == id)?;
+        peer.collect(&mut self.holders);
+        Some(!peer.is_full(queue))
     }
 
     /// Returns the lowest slot that no reader holds, as its bytes are the most likely to be cached. Returns
     /// `None` if readers hold all slots.
     pub fn claim(&mut self) -> Option<usize> {
+        self.claim_besides(0)
+    }
+
+    /// Returns a slot as [`Pool::claim`], which is none of the mask `taken`: those that are being filled.
+    pub fn claim_besides(&mut self, taken: u64) -> Option<usize> {
         let mut closed = false;
         for peer in &mut self.peers {
             peer.collect(&mut self.holders);
@@ -316,7 +342,8 @@ impl Pool {
         if closed {
             self.remove_all(Peer::is_closed);
         }
-        self.holders[..self.slots].iter().position(|mask| *mask == 0)
+        let is_free = |(slot, mask): (usize, &u64)| *mask == 0 && taken & 1 << slot == 0;
+        self.holders[..self.slots].iter().enumerate().position(is_free)
     }
 
     /// Returns the descriptors and the packets' bytes of a claimed slot.
@@ -333,30 +360,33 @@ impl Pool {
         self.holders[..self.slots].get(slot) == Some(&0)
     }
 
-    /// Publishes a claimed and filled slot to every reader that has room.
+    /// Publishes a claimed and filled slot to every reader that has room in the block's queue.
     ///
     /// # Panics
     ///
     /// Panics if a reader holds the slot, or there is no such slot.
     pub fn publish(&mut self, block: Block) -> Published {
-        let Block { slot, packets, .. } = block;
+        let Block { slot, packets, queue, .. } = block;
         assert!(self.is_free(slot), "a reader holds slot {slot}, or there is none of that number");
         let entry = block.entry();
         let (mut mask, mut lost) = (0u64, 0);
         for peer in self.peers.iter_mut().filter(|peer| !peer.is_retired && !peer.is_passed_over) {
-            if peer.published - peer.freed >= peer.depth {
+            if peer.is_full(queue) {
                 peer.collect(&mut self.holders);
             }
             let words = peer.control.queue();
-            if peer.published - peer.freed >= peer.depth {
+            if peer.is_full(queue) {
                 lost += 1;
-                peer.lost += u64::from(packets);
-                words.writer.lost.store(peer.lost, Ordering::Relaxed);
+                if let (Some(own), Some(shown)) = (peer.lost.get_mut(queue), words.writer.lost.get(queue)) {
+                    *own += u64::from(packets);
+                    shown.store(*own, Ordering::Relaxed);
+                }
                 continue;
             }
             mask |= peer.bit;
             let place = peer.published as usize % ENTRIES;
-            peer.slots[place] = slot as u8;
+            peer.slots[place] = (slot as u8, queue as u8);
+            peer.held[queue] += 1;
             peer.published += 1;
             // The previous entry belongs to a block that this reader has released.
             words.entries.blocks[place].store(entry, Ordering::Relaxed);

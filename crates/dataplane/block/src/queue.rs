@@ -1,5 +1,6 @@
 //! The queue between the writer and one reader, as it lies at the start of a control page.
 
+use crate::{MAX_QUEUES, MAX_SLOTS};
 use flame_abi::LinkType;
 use std::sync::atomic::AtomicU64;
 
@@ -7,7 +8,7 @@ use std::sync::atomic::AtomicU64;
 pub(crate) const ENTRIES: usize = 16;
 
 /// The first word of a queue. Its last two digits are the version of the layout.
-pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"FLAMEQ02");
+pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"FLAMEQ03");
 
 /// The values of [`ReaderWords::state`]. The writer treats any other value as `AWAKE`.
 pub(crate) const AWAKE: u64 = 0;
@@ -34,12 +35,13 @@ pub(crate) struct WriterWords {
     pub(crate) id: AtomicU64,
     /// The number of blocks published to this reader so far.
     pub(crate) published: AtomicU64,
-    /// The number of packets lost so far because the reader held as many blocks as it may.
-    pub(crate) lost: AtomicU64,
     /// Non-zero once the reader is removed.
     pub(crate) removed: AtomicU64,
     /// The last tick in nanoseconds, 0 before the first. It follows all blocks published before it.
     pub(crate) tick: AtomicU64,
+    /// The number of packets lost so far in each queue, because the reader held as many of its blocks as it
+    /// may.
+    pub(crate) lost: [AtomicU64; MAX_QUEUES],
 }
 
 /// Words that the reader writes. The writer checks every value it reads here.
@@ -58,11 +60,14 @@ pub(crate) struct ReaderWords {
 #[repr(C, align(128))]
 #[derive(Default)]
 pub(crate) struct Entries {
-    /// `slot << 32 | link type << 16 | packets`.
+    /// `queue << 40 | slot << 32 | link type << 16 | packets`.
     pub(crate) blocks: [AtomicU64; ENTRIES],
     /// The last tick before the block, in nanoseconds.
     pub(crate) ticks: [AtomicU64; ENTRIES],
 }
+
+// An entry has a byte for the slot, and the words of the writer lie in two cache lines.
+const _: () = assert!(MAX_SLOTS <= 256 && size_of::<WriterWords>() == 128);
 
 /// A published block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,15 +76,19 @@ pub struct Block {
     pub packets: u32,
     /// The link type of its packets.
     pub link: LinkType,
+    /// The number of its event queue: 0 for a reader without queues.
+    pub queue: usize,
 }
 
 impl Block {
     pub(crate) fn entry(self) -> u64 {
-        (self.slot as u64) << 32 | u64::from(self.link.0) << 16 | u64::from(self.packets as u16)
+        let place = (self.queue as u64) << 40 | (self.slot as u64) << 32;
+        place | u64::from(self.link.0) << 16 | u64::from(self.packets as u16)
     }
 
     pub(crate) fn from_entry(entry: u64) -> Self {
         let link = LinkType((entry >> 16) as u16);
-        Self { slot: (entry >> 32) as usize, packets: u32::from(entry as u16), link }
+        let (slot, queue) = (usize::from((entry >> 32) as u8), (entry >> 40) as usize);
+        Self { slot, packets: u32::from(entry as u16), link, queue }
     }
 }

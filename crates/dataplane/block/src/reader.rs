@@ -1,7 +1,7 @@
-use crate::BlockError;
 use crate::control::{Control, ControlPage};
 use crate::memfd::Slots;
 use crate::queue::{AWAKE, Block, CLOSED, ENTRIES, MAGIC, Queue, SLEEPING};
+use crate::{BlockError, MAX_QUEUES};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
@@ -19,7 +19,8 @@ pub struct Reader {
     control: Control,
     taken: u64,
     released: u64,
-    lost: u64,
+    /// The packets of each queue whose loss was returned.
+    lost: [u64; MAX_QUEUES],
     /// The last tick that was returned.
     ticked: u64,
     remote: Option<Remote>,
@@ -53,7 +54,8 @@ pub enum Wake {
 
 impl Reader {
     pub(crate) fn local(queue: Arc<Queue>) -> Self {
-        Self { control: Control::Local(queue), taken: 0, released: 0, lost: 0, ticked: 0, remote: None }
+        let lost = [0; MAX_QUEUES];
+        Self { control: Control::Local(queue), taken: 0, released: 0, lost, ticked: 0, remote: None }
     }
 
     /// Creates the reader's end from the descriptors in [`ReaderFds`](crate::ReaderFds) alone. The slots are
@@ -78,8 +80,8 @@ impl Reader {
         check_event(&event)?;
         // Blocks that an earlier end on this page took but did not release are delivered again.
         let released = page.queue().reader.released.load(Ordering::Relaxed);
-        let remote = Some(Remote { slots, event });
-        Ok(Self { control: Control::Shared(page), taken: released, released, lost: 0, ticked: 0, remote })
+        let (remote, lost) = (Some(Remote { slots, event }), [0; MAX_QUEUES]);
+        Ok(Self { control: Control::Shared(page), taken: released, released, lost, ticked: 0, remote })
     }
 
     fn queue(&self) -> &Queue {
@@ -165,10 +167,11 @@ impl Reader {
         queue.reader.released.store(self.released, Ordering::Release);
     }
 
-    /// Returns the number of packets lost since the last call.
-    pub fn lost(&mut self) -> u64 {
-        let lost = self.queue().writer.lost.load(Ordering::Relaxed);
-        lost.wrapping_sub(std::mem::replace(&mut self.lost, lost))
+    /// Returns the number of packets of a queue that were lost since the last call for it.
+    pub fn lost(&mut self, queue: usize) -> u64 {
+        let Some(lost) = self.queue().writer.lost.get(queue) else { return 0 };
+        let lost = lost.load(Ordering::Relaxed);
+        lost.wrapping_sub(std::mem::replace(&mut self.lost[queue], lost))
     }
 
     /// Returns the memory to map for the slots: descriptor, offset in it, and bytes. Returns `None` in the

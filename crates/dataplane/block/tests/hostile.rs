@@ -91,7 +91,7 @@ proptest! {
                     rustix::fs::fallocate(&hostile[r].control, flags, 0, PAGE).unwrap();
                 }
             }
-            counted += honest.lost();
+            counted += honest.lost(0);
             for (slot, value) in &held {
                 prop_assert!(window.bytes(*slot).iter().all(|b| b == value));
             }

@@ -117,7 +117,7 @@ proptest! {
                 }
             }
             for model in &mut readers {
-                model.counted += model.reader.lost();
+                model.counted += model.reader.lost(0);
                 prop_assert_eq!(pool.backlog(model.reader.id()), Some(model.backlog()));
                 for (slot, value) in &model.held {
                     prop_assert!(window.bytes(*slot).iter().all(|b| b == value));
@@ -178,7 +178,7 @@ fn room_made_after_the_claim_is_used() {
     let next = fill(&mut pool, 2).unwrap();
     let Block { slot: taken, .. } = reader.take().unwrap();
     reader.release(taken);
-    assert_eq!((pool.publish(block(next, 1)).taken, reader.lost()), (1, 0));
+    assert_eq!((pool.publish(block(next, 1)).taken, reader.lost(0)), (1, 0));
 }
 
 #[test]
@@ -204,7 +204,7 @@ fn readers_in_threads_see_whole_blocks() {
         threads.push(std::thread::spawn(move || {
             let (mut seen, mut lost) = (0u64, 0u64);
             while seen + lost < 2000 {
-                lost += reader.lost();
+                lost += reader.lost(0);
                 let Some(Block { slot, packets, .. }) = reader.take() else {
                     std::thread::yield_now();
                     continue;
@@ -274,7 +274,7 @@ fn ticks_keep_their_place_between_blocks() {
             }
         };
         // The packets number the blocks, so that a lost or repeated one shows.
-        let next = Block { slot, packets: step as u32 % 1024, link: LinkType(step as u16) };
+        let next = Block { slot, packets: step as u32 % 1024, link: LinkType(step as u16), queue: 0 };
         pool.publish(next);
         published.push(Item::Block(next));
     }
@@ -289,4 +289,55 @@ fn ticks_keep_their_place_between_blocks() {
             .collect::<Vec<_>>()
     };
     assert_eq!(last(&taken), last(&published));
+}
+
+proptest! {
+    /// Each queue of a reader has a depth and losses of its own. Its blocks come in the order of publishing,
+    /// whatever their queues, and a slot is free when its block is released.
+    #[test]
+    fn queues_overflow_alone(
+        depths in prop::collection::vec(1usize..5, 1..5),
+        steps in prop::collection::vec((0u8..4, 0usize..6), 1..300),
+    ) {
+        let sum: usize = depths.iter().sum();
+        let mut pool = Pool::new(sum + 1).unwrap();
+        let mut reader = pool.reader(flame_block::Depths::new(&depths)).unwrap();
+        let id = reader.id();
+        let (mut queued, mut held) = (VecDeque::new(), VecDeque::new());
+        let (mut lost, mut counted) = ([0; flame_block::MAX_QUEUES], [0; flame_block::MAX_QUEUES]);
+        for (what, queue) in steps {
+            match what {
+                0 | 1 => {
+                    // A queue that does not exist loses all.
+                    let busy = queued.iter().chain(&held).filter(|(of, _)| *of == queue).count();
+                    let has_room = depths.get(queue).is_some_and(|depth| busy < *depth);
+                    prop_assert_eq!(pool.has_room(id, queue), Some(has_room));
+                    let slot = pool.claim().expect("one more than all may hold");
+                    let other = pool.claim_besides(1 << slot);
+                    prop_assert!(other.is_none_or(|other| other != slot));
+                    let published = pool.publish(Block { queue, ..block(slot, 3) });
+                    prop_assert_eq!(published.taken, u32::from(has_room));
+                    match has_room {
+                        true => queued.push_back((queue, slot)),
+                        false => lost[queue] += 3,
+                    }
+                }
+                2 => {
+                    let taken = reader.take().map(|block| (block.queue, block.slot));
+                    prop_assert_eq!(taken, queued.pop_front());
+                    held.extend(taken);
+                }
+                _ => if let Some((_, slot)) = held.pop_front() {
+                    reader.release(slot);
+                }
+            }
+            for (queue, counted) in counted.iter_mut().enumerate() {
+                *counted += reader.lost(queue);
+                prop_assert_eq!((*counted, pool.lost(id, queue)), (lost[queue], Some(lost[queue])));
+            }
+            let backlog = pool.backlog(id).unwrap();
+            prop_assert_eq!(backlog.held, (queued.len() + held.len()) as u64);
+            prop_assert_eq!(backlog.lost, lost.iter().sum::<u64>());
+        }
+    }
 }

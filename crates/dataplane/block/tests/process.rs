@@ -92,7 +92,7 @@ fn read_all([data, control, event]: [OwnedFd; 3]) {
             Wake::Ready | Wake::Nothing => {}
         }
     }
-    lost += reader.lost();
+    lost += reader.lost(0);
     println!("\nreader: {seen} {lost} {slept}");
 }
 
@@ -122,7 +122,7 @@ fn another_process_reads_while_blocks_are_written() {
             std::thread::sleep(Duration::from_millis(1));
         }
     }
-    assert_eq!(local.lost(), 0);
+    assert_eq!(local.lost(0), 0);
     drop(pool);
     let numbers = printed(&ended(child));
     let [seen, lost, _] = numbers[..] else { panic!("{numbers:?}") };
@@ -177,7 +177,7 @@ fn a_killed_reader_costs_the_others_nothing() {
         let Block { slot, .. } = local.take().expect("nothing is lost");
         assert_eq!(slot, written);
         local.release(slot);
-        assert_eq!(local.lost(), 0);
+        assert_eq!(local.lost(0), 0);
         slot
     };
     for _ in 0..3 {

@@ -6,7 +6,7 @@ use crate::outlet::{Origin, Outlet};
 use crate::stop::{Quantum, Stop};
 use crate::ticks::Ticks;
 use flame_abi::{Descriptor, layout};
-use flame_block::{Block, Item, Pool, Reader, ReaderId};
+use flame_block::{Block, Item, MAX_QUEUES, Pool, Reader, ReaderId};
 use flame_plan::{Account, FaultReport, ModuleClass, ModuleId, OnFault, Reason, Shed, quantize};
 use flame_quota::Meters;
 use flame_run::{Call, Fault, Mapping, Role};
@@ -47,8 +47,10 @@ pub struct BatchLoop {
     /// The last tick that was reported as passed.
     passed_tick: u64,
     account: Account,
-    /// The number of packets lost since the last batch.
-    lost: u64,
+    /// The number of packets lost since the last batch of each event queue. Those that were lost before they
+    /// had a queue are in the next batch of any.
+    lost: [u64; MAX_QUEUES],
+    unsorted: u64,
     /// Whether the last call has begun.
     is_ending: bool,
     keeping: Keeping,
@@ -103,8 +105,9 @@ impl BatchLoop {
             ticks: Ticks::new(p, shape.tick_ns),
             delivered_tick: 0,
             passed_tick: 0,
-            account: Account::default(),
-            lost: 0,
+            account: p.empty_account(),
+            lost: [0; MAX_QUEUES],
+            unsorted: 0,
             is_ending: false,
             keeping: Keeping::new(module.take_place(Place::Worker(worker))),
         }
@@ -156,13 +159,35 @@ impl BatchLoop {
     /// Counts packets that the module does not process. It learns their number with its next batch.
     pub fn shed(&mut self, cause: Shed, packets: u64) {
         self.account.shed(cause, packets);
-        self.lost += packets;
+        self.unsorted += packets;
+    }
+
+    /// Counts packets that came into an event queue.
+    pub fn queued(&mut self, queue: usize, packets: u64) {
+        self.account.queued(queue, packets);
+    }
+
+    /// Counts packets of an event queue that the module does not process.
+    fn shed_queued(&mut self, queue: usize, cause: Shed, packets: u64) {
+        self.account.shed(cause, packets);
+        self.lost[queue % MAX_QUEUES] += packets;
     }
 
     /// Counts the packets of blocks that the reader lost.
     pub fn count_lost(&mut self) {
-        let lost = self.reader.lost();
-        self.shed(Shed::Overrun, lost);
+        for (queue, lost) in self.lost.iter_mut().enumerate() {
+            let packets = self.reader.lost(queue);
+            if packets > 0 {
+                self.account.overrun(queue, packets);
+                *lost += packets;
+            }
+        }
+    }
+
+    /// Returns the number of packets of a queue that were lost since its last batch.
+    fn take_lost(&mut self, queue: usize) -> u64 {
+        let lost = std::mem::take(&mut self.lost[queue % MAX_QUEUES]);
+        lost + std::mem::take(&mut self.unsorted)
     }
 
     /// Prepares to sleep until [`BatchLoop::event`] is readable, as [`Reader::arm`].
@@ -290,12 +315,15 @@ impl BatchLoop {
                     // No batch precedes a tick that waits for its share.
                     () if self.due.is_some() || !self.caller.may_begin() => Some(Shed::Share),
                     () => {
-                        let (count, lost) = (conditions.batch.min(left), std::mem::take(&mut self.lost));
+                        let (count, lost) = (conditions.batch.min(left), self.take_lost(block.queue));
                         let descriptors =
                             layout::VIEW + Pool::offset(block.slot) as u32 + next * Descriptor::SIZE as u32;
                         let link = block.link;
                         let call = match self.port {
-                            None => Call::Batch { descriptors, count, lost, link },
+                            None => {
+                                let queue = block.queue as u32;
+                                Call::Batch { descriptors, count, lost, link, queue }
+                            }
                             Some(port) => Call::Push { port, descriptors, count, lost, link },
                         };
                         self.caller.start(call, self.caller.allowance_after(count));
@@ -303,7 +331,7 @@ impl BatchLoop {
                     }
                 };
                 if let Some(cause) = cause {
-                    self.shed(cause, u64::from(left));
+                    self.shed_queued(block.queue, cause, u64::from(left));
                     outlet.decided(left, Some(cause))?;
                 }
                 self.work = None;
@@ -388,7 +416,8 @@ impl BatchLoop {
     }
 
     fn processed(&mut self, count: u32) {
-        self.account.processed += u64::from(count);
+        let queue = self.work.map_or(0, |work| work.block.queue);
+        self.account.process(queue, u64::from(count));
         self.meters.packets(count);
     }
 

@@ -3,7 +3,7 @@
 use crate::escape;
 use crate::grid::{Form, Head, render};
 use crate::human::grouped;
-use flame_plan::{Account, Shed, Unsent};
+use flame_plan::{Account, QueueAccount, Shed, Unsent};
 use serde_json::{Map, Value, json};
 use std::io::{self, Write};
 
@@ -30,7 +30,8 @@ pub fn json(
 
 /// Returns an account as JSON. Counts are packets, except `records`, `records_lost`, `messages_lost`,
 /// `logged`, `logs_dropped`, `sent` and `unsent`, which are frames of channels, `calls`, `calls_lost`,
-/// `replies` and `replies_lost`, which are of services, and `faults`.
+/// `replies` and `replies_lost`, which are of services, and `faults`. `queues` is there for a module with
+/// event queues.
 pub fn object(account: &Account) -> Value {
     let shed: Map<String, Value> =
         Shed::ALL.into_iter().map(|cause| (cause.name().to_owned(), account.shed_by(cause).into())).collect();
@@ -38,7 +39,7 @@ pub fn object(account: &Account) -> Value {
         .into_iter()
         .map(|cause| (cause.name().to_owned(), account.unsent_by(cause).into()))
         .collect();
-    json!({
+    let mut object = json!({
         "offered": account.offered,
         "processed": account.processed,
         "filtered": account.filtered,
@@ -59,7 +60,15 @@ pub fn object(account: &Account) -> Value {
         "replies_lost": account.replies_lost,
         "faults": account.faults,
         "adds_up": account.adds_up(),
-    })
+    });
+    if !account.queues.is_empty() {
+        let queue = |queue: &QueueAccount| {
+            let QueueAccount { name, packets, processed, overrun } = queue;
+            json!({ "name": name, "packets": packets, "processed": processed, "overrun": overrun })
+        };
+        object["queues"] = account.queues.iter().map(queue).collect();
+    }
+    object
 }
 
 /// Writes the accounts as a table for people that fits a width, if one is given. Causes under which no packet
@@ -134,6 +143,16 @@ pub fn table(
     };
     let rows: Vec<_> = accounts.iter().map(row).collect();
     write!(out, "{}", render(&all, &rows, (width, Form::Auto), None).0)?;
+    for (module, account) in accounts {
+        for QueueAccount { name, packets, processed, overrun } in &account.queues {
+            let [packets, processed, overrun] = [packets, processed, overrun].map(|n| grouped(*n));
+            let (module, name) = (escape::line(module), escape::line(name));
+            writeln!(
+                out,
+                "{module}, queue {name}: {packets} packets, {processed} processed, {overrun} lost as overrun"
+            )?;
+        }
+    }
     for (module, _) in accounts.iter().filter(|(_, a)| !a.adds_up()) {
         writeln!(out, "{module}: the account does not add up (a bug: please report it)")?;
     }

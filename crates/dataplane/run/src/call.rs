@@ -28,6 +28,8 @@ pub enum Call {
         count: u32,
         lost: u64,
         link: LinkType,
+        /// The event queue of the packets, or 0.
+        queue: u32,
     },
     /// A call of a module that forwards packets, with `count` packets from the input `port`.
     Push {

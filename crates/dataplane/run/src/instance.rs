@@ -337,12 +337,13 @@ impl Instance {
                 .map_err(|e| self.fault(call.name(), FaultKind::Start(e.to_string())))?;
         }
         let function = match call {
-            Call::Batch { descriptors, count, lost, link }
+            Call::Batch { descriptors, count, lost, link, .. }
             | Call::Push { descriptors, count, lost, link, .. } => {
                 let flags = if self.restarted { batch_flags::RESTARTED } else { 0 };
                 self.restarted = false;
                 let (descriptors, count, lost, link) = (*descriptors, *count, *lost, link.0.into());
-                let header = BatchHeader { descriptors, count, lost, flags, link };
+                let queue = if let Call::Batch { queue, .. } = call { *queue } else { 0 };
+                let header = BatchHeader { descriptors, count, lost, flags, link, queue, reserved: 0 };
                 self.control
                     .slice_mut(layout::BATCH_OFFSET as usize, BatchHeader::SIZE)
                     .copy_from_slice(&header.to_bytes());

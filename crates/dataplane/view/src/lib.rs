@@ -48,8 +48,10 @@ mod expose;
 mod quantize;
 mod select;
 mod shape;
+mod sort;
 
 pub use flame_transform::{FlowHash, Hidden, Key, KeyError};
+pub use sort::{Marks, Queues};
 
 use flame_abi::{Descriptor, LinkType, flags};
 use flame_filter::{FilterError, ShownPacket, TruePacket};
@@ -124,20 +126,27 @@ impl View {
         }
         let shown = Select::new(&spec.select_shown)?;
         let shown_expose = spec.select_expose.map_or(spec.expose, |e| e.max(spec.expose));
-        if shown_expose == Expose::Count
-            && let Some(filter) = shown.reads_length()
-        {
-            return Err(ViewError::Length { filter: filter.to_string() });
-        }
         let hides_bytes = spec.expose != Expose::All || rewriter.changes_any();
-        Ok(Self {
+        let view = Self {
             select: Select::new(&spec.select)?,
             shown,
             shown_expose,
             expose: spec.expose,
             quantizer: Quantizer::new(spec, key, hides_bytes),
             shape: Shape { rewriter, snaplen: spec.snaplen, scratch: Vec::new() },
-        })
+        };
+        view.check_lengths(&view.shown)?;
+        Ok(view)
+    }
+
+    /// Checks that filters on the shown packet ask for lengths only if these are shown.
+    fn check_lengths(&self, filters: &Select<ShownFilter>) -> Result<(), ViewError> {
+        if self.shown_expose == Expose::Count
+            && let Some(filter) = filters.reads_length()
+        {
+            return Err(ViewError::Length { filter: filter.to_string() });
+        }
+        Ok(())
     }
 
     /// Returns whether every byte of every selected packet, and its descriptor, is shown unchanged.
@@ -237,15 +246,58 @@ impl View {
         packets: &[Descriptor],
         link: impl Fn(usize) -> LinkType,
         data: &[u8],
+        place: (&mut [Descriptor], &mut [u8], usize),
+        base: u32,
+    ) -> Result<Written, ViewError> {
+        let plain = self.expose == Expose::None && self.selects_all() && !self.shape.rewriter.changes_any();
+        if plain && self.quantizer.shows_all() {
+            return Ok(self.descriptors_only(packets, place.0, base));
+        }
+        self.copy_chosen(packets, link, data, place, base, |view, i, link, bytes, written| {
+            view.chooses(&packets[i..], link, bytes, written)
+        })
+    }
+
+    /// Returns whether the first of `packets`, whose bytes are `bytes`, is shown, and counts it.
+    #[inline(always)] // The loop over packets is the hottest of all.
+    fn chooses(
+        &mut self,
+        packets: &[Descriptor],
+        link: LinkType,
+        bytes: &[u8],
+        written: &mut Written,
+    ) -> Result<bool, ViewError> {
+        let d = &packets[0];
+        self.quantizer.look_ahead(packets);
+        if !self.select.passes(link, TruePacket { bytes, wire_len: d.wire_len })? {
+            return Ok(false);
+        }
+        if !self.quantizer.shows(d.ts_ns) {
+            written.sampled += 1;
+            return Ok(false);
+        }
+        written.eligible += 1;
+        if self.shown.is_all() {
+            return Ok(true);
+        }
+        let (bytes, seen) = self.shape.shown(self.shown_expose, link, d, bytes);
+        let wire_len = if self.shown_expose == Expose::Count { 0 } else { seen.wire_len };
+        Ok(self.shown.passes(link, ShownPacket { bytes, wire_len })?)
+    }
+
+    /// Copies like [`View::copy_some`] the packets that `chooses` chooses, by their indices.
+    #[inline(always)]
+    fn copy_chosen(
+        &mut self,
+        packets: &[Descriptor],
+        link: impl Fn(usize) -> LinkType,
+        data: &[u8],
         (out, out_data, most): (&mut [Descriptor], &mut [u8], usize),
         base: u32,
+        mut chooses: impl FnMut(&mut Self, usize, LinkType, &[u8], &mut Written) -> Result<bool, ViewError>,
     ) -> Result<Written, ViewError> {
         let mut written = Written::default();
         let mut chunk = [Descriptor::default(); CHUNK];
-        let plain = self.expose == Expose::None && self.selects_all() && !self.shape.rewriter.changes_any();
-        if plain && self.quantizer.shows_all() {
-            return Ok(self.descriptors_only(packets, out, base));
-        }
         while written.taken < packets.len() && written.bytes < most && (written.packets as usize) < out.len()
         {
             let room = CHUNK.min(out.len() - written.packets as usize);
@@ -253,23 +305,10 @@ impl View {
             while made < room && written.taken < packets.len() && written.bytes < most {
                 let (i, d) = (written.taken, &packets[written.taken]);
                 let bytes = packet(d, data, i)?;
-                let (link, wire_len) = (link(i), d.wire_len);
-                self.quantizer.look_ahead(&packets[i..]);
+                let link = link(i);
                 written.taken += 1;
-                if !self.select.passes(link, TruePacket { bytes, wire_len })? {
+                if !chooses(self, i, link, bytes, &mut written)? {
                     continue;
-                }
-                if !self.quantizer.shows(d.ts_ns) {
-                    written.sampled += 1;
-                    continue;
-                }
-                written.eligible += 1;
-                if !self.shown.is_all() {
-                    let (bytes, seen) = self.shape.shown(self.shown_expose, link, d, bytes);
-                    let wire_len = if self.shown_expose == Expose::Count { 0 } else { seen.wire_len };
-                    if !self.shown.passes(link, ShownPacket { bytes, wire_len })? {
-                        continue;
-                    }
                 }
                 let (shown, mut seen) = self.shape.shown(self.expose, link, d, bytes);
                 let at = written.bytes;

@@ -4,7 +4,7 @@ use crate::common::*;
 use flame_abi::{Descriptor, LinkType};
 use flame_plan::{Action, Expose, Field, ShownFilter, Transforms, TrustedFilter, ViewSpec};
 use flame_transform::TransformError;
-use flame_view::{Key, View, ViewError};
+use flame_view::{Key, Marks, Queues, View, ViewError};
 
 fn spec(select: &[&str], expose: Expose, transforms: &[(Field, Action)]) -> ViewSpec {
     let select = select.iter().filter_map(|s| TrustedFilter::parse(s).unwrap()).collect();
@@ -113,4 +113,57 @@ fn a_slot_too_small_is_an_error_and_never_overrun() {
     assert!(v.copy(&descriptors, link, &data, &mut out, &mut [0; 10], BASE).is_err());
     assert!(v.copy(&descriptors, link, &data, &mut [], &mut [0; 100], BASE).is_err());
     assert!(v.copy(&descriptors, link, &data[..20], &mut out, &mut [0; 100], BASE).is_err());
+}
+
+/// Each queue has what a view with the same filter on the shown packet would show, without the packets of the
+/// queues before it.
+#[test]
+fn queues_divide_what_a_view_shows() {
+    let shown = |text: &str| ShownFilter::parse(text).unwrap();
+    let packets: Vec<Vec<u8>> = (0..90_u16)
+        .map(|n| match n % 3 {
+            0 => ethernet(0x0800, &ipv4(17, &[], &udp(53 + n % 2, &[n as u8; 30]))),
+            1 => ethernet(0x86dd, &ipv6(17, &udp(n, &[n as u8; 5]))),
+            _ => ethernet(0x88cc, &[n as u8; 40]),
+        })
+        .collect();
+    let transforms = [(Field::IpSrc, Action::Prefix), (Field::IpDst, Action::Hash)];
+    let of = |filter: &[&str]| {
+        let select_shown = filter.iter().filter_map(|text| shown(text)).collect();
+        let spec = ViewSpec { select_shown, ..spec(&["not udp port 7"], Expose::Headers, &transforms) };
+        View::new(&spec, Some(&Key::new([9; 32]))).unwrap()
+    };
+    let filters = ["udp port 53", "ip6", "ether proto 0x88cc"];
+    let alone = [&["udp port 53"][..], &["ip6", "not udp port 53"], &["ether proto 0x88cc"]];
+    let (mut view, link) = (of(&[]), LinkType::ETHERNET);
+    let mut queues = Queues::new(&filters.map(shown), &view).unwrap();
+    let (descriptors, data) = block(link, &packets);
+    let mut marks = Marks::default();
+    let sorted = view.sort(&mut queues, &descriptors, link, &data, &mut marks).unwrap();
+    let counts = [0, 1, 2].map(|queue| marks.count(queue));
+    assert_eq!((sorted.taken, sorted.eligible), (90, 89), "one is of port 7");
+    assert_eq!(u64::from(sorted.packets), counts.iter().sum::<u64>());
+    assert!(counts.iter().all(|n| *n > 0) && sorted.packets < 89, "{counts:?}");
+    for (queue, filters) in alone.iter().enumerate() {
+        let expected = see(&mut of(filters), link, &packets);
+        let mut out = vec![Descriptor::default(); 90];
+        let mut out_data = vec![0; data.len()];
+        // In two parts, of which the first ends with its third packet.
+        let place = (&mut out[..3], &mut out_data[..], usize::MAX);
+        let first = view.copy_sorted((&marks, queue, 0), &descriptors, link, &data, place, BASE).unwrap();
+        let (at, bytes) = (first.packets as usize, first.bytes);
+        let place = (&mut out[at..], &mut out_data[bytes..], usize::MAX);
+        let from = (&marks, queue, first.taken);
+        let base = BASE + bytes as u32;
+        let rest = view.copy_sorted(from, &descriptors, link, &data, place, base).unwrap();
+        assert_eq!((first.packets, first.taken + rest.taken), (3, 90));
+        out.truncate(at + rest.packets as usize);
+        assert_eq!(out, expected.descriptors, "queue {queue}");
+        assert_eq!(out_data, expected.data, "queue {queue}");
+    }
+    // A filter on lengths, where none are shown.
+    let spec = spec(&[], Expose::Count, &[]);
+    let counted = View::new(&spec, Some(&Key::new([9; 32]))).unwrap();
+    let error = Queues::new(&[shown("greater 100")], &counted).err().unwrap().to_string();
+    assert!(error.contains("asks for lengths"), "{error}");
 }

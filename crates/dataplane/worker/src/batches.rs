@@ -192,6 +192,14 @@ impl Batches {
         }
     }
 
+    /// Counts packets that came into an event queue.
+    pub(crate) fn queued(&mut self, queue: usize, packets: u64) {
+        match &mut self.place {
+            Place::Local(batches) => batches.queued(queue, packets),
+            Place::Remote(batches) => batches.queued(queue, packets),
+        }
+    }
+
     pub(crate) fn sampled(&mut self, packets: u64) {
         match &mut self.place {
             Place::Local(batches) => batches.sampled(packets),
@@ -217,24 +225,24 @@ impl Batches {
         refuses.or(self.is_left_out.then_some(Shed::Overload))
     }
 
-    /// Counts a block of `packets` that was published.
-    pub(crate) fn published(&mut self, pool: &mut Pool, packets: u64) {
+    /// Counts a block of `packets` that was published in an event queue.
+    pub(crate) fn published(&mut self, pool: &mut Pool, queue: usize, packets: u64) {
         match &mut self.place {
             _ if self.is_left_out => {
                 let cause = self.refuses().unwrap_or(Shed::Overload);
                 self.shed(cause, packets);
             }
             Place::Local(batches) => batches.count_lost(),
-            Place::Remote(batches) => batches.published(pool, packets),
+            Place::Remote(batches) => batches.published(pool, queue, packets),
         }
         self.count_blocks(pool);
     }
 
-    /// Returns whether a block can be published that this module does not lose.
-    pub(crate) fn has_room(&mut self, pool: &mut Pool, stop: &Stop<'_>) -> bool {
+    /// Returns whether a block of an event queue can be published that this module does not lose.
+    pub(crate) fn has_room(&mut self, pool: &mut Pool, queue: usize, stop: &Stop<'_>) -> bool {
         match &mut self.place {
             Place::Local(_) => true,
-            Place::Remote(batches) => batches.has_room(pool, stop),
+            Place::Remote(batches) => batches.has_room(pool, queue, stop),
         }
     }
 

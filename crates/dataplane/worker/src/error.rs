@@ -43,6 +43,10 @@ pub enum RunError {
     Transformed(String),
     #[error("{module}, channel {channel}: filter: {reason}")]
     Channel { module: String, channel: String, reason: String },
+    #[error("{module}, event queue {queue}: {reason}")]
+    Queue { module: String, queue: String, reason: String },
+    #[error("{module} has {reason}: give it more blocks (buffer of its grant, or its reservation)")]
+    Queues { module: String, reason: String },
     #[error("{module} offers the service {service:?}, which {by} offers already")]
     Service { module: String, service: String, by: String },
     #[error(

@@ -250,7 +250,7 @@ impl Forward {
             Some(Flight { data: block.data.clone(), link, lists, count: 0, made: Made::default(), decided });
         if count > 0 {
             self.batches.set_port(port);
-            self.pool.publish(Block { slot, packets: count as u32, link });
+            self.pool.publish(Block { slot, packets: count as u32, link, queue: 0 });
             self.go(options, false, collector)?;
         }
         Ok(())

@@ -8,12 +8,13 @@ use crate::outlet::Event;
 use crate::placed::{Evictor, Placed, Site};
 use crate::remote::{LostModule, ProcessInfo, Processes, StartedProcess};
 use crate::report::Snapshot;
+use crate::sorting;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
 use flame_abi::manifest::Manifest;
 use flame_execute::{LoadedModule, Module, Shape};
 use flame_plan::{Account, ModuleClass, ModuleId, ModulePlan, Reason, Share};
 use flame_run::Engines;
-use flame_view::{Key, View};
+use flame_view::Key;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -258,7 +259,7 @@ impl Handle {
         }
         check_joins(&module.plan.manifest, &module.plan.name)?;
         // Reported here, because in a pipeline it would end the run.
-        View::new(&module.plan.view, self.0.key.as_ref())?;
+        sorting::check(&module.plan, self.0.key.as_ref())?;
         // Nothing is locked while other threads are waited for: they may command the run as well. The number
         // is taken before a process hears of the module.
         let used = || lock(&self.0.used);

@@ -46,6 +46,7 @@ mod report;
 mod run;
 mod services;
 mod slices;
+mod sorting;
 mod stage;
 mod threads;
 mod turns;

@@ -200,10 +200,10 @@ impl<'a> Pipeline<'a> {
             start = range.end;
             let chunk = Chunk { packets: same, descriptors: &chunk.descriptors[range], ..chunk };
             for view in &mut self.views {
-                if view.confined {
-                    view.stage(chunk, how, outlet)?;
-                } else {
-                    view.chunk(chunk, how, outlet)?;
+                match () {
+                    () if view.is_sorted() => view.sort(chunk, how, outlet)?,
+                    () if view.confined => view.stage(chunk, how, outlet)?,
+                    () => view.chunk(chunk, how, outlet)?,
                 }
             }
         }

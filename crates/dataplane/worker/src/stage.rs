@@ -1,5 +1,7 @@
 //! One view and the modules that share it: packets are shown once, in blocks that all its loops read.
 
+mod sorted;
+
 use crate::batches::{Batches, Place};
 use crate::charge;
 use crate::draft::Draft;
@@ -9,14 +11,16 @@ use crate::overload::Overload;
 use crate::placed::{Placed, Site};
 use crate::read::Chunk;
 use crate::remote::RemoteBatches;
+use crate::sorting;
 use flame_abi::{Descriptor, LinkType, MAX_BLOCK_BYTES, MAX_BLOCK_PACKETS, layout};
-use flame_block::{Block, Pool, ReaderFds, SLOT_DESCRIPTORS};
+use flame_block::{Block, Depths, Pool, ReaderFds, SLOT_DESCRIPTORS};
 use flame_execute::{BatchLoop, Conditions, Outlet, Shape, Stop};
 use flame_plan::{ModuleClass, ModuleId, ModulePlan, Shed, ViewSpec};
 use flame_remote::Command;
 use flame_run::Mapping;
 use flame_source::{RawPacket, Shared};
 use flame_view::{Key, View, Written};
+use sorted::Sorted;
 use std::time::Duration;
 
 /// The number of blocks of one view. A module has an overrun when it holds all of them.
@@ -72,6 +76,8 @@ pub(crate) struct ViewStage {
     first: Vec<u8>,
     /// The place of a block for a process until it is complete, if its view hides anything.
     draft: Option<Draft>,
+    /// The event queues of its module, which has the view for itself.
+    sorted: Option<Box<Sorted>>,
 }
 
 /// A block being filled. Its packets wait until it is full, or until a tick, which falls on a multiple of the
@@ -93,12 +99,21 @@ fn fits_window(shared: Shared, pool: &Pool) -> bool {
     pool.window().2 + shared.bytes <= layout::VIEW_BYTES as usize
 }
 
-/// Returns whether a module has separate blocks, because a metered one may keep them for long.
+/// Returns whether a module has separate blocks, because a metered one may keep them for long, or because
+/// they are those of its event queues.
 pub(crate) fn has_own_blocks(module: &Placed, options: &PipelineOptions<'_>) -> bool {
+    if !module.plan().manifest.queues.is_empty() {
+        return true;
+    }
     options.live && module.plan().class == ModuleClass::Metered && module.plan().process.is_none()
 }
 
-/// Returns the number of blocks that may wait for a module.
+/// Returns the numbers of blocks that may wait for a module, by event queue if it has any.
+fn depths(plan: &ModulePlan) -> Result<Depths, RunError> {
+    if plan.manifest.queues.is_empty() { Ok(depth(plan).into()) } else { sorting::depths(plan) }
+}
+
+/// Returns the number of blocks that may wait for a module without event queues.
 fn depth(plan: &ModulePlan) -> usize {
     match plan.terms.buffer as usize {
         0 => SLOTS,
@@ -111,16 +126,27 @@ impl ViewStage {
         let spec = &module.plan().view;
         let view = View::new(spec, options.key)?;
         let process = module.plan().process.clone();
-        let pool = Pool::new(if process.is_some() { REMOTE_SLOTS } else { SLOTS })?;
+        let queues = sorting::queues(module.plan(), &view)?;
+        let slots = match &queues {
+            // Those that wait, and one of each queue that is being filled.
+            Some(_) => depths(module.plan())?.sum() + module.plan().manifest.queues.len(),
+            None if process.is_some() => REMOTE_SLOTS,
+            None => SLOTS,
+        };
+        let pool = Pool::new(slots)?;
         let has_own_blocks = has_own_blocks(module, options);
         let is_open = view.hides_nothing() && view.selects_all();
         // A filter hides packets that lie in the same ring, so only a view of all packets is mapped. A paused
         // batch may outlast the ring's block, which returns to the kernel.
         let is_mappable = is_open && !has_own_blocks && process.is_none();
-        let draft = (process.is_some() && !is_open).then(Draft::new);
+        let has_draft = process.is_some() && !is_open;
+        let draft = (has_draft && queues.is_none()).then(Draft::new);
+        let count = module.plan().manifest.queues.len();
+        let sorted = queues.map(|queues| Box::new(Sorted::new(queues, count, has_draft)));
         let mapped = options.shared.is_some_and(|s| fits_window(s, &pool)) && is_mappable;
         Ok(Self {
             draft,
+            sorted,
             process,
             buffers: 0,
             spec: (!has_own_blocks).then(|| spec.clone()),
@@ -149,7 +175,8 @@ impl ViewStage {
 
     /// Returns the number of packets in the block that is being filled.
     pub(crate) fn staged_packets(&self) -> u64 {
-        self.staged.map_or(0, |staged| staged.packets as u64)
+        let of_queues = self.sorted.as_ref().map_or(0, |sorted| sorted.staged_packets());
+        self.staged.map_or(of_queues, |staged| staged.packets as u64)
     }
 
     /// Creates an instance that reads this view's blocks, and starts it.
@@ -159,16 +186,16 @@ impl ViewStage {
         options: &PipelineOptions<'_>,
         outlet: &mut dyn Outlet<RunError>,
     ) -> Result<(), RunError> {
-        let (depth, is_gauged) = (depth(module.plan()), options.is_regulated());
-        self.buffers += depth;
+        let (depths, is_gauged) = (depths(module.plan())?, options.is_regulated());
+        self.buffers += depths.sum();
         let module = match &module.site {
             Site::Local(module) => module,
             Site::Remote(module) => {
-                let ReaderFds { id, data, control, event } = self.pool.remote_reader(depth)?;
+                let ReaderFds { id, data, control, event } = self.pool.remote_reader(depths)?;
                 let (worker, is_live) = (options.worker, options.live);
                 let command = Command::Attach { module: module.plan.id, worker, is_live };
                 module.process.send(command, vec![data, control, event]);
-                let batches = RemoteBatches::new(module.clone(), worker, id, depth);
+                let batches = RemoteBatches::new(module.clone(), worker, id, depths);
                 self.loops.push(Batches::new(Place::Remote(Box::new(batches)), &module.meters, is_gauged));
                 return Ok(());
             }
@@ -179,7 +206,7 @@ impl ViewStage {
             let at = layout::VIEW + bytes as u32;
             windows.push(Mapping { fd: shared.fd, offset: 0, bytes: shared.bytes, at });
         }
-        let reader = self.pool.reader(depth).ok_or(RunError::TooManyModules)?;
+        let reader = self.pool.reader(depths).ok_or(RunError::TooManyModules)?;
         let mut batches =
             BatchLoop::new(options.shape, module, (options.worker, options.live), windows, reader);
         let _charged = charge::enter(module.meters.usage());
@@ -204,6 +231,20 @@ impl ViewStage {
         }
     }
 
+    /// Counts packets as lost to the modules, none of which a block reaches: those that they would be
+    /// offered.
+    fn refuse_eligible(
+        &mut self,
+        packets: &[Descriptor],
+        link: LinkType,
+        data: &[u8],
+    ) -> Result<(), RunError> {
+        let (eligible, sampled) = self.view.eligible(packets, |_| link, data)?;
+        self.refuse(eligible.into());
+        self.loops.iter_mut().for_each(|batches| batches.sampled(sampled.into()));
+        Ok(())
+    }
+
     /// Gives the next blocks to those modules only that `leaves_out` does not name.
     pub(crate) fn leave_out(&mut self, leaves_out: impl Fn(ModuleId) -> bool) {
         for batches in &mut self.loops {
@@ -214,12 +255,13 @@ impl ViewStage {
         }
     }
 
-    /// Waits until no module in a process would lose a block. A capture is read as fast as they take it.
-    fn wait_for_room(&mut self, stop: &Stop<'_>) {
+    /// Waits until no module in a process would lose a block of an event queue. A capture is read as fast as
+    /// they take it.
+    fn wait_for_room(&mut self, queue: usize, stop: &Stop<'_>) {
         if self.process.is_none() || self.is_live {
             return;
         }
-        while !self.loops.iter_mut().all(|batches| batches.has_room(&mut self.pool, stop)) {
+        while !self.loops.iter_mut().all(|batches| batches.has_room(&mut self.pool, queue, stop)) {
             std::thread::sleep(ROOM);
         }
     }
@@ -276,7 +318,7 @@ impl ViewStage {
             self.refuse(offered);
             return Ok(());
         }
-        self.wait_for_room(stop);
+        self.wait_for_room(0, stop);
         let Some(slot) = self.pool.claim() else {
             let conditions = conditions((batch, stop));
             for batches in &mut self.loops {
@@ -311,13 +353,13 @@ impl ViewStage {
         }
         let sampled = u64::from(written.sampled);
         let filtered = offered - sampled - u64::from(written.packets);
-        self.pool.publish(Block { slot, packets: written.packets, link });
+        self.pool.publish(Block { slot, packets: written.packets, link, queue: 0 });
         let packets = u64::from(written.packets);
         let conditions = conditions((batch, stop));
         for batches in &mut self.loops {
             batches.offer(offered - sampled, filtered);
             batches.sampled(sampled);
-            batches.published(&mut self.pool, packets);
+            batches.published(&mut self.pool, 0, packets);
             batches.go(conditions, outlet)?;
             batches.count_blocks(&mut self.pool);
         }
@@ -334,11 +376,7 @@ impl ViewStage {
         let Some(RawPacket { link, .. }) = chunk.packets.first().copied() else { return Ok(()) };
         let mut rest = chunk.descriptors;
         if self.is_refused() {
-            // Nobody is left to see the packets.
-            let (eligible, sampled) = self.view.eligible(rest, |_| link, &chunk.block.data)?;
-            self.refuse(eligible.into());
-            self.loops.iter_mut().for_each(|batches| batches.sampled(sampled.into()));
-            return Ok(());
+            return self.refuse_eligible(rest, link, &chunk.block.data);
         }
         while !rest.is_empty() {
             // A packet of another link type ends the block if it is shown.
@@ -434,20 +472,30 @@ impl ViewStage {
         (batch, stop): (usize, &Stop<'_>),
         outlet: &mut dyn Outlet<RunError>,
     ) -> Result<(), RunError> {
+        self.publish_sorted((batch, stop), outlet)?;
         let Some(staged) = self.staged.take() else { return Ok(()) };
         if staged.packets == 0 {
             return Ok(());
         }
-        self.wait_for_room(stop);
+        self.wait_for_room(0, stop);
         let Staged { slot, link, packets, bytes } = staged;
         if let Some(draft) = &self.draft {
             draft.copy(&mut self.pool, slot, packets, bytes);
         }
-        self.pool.publish(Block { slot, packets: packets as u32, link });
-        let packets = packets as u64;
-        let conditions = conditions((batch, stop));
+        self.hand_on(Block { slot, packets: packets as u32, link, queue: 0 }, (batch, stop), outlet)
+    }
+
+    /// Publishes a block, and lets the modules work on it.
+    fn hand_on(
+        &mut self,
+        block: Block,
+        how: (usize, &Stop<'_>),
+        outlet: &mut dyn Outlet<RunError>,
+    ) -> Result<(), RunError> {
+        self.pool.publish(block);
+        let conditions = conditions(how);
         for batches in &mut self.loops {
-            batches.published(&mut self.pool, packets);
+            batches.published(&mut self.pool, block.queue, block.packets.into());
             batches.go(conditions, outlet)?;
             batches.count_blocks(&mut self.pool);
         }

@@ -252,10 +252,20 @@ impl<F: Module, S: Slow> Native<F, S> {
         self.packets(traffic.descriptors(), traffic.memory());
     }
 
+    /// Runs packets of an event queue in batches of 256.
+    pub fn run_queue(&mut self, queue: u16, traffic: &Traffic) {
+        let header = BatchHeader { queue: queue.into(), ..BatchHeader::default() };
+        self.batches(&header, traffic.descriptors(), traffic.memory());
+    }
+
     /// Runs descriptors whose `addr` is an offset in `memory`, in batches of 256.
     pub fn packets(&mut self, descriptors: &[Descriptor], memory: &[u8]) {
+        self.batches(&BatchHeader::default(), descriptors, memory);
+    }
+
+    fn batches(&mut self, header: &BatchHeader, descriptors: &[Descriptor], memory: &[u8]) {
         for some in descriptors.chunks(flame_abi::MAX_BATCH) {
-            let batch = Batch::new(some, memory, 0, &BatchHeader::default());
+            let batch = Batch::new(some, memory, 0, header);
             self.fast.batch(&batch, &mut self.out);
             self.drain(true);
         }

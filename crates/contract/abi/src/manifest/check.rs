@@ -86,6 +86,7 @@ impl Manifest {
                 return fault(&[Step::Key("packets")], "packets", reason);
             }
         }
+        self.check_queues()?;
         self.check_channels()?;
         self.check_services()?;
         self.check_shared()?;

@@ -5,7 +5,7 @@ use super::extract::{Authenticated, Refusal, working};
 use axum::extract::State;
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
-use flame_api::{Code, Problem, State as ModuleState};
+use flame_api::{Code, Problem, QueueAccount, State as ModuleState};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -85,6 +85,16 @@ fn gather(engine: &crate::Engine, of: Option<&[crate::engine::Key]>, operator: b
         m.account.shed.iter().map(move |(cause, n)| ([label(m), vec![("cause", cause.clone())]].concat(), *n))
     });
     metrics.counters("flame_module_packets_shed", "Packets that did not reach it, by cause", shed);
+    let queued = modules.iter().flat_map(|m| {
+        let of = move |queue: &QueueAccount| {
+            let named = vec![("queue", queue.name.clone())];
+            [("processed", queue.processed), ("overrun", queue.overrun)].map(|(outcome, packets)| {
+                ([label(m), named.clone(), vec![("outcome", outcome.to_owned())]].concat(), packets)
+            })
+        };
+        m.account.queues.iter().flat_map(of)
+    });
+    metrics.counters("flame_module_queue_packets", "Packets of its event queues, by outcome", queued);
     metrics.counters("flame_module_records", "Records", each(|m| m.account.records));
     metrics.counters("flame_module_frames_sent", "Frames sent on channels", each(|m| m.account.sent));
     let unsent = modules.iter().flat_map(|m| {

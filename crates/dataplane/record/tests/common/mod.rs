@@ -141,6 +141,7 @@ pub fn module(name: &str, tables: Vec<Table>) -> CatalogEntry {
         services: Vec::new(),
         uses: Vec::new(),
         shared: Vec::new(),
+        queues: Vec::new(),
         log: false,
         plots: Vec::new(),
         abi: 1,

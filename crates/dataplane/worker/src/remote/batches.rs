@@ -2,7 +2,7 @@ use super::deadline::{Wait, WorkDeadline};
 use super::module::RemoteModule;
 use super::state::Ending;
 use crossbeam_channel::Sender;
-use flame_block::{Pool, ReaderId};
+use flame_block::{Depths, MAX_QUEUES, Pool, ReaderId};
 use flame_execute::Stop;
 use flame_plan::{Account, ModuleId, Shed};
 use std::time::{Duration, Instant};
@@ -16,12 +16,13 @@ pub(crate) struct RemoteBatches {
     module: RemoteModule,
     worker: usize,
     reader: ReaderId,
-    depth: usize,
+    depths: Depths,
     /// The packets that were offered, filtered, and lost before they were delivered.
     own: Account,
-    delivered: u64,
-    /// The number of packets that the reader lost.
-    lost: u64,
+    /// The packets that were delivered, by event queue.
+    delivered: [u64; MAX_QUEUES],
+    /// The number of packets that the reader lost, by event queue.
+    lost: [u64; MAX_QUEUES],
     is_ending: bool,
     /// Whether it is being removed while the run continues.
     is_removal: bool,
@@ -33,16 +34,16 @@ pub(crate) struct RemoteBatches {
 }
 
 impl RemoteBatches {
-    pub(crate) fn new(module: RemoteModule, worker: usize, reader: ReaderId, depth: usize) -> Self {
-        let own = Account::default();
+    pub(crate) fn new(module: RemoteModule, worker: usize, reader: ReaderId, depths: Depths) -> Self {
+        let own = module.plan.empty_account();
         Self {
             module,
             worker,
             reader,
-            depth,
+            depths,
             own,
-            delivered: 0,
-            lost: 0,
+            delivered: [0; MAX_QUEUES],
+            lost: [0; MAX_QUEUES],
             is_ending: false,
             is_removal: false,
             closed: None,
@@ -59,8 +60,9 @@ impl RemoteBatches {
         self.reader
     }
 
+    /// Returns the number of blocks that may wait for the module.
     pub(crate) fn depth(&self) -> usize {
-        self.depth
+        self.depths.sum()
     }
 
     /// Returns the number of packets that were lost because it held its blocks.
@@ -111,6 +113,13 @@ impl RemoteBatches {
         }
     }
 
+    /// Counts packets that came into an event queue.
+    pub(crate) fn queued(&mut self, queue: usize, packets: u64) {
+        if self.leaving.is_none() {
+            self.own.queued(queue, packets);
+        }
+    }
+
     pub(crate) fn sampled(&mut self, packets: u64) {
         if self.leaving.is_none() {
             self.own.offered += packets;
@@ -141,15 +150,15 @@ impl RemoteBatches {
         self.leaving.as_ref()
     }
 
-    /// Counts a block that was published.
-    pub(crate) fn published(&mut self, pool: &mut Pool, packets: u64) {
+    /// Counts a block that was published in an event queue.
+    pub(crate) fn published(&mut self, pool: &mut Pool, queue: usize, packets: u64) {
         if self.leaving.is_some() {
             return;
         }
         if self.is_evicted() || self.is_gone() {
             pool.remove(self.reader);
         }
-        let Some(lost) = pool.lost(self.reader) else {
+        let Some(lost) = pool.lost(self.reader, queue) else {
             if !self.is_ending && !self.is_evicted() && !self.is_gone() {
                 // Blocks would reach it no more, and it would stay.
                 let closed = *self.closed.get_or_insert_with(Instant::now);
@@ -160,19 +169,19 @@ impl RemoteBatches {
             let cause = if self.is_evicted() { Shed::Evicted } else { Shed::Stopped };
             return self.own.shed(cause, packets);
         };
-        let behind = lost - std::mem::replace(&mut self.lost, lost);
-        self.own.shed(Shed::Overrun, behind);
-        self.delivered += packets - behind.min(packets);
+        let behind = lost - std::mem::replace(&mut self.lost[queue % MAX_QUEUES], lost);
+        self.own.overrun(queue, behind);
+        self.delivered[queue % MAX_QUEUES] += packets - behind.min(packets);
         self.module.meters.packets((packets - behind.min(packets)) as u32);
     }
 
-    /// Returns whether the process has room for another block, or is gone.
-    pub(crate) fn has_room(&mut self, pool: &mut Pool, stop: &Stop<'_>) -> bool {
+    /// Returns whether the process has room for another block of an event queue, or is gone.
+    pub(crate) fn has_room(&mut self, pool: &mut Pool, queue: usize, stop: &Stop<'_>) -> bool {
         let has_room = self.leaving.is_some()
             || self.module.state.is_held()
             || self.is_gone()
             || self.is_evicted()
-            || pool.backlog(self.reader).is_none_or(|backlog| backlog.held < self.depth as u64);
+            || pool.has_room(self.reader, queue).unwrap_or(true);
         let released = pool.released(self.reader).unwrap_or(0);
         match has_room {
             true => self.deadline.rest(),
@@ -193,13 +202,22 @@ impl RemoteBatches {
     pub(crate) fn account(&self) -> Account {
         let reported = self.module.state.account(self.worker);
         let mut account = self.own.clone();
-        let mut left = self.delivered;
+        let mut left = self.delivered.iter().sum::<u64>();
         let mut take = |packets: u64| {
             let taken = packets.min(left);
             left -= taken;
             taken
         };
-        account.processed = take(reported.processed);
+        account.processed = match account.queues.is_empty() {
+            true => take(reported.processed),
+            false => {
+                let delivered = self.delivered.iter().zip(&reported.queues);
+                for (queue, (delivered, reported)) in account.queues.iter_mut().zip(delivered) {
+                    queue.processed = take(reported.processed.min(*delivered));
+                }
+                account.queues.iter().map(|queue| queue.processed).sum()
+            }
+        };
         for cause in Shed::ALL.into_iter().filter(|cause| !matches!(cause, Shed::Overrun | Shed::Overload)) {
             account.shed(cause, take(reported.shed_by(cause)));
         }
