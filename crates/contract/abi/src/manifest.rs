@@ -566,6 +566,7 @@ mod tests {
             ("type = \"ip\"", "type = \"x\""),
             ("x = \"ts_ns\"", "z = 1"),
             ("kind = \"events\"", "kind = \"x\""),
+            ("[[plot]]", "[[queues]]\nx = 1\n[[plot]]"),
             ("[[plot]]", "[[channels]]\nx = 1\n[[plot]]"),
             ("[[plot]]", "[[services]]\nx = 1\n[[plot]]"),
             ("[[plot]]", "[[shared]]\nx = 1\n[[plot]]"),
@@ -580,7 +581,7 @@ mod tests {
                 known += 1;
             }
         }
-        assert_eq!(known, 17 + 3 + 3 + 5 + 3 + 5 + 5 + 13 + 13 + 4 + 6 + 2 + 4 + 2);
+        assert_eq!(known, 18 + 3 + 3 + 5 + 3 + 5 + 5 + 13 + 13 + 4 + 4 + 6 + 2 + 4 + 2);
     }
 
     #[test]
