@@ -21,7 +21,7 @@ build: setup ## Build the command and the standard modules
 	@cargo build --release -p flame
 	@# By itself, so that no feature of other packages brings the compiler into it.
 	@cargo build --release -p flame-runner
-	@for m in modules/*/; do $(FLAME) build $$m --output $(MODULES) || exit 1; done
+	@$(MAKE) -s --no-print-directory $(patsubst modules/%/,$(MODULES)/%.wasm,$(wildcard modules/*/))
 
 demo: build ## Run the standard modules over the recorded capture
 	@scripts/demo.sh $(FLAME)
@@ -93,3 +93,8 @@ install: build ## Install to PREFIX (default /usr/local)
 	  -e 's|"sdk/|"|' Cargo.toml > $(or $(PREFIX),/usr/local)/share/flame/sdk/Cargo.toml
 
 .PHONY: help setup build demo test python bench fuzz soak soak-node prove mutants mutants-checker lint doc deny install
+
+# A module is built again when its files, the SDKs or the command have changed.
+.SECONDEXPANSION:
+$(MODULES)/%.wasm: $(FLAME) $$(shell find modules/$$* sdk crates/contract/abi -type f)
+	@$(FLAME) build modules/$* --output $(MODULES)
