@@ -44,8 +44,9 @@ fn polls_divide_the_work_on_a_packet() {
         "InfiniteSource -> c :: CheckIPHeader -> Discard",
         &["--limit", "1ns", "--insert-polls"],
     );
-    let said = text(&out.stdout);
+    let said = text(&out.stderr);
     assert!(!out.status.success() && said.contains("no Poll brings it within the limit: "), "{said}");
+    assert!(out.stdout.is_empty(), "a report is no configuration");
     for wrong in [&["--limit", "0s"][..], &["--limit", "soon"], &["--insert-polls"]] {
         let out = check(folder, "Idle -> Discard", wrong);
         assert!(!out.status.success() && text(&out.stderr).contains("limit"), "{}", text(&out.stderr));

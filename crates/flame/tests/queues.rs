@@ -151,6 +151,34 @@ fn a_replay_is_exact_in_every_place() {
     assert_eq!(of_two(999), found);
 }
 
+/// A process sees each tick of a replay, also those between which no packet of the module comes.
+#[test]
+fn a_process_misses_no_tick() {
+    let wasm = wasm(&manifest(&[("web", "port 80", 2)]), 0);
+    let bounded = install(&wasm, &request()).unwrap();
+    let second = 1_000_000_000;
+    let at = |i: u64| i * second + 1;
+    let packet = |i: u64| (at(i), tcp_packet(i as u16, if i == 40 { 80 } else { 99 }));
+    let source = || Memory { packets: (1..60).map(packet).collect(), per_block: 7 };
+    let ticks = |plan: &ModulePlan| {
+        let rows = run(plan, 1, source()).unwrap().2;
+        rows.into_iter().filter(|row| row[0] == TICK).map(|row| row[3] / second).collect::<Vec<_>>()
+    };
+    let expected = ticks(&bounded);
+    assert!(expected.len() > 50 && expected.is_sorted(), "{expected:?}");
+    assert_eq!(ticks(&in_process(&bounded)), expected);
+}
+
+/// A filter that packets of a link type cannot pass is no error of the run: others go on.
+#[test]
+fn a_filter_that_fails_for_a_link_type_ends_nothing() {
+    let queues = [("wlan", "wlan type mgt", 2), ("web", "port 80", 2)];
+    let plan = install(&wasm(&manifest(&queues), 0), &request()).unwrap();
+    let (_, account, _) = run(&plan, 1, mixed(1000, 100)).unwrap();
+    let of: Vec<_> = account.queues.iter().map(|q| (&*q.name, q.packets)).collect();
+    assert_eq!(of, [("wlan", 0), ("web", 700)]);
+}
+
 /// A packet that passes several filters is in the first of their queues.
 #[test]
 fn the_first_filter_decides() {

@@ -440,12 +440,11 @@ impl Engine {
             true => Some("it lost its grant, and its end follows".to_owned()),
             false => reason.clone(),
         };
-        let mut account = entry.past.clone();
-        if let Some(live) = &entry.live
-            && let Some(now) = accounts.and_then(|accounts| accounts.get(&live.module.plan.name))
-        {
-            account.add(now);
-        }
+        // Queues of the present instance come first, so that they have their names.
+        let live = entry.live.as_ref().map(|live| &live.module.plan.name);
+        let now = live.and_then(|name| accounts?.get(name));
+        let mut account = now.cloned().unwrap_or_default();
+        account.add(&entry.past);
         let class = entry.live.as_ref().map(|live| match live.module.plan.class {
             ModuleClass::Bounded => "bounded".to_owned(),
             ModuleClass::Metered => "metered".to_owned(),

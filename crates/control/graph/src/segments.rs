@@ -5,6 +5,7 @@
 
 use crate::bound::{Rules, WorstPath, longest};
 use flame_click::{Connection, Element, Graph, Port};
+use std::collections::HashSet;
 
 /// Returns the most costly segment. `waits` states for each element whether packets wait there. The first
 /// part begins with the first element that the segment pays for.
@@ -58,6 +59,8 @@ pub struct Polls<'a> {
     pub cost: f64,
     /// Returns whether packets are pushed along a connection: only there is room for `Poll`.
     pub is_push: &'a dyn Fn(&Connection) -> bool,
+    /// Ends the search.
+    pub is_interrupted: &'a dyn Fn() -> bool,
 }
 
 /// A graph with polls, each of whose segments is within the limit.
@@ -78,6 +81,9 @@ pub enum Stuck {
     /// The segment has no connection where a `Poll` helps: it costs more than what is left of the limit, or
     /// packets are pulled there.
     Segment(WorstPath),
+    /// The graph would have more elements than [`Limits`](crate::Limits) permits.
+    TooMany,
+    Interrupted,
 }
 
 /// Places polls on connections until each segment is within the limit: as late as possible on the most costly
@@ -98,15 +104,22 @@ pub fn insert_polls(
     costs.resize(original, 0.0);
     waits.resize(original, false);
     let mut places = Vec::new();
+    let mut names = Names { taken: graph.elements.iter().map(|e| e.name.clone()).collect(), last: 0 };
     loop {
+        if (polls.is_interrupted)() {
+            return Err(Stuck::Interrupted);
+        }
         let worst = worst_segment(&graph, &costs, rules, &waits);
         if worst.cost <= polls.limit {
             return Ok(Divided { graph, places, worst });
         }
         let cut = cut(&graph, &costs, &worst, polls, original)?;
+        if graph.elements.len() + cut.len() > crate::Limits::default().elements {
+            return Err(Stuck::TooMany);
+        }
         for at in cut {
             places.push(graph.connections[at].clone());
-            let name = free_name(&graph);
+            let name = names.free();
             let landmark = graph.connections[at].landmark.clone();
             let poll = graph.elements.len();
             graph.elements.push(Element {
@@ -124,7 +137,26 @@ pub fn insert_polls(
     }
 }
 
-/// Returns the connections of which each gets a `Poll`, at least one.
+/// The names of elements.
+struct Names {
+    taken: HashSet<String>,
+    last: u64,
+}
+
+impl Names {
+    fn free(&mut self) -> String {
+        loop {
+            self.last += 1;
+            let name = format!("poll{}", self.last);
+            if self.taken.insert(name.clone()) {
+                return name;
+            }
+        }
+    }
+}
+
+/// Returns the connections of which each gets a `Poll`, at least one: on the most costly path, as late as the
+/// limit permits, or after an element that bounds cycles.
 fn cut(
     graph: &Graph,
     costs: &[f64],
@@ -133,42 +165,45 @@ fn cut(
     original: usize,
 ) -> Result<Vec<usize>, Stuck> {
     let is_free = |c: &Connection| c.from.element < original && c.to.element < original && (polls.is_push)(c);
-    let between = |from: usize, to: Option<usize>| -> Vec<usize> {
-        let all = graph.connections.iter().enumerate().filter(|(_, c)| c.from.element == from && is_free(c));
-        all.filter(|(_, c)| to.is_none_or(|to| c.to.element == to)).map(|(at, _)| at).collect()
-    };
+    let mut leaving = vec![Vec::new(); graph.elements.len()];
+    for (at, c) in graph.connections.iter().enumerate().filter(|(_, c)| is_free(c)) {
+        leaving[c.from.element].push((at, c.to.element));
+    }
     // Each pass of a loop becomes a segment of its own, where one can.
     for (part, _) in worst.parts.iter().skip(1) {
-        let after = part.first().map(|at| between(*at, None)).unwrap_or_default();
-        if !after.is_empty() {
+        let after = part.first().map(|at| leaving[*at].iter().map(|(at, _)| *at).collect::<Vec<_>>());
+        if let Some(after) = after.filter(|after| !after.is_empty()) {
             return Ok(after);
         }
     }
     let Some((path, _)) = worst.parts.first() else { return Err(Stuck::Segment(worst.clone())) };
-    let (mut sum, mut latest) = (0.0, Vec::new());
-    for pair in path.windows(2) {
+    let (mut cuts, mut sum, mut latest) = (Vec::new(), 0.0, None);
+    for (i, pair) in path.windows(2).enumerate() {
         sum += costs[pair[0]];
         if sum + polls.cost > polls.limit {
-            break;
+            let Some((before, at)) = latest.take() else { break };
+            cuts.extend::<Vec<usize>>(at);
+            sum = path[before..=i].iter().map(|at| costs[*at]).sum();
+            if sum + polls.cost > polls.limit {
+                break;
+            }
         }
-        let at = between(pair[0], Some(pair[1]));
-        if !at.is_empty() {
-            latest = at;
+        let between = leaving[pair[0]].iter().filter(|(_, to)| *to == pair[1]).map(|(at, _)| *at);
+        let between: Vec<usize> = between.collect();
+        if !between.is_empty() {
+            latest = Some((i + 1, between));
         }
     }
-    match latest.is_empty() {
-        false => Ok(latest),
-        true => {
-            let alone = path.iter().find(|at| costs[**at] > polls.limit);
-            Err(alone.map_or_else(|| Stuck::Segment(worst.clone()), |at| Stuck::Element(*at)))
-        }
+    if let (Some((_, at)), Some(last)) = (latest, path.last())
+        && sum + costs[*last] > polls.limit
+    {
+        cuts.extend(at);
     }
-}
-
-fn free_name(graph: &Graph) -> String {
-    let mut numbers = 1_u64..;
-    let name = numbers.find_map(|n| Some(format!("poll{n}")).filter(|name| graph.find(name).is_none()));
-    name.unwrap_or_default()
+    if cuts.is_empty() {
+        let alone = path.iter().find(|at| costs[**at] > polls.limit);
+        return Err(alone.map_or_else(|| Stuck::Segment(worst.clone()), |at| Stuck::Element(*at)));
+    }
+    Ok(cuts)
 }
 
 #[cfg(test)]
@@ -198,7 +233,8 @@ mod tests {
 
     fn divide(text: &str, limit: f64) -> Result<(Vec<(String, String)>, f64), Stuck> {
         let g = graph(text);
-        let polls = Polls { limit, cost: 1.0, is_push: &|c| g.elements[c.to.element].class != "Pulled" };
+        let is_push = |c: &Connection| g.elements[c.to.element].class != "Pulled";
+        let polls = Polls { limit, cost: 1.0, is_push: &is_push, is_interrupted: &|| false };
         let divided = insert_polls(&g, &costs(&g), &rules(), &waits(&g), &polls)?;
         let name = |at: usize| divided.graph.elements[at].name.clone();
         let places = divided.places.iter().map(|c| (name(c.from.element), name(c.to.element))).collect();
@@ -241,6 +277,19 @@ mod tests {
         assert_eq!(divide(text, 6.0), Ok((places(&[("l1", "r2")]), 5.0)));
     }
 
+    /// The search takes one pass for a chain, however long it is.
+    #[test]
+    fn long_chains_are_divided_at_once() {
+        let chain: String = (0..20_000).map(|n| format!("n{n} :: N -> ")).collect();
+        let g = graph(&format!("{chain} d :: D"));
+        let costs = vec![1.0; g.elements.len()];
+        let passes = std::cell::Cell::new(0);
+        let is_interrupted = || passes.replace(passes.get() + 1) > 3;
+        let polls = Polls { limit: 10.0, cost: 1.0, is_push: &|_| true, is_interrupted: &is_interrupted };
+        let divided = insert_polls(&g, &costs, &rules(), &waits(&g), &polls).unwrap();
+        assert_eq!((divided.worst.cost, divided.places.len()), (10.0, 2_222));
+    }
+
     #[test]
     fn what_no_poll_divides_is_named() {
         assert_eq!(divide("a1 :: S -> b9 :: N -> c1 :: D", 5.0), Err(Stuck::Element(1)));
@@ -278,7 +327,12 @@ mod tests {
             }
             let mut costs: Vec<f64> = (0..g.elements.len()).map(|e| costs[e % 9].into()).collect();
             let before = worst_segment(&g, &costs, &rules(), &waits(&g)).cost;
-            let polls = Polls { limit: limit.into(), cost: 3.0, is_push: &|_| true };
+            let polls = Polls {
+                limit: limit.into(),
+                cost: 3.0,
+                is_push: &|_| true,
+                is_interrupted: &|| false,
+            };
             let divided = insert_polls(&g, &costs, &rules(), &waits(&g), &polls);
             let mut graphs = vec![(g, before)];
             if let Ok(divided) = divided {

@@ -79,6 +79,7 @@ impl<F: FilterText> Select<F> {
             // Packets of other link types count as not IP; a filter that cannot be compiled for them is
             // false.
             Err(FilterError::Syntax { .. }) if !link.is_decoded() => Verdict::Nothing,
+            Err(e) if !F::IS_STRICT && !matches!(e, FilterError::Internal { .. }) => Verdict::Nothing,
             Err(e) => return Err(e),
         };
         self.compiled.push((link, verdict));

@@ -255,9 +255,10 @@ impl<'a> Pipeline<'a> {
 
     pub(crate) fn tick(&mut self, now_ns: u64, outlet: &mut dyn PipelineOutlet) -> Result<(), RunError> {
         self.flush(outlet)?;
-        let conditions = conditions(self.how());
+        let how = self.how();
+        let conditions = conditions(how);
         for view in &mut self.views {
-            view.tick(now_ns);
+            view.tick(now_ns, how, outlet)?;
             view.loops.iter_mut().try_for_each(|batches| batches.go(conditions, outlet))?;
         }
         Ok(())

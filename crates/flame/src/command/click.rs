@@ -77,12 +77,14 @@ fn segment(graph: &Graph, costs: &[f64], waits: &[bool]) -> Worst {
 }
 
 fn insert_polls(division: &Division<'_>) -> Result<Divided, String> {
-    let Division { graph, costs, waits, limit, poll, is_push } = *division;
-    let polls = flame_graph::Polls { limit, cost: poll, is_push };
+    let Division { graph, costs, waits, limit, poll, is_push, is_interrupted } = *division;
+    let polls = flame_graph::Polls { limit, cost: poll, is_push, is_interrupted };
     let name = |at: usize| graph.elements.get(at).map_or("a Poll", |e| e.name.as_str());
     match flame_graph::insert_polls(graph, costs, &Rules::of_elements(), waits, &polls) {
         Ok(divided) => Ok((divided.graph, divided.places, divided.worst.cost)),
         Err(Stuck::Element(at)) => Err(format!("{} costs more by itself", name(at))),
+        Err(Stuck::TooMany) => Err("the graph would have more elements than a configuration may".to_owned()),
+        Err(Stuck::Interrupted) => Err("interrupted".to_owned()),
         Err(Stuck::Segment(worst)) => {
             let path = worst.parts.first().map(|(path, _)| path.as_slice()).unwrap_or_default();
             let names: Vec<&str> = path.iter().map(|at| name(*at)).collect();

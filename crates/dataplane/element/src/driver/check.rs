@@ -58,30 +58,24 @@ impl Command<'_> {
         classes(&router, &mut out);
         let divided =
             self.invocation.limit_ns.map(|limit| self.divide(&router, &costs, limit as f64, &mut out));
-        let mut status = u8::from(!costs.unbounded.is_empty());
-        let config = match divided {
-            Some(Divided::Not) => {
-                status = 1;
-                None
-            }
-            Some(Divided::By(config)) if self.invocation.inserts_polls => Some(config),
-            Some(Divided::By(_)) => {
-                status = 1;
-                None
-            }
-            Some(Divided::Within) if self.invocation.inserts_polls => Some(router.graph.unparse()),
-            Some(Divided::Within) | None => None,
+        let inserts_polls = self.invocation.inserts_polls;
+        let (config, is_within) = match divided {
+            Some(Divided::Not) => (None, false),
+            Some(Divided::By(config)) => (Some(config), inserts_polls),
+            Some(Divided::Within) => (Some(router.graph.unparse()), true),
+            None => (None, true),
         };
-        match config {
+        if inserts_polls {
             // The configuration is the output, and the report is about it.
-            Some(config) => {
-                self.complain(out.trim_end());
+            self.complain(out.trim_end());
+            if let Some(config) = config {
                 self.output(&config, self.invocation.output.as_deref().unwrap_or("-"))?;
             }
+        } else {
             // At once: who reads the first line only gets the others as well.
-            None => self.say(&out)?,
+            self.say(&out)?;
         }
-        Ok(status)
+        Ok(u8::from(!is_within || !costs.unbounded.is_empty()))
     }
 
     /// Returns the costs of all elements: of modules by their bounds, of others by measurement.
@@ -141,7 +135,16 @@ impl Command<'_> {
             outputs.and_then(|outputs| outputs.get(c.from.port)).is_some_and(|output| output.is_push)
         };
         let poll = poll_ns(self);
-        let division = Division { graph, costs: &known, waits: &waits, limit, poll, is_push: &is_push };
+        let is_interrupted = || self.interrupt.load(Ordering::Relaxed);
+        let division = Division {
+            graph,
+            costs: &known,
+            waits: &waits,
+            limit,
+            poll,
+            is_push: &is_push,
+            is_interrupted: &is_interrupted,
+        };
         match (self.language.insert_polls)(&division) {
             Ok((divided, places, most)) => {
                 let _ = writeln!(out, "each costs at most {most:.0} ns with Poll ({poll:.0} ns) between:");

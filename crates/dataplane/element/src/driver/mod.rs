@@ -34,6 +34,8 @@ pub struct Division<'a> {
     pub limit: f64,
     pub poll: f64,
     pub is_push: &'a dyn Fn(&Connection) -> bool,
+    /// Ends the search, which takes a while for large graphs.
+    pub is_interrupted: &'a dyn Fn() -> bool,
 }
 
 /// A graph with polls, the connections that have one now, and its most costly segment.

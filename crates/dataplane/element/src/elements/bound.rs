@@ -6,7 +6,8 @@
 //!
 //! Poll(BURST): ends a segment of work. Packets wait here for its task, so that others are served before.
 //! Expects: anything, pushed.
-//! Gives: the same packets in order, at most BURST (32) at a time.
+//! Gives: the same packets in order, at most BURST (32) at a time, while a queue after it has room. Sources
+//! before it wait while it holds 1,024 packets.
 //! Handlers: length, scheduled.
 //! Example: `rt [1] -> Poll -> DropBroadcasts`
 
@@ -14,6 +15,7 @@ use crate::runtime::account::add;
 use crate::runtime::element::{Cx, Element};
 use crate::runtime::loops::MAX_LOOPS;
 use crate::runtime::packet::{Batch, Packet};
+use crate::runtime::signal::Signal;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 
@@ -61,29 +63,53 @@ class!(LOOP, "Loop", "1/1-2", "h/h", ["N"], |args, setup| {
     Box::new(Loop { limit, slot: slot.min(MAX_LOOPS - 1), exceeded: Cell::new(0) })
 });
 
+/// The packets that a `Poll` holds before sources wait.
+const ROOM: usize = 1024;
+
 struct Poll {
     burst: usize,
+    /// Whether the elements after it have room.
+    signal: RefCell<Signal>,
     waiting: RefCell<VecDeque<Packet>>,
 }
 
 impl Element for Poll {
     fn push(&self, cx: &Cx<'_>, _: usize, mut batch: Batch) {
         self.waiting.borrow_mut().extend(batch.drain(..));
+        cx.set_room(self.waiting.borrow().len() < ROOM);
         cx.reschedule();
     }
+    fn initialize(&self, cx: &Cx<'_>) -> Result<(), String> {
+        *self.signal.borrow_mut() = cx.downstream_signal(0);
+        cx.set_room(true);
+        Ok(())
+    }
     fn run_task(&self, cx: &Cx<'_>) -> bool {
-        let mut batch = Batch::default();
-        {
+        // Where a queue follows, each packet may be its last.
+        let step = if self.signal.borrow().is_always() { self.burst } else { 1 };
+        let mut left = self.burst;
+        while left > 0 && self.signal.borrow().is_active(cx.router) {
+            let mut batch = Batch::default();
             let mut waiting = self.waiting.borrow_mut();
-            let count = waiting.len().min(self.burst);
+            let count = waiting.len().min(step).min(left);
             batch.extend(waiting.drain(..count));
-            if !waiting.is_empty() {
-                cx.reschedule();
+            drop(waiting);
+            if count == 0 {
+                break;
             }
+            left -= count;
+            cx.push(0, batch);
         }
-        let is_busy = !batch.is_empty();
-        cx.push(0, batch);
-        is_busy
+        let count = self.waiting.borrow().len();
+        cx.set_room(count < ROOM);
+        // Otherwise it is woken when there is room.
+        if count > 0 && self.signal.borrow().is_active(cx.router) {
+            cx.reschedule();
+        }
+        left < self.burst
+    }
+    fn room(&self) -> Option<usize> {
+        Some(ROOM.saturating_sub(self.waiting.borrow().len()))
     }
     fn read(&self, _: &Cx<'_>, name: &str, _: &str) -> Option<Result<String, String>> {
         (name == "length").then(|| Ok(self.waiting.borrow().len().to_string()))
@@ -103,5 +129,6 @@ impl Element for Poll {
 }
 
 class!(POLL, "Poll", "1/1", "h/h", ["BURST"], |args, _| {
-    Box::new(Poll { burst: args.opt("BURST").unwrap_or(32).max(1), waiting: RefCell::default() })
+    let burst = args.opt("BURST").unwrap_or(32).max(1);
+    Box::new(Poll { burst, signal: RefCell::default(), waiting: RefCell::default() })
 });

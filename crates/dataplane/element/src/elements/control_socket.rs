@@ -259,9 +259,13 @@ impl Element for ControlSocket {
         }
     }
 
+    fn counts(&self) -> Vec<&Cell<u64>> {
+        vec![&self.requests]
+    }
+
     fn take_state(&self, cx: &Cx<'_>, old: &dyn Element) {
         let Some(old) = (old as &dyn std::any::Any).downcast_ref::<Self>() else { return };
-        if old.place != self.place || self.server.borrow().is_some() {
+        if old.place != self.place {
             return;
         }
         if let Some(server) = old.server.borrow_mut().take() {

@@ -155,7 +155,7 @@ impl Element for KernelTun {
 
     fn take_state(&self, cx: &Cx<'_>, old: &dyn Element) {
         let Some(old) = (old as &dyn std::any::Any).downcast_ref::<Self>() else { return };
-        if old.settings != self.settings || self.tun.borrow().is_some() {
+        if old.settings != self.settings {
             return;
         }
         if let Some(tun) = old.tun.borrow_mut().take() {

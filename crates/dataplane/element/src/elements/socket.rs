@@ -296,7 +296,7 @@ impl Element for Socket {
     fn take_state(&self, cx: &Cx<'_>, old: &dyn Element) {
         let Some(old) = (old as &dyn std::any::Any).downcast_ref::<Self>() else { return };
         let is_same = (&old.kind, old.is_client, old.snaplen) == (&self.kind, self.is_client, self.snaplen);
-        if !is_same || self.wire.borrow().is_some() {
+        if !is_same {
             return;
         }
         if let Some(wire) = old.wire.borrow_mut().take() {

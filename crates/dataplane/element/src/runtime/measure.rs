@@ -1,7 +1,7 @@
 //! The costs of elements on this machine, by measurement.
 
 use super::names::Names;
-use super::packet::{Batch, HEADROOM, Packet, TAILROOM};
+use super::packet::{ANNO_PAINT, Batch, HEADROOM, Packet, TAILROOM};
 use super::router::{Environment, Router};
 use crate::registry::{self, Class};
 use flame_click::{Connection, Element, Graph, Port};
@@ -32,7 +32,10 @@ fn kinds() -> Vec<Packet> {
         p.set_network(at, 20);
         p
     };
-    vec![make(true, 64), make(true, 1514), make(false, 50), make(false, 1500)]
+    let mut copied = make(true, 1514);
+    // `PaintSwitch` copies it to each output.
+    copied.anno.bytes[ANNO_PAINT] = 255;
+    vec![make(true, 64), make(true, 1514), make(false, 50), make(false, 1500), copied]
 }
 
 /// The cost of an element.

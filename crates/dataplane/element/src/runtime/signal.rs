@@ -23,6 +23,11 @@ impl Signal {
             })
     }
 
+    /// Returns whether it is active whatever others report.
+    pub fn is_always(&self) -> bool {
+        self.is_always
+    }
+
     /// Writes it as Click does: `empty.0/1:0`, with a star while it is active.
     pub fn unparse(&self, router: &Router) -> String {
         if self.is_always {

@@ -29,8 +29,8 @@ fn segment(graph: &Graph, costs: &[f64], waits: &[bool]) -> Worst {
 }
 
 fn insert_polls(division: &Division<'_>) -> Result<Divided, String> {
-    let Division { graph, costs, waits, limit, poll, is_push } = *division;
-    let polls = flame_graph::Polls { limit, cost: poll, is_push };
+    let Division { graph, costs, waits, limit, poll, is_push, is_interrupted } = *division;
+    let polls = flame_graph::Polls { limit, cost: poll, is_push, is_interrupted };
     let divided = flame_graph::insert_polls(graph, costs, &Rules::of_elements(), waits, &polls);
     divided.map(|d| (d.graph, d.places, d.worst.cost)).map_err(|e| format!("{e:?}"))
 }

@@ -230,7 +230,7 @@ impl RemoteBatches {
     /// Returns the final account: packets of which nothing was reported count as stopped.
     pub(crate) fn into_account(self) -> Account {
         let mut account = self.account();
-        let missing = account.offered.saturating_sub(account.accounted());
+        let missing = account.offered.saturating_sub(account.accounted() + account.sampled);
         let cause = if self.is_evicted() { Shed::Evicted } else { Shed::Stopped };
         account.shed(cause, missing);
         account

@@ -193,6 +193,7 @@ impl<'a> Part<'a> {
         self.member.meet(&serve)?;
         let ended = new.take_over(&old, &next);
         self.member.meet(&serve)?;
+        new.see_rooms();
         old.cleanup();
         ended.iter().for_each(|(was, element)| element.cleanup(&old.cx(*was)));
         drop(ended);

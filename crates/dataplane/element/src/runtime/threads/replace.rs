@@ -114,6 +114,16 @@ impl Router {
         ended
     }
 
+    /// Looks again at the room of queues in other threads, which have taken packets over since they were made.
+    /// Sources would see what there was before until they have pushed once more.
+    pub(super) fn see_rooms(&self) {
+        let Some(member) = &self.member else { return };
+        let is_theirs = |i: &usize| !member.owns(*i) && member.team.facts(*i).notifies_room;
+        for i in (0..self.nodes.len()).filter(is_theirs) {
+            self.set_room(i, member.has_credit(i));
+        }
+    }
+
     /// Keeps the packets of other threads for a later step.
     pub(super) fn defer_mail(&self) {
         let Some((member, (packets, _))) = self.member.as_ref().and_then(|m| Some((m, m.take_mail()?)))
