@@ -97,7 +97,7 @@ fn a_module_that_keeps_exceeding_its_limit_loses_its_place() {
     assert!(gone == "true" && said.contains("evicted: took more than 1 ns"), "{gone} {said}");
     assert!(!said.contains("metered"), "{said}");
     assert!((256..40_000).contains(&count), "{count}");
-    assert!(account.contains(&format!("{} module gone", 40_000 - count)), "{account}");
+    assert!(account.contains(&format!("{} evicted", 40_000 - count)), "{account}");
     let (gone, count, ..) = run(", LIMIT 1ns, ON_EVICT pass");
     assert_eq!((gone.as_str(), count), ("true", 40_000));
     let (.., said) = run(", LIMIT 1ns, CAPACITY 1");
