@@ -27,9 +27,7 @@ demo: build ## Run the standard modules over the recorded capture
 	@scripts/demo.sh $(FLAME)
 
 test: build $(VENV)/ready ## Run every test
-	@# Most tests of commands and nodes wait; those that need the processors alone have a program of their own.
-	@export RUST_TEST_THREADS=$${RUST_TEST_THREADS:-$$((2 * $$(nproc)))}; \
-	FLAME=$(FLAME) FLAME_MODULES=$(MODULES) FLAME_PYTHON=$(VENV)/bin/python cargo test --release --workspace --no-fail-fast
+	@FLAME=$(FLAME) FLAME_MODULES=$(MODULES) FLAME_PYTHON=$(VENV)/bin/python cargo test --release --workspace --no-fail-fast
 
 python: $(VENV)/ready ## Install the Python packages of the tests
 

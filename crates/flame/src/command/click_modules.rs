@@ -124,8 +124,8 @@ impl ClickModules {
     }
 }
 
-/// Returns the limits for the estimate of a module and for its batches. As many packets as can wait for it may
-/// take longer (Patel, section 3.5).
+/// Returns the limits for the estimate of a module and for its batches. As many packets as can wait for it
+/// may take longer (Patel, section 3.5).
 fn time_limit(text: &str, capacity: usize) -> Result<(PacketTimeLimit, TimeLimit), Error> {
     let ns = duration_ns(text).map_err(|reason| format!("LIMIT: {reason}"))?;
     let packet_ns = u64::try_from(ns).ok().filter(|ns| *ns > 0);

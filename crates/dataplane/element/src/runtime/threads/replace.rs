@@ -114,8 +114,8 @@ impl Router {
         ended
     }
 
-    /// Looks again at the room of queues in other threads, which have taken packets over since they were made.
-    /// Sources would see what there was before until they have pushed once more.
+    /// Looks again at the room of queues in other threads, which have taken packets over since they were
+    /// made. Sources would see what there was before until they have pushed once more.
     pub(super) fn see_rooms(&self) {
         let Some(member) = &self.member else { return };
         let is_theirs = |i: &usize| !member.owns(*i) && member.team.facts(*i).notifies_room;
