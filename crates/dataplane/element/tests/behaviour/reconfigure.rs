@@ -257,9 +257,6 @@ fn a_file_goes_on_in_the_element_that_replaces_its_reader() {
 #[test]
 fn no_element_forgets_its_counts() {
     const NONE: &[(&str, &str, &str)] = &[
-        ("control_socket.rs", "requests", "a server ends with its element"),
-        ("counter.rs", "bytes", "all totals are handed over at once"),
-        ("counter.rs", "count", "all totals are handed over at once"),
         ("from_device.rs", "drops_before", "the kernel's drops at the last reset"),
         ("rewriter_pattern.rs", "next", "the next port of a pattern"),
         ("source.rs", "rate", "an argument"),
