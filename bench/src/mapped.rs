@@ -160,8 +160,8 @@ impl Bench {
     /// Gives all batches to the module, and takes them back.
     fn give(&self, way: Give) -> io::Result<()> {
         if matches!(way, Give::Copy) {
-            // SAFETY: replaces the window by memory of its own, once.
             let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_POPULATE;
+            // SAFETY: replaces the window by memory of its own, once.
             check(unsafe { libc::mmap(self.window.0.cast(), RANGE, ACCESS, flags, -1, 0) })?;
         }
         for offset in (0..SLAB).step_by(RANGE) {
