@@ -194,7 +194,7 @@ fn the_first_filter_decides() {
 fn overflow_is_lost_in_its_queue_alone() {
     // Within one second of packet time, so that no tick hands on blocks that are not full.
     let source = || {
-        let port = |i: u64| if i % 500 == 0 { 25 } else { 80 };
+        let port = |i: u64| if i.is_multiple_of(500) { 25 } else { 80 };
         let packet = |i: u64| (1_000_000_000 + i * 1000, tcp_packet((i % 100) as u16, port(i)));
         Live(Memory { packets: (0..300_000).map(packet).collect(), per_block: 1000 })
     };
