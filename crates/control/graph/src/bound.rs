@@ -127,15 +127,15 @@ pub(crate) fn longest(
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn graph(text: &str) -> Graph {
+    pub(crate) fn graph(text: &str) -> Graph {
         crate::read(text.as_bytes(), "f", &crate::Options::default()).unwrap()
     }
 
-    fn rules() -> Rules<'static> {
+    pub(crate) fn rules() -> Rules<'static> {
         Rules {
             passes: &|e| (e.class == "Loop").then(|| e.config.parse().unwrap_or(1)),
             ends: &|e| e.class == "Tun",
@@ -152,7 +152,7 @@ mod tests {
     }
 
     /// Costs by name: `x7` costs 7.
-    fn costs(graph: &Graph) -> Vec<f64> {
+    pub(crate) fn costs(graph: &Graph) -> Vec<f64> {
         graph.elements.iter().map(|e| e.name[1..].parse().unwrap_or(0.0)).collect()
     }
 

@@ -209,23 +209,8 @@ fn cut(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bound::tests::{costs, graph, rules};
     use proptest::prelude::*;
-
-    fn graph(text: &str) -> Graph {
-        crate::read(text.as_bytes(), "f", &crate::Options::default()).unwrap()
-    }
-
-    fn rules() -> Rules<'static> {
-        Rules {
-            passes: &|e| (e.class == "Loop").then(|| e.config.parse().unwrap_or(1)),
-            ends: &|e| e.class == "Tun",
-        }
-    }
-
-    /// Costs by name: `x7` costs 7.
-    fn costs(graph: &Graph) -> Vec<f64> {
-        graph.elements.iter().map(|e| e.name[1..].parse().unwrap_or(0.0)).collect()
-    }
 
     fn waits(graph: &Graph) -> Vec<bool> {
         graph.elements.iter().map(|e| matches!(e.class.as_str(), "Poll" | "Queue")).collect()

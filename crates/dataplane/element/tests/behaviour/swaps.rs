@@ -256,3 +256,15 @@ fn a_script_of_the_start_may_ask_for_another_configuration() {
     texts.push("last :: Idle -> Discard; DriverManager(wait 1ms, stop)".to_owned());
     assert_eq!(values(2, &texts, &["last.class"]).0, ["Idle"]);
 }
+
+/// A queue of another thread that is full stays so for the sources of the router that replaces it.
+#[test]
+fn a_swap_loses_no_packet_for_a_full_queue_of_another_thread() {
+    let graph = "f :: InfiniteSource(BURST 1) -> q :: Queue(50) -> u :: Unqueue(ACTIVE false) -> Discard;
+        StaticThreadSched(f 0, u 1)";
+    let swaps = 8;
+    let mut texts: Vec<String> = (1..=swaps).map(|next| then(graph, next, 20, 0)).collect();
+    texts.push(format!("{graph}; Script(wait 20ms, stop)"));
+    let (values, said) = values(2, &texts, &["q.length", "q.drops"]);
+    assert_eq!(values, ["50", "0"], "{said}");
+}
