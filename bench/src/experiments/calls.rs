@@ -1,19 +1,22 @@
 //! Calls of a module that forwards, over packets that the view wrote before: the same source compiled
-//! natively (hardwired), in the sandbox without counters (hybrid), and metered (dynamic).
+//! natively (hardwired), in the sandbox as its proved bound permits (hybrid), and metered (dynamic).
 
 use super::Setting;
-use crate::fixture::{Error, blocks, instance, plan, push_slot, view_into};
+use crate::fixture::{Error, blocks, instance, plan_for, push_slot, view_into};
 use crate::made::capture;
 use crate::modules::each_batch;
 use crate::row::{Way, in_turn};
 use flame_admit::Protection;
 use flame_block::Pool;
 use flame_module::{Forward, Init, Out};
+use flame_plan::ModuleClass;
 use flame_view::View;
 use std::cell::RefCell;
 
 /// The most blocks of packets.
 const SLOTS: usize = 16;
+/// The longest frame of Ethernet, with a tag: bounds are for packets of this length.
+const LONGEST: u32 = 1522;
 
 /// The nanoseconds of a packet.
 #[derive(Clone, Copy)]
@@ -32,7 +35,7 @@ impl Times {
 
 /// Measures a standard module over frames, each at a time in microseconds.
 ///
-/// Hybrid is code without counters. A module whose bound is not proved does not get it from a node.
+/// Hybrid is the code that a node runs, and must have no counters.
 pub fn times<M: Forward>(
     setting: &Setting<'_>,
     name: &str,
@@ -40,7 +43,12 @@ pub fn times<M: Forward>(
     frames: impl IntoIterator<Item = (u64, Vec<u8>)>,
 ) -> Result<Times, Error> {
     let wasm = std::fs::read(setting.modules.join(format!("{name}.wasm")))?;
-    let plans = [plan(&wasm, Protection::Unchecked, settings)?, plan(&wasm, Protection::Metered, settings)?];
+    let [hybrid, dynamic] =
+        [Protection::Auto, Protection::Metered].map(|how| plan_for(&wasm, how, settings, LONGEST));
+    let plans = [hybrid?, dynamic?];
+    if plans[0].class != ModuleClass::Bounded {
+        return Err(format!("{name} has no bound").into());
+    }
     let folder = tempfile::tempdir()?;
     let file = folder.path().join("packets.pcap");
     std::fs::write(&file, capture(frames))?;

@@ -16,6 +16,46 @@ fn ran(folder: &Path, module: &str, graph: &str, more: &[&str]) -> Option<String
     Some(out)
 }
 
+/// All of them run without counters: hybrid control is for them.
+#[test]
+fn each_application_has_a_bound() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path();
+    for (name, more) in
+        [("ecn", &[][..]), ("activedoom", &[]), ("arm", &[]), ("des3", &["--snaplen", "1522"])]
+    {
+        let Some(wasm) = common::module(name) else { return };
+        std::fs::write(folder.join(format!("{name}.wasm")), wasm).unwrap();
+        let said = commands::done(folder, &[&["check", &format!("./{name}.wasm")], more].concat());
+        assert!(said.contains("verdict        bounded: "), "{name}: {said}");
+    }
+    // The longest packets of all take too long to encrypt without interruption.
+    let cost = |arguments: &str| {
+        let graph = format!(
+            "InfiniteSource -> m :: Module(./des3.wasm, EXPOSE all{arguments}) -> Discard;
+            Idle -> [1] m; m [1] -> Discard"
+        );
+        commands::done(folder, &["click", "check", "-e", &graph])
+    };
+    let (any, frames) = (cost(""), cost(", MAX_LENGTH 1522"));
+    assert!(any.contains("the module is metered: "), "{any}");
+    assert!(!frames.contains("metered") && frames.contains("m :: Module"), "{frames}");
+}
+
+#[test]
+fn packets_that_are_too_long_do_not_pass_a_module_that_forwards() {
+    let dir = tempfile::tempdir().unwrap();
+    let graph = "s :: InfiniteSource(LENGTH 150, LIMIT 20, STOP true) -> m :: Module(./des3.wasm, MAX_LENGTH 150)
+        -> c :: Counter -> Discard; InfiniteSource(LENGTH 151, LIMIT 30) -> [1] m; m [1] -> d :: Counter -> Discard";
+    let Some(out) = ran(dir.path(), "des3", graph, &["-h", "c.count", "-h", "d.count", "-h", "m.account"])
+    else {
+        return;
+    };
+    let of = |name: &str| crate::forwards::handler(&out, name);
+    assert_eq!((of("c.count").trim(), of("d.count").trim()), ("20", "0"));
+    assert!(of("m.account").contains("too long"), "{out}");
+}
+
 #[test]
 fn des3_is_its_own_inverse() {
     let dir = tempfile::tempdir().unwrap();

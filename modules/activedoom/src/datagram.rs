@@ -8,7 +8,7 @@ const HEAD: usize = 4;
 /// The bytes of an update before its contents.
 const UPDATE: usize = 3;
 /// The updates of one datagram: each takes a walk over those that wait.
-const MOST_UPDATES: u8 = 64;
+const MOST_UPDATES: usize = 64;
 /// Ethernet with tags, IPv4 with options, UDP.
 const MOST_HEADERS: usize = 128;
 const UDP: usize = 8;
@@ -17,7 +17,7 @@ const UDP: usize = 8;
 #[derive(Clone, Copy)]
 pub struct Updates<'a> {
     bytes: &'a [u8],
-    count: u8,
+    count: usize,
 }
 
 impl<'a> Updates<'a> {
@@ -29,7 +29,8 @@ impl<'a> Updates<'a> {
     /// Returns each update, with its head.
     fn each(&self) -> impl Iterator<Item = &'a [u8]> {
         let mut rest = self.bytes;
-        (0..self.count).map_while(move |_| {
+        // A constant number of iterations.
+        (0..MOST_UPDATES).take_while(move |at| *at < self.count).map_while(move |_| {
             let (update, after) = first(rest)?;
             rest = after;
             Some(update)
@@ -44,12 +45,13 @@ fn first(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
 /// Returns the updates in a payload, or `None` if it is no datagram of updates.
 pub fn updates(payload: &[u8]) -> Option<Updates<'_>> {
     let (head, bytes) = payload.split_first_chunk::<HEAD>()?;
-    if head[..3] != MAGIC || !(1..=MOST_UPDATES).contains(&head[3]) {
+    let count = usize::from(head[3]);
+    if head[..3] != MAGIC || !(1..=MOST_UPDATES).contains(&count) {
         return None;
     }
-    let all = Updates { bytes, count: head[3] };
+    let all = Updates { bytes, count };
     let lengths: usize = all.each().map(<[u8]>::len).sum();
-    (all.each().count() == usize::from(head[3]) && lengths == bytes.len()).then_some(all)
+    (all.each().count() == count && lengths == bytes.len()).then_some(all)
 }
 
 /// A datagram that is being made. It begins with the headers of the first one.
@@ -76,11 +78,14 @@ impl Datagram {
     /// Returns whether a packet whose IPv4 header begins at `ip` goes to the same server by the same way,
     /// with the same service and time to live: no sender decides these for others.
     pub fn is_for(&self, packet: &[u8], ip: usize) -> bool {
+        if ip != self.ip || ip > MOST_HEADERS {
+            return false;
+        }
         // The way is all that precedes the IP header, but for the sender's address.
         let same = |range: std::ops::Range<usize>| packet.get(range.clone()) == self.bytes.get(range);
         let way = if ip >= 14 { same(0..6) && same(12..ip) } else { same(0..ip) };
         let header = same(ip..ip + 2) && same(ip + 8..ip + 9);
-        ip == self.ip && way && header && same(ip + 16..ip + 20)
+        way && header && same(ip + 16..ip + 20)
     }
 
     /// Returns the number of updates.
@@ -90,7 +95,7 @@ impl Datagram {
 
     /// Returns the number of bytes of the payload if no update of these replaces another.
     pub fn len_with(&self, all: Updates<'_>) -> usize {
-        if self.count() + u64::from(all.count) > u64::from(MOST_UPDATES) {
+        if self.count() + all.count as u64 > MOST_UPDATES as u64 {
             return usize::MAX;
         }
         self.len - self.payload + all.bytes.len()
@@ -117,7 +122,8 @@ impl Datagram {
     /// Removes the update of a player.
     fn remove(&mut self, player: [u8; 2]) -> bool {
         let mut at = self.payload + HEAD;
-        while let Some((update, _)) = first(&self.bytes[at..self.len]) {
+        for _ in 0..MOST_UPDATES {
+            let Some((update, _)) = self.bytes.get(at..self.len).and_then(first) else { break };
             let len = update.len();
             if update[..2] == player {
                 self.bytes.copy_within(at + len..self.len, at);
@@ -153,10 +159,14 @@ impl Datagram {
     }
 }
 
-/// Returns the sum of 16-bit words in ones' complement.
+/// Returns the sum of 16-bit words in ones' complement, of at most a datagram. As a function of its own it has
+/// a bound for any bytes.
+#[inline(never)]
 pub fn sum(bytes: &[u8], more: u32) -> u16 {
-    let words = bytes.chunks(2).map(|w| u32::from(w[0]) << 8 | w.get(1).map_or(0, |low| u32::from(*low)));
-    let sum = words.fold(more, |sum, word| sum + word);
+    let bytes = &bytes[..flame_module::limit(bytes.len(), MOST_HEADERS + MOST)];
+    let (words, last) = bytes.as_chunks::<2>();
+    let more = more + last.first().map_or(0, |high| u32::from(*high) << 8);
+    let sum = words.iter().fold(more, |sum, word| sum + u32::from(u16::from_be_bytes(*word)));
     let sum = (sum & 0xffff) + (sum >> 16);
     ((sum & 0xffff) + (sum >> 16)) as u16
 }

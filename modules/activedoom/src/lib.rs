@@ -21,7 +21,8 @@ pub struct ActiveDoom {
     port: u16,
     hold_ns: u64,
     largest: usize,
-    servers: Vec<Waiting>,
+    /// [`SERVERS`] places.
+    servers: Vec<Option<Waiting>>,
     counts: Counts,
 }
 
@@ -37,26 +38,39 @@ struct Counts {
 }
 
 impl ActiveDoom {
+    /// Returns what waits at a place.
+    fn waiting(&mut self, at: usize) -> Option<&mut Waiting> {
+        self.servers.get_mut(at)?.as_mut()
+    }
+
+    /// Returns the first place of which this holds. Loops over places have a constant number of iterations,
+    /// so that a packet has a bound.
+    fn place(&self, holds: impl Fn(Option<&Waiting>) -> bool) -> Option<usize> {
+        (0..SERVERS).find(|at| self.servers.get(*at).is_some_and(|waiting| holds(waiting.as_ref())))
+    }
+
     /// Sends the updates that have waited for long enough.
     fn send_due(&mut self, now_ns: u64, out: &mut Out) {
-        let mut at = 0;
-        while let Some(waiting) = self.servers.get(at) {
+        let hold_ns = self.hold_ns;
+        for at in 0..SERVERS {
             // A time before the first update is that of a clock that was set back.
-            let is_due = now_ns < waiting.since_ns || now_ns - waiting.since_ns >= self.hold_ns;
-            if is_due {
+            let is_due = |w: &mut Waiting| now_ns < w.since_ns || now_ns - w.since_ns >= hold_ns;
+            if self.waiting(at).is_some_and(is_due) {
                 self.send(at, out);
-            } else {
-                at += 1;
             }
         }
     }
 
+    #[inline(never)]
     fn send(&mut self, at: usize, out: &mut Out) {
-        let mut waiting = self.servers.swap_remove(at);
-        let bytes = waiting.datagram.finish();
-        self.counts.sent += 1;
-        self.counts.sent_bytes += bytes.len() as u64;
-        out.make(0, bytes);
+        let Some(waiting) = self.servers.get_mut(at) else { return };
+        if let Some(Waiting { datagram, .. }) = waiting {
+            let bytes = datagram.finish();
+            self.counts.sent += 1;
+            self.counts.sent_bytes += bytes.len() as u64;
+            out.make(0, bytes);
+        }
+        *waiting = None;
     }
 
     /// Keeps the updates of a packet. Returns whether it is one of updates, and all were kept.
@@ -69,25 +83,21 @@ impl ActiveDoom {
             return false;
         };
         let (header, at) = (packet.bytes(), usize::from(packet.l3));
-        let mut found = self.servers.iter().position(|waiting| waiting.datagram.is_for(header, at));
+        let found = self.place(|waiting| waiting.is_some_and(|waiting| waiting.datagram.is_for(header, at)));
+        let largest = self.largest;
         if let Some(server) = found
-            && self.servers[server].datagram.len_with(all) > self.largest
+            && self.waiting(server).is_some_and(|waiting| waiting.datagram.len_with(all) > largest)
         {
             self.send(server, out);
-            found = None;
         }
-        let server = match found {
-            Some(server) => server,
-            None => {
-                let Some(datagram) = Datagram::new(header, at, usize::from(packet.l4)) else { return false };
-                if self.servers.len() == SERVERS {
-                    return false;
-                }
-                self.servers.push(Waiting { since_ns: packet.ts_ns, datagram });
-                self.servers.len() - 1
-            }
-        };
-        let (added, replaced) = self.servers[server].datagram.add(all);
+        let Some(server) = found.or_else(|| self.place(|waiting| waiting.is_none())) else { return false };
+        let Some(waiting) = self.servers.get_mut(server) else { return false };
+        if waiting.is_none() {
+            let Some(datagram) = Datagram::new(header, at, usize::from(packet.l4)) else { return false };
+            *waiting = Some(Waiting { since_ns: packet.ts_ns, datagram });
+        }
+        let Some(waiting) = waiting else { return false };
+        let (added, replaced) = waiting.datagram.add(all);
         self.counts.updates += added;
         self.counts.replaced += replaced;
         true
@@ -98,7 +108,8 @@ impl Forward for ActiveDoom {
     fn new(init: &Init) -> Self {
         let Params { port, hold, largest, .. } = Params::from(init);
         let largest = usize::from(largest).min(MOST);
-        Self { port, hold_ns: hold, largest, servers: Vec::with_capacity(SERVERS), counts: Counts::default() }
+        let servers = (0..SERVERS).map(|_| None).collect();
+        Self { port, hold_ns: hold, largest, servers, counts: Counts::default() }
     }
 
     fn push(&mut self, port: u32, batch: &Batch, out: &mut Out) {
@@ -119,7 +130,7 @@ impl Forward for ActiveDoom {
 
     fn end(&mut self, _: u64, out: &mut Out) -> Progress {
         let Counts { received, received_bytes, updates, replaced, sent, sent_bytes, passed } = self.counts;
-        let waiting = self.servers.iter().map(|waiting| waiting.datagram.count()).sum();
+        let waiting = (0..SERVERS).filter_map(|at| Some(self.waiting(at)?.datagram.count())).sum();
         out.write(&Total { received, received_bytes, updates, replaced, sent, sent_bytes, passed, waiting });
         Progress::Done
     }

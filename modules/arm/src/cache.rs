@@ -1,17 +1,16 @@
 //! The newest packets, in as much memory as answers nine of ten NACKs.
 
 use flame_module::{Map, memory};
-use std::collections::VecDeque;
 
 /// The packets of a part.
 const PLACES: usize = 64;
-/// The packets that can be found: as many as fit in 96 MiB.
-const INDEXED: usize = 65_536;
+/// The largest number of parts: 97 MiB.
+const PARTS: usize = 1024;
 /// NACKs of which the share of those found is known, and after which earlier ones count half.
 const KNOWN: u64 = 32;
 const WINDOW: u64 = 256;
 /// The largest packet that is kept.
-const LARGEST: usize = 1528;
+pub const LARGEST: usize = 1528;
 
 #[derive(Clone, Copy)]
 struct Kept {
@@ -25,14 +24,15 @@ struct Kept {
 const NONE: Kept = Kept { name: 0, len: 0, repaired: 0, bytes: [0; LARGEST] };
 
 pub struct Cache {
-    /// The oldest first. All but the last are full.
-    parts: VecDeque<Vec<Kept>>,
+    /// A ring: part number `n` is at `n % PARTS`, so that no collection grows while packets pass.
+    parts: Vec<Option<Vec<Kept>>>,
+    /// The numbers of the oldest part and of the next one. All but the last are full.
+    first: u64,
+    next: u64,
     /// The packets in the last part.
     filled: usize,
-    /// The number of the first part: the parts before it are gone.
-    first: u32,
     /// The numbers of packets, over all parts that there ever were. Some of them may be gone.
-    index: Map<u64, u32>,
+    index: Map<u64, u64>,
     nacks: u64,
     found: u64,
     /// The number of times that there was no more memory.
@@ -41,15 +41,25 @@ pub struct Cache {
 
 impl Default for Cache {
     fn default() -> Self {
-        let (parts, index) = (VecDeque::new(), Map::new(INDEXED));
-        Self { parts, filled: PLACES, first: 0, index, nacks: 0, found: 0, refused: 0 }
+        let (parts, index) = ((0..PARTS).map(|_| None).collect(), Map::new(PARTS * PLACES));
+        Self { parts, first: 0, next: 0, filled: PLACES, index, nacks: 0, found: 0, refused: 0 }
     }
 }
 
 impl Cache {
+    /// Returns the number of parts.
+    fn count(&self) -> u64 {
+        self.next - self.first
+    }
+
     /// Returns the bytes of the cache.
     pub fn bytes(&self) -> u64 {
-        (self.parts.len() * PLACES * size_of::<Kept>()) as u64
+        self.count() * (PLACES * size_of::<Kept>()) as u64
+    }
+
+    /// Returns the place of the part with this number.
+    fn place(&mut self, number: u64) -> Option<&mut Option<Vec<Kept>>> {
+        self.parts.get_mut(number as usize % PARTS)
     }
 
     /// Counts a NACK whose packet was found, or not.
@@ -63,8 +73,11 @@ impl Cache {
 
     fn find(&mut self, name: u64) -> Option<&mut Kept> {
         let number = *self.index.get(name)?;
-        let part = (number / PLACES as u32).checked_sub(self.first)?;
-        let kept = self.parts.get_mut(part as usize)?.get_mut(number as usize % PLACES)?;
+        let part = number / PLACES as u64;
+        if part < self.first {
+            return None;
+        }
+        let kept = self.place(part)?.as_mut()?.get_mut(number as usize % PLACES)?;
         (kept.len > 0 && kept.name == name).then_some(kept)
     }
 
@@ -87,7 +100,7 @@ impl Cache {
             return;
         }
         if let Some(kept) = self.find(name) {
-            if kept.bytes[..usize::from(kept.len)] != *bytes {
+            if usize::from(kept.len) != bytes.len() || differs(&kept.bytes, bytes) {
                 (kept.len, kept.repaired) = (bytes.len() as u16, 0);
                 kept.bytes[..bytes.len()].copy_from_slice(bytes);
             }
@@ -96,48 +109,69 @@ impl Cache {
         if self.filled == PLACES {
             self.begin();
         }
-        let last = self.first.wrapping_add(self.parts.len() as u32).wrapping_sub(1);
-        if let Some(newest) = self.parts.back_mut() {
-            let kept = &mut newest[self.filled];
+        let (last, at) = (self.next.wrapping_sub(1), self.filled);
+        if let Some(Some(newest)) = self.place(last)
+            && let Some(kept) = newest.get_mut(at)
+        {
             (kept.name, kept.len, kept.repaired) = (name, bytes.len() as u16, 0);
             kept.bytes[..bytes.len()].copy_from_slice(bytes);
-            self.index.insert(name, now_ns, last.wrapping_mul(PLACES as u32) + self.filled as u32);
+            self.index.insert(name, now_ns, last * PLACES as u64 + at as u64);
             self.filled += 1;
         }
     }
 
     /// Begins a part: in new memory if more is needed and there is some, or in that of the oldest.
     fn begin(&mut self) {
-        // Numbers of packets end after 2^32: begin anew.
-        if self.first as usize + self.parts.len() >= u32::MAX as usize / PLACES {
-            self.parts.clear();
-            self.index.clear();
-            self.first = 0;
-        }
         let is_short = self.nacks >= KNOWN && self.found * 10 < self.nacks * 9;
-        let needs_more = self.parts.is_empty() || is_short;
+        let needs_more = self.count() == 0 || is_short;
         if needs_more {
-            if memory::reserve(PLACES * size_of::<Kept>()) {
-                self.parts.push_back(vec![NONE; PLACES]);
-                self.filled = 0;
+            if self.count() < PARTS as u64 && memory::reserve(PLACES * size_of::<Kept>()) {
+                self.put(vec![NONE; PLACES]);
                 // Those before were of a smaller cache.
                 (self.nacks, self.found) = (0, 0);
                 return;
             }
             self.refused += 1;
         }
-        if let Some(mut oldest) = self.parts.pop_front() {
+        let first = self.first;
+        if let Some(mut oldest) = self.place(first).and_then(Option::take) {
             self.first += 1;
-            oldest.iter_mut().for_each(|kept| kept.len = 0);
-            self.parts.push_back(oldest);
-            self.filled = 0;
+            for at in 0..PLACES {
+                if let Some(kept) = oldest.get_mut(at) {
+                    kept.len = 0;
+                }
+            }
+            self.put(oldest);
+        }
+    }
+
+    /// Adds an empty part.
+    fn put(&mut self, part: Vec<Kept>) {
+        let next = self.next;
+        if let Some(place) = self.place(next) {
+            *place = Some(part);
+            (self.next, self.filled) = (next + 1, 0);
         }
     }
 
     /// Drops the older half of the packets, and keeps at least one part.
     pub fn halve(&mut self) {
-        let dropped = self.parts.len() / 2;
-        self.parts.drain(..dropped);
-        self.first += dropped as u32;
+        for _ in 0..self.count() / 2 {
+            let first = self.first;
+            if let Some(place) = self.place(first) {
+                *place = None;
+            }
+            self.first += 1;
+        }
     }
+}
+
+/// Returns whether a packet differs from the first bytes of one that is kept. In a constant number of
+/// iterations, so that the cost does not grow with the longest packet.
+fn differs(kept: &[u8; LARGEST], bytes: &[u8]) -> bool {
+    let (words, rest) = bytes.as_chunks::<8>();
+    let of_kept = kept.as_chunks::<8>().0;
+    let equal = (0..LARGEST / 8).all(|at| words.get(at).is_none_or(|word| of_kept.get(at) == Some(word)));
+    let start = words.len() * 8;
+    !equal || (0..7).any(|at| rest.get(at).is_some_and(|byte| kept.get(start + at) != Some(byte)))
 }

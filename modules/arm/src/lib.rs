@@ -2,8 +2,8 @@
 
 mod cache;
 
-use cache::Cache;
-use flame_module::{Batch, Forward, Init, Map, Out, Packet, Progress, flags, proto};
+use cache::{Cache, LARGEST};
+use flame_module::{Batch, Forward, Init, Map, Out, Packet, Progress, flags, limit, proto};
 
 flame_module::manifest!();
 
@@ -64,7 +64,7 @@ impl Arm {
             if repaired.is_some_and(is_recent) {
                 self.counts.suppressed += 1;
             } else {
-                out.make(0, bytes);
+                out.make(0, &bytes[..limit(bytes.len(), LARGEST)]);
                 self.cache.mark_repaired(name, now_ns);
                 self.counts.served += 1;
             }

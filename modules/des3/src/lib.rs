@@ -37,12 +37,15 @@ impl Des3 {
         Self { cipher: TdesEde3::new(&(*key).into()), iv }
     }
 
+    // The rounds of a block are long code. In functions of their own they are analysed, and compiled, once.
+    #[inline(never)]
     fn encrypted(&self, block: [u8; BLOCK]) -> [u8; BLOCK] {
         let mut block = block.into();
         self.cipher.encrypt_block(&mut block);
         block.into()
     }
 
+    #[inline(never)]
     fn decrypted(&self, block: [u8; BLOCK]) -> [u8; BLOCK] {
         let mut block = block.into();
         self.cipher.decrypt_block(&mut block);
@@ -110,7 +113,9 @@ impl Forward for Des3 {
             let (at, len) = (usize::from(packet.l4), packet.bytes().len());
             let length =
                 packet.bytes().get(at + 4..at + 6).map_or(0, |l| usize::from(l[0]) << 8 | usize::from(l[1]));
-            if packet.proto != proto::UDP || !is_whole || length < 8 || at + length > len {
+            // The second comparison relates the length to that of the packet, for the bound.
+            let is_inside = at + length <= len && length <= len;
+            if packet.proto != proto::UDP || !is_whole || length < 8 || !is_inside {
                 out.send(index, port);
                 continue;
             }

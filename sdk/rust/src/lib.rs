@@ -138,7 +138,7 @@ pub use shared::{Read, SharedArea, Write};
 pub use flame_abi::{Descriptor, LinkType, MAX_BATCH, flags, tcp};
 #[doc(hidden)]
 pub use glue::{Forwards, Slot};
-pub use host::cold;
+pub use host::{cold, limit};
 pub use init::Init;
 pub use out::{Out, Reserved, Row};
 pub use random::Random;

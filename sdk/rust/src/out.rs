@@ -6,11 +6,11 @@ use crate::Progress;
 use crate::area::Area;
 use crate::batch::Ip;
 use crate::record::Record;
-use flame_abi::LinkType;
 use flame_abi::output::{
     CHANNEL, CHANNEL_HEAD, COPY, FRAME, HELD, HOLD, LEAST_KIND, LEAST_SENT, LOST, MADE, MAX_LOG, MAX_PAYLOAD,
     MESSAGE, MOST_SENT, PACKET, PACKET_HEAD, RELEASE, SEND, SEND_HEAD,
 };
+use flame_abi::{LinkType, MAX_PACKET};
 use std::iter::Peekable;
 
 /// The bytes of the texts that wait until a call returns, and of the note of those that were dropped.
@@ -236,12 +236,13 @@ impl Out {
         bytes: &[u8],
         change: impl FnOnce(&mut [u8]) -> usize,
     ) -> bool {
-        self.send_bytes(within_batch(index), port, bytes, change)
+        self.send_bytes(within_batch(index), port, no_longer(bytes), change)
     }
 
     /// Sends a new packet from the output `port`, which needs `transmit` in the manifest and in the grant.
+    #[inline]
     pub fn make(&mut self, port: u32, bytes: &[u8]) -> bool {
-        self.send_bytes(MADE, port, bytes, |bytes| bytes.len())
+        self.send_bytes(MADE, port, no_longer(bytes), |bytes| bytes.len())
     }
 
     /// Holds packet `index` of the batch, as it came, in `slot`, which is below `held` of `[ports]` in the
@@ -396,6 +397,12 @@ impl Out {
 /// Returns an index as the host reads it. One that no batch has stays one, and the host refuses it.
 fn within_batch(index: usize) -> u16 {
     index.min(usize::from(MADE) - 1) as u16
+}
+
+/// Returns bytes whose copy has a bound. No packet is longer, and what is cut here is too long for a frame.
+#[inline]
+fn no_longer(bytes: &[u8]) -> &[u8] {
+    &bytes[..crate::limit(bytes.len(), MAX_PACKET)]
 }
 
 /// Writes the number of lost records, if there are any, with their table and 1, or 0. Returns the bytes that

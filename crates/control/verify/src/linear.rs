@@ -255,6 +255,8 @@ const FEW_STEPS: u32 = 4;
 const MAX_ROUNDED: usize = 3;
 /// The largest number of facts combined in one proof.
 const DEPTH: u32 = 3;
+/// A bound without the captured length for which a better one is sought with more facts.
+const LARGE: i128 = 4096;
 
 impl Symbols {
     /// Creates a table without symbols. Adding symbols and proofs may take `steps` steps in all.
@@ -432,20 +434,32 @@ impl Symbols {
 
     /// Returns the best upper bound that elimination finds.
     pub fn upper(&self, form: &Linear, facts: &[Fact]) -> Option<Upper> {
-        let steps = Cell::new(QUESTION_STEPS);
         let mut best = None;
-        self.search(form, 1, facts, (DEPTH, &steps), true, &mut best);
+        self.search(form, 1, facts, (DEPTH, &Cell::new(QUESTION_STEPS)), true, &mut best);
+        // A length that a packet states is below the captured one, which is below the longest: one more fact.
+        if best.is_some_and(|best| best.slope == 0 && best.constant >= LARGE * best.divisor) {
+            self.search(form, 1, facts, (DEPTH + 1, &Cell::new(4 * QUESTION_STEPS)), true, &mut best);
+        }
         best
     }
 
     /// Returns the greatest value that elimination finds, for any captured length.
     pub fn most(&self, form: &Linear, facts: &[Fact]) -> Option<i128> {
+        self.most_by(form, facts, (1, QUICK_STEPS))
+    }
+
+    /// Returns the greatest value that elimination finds with two facts at a time, for any captured length.
+    pub fn most_nearly(&self, form: &Linear, facts: &[Fact]) -> Option<i128> {
+        self.most_by(form, facts, (2, 2 * QUICK_STEPS))
+    }
+
+    fn most_by(&self, form: &Linear, facts: &[Fact], (depth, steps): (u32, u32)) -> Option<i128> {
         if form.terms.is_empty() {
             return Some(form.constant);
         }
-        let steps = Cell::new(QUICK_STEPS);
+        let steps = Cell::new(steps);
         let mut best = None;
-        self.search(form, 1, facts, (1, &steps), false, &mut best);
+        self.search(form, 1, facts, (depth, &steps), false, &mut best);
         best.map(|u| u.constant.div_euclid(u.divisor))
     }
 

@@ -323,7 +323,12 @@ impl Walk<'_, '_> {
             let terms = form.terms.iter().map(|t| (t.0, t.1 / by)).collect();
             return Rc::new(Sum::from_linear(a.bits, &Linear { constant: form.constant / by, terms }));
         }
-        let range = self.values.range(a, &s.facts);
+        let mut range = self.values.range(a, &s.facts);
+        // Compilers divide the lengths of loops, which may be the difference of two values below a third.
+        if range.1 > MAX_DIVIDED {
+            let most = self.values.symbols.most_nearly(&form, &s.facts);
+            range.1 = most.and_then(|n| u64::try_from(n).ok()).map_or(range.1, |n| n.clamp(range.0, range.1));
+        }
         let (low, high) = rules::divide(range, (n, n));
         let result = self.values.within(a.bits, low, high);
         if let [(symbol, 1)] = result.terms[..] {
@@ -396,9 +401,18 @@ impl Walk<'_, '_> {
             return Some(());
         }
         let (a, b) = self.pair(s, bits)?;
-        let (a, b) = if a.as_constant().is_some() { (b, a) } else { (a, b) };
-        let (x, y) = (self.values.range(&a, &s.facts), self.values.range(&b, &s.facts));
+        let (mut a, b) = if a.as_constant().is_some() { (b, a) } else { (a, b) };
+        let (mut x, y) = (self.values.range(&a, &s.facts), self.values.range(&b, &s.facts));
         if let Some(n) = b.as_constant() {
+            // Bits above the mask that are the same in every value are a constant, which can be subtracted:
+            // compilers write (x - 8) & -8 as (x + 0x7ffffff8) & 0x7ffffff8.
+            let above = x.0 & !rules::ones(n);
+            if above > 0
+                && x.1 & !rules::ones(n) == above
+                && let Some(rest) = a.minus(&Sum::constant(bits, above))
+            {
+                (a, x) = (Rc::new(rest), (x.0 - above, x.1 - above));
+            }
             // A mask of all low bits that may be set changes nothing.
             if n & n.wrapping_add(1) & mask(bits) == 0 && x.1 <= n {
                 s.stack.push(Value::Sum(a));

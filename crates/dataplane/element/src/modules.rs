@@ -30,6 +30,9 @@ pub struct ModuleArgs {
     pub packet_budget: Option<u64>,
     /// The time that a packet may take, such as `2us`.
     pub limit: Option<String>,
+    /// The number of bytes of the longest packet that the module gets. The view cuts there; none of those
+    /// that a module forwards is longer.
+    pub max_length: Option<u32>,
     /// The number of packets that can wait for the module.
     pub capacity: usize,
     /// The numbers of inputs and outputs that the graph connects.

@@ -90,7 +90,7 @@ impl ClickModules {
             workers: 1,
             interval_ns: args.interval.as_deref().map_or(Ok(0), |text| read_interval("INTERVAL", text))?,
             is_live: args.is_live,
-            view: Self::view(args)?,
+            view: ViewSpec { snaplen: args.max_length.unwrap_or(0), ..Self::view(args)? },
             narrower: Self::narrower(args)?,
             restarts: args.restarts,
             limits: limits::with_budget(args.packet_budget.unwrap_or(limits::PACKET_BUDGET)),
@@ -100,7 +100,7 @@ impl ClickModules {
                 true => Some(crate::costs::load_or_calibrate(&flame_compile::Engines::new()?, false)?),
                 false => None,
             },
-            time_limit: args.limit.as_deref().map(|limit| time_limit(limit, args.capacity)).transpose()?,
+            time_limit: args.limit.as_deref().map(|limit| time_limit(limit, args)).transpose()?,
             seed: None,
         })
     }
@@ -126,15 +126,15 @@ impl ClickModules {
 
 /// Returns the limits for the estimate of a module and for its batches. As many packets as can wait for it
 /// may take longer (Patel, section 3.5).
-fn time_limit(text: &str, capacity: usize) -> Result<(PacketTimeLimit, TimeLimit), Error> {
+fn time_limit(text: &str, args: &ModuleArgs) -> Result<(PacketTimeLimit, TimeLimit), Error> {
     let ns = duration_ns(text).map_err(|reason| format!("LIMIT: {reason}"))?;
     let packet_ns = u64::try_from(ns).ok().filter(|ns| *ns > 0);
     let packet_ns = packet_ns.ok_or_else(|| format!("LIMIT {text}: must be longer than 0"))?;
     let limit = PacketTimeLimit {
         packet_ns: packet_ns as f64,
-        factor: 1.0 + capacity as f64 / flame_abi::MAX_BATCH as f64,
-        // No packet is cut for the sake of an estimate.
-        snaplen: flame_abi::MAX_PACKET as u64,
+        factor: 1.0 + args.capacity as f64 / flame_abi::MAX_BATCH as f64,
+        // No packet is cut for the sake of an estimate alone.
+        snaplen: args.max_length.map_or(flame_abi::MAX_PACKET as u64, u64::from),
     };
     Ok((limit, TimeLimit { packet_ns, over_per_mille: MAX_OVERRUNS }))
 }

@@ -13,7 +13,9 @@ use wasmparser::Operator;
 /// The largest number of walks for all entries together.
 const MAX_WALKS: usize = 64;
 /// The limit of each walk: instructions, and steps of proofs.
-const WORK: u64 = Effort::NODE.all / 8;
+const WORK: u64 = Effort::NODE.all;
+/// The limit of all walks together.
+const ALL_WORK: u64 = 2 * Effort::NODE.all;
 
 /// Diagnoses entries without a bound.
 pub struct Causes<'m, 'a> {
@@ -26,6 +28,7 @@ pub struct Causes<'m, 'a> {
     /// The reasons why loops have no trip count, by offset; none for those that have one.
     loops: BTreeMap<u32, Option<Reason>>,
     walks_left: usize,
+    work_left: u64,
 }
 
 impl<'m, 'a> Causes<'m, 'a> {
@@ -38,7 +41,8 @@ impl<'m, 'a> Causes<'m, 'a> {
         let Verified { diverging, summaries, .. } = verified;
         let summaries = summaries.iter().filter(|(_, s)| s.cost.is_bounded());
         let summaries = summaries.map(|(f, s)| (*f, s.clone())).collect();
-        Self { module, graph, diverging, recursive, summaries, loops: BTreeMap::new(), walks_left: MAX_WALKS }
+        let (walks_left, work_left) = (MAX_WALKS, ALL_WORK);
+        Self { module, graph, diverging, recursive, summaries, loops: BTreeMap::new(), walks_left, work_left }
     }
 
     /// Returns the cause why an entry has no bound: the first one on its way through its calls.
@@ -87,14 +91,17 @@ impl<'m, 'a> Causes<'m, 'a> {
         let bounded = self.summaries.keys().copied().collect();
         let guide: Rc<Diagnosing> = Rc::new(diagnosing(bounded, self.recursive.clone()));
         let known = (&self.summaries, self.diverging);
-        let mut walk = Walk::new(self.module, known, Notes::default(), WORK).guided(guide.clone());
+        let work = self.work_left.min(WORK);
+        let mut walk = Walk::new(self.module, known, Notes::default(), work).guided(guide.clone());
         let arguments = match entry {
             Some(name) => arguments(&mut walk, name, function),
             None => walk.any_arguments(function),
         };
         let outcome = walk.entry(function, arguments);
         let first = walk.why;
+        let left = walk.work.min(walk.values.symbols.steps_left());
         drop(walk);
+        self.work_left -= work - left.min(work);
         for (offset, reason) in guide.loops.take() {
             let known = self.loops.entry(offset).or_default();
             *known = known.take().or(reason);

@@ -15,7 +15,7 @@ use crate::analyse::returns::returning;
 use flame_verify::module::Module;
 use flame_verify::value::Value;
 use flame_verify::walk::{Guide, LoopBody, Summary, Walk};
-use flame_verify::{Certificate, Cost, LoopNote, SECTION, arguments};
+use flame_verify::{Certificate, Cost, LoopNote, Notes, SECTION, arguments};
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -36,16 +36,29 @@ impl Effort {
     pub const AUTHOR: Self = Self { all: 10_000_000, each: 500_000 };
 }
 
-/// The size in instructions up to which a function is analysed at each call although it has a bound for any
-/// arguments: first this many, and if nothing is found none, which takes less work.
-const SMALL: [u32; 2] = [400, 0];
+/// The functions that are analysed at each call, with its arguments, although they have a bound for any.
+#[derive(Clone, Copy)]
+struct Inlined {
+    /// The size in instructions up to which they are.
+    small: u32,
+    /// The bound for any arguments above which they are: a function that gets packets has a better one where
+    /// their lengths are known.
+    costly: u128,
+}
+
+/// First more of them, and if nothing is found fewer, which takes less work.
+const INLINED: [Inlined; 2] =
+    [Inlined { small: 400, costly: u128::MAX }, Inlined { small: 0, costly: u128::MAX }];
+/// The same for calls with packets, of whose arguments something is known.
+const INLINED_FOR_PACKETS: [Inlined; 3] = [Inlined { small: 0, costly: 1 << 15 }, INLINED[0], INLINED[1]];
+/// The bound of an entry for a packet with which the search ends.
+const GOOD: u128 = 1 << 19;
 
 /// The state of the finder while it walks one function.
 struct Finder {
-    /// The functions with a bound for any arguments.
-    bounded: BTreeSet<u32>,
-    /// One of [`SMALL`].
-    small: u32,
+    /// The functions with a bound for any arguments, and that bound.
+    bounded: BTreeMap<u32, u128>,
+    inlined: Inlined,
     /// The functions that call themselves, directly or not: recursion is not followed.
     recursive: BTreeSet<u32>,
     /// The depth of nested explorations.
@@ -67,7 +80,8 @@ impl Guide for Finder {
             return false;
         }
         let size = walk.module.own(callee).map_or(u32::MAX, |f| f.size);
-        !self.bounded.contains(&callee) || size <= self.small
+        let cost = self.bounded.get(&callee);
+        cost.is_none_or(|cost| size <= self.inlined.small || *cost > self.inlined.costly)
     }
 }
 
@@ -85,7 +99,8 @@ pub fn find(wasm: &[u8], effort: Effort) -> Result<Certificate, wasmparser::Erro
 /// Returns a finder that keeps the obstacles it meets. Functions with a bound for any arguments are not
 /// followed, nor are recursive ones.
 pub(crate) fn diagnosing(bounded: BTreeSet<u32>, recursive: BTreeSet<u32>) -> Diagnosing {
-    Diagnosing::new(Finder { bounded, small: 0, recursive, depth: Cell::new(0) })
+    let bounded = bounded.into_iter().map(|function| (function, 0)).collect();
+    Diagnosing::new(Finder { bounded, inlined: INLINED[1], recursive, depth: Cell::new(0) })
 }
 
 /// Returns a certificate for a parsed module.
@@ -101,10 +116,10 @@ pub(crate) fn find_in(module: &Module<'_>, graph: &Graph, effort: Effort) -> Cer
         own.filter(|f| returns.contains(f)).filter(|f| !order.contains(f)).collect();
     let mut summaries: BTreeMap<u32, Summary> = BTreeMap::new();
     let mut work = effort.all;
-    let finder = |bounded: &BTreeMap<u32, Summary>, small| {
+    let finder = |bounded: &BTreeMap<u32, Summary>, inlined| {
         Rc::new(Finder {
-            small,
-            bounded: bounded.keys().copied().collect(),
+            inlined,
+            bounded: bounded.iter().map(|(function, summary)| (*function, typical(summary.cost))).collect(),
             recursive: recursive.clone(),
             depth: Cell::new(0),
         })
@@ -113,8 +128,8 @@ pub(crate) fn find_in(module: &Module<'_>, graph: &Graph, effort: Effort) -> Cer
         if certificate.diverging.contains(&function) || recursive.contains(&function) {
             continue;
         }
-        let found = SMALL.into_iter().find_map(|small| {
-            let guide = finder(&summaries, small);
+        let found = INLINED.into_iter().find_map(|inlined| {
+            let guide = finder(&summaries, inlined);
             let each = work.min(effort.each);
             let mut walk = Walk::new(module, (&summaries, &certificate.diverging), Default::default(), each)
                 .guided(guide);
@@ -132,16 +147,25 @@ pub(crate) fn find_in(module: &Module<'_>, graph: &Graph, effort: Effort) -> Cer
         if module.own(*function).is_none() || certificate.diverging.contains(function) {
             continue;
         }
-        let found = SMALL.into_iter().find_map(|small| {
-            let guide = finder(&summaries, small);
+        let mut found: Option<(u128, Notes)> = None;
+        let is_batch = flame_abi::layout::names::is_batch(name);
+        for inlined in if is_batch { &INLINED_FOR_PACKETS[..] } else { &INLINED } {
+            let guide = finder(&summaries, *inlined);
             let mut walk =
                 Walk::new(module, (&summaries, &certificate.diverging), Default::default(), effort.all)
                     .guided(guide);
             let arguments = arguments(&mut walk, name, *function);
-            let outcome = walk.entry(*function, arguments);
-            outcome.is_ok_and(|o| o.cost.is_bounded()).then(|| std::mem::take(&mut walk.notes))
-        });
-        certificate.entries.extend(found.map(|notes| (*function, notes)));
+            let Ok(outcome) = walk.entry(*function, arguments) else { continue };
+            let cost = typical(outcome.cost);
+            if outcome.cost.is_bounded() && found.as_ref().is_none_or(|(best, _)| cost < *best) {
+                found = Some((cost, std::mem::take(&mut walk.notes)));
+            }
+            // Calls without packets have no bound to compare.
+            if cost <= GOOD || (outcome.cost.is_bounded() && !is_batch) {
+                break;
+            }
+        }
+        certificate.entries.extend(found.map(|(_, notes)| (*function, notes)));
     }
     keep_used(&mut certificate, module);
     certificate
@@ -149,7 +173,12 @@ pub(crate) fn find_in(module: &Module<'_>, graph: &Graph, effort: Effort) -> Cer
 
 /// Returns whether a budget could allow this bound. A larger one may be due to unknown arguments.
 fn is_useful(cost: Cost) -> bool {
-    cost.at(1, 1514).is_some_and(|n| n < 1 << 36)
+    typical(cost) < 1 << 36
+}
+
+/// Returns the bound for one packet of a usual length.
+fn typical(cost: Cost) -> u128 {
+    cost.at(1, 1514).unwrap_or(u128::MAX)
 }
 
 /// Removes summaries that no entry needs.

@@ -1,5 +1,5 @@
 //! Module(FILE, NAME VALUE..., CREDENTIAL, IDENTITY, EXPOSE, SELECT, TRANSFORM, INTERVAL, RESTART, BUDGET,
-//! ENCAP, ON_EVICT, LIVE, CAPACITY, LIMIT): runs a module of WebAssembly on the packets that pass. FILE is
+//! ENCAP, ON_EVICT, LIVE, CAPACITY, LIMIT, MAX_LENGTH): runs a module of WebAssembly on the packets that pass. FILE is
 //! its path or the name of an installed one; NAME VALUE sets one of its parameters. Without a policy the
 //! module has the rights of the operator, which EXPOSE (headers), SELECT and TRANSFORM narrow; with `flame
 //! click --policy`, those of the CREDENTIAL, whose holder's key is in the file IDENTITY. Packets begin with
@@ -8,7 +8,9 @@
 //! work between the slices of a metered module's call, and packets that find no room meanwhile do not reach
 //! the module. LIMIT is the time that a packet may take (2us): a module with a larger estimate, by more than
 //! the packets that can wait for it make up for (1 + CAPACITY / 256), is metered, and with LIVE true one that
-//! takes longer in more than 1 % of its batches loses its grant.
+//! takes longer in more than 1 % of its batches loses its grant. Bounds and estimates are for packets of
+//! MAX_LENGTH bytes (262144): a module that measures does not see what follows, and longer packets do not
+//! pass one that forwards, but are dropped as `too long`.
 //! Expects: anything. A module that forwards (`[ports]` in its manifest) takes packets that are pushed.
 //! Gives: the same packets; of a module that forwards, those that it sends, from the output that it names.
 //! Packets that its view does not show leave by output 0. CAPACITY (4096) packets wait for it; `length`
@@ -416,7 +418,8 @@ class!(
         "ON_EVICT",
         "LIVE",
         "CAPACITY",
-        "LIMIT"
+        "LIMIT",
+        "MAX_LENGTH"
     ],
     |args, setup| {
         let link = match args.key::<String>("ENCAP").as_deref() {
@@ -436,6 +439,10 @@ class!(
             }
         };
         let capacity = args.key("CAPACITY").unwrap_or(4096_usize);
+        let max_length = args.key::<u32>("MAX_LENGTH");
+        if max_length == Some(0) {
+            args.error("MAX_LENGTH: expected at least 1, found 0");
+        }
         let module_args = ModuleArgs {
             element: setup.name.to_owned(),
             file: args.req("FILE"),
@@ -449,6 +456,7 @@ class!(
             packet_budget: args.key("BUDGET"),
             is_live: args.key("LIVE").unwrap_or(false),
             limit: args.key("LIMIT"),
+            max_length,
             capacity,
             settings: args.rest().iter().map(|text| first_word(text)).collect(),
             inputs: setup.inputs,
@@ -465,7 +473,7 @@ class!(
         };
         let forwards = prepared.as_deref().is_some_and(|p: &dyn Prepared| p.forwards());
         Box::new(Module {
-            forward: forwards.then(|| Forwarding::new(capacity)),
+            forward: forwards.then(|| Forwarding::new(capacity, max_length)),
             config: setup.config.to_owned(),
             file: module_args.file,
             state: RefCell::new(prepared.map_or(State::Over, State::Ready)),

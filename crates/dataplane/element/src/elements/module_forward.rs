@@ -31,6 +31,8 @@ pub(super) struct Forwarding {
     /// module has them from then on, also those that a decision of before puts there.
     slots: RefCell<Arc<Slots>>,
     capacity: usize,
+    /// The number of bytes of the longest packet that the module gets.
+    longest: usize,
     /// Whether packets are being sent on. Elements that replace each other share it, so that what comes to
     /// the new one waits until the old one has sent its packets.
     is_at_work: RefCell<Arc<AtomicBool>>,
@@ -123,8 +125,8 @@ impl Drop for Turn {
 }
 
 impl Forwarding {
-    pub(super) fn new(capacity: usize) -> Self {
-        Self { capacity, ..Self::default() }
+    pub(super) fn new(capacity: usize, longest: Option<u32>) -> Self {
+        Self { capacity, longest: longest.map_or(usize::MAX, |bytes| bytes as usize), ..Self::default() }
     }
 
     /// Returns the number of packets about which the module has not decided.
@@ -143,6 +145,9 @@ impl Forwarding {
     }
 
     fn take_or_drop(&self, cx: &Cx<'_>, port: usize, mut batch: Batch, cause: &'static str) {
+        if batch.iter().any(|packet| packet.len() > self.longest) {
+            cx.drop_all("too long", batch.extract_if(.., |packet| packet.len() > self.longest));
+        }
         let room = self.capacity.max(1).saturating_sub(self.waiting());
         if batch.len() > room {
             cx.drop_all(cause, batch.drain(room..));
