@@ -4,6 +4,7 @@ use crate::build::{Built, RunRequest, Submission, build_unentered};
 use crate::node::{AdmittedModule, Node};
 use crate::record::Entered;
 use crate::watch::Watch;
+use flame_abi::LinkType;
 use flame_admit::Verdict;
 use flame_compile::{Analysed, Compiler};
 use flame_element::modules::{self, Decisions, ModuleArgs, Modules, Prepared, Running};
@@ -11,7 +12,7 @@ use flame_plan::{Account, Catalog, CatalogEntry, FaultReport, ModuleClass, Modul
 use flame_quota::Meters;
 use flame_record::{RecordBatch, Sink, SinkError};
 use flame_run::{Area, Areas, Engines};
-use flame_source::{Progress, RawBlock};
+use flame_source::{Frame, Progress, RawBlock};
 use flame_trust::Grant;
 use flame_worker::{Attached, Decided, Fate, Observer, Options, Run, Slices, check_forward};
 use std::collections::{BTreeMap, HashMap};
@@ -439,13 +440,13 @@ impl Running for Element {
         self.attached.packets(block).map_err(|e| e.to_string())
     }
 
-    fn push(&mut self, port: usize, block: &mut RawBlock) -> Result<(), String> {
+    fn push(&mut self, port: usize, link: LinkType, packets: &[Frame<'_>]) -> Result<usize, String> {
         let port = u32::try_from(port).unwrap_or(u32::MAX);
-        self.attached.push(port, block).map(drop).map_err(|e| e.to_string())
+        self.attached.push(port, link, packets).map_err(|e| e.to_string())
     }
 
-    fn decided(&mut self) -> Option<Decisions> {
-        let Decided { fates, decisions, bytes } = self.attached.decided()?;
+    fn decided<'a>(&mut self, bytes: &'a dyn Fn(usize) -> &'a [u8]) -> Option<Decisions> {
+        let Decided { fates, decisions, bytes } = self.attached.decided(bytes)?;
         let fate = |fate| match fate {
             Fate::Unseen => modules::Fate::Unseen,
             Fate::Sent => modules::Fate::Sent,

@@ -11,8 +11,11 @@ const HEAD: usize = 54;
 
 const L3: usize = 14;
 
+/// Fills all fields of a descriptor but its time and place, or returns `None` and leaves it as it is. The
+/// fields are written where they stay: a descriptor that is moved right after its fields were written waits
+/// for these writes, which takes as long as the rest.
 #[inline]
-pub fn decode(bytes: &[u8], wire_len: u32, options: Options) -> Option<Descriptor> {
+pub fn decode(bytes: &[u8], wire_len: u32, options: Options, d: &mut Descriptor) -> Option<()> {
     let head: &[u8; HEAD] = bytes.first_chunk()?;
     let be16 = |at: usize| u16::from_be_bytes([head[at], head[at + 1]]);
     let be32 = |at: usize| u32::from_be_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
@@ -32,7 +35,8 @@ pub fn decode(bytes: &[u8], wire_len: u32, options: Options) -> Option<Descripto
             }
             let addresses = || (u64::from(be32(L3 + 12)), u64::from(be32(L3 + 16)));
             let hash = if options.without_hash { 0 } else { hash(addresses(), proto, l4) };
-            Some(describe(bytes, wire_len, (flags::IPV4, proto, 34, l4_len, tcp_flags), hash))
+            describe(bytes, wire_len, (flags::IPV4, proto, 34, l4_len, tcp_flags), hash, d);
+            Some(())
         }
         (0x86dd, 6) => {
             let payload = usize::from(be16(L3 + 4));
@@ -44,7 +48,8 @@ pub fn decode(bytes: &[u8], wire_len: u32, options: Options) -> Option<Descripto
             }
             let addresses = || (hash::fold(be64(22), be64(30)), hash::fold(be64(38), be64(46)));
             let hash = if options.without_hash { 0 } else { hash(addresses(), proto, l4) };
-            Some(describe(bytes, wire_len, (flags::IPV6, proto, 54, l4_len, tcp_flags), hash))
+            describe(bytes, wire_len, (flags::IPV6, proto, 54, l4_len, tcp_flags), hash, d);
+            Some(())
         }
         _ => None,
     }
@@ -76,20 +81,11 @@ fn describe(
     wire_len: u32,
     (version, proto, l4, l4_len, tcp_flags): (u8, u8, u16, usize, u8),
     hash: u32,
-) -> Descriptor {
+    d: &mut Descriptor,
+) {
     let cap_len = bytes.len() as u32;
     let cut = if cap_len < wire_len { flags::TRUNCATED } else { 0 };
-    Descriptor {
-        ts_ns: 0,
-        addr: 0,
-        hash,
-        wire_len,
-        cap_len,
-        l3: L3 as u16,
-        l4,
-        l4_len: l4_len as u8,
-        proto,
-        flags: version | flags::TRANSPORT | cut,
-        tcp_flags,
-    }
+    (d.hash, d.wire_len, d.cap_len) = (hash, wire_len, cap_len);
+    (d.l3, d.l4, d.l4_len) = (L3 as u16, l4, l4_len as u8);
+    (d.proto, d.flags, d.tcp_flags) = (proto, version | flags::TRANSPORT | cut, tcp_flags);
 }

@@ -42,16 +42,23 @@ const MAX_TUNNELS: usize = 4;
 /// Decodes a packet into a descriptor, whose `ts_ns` and `addr` are 0. Packets that are not IP, or of a link
 /// type that is not decoded, have neither `IPV4` nor `IPV6` and a hash of 0; their `l4` is the length of the
 /// link header, as far as it was understood.
-#[inline]
 pub fn decode(link: LinkType, bytes: &[u8], wire_len: u32, options: Options) -> Descriptor {
+    let mut d = Descriptor::default();
+    decode_into(link, bytes, wire_len, options, &mut d);
+    d
+}
+
+/// Decodes a packet like [`decode`] into a descriptor, whose `ts_ns` and `addr` stay as they are.
+#[inline]
+pub fn decode_into(link: LinkType, bytes: &[u8], wire_len: u32, options: Options, d: &mut Descriptor) {
     // Only the full decoder finds packets in tunnels.
-    if link == LinkType::ETHERNET
+    let is_fast = link == LinkType::ETHERNET
         && !options.decapsulate
-        && let Some(d) = fast::decode(bytes, wire_len, options)
-    {
-        return d;
+        && fast::decode(bytes, wire_len, options, d).is_some();
+    if !is_fast {
+        let Descriptor { ts_ns, addr, .. } = *d;
+        *d = Descriptor { ts_ns, addr, ..walk(link, bytes, wire_len, options) };
     }
-    walk(link, bytes, wire_len, options)
 }
 
 fn walk(link: LinkType, bytes: &[u8], wire_len: u32, options: Options) -> Descriptor {

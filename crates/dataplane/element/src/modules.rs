@@ -1,8 +1,9 @@
 //! The needs of `Module` elements in the program that runs modules: its engine, its policy, its outputs. This
 //! crate knows none of them.
 
+use flame_abi::LinkType;
 use flame_plan::{Account, Decision};
-use flame_source::RawBlock;
+use flame_source::{Frame, RawBlock};
 
 /// The arguments of a `Module` element.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -129,17 +130,19 @@ pub trait Running: std::any::Any + Send {
     /// Returns an error if its output failed. Faults of the module are none.
     fn packets(&mut self, block: &RawBlock) -> Result<(), String>;
 
-    /// Offers packets from the input `port`, at most [`flame_abi::MAX_BATCH`], to a module that forwards,
-    /// which is not busy. Removes those from the block that are to be offered later, since a tick falls
+    /// Offers packets from the input `port`, at most [`flame_abi::MAX_BATCH`] and at most
+    /// [`flame_abi::MAX_BLOCK_BYTES`] without the last one, to a module that forwards, which is not busy.
+    /// Returns the number of those that it takes. The others are to be offered later, since a tick falls
     /// before them.
     ///
     /// # Errors
     ///
     /// Returns the errors of [`Running::packets`].
-    fn push(&mut self, port: usize, block: &mut RawBlock) -> Result<(), String>;
+    fn push(&mut self, port: usize, link: LinkType, packets: &[Frame<'_>]) -> Result<usize, String>;
 
-    /// Returns the decisions about the packets that were pushed last, once it has made them all.
-    fn decided(&mut self) -> Option<Decisions>;
+    /// Returns the decisions about the packets that were pushed last, once it has made them all. `bytes`
+    /// returns those of a packet, by its place among them: they are as they were.
+    fn decided<'a>(&mut self, bytes: &'a dyn Fn(usize) -> &'a [u8]) -> Option<Decisions>;
 
     /// Continues a call that did not end within its slice. Returns whether one is left.
     ///

@@ -3,7 +3,7 @@
 use crate::channel::{channel, check_channel};
 use crate::error::{Fault, OutputError};
 use crate::held::{Held, held};
-use crate::send::{Sent, plain_send, send};
+use crate::send::{Sent, plain_send, run, send};
 use crate::service::{call, check_call, check_reply, reply};
 use flame_abi::LinkType;
 use flame_abi::manifest::{ColumnType, Manifest};
@@ -44,6 +44,9 @@ pub struct FrameCounts {
     pub packets: u64,
     /// Packets that were sent from an output, held or released.
     pub sent: u64,
+    /// The first of the packets that were sent and their output, if the output consists of packets of the
+    /// batch that follow each other and are sent as they came.
+    pub run: Option<(u16, u16)>,
     /// Texts for the operator.
     pub logs: u64,
     /// Frames for channels.
@@ -137,6 +140,13 @@ impl Schema {
         mut sent: Option<&mut Sent>,
     ) -> Result<FrameCounts, OutputError> {
         let mut counts = FrameCounts::default();
+        if let Some(sent) = sent.as_deref_mut()
+            && let Some((first, port, count)) = run(output)
+            && u32::from(port) < self.outputs
+            && sent.send_run(first, count)
+        {
+            return Ok(FrameCounts { sent: count.into(), run: Some((first, port)), ..counts });
+        }
         let (mut rest, mut frame) = (output, 0);
         while !rest.is_empty() {
             // Most frames of a module that forwards; all others, and faults, are found below.

@@ -17,6 +17,25 @@ impl Sent {
         Self { count, ..Self::default() }
     }
 
+    /// Records that `count` packets from `first` on are sent. Returns false, and records nothing, if one of
+    /// them was sent before or is none of the batch.
+    pub(crate) fn send_run(&mut self, first: u16, count: u16) -> bool {
+        let (first, end) = (usize::from(first), usize::from(first) + usize::from(count));
+        if end > self.count as usize || end > MAX_BATCH {
+            return false;
+        }
+        // The bits of a word that lie in the run.
+        let within = |word: usize| {
+            let (from, to) = (first.max(word * 64), end.min(word * 64 + 64));
+            if from >= to { 0 } else { u64::MAX >> (64 - (to - from)) << (from - word * 64) }
+        };
+        let is_new = self.seen.iter().enumerate().all(|(word, seen)| seen & within(word) == 0);
+        if is_new {
+            self.seen.iter_mut().enumerate().for_each(|(word, seen)| *seen |= within(word));
+        }
+        is_new
+    }
+
     /// Records that a packet is sent.
     pub(crate) fn send(&mut self, index: u16) -> Result<(), Fault> {
         let (word, bit) = (usize::from(index) / 64, 1 << (index % 64));
@@ -45,6 +64,20 @@ pub fn plain_send(output: &[u8]) -> Option<(u16, u16, &[u8])> {
     let ([a, b, c, d], rest) = after.split_first_chunk::<SEND_HEAD>()?;
     let (index, port) = (u16::from_le_bytes([*a, *b]), u16::from_le_bytes([*c, *d]));
     (*head == PLAIN_SEND && index != MADE).then_some((index, port, rest))
+}
+
+/// Returns the first packet, the output and the number of the packets in `output`, if it consists of packets of
+/// the batch that follow each other and are sent as they came.
+pub(crate) fn run(output: &[u8]) -> Option<(u16, u16, u16)> {
+    let (first, port, _) = plain_send(output)?;
+    let (all, rest) = output.as_chunks::<{ FRAME + SEND_HEAD }>();
+    let count = u16::try_from(all.len()).ok().filter(|count| rest.is_empty() && *count <= MADE - first)?;
+    let [a, b] = port.to_le_bytes();
+    let follows = |(at, frame): (u16, &[u8; FRAME + SEND_HEAD])| {
+        let [c, d] = (first + at).to_le_bytes();
+        frame[..FRAME] == PLAIN_SEND && frame[FRAME..] == [c, d, a, b]
+    };
+    (0..count).zip(all).all(follows).then_some((first, port, count))
 }
 
 /// Splits the payload of a packet that is sent: index, if it is one of the batch, output and bytes.

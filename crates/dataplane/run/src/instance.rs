@@ -204,6 +204,8 @@ pub struct Instance {
     pressure: Option<TypedFunc<i64, i64>>,
     meter: Option<Meter>,
     panic_text: Option<u32>,
+    /// The number of packets in the module's counter of those of a batch.
+    counted_packets: u32,
     pub(crate) loaded: Loaded,
     restarted: bool,
     /// Whether Wasmtime counts executed instructions.
@@ -322,6 +324,7 @@ impl Instance {
             pressure,
             meter,
             panic_text,
+            counted_packets: 0,
             loaded,
             restarted,
             counts,
@@ -405,7 +408,11 @@ impl Instance {
                 if self.loaded.marks_packets {
                     let first = meter.fuel.set(&mut *store, Val::I64(budget));
                     let second = meter.packet.set(&mut *store, Val::I32(-1));
-                    first.and(second).and(meter.count.set(&mut *store, Val::I32(*count as i32)))
+                    // Only the host changes it.
+                    let is_set = std::mem::replace(&mut self.counted_packets, *count) == *count;
+                    let third =
+                        if is_set { Ok(()) } else { meter.count.set(&mut *store, Val::I32(*count as i32)) };
+                    first.and(second).and(third)
                 } else {
                     meter.fuel.set(&mut *store, Val::I64(budget * i64::from(*count)))
                 }
@@ -413,6 +420,7 @@ impl Instance {
             _ => {
                 let first = meter.fuel.set(&mut *store, Val::I64(fuel(units)));
                 let second = meter.packet.set(&mut *store, Val::I32(-1));
+                self.counted_packets = 0;
                 first.and(second).and(meter.count.set(&mut *store, Val::I32(0)))
             }
         };

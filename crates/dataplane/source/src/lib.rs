@@ -37,6 +37,16 @@ pub struct RawPacket {
     pub link: LinkType,
 }
 
+/// A packet in the memory of its owner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Frame<'a> {
+    /// The capture time in nanoseconds since 1970.
+    pub ts_ns: u64,
+    /// The number of bytes on the wire.
+    pub wire_len: u32,
+    pub bytes: &'a [u8],
+}
+
 /// Packets captured together. The caller reuses it, so that filling it does not allocate.
 #[derive(Debug, Default)]
 pub struct RawBlock {

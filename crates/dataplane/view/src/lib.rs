@@ -106,6 +106,21 @@ pub enum ViewError {
     Internal { packet: usize, reason: &'static str },
 }
 
+/// The bytes of packets: of each, those that its descriptor describes.
+pub trait Packets {
+    /// Returns the bytes of a packet, or `None` if its descriptor does not fit. `index` is its place in the
+    /// list of descriptors.
+    fn bytes(&self, index: usize, d: &Descriptor) -> Option<&[u8]>;
+}
+
+/// Packets in one block, in which `addr` is the offset of a packet.
+impl Packets for [u8] {
+    #[inline]
+    fn bytes(&self, _: usize, d: &Descriptor) -> Option<&[u8]> {
+        self.get(d.addr as usize..d.addr as usize + d.cap_len as usize)
+    }
+}
+
 /// The number of descriptors that are computed before they are written, so that flow hashes are keyed many at
 /// a time and no slot ever holds unkeyed ones.
 const CHUNK: usize = 32;
@@ -163,6 +178,11 @@ impl View {
     /// change nothing.
     pub fn reads_hash(&self) -> bool {
         self.quantizer.reads_hash()
+    }
+
+    /// Returns whether anything of packets is read but their times.
+    pub fn reads_packets(&self) -> bool {
+        self.expose != Expose::Count || !self.selects_all()
     }
 
     /// Returns whether every packet is shown.
@@ -255,13 +275,61 @@ impl View {
         place: (&mut [Descriptor], &mut [u8], usize),
         base: u32,
     ) -> Result<Written, ViewError> {
-        let plain = self.expose == Expose::None && self.selects_all() && !self.shape.rewriter.changes_any();
-        if plain && self.quantizer.shows_all() {
+        if self.shows_descriptors_only() {
             return Ok(self.descriptors_only(packets, place.0, base));
         }
         self.copy_chosen(packets, link, data, place, base, |view, i, link, bytes, written| {
             view.chooses(&packets[i..], link, bytes, written)
         })
+    }
+
+    /// Copies like [`View::copy`] packets whose bytes lie anywhere, and appends the indices of those that are
+    /// shown to `shown`.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`View::copy`].
+    pub fn copy_listed(
+        &mut self,
+        packets: &[Descriptor],
+        link: LinkType,
+        data: &(impl Packets + ?Sized),
+        place: (&mut [Descriptor], &mut [u8]),
+        base: u32,
+        shown: &mut Vec<usize>,
+    ) -> Result<Written, ViewError> {
+        if self.shows_descriptors_only() {
+            let written = self.descriptors_only(packets, place.0, base);
+            shown.extend(0..written.taken);
+            return Ok(written);
+        }
+        let place = (place.0, place.1, usize::MAX);
+        let written = self.copy_chosen(
+            packets,
+            |_| link,
+            data,
+            place,
+            base,
+            |view, i, link, bytes, written| {
+                let chosen = view.chooses(&packets[i..], link, bytes, written)?;
+                shown.extend(chosen.then_some(i));
+                Ok(chosen)
+            },
+        )?;
+        if written.taken < packets.len() {
+            return Err(ViewError::Internal { packet: written.taken, reason: "no room for its descriptor" });
+        }
+        Ok(written)
+    }
+
+    /// Returns whether all packets are shown, without any byte.
+    fn shows_descriptors_only(&self) -> bool {
+        let is_bare = match self.expose {
+            Expose::Count => true,
+            Expose::None => !self.shape.rewriter.changes_any(),
+            _ => false,
+        };
+        is_bare && self.selects_all() && self.quantizer.shows_all()
     }
 
     /// Returns whether the first of `packets`, whose bytes are `bytes`, is shown, and counts it.
@@ -286,7 +354,8 @@ impl View {
         if self.shown.is_all() {
             return Ok(true);
         }
-        let (bytes, seen) = self.shape.shown(self.shown_expose, link, d, bytes);
+        let mut seen = Descriptor::default();
+        let bytes = self.shape.shown(self.shown_expose, link, d, bytes, &mut seen);
         let wire_len = if self.shown_expose == Expose::Count { 0 } else { seen.wire_len };
         Ok(self.shown.passes(link, ShownPacket { bytes, wire_len })?)
     }
@@ -297,7 +366,7 @@ impl View {
         &mut self,
         packets: &[Descriptor],
         link: impl Fn(usize) -> LinkType,
-        data: &[u8],
+        data: &(impl Packets + ?Sized),
         (out, out_data, most): (&mut [Descriptor], &mut [u8], usize),
         base: u32,
         mut chooses: impl FnMut(&mut Self, usize, LinkType, &[u8], &mut Written) -> Result<bool, ViewError>,
@@ -316,15 +385,16 @@ impl View {
                 if !chooses(self, i, link, bytes, &mut written)? {
                     continue;
                 }
-                let (shown, mut seen) = self.shape.shown(self.expose, link, d, bytes);
+                let seen = &mut chunk[made];
+                let shown = self.shape.shown(self.expose, link, d, bytes, seen);
                 let at = written.bytes;
-                let visible = out_data.get_mut(at..at + shown.len());
-                let reason = "no room for its bytes";
-                copy_exact(visible.ok_or(ViewError::Internal { packet: i, reason })?, shown);
+                let Some(visible) = out_data.get_mut(at..at + shown.len()) else {
+                    return Err(ViewError::Internal { packet: i, reason: "no room for its bytes" });
+                };
+                copy_exact(visible, shown);
                 seen.addr = base.wrapping_add(at as u32);
                 written.bytes += shown.len();
-                self.quantizer.apply(&mut seen);
-                chunk[made] = seen;
+                self.quantizer.apply(seen);
                 made += 1;
             }
             self.quantizer.name_flows(&mut chunk[..made]);
@@ -359,7 +429,8 @@ impl View {
     ) -> Result<Descriptor, ViewError> {
         let bytes = packet(d, data, 0)?;
         self.shape.rewriter.record(std::mem::take(hidden));
-        let (shown, seen) = self.shape.shown(self.expose, link, d, bytes);
+        let mut seen = Descriptor::default();
+        let shown = self.shape.shown(self.expose, link, d, bytes, &mut seen);
         out.clear();
         out.extend_from_slice(shown);
         *hidden = self.shape.rewriter.recorded();
@@ -421,10 +492,10 @@ impl View {
 
 /// Returns the bytes that a descriptor of the host describes.
 #[inline]
-fn packet<'a>(d: &Descriptor, data: &'a [u8], i: usize) -> Result<&'a [u8], ViewError> {
+fn packet<'a>(d: &Descriptor, data: &'a (impl Packets + ?Sized), i: usize) -> Result<&'a [u8], ViewError> {
     let reason = "its descriptor points outside the block";
-    let range = d.addr as usize..d.addr as usize + d.cap_len as usize;
-    let Some(bytes) = data.get(range) else { return Err(ViewError::Internal { packet: i, reason }) };
+    // An error that is made for each packet is also dropped for each.
+    let Some(bytes) = data.bytes(i, d) else { return Err(ViewError::Internal { packet: i, reason }) };
     Ok(bytes)
 }
 

@@ -21,8 +21,8 @@ impl Shape {
         !changes && ask == bytes.len() && is_all(expose, ask, link, d, bytes)
     }
 
-    /// Returns the shown part of a packet at an exposure: its bytes, and a descriptor of them that still has
-    /// the true address and time.
+    /// Returns the shown bytes of a packet at an exposure, and fills `seen` with their descriptor, which still
+    /// has the true address and time. It is filled where it stays, as in [`flame_decode::decode_into`].
     #[inline]
     pub(crate) fn shown<'a>(
         &'a mut self,
@@ -30,10 +30,11 @@ impl Shape {
         link: LinkType,
         d: &Descriptor,
         bytes: &'a [u8],
-    ) -> (&'a [u8], Descriptor) {
+        seen: &mut Descriptor,
+    ) -> &'a [u8] {
         let exposed = exposed(expose, link, d, bytes);
         let ask = exposed.min(expose.longest(self.snaplen) as usize);
-        let mut seen = *d;
+        *seen = *d;
         let changes = self.rewriter.changes_any();
         // Nothing is hidden, or everything.
         let whole = is_all(expose, ask, link, d, bytes);
@@ -61,8 +62,8 @@ impl Shape {
         if exposed > ask {
             seen.flags |= flags::TRUNCATED;
         }
-        limit(&mut seen, shown.len() as u32);
-        (shown, seen)
+        limit(seen, shown.len() as u32);
+        shown
     }
 }
 

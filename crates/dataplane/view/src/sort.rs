@@ -77,7 +77,8 @@ impl View {
             let bytes = packet(d, data, i)?;
             let mut mark = NONE;
             if self.chooses(&packets[i..], link, bytes, &mut written)? {
-                let (bytes, seen) = self.shape.shown(self.shown_expose, link, d, bytes);
+                let mut seen = Descriptor::default();
+                let bytes = self.shape.shown(self.shown_expose, link, d, bytes, &mut seen);
                 let wire_len = if self.shown_expose == Expose::Count { 0 } else { seen.wire_len };
                 mark = queues.first(link, ShownPacket { bytes, wire_len })?;
             }

@@ -3,22 +3,22 @@
 use crate::clock::Clock;
 use crate::collect::Collector;
 use crate::error::RunError;
-use crate::forward::{Decided, Forward};
+use crate::forward::{Decided, Forward, Offered};
 use crate::handle::{Command, Handle};
 use crate::outputs::Outputs;
 use crate::overload::Overload;
 use crate::pipeline::Pipeline;
-use crate::read::{Consumer, decode, send_ticking};
+use crate::read::{Consumer, decode, decode_apart, send_ticking};
 use crate::report::{Observer, Report, Shared};
 use crate::run::Run;
 use crate::stage::PipelineOptions;
 use crate::threads::Inline;
 use crossbeam_channel::{Receiver, never};
-use flame_abi::Descriptor;
+use flame_abi::{Descriptor, LinkType};
 use flame_execute::Stop;
 use flame_plan::Account;
 use flame_record::Sink;
-use flame_source::{RawBlock, RawPacket};
+use flame_source::{Frame, RawBlock};
 use flame_view::Key;
 use self_cell::{MutBorrow, self_cell};
 
@@ -74,7 +74,7 @@ impl Forwarding<'_> {
         while self.forward.is_busy() {
             self.forward.go(&self.options, true, &mut self.collector)?;
             // Nobody takes the last packets any more.
-            self.forward.take();
+            self.forward.discard();
         }
         self.forward.batches.end(now_ns, self.options.stop, &mut self.collector)?;
         let account = self.forward.account();
@@ -163,15 +163,12 @@ impl Attached {
         cell.with_dependent_mut(|_, parts| act(parts.0.as_mut().ok_or(RunError::Ended)?))
     }
 
-    /// Decodes packets and counts them. Returns the latest of their times.
-    fn read(&mut self, block: &RawBlock) -> u64 {
-        let how = flame_decode::Options { decapsulate: self.decapsulate, ..Default::default() };
-        let (bytes, latest) = decode(block, how, &mut self.descriptors);
-        let packets = block.packets.len() as u64;
+    /// Counts packets.
+    fn count(&mut self, packets: usize, bytes: u64) {
+        let packets = packets as u64;
         self.packets += packets;
         self.bytes += bytes;
         self.handle.shared().progress.add(packets, bytes, 0);
-        latest
     }
 
     /// Offers the packets of a block to modules that measure, at most [`flame_abi::MAX_BLOCK_PACKETS`].
@@ -180,7 +177,13 @@ impl Attached {
     ///
     /// Returns an error if the sink failed. Faults of modules are in the report.
     pub fn packets(&mut self, block: &RawBlock) -> Result<(), RunError> {
-        let latest = self.read(block);
+        let reads_hash = Self::with(&mut self.cell, |work| match work {
+            Work::Measure(parts) => Ok(parts.reads_hash()),
+            Work::Forward(_) => Err(RunError::Broken),
+        })?;
+        let how = flame_decode::Options { decapsulate: self.decapsulate, without_hash: !reads_hash };
+        let (bytes, latest) = decode(block, how, &mut self.descriptors);
+        self.count(block.packets.len(), bytes);
         let (clock, descriptors) = (&mut self.clock, &self.descriptors);
         Self::with(&mut self.cell, |work| {
             let Work::Measure(parts) = work else { return Err(RunError::Broken) };
@@ -189,40 +192,48 @@ impl Attached {
         })
     }
 
-    /// Offers packets from the input `port`, at most [`flame_abi::MAX_BATCH`], to a module that forwards
-    /// them, and returns the number of those that it takes: the others follow a tick, and are offered again.
-    /// The module is not busy. [`Attached::decided`] returns its decisions.
+    /// Offers packets of one link type from the input `port`, at most [`flame_abi::MAX_BATCH`] and at most
+    /// [`flame_abi::MAX_BLOCK_BYTES`] without the last one, to a module that forwards them. Returns the number
+    /// of those that it takes: the others follow a tick, and are offered again. The module is not busy.
+    /// [`Attached::decided`] returns its decisions.
     ///
     /// # Errors
     ///
     /// Returns the errors of [`Attached::packets`].
-    pub fn push(&mut self, port: u32, block: &mut RawBlock) -> Result<usize, RunError> {
+    pub fn push(&mut self, port: u32, link: LinkType, packets: &[Frame<'_>]) -> Result<usize, RunError> {
+        let Some(first) = packets.first() else { return Ok(0) };
         let clock = &mut self.clock;
-        let tick = clock.advance(block.packets.first().map_or(0, |p| p.ts_ns));
-        // A tick falls between the same packets, whichever were offered together.
-        let follows = |p: &&RawPacket| !clock.is_due(p.ts_ns);
-        let before = 1 + block.packets.iter().skip(1).take_while(follows).count();
-        block.packets.truncate(before);
-        let latest = self.read(block);
-        self.clock.quiet(latest);
-        let descriptors = &mut self.descriptors;
-        Self::with(&mut self.cell, |work| {
+        let tick = clock.advance(first.ts_ns);
+        let (decapsulate, descriptors) = (self.decapsulate, &mut self.descriptors);
+        let (taken, bytes) = Self::with(&mut self.cell, |work| {
             let Work::Forward(parts) = work else { return Err(RunError::Broken) };
             parts.commands();
             if let Some(tick) = tick {
                 parts.tick(tick)?;
             }
             let Forwarding { forward, collector, options, .. } = &mut **parts;
-            forward.offer(port, block, descriptors, (options, collector))?;
-            collector.resume()
+            let how = forward.decoding(decapsulate);
+            let (mut taken, mut read) = (packets, decode_apart(packets, link, how, descriptors));
+            if clock.is_due(read.1) {
+                // A tick falls between the same packets, whichever were offered together.
+                let follows = |p: &&Frame<'_>| !clock.is_due(p.ts_ns);
+                taken = &packets[..1 + packets.iter().skip(1).take_while(follows).count()];
+                read = decode_apart(taken, link, how, descriptors);
+            }
+            clock.quiet(read.1);
+            forward.offer((port, link), taken, descriptors, (options, collector))?;
+            collector.resume()?;
+            Ok((taken.len(), read.0))
         })?;
-        Ok(block.packets.len())
+        self.count(taken, bytes);
+        Ok(taken)
     }
 
-    /// Returns the decisions about the packets that were pushed last, once.
-    pub fn decided(&mut self) -> Option<Decided> {
+    /// Returns the decisions about the packets that were pushed last, once. `offered` returns their bytes.
+    pub fn decided<'a>(&mut self, offered: &'a dyn Fn(usize) -> &'a [u8]) -> Option<Decided> {
+        let offered: Offered<'_> = offered;
         let decided = Self::with(&mut self.cell, |work| match work {
-            Work::Forward(parts) => Ok(parts.forward.take()),
+            Work::Forward(parts) => Ok(parts.forward.take(offered)),
             Work::Measure(_) => Ok(None),
         });
         decided.ok().flatten()

@@ -1,7 +1,7 @@
 //! A module that forwards packets: it sees them as its view shows them, and decides what becomes of each.
 //!
-//! Packets are copied into a block of the view, and bytes that the module changes are copied back: only those
-//! that it was shown, and only if nothing of them is transformed.
+//! Packets stay with their owner. What is shown of them is copied into a block of the view, and bytes that the
+//! module changes are copied back: only those that it was shown, and only if nothing of them is transformed.
 
 use crate::collect::Collector;
 use crate::error::RunError;
@@ -9,15 +9,15 @@ use crate::held::HeldPackets;
 use crate::made::Made;
 use crate::placed::{Placed, Site};
 use crate::stage::{PipelineOptions, conditions};
-use bytes::Bytes;
 use flame_abi::{Descriptor, LinkType, MAX_BATCH, MAX_PACKET, layout};
 use flame_block::{Block, Pool, SLOT_DESCRIPTORS};
 use flame_execute::{BatchLoop, Conditions, Origin, Outlet};
 use flame_output::{Frame, frames, plain_send};
 use flame_plan::{Account, Action, Decision, Expose, FaultReport, ModuleId, ModulePlan, Shed};
 use flame_run::{Mapping, Output};
-use flame_source::{RawBlock, RawPacket};
-use flame_view::{Hidden, View};
+use flame_source::Frame as Packet;
+use flame_view::{Hidden, Packets, View, Written};
+
 /// The number of blocks: one that is processed, and one that is filled meanwhile.
 const SLOTS: usize = 2;
 
@@ -39,6 +39,19 @@ pub enum Fate {
     Lost(Shed),
 }
 
+/// Packets that were offered, by their indices.
+pub(crate) type Offered<'a> = &'a dyn Fn(usize) -> &'a [u8];
+
+/// Packets in the memory of their owner. Their descriptors have no place.
+struct Apart<'a>(&'a [Packet<'a>]);
+
+impl Packets for Apart<'_> {
+    #[inline]
+    fn bytes(&self, index: usize, d: &Descriptor) -> Option<&[u8]> {
+        self.0.get(index)?.bytes.get(..d.cap_len as usize)
+    }
+}
+
 /// The decisions about the packets that were offered together.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Decided {
@@ -53,8 +66,6 @@ pub struct Decided {
 pub(crate) struct Forward {
     module: ModuleId,
     view: View,
-    /// Whether each packet is shown.
-    shows_all: bool,
     /// Whether a grant hides something, so that the account counts only shown packets.
     confined: bool,
     edits: Edits,
@@ -77,6 +88,8 @@ struct Lists {
     shown: Vec<usize>,
     /// The decisions of the current batch.
     pending: Vec<Decision>,
+    /// The fate of each packet, unless it is sent.
+    fates: Vec<Fate>,
 }
 
 /// The changes that a module may make.
@@ -90,7 +103,6 @@ enum Edits {
 
 /// Packets about which the module decides.
 struct Flight {
-    data: Bytes,
     link: LinkType,
     lists: Lists,
     /// The number of shown packets about which it has decided.
@@ -108,6 +120,17 @@ impl Flight {
     /// Returns the index of a packet of the current batch among all that were offered.
     fn index(&self, index: u16) -> usize {
         self.lists.shown[self.count + usize::from(index)]
+    }
+
+    /// Sends packets of the current batch that follow each other as they came. Returns false, and does
+    /// nothing, if they may not follow each other among those that were offered.
+    fn send_run(&mut self, first: u16, count: usize, port: u16) -> bool {
+        if self.lists.shown.len() != self.lists.descriptors.len() {
+            return false;
+        }
+        let (first, port) = (self.index(first), usize::from(port));
+        self.lists.pending.push(Decision::Send { first, count, port });
+        true
     }
 
     /// Sends a packet of the current batch as it came.
@@ -152,14 +175,12 @@ impl Forward {
         let (fd, offset, bytes) = pool.window();
         let windows = vec![Mapping { fd, offset, bytes, at: layout::VIEW }];
         let reader = pool.reader(1).ok_or(RunError::TooManyModules)?;
-        let shows_all = view.selects_all() && plan.view.sample <= 1;
         let is_open = view.hides_nothing() && view.selects_all();
         let at = (options.worker, options.live);
         let slots = plan.manifest.ports.map_or(0, |ports| ports.held);
         let held = HeldPackets::new(slots as usize, view.hides_lengths());
         let mut forward = Self {
             module: plan.id,
-            shows_all,
             confined: plan.view.key.is_some() && !is_open,
             edits: if is_whole { Edits::All } else { Edits::Shown },
             shown: Vec::new(),
@@ -201,39 +222,32 @@ impl Forward {
         self.pool.tick(now_ns);
     }
 
-    /// Offers the packets of a block, at most [`MAX_BATCH`], which came to the input `port`. The module is
+    /// Returns the depth to which packets are decoded, or none if their headers are not read.
+    pub(crate) fn decoding(&self, decapsulate: bool) -> Option<flame_decode::Options> {
+        let without_hash = !self.view.reads_hash();
+        self.view.reads_packets().then_some(flame_decode::Options { decapsulate, without_hash })
+    }
+
+    /// Offers packets, at most [`MAX_BATCH`] of one link type, which came to the input `port`. The module is
     /// not busy. Takes the descriptors, and leaves a list for others.
     pub(crate) fn offer(
         &mut self,
-        port: u32,
-        block: &RawBlock,
+        (port, link): (u32, LinkType),
+        packets: &[Packet<'_>],
         all: &mut Vec<Descriptor>,
         (options, collector): (&PipelineOptions<'_>, &mut Collector<'_>),
     ) -> Result<(), RunError> {
         let mut lists = std::mem::take(&mut self.spare);
         std::mem::swap(&mut lists.descriptors, all);
-        let Lists { descriptors, shown, .. } = &mut lists;
+        let Lists { descriptors, shown, fates, .. } = &mut lists;
         shown.clear();
         debug_assert!(!self.is_busy() && descriptors.len() <= MAX_BATCH);
         let slot = self.pool.claim().ok_or(RunError::Broken)?;
-        let Some(RawPacket { link, .. }) = block.packets.first().copied() else { return Ok(()) };
         let base = layout::VIEW + (Pool::offset(slot) + SLOT_DESCRIPTORS) as u32;
         let (out, data) = self.pool.slot(slot);
-        let (mut eligible, mut sampled, mut taken, mut bytes) = (0, 0, 0, 0);
-        while taken < descriptors.len() {
-            let (rest, at) = (&descriptors[taken..], shown.len());
-            // One at a time, so that each descriptor is that of a known packet.
-            let room = if self.shows_all { rest.len() } else { 1 };
-            let place = (&mut out[at..at + room], &mut data[bytes..], usize::MAX);
-            let written = self.view.copy_some(rest, |_| link, &block.data, place, base + bytes as u32)?;
-            match self.shows_all {
-                true => shown.extend(taken..taken + written.packets as usize),
-                false => shown.extend((written.packets > 0).then(|| taken + written.taken - 1)),
-            }
-            taken += written.taken;
-            bytes += written.bytes;
-            (eligible, sampled) = (eligible + written.eligible, sampled + written.sampled);
-        }
+        let place = (&mut out[..descriptors.len()], data);
+        let written = self.view.copy_listed(descriptors, link, &Apart(packets), place, base, shown)?;
+        let Written { eligible, sampled, .. } = written;
         let count = shown.len() as u64;
         let offered = match self.confined {
             true => u64::from(eligible),
@@ -241,13 +255,13 @@ impl Forward {
         };
         self.batches.offer(offered, offered - count);
         self.batches.sampled(sampled.into());
-        let mut fates = vec![Fate::Unseen; descriptors.len()];
+        fates.clear();
+        fates.resize(descriptors.len(), Fate::Unseen);
         shown.iter().for_each(|at| fates[*at] = Fate::Dropped);
         // The instance that held packets may have ended since the last ones were offered.
         let forget = std::mem::take(&mut self.held.is_forgotten).then_some(Decision::Forget);
-        let decided = Decided { fates, decisions: forget.into_iter().collect(), ..Decided::default() };
-        self.flight =
-            Some(Flight { data: block.data.clone(), link, lists, count: 0, made: Made::default(), decided });
+        let decided = Decided { decisions: forget.into_iter().collect(), ..Decided::default() };
+        self.flight = Some(Flight { link, lists, count: 0, made: Made::default(), decided });
         if count > 0 {
             self.batches.set_port(port);
             self.pool.publish(Block { slot, packets: count as u32, link, queue: 0 });
@@ -256,17 +270,24 @@ impl Forward {
         Ok(())
     }
 
-    /// Returns the decisions, once the module has decided about all packets.
-    pub(crate) fn take(&mut self) -> Option<Decided> {
+    /// Drops the decisions, once the module has decided about all packets.
+    pub(crate) fn discard(&mut self) {
+        self.flight.take_if(|flight| flight.is_over());
+    }
+
+    /// Returns the decisions, once the module has decided about all packets that were offered last.
+    pub(crate) fn take(&mut self, offered: Offered<'_>) -> Option<Decided> {
         let flight = self.flight.take_if(|flight| flight.is_over())?;
-        let Flight { data, link, lists, mut decided, .. } = flight;
+        let Flight { link, mut lists, mut decided, .. } = flight;
         // A module that lost its grant has no fault.
         if self.batches.is_gone() && self.held.forget() {
             decided.decisions.push(Decision::Forget);
         }
-        match &decided.decisions[..] {
-            [Decision::Send { count, .. }] if *count == decided.fates.len() => decided.fates.clear(),
-            _ => self.finish(&mut decided, (&data, link, &lists.descriptors)),
+        let is_run =
+            matches!(&decided.decisions[..], [Decision::Send { count, .. }] if *count == lists.fates.len());
+        if !is_run {
+            decided.fates = std::mem::take(&mut lists.fates);
+            self.finish(&mut decided, (offered, link, &lists.descriptors));
         }
         self.spare = lists;
         Some(decided)
@@ -274,7 +295,11 @@ impl Forward {
 
     /// Completes the bytes of packets of which the module may change a part, and enters the fates of all that
     /// are sent.
-    fn finish(&mut self, decided: &mut Decided, (data, link, all): (&Bytes, LinkType, &[Descriptor])) {
+    fn finish(
+        &mut self,
+        decided: &mut Decided,
+        (offered, link, all): (Offered<'_>, LinkType, &[Descriptor]),
+    ) {
         let Decided { fates, decisions, bytes } = decided;
         decisions.retain_mut(|decision| {
             let (first, range) = match decision {
@@ -290,9 +315,8 @@ impl Forward {
                 _ => return true,
             };
             fates[first] = Fate::Sent;
-            let d = &all[first];
-            let before = &data[d.addr as usize..][..d.cap_len as usize];
-            let shows_all = self.view.shows_all_of(link, d, data).unwrap_or(false);
+            let (d, before) = (&all[first], offered(first));
+            let shows_all = self.view.shows_all_of(link, d, before).unwrap_or(false);
             let is_complete = shows_all && d.wire_len == d.cap_len;
             let changed = &mut bytes[range.clone()];
             if self.edits == Edits::All && is_complete {
@@ -302,7 +326,7 @@ impl Forward {
                 return changed.len() <= MAX_PACKET;
             }
             // What is shown depends on the packet alone.
-            let seen = self.view.show(link, d, data, (&mut self.shown, &mut self.hidden));
+            let seen = self.view.show(link, d, before, (&mut self.shown, &mut self.hidden));
             let Some(seen) = seen.ok().filter(|_| changed.len() == self.shown.len()) else {
                 fates[first] = Fate::Length;
                 return false;
@@ -341,6 +365,11 @@ impl Outlet<RunError> for Deciding<'_, '_> {
             && let Some(flight) = &mut self.flight
         {
             let mut rest = output.bytes;
+            if let Some((first, port)) = output.counts.run
+                && flight.send_run(first, output.counts.sent as usize, port)
+            {
+                rest = &[];
+            }
             loop {
                 // The schema has checked that the index is one of the batch. A packet that goes on as it came
                 // passes the gate in any case.
@@ -354,7 +383,8 @@ impl Outlet<RunError> for Deciding<'_, '_> {
                 let (packet, port, bytes) = match frame {
                     Frame::Send { packet, port, bytes } => (packet, usize::from(port), bytes),
                     Frame::Held(frame) => {
-                        let Flight { lists: Lists { descriptors, shown, pending }, count, made, .. } = flight;
+                        let Flight { lists, count, made, .. } = flight;
+                        let Lists { descriptors, shown, pending, .. } = lists;
                         let offered = |index: u16| {
                             let packet = shown[*count + usize::from(index)];
                             (packet, descriptors[packet].wire_len)
@@ -405,13 +435,13 @@ impl Outlet<RunError> for Deciding<'_, '_> {
         let Some(flight) = &mut self.flight else { return Ok(()) };
         let range = flight.count..flight.count + count as usize;
         flight.count = range.end;
-        let Lists { pending, shown, .. } = &mut flight.lists;
+        let Lists { pending, shown, fates, .. } = &mut flight.lists;
         match cause {
             None => flight.decided.decisions.append(pending),
             Some(cause) => {
                 pending.clear();
                 for at in &shown[range] {
-                    flight.decided.fates[*at] = Fate::Lost(cause);
+                    fates[*at] = Fate::Lost(cause);
                 }
             }
         }

@@ -3,8 +3,8 @@ use crate::error::RunError;
 use crate::handle::Progress;
 use crate::position::Position;
 use crate::report::Observer;
-use flame_abi::Descriptor;
-use flame_source::{Next, RawBlock, RawPacket, Source, SourceError};
+use flame_abi::{Descriptor, LinkType};
+use flame_source::{Frame, Next, RawBlock, RawPacket, Source, SourceError};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -154,14 +154,41 @@ pub(crate) fn decode(
     descriptors: &mut Vec<Descriptor>,
 ) -> (u64, u64) {
     let (data, mut sum, mut latest) = (&block.data[..], 0, 0);
-    descriptors.clear();
-    descriptors.extend(block.packets.iter().map(|p| {
+    descriptors.resize(block.packets.len(), Descriptor::default());
+    for (p, d) in block.packets.iter().zip(descriptors) {
         let bytes = &data[p.offset as usize..(p.offset + p.cap_len) as usize];
         sum += u64::from(p.cap_len);
         latest = p.ts_ns.max(latest);
-        let d = flame_decode::decode(p.link, bytes, p.wire_len, options);
-        Descriptor { ts_ns: p.ts_ns, addr: p.offset, ..d }
-    }));
+        (d.ts_ns, d.addr) = (p.ts_ns, p.offset);
+        flame_decode::decode_into(p.link, bytes, p.wire_len, options, d);
+    }
+    (sum, latest)
+}
+
+/// Decodes packets that lie apart, of one link type, or only lists them if their headers are not read.
+/// Returns their bytes, and the latest of their times.
+pub(crate) fn decode_apart(
+    packets: &[Frame<'_>],
+    link: LinkType,
+    options: Option<flame_decode::Options>,
+    descriptors: &mut Vec<Descriptor>,
+) -> (u64, u64) {
+    let (mut sum, mut latest) = (0, 0);
+    descriptors.resize(packets.len(), Descriptor::default());
+    for (p, d) in packets.iter().zip(descriptors) {
+        let cap_len = p.bytes.len() as u32;
+        sum += u64::from(cap_len);
+        latest = p.ts_ns.max(latest);
+        match options {
+            Some(options) => {
+                (d.ts_ns, d.addr) = (p.ts_ns, 0);
+                flame_decode::decode_into(link, p.bytes, p.wire_len, options, d);
+            }
+            None => {
+                *d = Descriptor { ts_ns: p.ts_ns, wire_len: p.wire_len, cap_len, ..Descriptor::default() };
+            }
+        }
+    }
     (sum, latest)
 }
 

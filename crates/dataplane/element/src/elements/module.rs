@@ -26,7 +26,7 @@ use crate::runtime::packet::{Batch, Packet};
 use flame_abi::LinkType;
 use flame_click::Nanos;
 use flame_click::text::first_word;
-use flame_source::RawBlock;
+use flame_source::{Frame, RawBlock};
 use std::cell::{Cell, RefCell};
 
 const SOURCE: &str = include_str!("module.rs");
@@ -160,7 +160,10 @@ impl Module {
         let Some(_turn) = forward.enter() else { return };
         let mut left = forward.waiting();
         loop {
-            if let Some(decisions) = self.work(cx, |running| Ok(running.decided())).flatten() {
+            let decide = |running: &mut dyn Running| Ok(forward.decide(|bytes| running.decided(bytes)));
+            if forward.is_in_flight()
+                && let Some(decisions) = self.work(cx, decide).flatten()
+            {
                 forward.apply(cx, decisions, self.on_evict);
                 if self.is_over() {
                     // It was replaced meanwhile, and held packets after that. The next module has its own.
@@ -184,11 +187,10 @@ impl Module {
             if left == 0 {
                 break;
             }
-            let mut block = self.block.borrow_mut();
-            let Some(port) = forward.load(&mut block, self.link, cx.now()) else { break };
-            let pushed = self.work(cx, |running| running.push(port, &mut block));
-            let count = if pushed.is_some() { block.packets.len() } else { 0 };
-            forward.pushed(count);
+            let push = |port, packets: &[Frame<'_>]| {
+                self.work(cx, |running| running.push(port, self.link, packets)).unwrap_or(0)
+            };
+            let Some(count) = forward.offer(cx.now(), push) else { break };
             left = left.saturating_sub(count);
         }
         if forward.waiting() > 0 {

@@ -1,15 +1,47 @@
-//! The block through which an element hands packets to its module.
+//! The form in which an element hands packets to its module.
 
 use crate::runtime::packet::{ANNO_EXTRA_LENGTH, Packet};
-use flame_abi::{LinkType, MAX_BLOCK_BYTES, MAX_BLOCK_PACKETS, MAX_PACKET};
-use flame_source::{RawBlock, RawPacket};
+use flame_abi::{LinkType, MAX_BATCH, MAX_BLOCK_BYTES, MAX_BLOCK_PACKETS, MAX_PACKET};
+use flame_click::Nanos;
+use flame_source::{Frame, RawBlock, RawPacket};
+
+/// Returns the bytes of a packet that a module can see.
+pub(super) fn visible(packet: &Packet) -> &[u8] {
+    &packet.data()[..packet.len().min(MAX_PACKET)]
+}
+
+/// Returns the time of a packet in nanoseconds since 1970.
+fn time_ns(packet: &Packet, now: Nanos) -> u64 {
+    let time = if packet.anno.time.0 > 0 { packet.anno.time } else { now };
+    u64::try_from(time.0).unwrap_or(0)
+}
+
+/// Returns the length of a packet on the wire.
+fn wire_len(packet: &Packet) -> u32 {
+    (packet.len() as u32).saturating_add(packet.anno.u32(ANNO_EXTRA_LENGTH))
+}
+
+/// Returns as many of the packets as a block holds, at least 1.
+pub(super) fn frames(packets: &[Packet], now: Nanos) -> Vec<Frame<'_>> {
+    let mut all = Vec::with_capacity(packets.len().min(MAX_BATCH));
+    let mut bytes = 0;
+    for p in packets.iter().take(MAX_BATCH) {
+        if bytes >= MAX_BLOCK_BYTES {
+            break;
+        }
+        let frame = Frame { ts_ns: time_ns(p, now), wire_len: wire_len(p), bytes: visible(p) };
+        bytes += frame.bytes.len();
+        all.push(frame);
+    }
+    all
+}
 
 /// Copies packets into a block. Returns their number, which is at least 1.
 pub(super) fn fill<'a>(
     block: &mut RawBlock,
     packets: impl IntoIterator<Item = &'a Packet>,
     link: LinkType,
-    now: flame_click::Nanos,
+    now: Nanos,
 ) -> usize {
     // The memory of the last block is used again, unless somebody keeps it.
     let last = std::mem::take(&mut block.data);
@@ -20,13 +52,12 @@ pub(super) fn fill<'a>(
         if data.len() >= MAX_BLOCK_BYTES {
             break;
         }
-        let bytes = &p.data()[..p.len().min(MAX_PACKET)];
-        let time = if p.anno.time.0 > 0 { p.anno.time } else { now };
+        let bytes = visible(p);
         block.packets.push(RawPacket {
-            ts_ns: u64::try_from(time.0).unwrap_or(0),
+            ts_ns: time_ns(p, now),
             offset: data.len() as u32,
             cap_len: bytes.len() as u32,
-            wire_len: (p.len() as u32).saturating_add(p.anno.u32(ANNO_EXTRA_LENGTH)),
+            wire_len: wire_len(p),
             link,
         });
         data.extend_from_slice(bytes);

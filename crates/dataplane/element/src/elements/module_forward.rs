@@ -1,15 +1,15 @@
 //! The packets of a module that forwards: those that wait for it, those about which it decides, and what its
 //! decisions make of them.
 
-use super::module_block::fill;
+use super::module_block::{frames, visible};
 use crate::modules::{Decisions, Fate};
 use crate::runtime::element::Cx;
 use crate::runtime::loops::{self, Loops};
 use crate::runtime::packet::{Batch, Packet};
-use flame_abi::{LinkType, MAX_BATCH, MAX_PACKET};
+use flame_abi::{MAX_BATCH, MAX_PACKET};
 use flame_click::Nanos;
 use flame_plan::Decision;
-use flame_source::RawBlock;
+use flame_source::Frame;
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -145,7 +145,7 @@ impl Forwarding {
     }
 
     fn take_or_drop(&self, cx: &Cx<'_>, port: usize, mut batch: Batch, cause: &'static str) {
-        if batch.iter().any(|packet| packet.len() > self.longest) {
+        if self.longest < usize::MAX && batch.iter().any(|packet| packet.len() > self.longest) {
             cx.drop_all("too long", batch.extract_if(.., |packet| packet.len() > self.longest));
         }
         let room = self.capacity.max(1).saturating_sub(self.waiting());
@@ -170,13 +170,25 @@ impl Forwarding {
         !self.flight.borrow().1.is_empty()
     }
 
-    /// Fills a block with the next packets of one input, and returns that. None waits: returns none.
-    pub(super) fn load(&self, block: &mut RawBlock, link: LinkType, now: Nanos) -> Option<usize> {
-        let (port, batch) = self.waiting.borrow_mut().next()?;
-        let count = fill(block, batch.iter(), link, now);
-        *self.flight.borrow_mut() = (port, batch);
+    /// Offers the next packets of one input. `push` returns how many of them the module took. Returns their
+    /// number, or none if no packet waits.
+    pub(super) fn offer(&self, now: Nanos, push: impl FnOnce(usize, &[Frame<'_>]) -> usize) -> Option<usize> {
+        *self.flight.borrow_mut() = self.waiting.borrow_mut().next()?;
+        let count = {
+            let (port, batch) = &*self.flight.borrow();
+            push(*port, &frames(batch, now))
+        };
         self.pushed(count);
-        Some(port)
+        Some(count)
+    }
+
+    /// Calls `decide` with the packets about which the module decides.
+    pub(super) fn decide<T>(
+        &self,
+        decide: impl for<'a> FnOnce(&'a (dyn Fn(usize) -> &'a [u8] + 'a)) -> T,
+    ) -> T {
+        let (_, batch) = &*self.flight.borrow();
+        decide(&|index| batch.get(index).map_or(&[][..], visible))
     }
 
     /// Records that the module took `count` packets of the block. The others wait again.
@@ -250,13 +262,13 @@ impl Forwarding {
     pub(super) fn apply(&self, cx: &Cx<'_>, decisions: Decisions, on_evict: OnEvict) {
         let Decisions { fates, decisions, bytes } = decisions;
         let (_, mut flight) = self.flight.take();
-        // What is sent may have this element replaced.
-        let slots = self.slots.borrow().clone();
         if let [Decision::Send { first: 0, count, port }] = decisions[..]
             && count == flight.len()
         {
             return cx.push(port, flight);
         }
+        // What is sent may have this element replaced.
+        let slots = self.slots.borrow().clone();
         // Those of a call that took several slices are made in another step. What was held is sent because of
         // these packets, too.
         let adds = |decision: &Decision| {
