@@ -162,4 +162,38 @@ mod tests {
             assert_eq!(plain_send(&frame(0, 0, b"")[..end]), None);
         }
     }
+
+    /// Runs of any place and length, after any packet was sent alone: as one, or none of it if a packet of it
+    /// may not be sent.
+    #[test]
+    fn a_run_is_sent_as_its_packets_are() {
+        for count in [1, 63, 64, 65, 200, 256] {
+            for alone in [None, Some(0), Some(62), Some(64), Some(130)] {
+                for first in (0..count as u16 + 3).step_by(if count > 65 { 7 } else { 1 }) {
+                    for length in [1, 2, 3, 61, 64, 65, 128, 192, 256, u16::MAX] {
+                        let mut one_by_one = Sent::of(count);
+                        alone.into_iter().for_each(|at| drop(one_by_one.send(at)));
+                        let mut at_once = one_by_one;
+                        let before = at_once.seen;
+                        let each =
+                            (first..first.saturating_add(length)).map(|at| one_by_one.send(at).is_ok());
+                        let is_right = each.fold(true, |all, one| all & one) && u32::from(length) <= count;
+                        let case = (count, alone, first, length);
+                        assert_eq!(at_once.send_run(first, length), is_right, "{case:?}");
+                        let expected = if is_right { one_by_one.seen } else { before };
+                        assert_eq!(at_once.seen, expected, "{case:?}");
+                    }
+                }
+            }
+        }
+        // The index of a new packet belongs to no run.
+        let frames = |indices: [u16; 2]| indices.map(|index| frame(index, 1, b"")).concat();
+        assert_eq!(run(&frames([7, 8])), Some((7, 1, 2)));
+        assert_eq!(run(&frames([MADE - 2, MADE - 1])), Some((MADE - 2, 1, 2)));
+        for others in [[7, 9], [8, 7], [7, 7], [MADE - 1, MADE], [MADE, 0]] {
+            assert_eq!(run(&frames(others)), None, "{others:?}");
+        }
+        assert_eq!(run(&[frame(0, 1, b""), frame(1, 0, b"")].concat()), None);
+        assert_eq!((run(b""), run(&frames([0, 1])[..23])), (None, None));
+    }
 }
