@@ -1,5 +1,6 @@
-//! Estimated over measured times: of the 13 elements of an IP router, of the standard modules that have a
-//! bound, and of four configurations: the experiments of the Tables 5.3 to 5.5 of Patel's thesis.
+//! Estimated over measured times: of the 13 elements of an IP router, of four configurations, and of the
+//! applications and the other standard modules that have a bound: the experiments of the Tables 5.3 to 5.5 of
+//! Patel's thesis.
 //!
 //! The estimates of elements and configurations are those of `flame click check`, for the worst of several
 //! kinds of packets; the measured time is that of equal UDP packets in memory, without source and sink. The
@@ -13,6 +14,7 @@ use crate::fixture::Error;
 use crate::graph::Graph;
 use crate::row::median;
 use flame_plot::{Scale, Shape};
+use std::path::Path;
 use std::process::Command;
 
 /// The elements of a chain.
@@ -48,6 +50,21 @@ fn configurations(module: &str) -> [(&'static str, String); 4] {
         ("firewall", format!("{IP} -> {filter}")),
         ("translation", format!("{IP} -> {flows}")),
     ]
+}
+
+/// The applications, for packets as long as those that are measured: with what follows them in the graph.
+const APPLICATIONS: [(&str, &str); 4] = [
+    ("ecn", ""),
+    ("des3", "; Idle -> [1] x; x [1] -> Discard"),
+    ("activedoom", "; Idle -> [1] x"),
+    ("arm", "; Idle -> [1] x; x [1] -> Discard"),
+];
+
+/// Returns a path through an application of this folder.
+fn application(modules: &Path, (name, more): (&str, &str)) -> String {
+    let file = modules.join(format!("{name}.wasm"));
+    let module = format!("x :: Module({}, EXPOSE all, MAX_LENGTH 100)", file.display());
+    format!("{{ input -> {module} -> output{more} }}")
 }
 
 /// The estimate of a path: of all, and by class of element.
@@ -120,6 +137,12 @@ pub fn run(setting: &Setting<'_>) -> Result<(), Error> {
     println!("{:20}  estimated  measured   ratio", "configuration");
     let bare = estimate(setting, "Null")?.all;
     for (name, path) in configurations(&module) {
+        let estimated = estimate(setting, &path)?.all - bare;
+        rows.push((name.to_owned(), print(name, estimated, beyond(&path, "Null")?)));
+    }
+    println!("{:20}  estimated  measured   ratio", "application");
+    for application @ (name, _) in APPLICATIONS {
+        let path = self::application(setting.modules, application);
         let estimated = estimate(setting, &path)?.all - bare;
         rows.push((name.to_owned(), print(name, estimated, beyond(&path, "Null")?)));
     }

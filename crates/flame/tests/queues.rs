@@ -432,6 +432,11 @@ fn a_node_shows_queues() {
     );
     node.json_of("alice", &["update", "q", &write("b.wasm", &[("tcp", "tcp", 3)])]);
     wait_for("packets in the other queue", || queues().iter().any(|(name, n)| name == "tcp" && *n > 10));
+    let shown = node.run(&["show", "q", "--principal", "alice"]);
+    assert!(
+        shown.contains("queue        tcp: ") && shown.contains(" lost with all blocks in use"),
+        "{shown}"
+    );
     // As many blocks as queues, at least.
     let five = write("c.wasm", &["a", "b", "c", "d", "e"].map(|name| (name, "tcp", 1)));
     let of = ["--credential", "alice.cred", "--identity", "alice.key"];

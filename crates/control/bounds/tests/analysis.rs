@@ -24,6 +24,37 @@ fn trips(body: &str) -> Option<String> {
 
 const NEXT: &str = "(local.set $i (i32.add (local.get $i) (i32.const 1)))";
 
+/// A packet states a length, which is compared with that of the packet: the work on so many bytes, in blocks of
+/// 8, grows with the packet.
+#[test]
+fn a_length_in_a_packet_is_bounded_by_that_of_the_packet() {
+    let text = r#"(module
+        (import "flame" "packet" (func $packet (param i32)))
+        (memory (export "memory") 1)
+        (func (export "flame_batch") (param $batch i32) (result i64)
+            (local $i i32) (local $count i32) (local $d i32) (local $cap i32) (local $len i32) (local $left i32)
+            (local.set $count (i32.load offset=4 (local.get $batch)))
+            (local.set $d (i32.load (local.get $batch)))
+            (block $done (loop $next
+                (br_if $done (i32.ge_u (local.get $i) (local.get $count)))
+                (call $packet (local.get $i))
+                (local.set $cap (i32.load offset=20 (local.get $d)))
+                (local.set $len (i32.load16_u (i32.load offset=8 (local.get $d))))
+                (block $skip
+                    (br_if $skip (i32.lt_u (local.get $len) (i32.const 16)))
+                    (br_if $skip (i32.gt_u (local.get $len) (local.get $cap)))
+                    (local.set $left (i32.and (i32.add (local.get $len) (i32.const 2147483640)) (i32.const 2147483640)))
+                    (loop $blocks
+                        (br_if $blocks (local.tee $left (i32.sub (local.get $left) (i32.const 8))))))
+                (local.set $d (i32.add (local.get $d) (i32.const 32)))
+                (local.set $i (i32.add (local.get $i) (i32.const 1)))
+                (br $next)))
+            (i64.const 0)))"#;
+    let packet = analyse_exports(&wat::parse_str(text).unwrap()).unwrap().entries[0].bound.packet;
+    // Five instructions for each 8 bytes.
+    assert_eq!(packet.to_string(), "0.62 L + 41");
+}
+
 #[test]
 fn what_ends_is_found_to_end() {
     let cases: &[(&str, &str, &str)] = &[
@@ -52,6 +83,11 @@ fn what_ends_is_found_to_end() {
             "as often as a mask leaves",
             "15",
             "(local.set $n (i32.and (local.get $a) (i32.const 15))) (block (loop (br_if 1 (i32.eq (local.get $i) (local.get $n))) NEXT (br 0)))",
+        ),
+        (
+            "a part of a value that is below another one, by fours",
+            "190",
+            "(if (i32.ge_u (local.tee $n (i32.load (local.get $a))) (i32.const 1529)) (then unreachable)) (local.set $i (i32.load offset=4 (local.get $a))) (if (i32.lt_u (local.get $n) (local.get $i)) (then unreachable)) (if (i32.ge_u (local.get $i) (i32.const 8)) (then (local.set $n (i32.and (i32.shr_u (local.get $i) (i32.const 1)) (i32.const 2147483644))) (local.set $i (i32.const 0)) (loop (local.set $i (i32.add (local.get $i) (i32.const 4))) (br_if 0 (i32.ne (local.get $i) (local.get $n))))))",
         ),
         (
             "up to the lesser of two",

@@ -434,11 +434,20 @@ impl Symbols {
 
     /// Returns the best upper bound that elimination finds.
     pub fn upper(&self, form: &Linear, facts: &[Fact]) -> Option<Upper> {
+        let steps = Cell::new(QUESTION_STEPS);
         let mut best = None;
-        self.search(form, 1, facts, (DEPTH, &Cell::new(QUESTION_STEPS)), true, &mut best);
-        // A length that a packet states is below the captured one, which is below the longest: one more fact.
-        if best.is_some_and(|best| best.slope == 0 && best.constant >= LARGE * best.divisor) {
-            self.search(form, 1, facts, (DEPTH + 1, &Cell::new(4 * QUESTION_STEPS)), true, &mut best);
+        self.search(form, 1, facts, (DEPTH, &steps), true, &mut best);
+        best
+    }
+
+    /// Returns an upper bound like [`Self::upper`]. If that is large and does not grow with the captured
+    /// length, it is sought with one more fact: a length that a packet states is below the captured one,
+    /// which is below the longest.
+    pub fn upper_by_length(&self, form: &Linear, facts: &[Fact]) -> Option<Upper> {
+        let mut best = self.upper(form, facts);
+        if best.is_some_and(|best| best.slope == 0 && best.constant.div_euclid(best.divisor) >= LARGE) {
+            let steps = Cell::new(4 * QUESTION_STEPS);
+            self.search(form, 1, facts, (DEPTH + 1, &steps), true, &mut best);
         }
         best
     }

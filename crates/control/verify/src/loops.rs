@@ -274,7 +274,7 @@ impl<'a> Walk<'_, 'a> {
             }
             (false, None) => {
                 let it = Linear::symbol(trip);
-                let upper = self.values.symbols.upper(&it, &state.facts);
+                let upper = self.values.symbols.upper_by_length(&it, &state.facts);
                 let most = self.values.symbols.most(&it, &state.facts);
                 if let Some(most) = most.and_then(|n| u64::try_from(n).ok()) {
                     self.values.symbols.limit(trip, most);

@@ -223,9 +223,16 @@ proptest! {
         let wire_len = bytes.len() as u32 + more;
         for without_hash in [false, true] {
             let options = Options { without_hash, ..Options::default() };
-            if let Some(fast) = fast::decode(&bytes, wire_len, options) {
-                prop_assert_eq!(fast, walk(LinkType::ETHERNET, &bytes, wire_len, options));
-            }
+            // What the descriptor described before does not show.
+            let (hash, wire, l3) = (!0, !0, !0);
+            let before = Descriptor {
+                ts_ns: 7, addr: 9, hash, wire_len: wire, cap_len: wire, l3, l4: l3, l4_len: !0, proto: !0,
+                flags: !0, tcp_flags: !0,
+            };
+            let mut fast = before;
+            let is_fast = fast::decode(&bytes, wire_len, options, &mut fast).is_some();
+            let all = Descriptor { ts_ns: 7, addr: 9, ..walk(LinkType::ETHERNET, &bytes, wire_len, options) };
+            prop_assert_eq!(fast, if is_fast { all } else { before });
         }
     }
 }
@@ -235,7 +242,7 @@ fn ordinary_packets_take_the_fast_path() {
     for bytes in
         [frame(&[8, 0], &ipv4(6, &SYN)), frame(&[0x86, 0xdd], &ipv6(17, &[&UDP[..], &[0; 20]].concat()))]
     {
-        assert!(fast::decode(&bytes, 100, Options::default()).is_some());
+        assert!(fast::decode(&bytes, 100, Options::default(), &mut Descriptor::default()).is_some());
     }
 }
 

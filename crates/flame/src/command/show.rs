@@ -43,6 +43,10 @@ impl Show {
             "packets",
             &format!("{} = {} processed + {} filtered{}", a.offered, a.processed, a.filtered, shed.concat()),
         );
+        for queue in &a.queues {
+            let lost = format!("{} lost with all blocks in use", queue.overrun);
+            line("queue", &format!("{}: {} packets, {lost}", queue.name, queue.packets));
+        }
         line(
             "records",
             &format!("{}, {} withheld, {} lost by the module", a.records, a.withheld, a.records_lost),

@@ -14,8 +14,9 @@ use wasmparser::Operator;
 const MAX_WALKS: usize = 64;
 /// The limit of each walk: instructions, and steps of proofs.
 const WORK: u64 = Effort::NODE.all;
-/// The limit of all walks together.
+/// The work of the first walks. Those after them have [`LEAST_WORK`] each, whatever came before.
 const ALL_WORK: u64 = 2 * Effort::NODE.all;
+const LEAST_WORK: u64 = Effort::NODE.all / 8;
 
 /// Diagnoses entries without a bound.
 pub struct Causes<'m, 'a> {
@@ -91,7 +92,7 @@ impl<'m, 'a> Causes<'m, 'a> {
         let bounded = self.summaries.keys().copied().collect();
         let guide: Rc<Diagnosing> = Rc::new(diagnosing(bounded, self.recursive.clone()));
         let known = (&self.summaries, self.diverging);
-        let work = self.work_left.min(WORK);
+        let work = self.work_left.clamp(LEAST_WORK, WORK);
         let mut walk = Walk::new(self.module, known, Notes::default(), work).guided(guide.clone());
         let arguments = match entry {
             Some(name) => arguments(&mut walk, name, function),
@@ -101,7 +102,7 @@ impl<'m, 'a> Causes<'m, 'a> {
         let first = walk.why;
         let left = walk.work.min(walk.values.symbols.steps_left());
         drop(walk);
-        self.work_left -= work - left.min(work);
+        self.work_left = self.work_left.saturating_sub(work - left.min(work));
         for (offset, reason) in guide.loops.take() {
             let known = self.loops.entry(offset).or_default();
             *known = known.take().or(reason);

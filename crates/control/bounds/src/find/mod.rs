@@ -15,8 +15,8 @@ use crate::analyse::returns::returning;
 use flame_verify::module::Module;
 use flame_verify::value::Value;
 use flame_verify::walk::{Guide, LoopBody, Summary, Walk};
-use flame_verify::{Certificate, Cost, LoopNote, Notes, SECTION, arguments};
-use std::cell::Cell;
+use flame_verify::{Certificate, Cost, LoopNote, SECTION, arguments};
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
@@ -49,18 +49,20 @@ struct Inlined {
 /// First more of them, and if nothing is found fewer, which takes less work.
 const INLINED: [Inlined; 2] =
     [Inlined { small: 400, costly: u128::MAX }, Inlined { small: 0, costly: u128::MAX }];
-/// The same for calls with packets, of whose arguments something is known.
-const INLINED_FOR_PACKETS: [Inlined; 3] = [Inlined { small: 0, costly: 1 << 15 }, INLINED[0], INLINED[1]];
-/// The bound of an entry for a packet with which the search ends.
-const GOOD: u128 = 1 << 19;
+/// Those of a call with packets, of whose arguments something is known, if no bound up to [`GOOD`] was found.
+const INLINED_COSTLY: Inlined = Inlined { small: 0, costly: 1 << 15 };
+/// The bound for a packet with which the search ends.
+const GOOD: u128 = INLINED_COSTLY.costly;
+
+/// The bounds of functions for any arguments, so far.
+type Bounded = Rc<RefCell<BTreeMap<u32, u128>>>;
 
 /// The state of the finder while it walks one function.
 struct Finder {
-    /// The functions with a bound for any arguments, and that bound.
-    bounded: BTreeMap<u32, u128>,
+    bounded: Bounded,
     inlined: Inlined,
     /// The functions that call themselves, directly or not: recursion is not followed.
-    recursive: BTreeSet<u32>,
+    recursive: Rc<BTreeSet<u32>>,
     /// The depth of nested explorations.
     depth: Cell<u32>,
 }
@@ -80,8 +82,8 @@ impl Guide for Finder {
             return false;
         }
         let size = walk.module.own(callee).map_or(u32::MAX, |f| f.size);
-        let cost = self.bounded.get(&callee);
-        cost.is_none_or(|cost| size <= self.inlined.small || *cost > self.inlined.costly)
+        let bounded = self.bounded.borrow();
+        bounded.get(&callee).is_none_or(|cost| size <= self.inlined.small || *cost > self.inlined.costly)
     }
 }
 
@@ -99,8 +101,14 @@ pub fn find(wasm: &[u8], effort: Effort) -> Result<Certificate, wasmparser::Erro
 /// Returns a finder that keeps the obstacles it meets. Functions with a bound for any arguments are not
 /// followed, nor are recursive ones.
 pub(crate) fn diagnosing(bounded: BTreeSet<u32>, recursive: BTreeSet<u32>) -> Diagnosing {
-    let bounded = bounded.into_iter().map(|function| (function, 0)).collect();
-    Diagnosing::new(Finder { bounded, inlined: INLINED[1], recursive, depth: Cell::new(0) })
+    let bounded: BTreeMap<u32, u128> = bounded.into_iter().map(|function| (function, 0)).collect();
+    let bounded = Rc::new(RefCell::new(bounded));
+    Diagnosing::new(Finder {
+        bounded,
+        inlined: INLINED[1],
+        recursive: Rc::new(recursive),
+        depth: Cell::new(0),
+    })
 }
 
 /// Returns a certificate for a parsed module.
@@ -112,24 +120,22 @@ pub(crate) fn find_in(module: &Module<'_>, graph: &Graph, effort: Effort) -> Cer
         ..Certificate::default()
     };
     let order = Order::of(module, graph, &returns).functions;
-    let recursive: BTreeSet<u32> =
-        own.filter(|f| returns.contains(f)).filter(|f| !order.contains(f)).collect();
+    let recursive: Rc<BTreeSet<u32>> =
+        Rc::new(own.filter(|f| returns.contains(f)).filter(|f| !order.contains(f)).collect());
     let mut summaries: BTreeMap<u32, Summary> = BTreeMap::new();
     let mut work = effort.all;
-    let finder = |bounded: &BTreeMap<u32, Summary>, inlined| {
-        Rc::new(Finder {
-            inlined,
-            bounded: bounded.iter().map(|(function, summary)| (*function, typical(summary.cost))).collect(),
-            recursive: recursive.clone(),
-            depth: Cell::new(0),
-        })
+    // Shared: a module may have very many functions.
+    let bounded = Bounded::default();
+    let finder = |inlined| {
+        let (bounded, recursive, depth) = (bounded.clone(), recursive.clone(), Cell::new(0));
+        Rc::new(Finder { bounded, inlined, recursive, depth })
     };
     for function in order {
         if certificate.diverging.contains(&function) || recursive.contains(&function) {
             continue;
         }
         let found = INLINED.into_iter().find_map(|inlined| {
-            let guide = finder(&summaries, inlined);
+            let guide = finder(inlined);
             let each = work.min(effort.each);
             let mut walk = Walk::new(module, (&summaries, &certificate.diverging), Default::default(), each)
                 .guided(guide);
@@ -139,6 +145,7 @@ pub(crate) fn find_in(module: &Module<'_>, graph: &Graph, effort: Effort) -> Cer
             outcome.ok().filter(|o| is_useful(o.cost)).map(|o| (o, std::mem::take(&mut walk.notes)))
         });
         if let Some((outcome, notes)) = found {
+            bounded.borrow_mut().insert(function, typical(outcome.cost));
             summaries.insert(function, outcome.summary());
             certificate.summaries.push((function, notes));
         }
@@ -147,23 +154,23 @@ pub(crate) fn find_in(module: &Module<'_>, graph: &Graph, effort: Effort) -> Cer
         if module.own(*function).is_none() || certificate.diverging.contains(function) {
             continue;
         }
-        let mut found: Option<(u128, Notes)> = None;
-        let is_batch = flame_abi::layout::names::is_batch(name);
-        for inlined in if is_batch { &INLINED_FOR_PACKETS[..] } else { &INLINED } {
-            let guide = finder(&summaries, *inlined);
+        let search = |inlined| {
+            let guide = finder(inlined);
             let mut walk =
                 Walk::new(module, (&summaries, &certificate.diverging), Default::default(), effort.all)
                     .guided(guide);
             let arguments = arguments(&mut walk, name, *function);
-            let Ok(outcome) = walk.entry(*function, arguments) else { continue };
-            let cost = typical(outcome.cost);
-            if outcome.cost.is_bounded() && found.as_ref().is_none_or(|(best, _)| cost < *best) {
-                found = Some((cost, std::mem::take(&mut walk.notes)));
-            }
-            // Calls without packets have no bound to compare.
-            if cost <= GOOD || (outcome.cost.is_bounded() && !is_batch) {
-                break;
-            }
+            let outcome = walk.entry(*function, arguments).ok().filter(|o| o.cost.is_bounded())?;
+            Some((typical(outcome.cost), std::mem::take(&mut walk.notes)))
+        };
+        let mut found = INLINED.into_iter().find_map(search);
+        let is_good = found.as_ref().is_some_and(|(cost, _)| *cost <= GOOD);
+        if flame_abi::layout::names::is_batch(name)
+            && !is_good
+            && let Some(better) = search(INLINED_COSTLY)
+            && found.as_ref().is_none_or(|(cost, _)| better.0 < *cost)
+        {
+            found = Some(better);
         }
         certificate.entries.extend(found.map(|(_, notes)| (*function, notes)));
     }
