@@ -35,7 +35,8 @@ fn each_application_has_a_bound() {
             "InfiniteSource -> m :: Module(./des3.wasm, EXPOSE all{arguments}) -> Discard;
             Idle -> [1] m; m [1] -> Discard"
         );
-        commands::done(folder, &["click", "check", "-e", &graph])
+        let out = commands::flame(folder, &["click", "check", "-e", &graph]);
+        commands::text(&out.stdout) + &commands::text(&out.stderr)
     };
     let (any, frames) = (cost(""), cost(", MAX_LENGTH 1522"));
     assert!(any.contains("the module is metered: "), "{any}");
@@ -45,7 +46,7 @@ fn each_application_has_a_bound() {
 #[test]
 fn packets_that_are_too_long_do_not_pass_a_module_that_forwards() {
     let dir = tempfile::tempdir().unwrap();
-    let graph = "s :: InfiniteSource(LENGTH 150, LIMIT 20, STOP true) -> m :: Module(./des3.wasm, MAX_LENGTH 150)
+    let graph = "s :: InfiniteSource(LENGTH 150, LIMIT 20, STOP true) -> m :: Module(./des3.wasm, EXPOSE all, MAX_LENGTH 150)
         -> c :: Counter -> Discard; InfiniteSource(LENGTH 151, LIMIT 30) -> [1] m; m [1] -> d :: Counter -> Discard";
     let Some(out) = ran(dir.path(), "des3", graph, &["-h", "c.count", "-h", "d.count", "-h", "m.account"])
     else {

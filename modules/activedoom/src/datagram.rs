@@ -159,8 +159,8 @@ impl Datagram {
     }
 }
 
-/// Returns the sum of 16-bit words in ones' complement, of at most a datagram. As a function of its own it has
-/// a bound for any bytes.
+/// Returns the sum of 16-bit words in ones' complement, of at most a datagram. As a function of its own it
+/// has a bound for any bytes.
 #[inline(never)]
 pub fn sum(bytes: &[u8], more: u32) -> u16 {
     let bytes = &bytes[..flame_module::limit(bytes.len(), MOST_HEADERS + MOST)];

@@ -81,8 +81,8 @@ def rules(w):
     yield "ops: and", "high_mask", "x n all", \
         f"(assert (and (bvult n {v(w)}) (= (bvand all (bvadd all {one})) {zero}) (bvule x all)))", \
         f"(= (bvand x (bvand all (bvnot (bvsub (bvshl {one} n) {one})))) (bvshl (bvlshr x n) n))"
-    # Values whose bits above the mask p - 1 are the same: without those, they are below p, and the mask, or any
-    # part m of it, leaves the same of them.
+    # Values whose bits above the mask p - 1 are the same: without those, they are below p, and the mask, or
+    # any part m of it, leaves the same of them.
     yield "ops: and", "common_bits", "x al ah p m", power + \
         f"(assert (and (bvule al x) (bvule x ah) (bvult m p) (= (bvand al (bvneg p)) (bvand ah (bvneg p)))))", \
         f"(let ((rest (bvsub x (bvand al (bvneg p))))) (and (bvult rest p) (bvule (bvand al (bvneg p)) x) " \

@@ -66,8 +66,8 @@ pub fn plain_send(output: &[u8]) -> Option<(u16, u16, &[u8])> {
     (*head == PLAIN_SEND && index != MADE).then_some((index, port, rest))
 }
 
-/// Returns the first packet, the output and the number of the packets in `output`, if it consists of packets of
-/// the batch that follow each other and are sent as they came.
+/// Returns the first packet, the output and the number of the packets in `output`, if it consists of packets
+/// of the batch that follow each other and are sent as they came.
 pub(crate) fn run(output: &[u8]) -> Option<(u16, u16, u16)> {
     let (first, port, _) = plain_send(output)?;
     let (all, rest) = output.as_chunks::<{ FRAME + SEND_HEAD }>();

@@ -21,8 +21,8 @@ impl Shape {
         !changes && ask == bytes.len() && is_all(expose, ask, link, d, bytes)
     }
 
-    /// Returns the shown bytes of a packet at an exposure, and fills `seen` with their descriptor, which still
-    /// has the true address and time. It is filled where it stays, as in [`flame_decode::decode_into`].
+    /// Returns the shown bytes of a packet at an exposure, and fills `seen` with their descriptor, which
+    /// still has the true address and time. It is filled where it stays, as in [`flame_decode::decode_into`].
     #[inline]
     pub(crate) fn shown<'a>(
         &'a mut self,

@@ -1,16 +1,16 @@
 //! Module(FILE, NAME VALUE..., CREDENTIAL, IDENTITY, EXPOSE, SELECT, TRANSFORM, INTERVAL, RESTART, BUDGET,
-//! ENCAP, ON_EVICT, LIVE, CAPACITY, LIMIT, MAX_LENGTH): runs a module of WebAssembly on the packets that pass. FILE is
-//! its path or the name of an installed one; NAME VALUE sets one of its parameters. Without a policy the
-//! module has the rights of the operator, which EXPOSE (headers), SELECT and TRANSFORM narrow; with `flame
-//! click --policy`, those of the CREDENTIAL, whose holder's key is in the file IDENTITY. Packets begin with
-//! an Ethernet header, or with IP if ENCAP is IP. A module that has ended after a fault (more than RESTART of
-//! them), or lost its grant, lets packets pass, or ON_EVICT drop drops them. With LIVE true, other elements
-//! work between the slices of a metered module's call, and packets that find no room meanwhile do not reach
-//! the module. LIMIT is the time that a packet may take (2us): a module with a larger estimate, by more than
-//! the packets that can wait for it make up for (1 + CAPACITY / 256), is metered, and with LIVE true one that
-//! takes longer in more than 1 % of its batches loses its grant. Bounds and estimates are for packets of
-//! MAX_LENGTH bytes (262144): a module that measures does not see what follows, and longer packets do not
-//! pass one that forwards, but are dropped as `too long`.
+//! ENCAP, ON_EVICT, LIVE, CAPACITY, LIMIT, MAX_LENGTH): runs a module of WebAssembly on the packets that
+//! pass. FILE is its path or the name of an installed one; NAME VALUE sets one of its parameters. Without a
+//! policy the module has the rights of the operator, which EXPOSE (headers), SELECT and TRANSFORM narrow;
+//! with `flame click --policy`, those of the CREDENTIAL, whose holder's key is in the file IDENTITY. Packets
+//! begin with an Ethernet header, or with IP if ENCAP is IP. A module that has ended after a fault (more than
+//! RESTART of them), or lost its grant, lets packets pass, or ON_EVICT drop drops them. With LIVE true, other
+//! elements work between the slices of a metered module's call, and packets that find no room meanwhile do
+//! not reach the module. LIMIT is the time that a packet may take (2us): a module with a larger estimate, by
+//! more than the packets that can wait for it make up for (1 + CAPACITY / 256), is metered, and with LIVE
+//! true one that takes longer in more than 1 % of its batches loses its grant. Bounds and estimates are for
+//! packets of MAX_LENGTH bytes (262144): a module that measures does not see what follows, and longer packets
+//! do not pass one that forwards, but are dropped as `too long`.
 //! Expects: anything. A module that forwards (`[ports]` in its manifest) takes packets that are pushed.
 //! Gives: the same packets; of a module that forwards, those that it sends, from the output that it names.
 //! Packets that its view does not show leave by output 0. CAPACITY (4096) packets wait for it; `length`
