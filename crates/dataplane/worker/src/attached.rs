@@ -194,8 +194,8 @@ impl Attached {
 
     /// Offers packets of one link type from the input `port`, at most [`flame_abi::MAX_BATCH`] and at most
     /// [`flame_abi::MAX_BLOCK_BYTES`] without the last one, to a module that forwards them. Returns the
-    /// number of those that it takes: the others follow a tick, and are offered again. The module is not busy.
-    /// [`Attached::decided`] returns its decisions.
+    /// number of those that it takes: the others follow a tick, and are offered again. The module is not
+    /// busy. [`Attached::decided`] returns its decisions.
     ///
     /// # Errors
     ///

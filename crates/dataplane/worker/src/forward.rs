@@ -1,7 +1,8 @@
 //! A module that forwards packets: it sees them as its view shows them, and decides what becomes of each.
 //!
 //! Packets stay with their owner. What is shown of them is copied into a block of the view, and bytes that
-//! the module changes are copied back: only those that it was shown, and only if nothing of them is transformed.
+//! the module changes are copied back: only those that it was shown, and only if nothing of them is
+//! transformed.
 
 use crate::collect::Collector;
 use crate::error::RunError;
