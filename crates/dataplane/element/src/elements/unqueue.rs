@@ -13,8 +13,8 @@
 //! Example: `q -> BandwidthRatedUnqueue(100kBps) -> out`
 //!
 //! Shaper(RATE), BandwidthShaper(RATE): give at most RATE packets (bytes) a second when pulled, and after a
-//! pause those of at most 10 ms at once. Output 1, if connected, gives packets when output 0 may not; then
-//! elements that pull are not notified of packets, and poll.
+//! pause those of at most 10 ms at once, which `reset` takes away. Output 1, if connected, gives packets when
+//! output 0 may not; then elements that pull are not notified of packets, and poll.
 //! Expects: packets to pull.
 //! Gives: packets, pulled.
 //! Handlers: rate (rw), reset (w).
@@ -352,6 +352,10 @@ impl Element for Shaper {
             "rate" => Some(cx.router.set_argument(cx.me, "RATE", 0, value)),
             "reset" => {
                 self.limit.start(cx);
+                let mut bucket = self.limit.bucket.borrow_mut();
+                let saved = bucket.size;
+                bucket.remove(saved);
+                drop(bucket);
                 cx.set_filled(true);
                 Some(Ok(()))
             }
