@@ -107,6 +107,20 @@ fn a_buffer_brings_packets_in_order_that_are_a_little_late() {
 }
 
 #[test]
+fn a_delay_begins_when_a_packet_without_a_time_comes() {
+    for element in ["DelayUnqueue(0.5)", "DelayShaper(0.5) -> Unqueue"] {
+        // The second packet has a time, which is long ago.
+        let ended = run(&format!(
+            "InfiniteSource(LIMIT 2) -> s :: RoundRobinSwitch -> SetTimestamp(0.2) -> q :: Queue
+                -> {element} -> c :: Counter -> Discard; s [1] -> SetTimestamp(7) -> q;
+             Script(wait 0.4, print c.count, wait 0.2, print c.count)"
+        ));
+        assert_eq!(ended.text(), "0\n2\n", "{element}");
+        ended.adds_up();
+    }
+}
+
+#[test]
 fn red_stands_before_any_queue() {
     for queue in ["Queue", "SimpleQueue", "NotifierQueue", "FrontDropQueue", "MixedQueue"] {
         let text =
