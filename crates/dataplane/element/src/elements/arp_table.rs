@@ -89,7 +89,8 @@ impl Hosts {
         self.put(ip, host)
     }
 
-    /// Makes a host one that is waited for, if there is no good answer. Returns the address that made room for it.
+    /// Makes a host one that is waited for, if there is no good answer. Returns the address that made room
+    /// for it.
     pub fn expect(&mut self, ip: Ip, now: Nanos) -> Option<Ip> {
         let host = match self.all.get(&ip) {
             Some(host) if !host.is_answered || self.is_good(host, now) => return None,

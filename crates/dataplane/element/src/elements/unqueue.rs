@@ -21,8 +21,8 @@
 //! Example: `q -> Shaper(1000) -> out`
 //!
 //! DelayShaper(DELAY), DelayUnqueue(DELAY), LinkUnqueue(LATENCY, BANDWIDTH): give a packet DELAY after its
-//! timestamp; one without (less than a second) gets that of now. LinkUnqueue behaves as a link of this latency
-//! and bandwidth.
+//! timestamp; one without (less than a second) gets that of now. LinkUnqueue behaves as a link of this
+//! latency and bandwidth.
 //! Expects: packets to pull.
 //! Gives: packets; DelayShaper is pulled, the others push.
 //! Handlers: length, delay, latency, bandwidth.

@@ -87,8 +87,8 @@ fn a_buffer_brings_packets_in_order_that_are_a_little_late() {
     let (a, b) = (dump("3\n2\n1\n6\n5\n"), dump("4\n7\n"));
     let order = |args: &str| {
         let ended = run(&format!(
-            "FromIPSummaryDump({}) -> t :: TimeSortedSched({args}) -> Unqueue -> Print(x, TIMESTAMP true, CONTENTS NONE)
-                -> Discard; FromIPSummaryDump({}) -> [1] t;",
+            "FromIPSummaryDump({}) -> t :: TimeSortedSched({args}) -> Unqueue
+                -> Print(x, TIMESTAMP true, CONTENTS NONE) -> Discard; FromIPSummaryDump({}) -> [1] t;",
             a.path().display(),
             b.path().display()
         ));
