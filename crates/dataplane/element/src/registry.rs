@@ -277,7 +277,7 @@ mod tests {
                 assert!(listed(class.name, key) || is_shared, "docs/click.md: {} ignores {key}", class.name);
             }
         }
-        assert!(listed("ARPQuerier", "POLL_TIMEOUT") && !listed("ARPQuerier", "CAPACITY"));
+        assert!(listed("Pad", "ZERO") && !listed("ARPQuerier", "CAPACITY"));
     }
 
     #[test]

@@ -101,6 +101,8 @@ const STAGES: &[&str] = &[
     "ARPQuerier(1.0.0.9, 2:2:2:2:2:2, ENTRY_CAPACITY 1, CAPACITY 2)",
     "IPRewriter(keep 0 0, MAPPING_CAPACITY 2, GUARANTEE 0)",
     "Queue(4) -> TimeSortedSched -> Unqueue",
+    "Queue(4) -> TimeSortedSched(BUFFER 3) -> Unqueue",
+    "{ input->q::ARPQuerier(1.0.0.9, 2:2:2:2:2:2, ENTRY_PACKET_CAPACITY 1, POLL_TIMEOUT 1us)->output; q[1]->ARPResponder(0/0 1:2:3:4:5:6)->[1]q; }",
     "Queue(4) -> StrideSched(2) -> Unqueue",
     "Queue(4) -> BandwidthShaper(9kBps) -> Unqueue",
     "RED(1, 3, 0.5) -> SimpleQueue(3) -> Unqueue",

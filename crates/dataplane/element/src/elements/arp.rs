@@ -1,10 +1,15 @@
-//! ARPQuerier(IP, ETHER, CAPACITY, ENTRY_CAPACITY, TIMEOUT, BROADCAST, TABLE): finds Ethernet addresses by
-//! ARP and encapsulates. CAPACITY packets (2048) wait for at most 60 s. ENTRY_CAPACITY addresses (65536) are
-//! known; the oldest unanswered one makes room, or else the oldest. TABLE names an ARPTable, whose addresses
-//! are known here, too, and which learns those that are answered here.
+//! ARPQuerier(IP, ETHER, CAPACITY, ENTRY_CAPACITY, ENTRY_PACKET_CAPACITY, TIMEOUT, POLL_TIMEOUT, BROADCAST,
+//! BROADCAST_POLL, TABLE): finds Ethernet addresses by ARP and encapsulates. CAPACITY packets (2048) wait for
+//! at most 60 s; one too many first lets those go that wait longest, until half are left. Of one address at
+//! most ENTRY_PACKET_CAPACITY packets wait (0: any number). ENTRY_CAPACITY addresses (65536) are there; the
+//! oldest unanswered one makes room, or else the oldest. An answer is good for TIMEOUT (300 s; 0: for ever);
+//! after POLL_TIMEOUT (60 s; 0: never) packets let the host be asked again, or all hosts with BROADCAST_POLL.
+//! An address is asked for at most ten times a second, and after ten requests without an answer every 2 s.
+//! TABLE names an ARPTable, which has the addresses then, with its own ENTRY_CAPACITY and TIMEOUT.
 //! Expects: 0: IP packets with destination annotations; 1: ARP replies.
 //! Gives: 0: Ethernet packets; 1, if connected: ARP requests, which otherwise leave by output 0.
-//! Handlers: table, queries, responses, drops, insert (w), delete (w), clear (w), ipaddr, broadcast.
+//! Handlers: table (the oldest first), count, length, queries, responses, drops, stats, insert (w),
+//! delete (w), clear (w), ipaddr, broadcast.
 //! Example: `arpq :: ARPQuerier(18.26.4.24, 0:0:c0:ae:67:ef) -> q; c0 [1] -> [1] arpq`
 //!
 //! ARPResponder(PREFIX… ETHER, …): answers ARP requests for these addresses.
@@ -13,7 +18,8 @@
 //! Handlers: table, lookup, add (w), remove (w).
 //! Example: `c0 [0] -> ARPResponder(18.26.4.24 0:0:c0:ae:67:ef, 18.26.7.0/24 0:0:c0:ae:67:ef) -> q`
 
-use super::arp_table::ArpTable;
+use super::arp_table::{ArpTable, Hosts, MOST_HOSTS, TIMEOUT};
+use super::arp_waiting::Waiting;
 use super::origin::Origin;
 use super::util::{be16, put16};
 use crate::runtime::account::add;
@@ -22,7 +28,7 @@ use crate::runtime::packet::{Batch, Packet};
 use flame_click::time::SECOND;
 use flame_click::{Ip, Mac, Nanos, Prefix, Scope, Value, text};
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::VecDeque;
 
 const SOURCE: &str = include_str!("arp.rs");
 
@@ -59,94 +65,118 @@ fn parse(p: &Packet) -> Option<(u16, Host, Host)> {
     Some((be16(f, 20), side(22), side(32)))
 }
 
-#[derive(Default)]
-struct Entry {
-    mac: Option<Mac>,
-    known_at: Nanos,
-    /// The time when it was made, or answered last: its place in the order of ages.
-    since: Nanos,
-    asked_at: Option<Nanos>,
-    waiting: VecDeque<Packet>,
-}
-
 struct Querier {
     ip: Ip,
     mac: Mac,
     broadcast: Ip,
     capacity: usize,
-    timeout: Nanos,
-    entries: RefCell<BTreeMap<Ip, Entry>>,
-    /// The entries by (is answered, since): the first one makes room for a new one.
-    ages: RefCell<BTreeSet<(bool, Nanos, Ip)>>,
-    /// The entries with packets that wait, the oldest first.
-    waiting: RefCell<BTreeSet<(Nanos, Ip)>>,
-    most_entries: usize,
+    /// The most packets that wait for one address.
+    entry_capacity: usize,
+    most_hosts: usize,
+    /// Answers of this age are asked for again.
+    poll: Option<Nanos>,
+    polls_all: bool,
+    /// The addresses, unless a table has them.
+    own: RefCell<Hosts>,
+    waiting: RefCell<Waiting>,
     /// The name of an ARPTable, and the element.
     table_name: Option<String>,
     table: Cell<Option<usize>>,
-    held: Cell<usize>,
     queries: Cell<u64>,
     responses: Cell<u64>,
     drops: Cell<u64>,
 }
 
-/// Requests for one address are this far apart.
-const PATIENCE: Nanos = Nanos(SECOND / 4);
 /// Packets wait so long for an answer.
 const WAIT: Nanos = Nanos(60 * SECOND);
-/// Addresses that are remembered. A scan of a large network must not fill the memory.
-const MOST_ENTRIES: u32 = 65_536;
 
 impl Querier {
-    /// Makes an entry. If the table is full, the oldest unanswered one goes, or else the oldest.
-    fn make(&self, cx: &Cx<'_>, ip: Ip, now: Nanos) {
-        while self.entries.borrow().len() >= self.most_entries {
-            let Some((_, _, old)) = self.oldest() else { break };
-            self.remove(cx, old, "table full");
-        }
-        self.entries.borrow_mut().insert(ip, Entry { since: now, ..Entry::default() });
-        self.expect(cx, ip, now);
+    /// Lets the shared table act, if there is one.
+    fn shared<T>(&self, cx: &Cx<'_>, act: impl FnOnce(&ArpTable) -> T) -> Option<T> {
+        let element = cx.router.element(self.table.get()?);
+        ArpTable::of(&*element).map(act)
     }
 
-    /// Gives an unanswered entry its place in the order of ages.
-    fn expect(&self, cx: &Cx<'_>, ip: Ip, since: Nanos) {
-        let was_waiting = self.ages.borrow().first().is_some_and(|(is_answered, ..)| !is_answered);
-        self.ages.borrow_mut().insert((false, since, ip));
-        if !was_waiting {
-            cx.timer_at(0, since + WAIT);
+    /// Uses the addresses, of the table or its own.
+    fn hosts<T>(&self, cx: &Cx<'_>, act: impl FnOnce(&mut Hosts) -> T) -> T {
+        let element = self.table.get().map(|table| cx.router.element(table));
+        match element.as_deref().and_then(ArpTable::of) {
+            Some(table) => table.with(act),
+            None => act(&mut self.own.borrow_mut()),
         }
     }
 
-    /// Drops waiting packets beyond the capacity, those of the oldest entries first.
-    fn fit(&self, cx: &Cx<'_>) {
-        while self.held.get() > self.capacity {
-            let Some((since, ip)) = self.waiting.borrow().first().copied() else { return };
-            let (old, is_empty) = match self.entries.borrow_mut().get_mut(&ip) {
-                Some(e) => (e.waiting.pop_front(), e.waiting.is_empty()),
-                None => (None, true),
-            };
-            if is_empty {
-                self.waiting.borrow_mut().remove(&(since, ip));
-            }
-            let Some(p) = old else { continue };
-            self.held.set(self.held.get() - 1);
-            add(&self.drops, 1);
-            cx.drop("queue full", p);
+    /// Drops a packet and counts that.
+    fn lose(&self, cx: &Cx<'_>, cause: &'static str, p: Packet) {
+        add(&self.drops, 1);
+        cx.drop(cause, p);
+    }
+
+    /// Ends the wait for an address. Returns the packets that waited.
+    fn end(&self, cx: &Cx<'_>, ip: Ip) -> VecDeque<Packet> {
+        let packets = self.waiting.borrow_mut().end(ip).map(|(_, packets)| packets).unwrap_or_default();
+        if self.waiting.borrow().hosts() == 0 {
+            cx.cancel_timer(0);
+        }
+        packets
+    }
+
+    /// Drops the packets that wait for an address.
+    fn give_up(&self, cx: &Cx<'_>, ip: Ip, cause: &'static str) {
+        self.end(cx, ip).into_iter().for_each(|p| self.lose(cx, cause, p));
+    }
+
+    /// Waits for an address from now on, or since it is waited for.
+    fn expect(&self, cx: &Cx<'_>, ip: Ip, now: Nanos) {
+        if let Some(gone) = self.hosts(cx, |hosts| hosts.expect(ip, now)) {
+            self.give_up(cx, gone, "table full");
+        }
+        let mut waiting = self.waiting.borrow_mut();
+        if waiting.hosts() == 0 {
+            cx.timer_at(0, now + WAIT);
+        }
+        waiting.expect(ip, now);
+        // A table forgets addresses without a word, so this has a bound of its own.
+        let oldest = waiting.oldest().filter(|_| waiting.hosts() > self.most_hosts);
+        drop(waiting);
+        if let Some((_, oldest)) = oldest {
+            self.give_up(cx, oldest, "table full");
         }
     }
 
-    fn oldest(&self) -> Option<(bool, Nanos, Ip)> {
-        self.ages.borrow().first().copied()
+    /// Drops the packets that wait longest, until so many are left.
+    fn fit(&self, cx: &Cx<'_>, most: usize) {
+        while self.waiting.borrow().count() > most {
+            let Some(p) = self.waiting.borrow_mut().pop() else { return };
+            self.lose(cx, "queue full", p);
+        }
     }
 
-    /// Removes an entry, with the packets that wait for its answer.
-    fn remove(&self, cx: &Cx<'_>, ip: Ip, cause: &'static str) {
-        let Some(e) = self.entries.borrow_mut().remove(&ip) else { return };
-        self.ages.borrow_mut().remove(&(e.mac.is_some(), e.since, ip));
-        self.waiting.borrow_mut().remove(&(e.since, ip));
-        self.held.set(self.held.get() - e.waiting.len());
-        add(&self.drops, e.waiting.len());
-        cx.drop_all(cause, e.waiting);
+    /// Keeps a packet until there is an answer.
+    fn keep(&self, cx: &Cx<'_>, ip: Ip, p: Packet) {
+        if self.waiting.borrow().length(ip) >= self.entry_capacity || self.capacity == 0 {
+            return self.lose(cx, "queue full", p);
+        }
+        if self.waiting.borrow().count() >= self.capacity {
+            // With this one, half of what there is room for waits.
+            self.fit(cx, (self.capacity - self.capacity / 2).max(1) - 1);
+        }
+        let kept = self.waiting.borrow_mut().push(ip, p);
+        if let Err(p) = kept {
+            self.lose(cx, "table full", p);
+        }
+    }
+
+    /// Asks for an address, in place of a packet of this time.
+    fn request(&self, cx: &Cx<'_>, ip: Ip, link_to: Mac, time: Nanos, out: &mut Batch) {
+        add(&self.queries, 1);
+        cx.made(1);
+        let mut request = arp(1, (self.mac, self.ip), (Mac::default(), ip), link_to);
+        request.anno.time = time;
+        match cx.outputs() > 1 {
+            true => cx.push_one(1, request),
+            false => out.push(request),
+        }
     }
 
     fn encapsulate(&self, p: &mut Packet, dst: Mac) {
@@ -156,12 +186,6 @@ impl Querier {
         put16(&mut header, 12, 0x0800);
         p.prepend(&header);
         p.set_link(0);
-    }
-
-    /// Lets the shared table act, if there is one.
-    fn shared<T>(&self, cx: &Cx<'_>, act: impl FnOnce(&ArpTable) -> T) -> Option<T> {
-        let element = cx.router.element(self.table.get()?);
-        ArpTable::of(&*element).map(act)
     }
 
     /// Encapsulates a packet, or keeps it and perhaps asks.
@@ -177,88 +201,38 @@ impl Querier {
             return out.push(p);
         }
         if ip.0 == 0 {
-            add(&self.drops, 1);
-            return cx.drop("no destination", p);
+            return self.lose(cx, "no destination", p);
         }
-        let now = cx.now();
-        let mut entries = self.entries.borrow_mut();
-        if !entries.contains_key(&ip) {
-            drop(entries);
-            self.make(cx, ip, now);
-            entries = self.entries.borrow_mut();
-        }
-        let entry = entries.entry(ip).or_default();
-        let is_fresh = self.timeout.0 == 0 || now - entry.known_at < self.timeout;
-        if let Some(mac) = entry.mac.filter(|_| is_fresh) {
-            drop(entries);
-            self.encapsulate(&mut p, mac);
-            return out.push(p);
-        }
-        if let Some((mac, since)) = self.shared(cx, |table| table.lookup(ip, now)).flatten() {
-            drop(entries);
-            self.learn(cx, ip, mac, since, out);
-            self.encapsulate(&mut p, mac);
-            return out.push(p);
-        }
-        if entry.mac.take().is_some() {
-            // The answer is too old; from now on it waits for another.
-            self.ages.borrow_mut().remove(&(true, entry.since, ip));
-            entry.since = now;
-            self.expect(cx, ip, now);
-        }
-        entry.waiting.push_back(p);
-        self.waiting.borrow_mut().insert((entry.since, ip));
-        self.held.set(self.held.get() + 1);
-        let is_due = entry.asked_at.is_none_or(|t| now - t >= PATIENCE);
-        if is_due {
-            entry.asked_at = Some(now);
-        }
-        // The oldest waiting packet of this address goes if there is no room, or else the oldest of any.
-        let own = match self.held.get() > self.capacity && entry.waiting.len() > 1 {
-            true => entry.waiting.pop_front(),
-            false => None,
-        };
-        drop(entries);
-        if let Some(p) = own {
-            self.held.set(self.held.get() - 1);
-            add(&self.drops, 1);
-            cx.drop("queue full", p);
-        }
-        self.fit(cx);
-        if is_due {
-            add(&self.queries, 1);
-            cx.made(1);
-            let request = arp(1, (self.mac, self.ip), (Mac::default(), ip), Mac::BROADCAST);
-            if cx.outputs() > 1 {
-                cx.push_one(1, request);
-            } else {
-                out.push(request);
+        let (now, time) = (cx.now(), p.anno.time);
+        if let Some((mac, since)) = self.hosts(cx, |hosts| hosts.lookup(ip, now)) {
+            let is_old = self.poll.is_some_and(|poll| now - since >= poll);
+            if is_old && self.hosts(cx, |hosts| hosts.ask(ip, now)) {
+                self.request(cx, ip, if self.polls_all { Mac::BROADCAST } else { mac }, time, out);
             }
+            self.encapsulate(&mut p, mac);
+            return out.push(p);
+        }
+        self.expect(cx, ip, now);
+        let is_due = self.hosts(cx, |hosts| hosts.ask(ip, now));
+        self.keep(cx, ip, p);
+        if is_due {
+            self.request(cx, ip, Mac::BROADCAST, time, out);
         }
     }
 
-    /// Learns an address that is known since some time.
-    fn learn(&self, cx: &Cx<'_>, ip: Ip, mac: Mac, known_at: Nanos, out: &mut Batch) {
+    /// Learns an address, of which the other queriers hear.
+    fn learn(&self, cx: &Cx<'_>, ip: Ip, mac: Mac, out: &mut Batch) {
         let now = cx.now();
-        if !self.entries.borrow().contains_key(&ip) {
-            self.make(cx, ip, now);
+        if let Some(gone) = self.hosts(cx, |hosts| hosts.learn(ip, mac, now)) {
+            self.give_up(cx, gone, "table full");
         }
-        let mut entries = self.entries.borrow_mut();
-        let entry = entries.entry(ip).or_default();
-        let mut ages = self.ages.borrow_mut();
-        ages.remove(&(entry.mac.is_some(), entry.since, ip));
-        ages.insert((true, now, ip));
-        if ages.first().is_none_or(|(is_answered, ..)| *is_answered) {
-            cx.cancel_timer(0);
-        }
-        drop(ages);
-        self.waiting.borrow_mut().remove(&(entry.since, ip));
-        entry.since = now;
-        (entry.mac, entry.known_at, entry.asked_at) = (Some(mac), known_at, None);
-        let waiting = std::mem::take(&mut entry.waiting);
-        drop(entries);
-        self.held.set(self.held.get() - waiting.len());
-        for mut p in waiting {
+        self.release(cx, ip, mac, out);
+        self.shared(cx, |table| table.wake(cx));
+    }
+
+    /// Lets the packets go that wait for an address.
+    fn release(&self, cx: &Cx<'_>, ip: Ip, mac: Mac, out: &mut Batch) {
+        for mut p in self.end(cx, ip) {
             self.encapsulate(&mut p, mac);
             out.push(p);
         }
@@ -277,8 +251,7 @@ impl Element for Querier {
             match parse(&p) {
                 Some((2, (mac, ip), _)) if !mac.is_group() => {
                     cx.drop("ARP reply", p);
-                    self.learn(cx, ip, mac, cx.now(), &mut out);
-                    self.shared(cx, |table| table.learn(cx, ip, mac));
+                    self.learn(cx, ip, mac, &mut out);
                 }
                 _ => cx.drop("not an ARP reply", p),
             }
@@ -295,13 +268,13 @@ impl Element for Querier {
         Ok(())
     }
 
-    /// Sends packets whose address the shared table has learned.
+    /// Sends packets whose address others have learned.
     fn run_task(&self, cx: &Cx<'_>) -> bool {
-        let waiting: Vec<Ip> = self.waiting.borrow().iter().map(|(_, ip)| *ip).collect();
+        let waiting = self.waiting.borrow().addresses();
         let mut out = Batch::default();
         for ip in waiting {
-            if let Some((mac, since)) = self.shared(cx, |table| table.lookup(ip, cx.now())).flatten() {
-                self.learn(cx, ip, mac, since, &mut out);
+            if let Some((mac, _)) = self.hosts(cx, |hosts| hosts.lookup(ip, cx.now())) {
+                self.release(cx, ip, mac, &mut out);
             }
         }
         let had_work = !out.is_empty();
@@ -309,37 +282,37 @@ impl Element for Querier {
         had_work
     }
 
-    /// Ends entries without an answer.
+    /// Ends the wait for addresses without an answer.
     fn run_timer(&self, cx: &Cx<'_>, _: usize) {
-        while let Some((false, since, ip)) = self.oldest() {
+        loop {
+            let oldest = self.waiting.borrow().oldest();
+            let Some((since, ip)) = oldest else { return };
             if cx.now() - since < WAIT {
                 return cx.timer_at(0, since + WAIT);
             }
-            self.remove(cx, ip, "no answer");
+            self.hosts(cx, |hosts| hosts.give_up(ip));
+            self.give_up(cx, ip, "no answer");
         }
     }
 
     fn held(&self) -> usize {
-        self.held.get()
+        self.waiting.borrow().count()
     }
 
     fn read(&self, cx: &Cx<'_>, name: &str, _: &str) -> Option<Result<String, String>> {
         Some(Ok(match name {
-            "table" => {
-                let now = cx.now();
-                let line = |(ip, e): (&Ip, &Entry)| {
-                    let mac = e.mac.unwrap_or(Mac::BROADCAST);
-                    let age = if e.mac.is_some() { now - e.known_at } else { Nanos::ZERO };
-                    format!("{ip} {} {mac} {}\n", u8::from(e.mac.is_some()), age.micros())
-                };
-                self.entries.borrow().iter().map(line).collect()
+            "table" => self.hosts(cx, |hosts| hosts.table(cx.now())),
+            "count" => self.hosts(cx, |hosts| hosts.count()).to_string(),
+            "stats" => {
+                let (drops, queries) = (self.drops.get(), self.queries.get());
+                format!("{drops} packets killed\n{queries} ARP queries sent\n")
             }
             "ipaddr" => self.ip.to_string(),
             "broadcast" => self.broadcast.to_string(),
             "queries" => self.queries.get().to_string(),
             "responses" => self.responses.get().to_string(),
             "drops" => self.drops.get().to_string(),
-            "length" => self.held.get().to_string(),
+            "length" => self.held().to_string(),
             _ => return None,
         }))
     }
@@ -353,20 +326,21 @@ impl Element for Querier {
                     return Some(Err(format!("expected 'IP ETHER', found '{value}'")));
                 };
                 let mut out = Batch::default();
-                self.learn(cx, ip, mac, cx.now(), &mut out);
-                self.shared(cx, |table| table.learn(cx, ip, mac));
+                self.learn(cx, ip, mac, &mut out);
                 cx.push(0, out);
             }
             ("insert", _) => return Some(Err(format!("expected 'IP ETHER', found '{value}'"))),
-            ("delete" | "clear", _) => {
-                let wanted = match name {
-                    "clear" => self.entries.borrow().keys().copied().collect(),
-                    _ => match Ip::read(value.trim(), &cx.scope()) {
-                        Some(ip) => vec![ip],
-                        None => return Some(Err(format!("expected an IP address, found '{value}'"))),
-                    },
-                };
-                wanted.into_iter().for_each(|ip| self.remove(cx, ip, "deleted"));
+            ("delete", _) => match Ip::read(value.trim(), &cx.scope()) {
+                Some(ip) => {
+                    self.hosts(cx, |hosts| hosts.remove(ip));
+                    self.give_up(cx, ip, "deleted");
+                }
+                None => return Some(Err(format!("expected an IP address, found '{value}'"))),
+            },
+            ("clear", _) => {
+                self.hosts(cx, Hosts::clear);
+                let waiting = self.waiting.borrow().addresses();
+                waiting.into_iter().for_each(|ip| self.give_up(cx, ip, "deleted"));
             }
             _ => return None,
         }
@@ -376,6 +350,8 @@ impl Element for Querier {
     fn handlers(&self) -> &'static [(&'static str, &'static str)] {
         &[
             ("table", "r"),
+            ("count", "r"),
+            ("stats", "r"),
             ("ipaddr", "r"),
             ("broadcast", "r"),
             ("queries", "r"),
@@ -393,31 +369,29 @@ impl Element for Querier {
     }
 
     fn take_state(&self, cx: &Cx<'_>, old: &dyn Element) {
-        if let Some(old) = (old as &dyn std::any::Any).downcast_ref::<Self>() {
-            let all = std::mem::take(&mut *old.entries.borrow_mut());
-            old.ages.borrow_mut().clear();
-            old.waiting.borrow_mut().clear();
-            old.held.set(0);
-            for (ip, mut was) in all {
-                if !self.entries.borrow().contains_key(&ip) {
-                    self.make(cx, ip, was.since);
-                }
-                let mut entries = self.entries.borrow_mut();
-                let entry = entries.entry(ip).or_default();
-                self.held.set(self.held.get() + was.waiting.len());
-                entry.waiting.append(&mut was.waiting);
-                if !entry.waiting.is_empty() {
-                    self.waiting.borrow_mut().insert((entry.since, ip));
-                }
-                if entry.mac.is_none() && was.mac.is_some() {
-                    let mut ages = self.ages.borrow_mut();
-                    ages.remove(&(false, entry.since, ip));
-                    ages.insert((true, entry.since, ip));
-                    (entry.mac, entry.known_at) = (was.mac, was.known_at);
+        let Some(old) = (old as &dyn std::any::Any).downcast_ref::<Self>() else { return };
+        // What a table has is handed over by that.
+        if self.table.get().is_none() && old.table.get().is_none() {
+            let gone = self.own.borrow_mut().take(&mut old.own.borrow_mut());
+            gone.into_iter().for_each(|ip| self.give_up(cx, ip, "table full"));
+        }
+        let waiting = old.waiting.borrow().addresses();
+        for ip in waiting {
+            let Some((since, packets)) = old.waiting.borrow_mut().end(ip) else { continue };
+            self.expect(cx, ip, since);
+            for p in packets {
+                let kept = self.waiting.borrow_mut().push(ip, p);
+                if let Err(p) = kept {
+                    self.lose(cx, "table full", p);
                 }
             }
-            self.fit(cx);
         }
+        self.fit(cx, self.capacity);
+        if let Some((since, _)) = self.waiting.borrow().oldest() {
+            cx.timer_at(0, since + WAIT);
+        }
+        // Some may be answered here.
+        cx.reschedule();
     }
 }
 
@@ -426,7 +400,19 @@ class!(
     "ARPQuerier",
     "1-2/1-2",
     "h/h",
-    ["IP", "ETHER", "CAPACITY", "ENTRY_CAPACITY", "TIMEOUT", "BROADCAST", "BCAST", "POLL_TIMEOUT", "TABLE"],
+    [
+        "IP",
+        "ETHER",
+        "CAPACITY",
+        "ENTRY_CAPACITY",
+        "ENTRY_PACKET_CAPACITY",
+        "TIMEOUT",
+        "POLL_TIMEOUT",
+        "BROADCAST",
+        "BCAST",
+        "BROADCAST_POLL",
+        "TABLE"
+    ],
     |args, _| {
         let net: String = args.req("IP");
         let scope = args.scope();
@@ -437,8 +423,10 @@ class!(
         });
         let whole = Ip(prefix.ip.0 | !prefix.mask.0);
         let broadcast = args.key("BROADCAST").or_else(|| args.key("BCAST"));
-        let most_entries = args.key("ENTRY_CAPACITY").filter(|n| *n > 0).unwrap_or(MOST_ENTRIES);
-        args.ignore::<Nanos>("POLL_TIMEOUT");
+        let most_hosts: u32 = args.key("ENTRY_CAPACITY").filter(|n| *n > 0).unwrap_or(MOST_HOSTS);
+        let entry_capacity: u32 = args.key("ENTRY_PACKET_CAPACITY").unwrap_or(0);
+        let poll = args.key("POLL_TIMEOUT").unwrap_or(Nanos(60 * SECOND));
+        let timeout = args.key("TIMEOUT").unwrap_or(TIMEOUT);
         // The broadcast address of a prefix of 32 bits is its own; no packet is meant by it.
         let default = if prefix.mask.0 == u32::MAX { Ip(u32::MAX) } else { whole };
         Box::new(Querier {
@@ -446,14 +434,14 @@ class!(
             mac: args.req("ETHER"),
             broadcast: broadcast.unwrap_or(default),
             capacity: args.key::<u32>("CAPACITY").unwrap_or(2048) as usize,
-            timeout: args.key("TIMEOUT").unwrap_or(Nanos(300 * SECOND)),
-            entries: RefCell::default(),
-            ages: RefCell::default(),
+            entry_capacity: if entry_capacity > 0 { entry_capacity as usize } else { usize::MAX },
+            most_hosts: most_hosts as usize,
+            poll: (poll.0 > 0).then_some(poll),
+            polls_all: args.key("BROADCAST_POLL").unwrap_or(false),
+            own: RefCell::new(Hosts::new(most_hosts, timeout)),
             waiting: RefCell::default(),
-            most_entries: most_entries as usize,
             table_name: args.key("TABLE"),
             table: Cell::new(None),
-            held: Cell::new(0),
             queries: Cell::new(0),
             responses: Cell::new(0),
             drops: Cell::new(0),
@@ -513,8 +501,7 @@ impl Element for Responder {
         if let Some((1, sender, (_, wanted))) = parse(&p)
             && let Some(mac) = self.lookup(wanted)
         {
-            let mut reply = arp(2, (mac, wanted), sender, sender.0);
-            reply.anno.time = p.anno.time;
+            let reply = arp(2, (mac, wanted), sender, sender.0);
             cx.made(1);
             cx.drop("answered", p);
             return Some(reply);

@@ -1,7 +1,8 @@
 //! Expressions of Click's language of IP filters, and their evaluation.
 //!
 //! A test of bytes that a packet lacks fails; `not` of it holds. There are no relations but these three:
-//! `!=`, `<=` and `>=` are `not` of a whole primitive, so that `port != 5` denies `src or dst port 5`.
+//! `!=`, `<=` and `>=` are the contrary of a whole primitive, so that `port != 5` denies `src or dst port 5`.
+//! That fails, too, if the packet lacks bytes of the primitive.
 
 use super::util::ip_header;
 use crate::runtime::packet::Packet;
@@ -12,6 +13,19 @@ pub enum Base {
     Ip,
     Transport,
     Ether,
+}
+
+impl Base {
+    /// Returns bytes of a packet, if it has all of them.
+    fn bytes(self, p: &Packet, offset: usize, length: usize) -> Option<&[u8]> {
+        let all = match self {
+            Self::Ip => p.data().get(p.network()?..),
+            // Without a whole IP header the mark of the transport header decides.
+            Self::Transport => p.data().get(ip_header(p).map(|h| h.payload()).or_else(|| p.transport())?..),
+            Self::Ether => p.link_data(),
+        };
+        all?.get(offset..offset + length)
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,11 +39,23 @@ pub enum Relation {
 pub enum Expression {
     Constant(bool),
     Not(Box<Expression>),
+    /// Holds if the packet has all bytes that the expression tests, and that does not hold.
+    Contrary(Box<Expression>),
     And(Vec<Expression>),
     Or(Vec<Expression>),
     If(Box<[Expression; 3]>),
-    Test { base: Base, offset: usize, length: usize, mask: u32, relation: Relation, value: u32 },
-    Mac { at: usize, mac: Mac },
+    Test {
+        base: Base,
+        offset: usize,
+        length: usize,
+        mask: u32,
+        relation: Relation,
+        value: u32,
+    },
+    Mac {
+        at: usize,
+        mac: Mac,
+    },
 }
 
 use Expression as E;
@@ -39,6 +65,7 @@ impl Expression {
         match self {
             E::Constant(b) => *b,
             E::Not(e) => !e.matches(p),
+            E::Contrary(e) => e.has_bytes(p) && !e.matches(p),
             E::And(all) => all.iter().all(|e| e.matches(p)),
             E::Or(all) => all.iter().any(|e| e.matches(p)),
             E::If(e) => {
@@ -48,18 +75,9 @@ impl Expression {
                     e[2].matches(p)
                 }
             }
-            E::Mac { at, mac } => p.link_data().and_then(|d| d.get(*at..at + 6)) == Some(&mac.0[..]),
+            E::Mac { at, mac } => Base::Ether.bytes(p, *at, 6) == Some(&mac.0[..]),
             E::Test { base, offset, length, mask, relation, value } => {
-                let bytes = match base {
-                    Base::Ip => p.network().and_then(|n| p.data().get(n..)),
-                    Base::Transport => {
-                        // Without a whole IP header the mark of the transport header decides.
-                        let at = ip_header(p).map(|h| h.payload()).or_else(|| p.transport());
-                        at.and_then(|t| p.data().get(t..))
-                    }
-                    Base::Ether => p.link_data(),
-                };
-                let Some(field) = bytes.and_then(|b| b.get(*offset..offset + length)) else { return false };
+                let Some(field) = base.bytes(p, *offset, *length) else { return false };
                 let field = field.iter().fold(0_u32, |v, b| v << 8 | u32::from(*b)) & mask;
                 match relation {
                     Relation::Equal => field == *value,
@@ -67,6 +85,18 @@ impl Expression {
                     Relation::Greater => field > *value,
                 }
             }
+        }
+    }
+
+    /// Returns whether a packet has all bytes that are tested.
+    fn has_bytes(&self, p: &Packet) -> bool {
+        match self {
+            E::Constant(_) => true,
+            E::Not(e) | E::Contrary(e) => e.has_bytes(p),
+            E::And(all) | E::Or(all) => all.iter().all(|e| e.has_bytes(p)),
+            E::If(e) => e.iter().all(|e| e.has_bytes(p)),
+            E::Mac { at, .. } => Base::Ether.bytes(p, *at, 6).is_some(),
+            E::Test { base, offset, length, .. } => base.bytes(p, *offset, *length).is_some(),
         }
     }
 }

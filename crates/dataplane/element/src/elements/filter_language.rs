@@ -239,6 +239,23 @@ mod tests {
         for pattern in ["tcp port != 22", "tcp port = 1", "port >= 0"] {
             assert!(!parse(pattern, &Scope::none()).unwrap().matches(&fragment), "{pattern}");
         }
+        // Neither a relation of bytes that a packet lacks nor its contrary holds, but `not` of it.
+        let mut short = packet(6, [1, 0, 0, 1], [2, 0, 0, 2], (1, 2), 0);
+        short.truncate(21);
+        for pattern in [
+            "transp[1] = 1",
+            "transp[1] != 1",
+            "transp[1] & 128 >= 5",
+            "tcp win <= 9",
+            "tcp src port != 5",
+            "dst port >= 5",
+            "ip[40:2] != 0",
+            "src != 1:2:3:4:5:6",
+            "ether src 1:2:3:4:5:6",
+        ] {
+            let matches = |pattern: &str| parse(pattern, &Scope::none()).unwrap().matches(&short);
+            assert!(!matches(pattern) && matches(&format!("not ({pattern})")), "{pattern}");
+        }
     }
 
     proptest! {

@@ -1,10 +1,13 @@
 //! IPPrint(LABEL, CONTENTS, PAYLOAD, MAXLENGTH, TIMESTAMP, TOS, TTL, ID, LEN, PAINT, ACTIVE),
-//! ARPPrint(LABEL): print packets on standard error as tcpdump does.
+//! ARPPrint(LABEL, TIMESTAMP, ETHER, ACTIVE): print packets on standard error as tcpdump does. With ETHER
+//! there are the Ethernet addresses, too. `(1,41,41)` of TCP is the length in sequence numbers, that of the
+//! packet, and that in the IP header.
 //! Expects: packets with marked IP headers; ARPPrint takes Ethernet packets.
 //! Gives: the same packets.
 //! Handlers: none.
 //! Example: `IPPrint(out, PAYLOAD ascii)`
 
+use super::arp::mac_at;
 use super::print::Contents;
 use super::summary_fields::icmp_name;
 use super::util::{be16, be32, ip_header};
@@ -62,7 +65,7 @@ impl IpPrint {
         };
         let _ = match (h.protocol, ports) {
             (6, true) if t.len() >= 20 => {
-                self.tcp(&mut s, t, total.max(h.length), h.length);
+                self.tcp(&mut s, t, p.len(), total.max(h.length), h.length);
                 Ok(())
             }
             (17, true) => write!(s, "udp {}", be16(t, 4)),
@@ -96,7 +99,8 @@ impl IpPrint {
         s
     }
 
-    fn tcp(&self, s: &mut String, t: &[u8], total: usize, ip_length: usize) {
+    /// Writes what TCP says of a packet of `whole` bytes, of which IP has `total`.
+    fn tcp(&self, s: &mut String, t: &[u8], whole: usize, total: usize, ip_length: usize) {
         let flags = t[13];
         let letters: String = [(2, 'S'), (1, 'F'), (4, 'R'), (8, 'P')]
             .iter()
@@ -108,7 +112,7 @@ impl IpPrint {
         let seq = be32(t, 4);
         let letters = if letters.is_empty() { ".".into() } else { letters };
         let end = seq.wrapping_add(length as u32);
-        let _ = write!(s, "{letters} {seq}:{end}({length},{headers},{total})");
+        let _ = write!(s, "{letters} {seq}:{end}({length},{whole},{total})");
         if flags & 16 != 0 {
             let _ = write!(s, " ack {}", be32(t, 8));
         }
@@ -183,30 +187,50 @@ class!(
     }
 );
 
-struct ArpPrint(String, bool);
+struct ArpPrint {
+    label: String,
+    timestamp: bool,
+    ether: bool,
+    is_active: bool,
+}
 
-impl Element for ArpPrint {
-    fn action(&self, cx: &Cx<'_>, p: Packet) -> Option<Packet> {
+impl ArpPrint {
+    fn line(&self, p: &Packet) -> String {
         let f = p.data();
-        let mut s = if self.0.is_empty() { String::new() } else { format!("{}: ", self.0) };
-        if self.1 {
+        let mut s = if self.label.is_empty() { String::new() } else { format!("{}: ", self.label) };
+        if self.timestamp {
             let _ = write!(s, "{}: ", p.anno.time);
+        }
+        if self.ether && f.len() >= 14 {
+            let _ = write!(s, "{} > {}: ", mac_at(f, 6), mac_at(f, 0));
         }
         let ip = |at: usize| Ip::from_bytes(&f[at..]);
         let _ = match (f.len() >= 42 && be16(f, 12) == 0x0806, be16(f, 20)) {
             (true, 1) => write!(s, "arp who-has {} tell {}", ip(38), ip(28)),
-            (true, 2) => write!(s, "arp reply {} is-at {}", ip(28), super::arp::mac_at(f, 22)),
+            (true, 2) => write!(s, "arp reply {} is-at {}", ip(28), mac_at(f, 22)),
             (true, op) => write!(s, "arp operation {op}"),
             _ => write!(s, "(not ARP)"),
         };
-        cx.message(&s);
+        s
+    }
+}
+
+impl Element for ArpPrint {
+    fn action(&self, cx: &Cx<'_>, p: Packet) -> Option<Packet> {
+        if self.is_active {
+            cx.message(&self.line(&p));
+        }
         Some(p)
     }
 }
 
 class!(ARP_PRINT, "ARPPrint", "1/1", "a/a", ["LABEL", "TIMESTAMP", "ACTIVE", "ETHER"], |args, _| {
-    let label = args.opt("LABEL").unwrap_or_default();
-    Box::new(ArpPrint(label, args.key("TIMESTAMP").unwrap_or(true)))
+    Box::new(ArpPrint {
+        label: args.opt("LABEL").unwrap_or_default(),
+        timestamp: args.key("TIMESTAMP").unwrap_or(true),
+        ether: args.key("ETHER").unwrap_or(false),
+        is_active: args.key("ACTIVE").unwrap_or(true),
+    })
 });
 
 /// Returns the length on the wire, with the extra length, which is not printed.

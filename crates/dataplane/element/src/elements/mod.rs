@@ -17,6 +17,7 @@ macro_rules! class {
 
 pub mod arp;
 pub mod arp_table;
+mod arp_waiting;
 pub mod basic;
 pub mod bound;
 pub mod chance;

@@ -10,8 +10,9 @@
 //! Handlers: none.
 //! Example: `a, b => StrideSched(3, 1) -> out`
 //!
-//! TimeSortedSched(STOP, BUFFER): gives the packet with the earliest timestamp of all inputs.
-//! Expects: packets to pull, each input in order of time.
+//! TimeSortedSched(STOP, BUFFER): gives the packet with the earliest timestamp of the next BUFFER packets (1,
+//! at most 65536) of each input.
+//! Expects: packets to pull, each input in order of time, or nearly with a BUFFER.
 //! Gives: packets in order of time. With STOP, the run stops when no input has more.
 //! Handlers: well_ordered.
 //! Example: `f1, f2 => TimeSortedSched(STOP true) -> out`
@@ -21,6 +22,7 @@ use crate::runtime::packet::{Batch, Packet};
 use crate::runtime::signal::Signal;
 use flame_click::{Args, Nanos, Value};
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 
 const SOURCE: &str = include_str!("sched.rs");
 
@@ -138,8 +140,37 @@ class!(STRIDE_SWITCH, "StrideSwitch", "1/1-", "h/h", [], |args, s| {
     Box::new(StrideSwitch(Strides::of(args, s.outputs)))
 });
 
+/// The most packets that TimeSortedSched pulls early from an input.
+const MOST_EARLY: usize = 65_536;
+
+/// Packets that were pulled early, by time, input and arrival.
+#[derive(Default)]
+struct Early {
+    packets: BTreeMap<(Nanos, usize, u64), Packet>,
+    /// How many there are of each input.
+    counts: Vec<usize>,
+    serial: u64,
+}
+
+impl Early {
+    fn add(&mut self, port: usize, packet: Packet) {
+        self.serial += 1;
+        self.counts[port] += 1;
+        self.packets.insert((packet.anno.time, port, self.serial), packet);
+    }
+
+    /// Takes the earliest packet, and returns its input with it.
+    fn take(&mut self) -> Option<(usize, Packet)> {
+        let ((_, port, _), packet) = self.packets.pop_first()?;
+        self.counts[port] -= 1;
+        Some((port, packet))
+    }
+}
+
 struct TimeSortedSched {
-    heads: RefCell<Vec<Option<Packet>>>,
+    early: RefCell<Early>,
+    /// So many packets of each input may be there.
+    buffer: usize,
     signals: RefCell<Vec<Signal>>,
     stop: bool,
     has_stopped: Cell<bool>,
@@ -147,40 +178,49 @@ struct TimeSortedSched {
     well_ordered: Cell<bool>,
 }
 
+impl TimeSortedSched {
+    /// Pulls packets of an input until there are as many as may be, or it has none.
+    fn fill(&self, cx: &Cx<'_>, port: usize) {
+        loop {
+            let missing = self.buffer.saturating_sub(self.early.borrow().counts[port]);
+            if missing == 0 {
+                return;
+            }
+            let mut batch = Batch::default();
+            cx.pull(port, missing, &mut batch);
+            if batch.is_empty() {
+                return;
+            }
+            batch.drain(..).for_each(|p| self.early.borrow_mut().add(port, p));
+        }
+    }
+}
+
 impl Element for TimeSortedSched {
     fn initialize(&self, cx: &Cx<'_>) -> Result<(), String> {
         *self.signals.borrow_mut() = (0..cx.inputs()).map(|i| cx.upstream_signal(i)).collect();
-        self.heads.borrow_mut().resize_with(cx.inputs(), || None);
+        self.early.borrow_mut().counts.resize(cx.inputs(), 0);
         cx.set_filled(true);
         Ok(())
     }
 
     fn pull(&self, cx: &Cx<'_>, _: usize, max: usize, out: &mut Batch) {
         for _ in 0..max {
-            let count = cx.inputs();
-            for port in 0..count {
-                if self.heads.borrow()[port].is_none()
-                    && let Some(p) = cx.pull_one(port)
-                {
-                    self.heads.borrow_mut()[port] = Some(p);
-                }
-            }
-            let mut heads = self.heads.borrow_mut();
-            let times = heads.iter().enumerate().filter_map(|(i, h)| h.as_ref().map(|p| (p.anno.time, i)));
-            let Some((time, port)) = times.min() else {
-                drop(heads);
+            (0..cx.inputs()).for_each(|port| self.fill(cx, port));
+            let next = self.early.borrow_mut().take();
+            let Some((_, p)) = next else {
                 let more = self.signals.borrow().iter().any(|s| s.is_active(cx.router));
                 if !more && self.stop && !self.has_stopped.replace(true) {
                     cx.router.please_stop();
                 }
                 return cx.set_filled(more);
             };
-            if time < self.last.get() {
+            if p.anno.time < self.last.get() {
                 self.well_ordered.set(false);
             }
-            self.last.set(time);
+            self.last.set(p.anno.time);
             self.has_stopped.set(false);
-            out.extend(heads[port].take());
+            out.push(p);
         }
     }
 
@@ -191,16 +231,17 @@ impl Element for TimeSortedSched {
         Notice::Own
     }
     fn held(&self) -> usize {
-        self.heads.borrow().iter().flatten().count()
+        self.early.borrow().packets.len()
     }
     fn take_state(&self, cx: &Cx<'_>, old: &dyn Element) {
         let Some(old) = (old as &dyn std::any::Any).downcast_ref::<Self>() else { return };
-        for (port, p) in
-            old.heads.borrow_mut().iter_mut().enumerate().filter_map(|(i, h)| Some((i, h.take()?)))
-        {
-            match self.heads.borrow_mut().get_mut(port) {
-                Some(head @ None) => *head = Some(p),
-                _ => cx.drop("replaced", p),
+        loop {
+            let next = old.early.borrow_mut().take();
+            let Some((port, p)) = next else { break };
+            let has_room = self.early.borrow().counts.get(port).is_some_and(|count| *count < self.buffer);
+            match has_room {
+                true => self.early.borrow_mut().add(port, p),
+                false => cx.drop("replaced", p),
             }
         }
         self.last.set(old.last.get());
@@ -216,9 +257,13 @@ impl Element for TimeSortedSched {
 }
 
 class!(TIME_SORTED_SCHED, "TimeSortedSched", "-/1", "l/l", ["STOP", "BUFFER"], |args, _| {
-    args.ignore::<u32>("BUFFER");
+    let buffer: usize = args.key::<u32>("BUFFER").unwrap_or(1) as usize;
+    if !(1..=MOST_EARLY).contains(&buffer) {
+        args.error(format!("BUFFER: expected 1 to {MOST_EARLY}, found {buffer}"));
+    }
     Box::new(TimeSortedSched {
-        heads: RefCell::default(),
+        early: RefCell::default(),
+        buffer,
         signals: RefCell::default(),
         stop: args.key("STOP").unwrap_or(false),
         has_stopped: Cell::new(false),

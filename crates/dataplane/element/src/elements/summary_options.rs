@@ -136,40 +136,47 @@ pub fn parse_tcp_options(word: &str) -> Result<Vec<u8>, String> {
     }
     let number = |t: &str| t.parse::<u32>().map_err(|_| format!("expected a number, found '{t}'"));
     let mut sack = None;
-    for option in word.split([';', ',']) {
+    // Numbers of a timestamp are aligned in memory if that comes first, and there is room.
+    let is_padded = word.starts_with("ts");
+    for part in word.split_inclusive([';', ',']) {
+        let option = part.trim_end_matches([';', ',']);
         if let Some(rest) = option.strip_prefix("sack").filter(|r| *r != "ok") {
             let (a, b) = rest.split_once(['-', ':']).ok_or_else(|| format!("bad option '{option}'"))?;
-            // Blocks that follow each other are one option.
+            // Blocks between which there are commas are one option.
             let at = match sack {
                 Some(at) => at,
                 None => {
-                    out.add(&[1, 1, 5, 2])?;
-                    *sack.insert(out.0.len() - 1)
+                    out.add(&[5, 2])?;
+                    out.0.len() - 1
                 }
             };
             out.add(&number(a)?.to_be_bytes())?;
             out.add(&number(b)?.to_be_bytes())?;
             out.0[at] += 8;
+            sack = part.ends_with(',').then_some(at);
             continue;
         }
         sack = None;
         match option {
             "nop" => out.add(&[1])?,
             "eol" => out.add(&[0])?,
-            "sackok" => out.add(&[1, 1, 4, 2])?,
+            "sackok" => out.add(&[4, 2])?,
             _ if option.starts_with("mss") => {
                 out.add(&[2, 4])?;
                 out.add(&(number(&option[3..])? as u16).to_be_bytes())?;
             }
-            _ if option.starts_with("wscale") => out.add(&[1, 3, 3, number(&option[6..])? as u8])?,
+            _ if option.starts_with("wscale") => out.add(&[3, 3, number(&option[6..])? as u8])?,
             _ if option.starts_with("ts") => {
                 let (a, b) = option[2..].split_once(':').ok_or_else(|| format!("bad option '{option}'"))?;
-                out.add(&[1, 1, 8, 10])?;
+                out.add(&[8, 10])?;
                 out.add(&number(a)?.to_be_bytes())?;
                 out.add(&number(b)?.to_be_bytes())?;
             }
             _ => return Err(format!("unknown TCP option '{option}'")),
         }
+    }
+    if is_padded && out.0.len() <= 38 {
+        out.0.splice(0..0, [1, 1]);
     }
     Ok(out.0)
 }
@@ -216,9 +223,21 @@ mod tests {
         }
         assert_eq!(parse_ip_options("rr{1.0.0.1}+8;nop").unwrap().len(), 40);
         assert_eq!(parse_ip_options("nop;".repeat(40).trim_end_matches(';')).unwrap().len(), 40);
-        for word in [["sack1-2"; 9].join(";"), ["nop"; 41].join(","), ["ts1:2"; 4].join(";")] {
+        for word in [["sack1-2"; 9].join(";"), ["nop"; 41].join(","), ["ts1:2"; 5].join(";")] {
             assert!(parse_tcp_options(&word).is_err(), "{word}");
         }
-        assert_eq!(parse_tcp_options("sack1-2;sack3-4;mss1460;ts1:2").unwrap().len(), 4 + 16 + 4 + 12);
+        assert_eq!(parse_tcp_options("sack1-2,sack3-4;mss1460;ts1:2").unwrap().len(), 2 + 16 + 4 + 10);
+    }
+
+    #[test]
+    fn blocks_between_commas_are_one_option() {
+        let length = |word: &str| parse_tcp_options(word).unwrap().len();
+        let words = ["sack1-2;sack3-4", "sack1-2,sack3-4", "sack1-2,nop,sack3-4"];
+        assert_eq!(words.map(length), [20, 18, 21]);
+        for word in ["sack1-2;sack3-4", "sack1-2;sackok;sack3-4;wscale7", "ts1:2;sack3-4;sack5-6;sack7-8"] {
+            assert_eq!(unparse_tcp_options(&parse_tcp_options(word).unwrap()), word);
+        }
+        // Two bytes before a timestamp, if that comes first and there is room.
+        assert_eq!((length("ts1:2"), length("mss9;ts1:2"), length("ts1:2;ts1:2;ts1:2;ts1:2")), (12, 14, 40));
     }
 }

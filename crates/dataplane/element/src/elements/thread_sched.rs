@@ -1,4 +1,5 @@
 //! StaticThreadSched(ELEMENT THREAD, ...): binds elements to threads, which `-j N` starts; -1 is the last.
+//! The name of a compound element stands for all elements inside that are not bound by names of their own.
 //! A queue and the elements after it run in one thread, up to the next queue, and so do elements that push
 //! to the same element which is no queue. Elements that nothing binds run in thread 0.
 //! Expects: no packets.
@@ -7,7 +8,8 @@
 //! Example: `StaticThreadSched(in 0, out 1)`
 
 use crate::runtime::element::{Cx, Element};
-use crate::runtime::threads::assign::binding;
+use crate::runtime::names::in_scope;
+use crate::runtime::threads::assign::{binding, is_inside};
 
 const SOURCE: &str = include_str!("thread_sched.rs");
 
@@ -18,7 +20,12 @@ struct StaticThreadSched {
 
 impl Element for StaticThreadSched {
     fn initialize(&self, cx: &Cx<'_>) -> Result<(), String> {
-        let unknown = self.names.iter().find(|name| cx.router.lookup(cx.name(), name).is_none());
+        let is_compound = |name: &str| cx.router.nodes.iter().any(|node| is_inside(&node.name, name));
+        let is_known = |name: &String| {
+            cx.router.lookup(cx.name(), name).is_some()
+                || in_scope(cx.name(), name, |name| is_compound(name).then_some(())).is_some()
+        };
+        let unknown = self.names.iter().find(|name| !is_known(name));
         unknown.map_or(Ok(()), |name| Err(format!("no element named '{name}'")))
     }
 }

@@ -13,15 +13,16 @@
 //! Example: `q -> BandwidthRatedUnqueue(100kBps) -> out`
 //!
 //! Shaper(RATE), BandwidthShaper(RATE): give at most RATE packets (bytes) a second when pulled, and after a
-//! pause those of at most 10 ms at once. Output 1, if connected, gives packets when output 0 may not; then
-//! elements that pull are not notified of packets, and poll.
+//! pause those of at most 10 ms at once, which `reset` takes away. Output 1, if connected, gives packets when
+//! output 0 may not; then elements that pull are not notified of packets, and poll.
 //! Expects: packets to pull.
 //! Gives: packets, pulled.
 //! Handlers: rate (rw), reset (w).
 //! Example: `q -> Shaper(1000) -> out`
 //!
 //! DelayShaper(DELAY), DelayUnqueue(DELAY), LinkUnqueue(LATENCY, BANDWIDTH): give a packet DELAY after its
-//! timestamp; LinkUnqueue behaves as a link of this latency and bandwidth.
+//! timestamp; one without (less than a second) gets that of now. LinkUnqueue behaves as a link of this
+//! latency and bandwidth.
 //! Expects: packets to pull.
 //! Gives: packets; DelayShaper is pulled, the others push.
 //! Handlers: length, delay, latency, bandwidth.
@@ -352,6 +353,10 @@ impl Element for Shaper {
             "rate" => Some(cx.router.set_argument(cx.me, "RATE", 0, value)),
             "reset" => {
                 self.limit.start(cx);
+                let mut bucket = self.limit.bucket.borrow_mut();
+                let saved = bucket.size;
+                bucket.remove(saved);
+                drop(bucket);
                 cx.set_filled(true);
                 Some(Ok(()))
             }
@@ -381,6 +386,14 @@ class!(
     shaper
 );
 
+/// Gives a packet without a timestamp the time of now.
+fn timed(cx: &Cx<'_>, mut p: Packet) -> Packet {
+    if p.anno.time < Nanos(SECOND) {
+        p.anno.time = cx.now();
+    }
+    p
+}
+
 struct DelayShaper {
     delay: Nanos,
     next: RefCell<Option<Packet>>,
@@ -395,7 +408,7 @@ impl Element for DelayShaper {
     }
     fn pull(&self, cx: &Cx<'_>, _: usize, max: usize, out: &mut Batch) {
         for _ in 0..max {
-            let next = self.next.take().or_else(|| cx.pull_one(0));
+            let next = self.next.take().or_else(|| cx.pull_one(0).map(|p| timed(cx, p)));
             let Some(p) = next else {
                 cx.set_filled(self.signal.borrow().is_active(cx.router));
                 return;
@@ -479,7 +492,7 @@ impl Element for Link {
             None => self.on_the_way.borrow().is_empty(),
         };
         if may_take {
-            if let Some(p) = cx.pull_one(0) {
+            if let Some(mut p) = cx.pull_one(0) {
                 is_busy = true;
                 let arrives = match self.bandwidth {
                     Some(bandwidth) => {
@@ -490,7 +503,10 @@ impl Element for Link {
                         self.free_at.set(sent);
                         sent + self.latency
                     }
-                    None => p.anno.time + self.latency,
+                    None => {
+                        p = timed(cx, p);
+                        p.anno.time + self.latency
+                    }
                 };
                 self.on_the_way.borrow_mut().push_back((arrives, p));
             } else if self.signal.borrow().is_active(cx.router) {

@@ -31,3 +31,17 @@ fn copies_keep_the_bytes_that_were_stripped() {
     );
     assert_eq!(printed(&text), ["0000a1a2a3a4b1b2b3"; 3]);
 }
+
+#[test]
+fn lengths_are_those_of_the_packet_and_of_its_header() {
+    let shown = run("InfiniteSource(
+            \\<4500002900000000400600000100000102000002 0001000200000005000000005002000900000000aa>, LIMIT 1)
+            -> MarkIPHeader(0) -> IPPrint(a, TIMESTAMP false) -> EtherEncap(0x0800, 1:1:1:1:1:1, 2:2:2:2:2:2)
+            -> IPPrint(b, TIMESTAMP false) -> ARPPrint(c, TIMESTAMP false, ETHER true)
+            -> ARPPrint(d, ACTIVE false) -> Discard");
+    let wanted = "a: 1.0.0.1.1 > 2.0.0.2.2: S 5:7(2,41,41) win 9
+b: 1.0.0.1.1 > 2.0.0.2.2: S 5:7(2,55,41) win 9
+c: 01-01-01-01-01-01 > 02-02-02-02-02-02: (not ARP)
+";
+    assert_eq!(shown.text(), wanted);
+}

@@ -23,6 +23,7 @@ const HOLDERS: &[(&str, &str, f64)] = &[
     ("Queue -> h :: DelayUnqueue(1s)", "2s", 0.5),
     ("Queue -> h :: DelayShaper(1s) -> Unqueue", "1s", 0.5),
     ("Queue -> h :: TimeSortedSched -> Unqueue(LIMIT 2)", "", 0.5),
+    ("Queue -> h :: TimeSortedSched(BUFFER 3) -> Unqueue(LIMIT 1)", "BUFFER 1", 0.5),
     ("h :: IPReassembler", "HIMEM 99999", 0.5),
     ("h :: IPReassembler", "HIMEM 1", 0.5),
     ("h :: ARPQuerier(9.9.9.9, 1:1:1:1:1:1)", "9.9.9.9, 1:1:1:1:1:1, CAPACITY 1", 0.5),

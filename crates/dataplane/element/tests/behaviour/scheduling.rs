@@ -65,6 +65,62 @@ fn a_shaper_sleeps_without_packets_and_keeps_its_rate() {
 }
 
 #[test]
+fn a_shaper_that_is_reset_has_no_savings() {
+    let text = |then: &str| {
+        format!(
+            "i :: InfiniteSource(LIMIT 100, ACTIVE false) -> Queue -> s :: Shaper(1000) -> Unqueue
+                -> c :: Counter -> Discard;
+             Script(wait 1s, {then}write i.active true, wait 20.5ms, print c.count)"
+        )
+    };
+    assert_eq!(run(&text("")).text(), "30\n");
+    assert_eq!(run(&text("write s.reset, ")).text(), "20\n");
+}
+
+#[test]
+fn a_buffer_brings_packets_in_order_that_are_a_little_late() {
+    let dump = |times: &str| {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        std::io::Write::write_all(&mut file, format!("!data timestamp\n{times}").as_bytes()).unwrap();
+        file
+    };
+    let (a, b) = (dump("3\n2\n1\n6\n5\n"), dump("4\n7\n"));
+    let order = |args: &str| {
+        let ended = run(&format!(
+            "FromIPSummaryDump({}) -> t :: TimeSortedSched({args}) -> Unqueue
+                -> Print(x, TIMESTAMP true, CONTENTS NONE) -> Discard; FromIPSummaryDump({}) -> [1] t;",
+            a.path().display(),
+            b.path().display()
+        ));
+        ended.adds_up();
+        let text = ended.text();
+        let order: String = text.lines().filter_map(|l| l.strip_prefix("x: ")?.chars().next()).collect();
+        (order, ended.read("t.well_ordered"))
+    };
+    assert_eq!(order(""), ("3214657".into(), "false".into()));
+    assert_eq!(order("BUFFER 2"), ("2134567".into(), "false".into()));
+    assert_eq!(order("BUFFER 3"), ("1234567".into(), "true".into()));
+    assert_eq!(order("BUFFER 65536"), ("1234567".into(), "true".into()));
+    for bad in ["0", "65537"] {
+        assert!(refused(&format!("Idle -> TimeSortedSched(BUFFER {bad}) -> Discard")).contains("BUFFER"));
+    }
+}
+
+#[test]
+fn a_delay_begins_when_a_packet_without_a_time_comes() {
+    for element in ["DelayUnqueue(0.5)", "DelayShaper(0.5) -> Unqueue"] {
+        // The second packet has a time, which is long ago.
+        let ended = run(&format!(
+            "InfiniteSource(LIMIT 2) -> s :: RoundRobinSwitch -> SetTimestamp(0.2) -> q :: Queue
+                -> {element} -> c :: Counter -> Discard; s [1] -> SetTimestamp(7) -> q;
+             Script(wait 0.4, print c.count, wait 0.2, print c.count)"
+        ));
+        assert_eq!(ended.text(), "0\n2\n", "{element}");
+        ended.adds_up();
+    }
+}
+
+#[test]
 fn red_stands_before_any_queue() {
     for queue in ["Queue", "SimpleQueue", "NotifierQueue", "FrontDropQueue", "MixedQueue"] {
         let text =

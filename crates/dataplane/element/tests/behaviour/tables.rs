@@ -68,6 +68,67 @@ fn packets_do_not_wait_for_ever() {
     unanswered.adds_up();
 }
 
+#[test]
+fn packets_that_wait_longest_make_room_until_half_are_left() {
+    // Eight packets to four hosts, of which six may wait: the seventh lets four go.
+    let sources: String = (0..8).map(|i| to(1.0 + f64::from(i) / 100.0, 2 + i % 4, "q")).collect();
+    let full = run(&format!(
+        "q :: ARPQuerier(1.0.0.1, 2:0:0:0:0:1, CAPACITY 6) -> out :: Discard; q [1] -> Discard;
+         {sources}
+         Script(wait 2s, print q.length, print q.drops, write q.insert 2.0.0.2 2:2:2:2:2:2, print out.count,
+            write q.insert 2.0.0.3 2:2:2:2:2:2, print out.count, write q.insert 2.0.0.4 2:2:2:2:2:2,
+            print out.count, write q.insert 2.0.0.5 2:2:2:2:2:2, print out.count)"
+    ));
+    // Those for hosts 2 and 3 went.
+    assert_eq!(full.text(), "4\n4\n0\n0\n2\n4\n");
+    full.adds_up();
+    // Each address has its share.
+    let shared = run(&format!(
+        "q :: ARPQuerier(1.0.0.1, 2:0:0:0:0:1, ENTRY_PACKET_CAPACITY 1) -> Discard; {sources}
+         Script(wait 2s, print q.length, print q.stats, print q.count)"
+    ));
+    assert_eq!(shared.text(), "4\n4 packets killed\n4 ARP queries sent\n4\n");
+    shared.adds_up();
+}
+
+#[test]
+fn an_answer_is_good_for_the_time_of_the_table() {
+    let queries = |table: &str, keys: &str| {
+        let ended = run(&format!(
+            "{table} q :: ARPQuerier(1.0.0.1, 2:0:0:0:0:1{keys}) -> out :: Discard; q [1] -> Discard;
+             Idle -> [1] q; {}{}{}{}
+             Script(write q.insert 2.0.0.2 2:2:2:2:2:2, wait 5s, print q.table)",
+            to(0.5, 2, "q"),
+            to(1.5, 2, "q"),
+            to(2.5, 3, "q"),
+            to(3.5, 2, "q"),
+        ));
+        let table: String =
+            ended.text().lines().map(|l| l.split(' ').next().unwrap().to_owned() + " ").collect();
+        ended.adds_up();
+        (ended.read("q.queries"), ended.read("out.count"), table)
+    };
+    // The oldest first: host 3 is younger than the wait for host 2.
+    let wanted = ("3".to_owned(), "1".to_owned(), "2.0.0.2 2.0.0.3 ".to_owned());
+    assert_eq!(queries("", ", TIMEOUT 1"), wanted);
+    assert_eq!(queries("t :: ARPTable(TIMEOUT 1);", ", TABLE t"), wanted);
+    assert_eq!(queries("t :: ARPTable(TIMEOUT 1);", ", TABLE t, TIMEOUT 300"), wanted);
+    assert_eq!(queries("t :: ARPTable;", ", TABLE t, TIMEOUT 1").0, "1");
+}
+
+#[test]
+fn a_querier_that_is_replaced_knows_whom_it_asked() {
+    let replaced = run(&format!(
+        "q :: ARPQuerier(1.0.0.1, 2:0:0:0:0:1) -> out :: Discard; q [1] -> Discard; Idle -> [1] q; {}{}
+         Script(wait 1.05s, writeq q.config \"1.0.0.1, 2:0:0:0:0:1, CAPACITY 9\", wait 0.02s, print q.queries,
+            print q.length, write q.insert 2.0.0.2 2:2:2:2:2:2, print out.count)",
+        to(1.0, 2, "q"),
+        to(1.06, 2, "q"),
+    ));
+    assert_eq!(replaced.text(), "1\n2\n2\n");
+    replaced.adds_up();
+}
+
 /// Returns a source of `count` fragments of `length` bytes, of datagram `id`, without the last one.
 fn fragments(id: u16, count: usize, length: usize, every: &str, last: bool) -> String {
     let mut all = String::new();

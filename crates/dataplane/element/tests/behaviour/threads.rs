@@ -248,6 +248,17 @@ fn elements_that_no_queue_parts_are_in_one_thread() {
 }
 
 #[test]
+fn the_name_of_a_compound_element_binds_what_is_inside() {
+    let text = "a, b :: { s :: InfiniteSource(LIMIT 1) -> Queue -> d :: Discard; StaticThreadSched(d 0) };
+         o :: { i :: { s :: InfiniteSource(LIMIT 1) -> Discard }; s :: InfiniteSource(LIMIT 1) -> Discard };
+         StaticThreadSched(a 1, o/i 1, o 2); DriverManager(stop)";
+    let names = ["a/s", "a/d", "b/s", "b/d", "o/i/s", "o/s"].map(|name| format!("{name}.home_thread"));
+    let (found, said) = values(3, text, &names.each_ref().map(String::as_str));
+    assert_eq!(found, ["1", "0", "0", "0", "1", "2"], "{said}");
+    assert!(!said.contains("warning"), "{said}");
+}
+
+#[test]
 fn elements_that_read_others_are_in_their_thread() {
     let text = "a :: InfiniteSource(LIMIT 3) -> red :: RED(1, 3, 0.5) -> Null -> q :: Queue -> u :: Unqueue
              -> Discard;

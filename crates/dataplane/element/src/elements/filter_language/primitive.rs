@@ -15,8 +15,8 @@ fn test(base: Base, offset: usize, length: usize, mask: u32, relation: Relation,
     E::Test { base, offset, length, mask, relation, value }
 }
 
-fn not(e: E) -> E {
-    E::Not(Box::new(e))
+fn contrary(e: E) -> E {
+    E::Contrary(Box::new(e))
 }
 
 fn ip_is(offset: usize, length: usize, mask: u32, value: u32) -> E {
@@ -125,7 +125,7 @@ impl Comparison {
     /// Returns a primitive with this relation. The whole primitive is negated, not each of its tests.
     fn apply(self, primitive: impl FnOnce(Relation) -> E) -> E {
         let e = primitive(self.relation);
-        if self.is_negated { not(e) } else { e }
+        if self.is_negated { contrary(e) } else { e }
     }
 }
 
@@ -338,9 +338,9 @@ impl Parser<'_> {
 
     fn ip(&mut self, name: &str) -> Result<E, String> {
         let (offset, length, mask, shift) = match name {
-            "frag" => return Ok(not(ip_is(6, 2, 0x3fff, 0))),
+            "frag" => return Ok(contrary(ip_is(6, 2, 0x3fff, 0))),
             "unfrag" => return Ok(ip_is(6, 2, 0x3fff, 0)),
-            "ect" => return Ok(not(ip_is(1, 1, 3, 0))),
+            "ect" => return Ok(contrary(ip_is(1, 1, 3, 0))),
             "ce" => return Ok(ip_is(1, 1, 3, 3)),
             "vers" => (0, 1, 0xf0, 4),
             "hl" => (0, 1, 0x0f, 0),

@@ -55,6 +55,11 @@ pub fn binding(arg: &str) -> Result<(String, i64), String> {
     }
 }
 
+/// Returns whether an element of this name is in a compound element, or in one inside it.
+pub fn is_inside(name: &str, compound: &str) -> bool {
+    name.strip_prefix(compound).is_some_and(|rest| rest.starts_with('/'))
+}
+
 /// Returns the interface that the arguments of a device name: DEVNAME, or the first argument of one word.
 fn interface(config: &str) -> String {
     let args: Vec<Vec<String>> = text::split(config).iter().map(|arg| text::words(arg)).collect();
@@ -126,12 +131,30 @@ impl Assigning<'_> {
         }
     }
 
-    /// Returns the thread that each element is bound to, of `threads`.
-    fn bindings(&self, threads: usize, warnings: &mut Vec<String>) -> BTreeMap<usize, usize> {
-        let mut bound = BTreeMap::new();
+    /// Returns the elements that a name stands for, seen from an element, and the length of the whole name if
+    /// that is the name of the compound element around them.
+    fn named(&self, from: &str, name: &str) -> (Vec<usize>, Option<usize>) {
+        if let Some(element) = self.find(from, name) {
+            return (vec![element], None);
+        }
+        let inside = in_scope(from, name, |name| {
+            let all = self.graph.elements.iter().enumerate();
+            let inside: Vec<_> = all.filter(|(_, e)| is_inside(&e.name, name)).map(|(i, _)| i).collect();
+            (!inside.is_empty()).then_some((inside, Some(name.len())))
+        });
+        inside.unwrap_or_default()
+    }
+
+    /// Returns the thread that each element is bound to, of `threads`: by its name, or that of the innermost
+    /// compound element around it.
+    fn bindings(&self, threads: usize, warnings: &mut Vec<String>) -> [BTreeMap<usize, usize>; 2] {
+        let (mut bound, mut around) = (BTreeMap::new(), BTreeMap::new());
         for e in self.graph.elements.iter().filter(|e| e.class == "StaticThreadSched") {
             for (name, thread) in text::split(&e.config).iter().filter_map(|arg| binding(arg).ok()) {
-                let Some(element) = self.find(&e.name, &name) else { continue };
+                let (elements, compound) = self.named(&e.name, &name);
+                if elements.is_empty() {
+                    continue;
+                }
                 let count = threads as i64;
                 let thread = match thread {
                     0.. if thread < count => thread,
@@ -145,10 +168,21 @@ impl Assigning<'_> {
                         0
                     }
                 };
-                bound.insert(element, thread as usize);
+                let thread = thread as usize;
+                for element in elements {
+                    // The longer the name, the further inside it is.
+                    let Some(length) = compound else {
+                        bound.insert(element, thread);
+                        continue;
+                    };
+                    let inner = around.entry(element).or_insert((length, thread));
+                    if length >= inner.0 {
+                        *inner = (length, thread);
+                    }
+                }
             }
         }
-        bound
+        [bound, around.into_iter().map(|(element, (_, thread))| (element, thread)).collect()]
     }
 }
 
@@ -172,7 +206,7 @@ pub fn assign(graph: &Graph, ties: &[Ties], modes: &Modes, threads: usize) -> (V
     a.join_calls(modes);
     a.join_ties(modes);
     let mut warnings = Vec::new();
-    let bound = a.bindings(threads, &mut warnings);
+    let [bound, around] = a.bindings(threads, &mut warnings);
     // The first element of a group that is bound decides.
     let mut deciding = HashMap::new();
     for (element, thread) in &bound {
@@ -184,6 +218,10 @@ pub fn assign(graph: &Graph, ties: &[Ties], modes: &Modes, threads: usize) -> (V
                 e.landmark, e.name
             ));
         }
+    }
+    // The name of a compound element decides for those inside that have no thread by their own.
+    for (element, thread) in &around {
+        deciding.entry(a.groups.of(*element)).or_insert((*element, *thread));
     }
     let thread = |element| deciding.get(&a.groups.of(element)).map_or(0, |(_, thread)| *thread);
     ((0..graph.elements.len()).map(thread).collect(), warnings)
