@@ -21,7 +21,7 @@ build: setup ## Build the command and the standard modules
 	@cargo build --release -p flame
 	@# By itself, so that no feature of other packages brings the compiler into it.
 	@cargo build --release -p flame-runner
-	@$(MAKE) -s --no-print-directory $(patsubst modules/%/,$(MODULES)/%.wasm,$(wildcard modules/*/))
+	@$(MAKE) -s -j$$(nproc) --no-print-directory $(patsubst modules/%/,$(MODULES)/%.wasm,$(wildcard modules/*/))
 
 demo: build ## Run the standard modules over the recorded capture
 	@scripts/demo.sh $(FLAME)
