@@ -41,6 +41,7 @@
 //! Handlers: none.
 //! Example: `IPRewriterPatterns(nat 1.0.0.1 1024-65535# - -)`
 
+use super::icmp::adjust_icmp;
 use super::ip::set_ip;
 use super::rewriter_flows::{ECHO, Flow, Flows, Found, Mapping, Rewriting, Signs, Timeouts};
 use super::rewriter_pattern::{Order, Pattern, Place, Spec, pattern, spec};
@@ -224,9 +225,9 @@ impl Rewriter {
         let Some(h) = ip_header(p).filter(|h| h.is_first_fragment()) else { return };
         let at = h.payload();
         if self.parts == Parts::Echo {
-            let d = p.data_mut();
-            put16(d, at + 4, to.src.1);
-            return adjust_checksum(d, at + 2, false, &[(from.src.1, to.src.1)]);
+            let message = &mut p.data_mut()[at..h.end().max(at + 8)];
+            put16(message, 4, to.src.1);
+            return adjust_icmp(message, &[(from.src.1, to.src.1)]);
         }
         let check = at + if h.protocol == 6 { 16 } else { 6 };
         let has_check = check + 2 <= h.end();
