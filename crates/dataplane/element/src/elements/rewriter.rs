@@ -117,7 +117,7 @@ impl Rewriter {
         if pattern.order == Order::Own && range.index(own).is_some() && is_free(&make(Some(own))) {
             return Some(make(Some(own)));
         }
-        let in_order = pattern.order == Order::InOrder;
+        let in_order = pattern.order == Order::Next;
         let first = if in_order { pattern.next.get() } else { cx.random(range.len()) };
         let mut tried = range.tried(first, |most| cx.random(most));
         let found = tried.find(|i| is_free(&make(Some(range.get(*i)))))?;

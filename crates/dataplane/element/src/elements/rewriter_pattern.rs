@@ -44,7 +44,7 @@ impl Range {
 pub enum Order {
     /// That of the packet if it is free, or else at random.
     Own,
-    InOrder,
+    Next,
     Random,
 }
 
@@ -123,7 +123,7 @@ pub fn pattern(words: &[String], scope: &Scope<'_>) -> Result<Pattern, String> {
     };
     let chosen = range.unwrap_or(src);
     let (chosen, order) = match (chosen.strip_suffix('#'), chosen.strip_suffix('?')) {
-        (Some(text), _) => (text, Order::InOrder),
+        (Some(text), _) => (text, Order::Next),
         (_, Some(text)) => (text, Order::Random),
         _ => (chosen, Order::Own),
     };
