@@ -81,6 +81,7 @@ macro_rules! classes {
     (@cost analysed) => { None };
     (@cost $($mark:ident)*) => { Some("E1") };
     (@ties named) => { Ties::Named };
+    (@ties capacity) => { Ties::Capacity };
     (@ties queues) => { Ties::Queues };
     (@ties device) => { Ties::Device };
     (@ties queue) => { Ties::Queue };
@@ -155,9 +156,9 @@ classes![
     e::encap::ICMP_IP_ENCAP => pure e2,
     e::encap::ICMP_PING_ENCAP => pure e2,
     e::icmp::ICMP_PING_RESPONDER => pure e2,
-    e::rewriter::ICMP_PING_REWRITER => pure e5,
+    e::rewriter::ICMP_PING_REWRITER => pure e5 capacity,
     e::icmp_rewriter::ICMP_REWRITER => e2 named,
-    e::rewriter::IP_ADDR_REWRITER => pure e5,
+    e::rewriter::IP_ADDR_REWRITER => pure e5 capacity,
     e::filter::IP_CLASSIFIER => pure e4,
     e::encap::IP_ENCAP => pure e2,
     e::filter::IP_FILTER => pure e4,
@@ -165,7 +166,7 @@ classes![
     e::gateway::IP_GW_OPTIONS => pure e3,
     e::ipprint::IP_PRINT => e2,
     e::gateway::IP_REASSEMBLER => pure e2,
-    e::rewriter::IP_REWRITER => pure e5,
+    e::rewriter::IP_REWRITER => pure e5 capacity,
     e::rewriter::PATTERNS,
     e::basic::IDLE => pure,
     e::source::INFINITE_SOURCE,
@@ -237,7 +238,7 @@ classes![
     e::strip::STRIP_TCP => pure,
     e::strip::STRIP_TO_NETWORK => pure,
     e::switch::SWITCH_CLASS => pure,
-    e::rewriter::TCP_REWRITER => pure e5,
+    e::rewriter::TCP_REWRITER => pure e5 capacity,
     e::switch::TEE => pure e5,
     e::queue::THREAD_SAFE_QUEUE => pure queue,
     e::chance::TIME_FILTER,
@@ -249,7 +250,7 @@ classes![
     e::summary::TO => e2,
     e::strip::TRUNCATE => pure,
     e::encap::UDP_IP_ENCAP => pure e2,
-    e::rewriter::UDP_REWRITER => pure e5,
+    e::rewriter::UDP_REWRITER => pure e5 capacity,
     e::unqueue::UNQUEUE => pure,
     e::strip::UNSTRIP => pure e2,
     e::strip::UNSTRIP_IP => pure e2,

@@ -206,6 +206,15 @@ class!(
     }
 );
 
+/// Brings the checksum of an ICMP message up to date after words of it changed. That of nothing but zeros is
+/// ffff.
+pub fn adjust_icmp(message: &mut [u8], changes: &[(u16, u16)]) {
+    adjust_checksum(message, 2, false, changes);
+    if message.iter().all(|byte| *byte == 0) {
+        put16(message, 2, 0xffff);
+    }
+}
+
 struct PingResponder;
 
 impl Element for PingResponder {
@@ -230,7 +239,7 @@ impl Element for PingResponder {
         put32(data, h.at + 12, dst);
         put32(data, h.at + 16, src);
         data[h.payload()] = 0;
-        adjust_checksum(data, h.payload() + 2, false, &[(0x0800, 0)]);
+        adjust_icmp(&mut data[h.payload()..h.end()], &[(0x0800, 0)]);
         p.anno.set_dst_ip(Ip(src));
         Some(p)
     }

@@ -1,13 +1,15 @@
-//! ICMPRewriter(MAPS, DST_ANNO): rewrites ICMP errors about flows of rewriters, so that they reach the host
-//! that sent the packet, which finds its own packet quoted. MAPS are the names of IPRewriter, TCPRewriter,
-//! UDPRewriter, IPAddrRewriter or ICMPPingRewriter elements, with spaces between. With DST_ANNO true (true),
-//! the annotation is set to the new destination.
+//! ICMPRewriter(MAPS, DST_ANNO, REPLY_ANNO): rewrites ICMP errors about flows of rewriters, so that they
+//! reach the host that sent the packet, which finds its own packet quoted. MAPS are the names of IPRewriter,
+//! TCPRewriter, UDPRewriter, IPAddrRewriter or ICMPPingRewriter elements, with spaces between. With DST_ANNO
+//! true (true), the annotation is set to the new destination. REPLY_ANNO (PAINT, or the number of a byte):
+//! errors about packets of the direction that came first get this annotation from what the rewriter's own
+//! REPLY_ANNO kept.
 //! Expects: ICMP errors with marked IP headers.
 //! Gives: 0: errors about a flow of MAPS; 1, if connected: other packets, which are otherwise dropped.
 //! Handlers: count.
 //! Example: `wan [1] -> ICMPRewriter(rw ping) -> lan`
 
-use super::rewriter::{is_rewriter, peek};
+use super::rewriter::{is_rewriter, peek, reply_anno};
 use super::rewriter_flows::{ECHO, ECHO_REPLY, Flow};
 use super::util::{
     address_words, adjust_checksum, be16, be32, ip_header, put16, put32, set_ip_checksum, sum,
@@ -24,6 +26,7 @@ struct IcmpRewriter {
     names: Vec<String>,
     maps: RefCell<Vec<usize>>,
     dst_anno: bool,
+    reply_anno: Option<usize>,
     count: Cell<u64>,
 }
 
@@ -148,8 +151,11 @@ impl Element for IcmpRewriter {
         let (flow, now) = (quoted.flow.reverse(), cx.now());
         let found = self.maps.borrow().iter().find_map(|at| peek(&*cx.router.element(*at), flow, now));
         match found {
-            Some(to) => {
-                self.rewrite(&mut p, &quoted, to);
+            Some(found) => {
+                self.rewrite(&mut p, &quoted, found.to);
+                if let Some((at, value)) = self.reply_anno.zip(found.reply_anno) {
+                    p.anno.bytes[at] = value;
+                }
                 add(&self.count, 1);
                 Some(p)
             }
@@ -172,11 +178,12 @@ impl Element for IcmpRewriter {
     }
 }
 
-class!(ICMP_REWRITER, "ICMPRewriter", "1/1-2", "a/ah", ["MAPS", "DST_ANNO"], |args, _| {
+class!(ICMP_REWRITER, "ICMPRewriter", "1/1-2", "a/ah", ["MAPS", "DST_ANNO", "REPLY_ANNO"], |args, _| {
     let names = text::words(&args.req::<String>("MAPS"));
     if names.is_empty() && !args.has_errors() {
         args.error("MAPS: expected names of rewriters, found none");
     }
     let dst_anno = args.key("DST_ANNO").unwrap_or(true);
-    Box::new(IcmpRewriter { names, maps: RefCell::default(), dst_anno, count: Cell::new(0) })
+    let reply_anno = reply_anno(args);
+    Box::new(IcmpRewriter { names, maps: RefCell::default(), dst_anno, reply_anno, count: Cell::new(0) })
 });

@@ -1,7 +1,7 @@
 //! The flows of a rewriter: its table, and when flows end.
 //!
 //! A flow is guaranteed for a short time after each of its packets, then kept as long as its timeout allows.
-//! If the table is full, the flow that would end first and is not guaranteed any more makes room.
+//! If there is no room for more, the flow that would end first and is not guaranteed any more is removed.
 
 use super::util::{be16, ip_header};
 use crate::runtime::packet::Packet;
@@ -51,7 +51,8 @@ impl Flow {
 /// The lifetimes of flows after their last packet.
 #[derive(Clone, Copy, Debug)]
 pub struct Timeouts {
-    /// The lifetime without data in both directions.
+    /// The lifetime until a TCP connection has data in both directions, and until another flow has three
+    /// packets, not all in one direction.
     pub start: Nanos,
     pub both: Nanos,
     /// The lifetime after both ends of a TCP connection have finished.
@@ -65,16 +66,64 @@ struct Side {
     has_finished: bool,
 }
 
+/// The packets after which a flow other than a TCP connection may be kept for longer.
+const STREAM: u8 = 3;
+
+/// What a rewriter does with a flow.
+#[derive(Clone, Copy, Debug)]
+pub struct Rewriting {
+    /// The flow as it comes, and as it leaves.
+    pub from: Flow,
+    pub to: Flow,
+    /// The outputs of packets and of replies.
+    pub outputs: (usize, usize),
+    /// The input at which it came first.
+    pub input: usize,
+    /// The annotation that replies get.
+    pub reply_anno: u8,
+}
+
+impl Rewriting {
+    /// Returns what becomes of a packet, or of a reply.
+    fn apply(&self, is_reply: bool) -> Found {
+        match is_reply {
+            false => Found { to: self.to, output: self.outputs.0, reply_anno: None },
+            true => {
+                Found { to: self.from.reverse(), output: self.outputs.1, reply_anno: Some(self.reply_anno) }
+            }
+        }
+    }
+}
+
 #[derive(Clone, Debug)]
 struct Entry {
-    /// The flow as it comes, and as it leaves.
-    from: Flow,
-    to: Flow,
-    /// The outputs of packets and of replies.
-    outputs: (usize, usize),
+    rewriting: Rewriting,
     sides: [Side; 2],
+    /// The number of its packets, at most [`STREAM`].
+    packets: u8,
     used: Nanos,
     is_guaranteed: bool,
+}
+
+/// What becomes of a packet of a known flow.
+#[derive(Clone, Copy, Debug)]
+pub struct Found {
+    pub to: Flow,
+    pub output: usize,
+    /// The annotation of a reply.
+    pub reply_anno: Option<u8>,
+}
+
+/// A direction of a flow.
+#[derive(Clone, Copy, Debug)]
+pub struct Mapping {
+    pub from: Flow,
+    pub to: Flow,
+    pub is_reply: bool,
+    pub outputs: (usize, usize),
+    pub input: usize,
+    /// The time at which it ends without another packet.
+    pub end: Nanos,
 }
 
 /// The signs in a packet of the state of its flow.
@@ -96,9 +145,12 @@ impl Signs {
                 has_finished: fields[1] & 1 != 0,
                 is_reset: fields[1] & 4 != 0,
             },
-            _ => Self { has_data: true, ..Self::default() },
+            _ => Self::PACKET,
         }
     }
+
+    /// Those of any packet but one of TCP.
+    const PACKET: Self = Self { has_data: true, has_finished: false, is_reset: false };
 }
 
 pub struct Flows {
@@ -110,12 +162,13 @@ pub struct Flows {
     guaranteed: BTreeSet<(Nanos, u64)>,
     ending: BTreeSet<(Nanos, u64)>,
     pub capacity: usize,
-    tcp: Timeouts,
+    /// The lifetimes of TCP connections, if they are not flows like others.
+    tcp: Option<Timeouts>,
     other: Timeouts,
 }
 
 impl Flows {
-    pub fn new(capacity: usize, tcp: Timeouts, other: Timeouts) -> Self {
+    pub fn new(capacity: usize, tcp: Option<Timeouts>, other: Timeouts) -> Self {
         Self {
             map: HashMap::new(),
             entries: HashMap::new(),
@@ -133,35 +186,56 @@ impl Flows {
         self.map.len()
     }
 
-    /// Returns all mappings: a flow, what it becomes, and its output.
-    pub fn mappings(&self) -> impl Iterator<Item = (Flow, Flow, usize)> {
-        self.entries
-            .values()
-            .flat_map(|e| [(e.from, e.to, e.outputs.0), (e.to.reverse(), e.from.reverse(), e.outputs.1)])
+    /// Returns how many flows there are.
+    pub fn size(&self) -> usize {
+        self.entries.len()
     }
 
-    fn timeouts(&self, e: &Entry) -> Timeouts {
-        if e.from.protocol == 6 { self.tcp } else { self.other }
+    /// Returns how many flows came first at an input.
+    pub fn count(&self, input: usize) -> usize {
+        self.entries.values().filter(|e| e.rewriting.input == input).count()
+    }
+
+    /// Returns the mappings of both directions of all flows.
+    pub fn mappings(&self) -> impl Iterator<Item = Mapping> {
+        let both = self.entries.iter().flat_map(|(id, e)| [(*id, e, false), (*id, e, true)]);
+        let all = both.map(move |(id, e, is_reply)| {
+            let Rewriting { from, to, outputs, input, .. } = e.rewriting;
+            let (from, to) = if is_reply { (to.reverse(), from.reverse()) } else { (from, to) };
+            (id, Mapping { from, to, is_reply, outputs, input, end: self.end(e) })
+        });
+        // Those of a flow that is its own reverse are one.
+        all.filter(move |(id, m)| self.map.get(&m.from) == Some(&(*id, m.is_reply))).map(|(_, m)| m)
+    }
+
+    fn tcp(&self, flow: Flow) -> Option<Timeouts> {
+        self.tcp.filter(|_| flow.protocol == 6)
+    }
+
+    fn timeouts(&self, flow: Flow) -> Timeouts {
+        self.tcp(flow).unwrap_or(self.other)
     }
 
     fn end(&self, e: &Entry) -> Nanos {
-        let t = self.timeouts(e);
+        let t = self.timeouts(e.rewriting.from);
+        let is_long = self.tcp(e.rewriting.from).is_some() || e.packets >= STREAM;
         let after = match e.sides {
             [a, b] if a.has_finished && b.has_finished => t.done,
-            [a, b] if a.has_data && b.has_data => t.both,
+            [a, b] if a.has_data && b.has_data && is_long => t.both,
             _ => t.start,
         };
         e.used + after
     }
 
     fn key(&self, e: &Entry, id: u64) -> (Nanos, u64) {
-        let time = if e.is_guaranteed { e.used + self.timeouts(e).guarantee } else { self.end(e) };
+        let time =
+            if e.is_guaranteed { e.used + self.timeouts(e.rewriting.from).guarantee } else { self.end(e) };
         (time, id)
     }
 
     /// Puts an entry that was just used in its order.
     fn place(&mut self, id: u64, mut e: Entry) {
-        e.is_guaranteed = self.timeouts(&e).guarantee.0 > 0;
+        e.is_guaranteed = self.timeouts(e.rewriting.from).guarantee.0 > 0;
         let key = self.key(&e, id);
         if e.is_guaranteed {
             self.guaranteed.insert(key)
@@ -185,7 +259,7 @@ impl Flows {
 
     fn remove(&mut self, id: u64) {
         if let Some(e) = self.take(id) {
-            for flow in [e.from, e.to.reverse()] {
+            for flow in [e.rewriting.from, e.rewriting.to.reverse()] {
                 if self.map.get(&flow).is_some_and(|(other, _)| *other == id) {
                     self.map.remove(&flow);
                 }
@@ -193,64 +267,92 @@ impl Flows {
         }
     }
 
-    /// Finds what a flow becomes, and its output. The flow is used now.
-    pub fn find(&mut self, flow: Flow, now: Nanos, signs: Signs) -> Option<(Flow, usize)> {
+    /// Returns the signs of a packet that count for its flow.
+    fn signs(&self, flow: Flow, signs: Signs) -> Signs {
+        self.tcp(flow).map_or(Signs::PACKET, |_| signs)
+    }
+
+    /// Finds what becomes of a packet. Its flow is used now.
+    pub fn find(&mut self, flow: Flow, now: Nanos, signs: Signs) -> Option<Found> {
         let (id, is_reply) = *self.map.get(&flow)?;
         if self.entries.get(&id).is_none_or(|e| self.end(e) <= now) {
             self.remove(id);
             return None;
         }
         let mut e = self.take(id)?;
+        let signs = self.signs(flow, signs);
         e.used = now;
+        e.packets = STREAM.min(e.packets + 1);
         let side = &mut e.sides[usize::from(is_reply)];
         side.has_data |= signs.has_data;
         side.has_finished |= signs.has_finished;
         if signs.is_reset {
             e.sides.iter_mut().for_each(|s| s.has_finished = true);
         }
-        let found = match is_reply {
-            false => (e.to, e.outputs.0),
-            true => (e.from.reverse(), e.outputs.1),
-        };
+        let found = e.rewriting.apply(is_reply);
         self.place(id, e);
         Some(found)
     }
 
-    /// Returns what a flow becomes, unless it has ended. It is not used by that.
-    pub fn peek(&self, flow: Flow, now: Nanos) -> Option<Flow> {
+    /// Returns what becomes of a packet of a flow, unless that has ended. It is not used by that.
+    pub fn peek(&self, flow: Flow, now: Nanos) -> Option<Found> {
         let (id, is_reply) = self.map.get(&flow)?;
         let e = self.entries.get(id).filter(|e| self.end(e) > now)?;
-        Some(if *is_reply { e.from.reverse() } else { e.to })
+        Some(e.rewriting.apply(*is_reply))
     }
 
-    /// Adds a flow. Returns false if all flows of a full table are guaranteed.
-    pub fn insert(
-        &mut self,
-        from: Flow,
-        to: Flow,
-        outputs: (usize, usize),
-        now: Nanos,
-        signs: Signs,
-    ) -> bool {
-        while self.entries.len() >= self.capacity.max(1) {
-            self.end_guarantees(now);
-            let Some(&(_, id)) = self.ending.first() else { return false };
-            self.remove(id);
-        }
-        // An entry that has these flows ends, if there is one.
+    /// Removes the flows in whose place one would come.
+    pub fn make_way(&mut self, from: Flow, to: Flow) {
         for flow in [from, to.reverse()] {
             if let Some((id, _)) = self.map.get(&flow).copied() {
                 self.remove(id);
             }
         }
-        let id = self.next;
-        self.next += 1;
-        self.map.insert(to.reverse(), (id, true));
-        self.map.insert(from, (id, false));
+    }
+
+    /// Returns when a new flow would end if it were removed like others. None if it is guaranteed.
+    pub fn end_of_new(&self, flow: Flow, now: Nanos) -> Option<Nanos> {
+        let t = self.timeouts(flow);
+        (t.guarantee.0 <= 0).then(|| now + t.start)
+    }
+
+    /// Returns when the flow that makes room first ends, or loses its guarantee, and whether it has one. Those
+    /// without a guarantee come first.
+    pub fn first(&mut self, now: Nanos) -> Option<(bool, Nanos)> {
+        self.end_guarantees(now);
+        let ending = self.ending.first().map(|(time, _)| (false, *time));
+        ending.or_else(|| self.guaranteed.first().map(|(time, _)| (true, *time)))
+    }
+
+    /// Removes the flow that makes room first.
+    pub fn remove_first(&mut self) {
+        if let Some((_, id)) = self.ending.first().or_else(|| self.guaranteed.first()).copied() {
+            self.remove(id);
+        }
+    }
+
+    /// Removes all flows that came first at an input.
+    pub fn remove_of(&mut self, input: usize) {
+        let those = self.entries.iter().filter(|(_, e)| e.rewriting.input == input);
+        let ids: Vec<u64> = those.map(|(id, _)| *id).collect();
+        ids.into_iter().for_each(|id| self.remove(id));
+    }
+
+    /// Adds a flow.
+    pub fn insert(&mut self, rewriting: Rewriting, now: Nanos, signs: Signs) {
+        let signs = self.signs(rewriting.from, signs);
         let first = Side { has_data: signs.has_data, has_finished: signs.has_finished || signs.is_reset };
         let sides = [first, Side { has_data: false, has_finished: signs.is_reset }];
-        self.place(id, Entry { from, to, outputs, sides, used: now, is_guaranteed: false });
-        true
+        self.add(Entry { rewriting, sides, packets: 1, used: now, is_guaranteed: false });
+    }
+
+    fn add(&mut self, e: Entry) {
+        let id = self.next;
+        self.next += 1;
+        self.map.insert(e.rewriting.from, (id, false));
+        // A flow that is its own reverse continues as a reply.
+        self.map.insert(e.rewriting.to.reverse(), (id, true));
+        self.place(id, e);
     }
 
     fn end_guarantees(&mut self, now: Nanos) {
@@ -286,15 +388,11 @@ impl Flows {
         old.clear();
         all.sort_by_key(|(end, _)| std::cmp::Reverse(*end));
         for (_, e) in all {
-            let is_here = self.map.contains_key(&e.from) || self.map.contains_key(&e.to.reverse());
-            if is_here || self.entries.len() >= self.capacity {
-                continue;
+            let is_here =
+                [e.rewriting.from, e.rewriting.to.reverse()].iter().any(|f| self.map.contains_key(f));
+            if !is_here && self.entries.len() < self.capacity {
+                self.add(e);
             }
-            let id = self.next;
-            self.next += 1;
-            self.map.insert(e.to.reverse(), (id, true));
-            self.map.insert(e.from, (id, false));
-            self.place(id, e);
         }
     }
 }

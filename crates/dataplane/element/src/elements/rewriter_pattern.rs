@@ -1,7 +1,6 @@
 //! The rules by which a rewriter handles a new flow: specs and patterns.
 
-use crate::registry::Setup;
-use flame_click::{Args, Ip, Value, text};
+use flame_click::{Graph, Ip, Prefix, Scope, Value, text};
 use std::cell::Cell;
 
 /// The most ports or addresses of a range that are tried for a flow.
@@ -25,6 +24,11 @@ impl Range {
         (u64::from(self.low) + index % self.len()) as u32
     }
 
+    /// Returns the index of a value, if it is in the range.
+    pub fn index(self, value: u32) -> Option<u64> {
+        (self.low..=self.high).contains(&value).then(|| u64::from(value - self.low))
+    }
+
     /// Returns the indices that are tried for a flow. All of a small range, from `first`; of a large one some
     /// in order, and others at random, since those in use are often side by side.
     pub fn tried(self, first: u64, random: impl Fn(u64) -> u64) -> impl Iterator<Item = u64> {
@@ -35,15 +39,25 @@ impl Range {
     }
 }
 
+/// How a port or an address of a range is chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// That of the packet if it is free, or else at random.
+    Own,
+    Next,
+    Random,
+}
+
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pattern {
     pub src: Option<Ip>,
-    /// The ports (or addresses) to choose from, and whether to choose in order or at random.
+    /// The ports (or addresses) to choose from.
     pub range: Option<Range>,
-    pub random: bool,
+    pub order: Order,
     pub dst: Option<Ip>,
     pub dport: Option<u16>,
     pub next: Cell<u64>,
+    /// The pattern as the handlers show it.
     pub text: String,
 }
 
@@ -55,70 +69,121 @@ pub enum Spec {
     Pattern(Pattern, usize, usize),
 }
 
-/// Reads SADDR, SPORT, DADDR and DPORT, or SADDR and DADDR.
-pub fn pattern(words: &[String], addresses_only: bool, args: &Args<'_>) -> Result<Pattern, String> {
-    let scope = args.scope();
+/// Where a spec stands, and what it may name.
+#[derive(Clone, Copy)]
+pub struct Place<'a> {
+    pub class: &'static str,
+    pub outputs: usize,
+    pub scope: Scope<'a>,
+    pub graph: &'a Graph,
+}
+
+/// Reads `LOW-HIGH` of ports, a port, or `-`.
+fn ports(text: &str) -> Option<Option<Range>> {
+    let port = |t: &str| t.parse::<u16>().ok().map(u32::from);
+    let range = match text.split_once('-') {
+        _ if text == "-" => return Some(None),
+        Some((low, high)) => port(low).zip(port(high)),
+        None => port(text).filter(|p| *p > 0).map(|p| (p, p)),
+    };
+    range.filter(|(low, high)| low <= high).map(|(low, high)| Some(Range { low, high }))
+}
+
+/// Reads `LOW-HIGH` of addresses (HIGH may be the last byte alone), or a prefix, which leaves out the first
+/// and the last of its addresses if it has more than two.
+fn addresses(text: &str, scope: &Scope<'_>) -> Option<Range> {
+    let Some((low, high)) = text.split_once('-') else {
+        let prefix = Prefix::parse(text).filter(|p| p.bits().is_some())?.network();
+        let (low, high) = (prefix.ip.0, prefix.ip.0 | !prefix.mask.0);
+        return Some(if high - low > 1 {
+            Range { low: low + 1, high: high - 1 }
+        } else {
+            Range { low, high }
+        });
+    };
+    let low = Ip::read(low, scope)?;
+    let last = |text: &str| text.parse().ok().map(|h: u8| Ip(low.0 & !255 | u32::from(h)));
+    let high = Ip::read(high, scope).or_else(|| last(high)).filter(|h| *h >= low)?;
+    Some(Range { low: low.0, high: high.0 })
+}
+
+/// Reads SADDR and DADDR (of which SADDR may be a range), SADDR, DADDR and ID, or SADDR, SPORT, DADDR and
+/// DPORT.
+pub fn pattern(words: &[String], scope: &Scope<'_>) -> Result<Pattern, String> {
     let address = |word: &str, what: &str| match word {
         "-" => Ok(None),
-        word => Ip::read(word, &scope).map(Some).ok_or_else(|| format!("bad {what} address")),
+        word => Ip::read(word, scope).map(Some).ok_or_else(|| format!("bad {what} address")),
     };
-    let text = words.join(" ");
-    let (range_text, random) = match words.get(usize::from(!addresses_only)) {
-        Some(w) if w.ends_with('?') => (&w[..w.len() - 1], true),
-        Some(w) => (w.trim_end_matches('#'), false),
-        None => return Err("bad pattern".into()),
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let (src, range, dst, dport) = match words[..] {
+        [src, dst] => (src, None, dst, "-"),
+        [src, dst, id] => (src, Some(id), dst, "-"),
+        [src, sport, dst, dport] => (src, Some(sport), dst, dport),
+        _ => return Err("bad pattern".into()),
     };
-    let mut new =
-        Pattern { src: None, range: None, random, dst: None, dport: None, next: Cell::new(0), text };
-    if addresses_only {
-        let [_, dst] = words else { return Err("expected SADDR and DADDR".into()) };
-        new.dst = address(dst, "destination")?;
-        if let Some((low, high)) = range_text.split_once('-').filter(|(l, _)| !l.is_empty()) {
-            let low = Ip::read(low, &scope).ok_or("bad source address")?;
-            let high = Ip::read(high, &scope)
-                .or_else(|| high.parse().ok().map(|h: u8| Ip(low.0 & !255 | u32::from(h))));
-            let high = high.filter(|h| *h >= low).ok_or("bad source address")?;
-            new.range = Some(Range { low: low.0, high: high.0 });
-        } else {
-            new.src = address(range_text, "source")?;
+    let chosen = range.unwrap_or(src);
+    let (chosen, order) = match (chosen.strip_suffix('#'), chosen.strip_suffix('?')) {
+        (Some(text), _) => (text, Order::Next),
+        (_, Some(text)) => (text, Order::Random),
+        _ => (chosen, Order::Own),
+    };
+    let (src, range) = match range {
+        Some(_) => (address(src, "source")?, ports(chosen).ok_or("bad source port")?),
+        None => match address(chosen, "source") {
+            Ok(src) => (src, None),
+            Err(e) => (None, Some(addresses(chosen, scope).ok_or(e)?)),
+        },
+    };
+    let has_ports = words.len() > 2;
+    let dst = address(dst, "destination")?;
+    let dport = match dport {
+        "-" => None,
+        port => Some(port.parse().map_err(|_| "bad destination port")?),
+    };
+    let show = |ip: Option<Ip>| ip.map_or_else(|| "-".to_owned(), |ip| ip.to_string());
+    let port = |port: Option<u16>| port.map_or_else(|| "-".to_owned(), |p| p.to_string());
+    let text = match range {
+        Some(Range { low, high }) if !has_ports && low == high => format!("{} {}", Ip(low), show(dst)),
+        Some(Range { low, high }) if !has_ports => format!("{}-{} {}", Ip(low), Ip(high), show(dst)),
+        None if !has_ports => format!("{} {}", show(src), show(dst)),
+        None => format!("{} - {} {}", show(src), show(dst), port(dport)),
+        Some(Range { low, high }) if low == high => {
+            format!("{} {low} {} {}", show(src), show(dst), port(dport))
         }
-        return Ok(new);
-    }
-    let [src, _, dst, dport] = words else { return Err("expected SADDR, SPORT, DADDR and DPORT".into()) };
-    new.src = address(src, "source")?;
-    new.dst = address(dst, "destination")?;
-    let port = |t: &str| t.parse::<u16>().ok().filter(|p| *p > 0).map(u32::from);
-    new.range = match (range_text, range_text.split_once('-')) {
-        ("-", _) => None,
-        (_, Some((low, high))) => {
-            let range = port(low).zip(port(high)).filter(|(l, h)| l <= h);
-            range.map(|(low, high)| Range { low, high }).ok_or("bad source port").map(Some)?
-        }
-        (one, None) => Some(port(one).map(|p| Range { low: p, high: p }).ok_or("bad source port")?),
+        Some(Range { low, high }) => format!("{} {low}-{high} {} {}", show(src), show(dst), port(dport)),
     };
-    if dport != "-" {
-        new.dport = Some(dport.parse().map_err(|_| "bad destination port")?);
-    }
-    Ok(new)
+    Ok(Pattern { src, range, order, dst, dport, next: Cell::new(0), text })
 }
 
 /// Reads a pattern of four words for addresses: the second is a range of their last part.
-fn four_words(words: &[String], args: &Args<'_>) -> Result<Pattern, String> {
-    let (low, high) = words[2].split_once('-').unwrap_or((&words[2], &words[2]));
+fn four_words(words: &[String], scope: &Scope<'_>) -> Result<Pattern, String> {
+    let (low, high) = words[1].split_once('-').unwrap_or((&words[1], &words[1]));
     let part = |t: &str| t.trim_end_matches(['#', '?']).parse::<u8>().ok();
     let (low, high) = part(low).zip(part(high)).filter(|(l, h)| l <= h).ok_or("bad source port")?;
-    let base = Ip::read(&words[1], &args.scope()).ok_or("bad source address")?;
+    let base = Ip::read(&words[0], scope).ok_or("bad source address")?;
     let at = |n: u8| Ip(base.0 & !255 | u32::from(n));
-    let two = [format!("{}-{}#", at(low), at(high)), words[3].clone()];
-    pattern(&two, true, args)
+    let two = [format!("{}-{}#", at(low), at(high)), words[2].clone()];
+    pattern(&two, scope)
 }
 
-pub fn spec(line: &str, setup: &Setup<'_>, args: &Args<'_>) -> Result<Spec, String> {
-    let addresses_only = setup.class == "IPAddrRewriter";
+/// Reads a pattern that elements of a class may have.
+fn pattern_of(words: &[String], place: Place<'_>) -> Result<Pattern, String> {
+    match (place.class, words.len()) {
+        ("IPAddrRewriter", 4) => four_words(words, &place.scope),
+        ("IPAddrRewriter", 2) | ("ICMPPingRewriter", 3 | 4) => pattern(words, &place.scope),
+        ("IPAddrRewriter", _) => Err("expected SADDR and DADDR".into()),
+        ("ICMPPingRewriter", _) => Err("expected SADDR, DADDR and ID".into()),
+        (_, 4) => pattern(words, &place.scope),
+        _ => Err("expected SADDR, SPORT, DADDR and DPORT".into()),
+    }
+}
+
+/// Reads the spec of an input.
+pub fn spec(line: &str, place: Place<'_>) -> Result<Spec, String> {
     let words = text::words(line);
     let output = |word: Option<&String>| -> Result<usize, String> {
         let n: usize = word.map_or(Ok(0), |w| w.parse()).map_err(|_| "bad output".to_owned())?;
-        if n < setup.outputs { Ok(n) } else { Err(format!("output {n} out of range")) }
+        if n < place.outputs { Ok(n) } else { Err(format!("output {n} out of range")) }
     };
     match words.first().map(String::as_str) {
         Some("drop" | "discard") => Ok(Spec::Drop),
@@ -129,23 +194,22 @@ pub fn spec(line: &str, setup: &Setup<'_>, args: &Args<'_>) -> Result<Spec, Stri
             Ok(Spec::Keep(fout, words.get(2).map_or(Ok(fout), |w| output(Some(w)))?))
         }
         Some("pattern") => {
-            let count = if addresses_only && words.len() < 6 { 2 } else { 4 };
-            if addresses_only && count == 4 {
-                return four_words(&words, args)
-                    .and_then(|p| Ok(Spec::Pattern(p, output(words.get(5))?, output(words.get(6))?)));
-            }
             if words.len() == 4 {
                 // `pattern NAME FOUT ROUT`
-                let named = setup.router.graph.elements.iter().filter(|e| e.class == "IPRewriterPatterns");
+                let named = place.graph.elements.iter().filter(|e| e.class == "IPRewriterPatterns");
                 let lines = named.flat_map(|e| text::split(&e.config));
                 let found = lines.map(|l| text::words(&l)).find(|w| w.first() == words.get(1));
                 if let Some(found) = found {
-                    let p = pattern(&found[1..], addresses_only, args)?;
+                    let p = pattern_of(&found[1..], place)?;
                     return Ok(Spec::Pattern(p, output(words.get(2))?, output(words.get(3))?));
                 }
             }
-            let body = words.get(1..=count).ok_or("bad pattern")?;
-            let p = pattern(body, addresses_only, args)?;
+            let count = match (place.class, words.len()) {
+                ("IPAddrRewriter", ..6) => 2,
+                ("ICMPPingRewriter", ..7) => 3,
+                _ => 4,
+            };
+            let p = pattern_of(words.get(1..=count).ok_or("bad pattern")?, place)?;
             Ok(Spec::Pattern(p, output(words.get(count + 1))?, output(words.get(count + 2))?))
         }
         _ => Err(format!("expected drop, pass, keep, nochange or pattern, found '{line}'")),

@@ -57,9 +57,12 @@ fields! {
     IcmpType "icmp_type";
     IcmpTypeName "icmp_type_name";
     IcmpCode "icmp_code";
+    IcmpId "icmp_flowid";
+    IcmpSeq "icmp_seq";
     Payload "payload";
     PayloadLen "payload_len";
     Link "link" "paint";
+    Direction "direction";
     Aggregate "aggregate";
     Count "count" "num_pkts";
 }
@@ -114,6 +117,12 @@ pub fn icmp_name(kind: u8) -> Option<&'static str> {
     ICMP_TYPES.iter().find(|(t, _)| *t == kind).map(|(_, n)| *n)
 }
 
+/// Returns whether ICMP packets of a type have an identifier and a number: echoes, timestamps, information
+/// and masks.
+fn is_sequenced(kind: u8) -> bool {
+    matches!(kind, 0 | 8 | 13..=18)
+}
+
 /// The values of a line.
 #[derive(Default)]
 pub struct Line {
@@ -137,6 +146,8 @@ pub struct Line {
     urgent: u16,
     tcp_options: Vec<u8>,
     icmp: (Option<u8>, u8),
+    /// The identifier and the number of an ICMP packet.
+    sequenced: (u16, u16),
     udp_len: Option<u16>,
     payload: Vec<u8>,
     paint: u8,
@@ -220,8 +231,10 @@ impl Line {
                 self.icmp.0 = Some(icmp_type(word).ok_or_else(|| bad("a type of ICMP"))?);
             }
             Field::IcmpCode => self.icmp.1 = number(word)?,
+            Field::IcmpId => self.sequenced.0 = number(word)?,
+            Field::IcmpSeq => self.sequenced.1 = number(word)?,
             Field::Payload => self.payload = text::encode(&text::unquote(word)),
-            Field::Link => {
+            Field::Link | Field::Direction => {
                 self.paint = match word {
                     "L" | ">" => 0,
                     "R" | "<" => 1,
@@ -293,7 +306,11 @@ impl Line {
                 put16(t, 2, self.ports.1);
                 put16(t, 4, self.udp_len.unwrap_or(total.saturating_sub(ip_length) as u16));
             }
-            _ => (t[0], t[1]) = (self.icmp.0.unwrap_or(0), self.icmp.1),
+            _ => {
+                (t[0], t[1]) = (self.icmp.0.unwrap_or(0), self.icmp.1);
+                put16(t, 4, self.sequenced.0);
+                put16(t, 6, self.sequenced.1);
+            }
         }
         d[ip_length + transport..have].copy_from_slice(&self.payload[..have - ip_length - transport]);
         p.set_network(0, ip_length);
@@ -326,6 +343,13 @@ impl Field {
             Self::TimeSec => return Some(p.anno.time.0.div_euclid(1_000_000_000).to_string()),
             Self::TimeUsec => return Some((p.anno.time.0.rem_euclid(1_000_000_000) / 1000).to_string()),
             Self::Link => return number(p.anno.bytes[ANNO_PAINT].into()),
+            Self::Direction => {
+                return Some(match p.anno.bytes[ANNO_PAINT] {
+                    0 => ">".into(),
+                    1 => "<".into(),
+                    other => other.to_string(),
+                });
+            }
             Self::Aggregate => return number(p.anno.u32(ANNO_AGGREGATE).into()),
             Self::Count => return number(1),
             _ => {}
@@ -408,6 +432,8 @@ impl Field {
                 (icmp && has(1)).then(|| icmp_name(t[0]).map_or(t[0].to_string(), str::to_owned))
             }
             Self::IcmpCode => when(icmp && has(2), t.get(1).copied().unwrap_or(0).into()),
+            Self::IcmpId => when(icmp && has(8) && is_sequenced(t[0]), be16(t, 4).into()),
+            Self::IcmpSeq => when(icmp && has(8) && is_sequenced(t[0]), be16(t, 6).into()),
             Self::PayloadLen => {
                 let total = usize::from(be16(h, 2)).max(ip.length);
                 number(

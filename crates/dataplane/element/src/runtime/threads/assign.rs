@@ -14,6 +14,8 @@ pub enum Ties {
     None,
     /// Those that its arguments name.
     Named,
+    /// The one that its MAPPING_CAPACITY names.
+    Capacity,
     /// The nearest queues after it, or before it if it is pulled.
     Queues,
     /// Those of devices on the same interface.
@@ -102,8 +104,13 @@ impl Assigning<'_> {
                 Ties::None | Ties::Queue => {}
                 Ties::Named => {
                     for word in text::split(&e.config).iter().flat_map(|arg| text::words(arg)) {
-                        if let Some(named) = self.find(&e.name, &word) {
-                            self.groups.join(i, named);
+                        self.join_named(i, &word);
+                    }
+                }
+                Ties::Capacity => {
+                    for (key, name) in text::split(&e.config).iter().map(|arg| text::first_word(arg)) {
+                        if key == "MAPPING_CAPACITY" {
+                            self.join_named(i, &name);
                         }
                     }
                 }
@@ -113,6 +120,13 @@ impl Assigning<'_> {
                     self.groups.join(first, i);
                 }
             }
+        }
+    }
+
+    /// Joins an element with the one that a word in its arguments names, if it names one.
+    fn join_named(&mut self, element: usize, word: &str) {
+        if let Some(named) = self.find(&self.graph.elements[element].name, word) {
+            self.groups.join(element, named);
         }
     }
 
