@@ -42,7 +42,7 @@ impl IpPrint {
             let _ = write!(s, "{}: ", p.anno.time);
         }
         if self.paint {
-            let _ = write!(s, "paint {} ", p.anno.bytes[ANNO_PAINT]);
+            let _ = write!(s, "paint {}: ", p.anno.bytes[ANNO_PAINT]);
         }
         let Some(h) = ip_header(p) else { return s + "(not IP)" };
         let d = &p.data()[h.at..];
@@ -73,9 +73,14 @@ impl IpPrint {
             (17, _) => write!(s, "udp"),
             (1, _) if h.is_first_fragment() && t.len() >= 2 => {
                 let name = icmp_name(t[0]).map_or_else(|| format!("type {}", t[0]), str::to_owned);
-                match super::icmp::code_name(t[0], t[1]) {
-                    Some(code) => write!(s, "icmp {name} {code}"),
-                    None => write!(s, "icmp {name}"),
+                match (t[0], super::icmp::code_name(t[0], t[1])) {
+                    (0 | 8, _) if t.len() >= 8 => write!(s, "icmp {name} ({}, {})", be16(t, 4), be16(t, 6)),
+                    // The destination of the packet that it quotes.
+                    (3, Some(code)) if t.len() >= 28 => {
+                        write!(s, "icmp {} {name} {code}", Ip::from_bytes(&t[24..]))
+                    }
+                    (_, Some(code)) => write!(s, "icmp {name} {code}"),
+                    (_, None) => write!(s, "icmp {name}"),
                 }
             }
             (1, _) => write!(s, "icmp"),
