@@ -84,7 +84,7 @@ struct Rewriter {
     sharers: RefCell<Vec<usize>>,
 }
 
-/// What a spec does with a packet that has no mapping.
+/// The treatment of packets that have no mapping, as a spec states it.
 enum Rule {
     Drop,
     Pass(usize),
@@ -170,8 +170,8 @@ impl Rewriter {
         self.with(others).map(|r| r.flows.borrow().size()).sum()
     }
 
-    /// Removes flows until there is room for `new`, or for those that are there. Returns whether there is room
-    /// now: a new flow only makes others end that have no guarantee and end no later than it would.
+    /// Removes flows until there is room for `new`, or for those that are there. Returns whether there is
+    /// room now: a new flow only makes others end that have no guarantee and end no later than it would.
     fn make_room(&self, cx: &Cx<'_>, new: Option<Flow>) -> bool {
         let (others, now) = (self.others(cx), cx.now());
         let capacity = self.owned(cx, |flows| flows.capacity);

@@ -69,7 +69,7 @@ struct Side {
 /// The packets after which a flow other than a TCP connection may be kept for longer.
 const STREAM: u8 = 3;
 
-/// What a rewriter does with a flow.
+/// The treatment of a flow by a rewriter.
 #[derive(Clone, Copy, Debug)]
 pub struct Rewriting {
     /// The flow as it comes, and as it leaves.
@@ -105,7 +105,7 @@ struct Entry {
     is_guaranteed: bool,
 }
 
-/// What becomes of a packet of a known flow.
+/// The fate of a packet of a known flow.
 #[derive(Clone, Copy, Debug)]
 pub struct Found {
     pub to: Flow,
@@ -316,8 +316,8 @@ impl Flows {
         (t.guarantee.0 <= 0).then(|| now + t.start)
     }
 
-    /// Returns when the flow that makes room first ends, or loses its guarantee, and whether it has one. Those
-    /// without a guarantee come first.
+    /// Returns when the flow that makes room first ends, or loses its guarantee, and whether it has one.
+    /// Those without a guarantee come first.
     pub fn first(&mut self, now: Nanos) -> Option<(bool, Nanos)> {
         self.end_guarantees(now);
         let ending = self.ending.first().map(|(time, _)| (false, *time));

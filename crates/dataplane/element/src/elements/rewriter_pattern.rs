@@ -39,10 +39,10 @@ impl Range {
     }
 }
 
-/// How a port or an address of a range is chosen.
+/// The choice of a port or an address of a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// That of the packet if it is free, or else at random.
+    /// The packet's own if it is free, or else one at random.
     Own,
     Next,
     Random,
@@ -69,7 +69,7 @@ pub enum Spec {
     Pattern(Pattern, usize, usize),
 }
 
-/// Where a spec stands, and what it may name.
+/// The place of a spec, and the names that it may use.
 #[derive(Clone, Copy)]
 pub struct Place<'a> {
     pub class: &'static str,

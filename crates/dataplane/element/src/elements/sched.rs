@@ -147,7 +147,7 @@ const MOST_EARLY: usize = 65_536;
 #[derive(Default)]
 struct Early {
     packets: BTreeMap<(Nanos, usize, u64), Packet>,
-    /// How many there are of each input.
+    /// The number of them, by input.
     counts: Vec<usize>,
     serial: u64,
 }
