@@ -15,7 +15,7 @@ use crate::analyse::returns::returning;
 use flame_verify::module::Module;
 use flame_verify::value::Value;
 use flame_verify::walk::{Guide, LoopBody, Summary, Walk};
-use flame_verify::{Certificate, Cost, LoopNote, SECTION, arguments};
+use flame_verify::{Certificate, Cost, LoopNote, Refused, Rule, SECTION, arguments};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -32,8 +32,9 @@ pub struct Effort {
 impl Effort {
     /// The effort for a module that has no certificate: fractions of a second.
     pub const NODE: Self = Self { all: 2_000_000, each: 60_000 };
-    /// The effort for an author who builds a module once: seconds.
-    pub const AUTHOR: Self = Self { all: 10_000_000, each: 500_000 };
+    /// The effort for an author who builds a module once: seconds. The bounds of the standard modules take a
+    /// tenth of it.
+    pub const AUTHOR: Self = Self { all: 3_000_000, each: 500_000 };
 }
 
 /// The functions that are analysed at each call, with its arguments, although they have a bound for any.
@@ -46,10 +47,11 @@ struct Inlined {
     costly: u128,
 }
 
-/// First more of them, and if nothing is found fewer, which takes less work.
+/// First more of them, which knows more, and fewer if there was too much work.
 const INLINED: [Inlined; 2] =
     [Inlined { small: 400, costly: u128::MAX }, Inlined { small: 0, costly: u128::MAX }];
-/// Those of a call with packets, of whose arguments something is known, if no bound up to [`GOOD`] was found.
+/// Those of a call with packets, of whose arguments something is known, if no bound up to [`GOOD`] was found,
+/// and not for want of work: this takes more.
 const INLINED_COSTLY: Inlined = Inlined { small: 0, costly: 1 << 15 };
 /// The bound for a packet with which the search ends.
 const GOOD: u128 = INLINED_COSTLY.costly;
@@ -85,6 +87,44 @@ impl Guide for Finder {
         let bounded = self.bounded.borrow();
         bounded.get(&callee).is_none_or(|cost| size <= self.inlined.small || *cost > self.inlined.costly)
     }
+}
+
+/// The result of a search.
+enum Searched<T> {
+    Found(T),
+    /// The limit of work was reached.
+    TooMuchWork,
+    None,
+}
+
+impl<T> Searched<T> {
+    fn of(outcome: Result<T, Refused>, is_enough: impl Fn(&T) -> bool) -> Self {
+        match outcome {
+            Ok(found) if is_enough(&found) => Self::Found(found),
+            Err(Refused { rule: Rule::Work, .. }) => Self::TooMuchWork,
+            _ => Self::None,
+        }
+    }
+
+    fn map<U>(self, f: impl FnOnce(T) -> U) -> Searched<U> {
+        match self {
+            Self::Found(found) => Searched::Found(f(found)),
+            Self::TooMuchWork => Searched::TooMuchWork,
+            Self::None => Searched::None,
+        }
+    }
+}
+
+/// Searches with each of [`INLINED`] as long as there is too much work.
+fn search<T>(mut with: impl FnMut(Inlined) -> Searched<T>) -> Searched<T> {
+    let mut found = Searched::None;
+    for inlined in INLINED {
+        found = with(inlined);
+        if !matches!(found, Searched::TooMuchWork) {
+            break;
+        }
+    }
+    found
 }
 
 /// Returns a certificate for a valid module. Entries for which nothing was found have no bound under it.
@@ -134,7 +174,7 @@ pub(crate) fn find_in(module: &Module<'_>, graph: &Graph, effort: Effort) -> Cer
         if certificate.diverging.contains(&function) || recursive.contains(&function) {
             continue;
         }
-        let found = INLINED.into_iter().find_map(|inlined| {
+        let found = search(|inlined| {
             let guide = finder(inlined);
             let each = work.min(effort.each);
             let mut walk = Walk::new(module, (&summaries, &certificate.diverging), Default::default(), each)
@@ -142,9 +182,10 @@ pub(crate) fn find_in(module: &Module<'_>, graph: &Graph, effort: Effort) -> Cer
             let arguments = walk.any_arguments(function);
             let outcome = walk.entry(function, arguments);
             work = work.saturating_sub(each - walk.work.min(walk.values.symbols.steps_left()));
-            outcome.ok().filter(|o| is_useful(o.cost)).map(|o| (o, std::mem::take(&mut walk.notes)))
+            let outcome = Searched::of(outcome, |o| is_useful(o.cost));
+            outcome.map(|o| (o, std::mem::take(&mut walk.notes)))
         });
-        if let Some((outcome, notes)) = found {
+        if let Searched::Found((outcome, notes)) = found {
             bounded.borrow_mut().insert(function, typical(outcome.cost));
             summaries.insert(function, outcome.summary());
             certificate.summaries.push((function, notes));
@@ -154,25 +195,31 @@ pub(crate) fn find_in(module: &Module<'_>, graph: &Graph, effort: Effort) -> Cer
         if module.own(*function).is_none() || certificate.diverging.contains(function) {
             continue;
         }
-        let search = |inlined| {
+        let search_with = |inlined| {
             let guide = finder(inlined);
             let mut walk =
                 Walk::new(module, (&summaries, &certificate.diverging), Default::default(), effort.all)
                     .guided(guide);
             let arguments = arguments(&mut walk, name, *function);
-            let outcome = walk.entry(*function, arguments).ok().filter(|o| o.cost.is_bounded())?;
-            Some((typical(outcome.cost), std::mem::take(&mut walk.notes)))
+            let outcome = Searched::of(walk.entry(*function, arguments), |o| o.cost.is_bounded());
+            outcome.map(|o| (typical(o.cost), std::mem::take(&mut walk.notes)))
         };
-        let mut found = INLINED.into_iter().find_map(search);
-        let is_good = found.as_ref().is_some_and(|(cost, _)| *cost <= GOOD);
+        let mut found = search(search_with);
+        let is_open = match &found {
+            Searched::Found((cost, _)) => *cost > GOOD,
+            Searched::TooMuchWork => false,
+            Searched::None => true,
+        };
         if flame_abi::layout::names::is_batch(name)
-            && !is_good
-            && let Some(better) = search(INLINED_COSTLY)
-            && found.as_ref().is_none_or(|(cost, _)| better.0 < *cost)
+            && is_open
+            && let Searched::Found(better) = search_with(INLINED_COSTLY)
+            && !matches!(&found, Searched::Found((cost, _)) if *cost <= better.0)
         {
-            found = Some(better);
+            found = Searched::Found(better);
         }
-        certificate.entries.extend(found.map(|(_, notes)| (*function, notes)));
+        if let Searched::Found((_, notes)) = found {
+            certificate.entries.insert(*function, notes);
+        }
     }
     keep_used(&mut certificate, module);
     certificate
