@@ -3,16 +3,20 @@
 use flame_abi::{Descriptor, LinkType, MAX_BATCH, layout};
 use flame_admit::Protection;
 use flame_block::{Pool, SLOT_DESCRIPTORS};
-use flame_compile::Compiler;
+use flame_compile::{Cache, Compiler};
 use flame_node::{RunRequest, Submission};
 use flame_plan::{Expose, Limits, ModulePlan, ViewSpec, longest_call};
 use flame_run::{Call, Engines, Instance, Loaded, Mapping, Role};
 use flame_source::{FileOptions, Next, RawBlock};
 use flame_view::View;
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 pub type Error = Box<dyn std::error::Error>;
+
+/// The folder in which compiled modules are kept while the benchmarks run: several compile the same ones.
+pub static COMPILED: OnceLock<PathBuf> = OnceLock::new();
 
 /// The greatest budget of a packet that a manifest may request.
 const BUDGET: u64 = 100_000_000;
@@ -95,7 +99,8 @@ pub fn plan_for(
         time_limit: None,
         seed: None,
     };
-    let compiler = Compiler::in_process(flame_compile::Engines::new()?, None);
+    let cache = COMPILED.get().map(|folder| Cache::open(folder)).transpose()?;
+    let compiler = Compiler::in_process(flame_compile::Engines::new()?, cache);
     let mut built = flame_node::build(&request, None, &compiler)?;
     built.plan.modules.pop().ok_or_else(|| "a plan without modules".into())
 }

@@ -39,7 +39,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 /// The rounds of a run that only shows that everything runs.
-const QUICK: usize = 3;
+const QUICK: usize = 1;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (mut trace, mut json, mut only, mut experiments) = (None, None, None, None);
@@ -78,6 +78,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let flame = PathBuf::from(std::env::var_os("FLAME").ok_or("set FLAME to the command (make bench does)")?);
     let modules =
         PathBuf::from(std::env::var_os("FLAME_MODULES").ok_or("set FLAME_MODULES (make bench does)")?);
+    let compiled = tempfile::tempdir()?;
+    fixture::COMPILED.get_or_init(|| compiled.path().join("compiled"));
     if let Some(folder) = experiments {
         let quick = rounds == QUICK;
         let setting = experiments::Setting { flame: &flame, modules: &modules, folder: &folder, quick };

@@ -146,12 +146,16 @@ pub fn run(setting: &Setting<'_>) -> Result<(), Error> {
         let estimated = estimate(setting, &path)?.all - bare;
         rows.push((name.to_owned(), print(name, estimated, beyond(&path, "Null")?)));
     }
-    println!("modules:");
-    let (_folder, trace) = crate::generated(if setting.quick { 20_000 } else { 200_000 })?;
-    let of_modules = bounds::rows(&flame_run::Engines::new()?, &trace, setting.modules, rounds)?;
-    for row in of_modules.iter().filter(|row| row.group == bounds::ESTIMATE && !row.detail.is_empty()) {
-        println!("{:20}  {:26.2}  {}", row.name, row.value, row.detail);
-        rows.push((row.name.clone(), row.value));
+    // The same rows as in `--only bounds`, which a quick run has besides.
+    if !setting.quick {
+        println!("modules:");
+        let (_folder, trace) = crate::generated(200_000)?;
+        let of_modules = bounds::rows(&flame_run::Engines::new()?, &trace, setting.modules, rounds)?;
+        let estimates = of_modules.iter().filter(|row| row.group == bounds::ESTIMATE);
+        for row in estimates.filter(|row| !row.detail.is_empty()) {
+            println!("{:20}  {:26.2}  {}", row.name, row.value, row.detail);
+            rows.push((row.name.clone(), row.value));
+        }
     }
     let points = rows.iter().enumerate().map(|(n, (_, ratio))| (*ratio, n as f64 + 0.5)).collect();
     Figure {
