@@ -8,6 +8,7 @@ mod home;
 mod limits;
 mod packets;
 mod reconfigure;
+mod registry;
 mod rewriter;
 mod running;
 mod scheduling;
