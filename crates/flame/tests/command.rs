@@ -1,7 +1,7 @@
 //! Tests of the command as people use it: exit statuses, errors, formats, and the examples of
 //! docs/modules.md.
 
-use crate::common::{self, root};
+use crate::common::{self, modules_target, root};
 use flame_abi::manifest::{Manifest, ParameterType};
 use std::path::Path;
 use std::process::{Command, Output};
@@ -180,7 +180,7 @@ fn docs_modules_works_as_written() {
             .args(["-euc", block])
             .current_dir(folder.path())
             .env("PATH", &path)
-            .env("CARGO_TARGET_DIR", folder.path().join("target"))
+            .env("CARGO_TARGET_DIR", modules_target())
             .env("CAPTURE", root().join("demo/demo.pcap").canonicalize().unwrap())
             .output()
             .unwrap();

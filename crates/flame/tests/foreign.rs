@@ -2,7 +2,7 @@
 //! contents of captures, and `flame check` reports for each the verdict in `expected.tsv`. A lost bound fails
 //! the test, and so does a gained one.
 
-use crate::common::{root, traces};
+use crate::common::{modules_target, root, traces};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -58,8 +58,7 @@ fn text(bytes: &[u8]) -> String {
 /// Runs the command under test: `FLAME`, or the one that cargo built.
 fn flame(args: &[&str]) -> Output {
     let flame = std::env::var("FLAME").unwrap_or_else(|_| env!("CARGO_BIN_EXE_flame").to_owned());
-    // A separate target folder, because this cargo must not wait for the one that runs the test.
-    let out = Command::new(flame).args(args).env("CARGO_TARGET_DIR", kept().join("target")).output().unwrap();
+    let out = Command::new(flame).args(args).env("CARGO_TARGET_DIR", modules_target()).output().unwrap();
     assert_eq!(out.status.code(), Some(0), "flame {args:?}: {}", text(&out.stderr));
     out
 }

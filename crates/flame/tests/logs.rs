@@ -1,6 +1,6 @@
 //! Texts of modules for the operator: delivered and escaped, limited in rate, counted, and granted.
 
-use crate::common::root;
+use crate::common::{modules_target, root};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -11,9 +11,8 @@ fn text(bytes: &[u8]) -> String {
 
 fn flame(folder: &Path, args: &[&str]) -> Output {
     let mut flame = Command::new(env!("CARGO_BIN_EXE_flame"));
-    // A target folder of its own: this cargo must not wait for the one that runs the test.
-    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("examples/target");
-    let out = flame.args(args).current_dir(folder).env("CARGO_TARGET_DIR", target).output().unwrap();
+    let out =
+        flame.args(args).current_dir(folder).env("CARGO_TARGET_DIR", modules_target()).output().unwrap();
     assert_eq!(out.status.code(), Some(0), "flame {args:?}: {}", text(&out.stderr));
     out
 }

@@ -2,19 +2,19 @@
 //! change that gives a bound. A case is the source of a module (`remedies/NAME.rs` or `.c`), and the advice
 //! that is expected for it beside it; `FLAME_WRITE_EXPECTED=1` writes the advice.
 
-use crate::common::root;
+use crate::common::{modules_target, root};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const MANIFEST: &str =
     "abi = 1\nname = \"case\"\nversion = \"1.0.0\"\ndescription = \"a case\"\n\n[needs]\nexpose = \"all\"\n";
 
-fn flame(args: &[&str], target: &Path) -> String {
+fn flame(args: &[&str], kept: &Path) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_flame"));
     // An earlier report on the same module must not be found.
-    let cache = target.parent().unwrap().join("cache");
+    let cache = kept.join("cache");
     let _ = std::fs::remove_dir_all(&cache);
-    command.args(args).env("CARGO_TARGET_DIR", target).env("FLAME_CACHE", &cache);
+    command.args(args).env("CARGO_TARGET_DIR", modules_target()).env("FLAME_CACHE", &cache);
     let out = command.output().unwrap();
     assert_eq!(out.status.code(), Some(0), "flame {args:?}: {}", String::from_utf8_lossy(&out.stderr));
     String::from_utf8_lossy(&out.stdout).into_owned()
@@ -38,14 +38,14 @@ fn build(source: &Path, kept: &Path) -> String {
         std::fs::copy(source, folder.join("case.c")).unwrap();
     }
     let out = kept.to_str().unwrap();
-    flame(&["build", folder.to_str().unwrap(), "--lines", "--output", out], &kept.join("target"));
+    flame(&["build", folder.to_str().unwrap(), "--lines", "--output", out], kept);
     kept.join("case.wasm").to_str().unwrap().to_owned()
 }
 
 /// Returns the verdict on batches and the advice about them, without offsets and sizes, which depend on the
 /// compilers.
 fn advice(wasm: &str, kept: &Path) -> String {
-    let text = flame(&["check", wasm], &kept.join("target"));
+    let text = flame(&["check", wasm], kept);
     let at = text.find("\nverdict").expect("a verdict") + 1;
     let lines = text[at..].lines().take_while(|line| !line.starts_with("flame_init"));
     let mut out = String::new();

@@ -2,6 +2,7 @@
 
 #![allow(dead_code)] // Each test that includes it uses a part.
 
+use crate::common::modules_target;
 use flame_module::testing::Traffic;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -22,8 +23,7 @@ pub fn flame(args: &[&str]) -> Output {
 /// Runs the command, which ends with `status`.
 pub fn flame_with(args: &[&str], status: i32) -> Output {
     let mut flame = Command::new(env!("CARGO_BIN_EXE_flame"));
-    // A target folder of its own: this cargo must not wait for the one that runs the test.
-    let out = flame.args(args).env("CARGO_TARGET_DIR", kept().join("target")).output().unwrap();
+    let out = flame.args(args).env("CARGO_TARGET_DIR", modules_target()).output().unwrap();
     assert_eq!(out.status.code(), Some(status), "flame {args:?}: {}", text(&out.stderr));
     out
 }

@@ -13,7 +13,7 @@ use flame_record::{RecordBatch, Sink, SinkError};
 use flame_source::{Next, Progress, RawBlock, RawPacket, Source, SourceError};
 use flame_worker::{Input, Options, Report, Run, RunError, Silent};
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -41,6 +41,12 @@ pub fn runner() -> PathBuf {
         target.join("release/flame-runner")
     };
     BUILT.get_or_init(build).clone()
+}
+
+/// Returns the target folder of the modules that tests build: one for all, since these have most of their
+/// dependencies in common, and not that of the cargo that runs the test.
+pub fn modules_target() -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join("target")
 }
 
 /// Returns the folder of shared captures: `FLAME_TRACES`, or the one beside the checkout. Without it, reports
