@@ -338,15 +338,17 @@ fn share_is_kept_to(more: &[&str]) {
     let (policy, credential) = (file("policy.toml"), file("alice.cred"));
     let run = ["count,flow", "--format", "json", "--policy", &policy, "--credential", &credential];
     let capture = net.capture(&[&run[..], more].concat(), 1);
-    net.send(&vec![network::ipv4(&[], 17, (1, 9), (2, 53), 122); 5000], 600);
+    net.send(&vec![network::ipv4(&[], 17, (1, 9), (2, 53), 122); 5000], 300);
     std::thread::sleep(Duration::from_millis(300));
     let out = capture.interrupt();
     let said = text(&out.stderr);
     let account: Value = serde_json::from_str(&said[said.find('{').unwrap()..]).unwrap();
+    // The kernel drops packets on a busy machine.
+    let received = 1_500_000 - account["kernel_drops"].as_u64().unwrap();
     let (mut processed, mut without_time) = (0, 0);
     for module in ["count", "flow"] {
         let of = &account["modules"][module];
-        assert_eq!((&of["offered"], &of["adds_up"]), (&3_000_000.into(), &true.into()), "{said}");
+        assert_eq!((&of["offered"], &of["adds_up"]), (&received.into(), &true.into()), "{said}");
         without_time += of["shed"]["share"].as_u64().unwrap();
         processed += of["processed"].as_u64().unwrap();
     }

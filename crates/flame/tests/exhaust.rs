@@ -201,7 +201,7 @@ fn what_would_exhaust_is_refused_by_name_or_done() {
 #[test]
 fn ordinary_modules_of_megabytes_pass() {
     let _turn = crate::turn();
-    for functions in [2_000, 8_000] {
+    for functions in [1_000, 4_000] {
         let mut all = vec![(
             BATCH,
             function(0, |i| {

@@ -78,7 +78,7 @@ fn shrink(oracle: &Oracle, mut drawn: Vec<u64>, seed: u64, calls: u64, kind: Kin
 
 #[test]
 fn no_bound_is_passed_and_counters_end_everything() {
-    let (programs, calls) = (setting("FLAME_PROGRAMS", 1500), setting("FLAME_ARGUMENTS", 24));
+    let (programs, calls) = (setting("FLAME_PROGRAMS", 800), setting("FLAME_ARGUMENTS", 24));
     let (first, threads) = (setting("FLAME_SEED", 1), setting("FLAME_THREADS", 2));
     let next = AtomicU64::new(0);
     let total = Mutex::new(Tally::default());
