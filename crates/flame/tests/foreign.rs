@@ -101,6 +101,17 @@ fn found(modules: &str, capture: &Path) -> BTreeMap<String, u64> {
     rows.map(|row| (row["module"].as_str().unwrap().to_owned(), row["found"].as_u64().unwrap())).collect()
 }
 
+/// Returns the results for all lines, found by several threads: this test takes longest.
+fn for_each<T: Sync, U: Send>(lines: &[T], find: impl Fn(&T) -> U + Sync) -> Vec<U> {
+    let part = lines.len().div_ceil(4).max(1);
+    std::thread::scope(|scope| {
+        let parts = lines.chunks(part);
+        let threads: Vec<_> =
+            parts.map(|some| scope.spawn(|| some.iter().map(&find).collect::<Vec<_>>())).collect();
+        threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+    })
+}
+
 fn sum(account: &serde_json::Value, words: &[&str]) -> u64 {
     words.iter().map(|w| account[w].as_u64().unwrap()).sum()
 }
@@ -169,16 +180,18 @@ fn modules_of_foreign_code_do_what_the_table_says() {
     let named: BTreeSet<_> = expected.iter().map(|l| l.name.clone()).collect();
     assert_eq!(there, named, "folders of tests/foreign, and lines of its expected.tsv");
 
-    let files: Vec<_> = expected.iter().map(|l| built(&l.name)).collect();
+    let files = for_each(&expected, |line| built(&line.name));
     let modules = files.join(",");
     let demo = found(&modules, &root().join("demo/demo.pcap"));
     let in_made = found(&modules, &made());
+    let lines: Vec<_> = expected.iter().zip(&files).collect();
+    let verdicts = for_each(&lines, |(line, wasm)| verdict(wasm, &line.verdict));
     let mut wrong = Vec::new();
-    for (line, wasm) in expected.iter().zip(&files) {
+    for (line, verdict) in expected.iter().zip(verdicts) {
         let module = format!("foreign-{}", line.name);
         let is = Line {
             version: locked(&line.package),
-            verdict: verdict(wasm, &line.verdict),
+            verdict,
             demo: demo[&module],
             made: in_made[&module],
             ..line.clone()
