@@ -42,7 +42,7 @@ use std::time::Instant;
 const QUICK: usize = 1;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let (mut trace, mut json, mut only, mut experiments) = (None, None, None, None);
+    let (mut trace, mut json, mut only, mut except, mut experiments) = (None, None, None, None, None);
     let (mut packets, mut rounds) = (2_000_000, 9);
     let mut args = std::env::args().skip(1);
     while let Some(arg) = args.next() {
@@ -51,6 +51,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             "--json" => json = args.next().map(PathBuf::from),
             "--quick" => (packets, rounds) = (20_000, QUICK),
             "--only" => only = args.next(),
+            "--except" => except = args.next(),
             "--experiments" => experiments = args.next().map(PathBuf::from),
             // Internal: the commands that `click` and `live` start in the namespaces they make.
             "--bare-bridge" => {
@@ -68,8 +69,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             }
             other => {
                 return Err(format!(
-                    "{other}: expected --trace FILE, --json FILE, --only GROUP, --quick or --experiments \
-                     FOLDER"
+                    "{other}: expected --trace FILE, --json FILE, --only GROUPS, --except GROUPS, --quick or \
+                     --experiments FOLDER"
                 )
                 .into());
             }
@@ -125,12 +126,16 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         ("elements", &|| Ok(elements::rows(&flame, rounds)?)),
         ("threads", &|| Ok(threads::rows(&flame, rounds)?)),
     ];
-    if let Some(unknown) = only.as_deref().filter(|o| groups.iter().all(|(name, _)| name != o)) {
+    let list = |names: Option<String>| names.map(|n| n.split(',').map(str::to_owned).collect::<Vec<_>>());
+    let (only, except) = (list(only), list(except).unwrap_or_default());
+    let is_known = |asked: &&String| groups.iter().any(|(name, _)| name == asked);
+    if let Some(unknown) = only.iter().flatten().chain(&except).find(|asked| !is_known(asked)) {
         let names = groups.map(|(name, _)| name);
-        return Err(format!("--only {unknown}: expected {}", names.join(", ")).into());
+        return Err(format!("no group {unknown}: expected {}", names.join(", ")).into());
     }
     for (name, rows) in groups {
-        if only.as_deref().is_none_or(|o| o == name) {
+        let is_in = |list: &[String]| list.iter().any(|asked| asked == name);
+        if only.as_deref().is_none_or(is_in) && !is_in(&except) {
             print(rows()?);
         }
     }
