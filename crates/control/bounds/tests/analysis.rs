@@ -316,6 +316,22 @@ fn what_the_host_writes_is_known() {
     assert!(!beside.entries[0].bound.packet.is_bounded() || !beside.entries[0].bound.call.is_bounded());
 }
 
+/// Small functions are analysed at the call, and nest too deep there. Each has a bound by itself.
+#[test]
+fn a_long_chain_of_small_functions_has_a_bound() {
+    let mut functions = String::new();
+    for n in 0..400 {
+        let next = if n == 0 { String::new() } else { format!("(call $f{})", n - 1) };
+        functions += &format!("(func $f{n} (block (block (block (block {next})))))");
+    }
+    let text = format!(
+        "(module (memory (export \"memory\") 1) {functions}
+         (func (export \"flame_batch\") (param $b i32) (result i64) (call $f399) (i64.const 0)))"
+    );
+    let analysis = analyse_exports(&wat::parse_str(&text).unwrap()).unwrap();
+    assert!(analysis.entries[0].bound.is_bounded(), "{:?}", analysis.entries[0]);
+}
+
 #[test]
 fn hostile_shapes_are_answered_in_a_moment() {
     let start = std::time::Instant::now();

@@ -47,11 +47,11 @@ struct Inlined {
     costly: u128,
 }
 
-/// First more of them, which knows more, and fewer if there was too much work.
+/// First more of them, which knows more, and fewer if a limit of work or depth was reached.
 const INLINED: [Inlined; 2] =
     [Inlined { small: 400, costly: u128::MAX }, Inlined { small: 0, costly: u128::MAX }];
 /// Those of a call with packets, of whose arguments something is known, if no bound up to [`GOOD`] was found,
-/// and not for want of work: this takes more.
+/// and no limit was reached: this takes more.
 const INLINED_COSTLY: Inlined = Inlined { small: 0, costly: 1 << 15 };
 /// The bound for a packet with which the search ends.
 const GOOD: u128 = INLINED_COSTLY.costly;
@@ -92,8 +92,8 @@ impl Guide for Finder {
 /// The result of a search.
 enum Searched<T> {
     Found(T),
-    /// The limit of work was reached.
-    TooMuchWork,
+    /// A limit of work or depth was reached.
+    Limited,
     None,
 }
 
@@ -101,7 +101,7 @@ impl<T> Searched<T> {
     fn of(outcome: Result<T, Refused>, is_enough: impl Fn(&T) -> bool) -> Self {
         match outcome {
             Ok(found) if is_enough(&found) => Self::Found(found),
-            Err(Refused { rule: Rule::Work, .. }) => Self::TooMuchWork,
+            Err(Refused { rule: Rule::Work | Rule::TooDeep, .. }) => Self::Limited,
             _ => Self::None,
         }
     }
@@ -109,18 +109,18 @@ impl<T> Searched<T> {
     fn map<U>(self, f: impl FnOnce(T) -> U) -> Searched<U> {
         match self {
             Self::Found(found) => Searched::Found(f(found)),
-            Self::TooMuchWork => Searched::TooMuchWork,
+            Self::Limited => Searched::Limited,
             Self::None => Searched::None,
         }
     }
 }
 
-/// Searches with each of [`INLINED`] as long as there is too much work.
+/// Searches with each of [`INLINED`] as long as a limit is reached.
 fn search<T>(mut with: impl FnMut(Inlined) -> Searched<T>) -> Searched<T> {
     let mut found = Searched::None;
     for inlined in INLINED {
         found = with(inlined);
-        if !matches!(found, Searched::TooMuchWork) {
+        if !matches!(found, Searched::Limited) {
             break;
         }
     }
@@ -207,7 +207,7 @@ pub(crate) fn find_in(module: &Module<'_>, graph: &Graph, effort: Effort) -> Cer
         let mut found = search(search_with);
         let is_open = match &found {
             Searched::Found((cost, _)) => *cost > GOOD,
-            Searched::TooMuchWork => false,
+            Searched::Limited => false,
             Searched::None => true,
         };
         if flame_abi::layout::names::is_batch(name)
