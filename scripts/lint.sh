@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# Compiles a crate for Cargo (RUSTC_WORKSPACE_WRAPPER), then lints it and builds its documentation with what the
+# build has of its dependencies. cargo clippy and cargo doc would check each dependency again, which takes
+# longer than both. Warnings are errors, and the documentation is thrown away.
+set -euo pipefail
+
+rustc=$1
+shift
+"$rustc" "$@"
+arguments=" $* "
+# Cargo also asks for the compiler's properties; modules for WebAssembly are linted when they are built here.
+if [[ $arguments != *" --out-dir "* || $arguments == *" --target "* ]]; then exit; fi
+
+given=()
+while [ $# -gt 0 ]; do
+  case $1 in
+    --emit=*) ;;
+    --out-dir) shift ;;
+    # Cargo takes each artifact for its own.
+    --json=*) given+=("${1//artifacts,/}") ;;
+    *) given+=("$1") ;;
+  esac
+  shift
+done
+
+thrown=$(mktemp -d)
+trap 'rm -rf "$thrown"' EXIT
+clippy-driver "$rustc" "${given[@]}" --emit=metadata --out-dir "$thrown" -D warnings
+if [[ $arguments == *" --test "* || $arguments == *" build_script_"* ]]; then exit; fi
+rustdoc "${given[@]}" --document-private-items --out-dir "$thrown/doc" \
+  -D warnings -A rustdoc::private-intra-doc-links
