@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Compiles a crate for Cargo (RUSTC_WORKSPACE_WRAPPER), then lints it and builds its documentation with what the
-# build has of its dependencies. cargo clippy and cargo doc would check each dependency again, which takes
+# Compiles a crate for Cargo (RUSTC_WORKSPACE_WRAPPER), then lints it and builds its documentation with what
+# the build has of its dependencies. cargo clippy and cargo doc would check each dependency again, which takes
 # longer than both. Warnings are errors, and the documentation is thrown away.
 set -euo pipefail
 
@@ -26,6 +26,7 @@ done
 thrown=$(mktemp -d)
 trap 'rm -rf "$thrown"' EXIT
 clippy-driver "$rustc" "${given[@]}" --emit=metadata --out-dir "$thrown" -D warnings
-if [[ $arguments == *" --test "* || $arguments == *" build_script_"* ]]; then exit; fi
+# As `cargo doc`: no tests and build scripts, nor the command, whose comments are its help.
+if [[ $arguments =~ " --test "|" build_script_" || ${CARGO_BIN_NAME:-} == flame ]]; then exit; fi
 rustdoc "${given[@]}" --document-private-items --out-dir "$thrown/doc" \
   -D warnings -A rustdoc::private-intra-doc-links
