@@ -6,10 +6,10 @@ set -euo pipefail
 
 rustc=$1
 shift
-"$rustc" "$@"
 arguments=" $* "
 # Cargo also asks for the compiler's properties; modules for WebAssembly are linted when they are built here.
-if [[ $arguments != *" --out-dir "* || $arguments == *" --target "* ]]; then exit; fi
+if [[ $arguments != *" --out-dir "* || $arguments == *" --target "* ]]; then exec "$rustc" "$@"; fi
+"$rustc" "$@" -D warnings
 
 given=()
 while [ $# -gt 0 ]; do
@@ -25,8 +25,15 @@ done
 
 thrown=$(mktemp -d)
 trap 'rm -rf "$thrown"' EXIT
-clippy-driver "$rustc" "${given[@]}" --emit=metadata --out-dir "$thrown" -D warnings
+is_test=false is_library=false
+if [[ $arguments =~ " --test " ]]; then is_test=true; fi
+if [[ $arguments =~ " --crate-type lib "|" --crate-type rlib " ]]; then is_library=true; fi
+# A library is linted with its tests.
+if $is_test || ! $is_library; then
+  clippy-driver "$rustc" "${given[@]}" --emit=metadata --out-dir "$thrown" -D warnings
+fi
 # As `cargo doc`: no tests and build scripts, nor the command, whose comments are its help.
-if [[ $arguments =~ " --test "|" build_script_" || ${CARGO_BIN_NAME:-} == flame ]]; then exit; fi
-rustdoc "${given[@]}" --document-private-items --out-dir "$thrown/doc" \
-  -D warnings -A rustdoc::private-intra-doc-links
+if ! $is_test && [[ ! $arguments =~ " build_script_" && ${CARGO_BIN_NAME:-} != flame ]]; then
+  rustdoc "${given[@]}" --document-private-items --out-dir "$thrown/doc" \
+    -D warnings -A rustdoc::private-intra-doc-links
+fi

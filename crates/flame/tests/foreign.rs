@@ -2,7 +2,7 @@
 //! contents of captures, and `flame check` reports for each the verdict in `expected.tsv`. A lost bound fails
 //! the test, and so does a gained one.
 
-use crate::common::{modules_target, root, traces};
+use crate::common::{for_each, modules_target, root, traces};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -99,17 +99,6 @@ fn found(modules: &str, capture: &Path) -> BTreeMap<String, u64> {
     }
     let rows = json(&out.stdout).into_iter();
     rows.map(|row| (row["module"].as_str().unwrap().to_owned(), row["found"].as_u64().unwrap())).collect()
-}
-
-/// Returns the results for all lines, found by several threads: this test takes longest.
-fn for_each<T: Sync, U: Send>(lines: &[T], find: impl Fn(&T) -> U + Sync) -> Vec<U> {
-    let part = lines.len().div_ceil(4).max(1);
-    std::thread::scope(|scope| {
-        let parts = lines.chunks(part);
-        let threads: Vec<_> =
-            parts.map(|some| scope.spawn(|| some.iter().map(&find).collect::<Vec<_>>())).collect();
-        threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
-    })
 }
 
 fn sum(account: &serde_json::Value, words: &[&str]) -> u64 {

@@ -49,6 +49,24 @@ pub fn modules_target() -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join("target")
 }
 
+/// Returns the results for all items, found by several threads. The first item is begun first.
+pub fn for_each<T: Sync, U: Send>(items: &[T], find: impl Fn(&T) -> U + Sync) -> Vec<U> {
+    let next = Mutex::new(items.iter().enumerate());
+    let work = || {
+        let mut found = Vec::new();
+        loop {
+            let Some((at, item)) = next.lock().unwrap().next() else { return found };
+            found.push((at, find(item)));
+        }
+    };
+    let mut all = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..4).map(|_| scope.spawn(work)).collect();
+        threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
+    });
+    all.sort_by_key(|(at, _)| *at);
+    all.into_iter().map(|(_, found)| found).collect()
+}
+
 /// Returns the folder of shared captures: `FLAME_TRACES`, or the one beside the checkout. Without it, reports
 /// that the test is skipped and returns `None`.
 pub fn traces() -> Option<PathBuf> {
