@@ -139,6 +139,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Watchdog {
     pub(crate) fn new() -> Self {
+        // Not when the first instance is made: the kernel registers a process of several threads only after
+        // a grace period of 10 ms and more, and one of a single thread at once, as a runner still is here.
+        Barrier::get();
         Self(Arc::new(Owner {
             shared: Arc::default(),
             violated: Mutex::default(),
