@@ -1,39 +1,56 @@
 #!/usr/bin/env bash
-# Compiles a crate for Cargo (RUSTC_WORKSPACE_WRAPPER), then lints it and builds its documentation with what
-# the build has of its dependencies. cargo clippy and cargo doc would check each dependency again, which takes
-# longer than both. Warnings are errors, and the documentation is thrown away.
+# Lints crates and builds their documentation with what a build has of their dependencies. cargo clippy and
+# cargo doc would check each dependency once more, which takes longer than both.
+#   LINTS=FOLDER RUSTC_WORKSPACE_WRAPPER=scripts/lint.sh cargo ...   notes in FOLDER how crates are compiled
+#   scripts/lint.sh FOLDER                                           lints and documents these crates
 set -euo pipefail
 
-rustc=$1
-shift
-arguments=" $* "
-# Cargo also asks for the compiler's properties; modules for WebAssembly are linted when they are built here.
-if [[ $arguments != *" --out-dir "* || $arguments == *" --target "* ]]; then exec "$rustc" "$@"; fi
-"$rustc" "$@" -D warnings
+if [ $# -gt 1 ]; then
+  # For Cargo. It also asks for the compiler's properties; modules are linted when they are built natively.
+  if [[ -n ${LINTS:-} && " $* " == *" --out-dir "* && " $* " != *" --target "* ]]; then
+    note=$(mktemp "$LINTS/XXXXXXXX")
+    { echo "cd $(printf %q "$PWD")"; declare -px; printf 'set --'; printf ' %q' "${@:2}"; } > "$note"
+    set -- "$@" -D warnings
+  fi
+  exec "$@"
+fi
 
-given=()
-while [ $# -gt 0 ]; do
-  case $1 in
-    --emit=*) ;;
-    --out-dir) shift ;;
-    # Cargo takes each artifact for its own.
-    --json=*) given+=("${1//artifacts,/}") ;;
-    *) given+=("$1") ;;
-  esac
-  shift
+lint() { # lint NOTE
+  (
+    set +u
+    # shellcheck source=/dev/null
+    source "$1"
+    set -u
+    # Cargo's limit of processes is gone with it.
+    unset CARGO_MAKEFLAGS MAKEFLAGS MFLAGS
+    arguments=" $* " given=()
+    while [ $# -gt 0 ]; do
+      case $1 in
+        --emit=* | --error-format=* | --json=*) ;;
+        --out-dir) shift ;;
+        *) given+=("$1") ;;
+      esac
+      shift
+    done
+    out=$(mktemp -d)
+    trap 'rm -rf "$out"' EXIT
+    # A library is linted with its tests.
+    if [[ $arguments == *" --test "* || $arguments != *" --crate-type lib "* ]]; then
+      clippy-driver rustc "${given[@]}" --emit=metadata --out-dir "$out" -D warnings || exit
+    fi
+    # As `cargo doc`: no tests and build scripts, nor the command, whose comments are its help.
+    if [[ ! $arguments =~ " --test "|" build_script_" && ${CARGO_BIN_NAME:-} != flame ]]; then
+      rustdoc "${given[@]}" --document-private-items --out-dir "$out" \
+        -D warnings -A rustdoc::private-intra-doc-links
+    fi
+  )
+}
+
+count=0 failed=0
+shopt -s nullglob
+for note in "$1"/*; do
+  count=$((count + 1))
+  lint "$note" || failed=$((failed + 1))
 done
-
-thrown=$(mktemp -d)
-trap 'rm -rf "$thrown"' EXIT
-is_test=false is_library=false
-if [[ $arguments =~ " --test " ]]; then is_test=true; fi
-if [[ $arguments =~ " --crate-type lib "|" --crate-type rlib " ]]; then is_library=true; fi
-# A library is linted with its tests.
-if $is_test || ! $is_library; then
-  clippy-driver "$rustc" "${given[@]}" --emit=metadata --out-dir "$thrown" -D warnings
-fi
-# As `cargo doc`: no tests and build scripts, nor the command, whose comments are its help.
-if ! $is_test && [[ ! $arguments =~ " build_script_" && ${CARGO_BIN_NAME:-} != flame ]]; then
-  rustdoc "${given[@]}" --document-private-items --out-dir "$thrown/doc" \
-    -D warnings -A rustdoc::private-intra-doc-links
-fi
+echo "lint: $count crates, $failed with warnings"
+[ "$failed" = 0 ]
