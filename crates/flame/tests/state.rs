@@ -59,8 +59,18 @@ fn counter() -> String {
     COUNT.replace("EXPORT", EXPORT).replace("IMPORT", IMPORT)
 }
 
+/// Event queues for the packets of [`Endless`].
+const QUEUES: &str = "[[queues]]\nname = \"even\"\nselect = \"tcp src port 1024 or tcp src port 1026\"\n\
+    [[queues]]\nname = \"odd\"\nselect = \"\"\nblocks = 2\n";
+
 fn plan(id: u32, text: &str, protection: Protection) -> ModulePlan {
-    let manifest = MANIFEST.replace("[[tables]]", &format!("[state]\nversion = 1\nmax = {MOST}\n[[tables]]"));
+    plan_with(id, text, protection, "")
+}
+
+/// Returns the plan of a module with more in its manifest.
+fn plan_with(id: u32, text: &str, protection: Protection, more: &str) -> ModulePlan {
+    let state = format!("[state]\nversion = 1\nmax = {MOST}\n{more}[[tables]]");
+    let manifest = MANIFEST.replace("[[tables]]", &state);
     let wasm = with_manifest(wat::parse_str(text).unwrap(), manifest.as_bytes());
     let plan = install(&wasm, &InstallRequest { protection, ..request() }).unwrap();
     ModulePlan { id: ModuleId(id), name: format!("count{id}"), ..plan }
@@ -83,27 +93,33 @@ const UPDATES: u32 = 8;
 #[test]
 fn an_update_under_load_carries_exact_counts() {
     let counter = counter();
-    for (text, protection, workers, is_live, per_worker, apart) in [
-        (&*counter, Protection::Auto, 1, false, false, false),
-        (&*counter, Protection::Metered, 1, true, false, false),
-        (&*counter, Protection::Auto, 3, true, false, false),
-        (&*counter, Protection::Metered, 2, false, false, false),
-        (&*counter, Protection::Metered, 2, true, true, false),
-        (&*counter, Protection::Auto, 1, true, false, true),
-        (&*counter, Protection::Metered, 2, true, false, true),
-        (SLOW, Protection::Auto, 1, true, false, false),
-        (SLOW, Protection::Metered, 2, true, false, false),
-        (SLOW, Protection::Auto, 2, true, false, true),
+    for (text, protection, workers, is_live, per_worker, apart, queues) in [
+        (&*counter, Protection::Auto, 1, false, false, false, ""),
+        (&*counter, Protection::Metered, 1, true, false, false, ""),
+        (&*counter, Protection::Auto, 3, true, false, false, ""),
+        (&*counter, Protection::Metered, 2, false, false, false, ""),
+        (&*counter, Protection::Metered, 2, true, true, false, ""),
+        (&*counter, Protection::Auto, 1, true, false, true, ""),
+        (&*counter, Protection::Metered, 2, true, false, true, ""),
+        (SLOW, Protection::Auto, 1, true, false, false, ""),
+        (SLOW, Protection::Metered, 2, true, false, false, ""),
+        (SLOW, Protection::Auto, 2, true, false, true, ""),
+        (&*counter, Protection::Auto, 1, false, false, false, QUEUES),
+        (&*counter, Protection::Metered, 2, true, true, false, QUEUES),
+        (&*counter, Protection::Auto, 1, true, false, true, QUEUES),
+        (SLOW, Protection::Metered, 2, true, false, true, QUEUES),
     ] {
         let what = format!(
-            "{}, {protection:?}, {workers} workers, live {is_live}, sources {per_worker}, process {apart}",
-            if text == SLOW { "slow" } else { "fast" }
+            "{}, {protection:?}, {workers} workers, live {is_live}, sources {per_worker}, process {apart}, \
+             queues {}",
+            if text == SLOW { "slow" } else { "fast" },
+            !queues.is_empty()
         );
         let (stop, delivered, sums) =
             (Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default(), Sums::default());
         let (keep, told) = keep(workers, &[]);
         let module = |id| {
-            let plan = plan(id, text, protection);
+            let plan = plan_with(id, text, protection, queues);
             let plan = ModulePlan { process: apart.then(|| "p".to_owned()), ..plan };
             Module { keep: Some(keep.clone()), ..Module::from(plan) }
         };
@@ -141,6 +157,8 @@ fn an_update_under_load_carries_exact_counts() {
         }
         let of = |n: fn(&Account) -> u64| report.accounts.iter().map(|(_, a)| n(a)).sum::<u64>();
         assert_eq!(of(|a| a.offered), total, "{what}: each packet was offered to one");
+        let in_queues = of(|a| a.queues.iter().map(|q| q.packets).sum());
+        assert_eq!(in_queues, if queues.is_empty() { 0 } else { total }, "{what}");
         let processed = of(|a| a.processed);
         assert!(is_live || processed == total, "{what}: {processed} of {total}");
         // How many depends on the time that a process gets.
