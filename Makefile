@@ -33,7 +33,7 @@ python: $(VENV)/ready ## Install the Python packages of the tests
 
 $(VENV)/ready: tests/requirements.txt
 	@echo "setup: Python packages of tests/requirements.txt into $(VENV)"
-	@python3 -m venv $(VENV) && $(VENV)/bin/pip install -q -r tests/requirements.txt && touch $@
+	@python3 -m venv $(VENV) && $(VENV)/bin/pip install -q --no-compile -r tests/requirements.txt && touch $@
 
 bench: build ## Measure against native code and rivals; TRACE=file to choose the trace
 	@scripts/setup.sh bench
