@@ -8,49 +8,51 @@ set -euo pipefail
 if [ $# -gt 1 ]; then
   # For Cargo. It also asks for the compiler's properties; modules are linted when they are built natively.
   if [[ -n ${LINTS:-} && " $* " == *" --out-dir "* && " $* " != *" --target "* ]]; then
-    note=$(mktemp "$LINTS/XXXXXXXX")
-    { echo "cd $(printf %q "$PWD")"; declare -px; printf 'set --'; printf ' %q' "${@:2}"; } > "$note"
+    note=$(mktemp -d "$LINTS/XXXXXXXX")
+    # Not by the shell, which has no variables with some names of Cargo's.
+    cat "/proc/$$/environ" > "$note/environment"
+    printf '%s\0' "$PWD" "${@:2}" > "$note/arguments"
     set -- "$@" -D warnings
   fi
   exec "$@"
 fi
 
 lint() { # lint NOTE
-  (
-    set +u
-    # shellcheck source=/dev/null
-    source "$1"
-    set -u
-    # Cargo's limit of processes is gone with it.
-    unset CARGO_MAKEFLAGS MAKEFLAGS MFLAGS
-    arguments=" $* " given=()
-    while [ $# -gt 0 ]; do
-      case $1 in
-        --emit=* | --error-format=* | --json=*) ;;
-        --out-dir) shift ;;
-        *) given+=("$1") ;;
-      esac
-      shift
-    done
-    out=$(mktemp -d)
-    trap 'rm -rf "$out"' EXIT
-    # A library is linted with its tests.
-    if [[ $arguments == *" --test "* || $arguments != *" --crate-type lib "* ]]; then
-      clippy-driver rustc "${given[@]}" --emit=metadata --out-dir "$out" -D warnings || exit
-    fi
-    # As `cargo doc`: no tests and build scripts, nor the command, whose comments are its help.
-    if [[ ! $arguments =~ " --test "|" build_script_" && ${CARGO_BIN_NAME:-} != flame ]]; then
-      rustdoc "${given[@]}" --document-private-items --out-dir "$out" \
-        -D warnings -A rustdoc::private-intra-doc-links
-    fi
-  )
+  local note=$1 out=$2 environment arguments given=()
+  mapfile -d '' -t environment < "$note/environment"
+  mapfile -d '' -t arguments < "$note/arguments"
+  cd "${arguments[0]}"
+  # Without Cargo's limit of processes, which is gone with it.
+  in_place() { env -i "${environment[@]}" env -u CARGO_MAKEFLAGS -u MAKEFLAGS -u MFLAGS "$@"; }
+  set -- "${arguments[@]:1}"
+  arguments=" $* "
+  while [ $# -gt 0 ]; do
+    case $1 in
+      --emit=* | --error-format=* | --json=*) ;;
+      --out-dir) shift ;;
+      *) given+=("$1") ;;
+    esac
+    shift
+  done
+  # A library is linted with its tests.
+  if [[ $arguments == *" --test "* || $arguments != *" --crate-type lib "* ]]; then
+    in_place clippy-driver rustc "${given[@]}" --emit=metadata --out-dir "$out" -D warnings || return
+  fi
+  # As `cargo doc`: no tests and build scripts, nor the command, whose comments are its help.
+  if [[ ! $arguments =~ " --test "|" build_script_"|"crates/flame/src/main.rs" ]]; then
+    in_place rustdoc "${given[@]}" --document-private-items --out-dir "$out" \
+      -D warnings -A rustdoc::private-intra-doc-links
+  fi
 }
 
 count=0 failed=0
+out=$(mktemp -d)
+trap 'rm -rf "$out"' EXIT
 shopt -s nullglob
 for note in "$1"/*; do
   count=$((count + 1))
-  lint "$note" || failed=$((failed + 1))
+  (lint "$note" "$out/$count") || failed=$((failed + 1))
+  rm -rf "${out:?}/$count"
 done
 echo "lint: $count crates, $failed with warnings"
 [ "$failed" = 0 ]
