@@ -102,7 +102,7 @@ printf '\x00\x02\x00\x00\x00\xff\xff\x00\x00hi\x08\x00\x00\x00\xfe\xff\x00\x00\x
     printf '\x05\x00hello\x01'                                                    # note end
 } > "$corpus"/records/all
 
-for file in ../modules/*/module.toml ../crates/flame/src/template/*/module.toml; do
+for file in ../modules/*/module.toml ../crates/flame/src/template/module.toml; do
     [ -f "$file" ] && cp "$file" "$corpus/manifest/$(basename "$(dirname "$file")").toml"
 done
 printf 'abi = 1\nname = "a"\nversion = "1"\ndescription = ""\n[parameters.p]\ntype = "duration"\ndefault'\

@@ -402,6 +402,12 @@ FLAME_EXPORT(flame_batch) uint64_t flame_batch(const struct flame_batch *batch) 
     let out = commands::flame(folder.path(), &["build", "in-c"]);
     let said = commands::text(&out.stderr);
     assert!(!out.status.success() && said.contains("manifest, line 11: queues.mail.select"), "{said}");
+    let channel = "[[channels]]\nname = \"out\"\nfilter = \"icmp and and\"\nrate = \"1 Mbit/s\"\n";
+    std::fs::write(source.join("module.toml"), manifest(&TWO).replace("\"q\"", "\"in-c\"") + channel)
+        .unwrap();
+    let out = commands::flame(folder.path(), &["build", "in-c"]);
+    let said = commands::text(&out.stderr);
+    assert!(!out.status.success() && said.contains("channels.out.filter: \"icmp and and\""), "{said}");
 }
 
 /// A module of a tenant, in a process, has other queues after an update, and its account has them by name.

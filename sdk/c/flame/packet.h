@@ -12,10 +12,10 @@ enum {
   FLAME_CWR = 128
 };
 
-/* flame_packet.proto (IANA) */
+/* flame_packet.proto (IANA). FLAME_IPV6 is a flag; the protocol is FLAME_PROTO_IPV6. */
 enum {
-  FLAME_ICMP = 1, FLAME_IGMP = 2, FLAME_TCP = 6, FLAME_UDP = 17, FLAME_GRE = 47, FLAME_ESP = 50,
-  FLAME_AH = 51, FLAME_ICMPV6 = 58, FLAME_OSPF = 89, FLAME_SCTP = 132
+  FLAME_ICMP = 1, FLAME_IGMP = 2, FLAME_PROTO_IPIP = 4, FLAME_TCP = 6, FLAME_UDP = 17, FLAME_PROTO_IPV6 = 41,
+  FLAME_GRE = 47, FLAME_ESP = 50, FLAME_AH = 51, FLAME_ICMPV6 = 58, FLAME_OSPF = 89, FLAME_SCTP = 132
 };
 
 /* The descriptor of one packet; crates/contract/abi documents each field. */

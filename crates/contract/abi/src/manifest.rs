@@ -314,10 +314,10 @@ fn syntax(error: toml::de::Error) -> ManifestError {
 const EXAMPLES: [(&str, &str); 16] = [
     ("abi", "1"),
     ("name", "\"my-module\""),
-    ("version", "\"0.1.0\""),
+    ("version", "\"0.1.0\", or 1 in [state]"),
     ("description", "\"what it is\""),
     ("type", "\"integer\" in a parameter, \"u64\" in a column"),
-    ("default", "0"),
+    ("default", "0, or \"text\" for the type text"),
     ("columns", "[{ name = \"packets\", type = \"u64\" }]"),
     ("kind", "\"line\""),
     ("table", "\"total\""),

@@ -23,6 +23,8 @@
 //! [sources.tap]
 //! interface = "eth0"
 //! capture = "packet"                # AF_PACKET; or "xdp" (AF_XDP), "xdp-generic", "auto"
+//! snaplen = 262144                  # bytes of a packet that are read
+//! promiscuous = true
 //! workers = 2
 //! cores = [0, 1]                    # the cores on which its threads run
 //! interval = "1s"                   # packet time between reports

@@ -2,9 +2,9 @@
 //!
 //! To read and decode a packet again takes less time than to pass it from one processor to another, whose
 //! caches do not have it. So nothing is passed on, and no worker waits for one that reads. What costs more is
-//! read once (see `deal`).
+//! read once (see `dispatch`).
 
-use crate::deal::Dealer;
+use crate::dispatch::Partition;
 use crate::position::{Position, Positions};
 use crate::read::Chunk;
 use crate::wiring::Wiring;
@@ -13,24 +13,24 @@ use flame_source::RawPacket;
 
 /// The state that workers on equal sources share.
 pub(crate) struct Copies {
-    dealer: Dealer,
+    partition: Partition,
     positions: Positions,
 }
 
 impl Copies {
     pub(crate) fn new(wiring: &Wiring<'_>) -> Self {
-        Self { dealer: Dealer::new(wiring), positions: Positions::new(wiring.shape.workers) }
+        Self { partition: Partition::new(wiring), positions: Positions::new(wiring.shape.workers) }
     }
 
     /// Returns the position and the part of a worker.
     pub(crate) fn of(&self, worker: usize) -> (Position<'_>, Part<'_>) {
-        (self.positions.of(worker), Part::new(&self.dealer, worker))
+        (self.positions.of(worker), Part::new(&self.partition, worker))
     }
 }
 
 /// The part of one worker in all packets.
 pub(crate) struct Part<'a> {
-    dealer: &'a Dealer,
+    partition: &'a Partition,
     worker: usize,
     hashes: Vec<u32>,
     packets: Vec<RawPacket>,
@@ -44,21 +44,21 @@ pub(crate) struct Part<'a> {
 const FACTOR: u64 = 0x517c_c1b7_2722_0a95;
 
 impl<'a> Part<'a> {
-    fn new(dealer: &'a Dealer, worker: usize) -> Self {
+    fn new(partition: &'a Partition, worker: usize) -> Self {
         let (hashes, packets, descriptors) = Default::default();
-        Self { dealer, worker, hashes, packets, descriptors, digest: 0 }
+        Self { partition, worker, hashes, packets, descriptors, digest: 0 }
     }
 
     /// Returns those of the packets that belong to the worker.
     pub(crate) fn of<'c>(&'c mut self, chunk: Chunk<'c>) -> Chunk<'c> {
-        let Self { dealer, worker, hashes, packets, descriptors, digest } = self;
-        dealer.hash(chunk.descriptors, hashes);
+        let Self { partition, worker, hashes, packets, descriptors, digest } = self;
+        partition.hash(chunk.descriptors, hashes);
         packets.clear();
         descriptors.clear();
         for ((packet, descriptor), hash) in chunk.packets.iter().zip(chunk.descriptors).zip(hashes) {
             let now = u64::from(*hash) << 32 ^ packet.ts_ns;
             *digest = (digest.rotate_left(5) ^ now).wrapping_mul(FACTOR);
-            if dealer.worker(*hash) == *worker {
+            if partition.worker(*hash) == *worker {
                 packets.push(*packet);
                 descriptors.push(*descriptor);
             }

@@ -19,7 +19,7 @@ mod clock;
 mod collect;
 mod collected;
 mod copies;
-mod deal;
+mod dispatch;
 mod draft;
 mod error;
 mod faults;

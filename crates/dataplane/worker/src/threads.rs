@@ -3,7 +3,7 @@
 use crate::charge::{self, Charging};
 use crate::collect::Collector;
 use crate::copies::{Copies, Part};
-use crate::deal::{Dealer, Dispatcher, worker_loop};
+use crate::dispatch::{Dispatcher, Partition, worker_loop};
 use crate::error::RunError;
 use crate::gather::{Queues, collect};
 use crate::handle::{Command, Inboxes};
@@ -149,7 +149,7 @@ pub(crate) fn run_dispatched(
     inboxes: Inboxes,
     (events, queues): (Sender<Event>, Queues),
 ) -> Result<Report, RunError> {
-    let dealer = Dealer::new(wiring);
+    let partition = Partition::new(wiring);
     let (stats, ends) = std::thread::scope(|scope| {
         let mut pipelines = Vec::new();
         for (worker, commands) in inboxes.pipelines.into_iter().enumerate() {
@@ -157,12 +157,12 @@ pub(crate) fn run_dispatched(
             pipelines.push(work);
             // The packets' memory is dispatched with them, so the pipeline copies the exposed bytes.
             let options = PipelineOptions { shared: None, ..wiring.pipeline_options(worker, &*source) };
-            let (events, dealer) = (events.clone(), &dealer);
+            let (events, partition) = (events.clone(), &partition);
             scope.spawn(move || {
                 let _charged = charge::begin(wiring.charging);
                 let guard = Guard(&events);
                 let mut outlet = Queue { worker, events: &events };
-                let ended = worker_loop(wiring, options, dealer, (&todo, &commands), &mut outlet);
+                let ended = worker_loop(wiring, options, partition, (&todo, &commands), &mut outlet);
                 commands.try_iter().for_each(|command| command.abandon(worker));
                 guard.end(ended);
             });

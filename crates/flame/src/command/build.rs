@@ -5,7 +5,7 @@ use crate::files::read;
 use crate::paths;
 use clap::Args;
 use flame_abi::layout::names::MANIFEST_SECTION;
-use flame_abi::manifest::{Manifest, Needs, Queue, Step};
+use flame_abi::manifest::{Manifest, Needs, Step};
 use flame_compile::{Compiler, Worker};
 use flame_plan::{Expose, ShownFilter, ViewSpec};
 use flame_view::View;
@@ -25,7 +25,7 @@ pub struct Build {
     #[arg(short, long, value_name = "FOLDER")]
     output: Option<PathBuf>,
 
-    /// Keep source lines, which `flame check --explain` shows; the file becomes several times as large
+    /// Keep source lines, which `flame check` shows; the file becomes several times as large
     #[arg(long)]
     lines: bool,
 }
@@ -36,7 +36,7 @@ impl Build {
         let text = read(&path)?;
         let manifest = Manifest::parse(&text).map_err(|e| format!("{}: {e}", path.display()))?;
         check_needs(&manifest.needs, &text).map_err(|e| format!("{}: {e}", path.display()))?;
-        check_queues(&manifest.queues, &text).map_err(|e| format!("{}: {e}", path.display()))?;
+        check_filters(&manifest, &text).map_err(|e| format!("{}: {e}", path.display()))?;
         let wasm = if self.folder.join("Cargo.toml").is_file() {
             rust(&self.folder, self.lines)?
         } else {
@@ -76,19 +76,33 @@ fn check_needs(needs: &Needs, text: &[u8]) -> Result<(), String> {
     View::new(&view, None).map(drop).map_err(|e| wrong(e.to_string()))
 }
 
-/// Checks the filters of event queues.
-fn check_queues(queues: &[Queue], text: &[u8]) -> Result<(), String> {
-    for (index, queue) in queues.iter().enumerate() {
-        let wrong = |reason: String| {
-            let path = [Step::Key("queues"), Step::Index(index), Step::Key("select")];
-            let line = flame_abi::manifest::line(&String::from_utf8_lossy(text), &path);
-            format!("manifest, line {line}: queues.{}.select: {:?}: {reason}", queue.name, queue.select)
-        };
-        let select_shown = ShownFilter::parse(&queue.select).map_err(wrong)?.into_iter().collect();
-        let view = ViewSpec { select_shown, ..ViewSpec::default() };
-        View::new(&view, None).map_err(|e| wrong(e.to_string()))?;
+/// Checks the filters of event queues and channels.
+fn check_filters(manifest: &Manifest, text: &[u8]) -> Result<(), String> {
+    let queues = manifest.queues.iter().map(|queue| (&queue.name, &queue.select));
+    let channels = manifest.channels.iter().map(|channel| (&channel.name, &channel.filter));
+    for (index, (name, filter)) in queues.enumerate() {
+        check_filter(("queues", index, name), ("select", filter), text)?;
+    }
+    for (index, (name, filter)) in channels.enumerate() {
+        check_filter(("channels", index, name), ("filter", filter), text)?;
     }
     Ok(())
+}
+
+/// Checks a filter in the table `name` of an array of tables.
+fn check_filter(
+    (array, index, name): (&str, usize, &str),
+    (key, filter): (&str, &str),
+    text: &[u8],
+) -> Result<(), String> {
+    let wrong = |reason: String| {
+        let path = [Step::Key(array), Step::Index(index), Step::Key(key)];
+        let line = flame_abi::manifest::line(&String::from_utf8_lossy(text), &path);
+        format!("manifest, line {line}: {array}.{name}.{key}: {filter:?}: {reason}")
+    };
+    let select_shown = ShownFilter::parse(filter).map_err(wrong)?.into_iter().collect();
+    let view = ViewSpec { select_shown, ..ViewSpec::default() };
+    View::new(&view, None).map(drop).map_err(|e| wrong(e.to_string()))
 }
 
 /// Appends a custom section (id 0: length, name, contents).

@@ -76,7 +76,7 @@ pub struct Run {
     /// Capture by packet (AF_PACKET, which copies), by xdp (AF_XDP, which takes packets away from this
     /// machine's own stack and from other captures), by xdp-generic (the same, without the driver's part),
     /// or auto: by xdp only where nobody would miss the packets, see `flame help live`
-    #[arg(long, value_name = "WAY", requires = "interface")]
+    #[arg(long, value_name = "METHOD", requires = "interface")]
     capture: Option<Capture>,
 
     /// Use the network card's time stamps instead of the kernel's

@@ -16,7 +16,7 @@
 //! Packets that its view does not show leave by output 0. CAPACITY (4096) packets wait for it; `length`
 //! is their number, `held` that of those that it holds. The module's records go to `flame click --records`.
 //! Handlers: account, module, stats, faults, gone, length, held.
-//! Example: `FromDump(in.pcap) -> Module(rtt, slots 4096) -> q`
+//! Example: `FromDump(in.pcap) -> Module(rtt, max_handshakes 4096) -> q`
 
 use super::module_block::fill;
 use super::module_forward::{Forwarding, OnEvict};

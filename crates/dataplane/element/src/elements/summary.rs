@@ -5,8 +5,9 @@
 //! Handlers: active (rw), count, scheduled.
 //! Example: `FromIPSummaryDump(trace, STOP true) -> q`
 //!
-//! ToIPSummaryDump(FILE, FIELDS field…, HEADER, BAD_PACKETS, VERBOSE): writes a line of text for each packet;
-//! fields are, for instance, timestamp, ip_src, sport, ip_proto, ip_len, tcp_flags, payload, link.
+//! ToIPSummaryDump(FILE, FIELDS field…, HEADER): writes a line of text for each packet; fields are, for
+//! instance, timestamp, ip_src, sport, ip_proto, ip_len, tcp_flags, payload, link. BAD_PACKETS and VERBOSE
+//! have no effect.
 //! Expects: packets with marked IP headers; `-` stands for a field that a packet lacks.
 //! Gives: the same packets, if its output is connected.
 //! Handlers: flush (w).

@@ -9,7 +9,7 @@
 //!           one of them. An interface that goes down is waited for; one that is removed ends the run with
 //!           status 1, after all packets that arrived. With any, packets have a cooked header (LINUX_SLL2),
 //!           and interfaces are not promiscuous. AF_XDP takes the received packets away from this machine's
-//!           own stack and from other captures: --capture auto, the default, uses it only if the driver has
+//!           own stack and from other captures: --capture auto uses it only if the driver has
 //!           native XDP and leaves VLAN tags in the frames, and nobody else uses the interface: it has no
 //!           address, no interface is built on it, and no other program captures it.
 //! Example:  flame run flow -i eth0 --workers 2

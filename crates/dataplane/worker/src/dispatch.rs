@@ -26,7 +26,7 @@ const AHEAD: usize = 4;
 
 /// The rule by which packets are divided among workers: both directions of a flow reach the same worker, and
 /// all packets without a flow one.
-pub(crate) struct Dealer {
+pub(crate) struct Partition {
     key: Option<FlowHash>,
     workers: usize,
     decapsulate: bool,
@@ -40,7 +40,7 @@ struct Part {
 }
 
 /// A block for all workers.
-pub(crate) struct Dealt {
+pub(crate) struct SharedBlock {
     block: RawBlock,
     /// The number of blocks before it.
     number: usize,
@@ -50,7 +50,7 @@ pub(crate) struct Dealt {
     parts: OnceLock<Vec<Part>>,
 }
 
-impl Dealer {
+impl Partition {
     pub(crate) fn new(wiring: &Wiring<'_>) -> Self {
         let key = wiring.options.dispatch_key.as_ref().map(FlowHash::new);
         Self { key, workers: wiring.shape.workers, decapsulate: wiring.options.decapsulate }
@@ -71,7 +71,7 @@ impl Dealer {
     }
 
     /// Decodes a block and divides its packets.
-    fn deal(&self, block: &RawBlock) -> Vec<Part> {
+    fn divide(&self, block: &RawBlock) -> Vec<Part> {
         let mut descriptors = Vec::with_capacity(block.packets.len());
         let how = flame_decode::Options { decapsulate: self.decapsulate, without_hash: false };
         decode(block, how, &mut descriptors);
@@ -90,16 +90,16 @@ impl Dealer {
     }
 }
 
-impl Dealt {
+impl SharedBlock {
     /// Returns the parts of all workers. The first caller decodes the block; another one waits for it.
-    fn parts(&self, dealer: &Dealer) -> &[Part] {
-        self.parts.get_or_init(|| dealer.deal(&self.block))
+    fn parts(&self, partition: &Partition) -> &[Part] {
+        self.parts.get_or_init(|| partition.divide(&self.block))
     }
 }
 
 /// The work of one worker.
 pub(crate) enum Work {
-    Block(Arc<Dealt>),
+    Block(Arc<SharedBlock>),
     Tick(u64),
     End(u64),
 }
@@ -136,9 +136,9 @@ impl Consumer for Dispatcher {
         let block =
             RawBlock { data: chunk.block.data.clone(), packets: chunk.packets.to_vec(), shared_offset: None };
         let parts = OnceLock::new();
-        let dealt = Arc::new(Dealt { block, number: self.number, fill: self.fill, parts });
+        let shared = Arc::new(SharedBlock { block, number: self.number, fill: self.fill, parts });
         self.number += 1;
-        self.all(|| Work::Block(dealt.clone()))
+        self.all(|| Work::Block(shared.clone()))
     }
 
     fn tick(&mut self, now_ns: u64) -> Result<(), RunError> {
@@ -152,7 +152,7 @@ impl Consumer for Dispatcher {
 
 /// The work of a worker, in order, of which it has looked at a part ahead.
 struct Todo<'a> {
-    dealer: &'a Dealer,
+    partition: &'a Partition,
     worker: usize,
     queue: &'a Receiver<Work>,
     ahead: VecDeque<Work>,
@@ -161,10 +161,10 @@ struct Todo<'a> {
 impl Todo<'_> {
     /// Adds work, and decodes its block if that is this worker's turn.
     fn add(&mut self, work: Work) {
-        if let Work::Block(dealt) = &work
-            && dealt.number % self.dealer.workers == self.worker
+        if let Work::Block(shared) = &work
+            && shared.number % self.partition.workers == self.worker
         {
-            dealt.parts(self.dealer);
+            shared.parts(self.partition);
         }
         self.ahead.push_back(work);
     }
@@ -194,13 +194,13 @@ const LONG: Duration = Duration::from_secs(1);
 pub(crate) fn worker_loop(
     wiring: &Wiring<'_>,
     options: PipelineOptions<'_>,
-    dealer: &Dealer,
+    partition: &Partition,
     (queue, commands): (&Receiver<Work>, &Receiver<Command>),
     outlet: &mut Queue<'_>,
 ) -> Result<(), RunError> {
     let worker = outlet.worker;
     let mut pipeline = Pipeline::new(wiring.modules, options, outlet)?;
-    let mut todo = Todo { dealer, worker, queue, ahead: VecDeque::with_capacity(AHEAD) };
+    let mut todo = Todo { partition, worker, queue, ahead: VecDeque::with_capacity(AHEAD) };
     let mut now_ns = 0;
     loop {
         while let Ok(command) = commands.try_recv() {
@@ -230,16 +230,18 @@ pub(crate) fn worker_loop(
             }
         };
         match work {
-            Work::Block(dealt) => {
-                let Some(Part { packets, descriptors }) = dealt.parts(dealer).get(worker) else { continue };
+            Work::Block(shared) => {
+                let Some(Part { packets, descriptors }) = shared.parts(partition).get(worker) else {
+                    continue;
+                };
                 if packets.is_empty() {
                     continue;
                 }
                 // If little waits for this worker, others hold the source up.
-                let fill = if todo.is_behind() { dealt.fill } else { 0 };
+                let fill = if todo.is_behind() { shared.fill } else { 0 };
                 pipeline.regulate(Some(fill), outlet)?;
                 now_ns = packets.iter().map(|p| p.ts_ns).fold(now_ns, u64::max);
-                pipeline.chunk(Chunk { block: &dealt.block, packets, descriptors }, outlet)?;
+                pipeline.chunk(Chunk { block: &shared.block, packets, descriptors }, outlet)?;
             }
             Work::Tick(at) => {
                 now_ns = now_ns.max(at);
@@ -262,30 +264,30 @@ mod tests {
     use flame_abi::LinkType;
 
     /// Returns a block of one packet, which is none that can be decoded.
-    fn block(number: usize) -> Arc<Dealt> {
+    fn block(number: usize) -> Arc<SharedBlock> {
         let packet = RawPacket { ts_ns: 0, offset: 0, cap_len: 4, wire_len: 4, link: LinkType::ETHERNET };
         let data = Bytes::from_static(&[0; 4]);
         let block = RawBlock { data, packets: vec![packet], shared_offset: None };
-        Arc::new(Dealt { block, number, fill: 0, parts: OnceLock::new() })
+        Arc::new(SharedBlock { block, number, fill: 0, parts: OnceLock::new() })
     }
 
     #[test]
     fn a_worker_decodes_its_blocks_ahead_and_leaves_the_others() {
-        let dealer = Dealer { key: None, workers: 2, decapsulate: false };
+        let partition = Partition { key: None, workers: 2, decapsulate: false };
         let (sender, queue) = unbounded();
         let blocks: Vec<_> = (0..6).map(block).collect();
-        blocks.iter().for_each(|dealt| sender.send(Work::Block(dealt.clone())).unwrap());
-        let mut todo = Todo { dealer: &dealer, worker: 1, queue: &queue, ahead: VecDeque::new() };
-        assert!(matches!(todo.next(), Ok(Work::Block(dealt)) if dealt.number == 0));
-        let decoded: Vec<_> = blocks.iter().map(|dealt| dealt.parts.get().is_some()).collect();
+        blocks.iter().for_each(|shared| sender.send(Work::Block(shared.clone())).unwrap());
+        let mut todo = Todo { partition: &partition, worker: 1, queue: &queue, ahead: VecDeque::new() };
+        assert!(matches!(todo.next(), Ok(Work::Block(shared)) if shared.number == 0));
+        let decoded: Vec<_> = blocks.iter().map(|shared| shared.parts.get().is_some()).collect();
         assert_eq!(decoded, [false, true, false, true, false, false]);
         // All work comes in order, and each packet belongs to one worker.
         for number in 1..6 {
-            assert!(matches!(todo.next(), Ok(Work::Block(dealt)) if dealt.number == number));
+            assert!(matches!(todo.next(), Ok(Work::Block(shared)) if shared.number == number));
         }
         assert!(matches!(todo.next(), Err(TryRecvError::Empty)));
-        for dealt in &blocks {
-            let parts: Vec<_> = dealt.parts(&dealer).iter().map(|part| part.packets.len()).collect();
+        for shared in &blocks {
+            let parts: Vec<_> = shared.parts(&partition).iter().map(|part| part.packets.len()).collect();
             assert_eq!(parts, [1, 0]);
         }
     }
