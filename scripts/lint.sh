@@ -1,13 +1,17 @@
 #!/usr/bin/env bash
 # Lints crates and builds their documentation with what a build has of their dependencies. cargo clippy and
 # cargo doc would check each dependency once more, which takes longer than both.
-#   LINTS=FOLDER RUSTC_WORKSPACE_WRAPPER=scripts/lint.sh cargo ...   notes in FOLDER how crates are compiled
-#   scripts/lint.sh FOLDER                                           lints and documents these crates
+#   LINTS=FOLDER RUSTC_WORKSPACE_WRAPPER=scripts/lint.sh cargo ...
+#       lints tests, and libraries with their tests, as they are compiled, and notes all others in FOLDER
+#   scripts/lint.sh FOLDER
+#       lints the programs that are noted there, and documents them and the libraries
 set -euo pipefail
 
 if [ $# -gt 1 ]; then
   # For Cargo. It also asks for the compiler's properties; modules are linted when they are built natively.
   if [[ -n ${LINTS:-} && " $* " == *" --out-dir "* && " $* " != *" --target "* ]]; then
+    # Clippy compiles as well, but what it compiles is optimized less, so that is only for tests.
+    if [[ " $* " == *" --test "* ]]; then exec clippy-driver "$@" -D warnings; fi
     note=$(mktemp -d "$LINTS/XXXXXXXX")
     # Not by the shell, which has no variables with some names of Cargo's.
     cat "/proc/$$/environ" > "$note/environment"
@@ -34,12 +38,11 @@ lint() { # lint NOTE
     esac
     shift
   done
-  # A library is linted with its tests.
-  if [[ $arguments == *" --test "* || $arguments != *" --crate-type lib "* ]]; then
+  if [[ $arguments != *" --crate-type lib "* ]]; then
     in_place clippy-driver rustc "${given[@]}" --emit=metadata --out-dir "$out" -D warnings || return
   fi
-  # As `cargo doc`: no tests and build scripts, nor the command, whose comments are its help.
-  if [[ ! $arguments =~ " --test "|" build_script_"|"crates/flame/src/main.rs" ]]; then
+  # As `cargo doc`: no build scripts, nor the command, whose comments are its help.
+  if [[ ! $arguments =~ " build_script_"|"crates/flame/src/main.rs" ]]; then
     in_place rustdoc "${given[@]}" --document-private-items --out-dir "$out" \
       -D warnings -A rustdoc::private-intra-doc-links
   fi
