@@ -123,7 +123,7 @@ static inline int32_t flame_dport(const struct flame_packet *p) { return flame_p
  * packet has this header and the header's fixed part is visible. */
 
 struct flame_ipv4 {
-  uint8_t header_len, dscp, ecn, ttl, proto, dont_fragment, more_fragments;
+  uint8_t version, header_len, dscp, ecn, ttl, proto, reserved, dont_fragment, more_fragments;
   uint16_t total_len, id, fragment_offset /* in bytes */, checksum;
   uint32_t src, dst;
 };
@@ -132,8 +132,9 @@ static inline int flame_ipv4(const struct flame_packet *p, struct flame_ipv4 *h)
   const uint8_t *b = p->flags & FLAME_IPV4 ? flame_bytes(p, p->l3, 20) : NULL;
   if (!b) return 0;
   *h = (struct flame_ipv4){
-      .header_len = (uint8_t)((b[0] & 15) * 4), .dscp = b[1] >> 2, .ecn = b[1] & 3, .ttl = b[8],
-      .proto = b[9], .dont_fragment = b[6] >> 6 & 1, .more_fragments = b[6] >> 5 & 1,
+      .version = b[0] >> 4, .header_len = (uint8_t)((b[0] & 15) * 4), .dscp = b[1] >> 2, .ecn = b[1] & 3,
+      .ttl = b[8], .proto = b[9], .reserved = b[6] >> 7, .dont_fragment = b[6] >> 6 & 1,
+      .more_fragments = b[6] >> 5 & 1,
       .total_len = flame_be16(b + 2), .id = flame_be16(b + 4),
       .fragment_offset = (uint16_t)((flame_be16(b + 6) & 0x1fff) * 8),
       .checksum = flame_be16(b + 10), .src = flame_be32(b + 12), .dst = flame_be32(b + 16)};
@@ -141,7 +142,7 @@ static inline int flame_ipv4(const struct flame_packet *p, struct flame_ipv4 *h)
 }
 
 struct flame_ipv6 {
-  uint8_t dscp, ecn, next_header, hop_limit;
+  uint8_t version, dscp, ecn, next_header, hop_limit;
   uint16_t payload_len;
   uint32_t flow_label;
   const uint8_t *src, *dst; /* 16 bytes each */
@@ -152,7 +153,7 @@ static inline int flame_ipv6(const struct flame_packet *p, struct flame_ipv6 *h)
   if (!b) return 0;
   uint32_t first = flame_be32(b);
   *h = (struct flame_ipv6){
-      .dscp = first >> 22 & 63, .ecn = first >> 20 & 3, .flow_label = first & 0xfffff,
+      .version = first >> 28, .dscp = first >> 22 & 63, .ecn = first >> 20 & 3, .flow_label = first & 0xfffff,
       .payload_len = flame_be16(b + 4), .next_header = b[6], .hop_limit = b[7], .src = b + 8, .dst = b + 24};
   return 1;
 }
@@ -160,7 +161,7 @@ static inline int flame_ipv6(const struct flame_packet *p, struct flame_ipv6 *h)
 struct flame_tcp {
   uint16_t sport, dport, window, checksum, urgent;
   uint32_t seq, ack;
-  uint8_t header_len, flags;
+  uint8_t header_len, reserved /* four bits, the last of which is AE (RFC 9768) */, flags;
 };
 
 static inline int flame_tcp(const struct flame_packet *p, struct flame_tcp *h) {
@@ -169,9 +170,37 @@ static inline int flame_tcp(const struct flame_packet *p, struct flame_tcp *h) {
   if (!b) return 0;
   *h = (struct flame_tcp){
       .sport = flame_be16(b), .dport = flame_be16(b + 2), .seq = flame_be32(b + 4), .ack = flame_be32(b + 8),
-      .header_len = (uint8_t)((b[12] >> 4) * 4), .flags = b[13], .window = flame_be16(b + 14),
+      .header_len = (uint8_t)((b[12] >> 4) * 4), .reserved = b[12] & 15, .flags = b[13],
+      .window = flame_be16(b + 14),
       .checksum = flame_be16(b + 16), .urgent = flame_be16(b + 18)};
   return 1;
+}
+
+/* Returns the content of the first TCP option of this kind and stores its length; NULL if there is none. For
+ * example, kind 8 has two timestamps (RFC 7323). */
+static inline const uint8_t *flame_tcp_option(const struct flame_packet *p, uint8_t kind, uint32_t *len) {
+  *len = 0;
+  struct flame_tcp h;
+  if (!flame_tcp(p, &h) || h.header_len < 20) return NULL;
+  uint32_t size = flame_visible(p, p->l4 + 20u, h.header_len - 20u), at = 0;
+  const uint8_t *b = size ? flame_bytes(p, p->l4 + 20u, size) : NULL;
+  /* At most 40 bytes of options. */
+  for (uint32_t i = 0; i < 40 && b && at < size; i++) {
+    if (b[at] == 0) return NULL;
+    if (b[at] == 1) {
+      at++;
+      continue;
+    }
+    uint32_t option_len = at + 1 < size ? b[at + 1] : 0;
+    if (option_len < 2) return NULL;
+    if (b[at] == kind) {
+      if (at + option_len > size) return NULL;
+      *len = option_len - 2;
+      return b + at + 2;
+    }
+    at += option_len;
+  }
+  return NULL;
 }
 
 struct flame_udp {
@@ -207,4 +236,26 @@ static inline const uint8_t *flame_payload(const struct flame_packet *p, uint32_
   if (end <= at) return NULL;
   *len = flame_visible(p, at, end - at);
   return *len ? flame_bytes(p, at, *len) : NULL;
+}
+
+/* Returns the length of the payload in bytes by the IP header (and for UDP also its own), visible or not; -1
+ * if there is no transport header, or if the length is hidden or is 0 because the packet is longer than the
+ * field can hold. */
+static inline int64_t flame_payload_len(const struct flame_packet *p) {
+  if (!(p->flags & FLAME_TRANSPORT)) return -1;
+  uint32_t headers = (uint32_t)p->l4 + p->l4_len - p->l3, stated = 0;
+  const uint8_t *ip = flame_is_ip(p) ? flame_bytes(p, p->l3, p->flags & FLAME_IPV4 ? 4 : 6) : NULL;
+  const uint8_t *udp = p->proto == FLAME_UDP ? flame_bytes(p, p->l4, 6) : NULL;
+  if (ip && p->flags & FLAME_IPV4) {
+    stated = flame_be16(ip + 2);
+  } else if (ip) {
+    stated = flame_be16(ip + 4);
+    if (stated) stated += 40;
+  }
+  int64_t len = !stated ? -1 : stated > headers ? (int64_t)(stated - headers) : 0;
+  if (udp && flame_be16(udp + 4) >= 8) {
+    int64_t own = flame_be16(udp + 4) - 8;
+    if (len < 0 || own < len) len = own;
+  }
+  return len;
 }

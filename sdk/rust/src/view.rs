@@ -127,6 +127,18 @@ impl<'a> Ipv4<'a> {
         self.header[1] & 3
     }
 
+    /// Returns the version in the header, which is 4.
+    #[inline]
+    pub fn version(&self) -> u8 {
+        self.header[0] >> 4
+    }
+
+    /// Returns the bit before "don't fragment", which is reserved (RFC 791, section 3.1).
+    #[inline]
+    pub fn reserved(&self) -> bool {
+        self.header[6] & 0x80 != 0
+    }
+
     #[inline]
     pub fn dont_fragment(&self) -> bool {
         self.header[6] & 0x40 != 0
@@ -183,6 +195,12 @@ impl Ipv6<'_> {
         self.header[1] >> 4 & 3
     }
 
+    /// Returns the version in the header, which is 6.
+    #[inline]
+    pub fn version(&self) -> u8 {
+        self.header[0] >> 4
+    }
+
     /// Returns the flow label, a number of 20 bits.
     #[inline]
     pub fn flow_label(&self) -> u32 {
@@ -216,6 +234,13 @@ impl<'a> Tcp<'a> {
         /// Checksum; 0 if not all bytes that it covers are visible.
         checksum: u16 at 16,
         urgent: u16 at 18,
+    }
+
+    /// Returns the four bits before the flags. The last is AE (RFC 9768), the others are reserved (RFC 9293,
+    /// section 3.1).
+    #[inline]
+    pub fn reserved(&self) -> u8 {
+        self.header[12] & 15
     }
 
     /// Returns the length of the header in bytes, according to its length field.
@@ -297,7 +322,8 @@ mod tests {
         let mut traffic = Traffic::default();
         let mut packet = traffic.tcp("10.0.0.1:1024", "192.0.2.7:443");
         packet.tcp_flags(tcp::SYN | tcp::ACK).seq(0x0102_0304).ack(0x0506_0708).payload(b"hello");
-        packet.bytes()[15..22].copy_from_slice(&[0xba, 0, 45, 0x12, 0x34, 0x60, 0x03]);
+        packet.bytes()[15..22].copy_from_slice(&[0xba, 0, 45, 0x12, 0x34, 0xe0, 0x03]);
+        packet.bytes()[46] |= 9;
         packet.bytes()[24..26].copy_from_slice(&[0xca, 0xfe]);
         packet.bytes()[48..54].copy_from_slice(&[0x20, 0x01, 0xab, 0xcd, 0, 9]);
         one(&traffic, |p| {
@@ -306,6 +332,7 @@ mod tests {
                 (ip.header_len(), ip.dscp(), ip.ecn(), ip.total_len(), ip.id()),
                 (20, 46, 2, 45, 0x1234)
             );
+            assert_eq!((ip.version(), ip.reserved(), tcp.reserved()), (4, true, 9));
             assert_eq!((ip.dont_fragment(), ip.more_fragments(), ip.fragment_offset()), (true, true, 24));
             assert_eq!((ip.ttl(), ip.proto(), ip.checksum()), (64, proto::TCP, 0xcafe));
             assert_eq!((ip.src().to_string(), ip.dst().to_string()), ("10.0.0.1".into(), "192.0.2.7".into()));
@@ -329,7 +356,7 @@ mod tests {
         packet.bytes()[14..18].copy_from_slice(&[0x6b, 0xa1, 0x23, 0x45]);
         one(&traffic, |p| {
             let (ip, udp) = (p.ipv6().unwrap(), p.udp().unwrap());
-            assert_eq!((ip.dscp(), ip.ecn(), ip.flow_label()), (46, 2, 0x12345));
+            assert_eq!((ip.version(), ip.dscp(), ip.ecn(), ip.flow_label()), (6, 46, 2, 0x12345));
             assert_eq!((ip.payload_len(), ip.next_header(), ip.hop_limit()), (9, proto::UDP, 64));
             assert_eq!((Some(ip.src()), Some(ip.dst())), (p.src(), p.dst()));
             assert_eq!(ip.dst().to_string(), "2001:db8::2");

@@ -21,7 +21,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// The time that a revocation waits for the ends of the instances that it concerns, and the interval at which
 /// it looks.
 const EVICTION: Duration = Duration::from_secs(2);
-const LOOK: Duration = Duration::from_millis(10);
+const POLL: Duration = Duration::from_millis(10);
 
 type Stamp = Option<(SystemTime, u64)>;
 
@@ -304,7 +304,7 @@ impl Engine {
             if lost.is_empty() {
                 return;
             }
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL);
         }
     }
 

@@ -33,7 +33,7 @@ const SOURCE: &str = include_str!("module.rs");
 
 /// The time after which a module that holds packets is looked at, although none come: it may have lost its
 /// grant.
-const LOOK: Nanos = Nanos(500_000_000);
+const POLL: Nanos = Nanos(500_000_000);
 /// The timers of an element.
 const PAUSED: usize = 0;
 const HOLDS: usize = 1;
@@ -208,7 +208,7 @@ impl Module {
             forward.forget(cx, self.on_evict, "module gone");
         } else if !self.is_observed.get() && !cx.router.clock.is_simulated() {
             self.is_observed.set(true);
-            cx.timer_after(HOLDS, LOOK);
+            cx.timer_after(HOLDS, POLL);
         }
     }
 
