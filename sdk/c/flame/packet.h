@@ -215,29 +215,6 @@ static inline int flame_udp(const struct flame_packet *p, struct flame_udp *h) {
   return 1;
 }
 
-/* Returns the visible bytes after the transport header, up to the end of the datagram. Padding by the link is
- * not payload. */
-static inline const uint8_t *flame_payload(const struct flame_packet *p, uint32_t *len) {
-  *len = 0;
-  if (!(p->flags & FLAME_TRANSPORT)) return NULL;
-  uint32_t at = (uint32_t)p->l4 + p->l4_len, end = UINT32_MAX, stated = 0;
-  const uint8_t *ip = flame_bytes(p, p->l3, 6);
-  const uint8_t *udp = p->proto == FLAME_UDP ? flame_bytes(p, p->l4, 6) : NULL;
-  if (ip && p->flags & FLAME_IPV4) {
-    stated = flame_be16(ip + 2);
-  } else if (ip) {
-    stated = flame_be16(ip + 4);
-    if (stated) stated += 40;
-  }
-  /* Segmentation offload omits the length. */
-  if (stated) end = p->l3 + stated;
-  if (udp && flame_be16(udp + 4) >= 8 && p->l4 + (uint32_t)flame_be16(udp + 4) < end)
-    end = p->l4 + flame_be16(udp + 4);
-  if (end <= at) return NULL;
-  *len = flame_visible(p, at, end - at);
-  return *len ? flame_bytes(p, at, *len) : NULL;
-}
-
 /* Returns the length of the payload in bytes by the IP header (and for UDP also its own), visible or not; -1
  * if there is no transport header, or if the length is hidden or is 0 because the packet is longer than the
  * field can hold. */
@@ -258,4 +235,15 @@ static inline int64_t flame_payload_len(const struct flame_packet *p) {
     if (len < 0 || own < len) len = own;
   }
   return len;
+}
+
+/* Returns the visible bytes after the transport header, up to the end of the datagram. Padding by the link is
+ * not payload. */
+static inline const uint8_t *flame_payload(const struct flame_packet *p, uint32_t *len) {
+  *len = 0;
+  if (!(p->flags & FLAME_TRANSPORT)) return NULL;
+  int64_t stated = flame_payload_len(p);
+  uint32_t at = (uint32_t)p->l4 + p->l4_len;
+  *len = flame_visible(p, at, stated < 0 ? UINT32_MAX : (uint32_t)stated);
+  return *len ? flame_bytes(p, at, *len) : NULL;
 }
