@@ -444,7 +444,7 @@ FLAME_EXPORT(flame_batch) uint64_t flame_batch(const struct flame_batch *batch) 
     flame_u8(ip4.version | ip6.version);
     flame_i64(flame_payload_len(p));
     const uint8_t *mss = flame_tcp_option(p, 2, &len);
-    flame_u32(mss && len == 2 ? flame_be16(mss) : 0);
+    flame_i64(!mss ? -1 : len < 2 ? len : (int64_t)len << 16 | flame_be16(mss));
     flame_finish();
   }
   return flame_output(FLAME_DONE);
@@ -514,7 +514,7 @@ columns = [
   { name = "has_dst", type = "bool" }, { name = "dst", type = "ip" },
   { name = "ip", type = "bool" }, { name = "link", type = "u32" }, { name = "visible", type = "u32" },
   { name = "port", type = "i64" }, { name = "same_src", type = "u32" },
-  { name = "version", type = "u8" }, { name = "payload_len", type = "i64" }, { name = "mss", type = "u32" },
+  { name = "version", type = "u8" }, { name = "payload_len", type = "i64" }, { name = "mss", type = "i64" },
 ]
 [[tables]]
 name = "greeting"
@@ -569,9 +569,24 @@ fn a_module_in_c_has_the_same_getters_and_tables() {
     traffic.last().payload(&[0; 9]).bytes()[16..18].copy_from_slice(&(padded as u16 - 14).to_be_bytes());
     traffic.udp("[fd00::1]:53", "[fd00::2]:5353").payload(b"help!");
     traffic.ip("10.0.0.3", "10.0.0.4", flame_module::proto::ICMP);
-    for options in [&[1, 2, 4, 5, 0xb4][..], &[2, 9], &[0, 2, 4, 5, 0xb4], &[8, 2, 2, 4, 5, 0xb4]] {
+    // The second option is the maximum segment size, if what comes before it is an option and not the end.
+    let size = 2 << 16 | 1460;
+    let options: [(&[u8], i64); 9] = [
+        (&[1, 2, 4, 5, 0xb4], size),
+        (&[1, 1, 1, 2, 4, 5, 0xb4], size),
+        (&[8, 2, 2, 4, 5, 0xb4], size),
+        (&[0, 2, 2, 4, 5, 0xb4], -1),
+        (&[8, 1, 2, 4, 5, 0xb4], -1),
+        (&[8, 0, 2, 4, 5, 0xb4], -1),
+        (&[2, 2, 2, 4, 5, 0xb4], 0),
+        (&[2, 9], -1),
+        (&[1, 1, 1, 2], -1),
+    ];
+    for (options, _) in options {
         traffic.tcp("10.0.0.3:1", "10.0.0.4:2").tcp_options(options).payload(b"hi");
     }
+    // UDP may state less than IP.
+    traffic.udp("10.0.0.3:1", "10.0.0.4:2").payload(b"hidden").bytes()[39] = 10;
     // Nineteen pairs more: of the 64 places four are each pair's.
     for host in 0..80 {
         traffic.ip(&format!("10.1.0.{host}"), "10.0.0.4", flame_module::proto::ICMP);
@@ -591,10 +606,11 @@ fn a_module_in_c_has_the_same_getters_and_tables() {
     assert_eq!(row(2), "10 53 5353 0 0 0 64 13 13 \"help!\" false 1 false 1.5");
     assert_eq!(row(3), "1 -1 -1 0 0 0 64 20 0 \"\" false 1 false 1.5");
     let more = |n: usize| ["version", "payload_len", "mss"].map(|c| found[n][c].as_i64().unwrap());
-    let expected = [[4, 5, 0], [4, 5, 0], [6, 5, 0]];
-    assert_eq!([0, 1, 2].map(more), expected);
-    let expected = [[4, 2, 1460], [4, 2, 0], [4, 2, 0], [4, 2, 1460]];
-    assert_eq!([4, 5, 6, 7].map(more), expected);
+    assert_eq!([0, 1, 2].map(more), [[4, 5, -1], [4, 5, -1], [6, 5, -1]]);
+    for (n, (bytes, found)) in options.into_iter().enumerate() {
+        assert_eq!(more(4 + n), [4, 2, found], "{bytes:?}");
+    }
+    assert_eq!((more(13), &found[13]["payload"]), ([4, 2, -1], &"hi".into()));
     let end = &rows_with((&wasm, 5), &capture, "greeting", &["--expose", "all"])[0];
     let text = end["text"].as_str().unwrap();
     assert_eq!((text.len(), text.chars().all(|c| c == 'é')), (65_534, true), "cut at a character");
