@@ -44,6 +44,7 @@ type Report = Box<dyn Fn(&[u8; 32]) + Send + Sync>;
 /// The owner of the thread, which ends it when dropped.
 struct Owner {
     shared: Arc<Shared>,
+    barrier: Barrier,
     /// The hashes of modules whose bounds were violated.
     violated: Mutex<BTreeSet<[u8; 32]>>,
     /// The evictions of running modules, by hash.
@@ -139,11 +140,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Watchdog {
     pub(crate) fn new() -> Self {
-        // Not when the first instance is made: the kernel registers a process of several threads only after
-        // a grace period of 10 ms and more, and one of a single thread at once, as a runner still is here.
-        Barrier::get();
         Self(Arc::new(Owner {
             shared: Arc::default(),
+            // Not when the first instance is made: the kernel registers a process of several threads only
+            // after a grace period of 10 ms and more, and one of a single thread at once, as a runner still
+            // is here.
+            barrier: Barrier::register(),
             violated: Mutex::default(),
             modules: Mutex::default(),
             report: OnceLock::new(),
@@ -194,7 +196,7 @@ impl Watchdog {
             deadline_ns: AtomicU64::new(u64::MAX),
             clock: AtomicI32::new(libc::CLOCK_MONOTONIC),
             page: Mutex::new(Some(Page(page))),
-            barrier: Barrier::get(),
+            barrier: self.0.barrier,
         });
         let mut state = lock(&self.0.shared.state);
         let period = Duration::from_nanos(shortest_ns / CHECKS).clamp(MIN_PERIOD, MAX_PERIOD);
@@ -360,12 +362,12 @@ enum Barrier {
 }
 
 impl Barrier {
-    fn get() -> Self {
-        static KIND: OnceLock<Barrier> = OnceLock::new();
-        *KIND.get_or_init(|| match membarrier(libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) {
+    /// Registers the process for barriers of the kernel, where it has them.
+    fn register() -> Self {
+        match membarrier(libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) {
             true => Self::Kernel,
             false => Self::Both,
-        })
+        }
     }
 
     #[inline]
@@ -454,7 +456,7 @@ mod tests {
             deadline_ns: AtomicU64::new(u64::MAX),
             clock: AtomicI32::new(libc::CLOCK_MONOTONIC),
             page: Mutex::new(Some(Page(page))),
-            barrier: Barrier::get(),
+            barrier: Barrier::register(),
         }
     }
 
