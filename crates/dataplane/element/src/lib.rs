@@ -5,8 +5,6 @@
 //! ([`threads`]). Elements have inner mutability, since a packet or a handler call may come back to
 //! an element that is at work, as in Click.
 #![forbid(unsafe_code)]
-// Unit tests have few classes.
-#![cfg_attr(test, allow(dead_code))]
 
 pub mod driver;
 // Brackets in the manuals of elements stand around optional arguments.

@@ -107,7 +107,6 @@ macro_rules! classes {
 // of the packet, on that of its headers, on the length of the configuration (rules, routes), or on a value
 // in it (the number of outputs, the capacity of a table). Without such a mark it is E1, the same for each
 // packet. The other marks are the ties of the class.
-#[cfg(not(test))]
 classes![
     e::ipprint::ARP_PRINT => e2,
     e::arp::ARP_QUERIER => pure e5 named,
@@ -257,12 +256,4 @@ classes![
     e::strip::UNSTRIP_IP => pure e2,
     e::ether::VLAN_DECAP => pure,
     e::ether::VLAN_ENCAP => pure e2,
-];
-
-// Those of unit tests. All others would make these the slowest program to build.
-#[cfg(test)]
-classes![
-    e::source::INFINITE_SOURCE,
-    e::queue::QUEUE => pure queue,
-    e::to_device::TO_DEVICE => e2 device,
 ];
