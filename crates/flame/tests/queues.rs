@@ -402,12 +402,28 @@ FLAME_EXPORT(flame_batch) uint64_t flame_batch(const struct flame_batch *batch) 
     let out = commands::flame(folder.path(), &["build", "in-c"]);
     let said = commands::text(&out.stderr);
     assert!(!out.status.success() && said.contains("manifest, line 11: queues.mail.select"), "{said}");
-    let channel = "[[channels]]\nname = \"out\"\nfilter = \"icmp and and\"\nrate = \"1 Mbit/s\"\n";
-    std::fs::write(source.join("module.toml"), manifest(&TWO).replace("\"q\"", "\"in-c\"") + channel)
-        .unwrap();
-    let out = commands::flame(folder.path(), &["build", "in-c"]);
-    let said = commands::text(&out.stderr);
-    assert!(!out.status.success() && said.contains("channels.out.filter: \"icmp and and\""), "{said}");
+    let refused = |queues: &[(&str, &str, u32)], filters: &[&str]| {
+        let channel = |(n, filter): (usize, &&str)| {
+            format!("[[channels]]\nname = \"c{n}\"\nfilter = \"{filter}\"\nrate = \"1 Mbit/s\"\n")
+        };
+        let channels: String = filters.iter().enumerate().map(channel).collect();
+        let text = manifest(queues).replace("\"q\"", "\"in-c\"") + &channels;
+        std::fs::write(source.join("module.toml"), text).unwrap();
+        let out = commands::flame(folder.path(), &["build", "in-c"]);
+        assert!(!out.status.success(), "{queues:?} {filters:?}");
+        commands::text(&out.stderr)
+    };
+    let said = refused(&TWO, &["icmp and and"]);
+    assert!(said.contains("channels.c0.filter: \"icmp and and\""), "{said}");
+    // Channels carry Ethernet.
+    let said = refused(&TWO, &["", "wlan type mgt"]);
+    assert!(said.contains("channels.c1.filter: ") && said.contains("802.11"), "{said}");
+    // Each is small enough, and together they are not.
+    let many = (1..=64).map(|n| format!("src host 10.0.0.{n}")).collect::<Vec<_>>().join(" or ");
+    let said = refused(&[("a", &many, 1), ("b", &many, 1), ("c", "port 1", 1)], &[]);
+    assert!(said.contains("line 15: queues.c.select: ") && said.contains("3 filters with 129"), "{said}");
+    let said = refused(&TWO, &[&many, &many, "port 1"]);
+    assert!(said.contains("channels.c2.filter: ") && said.contains("3 filters with 129"), "{said}");
 }
 
 /// A module of a tenant, in a process, has other queues after an update, and its account has them by name.

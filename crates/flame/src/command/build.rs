@@ -4,9 +4,11 @@ use crate::exit::Status;
 use crate::files::read;
 use crate::paths;
 use clap::Args;
+use flame_abi::LinkType;
 use flame_abi::layout::names::MANIFEST_SECTION;
 use flame_abi::manifest::{Manifest, Needs, Step};
 use flame_compile::{Compiler, Worker};
+use flame_filter::PacketFilter;
 use flame_plan::{Expose, ShownFilter, ViewSpec};
 use flame_view::View;
 use std::path::{Path, PathBuf};
@@ -69,40 +71,64 @@ fn check_needs(needs: &Needs, text: &[u8]) -> Result<(), String> {
     if let Some(expose) = &needs.expose {
         expose.parse::<Expose>().map_err(|reason| at("expose", reason))?;
     }
-    let select = needs.select.as_deref().unwrap_or_default();
-    let wrong = |reason: String| at("select", format!("{select:?}: {reason}"));
-    let select_shown = ShownFilter::parse(select).map_err(wrong)?.into_iter().collect();
-    let view = ViewSpec { select_shown, ..ViewSpec::default() };
-    View::new(&view, None).map(drop).map_err(|e| wrong(e.to_string()))
-}
-
-/// Checks the filters of event queues and channels.
-fn check_filters(manifest: &Manifest, text: &[u8]) -> Result<(), String> {
-    let queues = manifest.queues.iter().map(|queue| (&queue.name, &queue.select));
-    let channels = manifest.channels.iter().map(|channel| (&channel.name, &channel.filter));
-    for (index, (name, filter)) in queues.enumerate() {
-        check_filter(("queues", index, name), ("select", filter), text)?;
-    }
-    for (index, (name, filter)) in channels.enumerate() {
-        check_filter(("channels", index, name), ("filter", filter), text)?;
-    }
     Ok(())
 }
 
-/// Checks a filter in the table `name` of an array of tables.
-fn check_filter(
-    (array, index, name): (&str, usize, &str),
-    (key, filter): (&str, &str),
-    text: &[u8],
-) -> Result<(), String> {
-    let wrong = |reason: String| {
-        let path = [Step::Key(array), Step::Index(index), Step::Key(key)];
-        let line = flame_abi::manifest::line(&String::from_utf8_lossy(text), &path);
-        format!("manifest, line {line}: {array}.{name}.{key}: {filter:?}: {reason}")
+/// A filter of a manifest, and its place there.
+struct Stated<'a> {
+    path: Vec<Step<'a>>,
+    place: String,
+    filter: &'a str,
+}
+
+impl<'a> Stated<'a> {
+    /// Returns the filter `key` in the table `name` of an array of tables.
+    fn of(array: &'a str, index: usize, name: &str, (key, filter): (&'a str, &'a str)) -> Self {
+        let path = vec![Step::Key(array), Step::Index(index), Step::Key(key)];
+        Self { path, place: format!("{array}.{name}.{key}"), filter }
+    }
+}
+
+/// Checks the filters of a manifest as a run does: those of needs and event queues together, for packets as
+/// they are shown, and those of channels together, for Ethernet.
+fn check_filters(manifest: &Manifest, text: &[u8]) -> Result<(), String> {
+    let needs = Stated {
+        path: vec![Step::Key("needs"), Step::Key("select")],
+        place: "needs.select".to_owned(),
+        filter: manifest.needs.select.as_deref().unwrap_or_default(),
     };
-    let select_shown = ShownFilter::parse(filter).map_err(wrong)?.into_iter().collect();
-    let view = ViewSpec { select_shown, ..ViewSpec::default() };
-    View::new(&view, None).map(drop).map_err(|e| wrong(e.to_string()))
+    let queues = manifest.queues.iter().enumerate();
+    let queues = queues.map(|(i, q)| Stated::of("queues", i, &q.name, ("select", &q.select)));
+    check_together(std::iter::once(needs).chain(queues), text, |filter| {
+        let view = ViewSpec { select_shown: vec![filter.clone()], ..ViewSpec::default() };
+        View::new(&view, None).map(drop).map_err(|e| e.to_string())
+    })?;
+    let channels = manifest.channels.iter().enumerate();
+    let channels = channels.map(|(i, c)| Stated::of("channels", i, &c.name, ("filter", &c.filter)));
+    check_together(channels, text, |filter| {
+        PacketFilter::compile(filter, LinkType::ETHERNET).map(drop).map_err(|e| e.to_string())
+    })
+}
+
+/// Checks filters that apply together, each by `compile`.
+fn check_together<'a>(
+    filters: impl Iterator<Item = Stated<'a>>,
+    text: &[u8],
+    compile: impl Fn(&ShownFilter) -> Result<(), String>,
+) -> Result<(), String> {
+    let mut all = Vec::new();
+    for Stated { path, place, filter } in filters {
+        let checked = ShownFilter::parse(filter).and_then(|parsed| {
+            all.extend(parsed.clone());
+            ShownFilter::affordable(&all)?;
+            parsed.iter().try_for_each(&compile)
+        });
+        checked.map_err(|reason| {
+            let line = flame_abi::manifest::line(&String::from_utf8_lossy(text), &path);
+            format!("manifest, line {line}: {place}: {filter:?}: {reason}")
+        })?;
+    }
+    Ok(())
 }
 
 /// Appends a custom section (id 0: length, name, contents).
