@@ -4,7 +4,8 @@
 #   LINTS=FOLDER RUSTC_WORKSPACE_WRAPPER=scripts/lint.sh cargo ...
 #       lints tests, and libraries with their tests, as they are compiled, and notes all others in FOLDER
 #   scripts/lint.sh FOLDER
-#       lints the programs that are noted there, and documents them and the libraries
+#       lints the programs that are noted there, and documents them and the libraries; the notes of those that
+#       fail are kept, since Cargo does not compile them again
 set -euo pipefail
 
 if [ $# -gt 1 ]; then
@@ -12,7 +13,10 @@ if [ $# -gt 1 ]; then
   if [[ -n ${LINTS:-} && " $* " == *" --out-dir "* && " $* " != *" --target "* ]]; then
     # Clippy compiles as well, but what it compiles is optimized less, so that is only for tests.
     if [[ " $* " == *" --test "* ]]; then exec clippy-driver "$@" -D warnings; fi
-    note=$(mktemp -d "$LINTS/XXXXXXXX")
+    # Crate, source and kind. A later note takes its place.
+    of=" $* "
+    note=$LINTS/$(cksum <<< "${of%% --emit*}" | tr ' ' -)
+    mkdir -p "$note"
     # Not by the shell, which has no variables with some names of Cargo's.
     cat "/proc/$$/environ" > "$note/environment"
     printf '%s\0' "$PWD" "${@:2}" > "$note/arguments"
@@ -48,13 +52,14 @@ lint() { # lint NOTE
   fi
 }
 
+cd "$1"
 count=0 failed=0
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
 shopt -s nullglob
-for note in "$1"/*; do
+for note in "$PWD"/*; do
   count=$((count + 1))
-  (lint "$note" "$out/$count") || failed=$((failed + 1))
+  if (lint "$note" "$out/$count"); then rm -rf "$note"; else failed=$((failed + 1)); fi
   rm -rf "${out:?}/$count"
 done
 echo "lint: $count crates, $failed with warnings"
