@@ -16,7 +16,7 @@ pub fn class(size: usize) -> Option<(usize, usize)> {
     let quarter = 1 << (log - 2);
     let quarters = (size - (1 << log)).div_ceil(quarter);
     let class = (log - LEAST) * 4 + quarters;
-    (class < CLASSES).then_some((class, (1 << log) + quarters * quarter))
+    (class < CLASSES).then(|| (class, (1 << log) + quarters * quarter))
 }
 
 #[cfg(test)]
