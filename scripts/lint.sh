@@ -9,10 +9,10 @@
 set -euo pipefail
 
 if [ $# -gt 1 ]; then
-  # For Cargo, which compiles this project's crates in its folder, and those that tests write in theirs. It also
-  # asks for the compiler's properties; modules are linted when they are built natively.
-  of=" $* "
-  if [[ -n ${LINTS:-} && $PWD -ef $(dirname "$0")/.. && $of == *" --out-dir "* && $of != *" --target "* ]]; then
+  # For Cargo, which compiles this project's crates in its folder, and those that tests write in theirs. It
+  # also asks for the compiler's properties; modules are linted when they are built natively.
+  of=" $* " here=$(dirname "$0")/..
+  if [[ -n ${LINTS:-} && $PWD -ef $here && $of == *" --out-dir "* && $of != *" --target "* ]]; then
     # Clippy compiles as well, but what it compiles is optimized less, so that is only for tests. Those in
     # libraries run for seconds in all, and took two minutes to optimize; so they check for overflows too.
     if [[ $of == *" --test "* ]]; then
