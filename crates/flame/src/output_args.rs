@@ -24,7 +24,7 @@ pub struct OutputArgs {
     #[arg(long, value_name = "N", requires = "rotate", value_parser = clap::value_parser!(u32).range(1..))]
     keep: Option<u32>,
 
-    /// As --rotate with a time, as in tcpdump
+    /// Complete a file after this time, like --rotate with a time, as in tcpdump
     #[arg(short = 'G', value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
     seconds: Option<u32>,
 
@@ -32,7 +32,7 @@ pub struct OutputArgs {
     #[arg(short = 'C', value_name = "MEGABYTES", value_parser = clap::value_parser!(u32).range(1..))]
     megabytes: Option<u32>,
 
-    /// With -G: end the run after this many files. With -C alone: after this many names, reuse the first
+    /// End the run after this many files with -G; reuse the first name after this many with -C alone
     #[arg(short = 'W', value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
     files: Option<u32>,
 

@@ -204,7 +204,7 @@ while True:
 print(got == sent)
 ";
 
-/// Between hosts that leave checksums and segments to their cards, frames leave as on a wire.
+/// Frames between hosts that leave checksums and segments to their cards leave as on a wire.
 #[test]
 fn segments_are_cut_and_checksums_computed() {
     let Some((net, near, far)) = between() else { return };
@@ -292,7 +292,7 @@ except OSError as e:
     print(e)
 ";
 
-/// With SNIFFER false the kernel does not answer, until the router ends, even if it is killed.
+/// The kernel does not answer with SNIFFER false, until the router ends, even if it is killed.
 #[test]
 fn the_kernel_keeps_away_while_it_is_told_to() {
     let Some((net, near, _)) = between() else { return };

@@ -240,7 +240,7 @@ fn the_example_that_holds_packets_puts_them_in_order() {
     assert_eq!((row["packets"].as_u64(), row["held"].as_u64()), (Some(1002), Some(501)), "{out}");
 }
 
-/// In both languages, what one run keeps in a file the next one begins with.
+/// A run begins with the state that the one before it kept in a file, in both languages.
 #[test]
 fn the_examples_that_keep_state_go_on() {
     let demo = root().join("demo/demo.pcap");

@@ -260,7 +260,7 @@ fn hostile(mode: &str) -> PathBuf {
     program
 }
 
-/// Not a test: the process of a module that has taken it over, when it is started as one. It answers pings
+/// The process of a module that has taken it over, when it is started as one; not a test. It answers pings
 /// and reports accounts, and never releases a block nor ends. `FLAME_HOSTILE` says what else it does:
 ///
 /// - `pings`: it answers pings that it was not sent;

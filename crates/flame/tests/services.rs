@@ -381,7 +381,7 @@ fn a_name_is_offered_by_one_module() {
 
 const TAP: &str = "[sources.tap]\ninterface = \"rx0\"\ninterval = \"100ms\"\n";
 
-/// On a node, the module of one principal calls that of another, each in a process of its own, as far as both
+/// The module of one principal calls that of another on a node, each in a process of its own, as far as both
 /// have the right to.
 #[test]
 fn principals_call_each_other_by_right() {

@@ -1,4 +1,4 @@
-//! From energies by octave to the Hurst parameter: the weighted regression of Abry and Veitch (*Wavelet
+//! The Hurst parameter from energies by octave: the weighted regression of Abry and Veitch (*Wavelet
 //! analysis of long-range-dependent traffic*, IEEE Trans. Information Theory 44(1), 1998; Veitch and Abry, *A
 //! wavelet-based joint estimator of the parameters of long-range dependence*, ibid. 45(3), 1999).
 //!

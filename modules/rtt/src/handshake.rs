@@ -1,4 +1,4 @@
-//! From a SYN to the first ACK in the same direction.
+//! Handshakes: from a SYN to the first ACK in the same direction.
 //!
 //! The FLAME paper identifies a handshake by the SYN's sequence number plus one, which the first ACK carries.
 //! So does this module, within the connection's endpoints. The time is the sum of two halves that meet at the

@@ -197,21 +197,21 @@ pub trait Module: Sized {
 /// The fast path of a module that forwards packets, as an element of a graph (`[ports]` in its manifest,
 /// [`export!`]`(forward = …)`). It decides about each packet.
 pub trait Forward: Sized {
-    /// As [`Module::new`].
+    /// Creates the instance, like [`Module::new`].
     fn new(init: &Init) -> Self;
     /// Decides about up to 256 packets that came to the input `port`: those that it sends ([`Out::send`],
     /// [`Out::send_changed`]) go on, the others are dropped.
     fn push(&mut self, port: u32, batch: &Batch, out: &mut Out);
-    /// As [`Module::tick`].
+    /// Handles a tick, like [`Module::tick`].
     fn tick(&mut self, now_ns: u64, out: &mut Out) -> Progress {
         let _ = (now_ns, out);
         Progress::Done
     }
-    /// As [`Module::pressure`].
+    /// Frees memory, like [`Module::pressure`].
     fn pressure(&mut self, free: u64, out: &mut Out) {
         let _ = (free, out);
     }
-    /// As [`Module::end`].
+    /// Ends the instance, like [`Module::end`].
     fn end(&mut self, now_ns: u64, out: &mut Out) -> Progress {
         let _ = (now_ns, out);
         Progress::Done
@@ -220,7 +220,7 @@ pub trait Forward: Sized {
 
 /// The slow path: one instance, which merges the messages that the fast ones send with [`Out::message`].
 pub trait Slow: Sized {
-    /// As [`Module::new`].
+    /// Creates the instance, like [`Module::new`].
     fn new(init: &Init) -> Self;
     /// Receives one message of a fast instance. On live sources, messages are lost if too many wait.
     fn message(&mut self, bytes: &[u8], out: &mut Out);
@@ -234,11 +234,11 @@ pub trait Slow: Sized {
     fn done(&mut self, reply: &Reply<'_>, out: &mut Out) {
         let _ = (reply, out);
     }
-    /// As [`Module::export`]; the slow instance has a state of its own.
+    /// Exports the state, like [`Module::export`]; the slow instance has a state of its own.
     fn export(&mut self, state: &mut Vec<u8>) {
         let _ = state;
     }
-    /// As [`Module::import`].
+    /// Imports a state, like [`Module::import`].
     fn import(&mut self, state: &[u8]) -> bool {
         let _ = state;
         false
@@ -248,7 +248,7 @@ pub trait Slow: Sized {
         let _ = (now_ns, out);
         Progress::Done
     }
-    /// As [`Module::pressure`].
+    /// Frees memory, like [`Module::pressure`].
     fn pressure(&mut self, free: u64, out: &mut Out) {
         let _ = (free, out);
     }

@@ -164,7 +164,7 @@ pub struct Parameter {
     pub description: String,
     #[serde(default)]
     pub min: Option<i64>,
-    /// For a text, the largest size in bytes.
+    /// The largest size of a text, in bytes.
     #[serde(default)]
     pub max: Option<i64>,
 }

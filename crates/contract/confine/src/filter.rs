@@ -140,7 +140,7 @@ mod tests {
         child.stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap().signal()
     }
 
-    /// Not a test, but the other process.
+    /// The other process of the test below, rather than a test.
     #[test]
     fn maps_within_the_filter() {
         let Some(flags) = std::env::var(FLAGS).ok().and_then(|flags| flags.parse::<i32>().ok()) else {

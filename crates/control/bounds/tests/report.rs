@@ -155,7 +155,7 @@ fn what_follows_from_two_paths_and_two_numbers() {
     }
 }
 
-/// Without cold paths, the estimate in instructions is the verified bound, by the same rules. The bound also
+/// The estimate in instructions without cold paths is the verified bound, by the same rules. The bound also
 /// counts the path into the trap of `flame.packet`, which has two instructions.
 #[test]
 fn an_estimate_without_cold_paths_is_the_bound() {

@@ -177,9 +177,9 @@ pub struct Isolation {
 /// The way in which processes get the processor time that their modules reserved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scheduler {
-    /// By the kernel's deadline scheduler where it is permitted. Otherwise the time is a limit only.
+    /// The kernel's deadline scheduler where it is permitted. Otherwise the time is a limit only.
     Auto,
-    /// By the kernel's deadline scheduler. Without it, reservations of processor time are refused.
+    /// The kernel's deadline scheduler. Without it, reservations of processor time are refused.
     Deadline,
     /// The time is a limit only.
     Fair,

@@ -150,7 +150,7 @@ pub struct Stored {
 #[derive(Clone, Copy)]
 enum Synced {
     AtOnce,
-    /// With the next one. Its space is taken nevertheless.
+    /// Synced with the next one. Its space is taken nevertheless.
     Later,
 }
 

@@ -305,7 +305,7 @@ struct Writer<'a> {
     polls: u32,
     /// The local that holds fuel, or a free one.
     fuel: u32,
-    /// In functions that poll, the local with the function's offset on the polling page.
+    /// The local with the function's offset on the polling page, in functions that poll.
     page: u32,
     /// A free i32 local, in functions that mark packets or charge for loops in advance.
     temporary: u32,

@@ -57,7 +57,7 @@ fn statements() -> impl Strategy<Value = Vec<Statement>> {
 struct Text {
     out: String,
     locals: u32,
-    /// For each open frame, whether a branch to its label leaves it (for a loop it is a back edge).
+    /// Whether a branch to the label of each open frame leaves it (for a loop it is a back edge).
     frames: Vec<bool>,
     function: usize,
 }

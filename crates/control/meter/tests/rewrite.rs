@@ -271,7 +271,7 @@ fn a_packet_mark_without_counting_keeps_its_order() {
     assert!(run.i32("f", &[1]).is_err() && run.i32("f", &[2]).is_err());
 }
 
-/// With the mark inside the packet loop, each packet has its own budget, and the index shows which was cut
+/// Each packet has its own budget if the mark is inside the packet loop, and the index shows which was cut
 /// off.
 #[test]
 fn one_packet_is_cut_off_not_the_batch() {
@@ -298,7 +298,7 @@ fn one_packet_is_cut_off_not_the_batch() {
     }
 }
 
-/// In an address space of 4 GiB the window can be tested without one: a memory of that size.
+/// A memory of the whole address space of 4 GiB stands for a window.
 #[test]
 fn copies_from_the_window_are_byte_exact() {
     let text = "(module (memory (export \"memory\") 32770)

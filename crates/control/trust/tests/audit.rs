@@ -90,7 +90,7 @@ fn a_log_that_lost_its_end_is_not_written_on() {
     assert_eq!(verified(folder.path(), &secret), Ok(5));
 }
 
-/// After a full disk or a killed writer, the log can still be written.
+/// A full disk or a killed writer leaves a log that can still be written.
 #[test]
 fn half_a_line_is_no_entry() {
     let (folder, secret) = (tempfile::tempdir().unwrap(), Secret::generate());

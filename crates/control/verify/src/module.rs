@@ -72,7 +72,7 @@ pub struct Module<'a> {
     pub globals: Vec<(ValType, bool, Option<u64>)>,
     /// The functions with an address, by the first type that equals theirs.
     addressed: HashMap<u32, Vec<u32>>,
-    /// For each type the first one that equals it.
+    /// The first type that equals each one.
     firsts: Vec<u32>,
     pub exports: Vec<(&'a str, u32)>,
     /// The contents of the certificate's section.

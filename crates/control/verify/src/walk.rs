@@ -22,7 +22,7 @@ use wasmparser::{BlockType, Operator, ValType};
 /// The cost of a function, for any arguments.
 #[derive(Clone, Debug)]
 pub struct Summary {
-    /// Without the cost of functions that diverge.
+    /// The cost without that of functions that diverge.
     pub cost: Cost,
     pub returns: bool,
     /// Whether a function that diverges may be reached.
@@ -91,7 +91,7 @@ pub struct Walk<'m, 'a> {
 
 /// The outcome of a walk: the states that return, and the cost of all paths.
 pub struct Outcome {
-    /// Without the cost of functions that diverge.
+    /// The cost without that of functions that diverge.
     pub cost: Cost,
     pub returns: bool,
     /// Whether a function that diverges may be reached.

@@ -39,7 +39,7 @@ fn of_calls(n: u32) -> Certificate {
     Certificate { entries: BTreeMap::from([(2, notes)]), ..Certificate::default() }
 }
 
-/// After a mark that traps, the fact that it did not rules out every path: the cost before it counts.
+/// The fact that a mark which always traps did not rules out every path after it: the cost before it counts.
 #[test]
 fn what_precedes_a_mark_that_traps_is_spent() {
     let batch = format!(
@@ -187,7 +187,7 @@ fn a_walk_ends_with_its_work() {
     assert!(twice.contains("summarised twice"), "{twice}");
 }
 
-/// Without steps there are no symbols, and no two symbols are ever the same.
+/// There are no symbols without steps, and no two symbols are ever the same.
 #[test]
 fn symbols_are_charged() {
     let mut symbols = Symbols::new(100);

@@ -306,7 +306,7 @@ fn certificates_are_read_as_they_are_written() {
     }
 }
 
-/// Without steps of proofs, no code is walked: both are limited.
+/// No code is walked without steps of proofs: both are limited.
 #[test]
 fn steps_of_proofs_are_limited() {
     let wasm = wat::parse_str(r#"(module (func (export "f") nop))"#).unwrap();

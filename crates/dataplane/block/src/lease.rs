@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// For each part whether it is in use, and whether it was.
+/// Whether each part is in use, and whether it was.
 pub(crate) struct Parts(pub(crate) Vec<(bool, bool)>);
 
 impl Parts {

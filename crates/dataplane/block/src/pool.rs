@@ -16,7 +16,7 @@ use std::sync::atomic::{Ordering, fence};
 pub struct Pool {
     memory: SharedMemory,
     slots: usize,
-    /// For each slot, a mask of the readers that hold it. Only the writer sees it.
+    /// A mask of the readers that hold each slot. Only the writer sees it.
     holders: [u64; MAX_SLOTS],
     peers: Vec<Peer>,
     /// A mask of the bits in use by readers.

@@ -13,7 +13,7 @@ pub struct Layer {
     pub at: usize,
     /// The offset of the first byte after the header and its payload.
     pub end: usize,
-    /// For a transport header, the index of its IP header in the list.
+    /// The index of a transport header's IP header in the list.
     pub ip: usize,
     /// Whether an ICMP error quotes the header: it may be cut short, and its checksums need not match the
     /// bytes present.

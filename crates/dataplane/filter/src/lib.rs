@@ -38,7 +38,7 @@ pub const MAX_UNOPTIMIZED: usize = 10_000;
 #[derive(Debug)]
 pub struct Filter {
     code: jit::Code,
-    /// For LINKTYPE_NULL, the filter for packets of machines with the other byte order.
+    /// The filter for packets of machines with the other byte order, for LINKTYPE_NULL.
     other_order: Option<jit::Code>,
     all: bool,
 }

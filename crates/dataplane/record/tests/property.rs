@@ -1,5 +1,5 @@
-//! For any manifest and rows, a sink receives the values that a module encoded, and mutated output never
-//! panics.
+//! Tests that a sink receives the values that a module encoded, for any manifest, and that mutated output
+//! never causes a panic.
 
 use crate::common::*;
 use flame_abi::manifest::{ColumnType, Table};

@@ -105,7 +105,7 @@ proptest! {
         }
     }
 
-    /// For random bytes nothing panics, and no offset lies beyond the exposed bytes.
+    /// Nothing panics for random bytes, and no offset lies beyond the exposed ones.
     #[test]
     fn anything_is_taken(
         packets in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..200), 1..20),

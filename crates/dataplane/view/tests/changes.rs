@@ -9,7 +9,7 @@ use flame_transform::Hidden;
 use flame_view::View;
 
 struct Seen {
-    /// As it is shown.
+    /// The descriptor as it is shown.
     d: Descriptor,
     shown: Vec<u8>,
     hidden: Hidden,

@@ -128,7 +128,7 @@ fn right_ones_stay_right() {
     }
 }
 
-/// With transmit offload the field holds the sum of the true addresses, which any difference would reveal.
+/// The field holds the sum of the true addresses under transmit offload; any difference would reveal them.
 #[test]
 fn a_wrong_one_becomes_zero() {
     let right = tcp4(&[]);

@@ -8,7 +8,7 @@ use flame_execute::{Origin, Outlet};
 use flame_plan::{FaultReport, ModuleId};
 use flame_run::Output;
 
-/// With one worker, the output of the pipeline needs no queue.
+/// The output of the pipeline needs no queue if there is one worker.
 impl Outlet<RunError> for Collector<'_> {
     fn output(&mut self, from: Origin, output: Output<'_>) -> Result<(), RunError> {
         Collector::output(self, from, output.bytes)

@@ -23,7 +23,7 @@ pub(crate) struct Services {
 
 /// The last calls of a run, once all fast instances have ended.
 enum Last {
-    /// Not all have ended.
+    /// Some have not ended.
     Not,
     /// Calls that wait are delivered, for a while.
     Open { since: Instant, rounds: usize },

@@ -118,7 +118,7 @@ struct Counter {
     rate: f64,
 }
 
-/// Without a change for this many of the last gaps, the rate is 0.
+/// The rate is 0 without a change for this many of the last gaps.
 const PATIENCE: u32 = 3;
 
 impl Counter {

@@ -1,5 +1,5 @@
-//! For any number of records, memory stays within the limits of the options, and packets beyond them are
-//! counted.
+//! Tests that memory stays within the limits of the options for any number of records, and that packets
+//! beyond them are counted.
 
 use flame_join::{Joined, Line, Log, Options, ReadError, Records, join_with};
 

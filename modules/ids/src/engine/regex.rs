@@ -42,7 +42,7 @@ struct Kept {
     bytes: usize,
     /// About the size in bytes of the descriptions of the latest states.
     size: usize,
-    /// For each byte, and for the end, the state whose transition was asked for last, as long as the cache
+    /// The state whose transition was asked for last for each byte, and for the end, as long as the cache
     /// was cleared `clears` times. Of other transitions of a matching state it is unknown whether they were
     /// built.
     seen: Box<[LazyStateID; END + 1]>,

@@ -15,7 +15,7 @@ use crate::rule::{Dialect, Step};
 
 /// The search for a content.
 struct Find {
-    /// In lower case if case does not matter.
+    /// The content, in lower case if case does not matter.
     bytes: Box<[u8]>,
     nocase: bool,
     /// The offset of a byte that is rare in payloads: its occurrences are compared.

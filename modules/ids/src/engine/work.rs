@@ -8,35 +8,35 @@
 /// The work for one packet.
 pub const MOST: u32 = 64_000_000;
 
-/// For each byte that the search for patterns reads, and for each step of its automaton.
+/// The costs of each byte that the search for patterns reads, and of each step of its automaton.
 pub const BYTE: u32 = 64;
-/// For each pattern or content compared, and for each byte of it.
+/// The costs of each pattern or content compared, and of each byte of it.
 pub const COMPARE: u32 = 300;
 pub const COMPARE_BYTE: u32 = 20;
-/// For 16 bytes in which one byte is searched for.
+/// The cost of 16 bytes in which one byte is searched for.
 pub const SCAN: u32 = 36;
-/// For each rule that a pattern, an address or a port leads to, and for each that is put in order.
+/// The costs of each rule that a pattern, an address or a port leads to, and of each that is put in order.
 pub const HIT: u32 = 120;
 pub const SORT: u32 = 400;
-/// For each rule that is checked, and for each of its conditions on headers and marks.
+/// The costs of each rule that is checked, and of each of its conditions on headers and marks.
 pub const CANDIDATE: u32 = 800;
 pub const CONDITION: u32 = 200;
-/// For each content or the like that is tried at a position.
+/// The cost of each content or the like that is tried at a position.
 pub const STEP: u32 = 1600;
-/// For each search for a regular expression, and each byte that it reads.
+/// The costs of each search for a regular expression, and of each byte that it reads.
 pub const SEARCH: u32 = 4000;
 pub const REGEX_BYTE: u32 = 36;
-/// For each state of a regular expression that is built, for each state of its NFA and each that takes no
-/// byte, and for each byte that describes the built state.
+/// The costs of each state of a regular expression that is built, each state of its NFA and each that takes
+/// no byte, and each byte that describes the built state.
 pub const BUILD: u32 = 3000;
 pub const BUILD_NFA: u32 = 10;
 pub const BUILD_EMPTY: u32 = 250;
 pub const BUILD_BYTE: u32 = 1300;
-/// For a new cache.
+/// The cost of a new cache.
 pub const CACHE: u32 = 30_000;
-/// For an event of a rule whose alerts are limited.
+/// The cost of an event of a rule whose alerts are limited.
 pub const RATE: u32 = 2000;
-/// For an alert, and for 16 bytes of its texts.
+/// The cost of an alert, and of 16 bytes of its texts.
 pub const ALERT: u32 = 2000;
 pub const ALERT_BYTES: u32 = 16;
 

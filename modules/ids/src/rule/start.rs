@@ -22,33 +22,33 @@ const KEPT_PART: u64 = 100;
 const KEPT_STEP: u64 = 220;
 const KEPT_BYTE: u64 = 1;
 
-/// For each line and each of its bytes: a comment, another line that is no rule, and a rule.
+/// The costs of each line and each of its bytes: a comment, another line that is no rule, and a rule.
 const COMMENT: Line = Line { each: 700, byte: 8 };
 const OTHER: Line = Line { each: 65_000, byte: 300 };
 const RULE: Line = Line { each: 30_000, byte: 80 };
-/// For each option of a rule.
+/// The cost of each option of a rule.
 const OPTION: u64 = 6000;
-/// For each of those that compares numbers.
+/// The cost of each of those that compares numbers.
 const NUMBER: u64 = 6000;
-/// For each byte of a text with escaped characters.
+/// The cost of each byte of a text with escaped characters.
 const ESCAPED: u64 = 300;
-/// For each content, and for each of its bytes.
+/// The costs of each content, and of each of its bytes.
 const CONTENT: u64 = 15_000;
 const CONTENT_BYTE: u64 = 900;
 /// The most that a line costs which is not yet read, and each byte of it, apart from variables and
 /// expressions.
 const UNREAD_LINE: u64 = 200_000;
 const UNREAD: u64 = 6000;
-/// For each byte of the lines that are only counted.
+/// The cost of each byte of the lines that are only counted.
 const SKIPPED: u64 = 10;
-/// For each range of a list of addresses or ports, and for each prefix of an index of them.
+/// The costs of each range of a list of addresses or ports, and of each prefix of an index of them.
 const RANGE: u64 = 1900;
 const PREFIX: u64 = 1800;
-/// For each prefix that is only counted, and each range of which the addresses are counted.
+/// The costs of each prefix that is only counted, and of each range of which the addresses are counted.
 const COUNTED: u64 = 200;
 /// The most that a byte of an expression costs until its parts are known.
 const UNREAD_PCRE: u64 = 25_000;
-/// For each expression, each byte of it, each of its parts, and each state of its NFA.
+/// The costs of each expression, each byte of it, each of its parts, and of each state of its NFA.
 const PCRE: u64 = 70_000;
 const PCRE_BYTE: u64 = 6000;
 const NODE: u64 = 5000;

@@ -29,7 +29,7 @@ const BUCKETS: usize = 8;
 /// The beginnings of a set of patterns. It takes about 100 bytes for any number of patterns.
 #[derive(Clone)]
 pub struct Scan {
-    /// By position in the pattern and half of the byte there: the buckets with a pattern that has that half.
+    /// The buckets with a pattern that has a half of a byte, by its position in the pattern and that half.
     low: [[u8; 16]; WIDTH],
     high: [[u8; 16]; WIDTH],
 }

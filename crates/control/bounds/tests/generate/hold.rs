@@ -13,7 +13,7 @@ use wasmtime::{
 
 /// The claims about a module.
 pub struct Claims {
-    /// For each exported function its bound, if it has one.
+    /// The bound of each exported function, if it has one.
     pub bounds: Vec<(String, Option<Bound>)>,
     /// Functions that need no counters.
     pub unmetered: BTreeSet<u32>,

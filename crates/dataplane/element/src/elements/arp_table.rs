@@ -23,7 +23,7 @@ pub const MOST_HOSTS: u32 = 65_536;
 /// Requests for one address are this far apart, until there were so many without an answer.
 const PATIENCE: Nanos = Nanos(SECOND / 10);
 const MANY: u8 = 10;
-/// From then on they are this far apart.
+/// The interval of requests from then on.
 const LONG_PATIENCE: Nanos = Nanos(2 * SECOND);
 
 /// A host that was asked for, or has answered.

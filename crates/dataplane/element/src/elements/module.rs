@@ -71,7 +71,7 @@ struct Module {
     is_paused: Cell<bool>,
     /// Whether the timer of a module that holds packets is set.
     is_observed: Cell<bool>,
-    /// For a module that forwards.
+    /// The state of forwarding, if the module forwards.
     forward: Option<Forwarding>,
     /// The packets that the module of an element that this one has replaced held, and that leave.
     leaving: RefCell<Batch>,

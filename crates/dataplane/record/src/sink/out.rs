@@ -104,7 +104,7 @@ impl Out {
         self.complete()
     }
 
-    /// As [`Out::finish`]. Nothing may be written afterwards.
+    /// Completes the output like [`Out::finish`]. Nothing may be written afterwards.
     pub(crate) fn complete(&mut self) -> Result<(), SinkError> {
         self.flush()?;
         let result = match &mut self.writer.get_mut().target {

@@ -14,14 +14,14 @@ use std::fs;
 /// The way in which an interface is to be captured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Capture {
-    /// By AF_XDP where nobody would miss the packets and nothing is missing in them, else by AF_PACKET.
+    /// AF_XDP where nobody would miss the packets and nothing is missing in them, else AF_PACKET.
     Auto,
-    /// By AF_PACKET: packets are copied.
+    /// AF_PACKET: packets are copied.
     #[default]
     Packet,
-    /// By AF_XDP: packets are taken away.
+    /// AF_XDP: packets are taken away.
     Xdp,
-    /// By AF_XDP in the kernel's stack, without the driver's part.
+    /// AF_XDP in the kernel's stack, without the driver's part.
     XdpGeneric,
 }
 

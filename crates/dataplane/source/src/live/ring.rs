@@ -14,9 +14,9 @@ use std::sync::atomic::{AtomicU32, Ordering, fence};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     Plain,
-    /// Without a link header: they get a cooked one.
+    /// Packets without a link header, which get a cooked one.
     Cooked,
-    /// With a statement of the work that is left on a frame.
+    /// Frames with a statement of the work that is left on them.
     Stated,
 }
 

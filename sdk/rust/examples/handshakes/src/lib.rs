@@ -1,5 +1,5 @@
-//! From SYN to SYN-ACK: what is under way lies in a `FlowTable`, found by the flow hash that both directions
-//! share.
+//! Times from SYN to SYN-ACK: those under way lie in a `FlowTable`, found by the flow hash that both
+//! directions share.
 
 use flame_module::{Batch, Entry, FlowTable, Init, Module, Out, tcp};
 
