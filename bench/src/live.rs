@@ -5,9 +5,12 @@
 //! *received* per second of processor time (user and system), which does not depend on the speed of the
 //! sender. Start and end do not count; the kernel's work for the veth pair itself is on the sender's core.
 
+#![allow(unsafe_code)] // It reads frames where the kernel put them.
+
 use crate::net::{FRAME, Receiver, send, within_namespace};
 use crate::ring::{self, Shape};
 use crate::row::{Row, Target, median};
+use flame_abi::{Descriptor, LinkType, MAX_BATCH};
 use std::io;
 use std::path::Path;
 use std::time::Duration;
@@ -24,8 +27,12 @@ pub fn rows(flame: &Path, rounds: usize) -> Vec<Row> {
 
 /// Returns the words of the bare loop, as a command.
 pub fn bare_words() -> io::Result<Vec<String>> {
+    loop_words("--bare-ring")
+}
+
+fn loop_words(option: &str) -> io::Result<Vec<String>> {
     let me = std::env::current_exe()?.to_string_lossy().into_owned();
-    Ok([me, "--bare-ring".to_owned(), "rx0".to_owned()].into())
+    Ok([me, option.to_owned(), "rx0".to_owned()].into())
 }
 
 /// Returns the words of a run on `rx0` by AF_PACKET, without a report.
@@ -38,7 +45,7 @@ pub fn run_words(flame: &Path, modules: &str) -> Vec<String> {
 fn measure(namespace: &str, flame: &Path, rounds: usize) -> io::Result<Vec<Row>> {
     let packets = if rounds > 3 { 1_000_000 } else { 20_032 };
     let (bare, ours) = (bare_words()?, run_words(flame, "count"));
-    let xdp = [&ours[..9], &["xdp".to_owned()]].concat();
+    let (xdp, native) = ([&ours[..9], &["xdp".to_owned()]].concat(), loop_words("--decoding-ring")?);
     let compared = |name: &str, over: &[String], under: &[String]| -> io::Result<Row> {
         let (mut ratios, mut a, mut b) = (Vec::new(), Vec::new(), Vec::new());
         let mut share = f64::INFINITY;
@@ -62,6 +69,7 @@ fn measure(namespace: &str, flame: &Path, rounds: usize) -> io::Result<Vec<Row>>
     };
     Ok(vec![
         compared("flame run count -i / bare ring", &ours, &bare)?.target(Target::AtLeast(0.7)),
+        compared("loop that decodes and counts / bare ring", &native, &bare)?,
         compared("flame run count -i, AF_XDP / AF_PACKET", &xdp, &ours)?,
     ])
 }
@@ -107,5 +115,33 @@ pub fn bare(interface: &str) -> io::Result<()> {
         }
     })?;
     println!("{{\"packets\":{packets},\"wire_bytes\":{bytes}}}");
+    Ok(())
+}
+
+/// Runs the loop with the work of `count` on each packet, natively, on its own and in one pass: decodes the
+/// headers and counts. The bare loop reads one line of the cache for a packet, this one all three.
+pub fn decoding(interface: &str) -> io::Result<()> {
+    let mut sums = flame_count::Sums::default();
+    let mut descriptors = [Descriptor::default(); MAX_BATCH];
+    let mut packets = 0u64;
+    ring::receive(interface, RING, |block| {
+        let mut filled = 0;
+        for frame in block {
+            // SAFETY: the kernel has written the frame, which is this process's until the call returns.
+            let bytes = unsafe { std::slice::from_raw_parts(frame.bytes, frame.len) };
+            let options = flame_decode::Options { without_hash: true, ..Default::default() };
+            let d = &mut descriptors[filled];
+            flame_decode::decode_into(LinkType::ETHERNET, bytes, frame.wire_len, options, d);
+            filled += 1;
+            if filled == MAX_BATCH {
+                sums.add(&descriptors);
+                packets += std::mem::take(&mut filled) as u64;
+            }
+        }
+        sums.add(&descriptors[..filled]);
+        packets += filled as u64;
+    })?;
+    std::hint::black_box(sums);
+    println!("{{\"packets\":{packets}}}");
     Ok(())
 }

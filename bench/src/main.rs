@@ -59,6 +59,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 return Ok(click::bare(&name(), &name())?);
             }
             "--bare-ring" => return Ok(live::bare(&args.next().unwrap_or_default())?),
+            "--decoding-ring" => return Ok(live::decoding(&args.next().unwrap_or_default())?),
             "--send" => {
                 let mut word = || args.next().unwrap_or_default();
                 return Ok(send::send(&word(), word().parse()?, word().parse()?, word().parse()?)?);
