@@ -5,8 +5,6 @@
 //! *received* per second of processor time (user and system), which does not depend on the speed of the
 //! sender. Start and end do not count; the kernel's work for the veth pair itself is on the sender's core.
 
-#![allow(unsafe_code)] // It reads frames where the kernel put them.
-
 use crate::net::{FRAME, Receiver, send, within_namespace};
 use crate::ring::{self, Shape};
 use crate::row::{Row, Target, median};
@@ -127,11 +125,9 @@ pub fn decoding(interface: &str) -> io::Result<()> {
     ring::receive(interface, RING, |block| {
         let mut filled = 0;
         for frame in block {
-            // SAFETY: the kernel has written the frame, which is this process's until the call returns.
-            let bytes = unsafe { std::slice::from_raw_parts(frame.bytes, frame.len) };
             let options = flame_decode::Options { without_hash: true, ..Default::default() };
             let d = &mut descriptors[filled];
-            flame_decode::decode_into(LinkType::ETHERNET, bytes, frame.wire_len, options, d);
+            flame_decode::decode_into(LinkType::ETHERNET, frame.read(), frame.wire_len, options, d);
             filled += 1;
             if filled == MAX_BATCH {
                 sums.add(&descriptors);

@@ -122,6 +122,14 @@ pub struct Frame {
     pub wire_len: u32,
 }
 
+impl Frame {
+    pub fn read(&self) -> &[u8] {
+        // SAFETY: the kernel has written the frame, which is this process's until its block is returned, and
+        // a frame is passed only to a call that ends before that.
+        unsafe { std::slice::from_raw_parts(self.bytes, self.len) }
+    }
+}
+
 impl Iterator for Block {
     type Item = Frame;
 
