@@ -18,7 +18,7 @@
 //! Handlers: table, lookup, add (w), remove (w).
 //! Example: `c0 [0] -> ARPResponder(18.26.4.24 0:0:c0:ae:67:ef, 18.26.7.0/24 0:0:c0:ae:67:ef) -> q`
 
-use super::arp_table::{ArpTable, Hosts, MOST_HOSTS, TIMEOUT};
+use super::arp_table::{ArpTable, Hosts, MOST_HOSTS, News, TIMEOUT};
 use super::arp_waiting::Waiting;
 use super::origin::Origin;
 use super::util::{be16, put16};
@@ -79,6 +79,8 @@ struct Querier {
     /// The addresses, unless a table has them.
     own: RefCell<Hosts>,
     waiting: RefCell<Waiting>,
+    /// Addresses that may be waited for, and that others have learned.
+    news: News,
     /// The name of an ARPTable, and the element.
     table_name: Option<String>,
     table: Cell<Option<usize>>,
@@ -227,7 +229,7 @@ impl Querier {
             self.give_up(cx, gone, "table full");
         }
         self.release(cx, ip, mac, out);
-        self.shared(cx, |table| table.wake(cx));
+        self.shared(cx, |table| table.tell(cx, ip));
     }
 
     /// Lets the packets go that wait for an address.
@@ -264,16 +266,18 @@ impl Element for Querier {
         let found = cx.router.lookup(cx.name(), name);
         let found = found.filter(|at| ArpTable::of(&*cx.router.element(*at)).is_some());
         self.table.set(Some(found.ok_or_else(|| format!("TABLE: expected an ARPTable, found '{name}'"))?));
-        self.shared(cx, |table| table.notify(cx.me));
+        self.shared(cx, |table| table.notify(cx, &self.news));
         Ok(())
     }
 
     /// Sends packets whose address others have learned.
     fn run_task(&self, cx: &Cx<'_>) -> bool {
-        let waiting = self.waiting.borrow().addresses();
+        let news = std::mem::take(&mut *self.news.borrow_mut());
         let mut out = Batch::default();
-        for ip in waiting {
-            if let Some((mac, _)) = self.hosts(cx, |hosts| hosts.lookup(ip, cx.now())) {
+        for ip in news {
+            let is_waited_for = self.waiting.borrow().has(ip);
+            let known = self.hosts(cx, |hosts| hosts.lookup(ip, cx.now()));
+            if let Some((mac, _)) = known.filter(|_| is_waited_for) {
                 self.release(cx, ip, mac, &mut out);
             }
         }
@@ -380,6 +384,10 @@ impl Element for Querier {
             let Some((since, packets)) = old.waiting.borrow_mut().end(ip) else { continue };
             self.expect(cx, ip, since);
             for p in packets {
+                if self.waiting.borrow().length(ip) >= self.entry_capacity {
+                    self.lose(cx, "queue full", p);
+                    continue;
+                }
                 let kept = self.waiting.borrow_mut().push(ip, p);
                 if let Err(p) = kept {
                     self.lose(cx, "table full", p);
@@ -391,6 +399,7 @@ impl Element for Querier {
             cx.timer_at(0, since + WAIT);
         }
         // Some may be answered here.
+        self.news.borrow_mut().extend(self.waiting.borrow().addresses());
         cx.reschedule();
     }
 }
@@ -440,6 +449,7 @@ class!(
             polls_all: args.key("BROADCAST_POLL").unwrap_or(false),
             own: RefCell::new(Hosts::new(most_hosts, timeout)),
             waiting: RefCell::default(),
+            news: News::default(),
             table_name: args.key("TABLE"),
             table: Cell::new(None),
             queries: Cell::new(0),

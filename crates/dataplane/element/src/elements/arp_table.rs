@@ -9,10 +9,12 @@
 //! Example: `t :: ARPTable; ARPQuerier(1.0.0.1, 2:0:0:0:0:1, TABLE t)`
 
 use crate::runtime::element::{Cx, Element};
+use crate::runtime::router::Handle;
 use flame_click::time::SECOND;
 use flame_click::{Ip, Mac, Nanos, Value, text};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::{Rc, Weak};
 
 const SOURCE: &str = include_str!("arp_table.rs");
 
@@ -160,10 +162,13 @@ impl Hosts {
     }
 }
 
+/// The addresses that a querier has not heard of yet, all of them new in the table.
+pub type News = Rc<RefCell<BTreeSet<Ip>>>;
+
 pub struct ArpTable {
     hosts: RefCell<Hosts>,
-    /// The queriers that are woken when there is a new address.
-    queriers: RefCell<BTreeSet<usize>>,
+    /// The queriers that hear of new addresses.
+    queriers: RefCell<BTreeMap<Handle, Weak<RefCell<BTreeSet<Ip>>>>>,
 }
 
 impl ArpTable {
@@ -177,14 +182,19 @@ impl ArpTable {
         act(&mut self.hosts.borrow_mut())
     }
 
-    /// Wakes a querier from now on when there is a new address.
-    pub fn notify(&self, querier: usize) {
-        self.queriers.borrow_mut().insert(querier);
+    /// Tells the querier that is called here of new addresses from now on.
+    pub fn notify(&self, cx: &Cx<'_>, news: &News) {
+        self.queriers.borrow_mut().insert(cx.router.handle(cx.me), Rc::downgrade(news));
     }
 
-    /// Wakes those that may wait for an answer.
-    pub fn wake(&self, cx: &Cx<'_>) {
-        self.queriers.borrow().iter().for_each(|querier| cx.router.reschedule(*querier));
+    /// Tells the queriers of a new address, and wakes them.
+    pub fn tell(&self, cx: &Cx<'_>, ip: Ip) {
+        self.queriers.borrow_mut().retain(|querier, news| {
+            let Some((index, news)) = cx.router.index(*querier).zip(news.upgrade()) else { return false };
+            news.borrow_mut().insert(ip);
+            cx.router.reschedule(index);
+            true
+        });
     }
 }
 
@@ -203,7 +213,7 @@ impl Element for ArpTable {
             ("insert", [ip, mac]) => match (Ip::read(ip, &scope), Mac::read(mac, &scope)) {
                 (Some(ip), Some(mac)) => {
                     self.hosts.borrow_mut().learn(ip, mac, cx.now());
-                    self.wake(cx);
+                    self.tell(cx, ip);
                 }
                 _ => return Some(Err(format!("expected 'IP ETHER', found '{value}'"))),
             },
@@ -225,8 +235,11 @@ impl Element for ArpTable {
     fn take_state(&self, _: &Cx<'_>, old: &dyn Element) {
         let Some(old) = Self::of(old) else { return };
         self.hosts.borrow_mut().take(&mut old.hosts.borrow_mut());
-        // Queriers that were replaced with it have named themselves to this one.
-        self.queriers.borrow_mut().append(&mut old.queriers.borrow_mut());
+        // Those of a router that was replaced have named themselves to this one, and are ignored.
+        let mut queriers = self.queriers.borrow_mut();
+        for (querier, news) in std::mem::take(&mut *old.queriers.borrow_mut()) {
+            queriers.entry(querier).or_insert(news);
+        }
     }
 }
 

@@ -39,6 +39,11 @@ impl Waiting {
         self.ages.values().copied().collect()
     }
 
+    /// Returns whether an address is waited for.
+    pub fn has(&self, ip: Ip) -> bool {
+        self.hosts.contains_key(&ip)
+    }
+
     /// Returns the address that is waited for longest, and since when.
     pub fn oldest(&self) -> Option<(Nanos, Ip)> {
         self.ages.first_key_value().map(|((since, _), ip)| (*since, *ip))

@@ -50,11 +50,13 @@ use crate::registry::Setup;
 use crate::runtime::account::add;
 use crate::runtime::element::{Cx, Element};
 use crate::runtime::packet::{ANNO_PAINT, Batch, Packet};
+use crate::runtime::router::Handle;
 use flame_click::time::SECOND;
 use flame_click::value::integer;
 use flame_click::{Args, Ip, Nanos, Value, text};
 use std::any::Any;
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 const SOURCE: &str = include_str!("rewriter.rs");
@@ -81,7 +83,7 @@ struct Rewriter {
     shared: Option<String>,
     owner: Cell<Option<usize>>,
     /// The rewriters that share its capacity. Those that do not any more stay in the list.
-    sharers: RefCell<Vec<usize>>,
+    sharers: RefCell<BTreeSet<Handle>>,
 }
 
 /// The treatment of packets that have no mapping, as a spec states it.
@@ -146,7 +148,7 @@ impl Rewriter {
         }
         let owner = cx.router.element(at);
         let sharers = Self::of(&*owner).map(|o| o.sharers.borrow().clone()).unwrap_or_default();
-        let sharers = sharers.into_iter().filter(|i| *i != cx.me && *i < cx.router.nodes.len());
+        let sharers = sharers.into_iter().filter_map(|s| cx.router.index(s)).filter(|i| *i != cx.me);
         let shares = |e: &Rc<dyn Element>| Self::of(&**e).is_some_and(|s| s.owner.get() == Some(at));
         let sharers = sharers.map(|i| cx.router.element(i)).filter(shares);
         std::iter::once(owner).filter(|_| at != cx.me).chain(sharers).collect()
@@ -436,11 +438,13 @@ impl Element for Rewriter {
         if owner.shared.is_some() {
             return Err(format!("MAPPING_CAPACITY: '{name}' shares that of another rewriter itself"));
         }
-        self.owner.set(Some(at));
-        let mut sharers = owner.sharers.borrow_mut();
-        if !sharers.contains(&cx.me) {
-            sharers.push(cx.me);
+        // The element that this one replaces may be an owner, and is still in its place.
+        let current = cx.router.element(cx.me);
+        if Self::of(&*current).is_some_and(|r| r.owner.get().is_none() && !r.others(cx).is_empty()) {
+            return Err(format!("MAPPING_CAPACITY: others share that of '{}' itself", cx.name()));
         }
+        self.owner.set(Some(at));
+        owner.sharers.borrow_mut().insert(cx.router.handle(cx.me));
         Ok(())
     }
 
@@ -484,11 +488,10 @@ impl Element for Rewriter {
 
     fn take_state(&self, cx: &Cx<'_>, old: &dyn Element) {
         if let Some(old) = Self::of(old) {
-            let mut sharers = self.sharers.borrow_mut();
-            sharers.extend(old.sharers.borrow().iter());
-            sharers.sort_unstable();
-            sharers.dedup();
+            self.sharers.borrow_mut().extend(old.sharers.borrow().iter());
             self.flows.borrow_mut().take_over(&mut old.flows.borrow_mut());
+            // Others that share the capacity may have taken theirs over before.
+            self.make_room(cx, None);
             self.start_reaping(cx);
         }
     }

@@ -17,7 +17,7 @@ use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::io::Write;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 pub struct Input {
     pub is_push: bool,
@@ -120,12 +120,24 @@ pub enum Outcome {
 /// (time, class of the timer, number, element, timer, how often it was set)
 type Entry = (Nanos, u8, u64, usize, usize, u64);
 
+/// An element of one router, for another element that outlives it: at a swap that is handed what the one
+/// before it knew.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Handle {
+    router: u64,
+    index: usize,
+}
+
+/// The number of the next router.
+static NEXT: AtomicU64 = AtomicU64::new(0);
+
 /// The elements of a graph at work, in one thread, or the part of them that is one thread's.
 ///
 /// # Panics
 ///
 /// Methods that take the index of an element panic if the graph has fewer elements.
 pub struct Router {
+    number: u64,
     pub nodes: Vec<Node>,
     pub by_name: HashMap<String, usize>,
     pub names: Names,
@@ -162,6 +174,7 @@ impl Router {
     /// Creates a router without elements, for the builder.
     pub fn bare(env: Environment, graph: Graph, text: &str, names: Names) -> Self {
         Self {
+            number: NEXT.fetch_add(1, Ordering::Relaxed),
             nodes: Vec::new(),
             by_name: HashMap::new(),
             names,
@@ -207,6 +220,16 @@ impl Router {
     /// Returns the element as it is now; another one may replace it when it is configured again.
     pub fn element(&self, index: usize) -> Rc<dyn Element> {
         self.nodes[index].element.borrow().clone()
+    }
+
+    /// Returns the handle of an element.
+    pub fn handle(&self, index: usize) -> Handle {
+        Handle { router: self.number, index }
+    }
+
+    /// Returns the index of an element, if it is one of this router.
+    pub fn index(&self, handle: Handle) -> Option<usize> {
+        (handle.router == self.number).then_some(handle.index)
     }
 
     /// Returns `name :: Class`.

@@ -4,7 +4,7 @@ use crate::running::{environment, graph, run, start};
 use flame_element::Router;
 
 /// Runs to a time of the simulated clock, in seconds after the start.
-fn run_to(router: &Router, start: flame_click::Nanos, seconds: f64) {
+pub(crate) fn run_to(router: &Router, start: flame_click::Nanos, seconds: f64) {
     let end = start + flame_click::Nanos::from_secs(seconds);
     for _ in 0..100_000 {
         if router.step() != flame_element::Work::Done {

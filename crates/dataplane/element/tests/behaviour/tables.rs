@@ -1,6 +1,9 @@
 //! Tables of bounded size: addresses of hosts, and fragments.
 
-use crate::running::{Run, run};
+use crate::account::adds_up;
+use crate::reconfigure::run_to;
+use crate::running::{Run, environment, graph, run, start};
+use flame_element::{Environment, Router};
 
 /// Returns a source of an IP packet with this destination, at `time` in seconds.
 fn to(time: f64, ip: u8, element: &str) -> String {
@@ -127,6 +130,101 @@ fn a_querier_that_is_replaced_knows_whom_it_asked() {
     ));
     assert_eq!(replaced.text(), "1\n2\n2\n");
     replaced.adds_up();
+}
+
+/// Replaces a router by another one at once.
+fn replaced(old: &Run, text: &str) -> Router {
+    let env = Environment { clock: old.router.clock.clone(), ..environment(old.err.clone()) };
+    let new = Router::new(graph(text), text, env).unwrap_or_else(|e| panic!("{text}\n{e}"));
+    new.take_state(&old.router);
+    old.adds_up();
+    new
+}
+
+#[test]
+fn a_table_tells_the_queriers_of_its_own_router() {
+    const QUERIER: &str = "t :: ARPTable; q :: ARPQuerier(1.0.0.1, 2:0:0:0:0:1, TABLE t)";
+    // In the old router the querier has another number, that of no element or of another one in the new.
+    let (many, few) = ("Idle -> Null -> Null -> Null -> Null -> Null -> Null;".to_owned(), String::new());
+    for (before, after) in [(&many, &few), (&few, &many)] {
+        let old = start(&format!("{before} {QUERIER} -> Discard; q [1] -> Discard; {}", to(0.5, 2, "q")));
+        run_to(&old.router, old.router.clock.now(), 1.0);
+        assert_eq!(old.read("q.length"), "1");
+        let new = replaced(
+            &old,
+            &format!("{after} {QUERIER} -> out :: Discard; q [1] -> Discard; Idle -> q; Idle -> [1] q;"),
+        );
+        assert_eq!(new.read(None, "q.length", "").as_deref(), Ok("1"));
+        new.write(None, "t.insert", "2.0.0.2 2:2:2:2:2:2").unwrap();
+        new.run();
+        assert_eq!(new.read(None, "out.count", "").as_deref(), Ok("1"), "{before:?} {after:?}");
+    }
+}
+
+/// An address that nobody waits for takes no look at those that are waited for.
+#[test]
+fn a_querier_that_is_replaced_hears_of_addresses_in_its_table() {
+    let ended = run(&format!(
+        "t :: ARPTable; q :: ARPQuerier(1.0.0.1, 2:0:0:0:0:1, TABLE t) -> out :: Discard; q [1] -> Discard;
+         p :: ARPQuerier(1.0.0.1, 2:0:0:0:0:1, TABLE t) -> Discard; Idle -> p; Idle -> [1] p; Idle -> [1] q; {}{}
+         Script(wait 1s, write q.config \"1.0.0.1, 2:0:0:0:0:1, TABLE t, CAPACITY 9\",
+            write t.config \"TIMEOUT 100\", write p.config \"1.0.0.1, 2:0:0:0:0:1\",
+            write t.insert 2.0.0.9 2:2:2:2:2:2, wait 0.1s, print q.length,
+            write t.insert 2.0.0.2 2:2:2:2:2:2, wait 0.1s, print q.length, print out.count)",
+        to(0.5, 2, "q"),
+        to(0.6, 3, "q"),
+    ));
+    assert_eq!(ended.text(), "2\n1\n1\n");
+    ended.adds_up();
+}
+
+#[test]
+fn what_an_element_takes_over_is_within_its_limits() {
+    let sources: String = (0..6).map(|_| to(0.5, 2, "q")).collect();
+    let old =
+        start(&format!("q :: ARPQuerier(1.0.0.1, 2:0:0:0:0:1) -> Discard; q [1] -> Discard; {sources}"));
+    run_to(&old.router, old.router.clock.now(), 1.0);
+    assert_eq!(old.read("q.length"), "6");
+    let new = replaced(
+        &old,
+        "q :: ARPQuerier(1.0.0.1, 2:0:0:0:0:1, ENTRY_PACKET_CAPACITY 4) -> Discard; q [1] -> Discard; Idle -> q;",
+    );
+    assert_eq!(new.read(None, "q.length", "").as_deref(), Ok("4"));
+    adds_up(&new);
+}
+
+#[test]
+fn rewriters_share_a_capacity_from_the_swap_on() {
+    let flows = |count: u32, to: &str| -> String {
+        let flow = |n| {
+            format!(
+                "InfiniteSource(\\<4500001c00010000401100000100000102000002{n:04x}000200080000>, LIMIT 1)
+                    -> MarkIPHeader(0) -> {to};\n"
+            )
+        };
+        (1..=count).map(flow).collect()
+    };
+    let old = start(&format!(
+        "a :: IPRewriter(keep 0 0) -> Discard; b :: IPRewriter(keep 0 0) -> Discard; {}{}",
+        flows(6, "a"),
+        flows(5, "b")
+    ));
+    run_to(&old.router, old.router.clock.now(), 0.1);
+    assert_eq!((old.read("a.size"), old.read("b.size")), ("6".into(), "5".into()));
+    let new = replaced(
+        &old,
+        "Idle -> a :: IPRewriter(keep 0 0, MAPPING_CAPACITY 4) -> Discard;
+         Idle -> b :: IPRewriter(keep 0 0, MAPPING_CAPACITY a) -> Discard;
+         Idle -> c :: IPRewriter(keep 0 0, MAPPING_CAPACITY 9) -> Discard;",
+    );
+    assert_eq!(new.read(None, "b.size", "").as_deref(), Ok("4"));
+    // One that others share cannot share that of another, which would leave them without a limit.
+    let refused = new.write(None, "a.config", "keep 0 0, MAPPING_CAPACITY c").unwrap_err();
+    assert!(refused.contains("others share that of 'a' itself"), "{refused}");
+    assert_eq!(new.read(None, "b.capacity", "").as_deref(), Ok("4"));
+    new.write(None, "b.config", "keep 0 0, MAPPING_CAPACITY c").unwrap();
+    new.write(None, "a.config", "keep 0 0, MAPPING_CAPACITY c").unwrap();
+    assert_eq!(new.read(None, "a.capacity", "").as_deref(), Ok("9"));
 }
 
 /// Returns a source of `count` fragments of `length` bytes, of datagram `id`, without the last one.
