@@ -29,6 +29,7 @@ use flame_click::time::SECOND;
 use flame_click::{Ip, Mac, Nanos, Prefix, Scope, Value, text};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 const SOURCE: &str = include_str!("arp.rs");
 
@@ -80,7 +81,7 @@ struct Querier {
     own: RefCell<Hosts>,
     waiting: RefCell<Waiting>,
     /// Addresses that may be waited for, and that others have learned.
-    news: News,
+    news: Arc<News>,
     /// The name of an ARPTable, and the element.
     table_name: Option<String>,
     table: Cell<Option<usize>>,
@@ -272,7 +273,7 @@ impl Element for Querier {
 
     /// Sends packets whose address others have learned.
     fn run_task(&self, cx: &Cx<'_>) -> bool {
-        let news = std::mem::take(&mut *self.news.borrow_mut());
+        let news = self.news.take();
         let mut out = Batch::default();
         for ip in news {
             let is_waited_for = self.waiting.borrow().has(ip);
@@ -399,7 +400,7 @@ impl Element for Querier {
             cx.timer_at(0, since + WAIT);
         }
         // Some may be answered here.
-        self.news.borrow_mut().extend(self.waiting.borrow().addresses());
+        self.news.add(self.waiting.borrow().addresses());
         cx.reschedule();
     }
 }
@@ -449,7 +450,7 @@ class!(
             polls_all: args.key("BROADCAST_POLL").unwrap_or(false),
             own: RefCell::new(Hosts::new(most_hosts, timeout)),
             waiting: RefCell::default(),
-            news: News::default(),
+            news: Arc::default(),
             table_name: args.key("TABLE"),
             table: Cell::new(None),
             queries: Cell::new(0),

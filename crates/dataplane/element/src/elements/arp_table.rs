@@ -14,7 +14,7 @@ use flame_click::time::SECOND;
 use flame_click::{Ip, Mac, Nanos, Value, text};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
-use std::rc::{Rc, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 const SOURCE: &str = include_str!("arp_table.rs");
 
@@ -163,12 +163,23 @@ impl Hosts {
 }
 
 /// The addresses that a querier has not heard of yet, all of them new in the table.
-pub type News = Rc<RefCell<BTreeSet<Ip>>>;
+#[derive(Default)]
+pub struct News(Mutex<BTreeSet<Ip>>);
+
+impl News {
+    pub fn add(&self, all: impl IntoIterator<Item = Ip>) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).extend(all);
+    }
+
+    pub fn take(&self) -> BTreeSet<Ip> {
+        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
 
 pub struct ArpTable {
     hosts: RefCell<Hosts>,
     /// The queriers that hear of new addresses.
-    queriers: RefCell<BTreeMap<Handle, Weak<RefCell<BTreeSet<Ip>>>>>,
+    queriers: RefCell<BTreeMap<Handle, Weak<News>>>,
 }
 
 impl ArpTable {
@@ -183,15 +194,15 @@ impl ArpTable {
     }
 
     /// Tells the querier that is called here of new addresses from now on.
-    pub fn notify(&self, cx: &Cx<'_>, news: &News) {
-        self.queriers.borrow_mut().insert(cx.router.handle(cx.me), Rc::downgrade(news));
+    pub fn notify(&self, cx: &Cx<'_>, news: &Arc<News>) {
+        self.queriers.borrow_mut().insert(cx.router.handle(cx.me), Arc::downgrade(news));
     }
 
     /// Tells the queriers of a new address, and wakes them.
     pub fn tell(&self, cx: &Cx<'_>, ip: Ip) {
         self.queriers.borrow_mut().retain(|querier, news| {
             let Some((index, news)) = cx.router.index(*querier).zip(news.upgrade()) else { return false };
-            news.borrow_mut().insert(ip);
+            news.add([ip]);
             cx.router.reschedule(index);
             true
         });
