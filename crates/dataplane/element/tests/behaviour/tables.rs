@@ -145,7 +145,7 @@ fn replaced(old: &Run, text: &str) -> Router {
 fn a_table_tells_the_queriers_of_its_own_router() {
     const QUERIER: &str = "t :: ARPTable; q :: ARPQuerier(1.0.0.1, 2:0:0:0:0:1, TABLE t)";
     // In the old router the querier has another number, that of no element or of another one in the new.
-    let (many, few) = ("Idle -> Null -> Null -> Null -> Null -> Null -> Null;".to_owned(), String::new());
+    let (many, few) = ("Idle -> Null -> Null -> Null -> Null -> Null -> Discard;".to_owned(), String::new());
     for (before, after) in [(&many, &few), (&few, &many)] {
         let old = start(&format!("{before} {QUERIER} -> Discard; q [1] -> Discard; {}", to(0.5, 2, "q")));
         run_to(&old.router, old.router.clock.now(), 1.0);
@@ -167,8 +167,8 @@ fn a_querier_that_is_replaced_hears_of_addresses_in_its_table() {
     let ended = run(&format!(
         "t :: ARPTable; q :: ARPQuerier(1.0.0.1, 2:0:0:0:0:1, TABLE t) -> out :: Discard; q [1] -> Discard;
          p :: ARPQuerier(1.0.0.1, 2:0:0:0:0:1, TABLE t) -> Discard; Idle -> p; Idle -> [1] p; Idle -> [1] q; {}{}
-         Script(wait 1s, write q.config \"1.0.0.1, 2:0:0:0:0:1, TABLE t, CAPACITY 9\",
-            write t.config \"TIMEOUT 100\", write p.config \"1.0.0.1, 2:0:0:0:0:1\",
+         Script(wait 1s, writeq q.config \"1.0.0.1, 2:0:0:0:0:1, TABLE t, CAPACITY 9\",
+            writeq t.config \"TIMEOUT 100\", writeq p.config \"1.0.0.1, 2:0:0:0:0:1\",
             write t.insert 2.0.0.9 2:2:2:2:2:2, wait 0.1s, print q.length,
             write t.insert 2.0.0.2 2:2:2:2:2:2, wait 0.1s, print q.length, print out.count)",
         to(0.5, 2, "q"),
