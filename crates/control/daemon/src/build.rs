@@ -224,7 +224,7 @@ impl Engine {
         let time = self.time_of(&plan, &stored.reserved);
         let module = Module { plan, meters, keep: None, areas: Vec::new(), time };
         let notes = notes.iter().map(|note| shown(note, stored.owner.is_operator())).collect();
-        let bytes = (wasm.len() + module.plan.code.len()) as u64;
+        let bytes = (wasm.len() + module.plan.code.len()) as u64 + stored.row_bytes();
         Ok(Prepared { module, granted, notes, bytes, kept: None, starting })
     }
 

@@ -23,6 +23,23 @@ use std::sync::Arc;
 /// A credential and the answer of its holder for the code of a request.
 pub type Presented = Option<Proof>;
 
+/// A proposal in the store, which is withdrawn unless its module is stored.
+struct Proposal<'a> {
+    engine: &'a Engine,
+    key: Key,
+    is_stored: bool,
+}
+
+impl Drop for Proposal<'_> {
+    fn drop(&mut self) {
+        if !self.is_stored {
+            let (owner, name) = &self.key;
+            // The fault is reported.
+            let _ = self.engine.stored(self.engine.store.withdraw(owner, name));
+        }
+    }
+}
+
 impl Engine {
     /// Installs a module.
     ///
@@ -77,7 +94,7 @@ impl Engine {
         self.fits(&key, &prepared)?;
         self.state_fits(&key, &prepared.module.plan, source)?;
         self.stored(self.store.put_code(&stored.hash, &request.wasm))?;
-        self.stored(self.store.propose(&stored, None))?;
+        let mut proposal = self.propose(&stored, None)?;
         let mut entry = entry_of(stored, self.config().limits.spool, usage);
         entry.version.clone_from(&prepared.module.plan.manifest.version);
         prepared.begin(&Beginning::of(
@@ -94,6 +111,7 @@ impl Engine {
             self.record_end(prepared.granted.as_ref(), &[], &account);
             prepared.unroute(source);
         })?;
+        proposal.is_stored = true;
         entry.note("installed");
         prepared.into_entry(&mut entry, std::mem::take(&mut reserving.notes));
         reserving.keep();
@@ -101,6 +119,11 @@ impl Engine {
         self.modules().insert(key, entry);
         drop(pin);
         self.show(owner, &name)
+    }
+
+    fn propose(&self, stored: &Stored, before: Option<u64>) -> Result<Proposal<'_>, Problem> {
+        self.stored(self.store.propose(stored, before))?;
+        Ok(Proposal { engine: self, key: (stored.owner.clone(), stored.name.clone()), is_stored: false })
     }
 
     fn is_new(&self, key: &(Owner, String)) -> Result<(), Problem> {
@@ -156,7 +179,7 @@ impl Engine {
             true => Err(Problem::new(
                 Code::TooLarge,
                 format!(
-                    "the module takes {} bytes with its compiled code, beside {others} of this principal's others; \
+                    "the module takes {} bytes with its compiled code and its settings, beside {others} of this principal's others; \
                      it may store {most}",
                     prepared.bytes
                 ),
@@ -228,7 +251,7 @@ impl Engine {
         };
         prepared.begin(&beginning);
         self.stored(self.store.put_code(&hash, &wasm))?;
-        self.stored(self.store.propose(&stored, Some(before.revision)))?;
+        let mut proposal = self.propose(&stored, Some(before.revision))?;
 
         let old = {
             let modules = self.modules();
@@ -242,6 +265,7 @@ impl Engine {
             self.bring_back(&key, source, &prepared, &account);
             return Err(problem);
         }
+        proposal.is_stored = true;
         reserving.notes.extend(note);
         if beginning.is_empty {
             // What is stored is of the instances before, which cannot write any more.
@@ -377,7 +401,9 @@ impl Engine {
     pub(crate) fn take_down(&self, key: &(Owner, String), then: impl FnOnce(&mut Entry)) {
         let live = self.modules().get_mut(key).and_then(|entry| {
             let source = entry.stored.source.clone();
-            entry.live.take().map(|live| (live, source, entry.log.clone()))
+            let live = entry.live.take()?;
+            entry.ending = self.ending(&source, &live);
+            Some((live, source, entry.log.clone()))
         });
         // Without the lock: the module may take its time to end.
         let ended = live.and_then(|(mut live, source, log)| {
@@ -389,8 +415,17 @@ impl Engine {
         });
         if let Some(entry) = self.modules().get_mut(key) {
             entry.past.add(&ended.unwrap_or_default());
+            entry.ending = None;
             then(entry);
         }
+    }
+
+    /// Returns the name and the account of an instance that is about to be removed from its source, for
+    /// clients until its last account is there.
+    pub(crate) fn ending(&self, source: &str, live: &Live) -> Option<(String, Account)> {
+        let name = &live.module.plan.name;
+        let account = self.sources.get(source)?.snapshot().1.remove(name)?;
+        Some((name.clone(), account))
     }
 
     /// Returns the module as it is stored, if its revision is the expected one.
@@ -438,6 +473,7 @@ pub(crate) fn entry_of(stored: Stored, spool: u64, usage: Arc<Usage>) -> Entry {
         live: None,
         spool: Arc::new(Spool::new(spool, usage.clone())),
         past: Account::default(),
+        ending: None,
         log: Arc::default(),
         usage,
         notes: Vec::new(),

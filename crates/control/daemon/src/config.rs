@@ -57,7 +57,7 @@
 //! [limits]
 //! modules = 200
 //! modules_per_principal = 50
-//! storage_per_principal = "1GiB"    # of files of modules and their compiled code
+//! storage_per_principal = "1GiB"    # of files of modules, their compiled code and settings
 //! state_per_principal = "16MiB"     # of state that its modules may keep, by their manifests
 //! memory = "256MiB"                 # of one instance
 //! spool = "8MiB"                    # of records that are kept for each module

@@ -44,6 +44,8 @@ pub(crate) struct Entry {
     pub spool: Arc<Spool>,
     /// The account of instances that ended, since the node was started.
     pub past: Account,
+    /// The name in the plan of an instance that is being removed from its source, and its account before.
+    pub ending: Option<(String, Account)>,
     pub log: Arc<Log>,
     /// The use since it was installed or the node was started.
     pub usage: Arc<Usage>,
@@ -442,8 +444,10 @@ impl Engine {
         };
         // Queues of the present instance come first, so that they have their names.
         let live = entry.live.as_ref().map(|live| &live.module.plan.name);
-        let now = live.and_then(|name| accounts?.get(name));
-        let mut account = now.cloned().unwrap_or_default();
+        let name = live.or(entry.ending.as_ref().map(|(name, _)| name));
+        let now = name.and_then(|name| accounts?.get(name));
+        let mut account =
+            now.or(entry.ending.as_ref().map(|(_, account)| account)).cloned().unwrap_or_default();
         account.add(&entry.past);
         let class = entry.live.as_ref().map(|live| match live.module.plan.class {
             ModuleClass::Bounded => "bounded".to_owned(),
@@ -469,7 +473,7 @@ impl Engine {
             revision: *revision,
             installed: *installed,
             expires: entry.expires,
-            settings: settings.clone(),
+            settings: settings.iter().map(|(name, value)| (name.clone(), excerpt(value))).collect(),
             narrow: narrow.clone(),
             account: account_of(&account, !owner.is_operator()),
             usage: self.usage_of(entry, is_exact),
@@ -502,6 +506,17 @@ impl Engine {
             transmitted_bytes: used.transmitted_bytes,
         }
     }
+}
+
+/// The most bytes of a setting that are shown: one can have megabytes.
+const MOST_SHOWN: usize = 1024;
+
+/// Returns a text, or its beginning and its size.
+fn excerpt(text: &str) -> String {
+    let Some(end) = (text.len() > MOST_SHOWN).then(|| text.floor_char_boundary(MOST_SHOWN)) else {
+        return text.to_owned();
+    };
+    format!("{}... ({} bytes)", &text[..end], text.len())
 }
 
 fn account_of(account: &Account, granted: bool) -> api::Account {

@@ -31,7 +31,7 @@ pub(crate) struct Known {
     pub now: Option<Arc<Reach>>,
     /// Rights that the module had before, of which its spool may hold rows.
     pub earlier: Vec<Arc<Reach>>,
-    /// The bytes of its file and of its code.
+    /// The bytes of its file, of its code and of its row in the store.
     pub bytes: u64,
 }
 

@@ -172,7 +172,7 @@ impl Engine {
         let label = format!("module {}{whose}", stored.name);
         let before = (stored.state, stored.reason.clone());
         let mut entry = entry_of(stored, self.config().limits.spool, Arc::default());
-        entry.known.bytes = self.store.code_bytes(&entry.stored.hash);
+        entry.known.bytes = self.store.code_bytes(&entry.stored.hash) + entry.stored.row_bytes();
         if entry.stored.state == State::Running || entry.stored.state == State::Failed {
             match self.run_again(&mut entry) {
                 Ok(()) => {

@@ -273,6 +273,7 @@ impl Engine {
             // One that leaves may have been started in another process meanwhile.
             let is_it = |live: &mut Live| live.module.plan.id == id || live.leaving;
             let Some(live) = entry.live.take_if(is_it) else { return };
+            entry.ending = self.ending(&entry.stored.source, &live);
             let before = entry.stored.revision;
             entry.stored.state = state;
             entry.stored.reason = Some(reason.clone());
@@ -289,6 +290,7 @@ impl Engine {
         self.write_last_state(key, &mut live);
         if let Some(entry) = self.modules().get_mut(key) {
             entry.past.add(&account);
+            entry.ending = None;
         }
     }
 

@@ -390,7 +390,7 @@ impl SourceRun {
             (handle, apart.collect::<Vec<_>>())
         };
         let mut lost = handle.lost();
-        let unknown = modules.into_iter().filter(|(id, _)| !handle.knows(*id));
+        let unknown = modules.into_iter().filter(|(id, _)| !handle.has(*id));
         lost.extend(unknown.map(|(id, process)| {
             let cause = "its process could not be started".to_owned();
             LostModule { id, process, pid: 0, cause }

@@ -146,6 +146,16 @@ pub struct Stored {
     pub installed: u64,
 }
 
+impl Stored {
+    /// Returns about the number of bytes of its row, which its owner chooses.
+    pub fn row_bytes(&self) -> u64 {
+        let settings = self.settings.iter().map(|(name, value)| name.len() + value.len());
+        let proof = self.proof.as_ref().map_or(0, |proof| proof.credential.len());
+        let narrow = serde_json::to_string(&self.narrow).map_or(0, |text| text.len());
+        (self.signatures.len() + settings.sum::<usize>() + proof + narrow) as u64
+    }
+}
+
 /// The time at which a transaction is on the disk.
 #[derive(Clone, Copy)]
 enum Synced {
@@ -321,6 +331,19 @@ impl Store {
         self.conditional(Synced::Later, (owner, name), before, |change| {
             let all = params![owner.root, owner.principal, name, row];
             change.execute("INSERT OR REPLACE INTO proposals VALUES (?1, ?2, ?3, ?4)", all)?;
+            Ok(())
+        })
+    }
+
+    /// Removes what was proposed for a module and not stored.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if that cannot be written.
+    pub fn withdraw(&self, owner: &Owner, name: &str) -> Result<(), StoreError> {
+        self.change_within(Synced::Later, |change| {
+            let key = params![owner.root, owner.principal, name];
+            change.execute("DELETE FROM proposals WHERE root = ?1 AND principal = ?2 AND name = ?3", key)?;
             Ok(())
         })
     }

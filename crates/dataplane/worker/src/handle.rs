@@ -354,9 +354,9 @@ impl Handle {
         self.0.processes.as_ref().map(|processes| processes.list()).unwrap_or_default()
     }
 
-    /// Returns whether a module has this number and was not removed.
-    pub fn knows(&self, id: ModuleId) -> bool {
-        self.modules().get(&id).is_some_and(|known| !known.is_leaving)
+    /// Returns whether a module has this number, even one that is being removed.
+    pub fn has(&self, id: ModuleId) -> bool {
+        self.modules().contains_key(&id)
     }
 
     /// Returns the modules whose process has ended. They receive no packets until they are replaced.

@@ -75,6 +75,18 @@ pub struct Records {
     node: NodeArgs,
 }
 
+/// The reason why rows could not be written here. To ask the node again would not help.
+#[derive(Debug)]
+struct Unwritten(Error);
+
+impl std::fmt::Display for Unwritten {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl std::error::Error for Unwritten {}
+
 /// The outcome of one reply.
 enum Ended {
     /// All of it was read.
@@ -93,6 +105,12 @@ impl Records {
         loop {
             let before = cursor;
             let ended = match self.one(&mut cursor, &mut output, &stop) {
+                Err(e) if e.is::<Unwritten>() => {
+                    if let Some(cursor) = cursor {
+                        self.note(&format!("next: --cursor {cursor}"));
+                    }
+                    return Err(e);
+                }
                 Err(e) if waiting && e.downcast_ref::<Problem>().is_none() => Ended::Broken(e),
                 Err(e) if cursor.is_some() && self.follow && e.downcast_ref::<Problem>().is_none() => {
                     Ended::Broken(e)
@@ -160,7 +178,9 @@ impl Records {
         let first: Cursor = header(CURSOR).ok_or("the node's reply has no cursor")?.parse()?;
         match header(LOST).as_deref() {
             None | Some("0") => {}
-            Some("unknown") => self.note("the node was restarted: an unknown number of rows was lost"),
+            Some("unknown") => self.note(
+                "the node was restarted, or the module was installed anew: an unknown number of rows was lost",
+            ),
             Some(n) => self.note(&format!("{n} rows were dropped by the node before they were read")),
         }
         *cursor = Some(first);
@@ -180,7 +200,7 @@ impl Records {
         loop {
             while let Some((frame, batch)) = take(&mut bytes)? {
                 let next = frame.first + batch.num_rows() as u64;
-                output.write(&frame, &batch)?;
+                output.write(&frame, &batch).map_err(Unwritten)?;
                 if let Some(cursor) = cursor {
                     cursor.row = next;
                 }
