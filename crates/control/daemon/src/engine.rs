@@ -444,8 +444,8 @@ impl Engine {
         };
         // Queues of the present instance come first, so that they have their names.
         let live = entry.live.as_ref().map(|live| &live.module.plan.name);
-        let name = live.or(entry.ending.as_ref().map(|(name, _)| name));
-        let now = name.and_then(|name| accounts?.get(name));
+        let instance = live.or(entry.ending.as_ref().map(|(name, _)| name));
+        let now = instance.and_then(|name| accounts?.get(name));
         let mut account =
             now.or(entry.ending.as_ref().map(|(_, account)| account)).cloned().unwrap_or_default();
         account.add(&entry.past);
