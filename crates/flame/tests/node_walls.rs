@@ -201,6 +201,42 @@ fn nothing_is_kept_of_modules_that_are_not_admitted() {
     assert_eq!((files("state/cache"), files("state/code")), (Vec::new(), Vec::new()));
 }
 
+/// A resolution that does not divide a tick is refused only when the module is about to run.
+#[test]
+fn a_refused_install_leaves_no_row() {
+    let Some(flow) = module("flow") else { return };
+    let flow = flow.display().to_string();
+    let node = started("");
+    let alice = shown("alice.cred", "alice.key");
+    let proposals = || -> i64 {
+        let database = rusqlite::Connection::open(node.path("state/node.sqlite")).unwrap();
+        database.query_row("SELECT count(*) FROM proposals", [], |row| row.get(0)).unwrap()
+    };
+    for name in ["one", "two"] {
+        let install = ["install", &flow, "--name", name, "--narrow", "resolution=300ms"];
+        let refused = node.refused(&[&install[..], &alice].concat());
+        assert!(refused.contains("resolution"), "{refused}");
+        assert_eq!(proposals(), 0);
+    }
+    node.json(&[&["install", &flow][..], &alice].concat());
+    let update = ["update", "flow", "--narrow", "resolution=300ms"];
+    let refused = node.refused(&[&update[..], &alice].concat());
+    assert!(refused.contains("resolution"), "{refused}");
+    assert_eq!(proposals(), 0);
+}
+
+#[test]
+fn settings_count_as_what_a_module_takes() {
+    let Some(http) = module("http") else { return };
+    let http = http.display().to_string();
+    let node = started("[limits]\nstorage_per_principal = \"2MiB\"\n");
+    let alice = shown("alice.cred", "alice.key");
+    std::fs::write(node.path("large"), "a".repeat(3 << 20)).unwrap();
+    let large = format!("value=@{}", node.path("large").display());
+    let refused = node.refused(&[&["install", &http, "--set", &large][..], &alice].concat());
+    assert!(refused.contains("with its compiled code and its settings"), "{refused}");
+}
+
 #[test]
 fn a_principal_stores_no_more_than_its_share() {
     let Some(count) = module("count") else { return };
