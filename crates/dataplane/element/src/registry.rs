@@ -165,7 +165,7 @@ classes![
     e::gateway::IP_FRAGMENTER => pure e2,
     e::gateway::IP_GW_OPTIONS => pure e3,
     e::ipprint::IP_PRINT => e2,
-    e::gateway::IP_REASSEMBLER => pure e2,
+    e::reassembler::IP_REASSEMBLER => pure e2,
     e::rewriter::IP_REWRITER => pure e5 capacity,
     e::rewriter::PATTERNS,
     e::basic::IDLE => pure,

@@ -50,6 +50,7 @@ pub mod output;
 pub mod paint;
 pub mod print;
 pub mod queue;
+pub mod reassembler;
 pub mod rewriter;
 pub mod rewriter_flows;
 pub mod rewriter_pattern;
