@@ -1,6 +1,9 @@
-//! IPReassembler(HIMEM): joins fragments again. It holds at most 1,024 datagrams, each for at most 30 s, in
+//! IPReassembler(HIMEM): joins fragments again. It holds at most 1,024 datagrams of at most 512 fragments, in
 //! buffers of at most HIMEM bytes (262144). A buffer has at least 2,048 bytes. The oldest datagram makes
-//! room.
+//! room. A datagram is given up after 30 s, by the clock or by the times of packets: fragments that are so
+//! far apart in a capture are not joined. Of bytes that came twice, those that came first stay. A fragment
+//! fills what is missing, and is dropped as `overlapping fragment` if it brings nothing. A whole
+//! packet has the time of the fragment that completed it.
 //! Expects: packets with marked IP headers.
 //! Gives: 0: whole packets; 1, if connected: the first fragments of datagrams that were given up.
 //! Handlers: none.
@@ -8,7 +11,7 @@
 
 use super::util::{be16, ip_header, put16, set_ip_checksum};
 use crate::runtime::element::{Cx, Element};
-use crate::runtime::packet::Packet;
+use crate::runtime::packet::{ANNO_EXTRA_LENGTH, Packet};
 use flame_click::Nanos;
 use flame_click::time::SECOND;
 use std::cell::{Cell, RefCell};
@@ -16,107 +19,187 @@ use std::collections::{BTreeSet, HashMap};
 
 const SOURCE: &str = include_str!("reassembler.rs");
 
+/// The bytes of a datagram that are missing at its end, as long as the last fragment has not come.
+const OPEN: usize = usize::MAX;
+
 /// The fragments of a datagram that have come.
 struct Datagram {
-    since: Nanos,
-    /// (first byte, packet); no two overlap.
-    parts: Vec<(usize, Packet)>,
+    age: Age,
+    /// In the order in which they came.
+    parts: Vec<Packet>,
+    /// (first byte, byte after the last, part that has them); no two overlap.
+    pieces: Vec<(usize, usize, usize)>,
+    /// (first byte, byte after the last) of what is missing, in order (RFC 815).
+    holes: Vec<(usize, usize)>,
     end: Option<usize>,
 }
 
+impl Datagram {
+    fn new(age: Age) -> Self {
+        Self { age, parts: Vec::new(), pieces: Vec::new(), holes: vec![(0, OPEN)], end: None }
+    }
+
+    /// Adds a fragment with the bytes from `start` to `end`, as far as these are missing. Returns why it
+    /// cannot be added.
+    fn fill(&mut self, start: usize, end: usize, is_last: bool, p: Packet) -> Result<(), Refused> {
+        let contradicts = match (self.end, self.holes.last()) {
+            (Some(e), _) => end > e || is_last && end != e,
+            // The open hole begins after all bytes that have come.
+            (None, Some((beyond, _))) => is_last && *beyond > end,
+            (None, None) => false,
+        };
+        if contradicts {
+            return Err(("bad fragment", p));
+        }
+        if self.parts.len() >= MOST_PARTS {
+            return Err(("too many fragments", p));
+        }
+        let brings_end = is_last && self.end.is_none();
+        if brings_end {
+            self.end = Some(end);
+            if let Some(open) = self.holes.last_mut() {
+                open.1 = end;
+            }
+        }
+        let had = self.pieces.len();
+        let mut holes = Vec::with_capacity(self.holes.len() + 1);
+        for (from, to) in self.holes.drain(..) {
+            let (first, last) = (from.max(start), to.min(end));
+            if first >= last {
+                holes.push((from, to));
+                continue;
+            }
+            self.pieces.push((first, last, self.parts.len()));
+            holes.extend([(from, first), (last, to)]);
+        }
+        holes.retain(|(from, to)| from < to);
+        self.holes = holes;
+        if self.pieces.len() == had && !brings_end {
+            return Err(("overlapping fragment", p));
+        }
+        self.parts.push(p);
+        Ok(())
+    }
+}
+
 type Key = (u32, u32, u16, u8);
+/// A fragment that is not taken, and the cause.
+type Refused = (&'static str, Packet);
+
+/// The times at which the first fragment of a datagram came: by the clock, and by its annotation, if that is
+/// set. The clock bounds how long fragments are held, and annotations tell what belongs together.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Age {
+    came: Nanos,
+    time: Option<Nanos>,
+}
 
 struct Reassembler {
     datagrams: RefCell<HashMap<Key, Datagram>>,
     /// The datagrams, the oldest first.
-    ages: RefCell<BTreeSet<(Nanos, Key)>>,
+    ages: RefCell<BTreeSet<(Age, Key)>>,
     /// The bytes of the buffers of all fragments, and how many there may be.
     memory: Cell<usize>,
     most: usize,
 }
 
 const MOST_DATAGRAMS: usize = 1024;
+const MOST_PARTS: usize = 512;
 const LIFETIME: Nanos = Nanos(30 * SECOND);
 
 impl Reassembler {
     fn remove(&self, key: &Key) -> Option<Datagram> {
         let d = self.datagrams.borrow_mut().remove(key)?;
-        self.ages.borrow_mut().remove(&(d.since, *key));
-        self.memory.set(self.memory.get() - d.parts.iter().map(|(_, p)| p.memory()).sum::<usize>());
+        self.ages.borrow_mut().remove(&(d.age, *key));
+        self.memory.set(self.memory.get() - d.parts.iter().map(|p| p.memory()).sum::<usize>());
         Some(d)
     }
 
     /// Gives up a datagram. Its first fragment leaves by output 1, for an answer.
     fn give_up(&self, cx: &Cx<'_>, key: &Key, cause: &'static str) {
-        for (start, p) in self.remove(key).into_iter().flat_map(|d| d.parts) {
-            match start {
-                0 => cx.push_or_drop(1, cause, p),
-                _ => cx.drop(cause, p),
+        let Some(d) = self.remove(key) else { return };
+        let first = d.pieces.iter().find(|(start, ..)| *start == 0).map(|(.., part)| *part);
+        for (i, p) in d.parts.into_iter().enumerate() {
+            match first == Some(i) {
+                true => cx.push_or_drop(1, cause, p),
+                false => cx.drop(cause, p),
             }
         }
     }
 
-    fn oldest(&self) -> Option<(Nanos, Key)> {
+    fn oldest(&self) -> Option<(Age, Key)> {
         self.ages.borrow().first().copied()
     }
 
-    /// Adds a fragment to its datagram. Returns whether that is complete, or the fragment if it does not fit.
-    fn add(&self, key: Key, p: Packet, now: Nanos) -> Result<bool, Packet> {
-        let Some(h) = ip_header(&p) else { return Err(p) };
+    /// Gives up what is too old at the time of a fragment, and a datagram that it would join although their
+    /// times are far apart, in whichever order.
+    fn give_up_old(&self, cx: &Cx<'_>, key: &Key, time: Nanos) {
+        while let Some((Age { time: Some(since), .. }, oldest)) = self.oldest()
+            && time - since >= LIFETIME
+        {
+            self.give_up(cx, &oldest, "timeout");
+        }
+        if self.datagrams.borrow().get(key).is_some_and(|d| is_apart(d.age.time, Some(time))) {
+            self.give_up(cx, key, "timeout");
+        }
+    }
+
+    /// Adds a fragment to its datagram. Returns whether that is complete.
+    fn add(&self, key: Key, p: Packet, age: Age) -> Result<bool, Refused> {
+        let Some(h) = ip_header(&p) else { return Err(("not IP", p)) };
         let mut all = self.datagrams.borrow_mut();
         let d = all.entry(key).or_insert_with(|| {
-            self.ages.borrow_mut().insert((now, key));
-            Datagram { since: now, parts: Vec::new(), end: None }
+            self.ages.borrow_mut().insert((age, key));
+            Datagram::new(age)
         });
-        let (start, end) = (h.offset, h.offset + h.total - h.length);
-        let overlaps = d.parts.iter().any(|(s, q)| {
-            let e = s + ip_header(q).map_or(0, |h| h.total - h.length);
-            start < e && *s < end
-        });
-        let is_beyond =
-            d.end.is_some_and(|e| end > e) || !h.has_more && d.parts.iter().any(|(s, _)| *s >= end);
-        if overlaps || is_beyond || d.parts.len() >= 512 {
-            return Err(p);
+        if is_apart(d.age.time, age.time) {
+            return Err(("timeout", p));
         }
-        if !h.has_more {
-            d.end = Some(end);
-        }
-        self.memory.set(self.memory.get() + p.memory());
-        d.parts.push((start, p));
-        let have: usize = d.parts.iter().filter_map(|(_, q)| ip_header(q)).map(|h| h.total - h.length).sum();
-        Ok(d.end == Some(have))
+        let memory = p.memory();
+        d.fill(h.offset, h.offset + h.total - h.length, !h.has_more, p)?;
+        self.memory.set(self.memory.get() + memory);
+        Ok(d.holes.is_empty())
     }
 
     /// Joins the fragments of a complete datagram.
-    fn join(&self, cx: &Cx<'_>, mut parts: Vec<(usize, Packet)>) -> Option<Packet> {
-        parts.sort_by_key(|(s, _)| *s);
-        let lengths = parts.iter().filter_map(|(_, q)| ip_header(q)).map(|h| h.total - h.length);
-        let have: usize = lengths.sum();
-        let header = parts.first().and_then(|(_, p)| ip_header(p)).map_or(0, |h| h.length);
-        if header + have > usize::from(u16::MAX) {
+    fn join(&self, cx: &Cx<'_>, mut d: Datagram) -> Option<Packet> {
+        d.pieces.sort_unstable();
+        let mut bytes = Vec::with_capacity(d.end.unwrap_or(0));
+        for (start, end, part) in &d.pieces {
+            let p = &d.parts[*part];
+            let Some(h) = ip_header(p) else { continue };
+            let from = h.payload() + start - h.offset;
+            bytes.extend_from_slice(&p.data()[from..from + end - start]);
+        }
+        let first = d.pieces.first().map_or(0, |(.., part)| *part);
+        let header = d.parts.get(first).and_then(ip_header);
+        let header = header.filter(|h| h.length + bytes.len() <= usize::from(u16::MAX));
+        let Some(h) = header else {
             // The length field of the whole packet could not hold it.
-            parts.into_iter().for_each(|(_, p)| cx.drop("too long", p));
+            cx.drop_all("too long", d.parts);
             return None;
-        }
-        let mut parts = parts.into_iter();
-        let (_, mut whole) = parts.next()?;
-        let first = ip_header(&whole)?;
-        whole.truncate(first.end());
-        for (_, q) in parts {
-            let Some(h) = ip_header(&q) else { continue };
-            let old = whole.len();
-            let bytes = &q.data()[h.payload()..h.end()];
-            whole.extend(bytes.len());
-            whole.data_mut()[old..].copy_from_slice(bytes);
-            cx.drop("joined", q);
-        }
-        let data = &mut whole.data_mut()[first.at..];
-        put16(data, 2, (first.length + have) as u16);
+        };
+        let time = d.parts.last().map(|p| p.anno.time);
+        let mut whole = d.parts.swap_remove(first);
+        cx.drop_all("joined", d.parts);
+        whole.truncate(h.payload());
+        whole.extend(bytes.len());
+        // What a capture cut off lay after the datagram, since it has all of its bytes.
+        whole.anno.set_u32(ANNO_EXTRA_LENGTH, 0);
+        whole.anno.time = time.unwrap_or(whole.anno.time);
+        let data = &mut whole.data_mut()[h.at..];
+        data[h.length..].copy_from_slice(&bytes);
+        put16(data, 2, (h.length + bytes.len()) as u16);
         let field = be16(data, 6) & 0x4000;
         put16(data, 6, field);
         set_ip_checksum(data);
         Some(whole)
     }
+}
+
+/// Returns whether fragments with these times are of different datagrams with one identification.
+fn is_apart(a: Option<Nanos>, b: Option<Nanos>) -> bool {
+    a.zip(b).is_some_and(|(a, b)| a.0.abs_diff(b.0) >= LIFETIME.0.unsigned_abs())
 }
 
 impl Element for Reassembler {
@@ -134,6 +217,10 @@ impl Element for Reassembler {
             return None;
         }
         let key = (h.source.0, h.destination.0, be16(p.data(), h.at + 4), h.protocol);
+        let time = Some(p.anno.time).filter(|t| *t != Nanos::ZERO);
+        if let Some(time) = time {
+            self.give_up_old(cx, &key, time);
+        }
         let is_new = !self.datagrams.borrow().contains_key(&key);
         while self.memory.get() + p.memory() > self.most
             || is_new && self.datagrams.borrow().len() >= MOST_DATAGRAMS
@@ -144,11 +231,11 @@ impl Element for Reassembler {
         if self.datagrams.borrow().is_empty() {
             cx.timer_after(0, LIFETIME);
         }
-        match self.add(key, p, cx.now()) {
-            Ok(true) => self.remove(&key).and_then(|d| self.join(cx, d.parts)),
+        match self.add(key, p, Age { came: cx.now(), time }) {
+            Ok(true) => self.remove(&key).and_then(|d| self.join(cx, d)),
             Ok(false) => None,
-            Err(p) => {
-                cx.drop("overlapping fragment", p);
+            Err((cause, p)) => {
+                cx.drop(cause, p);
                 None
             }
         }
@@ -156,9 +243,9 @@ impl Element for Reassembler {
 
     fn run_timer(&self, cx: &Cx<'_>, _: usize) {
         let now = cx.now();
-        while let Some((since, key)) = self.oldest() {
-            if now - since < LIFETIME {
-                return cx.timer_at(0, since + LIFETIME);
+        while let Some((Age { came, .. }, key)) = self.oldest() {
+            if now - came < LIFETIME {
+                return cx.timer_at(0, came + LIFETIME);
             }
             self.give_up(cx, &key, "timeout");
         }
@@ -170,17 +257,17 @@ impl Element for Reassembler {
 
     fn take_state(&self, cx: &Cx<'_>, old: &dyn Element) {
         let Some(old) = (old as &dyn std::any::Any).downcast_ref::<Self>() else { return };
-        while let Some((since, key)) = old.oldest() {
-            for (_, p) in old.remove(&key).into_iter().flat_map(|d| d.parts) {
+        while let Some((age, key)) = old.oldest() {
+            for p in old.remove(&key).into_iter().flat_map(|d| d.parts) {
                 if self.memory.get() + p.memory() > self.most {
                     cx.drop("too many fragments", p);
-                } else if let Err(p) = self.add(key, p, since) {
-                    cx.drop("overlapping fragment", p);
+                } else if let Err((cause, p)) = self.add(key, p, age) {
+                    cx.drop(cause, p);
                 }
             }
         }
-        if let Some((since, _)) = self.oldest() {
-            cx.timer_at(0, since + LIFETIME);
+        if let Some((Age { came, .. }, _)) = self.oldest() {
+            cx.timer_at(0, came + LIFETIME);
         }
     }
 }

@@ -1,0 +1,135 @@
+//! Fragments of IP datagrams: what divides them, and what joins them again.
+
+use crate::running::{Run, run};
+use flame_element::Account;
+
+const MORE: u16 = 0x2000;
+
+/// Returns a source of a packet at `time` in seconds: its identification, the field of flags and offset, and
+/// how often which byte of data.
+fn packet(time: f64, id: u16, field: u16, count: usize, byte: &str) -> String {
+    let length = 20 + count;
+    let data = byte.repeat(count);
+    format!(
+        "TimedSource({time}, \\<4500{length:04x}{id:04x}{field:04x}4011000001000001 02000002{data}>, LIMIT 1)
+            -> MarkIPHeader(0) -> "
+    )
+}
+
+/// Returns the bytes that `Print(x, …)` shows.
+fn printed(run: &Run) -> Vec<String> {
+    run.text().lines().filter_map(|l| l.split_once("| ")).map(|(_, b)| b.replace(' ', "")).collect()
+}
+
+/// Joins fragments, given as (field, count, byte), and shows the data of what is whole.
+fn joined(parts: &[(u16, usize, &str)]) -> (Vec<String>, Account) {
+    let mut text = String::from("r :: IPReassembler -> StripIPHeader -> Print(x, 2000) -> Discard;\n");
+    for (i, (field, count, byte)) in parts.iter().enumerate() {
+        text += &format!("{} r;\n", packet(0.1 + i as f64 / 10.0, 7, *field, *count, byte));
+    }
+    let run = run(&text);
+    run.adds_up();
+    let account = run.account("r");
+    assert_eq!(account.held, 0, "{account:?}");
+    (printed(&run), account)
+}
+
+/// Two halves of a datagram come at these times of the clock, with these annotations.
+fn halves(clock: [f64; 2], marks: [&str; 2]) -> Run {
+    let run = run(&format!(
+        "r :: IPReassembler; r [0] -> d :: Discard; r [1] -> e :: Discard;
+         {} SetTimestamp({}) -> r; {} SetTimestamp({}) -> r;",
+        packet(clock[0], 7, MORE, 8, "aa"),
+        marks[0],
+        packet(clock[1], 7, 1, 8, "bb"),
+        marks[1]
+    ));
+    run.adds_up();
+    assert_eq!(run.account("r").held, 0);
+    run
+}
+
+#[test]
+fn fragments_of_a_capture_are_as_old_as_its_times_say() {
+    let is_joined = |clock, marks| halves(clock, marks).read("d.count") == "1";
+    assert!(is_joined([0.1, 0.2], ["1000", "1029.9"]));
+    assert!(!is_joined([0.1, 0.2], ["1000", "1030"]));
+    assert!(!is_joined([0.1, 0.2], ["1000", "9000"]));
+    // Of the other order, too: another capture follows.
+    assert!(!is_joined([0.1, 0.2], ["9000", "1000"]));
+    // One without a time says nothing.
+    assert!(is_joined([0.1, 0.2], ["9000", "0"]));
+    // Nothing is held for longer than that by the clock.
+    assert!(is_joined([0.1, 30.0], ["1000", "1000"]));
+    assert!(!is_joined([0.1, 30.2], ["1000", "1000"]));
+    assert!(!is_joined([0.1, 30.2], ["0", "0"]));
+    let late = halves([0.1, 0.2], ["1000", "9000"]);
+    assert_eq!((late.read("e.count"), late.account("r").dropped.get("timeout")), ("1".into(), Some(&1)));
+}
+
+#[test]
+fn a_time_gives_up_other_datagrams_that_are_too_old() {
+    let run = run(&format!(
+        "r :: IPReassembler -> Discard; r [1] -> e :: Discard;
+         {} SetTimestamp(1000) -> r; {} SetTimestamp(1010) -> r; {} SetTimestamp(1035) -> r;
+         Script(wait 0.5s, print e.count)",
+        packet(0.1, 1, MORE, 8, "aa"),
+        packet(0.2, 2, MORE, 8, "aa"),
+        packet(0.3, 3, MORE, 8, "aa")
+    ));
+    assert_eq!(run.text(), "1\n");
+    run.adds_up();
+}
+
+#[test]
+fn a_whole_packet_has_the_time_of_the_last_that_came() {
+    let run = run(&format!(
+        "r :: IPReassembler -> Print(x, 0, TIMESTAMP true) -> Discard;
+         {} SetTimestamp(1000) -> r; {} SetTimestamp(1007) -> r;",
+        packet(0.1, 7, MORE, 8, "aa"),
+        packet(0.2, 7, 1, 8, "bb")
+    ));
+    assert!(run.text().contains("1007.000000"), "{}", run.text());
+}
+
+#[test]
+fn a_fragment_fills_what_is_missing_and_no_more() {
+    let (a, b, c) = ("aa".repeat(16), "bb".repeat(8), "cc".repeat(16));
+    let (whole, account) = joined(&[(MORE, 16, "aa"), (3, 16, "cc"), (MORE | 1, 24, "bb")]);
+    assert_eq!(whole, [format!("{a}{b}{c}")]);
+    assert_eq!(account.dropped.get("joined"), Some(&2));
+    // Three holes at once, with the end.
+    let (whole, _) =
+        joined(&[(MORE | 3, 8, "aa"), (MORE | 1, 8, "bb"), (0, 8, "ee"), (MORE, 48, "cc"), (6, 1, "dd")]);
+    assert_eq!(whole[1..], ["cc".repeat(8) + &b + &"cc".repeat(8) + &"aa".repeat(8) + &c + "dd"]);
+    // The first fragment again, but longer.
+    let (whole, _) = joined(&[(MORE, 8, "aa"), (MORE | 2, 8, "bb"), (MORE, 24, "cc"), (3, 1, "dd")]);
+    assert_eq!(whole, ["aa".repeat(8) + &"cc".repeat(8) + &b + "dd"]);
+    // Nothing new but the end.
+    let (whole, account) = joined(&[(MORE, 16, "aa"), (1, 8, "bb")]);
+    assert_eq!((whole, account.dropped.get("joined")), (vec![a.clone()], Some(&1)));
+}
+
+#[test]
+fn a_fragment_that_brings_nothing_or_contradicts_the_end_is_dropped() {
+    let (whole, account) = joined(&[(MORE, 16, "aa"), (MORE, 16, "bb"), (MORE | 1, 8, "bb"), (2, 1, "cc")]);
+    assert_eq!(whole, ["aa".repeat(16) + "cc"]);
+    assert_eq!(account.dropped.get("overlapping fragment"), Some(&2));
+    // Beyond the end, another end, and an end before bytes that have come.
+    let (whole, account) = joined(&[(2, 1, "cc"), (MORE | 2, 8, "bb"), (1, 8, "bb"), (MORE, 16, "aa")]);
+    assert_eq!((whole.len(), account.dropped.get("bad fragment")), (1, Some(&2)));
+    let (whole, account) = joined(&[(MORE | 2, 8, "aa"), (1, 4, "bb"), (MORE, 16, "aa"), (3, 1, "cc")]);
+    assert_eq!((whole.len(), account.dropped.get("bad fragment")), (1, Some(&1)));
+}
+
+#[test]
+fn parts_of_a_datagram_are_bounded() {
+    let some: Vec<_> = (0..514).map(|i| (MORE | (2 * i), 8, "aa")).collect();
+    let mut text = String::from("r :: IPReassembler(HIMEM 10000000) -> Discard;\n");
+    for (i, (field, count, byte)) in some.iter().enumerate() {
+        text += &format!("{} r;\n", packet(0.1 + i as f64 / 100.0, 7, *field, *count, byte));
+    }
+    let run = run(&text);
+    run.adds_up();
+    assert_eq!(run.account("r").dropped.get("too many fragments"), Some(&2));
+}
