@@ -2,8 +2,9 @@
 //! buffers of at most HIMEM bytes (262144). A buffer has at least 2,048 bytes. The oldest datagram makes
 //! room. A datagram is given up after 30 s, by the clock or by the times of packets: fragments that are so
 //! far apart in a capture are not joined. Of bytes that came twice, those that came first stay. A fragment
-//! fills what is missing, and is dropped as `overlapping fragment` if it brings nothing. A whole
-//! packet has the time of the fragment that completed it.
+//! fills what is missing, and is dropped as `overlapping fragment` if it brings nothing. Fragments
+//! that a capture cut are dropped as `truncated`. A whole packet has the time of the fragment that completed
+//! it.
 //! Expects: packets with marked IP headers.
 //! Gives: 0: whole packets; 1, if connected: the first fragments of datagrams that were given up.
 //! Handlers: none.
@@ -211,9 +212,13 @@ impl Element for Reassembler {
         if h.offset == 0 && !h.has_more {
             return Some(p);
         }
-        let length = h.total - h.length;
+        let length = h.stated - h.length;
         if h.has_more && length % 8 != 0 || h.offset + length > 65_515 || length == 0 {
             cx.drop("bad fragment", p);
+            return None;
+        }
+        if h.stated > h.total {
+            cx.drop("truncated", p);
             return None;
         }
         let key = (h.source.0, h.destination.0, be16(p.data(), h.at + 4), h.protocol);

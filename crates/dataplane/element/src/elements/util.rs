@@ -89,6 +89,8 @@ pub struct IpHeader {
     pub length: usize,
     /// The length field, but not more than the packet has.
     pub total: usize,
+    /// The length field, which is more than `total` if the packet was cut, but at least the header.
+    pub stated: usize,
     pub protocol: u8,
     pub source: Ip,
     pub destination: Ip,
@@ -109,10 +111,12 @@ pub fn ip_header(p: &Packet) -> Option<IpHeader> {
         return None;
     }
     let field = be16(h, 6);
+    let stated = usize::from(be16(h, 2)).max(length);
     Some(IpHeader {
         at,
         length,
-        total: usize::from(be16(h, 2)).clamp(length, h.len()),
+        total: stated.min(h.len()),
+        stated,
         protocol: h[9],
         source: Ip(be32(h, 12)),
         destination: Ip(be32(h, 16)),

@@ -133,3 +133,16 @@ fn parts_of_a_datagram_are_bounded() {
     run.adds_up();
     assert_eq!(run.account("r").dropped.get("too many fragments"), Some(&2));
 }
+
+#[test]
+fn fragments_that_a_capture_cut_are_not_joined() {
+    let run = run(&format!(
+        "r :: IPReassembler -> d :: Discard; {} r; {} Truncate(28) -> r; {} Truncate(39) -> r;",
+        packet(0.1, 7, MORE, 8, "aa"),
+        packet(0.2, 7, 1, 16, "bb"),
+        packet(0.3, 7, MORE | 1, 24, "bb")
+    ));
+    run.adds_up();
+    assert_eq!(run.read("d.count"), "0");
+    assert_eq!(run.account("r").dropped.get("truncated"), Some(&2));
+}
