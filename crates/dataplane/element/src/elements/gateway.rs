@@ -4,7 +4,9 @@
 //! Handlers: drops.
 //! Example: `gio :: IPGWOptions(18.26.4.24) -> FixIPSrc(18.26.4.24); gio [1] -> ICMPError(18.26.4.24, 12)`
 //!
-//! IPFragmenter(MTU, HONOR_DF): divides packets longer than MTU.
+//! IPFragmenter(MTU, HONOR_DF): divides packets longer than MTU. Of a packet that a capture cut, it divides
+//! what was captured, if that is longer than MTU: the fragments state the lengths and offsets of the whole
+//! packet's, and the last one is cut.
 //! Expects: packets with marked IP headers.
 //! Gives: 0: packets and fragments; 1, if connected: packets that may not be divided, which are otherwise
 //! dropped.
@@ -14,7 +16,7 @@
 use super::util::{be16, be32, ip_header, put16, put32, set_ip_checksum};
 use crate::runtime::account::add;
 use crate::runtime::element::{Cx, Element};
-use crate::runtime::packet::{Batch, Packet};
+use crate::runtime::packet::{ANNO_EXTRA_LENGTH, Batch, Packet};
 use flame_click::{Ip, Value, text};
 use std::cell::Cell;
 
@@ -193,10 +195,15 @@ impl Fragmenter {
             return cx.push_or_drop(1, "needs fragments", p);
         }
         let payload = p.data()[h.payload()..h.end()].to_vec();
+        // A capture may have cut the packet. The rest belongs to the datagram all the same, so no fragment of
+        // the captured bytes may claim to end it.
+        let whole = h.stated - h.length;
         let base = usize::from(field & 0x1fff);
         let flags = field & 0xc000;
         let anno = p.anno.clone();
         p.truncate(h.payload() + first_length);
+        // What the capture cut off is missing from the last fragment alone: bytes count once.
+        p.anno.set_u32(ANNO_EXTRA_LENGTH, 0);
         let data = &mut p.data_mut()[h.at..];
         put16(data, 2, (h.length + first_length) as u16);
         put16(data, 6, flags | 0x2000 | base as u16);
@@ -210,14 +217,14 @@ impl Fragmenter {
             q.prepend(&header);
             q.set_network(0, header.len());
             q.anno = anno.clone();
-            let more = end < payload.len() || field & 0x2000 != 0;
+            if end < payload.len() {
+                q.anno.set_u32(ANNO_EXTRA_LENGTH, 0);
+            }
+            let stated_end = (start + room).min(whole);
+            let more = if stated_end < whole { 0x2000 } else { field & 0x2000 };
             let data = q.data_mut();
-            put16(data, 2, (header.len() + end - start) as u16);
-            put16(
-                data,
-                6,
-                flags & 0x4000 | (base + start / 8) as u16 & 0x1fff | if more { 0x2000 } else { 0 },
-            );
+            put16(data, 2, (header.len() + stated_end - start) as u16);
+            put16(data, 6, flags & 0x4000 | more | (base + start / 8) as u16 & 0x1fff);
             set_ip_checksum(data);
             out.push(q);
             made += 1;

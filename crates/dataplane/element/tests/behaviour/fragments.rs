@@ -146,3 +146,27 @@ fn fragments_that_a_capture_cut_are_not_joined() {
     assert_eq!(run.read("d.count"), "0");
     assert_eq!(run.account("r").dropped.get("truncated"), Some(&2));
 }
+
+#[test]
+fn fragments_of_a_cut_packet_state_what_belongs_to_it() {
+    let divided = |field, cut| {
+        let run = run(&format!(
+            "{} Truncate({cut}) -> b :: Counter -> IPFragmenter(600) -> a :: Counter
+                -> Print(x, 8) -> IPReassembler -> w :: Counter -> Discard;",
+            packet(0.1, 7, field, 1480, "aa")
+        ));
+        run.adds_up();
+        assert_eq!(run.read("b.byte_count"), "1500");
+        let headers: Vec<_> = printed(&run).iter().map(|h| format!("{} {}", &h[4..8], &h[12..])).collect();
+        (headers.join(", "), run.read("a.byte_count"), run.read("w.count"))
+    };
+    let expect = |headers: &str, bytes: &str, whole: &str| (headers.into(), bytes.into(), whole.into());
+    assert_eq!(divided(0, 1500), expect("0254 2000, 0254 2048, 015c 0090", "1540", "1"));
+    // The second fragment is cut, or nothing of the third one is there.
+    assert_eq!(divided(0, 900), expect("0254 2000, 0254 2048", "1520", "0"));
+    assert_eq!(divided(0, 20 + 2 * 576), expect("0254 2000, 0254 2048", "1520", "0"));
+    assert_eq!(divided(0, 1499), expect("0254 2000, 0254 2048, 015c 0090", "1540", "0"));
+    assert_eq!(divided(MORE | 1, 1499), expect("0254 2001, 0254 2049, 015c 2091", "1540", "0"));
+    // What is there of it fits.
+    assert_eq!(divided(0, 600), expect("05dc 0000", "1500", "1"));
+}
