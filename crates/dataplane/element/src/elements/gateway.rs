@@ -6,7 +6,8 @@
 //!
 //! IPFragmenter(MTU, HONOR_DF): divides packets longer than MTU. Of a packet that a capture cut, it divides
 //! what was captured, if that is longer than MTU: the fragments state the lengths and offsets of the whole
-//! packet's, and the last one is cut.
+//! packet's, and the last one is cut. With HONOR_DF false, a packet with DF loses it, and gets a random
+//! identification unless it is a fragment already.
 //! Expects: packets with marked IP headers.
 //! Gives: 0: packets and fragments; 1, if connected: packets that may not be divided, which are otherwise
 //! dropped.
@@ -199,14 +200,22 @@ impl Fragmenter {
         // the captured bytes may claim to end it.
         let whole = h.stated - h.length;
         let base = usize::from(field & 0x1fff);
-        let flags = field & 0xc000;
+        // DF does not get here unless it is ignored.
+        let reserved = field & 0x8000;
+        if field & 0x4000 != 0 && field & 0x3fff == 0 {
+            // Senders that set DF may give all packets the same identification, with which fragments of
+            // different packets would be joined. Those of a datagram in fragments must keep theirs.
+            let id = (cx.random(1 << 16) as u16).to_be_bytes();
+            header[4..6].copy_from_slice(&id);
+            p.data_mut()[h.at + 4..h.at + 6].copy_from_slice(&id);
+        }
         let anno = p.anno.clone();
         p.truncate(h.payload() + first_length);
         // What the capture cut off is missing from the last fragment alone: bytes count once.
         p.anno.set_u32(ANNO_EXTRA_LENGTH, 0);
         let data = &mut p.data_mut()[h.at..];
         put16(data, 2, (h.length + first_length) as u16);
-        put16(data, 6, flags | 0x2000 | base as u16);
+        put16(data, 6, reserved | 0x2000 | base as u16);
         set_ip_checksum(data);
         out.push(p);
         let mut start = first_length;
@@ -224,7 +233,7 @@ impl Fragmenter {
             let more = if stated_end < whole { 0x2000 } else { field & 0x2000 };
             let data = q.data_mut();
             put16(data, 2, (header.len() + stated_end - start) as u16);
-            put16(data, 6, flags & 0x4000 | more | (base + start / 8) as u16 & 0x1fff);
+            put16(data, 6, reserved | more | (base + start / 8) as u16 & 0x1fff);
             set_ip_checksum(data);
             out.push(q);
             made += 1;

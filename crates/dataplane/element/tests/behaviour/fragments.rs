@@ -4,6 +4,7 @@ use crate::running::{Run, run};
 use flame_element::Account;
 
 const MORE: u16 = 0x2000;
+const DF: u16 = 0x4000;
 
 /// Returns a source of a packet at `time` in seconds: its identification, the field of flags and offset, and
 /// how often which byte of data.
@@ -169,4 +170,30 @@ fn fragments_of_a_cut_packet_state_what_belongs_to_it() {
     assert_eq!(divided(MORE | 1, 1499), expect("0254 2001, 0254 2049, 015c 2091", "1540", "0"));
     // What is there of it fits.
     assert_eq!(divided(0, 600), expect("05dc 0000", "1500", "1"));
+}
+
+#[test]
+fn a_packet_whose_df_is_ignored_gets_an_identification() {
+    let divided = |field| {
+        let run = run(&format!(
+            "f :: IPFragmenter(36, HONOR_DF false) -> Print(x, 20) -> c :: CheckIPHeader -> Discard;
+             {} f; {} f;",
+            packet(0.1, 0, field, 40, "aa"),
+            packet(0.2, 0, field, 40, "aa")
+        ));
+        run.adds_up();
+        assert_eq!(run.account("c").given, 6);
+        let all: Vec<_> = printed(&run).iter().map(|h| (h[8..12].to_owned(), h[12..16].to_owned())).collect();
+        all
+    };
+    let all = divided(DF);
+    let fields: Vec<_> = all.iter().map(|(_, field)| &**field).collect();
+    assert_eq!(fields, ["2000", "2002", "0004", "2000", "2002", "0004"]);
+    let ids: Vec<_> = all.iter().map(|(id, _)| id).collect();
+    assert!(ids[0] == ids[1] && ids[1] == ids[2] && ids[2] != ids[3] && ids[3] == ids[5], "{ids:?}");
+    assert_eq!(divided(DF), all);
+    // The other fragments of its datagram have the same identification, which must stay.
+    let fields: Vec<_> = divided(DF | MORE | 1).into_iter().take(3).map(|(id, f)| id + &f).collect();
+    assert_eq!(fields, ["00002001", "00002003", "00002005"]);
+    assert!(divided(0).iter().all(|(id, _)| id == "0000"));
 }
