@@ -6,9 +6,10 @@
 //! IPAddrRewriter's patterns are `pattern SADDR[-SADDR2] DADDR FOUT ROUT`, or SADDR is a prefix, of which the
 //! first and the last address are not used.
 //! Flows end TCP_TIMEOUT (24 h), TCP_NODATA_TIMEOUT (300 s, without data both ways), TCP_DONE_TIMEOUT (240
-//! s), UDP_TIMEOUT or UDP_STREAMING_TIMEOUT (300 s; from the third packet on, if they go both ways) after
-//! their last packet; UDPRewriter calls these TIMEOUT and STREAMING_TIMEOUT, too. IPAddrRewriter has TIMEOUT
-//! (300 s). MAPPING_CAPACITY (131072) flows are kept; it may name another rewriter, and then the flows of
+//! s, after a RST, or FIN both ways, until either side sends a SYN or data), UDP_TIMEOUT or
+//! UDP_STREAMING_TIMEOUT (300 s; from the third packet on, if they go both ways) after their last packet;
+//! UDPRewriter calls these TIMEOUT and STREAMING_TIMEOUT, too. IPAddrRewriter has TIMEOUT (300 s).
+//! MAPPING_CAPACITY (131072) flows are kept; it may name another rewriter, and then the flows of
 //! both count for the capacity of that. A new flow replaces the one that would end first, if that had no
 //! packet for TCP_GUARANTEE, UDP_GUARANTEE or GUARANTEE (5 s); with a guarantee of 0, only one that would end
 //! no later than itself. Ended flows are removed each REAP_INTERVAL (15 min; 0: never); one that has ended

@@ -130,6 +130,8 @@ pub struct Mapping {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Signs {
     pub has_data: bool,
+    /// The packet opens a connection.
+    pub has_begun: bool,
     pub has_finished: bool,
     pub is_reset: bool,
 }
@@ -142,6 +144,7 @@ impl Signs {
         match (h.protocol, t.get(12..14)) {
             (6, Some(fields)) => Self {
                 has_data: t.len() > usize::from(fields[0] >> 4) * 4,
+                has_begun: fields[1] & 2 != 0,
                 has_finished: fields[1] & 1 != 0,
                 is_reset: fields[1] & 4 != 0,
             },
@@ -150,7 +153,7 @@ impl Signs {
     }
 
     /// Those of any packet but one of TCP.
-    const PACKET: Self = Self { has_data: true, has_finished: false, is_reset: false };
+    const PACKET: Self = Self { has_data: true, has_begun: false, has_finished: false, is_reset: false };
 }
 
 pub struct Flows {
@@ -285,9 +288,13 @@ impl Flows {
         e.packets = STREAM.min(e.packets + 1);
         let side = &mut e.sides[usize::from(is_reply)];
         side.has_data |= signs.has_data;
-        side.has_finished |= signs.has_finished;
         if signs.is_reset {
             e.sides.iter_mut().for_each(|s| s.has_finished = true);
+        } else if signs.has_finished {
+            side.has_finished = true;
+        } else if signs.has_begun || signs.has_data {
+            // The connection is opened again, or a reset that ended it was forged.
+            side.has_finished = false;
         }
         let found = e.rewriting.apply(is_reply);
         self.place(id, e);

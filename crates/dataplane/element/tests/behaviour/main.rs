@@ -4,6 +4,7 @@
 mod account;
 #[path = "../common/mod.rs"]
 mod common;
+mod flows;
 mod fragments;
 mod home;
 mod limits;

@@ -4,7 +4,7 @@ use crate::running::{refused, run, start};
 
 /// Returns a packet of IP as hexadecimal digits: protocol, source, destination, ports, flags, fragment,
 /// payload.
-fn packet(
+pub fn packet(
     protocol: u8,
     src: &str,
     dst: &str,
@@ -26,12 +26,12 @@ fn packet(
     text + ">"
 }
 
-fn udp(src: &str, dst: &str, ports: (u16, u16)) -> String {
+pub fn udp(src: &str, dst: &str, ports: (u16, u16)) -> String {
     packet(17, src, dst, ports, 0, 0, 4)
 }
 
 /// Returns a source of one packet, at `time` in seconds.
-fn at(time: f64, data: &str, to: &str) -> String {
+pub fn at(time: f64, data: &str, to: &str) -> String {
     format!("TimedSource({time}, {data}, LIMIT 1) -> MarkIPHeader(0) -> {to};\n")
 }
 

@@ -1,0 +1,49 @@
+//! Flows of rewriters: when they end, which they are, and which make way.
+
+use crate::rewriter::{at, packet};
+use crate::running::run;
+
+/// Returns a TCP packet of a connection, or an answer.
+fn tcp(is_answer: bool, flags: u8, payload: usize) -> String {
+    match is_answer {
+        false => packet(6, "1.0.0.1", "2.0.0.2", (1, 80), flags, 0, payload),
+        true => packet(6, "2.0.0.2", "1.0.0.1", (80, 1), flags, 0, payload),
+    }
+}
+
+const ACK: u8 = 16;
+const FIN: u8 = 17;
+const SYN: u8 = 2;
+const RST: u8 = 4;
+
+#[test]
+fn a_connection_that_goes_on_has_not_finished() {
+    let data = |is_answer| tcp(is_answer, ACK, 5);
+    let fin = |is_answer| tcp(is_answer, FIN, 0);
+    // Data has gone both ways at 1 s. After the packets, an answer comes at 50 s.
+    for (packets, is_known) in [
+        (vec![(2.0, tcp(false, RST, 0))], false),
+        (vec![(2.0, tcp(false, RST, 0)), (2.1, tcp(false, ACK, 0)), (2.2, tcp(true, ACK, 0))], false),
+        (vec![(2.0, tcp(false, RST, 0)), (2.1, data(false))], true),
+        (vec![(2.0, tcp(true, RST, 0)), (2.1, data(false))], true),
+        (vec![(2.0, fin(false)), (2.1, fin(true))], false),
+        (vec![(2.0, fin(false)), (2.1, fin(true)), (2.2, tcp(true, SYN, 0))], true),
+        (vec![(2.0, fin(false)), (2.1, fin(true)), (2.2, data(true)), (2.3, fin(true))], false),
+        // A last packet has data, too.
+        (vec![(2.0, tcp(false, FIN, 5)), (2.1, tcp(true, FIN, 5))], false),
+    ] {
+        let is_answer = |data: &str| data.contains("0200000201000001");
+        let port = |data: &str| if is_answer(data) { "[1] rw" } else { "rw" };
+        let sources: String = packets.iter().map(|(time, data)| at(*time, data, port(data))).collect();
+        let ended = run(&format!(
+            "rw :: IPRewriter(keep 0 1, drop, TCP_DONE_TIMEOUT 10, REAP_INTERVAL 0, GUARANTEE 1);
+             rw [0] -> Discard; rw [1] -> Discard;\n{}{}{sources}{}",
+            at(1.0, &data(false), "rw"),
+            at(1.1, &data(true), "[1] rw"),
+            at(50.0, &data(true), "[1] rw"),
+        ));
+        ended.adds_up();
+        let dropped = ended.account("rw").dropped.get("no mapping").copied();
+        assert_eq!(dropped, (!is_known).then_some(1), "{packets:?}");
+    }
+}
