@@ -8,7 +8,8 @@
 //! Flows end TCP_TIMEOUT (24 h), TCP_NODATA_TIMEOUT (300 s, without data both ways), TCP_DONE_TIMEOUT (240
 //! s, after a RST, or FIN both ways, until either side sends a SYN or data), UDP_TIMEOUT or
 //! UDP_STREAMING_TIMEOUT (300 s; from the third packet on, if they go both ways) after their last packet;
-//! UDPRewriter calls these TIMEOUT and STREAMING_TIMEOUT, too. IPAddrRewriter has TIMEOUT (300 s).
+//! UDPRewriter calls these TIMEOUT and STREAMING_TIMEOUT, too. IPAddrRewriter has TIMEOUT (300 s). None ends
+//! before the time that it is guaranteed.
 //! MAPPING_CAPACITY (131072) flows are kept; it may name another rewriter, and then the flows of
 //! both count for the capacity of that. A new flow replaces the one that would end first, if that had no
 //! packet for TCP_GUARANTEE, UDP_GUARANTEE or GUARANTEE (5 s); with a guarantee of 0, only one that would end

@@ -227,7 +227,8 @@ impl Flows {
             [a, b] if a.has_data && b.has_data && is_long => t.both,
             _ => t.start,
         };
-        e.used + after
+        // Its guarantee may be longer than its lifetime.
+        e.used + after.max(t.guarantee)
     }
 
     fn key(&self, e: &Entry, id: u64) -> (Nanos, u64) {

@@ -1,6 +1,6 @@
 //! Flows of rewriters: when they end, which they are, and which make way.
 
-use crate::rewriter::{at, packet};
+use crate::rewriter::{at, packet, udp};
 use crate::running::run;
 
 /// Returns a TCP packet of a connection, or an answer.
@@ -46,4 +46,20 @@ fn a_connection_that_goes_on_has_not_finished() {
         let dropped = ended.account("rw").dropped.get("no mapping").copied();
         assert_eq!(dropped, (!is_known).then_some(1), "{packets:?}");
     }
+}
+
+#[test]
+fn a_flow_lasts_as_long_as_it_is_guaranteed() {
+    let count = |guarantee: u32, second: f64| {
+        let ended = run(&format!(
+            "rw :: IPRewriter(keep 0 1, drop, UDP_TIMEOUT 1, UDP_GUARANTEE {guarantee});
+             rw [0] -> Discard; rw [1] -> back :: Discard;\n{}{}",
+            at(1.0, &udp("1.0.0.1", "2.0.0.2", (1, 53)), "rw"),
+            at(second, &udp("2.0.0.2", "1.0.0.1", (53, 1)), "[1] rw"),
+        ));
+        ended.adds_up();
+        ended.read("back.count")
+    };
+    assert_eq!((count(0, 1.5), count(0, 3.0)), ("1".into(), "0".into()));
+    assert_eq!((count(5, 3.0), count(5, 5.9), count(5, 6.1)), ("1".into(), "1".into(), "0".into()));
 }

@@ -166,9 +166,11 @@ fn tcp(is_answer: bool) -> String {
 
 #[test]
 fn udp_rewriter_knows_streams_of_any_packets() {
-    for (key, wanted) in [("STREAMING_TIMEOUT", "2"), ("UDP_STREAMING_TIMEOUT", "2"), ("GUARANTEE", "1")] {
+    for (key, wanted) in
+        [("STREAMING_TIMEOUT 50", "2"), ("UDP_STREAMING_TIMEOUT 50", "2"), ("GUARANTEE 9", "1")]
+    {
         let ended = run(&format!(
-            "rw :: UDPRewriter(keep 0 1, drop, TIMEOUT 10, {key} 50, REAP_INTERVAL 0);
+            "rw :: UDPRewriter(keep 0 1, drop, TIMEOUT 10, {key}, REAP_INTERVAL 0);
              rw [0] -> Discard; rw [1] -> back :: Discard;\n{}{}{}{}",
             at(1.0, &tcp(false), "rw"),
             at(1.5, &tcp(false), "rw"),
