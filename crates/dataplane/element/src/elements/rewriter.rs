@@ -2,7 +2,7 @@
 //! both ways. A SPEC for each input: `drop`, `pass OUT` (or `nochange OUT`), which installs no mapping, `keep
 //! FOUT ROUT`, or `pattern SADDR SPORT DADDR DPORT FOUT ROUT`, with `-` for unchanged and `1024-65535` for a
 //! free port of a range: that of the packet, or else one at random; with `#` behind, the next one; with `?`
-//! always one at random. UDPRewriter takes TCP packets for UDP packets.
+//! always one at random. UDPRewriter takes TCP packets for UDP packets, and TCPRewriter maps no UDP packets.
 //! IPAddrRewriter's patterns are `pattern SADDR[-SADDR2] DADDR FOUT ROUT`, or SADDR is a prefix, of which the
 //! first and the last address are not used.
 //! Flows end TCP_TIMEOUT (24 h), TCP_NODATA_TIMEOUT (300 s, without data both ways), TCP_DONE_TIMEOUT (240
@@ -17,11 +17,12 @@
 //! gives its port to a new one before. At most 64 ports or addresses of a range are tried for a flow, besides
 //! the packet's own. DST_ANNO (true): the annotation is set. REPLY_ANNO (PAINT, or the number of a byte):
 //! replies get this annotation from the first packet of their flow.
-//! Expects: TCP and UDP packets (any IP packets) with marked IP headers. Other packets and later fragments
+//! Expects: TCP and UDP packets (TCP; any IP packets) with marked IP headers. Other packets and later fragments
 //! are passed by `pass` and dropped by other specs.
 //! Gives: packets on the outputs of the specs; those without a mapping or free port are dropped.
 //! Handlers: patterns, pattern0 to pattern7 (rw), table, nmappings, mapping_failures, size, capacity (rw),
-//! clear (w); those of ports have tcp_table, udp_table and tcp_lookup (SADDR SPORT DADDR DPORT). `patterns`
+//! clear (w); those of ports have tcp_table, udp_table and tcp_lookup (SADDR SPORT DADDR DPORT), which
+//! TCPRewriter calls lookup, too. `patterns`
 //! counts the flows of each input in brackets. A line of a table has the outputs in brackets, a `*` at that
 //! of this direction, the input, and the seconds until the flow ends. A written pattern ends the flows that
 //! came at its input; `config` stays as it is. `size` counts the flows for the capacity, `nmappings` the
@@ -75,6 +76,8 @@ enum Parts {
 struct Rewriter {
     specs: RefCell<Vec<Spec>>,
     parts: Parts,
+    /// Whether UDP packets are none of its flows.
+    is_tcp: bool,
     flows: RefCell<Flows>,
     reap_interval: Nanos,
     dst_anno: bool,
@@ -248,7 +251,7 @@ impl Rewriter {
 
     fn key(&self, p: &Packet) -> Option<Flow> {
         match self.parts {
-            Parts::Ports => return Flow::of(p),
+            Parts::Ports => return Flow::of(p).filter(|f| !self.is_tcp || f.protocol == 6),
             Parts::Echo => return Flow::of_echo(p),
             Parts::Addresses => {}
         }
@@ -392,8 +395,9 @@ fn pattern_number(handler: &str) -> Option<usize> {
     handler.strip_prefix("pattern")?.parse().ok()
 }
 
-/// The handlers: first those of rewriters of ports, last those of single inputs.
+/// The handlers: first those of TCPRewriter and of rewriters of ports, last those of single inputs.
 const HANDLERS: &[(&str, &str)] = &[
+    ("lookup", "r"),
     ("tcp_table", "r"),
     ("udp_table", "r"),
     ("tcp_lookup", "r"),
@@ -416,6 +420,7 @@ const HANDLERS: &[(&str, &str)] = &[
 ];
 
 /// The numbers of the first and last of [`HANDLERS`].
+const OF_TCP: usize = 1;
 const OF_PORTS: usize = 3;
 const OF_INPUTS: usize = 8;
 
@@ -457,6 +462,7 @@ impl Element for Rewriter {
             "table" | "mappings" => self.show_table(cx.now(), None),
             "tcp_table" if has_ports => self.show_table(cx.now(), Some(6)),
             "udp_table" if has_ports => self.show_table(cx.now(), Some(17)),
+            "lookup" if self.is_tcp => return Some(self.look_up(cx, argument)),
             "tcp_lookup" if has_ports => return Some(self.look_up(cx, argument)),
             "nmappings" => self.flows.borrow().len().to_string(),
             "size" => self.size(&self.others(cx)).to_string(),
@@ -479,7 +485,11 @@ impl Element for Rewriter {
     }
 
     fn handlers(&self) -> &'static [(&'static str, &'static str)] {
-        let first = if self.parts == Parts::Ports { 0 } else { OF_PORTS };
+        let first = match self.parts {
+            Parts::Ports if self.is_tcp => 0,
+            Parts::Ports => OF_TCP,
+            Parts::Addresses | Parts::Echo => OF_TCP + OF_PORTS,
+        };
         let inputs = self.specs.borrow().len().min(OF_INPUTS);
         &HANDLERS[first..HANDLERS.len() - OF_INPUTS + inputs]
     }
@@ -600,6 +610,7 @@ fn rewriter(args: &mut Args<'_>, setup: &Setup<'_>) -> Box<dyn Element> {
             "ICMPPingRewriter" => Parts::Echo,
             _ => Parts::Ports,
         },
+        is_tcp: class == "TCPRewriter",
         flows: RefCell::new(Flows::new(capacity, tcp, other)),
         reap_interval,
         dst_anno,

@@ -63,3 +63,28 @@ fn a_flow_lasts_as_long_as_it_is_guaranteed() {
     assert_eq!((count(0, 1.5), count(0, 3.0)), ("1".into(), "0".into()));
     assert_eq!((count(5, 3.0), count(5, 5.9), count(5, 6.1)), ("1".into(), "1".into(), "0".into()));
 }
+
+#[test]
+fn tcp_rewriter_maps_tcp_alone() {
+    for (spec, passed, dropped) in [("pattern 9.0.0.9 5000-6000# - - 0 0", 1, Some(1)), ("pass 0", 2, None)] {
+        let ended = run(&format!(
+            "rw :: TCPRewriter({spec}, REAP_INTERVAL 0) -> d :: Discard;\n{}{}",
+            at(1.0, &udp("1.0.0.1", "2.0.0.2", (1, 53)), "rw"),
+            at(2.0, &tcp(false, ACK, 5), "rw"),
+        ));
+        ended.adds_up();
+        assert_eq!(ended.read("d.count"), passed.to_string(), "{spec}");
+        assert_eq!(ended.account("rw").dropped.get("not a flow").copied(), dropped, "{spec}");
+        assert_eq!(ended.read("rw.udp_table"), "", "{spec}");
+        let found = ended.router.read(None, "rw.lookup", "1.0.0.1 1 2.0.0.2 80").unwrap();
+        assert_eq!(found, if passed == 1 { "9.0.0.9 5000 2.0.0.2 80" } else { "" });
+    }
+    let others = run(
+        "Idle -> rw :: IPRewriter(keep 0 0) -> Discard; Idle -> a :: IPAddrRewriter(keep 0 0) -> Discard",
+    );
+    let handlers = others.read("rw.handlers");
+    assert!(!handlers.contains("\nlookup\t") && handlers.contains("tcp_lookup\tr"), "{handlers}");
+    assert!(others.router.read(None, "rw.lookup", "1.0.0.1 1 2.0.0.2 80").is_err());
+    let handlers = others.read("a.handlers");
+    assert!(!handlers.contains("lookup") && handlers.contains("patterns\tr"), "{handlers}");
+}
