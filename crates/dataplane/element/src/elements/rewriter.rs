@@ -3,7 +3,7 @@
 //! FOUT ROUT`, or `pattern SADDR SPORT DADDR DPORT FOUT ROUT`, with `-` for unchanged and `1024-65535` for a
 //! free port of a range: that of the packet, or else one at random; with `#` behind, the next one; with `?`
 //! always one at random. UDPRewriter takes TCP packets for UDP packets, and TCPRewriter maps no UDP packets.
-//! IPAddrRewriter's patterns are `pattern SADDR[-SADDR2] DADDR FOUT ROUT`, or SADDR is a prefix, of which the
+//! IPAddrRewriter's patterns are `pattern SADDR[-SADDR2] - FOUT ROUT`, or SADDR is a prefix, of which the
 //! first and the last address are not used.
 //! Flows end TCP_TIMEOUT (24 h), TCP_NODATA_TIMEOUT (300 s, without data both ways), TCP_DONE_TIMEOUT (240
 //! s, after a RST, or FIN both ways, until either side sends a SYN or data), UDP_TIMEOUT or

@@ -168,14 +168,19 @@ fn four_words(words: &[String], scope: &Scope<'_>) -> Result<Pattern, String> {
 
 /// Reads a pattern that elements of a class may have.
 fn pattern_of(words: &[String], place: Place<'_>) -> Result<Pattern, String> {
-    match (place.class, words.len()) {
+    let made = match (place.class, words.len()) {
         ("IPAddrRewriter", 4) => four_words(words, &place.scope),
         ("IPAddrRewriter", 2) | ("ICMPPingRewriter", 3 | 4) => pattern(words, &place.scope),
         ("IPAddrRewriter", _) => Err("expected SADDR and DADDR".into()),
         ("ICMPPingRewriter", _) => Err("expected SADDR, DADDR and ID".into()),
         (_, 4) => pattern(words, &place.scope),
         _ => Err("expected SADDR, SPORT, DADDR and DPORT".into()),
+    }?;
+    // Flows are found by their source alone, so that no reply from another destination would be known.
+    if place.class == "IPAddrRewriter" && made.dst.is_some() {
+        return Err("pattern destination address must be '-'".into());
     }
+    Ok(made)
 }
 
 /// Reads the spec of an input.

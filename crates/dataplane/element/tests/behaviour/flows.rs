@@ -1,7 +1,7 @@
 //! Flows of rewriters: when they end, which they are, and which make way.
 
 use crate::rewriter::{at, packet, udp};
-use crate::running::run;
+use crate::running::{refused, run, start};
 
 /// Returns a TCP packet of a connection, or an answer.
 fn tcp(is_answer: bool, flags: u8, payload: usize) -> String {
@@ -87,4 +87,19 @@ fn tcp_rewriter_maps_tcp_alone() {
     assert!(others.router.read(None, "rw.lookup", "1.0.0.1 1 2.0.0.2 80").is_err());
     let handlers = others.read("a.handlers");
     assert!(!handlers.contains("lookup") && handlers.contains("patterns\tr"), "{handlers}");
+}
+
+#[test]
+fn patterns_of_addresses_have_no_destination() {
+    for spec in ["1.0.0.1 2.0.0.2 0 0", "1.0.0.0 1-9 2.0.0.2 - 0 0", "named 0 0"] {
+        let text = format!(
+            "IPRewriterPatterns(named 1.0.0.1 2.0.0.2); Idle -> IPAddrRewriter(pattern {spec}) -> Discard"
+        );
+        let error = refused(&text);
+        assert!(error.contains("input spec 0: pattern destination address must be '-'"), "{spec}: {error}");
+    }
+    let run = start("Idle -> rw :: IPAddrRewriter(pattern 1.0.0.1 - 0 0) -> Discard");
+    let error = run.router.write(None, "rw.pattern0", "pattern 1.0.0.1 2.0.0.2 0 0").unwrap_err();
+    assert!(error.contains("must be '-'"), "{error}");
+    assert_eq!(run.read("rw.patterns"), "1.0.0.1 -\n");
 }
