@@ -11,7 +11,8 @@
 //! UDPRewriter calls these TIMEOUT and STREAMING_TIMEOUT, too. IPAddrRewriter has TIMEOUT (300 s). None ends
 //! before the time that it is guaranteed.
 //! MAPPING_CAPACITY (131072) flows are kept; it may name another rewriter, and then the flows of
-//! both count for the capacity of that. A new flow replaces the one that would end first, if that had no
+//! both count for the capacity of that. If a pattern leaves no choice, a new flow ends the one that became the
+//! same before. In a full table, a new flow replaces the one that would end first, if that had no
 //! packet for TCP_GUARANTEE, UDP_GUARANTEE or GUARANTEE (5 s); with a guarantee of 0, only one that would end
 //! no later than itself. Ended flows are removed each REAP_INTERVAL (15 min; 0: never); one that has ended
 //! gives its port to a new one before. At most 64 ports or addresses of a range are tried for a flow, besides
@@ -119,7 +120,11 @@ impl Rewriter {
             Flow { src, dst: (pattern.dst.unwrap_or(flow.dst.0), dport), ..flow }
         };
         let is_free = |f: &Flow| flows.peek(f.reverse(), cx.now()).is_none();
-        let Some(range) = pattern.range else { return Some(make(None)).filter(is_free) };
+        let range = match pattern.range {
+            Some(range) if range.len() > 1 => range,
+            // There is no other choice: the flow that has become the same makes way.
+            only => return Some(make(only.map(|range| range.low))),
+        };
         let own = if self.parts == Parts::Addresses { flow.src.0.0 } else { flow.src.1.into() };
         if pattern.order == Order::Own && range.index(own).is_some() && is_free(&make(Some(own))) {
             return Some(make(Some(own)));

@@ -103,3 +103,38 @@ fn patterns_of_addresses_have_no_destination() {
     assert!(error.contains("must be '-'"), "{error}");
     assert_eq!(run.read("rw.patterns"), "1.0.0.1 -\n");
 }
+
+#[test]
+fn a_pattern_without_a_choice_ends_the_flow_before() {
+    for pattern in ["9.0.0.9 5000 - -", "9.0.0.9 5000-5000# - -", "9.0.0.9 - - -"] {
+        let ended = run(&format!(
+            "rw :: IPRewriter(pattern {pattern} 0 1, drop, REAP_INTERVAL 0); rw [0] -> out :: Discard;
+             rw [1] -> IPClassifier(dst host 1.0.0.3) -> back :: Discard;\n{}{}{}",
+            at(1.0, &udp("1.0.0.1", "2.0.0.2", (5000, 53)), "rw"),
+            at(2.0, &udp("1.0.0.3", "2.0.0.2", (5000, 53)), "rw"),
+            at(3.0, &udp("2.0.0.2", "9.0.0.9", (53, 5000)), "[1] rw"),
+        ));
+        ended.adds_up();
+        assert_eq!(
+            (ended.read("out.count"), ended.read("back.count")),
+            ("2".into(), "1".into()),
+            "{pattern}"
+        );
+        assert_eq!(
+            (ended.read("rw.size"), ended.read("rw.nmappings")),
+            ("1".into(), "2".into()),
+            "{pattern}"
+        );
+        assert_eq!(ended.read("rw.mapping_failures"), "0", "{pattern}");
+        assert!(ended.account("rw").dropped.is_empty(), "{pattern}");
+    }
+    // The same holds for addresses.
+    for address in ["9.0.0.9", "9.0.0.9/32", "9.0.0.9-9.0.0.9"] {
+        let ended = run(&format!(
+            "rw :: IPAddrRewriter(pattern {address} - 0 0, REAP_INTERVAL 0) -> d :: Discard;\n{}{}",
+            at(1.0, &udp("1.0.0.1", "2.0.0.2", (1, 53)), "rw"),
+            at(2.0, &udp("1.0.0.3", "2.0.0.2", (1, 53)), "rw"),
+        ));
+        assert_eq!((ended.read("d.count"), ended.read("rw.size")), ("2".into(), "1".into()), "{address}");
+    }
+}

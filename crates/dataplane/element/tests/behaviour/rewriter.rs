@@ -438,20 +438,22 @@ fn flows_that_have_ended_are_reaped() {
 
 #[test]
 fn an_ended_flow_gives_its_port_to_a_new_one() {
-    // The only port is used at 1 s, and its flow ends at 2 s.
+    // Both ports are used at 1 s, and their flows end at 2 s.
     let count = |second: f64| {
         let text = format!(
-            "rw :: IPRewriter(pattern 9.0.0.9 1024 - - 0 1, drop, UDP_TIMEOUT 1, GUARANTEE 0, REAP_INTERVAL 0);
-             rw [0] -> d :: Discard; rw [1] -> Discard; Idle -> [1] rw;\n{}{}",
+            "rw :: IPRewriter(pattern 9.0.0.9 1024-1025 - - 0 1, drop, UDP_TIMEOUT 1, GUARANTEE 0,
+               REAP_INTERVAL 0);
+             rw [0] -> d :: Discard; rw [1] -> Discard; Idle -> [1] rw;\n{}{}{}",
             at(1.0, &udp("1.0.0.1", "2.0.0.2", (1, 2)), "rw"),
+            at(1.0, &udp("1.0.0.2", "2.0.0.2", (1, 2)), "rw"),
             at(second, &udp("1.0.0.3", "2.0.0.2", (1, 2)), "rw"),
         );
         let ended = run(&text);
         ended.adds_up();
         (ended.read("d.count"), ended.read("rw.nmappings"), ended.read("rw.mapping_failures"))
     };
-    assert_eq!(count(1.5), ("1".into(), "2".into(), "1".into()));
-    assert_eq!(count(4.0), ("2".into(), "2".into(), "0".into()));
+    assert_eq!(count(1.5), ("2".into(), "4".into(), "1".into()));
+    assert_eq!(count(4.0), ("3".into(), "4".into(), "0".into()));
 }
 
 #[test]
