@@ -53,7 +53,7 @@ out_kinds [0] -> flows;
 out_kinds [1] -> pings;
 out_kinds [2] -> Discard;
 out :: SetIPAddress(gateway) -> fit_out :: IPFragmenter(1500) -> wan;
-fit_out [1] -> ICMPError(lan, unreachable, needfrag) -> errors :: ICMPRewriter(flows pings);
+fit_out [1] -> ICMPError(lan, unreachable, needfrag, PMTU 1500) -> errors :: ICMPRewriter(flows pings);
 flows [0] -> out;
 pings [0] -> out;
 

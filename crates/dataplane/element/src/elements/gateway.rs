@@ -12,7 +12,7 @@
 //! Gives: 0: packets and fragments; 1, if connected: packets that may not be divided, which are otherwise
 //! dropped.
 //! Handlers: drops, fragments.
-//! Example: `fr :: IPFragmenter(1500) -> arpq; fr [1] -> ICMPError(18.26.4.24, unreachable, needfrag)`
+//! Example: `fr :: IPFragmenter(1500) -> q; fr [1] -> ICMPError(1.0.0.1, unreachable, needfrag, PMTU 1500)`
 
 use super::util::{be16, be32, ip_header, put16, put32, set_ip_checksum};
 use crate::runtime::account::add;

@@ -1,5 +1,7 @@
-//! ICMPError(SRC, TYPE, CODE, BADADDRS, MTU, SET_FIX_ANNO): answers a packet with an ICMP error. None is made
-//! for errors, later fragments, and packets to or from addresses of many or those of BADADDRS.
+//! ICMPError(SRC, TYPE, CODE, BADADDRS, MTU, PMTU, SET_FIX_ANNO): answers a packet with an ICMP error of at
+//! most MTU bytes (576; at least 68). TYPE is unreachable, sourcequench, redirect, timeexceeded,
+//! parameterproblem or its number. Those of `unreachable, needfrag` report PMTU (0, which says nothing). None
+//! is made for errors, later fragments, and packets to or from addresses of many or those of BADADDRS.
 //! Expects: packets with marked IP headers.
 //! Gives: ICMP packets, marked for FixIPSrc and annotated with their destination.
 //! Handlers: src, type, code.
@@ -25,7 +27,10 @@ struct IcmpError {
     src: Ip,
     kind: u8,
     code: u8,
+    /// The length of the longest error.
     mtu: u16,
+    /// The longest packet of the way on, which an error reports.
+    pmtu: u16,
     /// Addresses whose packets are not answered.
     bad: HashSet<Ip>,
     /// Whether packets are marked for FixIPSrc.
@@ -59,8 +64,11 @@ pub fn code_name(kind: u8, code: u8) -> Option<&'static str> {
     CODES.iter().find(|c| (c.0, c.1) == (kind, code)).map(|c| c.2)
 }
 
-/// The longest ICMP error.
-const LONGEST: usize = 576;
+/// The length of the longest ICMP error, unless it is stated.
+const LONGEST: u16 = 576;
+
+/// The length that any link carries, which has room for the headers of an error.
+const SHORTEST: u16 = 68;
 
 /// Returns the way back that a source route has recorded: an option with the visited routers reversed.
 fn reversed_route(options: &[u8]) -> Vec<u8> {
@@ -87,6 +95,14 @@ fn reversed_route(options: &[u8]) -> Vec<u8> {
         at += length;
     }
     Vec::new()
+}
+
+const UNREACHABLE: u8 = 3;
+
+/// Returns whether ICMP packets of a type are errors: unreachable, source quench, redirect, time exceeded,
+/// parameter problem.
+pub fn is_error(kind: u8) -> bool {
+    matches!(kind, UNREACHABLE | 4 | 5 | 11 | 12)
 }
 
 impl IcmpError {
@@ -123,7 +139,7 @@ impl Element for IcmpError {
         let h = ip_header(&p)?;
         let route = reversed_route(&p.data()[h.at + 20..h.at + h.length]);
         let header = 20 + route.len();
-        let quoted = &p.data()[h.at..h.end().min(h.at + LONGEST - header - 8)];
+        let quoted = &p.data()[h.at..h.end().min(h.at + usize::from(self.mtu).saturating_sub(header + 8))];
         let total = header + 8 + quoted.len();
         let mut q =
             Packet::with_room(crate::runtime::packet::HEADROOM, total, crate::runtime::packet::TAILROOM);
@@ -140,7 +156,7 @@ impl Element for IcmpError {
         (d[header], d[header + 1]) = (self.kind, self.code);
         match (self.kind, self.code) {
             (5, _) => d[header + 4..header + 8].copy_from_slice(&p.anno.dst_ip().bytes()),
-            (3, 4) => put16(d, header + 6, self.mtu),
+            (3, 4) => put16(d, header + 6, self.pmtu),
             // Which byte is at fault is not known: the first of the options.
             (12, 0) => d[header + 4] = 20,
             _ => {}
@@ -182,8 +198,11 @@ class!(
         let kind: String = args.req("TYPE");
         let kind = icmp_type(&kind).unwrap_or_else(|| {
             args.error(format!("TYPE: expected a type of ICMP, found '{kind}'"));
-            0
+            UNREACHABLE
         });
+        if !is_error(kind) {
+            args.error(format!("TYPE: ICMP type {kind} is not an error type"));
+        }
         let code = args.opt::<String>("CODE").map_or(Some(0), |c| {
             let named = CODES.iter().find(|k| k.0 == kind && k.2 == c).map(|k| k.1);
             named.or_else(|| c.parse().ok())
@@ -201,8 +220,12 @@ class!(
             }
         }
         let fix = args.key("SET_FIX_ANNO").or_else(|| args.key("USE_FIX_ANNO")).unwrap_or(true);
-        let mtu = args.key("PMTU").or_else(|| args.key("MTU")).unwrap_or(576);
-        Box::new(IcmpError { src, kind, code, mtu, bad, fix, id: Cell::new(1) })
+        let mtu = args.key("MTU").unwrap_or(LONGEST);
+        if mtu < SHORTEST {
+            args.error(format!("MTU: expected at least {SHORTEST}, found {mtu}"));
+        }
+        let pmtu = args.key("PMTU").unwrap_or(0);
+        Box::new(IcmpError { src, kind, code, mtu, pmtu, bad, fix, id: Cell::new(1) })
     }
 );
 

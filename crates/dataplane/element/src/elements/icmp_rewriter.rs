@@ -9,6 +9,7 @@
 //! Handlers: count.
 //! Example: `wan [1] -> ICMPRewriter(rw ping) -> lan`
 
+use super::icmp::is_error;
 use super::rewriter::{is_rewriter, peek, reply_anno};
 use super::rewriter_flows::{ECHO, ECHO_REPLY, Flow};
 use super::util::{
@@ -41,8 +42,7 @@ struct Quoted {
 /// Returns the quoted packet of an ICMP error, if it belongs to a flow.
 fn quoted(p: &Packet) -> Option<Quoted> {
     let h = ip_header(p).filter(|h| h.protocol == 1 && h.is_first_fragment())?;
-    // Unreachable, source quench, redirect, time exceeded, parameter problem.
-    if !matches!(p.data().get(h.payload())?, 3 | 4 | 5 | 11 | 12) {
+    if !is_error(*p.data().get(h.payload())?) {
         return None;
     }
     let at = h.payload() + 8;

@@ -7,6 +7,7 @@ mod common;
 mod flows;
 mod fragments;
 mod home;
+mod icmp;
 mod limits;
 mod packets;
 mod reconfigure;

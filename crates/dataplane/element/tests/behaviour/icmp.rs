@@ -1,0 +1,60 @@
+//! ICMP errors: what they say, and where they go.
+
+use crate::rewriter::{at, packet};
+use crate::running::{refused, run};
+
+/// Returns the packets that an element writes for a packet of IP, as hexadecimal digits.
+fn made(element: &str, packet: &str) -> Vec<String> {
+    let run = run(&format!(
+        "e :: Null -> {element} -> CheckIPHeader -> CheckICMPHeader -> Print(x, 2000) -> Discard;\n{}",
+        at(0.1, packet, "e")
+    ));
+    run.adds_up();
+    let text = run.text();
+    text.lines().filter_map(|l| l.split_once("| ").map(|(_, b)| b.replace(' ', ""))).collect()
+}
+
+/// Returns a long UDP packet.
+fn long() -> String {
+    packet(17, "1.0.0.1", "2.0.0.2", (1, 2), 0, 0, 900)
+}
+
+#[test]
+fn errors_have_a_longest_length_and_report_that_of_the_way() {
+    for (config, length, reported) in [
+        ("unreachable, host", 576, "00000000"),
+        ("unreachable, host, MTU 100", 100, "00000000"),
+        ("unreachable, host, MTU 68, PMTU 1400", 68, "00000000"),
+        ("unreachable, host, MTU 65535", 20 + 8 + 928, "00000000"),
+        ("unreachable, needfrag", 576, "00000000"),
+        ("unreachable, needfrag, MTU 100", 100, "00000000"),
+        ("unreachable, needfrag, PMTU 1400", 576, "00000578"),
+        ("unreachable, needfrag, MTU 200, PMTU 1400", 200, "00000578"),
+    ] {
+        let made = made(&format!("ICMPError(5.0.0.5, {config})"), &long());
+        assert_eq!(made.len(), 1, "{config}");
+        assert_eq!((made[0].len() / 2, &made[0][48..56]), (length, reported), "{config}");
+        assert_eq!(made[0][4..8], format!("{length:04x}"), "{config}");
+    }
+    let error = refused("Idle -> ICMPError(1.1.1.1, unreachable, host, MTU 67) -> Discard");
+    assert!(error.contains("MTU: expected at least 68, found 67"), "{error}");
+}
+
+#[test]
+fn only_types_of_errors_are_accepted() {
+    for kind in ["echo", "0", "timestamp", "routeradvert", "255"] {
+        let error = refused(&format!("Idle -> ICMPError(1.1.1.1, {kind}) -> Discard"));
+        assert!(error.contains("is not an error type"), "{kind}: {error}");
+    }
+    for (kind, number) in [
+        ("unreachable", "03"),
+        ("sourcequench", "04"),
+        ("redirect", "05"),
+        ("timeexceeded", "0b"),
+        ("parameterproblem", "0c"),
+        ("12", "0c"),
+    ] {
+        let made = made(&format!("ICMPError(1.1.1.1, {kind})"), &long());
+        assert_eq!(made.iter().map(|m| &m[40..42]).collect::<Vec<_>>(), [number], "{kind}");
+    }
+}
