@@ -1,6 +1,7 @@
 //! IPGWOptions(ADDRESS, OTHERADDRS): processes the options Record Route and Timestamp, as a router does.
 //! Expects: packets with marked IP headers.
-//! Gives: 0: packets; 1, if connected: packets with bad options, which are otherwise dropped.
+//! Gives: 0: packets; 1, if connected: packets with bad options, which are otherwise dropped. They are
+//! annotated with the place of the fault, which ICMPError reports.
 //! Handlers: drops.
 //! Example: `gio :: IPGWOptions(18.26.4.24) -> FixIPSrc(18.26.4.24); gio [1] -> ICMPError(18.26.4.24, 12)`
 //!
@@ -17,7 +18,7 @@
 use super::util::{be16, be32, ip_header, put16, put32, set_ip_checksum};
 use crate::runtime::account::add;
 use crate::runtime::element::{Cx, Element};
-use crate::runtime::packet::{ANNO_EXTRA_LENGTH, Batch, Packet};
+use crate::runtime::packet::{ANNO_EXTRA_LENGTH, ANNO_ICMP_PARAMPROB, Batch, Packet};
 use flame_click::{Ip, Value, text};
 use std::cell::Cell;
 
@@ -30,9 +31,9 @@ struct Options {
 }
 
 impl Options {
-    /// Writes address and time into options. Returns whether they are well-formed.
-    fn process(&self, cx: &Cx<'_>, p: &mut Packet) -> bool {
-        let Some(h) = ip_header(p) else { return false };
+    /// Writes address and time into options. Fails with the place in the IP header of a byte at fault.
+    fn process(&self, cx: &Cx<'_>, p: &mut Packet) -> Result<(), usize> {
+        let h = ip_header(p).ok_or(0_usize)?;
         let options = &mut p.data_mut()[h.at + 20..h.at + h.length];
         let (mut at, mut changed) = (0, false);
         while at < options.len() {
@@ -44,31 +45,27 @@ impl Options {
                 }
                 _ => {}
             }
-            let Some(&length) = options.get(at + 1) else { return false };
-            let length = usize::from(length);
+            let place = 20 + at;
+            let length = usize::from(*options.get(at + 1).ok_or(place + 1)?);
             if length < 2 || at + length > options.len() {
-                return false;
+                return Err(place + 1);
             }
             let o = &mut options[at..at + length];
             match o[0] {
                 7 => {
-                    let Some(&pointer) = o.get(2) else { return false };
-                    let pointer = usize::from(pointer);
+                    let pointer = usize::from(*o.get(2).ok_or(place + 1)?);
                     if pointer < 4 || pointer % 4 != 0 {
-                        return false;
+                        return Err(place + 2);
                     }
                     if pointer <= length {
                         // Full addresses only.
-                        let Some(place) = o.get_mut(pointer - 1..pointer + 3) else { return false };
-                        place.copy_from_slice(&self.mine.bytes());
+                        let address = o.get_mut(pointer - 1..pointer + 3).ok_or(place + 2)?;
+                        address.copy_from_slice(&self.mine.bytes());
                         o[2] += 4;
                         changed = true;
                     }
                 }
-                68 => match self.timestamp(cx, o) {
-                    Some(c) => changed |= c,
-                    None => return false,
-                },
+                68 => changed |= self.timestamp(cx, o).map_err(|fault| place + fault)?,
                 _ => {}
             }
             at += length;
@@ -76,26 +73,29 @@ impl Options {
         if changed {
             set_ip_checksum(&mut p.data_mut()[h.at..]);
         }
-        true
+        Ok(())
     }
 
-    /// Processes a timestamp option. Returns whether it changed, or none if it is bad.
-    fn timestamp(&self, cx: &Cx<'_>, o: &mut [u8]) -> Option<bool> {
-        if o.len() < 4 || o[2] < 5 {
-            return None;
+    /// Processes a timestamp option. Returns whether it changed. Fails with the place of a byte at fault.
+    fn timestamp(&self, cx: &Cx<'_>, o: &mut [u8]) -> Result<bool, usize> {
+        if o.len() < 4 {
+            return Err(1);
+        }
+        if o[2] < 5 {
+            return Err(2);
         }
         let (pointer, kind) = (usize::from(o[2]) - 1, o[3] & 15);
         let size = if kind == 0 { 4 } else { 8 };
         if pointer >= o.len() {
             // No room: the overflow counter, which must not overflow itself.
             if o[3] >> 4 == 15 {
-                return None;
+                return Err(3);
             }
             o[3] += 16;
-            return Some(true);
+            return Ok(true);
         }
         if pointer + size > o.len() {
-            return None;
+            return Err(2);
         }
         let at = match kind {
             0 => pointer,
@@ -106,24 +106,27 @@ impl Options {
             3 => {
                 let wanted = Ip(be32(o, pointer));
                 if wanted != self.mine && !self.others.contains(&wanted) {
-                    return Some(false);
+                    return Ok(false);
                 }
                 pointer + 4
             }
-            _ => return None,
+            _ => return Err(3),
         };
         let millis = cx.now().0.div_euclid(1_000_000).rem_euclid(86_400_000);
         put32(o, at, millis as u32);
         o[2] += size as u8;
-        Some(true)
+        Ok(true)
     }
 }
 
 impl Element for Options {
     fn action(&self, cx: &Cx<'_>, mut p: Packet) -> Option<Packet> {
-        if p.network().and_then(|n| p.data().get(n)) == Some(&0x45) || self.process(cx, &mut p) {
+        if p.network().and_then(|n| p.data().get(n)) == Some(&0x45) {
             return Some(p);
         }
+        let Err(place) = self.process(cx, &mut p) else { return Some(p) };
+        // A header has at most 60 bytes.
+        p.anno.bytes[ANNO_ICMP_PARAMPROB] = place as u8;
         add(&self.drops, 1);
         cx.push_or_drop(1, "bad options", p);
         None

@@ -1,7 +1,7 @@
 //! ICMPError(SRC, TYPE, CODE, BADADDRS, MTU, PMTU, SET_FIX_ANNO): answers a packet with an ICMP error of at
 //! most MTU bytes (576; at least 68). TYPE is unreachable, sourcequench, redirect, timeexceeded,
-//! parameterproblem or its number. Those of `unreachable, needfrag` report PMTU (0, which says nothing). None
-//! is made for errors, later fragments, and packets to or from addresses of many or those of BADADDRS.
+//! parameterproblem or its number. Those of `unreachable, needfrag` report PMTU (0, which says nothing);
+//! those of `parameterproblem, erroratptr` point at what IPGWOptions found, or at byte 0. None is made for errors, later fragments, and packets to or from addresses of many or those of BADADDRS.
 //! Expects: packets with marked IP headers.
 //! Gives: ICMP packets, marked for FixIPSrc and annotated with their destination.
 //! Handlers: src, type, code.
@@ -16,7 +16,7 @@
 use super::summary_fields::{icmp_name, icmp_type};
 use super::util::{adjust_checksum, be32, ip_header, put16, put32, set_ip_checksum, set_transport_checksum};
 use crate::runtime::element::{Cx, Element};
-use crate::runtime::packet::{ANNO_FIX_IP_SRC, Kind, Packet};
+use crate::runtime::packet::{ANNO_FIX_IP_SRC, ANNO_ICMP_PARAMPROB, Kind, Packet};
 use flame_click::{Ip, Value, text};
 use std::cell::Cell;
 use std::collections::HashSet;
@@ -157,8 +157,7 @@ impl Element for IcmpError {
         match (self.kind, self.code) {
             (5, _) => d[header + 4..header + 8].copy_from_slice(&p.anno.dst_ip().bytes()),
             (3, 4) => put16(d, header + 6, self.pmtu),
-            // Which byte is at fault is not known: the first of the options.
-            (12, 0) => d[header + 4] = 20,
+            (12, 0) => d[header + 4] = p.anno.bytes[ANNO_ICMP_PARAMPROB],
             _ => {}
         }
         d[header + 8..].copy_from_slice(quoted);

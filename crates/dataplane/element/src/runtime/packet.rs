@@ -44,6 +44,8 @@ pub struct Annotations {
 
 pub const ANNO_DST_IP: usize = 0;
 pub const ANNO_PAINT: usize = 16;
+/// The place in the IP header at which a parameter problem is.
+pub const ANNO_ICMP_PARAMPROB: usize = 17;
 pub const ANNO_FIX_IP_SRC: usize = 18;
 pub const ANNO_AGGREGATE: usize = 20;
 pub const ANNO_EXTRA_LENGTH: usize = 24;

@@ -58,3 +58,37 @@ fn only_types_of_errors_are_accepted() {
         assert_eq!(made.iter().map(|m| &m[40..42]).collect::<Vec<_>>(), [number], "{kind}");
     }
 }
+
+#[test]
+fn a_parameter_problem_points_at_the_byte_at_fault() {
+    // The option is behind one without effect.
+    for (option, place) in [
+        // A length beyond the header, none, and one that is too small.
+        ("07ff040000000000000000", Some(22)),
+        ("8800000000000000000000", Some(22)),
+        ("0101010101010101010107", Some(32)),
+        // Record Route: without a pointer, and pointers before, between and beyond the addresses.
+        ("0702000000000000000000", Some(22)),
+        ("0707030000000000000000", Some(23)),
+        ("0707050000000000000000", Some(23)),
+        ("0706040000000000000000", Some(23)),
+        ("0707040000000000000000", None),
+        ("0707080000000000000000", None),
+        // Timestamp: its pointer, its flags, and its count of overflows.
+        ("4403050000000000000000", Some(22)),
+        ("4408040000000000000000", Some(23)),
+        ("4408080000000000000000", Some(23)),
+        ("440809f000000000000000", Some(24)),
+        ("4408050000000000000000", None),
+    ] {
+        let option = format!("{option:0<22}");
+        let packet = format!("\\<480000280000000040010000 01000001 02000002 01{option} 0800f7ff00000000>");
+        let made = made(
+            "g :: IPGWOptions(9.9.9.9) -> Discard; g [1] -> ICMPError(5.0.0.5, parameterproblem)",
+            &packet,
+        );
+        let places: Vec<&str> = made.iter().map(|m| &m[48..56]).collect();
+        let wanted: Vec<String> = place.iter().map(|place| format!("{place:02x}000000")).collect();
+        assert_eq!(places, wanted, "{option}");
+    }
+}
