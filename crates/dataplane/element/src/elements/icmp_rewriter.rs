@@ -1,7 +1,8 @@
 //! ICMPRewriter(MAPS, DST_ANNO, REPLY_ANNO): rewrites ICMP errors about flows of rewriters, so that they
 //! reach the host that sent the packet, which finds its own packet quoted. MAPS are the names of IPRewriter,
-//! TCPRewriter, UDPRewriter, IPAddrRewriter or ICMPPingRewriter elements, with spaces between. With DST_ANNO
-//! true (true), the annotation is set to the new destination. REPLY_ANNO (PAINT, or the number of a byte):
+//! TCPRewriter, UDPRewriter, IPAddrRewriter or ICMPPingRewriter elements, with spaces between. Only an error
+//! to the address that sent the quoted packet gets another destination; with DST_ANNO true (true), the
+//! annotation is set to that. REPLY_ANNO (PAINT, or the number of a byte):
 //! errors about packets of the direction that came first get this annotation from what the rewriter's own
 //! REPLY_ANNO kept.
 //! Expects: ICMP errors with marked IP headers.
@@ -124,9 +125,12 @@ impl IcmpRewriter {
         if h.source == quoted.flow.dst.0 {
             super::ip::set_ip(p, true, to.src.0);
         }
-        super::ip::set_ip(p, false, to.dst.0);
-        if self.dst_anno {
-            p.anno.set_dst_ip(to.dst.0);
+        // One that was sent elsewhere than to the sender of the quoted packet goes there still.
+        if h.destination == quoted.flow.src.0 {
+            super::ip::set_ip(p, false, to.dst.0);
+            if self.dst_anno {
+                p.anno.set_dst_ip(to.dst.0);
+            }
         }
     }
 }

@@ -92,3 +92,24 @@ fn a_parameter_problem_points_at_the_byte_at_fault() {
         assert_eq!(places, wanted, "{option}");
     }
 }
+
+#[test]
+fn only_errors_to_the_sender_of_the_quoted_packet_go_elsewhere() {
+    for (dst, wanted) in [("1.0.0.1", "10.0.0.7"), ("3.0.0.3", "3.0.0.3")] {
+        // The annotation is shown as the source.
+        let run = run(&format!(
+            "rw :: IPRewriter(pattern 1.0.0.1 1024-1030# - - 0 1, drop, REAP_INTERVAL 0);
+             rw [0] -> ICMPError(9.0.0.9, unreachable, port) -> SetIPAddress({dst}) -> StoreIPAddress(dst)
+               -> SetIPChecksum -> ICMPRewriter(rw) -> StoreIPAddress(src) -> SetIPChecksum
+               -> CheckIPHeader -> CheckICMPHeader -> IPPrint(in, TIMESTAMP false)
+               -> Strip(28) -> CheckIPHeader -> IPPrint(quoted, TIMESTAMP false) -> Discard;
+             rw [1] -> Discard; Idle -> [1] rw;\n{}",
+            at(1.0, &packet(17, "10.0.0.7", "2.0.0.2", (5, 6), 0, 0, 0), "rw"),
+        ));
+        run.adds_up();
+        let wanted = format!(
+            "in: {wanted} > {wanted}: icmp 2.0.0.2 unreachable port\nquoted: 10.0.0.7.5 > 2.0.0.2.6: udp 8\n"
+        );
+        assert_eq!(run.text(), wanted, "{dst}");
+    }
+}
