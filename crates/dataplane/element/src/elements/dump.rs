@@ -4,7 +4,8 @@
 //! Handlers: active (rw), count, scheduled.
 //! Example: `FromDump(in.pcap, STOP true) -> q`
 //!
-//! ToDump(FILE, SNAPLEN, ENCAP): writes a capture in pcap format. ENCAP is ETHER (1) or IP.
+//! ToDump(FILE, SNAPLEN, ENCAP): writes a capture in pcap format. ENCAP is ETHER (1) or IP. Packets without a
+//! time get that at which they are written.
 //! Expects: anything.
 //! Gives: the same packets, if its output is connected.
 //! Handlers: count.
@@ -139,9 +140,9 @@ struct ToDump {
 }
 
 impl ToDump {
-    fn write_packet(&self, p: &Packet) -> std::io::Result<()> {
+    fn write_packet(&self, p: &Packet, now: Nanos) -> std::io::Result<()> {
         let bytes = &p.data()[..p.len().min(self.snaplen)];
-        let time = p.anno.time.0.max(0);
+        let time = if p.anno.time == Nanos::ZERO { now } else { p.anno.time }.0.max(0);
         for word in [
             (time / 1_000_000_000) as u32,
             (time % 1_000_000_000) as u32,
@@ -165,7 +166,7 @@ impl Element for ToDump {
     }
 
     fn action(&self, cx: &Cx<'_>, p: Packet) -> Option<Packet> {
-        if let Err(e) = self.write_packet(&p) {
+        if let Err(e) = self.write_packet(&p, cx.now()) {
             cx.error(&format!("{}: {e}", self.out.name));
         }
         add(&self.count, 1);

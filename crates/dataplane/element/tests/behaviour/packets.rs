@@ -45,3 +45,28 @@ c: 01-01-01-01-01-01 > 02-02-02-02-02-02: (not ARP)
 ";
     assert_eq!(shown.text(), wanted);
 }
+
+#[test]
+fn packets_without_a_time_are_written_with_the_present_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str| folder.path().join(name);
+    let dump = |name: &str| format!("ToDump({})", file(name).display());
+    let ended = run(&format!(
+        "TimedSource(2.5, \\<a1a2a3a4>, LIMIT 1) -> t :: Tee -> SetTimestamp -> {};
+         t [1] -> SetTimestamp(0) -> {}; t [2] -> SetTimestamp(7.5) -> {};",
+        dump("now"),
+        dump("none"),
+        dump("stated"),
+    ));
+    ended.adds_up();
+    drop(ended);
+    let time = |name: &str| {
+        let bytes = std::fs::read(file(name)).unwrap();
+        let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());
+        assert_eq!(bytes.len(), 24 + 16 + 4, "{name}");
+        (word(24), word(28))
+    };
+    assert_ne!(time("now"), (0, 0));
+    assert_eq!(time("none"), time("now"));
+    assert_eq!(time("stated"), (7, 500_000_000));
+}
