@@ -1,7 +1,8 @@
 //! ICMPError(SRC, TYPE, CODE, BADADDRS, MTU, PMTU, SET_FIX_ANNO): answers a packet with an ICMP error of at
 //! most MTU bytes (576; at least 68). TYPE is unreachable, sourcequench, redirect, timeexceeded,
 //! parameterproblem or its number. Those of `unreachable, needfrag` report PMTU (0, which says nothing);
-//! those of `parameterproblem, erroratptr` point at what IPGWOptions found, or at byte 0. None is made for errors, later fragments, and packets to or from addresses of many or those of BADADDRS.
+//! those of `parameterproblem, erroratptr` point at what IPGWOptions found, or at byte 0. None is made for
+//! errors, later fragments, and packets to or from addresses of many or those of BADADDRS.
 //! Expects: packets with marked IP headers.
 //! Gives: ICMP packets, marked for FixIPSrc and annotated with their destination.
 //! Handlers: src, type, code.

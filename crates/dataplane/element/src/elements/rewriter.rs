@@ -5,29 +5,27 @@
 //! always one at random. UDPRewriter takes TCP packets for UDP packets, and TCPRewriter maps no UDP packets.
 //! IPAddrRewriter's patterns are `pattern SADDR[-SADDR2] - FOUT ROUT`, or SADDR is a prefix, of which the
 //! first and the last address are not used.
-//! Flows end TCP_TIMEOUT (24 h), TCP_NODATA_TIMEOUT (300 s, without data both ways), TCP_DONE_TIMEOUT (240
-//! s, after a RST, or FIN both ways, until either side sends a SYN or data), UDP_TIMEOUT or
+//! Flows end TCP_TIMEOUT (24 h), TCP_NODATA_TIMEOUT (300 s, without data both ways), TCP_DONE_TIMEOUT (240 s,
+//! after a RST, or FIN both ways, until either side sends a SYN or data), UDP_TIMEOUT or
 //! UDP_STREAMING_TIMEOUT (300 s; from the third packet on, if they go both ways) after their last packet;
 //! UDPRewriter calls these TIMEOUT and STREAMING_TIMEOUT, too. IPAddrRewriter has TIMEOUT (300 s). None ends
-//! before the time that it is guaranteed.
-//! MAPPING_CAPACITY (131072) flows are kept; it may name another rewriter, and then the flows of
-//! both count for the capacity of that. If a pattern leaves no choice, a new flow ends the one that became the
-//! same before. In a full table, a new flow replaces the one that would end first, if that had no
-//! packet for TCP_GUARANTEE, UDP_GUARANTEE or GUARANTEE (5 s); with a guarantee of 0, only one that would end
-//! no later than itself. Ended flows are removed each REAP_INTERVAL (15 min; 0: never); one that has ended
-//! gives its port to a new one before. At most 64 ports or addresses of a range are tried for a flow, besides
-//! the packet's own. DST_ANNO (true): the annotation is set. REPLY_ANNO (PAINT, or the number of a byte):
-//! replies get this annotation from the first packet of their flow.
-//! Expects: TCP and UDP packets (TCP; any IP packets) with marked IP headers. Other packets and later fragments
-//! are passed by `pass` and dropped by other specs.
+//! before the time that it is guaranteed. MAPPING_CAPACITY (131072) flows are kept; it may name another
+//! rewriter, and then the flows of both count for the capacity of that. If a pattern leaves no choice, a new
+//! flow ends the one that became the same before. In a full table, a new flow replaces the one that would end
+//! first, if that had no packet for TCP_GUARANTEE, UDP_GUARANTEE or GUARANTEE (5 s); with a guarantee of 0,
+//! only one that would end no later than itself. Ended flows are removed each REAP_INTERVAL (15 min; 0:
+//! never); one that has ended gives its port to a new one before. At most 64 ports or addresses of a range
+//! are tried for a flow, besides the packet's own. DST_ANNO (true): the annotation is set. REPLY_ANNO (PAINT,
+//! or the number of a byte): replies get this annotation from the first packet of their flow.
+//! Expects: TCP and UDP packets (TCPRewriter: TCP; IPAddrRewriter: any of IP) with marked IP headers. Other
+//! packets and later fragments are passed by `pass` and dropped by other specs.
 //! Gives: packets on the outputs of the specs; those without a mapping or free port are dropped.
 //! Handlers: patterns, pattern0 to pattern7 (rw), table, nmappings, mapping_failures, size, capacity (rw),
 //! clear (w); those of ports have tcp_table, udp_table and tcp_lookup (SADDR SPORT DADDR DPORT), which
-//! TCPRewriter calls lookup, too. `patterns`
-//! counts the flows of each input in brackets. A line of a table has the outputs in brackets, a `*` at that
-//! of this direction, the input, and the seconds until the flow ends. A written pattern ends the flows that
-//! came at its input; `config` stays as it is. `size` counts the flows for the capacity, `nmappings` the
-//! directions here.
+//! TCPRewriter calls lookup, too. `patterns` counts the flows of each input in brackets. A line of a table
+//! has the outputs in brackets, a `*` at that of this direction, the input, and the seconds until the flow
+//! ends. A written pattern ends the flows that came at its input; `config` stays as it is. `size` counts the
+//! flows for the capacity, `nmappings` the directions here.
 //! Example: `rw :: IPRewriter(pattern 1.0.0.1 1024-65535# - - 0 1, drop)`
 //!
 //! ICMPPingRewriter(SPEC…): rewrites addresses and identifiers of ICMP echo requests and their replies, both
