@@ -26,7 +26,7 @@ const OPEN: usize = usize::MAX;
 /// The fragments of a datagram that have come.
 struct Datagram {
     age: Age,
-    /// In the order in which they came.
+    /// All of them, in the order in which they came.
     parts: Vec<Packet>,
     /// (first byte, byte after the last, part that has them); no two overlap.
     pieces: Vec<(usize, usize, usize)>,
