@@ -176,6 +176,7 @@ pub struct Module {
     pub installed: u64,
     /// The end of its credential in seconds since 1970.
     pub expires: Option<u64>,
+    /// Values of parameters. Of a value of more than 1,024 bytes, the beginning and the number of bytes.
     pub settings: BTreeMap<String, String>,
     pub narrow: Vec<Narrowing>,
     pub account: Account,
