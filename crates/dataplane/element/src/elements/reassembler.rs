@@ -2,9 +2,9 @@
 //! buffers of at most HIMEM bytes (262144), or one larger fragment. A buffer has at least 2,048 bytes. The
 //! oldest datagram makes room. A datagram is given up after 30 s, by the clock or by the times of packets:
 //! fragments that are so far from the first that came, if that has a time, are not joined. Of bytes that came
-//! twice, those that came first stay. A fragment fills what is missing, and is dropped as `overlapping
-//! fragment` if it brings nothing. Fragments that a capture cut are dropped as `truncated`. A whole packet
-//! has the time of the fragment that completed it.
+//! twice, those that came first stay. A fragment fills what is missing, and is dropped as
+//! `overlapping fragment` if it brings nothing. Fragments that a capture cut are dropped as `truncated`. A
+//! whole packet has the time of the fragment that completed it.
 //! Expects: packets with marked IP headers.
 //! Gives: 0: whole packets; 1, if connected: the first fragments of datagrams that were given up.
 //! Handlers: none.
