@@ -398,21 +398,14 @@ impl Engine {
     }
 
     /// Ends the instance of a module and keeps its account. `then` sees the entry without it.
-    pub(crate) fn take_down(&self, key: &(Owner, String), then: impl FnOnce(&mut Entry)) {
+    pub(crate) fn take_down(&self, key: &Key, then: impl FnOnce(&mut Entry)) {
+        let account = self.present_account(key);
         let live = self.modules().get_mut(key).and_then(|entry| {
-            let source = entry.stored.source.clone();
-            let live = entry.live.take()?;
-            entry.ending = self.ending(&source, &live);
-            Some((live, source, entry.log.clone()))
+            let live = entry.take_live(account, |_| true)?;
+            Some((live, entry.stored.source.clone(), entry.log.clone()))
         });
         // Without the lock: the module may take its time to end.
-        let ended = live.and_then(|(mut live, source, log)| {
-            let source = self.sources.get(&source)?;
-            let account = source.remove(live.module.plan.id);
-            self.end_of(&live, &account, source, &log);
-            self.write_last_state(key, &mut live);
-            Some(account)
-        });
+        let ended = live.and_then(|(live, source, log)| self.end_live(key, live, &source, &log));
         if let Some(entry) = self.modules().get_mut(key) {
             entry.past.add(&ended.unwrap_or_default());
             entry.ending = None;
@@ -420,12 +413,27 @@ impl Engine {
         }
     }
 
-    /// Returns the name and the account of an instance that is about to be removed from its source, for
-    /// clients until its last account is there.
-    pub(crate) fn ending(&self, source: &str, live: &Live) -> Option<(String, Account)> {
-        let name = &live.module.plan.name;
-        let account = self.sources.get(source)?.snapshot().1.remove(name)?;
-        Some((name.clone(), account))
+    /// Returns the account of the present instance of a module. The workers are waited for, so the caller
+    /// must not hold the lock of the modules.
+    pub(crate) fn present_account(&self, key: &Key) -> Option<Account> {
+        let (source, name) = {
+            let modules = self.modules();
+            let entry = modules.get(key)?;
+            (entry.stored.source.clone(), entry.live.as_ref()?.module.plan.name.clone())
+        };
+        self.sources.get(&source)?.snapshot().1.remove(&name)
+    }
+
+    /// Removes an instance from its source, and records its end.
+    pub(crate) fn end_live(&self, key: &Key, mut live: Live, source: &str, log: &Log) -> Option<Account> {
+        let source = self.sources.get(source)?;
+        let account = source.remove(live.module.plan.id);
+        if let Some(ending) = self.modules().get_mut(key).and_then(|entry| entry.ending.as_mut()) {
+            ending.account.clone_from(&account);
+        }
+        self.end_of(&live, &account, source, log);
+        self.write_last_state(key, &mut live);
+        Some(account)
     }
 
     /// Returns the module as it is stored, if its revision is the expected one.

@@ -44,8 +44,7 @@ pub(crate) struct Entry {
     pub spool: Arc<Spool>,
     /// The account of instances that ended, since the node was started.
     pub past: Account,
-    /// The name in the plan of an instance that is being removed from its source, and its account before.
-    pub ending: Option<(String, Account)>,
+    pub ending: Option<Ending>,
     pub log: Arc<Log>,
     /// The use since it was installed or the node was started.
     pub usage: Arc<Usage>,
@@ -54,6 +53,15 @@ pub(crate) struct Entry {
     pub known: Known,
     /// The most bytes of state that it can keep.
     pub state_bytes: u64,
+}
+
+/// An instance that is being removed from its source, as clients see it until its last account is there.
+pub(crate) struct Ending {
+    /// The name in its plan.
+    pub name: String,
+    pub account: Account,
+    /// The module's state before. A client that waits for the next one finds a complete account with it.
+    pub state: State,
 }
 
 /// A module on a worker.
@@ -73,7 +81,25 @@ impl Entry {
     /// Returns the state as clients see it. A module that is only to be taken down does not run, whatever its
     /// row says until then.
     pub fn state(&self) -> State {
-        if self.is_leaving() { State::Evicted } else { self.stored.state }
+        match &self.ending {
+            _ if self.is_leaving() => State::Evicted,
+            Some(ending) => ending.state,
+            None => self.stored.state,
+        }
+    }
+
+    /// Takes the instance out, if it is one that `is_it` accepts. Until `ending` is cleared, clients see the
+    /// state as before and `account`, so that no counter falls.
+    pub fn take_live(
+        &mut self,
+        account: Option<Account>,
+        is_it: impl FnOnce(&mut Live) -> bool,
+    ) -> Option<Live> {
+        let state = self.state();
+        let live = self.live.take_if(is_it)?;
+        let account = account.unwrap_or_default();
+        self.ending = Some(Ending { name: live.module.plan.name.clone(), account, state });
+        Some(live)
     }
 
     fn is_leaving(&self) -> bool {
@@ -444,10 +470,10 @@ impl Engine {
         };
         // Queues of the present instance come first, so that they have their names.
         let live = entry.live.as_ref().map(|live| &live.module.plan.name);
-        let instance = live.or(entry.ending.as_ref().map(|(name, _)| name));
+        let ending = entry.ending.as_ref();
+        let instance = live.or(ending.map(|ending| &ending.name));
         let now = instance.and_then(|name| accounts?.get(name));
-        let mut account =
-            now.or(entry.ending.as_ref().map(|(_, account)| account)).cloned().unwrap_or_default();
+        let mut account = now.or(ending.map(|ending| &ending.account)).cloned().unwrap_or_default();
         account.add(&entry.past);
         let class = entry.live.as_ref().map(|live| match live.module.plan.class {
             ModuleClass::Bounded => "bounded".to_owned(),

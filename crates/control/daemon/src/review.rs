@@ -267,13 +267,13 @@ impl Engine {
     /// Ends a module that its owner did not stop, unless it was changed meanwhile. The caller has begun the
     /// change.
     pub(crate) fn end_as(&self, key: &Key, id: ModuleId, state: State, reason: String) {
-        let (mut live, stored, before, log) = {
+        let account = self.present_account(key);
+        let (live, stored, before, log) = {
             let mut modules = self.modules();
             let Some(entry) = modules.get_mut(key) else { return };
             // One that leaves may have been started in another process meanwhile.
             let is_it = |live: &mut Live| live.module.plan.id == id || live.leaving;
-            let Some(live) = entry.live.take_if(is_it) else { return };
-            entry.ending = self.ending(&entry.stored.source, &live);
+            let Some(live) = entry.take_live(account, is_it) else { return };
             let before = entry.stored.revision;
             entry.stored.state = state;
             entry.stored.reason = Some(reason.clone());
@@ -284,12 +284,9 @@ impl Engine {
         // A module that cannot be stored as evicted is denied again at the next start, and one that failed is
         // tried again.
         let _ = self.stored(self.store.put(&stored, Some(before), None));
-        let Some(source) = self.sources.get(&stored.source) else { return };
-        let account = source.remove(live.module.plan.id);
-        self.end_of(&live, &account, source, &log);
-        self.write_last_state(key, &mut live);
+        let ended = self.end_live(key, live, &stored.source, &log);
         if let Some(entry) = self.modules().get_mut(key) {
-            entry.past.add(&account);
+            entry.past.add(&ended.unwrap_or_default());
             entry.ending = None;
         }
     }
