@@ -203,6 +203,10 @@ impl Fragmenter {
         // the captured bytes may claim to end it.
         let whole = h.stated - h.length;
         let base = usize::from(field & 0x1fff);
+        if base * 8 + whole > usize::from(u16::MAX) {
+            // No datagram is so long, and offsets would begin again at its start.
+            return cx.drop("bad fragment", p);
+        }
         // DF does not get here unless it is ignored.
         let reserved = field & 0x8000;
         if field & 0x4000 != 0 && field & 0x3fff == 0 {
@@ -236,7 +240,7 @@ impl Fragmenter {
             let more = if stated_end < whole { 0x2000 } else { field & 0x2000 };
             let data = q.data_mut();
             put16(data, 2, (header.len() + stated_end - start) as u16);
-            put16(data, 6, reserved | more | (base + start / 8) as u16 & 0x1fff);
+            put16(data, 6, reserved | more | (base + start / 8) as u16);
             set_ip_checksum(data);
             out.push(q);
             made += 1;

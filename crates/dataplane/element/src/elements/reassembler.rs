@@ -1,8 +1,7 @@
 //! IPReassembler(HIMEM): joins fragments again. It holds at most 1,024 datagrams of at most 512 fragments, in
 //! buffers of at most HIMEM bytes (262144), or one larger fragment. A buffer has at least 2,048 bytes. The
-//! oldest datagram makes room. A datagram is given up after 30 s, by the clock or by the times of packets:
-//! fragments that are so far from the first that came, if that has a time, are not joined. Of bytes that came
-//! twice, those that came first stay. A fragment fills what is missing, and is dropped as
+//! oldest datagram makes room. A datagram is given up after 30 s, by the clock or by the times of packets: two
+//! fragments whose times are so far apart are not joined. Of bytes that came twice, those that came first stay. A fragment fills what is missing, and is dropped as
 //! `overlapping fragment` if it brings nothing. Fragments that a capture cut are dropped as `truncated`. A
 //! whole packet has the time of the fragment that completed it.
 //! Expects: packets with marked IP headers.
@@ -26,6 +25,8 @@ const OPEN: usize = usize::MAX;
 /// The fragments of a datagram that have come.
 struct Datagram {
     age: Age,
+    /// The earliest and the latest of the times of its fragments, if one has a time.
+    times: Option<(Nanos, Nanos)>,
     /// All of them, in the order in which they came.
     parts: Vec<Packet>,
     /// (first byte, byte after the last, part that has them); no two overlap.
@@ -37,32 +38,40 @@ struct Datagram {
 
 impl Datagram {
     fn new(age: Age) -> Self {
-        Self { age, parts: Vec::new(), pieces: Vec::new(), holes: vec![(0, OPEN)], end: None }
+        Self { age, times: None, parts: Vec::new(), pieces: Vec::new(), holes: vec![(0, OPEN)], end: None }
     }
 
-    /// Adds a fragment with the bytes from `start` to `end`, as far as these are missing. Returns why it
-    /// cannot be added.
-    fn fill(&mut self, start: usize, end: usize, is_last: bool, p: Packet) -> Result<(), Refused> {
+    /// Returns whether a fragment of this time is of another datagram with the same identification.
+    fn is_apart(&self, time: Option<Nanos>) -> bool {
+        let Some(((earliest, latest), time)) = self.times.zip(time) else { return false };
+        time.max(latest).0.abs_diff(time.min(earliest).0) >= LIFETIME.0.unsigned_abs()
+    }
+
+    /// Returns why a fragment with the bytes from `start` to `end` cannot be added, if that is so.
+    fn refuses(&self, start: usize, end: usize, is_last: bool) -> Option<&'static str> {
         let contradicts = match (self.end, self.holes.last()) {
             (Some(e), _) => end > e || is_last && end != e,
             // The open hole begins after all bytes that have come.
             (None, Some((beyond, _))) => is_last && *beyond > end,
             (None, None) => false,
         };
-        if contradicts {
-            return Err(("bad fragment", p));
+        let is_missing = |(from, to): &(usize, usize)| (*from).max(start) < (*to).min(end);
+        match () {
+            () if contradicts => Some("bad fragment"),
+            () if self.parts.len() >= MOST_PARTS => Some("too many fragments"),
+            () if is_last && self.end.is_none() || self.holes.iter().any(is_missing) => None,
+            () => Some("overlapping fragment"),
         }
-        if self.parts.len() >= MOST_PARTS {
-            return Err(("too many fragments", p));
-        }
-        let brings_end = is_last && self.end.is_none();
-        if brings_end {
+    }
+
+    /// Adds a fragment that is not refused, as far as its bytes are missing.
+    fn fill(&mut self, start: usize, end: usize, is_last: bool, p: Packet) {
+        if is_last && self.end.is_none() {
             self.end = Some(end);
             if let Some(open) = self.holes.last_mut() {
                 open.1 = end;
             }
         }
-        let had = self.pieces.len();
         let mut holes = Vec::with_capacity(self.holes.len() + 1);
         for (from, to) in self.holes.drain(..) {
             let (first, last) = (from.max(start), to.min(end));
@@ -75,17 +84,26 @@ impl Datagram {
         }
         holes.retain(|(from, to)| from < to);
         self.holes = holes;
-        if self.pieces.len() == had && !brings_end {
-            return Err(("overlapping fragment", p));
+        if let Some(time) = time_of(&p) {
+            let (earliest, latest) = self.times.unwrap_or((time, time));
+            self.times = Some((earliest.min(time), latest.max(time)));
         }
         self.parts.push(p);
-        Ok(())
     }
 }
 
+/// Returns the first byte of a fragment, the byte after its last, and whether it is the last one.
+fn place(p: &Packet) -> Option<(usize, usize, bool)> {
+    let h = ip_header(p)?;
+    Some((h.offset, h.offset + h.total - h.length, !h.has_more))
+}
+
+/// Returns the annotation of a packet's time, if that is set.
+fn time_of(p: &Packet) -> Option<Nanos> {
+    Some(p.anno.time).filter(|time| *time != Nanos::ZERO)
+}
+
 type Key = (u32, u32, u16, u8);
-/// A fragment that is not taken, and the cause.
-type Refused = (&'static str, Packet);
 
 /// The times at which the first fragment of a datagram came: by the clock, and by its annotation, if that is
 /// set. The clock bounds how long fragments are held, and annotations tell what belongs together.
@@ -140,26 +158,37 @@ impl Reassembler {
         {
             self.give_up(cx, &oldest, "timeout");
         }
-        if self.datagrams.borrow().get(key).is_some_and(|d| is_apart(d.age.time, Some(time))) {
+        if self.datagrams.borrow().get(key).is_some_and(|d| d.is_apart(Some(time))) {
             self.give_up(cx, key, "timeout");
         }
     }
 
-    /// Adds a fragment to its datagram. Returns whether that is complete.
-    fn add(&self, key: Key, p: Packet, age: Age) -> Result<bool, Refused> {
-        let Some(h) = ip_header(&p) else { return Err(("not IP", p)) };
+    /// Returns why a fragment cannot be added to its datagram, if that is so.
+    fn refuses(&self, key: &Key, p: &Packet, time: Option<Nanos>) -> Option<&'static str> {
+        let Some((start, end, is_last)) = place(p) else { return Some("not IP") };
+        let all = self.datagrams.borrow();
+        let d = all.get(key)?;
+        if d.is_apart(time) { Some("timeout") } else { d.refuses(start, end, is_last) }
+    }
+
+    /// Returns whether others must make room for a fragment in buffers of `memory` bytes.
+    fn lacks_room(&self, key: &Key, memory: usize) -> bool {
+        let all = self.datagrams.borrow();
+        let is_one_too_many = all.len() >= MOST_DATAGRAMS && !all.contains_key(key);
+        !all.is_empty() && (self.memory.get() + memory > self.most || is_one_too_many)
+    }
+
+    /// Adds a fragment that is not refused. Returns whether its datagram is complete.
+    fn add(&self, key: Key, p: Packet, age: Age) -> bool {
+        let Some((start, end, is_last)) = place(&p) else { return false };
         let mut all = self.datagrams.borrow_mut();
         let d = all.entry(key).or_insert_with(|| {
             self.ages.borrow_mut().insert((age, key));
             Datagram::new(age)
         });
-        if is_apart(d.age.time, age.time) {
-            return Err(("timeout", p));
-        }
-        let memory = p.memory();
-        d.fill(h.offset, h.offset + h.total - h.length, !h.has_more, p)?;
-        self.memory.set(self.memory.get() + memory);
-        Ok(d.holes.is_empty())
+        self.memory.set(self.memory.get() + p.memory());
+        d.fill(start, end, is_last, p);
+        d.holes.is_empty()
     }
 
     /// Joins the fragments of a complete datagram.
@@ -198,11 +227,6 @@ impl Reassembler {
     }
 }
 
-/// Returns whether fragments with these times are of different datagrams with one identification.
-fn is_apart(a: Option<Nanos>, b: Option<Nanos>) -> bool {
-    a.zip(b).is_some_and(|(a, b)| a.0.abs_diff(b.0) >= LIFETIME.0.unsigned_abs())
-}
-
 impl Element for Reassembler {
     fn action(&self, cx: &Cx<'_>, p: Packet) -> Option<Packet> {
         let Some(h) = ip_header(&p) else {
@@ -222,14 +246,16 @@ impl Element for Reassembler {
             return None;
         }
         let key = (h.source.0, h.destination.0, be16(p.data(), h.at + 4), h.protocol);
-        let time = Some(p.anno.time).filter(|t| *t != Nanos::ZERO);
+        let time = time_of(&p);
         if let Some(time) = time {
             self.give_up_old(cx, &key, time);
         }
-        let is_new = !self.datagrams.borrow().contains_key(&key);
-        while self.memory.get() + p.memory() > self.most
-            || is_new && self.datagrams.borrow().len() >= MOST_DATAGRAMS
-        {
+        // Before others make room for it.
+        if let Some(cause) = self.refuses(&key, &p, time) {
+            cx.drop(cause, p);
+            return None;
+        }
+        while self.lacks_room(&key, p.memory()) {
             let Some((_, oldest)) = self.oldest() else { break };
             self.give_up(cx, &oldest, "too many fragments");
         }
@@ -237,12 +263,8 @@ impl Element for Reassembler {
             cx.timer_after(0, LIFETIME);
         }
         match self.add(key, p, Age { came: cx.now(), time }) {
-            Ok(true) => self.remove(&key).and_then(|d| self.join(cx, d)),
-            Ok(false) => None,
-            Err((cause, p)) => {
-                cx.drop(cause, p);
-                None
-            }
+            true => self.remove(&key).and_then(|d| self.join(cx, d)),
+            false => None,
         }
     }
 
@@ -264,10 +286,10 @@ impl Element for Reassembler {
         let Some(old) = (old as &dyn std::any::Any).downcast_ref::<Self>() else { return };
         while let Some((age, key)) = old.oldest() {
             for p in old.remove(&key).into_iter().flat_map(|d| d.parts) {
-                if self.memory.get() + p.memory() > self.most {
-                    cx.drop("too many fragments", p);
-                } else if let Err((cause, p)) = self.add(key, p, age) {
-                    cx.drop(cause, p);
+                let has_room = !self.lacks_room(&key, p.memory());
+                match self.refuses(&key, &p, age.time).or((!has_room).then_some("too many fragments")) {
+                    Some(cause) => cx.drop(cause, p),
+                    None => drop(self.add(key, p, age)),
                 }
             }
         }

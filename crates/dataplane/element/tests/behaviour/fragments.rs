@@ -69,6 +69,65 @@ fn fragments_of_a_capture_are_as_old_as_its_times_say() {
 }
 
 #[test]
+fn no_two_fragments_of_a_datagram_are_far_apart() {
+    // Each is near to the first one, or that has no time.
+    for times in [["1000", "1029", "971"], ["0", "1000", "1030"]] {
+        let run = run(&format!(
+            "r :: IPReassembler -> d :: Discard; {} SetTimestamp({}) -> r; {} SetTimestamp({}) -> r;
+             {} SetTimestamp({}) -> r;",
+            packet(0.1, 7, MORE, 8, "aa"),
+            times[0],
+            packet(0.2, 7, MORE | 1, 8, "bb"),
+            times[1],
+            packet(0.3, 7, 2, 8, "cc"),
+            times[2]
+        ));
+        run.adds_up();
+        assert_eq!(run.read("d.count"), "0", "{times:?}");
+        assert_eq!(run.account("r").dropped.get("timeout"), Some(&3), "{times:?}");
+    }
+}
+
+#[test]
+fn a_fragment_that_is_dropped_makes_others_none_of_their_room() {
+    let run = run(&format!(
+        "r :: IPReassembler(HIMEM 4096) -> d :: Discard; {} r; {} r; {} r; {} r;",
+        packet(0.1, 1, MORE, 8, "aa"),
+        packet(0.2, 2, MORE, 8, "bb"),
+        packet(0.3, 2, MORE, 8, "bb"),
+        packet(0.4, 1, 1, 8, "aa")
+    ));
+    run.adds_up();
+    let account = run.account("r");
+    assert_eq!(account.dropped.get("overlapping fragment"), Some(&1), "{account:?}");
+    // The last one makes room by the oldest, which is its own.
+    assert_eq!(account.dropped.get("too many fragments"), Some(&1), "{account:?}");
+}
+
+#[test]
+fn one_fragment_that_is_larger_than_the_bound_outlasts_a_change() {
+    let run = run(&format!(
+        "r :: IPReassembler(HIMEM 100) -> d :: Discard; {} r; Script(wait 0.2s, write r.config \"HIMEM 50\",
+             wait 1s, print r.account); {} r;",
+        packet(0.1, 1, MORE, 8, "aa"),
+        packet(31.0, 1, 1, 8, "aa")
+    ));
+    run.adds_up();
+    assert!(run.text().contains("held 1"), "{}", run.text());
+}
+
+#[test]
+fn a_fragment_whose_parts_would_lie_beyond_any_datagram_is_dropped() {
+    let run = run(&format!(
+        "f :: IPFragmenter(600) -> d :: Discard; {} f; {} f;",
+        packet(0.1, 7, MORE | 8100, 736, "aa"),
+        packet(0.2, 7, MORE | 8100, 728, "aa")
+    ));
+    run.adds_up();
+    assert_eq!((run.read("d.count"), run.account("f").dropped.get("bad fragment")), ("2".into(), Some(&1)));
+}
+
+#[test]
 fn a_time_gives_up_other_datagrams_that_are_too_old() {
     let run = run(&format!(
         "r :: IPReassembler -> Discard; r [1] -> e :: Discard;
