@@ -81,8 +81,8 @@ fn ran(pid: u64) -> u64 {
     text.split(' ').next().unwrap().parse().unwrap()
 }
 
-/// Returns the parts of a processor that processes had in each window.
-fn shares(pids: &[u64]) -> Vec<Vec<f64>> {
+/// Returns the parts of a processor that processes had in each of `count` windows.
+fn shares(pids: &[u64], count: usize) -> Vec<Vec<f64>> {
     let look = || pids.iter().map(|pid| (Instant::now(), ran(*pid))).collect::<Vec<_>>();
     let mut before = look();
     let window = |_| {
@@ -94,7 +94,7 @@ fn shares(pids: &[u64]) -> Vec<Vec<f64>> {
         before = now;
         parts
     };
-    (0..WINDOWS).map(window).collect()
+    (0..count).map(window).collect()
 }
 
 fn mean(of: impl Iterator<Item = f64>) -> f64 {
@@ -125,7 +125,7 @@ fn a_credential_has_its_time_once_for_all_its_processes() {
     let pids: Vec<u64> = names.iter().map(|name| process(&node, name, "alice")).collect();
     // The meter is full at the beginning.
     std::thread::sleep(Duration::from_secs(2));
-    let all = mean(shares(&pids).into_iter().map(|parts| parts.into_iter().sum()));
+    let all = mean(shares(&pids, WINDOWS).into_iter().map(|parts| parts.into_iter().sum()));
     assert!(all < 0.15, "{all} of a processor, where the credential allows 0.1");
     for name in &names {
         let shown = node.json(&["show", name, "--principal", "alice"]);
@@ -185,7 +185,7 @@ fn busy_sessions_have_the_shares_that_they_reserved() {
     let pids = ["alice", "bob"].map(|name| process(&node, "busy", name));
     assert_eq!(pids.map(|pid| guaranteed(&node, pid)), [35_000, 70_000]);
     wait_for("work", || pids.iter().all(|pid| ran(*pid) > 50_000_000));
-    let windows = shares(&pids);
+    let windows = shares(&pids, WINDOWS);
     for (n, reserved) in [0.035, 0.07].into_iter().enumerate() {
         let got = mean(windows.iter().map(|window| window[n]));
         let mut off: Vec<f64> = windows.iter().map(|window| (window[n] / reserved - 1.0).abs()).collect();
@@ -208,7 +208,7 @@ fn busy_sessions_have_the_shares_that_they_reserved() {
     let renewed = node.json_of("alice", &["renew", "busy", "--reserve", "cpu=7%"]);
     assert_eq!((renewed["revision"].as_u64(), process(&node, "busy", "alice")), (Some(2), pids[0]));
     assert_eq!(guaranteed(&node, pids[0]), 70_000);
-    let windows = shares(&pids);
+    let windows = shares(&pids, WINDOWS / 2);
     let ratio = mean(windows.iter().map(|w| w[1])) / mean(windows.iter().map(|w| w[0]));
     assert!((0.9..1.1).contains(&ratio), "{ratio}: {windows:?}");
     for name in ["alice", "bob"] {
