@@ -35,7 +35,7 @@ pub fn rows(flame: &Path, rounds: usize) -> Vec<Row> {
 pub const PAIRS: [&str; 2] = ["tx0 rx0", "out0 far0"];
 
 fn measure(namespace: &str, flame: &Path, rounds: usize) -> io::Result<Vec<Row>> {
-    let graph = Graph { flame, options: &[], data: FRAME, length: 100 };
+    let graph = Graph { flame, options: &[], data: FRAME, length: 100, burst: 64 };
     let flame = flame.to_string_lossy().into_owned();
     let me = std::env::current_exe()?.to_string_lossy().into_owned();
     let packets = if rounds > 3 { 1_000_000 } else { 20_032 };

@@ -6,12 +6,15 @@ use crate::graph::Graph;
 use crate::made::module;
 use crate::mapped;
 use crate::row::{Row, Target, median};
+use flame_abi::MAX_BATCH;
 use std::io;
 use std::path::Path;
 
 const GROUP: &str = "elements: packets of 100 bytes in memory, one core";
 /// The number of elements in a chain, so that one of them stands out against the noise.
 const CHAIN: usize = 4;
+/// The number of packets that come together.
+const BURST: u32 = 64;
 
 /// Sends each packet on from output 0, as modules of the SDKs do.
 const NULL: &str = r#"(module
@@ -32,8 +35,9 @@ const NULL: &str = r#"(module
     (i64.or (i64.const 1024)
       (i64.shl (i64.extend_i32_u (i32.sub (local.get $at) (i32.const 1024))) (i64.const 32)))))"#;
 
+/// It looks at nothing of packets, like the native one.
 const MANIFEST: &str = "abi = 1\nname = \"null\"\nversion = \"1\"\ndescription = \"sends each packet on\"\n\
-    [needs]\nexpose = \"none\"\n[ports]\n";
+    [needs]\nexpose = \"count\"\n[ports]\n";
 
 /// Writes the module to a folder, and returns its path.
 pub fn null(folder: &Path) -> io::Result<String> {
@@ -46,14 +50,21 @@ pub fn null(folder: &Path) -> io::Result<String> {
 pub fn rows(flame: &Path, rounds: usize) -> io::Result<Vec<Row>> {
     let folder = tempfile::tempdir()?;
     let module = format!("Module({})", null(folder.path())?);
-    let graph = Graph { flame, options: &[], data: FRAME, length: 100 };
     let packets = if rounds > 3 { 4_000_000 } else { 100_000 };
     let chain = |element: &str| [element; CHAIN].join(" -> ");
     let routed = |element: &str| format!("{element} -> {ROUTER} q -> Unqueue(64)");
-    let paths = [chain("Null"), chain(&module), routed("Null"), routed(&module)];
-    let mut times = [const { Vec::new() }; 4];
+    let paths = [
+        (BURST, chain("Null")),
+        (BURST, chain(&module)),
+        (MAX_BATCH as u32, chain("Null")),
+        (MAX_BATCH as u32, chain(&module)),
+        (BURST, routed("Null")),
+        (BURST, routed(&module)),
+    ];
+    let mut times = [const { Vec::new() }; 6];
     for round in 0..=rounds.min(5) {
-        for (path, times) in paths.iter().zip(&mut times) {
+        for ((burst, path), times) in paths.iter().zip(&mut times) {
+            let graph = Graph { flame, options: &[], data: FRAME, length: 100, burst: *burst };
             let ns = graph.nanoseconds(path, packets)?;
             // The first round compiles the module.
             if round > 0 {
@@ -62,18 +73,29 @@ pub fn rows(flame: &Path, rounds: usize) -> io::Result<Vec<Row>> {
         }
     }
     let pairs = |a: usize, b: usize| times[a].iter().zip(&times[b]).map(|(a, b)| (*a, *b));
-    let beyond = median(pairs(1, 0).map(|(module, native)| (module - native) / CHAIN as f64).collect());
-    let router = median(pairs(2, 3).map(|(native, module)| native / module).collect());
-    let [native, module, hardwired, hybrid] = times.map(median);
+    let beyond = |native: usize| {
+        let each = |(module, native)| (module - native) / CHAIN as f64;
+        median(pairs(native + 1, native).map(each).collect()).max(0.01)
+    };
+    let (beyond, beyond_full) = (beyond(0), beyond(2));
+    let router = median(pairs(4, 5).map(|(native, module)| native / module).collect());
+    let [native, module, native_full, module_full, hardwired, hybrid] = times.map(median);
     let mut rows = vec![
         Row::ratio(
             GROUP,
             "null module beyond a native one",
-            beyond.max(0.01),
-            format!("ns for each packet; {module:.0} and {native:.0} with {CHAIN} of each"),
+            beyond,
+            format!("ns for each packet of {BURST}; {module:.0} and {native:.0} with {CHAIN} of each"),
         )
         .unit("ns")
         .target(Target::AtMost(10.0)),
+        Row::ratio(
+            GROUP,
+            "the same in full batches",
+            beyond_full,
+            format!("ns for each packet of {MAX_BATCH}; {module_full:.0} and {native_full:.0}"),
+        )
+        .unit("ns"),
         Row::ratio(
             GROUP,
             "router with a null module / without",

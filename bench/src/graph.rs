@@ -15,6 +15,8 @@ pub struct Graph<'a> {
     pub data: &'a str,
     /// The length to which they are repeated or cut off.
     pub length: usize,
+    /// The number of packets that come together.
+    pub burst: u32,
 }
 
 /// The packets whose time is taken for that of start and end.
@@ -29,9 +31,9 @@ impl Graph<'_> {
 
     /// Returns the processor time in seconds of a graph that sends `packets` packets along a path.
     fn seconds(&self, path: &str, packets: u64) -> io::Result<f64> {
-        let Self { data, length, .. } = self;
-        let source =
-            format!("InfiniteSource(DATA {data}, LENGTH {length}, LIMIT {packets}, BURST 64, STOP true)");
+        let Self { data, length, burst, .. } = self;
+        let limits = format!("LENGTH {length}, LIMIT {packets}, BURST {burst}, STOP true");
+        let source = format!("InfiniteSource(DATA {data}, {limits})");
         let graph = format!("{source} -> {path} -> k :: Counter -> Discard");
         let before = children_seconds()?;
         let mut command = Command::new("taskset");

@@ -115,7 +115,7 @@ pub fn run(setting: &Setting<'_>) -> Result<(), Error> {
     let folder = tempfile::tempdir()?;
     let module = null(folder.path())?;
     let (rounds, packets) = if setting.quick { (1, 20_000) } else { (3, 1_000_000) };
-    let graph = Graph { flame: setting.flame, options: &[], data: FRAME, length: 100 };
+    let graph = Graph { flame: setting.flame, options: &[], data: FRAME, length: 100, burst: 64 };
     // The median of the times of `path` beyond those of `without`.
     let beyond = |path: &str, without: &str| -> Result<f64, Error> {
         graph.nanoseconds(path, 20_000)?;

@@ -99,7 +99,8 @@ pub fn run(setting: &Setting<'_>) -> Result<(), Error> {
     let packets = if setting.quick { 100_000 } else { 2_000_000 };
     // Click has no modules, and the measure in memory is for ours.
     for System { name, options, before, .. } in systems.iter().filter(|s| s.name != "Click") {
-        let graph = Graph { flame: setting.flame, options: &options[1..], data: FRAME, length: 100 };
+        let options = &options[1..];
+        let graph = Graph { flame: setting.flame, options, data: FRAME, length: 100, burst: 64 };
         let ns = graph.nanoseconds(&format!("{before}{ROUTER} q -> Unqueue(64)"), packets)?;
         println!("{name:10} in memory: {ns:.0} ns for a packet, {:.0} a second", 1e9 / ns);
     }

@@ -32,7 +32,7 @@ pub fn run(setting: &Setting<'_>) -> Result<(), Error> {
         // The first round compiles the module.
         for round in 0..=rounds {
             for ((_, options, element), times) in ways.iter().zip(&mut times) {
-                let graph = Graph { flame: setting.flame, options, data: FRAME, length: 100 };
+                let graph = Graph { flame: setting.flame, options, data: FRAME, length: 100, burst: 64 };
                 let ns = graph.nanoseconds(&vec![element.as_str(); *elements].join(" -> "), packets)?;
                 if round > 0 {
                     times.push(ns);
