@@ -446,7 +446,7 @@ impl Running for Element {
     }
 
     fn decided<'a>(&mut self, bytes: &'a dyn Fn(usize) -> &'a [u8]) -> Option<Decisions> {
-        let Decided { fates, decisions, bytes } = self.attached.decided(bytes)?;
+        let Decided { all_to, fates, decisions, bytes } = self.attached.decided(bytes)?;
         let fate = |fate| match fate {
             Fate::Unseen => modules::Fate::Unseen,
             Fate::Sent => modules::Fate::Sent,
@@ -455,7 +455,7 @@ impl Running for Element {
             Fate::Headers => modules::Fate::Dropped("form of headers changed by the module"),
             Fate::Lost(cause) => modules::Fate::Lost(cause.name()),
         };
-        Some(Decisions { fates: fates.into_iter().map(fate).collect(), decisions, bytes })
+        Some(Decisions { all_to, fates: fates.into_iter().map(fate).collect(), decisions, bytes })
     }
 
     fn resume(&mut self) -> Result<bool, String> {

@@ -113,7 +113,10 @@ pub enum Fate {
 /// The decisions of a module about the packets of a block.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Decisions {
-    /// The fate of each packet; empty if the only entry of `decisions` sends all packets.
+    /// The output to which all packets go as they came, if the module decided nothing else. The lists are
+    /// empty then.
+    pub all_to: Option<usize>,
+    /// The fate of each packet.
     pub fates: Vec<Fate>,
     /// The packets to send and to hold, in the module's order.
     pub decisions: Vec<Decision>,

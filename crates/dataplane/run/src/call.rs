@@ -138,27 +138,44 @@ impl Allowance {
     }
 }
 
+/// The export that is called with batches.
+pub(crate) enum Batches {
+    Measure(TypedFunc<i32, i64>),
+    Forward(TypedFunc<(i32, i32), i64>),
+}
+
 /// An exported function and its arguments.
 pub(crate) enum Function {
-    Batch(TypedFunc<i32, i64>, i32),
+    /// The one for batches, which is not copied for each of them: [`Batches`] has it. The input is that of a
+    /// module that forwards packets.
+    Batch {
+        input: u32,
+        at: i32,
+    },
     Data(TypedFunc<(i32, i32), i64>, (i32, i32)),
     Number(TypedFunc<i64, i64>, i64),
     None(TypedFunc<(), i64>),
 }
 
 impl Function {
-    fn call(self, store: &mut Store<Quota>) -> wasmtime::Result<i64> {
+    fn call(self, batches: &Batches, store: &mut Store<Quota>) -> wasmtime::Result<i64> {
         match self {
-            Self::Batch(function, at) => function.call(store, at),
+            Self::Batch { input, at } => match batches {
+                Batches::Measure(function) => function.call(store, at),
+                Batches::Forward(function) => function.call(store, (input as i32, at)),
+            },
             Self::Data(function, place) => function.call(store, place),
             Self::Number(function, number) => function.call(store, number),
             Self::None(function) => function.call(store, ()),
         }
     }
 
-    async fn call_async(self, store: &mut Store<Quota>) -> wasmtime::Result<i64> {
+    async fn call_async(self, batches: &Batches, store: &mut Store<Quota>) -> wasmtime::Result<i64> {
         match self {
-            Self::Batch(function, at) => function.call_async(store, at).await,
+            Self::Batch { input, at } => match batches {
+                Batches::Measure(function) => function.call_async(store, at).await,
+                Batches::Forward(function) => function.call_async(store, (input as i32, at)).await,
+            },
             Self::Data(function, place) => function.call_async(store, place).await,
             Self::Number(function, number) => function.call_async(store, number).await,
             Self::None(function) => function.call_async(store, ()).await,
@@ -218,7 +235,10 @@ impl Instance {
         let call = call.name();
         let running = async move {
             let result = match prepared {
-                Ok(Some(function)) => Ok(function.call_async(&mut self.store).await),
+                Ok(Some(function)) => {
+                    let Self { batch, store, .. } = &mut *self;
+                    Ok(function.call_async(batch, store).await)
+                }
                 Ok(None) => Ok(Ok(0)),
                 Err(fault) => Err(fault),
             };
@@ -248,23 +268,27 @@ impl Instance {
 
     fn call_now(&mut self, call: &Call, allowance: Allowance) -> CallReturn {
         let result = match self.prepare(call, allowance.left) {
-            Ok(Some(function)) if self.loaded.class() == ModuleClass::Bounded => {
-                let watch = self.watch.as_ref().map(|w| w.0.clone());
-                let watch = watch.zip(self.loaded.deadlines.of(call.name()));
-                if let Some((watch, deadline_ns)) = &watch {
-                    watch.begin(*deadline_ns);
-                }
-                let returned = function.call(&mut self.store);
-                if let Some((watch, _)) = &watch {
-                    watch.end();
-                }
-                Ok(returned)
-            }
-            Ok(Some(function)) => Ok(block_on(function.call_async(&mut self.store))),
+            Ok(Some(function)) => Ok(self.execute(call.name(), function)),
             Ok(None) => Ok(Ok(0)),
             Err(fault) => Err(fault),
         };
         CallReturn { call: call.name(), allowance, result }
+    }
+
+    fn execute(&mut self, call: CallName, function: Function) -> wasmtime::Result<i64> {
+        let Self { batch, store, watch, loaded, .. } = self;
+        if loaded.class() != ModuleClass::Bounded {
+            return block_on(function.call_async(batch, store));
+        }
+        let watched = watch.as_ref().zip(loaded.deadlines.of(call));
+        if let Some((watch, deadline_ns)) = watched {
+            watch.0.begin(deadline_ns);
+        }
+        let returned = function.call(batch, store);
+        if let Some((watch, _)) = watched {
+            watch.0.end();
+        }
+        returned
     }
 
     /// Makes a call to its end, with a separate allowance: for measuring and testing modules, where nothing

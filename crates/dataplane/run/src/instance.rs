@@ -1,5 +1,5 @@
 use crate::areas::Area;
-use crate::call::{Allowance, Call, Function, block_on};
+use crate::call::{Allowance, Batches, Call, Function, block_on};
 use crate::engine::Engines;
 use crate::eviction::Eviction;
 use crate::fault::{Fault, FaultKind, Frame};
@@ -164,12 +164,6 @@ fn shared(region: Option<&Region>, bytes: usize) -> Result<SharedMemory, BlockEr
     region.map_or_else(|| SharedMemory::new(bytes), |region| region.take(bytes))
 }
 
-/// The export that is called with batches.
-enum Batches {
-    Measure(TypedFunc<i32, i64>),
-    Forward(TypedFunc<(i32, i32), i64>),
-}
-
 /// The counters that the rewriter put into the module (see `flame_meter::rewrite`).
 struct Meter {
     fuel: Global,
@@ -190,7 +184,7 @@ pub struct Instance {
     control: SharedMemory,
     init: Option<TypedFunc<(i32, i32), i64>>,
     /// `flame_batch`, or `flame_push` of a module that forwards packets.
-    batch: Batches,
+    pub(crate) batch: Batches,
     /// The packets of a batch whose output is taken, of a module that forwards, and which of them it sent.
     sent: Option<Sent>,
     tick: Option<TypedFunc<i64, i64>>,
@@ -351,12 +345,12 @@ impl Instance {
                     .slice_mut(layout::BATCH_OFFSET as usize, BatchHeader::SIZE)
                     .copy_from_slice(&header.to_bytes());
                 match (&self.batch, call) {
-                    (Batches::Measure(function), Call::Batch { .. }) => {
-                        Some(Function::Batch(function.clone(), BATCH_AT))
+                    (Batches::Measure(_), Call::Batch { .. }) => {
+                        Some(Function::Batch { input: 0, at: BATCH_AT })
                     }
-                    (Batches::Forward(function), Call::Push { port, .. }) => {
+                    (Batches::Forward(_), Call::Push { port, .. }) => {
                         self.sent = Some(Sent::of(count));
-                        Some(Function::Data(function.clone(), (*port as i32, BATCH_AT)))
+                        Some(Function::Batch { input: *port, at: BATCH_AT })
                     }
                     // A defect here: the owner asks for a call that the module has not.
                     _ => return Err(self.fault(call.name(), FaultKind::Start("no such export".to_owned()))),

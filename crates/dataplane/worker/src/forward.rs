@@ -56,7 +56,10 @@ impl Packets for Apart<'_> {
 /// The decisions about the packets that were offered together.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Decided {
-    /// The fate of each packet; empty if the only entry of `decisions` sends all packets.
+    /// The output to which all packets go as they came, if the module decided nothing else. The lists are
+    /// empty then.
+    pub all_to: Option<usize>,
+    /// The fate of each packet.
     pub fates: Vec<Fate>,
     /// The packets to send and to hold, in the module's order.
     pub decisions: Vec<Decision>,
@@ -89,8 +92,20 @@ struct Lists {
     shown: Vec<usize>,
     /// The decisions of the current batch.
     pending: Vec<Decision>,
-    /// The fate of each packet, unless it is sent.
+    /// The decisions of all batches.
+    decisions: Vec<Decision>,
+    /// The fate of each packet, unless it is sent; empty as long as nobody needs it.
     fates: Vec<Fate>,
+}
+
+impl Lists {
+    fn fates(&mut self) -> &mut Vec<Fate> {
+        if self.fates.len() != self.descriptors.len() {
+            self.fates.resize(self.descriptors.len(), Fate::Unseen);
+            self.shown.iter().for_each(|at| self.fates[*at] = Fate::Dropped);
+        }
+        &mut self.fates
+    }
 }
 
 /// The changes that a module may make.
@@ -109,7 +124,8 @@ struct Flight {
     /// The number of shown packets about which it has decided.
     count: usize,
     made: Made,
-    decided: Decided,
+    /// The bytes of packets that it changed or made.
+    bytes: Vec<u8>,
 }
 
 impl Flight {
@@ -240,8 +256,10 @@ impl Forward {
     ) -> Result<(), RunError> {
         let mut lists = std::mem::take(&mut self.spare);
         std::mem::swap(&mut lists.descriptors, all);
-        let Lists { descriptors, shown, fates, .. } = &mut lists;
+        let Lists { descriptors, shown, decisions, fates, .. } = &mut lists;
         shown.clear();
+        decisions.clear();
+        fates.clear();
         debug_assert!(!self.is_busy() && descriptors.len() <= MAX_BATCH);
         let slot = self.pool.claim().ok_or(RunError::Broken)?;
         let base = layout::VIEW + (Pool::offset(slot) + SLOT_DESCRIPTORS) as u32;
@@ -256,13 +274,9 @@ impl Forward {
         };
         self.batches.offer(offered, offered - count);
         self.batches.sampled(sampled.into());
-        fates.clear();
-        fates.resize(descriptors.len(), Fate::Unseen);
-        shown.iter().for_each(|at| fates[*at] = Fate::Dropped);
         // The instance that held packets may have ended since the last ones were offered.
-        let forget = std::mem::take(&mut self.held.is_forgotten).then_some(Decision::Forget);
-        let decided = Decided { decisions: forget.into_iter().collect(), ..Decided::default() };
-        self.flight = Some(Flight { link, lists, count: 0, made: Made::default(), decided });
+        decisions.extend(std::mem::take(&mut self.held.is_forgotten).then_some(Decision::Forget));
+        self.flight = Some(Flight { link, lists, count: 0, made: Made::default(), bytes: Vec::new() });
         if count > 0 {
             self.batches.set_port(port);
             self.pool.publish(Block { slot, packets: count as u32, link, queue: 0 });
@@ -279,16 +293,21 @@ impl Forward {
     /// Returns the decisions, once the module has decided about all packets that were offered last.
     pub(crate) fn take(&mut self, offered: Offered<'_>) -> Option<Decided> {
         let flight = self.flight.take_if(|flight| flight.is_over())?;
-        let Flight { link, mut lists, mut decided, .. } = flight;
+        let Flight { link, mut lists, bytes, .. } = flight;
         // A module that lost its grant has no fault.
         if self.batches.is_gone() && self.held.forget() {
-            decided.decisions.push(Decision::Forget);
+            lists.decisions.push(Decision::Forget);
         }
-        let is_run =
-            matches!(&decided.decisions[..], [Decision::Send { count, .. }] if *count == lists.fates.len());
-        if !is_run {
-            decided.fates = std::mem::take(&mut lists.fates);
-            self.finish(&mut decided, (offered, link, &lists.descriptors));
+        let mut decided = Decided { bytes, ..Decided::default() };
+        match lists.decisions[..] {
+            [Decision::Send { count, port, .. }] if count == lists.descriptors.len() => {
+                decided.all_to = Some(port);
+            }
+            _ => {
+                decided.fates = std::mem::take(lists.fates());
+                decided.decisions = std::mem::take(&mut lists.decisions);
+                self.finish(&mut decided, (offered, link, &lists.descriptors));
+            }
         }
         self.spare = lists;
         Some(decided)
@@ -301,7 +320,7 @@ impl Forward {
         decided: &mut Decided,
         (offered, link, all): (Offered<'_>, LinkType, &[Descriptor]),
     ) {
-        let Decided { fates, decisions, bytes } = decided;
+        let Decided { fates, decisions, bytes, .. } = decided;
         decisions.retain_mut(|decision| {
             let (first, range) = match decision {
                 Decision::Send { first, count, .. } => {
@@ -403,8 +422,8 @@ impl Outlet<RunError> for Deciding<'_, '_> {
                 if !self.collector.lets(from.module, &frame) {
                     continue;
                 }
-                let start = flight.decided.bytes.len();
-                flight.decided.bytes.extend_from_slice(bytes);
+                let start = flight.bytes.len();
+                flight.bytes.extend_from_slice(bytes);
                 let bytes = start..start + bytes.len();
                 let decision = match packet.map(|index| flight.index(index)) {
                     Some(packet) if bytes.is_empty() => Decision::Send { first: packet, count: 1, port },
@@ -425,7 +444,7 @@ impl Outlet<RunError> for Deciding<'_, '_> {
         // What the next instance holds comes after this.
         if self.held.forget() {
             match &mut self.flight {
-                Some(flight) => flight.decided.decisions.push(Decision::Forget),
+                Some(flight) => flight.lists.decisions.push(Decision::Forget),
                 None => self.held.is_forgotten = true,
             }
         }
@@ -436,14 +455,14 @@ impl Outlet<RunError> for Deciding<'_, '_> {
         let Some(flight) = &mut self.flight else { return Ok(()) };
         let range = flight.count..flight.count + count as usize;
         flight.count = range.end;
-        let Lists { pending, shown, fates, .. } = &mut flight.lists;
+        let lists = &mut flight.lists;
         match cause {
-            None => flight.decided.decisions.append(pending),
+            None => lists.decisions.append(&mut lists.pending),
             Some(cause) => {
-                pending.clear();
-                for at in &shown[range] {
-                    fates[*at] = Fate::Lost(cause);
-                }
+                lists.pending.clear();
+                lists.fates();
+                let Lists { shown, fates, .. } = lists;
+                shown[range].iter().for_each(|at| fates[*at] = Fate::Lost(cause));
             }
         }
         Ok(())

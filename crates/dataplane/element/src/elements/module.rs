@@ -128,10 +128,9 @@ impl Module {
 
     /// Offers packets to the module, in blocks.
     fn measure(&self, cx: &Cx<'_>, packets: &[Packet]) {
-        let now = cx.now();
         let mut rest = packets;
         while !rest.is_empty() {
-            let taken = fill(&mut self.block.borrow_mut(), rest, self.link, now);
+            let taken = fill(&mut self.block.borrow_mut(), rest, self.link, || cx.now());
             rest = &rest[taken..];
             let busy = self.work(cx, |running| {
                 running.packets(&self.block.borrow())?;
@@ -190,7 +189,7 @@ impl Module {
             let push = |port, packets: &[Frame<'_>]| {
                 self.work(cx, |running| running.push(port, self.link, packets)).unwrap_or(0)
             };
-            let Some(count) = forward.offer(cx.now(), push) else { break };
+            let Some(count) = forward.offer(|| cx.now(), push) else { break };
             left = left.saturating_sub(count);
         }
         if forward.waiting() > 0 {

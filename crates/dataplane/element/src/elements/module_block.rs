@@ -10,10 +10,25 @@ pub(super) fn visible(packet: &Packet) -> &[u8] {
     &packet.data()[..packet.len().min(MAX_PACKET)]
 }
 
-/// Returns the time of a packet in nanoseconds since 1970.
-fn time_ns(packet: &Packet, now: Nanos) -> u64 {
-    let time = if packet.anno.time.0 > 0 { packet.anno.time } else { now };
-    u64::try_from(time.0).unwrap_or(0)
+/// The time of packets that have none, which is read once one of them needs it.
+struct Now<F> {
+    read: F,
+    now: Option<Nanos>,
+}
+
+impl<F: Fn() -> Nanos> Now<F> {
+    fn new(read: F) -> Self {
+        Self { read, now: None }
+    }
+
+    /// Returns the time of a packet in nanoseconds since 1970.
+    fn of(&mut self, packet: &Packet) -> u64 {
+        let time = match packet.anno.time {
+            time if time.0 > 0 => time,
+            _ => *self.now.get_or_insert_with(&self.read),
+        };
+        u64::try_from(time.0).unwrap_or(0)
+    }
 }
 
 /// Returns the length of a packet on the wire.
@@ -21,19 +36,24 @@ fn wire_len(packet: &Packet) -> u32 {
     (packet.len() as u32).saturating_add(packet.anno.u32(ANNO_EXTRA_LENGTH))
 }
 
-/// Returns as many of the packets as a block holds, at least 1.
-pub(super) fn frames(packets: &[Packet], now: Nanos) -> Vec<Frame<'_>> {
-    let mut all = Vec::with_capacity(packets.len().min(MAX_BATCH));
-    let mut bytes = 0;
+/// Returns a list without its entries, for those of other packets in the same memory.
+pub(super) fn emptied<'a>(mut frames: Vec<Frame<'_>>) -> Vec<Frame<'a>> {
+    frames.clear();
+    // Collecting into a list of the same layout takes the memory over.
+    frames.into_iter().map(|_| unreachable!("the list is empty")).collect()
+}
+
+/// Lists as many of the packets as a block holds, at least 1.
+pub(super) fn list_frames<'a>(packets: &'a [Packet], now: impl Fn() -> Nanos, list: &mut Vec<Frame<'a>>) {
+    let (mut bytes, mut now) = (0, Now::new(now));
     for p in packets.iter().take(MAX_BATCH) {
         if bytes >= MAX_BLOCK_BYTES {
             break;
         }
-        let frame = Frame { ts_ns: time_ns(p, now), wire_len: wire_len(p), bytes: visible(p) };
+        let frame = Frame { ts_ns: now.of(p), wire_len: wire_len(p), bytes: visible(p) };
         bytes += frame.bytes.len();
-        all.push(frame);
+        list.push(frame);
     }
-    all
 }
 
 /// Copies packets into a block. Returns their number, which is at least 1.
@@ -41,8 +61,9 @@ pub(super) fn fill<'a>(
     block: &mut RawBlock,
     packets: impl IntoIterator<Item = &'a Packet>,
     link: LinkType,
-    now: Nanos,
+    now: impl Fn() -> Nanos,
 ) -> usize {
+    let mut now = Now::new(now);
     // The memory of the last block is used again, unless somebody keeps it.
     let last = std::mem::take(&mut block.data);
     let mut data = last.try_into_mut().unwrap_or_default();
@@ -54,7 +75,7 @@ pub(super) fn fill<'a>(
         }
         let bytes = visible(p);
         block.packets.push(RawPacket {
-            ts_ns: time_ns(p, now),
+            ts_ns: now.of(p),
             offset: data.len() as u32,
             cap_len: bytes.len() as u32,
             wire_len: wire_len(p),

@@ -1,7 +1,7 @@
 //! The packets of a module that forwards: those that wait for it, those about which it decides, and what its
 //! decisions make of them.
 
-use super::module_block::{frames, visible};
+use super::module_block::{emptied, list_frames, visible};
 use crate::modules::{Decisions, Fate};
 use crate::runtime::element::Cx;
 use crate::runtime::loops::{self, Loops};
@@ -27,6 +27,8 @@ pub(super) struct Forwarding {
     waiting: RefCell<Waiting>,
     /// The packets about which the module decides, and the input at which they came.
     flight: RefCell<(usize, Batch)>,
+    /// An empty list, whose memory is used again.
+    frames: RefCell<Vec<Frame<'static>>>,
     /// The packets that the module holds, by their slots. An element that replaces another one with its
     /// module has them from then on, also those that a decision of before puts there.
     slots: RefCell<Arc<Slots>>,
@@ -172,11 +174,19 @@ impl Forwarding {
 
     /// Offers the next packets of one input. `push` returns how many of them the module took. Returns their
     /// number, or none if no packet waits.
-    pub(super) fn offer(&self, now: Nanos, push: impl FnOnce(usize, &[Frame<'_>]) -> usize) -> Option<usize> {
+    pub(super) fn offer(
+        &self,
+        now: impl Fn() -> Nanos,
+        push: impl FnOnce(usize, &[Frame<'_>]) -> usize,
+    ) -> Option<usize> {
         *self.flight.borrow_mut() = self.waiting.borrow_mut().next()?;
         let count = {
             let (port, batch) = &*self.flight.borrow();
-            push(*port, &frames(batch, now))
+            let mut frames = emptied(self.frames.take());
+            list_frames(batch, now, &mut frames);
+            let count = push(*port, &frames);
+            self.frames.replace(emptied(frames));
+            count
         };
         self.pushed(count);
         Some(count)
@@ -260,11 +270,9 @@ impl Forwarding {
 
     /// Sends on or drops the packets as the module decided.
     pub(super) fn apply(&self, cx: &Cx<'_>, decisions: Decisions, on_evict: OnEvict) {
-        let Decisions { fates, decisions, bytes } = decisions;
+        let Decisions { all_to, fates, decisions, bytes } = decisions;
         let (_, mut flight) = self.flight.take();
-        if let [Decision::Send { first: 0, count, port }] = decisions[..]
-            && count == flight.len()
-        {
+        if let Some(port) = all_to {
             return cx.push(port, flight);
         }
         // What is sent may have this element replaced.
