@@ -1,9 +1,10 @@
-//! IPReassembler(HIMEM): joins fragments again. It holds at most 1,024 datagrams of at most 512 fragments, in
-//! buffers of at most HIMEM bytes (262144), or one larger fragment. A buffer has at least 2,048 bytes. The
-//! oldest datagram makes room. A datagram is given up after 30 s, by the clock or by the times of packets: two
-//! fragments whose times are so far apart are not joined. Of bytes that came twice, those that came first stay. A fragment fills what is missing, and is dropped as
-//! `overlapping fragment` if it brings nothing. Fragments that a capture cut are dropped as `truncated`. A
-//! whole packet has the time of the fragment that completed it.
+//! IPReassembler(HIMEM): joins fragments again. It holds at most 1,024 datagrams of at most 512 fragments,
+//! in buffers of at most HIMEM bytes (262144), or one larger fragment. A buffer has at least 2,048 bytes.
+//! The oldest datagram makes room. A datagram is given up after 30 s, by the clock or by the times of
+//! packets: two fragments whose times are so far apart are not joined. Of bytes that came twice, those that
+//! came first stay. A fragment fills what is missing, and is dropped as `overlapping fragment` if it brings
+//! nothing. Fragments that a capture cut are dropped as `truncated`. A whole packet has the time of the
+//! fragment that completed it.
 //! Expects: packets with marked IP headers.
 //! Gives: 0: whole packets; 1, if connected: the first fragments of datagrams that were given up.
 //! Handlers: none.
