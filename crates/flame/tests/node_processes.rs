@@ -5,6 +5,7 @@ use crate::daemon::{self, Node, module, replay, root, wait_for};
 use crate::wasm::{MANIFEST, with_manifest};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Starts a node with credentials of Alice and Bob. `more` is added to its configuration.
 fn started(more: &str) -> Node {
@@ -168,6 +169,45 @@ fn a_killed_process_disturbs_nobody_and_comes_back() {
     let alice = node.json_of("alice", &["remove", "count"]);
     assert_eq!(alice["account"]["adds_up"], true, "{alice}");
     assert!(alice["account"]["shed"]["stopped"].as_u64() > Some(0), "{alice}");
+    node.end();
+}
+
+/// Clients that look while an instance is replaced see its last account, once.
+#[test]
+fn counters_never_fall_while_an_instance_is_replaced() {
+    let Some(count) = module("count") else { return };
+    let mut node = started("[isolation]\nrestarts = 9\n");
+    node.json_of("alice", &["install", &count.display().to_string()]);
+    wait_for("packets", || processed(&node, "count", "alice") > 0);
+    let is_over = AtomicBool::new(false);
+    let (seen, last) = std::thread::scope(|scope| {
+        let looking = scope.spawn(|| {
+            let mut seen = Vec::new();
+            while !is_over.load(Ordering::Relaxed) {
+                let account = &show(&node, "count", "alice")["account"];
+                seen.push(["offered", "processed", "records"].map(|n| account[n].as_u64().unwrap()));
+            }
+            seen
+        });
+        for change in 0..12 {
+            match change % 3 {
+                0 => kill(process(&node, "count", "alice").expect("a process")),
+                _ => drop(node.json_of("alice", &["update", "count"])),
+            }
+            let earlier = processed(&node, "count", "alice");
+            wait_for("more packets", || processed(&node, "count", "alice") > earlier);
+        }
+        let last = node.json_of("alice", &["stop", "count"]);
+        is_over.store(true, Ordering::Relaxed);
+        (looking.join().unwrap(), last)
+    });
+    for (n, pair) in seen.windows(2).enumerate() {
+        assert!(pair[0].iter().zip(&pair[1]).all(|(a, b)| a <= b), "{n}: {pair:?}");
+    }
+    // None of them had an instance twice.
+    let offered = last["account"]["offered"].as_u64().unwrap();
+    assert!(seen.len() > 12 && seen.iter().all(|counts| counts[0] <= offered), "{offered}: {seen:?}");
+    assert_eq!(last["account"]["adds_up"], true, "{last}");
     node.end();
 }
 

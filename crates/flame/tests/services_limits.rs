@@ -97,8 +97,9 @@ fn a_stop_leaves_a_server_its_last_calls() {
             handle.stop();
         });
         assert!(report.faults.is_empty(), "{:?}", report.faults);
-        let found = before_the_end(found);
-        assert_eq!(account(&report, "caller").calls, found.len() as u64);
+        let (found, account) = (before_the_end(found), account(&report, "caller"));
+        // On a busy machine it has no time for some outcomes, which are counted.
+        assert_eq!(account.calls, found.len() as u64 + account.messages_lost);
         assert!(of(&found, ENDED) > 2, "{found:?}");
     }
 }

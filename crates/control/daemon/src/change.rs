@@ -1,7 +1,7 @@
 //! Changes of modules: install, update, stop and remove.
 
 use crate::build::{PrepareRequest, Prepared};
-use crate::engine::{AUDIT_LOG, Engine, Entry, Key, Live};
+use crate::engine::{AUDIT_LOG, Ending, Engine, Entry, Key, Live};
 use crate::error::of_source;
 use crate::granted::Granted;
 use crate::held;
@@ -17,6 +17,7 @@ use flame_api::{Code, InstallRequest, Module, Problem, State, UpdateRequest};
 use flame_plan::Account;
 use flame_quota::Usage;
 use flame_trust::{Verified, time};
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -259,8 +260,13 @@ impl Engine {
             prepared.route(source, entry);
             entry.live.as_ref().map(|live| live.module.plan.clone())
         };
+        self.show_ending(&key);
         let started = self.run_on(source, &mut prepared, old.map(|old| old.id));
-        let (account, note) = started.inspect_err(|_| prepared.unroute(source))?;
+        let (account, note) = started.inspect_err(|_| {
+            prepared.unroute(source);
+            self.modules().get_mut(&key).into_iter().for_each(|entry| entry.ending = None);
+        })?;
+        self.show_ended(&key, &account);
         if let Err(problem) = self.stored(self.store.put(&stored, Some(before.revision), self.audited())) {
             self.bring_back(&key, source, &prepared, &account);
             return Err(problem);
@@ -278,6 +284,7 @@ impl Engine {
                 self.end_of(&live, &account, source, &entry.log);
             }
             entry.past.add(&account);
+            entry.ending = None;
             entry.version.clone_from(&prepared.module.plan.manifest.version);
             entry.stored = stored;
             entry.note(format!("updated; the instance before had {} packets", account.offered));
@@ -319,6 +326,7 @@ impl Engine {
         let Some(entry) = modules.get_mut(key) else { return };
         entry.past.add(account);
         entry.past.add(&of_failed);
+        entry.ending = None;
         match (error, again) {
             (None, again) => {
                 let (Some(live), Some(module)) = (&mut entry.live, again) else { return };
@@ -424,13 +432,30 @@ impl Engine {
         self.sources.get(&source)?.snapshot().1.remove(&name)
     }
 
+    /// Lets clients see the account of a module's instance while it is being replaced, until `ending` is
+    /// cleared.
+    pub(crate) fn show_ending(&self, key: &Key) {
+        let account = self.present_account(key);
+        if let Some(entry) = self.modules().get_mut(key)
+            && let Some((live, account)) = entry.live.as_ref().zip(account)
+        {
+            let (name, state) = (live.module.plan.name.clone(), entry.state());
+            entry.ending = Some(Ending { name, account: RefCell::new(account), state });
+        }
+    }
+
+    /// Lets clients see the last account of an instance.
+    pub(crate) fn show_ended(&self, key: &Key, account: &Account) {
+        if let Some(ending) = self.modules().get(key).and_then(|entry| entry.ending.as_ref()) {
+            ending.account.replace(account.clone());
+        }
+    }
+
     /// Removes an instance from its source, and records its end.
     pub(crate) fn end_live(&self, key: &Key, mut live: Live, source: &str, log: &Log) -> Option<Account> {
         let source = self.sources.get(source)?;
         let account = source.remove(live.module.plan.id);
-        if let Some(ending) = self.modules().get_mut(key).and_then(|entry| entry.ending.as_mut()) {
-            ending.account.clone_from(&account);
-        }
+        self.show_ended(key, &account);
         self.end_of(&live, &account, source, log);
         self.write_last_state(key, &mut live);
         Some(account)

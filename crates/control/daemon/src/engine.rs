@@ -24,6 +24,7 @@ use flame_node::Node;
 use flame_plan::{Account, ModuleClass, ModuleId, QueueAccount, Shed, Unsent};
 use flame_quota::{Usage, Used};
 use flame_worker::Module;
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry as Slot;
 use std::path::PathBuf;
@@ -59,9 +60,20 @@ pub(crate) struct Entry {
 pub(crate) struct Ending {
     /// The name in its plan.
     pub name: String,
-    pub account: Account,
+    /// The last account that is known.
+    pub account: RefCell<Account>,
     /// The module's state before. A client that waits for the next one finds a complete account with it.
     pub state: State,
+}
+
+impl Ending {
+    /// Records a later account, which a client has seen.
+    pub fn note(&self, account: &Account) {
+        let mut last = self.account.borrow_mut();
+        if account.offered >= last.offered {
+            last.clone_from(account);
+        }
+    }
 }
 
 /// A module on a worker.
@@ -97,7 +109,7 @@ impl Entry {
     ) -> Option<Live> {
         let state = self.state();
         let live = self.live.take_if(is_it)?;
-        let account = account.unwrap_or_default();
+        let account = RefCell::new(account.unwrap_or_default());
         self.ending = Some(Ending { name: live.module.plan.name.clone(), account, state });
         Some(live)
     }
@@ -473,7 +485,14 @@ impl Engine {
         let ending = entry.ending.as_ref();
         let instance = live.or(ending.map(|ending| &ending.name));
         let now = instance.and_then(|name| accounts?.get(name));
-        let mut account = now.or(ending.map(|ending| &ending.account)).cloned().unwrap_or_default();
+        let mut account = match ending {
+            Some(ending) => {
+                // While it is removed, the source knows a part of its account.
+                now.iter().for_each(|now| ending.note(now));
+                ending.account.borrow().clone()
+            }
+            None => now.cloned().unwrap_or_default(),
+        };
         account.add(&entry.past);
         let class = entry.live.as_ref().map(|live| match live.module.plan.class {
             ModuleClass::Bounded => "bounded".to_owned(),

@@ -264,8 +264,10 @@ impl Engine {
             return true;
         }
         let Some(module) = self.anew(&key, source, id) else { return true };
+        self.show_ending(&key);
         // Without the lock: the process may take its time to start.
         let replaced = source.replace(id, &module);
+        replaced.iter().for_each(|account| self.show_ended(&key, account));
         let reserved = self.modules().get(&key).map(|entry| entry.stored.reserved).unwrap_or_default();
         let guaranteed = match &replaced {
             Ok(_) => self.guarantee_again(source, &module.plan, &reserved),
@@ -273,6 +275,7 @@ impl Engine {
         };
         let mut modules = self.modules();
         let Some(entry) = modules.get_mut(&key) else { return true };
+        entry.ending = None;
         match replaced {
             Ok(account) => {
                 let (new, mut lost_grant) = (module.plan.id, false);
