@@ -56,7 +56,7 @@ impl Quotas {
     ///
     /// # Errors
     ///
-    /// Returns an error if the file cannot be read or written, or was not signed by this node.
+    /// Returns an error if the file cannot be read, or was not signed by this node.
     pub fn ledger(&self, id: &str, quota: Quota, live: bool) -> Result<impl Ledger + use<>, QuotaError> {
         let name = hex(&Sha256::digest(id)[..16]);
         let path = self.path.join(&name).display().to_string();
@@ -78,7 +78,7 @@ struct QuotaFile {
     claimed: Mutex<u64>,
 }
 
-#[derive(Default, Serialize, Deserialize)]
+#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Content {
     state: State,
@@ -138,8 +138,13 @@ impl QuotaFile {
 
     fn change<T>(&self, change: impl FnOnce(&mut Content) -> T) -> io::Result<T> {
         let _lock = self.folder.lock()?;
-        let mut content = self.read()?;
+        let before = self.read()?;
+        let mut content = before.clone();
         let changed = change(&mut content);
+        if content == before {
+            // A credential that used nothing leaves no file, so nobody fills the disk with narrowed ones.
+            return Ok(changed);
+        }
         let content = serde_json::to_string(&content)?;
         let mac = self.mac(&content);
         // The file is replaced atomically, so a process that is killed leaves a complete file.
@@ -260,6 +265,23 @@ mod tests {
         b.change(|c| c.processes.extend([other, gone])).unwrap();
         assert!(!b.may_own(30 << 20) && b.may_own(20 << 20));
         assert!(b.may_own(0));
+    }
+
+    #[test]
+    fn a_credential_that_used_nothing_leaves_no_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("quotas");
+        let quotas = Quotas::open(&path, Arc::new(Secret::generate())).unwrap();
+        let files = || std::fs::read_dir(&path).unwrap().count();
+        let before = files();
+        let ledgers: Vec<_> =
+            (0..10).map(|n| quotas.ledger(&n.to_string(), quota(), true).unwrap()).collect();
+        ledgers.iter().for_each(|ledger| ledger.begin());
+        ledgers[0].give_back(TEN);
+        assert!(files() <= before + 1, "but for the lock");
+        let locked = files();
+        assert_eq!(ledgers[1].draw(None, TEN), TEN);
+        assert_eq!(files(), locked + 1);
     }
 
     /// Starting a run each second gives no larger quota on a live interface.
