@@ -267,16 +267,18 @@ impl Engine {
             self.modules().get_mut(&key).into_iter().for_each(|entry| entry.ending = None);
         })?;
         self.show_ended(&key, &account);
-        if let Err(problem) = self.stored(self.store.put(&stored, Some(before.revision), self.audited())) {
+        let revision = Some(before.revision);
+        let put = match beginning.is_empty {
+            // What is stored is of the instances before, which cannot write any more.
+            true => self.store.put_empty(&stored, revision, self.audited()),
+            false => self.store.put(&stored, revision, self.audited()),
+        };
+        if let Err(problem) = self.stored(put) {
             self.bring_back(&key, source, &prepared, &account);
             return Err(problem);
         }
         proposal.is_stored = true;
         reserving.notes.extend(note);
-        if beginning.is_empty {
-            // What is stored is of the instances before, which cannot write any more.
-            self.forget_state(&key);
-        }
         {
             let mut modules = self.modules();
             let entry = modules.get_mut(&key).ok_or_else(|| Self::missing(name))?;

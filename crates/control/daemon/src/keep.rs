@@ -306,16 +306,6 @@ impl Engine {
         }
     }
 
-    /// Forgets what is stored of a module's state, for a change that begins empty.
-    pub(crate) fn forget_state(&self, key: &Key) {
-        // If this fails, the state is given to nobody unless it fits, and the operator sees the fault.
-        let _ = self.stored(self.store.remove_states(&key.0, &key.1));
-        if let Some(kept) = self.modules().get_mut(key).and_then(|e| e.live.as_mut()?.kept.as_mut()) {
-            // If the change fails, it is written again.
-            kept.written = None;
-        }
-    }
-
     /// Starts the thread that writes the states that modules have exported, until the node stops.
     ///
     /// # Errors

@@ -355,6 +355,31 @@ impl Store {
     ///
     /// Returns an error if another revision is stored, or if it cannot be written.
     pub fn put(&self, module: &Stored, before: Option<u64>, audited: Option<u64>) -> Result<(), StoreError> {
+        self.put_with(module, before, audited, |_| Ok(()))
+    }
+
+    /// Stores a module like [`Store::put`], and removes the states that are stored of it.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`Store::put`].
+    pub fn put_empty(
+        &self,
+        module: &Stored,
+        before: Option<u64>,
+        audited: Option<u64>,
+    ) -> Result<(), StoreError> {
+        let key = (&module.owner, &*module.name);
+        self.put_with(module, before, audited, |change| states::remove(change, key))
+    }
+
+    fn put_with(
+        &self,
+        module: &Stored,
+        before: Option<u64>,
+        audited: Option<u64>,
+        and: impl FnOnce(&rusqlite::Transaction<'_>) -> rusqlite::Result<()>,
+    ) -> Result<(), StoreError> {
         let proof = module.proof.as_ref();
         self.conditional(Synced::AtOnce, (&module.owner, &module.name), before, |change| {
             change.execute(
@@ -383,6 +408,7 @@ impl Store {
             let key = params![module.owner.root, module.owner.principal, module.name];
             change.execute("DELETE FROM proposals WHERE root = ?1 AND principal = ?2 AND name = ?3", key)?;
             change_session(change, &module.owner, &module.name, &module.reserved)?;
+            and(change)?;
             note_audit(change, audited)
         })
     }
@@ -402,7 +428,7 @@ impl Store {
         self.conditional(Synced::AtOnce, (owner, name), Some(before), |change| {
             let key = params![owner.root, owner.principal, name];
             change.execute("DELETE FROM modules WHERE root = ?1 AND principal = ?2 AND name = ?3", key)?;
-            change.execute(states::REMOVE, key)?;
+            states::remove(change, (owner, name))?;
             change_session(change, owner, name, &Reservation::default())?;
             note_audit(change, audited)
         })

@@ -7,14 +7,16 @@ use crate::engine::{By, Engine, Key, Live};
 use crate::granted::{Decided, Granted};
 use crate::held;
 use crate::reserve::Ledger;
+use crate::store::states::StateTerms;
 use crate::store::{Owner, Proof, Store, StoreError, Stored};
 use flame_abi::manifest::Manifest;
 use flame_api::{Answer, Code, RenewRequest, Reservation, RevokeRequest, State};
 use flame_compile::ModuleInfo;
+
 use flame_node::Node;
 use flame_plan::{Account, Limits, ModuleClass, ModuleId, ModulePlan, OnFault, Terms, ViewSpec};
 use flame_trust::{Challenge, Credential, Field, Mint, Narrow, SESSION, Secret};
-use flame_worker::Module;
+use flame_worker::{Module, Place};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, RwLock};
@@ -588,4 +590,22 @@ fn meters_of_a_credential_live_as_long_as_its_modules() {
         drop(modules);
         world.engine.store.remove(&world.owner(), NAME, 1, None).unwrap();
     }
+}
+
+/// No crash between the two leaves the new module with the state of the one before.
+#[test]
+fn a_change_that_begins_empty_takes_the_state_with_it() {
+    let world = World::new();
+    world.install(&world.credential(&[]));
+    let (store, owner) = (&world.engine.store, world.owner());
+    let terms = StateTerms { module: NAME.to_owned(), version: 1, workers: 1, rights: String::new() };
+    let states = [(Place::Worker(0), Arc::from(&b"state"[..]))];
+    assert!(store.put_states(&owner, NAME, None, &terms, &states).unwrap());
+    let next = Stored { revision: 2, ..world.row().unwrap() };
+    assert!(matches!(store.put_empty(&next, Some(7), None), Err(StoreError::Raced { .. })));
+    assert_eq!((world.row().unwrap().revision, store.state_bytes(&owner, NAME)), (1, 5));
+    store.put(&next, Some(1), None).unwrap();
+    assert_eq!(store.state_bytes(&owner, NAME), 5);
+    store.put_empty(&Stored { revision: 3, ..next }, Some(2), None).unwrap();
+    assert_eq!((world.row().unwrap().revision, store.state_bytes(&owner, NAME)), (3, 0));
 }

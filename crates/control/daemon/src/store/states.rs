@@ -120,7 +120,7 @@ impl Store {
             if found.is_none() || while_it_runs.is_some_and(is_other) {
                 return Ok(false);
             }
-            change.execute(REMOVE, key)?;
+            remove(change, (owner, name))?;
             for (place, state) in states {
                 let place = place.worker().map_or(SLOW, |worker| worker as i64);
                 let hash = hash_of(owner, name, place, &terms, state);
@@ -141,11 +141,13 @@ impl Store {
         let bytes: rusqlite::Result<i64> = self.database().query_row(find, key, |row| row.get(0));
         bytes.ok().and_then(|bytes| u64::try_from(bytes).ok()).unwrap_or(0)
     }
-
-    /// Removes the state of a module.
-    pub(crate) fn remove_states(&self, owner: &Owner, name: &str) -> Result<(), StoreError> {
-        self.change(|change| change.execute(REMOVE, params![owner.root, owner.principal, name]).map(drop))
-    }
 }
 
-pub(crate) const REMOVE: &str = "DELETE FROM states WHERE root = ?1 AND principal = ?2 AND name = ?3";
+/// Removes the states of a module.
+pub(crate) fn remove(
+    change: &rusqlite::Transaction<'_>,
+    (owner, name): (&Owner, &str),
+) -> rusqlite::Result<()> {
+    let all = "DELETE FROM states WHERE root = ?1 AND principal = ?2 AND name = ?3";
+    change.execute(all, params![owner.root, owner.principal, name]).map(drop)
+}
