@@ -119,6 +119,12 @@ impl Cache {
         }
     }
 
+    /// Returns the bytes of the entries of the module with this hash.
+    pub fn bytes_of(&self, hash: &[u8; 32]) -> u64 {
+        let size = |name| std::fs::metadata(Path::new(&self.path).join(name)).map_or(0, |file| file.len());
+        entries_of(hash).into_iter().map(size).sum()
+    }
+
     /// Records that a module's bound was violated.
     ///
     /// # Errors

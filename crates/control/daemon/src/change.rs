@@ -92,7 +92,7 @@ impl Engine {
         let usage = Arc::<Usage>::default();
         let mut prepared =
             self.prepare(&PrepareRequest { stored: &stored, wasm: &request.wasm, source, usage: &usage })?;
-        self.fits(&key, &prepared)?;
+        self.fits(&key, prepared.bytes)?;
         self.state_fits(&key, &prepared.module.plan, source)?;
         self.stored(self.store.put_code(&stored.hash, &request.wasm))?;
         let mut proposal = self.propose(&stored, None)?;
@@ -165,8 +165,8 @@ impl Engine {
         }
     }
 
-    /// Decides whether a module that was compiled fits into what its principal may store.
-    fn fits(&self, key: &Key, prepared: &Prepared) -> Result<(), Problem> {
+    /// Decides whether a module of `bytes` bytes fits into what its principal may store.
+    pub(crate) fn fits(&self, key: &Key, bytes: u64) -> Result<(), Problem> {
         if key.0.is_operator() {
             return Ok(());
         }
@@ -176,13 +176,12 @@ impl Engine {
             let others = modules.iter().filter(|(other, _)| *other != key && other.0.tenant() == tenant);
             others.map(|(_, entry)| entry.known.bytes).sum()
         };
-        match others.saturating_add(prepared.bytes) > most {
+        match others.saturating_add(bytes) > most {
             true => Err(Problem::new(
                 Code::TooLarge,
                 format!(
-                    "the module takes {} bytes with its compiled code and its settings, beside {others} of this principal's others; \
-                     it may store {most}",
-                    prepared.bytes
+                    "the module takes {bytes} bytes with its compiled code and its settings, beside {others} of this \
+                     principal's others; it may store {most}"
                 ),
                 "remove another one, make it smaller, or ask the operator for a higher limit \
                  (storage_per_principal in [limits])",
@@ -240,7 +239,7 @@ impl Engine {
             self.prepare(&PrepareRequest { stored: &stored, wasm: &wasm, source, usage: &usage })?;
         let granted = prepared.granted.as_ref();
         self.permit_grant(session, &before.source, granted.map(|granted| &*granted.admitted))?;
-        self.fits(&key, &prepared)?;
+        self.fits(&key, prepared.bytes)?;
         self.state_fits(&key, &prepared.module.plan, source)?;
         let interval = self.config().states;
         let beginning = {
@@ -279,12 +278,10 @@ impl Engine {
         }
         proposal.is_stored = true;
         reserving.notes.extend(note);
-        {
+        let (ended, log) = {
             let mut modules = self.modules();
             let entry = modules.get_mut(&key).ok_or_else(|| Self::missing(name))?;
-            if let Some(live) = entry.live.take() {
-                self.end_of(&live, &account, source, &entry.log);
-            }
+            let ended = (entry.live.take(), entry.log.clone());
             entry.past.add(&account);
             entry.ending = None;
             entry.version.clone_from(&prepared.module.plan.manifest.version);
@@ -293,6 +290,11 @@ impl Engine {
             entry.state_bytes = self.state_need(&prepared.module.plan, &source.name);
             prepared.into_entry(entry, std::mem::take(&mut reserving.notes));
             reserving.keep();
+            ended
+        };
+        // Without the lock: the audit log waits for the disk.
+        if let Some(live) = ended {
+            self.end_of(&live, &account, source, &log);
         }
         if before.hash != hash {
             self.drop_unused_code(&before.hash);
@@ -345,11 +347,13 @@ impl Engine {
                     source.routes.remove(&module.plan.name);
                 }
                 let reason = format!("an update failed, and so did its undoing: {}", problem.cause);
-                if let Some(live) = entry.live.take() {
-                    self.end_of(&live, account, source, &entry.log);
-                }
+                let (ended, log) = (entry.live.take(), entry.log.clone());
                 entry.note(&reason);
                 (entry.stored.state, entry.stored.reason) = (State::Failed, Some(reason));
+                drop(modules);
+                if let Some(live) = ended {
+                    self.end_of(&live, account, source, &log);
+                }
             }
         }
     }

@@ -1,20 +1,22 @@
 //! Renewals: a running module gets another credential.
 
 use crate::admission::RESERVED;
-use crate::engine::{Engine, Live};
+use crate::engine::{Engine, Key, Live};
 use crate::error::of_node;
 use crate::reservation::{check_grant, meter};
 use crate::store::{Owner, Proof, Stored};
-use flame_api::{Code, Module, Problem, RenewRequest, Reservation};
-use flame_node::{AdmittedModule, Node};
+use flame_api::{Code, Module, Problem, RenewRequest};
+use flame_node::AdmittedModule;
+use flame_plan::ModulePlan;
 use flame_quota::Meters;
 use std::sync::Arc;
 
-/// The parts of a module that a new credential replaces.
-struct Renewed {
-    node: Node,
+/// A module that runs, as it will be with a new credential.
+struct Running {
     admitted: AdmittedModule,
+    /// Those that it has.
     meters: Meters,
+    plan: ModulePlan,
 }
 
 impl Engine {
@@ -58,42 +60,61 @@ impl Engine {
                 "change their number with an update (flame update --reserve), which begins another instance",
             ));
         }
+        let key = (owner.clone(), name.to_owned());
+        self.renewal_fits(&key, &before, &stored)?;
         let (node, admitted) = self.admitted(&stored)?;
-        // Before the modules are locked: ledgers of quotas are files.
         let meters = node.meters(&admitted, true).map_err(|e| of_node(&e))?;
-        // Before the modules are locked: the policy is locked before them elsewhere.
-        let (key, audited) = ((owner.clone(), name.to_owned()), self.audited());
+        // The modules are not locked while the disk is waited for.
+        let running = {
+            let modules = self.modules();
+            let entry = modules.get(&key).ok_or_else(|| Self::missing(name))?;
+            Self::stays(Some(entry), name)?;
+            entry.live.as_ref().map(|live| Self::renewable(live, admitted)).transpose()?
+        };
+        let audited = self.audited();
+        let renewed = match &running {
+            Some(running) => Some(self.renew_live(running, (&before, &stored), &meters, audited)?),
+            None => {
+                self.stored(self.store.put(&stored, Some(before.revision), audited))?;
+                None
+            }
+        };
         let mut modules = self.modules();
         let entry = modules.get_mut(&key).ok_or_else(|| Self::missing(name))?;
-        Self::stays(Some(&*entry), name)?;
-        let revision = before.revision;
-        match &mut entry.live {
-            Some(live) => {
-                let renewed = Renewed { node, admitted, meters };
-                let notes = self.renew_live(live, &stored, (revision, before.reserved), renewed, audited)?;
-                entry.notes.retain(|note| !note.starts_with(RESERVED));
-                entry.notes.extend(notes);
-            }
-            None => self.stored(self.store.put(&stored, Some(revision), audited))?,
+        let stays = Self::stays(Some(&*entry), name);
+        entry.known.bytes = entry.known.bytes.saturating_sub(before.row_bytes()) + stored.row_bytes();
+        entry.stored = stored;
+        // One that lost its grant meanwhile ends with this revision.
+        stays?;
+        if let (Some(live), Some(running)) = (&mut entry.live, running)
+            && let Some(granted) = &mut live.granted
+        {
+            granted.renew((Arc::new(node), Arc::new(running.admitted)));
+        }
+        if let Some(notes) = renewed {
+            entry.notes.retain(|note| !note.starts_with(RESERVED));
+            entry.notes.extend(notes);
         }
         entry.expires = entry.live.as_ref().and_then(|l| Engine::expiry(&l.granted.as_ref()?.admitted));
-        entry.stored = stored;
         entry.note("renewed");
         drop(modules);
         self.show(owner, name)
     }
 
-    /// Stores the renewal of a module that runs, and lets it count in its new meters. Returns the arithmetic
-    /// of its reservation. `before` is the revision that it replaces, and `earlier` its reservation.
-    fn renew_live(
-        &self,
-        live: &mut Live,
-        stored: &Stored,
-        (before, earlier): (u64, Reservation),
-        Renewed { node, admitted, meters }: Renewed,
-        audited: Option<u64>,
-    ) -> Result<Vec<String>, Problem> {
-        let Some(granted) = &mut live.granted else { return Err(Self::missing(&stored.name)) };
+    /// Decides whether a module fits into what its principal may store, with another credential.
+    fn renewal_fits(&self, key: &Key, before: &Stored, stored: &Stored) -> Result<(), Problem> {
+        let bytes = self.modules().get(key).map_or(0, |entry| entry.known.bytes);
+        match stored.row_bytes() > before.row_bytes() {
+            true => self.fits(key, bytes.saturating_sub(before.row_bytes()) + stored.row_bytes()),
+            false => Ok(()),
+        }
+    }
+
+    /// Returns the parts of a module that runs which its renewal changes. `admitted` is the decision on the
+    /// new credential.
+    fn renewable(live: &Live, admitted: AdmittedModule) -> Result<Running, Problem> {
+        let plan = live.module.plan.clone();
+        let Some(granted) = &live.granted else { return Err(Self::missing(&plan.name)) };
         let admitted = granted.admitted.renewed(admitted).map_err(|_| {
             Problem::new(
                 Code::Forbidden,
@@ -101,11 +122,22 @@ impl Engine {
                 "update the module (flame update) to run it with less, or ask for a wider credential",
             )
         })?;
-        check_grant(&stored.reserved, &meters)?;
+        Ok(Running { admitted, meters: live.module.meters.clone(), plan })
+    }
+
+    /// Stores the renewal of a module that runs, and lets it count in its new meters. Returns the arithmetic
+    /// of its reservation.
+    fn renew_live(
+        &self,
+        Running { meters: now, plan, .. }: &Running,
+        (before, stored): (&Stored, &Stored),
+        meters: &Meters,
+        audited: Option<u64>,
+    ) -> Result<Vec<String>, Problem> {
+        check_grant(&stored.reserved, meters)?;
         let source = self.source(Some(&stored.source))?;
         let mut reserving =
             self.reserve(&(stored.owner.clone(), stored.name.clone()), &stored.reserved, source)?;
-        let now = &live.module.meters;
         let charged = now.with(None, None);
         now.renew(&meters.with(meter(&stored.reserved), None)).map_err(|e| {
             Problem::new(
@@ -114,10 +146,9 @@ impl Engine {
                 "update the module (flame update), which begins with empty memory",
             )
         })?;
-        let plan = live.module.plan.clone();
-        let guaranteed = self.guarantee(source, &plan, &stored.reserved);
+        let guaranteed = self.guarantee(source, plan, &stored.reserved);
         let stored_now = guaranteed.and_then(|note| {
-            self.stored(self.store.put(stored, Some(before), audited))?;
+            self.stored(self.store.put(stored, Some(before.revision), audited))?;
             Ok(note)
         });
         match stored_now {
@@ -125,14 +156,13 @@ impl Engine {
             Err(e) => {
                 // Both were allowed a moment ago.
                 let _ = now.renew(&charged);
-                let _ = self.guarantee(source, &plan, &earlier);
+                let _ = self.guarantee(source, plan, &before.reserved);
                 return Err(e);
             }
         }
-        source.renewed(live.module.plan.id);
+        source.renewed(plan.id);
         let notes = std::mem::take(&mut reserving.notes);
         reserving.keep();
-        granted.renew((Arc::new(node), Arc::new(admitted)));
         Ok(notes)
     }
 }

@@ -172,7 +172,9 @@ impl Engine {
         let label = format!("module {}{whose}", stored.name);
         let before = (stored.state, stored.reason.clone());
         let mut entry = entry_of(stored, self.config().limits.spool, Arc::default());
-        entry.known.bytes = self.store.code_bytes(&entry.stored.hash) + entry.stored.row_bytes();
+        let hash = &entry.stored.hash;
+        let compiled = Cache::open(&self.cache).map_or(0, |cache| cache.bytes_of(hash));
+        entry.known.bytes = self.store.code_bytes(hash) + compiled + entry.stored.row_bytes();
         if entry.stored.state == State::Running || entry.stored.state == State::Failed {
             match self.run_again(&mut entry) {
                 Ok(()) => {

@@ -38,7 +38,8 @@ fn lost(watched: &Watched, policy: &Arc<Policy>) -> Option<(Arc<AdmittedModule>,
 }
 
 impl Engine {
-    /// Starts the thread that reviews the modules until the node stops.
+    /// Starts the thread that reviews the modules until the node stops. It waits for no worker, so that a slow
+    /// module of one principal delays the end of nobody else's authority.
     ///
     /// # Errors
     ///
@@ -52,16 +53,26 @@ impl Engine {
                 if stamps != seen {
                     seen = stamps;
                     engine.reload_policy(None);
-                    engine.review_all();
+                    engine.evict_lost();
                 } else if now != second {
                     second = now;
-                    engine.review_all();
+                    engine.evict_lost();
                     engine.write_owed();
                 }
-                engine.take_down_evicted();
-                engine.take_down_waiting();
                 std::thread::park_timeout(POLL_INTERVAL);
             }
+        })
+    }
+
+    /// Starts the thread that takes evicted modules down until the node stops.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the thread cannot be started.
+    pub fn take_down_all(self: &Arc<Self>) -> std::io::Result<JoinHandle<()>> {
+        self.every("evictions", POLL_INTERVAL, |engine| {
+            engine.take_down_evicted();
+            engine.take_down_waiting();
         })
     }
 
@@ -166,17 +177,28 @@ impl Engine {
         held(&self.watched).iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// Evicts the modules that have lost their grant under the policy that is in force. The modules are
-    /// locked to mark those that leave, but not while their grants are decided.
+    /// Evicts the modules that have lost their grant under the policy that is in force, and takes them down.
     pub(crate) fn review_all(&self) {
+        self.evict_lost();
+        self.take_down_waiting();
+    }
+
+    /// Evicts the modules that have lost their grant under the policy that is in force. They are taken down
+    /// later, since that waits for workers. The modules are locked to mark those that leave, but not while
+    /// their grants are decided.
+    pub(crate) fn evict_lost(&self) {
+        let mut evicted = Vec::new();
         for (watched, admitted, reason) in self.lost() {
             let (is_it, key) = self.mark_leaving(&watched, &admitted);
-            if !is_it {
-                // It was renewed meanwhile.
-                continue;
+            // Otherwise it was renewed meanwhile.
+            if is_it {
+                // However far the change is that begins or ends it.
+                self.evict(&watched, &reason);
+                evicted.push((watched, admitted, reason, key));
             }
-            // However far the change is that begins or ends it.
-            self.evict(&watched, &reason);
+        }
+        // Entries of the audit log wait for the disk.
+        for (watched, admitted, reason, key) in evicted {
             if watched.evict()
                 && let Some(node) = self.present_node()
                 && let Err(e) = node.note_eviction(&admitted, &reason)
@@ -184,10 +206,9 @@ impl Engine {
                 self.fault(AUDIT_LOG, Some(e.to_string()));
             }
             if let Some((key, id)) = key {
-                self.evicted(&key, id, reason.to_string());
+                held(&self.evictions).insert(key, (id, reason.to_string()));
             }
         }
-        self.take_down_waiting();
     }
 
     /// Drops an instance before its next call, under each number that it may have.

@@ -88,7 +88,13 @@ pub fn run(path: &Path, note: &dyn Fn(&str)) -> Result<(), StartError> {
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).thread_name("api").enable_all().build();
     let runtime = runtime.map_err(at("threads"))?;
     let engine = Engine::start(config, runner, opened, note)?;
-    let threads = [Engine::review, Engine::account, Engine::watch_processes, Engine::keep_states];
+    let threads = [
+        Engine::review,
+        Engine::take_down_all,
+        Engine::account,
+        Engine::watch_processes,
+        Engine::keep_states,
+    ];
     let threads = threads.into_iter().map(|start| start(&engine).map_err(at("threads")));
     let threads = threads.collect::<Result<Vec<_>, _>>()?;
     let listeners = Listeners { unix, tls };
@@ -196,7 +202,7 @@ fn reload(path: &Path, engine: &Engine, note: &dyn Fn(&str)) {
     engine.decide_anew();
     engine.apply_limits();
     engine.reload_policy(policy.as_deref());
-    engine.review_all();
+    engine.evict_lost();
     note("reloaded");
 }
 

@@ -74,6 +74,16 @@ struct Inner {
     /// The totals and accounts of runs that ended.
     past: Totals,
     past_accounts: BTreeMap<String, Account>,
+    /// The latest totals and accounts of the run that are known, for the time between its end and its report.
+    last: Known,
+}
+
+/// Totals and accounts of the run that was started as this one, without those of runs before.
+#[derive(Clone, Default)]
+struct Known {
+    starts: u64,
+    totals: Totals,
+    accounts: BTreeMap<String, Account>,
 }
 
 impl Shared {
@@ -359,19 +369,35 @@ impl SourceRun {
 
     /// Returns the totals, and the accounts of the modules by their names in the plan.
     pub fn snapshot(&self) -> (Totals, BTreeMap<String, Account>) {
-        let (handle, mut totals, mut accounts) = {
+        let (handle, mut totals, mut accounts, starts) = {
             let inner = self.shared.inner();
-            (inner.handle.clone(), inner.past, inner.past_accounts.clone())
+            (inner.handle.clone(), inner.past, inner.past_accounts.clone(), inner.starts)
         };
-        if let Some(Snapshot { packets, bytes, kernel_drops, accounts: now }) =
-            handle.and_then(|handle| handle.snapshot().ok())
-        {
-            totals.packets += packets;
-            totals.bytes += bytes;
-            totals.kernel_drops += kernel_drops;
-            for (_, name, account) in now {
-                accounts.entry(name).or_default().add(&account);
+        let Some(handle) = handle else { return (totals, accounts) };
+        let now = handle.snapshot().map(|Snapshot { packets, bytes, kernel_drops, accounts: all }| {
+            let mut accounts: BTreeMap<String, Account> = BTreeMap::new();
+            all.iter().for_each(|(_, name, account)| accounts.entry(name.clone()).or_default().add(account));
+            Known { starts, totals: Totals { packets, bytes, kernel_drops }, accounts }
+        });
+        let now = {
+            let last = &mut self.shared.inner().last;
+            match now {
+                Ok(now) => {
+                    if last.starts != starts || now.totals.packets >= last.totals.packets {
+                        last.clone_from(&now);
+                    }
+                    now
+                }
+                // It has ended, and its report follows.
+                Err(_) if last.starts == starts => last.clone(),
+                Err(_) => Known::default(),
             }
+        };
+        totals.packets += now.totals.packets;
+        totals.bytes += now.totals.bytes;
+        totals.kernel_drops += now.totals.kernel_drops;
+        for (name, account) in now.accounts {
+            accounts.entry(name).or_default().add(&account);
         }
         (totals, accounts)
     }

@@ -149,10 +149,11 @@ pub struct Stored {
 impl Stored {
     /// Returns about the number of bytes of its row, which its owner chooses.
     pub fn row_bytes(&self) -> u64 {
-        let settings = self.settings.iter().map(|(name, value)| name.len() + value.len());
+        // As they are stored, in which a control character takes six bytes.
+        let settings = serde_json::to_string(&self.settings).map_or(0, |text| text.len());
         let proof = self.proof.as_ref().map_or(0, |proof| proof.credential.len());
         let narrow = serde_json::to_string(&self.narrow).map_or(0, |text| text.len());
-        (self.signatures.len() + settings.sum::<usize>() + proof + narrow) as u64
+        (self.signatures.len() + settings + proof + narrow) as u64
     }
 }
 

@@ -98,32 +98,47 @@ enum Ended {
 impl Records {
     pub fn run(self) -> Result<Status, Error> {
         let signals = Signals::new()?;
-        let stop = signals.stop().clone();
         let mut output = Output { args: &self, sink: None };
         let mut cursor = self.cursor;
+        let read = self.read(&mut cursor, &mut output, signals.stop());
+        let is_unwritten = read.as_ref().is_err_and(|e| e.is::<Unwritten>());
+        // What was read before an error stays, unless the output itself failed.
+        let finished = if is_unwritten { Ok(()) } else { output.finish() };
+        if let Some(cursor) = cursor
+            && (read.is_ok() || self.cursor != Some(cursor))
+        {
+            self.note(&format!("next: --cursor {cursor}"));
+        }
+        read?;
+        finished?;
+        Ok(Status::Done)
+    }
+
+    /// Reads replies from the cursor on, until there are no more.
+    fn read(
+        &self,
+        cursor: &mut Option<Cursor>,
+        output: &mut Output<'_>,
+        stop: &AtomicBool,
+    ) -> Result<(), Error> {
         let mut waiting = false;
         loop {
-            let before = cursor;
-            let ended = match self.one(&mut cursor, &mut output, &stop) {
-                Err(e) if e.is::<Unwritten>() => {
-                    if let Some(cursor) = cursor {
-                        self.note(&format!("next: --cursor {cursor}"));
-                    }
-                    return Err(e);
-                }
+            let before = *cursor;
+            let ended = match self.one(cursor, output, stop) {
+                Err(e) if e.is::<Unwritten>() => return Err(e),
                 Err(e) if waiting && e.downcast_ref::<Problem>().is_none() => Ended::Broken(e),
                 Err(e) if cursor.is_some() && self.follow && e.downcast_ref::<Problem>().is_none() => {
                     Ended::Broken(e)
                 }
-                Err(e) if e.downcast_ref::<Problem>().is_some_and(is_gone) && cursor != self.cursor => {
+                Err(e) if e.downcast_ref::<Problem>().is_some_and(is_gone) && *cursor != self.cursor => {
                     self.note(&format!("{e}; its records end here"));
-                    break;
+                    return Ok(());
                 }
                 Err(e) => return Err(e),
                 Ok(ended) => ended,
             };
             match ended {
-                Ended::Interrupted => break,
+                Ended::Interrupted => return Ok(()),
                 Ended::Broken(e) if self.follow => {
                     if !waiting {
                         self.note(&format!("{e}; the node is asked again every second"));
@@ -134,18 +149,13 @@ impl Records {
                 Ended::Broken(e) => return Err(e),
                 // A reply ends where the module was updated, and without --follow at the latest row.
                 Ended::Whole if self.follow => waiting = false,
-                Ended::Whole if cursor == before => break,
+                Ended::Whole if *cursor == before => return Ok(()),
                 Ended::Whole => waiting = false,
             }
             if stop.load(Ordering::Relaxed) {
-                break;
+                return Ok(());
             }
         }
-        output.finish()?;
-        if let Some(cursor) = cursor {
-            self.note(&format!("next: --cursor {cursor}"));
-        }
-        Ok(Status::Done)
     }
 
     fn note(&self, text: &str) {
