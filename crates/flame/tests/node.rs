@@ -262,6 +262,25 @@ fn rows_of_other_tables_replace_no_file() {
     node.end();
 }
 
+/// A follower whose credential expires keeps what it has read, and names the place to go on from.
+#[test]
+fn records_that_were_read_stay_when_the_credential_expires() {
+    let Some(count) = module("count") else { return };
+    let mut node = Node::new(&replay());
+    node.mint("alice", &[]);
+    node.start();
+    node.json_of("alice", &["install", &count.display().to_string()]);
+    node.mint("alice", &["--expires", "+6s"]);
+    let holder = ["--credential", "alice.cred", "--identity", "alice.key"];
+    let out = node
+        .output(&[&["records", "count", "--follow", "--format", "json", "-o", "rows"][..], &holder].concat());
+    let said = daemon::text(&out.stderr);
+    assert!(!out.status.success() && said.contains("expired") && said.contains("next: --cursor"), "{said}");
+    let rows = std::fs::read_to_string(node.path("rows")).unwrap();
+    assert!(rows.lines().count() > 3, "{rows}");
+    node.end();
+}
+
 /// An answer on one connection is worth nothing on another one, although it is for the same credential.
 #[test]
 fn an_answer_cannot_be_replayed() {

@@ -172,6 +172,41 @@ fn a_killed_process_disturbs_nobody_and_comes_back() {
     node.end();
 }
 
+/// The end of one principal's module, whose process answers nothing, delays the end of nobody else's.
+#[test]
+fn a_process_that_hangs_delays_no_eviction() {
+    let Some(count) = module("count") else { return };
+    let count = count.display().to_string();
+    let mut node = started("");
+    for name in ["alice", "bob"] {
+        node.json_of(name, &["install", &count]);
+        wait_for("packets", || processed(&node, "count", name) > 0);
+    }
+    let hung = process(&node, "count", "alice").expect("a process").to_string();
+    let signal = |name: &str| std::process::Command::new("kill").args([name, &hung]).status().unwrap();
+    assert!(signal("-STOP").success());
+    let policy = std::fs::read_to_string(node.path("policy.toml")).unwrap();
+    std::fs::write(node.path("policy.toml"), policy.replace("[roles.all]", "[roles.other]")).unwrap();
+    let seen = || {
+        let (_, all) = node.request("GET", "/v1/modules", None);
+        let of =
+            |name: &str| all["modules"].as_array().unwrap().iter().find(|m| m["principal"] == name).cloned();
+        ["alice", "bob"].map(|name| of(name).expect("a module"))
+    };
+    let ends = |module: &Value| module["state"] == "evicted";
+    wait_for("an eviction", || seen().iter().any(ends));
+    let [alice, bob] = seen();
+    assert!(ends(&alice) && ends(&bob), "{alice} {bob}");
+    let last = bob["account"]["processed"].as_u64();
+    wait_for("the last account", || seen()[1]["account"]["adds_up"] == true);
+    signal("-CONT");
+    wait_for("both ends", || seen().iter().all(|m| m["account"]["adds_up"] == true));
+    // At most the block that it was in.
+    let after = seen()[1]["account"]["processed"].as_u64();
+    assert!(after >= last && after <= last.map(|n| n + 4096), "{last:?} {after:?}");
+    node.end();
+}
+
 /// Clients that look while an instance is replaced see its last account, once.
 #[test]
 fn counters_never_fall_while_an_instance_is_replaced() {

@@ -128,7 +128,7 @@ pub enum State {
     Running,
     /// Its principal or the operator stopped it.
     Stopped,
-    /// It lost its grant.
+    /// It lost its grant, and is called no more. Its account is the last one once that adds up.
     Evicted,
     /// It could not be started again after a restart of the node, or its process ended too often.
     Failed,

@@ -609,3 +609,34 @@ fn a_change_that_begins_empty_takes_the_state_with_it() {
     store.put_empty(&Stored { revision: 3, ..next }, Some(2), None).unwrap();
     assert_eq!((world.row().unwrap().revision, store.state_bytes(&owner, NAME)), (3, 0));
 }
+
+/// What a principal chooses counts as it is stored.
+#[test]
+fn control_characters_in_settings_count_as_they_are_stored() {
+    let world = World::new();
+    world.install(&world.credential(&[]));
+    let settings = BTreeMap::from([("text".to_owned(), "\u{1}".repeat(1000))]);
+    let (plain, next) = (world.row().unwrap(), Stored { settings, revision: 2, ..world.row().unwrap() });
+    world.engine.store.put(&next, Some(1), None).unwrap();
+    assert!(next.row_bytes() >= plain.row_bytes() + 6000, "{}", next.row_bytes());
+}
+
+/// A credential is stored with its module, and a renewal may bring a larger one.
+#[test]
+fn a_renewal_counts_in_what_a_principal_may_store() {
+    let world = World::new();
+    let credential = world.credential(&[]);
+    world.install(&credential);
+    let bytes = world.engine.config().limits.storage_per_principal;
+    world.engine.modules().get_mut(&world.key()).unwrap().known.bytes = bytes;
+    let renew = |more: &str| {
+        let mut proof = world.row().unwrap().proof.unwrap();
+        proof.credential.push_str(more);
+        let answer = Answer { key: proof.key.clone(), signature: proof.signature.to_vec() };
+        let request = RenewRequest { answer, reserve: None, revision: None };
+        world.engine.renew(&world.owner(), NAME, &request, proof).map_err(|refused| refused.code)
+    };
+    // The same size fits, and no byte more. The source is missing here.
+    assert_ne!(renew("").unwrap_err(), Code::TooLarge);
+    assert_eq!(renew("x").unwrap_err(), Code::TooLarge);
+}
