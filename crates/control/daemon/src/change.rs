@@ -180,8 +180,8 @@ impl Engine {
             true => Err(Problem::new(
                 Code::TooLarge,
                 format!(
-                    "the module takes {bytes} bytes with its compiled code and its settings, beside {others} of this \
-                     principal's others; it may store {most}"
+                    "the module takes {bytes} bytes with its compiled code and its settings, beside {others} of \
+                     this principal's others; it may store {most}"
                 ),
                 "remove another one, make it smaller, or ask the operator for a higher limit \
                  (storage_per_principal in [limits])",
@@ -402,7 +402,7 @@ impl Engine {
     /// continue nothing.
     pub(crate) fn stays(entry: Option<&Entry>, name: &str) -> Result<(), Problem> {
         match entry.and_then(|entry| entry.live.as_ref()) {
-            Some(live) if live.leaving => Err(Problem::new(
+            Some(live) if live.leaving.is_some() => Err(Problem::new(
                 Code::Conflict,
                 format!("module {name} has just lost its grant"),
                 "look at the reason (flame show), and run it again with the new credential (flame update)",
@@ -551,6 +551,6 @@ impl Prepared {
         }
         let earlier = Account::default();
         let Self { module, granted, kept, .. } = self;
-        entry.live = Some(Live { module, granted, kept, earlier, leaving: false });
+        entry.live = Some(Live { module, granted, kept, earlier, leaving: None });
     }
 }

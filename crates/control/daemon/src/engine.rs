@@ -83,8 +83,8 @@ pub(crate) struct Live {
     pub earlier: Account,
     /// The state of its instances, if the module keeps one.
     pub kept: Option<Kept>,
-    /// Whether it was evicted, and is only to be taken down.
-    pub leaving: bool,
+    /// The reason of its eviction, if it is only to be taken down.
+    pub leaving: Option<String>,
     /// The node as it was for the module's credential, and the decision on it.
     pub granted: Option<Granted>,
 }
@@ -115,7 +115,7 @@ impl Entry {
     }
 
     fn is_leaving(&self) -> bool {
-        self.live.as_ref().is_some_and(|live| live.leaving)
+        self.live.as_ref().is_some_and(|live| live.leaving.is_some())
     }
 
     pub fn note(&mut self, text: impl Into<String>) {
@@ -476,10 +476,8 @@ impl Engine {
     ) -> api::Module {
         let Stored { owner, name, source, hash, settings, narrow, reason, revision, installed, .. } =
             &entry.stored;
-        let reason = match entry.is_leaving() {
-            true => Some("it lost its grant, and its end follows".to_owned()),
-            false => reason.clone(),
-        };
+        let leaving = entry.live.as_ref().and_then(|live| live.leaving.as_ref());
+        let reason = leaving.or(reason.as_ref()).cloned();
         // Queues of the present instance come first, so that they have their names.
         let live = entry.live.as_ref().map(|live| &live.module.plan.name);
         let ending = entry.ending.as_ref();

@@ -197,7 +197,8 @@ impl Engine {
         let modules = self.modules();
         let mut all = modules.iter();
         let is_it = |entry: &Entry| {
-            let is_live = entry.live.as_ref().is_some_and(|live| live.module.plan.id == id && !live.leaving);
+            let is_live =
+                entry.live.as_ref().is_some_and(|live| live.module.plan.id == id && live.leaving.is_none());
             entry.stored.source == source && is_live
         };
         all.find(|(_, entry)| is_it(entry)).map(|(key, _)| key.clone())
@@ -284,7 +285,7 @@ impl Engine {
                     live.earlier.add(&account);
                     live.module = module;
                     live.granted.iter().for_each(|granted| granted.ended_as(id));
-                    lost_grant = live.leaving;
+                    lost_grant = live.leaving.is_some();
                 }
                 entry.past.add(&account);
                 entry.note("another process was started: a new instance runs in it, empty but for a state that it keeps");

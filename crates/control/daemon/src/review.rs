@@ -18,6 +18,9 @@ use std::time::{Duration, Instant, SystemTime};
 /// The interval at which files and clock are checked. Changes take effect within a second.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
+/// The interval at which evicted modules are taken down.
+const TAKE_DOWN: Duration = Duration::from_millis(50);
+
 /// The time that a revocation waits for the ends of the instances that it concerns, and the interval at which
 /// it looks.
 const EVICTION: Duration = Duration::from_secs(2);
@@ -38,8 +41,8 @@ fn lost(watched: &Watched, policy: &Arc<Policy>) -> Option<(Arc<AdmittedModule>,
 }
 
 impl Engine {
-    /// Starts the thread that reviews the modules until the node stops. It waits for no worker, so that a slow
-    /// module of one principal delays the end of nobody else's authority.
+    /// Starts the thread that reviews the modules until the node stops. It waits for no worker, so that a
+    /// slow module of one principal delays the end of nobody else's authority.
     ///
     /// # Errors
     ///
@@ -70,7 +73,7 @@ impl Engine {
     ///
     /// Returns an error if the thread cannot be started.
     pub fn take_down_all(self: &Arc<Self>) -> std::io::Result<JoinHandle<()>> {
-        self.every("evictions", POLL_INTERVAL, |engine| {
+        self.every("evictions", TAKE_DOWN, |engine| {
             engine.take_down_evicted();
             engine.take_down_waiting();
         })
@@ -189,7 +192,7 @@ impl Engine {
     pub(crate) fn evict_lost(&self) {
         let mut evicted = Vec::new();
         for (watched, admitted, reason) in self.lost() {
-            let (is_it, key) = self.mark_leaving(&watched, &admitted);
+            let (is_it, key) = self.mark_leaving(&watched, &admitted, &reason);
             // Otherwise it was renewed meanwhile.
             if is_it {
                 // However far the change is that begins or ends it.
@@ -234,13 +237,15 @@ impl Engine {
         &self,
         watched: &Arc<Watched>,
         admitted: &Arc<AdmittedModule>,
+        reason: &Reason,
     ) -> (bool, Option<(Key, ModuleId)>) {
         let mut modules = self.modules();
         let is_it = |live: &Live| live.granted.as_ref().is_some_and(|granted| granted.is(watched, admitted));
         let mut found = modules.iter_mut().filter_map(|(key, entry)| Some((key, entry.live.as_mut()?)));
         match found.find(|(_, live)| is_it(live)) {
             Some((key, live)) => {
-                let was_leaving = std::mem::replace(&mut live.leaving, true);
+                let was_leaving = live.leaving.is_some();
+                live.leaving.get_or_insert_with(|| reason.to_string());
                 (true, (!was_leaving).then(|| (key.clone(), live.module.plan.id)))
             }
             None => (Arc::ptr_eq(&watched.decided().1, admitted), None),
@@ -251,23 +256,23 @@ impl Engine {
     fn take_down_evicted(&self) {
         for source in self.sources.values() {
             for (id, reason) in source.routes.take_evicted() {
-                let key = {
+                let (key, reason) = {
                     let is_it = |entry: &Entry| {
                         // One that this thread evicted is leaving already.
-                        let is_live = |live: &Live| live.module.plan.id == id && !live.leaving;
+                        let is_live = |live: &Live| live.module.plan.id == id && live.leaving.is_none();
                         entry.live.as_ref().is_some_and(is_live) && entry.stored.source == source.name
                     };
                     let mut modules = self.modules();
                     let Some((key, entry)) = modules.iter_mut().find(|(_, entry)| is_it(entry)) else {
                         continue;
                     };
+                    let reason = match key.0.is_operator() {
+                        true => reason.to_string(),
+                        false => reason.without_measurements(),
+                    };
                     // It is not renewed while it waits for a change in progress.
-                    entry.live.iter_mut().for_each(|live| live.leaving = true);
-                    key.clone()
-                };
-                let reason = match key.0.is_operator() {
-                    true => reason.to_string(),
-                    false => reason.without_measurements(),
+                    entry.live.iter_mut().for_each(|live| live.leaving = Some(reason.clone()));
+                    (key.clone(), reason)
                 };
                 self.evicted(&key, id, reason);
             }
@@ -293,7 +298,7 @@ impl Engine {
             let mut modules = self.modules();
             let Some(entry) = modules.get_mut(key) else { return };
             // One that leaves may have been started in another process meanwhile.
-            let is_it = |live: &mut Live| live.module.plan.id == id || live.leaving;
+            let is_it = |live: &mut Live| live.module.plan.id == id || live.leaving.is_some();
             let Some(live) = entry.take_live(account, is_it) else { return };
             let before = entry.stored.revision;
             entry.stored.state = state;

@@ -156,7 +156,7 @@ impl World {
             granted: Some(granted),
             kept: None,
             earlier: Account::default(),
-            leaving: false,
+            leaving: None,
         });
         self.engine.modules().insert(self.key(), entry);
     }
@@ -197,7 +197,7 @@ fn an_eviction_waits_for_the_change_that_is_in_progress() {
     let changing = world.engine.begin(&world.owner(), NAME).unwrap();
     world.engine.revoke(&revocation(&credential)).unwrap();
     // Its instances have ended, and its row is the change's alone.
-    assert!(world.engine.modules()[&world.key()].live.as_ref().unwrap().leaving);
+    assert!(world.engine.modules()[&world.key()].live.as_ref().unwrap().leaving.is_some());
     assert_eq!((world.state(), world.row().unwrap().revision), (State::Running, 1));
     // Clients see at once that it does not run.
     let shown = world.engine.show(&world.owner(), NAME).unwrap();
@@ -344,7 +344,7 @@ fn modules_are_not_locked_while_grants_are_decided_and_logged() {
         let start = Instant::now();
         let is_leaving = || {
             let modules = world.engine.modules.try_lock().ok()?;
-            modules[&world.key()].live.as_ref().map(|live| live.leaving)
+            modules[&world.key()].live.as_ref().map(|live| live.leaving.is_some())
         };
         while is_leaving() != Some(true) {
             assert!(start.elapsed() < PATIENCE, "the modules are locked, or nothing is reviewed");
@@ -610,7 +610,7 @@ fn a_change_that_begins_empty_takes_the_state_with_it() {
     assert_eq!((world.row().unwrap().revision, store.state_bytes(&owner, NAME)), (3, 0));
 }
 
-/// What a principal chooses counts as it is stored.
+/// The bytes that a principal chooses count in the form in which they are stored.
 #[test]
 fn control_characters_in_settings_count_as_they_are_stored() {
     let world = World::new();
