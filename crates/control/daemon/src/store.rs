@@ -21,6 +21,8 @@ use std::time::Duration;
 /// The version of the tables. A database of another version is refused.
 const VERSION: i64 = 1;
 const DATABASE: &str = "node.sqlite";
+/// The size in bytes to which SQLite's log is cut once it is not used.
+const LOG_BYTES: i64 = 4 << 20;
 const CODE: &str = "code";
 /// Maximum length of stored code in bytes.
 const MAX_CODE: u64 = 1 << 30;
@@ -81,7 +83,10 @@ impl StoreError {
             Self::Folder { .. } => WRITABLE,
             Self::Database { error, .. } => match error.sqlite_error_code() {
                 Some(ErrorCode::DiskFull) => MAKE_ROOM,
-                Some(ErrorCode::ReadOnly | ErrorCode::CannotOpen | ErrorCode::PermissionDenied) => WRITABLE,
+                Some(ErrorCode::ReadOnly) => {
+                    "make the node's storage writable, and start the node again if it is"
+                }
+                Some(ErrorCode::CannotOpen | ErrorCode::PermissionDenied) => WRITABLE,
                 Some(ErrorCode::SystemIoFailure) => "check disk and permissions of the node's storage",
                 _ => "see the reason; `PRAGMA integrity_check` of the database shows whether it is damaged",
             },
@@ -230,6 +235,8 @@ impl Store {
             database.busy_timeout(Duration::from_secs(5))?;
             database.pragma_update(None, "journal_mode", "WAL")?;
             database.pragma_update(None, "synchronous", "FULL")?;
+            // One large change would leave the log at its size.
+            database.pragma_update(None, "journal_size_limit", LOG_BYTES)?;
             let change = database.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
             let version: i64 = change.pragma_query_value(None, "user_version", |row| row.get(0))?;
             if version == 0 {
@@ -276,6 +283,12 @@ impl Store {
             change.commit()?;
             Ok(result)
         })();
+        if done.is_err() {
+            // A commit that could not be synced is in the log, where the next start would find it. The frames
+            // of a change of nothing take its place there.
+            let _ = database.pragma_update(None, "synchronous", "OFF");
+            let _ = database.pragma_update(None, "user_version", VERSION);
+        }
         done.map_err(|error| self.error(error))
     }
 
