@@ -10,10 +10,11 @@
 //! UDP_STREAMING_TIMEOUT (300 s; from the third packet on, if they go both ways) after their last packet;
 //! UDPRewriter calls these TIMEOUT and STREAMING_TIMEOUT, too. IPAddrRewriter has TIMEOUT (300 s). None ends
 //! before the time that it is guaranteed. MAPPING_CAPACITY (131072) flows are kept; it may name another
-//! rewriter, and then the flows of both count for the capacity of that. If a pattern leaves no choice, a new
-//! flow ends the one that became the same before. In a full table, a new flow replaces the one that would end
-//! first, if that had no packet for TCP_GUARANTEE, UDP_GUARANTEE or GUARANTEE (5 s); with a guarantee of 0,
-//! only one that would end no later than itself. Ended flows are removed each REAP_INTERVAL (15 min; 0:
+//! rewriter, and then the flows of both count for the capacity of that. A new flow gets no mapping if another
+//! flow has the one of its replies. If a pattern leaves no choice, it ends one that became the same before
+//! and had no packet for TCP_GUARANTEE, UDP_GUARANTEE or GUARANTEE (5 s). In a full table, a new flow
+//! replaces the one that would end first, if that had no packet for its guarantee either; with a guarantee of
+//! 0, only one that would end no later than itself. Ended flows are removed each REAP_INTERVAL (15 min; 0:
 //! never); one that has ended gives its port to a new one before. At most 64 ports or addresses of a range
 //! are tried for a flow, besides the packet's own. DST_ANNO (true): the annotation is set. REPLY_ANNO (PAINT,
 //! or the number of a byte): replies get this annotation from the first packet of their flow.
@@ -121,7 +122,10 @@ impl Rewriter {
         let range = match pattern.range {
             Some(range) if range.len() > 1 => range,
             // There is no other choice: the flow that has become the same makes way.
-            only => return Some(make(only.map(|range| range.low))),
+            only => {
+                let only = make(only.map(|range| range.low));
+                return Some(only).filter(|f| flows.may_replace(f.reverse(), cx.now()));
+            }
         };
         let own = if self.parts == Parts::Addresses { flow.src.0.0 } else { flow.src.1.into() };
         if pattern.order == Order::Own && range.index(own).is_some() && is_free(&make(Some(own))) {
@@ -140,7 +144,10 @@ impl Rewriter {
         let specs = self.specs.borrow();
         match (specs.get(port), flow) {
             (Some(Spec::Pass(output)), _) => Rule::Pass(*output),
-            (Some(Spec::Keep(fout, rout)), Some(flow)) => Rule::Map(Some(flow), (*fout, *rout)),
+            (Some(Spec::Keep(fout, rout)), Some(flow)) => {
+                let is_free = self.flows.borrow().peek(flow.reverse(), cx.now()).is_none();
+                Rule::Map(Some(flow).filter(|_| is_free), (*fout, *rout))
+            }
             (Some(Spec::Pattern(pattern, fout, rout)), Some(flow)) => {
                 Rule::Map(self.choose(cx, flow, pattern), (*fout, *rout))
             }

@@ -111,8 +111,8 @@ fn a_pattern_without_a_choice_ends_the_flow_before() {
             "rw :: IPRewriter(pattern {pattern} 0 1, drop, REAP_INTERVAL 0); rw [0] -> out :: Discard;
              rw [1] -> IPClassifier(dst host 1.0.0.3) -> back :: Discard;\n{}{}{}",
             at(1.0, &udp("1.0.0.1", "2.0.0.2", (5000, 53)), "rw"),
-            at(2.0, &udp("1.0.0.3", "2.0.0.2", (5000, 53)), "rw"),
-            at(3.0, &udp("2.0.0.2", "9.0.0.9", (53, 5000)), "[1] rw"),
+            at(7.0, &udp("1.0.0.3", "2.0.0.2", (5000, 53)), "rw"),
+            at(8.0, &udp("2.0.0.2", "9.0.0.9", (53, 5000)), "[1] rw"),
         ));
         ended.adds_up();
         assert_eq!(
@@ -133,8 +133,83 @@ fn a_pattern_without_a_choice_ends_the_flow_before() {
         let ended = run(&format!(
             "rw :: IPAddrRewriter(pattern {address} - 0 0, REAP_INTERVAL 0) -> d :: Discard;\n{}{}",
             at(1.0, &udp("1.0.0.1", "2.0.0.2", (1, 53)), "rw"),
-            at(2.0, &udp("1.0.0.3", "2.0.0.2", (1, 53)), "rw"),
+            at(7.0, &udp("1.0.0.3", "2.0.0.2", (1, 53)), "rw"),
         ));
         assert_eq!((ended.read("d.count"), ended.read("rw.size")), ("2".into(), "1".into()), "{address}");
+    }
+}
+
+/// A flow that would be the reverse of another's packets or replies must not take them over.
+#[test]
+fn a_new_flow_ends_no_mapping_that_is_in_use() {
+    let echo = |kind: u8, src: &str, dst: &str| {
+        packet(1, src, dst, (u16::from(kind) << 8, 0), 0, 0, 0).replace("00080000>", "00070001>")
+    };
+    let (a, b, own) = ("10.0.0.1", "8.0.0.8", "9.0.0.9");
+    // A rewriter, the first packet, a forged one at input 1, and a reply; whether it is forged in vain.
+    let cases = [
+        // Of a port that the rewriter has given away.
+        (
+            "IPRewriter(pattern 9.0.0.9 1024-65535# - - 0 1, keep 2 3",
+            [udp(a, b, (5, 53)), udp(own, b, (1024, 53)), udp(b, own, (53, 1024))],
+        ),
+        (
+            "IPAddrRewriter(pattern 9.0.0.9 - 0 1, keep 2 3",
+            [udp(a, b, (5, 53)), udp(own, a, (6, 7)), udp(b, own, (53, 5))],
+        ),
+        // Of what becomes the reverse of another's own packets.
+        (
+            "IPRewriter(pattern 9.0.0.9 1024-65535# - - 0 1, pattern - - 10.0.0.1 53 2 3",
+            [udp(a, b, (53, 53)), udp(b, own, (53, 53)), udp(b, own, (53, 1024))],
+        ),
+        (
+            "ICMPPingRewriter(pattern 9.0.0.9 - 1-65535 0 1, keep 2 3",
+            [echo(8, a, b), echo(8, own, b), echo(0, b, own)],
+        ),
+    ];
+    for (rewriter, [first, forged, reply]) in cases {
+        // Long after the guarantee, too.
+        for time in [2.0, 100.0] {
+            let ended = run(&format!(
+                "rw :: {rewriter}, REAP_INTERVAL 0);
+                 rw [0] -> Discard; rw [1] -> back :: Discard;
+                 rw [2] -> other :: Discard; rw [3] -> Discard;\n{}{}{}",
+                at(1.0, &first, "rw"),
+                at(time, &forged, "[1] rw"),
+                at(time + 1.0, &reply, "[1] rw"),
+            ));
+            ended.adds_up();
+            assert_eq!(
+                (ended.read("back.count"), ended.read("other.count")),
+                ("1".into(), "0".into()),
+                "{rewriter}"
+            );
+            assert_eq!(ended.account("rw").dropped.get("no free mapping"), Some(&1), "{rewriter}");
+            assert_eq!((ended.read("rw.mapping_failures"), ended.read("rw.size")), ("1".into(), "1".into()));
+        }
+    }
+}
+
+#[test]
+fn a_pattern_without_choice_ends_a_flow_that_is_not_guaranteed() {
+    for (rewriter, time, wanted) in [
+        ("IPRewriter(pattern 9.0.0.9 7 - - 0 1", 5.9, "10.0.0.1"),
+        ("IPRewriter(pattern 9.0.0.9 7 - - 0 1", 6.1, "10.0.0.2"),
+        ("IPRewriter(pattern 9.0.0.9 - - - 0 1", 5.9, "10.0.0.1"),
+        ("IPRewriter(pattern 9.0.0.9 - - - 0 1", 6.1, "10.0.0.2"),
+        ("IPAddrRewriter(pattern 9.0.0.9 - 0 1", 5.9, "10.0.0.1"),
+        ("IPAddrRewriter(pattern 9.0.0.9 - 0 1", 6.1, "10.0.0.2"),
+        ("IPRewriter(pattern 9.0.0.9 7 - - 0 1, UDP_GUARANTEE 0", 1.1, "10.0.0.2"),
+        ("IPRewriter(pattern 9.0.0.9 7 - - 0 1, UDP_GUARANTEE 9", 9.9, "10.0.0.1"),
+    ] {
+        let ended = run(&format!(
+            "rw :: {rewriter}, drop, REAP_INTERVAL 0); rw [0] -> Discard;
+             rw [1] -> IPPrint(x, TIMESTAMP false) -> Discard;\n{}{}{}",
+            at(1.0, &udp("10.0.0.1", "8.0.0.8", (7, 53)), "rw"),
+            at(time, &udp("10.0.0.2", "8.0.0.8", (7, 53)), "rw"),
+            at(12.0, &udp("8.0.0.8", "9.0.0.9", (53, 7)), "[1] rw"),
+        ));
+        ended.adds_up();
+        assert_eq!(ended.text(), format!("x: 8.0.0.8.53 > {wanted}.7: udp 8\n"), "{rewriter} {time}");
     }
 }
