@@ -12,7 +12,7 @@
 
 use super::util::{be16, ip_header, put16, set_ip_checksum};
 use crate::runtime::element::{Cx, Element};
-use crate::runtime::packet::{ANNO_EXTRA_LENGTH, Packet};
+use crate::runtime::packet::{ANNO_EXTRA_LENGTH, Batch, Packet};
 use flame_click::Nanos;
 use flame_click::time::SECOND;
 use std::cell::{Cell, RefCell};
@@ -135,13 +135,14 @@ impl Reassembler {
         Some(d)
     }
 
-    /// Gives up a datagram. Its first fragment leaves by output 1, for an answer.
-    fn give_up(&self, cx: &Cx<'_>, key: &Key, cause: &'static str) {
+    /// Gives up a datagram. Its first fragment goes to those that leave by output 1, for an answer. They do
+    /// so when the work is done, since output 1 may lead back to the input.
+    fn give_up(&self, cx: &Cx<'_>, key: &Key, cause: &'static str, given_up: &mut Batch) {
         let Some(d) = self.remove(key) else { return };
         let first = d.pieces.iter().find(|(start, ..)| *start == 0).map(|(.., part)| *part);
         for (i, p) in d.parts.into_iter().enumerate() {
-            match first == Some(i) {
-                true => cx.push_or_drop(1, cause, p),
+            match first == Some(i) && cx.outputs() > 1 {
+                true => given_up.push(p),
                 false => cx.drop(cause, p),
             }
         }
@@ -153,14 +154,14 @@ impl Reassembler {
 
     /// Gives up what is too old at the time of a fragment, and a datagram that it would join although their
     /// times are far apart, in whichever order.
-    fn give_up_old(&self, cx: &Cx<'_>, key: &Key, time: Nanos) {
+    fn give_up_old(&self, cx: &Cx<'_>, key: &Key, time: Nanos, given_up: &mut Batch) {
         while let Some((Age { time: Some(since), .. }, oldest)) = self.oldest()
             && time - since >= LIFETIME
         {
-            self.give_up(cx, &oldest, "timeout");
+            self.give_up(cx, &oldest, "timeout", given_up);
         }
         if self.datagrams.borrow().get(key).is_some_and(|d| d.is_apart(Some(time))) {
-            self.give_up(cx, key, "timeout");
+            self.give_up(cx, key, "timeout", given_up);
         }
     }
 
@@ -226,10 +227,9 @@ impl Reassembler {
         set_ip_checksum(data);
         Some(whole)
     }
-}
 
-impl Element for Reassembler {
-    fn action(&self, cx: &Cx<'_>, p: Packet) -> Option<Packet> {
+    /// Takes a packet. Returns it, or the whole one that it completes.
+    fn accept(&self, cx: &Cx<'_>, p: Packet, given_up: &mut Batch) -> Option<Packet> {
         let Some(h) = ip_header(&p) else {
             cx.drop("not IP", p);
             return None;
@@ -249,7 +249,7 @@ impl Element for Reassembler {
         let key = (h.source.0, h.destination.0, be16(p.data(), h.at + 4), h.protocol);
         let time = time_of(&p);
         if let Some(time) = time {
-            self.give_up_old(cx, &key, time);
+            self.give_up_old(cx, &key, time, given_up);
         }
         // Before others make room for it.
         if let Some(cause) = self.refuses(&key, &p, time) {
@@ -258,7 +258,7 @@ impl Element for Reassembler {
         }
         while self.lacks_room(&key, p.memory()) {
             let Some((_, oldest)) = self.oldest() else { break };
-            self.give_up(cx, &oldest, "too many fragments");
+            self.give_up(cx, &oldest, "too many fragments", given_up);
         }
         if self.datagrams.borrow().is_empty() {
             cx.timer_after(0, LIFETIME);
@@ -268,15 +268,26 @@ impl Element for Reassembler {
             false => None,
         }
     }
+}
+
+impl Element for Reassembler {
+    fn action(&self, cx: &Cx<'_>, p: Packet) -> Option<Packet> {
+        let mut given_up = Batch::default();
+        let whole = self.accept(cx, p, &mut given_up);
+        cx.push(1, given_up);
+        whole
+    }
 
     fn run_timer(&self, cx: &Cx<'_>, _: usize) {
-        let now = cx.now();
+        let mut given_up = Batch::default();
         while let Some((Age { came, .. }, key)) = self.oldest() {
-            if now - came < LIFETIME {
-                return cx.timer_at(0, came + LIFETIME);
+            if cx.now() - came < LIFETIME {
+                cx.timer_at(0, came + LIFETIME);
+                break;
             }
-            self.give_up(cx, &key, "timeout");
+            self.give_up(cx, &key, "timeout", &mut given_up);
         }
+        cx.push(1, given_up);
     }
 
     fn held(&self) -> usize {

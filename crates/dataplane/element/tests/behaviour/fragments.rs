@@ -256,3 +256,28 @@ fn a_packet_whose_df_is_ignored_gets_an_identification() {
     assert_eq!(fields, ["00002001", "00002003", "00002005"]);
     assert!(divided(0).iter().all(|(id, _)| id == "0000"));
 }
+
+/// It comes after the fragment for which it was given up: a cycle would otherwise never end within a step.
+#[test]
+fn what_is_given_up_may_come_back() {
+    let old = packet(0.1, 1, MORE, 8, "aa");
+    for (config, first, second, wanted) in [
+        // Each makes room for the other until the first comes for the second time.
+        ("HIMEM 2048", format!("{old} r;"), format!("{} r;", packet(0.2, 2, MORE, 8, "aa")), "3\n"),
+        // The second one is so much newer that the first is given up.
+        (
+            "",
+            format!("{old} SetTimestamp(1000) -> r;"),
+            format!("{} SetTimestamp(1030) -> r;", packet(0.2, 2, MORE, 8, "aa")),
+            "1\n",
+        ),
+    ] {
+        let run = run(&format!(
+            "r :: IPReassembler({config}) -> Discard; {first} {second}
+             r [1] -> c :: Counter -> p :: CheckPaint(7) -> Discard; p [1] -> Paint(7) -> r;
+             Script(wait 0.3s, print c.count)"
+        ));
+        assert_eq!(run.text(), wanted, "{config}");
+        run.adds_up();
+    }
+}
