@@ -19,6 +19,7 @@ use super::util::{be16, be32, ip_header, put16, put32, set_ip_checksum};
 use crate::runtime::account::add;
 use crate::runtime::element::{Cx, Element};
 use crate::runtime::packet::{ANNO_EXTRA_LENGTH, ANNO_ICMP_PARAMPROB, Batch, Packet};
+use flame_abi::MAX_BATCH;
 use flame_click::{Ip, Value, text};
 use std::cell::Cell;
 
@@ -34,8 +35,18 @@ impl Options {
     /// Writes address and time into options. Fails with the place in the IP header of a byte at fault.
     fn process(&self, cx: &Cx<'_>, p: &mut Packet) -> Result<(), usize> {
         let h = ip_header(p).ok_or(0_usize)?;
-        let options = &mut p.data_mut()[h.at + 20..h.at + h.length];
-        let (mut at, mut changed) = (0, false);
+        let mut changed = false;
+        let result = self.write(cx, &mut p.data_mut()[h.at + 20..h.at + h.length], &mut changed);
+        // An option at fault may come after others that were written.
+        if changed {
+            set_ip_checksum(&mut p.data_mut()[h.at..]);
+        }
+        result
+    }
+
+    /// Writes address and time into options, and sets whether they changed, also if it fails.
+    fn write(&self, cx: &Cx<'_>, options: &mut [u8], changed: &mut bool) -> Result<(), usize> {
+        let mut at = 0;
         while at < options.len() {
             match options[at] {
                 0 => break,
@@ -46,7 +57,7 @@ impl Options {
                 _ => {}
             }
             let place = 20 + at;
-            let length = usize::from(*options.get(at + 1).ok_or(place + 1)?);
+            let length = usize::from(*options.get(at + 1).ok_or(place)?);
             if length < 2 || at + length > options.len() {
                 return Err(place + 1);
             }
@@ -62,16 +73,13 @@ impl Options {
                         let address = o.get_mut(pointer - 1..pointer + 3).ok_or(place + 2)?;
                         address.copy_from_slice(&self.mine.bytes());
                         o[2] += 4;
-                        changed = true;
+                        *changed = true;
                     }
                 }
-                68 => changed |= self.timestamp(cx, o).map_err(|fault| place + fault)?,
+                68 => *changed |= self.timestamp(cx, o).map_err(|fault| place + fault)?,
                 _ => {}
             }
             at += length;
-        }
-        if changed {
-            set_ip_checksum(&mut p.data_mut()[h.at..]);
         }
         Ok(())
     }
@@ -163,10 +171,19 @@ struct Fragmenter {
 }
 
 impl Fragmenter {
+    /// Adds a packet to those that leave. They do so in parts: a batch may become so many fragments that they
+    /// would fill the memory.
+    fn give(cx: &Cx<'_>, p: Packet, out: &mut Batch) {
+        out.push(p);
+        if out.len() >= MAX_BATCH {
+            cx.push(0, std::mem::take(out));
+        }
+    }
+
     fn divide(&self, cx: &Cx<'_>, mut p: Packet, out: &mut Batch) {
         let Some(h) = ip_header(&p) else { return cx.drop("not IP", p) };
         if h.total <= self.mtu {
-            return out.push(p);
+            return Self::give(cx, p, out);
         }
         let field = be16(p.data(), h.at + 6);
         let first_length = (self.mtu.saturating_sub(h.length)) & !7;
@@ -224,9 +241,9 @@ impl Fragmenter {
         put16(data, 2, (h.length + first_length) as u16);
         put16(data, 6, reserved | 0x2000 | base as u16);
         set_ip_checksum(data);
-        out.push(p);
+        add(&self.fragments, 1);
+        Self::give(cx, p, out);
         let mut start = first_length;
-        let mut made = 0;
         while start < payload.len() {
             let end = (start + room).min(payload.len());
             let mut q = Packet::new(&payload[start..end]);
@@ -242,12 +259,11 @@ impl Fragmenter {
             put16(data, 2, (header.len() + stated_end - start) as u16);
             put16(data, 6, reserved | more | (base + start / 8) as u16);
             set_ip_checksum(data);
-            out.push(q);
-            made += 1;
+            cx.made(1);
+            add(&self.fragments, 1);
+            Self::give(cx, q, out);
             start = end;
         }
-        cx.made(made);
-        add(&self.fragments, made + 1);
     }
 }
 

@@ -66,7 +66,8 @@ fn a_parameter_problem_points_at_the_byte_at_fault() {
         // A length beyond the header, none, and one that is too small.
         ("07ff040000000000000000", Some(22)),
         ("8800000000000000000000", Some(22)),
-        ("0101010101010101010107", Some(32)),
+        // None is there, as far as the header goes.
+        ("0101010101010101010107", Some(31)),
         // Record Route: without a pointer, and pointers before, between and beyond the addresses.
         ("0702000000000000000000", Some(22)),
         ("0707030000000000000000", Some(23)),
@@ -90,6 +91,25 @@ fn a_parameter_problem_points_at_the_byte_at_fault() {
         let places: Vec<&str> = made.iter().map(|m| &m[48..56]).collect();
         let wanted: Vec<String> = place.iter().map(|place| format!("{place:02x}000000")).collect();
         assert_eq!(places, wanted, "{option}");
+    }
+}
+
+/// An option that is at fault may come after one that was written.
+#[test]
+fn options_at_fault_leave_a_checksum_that_is_right() {
+    for options in ["07070400000000 44040400 00", "4408050000000000 070300 00", "44040510 070301 0000000000"]
+    {
+        let packet = format!(
+            "\\<480000280000000040010000 01000001 02000002 {} 0800f7ff00000000>",
+            options.replace(' ', "")
+        );
+        let run = run(&format!(
+            "n :: Null -> SetIPChecksum -> g :: IPGWOptions(9.9.9.9) -> Discard;
+             g [1] -> c :: CheckIPHeader -> d :: Discard; c [1] -> Print(bad) -> Discard;\n{}",
+            at(0.1, &packet, "n")
+        ));
+        run.adds_up();
+        assert_eq!((run.text(), run.read("d.count")), (String::new(), "1".into()), "{options}");
     }
 }
 
