@@ -281,3 +281,21 @@ fn what_is_given_up_may_come_back() {
         run.adds_up();
     }
 }
+
+/// A packet may become thousands of fragments, and a batch of such packets more than fit into memory.
+#[test]
+fn fragments_leave_before_all_are_made() {
+    let run = run(&format!(
+        "q :: Queue -> Unqueue(BURST 2, ACTIVE false, LIMIT 2) -> f :: IPFragmenter(28);
+         {} q; {} q; f [0] -> Print(x, 8) -> Discard; f [1] -> Print(df, 8) -> Discard;
+         Script(wait 0.3s, write Unqueue@2.active true)",
+        packet(0.1, 7, 0, 2600, "aa"),
+        packet(0.2, 7, DF, 2600, "bb"),
+    ));
+    run.adds_up();
+    let all = printed(&run);
+    let place = run.text().lines().position(|l| l.starts_with("df:"));
+    assert_eq!((all.len(), run.read("f.fragments"), place), (326, "325".into(), Some(256)));
+    let offsets = all.iter().map(|h| u16::from_str_radix(&h[12..16], 16).unwrap()).filter(|o| o & DF == 0);
+    assert!(offsets.enumerate().all(|(i, o)| usize::from(o & 0x1fff) == i), "{all:?}");
+}
