@@ -2,7 +2,8 @@
 //! most MTU bytes (576; at least 68). TYPE is unreachable, sourcequench, redirect, timeexceeded,
 //! parameterproblem or its number. Those of `unreachable, needfrag` report PMTU (0, which says nothing);
 //! those of `parameterproblem, erroratptr` point at what IPGWOptions found, or at byte 0. None is made for
-//! errors, later fragments, and packets to or from addresses of many or those of BADADDRS.
+//! errors, later fragments, packets to or from addresses of many or those of BADADDRS, and packets from
+//! 0.0.0.0/8 or 127.0.0.0/8.
 //! Expects: packets with marked IP headers.
 //! Gives: ICMP packets, marked for FixIPSrc and annotated with their destination.
 //! Handlers: src, type, code.
@@ -114,7 +115,9 @@ impl IcmpError {
         if !h.is_first_fragment() {
             return Some("later fragment");
         }
-        if h.source.0 == 0 || is_many(h.source) || h.source.0 >> 24 == 127 || is_many(h.destination) {
+        // No host has an address of network 0 (RFC 1812, 4.3.2.7).
+        let is_none = matches!(h.source.0 >> 24, 0 | 127);
+        if is_none || is_many(h.source) || is_many(h.destination) {
             return Some("address of many");
         }
         if self.bad.contains(&h.source) || self.bad.contains(&h.destination) {

@@ -133,3 +133,16 @@ fn only_errors_to_the_sender_of_the_quoted_packet_go_elsewhere() {
         assert_eq!(run.text(), wanted, "{dst}");
     }
 }
+
+#[test]
+fn no_error_goes_to_an_address_of_no_host() {
+    for source in ["0.0.0.0", "0.1.2.3", "127.0.0.1"] {
+        let packet = packet(17, source, "2.0.0.2", (1, 2), 0, 0, 8);
+        let run = run(&format!(
+            "e :: ICMPError(5.0.0.5, unreachable, host) -> d :: Discard;\n{}",
+            at(0.1, &packet, "e")
+        ));
+        run.adds_up();
+        assert_eq!(run.read("d.count"), "0", "{source}");
+    }
+}
