@@ -38,6 +38,8 @@ struct Quoted {
     at: usize,
     payload: usize,
     flow: Flow,
+    /// Whether its ports or its identifier are known: they may not be quoted, and other packets have none.
+    has_ports: bool,
 }
 
 /// Returns the quoted packet of an ICMP error, if it belongs to a flow.
@@ -52,13 +54,15 @@ fn quoted(p: &Packet) -> Option<Quoted> {
     let length = usize::from(ip[0] & 15) * 4;
     let rest = ip.get(length..).filter(|_| length >= 20 && be16(ip, 6) & 0x1fff == 0)?;
     let ports = match ip[9] {
-        6 | 17 if rest.len() >= 8 => (be16(rest, 0), be16(rest, 2)),
-        1 if rest.len() >= 8 && matches!(rest[0], ECHO | ECHO_REPLY) => (be16(rest, 4), be16(rest, 4)),
-        // Only addresses are known of others.
-        _ => (0, 0),
+        6 | 17 if rest.len() >= 8 => Some((be16(rest, 0), be16(rest, 2))),
+        1 if rest.len() >= 8 && matches!(rest[0], ECHO | ECHO_REPLY) => Some((be16(rest, 4), be16(rest, 4))),
+        _ => None,
     };
-    let (src, dst) = ((Ip(be32(ip, 12)), ports.0), (Ip(be32(ip, 16)), ports.1));
-    Some(Quoted { at, payload: at + length, flow: Flow { protocol: ip[9], src, dst } })
+    let (sport, dport) = ports.unwrap_or((0, 0));
+    let flow = Flow::new(ip[9], (Ip(be32(ip, 12)), sport), (Ip(be32(ip, 16)), dport));
+    let is_echo_reply = ip[9] == 1 && ports.is_some() && rest[0] == ECHO_REPLY;
+    let flow = Flow { is_echo_reply, ..flow };
+    Some(Quoted { at, payload: at + length, flow, has_ports: ports.is_some() })
 }
 
 /// The checksum of a quoted packet's transport header, if it is quoted.
@@ -113,7 +117,7 @@ impl IcmpRewriter {
         set_address(d, quoted.at + 12, covering, own.src.0);
         set_address(d, quoted.at + 16, covering, own.dst.0);
         set_ip_checksum(&mut d[quoted.at..quoted.payload]);
-        if let Some((first, second)) = ports.filter(|_| quoted.payload + 8 <= end) {
+        if let Some((first, second)) = ports.filter(|_| quoted.has_ports) {
             set_port(d, quoted.payload + first, check, own.src.1);
             if first != second {
                 set_port(d, quoted.payload + second, check, own.dst.1);
@@ -153,7 +157,11 @@ impl Element for IcmpRewriter {
             return None;
         };
         let (flow, now) = (quoted.flow.reverse(), cx.now());
-        let found = self.maps.borrow().iter().find_map(|at| peek(&*cx.router.element(*at), flow, now));
+        let found = self
+            .maps
+            .borrow()
+            .iter()
+            .find_map(|at| peek(&*cx.router.element(*at), flow, quoted.has_ports, now));
         match found {
             Some(found) => {
                 self.rewrite(&mut p, &quoted, found.to);

@@ -34,7 +34,8 @@
 //! range of identifiers like one of ports; those of IPRewriter do, too, with identifiers for ports. It has
 //! TIMEOUT (300 s), GUARANTEE, MAPPING_CAPACITY, REAP_INTERVAL, DST_ANNO and REPLY_ANNO, as IPRewriter.
 //! Expects: ICMP echo packets with marked IP headers. Others are passed by `pass` and dropped by other specs.
-//! Gives: packets on the outputs of the specs. Only a request makes a mapping.
+//! Gives: packets on the outputs of the specs. Only a request makes a mapping, and only replies are those of
+//! its way back.
 //! Handlers: those of IPAddrRewriter.
 //! Example: `ping :: ICMPPingRewriter(pattern 1.0.0.1 - 1024-65535# 0 1, drop)`
 //!
@@ -99,8 +100,8 @@ enum Rule {
     Map(Option<Flow>, (usize, usize)),
 }
 
-/// The end of a flow that a mapping of addresses leaves open.
-const ANY: (Ip, u16) = (Ip(0), 0);
+/// The end of a flow that a mapping of addresses leaves open. No address is the same, since its port is 0.
+const ANY: (Ip, u16) = (Ip(0), 1);
 
 /// The number of flows that are kept without MAPPING_CAPACITY.
 const CAPACITY: usize = 131_072;
@@ -242,7 +243,7 @@ impl Rewriter {
         let Some(h) = ip_header(p).filter(|h| h.is_first_fragment()) else { return };
         let at = h.payload();
         if self.parts == Parts::Echo {
-            let message = &mut p.data_mut()[at..h.end().max(at + 8)];
+            let message = &mut p.data_mut()[at..h.end()];
             put16(message, 4, to.src.1);
             return adjust_icmp(message, &[(from.src.1, to.src.1)]);
         }
@@ -266,7 +267,7 @@ impl Rewriter {
             Parts::Addresses => {}
         }
         let h = ip_header(p)?;
-        Some(Flow { protocol: 0, src: (h.source, 0), dst: (h.destination, 0) })
+        Some(Flow::new(0, (h.source, 0), (h.destination, 0)))
     }
 
     /// Returns the keys under which a flow may be found. Addresses are mapped one by one: a source on its way
@@ -349,7 +350,8 @@ impl Rewriter {
 
     /// Returns the mappings of flows of a protocol, or of all, one to a line.
     fn show_table(&self, now: Nanos, protocol: Option<u8>) -> String {
-        let show = |f: Flow| format!("({}, {}, {}, {})", f.src.0, f.src.1, f.dst.0, f.dst.1);
+        let port = |port: u16| if self.parts == Parts::Addresses { 0 } else { port };
+        let show = |f: Flow| format!("({}, {}, {}, {})", f.src.0, port(f.src.1), f.dst.0, port(f.dst.1));
         let line = |m: Mapping| {
             let marks = if m.is_reply { ("", "*") } else { ("*", "") };
             let outputs = format!("{}{} {}{}", marks.0, m.outputs.0, marks.1, m.outputs.1);
@@ -373,7 +375,7 @@ impl Rewriter {
         };
         let (src, dst) =
             ends.ok_or_else(|| format!("expected SADDR SPORT DADDR DPORT, found '{argument}'"))?;
-        let found = self.flows.borrow().peek(Flow { protocol: 6, src, dst }, cx.now());
+        let found = self.flows.borrow().peek(Flow::new(6, src, dst), cx.now());
         let show = |f: Flow| format!("{} {} {} {}", f.src.0, f.src.1, f.dst.0, f.dst.1);
         Ok(found.map_or_else(String::new, |found| show(found.to)))
     }
@@ -525,16 +527,16 @@ fn is_request(p: &Packet) -> bool {
 }
 
 /// Returns what becomes of a packet of a flow in a rewriter, without using that. `None` if the element is
-/// none, or has no such flow.
-pub fn peek(element: &dyn Element, flow: Flow, now: Nanos) -> Option<Found> {
+/// none, or has no such flow. Only addresses are known of a flow without ports.
+pub fn peek(element: &dyn Element, flow: Flow, has_ports: bool, now: Nanos) -> Option<Found> {
     let rewriter = Rewriter::of(element)?;
     let has_its_flows = match rewriter.parts {
-        Parts::Ports => flow.protocol != 1,
-        Parts::Echo => flow.protocol == 1,
+        Parts::Ports => has_ports && flow.protocol != 1,
+        Parts::Echo => has_ports && flow.protocol == 1,
         Parts::Addresses => true,
     };
     let key = match rewriter.parts {
-        Parts::Addresses => Flow { protocol: 0, src: (flow.src.0, 0), dst: (flow.dst.0, 0) },
+        Parts::Addresses => Flow::new(0, (flow.src.0, 0), (flow.dst.0, 0)),
         _ => flow,
     };
     let flows = rewriter.flows.borrow();

@@ -12,6 +12,8 @@ use std::collections::{BTreeSet, HashMap};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Flow {
     pub protocol: u8,
+    /// Whether it is one of ICMP echo replies. The requests in the same direction are another flow.
+    pub is_echo_reply: bool,
     pub src: (Ip, u16),
     pub dst: (Ip, u16),
 }
@@ -21,30 +23,37 @@ pub const ECHO_REPLY: u8 = 0;
 pub const ECHO: u8 = 8;
 
 impl Flow {
+    /// Returns a flow of other packets than echo replies.
+    pub fn new(protocol: u8, src: (Ip, u16), dst: (Ip, u16)) -> Self {
+        Self { protocol, is_echo_reply: false, src, dst }
+    }
+
     pub fn reverse(self) -> Self {
-        Self { src: self.dst, dst: self.src, ..self }
+        let is_echo_reply = self.protocol == 1 && !self.is_echo_reply;
+        Self { is_echo_reply, src: self.dst, dst: self.src, ..self }
     }
 
     /// Returns the flow of an ICMP echo request or reply, whose ports are its identifier.
     pub fn of_echo(p: &Packet) -> Option<Self> {
         let h = ip_header(p)?;
-        let t = &p.data()[h.payload()..];
+        // Behind the end there is padding of the link.
+        let t = &p.data()[h.payload()..h.end()];
         if h.protocol != 1 || !h.is_first_fragment() || t.len() < 8 || !matches!(t[0], ECHO_REPLY | ECHO) {
             return None;
         }
         let id = be16(t, 4);
-        Some(Self { protocol: 1, src: (h.source, id), dst: (h.destination, id) })
+        let flow = Self::new(1, (h.source, id), (h.destination, id));
+        Some(Self { is_echo_reply: t[0] == ECHO_REPLY, ..flow })
     }
 
     /// Returns the flow of a TCP or UDP packet that has ports.
     pub fn of(p: &Packet) -> Option<Self> {
         let h = ip_header(p)?;
-        let t = &p.data()[h.payload()..];
+        let t = &p.data()[h.payload()..h.end()];
         if !matches!(h.protocol, 6 | 17) || !h.is_first_fragment() || t.len() < 8 {
             return None;
         }
-        let (src, dst) = ((h.source, be16(t, 0)), (h.destination, be16(t, 2)));
-        Some(Self { protocol: h.protocol, src, dst })
+        Some(Self::new(h.protocol, (h.source, be16(t, 0)), (h.destination, be16(t, 2))))
     }
 }
 
@@ -401,15 +410,16 @@ impl Flows {
     /// Takes over the flows of another table, as many as there is room for: those that end last. Flows that
     /// are here already stay as they are.
     pub fn take_over(&mut self, old: &mut Self) {
-        let mut all: Vec<(Nanos, Entry)> = old.entries.drain().map(|(_, e)| (self.end(&e), e)).collect();
+        let all = old.entries.drain().map(|(id, e)| (self.end(&e), id, e));
+        let mut all: Vec<(Nanos, u64, Entry)> = all.collect();
         old.clear();
-        all.sort_by_key(|(end, _)| std::cmp::Reverse(*end));
-        for (_, e) in all {
-            let is_here =
-                [e.rewriting.from, e.rewriting.to.reverse()].iter().any(|f| self.map.contains_key(f));
-            if !is_here && self.entries.len() < self.capacity {
-                self.add(e);
-            }
-        }
+        let is_here =
+            |e: &Entry| [e.rewriting.from, e.rewriting.to.reverse()].iter().any(|f| self.map.contains_key(f));
+        all.retain(|(.., e)| !is_here(e));
+        // Of flows that end at the same time, those that began first make room first, here as well.
+        all.sort_unstable_by_key(|(end, id, _)| (*end, *id));
+        let room = self.capacity.saturating_sub(self.entries.len());
+        let surplus = all.len().saturating_sub(room);
+        all.into_iter().skip(surplus).for_each(|(.., e)| self.add(e));
     }
 }

@@ -139,12 +139,14 @@ fn a_pattern_without_a_choice_ends_the_flow_before() {
     }
 }
 
+/// Returns an ICMP echo packet of identifier 7 and number 1.
+fn echo(kind: u8, src: &str, dst: &str) -> String {
+    packet(1, src, dst, (u16::from(kind) << 8, 0), 0, 0, 0).replace("00080000>", "00070001>")
+}
+
 /// A flow that would be the reverse of another's packets or replies must not take them over.
 #[test]
 fn a_new_flow_ends_no_mapping_that_is_in_use() {
-    let echo = |kind: u8, src: &str, dst: &str| {
-        packet(1, src, dst, (u16::from(kind) << 8, 0), 0, 0, 0).replace("00080000>", "00070001>")
-    };
     let (a, b, own) = ("10.0.0.1", "8.0.0.8", "9.0.0.9");
     // A rewriter, the first packet, a forged one at input 1, and a reply; whether it is forged in vain.
     let cases = [
@@ -212,4 +214,115 @@ fn a_pattern_without_choice_ends_a_flow_that_is_not_guaranteed() {
         ended.adds_up();
         assert_eq!(ended.text(), format!("x: 8.0.0.8.53 > {wanted}.7: udp 8\n"), "{rewriter} {time}");
     }
+}
+
+#[test]
+fn a_request_is_no_reply_to_one() {
+    let (out, back) = (echo(8, "10.0.0.1", "8.0.0.8"), echo(0, "8.0.0.8", "9.0.0.9"));
+    let other = echo(8, "8.0.0.8", "9.0.0.9");
+    for (spec, no_mapping, counts) in [("drop", 1, ["1", "0", "0"]), ("keep 2 3", 0, ["1", "1", "1"])] {
+        let ended = run(&format!(
+            "p :: ICMPPingRewriter(pattern 9.0.0.9 - 0-65535 0 1, {spec}, REAP_INTERVAL 0); p [0] -> Discard;
+             p [1] -> c1 :: Counter -> IPPrint(x, TIMESTAMP false) -> Discard;
+             p [2] -> c2 :: Counter -> Discard; p [3] -> c3 :: Counter -> Discard;\n{}{}{}{}",
+            at(1.0, &out, "p"),
+            at(2.0, &other, "[1] p"),
+            at(3.0, &back, "[1] p"),
+            at(4.0, &echo(0, "9.0.0.9", "8.0.0.8"), "p"),
+        ));
+        ended.adds_up();
+        assert_eq!(["c1.count", "c2.count", "c3.count"].map(|c| ended.read(c)), counts.map(str::to_owned));
+        assert_eq!(ended.text(), "x: 8.0.0.8 > 10.0.0.1: icmp echo-reply (7, 1)\n", "{spec}");
+        let dropped = ended.account("p").dropped;
+        assert_eq!(dropped.get("no mapping").copied().unwrap_or(0), no_mapping + no_mapping, "{dropped:?}");
+    }
+}
+
+/// Errors about packets whose ports are unknown are about no flow of ports 0.
+#[test]
+fn a_quote_without_ports_belongs_to_no_flow_with_ports() {
+    let count = |rewriter: &str, first: &str, quoted: &str| {
+        let total = 28 + quoted.len() / 2;
+        let error = format!("\\<4500{total:04x}0000000040010000 0700000709000009 0b00000000000000{quoted}>");
+        let ended = run(&format!(
+            "rw :: {rewriter} 0 1, drop, REAP_INTERVAL 0); rw [0] -> Discard; rw [1] -> Discard;
+             Idle -> [1] rw; e :: ICMPRewriter(rw) -> Strip(20) -> Print(x, 80) -> Discard;
+             e [1] -> Discard;\n{}{}",
+            at(1.0, first, "rw"),
+            at(2.0, &error.replace(' ', ""), "e"),
+        ));
+        ended.adds_up();
+        (ended.read("e.count"), ended.text().replace(' ', ""))
+    };
+    let ip =
+        |protocol: u8, length: u8| format!("450000{length:02x}0000000040{protocol:02x}00000900000908000008");
+    let ping = "ICMPPingRewriter(pattern 9.0.0.9 - 0-65535#";
+    let out = echo(8, "10.0.0.1", "8.0.0.8");
+    // An echo, a timestamp, and an echo of which too little is quoted.
+    let quote = |rest: &str| ip(1, 40) + rest;
+    assert_eq!(count(ping, &out, &quote("0800000000000001")).0, "1");
+    assert_eq!(count(ping, &out, &quote("0d00000000000001")).0, "0");
+    assert_eq!(count(ping, &out, &quote("080000000000")).0, "0");
+    let ports = "IPRewriter(pattern 9.0.0.9 0-9# - -";
+    let out = udp("10.0.0.1", "8.0.0.8", (5, 0));
+    assert_eq!(count(ports, &out, &(ip(17, 28) + "0000000000080000")).0, "1");
+    assert_eq!(count(ports, &out, &(ip(17, 28) + "000000000008")).0, "0");
+    // Addresses are known of all of them, and an identifier stays that is not of an echo.
+    let (seen, text) = count("IPAddrRewriter(pattern 9.0.0.9 -", &out, &quote("0d00000012340001"));
+    assert!(seen == "1" && text.contains("12340001"), "{seen} {text}");
+}
+
+#[test]
+fn the_address_0_0_0_0_is_an_address() {
+    let ended = run(&format!(
+        "rw :: IPAddrRewriter(pattern 9.0.0.9 - 0 1, drop, REAP_INTERVAL 0); rw [0] -> Discard;
+         rw [1] -> IPPrint(x, TIMESTAMP false) -> Discard;\n{}{}{}",
+        at(1.0, &udp("0.0.0.0", "255.255.255.255", (68, 67)), "rw"),
+        at(2.0, &udp("7.0.0.7", "0.0.0.0", (68, 67)), "[1] rw"),
+        at(3.0, &udp("8.0.0.8", "9.0.0.9", (67, 68)), "[1] rw"),
+    ));
+    ended.adds_up();
+    assert_eq!(ended.text(), "x: 8.0.0.8.67 > 0.0.0.0.68: udp 8\n");
+    assert_eq!(ended.account("rw").dropped.get("no mapping"), Some(&1));
+    assert_eq!(
+        ended.read("rw.table"),
+        "(0.0.0.0, 0, 0.0.0.0, 0) => (9.0.0.9, 0, 0.0.0.0, 0) [*0 1] i0 exp300\n\
+         (0.0.0.0, 0, 9.0.0.9, 0) => (0.0.0.0, 0, 0.0.0.0, 0) [0 *1] i0 exp300\n"
+    );
+}
+
+#[test]
+fn padding_of_a_link_is_part_of_no_flow() {
+    let padded = |data: &str| data.replace("4500001c", "45000018");
+    let udp = packet(17, "10.0.0.1", "8.0.0.8", (5, 6), 0, 0, 0);
+    for (rewriter, packet) in [("IPRewriter", udp), ("ICMPPingRewriter", echo(8, "10.0.0.1", "8.0.0.8"))] {
+        for (packet, wanted) in [(packet.clone(), "1"), (padded(&packet), "0")] {
+            let ended = run(&format!(
+                "rw :: {rewriter}(keep 0 0, REAP_INTERVAL 0) -> Discard;\n{}",
+                at(1.0, &packet, "rw"),
+            ));
+            ended.adds_up();
+            assert_eq!(ended.read("rw.size"), wanted, "{rewriter} {packet}");
+        }
+    }
+}
+
+/// Of flows that end at the same time, a smaller table keeps those that came last, in their order.
+#[test]
+fn flows_that_a_smaller_table_keeps_are_the_same_each_time() {
+    let sources: String = (1..=40).map(|i| at(1.0, &udp("1.0.0.1", "2.0.0.2", (i, 9)), "rw")).collect();
+    let kept = |table: &str| -> Vec<u16> {
+        let lines = table.lines().filter_map(|l| l.strip_prefix("(1.0.0.1, ")?.split(',').next());
+        let mut ports: Vec<u16> = lines.map(|port| port.parse().unwrap()).collect();
+        ports.sort_unstable();
+        ports
+    };
+    let ended = run(&format!("rw :: IPRewriter(keep 0 0, REAP_INTERVAL 0) -> Discard;\n{sources}"));
+    let all = kept(&ended.read("rw.table"));
+    assert_eq!(all.len(), 40);
+    let write = |handler: &str, value: &str| ended.router.write(None, handler, value).unwrap();
+    write("rw.config", "keep 0 0, REAP_INTERVAL 0, MAPPING_CAPACITY 20");
+    assert_eq!(kept(&ended.read("rw.table")), all[20..]);
+    write("rw.capacity", "5");
+    assert_eq!(kept(&ended.read("rw.table")), all[35..]);
 }
