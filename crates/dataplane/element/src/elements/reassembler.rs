@@ -180,6 +180,23 @@ impl Reassembler {
         !all.is_empty() && (self.memory.get() + memory > self.most || is_one_too_many)
     }
 
+    /// Drops the oldest datagrams, here or there, until there is room here for the others. One fragment stays
+    /// however large it is.
+    fn make_room_for_all(&self, cx: &Cx<'_>, old: &Self) {
+        let count = |r: &Self| r.datagrams.borrow().len();
+        let is_full = || self.memory.get() + old.memory.get() > self.most;
+        while self.held() + old.held() > 1 && (is_full() || count(self) + count(old) > MOST_DATAGRAMS) {
+            let (here, there) = (self.oldest(), old.oldest());
+            let is_here = here.is_some_and(|(age, _)| there.is_none_or(|(other, _)| age <= other));
+            let oldest = match is_here {
+                true => here.and_then(|(_, key)| self.remove(&key)),
+                false => there.and_then(|(_, key)| old.remove(&key)),
+            };
+            let Some(d) = oldest else { break };
+            cx.drop_all("too many fragments", d.parts);
+        }
+    }
+
     /// Adds a fragment that is not refused. Returns whether its datagram is complete.
     fn add(&self, key: Key, p: Packet, age: Age) -> bool {
         let Some((start, end, is_last)) = place(&p) else { return false };
@@ -222,7 +239,8 @@ impl Reassembler {
         let data = &mut whole.data_mut()[h.at..];
         data[h.length..].copy_from_slice(&bytes);
         put16(data, 2, (h.length + bytes.len()) as u16);
-        let field = be16(data, 6) & 0x4000;
+        // DF and the reserved bit stay.
+        let field = be16(data, 6) & 0xc000;
         put16(data, 6, field);
         set_ip_checksum(data);
         Some(whole)
@@ -296,6 +314,7 @@ impl Element for Reassembler {
 
     fn take_state(&self, cx: &Cx<'_>, old: &dyn Element) {
         let Some(old) = (old as &dyn std::any::Any).downcast_ref::<Self>() else { return };
+        self.make_room_for_all(cx, old);
         while let Some((age, key)) = old.oldest() {
             for p in old.remove(&key).into_iter().flat_map(|d| d.parts) {
                 let has_room = !self.lacks_room(&key, p.memory());

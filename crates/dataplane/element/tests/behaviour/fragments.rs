@@ -107,7 +107,7 @@ fn a_fragment_that_is_dropped_makes_others_none_of_their_room() {
 #[test]
 fn one_fragment_that_is_larger_than_the_bound_outlasts_a_change() {
     let run = run(&format!(
-        "r :: IPReassembler(HIMEM 100) -> d :: Discard; {} r; Script(wait 0.2s, write r.config \"HIMEM 50\",
+        "r :: IPReassembler(HIMEM 100) -> d :: Discard; {} r; Script(wait 0.2s, writeq r.config \"HIMEM 50\",
              wait 1s, print r.account); {} r;",
         packet(0.1, 1, MORE, 8, "aa"),
         packet(31.0, 1, 1, 8, "aa")
@@ -298,4 +298,30 @@ fn fragments_leave_before_all_are_made() {
     assert_eq!((all.len(), run.read("f.fragments"), place), (326, "325".into(), Some(256)));
     let offsets = all.iter().map(|h| u16::from_str_radix(&h[12..16], 16).unwrap()).filter(|o| o & DF == 0);
     assert!(offsets.enumerate().all(|(i, o)| usize::from(o & 0x1fff) == i), "{all:?}");
+}
+
+#[test]
+fn the_reserved_bit_stays_in_the_whole_packet() {
+    for bits in [0, 0x8000, DF, 0x8000 | DF] {
+        let run = run(&format!(
+            "r :: IPReassembler -> Print(x, 8) -> Discard; {} r; {} r;",
+            packet(0.1, 7, bits | MORE, 8, "aa"),
+            packet(0.2, 7, 1, 8, "bb")
+        ));
+        assert_eq!(printed(&run)[0][12..16], format!("{bits:04x}"));
+    }
+}
+
+#[test]
+fn the_oldest_datagrams_make_room_for_others_in_a_smaller_reassembler() {
+    // Three datagrams of one fragment, and their ends after a change to a room of two, and back.
+    let first: String = (1..=3).map(|id| packet(f64::from(id) / 10.0, id, MORE, 8, "aa") + "r;").collect();
+    let last: String = (1..=3).map(|id| packet(1.0, id, 1, 8, "bb") + "r;").collect();
+    let run = run(&format!(
+        "r :: IPReassembler -> Print(x, 8) -> Discard; {first} {last}
+         Script(wait 0.5s, writeq r.config \"HIMEM 4096\", writeq r.config \"\")"
+    ));
+    run.adds_up();
+    let ids: Vec<_> = printed(&run).iter().map(|h| h[8..12].to_owned()).collect();
+    assert_eq!(ids, ["0002", "0003"], "{:?}", run.account("r"));
 }
