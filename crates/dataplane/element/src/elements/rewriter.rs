@@ -59,7 +59,7 @@ use flame_click::time::SECOND;
 use flame_click::value::integer;
 use flame_click::{Args, Ip, Nanos, Value, text};
 use std::any::Any;
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
@@ -383,7 +383,8 @@ impl Rewriter {
     /// Gives an input another spec. The flows that came there first end.
     fn set_spec(&self, cx: &Cx<'_>, input: usize, line: &str) -> Result<(), String> {
         let (class, outputs) = (cx.class(), cx.outputs());
-        let place = Place { class, outputs, scope: cx.scope(), graph: &cx.router.graph };
+        let (graph, named) = (&cx.router.graph, &OnceCell::new());
+        let place = Place { class, outputs, scope: cx.scope(), graph, named };
         let new = spec(line, place).map_err(|e| format!("input spec {input}: {e}"))?;
         if let Some(spec) = self.specs.borrow_mut().get_mut(input) {
             *spec = new;
@@ -606,7 +607,8 @@ fn rewriter(args: &mut Args<'_>, setup: &Setup<'_>) -> Box<dyn Element> {
     }
     let mut specs = Vec::new();
     let (class, outputs) = (setup.class, setup.outputs);
-    let place = Place { class, outputs, scope: args.scope(), graph: setup.router.graph };
+    let (graph, named) = (setup.router.graph, &setup.router.named_lines);
+    let place = Place { class, outputs, scope: args.scope(), graph, named };
     for (i, line) in lines.iter().enumerate() {
         match spec(line, place) {
             Ok(s) => specs.push(s),

@@ -1,7 +1,8 @@
 //! The rules by which a rewriter handles a new flow: specs and patterns.
 
 use flame_click::{Graph, Ip, Prefix, Scope, Value, text};
-use std::cell::Cell;
+use std::cell::{Cell, OnceCell};
+use std::collections::HashMap;
 
 /// The most ports or addresses of a range that are tried for a flow.
 const MOST_TRIED: u64 = 64;
@@ -76,6 +77,22 @@ pub struct Place<'a> {
     pub outputs: usize,
     pub scope: Scope<'a>,
     pub graph: &'a Graph,
+    /// The words of the named patterns of the graph by name, once one was looked up.
+    pub named: &'a OnceCell<HashMap<String, Vec<String>>>,
+}
+
+/// Returns the words of all named patterns. Of those with the same name, the first one counts.
+fn named_patterns(graph: &Graph) -> HashMap<String, Vec<String>> {
+    let mut all = HashMap::new();
+    for element in graph.elements.iter().filter(|e| e.class == "IPRewriterPatterns") {
+        for line in text::split(&element.config) {
+            let words = text::words(&line);
+            if let Some((name, pattern)) = words.split_first() {
+                all.entry(name.clone()).or_insert_with(|| pattern.to_vec());
+            }
+        }
+    }
+    all
 }
 
 /// Reads `LOW-HIGH` of ports, a port, or `-`.
@@ -201,11 +218,9 @@ pub fn spec(line: &str, place: Place<'_>) -> Result<Spec, String> {
         Some("pattern") => {
             if words.len() == 4 {
                 // `pattern NAME FOUT ROUT`
-                let named = place.graph.elements.iter().filter(|e| e.class == "IPRewriterPatterns");
-                let lines = named.flat_map(|e| text::split(&e.config));
-                let found = lines.map(|l| text::words(&l)).find(|w| w.first() == words.get(1));
-                if let Some(found) = found {
-                    let p = pattern_of(&found[1..], place)?;
+                let named = place.named.get_or_init(|| named_patterns(place.graph));
+                if let Some(found) = named.get(&words[1]) {
+                    let p = pattern_of(found, place)?;
                     return Ok(Spec::Pattern(p, output(words.get(2))?, output(words.get(3))?));
                 }
             }

@@ -10,7 +10,7 @@ use super::threads::team::{Facts, Member};
 use crate::modules::Modules;
 use crate::registry::{self, Class, Setup};
 use flame_click::{Args, Graph, Scope};
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -20,6 +20,14 @@ pub struct Partial<'a> {
     pub warnings: RefCell<Vec<String>>,
     pub seed: u64,
     pub modules: Option<&'a dyn Modules>,
+    /// Lines of elements of the graph that others name, once they were read: the words behind the name.
+    pub named_lines: OnceCell<HashMap<String, Vec<String>>>,
+}
+
+impl<'a> Partial<'a> {
+    pub fn new(graph: &'a Graph, seed: u64, modules: Option<&'a dyn Modules>) -> Self {
+        Self { graph, warnings: RefCell::default(), seed, modules, named_lines: OnceCell::new() }
+    }
 }
 
 impl Partial<'_> {
@@ -223,7 +231,7 @@ impl Router {
             if env.member.as_ref().is_none_or(|m| m.me == 0) {
                 modules.iter().for_each(|modules| modules.configure());
             }
-            let partial = Partial { graph: &graph, warnings: RefCell::default(), seed: env.seed, modules };
+            let partial = Partial::new(&graph, env.seed, modules);
             for (i, e) in graph.elements.iter().enumerate() {
                 if let Some(member) = env.member.as_ref().filter(|m| !m.owns(i)) {
                     made.push(Box::new(Elsewhere { team: member.team.clone(), element: i }));

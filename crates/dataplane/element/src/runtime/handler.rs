@@ -3,7 +3,6 @@
 use super::build::{Partial, make};
 use super::router::Router;
 use flame_click::text;
-use std::cell::RefCell;
 
 /// Handlers that every element has.
 const COMMON: &[&str] = &["class", "name", "config", "ports", "handlers", "account"];
@@ -244,7 +243,7 @@ impl Router {
     pub fn reconfigure(&self, me: usize, config: &str) -> Result<(), String> {
         let node = &self.nodes[me];
         let (seed, modules) = (self.random(u64::MAX), self.modules.as_deref());
-        let partial = Partial { graph: &self.graph, warnings: RefCell::default(), seed, modules };
+        let partial = Partial::new(&self.graph, seed, modules);
         let counts = (node.inputs.len(), node.outputs.len());
         let made = make(node.class, &node.name, config, counts, &self.names, &partial);
         for warning in partial.warnings.take() {

@@ -326,3 +326,31 @@ fn flows_that_a_smaller_table_keeps_are_the_same_each_time() {
     write("rw.capacity", "5");
     assert_eq!(kept(&ended.read("rw.table")), all[35..]);
 }
+
+#[test]
+fn named_patterns_are_read_once() {
+    // Rewriters with one spec each, and one with all of them.
+    let elapsed = |count: usize, is_one: bool, uses_names: bool| {
+        let names: Vec<_> = (0..count).map(|n| format!("p{n} 1.0.0.1 {} - -", 1024 + n)).collect();
+        let spec = |n| match uses_names {
+            true => format!("pattern p{n} 0 0"),
+            false => format!("pattern 1.0.0.1 {} - - 0 0", 1024 + n),
+        };
+        let all: Vec<_> = (0..count).map(spec).collect();
+        let rewriters: String = match is_one {
+            true => {
+                let inputs: String = (0..count).map(|n| format!("Idle -> [{n}] rw;")).collect();
+                format!("rw :: IPRewriter({}) -> Discard; {inputs}", all.join(", "))
+            }
+            false => all.iter().map(|spec| format!("Idle -> IPRewriter({spec}) -> Discard;")).collect(),
+        };
+        let text = format!("IPRewriterPatterns({}); {rewriters}", names.join(", "));
+        let since = std::time::Instant::now();
+        drop(start(&text));
+        since.elapsed()
+    };
+    for is_one in [true, false] {
+        let (without, with) = (elapsed(2000, is_one, false), elapsed(2000, is_one, true));
+        assert!(with < 5 * without, "{with:?} with names, {without:?} without");
+    }
+}
