@@ -513,7 +513,10 @@ impl Element for Rewriter {
 
     fn take_state(&self, cx: &Cx<'_>, old: &dyn Element) {
         if let Some(old) = Self::of(old) {
-            self.sharers.borrow_mut().extend(old.sharers.borrow().iter());
+            // Those of the router before are gone, and another one comes with each swap.
+            let old_sharers = old.sharers.borrow();
+            let present = old_sharers.iter().filter(|s| cx.router.index(**s).is_some());
+            self.sharers.borrow_mut().extend(present);
             self.flows.borrow_mut().take_over(&mut old.flows.borrow_mut());
             // Others that share the capacity may have taken theirs over before.
             self.make_room(cx, None);
@@ -724,3 +727,30 @@ class!(PATTERNS, "IPRewriterPatterns", "0/0", "a/a", [], |args, _| {
     }
     Box::new(Patterns)
 });
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Environment, Router};
+
+    #[test]
+    fn sharers_of_former_routers_are_forgotten() {
+        let text = "Idle -> a :: IPRewriter(keep 0 0) -> Discard;
+            Idle -> b :: IPRewriter(keep 0 0, MAPPING_CAPACITY a) -> Discard";
+        let made = || {
+            let graph = flame_graph::read(text.as_bytes(), "f", &flame_graph::Options::default()).unwrap();
+            Router::new(graph, text, Environment::silent(None)).unwrap()
+        };
+        let mut router = made();
+        for _ in 0..3 {
+            let new = made();
+            new.take_state(&router);
+            router = new;
+            let a = router.graph.find("a").unwrap();
+            let b = router.handle(router.graph.find("b").unwrap());
+            router.reconfigure(a, "keep 0 0").unwrap();
+            let element = router.element(a);
+            assert_eq!(*Rewriter::of(&*element).unwrap().sharers.borrow(), BTreeSet::from([b]));
+        }
+    }
+}
