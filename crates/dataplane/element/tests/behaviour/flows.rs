@@ -307,7 +307,7 @@ fn padding_of_a_link_is_part_of_no_flow() {
     }
 }
 
-/// Of flows that end at the same time, a smaller table keeps those that came last, in their order.
+/// A smaller table keeps those that came last of flows that end at the same time, in their order.
 #[test]
 fn flows_that_a_smaller_table_keeps_are_the_same_each_time() {
     let sources: String = (1..=40).map(|i| at(1.0, &udp("1.0.0.1", "2.0.0.2", (i, 9)), "rw")).collect();
