@@ -414,8 +414,8 @@ fn a_hostile_module_in_one_process_leaves_the_rows_of_others_equal() {
     let has_lost = [&account, &of_inline].map(|of| !of["shed"].as_object().unwrap().is_empty());
     let common: Vec<_> = apart.keys().filter(|end| **end > first && inline.contains_key(*end)).collect();
     assert!(common.len() > 20, "{} of {}", common.len(), inline.len());
-    // A process that is late for two ticks at once sees the last of them: the packets of both intervals are in
-    // one row then.
+    // A process that is late for two ticks at once sees the last of them: the packets of both intervals are
+    // in one row then.
     let before = |rows: &BTreeMap<String, Value>, end: &String| {
         rows.range(..end.clone()).next_back().map(|(end, _)| end.clone())
     };
