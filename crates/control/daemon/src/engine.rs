@@ -14,6 +14,7 @@ use crate::log::Log;
 use crate::reach::Known;
 use crate::reserve::Ledger;
 use crate::restarts::Restarts;
+use crate::review::Stamp;
 use crate::source::SourceRun;
 use crate::spool::Spool;
 use crate::store::{Owner, Store, Stored};
@@ -131,6 +132,9 @@ pub struct Engine {
     pub(crate) cache: PathBuf,
     pub(crate) sources: BTreeMap<String, SourceRun>,
     pub(crate) node: Mutex<Option<Node>>,
+    /// The stamps of the policy's files before they were read at the start. A change since then is found by
+    /// the review.
+    pub(crate) read_at: Mutex<Vec<Stamp>>,
     pub(crate) modules: Mutex<BTreeMap<Key, Entry>>,
     /// The grants of all instances.
     pub(crate) watched: Mutex<Vec<Weak<Watched>>>,

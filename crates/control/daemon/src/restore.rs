@@ -9,6 +9,7 @@ use crate::error::problem;
 use crate::held;
 use crate::kept::Beginning;
 use crate::reserve::Ledger;
+use crate::review::stamps;
 use crate::revoke::with_all;
 use crate::source::{Opened, SourceRun, open};
 use crate::store::{Store, Stored, code_name};
@@ -70,8 +71,16 @@ impl Engine {
                 let _ = violations.record_violation(hash);
             });
         }
-        let node =
-            config.policy.as_ref().map(|path| Node::open(path, "node", "node".to_owned())).transpose()?;
+        let mut read_at = Vec::new();
+        let node = match &config.policy {
+            Some(path) => {
+                // The policy names one of its files, so it is read twice.
+                let node = Node::open(path, "node", "node".to_owned())?;
+                read_at = stamps(&node);
+                Some(node.reopened(path)?)
+            }
+            None => None,
+        };
         let revocations = store.revocations()?;
         let node = node
             .map(|node| with_all(node, &revocations).map_err(|e| StartError::Other(format!("storage: {e}"))))
@@ -107,6 +116,7 @@ impl Engine {
             cache,
             sources,
             node: Mutex::new(node),
+            read_at: Mutex::new(read_at),
             modules: Mutex::default(),
             changing: Mutex::default(),
             pinned: Mutex::default(),

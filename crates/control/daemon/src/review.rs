@@ -26,11 +26,17 @@ const TAKE_DOWN: Duration = Duration::from_millis(50);
 const EVICTION: Duration = Duration::from_secs(2);
 const POLL: Duration = Duration::from_millis(10);
 
-type Stamp = Option<(SystemTime, u64)>;
+/// The time of a file's last change, and its size.
+pub(crate) type Stamp = Option<(SystemTime, u64)>;
 
 fn stamp(path: &Path) -> Stamp {
     let metadata = std::fs::metadata(path).ok()?;
     Some((metadata.modified().ok()?, metadata.len()))
+}
+
+/// Returns the stamps of the files of a policy.
+pub(crate) fn stamps(node: &Node) -> Vec<Stamp> {
+    node.files().into_iter().map(stamp).collect()
 }
 
 /// Returns the decision on an instance and the reason for which it is lost under a policy, if it is.
@@ -50,7 +56,7 @@ impl Engine {
     pub fn review(self: &Arc<Self>) -> std::io::Result<JoinHandle<()>> {
         let engine = self.clone();
         std::thread::Builder::new().name("review".to_owned()).spawn(move || {
-            let (mut seen, mut second) = (engine.stamps(), 0);
+            let (mut seen, mut second) = (std::mem::take(&mut *held(&engine.read_at)), 0);
             while !engine.stopping.load(Ordering::SeqCst) {
                 let (stamps, now) = (engine.stamps(), time::now());
                 if stamps != seen {
@@ -115,10 +121,7 @@ impl Engine {
     }
 
     fn stamps(&self) -> Vec<Stamp> {
-        held(&self.node)
-            .as_ref()
-            .map(|node| node.files().into_iter().map(stamp).collect())
-            .unwrap_or_default()
+        held(&self.node).as_ref().map(stamps).unwrap_or_default()
     }
 
     /// Reads the policy again, at `path` if it was moved. A policy that cannot be read leaves the earlier one

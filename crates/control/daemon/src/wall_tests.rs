@@ -54,6 +54,7 @@ impl World {
             config: RwLock::new(config),
             sources: BTreeMap::new(),
             node: Some(node).into(),
+            read_at: Default::default(),
             modules: Default::default(),
             changing: Default::default(),
             pinned: Default::default(),
