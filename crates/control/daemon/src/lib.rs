@@ -43,6 +43,7 @@ mod server;
 mod service;
 mod source;
 mod spool;
+mod stamps;
 mod store;
 mod units;
 

@@ -5,6 +5,7 @@ use crate::granted::{Decided, Watched};
 use crate::held;
 use crate::revoke::with_all;
 use crate::source::SourceRun;
+use crate::stamps::{Stamp, stamps};
 use flame_api::{Code, Problem, State};
 use flame_node::{AdmittedModule, Node};
 use flame_plan::{ModuleId, Reason};
@@ -13,7 +14,7 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 /// The interval at which files and clock are checked. Changes take effect within a second.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
@@ -25,19 +26,6 @@ const TAKE_DOWN: Duration = Duration::from_millis(50);
 /// it looks.
 const EVICTION: Duration = Duration::from_secs(2);
 const POLL: Duration = Duration::from_millis(10);
-
-/// The time of a file's last change, and its size.
-pub(crate) type Stamp = Option<(SystemTime, u64)>;
-
-fn stamp(path: &Path) -> Stamp {
-    let metadata = std::fs::metadata(path).ok()?;
-    Some((metadata.modified().ok()?, metadata.len()))
-}
-
-/// Returns the stamps of the files of a policy.
-pub(crate) fn stamps(node: &Node) -> Vec<Stamp> {
-    node.files().into_iter().map(stamp).collect()
-}
 
 /// Returns the decision on an instance and the reason for which it is lost under a policy, if it is.
 fn lost(watched: &Watched, policy: &Arc<Policy>) -> Option<(Arc<AdmittedModule>, Reason)> {
