@@ -137,7 +137,7 @@ impl Reassembler {
 
     /// Gives up a datagram. Its first fragment goes to those that leave by output 1, for an answer. They do
     /// so when the work is done, since output 1 may lead back to the input.
-    fn give_up(&self, cx: &Cx<'_>, key: &Key, cause: &'static str, given_up: &mut Batch) {
+    fn give_up(&self, cx: &Cx<'_>, key: &Key, cause: &'static str, given_up: &mut Vec<Packet>) {
         let Some(d) = self.remove(key) else { return };
         let first = d.pieces.iter().find(|(start, ..)| *start == 0).map(|(.., part)| *part);
         for (i, p) in d.parts.into_iter().enumerate() {
@@ -148,13 +148,22 @@ impl Reassembler {
         }
     }
 
+    /// Sends what was given up by output 1. Most packets give up none, and so take no batch.
+    fn answer(cx: &Cx<'_>, given_up: Vec<Packet>) {
+        if !given_up.is_empty() {
+            let mut batch = Batch::default();
+            batch.extend(given_up);
+            cx.push(1, batch);
+        }
+    }
+
     fn oldest(&self) -> Option<(Age, Key)> {
         self.ages.borrow().first().copied()
     }
 
     /// Gives up what is too old at the time of a fragment, and a datagram that it would join although their
     /// times are far apart, in whichever order.
-    fn give_up_old(&self, cx: &Cx<'_>, key: &Key, time: Nanos, given_up: &mut Batch) {
+    fn give_up_old(&self, cx: &Cx<'_>, key: &Key, time: Nanos, given_up: &mut Vec<Packet>) {
         while let Some((Age { time: Some(since), .. }, oldest)) = self.oldest()
             && time - since >= LIFETIME
         {
@@ -247,7 +256,7 @@ impl Reassembler {
     }
 
     /// Takes a packet. Returns it, or the whole one that it completes.
-    fn accept(&self, cx: &Cx<'_>, p: Packet, given_up: &mut Batch) -> Option<Packet> {
+    fn accept(&self, cx: &Cx<'_>, p: Packet, given_up: &mut Vec<Packet>) -> Option<Packet> {
         let Some(h) = ip_header(&p) else {
             cx.drop("not IP", p);
             return None;
@@ -290,14 +299,14 @@ impl Reassembler {
 
 impl Element for Reassembler {
     fn action(&self, cx: &Cx<'_>, p: Packet) -> Option<Packet> {
-        let mut given_up = Batch::default();
+        let mut given_up = Vec::new();
         let whole = self.accept(cx, p, &mut given_up);
-        cx.push(1, given_up);
+        Self::answer(cx, given_up);
         whole
     }
 
     fn run_timer(&self, cx: &Cx<'_>, _: usize) {
-        let mut given_up = Batch::default();
+        let mut given_up = Vec::new();
         while let Some((Age { came, .. }, key)) = self.oldest() {
             if cx.now() - came < LIFETIME {
                 cx.timer_at(0, came + LIFETIME);
@@ -305,7 +314,7 @@ impl Element for Reassembler {
             }
             self.give_up(cx, &key, "timeout", &mut given_up);
         }
-        cx.push(1, given_up);
+        Self::answer(cx, given_up);
     }
 
     fn held(&self) -> usize {
