@@ -265,7 +265,7 @@ impl Engine {
             prepared.unroute(source);
             self.modules().get_mut(&key).into_iter().for_each(|entry| entry.ending = None);
         })?;
-        self.show_ended(&key, &account);
+        let account = self.show_ended(&key, account);
         let revision = Some(before.revision);
         let put = match beginning.is_empty {
             // What is stored is of the instances before, which cannot write any more.
@@ -450,18 +450,22 @@ impl Engine {
         }
     }
 
-    /// Lets clients see the last account of an instance.
-    pub(crate) fn show_ended(&self, key: &Key, account: &Account) {
-        if let Some(ending) = self.modules().get(key).and_then(|entry| entry.ending.as_ref()) {
-            ending.account.replace(account.clone());
+    /// Lets clients see the last account of an instance. Returns it: of a source that has just ended, the one
+    /// that was known before.
+    pub(crate) fn show_ended(&self, key: &Key, account: Account) -> Account {
+        match self.modules().get(key).and_then(|entry| entry.ending.as_ref()) {
+            Some(ending) => {
+                ending.note(&account);
+                ending.account.borrow().clone()
+            }
+            None => account,
         }
     }
 
     /// Removes an instance from its source, and records its end.
     pub(crate) fn end_live(&self, key: &Key, mut live: Live, source: &str, log: &Log) -> Option<Account> {
         let source = self.sources.get(source)?;
-        let account = source.remove(live.module.plan.id);
-        self.show_ended(key, &account);
+        let account = self.show_ended(key, source.remove(live.module.plan.id));
         self.end_of(&live, &account, source, log);
         self.write_last_state(key, &mut live);
         Some(account)

@@ -267,8 +267,7 @@ impl Engine {
         let Some(module) = self.anew(&key, source, id) else { return true };
         self.show_ending(&key);
         // Without the lock: the process may take its time to start.
-        let replaced = source.replace(id, &module);
-        replaced.iter().for_each(|account| self.show_ended(&key, account));
+        let replaced = source.replace(id, &module).map(|account| self.show_ended(&key, account));
         let reserved = self.modules().get(&key).map(|entry| entry.stored.reserved).unwrap_or_default();
         let guaranteed = match &replaced {
             Ok(_) => self.guarantee_again(source, &module.plan, &reserved),

@@ -247,6 +247,8 @@ impl Engine {
     fn take_down_evicted(&self) {
         for source in self.sources.values() {
             for (id, reason) in source.routes.take_evicted() {
+                // Asked first: a change that has ended has entered its module.
+                let is_changing = !held(&self.changing).is_empty();
                 let (key, reason) = {
                     let is_it = |entry: &Entry| {
                         // One that this thread evicted is leaving already.
@@ -255,6 +257,10 @@ impl Engine {
                     };
                     let mut modules = self.modules();
                     let Some((key, entry)) = modules.iter_mut().find(|(_, entry)| is_it(entry)) else {
+                        drop(modules);
+                        if is_changing {
+                            source.routes.put_back(id, reason);
+                        }
                         continue;
                     };
                     let reason = match key.0.is_operator() {
@@ -300,7 +306,12 @@ impl Engine {
         };
         // A module that cannot be stored as evicted is denied again at the next start, and one that failed is
         // tried again.
-        let _ = self.stored(self.store.put(&stored, Some(before), None));
+        if self.stored(self.store.put(&stored, Some(before), None)).is_err()
+            && let Some(entry) = self.modules().get_mut(key)
+        {
+            // Later changes are for the revision that is stored.
+            entry.stored.revision = before;
+        }
         let ended = self.end_live(key, live, &stored.source, &log);
         if let Some(entry) = self.modules().get_mut(key) {
             entry.past.add(&ended.unwrap_or_default());

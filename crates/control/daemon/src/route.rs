@@ -83,6 +83,11 @@ impl Routes {
     pub fn take_evicted(&self) -> Vec<(ModuleId, Reason)> {
         std::mem::take(&mut self.inner().evicted)
     }
+
+    /// Keeps an eviction whose module a change in progress has not entered yet, for the next call.
+    pub fn put_back(&self, id: ModuleId, reason: Reason) {
+        self.inner().evicted.push((id, reason));
+    }
 }
 
 /// The sink of a source, which gives rows to the modules' spools.
