@@ -47,24 +47,31 @@ pub fn null(folder: &Path) -> io::Result<String> {
     Ok(file.display().to_string())
 }
 
-pub fn rows(flame: &Path, rounds: usize) -> io::Result<Vec<Row>> {
+pub fn rows(flame: &Path, modules: &Path, rounds: usize) -> io::Result<Vec<Row>> {
     let folder = tempfile::tempdir()?;
     let module = format!("Module({})", null(folder.path())?);
     let packets = if rounds > 3 { 4_000_000 } else { 100_000 };
     let chain = |element: &str| [element; CHAIN].join(" -> ");
     let routed = |element: &str| format!("{element} -> {ROUTER} q -> Unqueue(64)");
+    let ecn = format!("Module({}, EXPOSE all)", modules.join("ecn.wasm").display());
+    let full = MAX_BATCH as u32;
+    let (here, dynamic) = (&[][..], &["--isolate", "--metered"][..]);
     let paths = [
-        (BURST, chain("Null")),
-        (BURST, chain(&module)),
-        (MAX_BATCH as u32, chain("Null")),
-        (MAX_BATCH as u32, chain(&module)),
-        (BURST, routed("Null")),
-        (BURST, routed(&module)),
+        (here, BURST, chain("Null")),
+        (here, BURST, chain(&module)),
+        (here, full, chain("Null")),
+        (here, full, chain(&module)),
+        (here, BURST, routed("Null")),
+        (here, BURST, routed(&module)),
+        (dynamic, BURST, routed(&module)),
+        (here, BURST, routed(&ecn)),
+        (dynamic, BURST, routed(&ecn)),
     ];
-    let mut times = [const { Vec::new() }; 6];
+    let mut times = [const { Vec::new() }; 9];
     for round in 0..=rounds.min(5) {
-        for ((burst, path), times) in paths.iter().zip(&mut times) {
-            let graph = Graph { flame, options: &[], data: FRAME, length: 100, burst: *burst };
+        for ((options, burst, path), times) in paths.iter().zip(&mut times) {
+            let graph = Graph { flame, options, data: FRAME, length: 100, burst: *burst };
+            let packets = if options.is_empty() { packets } else { packets / 4 };
             let ns = graph.nanoseconds(path, packets)?;
             // The first round compiles the module.
             if round > 0 {
@@ -79,7 +86,11 @@ pub fn rows(flame: &Path, rounds: usize) -> io::Result<Vec<Row>> {
     };
     let (beyond, beyond_full) = (beyond(0), beyond(2));
     let router = median(pairs(4, 5).map(|(native, module)| native / module).collect());
-    let [native, module, native_full, module_full, hardwired, hybrid] = times.map(median);
+    let dynamic =
+        |hybrid: usize| median(pairs(hybrid + 1, hybrid).map(|(apart, here)| apart / here).collect());
+    let (dynamic_router, dynamic_ecn) = (dynamic(5), dynamic(7));
+    let [native, module, native_full, module_full, hardwired, hybrid, apart, ecn, ecn_apart] =
+        times.map(median);
     let mut rows = vec![
         Row::ratio(
             GROUP,
@@ -102,6 +113,20 @@ pub fn rows(flame: &Path, rounds: usize) -> io::Result<Vec<Row>> {
             router,
             format!("packets for the same time; {hybrid:.0} and {hardwired:.0} ns for each"),
         ),
+        Row::ratio(
+            GROUP,
+            "router with a null module: hybrid / dynamic",
+            dynamic_router,
+            format!("packets for the same time; {hybrid:.0} and {apart:.0} ns for each"),
+        )
+        .target(Target::AtLeast(2.0)),
+        Row::ratio(
+            GROUP,
+            "router with `ecn`: hybrid / dynamic",
+            dynamic_ecn,
+            format!("packets for the same time; {ecn:.0} and {ecn_apart:.0} ns for each"),
+        )
+        .target(Target::AtLeast(1.4)),
     ];
     rows.extend(mapped::rows(GROUP, rounds)?);
     Ok(rows)

@@ -124,7 +124,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         ("install", &|| install::rows(&flame, rounds)),
         ("overload", &|| Ok(overload::rows(&flame, rounds))),
         ("click", &|| Ok(click::rows(&flame, rounds))),
-        ("elements", &|| Ok(elements::rows(&flame, rounds)?)),
+        ("elements", &|| Ok(elements::rows(&flame, &folder, rounds)?)),
         ("threads", &|| Ok(threads::rows(&flame, rounds)?)),
     ];
     let list = |names: Option<String>| names.map(|n| n.split(',').map(str::to_owned).collect::<Vec<_>>());

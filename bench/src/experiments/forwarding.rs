@@ -5,8 +5,7 @@
 //! - `hardwired`: native elements alone.
 //! - `hybrid`: four untrusted elements more in the path, which send each packet on. Their bounds are proved,
 //!   so their code has no counters.
-//! - `dynamic`: the same, metered and preempted after each slice. They run in the router's process: graphs
-//!   have no others.
+//! - `dynamic`: the same, metered and preempted, each in a process of its own.
 //! - `Click`: userlevel Click with the native elements, where it is installed.
 
 use super::{Figure, Setting};
@@ -58,11 +57,11 @@ fn has_click() -> bool {
 fn systems(setting: &Setting<'_>, module: &str) -> Vec<System> {
     let flame = setting.flame.display().to_string();
     let of = |name, options, before| System { name, program: flame.clone(), options, before };
-    let untrusted = |more: &str| format!("Module({module}{more}) -> ").repeat(UNTRUSTED);
+    let untrusted = format!("Module({module}) -> ").repeat(UNTRUSTED);
     let mut all = vec![
         of("hardwired", &["click"][..], String::new()),
-        of("hybrid", &["click"], untrusted("")),
-        of("dynamic", &["click", "--metered"], untrusted(", LIVE true")),
+        of("hybrid", &["click"], untrusted.clone()),
+        of("dynamic", &["click", "--isolate", "--metered"], untrusted),
     ];
     match has_click() {
         true => {

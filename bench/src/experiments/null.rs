@@ -1,6 +1,6 @@
 //! The time of a packet in a chain of elements that send it on, by their number: native elements, and
-//! untrusted ones with a proved bound (hybrid) or metered and preempted (dynamic): the experiment of the
-//! Figure 5.4 of Patel's thesis.
+//! untrusted ones with a proved bound (hybrid), or metered and preempted, each in a process of its own
+//! (dynamic): the experiment of the Figure 5.4 of Patel's thesis.
 
 use super::{Figure, Setting};
 use crate::click::FRAME;
@@ -20,7 +20,7 @@ pub fn run(setting: &Setting<'_>) -> Result<(), Error> {
     let ways = [
         ("native", &[][..], "Null".to_owned()),
         ("hybrid", &[], format!("Module({module})")),
-        ("dynamic", &["--metered"], format!("Module({module}, LIVE true)")),
+        ("dynamic", &["--isolate", "--metered"], format!("Module({module})")),
     ];
     let (chains, rounds, packets) =
         if setting.quick { (&CHAINS[..2], 1, 20_000) } else { (&CHAINS[..], 3, 1_000_000) };

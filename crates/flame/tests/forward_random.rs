@@ -5,17 +5,21 @@ use crate::common::{Lines, frame, with_manifest};
 use flame_admit::Protection;
 use flame_compile::Compiler;
 use flame_element::modules::{ModuleArgs, Modules};
-use flame_element::{Environment, Outcome, Router};
+use flame_element::{Account, Environment, Outcome, Router};
 use flame_node::{Client, Elements, Node, Notify, RunRequest, Submission};
 use flame_plan::{Catalog, Limits, ViewSpec};
 use flame_record::Sink;
+use flame_worker::Runner;
 use proptest::prelude::*;
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 /// A client with one module, which needs no files.
 struct InMemory {
     wasm: Vec<u8>,
     said: Arc<Mutex<Vec<String>>>,
+    /// The program that runs the module in a process, if it does not run here.
+    runner: Option<Runner>,
 }
 
 impl Client for InMemory {
@@ -60,10 +64,43 @@ impl Client for InMemory {
         let said = self.said.clone();
         Arc::new(move |text| said.lock().unwrap().push(text.to_owned()))
     }
+
+    fn runner(&self) -> Result<Option<Runner>, String> {
+        Ok(self.runner.clone())
+    }
+}
+
+/// The end of a run.
+#[derive(Debug, PartialEq)]
+pub struct End {
+    /// The stats, account, faults, length and held packets of the module.
+    pub handlers: Vec<String>,
+    pub accounts: Vec<(String, Account)>,
+    pub module: usize,
+    pub said: bool,
+}
+
+/// Runs a graph with the module `m`, here or in a process of a program.
+pub fn run(text: &str, wasm: Vec<u8>, runner: Option<&Path>) -> End {
+    let said = Arc::default();
+    let runner = runner.map(|program| Runner::at(program).unwrap());
+    let client = InMemory { wasm, said: Arc::clone(&said), runner };
+    let modules: Arc<dyn Modules> = Arc::new(Elements::new(client, false));
+    let graph = flame_graph::read(text.as_bytes(), "f", &flame_graph::Options::default()).unwrap();
+    let router = Router::new(graph, text, Environment::silent(Some(modules.clone())));
+    let router = router.unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(router.run(), Outcome::Stopped);
+    let read = |handler: &str| router.read(None, handler, "").unwrap();
+    let handlers = ["m.stats", "m.account", "m.faults", "m.length", "m.held"].map(read).into();
+    router.cleanup();
+    modules.finish().unwrap();
+    let accounts = (0..router.nodes_count()).map(|at| (router.declaration(at), router.account(at))).collect();
+    let said = !said.lock().unwrap().is_empty();
+    End { handlers, accounts, module: router.by_name["m"], said }
 }
 
 /// Returns a module whose calls return these outputs, one after the other and again from the first.
-fn module(outputs: &[Vec<u8>], rests: bool, manifest: &str) -> Vec<u8> {
+pub fn module(outputs: &[Vec<u8>], rests: bool, manifest: &str) -> Vec<u8> {
     let (mut data, mut values) = (Vec::new(), Vec::new());
     for output in outputs {
         values.push((4096 + data.len() as u64) | (output.len() as u64) << 32);
@@ -154,9 +191,6 @@ proptest! {
             "abi = 1\nname = \"any\"\nversion = \"1\"\ndescription = \"test\"\n[needs]\nexpose = \"{expose}\"\n\
              [ports]\ninputs = 2\noutputs = 2\nmodify = {modify}\ntransmit = {transmit}\nheld = {held}\n"
         );
-        let said = Arc::default();
-        let client = InMemory { wasm: module(&outputs, rests, &manifest), said: Arc::clone(&said) };
-        let modules: Arc<dyn Modules> = Arc::new(Elements::new(client, false));
         // Output 1 may lead back to input 1.
         let way = if back { "m [1] -> Loop(2) -> [1] m" } else { "m [1] -> Discard; Idle -> [1] m" };
         let text = format!(
@@ -165,30 +199,27 @@ proptest! {
              -> m :: Module(any, EXPOSE {expose}, RESTART {restarts}, ON_EVICT {policy});
              m [0] -> c :: Counter -> Discard; {way}"
         );
-        let graph = flame_graph::read(text.as_bytes(), "f", &flame_graph::Options::default()).unwrap();
-        let router = Router::new(graph, &text, Environment::silent(Some(modules.clone()))).unwrap_or_else(|e| panic!("{e}"));
-        prop_assert_eq!(router.run(), Outcome::Stopped);
-        let handlers: Vec<String> =
-            ["m.stats", "m.account", "m.faults", "m.length", "m.held"].iter().map(|h| router.read(None, h, "").unwrap()).collect();
-        router.cleanup();
-        modules.finish().unwrap();
-        for i in 0..router.nodes_count() {
-            let account = router.account(i);
-            prop_assert!(account.adds_up(), "{}: {:?}", router.declaration(i), account);
+        let wasm = module(&outputs, rests, &manifest);
+        let end = run(&text, wasm.clone(), None);
+        let End { handlers, accounts, module, said } = &end;
+        for (name, account) in accounts {
+            prop_assert!(account.adds_up(), "{name}: {account:?}");
         }
         let number = |name: &str| -> u64 {
             let lines = handlers[0].lines().filter(|l| l.starts_with(name));
             lines.map(|l| l.split(' ').nth(1).unwrap().parse::<u64>().unwrap()).sum()
         };
-        let m = router.account(router.by_name["m"]);
+        let m = &accounts[*module].1;
         let count = |at: usize| -> u64 { handlers[at].parse().unwrap() };
         prop_assert_eq!(number("offered"), m.taken - count(3), "{:?} {:?}", handlers, m);
         prop_assert_eq!(m.held, count(3) + count(4), "{:?} {:?}", handlers, m);
         prop_assert!(count(4) <= held, "{:?}", handlers);
         prop_assert_eq!(number("offered"), number("processed") + number("shed"), "{:?}", handlers);
-        prop_assert_eq!(number("faults") > 0, !said.lock().unwrap().is_empty(), "{:?}", handlers);
+        prop_assert_eq!(number("faults") > 0, *said, "{:?}", handlers);
         if !transmit {
             prop_assert_eq!(m.made, 0);
         }
+        // A process changes nothing.
+        prop_assert_eq!(&run(&text, wasm, Some(&crate::common::runner())), &end);
     }
 }

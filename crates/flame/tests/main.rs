@@ -27,6 +27,7 @@ mod formats;
 mod forward;
 mod forward_held;
 mod forward_limit;
+mod forward_process;
 mod forward_random;
 mod forward_replaced;
 mod forwards;

@@ -14,7 +14,7 @@ use flame_record::{RecordBatch, Sink, SinkError};
 use flame_run::{Area, Areas, Engines};
 use flame_source::{Frame, Progress, RawBlock};
 use flame_trust::Grant;
-use flame_worker::{Attached, Decided, Fate, Observer, Options, Run, Slices, check_forward};
+use flame_worker::{Attached, Decided, Fate, Observer, Options, Run, Runner, Slices, check_forward};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::ThreadId;
@@ -57,6 +57,13 @@ pub trait Client: Send + Sync {
 
     /// Returns the receiver of lines for the operator.
     fn notify(&self) -> Notify;
+
+    /// Returns the program that runs each module in a process of its own, or `None` if modules run here.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the program is not there.
+    fn runner(&self) -> Result<Option<Runner>, String>;
 }
 
 /// The output that all modules share, until it is completed.
@@ -197,6 +204,8 @@ impl<C: Client + 'static> Modules for Elements<C> {
             ));
         }
         module.name = shared.name(&args.element, module)?;
+        let runner = shared.client.runner()?.filter(|_| !shared.is_check);
+        module.process = runner.is_some().then(|| args.element.clone());
         let areas = locked(&shared.areas).take(module)?;
         locked(&shared.plans).insert(args.element.clone(), module.clone());
         Ok(Box::new(Ready {
@@ -204,6 +213,7 @@ impl<C: Client + 'static> Modules for Elements<C> {
             plan,
             meters,
             areas,
+            runner,
             grant: admitted.pop().zip(node),
             is_live: args.is_live,
             verdict: verdicts.pop(),
@@ -231,6 +241,8 @@ struct Ready<C: Client> {
     meters: Vec<Meters>,
     /// The areas that it shares, which so exist from the configuration on.
     areas: Vec<Area>,
+    /// The program that runs it in a process.
+    runner: Option<Runner>,
     /// The grant, and the node that gave it.
     grant: Option<(AdmittedModule, Node)>,
     is_live: bool,
@@ -296,8 +308,8 @@ impl<C: Client> Prepared for Ready<C> {
     }
 
     fn start(self: Box<Self>) -> Result<Box<dyn Running>, String> {
-        let Self { shared, plan, meters, areas, grant, is_live, .. } = *self;
-        let options = Options { areas, ..Options::default() };
+        let Self { shared, plan, meters, areas, runner, grant, is_live, .. } = *self;
+        let options = Options { areas, runner, ..Options::default() };
         let error = |e: flame_worker::RunError| e.to_string();
         if is_live {
             let mut slices = locked(&shared.slices);
@@ -441,7 +453,7 @@ impl Running for Element {
     }
 
     fn push(&mut self, port: usize, link: LinkType, packets: &[Frame<'_>]) -> Result<usize, String> {
-        let port = u32::try_from(port).unwrap_or(u32::MAX);
+        let port = u16::try_from(port).unwrap_or(u16::MAX);
         self.attached.push(port, link, packets).map_err(|e| e.to_string())
     }
 
@@ -472,6 +484,10 @@ impl Running for Element {
 
     fn is_gone(&mut self) -> bool {
         self.attached.is_gone()
+    }
+
+    fn settle(&mut self) -> Result<(), String> {
+        self.attached.settle().map_err(|e| e.to_string())
     }
 
     fn account(&mut self) -> Account {

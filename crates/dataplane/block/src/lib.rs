@@ -27,7 +27,7 @@
 //! | 128 | blocks released so far | reader |
 //! | 136 | state: 0 awake, 1 sleeping, 2 closed | reader; the writer turns 1 into 0 |
 //! | 144 | blocks taken so far | reader |
-//! | 256 | 16 entries, block k at k modulo 16: queue (bits 40 to 63), slot (32 to 39), link type (16 to 31), packets | writer |
+//! | 256 | 16 entries, block k at k modulo 16: input (bits 48 to 63), queue (40 to 47), slot (32 to 39), link type (16 to 31), packets | writer |
 //! | 384 | 16 words, the last tick before block k at k modulo 16 | writer |
 //!
 //! For a reader in the writer's own process the queue is plain memory. For a reader in another process it is

@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicU64;
 pub(crate) const ENTRIES: usize = 16;
 
 /// The first word of a queue. Its last two digits are the version of the layout.
-pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"FLAMEQ03");
+pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"FLAMEQ04");
 
 /// The values of [`ReaderWords::state`]. The writer treats any other value as `AWAKE`.
 pub(crate) const AWAKE: u64 = 0;
@@ -60,14 +60,14 @@ pub(crate) struct ReaderWords {
 #[repr(C, align(128))]
 #[derive(Default)]
 pub(crate) struct Entries {
-    /// `queue << 40 | slot << 32 | link type << 16 | packets`.
+    /// `port << 48 | queue << 40 | slot << 32 | link type << 16 | packets`.
     pub(crate) blocks: [AtomicU64; ENTRIES],
     /// The last tick before the block, in nanoseconds.
     pub(crate) ticks: [AtomicU64; ENTRIES],
 }
 
-// An entry has a byte for the slot, and the words of the writer lie in two cache lines.
-const _: () = assert!(MAX_SLOTS <= 256 && size_of::<WriterWords>() == 128);
+// An entry has a byte for the slot and one for the queue, and the words of the writer lie in two cache lines.
+const _: () = assert!(MAX_SLOTS <= 256 && MAX_QUEUES <= 256 && size_of::<WriterWords>() == 128);
 
 /// A published block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,17 +78,20 @@ pub struct Block {
     pub link: LinkType,
     /// The number of its event queue: 0 for a reader without queues.
     pub queue: usize,
+    /// The input from which its packets come: 0 for a module that does not forward them.
+    pub port: u16,
 }
 
 impl Block {
     pub(crate) fn entry(self) -> u64 {
-        let place = (self.queue as u64) << 40 | (self.slot as u64) << 32;
+        let from = u64::from(self.port) << 48 | u64::from(self.queue as u8) << 40;
+        let place = from | (self.slot as u64) << 32;
         place | u64::from(self.link.0) << 16 | u64::from(self.packets as u16)
     }
 
     pub(crate) fn from_entry(entry: u64) -> Self {
         let link = LinkType((entry >> 16) as u16);
-        let (slot, queue) = (usize::from((entry >> 32) as u8), (entry >> 40) as usize);
-        Self { slot, packets: u32::from(entry as u16), link, queue }
+        let (slot, queue) = (usize::from((entry >> 32) as u8), usize::from((entry >> 40) as u8));
+        Self { slot, packets: u32::from(entry as u16), link, queue, port: (entry >> 48) as u16 }
     }
 }

@@ -30,8 +30,8 @@ pub struct BatchLoop {
     reader: Reader,
     /// The current block.
     work: Option<Work>,
-    /// The input from which the packets come, for a module that forwards them.
-    port: Option<u32>,
+    /// Whether the module forwards packets.
+    forwards: bool,
     /// The number of further blocks that may be taken in this quantum.
     blocks: u32,
     /// The tick to make before the next block is taken.
@@ -96,7 +96,7 @@ impl BatchLoop {
             },
             reader,
             work: None,
-            port: module.loaded.forwards().then_some(0),
+            forwards: module.loaded.forwards(),
             blocks: 0,
             due: None,
             calls: 0,
@@ -118,11 +118,6 @@ impl BatchLoop {
     pub fn preemptible(self) -> Self {
         let is_whole = self.is_whole && self.caller.loaded().class() == ModuleClass::Bounded;
         Self { is_whole, ..self }
-    }
-
-    /// Sets the input from which the packets of the next blocks come. No block waits.
-    pub fn set_port(&mut self, port: u32) {
-        self.port = Some(port);
     }
 
     pub fn module(&self) -> ModuleId {
@@ -308,10 +303,10 @@ impl BatchLoop {
                     () if self.caller.is_gone() && self.caller.is_evicted() => Some(Shed::Evicted),
                     () if self.caller.is_gone() || self.caller.is_overdue() => Some(Shed::Stopped),
                     // Packets that are to be forwarded wait for the module's share of time, after its tick.
-                    () if self.port.is_some() && !conditions.is_last && !self.caller.may_begin() => {
+                    () if self.forwards && !conditions.is_last && !self.caller.may_begin() => {
                         return Ok(false);
                     }
-                    () if self.port.is_some() && self.start_tick(conditions) => return Ok(true),
+                    () if self.forwards && self.start_tick(conditions) => return Ok(true),
                     // No batch precedes a tick that waits for its share.
                     () if self.due.is_some() || !self.caller.may_begin() => Some(Shed::Share),
                     () => {
@@ -319,12 +314,10 @@ impl BatchLoop {
                         let descriptors =
                             layout::VIEW + Pool::offset(block.slot) as u32 + next * Descriptor::SIZE as u32;
                         let link = block.link;
-                        let call = match self.port {
-                            None => {
-                                let queue = block.queue as u32;
-                                Call::Batch { descriptors, count, lost, link, queue }
-                            }
-                            Some(port) => Call::Push { port, descriptors, count, lost, link },
+                        let (port, queue) = (block.port.into(), block.queue as u32);
+                        let call = match self.forwards {
+                            false => Call::Batch { descriptors, count, lost, link, queue },
+                            true => Call::Push { port, descriptors, count, lost, link },
                         };
                         self.caller.start(call, self.caller.allowance_after(count));
                         return Ok(true);
@@ -443,9 +436,10 @@ impl BatchLoop {
         self.processed(done);
         self.account.shed(cause, u64::from(shed));
         self.advance(done + shed);
-        // Their output is lost, also that of the packets before the marked one.
-        outlet.decided(done + shed, Some(cause))?;
-        self.on_fault(fault, number, quantum, outlet)
+        self.on_fault(fault, number, quantum, outlet)?;
+        // Their output is lost, also that of the packets before the marked one. What the fault causes is known
+        // by then.
+        outlet.decided(done + shed, Some(cause))
     }
 
     fn on_fault<E>(

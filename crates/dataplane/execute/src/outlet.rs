@@ -37,6 +37,15 @@ pub trait Outlet<E> {
         Ok(())
     }
 
+    /// Does what other threads do elsewhere, while the caller waits for a process.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if output of a process cannot be passed on.
+    fn wait(&mut self) -> Result<(), E> {
+        Ok(())
+    }
+
     /// Records that the module has completed the tick at `now_ns`, and all calls before it, on this worker.
     ///
     /// # Errors

@@ -17,6 +17,15 @@ impl Sent {
         Self { count, ..Self::default() }
     }
 
+    /// Returns whether no packet from `count` on was sent.
+    pub fn is_within(&self, count: u32) -> bool {
+        let beyond = |(word, seen): (usize, &u64)| {
+            let first = (count as usize).saturating_sub(word * 64);
+            if first >= 64 { 0 } else { seen >> first }
+        };
+        self.seen.iter().enumerate().all(|each| beyond(each) == 0)
+    }
+
     /// Records that `count` packets from `first` on are sent. Returns false, and records nothing, if one of
     /// them was sent before or is none of the batch.
     pub(crate) fn send_run(&mut self, first: u16, count: u16) -> bool {

@@ -1,4 +1,4 @@
-use flame_plan::{Account, FaultReport, ModuleId, ModulePlan, Reason};
+use flame_plan::{Account, FaultReport, ModuleId, ModulePlan, Reason, Shed};
 use flame_quota::Link;
 use serde::{Deserialize, Serialize};
 
@@ -82,6 +82,18 @@ pub enum Report {
     Output {
         module: ModuleId,
         worker: Option<usize>,
+    },
+    /// The body of this frame is output of one call of a module that forwards packets. It may decide about
+    /// packets of the current batch.
+    Sent {
+        module: ModuleId,
+    },
+    /// A module that forwards packets has decided about the next `count` packets of its blocks, or lost them
+    /// for a cause.
+    Decided {
+        module: ModuleId,
+        count: u32,
+        cause: Option<Shed>,
     },
     Fault(FaultReport),
     /// The fast instance on `worker` has passed the tick at `now_ns`. Output that follows belongs to the time

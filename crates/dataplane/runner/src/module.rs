@@ -5,7 +5,7 @@ use flame_execute::{
     Quantum, Shape, SlowLoop, Stop,
 };
 use flame_output::{Frame, frames};
-use flame_plan::{Account, FaultReport, ModuleId, Reason};
+use flame_plan::{Account, FaultReport, ModuleId, Reason, Shed};
 use flame_quota::Meters;
 use flame_remote::{ChannelError, Install, Kept, Report, Sender};
 use flame_run::{Engines, Eviction, Mapping, Output};
@@ -87,6 +87,8 @@ struct Slow {
 /// Passes the output of fast instances on: messages to the slow instance, all else to the worker.
 struct Out<'a> {
     id: ModuleId,
+    /// Whether the module forwards packets.
+    forwards: bool,
     slow: &'a mut Slow,
     sender: &'a mut Sender,
     stop: &'a Stop<'a>,
@@ -109,6 +111,9 @@ impl Outlet<ChannelError> for Out<'_> {
             }
         }
         let counts = output.counts;
+        if self.forwards {
+            return self.sender.send(&Report::Sent { module: self.id }, output.bytes);
+        }
         if counts.records > 0
             || counts.packets > 0
             || counts.logs > 0
@@ -125,6 +130,15 @@ impl Outlet<ChannelError> for Out<'_> {
 
     fn fault(&mut self, report: FaultReport) -> Result<(), ChannelError> {
         self.sender.send(&Report::Fault(report), &[])
+    }
+
+    fn decided(&mut self, count: u32, cause: Option<Shed>) -> Result<(), ChannelError> {
+        if !self.forwards {
+            return Ok(());
+        }
+        self.sender.send(&Report::Decided { module: self.id, count, cause }, &[])?;
+        // The owner of the packets waits for it.
+        self.sender.flush()
     }
 
     fn passed(&mut self, _: ModuleId, worker: usize, now_ns: u64) -> Result<(), ChannelError> {
@@ -255,9 +269,10 @@ impl Installed {
             fault.map_or(Ok(()), |report| sender.send(&Report::Fault(report), &[]))?;
         }
         self.loops_started += 1;
+        let forwards = self.module.loaded.forwards();
         let mut batches = BatchLoop::new(self.shape, &self.module, (worker, is_live), vec![window], reader);
         batches = batches.preemptible();
-        let mut out = Out { id: self.id, slow: &mut self.slow, sender, stop };
+        let mut out = Out { id: self.id, forwards, slow: &mut self.slow, sender, stop };
         batches.launch(false, &mut out)?;
         *place = Place::Running(Box::new(batches));
         Ok(())
@@ -337,6 +352,7 @@ impl Installed {
     /// Gives one quantum to each instance with work. Unless it `serves`, calls of services wait. Returns
     /// whether the module has ended.
     pub fn step(&mut self, serves: bool, stop: &Stop<'_>, sender: &mut Sender) -> Result<bool, ChannelError> {
+        let forwards = self.module.loaded.forwards();
         for worker in 0..self.loops.len() {
             // A worker that is behind has read what others have only after the stop.
             let has_read = AtomicBool::new(self.ends[worker].is_some());
@@ -351,7 +367,7 @@ impl Installed {
                 continue;
             };
             batches.count_lost();
-            let mut out = Out { id: self.id, slow: &mut self.slow, sender, stop };
+            let mut out = Out { id: self.id, forwards, slow: &mut self.slow, sender, stop };
             match self.ends[worker] {
                 None if batches.is_busy() => batches.go(conditions, &mut out)?,
                 None => {}

@@ -5,6 +5,7 @@ use crate::collect::Collector;
 use crate::error::RunError;
 use crate::forward::{Decided, Forward, Offered};
 use crate::handle::{Command, Handle};
+use crate::outlet::Event;
 use crate::outputs::Outputs;
 use crate::overload::Overload;
 use crate::pipeline::Pipeline;
@@ -13,7 +14,7 @@ use crate::report::{Observer, Report, Shared};
 use crate::run::Run;
 use crate::stage::PipelineOptions;
 use crate::threads::Inline;
-use crossbeam_channel::{Receiver, never};
+use crossbeam_channel::{Receiver, Sender, never};
 use flame_abi::{Descriptor, LinkType};
 use flame_execute::Stop;
 use flame_plan::Account;
@@ -21,6 +22,10 @@ use flame_record::Sink;
 use flame_source::{Frame, RawBlock};
 use flame_view::Key;
 use self_cell::{MutBorrow, self_cell};
+use std::time::{Duration, Instant};
+
+/// The longest wait for what processes report.
+const SETTLING: Duration = Duration::from_secs(1);
 
 /// The values that the parts of an attached run borrow.
 struct Owned {
@@ -59,7 +64,7 @@ impl Forwarding<'_> {
     }
 
     fn tick(&mut self, now_ns: u64) -> Result<(), RunError> {
-        self.forward.tick(now_ns);
+        self.forward.tick(now_ns, &self.options, &mut self.collector)?;
         self.forward.go(&self.options, false, &mut self.collector)?;
         self.collector.tick(0, now_ns)
     }
@@ -76,7 +81,7 @@ impl Forwarding<'_> {
             // Nobody takes the last packets any more.
             self.forward.discard();
         }
-        self.forward.batches.end(now_ns, self.options.stop, &mut self.collector)?;
+        self.forward.end(now_ns, &self.options, &mut self.collector)?;
         let account = self.forward.account();
         self.collector.end(now_ns, vec![account])
     }
@@ -91,7 +96,7 @@ self_cell!(
 );
 
 /// A run without a source. Its owner gives it packets, and it works on the owner's thread until they are
-/// processed. It has one worker and no processes.
+/// processed. It has one worker. What processes report is handled on that thread as well.
 pub struct Attached {
     cell: Cell,
     handle: Handle,
@@ -100,6 +105,9 @@ pub struct Attached {
     descriptors: Vec<Descriptor>,
     packets: u64,
     bytes: u64,
+    is_live: bool,
+    /// Keeps the queue to the collector open, although no other thread of the run writes to it.
+    _sender: Option<Sender<Event>>,
 }
 
 impl Attached {
@@ -108,7 +116,7 @@ impl Attached {
     ///
     /// # Errors
     ///
-    /// Returns an error if a view cannot be created, or if the run has several workers or processes.
+    /// Returns an error if a view cannot be created, or if the run has several workers.
     pub fn start(
         run: Run,
         is_live: bool,
@@ -116,7 +124,7 @@ impl Attached {
         observer: Box<dyn Observer>,
     ) -> Result<Self, RunError> {
         let Run { shape, modules, options, handle, inboxes, events, .. } = run;
-        if events.is_some() || shape.workers != 1 {
+        if shape.workers != 1 {
             return Err(RunError::Broken);
         }
         let (decapsulate, batch) = (options.decapsulate, options.batch);
@@ -127,10 +135,16 @@ impl Attached {
             events: Shared::new(observer),
         };
         let commands = inboxes.pipelines.into_iter().next().unwrap_or_else(never);
+        let has_processes = events.is_some();
+        let (sender, queues) = events.unzip();
         let cell = Cell::try_new(owned, |owned| {
             let stop = &owned.stop;
-            let outputs = Outputs::new(&mut **owned.sink.borrow_mut(), &owned.events, None, is_live);
+            let outputs =
+                Outputs::new(&mut **owned.sink.borrow_mut(), &owned.events, None, is_live || has_processes);
             let mut collector = Collector::new(shape, &modules, outputs, stop, is_live)?;
+            if let Some(queues) = queues {
+                collector.take_reports_from(queues);
+            }
             let key = owned.key.as_ref();
             // The owner of the packets decides what is dropped.
             let overload = Overload::OFF;
@@ -148,7 +162,8 @@ impl Attached {
             Ok(Parts(Some(Work::Measure(Box::new(inline)))))
         })?;
         let clock = Clock::new(shape.tick_ns);
-        Ok(Self { cell, handle, clock, decapsulate, descriptors: Vec::new(), packets: 0, bytes: 0 })
+        let (descriptors, packets, bytes) = Default::default();
+        Ok(Self { cell, handle, clock, decapsulate, descriptors, packets, bytes, is_live, _sender: sender })
     }
 
     /// Returns a handle that commands the run from other threads.
@@ -188,7 +203,8 @@ impl Attached {
         Self::with(&mut self.cell, |work| {
             let Work::Measure(parts) = work else { return Err(RunError::Broken) };
             parts.commands(clock.now)?;
-            send_ticking((block, descriptors), latest, clock, &mut **parts)
+            send_ticking((block, descriptors), latest, clock, &mut **parts)?;
+            parts.collector.poll()
         })
     }
 
@@ -200,7 +216,7 @@ impl Attached {
     /// # Errors
     ///
     /// Returns the errors of [`Attached::packets`].
-    pub fn push(&mut self, port: u32, link: LinkType, packets: &[Frame<'_>]) -> Result<usize, RunError> {
+    pub fn push(&mut self, port: u16, link: LinkType, packets: &[Frame<'_>]) -> Result<usize, RunError> {
         let Some(first) = packets.first() else { return Ok(0) };
         let clock = &mut self.clock;
         let tick = clock.advance(first.ts_ns);
@@ -250,6 +266,7 @@ impl Attached {
             Work::Measure(parts) => {
                 parts.commands(now)?;
                 parts.resume()?;
+                parts.collector.poll()?;
                 Ok(parts.pipeline.is_busy() || parts.collector.can_progress())
             }
             Work::Forward(parts) => {
@@ -276,7 +293,7 @@ impl Attached {
                 && !parts.pipeline.can_progress()
                 && !parts.collector.can_progress()),
             Work::Forward(parts) => Ok(parts.forward.is_busy()
-                && !parts.forward.batches.can_progress()
+                && !parts.forward.can_progress()
                 && !parts.collector.can_progress()),
         });
         is_waiting.unwrap_or(false)
@@ -286,9 +303,28 @@ impl Attached {
     pub fn is_gone(&mut self) -> bool {
         let is_gone = Self::with(&mut self.cell, |work| match work {
             Work::Measure(parts) => Ok(parts.pipeline.is_gone()),
-            Work::Forward(parts) => Ok(parts.forward.batches.is_gone()),
+            Work::Forward(parts) => Ok(parts.forward.is_gone()),
         });
         is_gone.unwrap_or(true)
+    }
+
+    /// Waits for a while until processes have reported what became of all packets, of sources that are not
+    /// live: accounts, faults and ends are those after the last packet then.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`Attached::packets`].
+    pub fn settle(&mut self) -> Result<(), RunError> {
+        let begun = Instant::now();
+        Self::with(&mut self.cell, |work| {
+            let Work::Measure(parts) = work else { return Ok(()) };
+            parts.collector.poll()?;
+            while !self.is_live && !parts.pipeline.is_settled() && begun.elapsed() < SETTLING {
+                parts.collector.wait(SETTLING / 1000);
+                parts.collector.poll()?;
+            }
+            Ok(())
+        })
     }
 
     /// Returns the sum of the modules' accounts so far.

@@ -233,7 +233,9 @@ impl Batches {
                 self.shed(cause, packets);
             }
             Place::Local(batches) => batches.count_lost(),
-            Place::Remote(batches) => batches.published(pool, queue, packets),
+            Place::Remote(batches) => {
+                batches.published(pool, queue, packets);
+            }
         }
         self.count_blocks(pool);
     }
@@ -250,7 +252,7 @@ impl Batches {
     pub(crate) fn is_gone(&self) -> bool {
         match &self.place {
             Place::Local(batches) => batches.is_gone(),
-            Place::Remote(batches) => batches.has_ended(),
+            Place::Remote(batches) => batches.has_died(),
         }
     }
 
@@ -315,6 +317,7 @@ impl Batches {
             Place::Local(batches) => batches.end(now_ns, stop, outlet),
             Place::Remote(batches) => {
                 while !batches.leave(now_ns, stop) {
+                    outlet.wait()?;
                     std::thread::sleep(POLL_INTERVAL);
                 }
                 Ok(())

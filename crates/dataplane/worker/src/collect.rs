@@ -1,4 +1,5 @@
 mod deliver;
+mod reports;
 
 use crate::channels::Channels;
 use crate::charge;
@@ -10,6 +11,7 @@ use crate::outlet::Removed;
 use crate::outputs::Outputs;
 use crate::overload::Change;
 use crate::placed::{Placed, Site};
+use crate::queues::Queues;
 use crate::report::{LossReason, Lost, Report};
 use flame_execute::{Origin, Quantum, Shape, SlowLoop, Stop};
 use flame_output::{Frame, Gate, frames};
@@ -47,6 +49,10 @@ pub struct Collector<'a> {
     ticked: u64,
     /// The time since which all workers have ended their fast instances.
     ending: Option<Instant>,
+    /// The queues of processes, if the pipeline's thread also collects.
+    reports: Option<Queues>,
+    /// Whether the fast instances of that pipeline have ended, or are about to.
+    is_ending: bool,
 }
 
 impl<'a> Collector<'a> {
@@ -76,6 +82,8 @@ impl<'a> Collector<'a> {
             passed: vec![0; shape.workers],
             ticked: 0,
             ending: None,
+            reports: None,
+            is_ending: false,
         };
         modules.iter().try_for_each(|module| collector.add(module))?;
         Ok(collector)

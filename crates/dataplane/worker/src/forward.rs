@@ -5,10 +5,13 @@
 //! transformed.
 
 use crate::collect::Collector;
+use crate::decider::{Decider, Deciding, RemoteDecider};
+use crate::draft::Draft;
 use crate::error::RunError;
 use crate::held::HeldPackets;
 use crate::made::Made;
 use crate::placed::{Placed, Site};
+use crate::remote::RemoteBatches;
 use crate::stage::{PipelineOptions, conditions};
 use flame_abi::{Descriptor, LinkType, MAX_BATCH, MAX_PACKET, layout};
 use flame_block::{Block, Pool, SLOT_DESCRIPTORS};
@@ -21,6 +24,8 @@ use flame_view::{Hidden, Packets, View, Written};
 
 /// The number of blocks: one that is processed, and one that is filled meanwhile.
 const SLOTS: usize = 2;
+/// The number of blocks that a process may hold: it decides about one before it releases it.
+const DEPTH: usize = 2;
 
 /// The fate of a packet that was offered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,7 +82,9 @@ pub(crate) struct Forward {
     shown: Vec<u8>,
     hidden: Hidden,
     pool: Pool,
-    pub(crate) batches: BatchLoop,
+    /// The place of a block until it is complete, if the module is in a process and the view hides anything.
+    draft: Option<Draft>,
+    decider: Decider,
     flight: Option<Flight>,
     held: HeldPackets,
     spare: Lists,
@@ -184,16 +191,28 @@ impl Forward {
         collector: &mut Collector<'_>,
     ) -> Result<Self, RunError> {
         let plan = module.plan();
-        let Site::Local(module) = &module.site else { return Err(RunError::NoProcess(plan.name.clone())) };
         let view = View::new(&plan.view, options.key)?;
         check_forward(plan)?;
         let is_whole = plan.view.expose == Expose::All;
-        let mut pool = Pool::new(SLOTS)?;
-        let (fd, offset, bytes) = pool.window();
-        let windows = vec![Mapping { fd, offset, bytes, at: layout::VIEW }];
-        let reader = pool.reader(1).ok_or(RunError::TooManyModules)?;
         let is_open = view.hides_nothing() && view.selects_all();
-        let at = (options.worker, options.live);
+        let mut pool = Pool::new(SLOTS + if plan.process.is_some() { DEPTH } else { 0 })?;
+        let (decider, draft) = match &module.site {
+            Site::Local(module) => {
+                let (fd, offset, bytes) = pool.window();
+                let windows = vec![Mapping { fd, offset, bytes, at: layout::VIEW }];
+                let reader = pool.reader(1).ok_or(RunError::TooManyModules)?;
+                let at = (options.worker, options.live);
+                let mut batches = BatchLoop::new(options.shape, module, at, windows, reader);
+                batches.launch(false, collector)?;
+                (Decider::Local(Box::new(batches)), None)
+            }
+            Site::Remote(module) => {
+                let batches =
+                    RemoteBatches::attach(module, options.worker, options.live, (&mut pool, DEPTH))?;
+                let remote = RemoteDecider::new(batches, options.live);
+                (Decider::Remote(Box::new(remote)), (!is_open).then(Draft::new))
+            }
+        };
         let slots = plan.manifest.ports.map_or(0, |ports| ports.held);
         let held = HeldPackets::new(slots as usize, view.hides_lengths());
         let mut forward = Self {
@@ -204,23 +223,33 @@ impl Forward {
             hidden: Hidden::default(),
             view,
             pool,
-            batches: BatchLoop::new(options.shape, module, at, windows, reader),
+            draft,
+            decider,
             flight: None,
             held,
             spare: Lists::default(),
         };
-        forward.batches.launch(false, collector)?;
         forward.go(options, false, collector)?;
         Ok(forward)
     }
 
     /// Returns whether the module is at work, so that no further packets are taken.
     pub(crate) fn is_busy(&self) -> bool {
-        self.flight.is_some() || self.batches.is_busy()
+        self.flight.is_some() || self.decider.is_busy()
+    }
+
+    /// Returns whether work waits that a quantum would advance.
+    pub(crate) fn can_progress(&mut self) -> bool {
+        self.decider.can_progress()
+    }
+
+    /// Returns whether the module has no instance any more.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.decider.is_gone()
     }
 
     pub(crate) fn account(&self) -> (ModuleId, Account) {
-        (self.module, self.batches.account().clone())
+        (self.module, self.decider.account())
     }
 
     /// Continues the module's calls for a quantum, or to their end.
@@ -231,12 +260,29 @@ impl Forward {
         collector: &mut Collector<'_>,
     ) -> Result<(), RunError> {
         let conditions = Conditions { is_last, ..conditions((options.batch, options.stop)) };
-        let mut outlet = Deciding { flight: self.flight.as_mut(), held: &mut self.held, collector };
-        self.batches.go(conditions, &mut outlet)
+        let mut outlet = Decisions { flight: self.flight.as_mut(), held: &mut self.held, collector };
+        self.decider.go(&mut self.pool, conditions, &mut outlet)
     }
 
-    pub(crate) fn tick(&mut self, now_ns: u64) {
-        self.pool.tick(now_ns);
+    pub(crate) fn tick(
+        &mut self,
+        now_ns: u64,
+        options: &PipelineOptions<'_>,
+        collector: &mut Collector<'_>,
+    ) -> Result<(), RunError> {
+        let mut outlet = Decisions { flight: self.flight.as_mut(), held: &mut self.held, collector };
+        self.decider.tick((&mut self.pool, now_ns), options.stop, &mut outlet)
+    }
+
+    /// Makes the last call. No work waits any more.
+    pub(crate) fn end(
+        &mut self,
+        now_ns: u64,
+        options: &PipelineOptions<'_>,
+        collector: &mut Collector<'_>,
+    ) -> Result<(), RunError> {
+        let mut outlet = Decisions { flight: None, held: &mut self.held, collector };
+        self.decider.end(now_ns, options.stop, &mut outlet)
     }
 
     /// Returns the depth to which packets are decoded, or none if their headers are not read.
@@ -249,7 +295,7 @@ impl Forward {
     /// not busy. Takes the descriptors, and leaves a list for others.
     pub(crate) fn offer(
         &mut self,
-        (port, link): (u32, LinkType),
+        (port, link): (u16, LinkType),
         packets: &[Packet<'_>],
         all: &mut Vec<Descriptor>,
         (options, collector): (&PipelineOptions<'_>, &mut Collector<'_>),
@@ -263,23 +309,26 @@ impl Forward {
         debug_assert!(!self.is_busy() && descriptors.len() <= MAX_BATCH);
         let slot = self.pool.claim().ok_or(RunError::Broken)?;
         let base = layout::VIEW + (Pool::offset(slot) + SLOT_DESCRIPTORS) as u32;
-        let (out, data) = self.pool.slot(slot);
+        let (out, data) = Draft::place(&mut self.draft, &mut self.pool, slot);
         let place = (&mut out[..descriptors.len()], data);
         let written = self.view.copy_listed(descriptors, link, &Apart(packets), place, base, shown)?;
-        let Written { eligible, sampled, .. } = written;
+        let Written { eligible, sampled, bytes, .. } = written;
         let count = shown.len() as u64;
         let offered = match self.confined {
             true => u64::from(eligible),
             false => descriptors.len() as u64 - u64::from(sampled),
         };
-        self.batches.offer(offered, offered - count);
-        self.batches.sampled(sampled.into());
+        self.decider.offer(offered, offered - count, sampled.into());
         // The instance that held packets may have ended since the last ones were offered.
         decisions.extend(std::mem::take(&mut self.held.is_forgotten).then_some(Decision::Forget));
         self.flight = Some(Flight { link, lists, count: 0, made: Made::default(), bytes: Vec::new() });
         if count > 0 {
-            self.batches.set_port(port);
-            self.pool.publish(Block { slot, packets: count as u32, link, queue: 0 });
+            if let Some(draft) = &self.draft {
+                draft.copy(&mut self.pool, slot, count as usize, bytes);
+            }
+            let block = Block { slot, packets: count as u32, link, queue: 0, port };
+            let mut outlet = Decisions { flight: self.flight.as_mut(), held: &mut self.held, collector };
+            self.decider.publish((&mut self.pool, block), options.stop, &mut outlet)?;
             self.go(options, false, collector)?;
         }
         Ok(())
@@ -295,7 +344,7 @@ impl Forward {
         let flight = self.flight.take_if(|flight| flight.is_over())?;
         let Flight { link, mut lists, bytes, .. } = flight;
         // A module that lost its grant has no fault.
-        if self.batches.is_gone() && self.held.forget() {
+        if self.is_gone() && self.held.forget() {
             lists.decisions.push(Decision::Forget);
         }
         let mut decided = Decided { bytes, ..Decided::default() };
@@ -373,13 +422,19 @@ impl Forward {
 }
 
 /// The outlet of a module that forwards: what it sends is kept until its batch has ended well.
-struct Deciding<'f, 'c> {
+struct Decisions<'f, 'c> {
     flight: Option<&'f mut Flight>,
     held: &'f mut HeldPackets,
     collector: &'f mut Collector<'c>,
 }
 
-impl Outlet<RunError> for Deciding<'_, '_> {
+impl<'c> Deciding<'c> for Decisions<'_, 'c> {
+    fn collector(&mut self) -> &mut Collector<'c> {
+        self.collector
+    }
+}
+
+impl Outlet<RunError> for Decisions<'_, '_> {
     fn output(&mut self, from: Origin, output: Output<'_>) -> Result<(), RunError> {
         if output.counts.sent > 0
             && let Some(flight) = &mut self.flight

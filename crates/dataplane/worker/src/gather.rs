@@ -3,82 +3,12 @@
 use crate::collect::Collector;
 use crate::error::RunError;
 use crate::outlet::Event;
-use crate::remote::ModuleEvent;
+use crate::queues::Queues;
 use crate::wiring::{Ends, QUEUE};
-use crossbeam_channel::{Receiver, Select, TryRecvError, never};
 use std::time::Duration;
 
 /// The longest time without a look at whether files of the output are due.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-
-/// The queues to the collector.
-///
-/// Each process has a queue of its own, so that its output cannot fill that of the workers. The queues are
-/// served in turn.
-pub(crate) struct Queues {
-    workers: Receiver<Event>,
-    /// The queues of new processes.
-    started: Receiver<Receiver<ModuleEvent>>,
-    processes: Vec<Receiver<ModuleEvent>>,
-    /// The queue that is looked at next: 0 is that of the workers.
-    next: usize,
-}
-
-impl Queues {
-    pub(crate) fn new(workers: Receiver<Event>, started: Option<Receiver<Receiver<ModuleEvent>>>) -> Self {
-        Self { workers, started: started.unwrap_or_else(never), processes: Vec::new(), next: 0 }
-    }
-
-    /// Returns an event that waits. An error states that all workers are gone.
-    fn poll(&mut self) -> Result<Option<Event>, RunError> {
-        self.processes.extend(self.started.try_iter());
-        let mut is_open = true;
-        let mut looked = 0;
-        while looked <= self.processes.len() {
-            looked += 1;
-            let at = std::mem::take(&mut self.next);
-            let queue = at.checked_sub(1).and_then(|at| self.processes.get(at));
-            let Some(queue) = queue else {
-                self.next = 1;
-                match self.workers.try_recv() {
-                    Ok(event) => return Ok(Some(event)),
-                    Err(TryRecvError::Empty) => continue,
-                    Err(TryRecvError::Disconnected) => is_open = false,
-                }
-                continue;
-            };
-            match queue.try_recv() {
-                Ok(event) => {
-                    self.next = (at + 1) % (self.processes.len() + 1);
-                    return Ok(Some(Event::Module(event)));
-                }
-                Err(TryRecvError::Empty) => self.next = (at + 1) % (self.processes.len() + 1),
-                // The process is gone, and everything that it reported was taken.
-                Err(TryRecvError::Disconnected) => {
-                    self.processes.remove(at - 1);
-                    self.next = at % (self.processes.len() + 1);
-                }
-            }
-        }
-        if is_open { Ok(None) } else { Err(RunError::Broken) }
-    }
-
-    /// Waits until an event may be there, or it is time to look at the output.
-    fn wait(&mut self) {
-        let mut select = Select::new();
-        select.recv(&self.workers);
-        select.recv(&self.started);
-        for queue in &self.processes {
-            select.recv(queue);
-        }
-        if select.ready_timeout(POLL_INTERVAL) == Ok(1)
-            && let Err(TryRecvError::Disconnected) = self.started.try_recv().map(|q| self.processes.push(q))
-        {
-            // Nobody is left to start a process.
-            self.started = never();
-        }
-    }
-}
 
 /// Collects until every worker has ended or one has failed.
 pub(crate) fn collect(
@@ -109,7 +39,7 @@ pub(crate) fn collect(
                 continue;
             }
             Ok(None) => {
-                queues.wait();
+                queues.wait(POLL_INTERVAL);
                 continue;
             }
             Err(_) => break,
@@ -119,18 +49,7 @@ pub(crate) fn collect(
         }
         since += 1;
         match event {
-            Event::Module(event) => match event {
-                ModuleEvent::Output { from, bytes } => collector.output(from, &bytes)?,
-                ModuleEvent::Passed { module, worker, now_ns } => collector.passed(module, worker, now_ns)?,
-                ModuleEvent::Fault(report) => collector.add_fault(report),
-                ModuleEvent::Served { module, call } => collector.made(module, call)?,
-                ModuleEvent::Taken(module) => collector.taken(module)?,
-                ModuleEvent::Drained(module) => collector.drained(module)?,
-                ModuleEvent::Ended(state) => {
-                    collector.ended(state.id);
-                    state.end();
-                }
-            },
+            Event::Module(event) => collector.event(event)?,
             Event::Tick { worker, now_ns } => collector.tick(worker, now_ns)?,
             Event::Add(module, done) => {
                 collector.add(&module)?;
@@ -157,55 +76,4 @@ pub(crate) fn collect(
         }
     }
     if broken || ended < workers { Err(RunError::Broken) } else { Ok((all, last)) }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crossbeam_channel::{bounded, unbounded};
-    use flame_plan::ModuleId;
-
-    fn tick(now_ns: u64) -> Event {
-        Event::Tick { worker: 0, now_ns }
-    }
-
-    fn passed(now_ns: u64) -> ModuleEvent {
-        ModuleEvent::Passed { module: ModuleId::default(), worker: 0, now_ns }
-    }
-
-    fn number(event: Option<Event>) -> Option<u64> {
-        match event {
-            Some(Event::Tick { now_ns, .. }) => Some(now_ns),
-            Some(Event::Module(ModuleEvent::Passed { now_ns, .. })) => Some(now_ns),
-            _ => None,
-        }
-    }
-
-    /// A process that always has a report delays the workers by one report only.
-    #[test]
-    fn queues_are_served_in_turn() {
-        let (workers, inbox) = unbounded();
-        let (start, started) = unbounded();
-        let mut queues = Queues::new(inbox, Some(started));
-        let (one, first) = bounded(8);
-        let (two, second) = bounded(8);
-        start.send(first).unwrap();
-        start.send(second).unwrap();
-        (0..4).for_each(|n| one.send(passed(100 + n)).unwrap());
-        (0..2).for_each(|n| two.send(passed(200 + n)).unwrap());
-        (0..3).for_each(|n| workers.send(tick(n)).unwrap());
-        let mut order = Vec::new();
-        while let Some(n) = number(queues.poll().unwrap()) {
-            order.push(n);
-        }
-        assert_eq!(order, [0, 100, 200, 1, 101, 201, 2, 102, 103]);
-        // The last report of a process that is gone is not lost.
-        two.send(passed(202)).unwrap();
-        drop(two);
-        assert_eq!(number(queues.poll().unwrap()), Some(202));
-        assert!(queues.poll().unwrap().is_none());
-        assert_eq!(queues.processes.len(), 1);
-        drop(workers);
-        assert!(queues.poll().is_err());
-    }
 }

@@ -19,6 +19,10 @@ impl Outlet<RunError> for Collector<'_> {
         Ok(())
     }
 
+    fn wait(&mut self) -> Result<(), RunError> {
+        self.poll()
+    }
+
     fn passed(&mut self, module: ModuleId, worker: usize, now_ns: u64) -> Result<(), RunError> {
         Collector::passed(self, module, worker, now_ns)
     }
@@ -29,8 +33,8 @@ impl PipelineOutlet for Collector<'_> {
         Collector::removed(self, removed)
     }
 
-    /// Does nothing: without processes, the end of the pipeline is that of all fast instances.
     fn ending(&mut self) -> Result<(), RunError> {
+        self.set_ending();
         Ok(())
     }
 

@@ -229,6 +229,12 @@ impl<'a> Pipeline<'a> {
         self.views.iter().flat_map(|view| &view.loops).all(Batches::is_gone)
     }
 
+    /// Returns whether all processes have reported what became of the packets that they got.
+    pub(crate) fn is_settled(&self) -> bool {
+        let loops = self.views.iter().flat_map(|view| &view.loops);
+        loops.filter_map(Batches::remote).all(RemoteBatches::is_settled)
+    }
+
     /// Returns whether a call waits.
     pub(crate) fn is_busy(&self) -> bool {
         self.views.iter().flat_map(|view| &view.loops).any(Batches::is_busy)
@@ -274,6 +280,7 @@ impl<'a> Pipeline<'a> {
         while !self.leaving.is_empty() || self.awaits_process() || self.loops().any(|m| m.is_busy()) {
             self.resume(true, outlet)?;
             if self.awaits_process() {
+                outlet.wait()?;
                 std::thread::sleep(POLL_INTERVAL);
             }
         }

@@ -13,10 +13,9 @@ use crate::read::Chunk;
 use crate::remote::RemoteBatches;
 use crate::sorting;
 use flame_abi::{Descriptor, LinkType, MAX_BLOCK_BYTES, MAX_BLOCK_PACKETS, layout};
-use flame_block::{Block, Depths, Pool, ReaderFds, SLOT_DESCRIPTORS};
+use flame_block::{Block, Depths, Pool, SLOT_DESCRIPTORS};
 use flame_execute::{BatchLoop, Conditions, Outlet, Shape, Stop};
 use flame_plan::{ModuleClass, ModuleId, ModulePlan, Shed, ViewSpec};
-use flame_remote::Command;
 use flame_run::Mapping;
 use flame_source::{RawPacket, Shared};
 use flame_view::{Key, View, Written};
@@ -199,11 +198,8 @@ impl ViewStage {
         let module = match &module.site {
             Site::Local(module) => module,
             Site::Remote(module) => {
-                let ReaderFds { id, data, control, event } = self.pool.remote_reader(depths)?;
-                let (worker, is_live) = (options.worker, options.live);
-                let command = Command::Attach { module: module.plan.id, worker, is_live };
-                module.process.send(command, vec![data, control, event]);
-                let batches = RemoteBatches::new(module.clone(), worker, id, depths);
+                let place = (&mut self.pool, depths);
+                let batches = RemoteBatches::attach(module, options.worker, options.live, place)?;
                 self.loops.push(Batches::new(Place::Remote(Box::new(batches)), &module.meters, is_gauged));
                 return Ok(());
             }
@@ -265,13 +261,20 @@ impl ViewStage {
 
     /// Waits until no module in a process would lose a block of an event queue. A capture is read as fast as
     /// they take it.
-    fn wait_for_room(&mut self, queue: usize, stop: &Stop<'_>) {
+    fn wait_for_room(
+        &mut self,
+        queue: usize,
+        stop: &Stop<'_>,
+        outlet: &mut dyn Outlet<RunError>,
+    ) -> Result<(), RunError> {
         if self.process.is_none() || self.is_live {
-            return;
+            return Ok(());
         }
         while !self.loops.iter_mut().all(|batches| batches.has_room(&mut self.pool, queue, stop)) {
+            outlet.wait()?;
             std::thread::sleep(ROOM);
         }
+        Ok(())
     }
 
     /// Publishes a tick. The loops make it after the blocks before it.
@@ -284,9 +287,9 @@ impl ViewStage {
         // A process sees the last of the ticks between two blocks. In a replay it misses none.
         let is_carried = std::mem::replace(&mut self.has_published, false);
         if self.process.is_some() && !self.is_live && !is_carried {
-            self.wait_for_room(0, how.1);
+            self.wait_for_room(0, how.1, outlet)?;
             if let Some(slot) = self.pool.claim() {
-                let block = Block { slot, packets: 0, link: LinkType::ETHERNET, queue: 0 };
+                let block = Block { slot, packets: 0, link: LinkType::ETHERNET, queue: 0, port: 0 };
                 self.hand_on(block, how, outlet)?;
                 self.has_published = false;
             }
@@ -342,7 +345,7 @@ impl ViewStage {
             self.refuse(offered);
             return Ok(());
         }
-        self.wait_for_room(0, stop);
+        self.wait_for_room(0, stop, outlet)?;
         let Some(slot) = self.pool.claim() else {
             let conditions = conditions((batch, stop));
             for batches in &mut self.loops {
@@ -377,7 +380,7 @@ impl ViewStage {
         }
         let sampled = u64::from(written.sampled);
         let filtered = offered - sampled - u64::from(written.packets);
-        self.pool.publish(Block { slot, packets: written.packets, link, queue: 0 });
+        self.pool.publish(Block { slot, packets: written.packets, link, queue: 0, port: 0 });
         self.has_published = true;
         let packets = u64::from(written.packets);
         let conditions = conditions((batch, stop));
@@ -502,12 +505,12 @@ impl ViewStage {
         if staged.packets == 0 {
             return Ok(());
         }
-        self.wait_for_room(0, stop);
+        self.wait_for_room(0, stop, outlet)?;
         let Staged { slot, link, packets, bytes } = staged;
         if let Some(draft) = &self.draft {
             draft.copy(&mut self.pool, slot, packets, bytes);
         }
-        self.hand_on(Block { slot, packets: packets as u32, link, queue: 0 }, (batch, stop), outlet)
+        self.hand_on(Block { slot, packets: packets as u32, link, queue: 0, port: 0 }, (batch, stop), outlet)
     }
 
     /// Publishes a block, and lets the modules work on it.

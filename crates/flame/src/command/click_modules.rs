@@ -16,6 +16,7 @@ use flame_node::{Client, Elements, Holder, Node, Notify, RunRequest, Submission}
 use flame_plan::{Catalog, Expose, TimeLimit, Transforms, TrustedFilter, ViewSpec};
 use flame_record::{Format, Options, Sink};
 use flame_trust::{Field, Layer, Origin};
+use flame_worker::Runner;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::atomic::AtomicBool;
@@ -35,6 +36,8 @@ struct ClickModules {
     interrupt: Arc<AtomicBool>,
     is_check: bool,
     is_metered: bool,
+    /// The program that runs modules in processes of their own, if they do.
+    runner: Option<Runner>,
     /// The node without a credential, whose meters those of all credentials share.
     node: Mutex<Option<Node>>,
 }
@@ -49,6 +52,7 @@ pub fn modules(invocation: &Invocation, interrupt: &Arc<AtomicBool>) -> Result<A
         interrupt: interrupt.clone(),
         is_check: invocation.what == What::Check,
         is_metered: invocation.metered,
+        runner: invocation.isolate.then(Runner::open).transpose()?,
         node: Mutex::default(),
     };
     Ok(Arc::new(Elements::new(client, invocation.what == What::Check)))
@@ -160,6 +164,10 @@ impl Client for ClickModules {
     fn sink(&self, catalog: &Catalog) -> Result<Box<dyn Sink>, String> {
         let options = Options { live: true, ..Options::default() };
         flame_record::open(self.format, self.records.as_deref(), catalog, &options).map_err(|e| e.to_string())
+    }
+
+    fn runner(&self) -> Result<Option<Runner>, String> {
+        Ok(self.runner.clone())
     }
 
     fn notify(&self) -> Notify {

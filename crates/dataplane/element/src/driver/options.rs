@@ -21,6 +21,7 @@ Usage: flame click [OPTION]... [FILE] [NAME=VALUE]...
       --seed N               seed of random elements (0)
       --policy FILE          the node's policy: Module elements have the rights of their credentials
       --metered              meter and preempt all modules, even those with a proven bound
+      --isolate              run each module in a process of its own, without files and network
       --format FORMAT        format of the modules' records, as of flame run
       --records PATH         write the modules' records to this file or folder
   -j, --threads N            start N threads, to which StaticThreadSched binds elements (1)
@@ -67,6 +68,7 @@ pub struct Invocation {
     pub threads: usize,
     pub policy: Option<String>,
     pub metered: bool,
+    pub isolate: bool,
     pub format: Option<String>,
     pub records: Option<String>,
     /// The most nanoseconds of a segment of work.
@@ -90,6 +92,7 @@ const OPTIONS: &[(char, &str, bool)] = &[
     ('\0', "seed", true),
     ('\0', "policy", true),
     ('\0', "metered", false),
+    ('\0', "isolate", false),
     ('\0', "format", true),
     ('\0', "records", true),
     ('\0', "limit", true),
@@ -120,6 +123,7 @@ impl Invocation {
             threads: 1,
             policy: None,
             metered: false,
+            isolate: false,
             format: None,
             records: None,
             limit_ns: None,
@@ -198,6 +202,7 @@ impl Invocation {
             "time" => self.time = true,
             "allow-reconfigure" => self.reconfigure = true,
             "metered" => self.metered = true,
+            "isolate" => self.isolate = true,
             "simtime" => self.simtime = true,
             "seed" => {
                 self.seed =

@@ -321,6 +321,12 @@ impl Element for Module {
         }
     }
     fn read(&self, _: &Cx<'_>, name: &str, _: &str) -> Option<Result<String, String>> {
+        if matches!(name, "gone" | "stats" | "faults")
+            && let Some(running) = self.state.borrow_mut().running()
+            && let Err(e) = running.settle()
+        {
+            return Some(Err(e));
+        }
         Some(Ok(match name {
             "module" => self.file.clone(),
             "gone" => self.is_gone().to_string(),

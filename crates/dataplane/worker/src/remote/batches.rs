@@ -1,10 +1,13 @@
 use super::deadline::{Wait, WorkDeadline};
 use super::module::RemoteModule;
 use super::state::Ending;
+use crate::error::RunError;
 use crossbeam_channel::Sender;
-use flame_block::{Depths, MAX_QUEUES, Pool, ReaderId};
+use flame_block::{Depths, MAX_QUEUES, Pool, ReaderFds, ReaderId};
 use flame_execute::Stop;
+use flame_output::{FrameCounts, OutputError, Sent};
 use flame_plan::{Account, ModuleId, Shed};
+use flame_remote::Command;
 use std::time::{Duration, Instant};
 
 /// The time in which the end of a process that has closed a buffer is to be known. The kernel closes the
@@ -34,7 +37,7 @@ pub(crate) struct RemoteBatches {
 }
 
 impl RemoteBatches {
-    pub(crate) fn new(module: RemoteModule, worker: usize, reader: ReaderId, depths: Depths) -> Self {
+    fn new(module: RemoteModule, worker: usize, reader: ReaderId, depths: Depths) -> Self {
         let own = module.plan.empty_account();
         Self {
             module,
@@ -50,6 +53,25 @@ impl RemoteBatches {
             deadline: WorkDeadline::default(),
             leaving: None,
         }
+    }
+
+    /// Starts a module on one worker, with a reader of `pool` that holds at most `depths` blocks.
+    pub(crate) fn attach(
+        module: &RemoteModule,
+        worker: usize,
+        is_live: bool,
+        (pool, depths): (&mut Pool, impl Into<Depths>),
+    ) -> Result<Self, RunError> {
+        let depths = depths.into();
+        let ReaderFds { id, data, control, event } = pool.remote_reader(depths)?;
+        let command = Command::Attach { module: module.plan.id, worker, is_live };
+        module.process.send(command, vec![data, control, event]);
+        Ok(Self::new(module.clone(), worker, id, depths))
+    }
+
+    /// Returns the name of the module.
+    pub(crate) fn name(&self) -> &str {
+        &self.module.plan.name
     }
 
     pub(crate) fn id(&self) -> ModuleId {
@@ -93,6 +115,11 @@ impl RemoteBatches {
     /// Returns whether no block will reach the module any more.
     pub(crate) fn has_ended(&self) -> bool {
         self.leaving.is_some() || self.is_evicted() || self.is_gone()
+    }
+
+    /// Returns whether the module has no instance any more on this worker.
+    pub(crate) fn has_died(&self) -> bool {
+        self.has_ended() || self.module.state.is_dead(self.worker)
     }
 
     /// Returns why no block reaches the module, if so.
@@ -150,10 +177,10 @@ impl RemoteBatches {
         self.leaving.as_ref()
     }
 
-    /// Counts a block that was published in an event queue.
-    pub(crate) fn published(&mut self, pool: &mut Pool, queue: usize, packets: u64) {
+    /// Counts a block that was published in an event queue. Returns whether the module has received it.
+    pub(crate) fn published(&mut self, pool: &mut Pool, queue: usize, packets: u64) -> bool {
         if self.leaving.is_some() {
-            return;
+            return false;
         }
         if self.is_evicted() || self.is_gone() {
             pool.remove(self.reader);
@@ -166,13 +193,23 @@ impl RemoteBatches {
                     self.module.process.kill("it closed the buffer of a module that nobody removed");
                 }
             }
-            let cause = if self.is_evicted() { Shed::Evicted } else { Shed::Stopped };
-            return self.own.shed(cause, packets);
+            self.own.shed(self.loss(), packets);
+            return false;
         };
         let behind = lost - std::mem::replace(&mut self.lost[queue % MAX_QUEUES], lost);
         self.own.overrun(queue, behind);
         self.delivered[queue % MAX_QUEUES] += packets - behind.min(packets);
         self.module.meters.packets((packets - behind.min(packets)) as u32);
+        behind == 0
+    }
+
+    /// Counts packets about which a module that forwards has decided, or that it lost for a cause. Of those
+    /// no report of the process counts.
+    pub(crate) fn decided(&mut self, packets: u64, cause: Option<Shed>) {
+        match cause {
+            None => self.own.process(0, packets),
+            Some(cause) => self.own.shed(cause, packets),
+        }
     }
 
     /// Returns whether the process has room for another block of an event queue, or is gone.
@@ -190,6 +227,37 @@ impl RemoteBatches {
         has_room
     }
 
+    /// Returns whether the process has reported what became of all packets that it got, or is gone.
+    pub(crate) fn is_settled(&self) -> bool {
+        let reported = self.module.state.account(self.worker);
+        let shed =
+            Shed::ALL.into_iter().filter(|cause| *cause != Shed::Overrun).map(|by| reported.shed_by(by));
+        let known = shed.fold(reported.processed, u64::saturating_add);
+        self.has_ended() || known >= self.delivered.iter().sum()
+    }
+
+    /// Returns whether the module decides about no packet any more: it was evicted, or everything that its
+    /// process reported was handled.
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_evicted() || self.module.state.has_ended()
+    }
+
+    /// Returns why the packets are lost that the module does not decide about.
+    pub(crate) fn loss(&self) -> Shed {
+        if self.is_evicted() { Shed::Evicted } else { Shed::Stopped }
+    }
+
+    /// Checks output of one call of a module that forwards. `sent` are the packets that it has sent of those
+    /// about which it decides.
+    pub(crate) fn check(&self, output: &[u8], sent: &mut Sent) -> Result<FrameCounts, OutputError> {
+        self.module.state.schema.check_sent(output, true, Some(sent))
+    }
+
+    /// Kills the process, whose reports are wrong.
+    pub(crate) fn kill(&self, reason: &str) {
+        self.module.process.kill(reason);
+    }
+
     fn is_gone(&self) -> bool {
         self.module.state.has_ended() || self.module.process.is_gone()
     }
@@ -202,6 +270,12 @@ impl RemoteBatches {
     pub(crate) fn account(&self) -> Account {
         let reported = self.module.state.account(self.worker);
         let mut account = self.own.clone();
+        account.faults = reported.faults;
+        account.messages_lost = reported.messages_lost;
+        account.records_lost = reported.records_lost;
+        if self.module.plan.manifest.ports.is_some() {
+            return account;
+        }
         let mut left = self.delivered.iter().sum::<u64>();
         let mut take = |packets: u64| {
             let taken = packets.min(left);
@@ -221,9 +295,6 @@ impl RemoteBatches {
         for cause in Shed::ALL.into_iter().filter(|cause| !matches!(cause, Shed::Overrun | Shed::Overload)) {
             account.shed(cause, take(reported.shed_by(cause)));
         }
-        account.faults = reported.faults;
-        account.messages_lost = reported.messages_lost;
-        account.records_lost = reported.records_lost;
         account
     }
 
@@ -231,8 +302,7 @@ impl RemoteBatches {
     pub(crate) fn into_account(self) -> Account {
         let mut account = self.account();
         let missing = account.offered.saturating_sub(account.accounted() + account.sampled);
-        let cause = if self.is_evicted() { Shed::Evicted } else { Shed::Stopped };
-        account.shed(cause, missing);
+        account.shed(self.loss(), missing);
         account
     }
 

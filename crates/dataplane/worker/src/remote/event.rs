@@ -2,7 +2,7 @@
 
 use super::state::State;
 use flame_execute::Origin;
-use flame_plan::{FaultReport, ModuleId};
+use flame_plan::{FaultReport, ModuleId, Shed};
 use std::sync::Arc;
 
 /// An event of one module, from a pipeline's thread or from the process in which the module runs. A process
@@ -11,6 +11,15 @@ pub(crate) enum ModuleEvent {
     Output {
         from: Origin,
         bytes: Vec<u8>,
+    },
+    /// Output of one call of a module that forwards packets, which nobody has checked. It is the only module
+    /// of its run.
+    Sent(Vec<u8>),
+    /// A module that forwards packets has decided about this number of packets of its blocks, or lost them
+    /// for a cause.
+    Decided {
+        count: u32,
+        cause: Option<Shed>,
     },
     Fault(FaultReport),
     Passed {

@@ -5,7 +5,7 @@ use super::life::Life;
 use super::state::{Ending, State};
 use crossbeam_channel::Sender as Outbox;
 use flame_execute::{Origin, Place};
-use flame_plan::FaultReport;
+use flame_plan::{FaultReport, Reason};
 use flame_remote::{ChannelError, MAX_HEAD, Receiver, Report};
 use std::io;
 use std::sync::Arc;
@@ -58,6 +58,8 @@ impl Reader {
             while let Some((head, body)) = receiver.next(MAX_HEAD)? {
                 let id = match &head {
                     Report::Output { module, .. }
+                    | Report::Sent { module }
+                    | Report::Decided { module, .. }
                     | Report::Passed { module, .. }
                     | Report::Account { module, .. }
                     | Report::State { module, .. }
@@ -87,6 +89,17 @@ impl Reader {
                         if let Some(event) = output(&state, worker, body)? {
                             pass(event)?;
                         }
+                    }
+                    Report::Sent { .. } | Report::Decided { .. } if !state.forwards => {
+                        return Err(invalid(format!("{} does not forward packets", state.name)));
+                    }
+                    Report::Sent { .. } => {
+                        if let Some(bytes) = sent(&state, body)? {
+                            pass(ModuleEvent::Sent(bytes))?;
+                        }
+                    }
+                    Report::Decided { count, cause, .. } => {
+                        pass(ModuleEvent::Decided { count, cause })?;
                     }
                     Report::Passed { worker, now_ns, .. } => {
                         if let Some(now_ns) = state.passed(worker, now_ns) {
@@ -141,12 +154,19 @@ fn invalid(text: String) -> ChannelError {
 
 /// Checks a fault. Returns `None` for one that was reported before.
 fn checked(state: &State, fault: FaultReport) -> Result<Option<FaultReport>, ChannelError> {
-    if fault.evicted.is_some() {
+    if let Some(reason) = fault.evicted {
+        // The process measures the times of calls, and a module that lies about them ends only itself.
+        if state.is_timed && matches!(reason, Reason::Overrun(_)) {
+            state.eviction.evict(reason);
+        }
         // The worker knows the reason, and reports it once.
         return Ok(state.eviction_report());
     }
     if !state.count_fault() {
         return Err(invalid(format!("more faults of {} than it has instances", state.name)));
+    }
+    if let Some(worker) = fault.worker.filter(|_| !fault.restarted) {
+        state.die(worker);
     }
     let text = match state.meters.granted() {
         // A process may be in the hands of its module: no text that it composes leaves.
@@ -159,6 +179,15 @@ fn checked(state: &State, fault: FaultReport) -> Result<Option<FaultReport>, Cha
     let worker = fault.worker.filter(|worker| *worker < state.workers());
     let (id, module) = (state.id, state.name.clone());
     Ok(Some(FaultReport { id, module, worker, text, process: false, ..fault }))
+}
+
+/// Returns output of a module that forwards packets. Who has the packets checks it. Returns `None` for output
+/// of a module that has been evicted, whose packets are lost.
+fn sent(state: &State, body: &[u8]) -> Result<Option<Vec<u8>>, ChannelError> {
+    if body.len() > state.output {
+        return Err(ChannelError::Length { head: 0, body: body.len() });
+    }
+    Ok(state.eviction.reason().is_none().then(|| body.to_vec()))
 }
 
 /// Checks output. Returns `None` for output of a module that has been evicted, whose records are lost.

@@ -16,8 +16,12 @@ use std::time::{Duration, Instant};
 /// The worker's state of a module in a process.
 pub(crate) struct State {
     pub(crate) id: ModuleId,
-    pub(super) name: String,
-    pub(super) schema: Schema,
+    pub(crate) name: String,
+    pub(crate) schema: Schema,
+    /// Whether the module forwards packets.
+    pub(super) forwards: bool,
+    /// Whether its batches have a time limit, beyond which its process evicts it.
+    pub(super) is_timed: bool,
     /// The maximum number of bytes of the output of one call.
     pub(super) output: usize,
     /// The maximum number of bytes of the state of one instance.
@@ -32,6 +36,8 @@ pub(crate) struct State {
     messages_lost: AtomicU64,
     /// Whether the end was requested, by worker.
     requested: Vec<AtomicBool>,
+    /// Whether the instance has ended in a fault that no other one follows, by worker.
+    dead: Vec<AtomicBool>,
     /// Whether it is being removed while the run continues.
     is_removal: AtomicBool,
     ending: Mutex<Ending>,
@@ -86,7 +92,9 @@ impl State {
         Self {
             id: plan.id,
             name: plan.name.clone(),
-            schema: Schema::new(&plan.manifest),
+            schema: Schema::new(&plan.manifest).forwarding(plan.terms.forward),
+            forwards: plan.manifest.ports.is_some(),
+            is_timed: plan.terms.time_limit.is_some(),
             output: plan.limits.output_per_call as usize,
             most_state: plan.manifest.state.map_or(0, |state| state.max as usize),
             meters: meters.clone(),
@@ -96,6 +104,7 @@ impl State {
             accounts: Mutex::new(vec![Account::default(); workers]),
             messages_lost: AtomicU64::new(0),
             requested: (0..workers).map(|_| AtomicBool::new(false)).collect(),
+            dead: (0..workers).map(|_| AtomicBool::new(false)).collect(),
             is_removal: AtomicBool::new(false),
             ending: Mutex::new(if plan.manifest.has_calls() { Ending::Running } else { Ending::Free }),
             has_worked: AtomicBool::new(false),
@@ -289,6 +298,18 @@ impl State {
     /// Counts records that are not passed on.
     pub(super) fn lose(&self, records: u64) {
         self.records_lost.fetch_add(records, Ordering::Relaxed);
+    }
+
+    /// Records that the instance on a worker has ended, and no other one follows.
+    pub(super) fn die(&self, worker: usize) {
+        if let Some(dead) = self.dead.get(worker) {
+            dead.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns whether the instance on a worker has ended, and no other one follows.
+    pub(super) fn is_dead(&self, worker: usize) -> bool {
+        self.dead.get(worker).is_some_and(|dead| dead.load(Ordering::Relaxed))
     }
 
     /// Returns the report of the module's eviction, if it was evicted and this is the first call since.

@@ -158,11 +158,11 @@ impl ViewStage {
     ) -> Result<(), RunError> {
         let filling = &mut sorted.filling[queue];
         let Some(Staged { slot, link, packets, bytes }) = filling.staged.take() else { return Ok(()) };
-        self.wait_for_room(queue, how.1);
+        self.wait_for_room(queue, how.1, outlet)?;
         if let Some(draft) = &filling.draft {
             draft.copy(&mut self.pool, slot, packets, bytes);
         }
-        self.hand_on(Block { slot, packets: packets as u32, link, queue }, how, outlet)
+        self.hand_on(Block { slot, packets: packets as u32, link, queue, port: 0 }, how, outlet)
     }
 
     /// Hands on the blocks of all queues, in the order of their numbers.

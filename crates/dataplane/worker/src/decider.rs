@@ -1,0 +1,305 @@
+//! The place where a module that forwards packets decides about them: this thread, or a process.
+
+use crate::collect::Collector;
+use crate::error::RunError;
+use crate::remote::{ModuleEvent, RemoteBatches};
+use flame_abi::LinkType;
+use flame_block::{Block, Pool};
+use flame_execute::{BatchLoop, Conditions, Origin, Outlet, SLICE, Stop};
+use flame_output::Sent;
+use flame_plan::{Account, Shed};
+use flame_run::Output;
+use std::time::{Duration, Instant};
+
+/// The longest wait for a report before the limits of the process are looked at.
+const LOOK: Duration = Duration::from_millis(1);
+/// The time in which a process must decide about the packets of a block.
+const DECISION: Duration = Duration::from_secs(60);
+
+/// The place where a module decides.
+pub(crate) enum Decider {
+    Local(Box<BatchLoop>),
+    Remote(Box<RemoteDecider>),
+}
+
+/// A module in a process. It has one block at a time.
+pub(crate) struct RemoteDecider {
+    batches: RemoteBatches,
+    is_live: bool,
+    /// The time when the current block was published.
+    since: Option<Instant>,
+    /// The number of its packets about which the module has not decided, and those that it has sent of them.
+    left: u32,
+    sent: Sent,
+    /// Whether a report was wrong. None is taken any more, and the process is being killed.
+    is_wrong: bool,
+    /// Whether a block was published after the last tick. It carries that tick.
+    has_published: bool,
+}
+
+/// An outlet for decisions, and the collector of everything else.
+pub(crate) trait Deciding<'c>: Outlet<RunError> {
+    fn collector(&mut self) -> &mut Collector<'c>;
+}
+
+impl Decider {
+    pub(crate) fn is_busy(&self) -> bool {
+        match self {
+            Self::Local(batches) => batches.is_busy(),
+            Self::Remote(remote) => remote.left > 0,
+        }
+    }
+
+    /// Returns whether work waits that a quantum would advance.
+    pub(crate) fn can_progress(&mut self) -> bool {
+        match self {
+            Self::Local(batches) => batches.can_progress(),
+            Self::Remote(remote) => remote.left > 0,
+        }
+    }
+
+    /// Returns whether the module has no instance any more.
+    pub(crate) fn is_gone(&self) -> bool {
+        match self {
+            Self::Local(batches) => batches.is_gone(),
+            Self::Remote(remote) => remote.left == 0 && remote.batches.has_died(),
+        }
+    }
+
+    pub(crate) fn account(&self) -> Account {
+        match self {
+            Self::Local(batches) => batches.account().clone(),
+            Self::Remote(remote) => remote.batches.account(),
+        }
+    }
+
+    /// Counts packets that were offered, those that filters did not select, and those that sampling left out.
+    pub(crate) fn offer(&mut self, offered: u64, filtered: u64, sampled: u64) {
+        match self {
+            Self::Local(batches) => {
+                batches.offer(offered, filtered);
+                batches.sampled(sampled);
+            }
+            Self::Remote(remote) => {
+                remote.batches.offer(offered, filtered);
+                remote.batches.sampled(sampled);
+            }
+        }
+    }
+
+    /// Publishes a block, about which the module decides next.
+    pub(crate) fn publish<'c>(
+        &mut self,
+        (pool, block): (&mut Pool, Block),
+        stop: &Stop<'_>,
+        outlet: &mut dyn Deciding<'c>,
+    ) -> Result<(), RunError> {
+        match self {
+            Self::Local(_) => {
+                pool.publish(block);
+                Ok(())
+            }
+            Self::Remote(remote) => remote.publish(pool, block, stop, outlet),
+        }
+    }
+
+    /// Continues the module's calls for a quantum, or to their end.
+    pub(crate) fn go<'c>(
+        &mut self,
+        pool: &mut Pool,
+        conditions: Conditions<'_>,
+        outlet: &mut dyn Deciding<'c>,
+    ) -> Result<(), RunError> {
+        match self {
+            Self::Local(batches) => batches.go(conditions, outlet),
+            Self::Remote(remote) => remote.go(pool, conditions, outlet),
+        }
+    }
+
+    /// Makes a tick at `now_ns`, after the packets before it.
+    pub(crate) fn tick<'c>(
+        &mut self,
+        (pool, now_ns): (&mut Pool, u64),
+        stop: &Stop<'_>,
+        outlet: &mut dyn Deciding<'c>,
+    ) -> Result<(), RunError> {
+        if let Self::Remote(remote) = self {
+            remote.tick(pool, now_ns, stop, outlet)?;
+        }
+        pool.tick(now_ns);
+        Ok(())
+    }
+
+    /// Makes the last call. No work waits any more.
+    pub(crate) fn end<'c>(
+        &mut self,
+        now_ns: u64,
+        stop: &Stop<'_>,
+        outlet: &mut dyn Deciding<'c>,
+    ) -> Result<(), RunError> {
+        match self {
+            Self::Local(batches) => batches.end(now_ns, stop, outlet),
+            Self::Remote(remote) => {
+                outlet.collector().set_ending();
+                while !remote.batches.leave(now_ns, stop) {
+                    remote.take_reports(outlet)?;
+                    outlet.collector().wait(LOOK);
+                }
+                remote.take_reports(outlet)
+            }
+        }
+    }
+}
+
+impl RemoteDecider {
+    pub(crate) fn new(batches: RemoteBatches, is_live: bool) -> Self {
+        let (since, left, sent, is_wrong) = Default::default();
+        Self { batches, is_live, since, left, sent, is_wrong, has_published: true }
+    }
+
+    fn publish<'c>(
+        &mut self,
+        pool: &mut Pool,
+        block: Block,
+        stop: &Stop<'_>,
+        outlet: &mut dyn Deciding<'c>,
+    ) -> Result<(), RunError> {
+        let has_room = self.wait_for_room(pool, stop, outlet)?;
+        pool.publish(block);
+        self.has_published = true;
+        if !self.batches.published(pool, 0, block.packets.into()) {
+            let cause = if has_room { self.batches.loss() } else { Shed::Overrun };
+            return outlet.decided(block.packets, Some(cause));
+        }
+        (self.left, self.sent, self.since) = (block.packets, Sent::of(block.packets), Some(Instant::now()));
+        Ok(())
+    }
+
+    /// Waits until the process has released a block, on live sources for a slice at most. Returns whether it
+    /// has.
+    fn wait_for_room<'c>(
+        &mut self,
+        pool: &mut Pool,
+        stop: &Stop<'_>,
+        outlet: &mut dyn Deciding<'c>,
+    ) -> Result<bool, RunError> {
+        let begun = Instant::now();
+        while !self.batches.has_room(pool, 0, stop) {
+            if self.is_live && begun.elapsed() > SLICE {
+                return Ok(false);
+            }
+            self.take_reports(outlet)?;
+            outlet.collector().wait(LOOK);
+        }
+        Ok(true)
+    }
+
+    fn tick<'c>(
+        &mut self,
+        pool: &mut Pool,
+        now_ns: u64,
+        stop: &Stop<'_>,
+        outlet: &mut dyn Deciding<'c>,
+    ) -> Result<(), RunError> {
+        // The process sees the last of the ticks between two blocks. In a replay it misses none.
+        let is_carried = std::mem::replace(&mut self.has_published, false);
+        if !self.is_live
+            && !is_carried
+            && self.wait_for_room(pool, stop, outlet)?
+            && let Some(slot) = pool.claim()
+        {
+            pool.publish(Block { slot, packets: 0, link: LinkType::ETHERNET, queue: 0, port: 0 });
+        }
+        // Before the process can report that it has passed the tick.
+        self.batches.tick(now_ns);
+        Ok(())
+    }
+
+    /// Takes reports until the module has decided, on live sources for a slice.
+    fn go<'c>(
+        &mut self,
+        pool: &mut Pool,
+        conditions: Conditions<'_>,
+        outlet: &mut dyn Deciding<'c>,
+    ) -> Result<(), RunError> {
+        let begun = Instant::now();
+        loop {
+            self.take_reports(outlet)?;
+            if self.left == 0 {
+                return Ok(());
+            }
+            if self.batches.is_over() {
+                return self.lose(self.batches.loss(), outlet);
+            }
+            self.batches.has_room(pool, 0, conditions.stop);
+            if self.since.is_some_and(|since| since.elapsed() > DECISION) {
+                self.kill("it did not decide about packets for a minute");
+            }
+            if self.is_live && !conditions.is_last && begun.elapsed() > SLICE {
+                return Ok(());
+            }
+            outlet.collector().wait(LOOK.min(SLICE));
+        }
+    }
+
+    /// Loses the packets about which the module has not decided.
+    fn lose<'c>(&mut self, cause: Shed, outlet: &mut dyn Deciding<'c>) -> Result<(), RunError> {
+        let left = std::mem::take(&mut self.left);
+        self.batches.decided(left.into(), Some(cause));
+        outlet.decided(left, Some(cause))
+    }
+
+    fn take_reports<'c>(&mut self, outlet: &mut dyn Deciding<'c>) -> Result<(), RunError> {
+        while let Some(event) = outlet.collector().next_report()? {
+            match event {
+                ModuleEvent::Sent(bytes) => self.sent(&bytes, outlet)?,
+                ModuleEvent::Decided { count, cause } => self.decided(count, cause, outlet)?,
+                ModuleEvent::Fault(report) => outlet.fault(report)?,
+                event => outlet.collector().event(event)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Kills the process. What it has reported and what it reports from now on is not taken.
+    fn kill(&mut self, reason: &str) {
+        self.is_wrong = true;
+        self.batches.kill(reason);
+    }
+
+    /// Passes output on that the module may have sent.
+    fn sent<'c>(&mut self, bytes: &[u8], outlet: &mut dyn Deciding<'c>) -> Result<(), RunError> {
+        if self.is_wrong || self.batches.is_over() {
+            return Ok(());
+        }
+        match self.batches.check(bytes, &mut self.sent) {
+            Ok(counts) => {
+                let from = Origin { module: self.batches.id(), worker: 0, call: 0 };
+                outlet.output(from, Output { bytes, counts })
+            }
+            Err(e) => {
+                self.kill(&format!("output of {}: {e}", self.batches.name()));
+                Ok(())
+            }
+        }
+    }
+
+    fn decided<'c>(
+        &mut self,
+        count: u32,
+        cause: Option<Shed>,
+        outlet: &mut dyn Deciding<'c>,
+    ) -> Result<(), RunError> {
+        if self.is_wrong || self.batches.is_over() {
+            return Ok(());
+        }
+        if count > self.left || (cause.is_none() && !self.sent.is_within(count)) {
+            self.kill(&format!("{} decided about packets that it was not given", self.batches.name()));
+            return Ok(());
+        }
+        self.left -= count;
+        self.sent = Sent::of(self.left);
+        self.batches.decided(count.into(), cause);
+        outlet.decided(count, cause)
+    }
+}

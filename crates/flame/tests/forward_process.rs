@@ -1,0 +1,176 @@
+//! Modules of a graph in processes of their own: they do what they do in the graph's process, and a process
+//! that its module has taken over decides about its own packets only.
+
+use crate::common::{frame, root, runner};
+use crate::forward_random::{End, module, run};
+use flame_block::Reader;
+use flame_plan::Shed;
+use flame_remote::{Command as Request, FdReceiver, Report, Sender};
+use std::fs;
+use std::os::fd::AsFd;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+const MANIFEST: &str =
+    "abi = 1\nname = \"any\"\nversion = \"1\"\ndescription = \"test\"\n[ports]\noutputs = 2\n";
+
+/// Reports that no runner makes, with a part of the error that names each.
+const CASES: [(&str, &str); 11] = [
+    ("beyond", "packet 9 of a batch of 4"),
+    ("twice", "twice"),
+    ("port", "output 7"),
+    ("changes", "modify"),
+    ("makes", "transmit"),
+    ("holds", "held"),
+    ("more", "decided about packets that it was not given"),
+    ("less", "decided about packets that it was not given"),
+    ("early", "its process was ended"),
+    ("rubbish", "output frame 0"),
+    ("dies", "its process ended"),
+];
+
+/// Returns a frame for a packet of the batch, or a new one.
+fn send(index: u16, port: u16, bytes: &[u8]) -> Vec<u8> {
+    frame(0xfffb, &[&index.to_le_bytes()[..], &port.to_le_bytes(), bytes].concat())
+}
+
+/// The process of a module that has taken it over, when it is started as one; not a test. It sends each packet
+/// on, until it makes the report that `FLAME_HOSTILE_FORWARDER` names.
+#[test]
+fn hostile_forwarder() {
+    let Ok(mode) = std::env::var("FLAME_HOSTILE_FORWARDER") else { return };
+    let socket = std::io::stdin().as_fd().try_clone_to_owned().unwrap();
+    let (mut sender, mut receiver) = (Sender::new(socket.try_clone().unwrap()), FdReceiver::new(socket));
+    sender.send(&Report::Alive(0), &[]).unwrap();
+    let (mut reader, mut id, mut blocks) = (None, None, 0);
+    loop {
+        sender.flush().unwrap();
+        while receiver.receive(false).unwrap() {
+            while let Some((command, _)) = receiver.next::<Request>(1 << 30).unwrap() {
+                match command {
+                    Request::Install(install) => {
+                        receiver.take_fds(1).unwrap();
+                        id = Some(install.plan.id);
+                    }
+                    Request::Attach { module, .. } => {
+                        let [data, control, event] =
+                            <[_; 3]>::try_from(receiver.take_fds(3).unwrap()).unwrap();
+                        reader = Some(Reader::from_fds(data, control, event).unwrap());
+                        if mode == "early" {
+                            let decided = Report::Decided { module, count: 1, cause: Some(Shed::Trap) };
+                            sender.send(&decided, &[]).unwrap();
+                        }
+                    }
+                    Request::Ping(number) => sender.send(&Report::Alive(number), &[]).unwrap(),
+                    _ => {}
+                }
+            }
+        }
+        let (Some(reader), Some(module)) = (&mut reader, id) else { continue };
+        while let Some(block) = reader.take() {
+            blocks += 1;
+            let (mut outputs, mut count) = (Vec::new(), block.packets);
+            if blocks == 3 {
+                match &*mode {
+                    "beyond" => outputs.push(send(9, 0, &[])),
+                    "twice" => outputs.extend([send(0, 0, &[]), send(0, 1, &[])]),
+                    "port" => outputs.push(send(0, 7, &[])),
+                    "changes" => outputs.push(send(0, 0, &[1; 60])),
+                    "makes" => outputs.push(send(0xffff, 0, &[1; 60])),
+                    "holds" => outputs.push(frame(0xfff7, &[0; 4])),
+                    "more" => count += 1,
+                    "less" => (outputs, count) = (vec![send(2, 0, &[])], 1),
+                    "rubbish" => outputs.push(vec![0xa5; 100]),
+                    "dies" => std::process::exit(3),
+                    _ => {}
+                }
+            } else {
+                outputs.push((0..block.packets).flat_map(|index| send(index as u16, 0, &[])).collect());
+            }
+            for output in outputs {
+                sender.send(&Report::Sent { module }, &output).unwrap();
+            }
+            sender.send(&Report::Decided { module, count, cause: None }, &[]).unwrap();
+            sender.flush().unwrap();
+            reader.release(block.slot);
+        }
+        std::thread::sleep(Duration::from_micros(100));
+    }
+}
+
+/// Returns a program that behaves as `mode` says.
+fn hostile(folder: &Path, mode: &str) -> PathBuf {
+    let (program, own) = (folder.join(mode), std::env::current_exe().unwrap());
+    let test = "forward_process::hostile_forwarder";
+    let script = format!(
+        "#!/bin/sh\nFLAME_HOSTILE_FORWARDER={mode} exec '{}' --exact {test} --nocapture\n",
+        own.display()
+    );
+    fs::write(&program, script).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    program
+}
+
+const GRAPH: &str = "InfiniteSource(LENGTH 60, LIMIT 60, BURST 4, STOP true)
+    -> m :: Module(any, ON_EVICT pass); m [0] -> c :: Counter -> Discard; m [1] -> Discard";
+
+#[test]
+fn a_process_that_is_taken_over_decides_about_its_own_packets_only() {
+    let folder = tempfile::tempdir().unwrap();
+    for (mode, text) in CASES {
+        let wasm = module(&[Vec::new()], false, MANIFEST);
+        let End { handlers, accounts, module, .. } = run(GRAPH, wasm, Some(&hostile(folder.path(), mode)));
+        for (name, account) in &accounts {
+            assert!(account.adds_up(), "{mode}, {name}: {account:?}");
+        }
+        // What the module lost passes, as the graph says.
+        let m = &accounts[module].1;
+        assert_eq!((m.taken, m.given, m.held), (60, 60, 0), "{mode}: {handlers:?}");
+        assert!(handlers[2].contains(text), "{mode}: expected {text:?} in {handlers:?}");
+    }
+}
+
+/// Standard modules, whose graphs give the same packets, records and handlers.
+#[test]
+fn graphs_do_not_depend_on_the_place_of_their_modules() {
+    let names = ["count", "flow", "ecn", "arm"];
+    if names.iter().any(|name| crate::daemon::module(name).is_none()) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let demo = root().join("demo/demo.pcap");
+    for (graph, handlers) in [
+        ("m :: Module(count)", ["m.stats", "m.gone"]),
+        ("m :: Module(flow, EXPOSE headers) -> Module(count, SELECT tcp)", ["m.stats", "m.faults"]),
+        ("m :: Module(ecn, rate 1000, threshold 0, EXPOSE all)", ["m.stats", "m.account"]),
+        ("Queue(10000) -> Unqueue -> m :: Module(ecn, INTERVAL 1s, EXPOSE all)", ["m.stats", "m.account"]),
+    ] {
+        let results = [&[][..], &["--isolate"], &["--isolate", "--metered"]].map(|more| {
+            let (packets, records) = (path("out.pcap"), path("records"));
+            let graph =
+                format!("FromDump({}, STOP true) -> {graph} -> ToDump({packets}) -> Discard", demo.display());
+            let handlers = handlers.iter().flat_map(|name| ["-h", name]);
+            let out = Command::new(env!("CARGO_BIN_EXE_flame"))
+                .arg("click")
+                .args(more)
+                .args(["--format", "json", "--records", &records, "-e", &graph])
+                .args(handlers)
+                .env("FLAME_RUNNER", runner())
+                .output()
+                .unwrap();
+            let said = String::from_utf8_lossy(&out.stderr).into_owned();
+            assert!(out.status.success(), "{graph}: {said}");
+            let mut lines: Vec<_> =
+                fs::read_to_string(records).unwrap_or_default().lines().map(str::to_owned).collect();
+            // Modules of one graph write in any order.
+            lines.sort();
+            (fs::read(packets).unwrap(), lines, String::from_utf8(out.stdout).unwrap())
+        });
+        assert!(results[0].0.len() > 100_000, "{graph}");
+        assert!(results[1] == results[0], "{graph}: {:?}\n{:?}", results[0].2, results[1].2);
+        assert!(results[2] == results[0], "{graph}: {:?}\n{:?}", results[0].2, results[2].2);
+    }
+}
