@@ -44,15 +44,24 @@ pub(super) fn emptied<'a>(mut frames: Vec<Frame<'_>>) -> Vec<Frame<'a>> {
 }
 
 /// Lists as many of the packets as a block holds, at least 1.
+// Apart from its caller, whose many values would leave no registers for the loop.
+#[inline(never)]
 pub(super) fn list_frames<'a>(packets: &'a [Packet], now: impl Fn() -> Nanos, list: &mut Vec<Frame<'a>>) {
     let (mut bytes, mut now) = (0, Now::new(now));
-    for p in packets.iter().take(MAX_BATCH) {
-        if bytes >= MAX_BLOCK_BYTES {
-            break;
-        }
+    list.extend(packets.iter().take(MAX_BATCH).map(|p| {
         let frame = Frame { ts_ns: now.of(p), wire_len: wire_len(p), bytes: visible(p) };
         bytes += frame.bytes.len();
-        list.push(frame);
+        frame
+    }));
+    if bytes >= MAX_BLOCK_BYTES {
+        let mut before = 0;
+        let fits = |frame: &Frame<'_>| {
+            let has_room = before < MAX_BLOCK_BYTES;
+            before += frame.bytes.len();
+            has_room
+        };
+        let count = list.iter().map(fits).take_while(|has_room| *has_room).count();
+        list.truncate(count);
     }
 }
 

@@ -31,13 +31,14 @@ pub enum Kind {
     Outgoing,
 }
 
-/// The data of a packet besides its bytes.
+/// The data of a packet besides its bytes. What most elements read comes first.
+#[repr(C)]
 #[derive(Clone, Debug)]
 pub struct Annotations {
     pub time: Nanos,
-    pub kind: Kind,
     /// Click's 48 bytes. The offsets below name the usual parts.
     pub bytes: [u8; 48],
+    pub kind: Kind,
     /// The number of times that the packet passed each `Loop`.
     pub loops: Loops,
 }
@@ -83,18 +84,44 @@ impl Annotations {
     }
 }
 
-/// A packet's buffer. Offsets are from the beginning of the buffer.
+/// A packet's buffer. Offsets are from the beginning of the buffer, and in 32 bits: what elements read of each
+/// packet lies in one cache line, and all else in the next one.
+#[repr(C, align(64))]
 #[derive(Default)]
 pub struct Inner {
-    buffer: Vec<u8>,
-    start: usize,
-    end: usize,
-    /// The first byte that this packet wrote. What lies before it may be another packet's.
-    low: usize,
-    link: Option<usize>,
-    network: Option<usize>,
-    transport: Option<usize>,
+    buffer: Box<[u8]>,
+    start: u32,
+    end: u32,
     pub anno: Annotations,
+    /// The first byte that this packet wrote. What lies before it may be another packet's.
+    low: u32,
+    link: Mark,
+    network: Mark,
+    transport: Mark,
+}
+
+const _: () = assert!(size_of::<Inner>() == 128);
+
+/// The place of a header, if it is known: one more than its offset, or 0.
+#[derive(Clone, Copy, Default)]
+struct Mark(u32);
+
+impl Mark {
+    const NONE: Self = Self(0);
+
+    fn at(offset: usize) -> Self {
+        Self(narrow(offset + 1))
+    }
+
+    fn get(self) -> Option<usize> {
+        (self.0 as usize).checked_sub(1)
+    }
+}
+
+/// Returns an offset in 32 bits. Elements lengthen a packet by less than 64 KiB at a time, and one of 4 GiB
+/// would be copied for as long as the run lasts.
+fn narrow(offset: usize) -> u32 {
+    u32::try_from(offset).unwrap_or_else(|_| unreachable!("a packet of 4 GiB"))
 }
 
 /// Buffers that pass from a thread whose pool is full to one whose pool is empty: a thread that makes packets
@@ -191,9 +218,10 @@ impl DerefMut for Packet {
 
 impl Clone for Packet {
     fn clone(&self) -> Self {
-        let mut new = Self::with_room(self.start, self.len(), TAILROOM);
+        let mut new = Self::with_room(self.start(), self.len(), TAILROOM);
         // Stripped bytes are copied, too: the copy may be un-stripped.
-        new.buffer[self.low..self.end].copy_from_slice(&self.buffer[self.low..self.end]);
+        let written = self.low as usize..self.end as usize;
+        new.buffer[written.clone()].copy_from_slice(&self.buffer[written]);
         new.low = self.low;
         let (link, network, transport) = (self.link, self.network, self.transport);
         (new.link, new.network, new.transport) = (link, network, transport);
@@ -211,9 +239,9 @@ impl Packet {
             false => None,
         };
         let mut inner = pooled
-            .unwrap_or_else(|| Box::new(Inner { buffer: vec![0; size.max(BUFFER)], ..Inner::default() }));
-        (inner.start, inner.end, inner.low) = (head, head + length, head);
-        (inner.link, inner.network, inner.transport) = (None, None, None);
+            .unwrap_or_else(|| Box::new(Inner { buffer: vec![0; size.max(BUFFER)].into(), ..Inner::default() }));
+        (inner.start, inner.end, inner.low) = (narrow(head), narrow(head + length), narrow(head));
+        inner.clear_marks();
         inner.anno = Annotations { loops: loops::inherited(), ..Annotations::default() };
         Self(Some(inner))
     }
@@ -228,17 +256,18 @@ impl Packet {
     /// Gives back the room that a buffer has in excess, of a packet that stays for long. Of the bytes that
     /// were stripped, the last `stripped` are kept.
     pub fn compact(&mut self, stripped: usize) {
-        let front = (self.start - self.low).min(stripped);
+        let front = ((self.start - self.low) as usize).min(stripped);
         let room = HEADROOM + front + self.len() + TAILROOM;
         if self.memory() <= BUFFER.max(room + room / 4) {
             return;
         }
         let mut new = Self::with_room(HEADROOM + front, self.len(), TAILROOM);
-        new.low = new.start - front;
-        let (from, to) = (self.start - front, new.end);
-        let low = new.low;
-        new.buffer[low..to].copy_from_slice(&self.buffer[from..self.end]);
-        let mark = |mark: Option<usize>| Some(mark?.checked_sub(from)? + low);
+        let (low, to) = (new.start() - front, new.end as usize);
+        new.low = narrow(low);
+        let from = self.start() - front;
+        new.buffer[low..to].copy_from_slice(&self.buffer[from..self.end as usize]);
+        let moved = |mark: Mark| Some(mark.get()?.checked_sub(from)? + low);
+        let mark = |mark: Mark| moved(mark).map_or(Mark::NONE, Mark::at);
         (new.link, new.network, new.transport) = (mark(self.link), mark(self.network), mark(self.transport));
         new.anno = std::mem::take(&mut self.anno);
         *self = new;
@@ -246,8 +275,12 @@ impl Packet {
 }
 
 impl Inner {
+    fn start(&self) -> usize {
+        self.start as usize
+    }
+
     pub fn len(&self) -> usize {
-        self.end - self.start
+        (self.end - self.start) as usize
     }
 
     pub fn is_empty(&self) -> bool {
@@ -255,11 +288,11 @@ impl Inner {
     }
 
     pub fn data(&self) -> &[u8] {
-        &self.buffer[self.start..self.end]
+        &self.buffer[self.start as usize..self.end as usize]
     }
 
     pub fn data_mut(&mut self) -> &mut [u8] {
-        &mut self.buffer[self.start..self.end]
+        &mut self.buffer[self.start as usize..self.end as usize]
     }
 
     /// Returns the bytes of its buffer.
@@ -268,34 +301,36 @@ impl Inner {
     }
 
     pub fn headroom(&self) -> usize {
-        self.start
+        self.start()
     }
 
     /// Removes bytes in front, at most all.
     pub fn strip(&mut self, count: usize) {
-        self.start += count.min(self.len());
+        self.start += count.min(self.len()) as u32;
     }
 
     /// Moves the beginning to the front by `count` bytes, with room made if there is too little.
     fn grow_front(&mut self, count: usize) {
-        if count > self.start {
-            let missing = count - self.start + HEADROOM;
-            self.buffer.splice(0..0, std::iter::repeat_n(0, missing));
-            self.start += missing;
-            self.end += missing;
-            self.low += missing;
+        if count > self.start() {
+            let missing = count - self.start() + HEADROOM;
+            let mut buffer = std::mem::take(&mut self.buffer).into_vec();
+            buffer.splice(0..0, std::iter::repeat_n(0, missing));
+            self.buffer = buffer.into();
+            for offset in [&mut self.start, &mut self.end, &mut self.low] {
+                *offset = narrow(*offset as usize + missing);
+            }
             for mark in [&mut self.link, &mut self.network, &mut self.transport] {
-                *mark = mark.map(|m| m + missing);
+                *mark = mark.get().map_or(Mark::NONE, |at| Mark::at(at + missing));
             }
         }
-        self.start -= count;
+        self.start -= count as u32;
     }
 
     /// Adds bytes in front: those that were stripped, and zeros before them.
     pub fn unstrip(&mut self, count: usize) {
         self.grow_front(count);
         if self.start < self.low {
-            self.buffer[self.start..self.low].fill(0);
+            self.buffer[self.start as usize..self.low as usize].fill(0);
             self.low = self.start;
         }
     }
@@ -303,9 +338,9 @@ impl Inner {
     /// Adds a header in front.
     pub fn prepend(&mut self, header: &[u8]) {
         self.grow_front(header.len());
-        let start = self.start;
+        let start = self.start();
         self.buffer[start..start + header.len()].copy_from_slice(header);
-        self.low = self.low.min(start);
+        self.low = self.low.min(self.start);
     }
 
     /// Replaces the bytes of the packet, of a longer one the first `most`. Marks of headers stay where they
@@ -324,22 +359,23 @@ impl Inner {
 
     /// Shortens the packet to at most `length` bytes.
     pub fn truncate(&mut self, length: usize) {
-        self.end = self.end.min(self.start + length);
+        self.end = self.start + self.len().min(length) as u32;
     }
 
     /// Adds zeros at the end.
     pub fn extend(&mut self, count: usize) {
-        let end = self.end + count;
+        let (old, end) = (self.end as usize, self.end as usize + count);
         if end > self.buffer.len() {
-            self.buffer.resize(end + TAILROOM, 0);
+            let mut buffer = std::mem::take(&mut self.buffer).into_vec();
+            buffer.resize(end + TAILROOM, 0);
+            self.buffer = buffer.into();
         }
-        let old = self.end;
         self.buffer[old..end].fill(0);
-        self.end = end;
+        self.end = narrow(end);
     }
 
-    fn offset(&self, mark: Option<usize>) -> Option<usize> {
-        mark?.checked_sub(self.start).filter(|o| *o <= self.len())
+    fn offset(&self, mark: Mark) -> Option<usize> {
+        mark.get()?.checked_sub(self.start()).filter(|o| *o <= self.len())
     }
 
     /// Returns the offset of the network header, if it is among the bytes.
@@ -353,30 +389,30 @@ impl Inner {
 
     /// Returns how far the network header lies before or after the first byte.
     pub fn network_distance(&self) -> Option<isize> {
-        self.network.map(|n| n as isize - self.start as isize)
+        self.network.get().map(|n| n as isize - self.start() as isize)
     }
 
     /// Returns how far the link header lies before the first byte.
     pub fn link_distance(&self) -> Option<usize> {
-        self.link.and_then(|l| self.start.checked_sub(l))
+        self.start().checked_sub(self.link.get()?)
     }
 
     /// Returns the bytes of the link header onward, even if they were stripped.
     pub fn link_data(&self) -> Option<&[u8]> {
-        self.buffer.get(self.link?..self.end)
+        self.buffer.get(self.link.get()?..self.end as usize)
     }
 
     pub fn set_link(&mut self, offset: usize) {
-        self.link = Some(self.start + offset);
+        self.link = Mark::at(self.start() + offset);
     }
 
     pub fn set_network(&mut self, offset: usize, length: usize) {
-        self.network = Some(self.start + offset);
-        self.transport = Some(self.start + offset + length);
+        self.network = Mark::at(self.start() + offset);
+        self.transport = Mark::at(self.start() + offset + length);
     }
 
     pub fn clear_marks(&mut self) {
-        (self.link, self.network, self.transport) = (None, None, None);
+        (self.link, self.network, self.transport) = (Mark::NONE, Mark::NONE, Mark::NONE);
     }
 }
 
