@@ -238,8 +238,9 @@ impl Packet {
             true => PACKETS.with(|pool| take(&mut pool.borrow_mut(), &SPARE_PACKETS)),
             false => None,
         };
-        let mut inner = pooled
-            .unwrap_or_else(|| Box::new(Inner { buffer: vec![0; size.max(BUFFER)].into(), ..Inner::default() }));
+        let mut inner = pooled.unwrap_or_else(|| {
+            Box::new(Inner { buffer: vec![0; size.max(BUFFER)].into(), ..Inner::default() })
+        });
         (inner.start, inner.end, inner.low) = (narrow(head), narrow(head + length), narrow(head));
         inner.clear_marks();
         inner.anno = Annotations { loops: loops::inherited(), ..Annotations::default() };
