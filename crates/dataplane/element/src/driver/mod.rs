@@ -11,7 +11,7 @@ use crate::modules::Modules;
 use crate::runtime::router::{Parse, Stream};
 use crate::runtime::threads::run::{Parts, Run, run as run_parts};
 use crate::{Clock, Environment, Outcome, Router, find};
-use flame_click::{Connection, Graph, input, text};
+use flame_click::{Connection, Element, Graph, input, text};
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -87,9 +87,29 @@ fn streams() -> (Stream, Stream) {
 
 /// Returns the parser of configurations for `hotconfig`, if that is allowed.
 fn parse_of(invocation: &Invocation, language: Language) -> Option<Rc<Parse>> {
-    let variables = invocation.variables.clone();
-    let parse: Parse = Box::new(move |text| (language.read)(&text::encode(text), "hotconfig", &variables));
+    let (variables, sockets) = (invocation.variables.clone(), invocation.sockets.clone());
+    let parse: Parse = Box::new(move |text| {
+        let graph = (language.read)(&text::encode(text), "hotconfig", &variables)?;
+        Ok(with_sockets(graph, &sockets))
+    });
     invocation.reconfigure.then(|| Rc::new(parse))
+}
+
+/// Returns the graph with a `ControlSocket` for each of these arguments, named as in Click.
+fn with_sockets(mut graph: Graph, sockets: &[String]) -> Graph {
+    let names = (1..).map(|n| match n {
+        1 => "click_driver@@ControlSocket".to_owned(),
+        n => format!("click_driver@@ControlSocket@{n}"),
+    });
+    let (class, landmark) = ("ControlSocket".to_owned(), "command line".to_owned());
+    let element = |(name, config): (String, &String)| Element {
+        name,
+        class: class.clone(),
+        config: config.clone(),
+        landmark: landmark.clone(),
+    };
+    graph.elements.extend(names.zip(sockets).map(element));
+    graph
 }
 
 /// Runs all threads, of which a router may be the first. Returns the last, when nothing of others is left.
@@ -199,6 +219,7 @@ impl Command<'_> {
         let (bytes, name) = self.source()?;
         let text = text::decode(&bytes);
         let graph = (self.language.read)(&bytes, &name, &self.invocation.variables)?;
+        let graph = with_sockets(graph, &self.invocation.sockets);
         if self.invocation.threads > 1 && !self.invocation.simtime {
             return self.run_threads(&graph, &text);
         }

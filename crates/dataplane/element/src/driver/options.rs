@@ -14,6 +14,8 @@ Usage: flame click [OPTION]... [FILE] [NAME=VALUE]...
   -e, --expression TEXT      use TEXT as configuration
   -h, --handler NAME         at the end, print the read handler NAME (ELEMENT.HANDLER; * for all elements)
   -o, --output FILE          write the flat configuration to FILE
+  -p, --port PORT            serve handlers at this TCP port, as ControlSocket(TCP, PORT); PORT+ for the next free
+  -u, --unix-socket FILE     serve handlers at a Unix socket, as ControlSocket(UNIX, FILE)
   -q, --quit                 do not run the configuration
   -t, --time                 print how long it ran
   -R, --allow-reconfigure    allow writes to the handler 'hotconfig'
@@ -59,6 +61,8 @@ pub struct Invocation {
     pub source: Source,
     pub variables: Vec<(String, String)>,
     pub handlers: Vec<String>,
+    /// The arguments of a `ControlSocket` for each `-p` and `-u`.
+    pub sockets: Vec<String>,
     pub output: Option<String>,
     pub quit: bool,
     pub time: bool,
@@ -84,6 +88,8 @@ const OPTIONS: &[(char, &str, bool)] = &[
     ('o', "output", true),
     ('q', "quit", false),
     ('t', "time", false),
+    ('p', "port", true),
+    ('u', "unix-socket", true),
     ('R', "allow-reconfigure", false),
     ('w', "no-warnings", false),
     ('j', "threads", true),
@@ -114,6 +120,7 @@ impl Invocation {
             source: Source::Input,
             variables: Vec::new(),
             handlers: Vec::new(),
+            sockets: Vec::new(),
             output: None,
             quit: false,
             time: false,
@@ -194,6 +201,8 @@ impl Invocation {
             "file" => self.source = Source::File(value),
             "expression" => self.source = Source::Expression(text::encode(&value)),
             "handler" => self.handlers.push(value),
+            "port" => self.sockets.push(format!("TCP, {}", text::quote(&value))),
+            "unix-socket" => self.sockets.push(format!("UNIX, {}", text::quote(&value))),
             "output" => self.output = Some(value),
             "policy" => self.policy = Some(value),
             "format" => self.format = Some(value),
@@ -251,6 +260,8 @@ mod tests {
         assert_eq!((i.output.as_deref(), &i.source), (Some("-"), &Source::File("A.click".into())));
         assert_eq!((i.handlers, i.variables), (vec!["c.count".into()], vec![("X".into(), "1".into())]));
         assert_eq!(parse("-j4 A.click").unwrap().threads, 4);
+        let sockets = parse("-p 41900+ -u/tmp/a,b A.click").unwrap().sockets;
+        assert_eq!(sockets, ["TCP, 41900+", "UNIX, \"/tmp/a,b\""]);
         assert_eq!(parse("check -e Idle").unwrap().what, What::Check);
         let i = parse("check --limit 2us --insert-polls A.click").unwrap();
         assert_eq!((i.limit_ns, i.inserts_polls), (Some(2000), true));

@@ -1,7 +1,8 @@
 //! ControlSocket(TCP, PORT | UNIX, FILENAME, READONLY, LOCALHOST, VERBOSE, RETRIES, RETRY_WARNINGS): other
 //! programs read and write handlers through a socket, in Click's protocol 1.3: READ, READDATA, READUNTIL,
 //! WRITE, WRITEDATA, WRITEUNTIL, CHECKREAD, CHECKWRITE, QUIT and HELP. A TCP socket listens on this machine
-//! only, unless LOCALHOST is false; PORT 0 lets the kernel choose one. At most 64 clients are served: another
+//! only, unless LOCALHOST is false; PORT 0 lets the kernel choose one, and PORT+ tries the ports after PORT until
+//! one is free. At most 64 clients are served: another
 //! one ends the one that has been idle for longest, and 10 minutes without a command end one. A command has
 //! at most 64 KiB and 1 MiB of data. Who may connect may do what the operator may: all users of this machine
 //! with TCP, and with UNIX the users who can enter the folder of FILENAME.
@@ -31,6 +32,8 @@ const SOURCE: &str = include_str!("control_socket.rs");
 const BURST: usize = 16;
 /// The time in which a client must send something.
 const IDLE: Duration = Duration::from_secs(600);
+/// The ports after that of `PORT+` that are tried.
+const MORE_PORTS: u16 = 50;
 /// The time between two attempts to listen.
 const RETRY: Nanos = Nanos(SECOND);
 
@@ -116,6 +119,8 @@ impl Client {
 
 struct ControlSocket {
     place: Place,
+    /// The number of ports after that of `place` which are tried if it is in use.
+    more_ports: u16,
     is_read_only: bool,
     is_verbose: bool,
     warns: bool,
@@ -135,8 +140,24 @@ impl ControlSocket {
             let _ = Client(Commands::new(BufReader::new(copy))).serve(&inbox);
             stream.shut();
         };
-        *self.server.borrow_mut() = Some(Server::listen(&self.place, Some(IDLE), serve)?);
+        *self.server.borrow_mut() =
+            Some(self.first_free(|place| Server::listen(place, Some(IDLE), serve.clone()))?);
         Ok(())
+    }
+
+    /// Listens at the first place that is free.
+    fn first_free(&self, listen: impl Fn(&Place) -> std::io::Result<Server>) -> std::io::Result<Server> {
+        let mut place = self.place.clone();
+        for _ in 0..self.more_ports {
+            match listen(&place) {
+                Err(e) if e.kind() == ErrorKind::AddrInUse => {}
+                done => return done,
+            }
+            if let Place::Tcp(address) = &mut place {
+                address.set_port(address.port() + 1);
+            }
+        }
+        listen(&place)
     }
 
     fn answer(&self, cx: &Cx<'_>, request: &Request) -> Vec<u8> {
@@ -300,9 +321,18 @@ class!(
     |args, _| {
         let kind: String = args.req("TYPE");
         let is_local = args.key("LOCALHOST").unwrap_or(true);
+        let mut more_ports = 0;
         let place = match kind.to_uppercase().as_str() {
             "TCP" => {
-                let port: u16 = args.req("PORT");
+                let text: String = args.req("PORT");
+                let (port, has_more) = text.strip_suffix('+').map_or((&*text, false), |port| (port, true));
+                let port: u16 = port.trim().parse().unwrap_or_else(|_| {
+                    args.error(format!(
+                        "PORT: expected a number from 0 to 65535, or one with a +, found '{text}'"
+                    ));
+                    0
+                });
+                more_ports = if has_more { MORE_PORTS.min(u16::MAX - port) } else { 0 };
                 let address = if is_local { Ipv4Addr::LOCALHOST } else { Ipv4Addr::UNSPECIFIED };
                 Place::Tcp(SocketAddr::from((address, port)))
             }
@@ -314,6 +344,7 @@ class!(
         };
         Box::new(ControlSocket {
             place,
+            more_ports,
             is_read_only: args.key("READONLY").unwrap_or(false),
             is_verbose: args.key("VERBOSE").unwrap_or(false),
             warns: args.key("RETRY_WARNINGS").unwrap_or(true),

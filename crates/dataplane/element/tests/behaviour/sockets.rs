@@ -51,6 +51,20 @@ fn talk(stream: &mut (impl Read + Write), commands: &[u8]) -> String {
     String::from_utf8(out).unwrap()
 }
 
+/// Two elements want the same port, and the second takes one of those that follow.
+#[test]
+fn a_port_in_use_is_passed_over_if_the_next_may_be_taken() {
+    let taken = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let port = taken.local_addr().unwrap().port();
+    let text = format!("c :: ControlSocket(TCP, {port}+); Idle -> Discard");
+    beside(&text, "c.port", &[], |found| {
+        let found: u16 = found.parse().unwrap();
+        assert!(found > port && found <= port + 50, "{found} after {port}");
+        let said = talk(&mut TcpStream::connect(("127.0.0.1", found)).unwrap(), b"READ c.port\nQUIT\n");
+        assert!(said.contains(&format!("DATA {}\r\n{found}", found.to_string().len())), "{said}");
+    });
+}
+
 #[test]
 fn clients_read_and_write_handlers() {
     let text = "c :: ControlSocket(TCP, 0); i :: Idle -> s :: Switch(0) -> Discard; s [1] -> Discard";
