@@ -117,7 +117,7 @@ impl Engine {
         prepared.into_entry(&mut entry, std::mem::take(&mut reserving.notes));
         reserving.keep();
         self.accounting.add(owner, &name, &entry.stored.source, &entry.usage);
-        self.modules().insert(key, entry);
+        self.enter(key, entry);
         drop(pin);
         self.show(owner, &name)
     }
@@ -207,7 +207,7 @@ impl Engine {
         session: Option<&Verified>,
     ) -> Result<Module, Problem> {
         let _changing = self.begin(owner, name)?;
-        let before = self.expect(owner, name, request.revision)?;
+        let (before, row) = self.expect(owner, name, request.revision)?;
         let source = self.source(Some(&before.source))?;
         let wasm = match request.wasm {
             Some(wasm) => wasm,
@@ -251,7 +251,7 @@ impl Engine {
         };
         prepared.begin(&beginning);
         self.stored(self.store.put_code(&hash, &wasm))?;
-        let mut proposal = self.propose(&stored, Some(before.revision))?;
+        let mut proposal = self.propose(&stored, Some(row))?;
 
         let old = {
             let modules = self.modules();
@@ -266,11 +266,10 @@ impl Engine {
             self.modules().get_mut(&key).into_iter().for_each(|entry| entry.ending = None);
         })?;
         let account = self.show_ended(&key, account);
-        let revision = Some(before.revision);
         let put = match beginning.is_empty {
             // What is stored is of the instances before, which cannot write any more.
-            true => self.store.put_empty(&stored, revision, self.audited()),
-            false => self.store.put(&stored, revision, self.audited()),
+            true => self.store.put_empty(&stored, Some(row), self.audited()),
+            false => self.store.put(&stored, Some(row), self.audited()),
         };
         if let Err(problem) = self.stored(put) {
             self.bring_back(&key, source, &prepared, &account);
@@ -285,10 +284,11 @@ impl Engine {
             entry.past.add(&account);
             entry.ending = None;
             entry.version.clone_from(&prepared.module.plan.manifest.version);
-            entry.stored = stored;
+            entry.keep(stored);
             entry.note(format!("updated; the instance before had {} packets", account.offered));
             entry.state_bytes = self.state_need(&prepared.module.plan, &source.name);
             prepared.into_entry(entry, std::mem::take(&mut reserving.notes));
+            self.leave_if_evicted(&key, entry);
             reserving.keep();
             ended
         };
@@ -365,13 +365,22 @@ impl Engine {
     /// Returns the reason why nothing was changed.
     pub fn stop(&self, owner: &Owner, name: &str, revision: Option<u64>) -> Result<Module, Problem> {
         let _changing = self.begin(owner, name)?;
-        let before = self.expect(owner, name, revision)?;
+        let (before, row) = self.expect(owner, name, revision)?;
+        let key = (owner.clone(), name.to_owned());
+        // One that was evicted has ended: it is stored as that, with its reason.
+        if self.end_leaving(&key) {
+            self.write_row(&key).map_err(|problem| Problem {
+                cause: format!("the module has ended, and {}; the node tries again", problem.cause),
+                ..problem
+            })?;
+            return self.show(owner, name);
+        }
         let reason = Some("stopped by request: run it again with flame update".to_owned());
-        let revision = before.revision;
-        let stored = Stored { state: State::Stopped, reason, revision: revision + 1, ..before };
-        self.stored(self.store.put(&stored, Some(revision), self.audited()))?;
-        self.take_down(&(owner.clone(), name.to_owned()), |entry| {
-            entry.stored = stored;
+        let revision = before.revision + 1;
+        let stored = Stored { state: State::Stopped, reason, revision, ..before };
+        self.stored(self.store.put(&stored, Some(row), self.audited()))?;
+        self.take_down(&key, |entry| {
+            entry.keep(stored);
             entry.note("stopped");
         });
         self.show(owner, name)
@@ -384,8 +393,8 @@ impl Engine {
     /// Returns the reason why nothing was changed.
     pub fn remove(&self, owner: &Owner, name: &str, revision: Option<u64>) -> Result<Module, Problem> {
         let _changing = self.begin(owner, name)?;
-        let before = self.expect(owner, name, revision)?;
-        self.stored(self.store.remove(owner, name, before.revision, self.audited()))?;
+        let (before, row) = self.expect(owner, name, revision)?;
+        self.stored(self.store.remove(owner, name, row, self.audited()))?;
         let key = (owner.clone(), name.to_owned());
         self.take_down(&key, |_| {});
         let module = self.show(owner, name);
@@ -471,8 +480,13 @@ impl Engine {
         Some(account)
     }
 
-    /// Returns the module as it is stored, if its revision is the expected one.
-    pub(crate) fn expect(&self, owner: &Owner, name: &str, revision: Option<u64>) -> Result<Stored, Problem> {
+    /// Returns the module and the revision of its row, if the module's revision is the expected one.
+    pub(crate) fn expect(
+        &self,
+        owner: &Owner,
+        name: &str,
+        revision: Option<u64>,
+    ) -> Result<(Stored, u64), Problem> {
         let modules = self.modules();
         let entry = modules.get(&(owner.clone(), name.to_owned())).ok_or_else(|| Self::missing(name))?;
         match revision {
@@ -481,7 +495,7 @@ impl Engine {
                 format!("module {name} has revision {}, the change is for {expected}", entry.stored.revision),
                 "another change came first: look at the module (flame show) and repeat the change",
             )),
-            _ => Ok(entry.stored.clone()),
+            _ => Ok((entry.stored.clone(), entry.row)),
         }
     }
 }
@@ -511,6 +525,7 @@ impl Engine {
 /// Returns a module that does not run, with a spool of at most `spool` bytes.
 pub(crate) fn entry_of(stored: Stored, spool: u64, usage: Arc<Usage>) -> Entry {
     Entry {
+        row: stored.revision,
         stored,
         version: String::new(),
         live: None,

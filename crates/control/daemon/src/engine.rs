@@ -22,12 +22,12 @@ use flame_api as api;
 use flame_api::{Code, Problem, State};
 use flame_compile::Cache;
 use flame_node::Node;
-use flame_plan::{Account, ModuleClass, ModuleId, QueueAccount, Shed, Unsent};
+use flame_plan::{Account, ModuleClass, QueueAccount, Shed, Unsent};
 use flame_quota::{Usage, Used};
 use flame_worker::Module;
 use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry as Slot;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
@@ -55,6 +55,8 @@ pub(crate) struct Entry {
     pub known: Known,
     /// The most bytes of state that it can keep.
     pub state_bytes: u64,
+    /// The revision of its row, which is an earlier one until the end of the module could be written.
+    pub row: u64,
 }
 
 /// An instance that is being removed from its source, as clients see it until its last account is there.
@@ -119,6 +121,12 @@ impl Entry {
         self.live.as_ref().is_some_and(|live| live.leaving.is_some())
     }
 
+    /// Replaces the module by what its row is now.
+    pub fn keep(&mut self, stored: Stored) {
+        self.row = stored.revision;
+        self.stored = stored;
+    }
+
     pub fn note(&mut self, text: impl Into<String>) {
         self.log.change(&text.into());
     }
@@ -143,7 +151,7 @@ pub struct Engine {
     /// The code of changes in progress, which is stored before the module that has it.
     pub(crate) pinned: Mutex<Vec<[u8; 32]>>,
     /// Modules that are to be taken down, once no other change of them is in progress.
-    pub(crate) evictions: Mutex<BTreeMap<Key, (ModuleId, String)>>,
+    pub(crate) evictions: Mutex<BTreeSet<Key>>,
     /// The revocations that were made here, as lines of the policy's list, in force whether or not it has
     /// them. It is held while the policy is exchanged.
     pub(crate) revocations: Mutex<Vec<String>>,

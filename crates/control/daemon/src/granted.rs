@@ -5,7 +5,6 @@ use crate::held;
 use flame_node::{AdmittedModule, Entered, Node};
 use flame_plan::ModuleId;
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// The node as it was for a credential, and the decision on a module.
@@ -16,7 +15,7 @@ pub(crate) struct Granted {
     pub node: Arc<Node>,
     pub admitted: Arc<AdmittedModule>,
     pub entered: Entered,
-    watched: Arc<Watched>,
+    pub watched: Arc<Watched>,
 }
 
 /// The part of a grant that the review knows.
@@ -26,14 +25,15 @@ pub(crate) struct Watched {
     /// is started there are both.
     ids: Mutex<BTreeSet<ModuleId>>,
     decided: Mutex<Decided>,
-    is_evicted: AtomicBool,
+    /// The reason for which the instance is evicted, once it is.
+    evicted: Mutex<Option<String>>,
 }
 
 impl Watched {
     /// Creates what the review knows of the instance `id` on a source.
     pub fn new((source, id): (&str, ModuleId), decided: Decided) -> Arc<Self> {
-        let (decided, is_evicted) = (Mutex::new(decided), AtomicBool::new(false));
-        Arc::new(Self { source: source.to_owned(), ids: Mutex::new([id].into()), decided, is_evicted })
+        let (decided, evicted) = (Mutex::new(decided), Mutex::default());
+        Arc::new(Self { source: source.to_owned(), ids: Mutex::new([id].into()), decided, evicted })
     }
 
     /// Returns the numbers under which the instance may run now.
@@ -46,8 +46,11 @@ impl Watched {
     }
 
     /// Records that the instance is evicted. Returns whether it was not before.
-    pub fn evict(&self) -> bool {
-        !self.is_evicted.swap(true, Ordering::Relaxed)
+    pub fn evict(&self, reason: &str) -> bool {
+        let mut evicted = held(&self.evicted);
+        let is_first = evicted.is_none();
+        evicted.get_or_insert_with(|| reason.to_owned());
+        is_first
     }
 }
 
@@ -62,6 +65,11 @@ impl Granted {
     pub fn renew(&mut self, (node, admitted): Decided) {
         *held(&self.watched.decided) = (node.clone(), admitted.clone());
         (self.node, self.admitted) = (node, admitted);
+    }
+
+    /// Returns the reason for which the instance is evicted, if it is.
+    pub fn evicted(&self) -> Option<String> {
+        held(&self.watched.evicted).clone()
     }
 
     /// Records that the instance may run under the number `id` as well, before it does.

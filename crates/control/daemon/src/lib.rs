@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Files by subject: `config`; `store` (SQLite and code); `source` (workers), `paced` (captures replayed);
-//! `spool` (records kept for clients); `engine`, `build`, `change`, `renew`, `restore` and `review`
+//! `spool` (records kept for clients); `engine`, `build`, `change`, `renew`, `restore`, `review` and `rows`
 //! (modules), `stamps` (of a policy's files); `keep`, `kept` and `store::states` (the state that modules
 //! keep); `reserve` (the ledger), `reservation` and `admission`; `processes` (of principals) and `restarts`
 //! (when they end); `identity` (who asks), `door` and `reach` (what a session may act on) and `server`
@@ -38,6 +38,7 @@ mod restore;
 mod review;
 mod revoke;
 mod route;
+mod rows;
 mod security;
 mod server;
 mod service;
@@ -49,6 +50,10 @@ mod units;
 
 #[cfg(test)]
 mod config_tests;
+#[cfg(test)]
+mod end_tests;
+#[cfg(test)]
+mod test_world;
 #[cfg(test)]
 mod wall_tests;
 

@@ -36,7 +36,7 @@ impl Engine {
         shown: Proof,
     ) -> Result<Module, Problem> {
         let _changing = self.begin(owner, name)?;
-        let before = self.expect(owner, name, request.revision)?;
+        let (before, row) = self.expect(owner, name, request.revision)?;
         Self::stays(self.modules().get(&(owner.clone(), name.to_owned())), name)?;
         let stored = Stored {
             proof: Some(shown),
@@ -73,9 +73,9 @@ impl Engine {
         };
         let audited = self.audited();
         let renewed = match &running {
-            Some(running) => Some(self.renew_live(running, (&before, &stored), &meters, audited)?),
+            Some(running) => Some(self.renew_live(running, (&before, row), &stored, &meters, audited)?),
             None => {
-                self.stored(self.store.put(&stored, Some(before.revision), audited))?;
+                self.stored(self.store.put(&stored, Some(row), audited))?;
                 None
             }
         };
@@ -83,7 +83,7 @@ impl Engine {
         let entry = modules.get_mut(&key).ok_or_else(|| Self::missing(name))?;
         let stays = Self::stays(Some(&*entry), name);
         entry.known.bytes = entry.known.bytes.saturating_sub(before.row_bytes()) + stored.row_bytes();
-        entry.stored = stored;
+        entry.keep(stored);
         // One that lost its grant meanwhile ends with this revision.
         stays?;
         if let (Some(live), Some(running)) = (&mut entry.live, running)
@@ -97,7 +97,13 @@ impl Engine {
         }
         entry.expires = entry.live.as_ref().and_then(|l| Engine::expiry(&l.granted.as_ref()?.admitted));
         entry.note("renewed");
+        let watched = entry.live.as_ref().and_then(|live| Some(live.granted.as_ref()?.watched.clone()));
         drop(modules);
+        // The review has known the new credential only since then: a revocation of it did not wait.
+        if let Some(problem) = watched.and_then(|watched| self.why_lost(&watched)) {
+            self.evict_lost();
+            return Err(problem);
+        }
         self.show(owner, name)
     }
 
@@ -130,7 +136,8 @@ impl Engine {
     fn renew_live(
         &self,
         Running { meters: now, plan, .. }: &Running,
-        (before, stored): (&Stored, &Stored),
+        (before, row): (&Stored, u64),
+        stored: &Stored,
         meters: &Meters,
         audited: Option<u64>,
     ) -> Result<Vec<String>, Problem> {
@@ -148,7 +155,7 @@ impl Engine {
         })?;
         let guaranteed = self.guarantee(source, plan, &stored.reserved);
         let stored_now = guaranteed.and_then(|note| {
-            self.stored(self.store.put(stored, Some(before.revision), audited))?;
+            self.stored(self.store.put(stored, Some(row), audited))?;
             Ok(note)
         });
         match stored_now {

@@ -264,5 +264,6 @@ impl Engine {
         }
         self.accounting.end_interval();
         self.accounting.close();
+        self.write_rows();
     }
 }

@@ -1,7 +1,7 @@
 //! Decides again, while modules run, whether they may: policies change, credentials are revoked or expire.
 
 use crate::engine::{AUDIT_LOG, By, Engine, Entry, Key, Live};
-use crate::granted::{Decided, Watched};
+use crate::granted::{Decided, Granted, Watched};
 use crate::held;
 use crate::revoke::with_all;
 use crate::source::SourceRun;
@@ -26,6 +26,14 @@ const TAKE_DOWN: Duration = Duration::from_millis(50);
 /// it looks.
 const EVICTION: Duration = Duration::from_secs(2);
 const POLL: Duration = Duration::from_millis(10);
+
+/// An instance that was marked as evicted.
+struct Marked {
+    /// Whether it was not evicted before.
+    is_first: bool,
+    /// The module that has it, unless that leaves already.
+    key: Option<Key>,
+}
 
 /// Returns the decision on an instance and the reason for which it is lost under a policy, if it is.
 fn lost(watched: &Watched, policy: &Arc<Policy>) -> Option<(Arc<AdmittedModule>, Reason)> {
@@ -156,14 +164,20 @@ impl Engine {
             all.retain(|other| other.strong_count() > 0);
             all.push(Arc::downgrade(&watched));
         }
-        match self.policy().and_then(|policy| lost(&watched, &policy)) {
+        match self.why_lost(&watched) {
             None => Ok(watched),
-            Some((_, reason)) => Err(Problem::new(
-                Code::Forbidden,
-                format!("the module lost its grant before it began: {reason}"),
-                "ask the operator what has changed, or use another credential",
-            )),
+            Some(problem) => Err(problem),
         }
+    }
+
+    /// Returns why an instance has lost its grant since that was decided, if it has.
+    pub(crate) fn why_lost(&self, watched: &Watched) -> Option<Problem> {
+        let (_, reason) = lost(watched, &self.policy()?)?;
+        Some(Problem::new(
+            Code::Forbidden,
+            format!("the module lost its grant before the change was made: {reason}"),
+            "ask the operator what has changed, or use another credential",
+        ))
     }
 
     /// Returns the grants of all instances, those that begin and end at the moment included.
@@ -171,10 +185,12 @@ impl Engine {
         held(&self.watched).iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// Evicts the modules that have lost their grant under the policy that is in force, and takes them down.
+    /// Evicts the modules that have lost their grant under the policy that is in force, takes them down, and
+    /// writes that.
     pub(crate) fn review_all(&self) {
         self.evict_lost();
         self.take_down_waiting();
+        self.write_rows();
     }
 
     /// Evicts the modules that have lost their grant under the policy that is in force. They are taken down
@@ -183,25 +199,22 @@ impl Engine {
     pub(crate) fn evict_lost(&self) {
         let mut evicted = Vec::new();
         for (watched, admitted, reason) in self.lost() {
-            let (is_it, key) = self.mark_leaving(&watched, &admitted, &reason);
             // Otherwise it was renewed meanwhile.
-            if is_it {
+            if let Some(marked) = self.mark_leaving(&watched, &admitted, &reason) {
                 // However far the change is that begins or ends it.
                 self.evict(&watched, &reason);
-                evicted.push((watched, admitted, reason, key));
+                evicted.push((marked, admitted, reason));
             }
         }
         // Entries of the audit log wait for the disk.
-        for (watched, admitted, reason, key) in evicted {
-            if watched.evict()
+        for (Marked { is_first, key }, admitted, reason) in evicted {
+            if is_first
                 && let Some(node) = self.present_node()
                 && let Err(e) = node.note_eviction(&admitted, &reason)
             {
                 self.fault(AUDIT_LOG, Some(e.to_string()));
             }
-            if let Some((key, id)) = key {
-                held(&self.evictions).insert(key, (id, reason.to_string()));
-            }
+            held(&self.evictions).extend(key);
         }
     }
 
@@ -221,102 +234,128 @@ impl Engine {
         self.watched().into_iter().filter_map(lost).collect()
     }
 
-    /// Marks the module of an instance that lost its grant as one that leaves. Returns whether the instance
-    /// still has this decision, and the module with its number, unless it leaves already or a change of it is
-    /// in progress.
+    /// Marks an instance that lost its grant as evicted, and its module as one that leaves, unless a change is
+    /// in progress that takes it out or has not entered it yet. Returns nothing if the decision on it is
+    /// another one now.
     fn mark_leaving(
         &self,
         watched: &Arc<Watched>,
         admitted: &Arc<AdmittedModule>,
         reason: &Reason,
-    ) -> (bool, Option<(Key, ModuleId)>) {
+    ) -> Option<Marked> {
         let mut modules = self.modules();
         let is_it = |live: &Live| live.granted.as_ref().is_some_and(|granted| granted.is(watched, admitted));
         let mut found = modules.iter_mut().filter_map(|(key, entry)| Some((key, entry.live.as_mut()?)));
-        match found.find(|(_, live)| is_it(live)) {
+        let key = match found.find(|(_, live)| is_it(live)) {
             Some((key, live)) => {
                 let was_leaving = live.leaving.is_some();
                 live.leaving.get_or_insert_with(|| reason.to_string());
-                (true, (!was_leaving).then(|| (key.clone(), live.module.plan.id)))
+                (!was_leaving).then(|| key.clone())
             }
-            None => (Arc::ptr_eq(&watched.decided().1, admitted), None),
+            None if Arc::ptr_eq(&watched.decided().1, admitted) => None,
+            None => return None,
+        };
+        // While the modules are locked: a module that is entered later leaves at once.
+        Some(Marked { is_first: watched.evict(&reason.to_string()), key })
+    }
+
+    /// Makes a module one of the node's.
+    pub(crate) fn enter(&self, key: Key, mut entry: Entry) {
+        let mut modules = self.modules();
+        self.leave_if_evicted(&key, &mut entry);
+        modules.insert(key, entry);
+    }
+
+    /// Lets a module leave if its instance was evicted before the module had it. The caller has locked the
+    /// modules.
+    pub(crate) fn leave_if_evicted(&self, key: &Key, entry: &mut Entry) {
+        if let Some(live) = &mut entry.live
+            && let Some(reason) = live.granted.as_ref().and_then(Granted::evicted)
+        {
+            live.leaving.get_or_insert(reason);
+            held(&self.evictions).insert(key.clone());
         }
     }
 
     /// Takes down the modules that workers evicted, for example because a bound was violated.
-    fn take_down_evicted(&self) {
+    pub(crate) fn take_down_evicted(&self) {
         for source in self.sources.values() {
             for (id, reason) in source.routes.take_evicted() {
                 // Asked first: a change that has ended has entered its module.
                 let is_changing = !held(&self.changing).is_empty();
-                let (key, reason) = {
-                    let is_it = |entry: &Entry| {
-                        // One that this thread evicted is leaving already.
-                        let is_live = |live: &Live| live.module.plan.id == id && live.leaving.is_none();
-                        entry.live.as_ref().is_some_and(is_live) && entry.stored.source == source.name
-                    };
-                    let mut modules = self.modules();
-                    let Some((key, entry)) = modules.iter_mut().find(|(_, entry)| is_it(entry)) else {
-                        drop(modules);
-                        if is_changing {
-                            source.routes.put_back(id, reason);
-                        }
-                        continue;
-                    };
-                    let reason = match key.0.is_operator() {
-                        true => reason.to_string(),
-                        false => reason.without_measurements(),
-                    };
-                    // It is not renewed while it waits for a change in progress.
-                    entry.live.iter_mut().for_each(|live| live.leaving = Some(reason.clone()));
-                    (key.clone(), reason)
-                };
-                self.evicted(&key, id, reason);
+                match self.mark_evicted(&source.name, id, &reason) {
+                    Some(key) => self.evicted(key),
+                    None if is_changing => source.routes.put_back(id, reason),
+                    // It has ended, or leaves already.
+                    None => {}
+                }
             }
         }
     }
 
-    /// Takes down a module that was evicted, unless it was changed meanwhile. If a change of it is in
-    /// progress, it is taken down after that.
-    fn evicted(&self, key: &Key, id: ModuleId, reason: String) {
-        // Rows are written by the holder of this value alone. Its end gives up the module's reservation.
-        let Ok(_changing) = self.begin_by(By::Node, key) else {
-            held(&self.evictions).insert(key.clone(), (id, reason));
-            return;
-        };
-        self.end_as(key, id, State::Evicted, reason);
+    /// Marks the module that has the instance `id` on a source as one that leaves, so that it is not renewed
+    /// while it waits for a change in progress. Returns nothing if there is none, or if it leaves already.
+    fn mark_evicted(&self, source: &str, id: ModuleId, reason: &Reason) -> Option<Key> {
+        let mut modules = self.modules();
+        let mut on_source = modules.iter_mut().filter(|(_, entry)| entry.stored.source == source);
+        on_source.find_map(|(key, entry)| {
+            let is_it = |live: &&mut Live| live.module.plan.id == id && live.leaving.is_none();
+            let live = entry.live.as_mut().filter(is_it)?;
+            live.leaving = Some(match key.0.is_operator() {
+                true => reason.to_string(),
+                false => reason.without_measurements(),
+            });
+            Some(key.clone())
+        })
     }
 
-    /// Ends a module that its owner did not stop, unless it was changed meanwhile. The caller has begun the
-    /// change.
-    pub(crate) fn end_as(&self, key: &Key, id: ModuleId, state: State, reason: String) {
-        let account = self.present_account(key);
-        let (live, stored, before, log) = {
-            let mut modules = self.modules();
-            let Some(entry) = modules.get_mut(key) else { return };
-            // One that leaves may have been started in another process meanwhile.
-            let is_it = |live: &mut Live| live.module.plan.id == id || live.leaving.is_some();
-            let Some(live) = entry.take_live(account, is_it) else { return };
-            let before = entry.stored.revision;
-            entry.stored.state = state;
-            entry.stored.reason = Some(reason.clone());
-            entry.stored.revision += 1;
-            entry.note(format!("{}: {reason}", state.name()));
-            (live, entry.stored.clone(), before, entry.log.clone())
+    /// Takes down a module that was evicted. If a change of it is in progress, it is taken down after that,
+    /// unless it runs anew then.
+    fn evicted(&self, key: Key) {
+        // The module is the holder's of this value alone. Its end gives up the module's reservation.
+        let Ok(_changing) = self.begin_by(By::Node, &key) else {
+            held(&self.evictions).insert(key);
+            return;
         };
-        // A module that cannot be stored as evicted is denied again at the next start, and one that failed is
-        // tried again.
-        if self.stored(self.store.put(&stored, Some(before), None)).is_err()
-            && let Some(entry) = self.modules().get_mut(key)
-        {
-            // Later changes are for the revision that is stored.
-            entry.stored.revision = before;
-        }
-        let ended = self.end_live(key, live, &stored.source, &log);
+        self.end_leaving(&key);
+    }
+
+    /// Ends a module that leaves, for the reason that its clients see already. Returns whether it was one.
+    /// The caller has begun the change.
+    pub(crate) fn end_leaving(&self, key: &Key) -> bool {
+        self.end_live_as(key, |live| Some((State::Evicted, live.leaving.clone()?)))
+    }
+
+    /// Ends the instance `id` of a module, which its owner did not stop, unless the module was changed
+    /// meanwhile. The caller has begun the change.
+    pub(crate) fn end_as(&self, key: &Key, id: ModuleId, state: State, reason: String) {
+        // One that leaves may have been started in another process meanwhile.
+        self.end_live_as(key, |live| match &live.leaving {
+            Some(leaving) => Some((State::Evicted, leaving.clone())),
+            None => (live.module.plan.id == id).then_some((state, reason)),
+        });
+    }
+
+    /// Ends an instance, if `as_what` has a state and a reason for it. Its row is written later: one that
+    /// cannot be written must hold up nobody's end.
+    fn end_live_as(&self, key: &Key, as_what: impl FnOnce(&Live) -> Option<(State, String)>) -> bool {
+        let account = self.present_account(key);
+        let (live, source, log) = {
+            let mut modules = self.modules();
+            let Some(entry) = modules.get_mut(key) else { return false };
+            let Some((state, reason)) = entry.live.as_ref().and_then(as_what) else { return false };
+            let Some(live) = entry.take_live(account, |_| true) else { return false };
+            entry.note(format!("{}: {reason}", state.name()));
+            (entry.stored.state, entry.stored.reason) = (state, Some(reason));
+            entry.stored.revision += 1;
+            (live, entry.stored.source.clone(), entry.log.clone())
+        };
+        let ended = self.end_live(key, live, &source, &log);
         if let Some(entry) = self.modules().get_mut(key) {
             entry.past.add(&ended.unwrap_or_default());
             entry.ending = None;
         }
+        true
     }
 
     /// Waits until no instance runs that has lost its grant. One that a change begins at the moment may come
@@ -347,8 +386,6 @@ impl Engine {
     /// Takes down the evicted modules that waited for another change.
     pub(crate) fn take_down_waiting(&self) {
         let waiting = std::mem::take(&mut *held(&self.evictions));
-        for (key, (id, reason)) in waiting {
-            self.evicted(&key, id, reason);
-        }
+        waiting.into_iter().for_each(|key| self.evicted(key));
     }
 }

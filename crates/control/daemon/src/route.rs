@@ -36,6 +36,14 @@ struct Inner {
     overloaded: BTreeMap<(String, usize), u64>,
 }
 
+impl Inner {
+    fn evict(&mut self, id: ModuleId, reason: Reason) {
+        if !self.evicted.iter().any(|(other, _)| *other == id) {
+            self.evicted.push((id, reason));
+        }
+    }
+}
+
 impl Routes {
     fn inner(&self) -> MutexGuard<'_, Inner> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
@@ -86,7 +94,7 @@ impl Routes {
 
     /// Keeps an eviction whose module a change in progress has not entered yet, for the next call.
     pub fn put_back(&self, id: ModuleId, reason: Reason) {
-        self.inner().evicted.push((id, reason));
+        self.inner().evict(id, reason);
     }
 }
 
@@ -147,10 +155,7 @@ impl Observer for ToLogs {
         match &report.evicted {
             // Each worker reports it. The log has it once, with the module's new state.
             Some(reason) => {
-                let evicted = &mut self.0.inner().evicted;
-                if !evicted.iter().any(|(id, _)| *id == report.id) {
-                    evicted.push((report.id, reason.clone()));
-                }
+                self.0.inner().evict(report.id, reason.clone());
             }
             None => {
                 if let Some(route) = self.0.get(&report.module) {

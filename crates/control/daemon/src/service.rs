@@ -91,6 +91,7 @@ pub fn run(path: &Path, note: &dyn Fn(&str)) -> Result<(), StartError> {
     let threads = [
         Engine::review,
         Engine::take_down_all,
+        Engine::keep_rows,
         Engine::account,
         Engine::watch_processes,
         Engine::keep_states,

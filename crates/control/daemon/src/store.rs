@@ -275,15 +275,17 @@ impl Store {
         synced: Synced,
         of: impl FnOnce(&rusqlite::Transaction<'_>) -> rusqlite::Result<T>,
     ) -> Result<T, StoreError> {
-        let mut database = self.database();
+        let (mut database, mut is_begun) = (self.database(), false);
         let done = (|| {
             database.pragma_update(None, "synchronous", synced.name())?;
             let change = database.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
+            is_begun = true;
             let result = of(&change)?;
             change.commit()?;
             Ok(result)
         })();
-        if done.is_err() {
+        // One that did not begin, for want of the lock, say, has left nothing.
+        if done.is_err() && is_begun {
             // A commit that could not be synced is in the log, where the next start would find it. The frames
             // of a change of nothing take its place there.
             let _ = database.pragma_update(None, "synchronous", "OFF");

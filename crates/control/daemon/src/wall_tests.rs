@@ -1,194 +1,19 @@
 //! Tests of a node's engine without workers: grants, revocations, evictions and rows.
 
-use crate::accounting::Accounting;
-use crate::change::entry_of;
-use crate::config::Config;
-use crate::engine::{By, Engine, Key, Live};
-use crate::granted::{Decided, Granted};
+use crate::engine::By;
 use crate::held;
-use crate::reserve::Ledger;
 use crate::store::states::StateTerms;
-use crate::store::{Owner, Proof, Store, StoreError, Stored};
+use crate::store::{Owner, StoreError, Stored};
+use crate::test_world::{MANIFEST, NAME, PATIENCE, World, revocation, write_policy};
 use flame_abi::manifest::Manifest;
-use flame_api::{Answer, Code, RenewRequest, Reservation, RevokeRequest, State};
+use flame_api::{Answer, Code, RenewRequest, State};
 use flame_compile::ModuleInfo;
-
-use flame_node::Node;
-use flame_plan::{Account, Limits, ModuleClass, ModuleId, ModulePlan, OnFault, Terms, ViewSpec};
-use flame_trust::{Challenge, Credential, Field, Mint, Narrow, SESSION, Secret};
-use flame_worker::{Module, Place};
+use flame_plan::{Account, ModuleId};
+use flame_trust::{Challenge, Credential, Field, Narrow, SESSION};
+use flame_worker::Place;
 use std::collections::BTreeMap;
-use std::path::Path;
-use std::sync::{Arc, RwLock};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-const MANIFEST: &str = "abi = 1\nname = \"probe\"\nversion = \"1\"\ndescription = \"d\"\n\
-    [[tables]]\nname = \"t\"\ncolumns = [{ name = \"n\", type = \"u64\" }]\n";
-const NAME: &str = "probe";
-const HASH: [u8; 32] = [7; 32];
-const PATIENCE: Duration = Duration::from_secs(60);
-
-/// A node in a folder, with a principal.
-struct World {
-    folder: tempfile::TempDir,
-    root: Secret,
-    alice: Secret,
-    engine: Engine,
-}
-
-impl World {
-    fn new() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let (root, alice) = (Secret::generate(), Secret::generate());
-        Secret::generate().write_new(&folder.path().join("node.key")).unwrap();
-        std::fs::write(folder.path().join("revoked"), "").unwrap();
-        write_policy(folder.path(), &root, "");
-        let text = "[node]\nstorage = \"state\"\npolicy = \"policy.toml\"\n[socket]\npath = \"sock\"\n\
-                    [sources.tap]\ninterface = \"eth0\"\n[limits]\nmodules = 8\n";
-        let config = Config::parse(text.as_bytes(), "node.toml", folder.path()).unwrap();
-        let node = Node::open(&folder.path().join("policy.toml"), "node", "test".to_owned()).unwrap();
-        let capacity = config.capacity;
-        let engine = Engine {
-            store: Store::open(&config.storage).unwrap(),
-            cache: config.storage.join("cache"),
-            config: RwLock::new(config),
-            sources: BTreeMap::new(),
-            node: Some(node).into(),
-            read_at: Default::default(),
-            modules: Default::default(),
-            changing: Default::default(),
-            pinned: Default::default(),
-            evictions: Default::default(),
-            watched: Default::default(),
-            revocations: Default::default(),
-            version: Default::default(),
-            faults: Default::default(),
-            notes: Default::default(),
-            stopping: Default::default(),
-            accounting: Accounting::new(std::iter::empty()).unwrap(),
-            restarts: Default::default(),
-            ledger: Ledger::new(capacity, capacity).into(),
-            started: 0,
-        };
-        Self { folder, root, alice, engine }
-    }
-
-    fn credential(&self, fields: &[(Field, &str)]) -> Credential {
-        let mut narrow = Narrow { holder: Some(self.alice.public()), ..Narrow::default() };
-        narrow.fields = fields.iter().map(|(field, value)| (*field, (*value).to_owned())).collect();
-        narrow.fields.push((Field::Code, "any".to_owned()));
-        let mint = Mint { principal: "alice".to_owned(), role: "all".to_owned(), narrow };
-        Credential::mint(&self.root, &mint).unwrap()
-    }
-
-    fn owner(&self) -> Owner {
-        Owner { root: self.root.public().to_string(), principal: "alice".to_owned() }
-    }
-
-    fn key(&self) -> Key {
-        (self.owner(), NAME.to_owned())
-    }
-
-    /// Decides on a module under a credential.
-    fn decide(&self, credential: &Credential) -> (Decided, Proof) {
-        let manifest = Arc::new(Manifest::parse(MANIFEST.as_bytes()).unwrap());
-        let info = ModuleInfo { hash: HASH, manifest, messages: false };
-        let challenge = Challenge::new().unwrap();
-        let answer = challenge.answer(&self.alice, credential, &info.hash);
-        let proof = Proof {
-            credential: credential.text(),
-            challenge: challenge.to_bytes(),
-            key: answer.key.to_string(),
-            signature: answer.signature,
-        };
-        let node = held(&self.engine.node).as_ref().unwrap().for_credential(
-            Some(credential.clone()),
-            Some((challenge, answer)),
-            "eth0",
-            "test".to_owned(),
-        );
-        let admitted = node.admit(&info, &[], &[]).unwrap();
-        ((Arc::new(node), Arc::new(admitted)), proof)
-    }
-
-    /// Installs a module that runs under a credential, as far as that goes without workers.
-    fn install(&self, credential: &Credential) {
-        let manifest = Arc::new(Manifest::parse(MANIFEST.as_bytes()).unwrap());
-        let (decided, proof) = self.decide(credential);
-        let entered = decided.0.installed(&decided.1, NAME, None).unwrap();
-        let plan = ModulePlan {
-            id: ModuleId(1),
-            name: NAME.to_owned(),
-            hash: HASH,
-            manifest: manifest.clone(),
-            code: Arc::new([]),
-            view: ViewSpec::default(),
-            limits: Limits::default(),
-            parameters: Vec::new(),
-            texts: Vec::new(),
-            on_fault: OnFault::Stop,
-            terms: Terms::default(),
-            class: ModuleClass::Metered,
-            process: None,
-            tenant: None,
-            seed: None,
-        };
-        let stored = Stored {
-            owner: self.owner(),
-            name: NAME.to_owned(),
-            source: "tap".to_owned(),
-            hash: HASH,
-            signatures: String::new(),
-            settings: BTreeMap::new(),
-            narrow: Vec::new(),
-            proof: Some(proof),
-            reserved: Reservation::default(),
-            state: State::Running,
-            reason: None,
-            revision: 1,
-            installed: 0,
-        };
-        self.engine.store.put(&stored, None, None).unwrap();
-        let mut entry = entry_of(stored, 1 << 20, Arc::default());
-        let granted = Granted::new(self.engine.watch(("tap", plan.id), decided).unwrap(), entered);
-        let module = Module::from(plan);
-        entry.live = Some(Live {
-            module,
-            granted: Some(granted),
-            kept: None,
-            earlier: Account::default(),
-            leaving: None,
-        });
-        self.engine.modules().insert(self.key(), entry);
-    }
-
-    fn state(&self) -> State {
-        self.engine.modules()[&self.key()].stored.state
-    }
-
-    /// Returns the row that is stored.
-    fn row(&self) -> Option<Stored> {
-        self.engine.store.modules().unwrap().pop()
-    }
-
-    fn log(&self) -> String {
-        std::fs::read_to_string(self.folder.path().join("audit.log")).unwrap_or_default()
-    }
-}
-
-fn write_policy(folder: &Path, root: &Secret, more: &str) {
-    let policy = format!(
-        "[node]\nname = \"tap1\"\nkey = \"node.key\"\nrevocations = \"revoked\"\naudit = \"audit.log\"\n\
-         [roots]\noperator = \"{}\"\n[roles.all]\nselect = \"\"\nexpose = \"all\"\n\
-         calls = \"records, messages\"\ncode = \"any\"\n{more}",
-        root.public()
-    );
-    std::fs::write(folder.join("policy.toml"), policy).unwrap();
-}
-
-fn revocation(credential: &Credential) -> RevokeRequest {
-    RevokeRequest { credential: Some(credential.text()), key: None }
-}
 
 #[test]
 fn an_eviction_waits_for_the_change_that_is_in_progress() {
@@ -256,7 +81,7 @@ fn a_module_that_lost_its_grant_meanwhile_does_not_begin() {
     assert!(begun.elapsed() < PATIENCE / 2, "nothing runs, so there is nothing to wait for");
     let refused = world.engine.watch(("tap", ModuleId(1)), decided).err().unwrap();
     assert_eq!(refused.code, Code::Forbidden, "{refused}");
-    assert!(refused.cause.contains("lost its grant before it began: "), "{refused}");
+    assert!(refused.cause.contains("lost its grant before the change was made: "), "{refused}");
     assert!(world.engine.watched().is_empty() && !world.log().contains("\"install\""), "{}", world.log());
 }
 

@@ -1,0 +1,189 @@
+//! Tests of ends that come while a change is in progress, or while the storage takes no rows.
+
+use crate::engine::{By, Ending, Entry, Key};
+use crate::route::ToLogs;
+use crate::test_world::{NAME, PATIENCE, World, revocation};
+use flame_api::State;
+use flame_plan::{Account, FaultReport, ModuleId, Reason};
+use flame_trust::Field;
+use flame_worker::Observer;
+use std::cell::RefCell;
+use std::time::Instant;
+
+/// Reports the eviction of an instance on a source, as a worker does.
+fn evict_by_worker(world: &World, id: ModuleId) {
+    let mut report = FaultReport::new(id, NAME.to_owned(), "a bound".to_owned());
+    report.evicted = Some(Reason::BoundViolated);
+    ToLogs(world.engine.sources["tap"].routes.clone()).fault(&report);
+}
+
+/// Takes a module out, as if its change had not entered it yet.
+fn take_out(world: &World) -> (Key, Entry) {
+    world.engine.modules().remove_entry(&world.key()).unwrap()
+}
+
+/// Returns state and reason as the owner sees them.
+fn shown(world: &World) -> (State, String) {
+    let shown = world.engine.show(&world.owner(), NAME).unwrap();
+    (shown.state, shown.reason.unwrap_or_default())
+}
+
+/// What the storage does not take is written later, and until then later changes are for the row that it has.
+#[test]
+fn an_eviction_that_cannot_be_stored_hinders_no_later_change() {
+    for then in ["write", "stop", "remove"] {
+        let world = World::new();
+        let credential = world.credential(&[]);
+        world.install(&credential);
+        world.refuse_rows(true);
+        world.engine.revoke(&revocation(&credential)).unwrap();
+        assert!(!world.engine.write_rows(), "{then}");
+        assert_eq!(shown(&world).0, State::Evicted, "{then}");
+        let row = world.row().unwrap();
+        assert_eq!((row.state, row.revision), (State::Running, 1), "{then}");
+        let revision = world.engine.show(&world.owner(), NAME).unwrap().revision;
+        assert_eq!(revision, 2, "the revision that a client has seen does not come back");
+        world.refuse_rows(false);
+        let (owner, engine) = (world.owner(), &world.engine);
+        let expected = match then {
+            "write" => {
+                assert!(engine.write_rows());
+                Some((State::Evicted, 2))
+            }
+            "stop" => {
+                engine.stop(&owner, NAME, Some(revision)).unwrap();
+                Some((State::Stopped, 3))
+            }
+            _ => {
+                engine.remove(&owner, NAME, Some(revision)).unwrap();
+                None
+            }
+        };
+        assert_eq!(world.row().map(|row| (row.state, row.revision)), expected, "{then}");
+        assert!(engine.write_rows());
+        assert_eq!(world.row().map(|row| (row.state, row.revision)), expected, "{then}");
+    }
+}
+
+/// Here the storage is held by a change that takes its time.
+#[test]
+fn no_end_waits_for_the_storage() {
+    let world = World::new();
+    let credential = world.credential(&[]);
+    world.install(&credential);
+    let storage = world.engine.store.database();
+    std::thread::scope(|scope| {
+        let changing = world.engine.begin_by(By::Node, &world.key()).unwrap_or_else(|_| panic!());
+        let ending = scope.spawn(|| {
+            world.engine.end_as(&world.key(), ModuleId(1), State::Failed, "a reason".to_owned());
+        });
+        let start = Instant::now();
+        while !ending.is_finished() && start.elapsed() < PATIENCE / 4 {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        let has_ended = ending.is_finished();
+        drop(storage);
+        ending.join().unwrap();
+        drop(changing);
+        assert!(has_ended, "it waits");
+    });
+    assert!(world.engine.write_rows());
+    assert_eq!(world.row().unwrap().state, State::Failed);
+}
+
+#[test]
+fn a_workers_eviction_waits_for_the_change_that_enters_its_module() {
+    let world = World::new().with_source();
+    world.install(&world.credential(&[]));
+    let changing = world.engine.begin(&world.owner(), NAME).unwrap();
+    let (key, entry) = take_out(&world);
+    evict_by_worker(&world, ModuleId(1));
+    evict_by_worker(&world, ModuleId(1));
+    world.engine.take_down_evicted();
+    evict_by_worker(&world, ModuleId(1));
+    assert_eq!(world.engine.sources["tap"].routes.take_evicted().len(), 1, "it is kept once");
+    evict_by_worker(&world, ModuleId(1));
+    world.engine.enter(key, entry);
+    drop(changing);
+    world.engine.take_down_evicted();
+    let (state, reason) = shown(&world);
+    assert!(state == State::Evicted && reason.contains("bound"), "{state:?} {reason}");
+    // Nothing is kept of instances that no change enters.
+    evict_by_worker(&world, ModuleId(9));
+    world.engine.take_down_evicted();
+    assert!(world.engine.sources["tap"].routes.take_evicted().is_empty());
+}
+
+/// The grant was lost for a moment, while the module was on its way: its instance is dropped for good.
+#[test]
+fn a_module_whose_instance_was_evicted_meanwhile_leaves_as_it_is_entered() {
+    let world = World::new();
+    let credential = world.credential(&[]);
+    world.install(&credential);
+    let changing = world.engine.begin(&world.owner(), NAME).unwrap();
+    let (key, entry) = take_out(&world);
+    world.engine.revoke(&revocation(&credential)).unwrap();
+    std::fs::write(world.folder.path().join("revoked"), "").unwrap();
+    world.engine.withdraw(&revocation(&credential)).unwrap();
+    world.engine.enter(key, entry);
+    let (state, reason) = shown(&world);
+    assert!(state == State::Evicted && reason.contains("revoked"), "{state:?} {reason}");
+    drop(changing);
+    world.engine.take_down_waiting();
+    assert!(world.engine.modules()[&world.key()].live.is_none());
+    assert_eq!(world.log().matches("\"evict\"").count(), 1, "{}", world.log());
+}
+
+/// A source that has just ended knows nothing more of an instance.
+#[test]
+fn a_module_that_is_stopped_as_its_source_ends_keeps_its_last_account() {
+    let world = World::new();
+    world.install(&world.credential(&[]));
+    let account = |offered| {
+        let mut account = Account::default();
+        account.offered = offered;
+        account
+    };
+    let known = account(36);
+    let ending =
+        Ending { name: NAME.to_owned(), account: RefCell::new(known.clone()), state: State::Running };
+    world.engine.modules().get_mut(&world.key()).unwrap().ending = Some(ending);
+    assert_eq!(world.engine.show_ended(&world.key(), Account::default()), known);
+    let later = account(40);
+    assert_eq!(world.engine.show_ended(&world.key(), later.clone()), later);
+    assert_eq!(world.engine.show(&world.owner(), NAME).unwrap().account.offered, 40);
+}
+
+/// Its owner has seen the reason already.
+#[test]
+fn a_module_that_leaves_ends_as_that_whoever_ends_it() {
+    for by in ["stop", "failure", "eviction"] {
+        let world = World::new().with_source();
+        let credential = world.credential(&[(Field::Memory, "64MiB")]);
+        world.install(&credential);
+        let changing = world.engine.begin(&world.owner(), NAME).unwrap();
+        world.engine.revoke(&revocation(&credential)).unwrap();
+        let before = shown(&world);
+        assert!(before.0 == State::Evicted && before.1.contains("revoked"), "{before:?}");
+        evict_by_worker(&world, ModuleId(1));
+        world.engine.take_down_evicted();
+        assert_eq!(shown(&world), before, "{by}");
+        match by {
+            "failure" => world.engine.end_as(&world.key(), ModuleId(1), State::Failed, by.to_owned()),
+            "stop" => {
+                drop(changing);
+                let stopped = world.engine.stop(&world.owner(), NAME, None).unwrap();
+                assert_eq!((stopped.state, stopped.reason.unwrap()), before);
+                let row = world.row().unwrap();
+                assert_eq!((row.state, row.reason.unwrap(), row.revision), (before.0, before.1.clone(), 2));
+            }
+            _ => {
+                drop(changing);
+                world.engine.take_down_waiting();
+            }
+        }
+        assert_eq!(shown(&world), before, "{by}");
+        assert!(world.engine.modules()[&world.key()].live.is_none(), "{by}");
+        assert!(world.engine.write_rows() || by == "failure");
+    }
+}
