@@ -1,7 +1,9 @@
 //! Tests of renewals: a module counts in the meters of its new credential, and not in those of the old one.
 
-use crate::daemon::{Node, replay, wait_for};
+use crate::daemon::{self, Node, module, replay, wait_for};
 use crate::wasm::with_manifest;
+use rusqlite::Connection;
+use std::time::Duration;
 
 /// Requests a page with each batch. Under pressure it reports its pages and the free bytes, if they changed.
 const GROWS: &str = r#"(module
@@ -103,5 +105,99 @@ fn a_renewed_module_frees_the_quota_of_its_old_credential() {
     with(&["remove", "first"], &new);
     with(&["renew", "second"], &new);
     assert!(log("second").contains("renewed"));
+    node.end();
+}
+
+/// Keeps the node from writing to its storage for a while, in which what it does meanwhile is seen.
+struct Held(Connection);
+
+impl Held {
+    fn new(node: &Node) -> Self {
+        let database = Connection::open(node.path("state/node.sqlite")).unwrap();
+        database.busy_timeout(Duration::from_secs(5)).unwrap();
+        database.execute_batch("BEGIN IMMEDIATE").unwrap();
+        Self(database)
+    }
+
+    fn release(self) {
+        self.0.execute_batch("ROLLBACK").unwrap();
+    }
+}
+
+/// The time after which a change that the storage holds up has come to it, on a usual machine. On a slower
+/// one, the tests below see less.
+const UNTIL_HELD: Duration = Duration::from_secs(1);
+
+/// Other requests do not wait for a renewal or an update whose row waits for the disk.
+#[test]
+fn others_do_not_wait_for_the_row_of_a_change() {
+    let Some(count) = module("count") else { return };
+    let count = count.display().to_string();
+    let mut node = Node::new(&replay());
+    node.mint("alice", &[]);
+    node.start();
+    let who = ["--credential", "alice.cred", "--identity", "alice.key"];
+    node.json(&[&["install", &count][..], &who].concat());
+    let reader = Connection::open(node.path("state/node.sqlite")).unwrap();
+    let of = |what: &str| reader.query_row::<u64, _, _>(what, [], |row| row.get(0)).unwrap();
+    let revision = || of("SELECT max(revision) FROM modules");
+    // A renewal is stored once, an update after it was proposed. It may be stored before it is held up.
+    let (mut renewed, mut updated) = (0, 0);
+    while renewed + updated < 2 {
+        let before = revision();
+        let change = if renewed == 0 { "renew" } else { "update" };
+        let mut held = (renewed == 0).then(|| Held::new(&node));
+        std::thread::scope(|scope| {
+            let changing = scope.spawn(|| node.output(&[&[change, "count"][..], &who].concat()));
+            if held.is_none() {
+                while of("SELECT count(*) FROM proposals") == 0 && !changing.is_finished() {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                held = Some(Held::new(&node));
+            }
+            std::thread::sleep(UNTIL_HELD);
+            if revision() == before {
+                // All modules are read.
+                assert_eq!(node.request("GET", "/v1/modules", None).0, 200);
+                assert!(!changing.is_finished(), "{change}: the answer came after its end");
+                (renewed, updated) = (1, renewed);
+            }
+            held.take().into_iter().for_each(Held::release);
+            let out = changing.join().unwrap();
+            assert!(out.status.success(), "{change}: {}", daemon::text(&out.stderr));
+        });
+    }
+    node.end();
+}
+
+/// The review does not know the new credential until the renewal is stored.
+#[test]
+fn a_credential_that_is_revoked_during_its_renewal_renews_nothing() {
+    let Some(count) = module("count") else { return };
+    let count = count.display().to_string();
+    let mut node = Node::new(&replay());
+    node.mint("alice", &[]);
+    for extension in ["cred", "key"] {
+        std::fs::copy(node.path(&format!("alice.{extension}")), node.path(&format!("old.{extension}")))
+            .unwrap();
+    }
+    node.mint("alice", &["--expires", "+1h"]);
+    node.start();
+    let old = ["--credential", "old.cred", "--identity", "old.key"];
+    let new = ["--credential", "alice.cred", "--identity", "alice.key"];
+    node.json(&[&["install", &count][..], &old].concat());
+    let held = Held::new(&node);
+    std::thread::scope(|scope| {
+        let renewing = scope.spawn(|| node.output(&[&["renew", "count"][..], &new].concat()));
+        std::thread::sleep(UNTIL_HELD);
+        node.run(&["grant", "revoke", "alice.cred", "--policy", "policy.toml"]);
+        // The policy is read again, and the module is what it was.
+        std::thread::sleep(UNTIL_HELD);
+        held.release();
+        let out = renewing.join().unwrap();
+        let said = daemon::text(&out.stderr);
+        assert!(!out.status.success(), "it was renewed: {}", daemon::text(&out.stdout));
+        assert!(said.contains("lost its grant before the change") || said.contains("storage"), "{said}");
+    });
     node.end();
 }
