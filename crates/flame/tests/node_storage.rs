@@ -248,6 +248,74 @@ fn a_full_and_a_read_only_disk_refuse_changes_and_end_nothing() {
     drop(disk);
 }
 
+/// Otherwise nothing could make room there. Whatever becomes free is taken at once by others.
+#[test]
+fn on_a_full_disk_modules_are_stopped_removed_and_evicted() {
+    let Some(count) = module("count") else { return };
+    let mut node = Node::new(&format!("{}[limits]\nmodules = 1000\n", replay()));
+    let at = node.path("state");
+    let Some(disk) = Disk::new(node.folder.path(), &at) else { return };
+    node.mint("alice", &[]);
+    node.start();
+    let body = json!({ "wasm": base64(&std::fs::read(&count).unwrap()) });
+    let install = |node: &Node, name: &str| {
+        let mut body = body.clone();
+        body["name"] = name.into();
+        node.request("POST", "/v1/modules", Some(&body)).0
+    };
+    let names: Vec<String> = (0..40).map(|n| format!("m{n}")).collect();
+    names.iter().for_each(|name| assert_eq!(install(&node, name), 201));
+    node.json_of("alice", &["install", &count.display().to_string()]);
+    let kept = || std::fs::metadata(at.join("reserve")).unwrap().len();
+    let all = kept();
+    let mut fillers = 0;
+    let mut fill = || {
+        // Down to the last block, also of those that were free only for a moment.
+        for bytes in [64 << 20, 1 << 20, 1 << 12, 1 << 10, 1 << 10] {
+            fillers += 1;
+            let _ = std::fs::write(at.join(format!("filler{fillers}")), vec![0; bytes]);
+        }
+        assert!(done("sync", &["-f", at.to_str().unwrap()]));
+    };
+    let mut expected: Vec<(String, String)> = Vec::new();
+    let mut is_refused = false;
+    for (n, name) in names.iter().enumerate() {
+        fill();
+        // It takes what the database and its log have left.
+        is_refused |= (0..3).any(|more| install(&node, &format!("x{n}-{more}")) == 507);
+        let path = format!("/v1/modules/{name}");
+        let (code, reply) = match n % 2 {
+            0 => node.request("POST", &format!("{path}/stop"), None),
+            _ => node.request("DELETE", &path, None),
+        };
+        assert_eq!(code, 200, "{name}: {reply}");
+        if n % 2 == 0 {
+            expected.push((name.clone(), "stopped".to_owned()));
+        }
+        if n == names.len() / 2 {
+            node.run(&["grant", "revoke", "alice.cred", "--policy", "policy.toml"]);
+            wait_for("its end", || stored(&node).iter().any(|(_, state, _)| state == "evicted"));
+            // A node that is started there can do it as well.
+            node.kill();
+            fill();
+            node.start();
+        }
+    }
+    assert!(is_refused, "the disk was not full");
+    expected.push(("count".to_owned(), "evicted".to_owned()));
+    expected.sort();
+    let mut found: Vec<_> = stored(&node).into_iter().map(|(name, state, _)| (name, state)).collect();
+    found.retain(|(name, _)| !name.starts_with('x'));
+    assert_eq!(found, expected);
+    for n in 0..=fillers {
+        let _ = std::fs::remove_file(at.join(format!("filler{n}")));
+    }
+    assert_eq!(node.request("DELETE", "/v1/modules/m0", None).0, 200);
+    wait_for("the space to be kept", || kept() == all);
+    node.kill();
+    drop(disk);
+}
+
 /// A change that the workers refuse, or that cannot be stored once they have taken it, leaves nothing: to
 /// undo it, nothing is written.
 #[test]

@@ -13,6 +13,8 @@ use std::time::Duration;
 const WRITE: Duration = Duration::from_millis(50);
 /// The time until the next attempt after one that failed.
 const AGAIN: Duration = Duration::from_secs(1);
+/// The interval at which space that was given up is kept again.
+const ROOM: Duration = Duration::from_secs(10);
 
 fn is_behind(entry: &Entry) -> bool {
     entry.row != entry.stored.revision
@@ -30,6 +32,15 @@ impl Engine {
                 std::thread::park_timeout(AGAIN);
             }
         })
+    }
+
+    /// Starts the thread that keeps space for the ends of modules again, until the node stops.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the thread cannot be started.
+    pub fn keep_room(self: &Arc<Self>) -> std::io::Result<JoinHandle<()>> {
+        self.every("room", ROOM, |engine| engine.store.keep_room())
     }
 
     /// Writes the rows that are behind, but for those of changes in progress. Returns false if one could not

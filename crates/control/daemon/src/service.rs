@@ -92,6 +92,7 @@ pub fn run(path: &Path, note: &dyn Fn(&str)) -> Result<(), StartError> {
         Engine::review,
         Engine::take_down_all,
         Engine::keep_rows,
+        Engine::keep_room,
         Engine::account,
         Engine::watch_processes,
         Engine::keep_states,

@@ -6,12 +6,16 @@
 //! A change is proposed first, when it can still be refused for want of space, and stored once the workers
 //! have taken it. A proposal is written and not synced, because nothing depends on it: a restart ignores
 //! those that were not stored, and nothing need be written to undo one.
+//!
+//! On a full disk, ends of modules and revocations are stored in space that is kept for them (`room`).
 
+mod room;
 pub(crate) mod states;
 
 use flame_api::{Narrowing, Reservation, State};
 use flame_files::Folder;
 use flame_trust::hex;
+use room::Room;
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, Row, params};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -71,6 +75,19 @@ pub enum StoreError {
 }
 
 impl StoreError {
+    /// Returns whether the disk is full, as far as is known.
+    fn is_full(&self) -> bool {
+        match self {
+            Self::Folder { error, .. } => error.kind() == std::io::ErrorKind::StorageFull,
+            Self::Database { error, .. } => matches!(
+                error.sqlite_error_code(),
+                // The files beside the database cannot be made or extended.
+                Some(ErrorCode::DiskFull | ErrorCode::CannotOpen | ErrorCode::SystemIoFailure)
+            ),
+            _ => false,
+        }
+    }
+
     /// Returns a way to proceed.
     pub fn remedy(&self) -> &'static str {
         const MAKE_ROOM: &str =
@@ -180,8 +197,17 @@ impl Synced {
     }
 }
 
+/// The space that a transaction may take.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Space {
+    Free,
+    /// Also that which is kept for the ends of modules.
+    Kept,
+}
+
 pub struct Store {
     database: Mutex<Connection>,
+    room: Room,
     path: PathBuf,
     code: Option<Folder>,
     code_path: PathBuf,
@@ -198,7 +224,12 @@ impl Store {
         let (path, code_path) = (folder.join(DATABASE), folder.join(CODE));
         let at = |path: &Path| path.display().to_string();
         let io = |error| StoreError::Folder { path: at(&code_path), error };
-        let (database, writable) = match Self::connect(&path, &code_path) {
+        let room = Room::of(folder);
+        let mut connected = Self::connect(&path, &code_path);
+        while connected.as_ref().is_err_and(StoreError::is_full) && room.give() {
+            connected = Self::connect(&path, &code_path);
+        }
+        let (database, writable) = match connected {
             Ok(database) => (database, true),
             Err(first) => {
                 // On a read-only file system, a WAL that a killed node left is read; otherwise there is none.
@@ -221,7 +252,8 @@ impl Store {
         }
         let code = Folder::private(&code_path);
         let code = if writable { Some(code.map_err(io)?) } else { code.ok() };
-        Ok(Self { database: Mutex::new(database), path, code, code_path })
+        room.refill();
+        Ok(Self { database: Mutex::new(database), room, path, code, code_path })
     }
 
     fn connect(path: &Path, code: &Path) -> Result<Connection, StoreError> {
@@ -254,6 +286,13 @@ impl Store {
         open().map_err(|error| StoreError::Database { path: path.display().to_string(), error })
     }
 
+    /// Keeps space for the ends of modules again, if some of it was given up and the disk has room.
+    pub fn keep_room(&self) {
+        // It belongs to the one who holds the database.
+        let _database = self.database();
+        self.room.refill();
+    }
+
     pub(crate) fn database(&self) -> MutexGuard<'_, Connection> {
         self.database.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -265,17 +304,43 @@ impl Store {
     /// Runs one transaction, which is on the disk then.
     pub(crate) fn change<T>(
         &self,
-        of: impl FnOnce(&rusqlite::Transaction<'_>) -> rusqlite::Result<T>,
+        of: impl Fn(&rusqlite::Transaction<'_>) -> rusqlite::Result<T>,
     ) -> Result<T, StoreError> {
-        self.change_within(Synced::AtOnce, of)
+        self.change_within(Synced::AtOnce, Space::Free, of)
     }
 
     fn change_within<T>(
         &self,
         synced: Synced,
-        of: impl FnOnce(&rusqlite::Transaction<'_>) -> rusqlite::Result<T>,
+        space: Space,
+        of: impl Fn(&rusqlite::Transaction<'_>) -> rusqlite::Result<T>,
     ) -> Result<T, StoreError> {
-        let (mut database, mut is_begun) = (self.database(), false);
+        let mut database = self.database();
+        let mut done = self.attempt(&mut database, synced, &of);
+        if space == Space::Kept && done.as_ref().is_err_and(StoreError::is_full) {
+            let (mut is_given, mut is_first) = (false, true);
+            while done.as_ref().is_err_and(StoreError::is_full) && (is_first || self.room.give()) {
+                is_given |= !is_first;
+                is_first = false;
+                // What the log has is moved to the database, where there is room for it: then the space that
+                // the log has is written again.
+                let _ = database.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
+                done = self.attempt(&mut database, synced, &of);
+            }
+            if is_given {
+                self.room.refill();
+            }
+        }
+        done
+    }
+
+    fn attempt<T>(
+        &self,
+        database: &mut Connection,
+        synced: Synced,
+        of: impl Fn(&rusqlite::Transaction<'_>) -> rusqlite::Result<T>,
+    ) -> Result<T, StoreError> {
+        let mut is_begun = false;
         let done = (|| {
             database.pragma_update(None, "synchronous", synced.name())?;
             let change = database.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
@@ -297,13 +362,13 @@ impl Store {
     /// Runs one transaction, if the module has the revision `before`, or none is stored.
     fn conditional(
         &self,
-        synced: Synced,
+        (synced, space): (Synced, Space),
         (owner, name): (&Owner, &str),
         before: Option<u64>,
-        of: impl FnOnce(&rusqlite::Transaction<'_>) -> rusqlite::Result<()>,
+        of: impl Fn(&rusqlite::Transaction<'_>) -> rusqlite::Result<()>,
     ) -> Result<(), StoreError> {
         let find = "SELECT revision FROM modules WHERE root = ?1 AND principal = ?2 AND name = ?3";
-        let done = self.change_within(synced, |change| {
+        let done = self.change_within(synced, space, |change| {
             let key = params![owner.root, owner.principal, name];
             let found: Option<i64> = change.query_row(find, key, |row| row.get(0)).optional()?;
             match found.map(|revision| revision as u64) == before {
@@ -344,7 +409,7 @@ impl Store {
         let Stored { owner, name, signatures, settings, narrow, proof, .. } = module;
         let proof = proof.as_ref().map(|proof| (&proof.credential, &proof.key));
         let row = serde_json::to_string(&(signatures, settings, narrow, proof)).unwrap_or_default();
-        self.conditional(Synced::Later, (owner, name), before, |change| {
+        self.conditional((Synced::Later, Space::Free), (owner, name), before, |change| {
             let all = params![owner.root, owner.principal, name, row];
             change.execute("INSERT OR REPLACE INTO proposals VALUES (?1, ?2, ?3, ?4)", all)?;
             Ok(())
@@ -357,7 +422,7 @@ impl Store {
     ///
     /// Returns an error if that cannot be written.
     pub fn withdraw(&self, owner: &Owner, name: &str) -> Result<(), StoreError> {
-        self.change_within(Synced::Later, |change| {
+        self.change_within(Synced::Later, Space::Free, |change| {
             let key = params![owner.root, owner.principal, name];
             change.execute("DELETE FROM proposals WHERE root = ?1 AND principal = ?2 AND name = ?3", key)?;
             Ok(())
@@ -394,10 +459,11 @@ impl Store {
         module: &Stored,
         before: Option<u64>,
         audited: Option<u64>,
-        and: impl FnOnce(&rusqlite::Transaction<'_>) -> rusqlite::Result<()>,
+        and: impl Fn(&rusqlite::Transaction<'_>) -> rusqlite::Result<()>,
     ) -> Result<(), StoreError> {
         let proof = module.proof.as_ref();
-        self.conditional(Synced::AtOnce, (&module.owner, &module.name), before, |change| {
+        let space = if module.state == State::Running { Space::Free } else { Space::Kept };
+        self.conditional((Synced::AtOnce, space), (&module.owner, &module.name), before, |change| {
             change.execute(
                 "INSERT OR REPLACE INTO modules (root, principal, name, source, hash, signatures, settings, narrow,
                  credential, challenge, answer_key, answer, state, reason, revision, installed)
@@ -441,7 +507,7 @@ impl Store {
         before: u64,
         audited: Option<u64>,
     ) -> Result<(), StoreError> {
-        self.conditional(Synced::AtOnce, (owner, name), Some(before), |change| {
+        self.conditional((Synced::AtOnce, Space::Kept), (owner, name), Some(before), |change| {
             let key = params![owner.root, owner.principal, name];
             change.execute("DELETE FROM modules WHERE root = ?1 AND principal = ?2 AND name = ?3", key)?;
             states::remove(change, (owner, name))?;
@@ -456,7 +522,7 @@ impl Store {
     ///
     /// Returns an error if it cannot be written.
     pub fn revoked(&self, line: &str, time: u64) -> Result<(), StoreError> {
-        self.change(|change| {
+        self.change_within(Synced::AtOnce, Space::Kept, |change| {
             change
                 .execute("INSERT OR IGNORE INTO revocations VALUES (?1, ?2)", params![line, time as i64])?;
             Ok(())
