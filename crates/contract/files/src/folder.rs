@@ -1,6 +1,6 @@
 use crate::{ALWAYS, Others, check, checked, explain, random_name, read_at_most};
 use rustix::fd::OwnedFd;
-use rustix::fs::{AtFlags, FileType, Mode, OFlags};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 use std::fs::{DirBuilder, File};
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::DirBuilderExt;
@@ -42,6 +42,29 @@ impl Folder {
             Err(rustix::io::Errno::NOENT) => Ok(None),
             Err(e) => Err(explain(e)),
         }
+    }
+
+    /// Returns the names of its files that are text.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the folder cannot be read.
+    pub fn names(&self) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in Dir::read_from(&self.0)? {
+            let name = entry?.file_name().to_str().map(str::to_owned);
+            names.extend(name.ok().filter(|name| name != "." && name != ".."));
+        }
+        Ok(names)
+    }
+
+    /// Removes a file.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if there is none, or if it cannot be removed.
+    pub fn remove(&self, name: &str) -> io::Result<()> {
+        Ok(rustix::fs::unlinkat(&self.0, name, AtFlags::empty())?)
     }
 
     /// Waits for the exclusive lock of the folder, which is held until the result is dropped.

@@ -1,7 +1,7 @@
 //! The rows of modules whose end is not written yet: written a moment later, and again until that succeeds.
 //!
-//! The end of a module that its owner did not stop does not depend on the storage. Until its row is written, a
-//! restart finds the module as it was before; it is denied again then, or fails again.
+//! The end of a module that its owner did not stop does not depend on the storage. Until its row is written,
+//! a restart finds the module as it was before; it is denied again then, or fails again.
 
 use crate::engine::{By, Engine, Entry, Key};
 use flame_api::Problem;

@@ -93,6 +93,7 @@ pub fn run(path: &Path, note: &dyn Fn(&str)) -> Result<(), StartError> {
         Engine::take_down_all,
         Engine::keep_rows,
         Engine::keep_room,
+        Engine::keep_ledgers,
         Engine::account,
         Engine::watch_processes,
         Engine::keep_states,

@@ -166,7 +166,8 @@ impl World {
     pub fn with_source(mut self) -> Self {
         let demo = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../demo/demo.pcap");
         let text = format!(
-            "[node]\nstorage = \"state\"\n[socket]\npath = \"sock\"\n[sources.tap]\nfile = {demo:?}\nrepeat = true\n"
+            "[node]\nstorage = \"state\"\n[socket]\npath = \"sock\"\n\
+             [sources.tap]\nfile = {demo:?}\nrepeat = true\n"
         );
         let config = Config::parse(text.as_bytes(), "node.toml", self.folder.path()).unwrap();
         let config = config.sources["tap"].clone();

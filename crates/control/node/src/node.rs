@@ -381,7 +381,8 @@ impl Node {
                 Some(meter) => meter,
                 None => {
                     let quota = link.quota(live);
-                    let meter = Arc::new(Meter::new(quota, Box::new(quotas.ledger(&link.id, quota, live)?)));
+                    let ledger = quotas.ledger(&link.id, (quota, link.expires), live)?;
+                    let meter = Arc::new(Meter::new(quota, Box::new(ledger)));
                     meters.retain(|_, meter| meter.strong_count() > 0);
                     meters.insert(link.id.clone(), Arc::downgrade(&meter));
                     meter
@@ -390,6 +391,21 @@ impl Node {
             chain.push(meter);
         }
         Ok(Meters::of_grant(chain))
+    }
+
+    /// Removes the ledgers of credentials that expired a day ago or earlier, and in which no install counts.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the policy has no key, or if the ledgers cannot be read or removed.
+    pub fn sweep_quotas(&self) -> Result<usize, NodeError> {
+        let secret = self.policy.shared_secret().ok_or(NodeError::NoKey)?;
+        let used: Vec<String> = {
+            let meters = self.meters.lock().unwrap_or_else(PoisonError::into_inner);
+            let used = meters.iter().filter(|(_, meter)| meter.strong_count() > 0);
+            used.map(|(id, _)| id.clone()).collect()
+        };
+        Ok(Quotas::open(&self.policy.quotas(), secret)?.sweep(time::now(), &used)?)
     }
 
     /// Returns the number of meters in which installs count.

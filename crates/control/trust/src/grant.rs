@@ -192,6 +192,9 @@ pub struct Grant {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Link {
     pub id: String,
+    /// The time from which no credential with this link is valid, in seconds since 1970, whatever the policy
+    /// is. Only the fields of the credential state it.
+    pub expires: u64,
     rights: Rights,
 }
 
@@ -303,9 +306,11 @@ impl Policy {
 
         let mut layers = allowed.fields.clone();
         let mut links: Vec<Link> = Vec::new();
+        let mut expires = u64::MAX;
         for block in &blocks {
             layers.extend(block.fields.iter().cloned());
-            let link = Link { id: block.id.clone(), rights: meet(&layers) };
+            expires = block.fields.iter().fold(expires, |least, layer| least.min(layer.rights.expires));
+            let link = Link { id: block.id.clone(), expires, rights: meet(&layers) };
             // A link with the limits of the one before it adds nothing.
             if links.last().is_none_or(|before| before.quota(true) != link.quota(true)) {
                 links.push(link);
@@ -321,7 +326,7 @@ impl Policy {
         datalog_of_node(self, request)?;
         let layers = self.best_effort.fields.clone();
         let whom = ("anyone".to_owned(), "best-effort".to_owned());
-        let links = vec![Link { id: "best-effort".to_owned(), rights: meet(&layers) }];
+        let links = vec![Link { id: "best-effort".to_owned(), expires: u64::MAX, rights: meet(&layers) }];
         self.finish(request, layers, whom, Vec::new(), links, "")
     }
 

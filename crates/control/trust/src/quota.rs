@@ -3,6 +3,9 @@
 //! The folder is locked while a file is read and replaced. Each file holds a MAC under the node's key, so
 //! that only the node can have written it. A file that cannot be read gives nothing: a run is refused rather
 //! than started with full quotas.
+//!
+//! The file of a credential that has expired is removed. Then another one, the horizon, states up to which
+//! expiry that was done: if the clock goes back, a credential that expires before it has no quotas.
 
 use crate::hex::hex;
 use crate::key::Secret;
@@ -10,6 +13,7 @@ use flame_files::Folder;
 use flame_quota::{Amounts, Ledger, Quota, State};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+use std::collections::BTreeSet;
 use std::io::{self, Error};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,6 +24,9 @@ const PURPOSE: &str = "quota";
 const MAX_BYTES: u64 = 64 << 10;
 /// Maximum number of seconds by which time stamps of packets may be ahead of the node's clock.
 const AHEAD: u64 = 60;
+/// The number of seconds for which a file stays after the expiry of its credential.
+const GRACE: u64 = 24 * 60 * 60;
+const HORIZON: &str = "horizon";
 /// The unit in which memory is claimed, in bytes, so that growth by a page does not access the file.
 const PART: u64 = 16 << 20;
 
@@ -50,22 +57,67 @@ impl Quotas {
         Ok(Self { folder: Arc::new(folder), path: path.to_owned(), secret })
     }
 
-    /// Opens the ledger of one credential, by its id. A live run receives quotas for each second in which
-    /// packets arrive, by the node's clock. A run over captures also receives them for each second of the
-    /// node's clock in which it begins.
+    /// Opens the ledger of one credential, by its id. `expires` is the time from which it is not valid, under
+    /// any policy. A live run receives quotas for each second in which packets arrive, by the node's clock. A
+    /// run over captures also receives them for each second of the node's clock in which it begins.
     ///
     /// # Errors
     ///
     /// Returns an error if the file cannot be read, or was not signed by this node.
-    pub fn ledger(&self, id: &str, quota: Quota, live: bool) -> Result<impl Ledger + use<>, QuotaError> {
-        let name = hex(&Sha256::digest(id)[..16]);
+    pub fn ledger(
+        &self,
+        id: &str,
+        (quota, expires): (Quota, u64),
+        live: bool,
+    ) -> Result<impl Ledger + use<>, QuotaError> {
+        let name = name_of(id);
         let path = self.path.join(&name).display().to_string();
         let (folder, secret) = (self.folder.clone(), self.secret.clone());
-        let file = QuotaFile { folder, secret, name, quota, live, claimed: Mutex::new(0) };
+        let file = QuotaFile { folder, secret, name, quota, expires, live, claimed: Mutex::new(0) };
         // A file that cannot be read is reported before anything runs.
         file.change(|_| ()).map_err(|error| QuotaError { path, error })?;
         Ok(file)
     }
+
+    /// Removes the ledgers of credentials that expired a day before `now` or earlier, in seconds since 1970,
+    /// but for those with an id in `used` and those in which processes have memory. A file that cannot be
+    /// read stays.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the folder or the horizon cannot be read or written.
+    pub fn sweep(&self, now: u64, used: &[String]) -> Result<usize, QuotaError> {
+        let used: BTreeSet<String> = used.iter().map(|id| name_of(id)).collect();
+        let sweep = || {
+            let old = |name: &String| {
+                let content = read(&self.folder, &self.secret, name).ok().flatten()?;
+                content.is_over(now).then_some(content.expires?)
+            };
+            let mut names = self.folder.names()?;
+            names.retain(|name| name != HORIZON && !used.contains(name));
+            // Each is locked for a moment only: what runs draws from others meanwhile.
+            names.retain(|name| self.folder.lock().is_ok_and(|_lock| old(name).is_some()));
+            let mut count = 0;
+            for name in names {
+                let _lock = self.folder.lock()?;
+                let Some(expires) = old(&name) else { continue };
+                // First: without the file, the horizon is all that is known of it.
+                if expires > horizon(&self.folder, &self.secret)? {
+                    let content = Content { expires: Some(expires), ..Content::default() };
+                    write(&self.folder, &self.secret, HORIZON, &content)?;
+                }
+                self.folder.remove(&name)?;
+                count += 1;
+            }
+            Ok(count)
+        };
+        sweep().map_err(|error| QuotaError { path: self.path.display().to_string(), error })
+    }
+}
+
+/// Returns the name of the ledger of a credential.
+fn name_of(id: &str) -> String {
+    hex(&Sha256::digest(id)[..16])
 }
 
 struct QuotaFile {
@@ -73,6 +125,7 @@ struct QuotaFile {
     secret: Arc<Secret>,
     name: String,
     quota: Quota,
+    expires: u64,
     live: bool,
     /// Bytes of memory that this process has claimed.
     claimed: Mutex<u64>,
@@ -84,6 +137,17 @@ struct Content {
     state: State,
     /// The memory of running processes.
     processes: Vec<Process>,
+    /// The expiry of the credential, if it has one that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    expires: Option<u64>,
+}
+
+impl Content {
+    /// Returns whether the credential expired long before `now`, and no process uses the ledger.
+    fn is_over(&self, now: u64) -> bool {
+        let is_old = self.expires.is_some_and(|expires| expires.saturating_add(GRACE) <= now);
+        is_old && !self.processes.iter().any(|process| began(process.id) == Some(process.began))
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -115,25 +179,48 @@ fn now_ns() -> u64 {
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
 
-impl QuotaFile {
-    fn mac(&self, content: &str) -> String {
-        hex(&self.secret.derive(PURPOSE, format!("{}\0{content}", self.name).as_bytes()))
-    }
+fn mac(secret: &Secret, name: &str, content: &str) -> String {
+    hex(&secret.derive(PURPOSE, format!("{name}\0{content}").as_bytes()))
+}
 
+/// Reads a file that this node wrote, if it exists.
+fn read(folder: &Folder, secret: &Secret, name: &str) -> io::Result<Option<Content>> {
+    let Some(text) = folder.read(name, MAX_BYTES)? else { return Ok(None) };
+    let damaged = || {
+        let how = "it was changed, damaged, or is another node's: remove it to give the credential all its quotas anew";
+        Error::new(io::ErrorKind::InvalidData, how)
+    };
+    let sealed: Sealed = serde_json::from_slice(&text).map_err(|_| damaged())?;
+    if mac(secret, name, &sealed.content) != sealed.mac {
+        return Err(damaged());
+    }
+    let content: Content = serde_json::from_str(&sealed.content).map_err(|_| damaged())?;
+    if content.state.is_sound() { Ok(Some(content)) } else { Err(damaged()) }
+}
+
+/// Replaces a file atomically, so that a process that is killed leaves a complete one.
+fn write(folder: &Folder, secret: &Secret, name: &str, content: &Content) -> io::Result<()> {
+    let content = serde_json::to_string(content)?;
+    let mac = mac(secret, name, &content);
+    folder.put(name, &serde_json::to_vec(&Sealed { content, mac })?)
+}
+
+/// Returns the latest expiry of a credential whose file was removed.
+fn horizon(folder: &Folder, secret: &Secret) -> io::Result<u64> {
+    let horizon = read(folder, secret, HORIZON)?.and_then(|content| content.expires);
+    Ok(horizon.unwrap_or(0))
+}
+
+impl QuotaFile {
     fn read(&self) -> io::Result<Content> {
-        let Some(text) = self.folder.read(&self.name, MAX_BYTES)? else {
-            return Ok(Content { state: State::new(&self.quota), processes: Vec::new() });
-        };
-        let damaged = || {
-            let how = "it was changed, damaged, or is another node's: remove it to give the credential all its quotas anew";
-            Error::new(io::ErrorKind::InvalidData, how)
-        };
-        let sealed: Sealed = serde_json::from_slice(&text).map_err(|_| damaged())?;
-        if self.mac(&sealed.content) != sealed.mac {
-            return Err(damaged());
+        if let Some(content) = read(&self.folder, &self.secret, &self.name)? {
+            return Ok(content);
         }
-        let content: Content = serde_json::from_str(&sealed.content).map_err(|_| damaged())?;
-        if content.state.is_sound() { Ok(content) } else { Err(damaged()) }
+        if self.expires <= horizon(&self.folder, &self.secret)? {
+            let how = "the credential had expired when the node's clock was later, and what it had used is not known any more: issue another one";
+            return Err(Error::new(io::ErrorKind::InvalidData, how));
+        }
+        Ok(Content { state: State::new(&self.quota), ..Content::default() })
     }
 
     fn change<T>(&self, change: impl FnOnce(&mut Content) -> T) -> io::Result<T> {
@@ -141,14 +228,11 @@ impl QuotaFile {
         let before = self.read()?;
         let mut content = before.clone();
         let changed = change(&mut content);
-        if content == before {
+        if content != before {
             // A credential that used nothing leaves no file, so nobody fills the disk with narrowed ones.
-            return Ok(changed);
+            content.expires = Some(self.expires).filter(|expires| *expires != u64::MAX);
+            write(&self.folder, &self.secret, &self.name, &content)?;
         }
-        let content = serde_json::to_string(&content)?;
-        let mac = self.mac(&content);
-        // The file is replaced atomically, so a process that is killed leaves a complete file.
-        self.folder.put(&self.name, &serde_json::to_vec(&Sealed { content, mac })?)?;
         Ok(changed)
     }
 }
@@ -239,7 +323,7 @@ mod tests {
         let secret = Arc::new(Secret::generate());
         let path = folder.path().join("quotas");
         let open = || Quotas::open(&path, secret.clone()).unwrap();
-        let ledger = |id: &str| open().ledger(id, quota(), false).unwrap();
+        let ledger = |id: &str| open().ledger(id, (quota(), u64::MAX), false).unwrap();
         let all = |second| (0..100).filter(|_| ledger("a").draw(second, TEN) == TEN).count();
         assert_eq!(all(None), 10);
         assert_eq!((all(Some(7)), all(Some(7)), all(Some(9)), all(Some(8))), (10, 0, 10, 10));
@@ -259,6 +343,7 @@ mod tests {
             secret: secret.clone(),
             name: "b".into(),
             quota: quota(),
+            expires: u64::MAX,
             live: false,
             claimed: Mutex::new(0),
         };
@@ -275,13 +360,49 @@ mod tests {
         let files = || std::fs::read_dir(&path).unwrap().count();
         let before = files();
         let ledgers: Vec<_> =
-            (0..10).map(|n| quotas.ledger(&n.to_string(), quota(), true).unwrap()).collect();
+            (0..10).map(|n| quotas.ledger(&n.to_string(), (quota(), u64::MAX), true).unwrap()).collect();
         ledgers.iter().for_each(|ledger| ledger.begin());
         ledgers[0].give_back(TEN);
         assert!(files() <= before + 1, "but for the lock");
         let locked = files();
         assert_eq!(ledgers[1].draw(None, TEN), TEN);
         assert_eq!(files(), locked + 1);
+    }
+
+    /// No clock gives a credential anew what it has used.
+    #[test]
+    fn ledgers_of_expired_credentials_are_removed_and_give_nothing_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("quotas");
+        let quotas = Quotas::open(&path, Arc::new(Secret::generate())).unwrap();
+        let open = |id: &str, expires| quotas.ledger(id, (quota(), expires), false);
+        let draw = |id: &str, expires| open(id, expires).map(|l| l.draw(None, TEN)).unwrap_or_default();
+        for (id, expires) in [("a", 1000), ("b", 2000), ("used", 1000), ("none", u64::MAX)] {
+            assert_eq!(draw(id, expires), TEN);
+        }
+        assert!(open("owns", 1000).unwrap().may_own(1 << 20));
+        let files = || quotas.folder.names().unwrap().len();
+        assert_eq!(files(), 5);
+        let used = ["used".to_owned()];
+        let held = open("a", 1000).unwrap();
+        assert_eq!(quotas.sweep(1000 + GRACE - 1, &used).unwrap(), 0);
+        assert_eq!(quotas.sweep(1000 + GRACE, &used).unwrap(), 1);
+        assert_eq!((quotas.sweep(1000 + GRACE, &used).unwrap(), files()), (0, 5), "and the horizon");
+        // The clock goes back.
+        let error = open("a", 1000).map(drop).unwrap_err().to_string();
+        assert!(error.contains("issue another one"), "{error}");
+        assert_eq!((held.draw(None, TEN), held.may_own(1)), (Amounts::default(), false));
+        assert_eq!(draw("other", 999), Amounts::default(), "nobody knows what it had used");
+        // Others have what they had.
+        for (id, expires) in [("b", 2000), ("used", 1000), ("none", u64::MAX), ("new", 1001)] {
+            let all = (0..20).filter(|_| draw(id, expires) == TEN).count();
+            assert_eq!(all, if id == "new" { 10 } else { 9 }, "{id}");
+        }
+        // A horizon that somebody wrote is none.
+        std::fs::write(path.join(HORIZON), "{}").unwrap();
+        assert!(open("other", 5000).is_err());
+        assert!(quotas.sweep(u64::MAX, &[]).is_err());
+        assert_eq!(files(), 6, "nothing is removed without it");
     }
 
     /// Starting a run each second gives no larger quota on a live interface.
@@ -292,7 +413,7 @@ mod tests {
         let (mut all, first) = (0, now_ns() / 1_000_000_000);
         for second in first..first + 3 {
             for _ in 0..2 {
-                let live = quotas.ledger("a", quota(), true).unwrap();
+                let live = quotas.ledger("a", (quota(), u64::MAX), true).unwrap();
                 live.begin();
                 all += (0..100).filter(|_| live.draw(Some(second), TEN) == TEN).count();
                 std::thread::sleep(Duration::from_millis(300));
@@ -307,15 +428,15 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let quotas = Quotas::open(&folder.path().join("quotas"), Arc::new(Secret::generate())).unwrap();
         let (folder, secret) = (quotas.folder.clone(), quotas.secret.clone());
-        let (name, claimed) = (hex(&Sha256::digest("a")[..16]), Mutex::new(0));
-        let bob = QuotaFile { folder, secret, name, quota: quota(), live: false, claimed };
+        let (name, claimed) = (name_of("a"), Mutex::new(0));
+        let bob = QuotaFile { folder, secret, name, quota: quota(), expires: u64::MAX, live: false, claimed };
         let now = now_ns() / 1_000_000_000;
         let year = 31_000_000;
         for second in [60, year].into_iter().chain((2..80).map(|n| n * (year + 1_000_000))) {
             bob.draw(Some(now + second), TEN);
         }
         assert_eq!(bob.change(|c| c.state.paid.len()).unwrap(), 1);
-        let alice = quotas.ledger("a", quota(), false).unwrap();
+        let alice = quotas.ledger("a", (quota(), u64::MAX), false).unwrap();
         let all = (0..100).filter(|_| alice.draw(Some(now), TEN) == TEN).count();
         assert_eq!(all, 10, "what this second pays");
     }
@@ -325,8 +446,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let secret = Arc::new(Secret::generate());
         let path = folder.path().join("quotas");
-        let open =
-            |secret: &Arc<Secret>| Quotas::open(&path, secret.clone()).unwrap().ledger("a", quota(), false);
+        let open = |secret: &Arc<Secret>| {
+            Quotas::open(&path, secret.clone()).unwrap().ledger("a", (quota(), u64::MAX), false)
+        };
         let held = open(&secret).map_err(|e| e.to_string()).inspect(|l| {
             l.draw(None, TEN);
         });

@@ -1,5 +1,5 @@
-//! Space that is kept for the ends of modules: a file beside the database that is given up, part by part, when
-//! the disk is full. Otherwise nothing could be stopped or removed there to make room.
+//! Space that is kept for the ends of modules: a file beside the database that is given up, part by part,
+//! when the disk is full. Otherwise nothing could be stopped or removed there to make room.
 
 use rustix::fs::FallocateFlags;
 use std::fs::File;
