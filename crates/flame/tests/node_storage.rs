@@ -4,6 +4,7 @@ use crate::daemon::{self, Node, base64, module, replay, request, wait_for};
 use rusqlite::{Connection, OpenFlags};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
+use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -135,7 +136,7 @@ fn an_audit_log_that_was_cut_is_noticed_at_the_start() {
 
 /// A small disk in a file, unmounted at the end.
 struct Disk {
-    image: PathBuf,
+    image: RefCell<PathBuf>,
     at: PathBuf,
 }
 
@@ -147,9 +148,11 @@ fn done(program: &str, arguments: &[&str]) -> bool {
 impl Disk {
     fn new(folder: &Path, at: &Path) -> Option<Self> {
         std::fs::create_dir_all(at).unwrap();
-        let disk = Self { image: folder.join("disk"), at: at.to_owned() };
-        std::fs::write(&disk.image, vec![0; 24 << 20]).unwrap();
-        if !done("mkfs.ext4", &["-q", "-F", disk.image.to_str().unwrap()]) || !disk.mount() {
+        let image = folder.join("disk");
+        std::fs::write(&image, vec![0; 24 << 20]).unwrap();
+        let is_made = done("mkfs.ext4", &["-q", "-F", image.to_str().unwrap()]);
+        let disk = Self { image: RefCell::new(image), at: at.to_owned() };
+        if !is_made || !disk.mount() {
             eprintln!("skipped: no file system can be made and mounted here (needs root and e2fsprogs)");
             return None;
         }
@@ -157,7 +160,8 @@ impl Disk {
     }
 
     fn mount(&self) -> bool {
-        let (image, at) = (self.image.to_str().unwrap(), self.at.to_str().unwrap());
+        let (image, at) = (self.image.borrow(), self.at.to_str().unwrap());
+        let image = image.to_str().unwrap();
         // Others may not see into the storage.
         done("mount", &["-o", "loop,errors=remount-ro", image, at]) && done("chmod", &["700", at])
     }
@@ -169,10 +173,15 @@ impl Disk {
         std::fs::write(format!("/sys/fs/ext4/{device}/trigger_fs_error"), "1").unwrap();
     }
 
-    /// Mounts the disk again, as after a repair.
+    /// Mounts the disk again, as after a repair. A copy of it is repaired: a namespace that another test made
+    /// meanwhile has the mount, too, and the device stays as it is until that namespace ends.
     fn mend(&self) {
         assert!(done("umount", &[self.at.to_str().unwrap()]));
-        let _ = done("e2fsck", &["-fy", self.image.to_str().unwrap()]);
+        let copy = self.image.borrow().with_added_extension("again");
+        std::fs::copy(&*self.image.borrow(), &copy).unwrap();
+        std::fs::remove_file(&*self.image.borrow()).unwrap();
+        let _ = done("e2fsck", &["-fy", copy.to_str().unwrap()]);
+        self.image.replace(copy);
         // The kernel may still have the device of the mount before.
         wait_for("the disk", || self.mount());
     }
