@@ -6,7 +6,7 @@ cd "$(dirname "$0")"
 traces="${FLAME_TRACES:-../../shared/traces}/open/files"
 corpus="${FLAME_CORPUS:-corpus}"
 mkdir -p "$corpus"/{pcap,pcapng,decode,filter,records,manifest,rewriter,signatures,joined,rules,names} \
-    "$corpus"/{policy,credential,analyser,programs,certificate,view,click,finish}
+    "$corpus"/{policy,credential,analyser,programs,certificate,view,click,finish,rows}
 
 # Captures up to 64 KiB: larger ones only slow the fuzzer down.
 if [ -d "$traces" ]; then
@@ -142,6 +142,24 @@ flow='{"module":"trajectory","table":"flow","ts_ns":1,"flow":7,"proto":6,"src":"
 '":"10.0.0.2","dport":80}\n'
 # shellcheck disable=SC2059
 { printf "$flow$log" 5; printf '\x00'; printf "$log" 9; } > "$corpus"/joined/two
+
+# Rows of a node's database: a module of a principal with a state, and one of the operator.
+python3 - "$corpus"/rows <<'PY'
+import hashlib, pathlib, struct, sys
+root = "ed25519/1055c750b1a1505937af1537c626ba3263995c33a64758aaafb1275b0312e284"
+terms = '{"module":"count","version":1,"workers":1,"rights":""}'
+for name, root, principal in (("principal", root, "alice"), ("operator", "", "")):
+    key = "".join(text + "\0" for text in (root, principal, "count", terms))
+    hash = hashlib.sha256(struct.pack("<q", 0) + key.encode() + b"state").hexdigest()
+    module = ["t" + root, "t" + principal, "tcount", "ttap", "b" + "07" * 32, "t", 't{"n":"1"}']
+    module += ['t[{"field":"expose","value":"headers"}]']
+    module += ["tcred", "b" + "01" * 32, "tkey", "b" + "02" * 64] if root else ["n"] * 4
+    module += ["tstopped", "tby request", "i3", "i1800000000"]
+    session = ['t{"count":{"cpu_ppm":10000,"memory":0,"blocks":0,"record_bytes":0}}']
+    state = ["i0", "t" + terms, "b" + b"state".hex(), "b" + hash]
+    rows = module + session + state + ["tid 00ff", "i7"]
+    pathlib.Path(sys.argv[1], name).write_bytes(b"\0".join(value.encode() for value in rows))
+PY
 
 # The policy of docs/operators.md with a key in place of the shell's; Datalog, fields, and a credential's
 # text.

@@ -43,6 +43,8 @@ mod programs;
 mod records;
 #[path = "../../fuzz_targets/rewriter.rs"]
 mod rewriter;
+#[path = "../../fuzz_targets/rows.rs"]
+mod rows;
 #[path = "../../fuzz_targets/rules.rs"]
 mod rules;
 #[path = "../../fuzz_targets/signatures.rs"]
@@ -113,6 +115,7 @@ tests! {
     programs 1000
     records 25000
     rewriter 2500
+    rows 10000
     rules 10000
     signatures 2500
     view 10000

@@ -15,7 +15,7 @@ use flame_compile::{Cache, Compiler, Worker};
 use flame_node::{AdmittedModule, Built, Node, NodeError, Note, RunRequest, Submission, build_unentered};
 use flame_plan::{Limits, ViewSpec, longest_call};
 use flame_quota::Usage;
-use flame_trust::{Answer, Challenge, Credential, Field, Layer, ModuleRequest, Origin, PublicKey};
+use flame_trust::{Answer, Challenge, Credential, Field, Layer, ModuleRequest, Origin, PublicKey, time};
 use flame_worker::Module;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -108,6 +108,27 @@ impl Engine {
         let base = held(&self.node);
         let base = base.as_ref().ok_or_else(no_policy)?;
         Ok(Some(base.for_credential(Some(credential), Some(possession), interface, options)))
+    }
+
+    /// Checks that the credential of a stored module is its owner's. Otherwise a damaged row would show one
+    /// principal what another one's credential gives.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if it names another principal.
+    pub(crate) fn check_owner(&self, stored: &Stored) -> Result<(), Problem> {
+        let (Some(proof), Some(policy)) = (&stored.proof, self.policy()) else { return Ok(()) };
+        let (credential, _) = proof.opened()?;
+        // One that is not valid is refused later, with the reason.
+        let Ok(named) = policy.claim(&credential, time::now()) else { return Ok(()) };
+        match named.root.to_string() == stored.owner.root && named.principal == stored.owner.principal {
+            true => Ok(()),
+            false => Err(Problem::new(
+                Code::Forbidden,
+                "the stored credential is another principal's",
+                "remove the module, and install it again",
+            )),
+        }
     }
 
     fn narrower(stored: &Stored) -> Result<Vec<Layer>, Problem> {

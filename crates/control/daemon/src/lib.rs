@@ -68,6 +68,7 @@ pub use engine::Engine;
 pub use restore::StartError;
 pub use server::description;
 pub use service::{check, run};
+pub use store::{StoreError, StoredRow, read_all};
 pub use units::{percent, size};
 
 use std::sync::{Mutex, MutexGuard, PoisonError};

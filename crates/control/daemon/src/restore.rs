@@ -220,6 +220,7 @@ impl Engine {
     fn run_again(&self, entry: &mut Entry) -> Result<(), Problem> {
         let stored = &entry.stored;
         let source = self.source(Some(&stored.source))?;
+        self.check_owner(stored)?;
         let wasm = self.store.code(&stored.hash).map_err(|e| problem(&e))?;
         let key = (stored.owner.clone(), stored.name.clone());
         let mut reserving = self.reserve(&key, &stored.reserved, source)?;

@@ -564,3 +564,53 @@ fn pin(cores: &[usize]) -> Result<(), SourceRunError> {
         SourceRunError::Thread(error)
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use std::path::Path;
+    use std::time::Instant;
+
+    /// The workers have ended, and what they counted is not reported yet.
+    #[test]
+    fn totals_do_not_fall_while_a_source_fails() {
+        let demo = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../demo/demo.pcap");
+        let text = format!(
+            "[node]\nstorage = \"state\"\n[socket]\npath = \"sock\"\n\
+             [sources.tap]\nfile = {demo:?}\nrepeat = true\n"
+        );
+        let config = Config::parse(text.as_bytes(), "node.toml", Path::new("/")).unwrap();
+        let config = config.sources["tap"].clone();
+        let (routes, charging) = (Routes::default(), Arc::<Charging>::default());
+        let launch = Launch {
+            config: config.clone(),
+            engines: Engines::new().unwrap(),
+            runner: None,
+            dispatch_key: None,
+            link: None,
+            routes: routes.clone(),
+            charging: charging.clone(),
+        };
+        let shared = Arc::new(Shared { inner: Mutex::default(), stopping: AtomicBool::new(false) });
+        let worker = launch.start(&mut shared.inner(), open(&config).unwrap()).unwrap();
+        let (bandwidth, thread) = Default::default();
+        let name = "tap".to_owned();
+        let source = SourceRun { name, config, routes, charging, link: None, bandwidth, shared, thread };
+        let start = Instant::now();
+        let seen = loop {
+            let (totals, _) = source.snapshot();
+            if totals.packets > 0 {
+                break totals;
+            }
+            assert!(start.elapsed() < Duration::from_secs(60), "no packets");
+            std::thread::sleep(Duration::from_millis(5));
+        };
+        let handle = source.shared.inner().handle.clone().unwrap();
+        handle.stop();
+        let (report, _) = worker.join().unwrap();
+        assert!(handle.snapshot().is_err());
+        assert_eq!(source.snapshot().0, seen);
+        assert!(report.packets >= seen.packets);
+    }
+}

@@ -9,14 +9,17 @@
 //!
 //! On a full disk, ends of modules and revocations are stored in space that is kept for them (`room`).
 
+mod read;
 mod room;
 pub(crate) mod states;
 
 use flame_api::{Narrowing, Reservation, State};
 use flame_files::Folder;
 use flame_trust::hex;
+use read::of_row;
+pub use read::{StoredRow, read_all};
 use room::Room;
-use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, Row, params};
+use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, ffi, params};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -70,6 +73,8 @@ pub enum StoreError {
     Code { path: String, hash: String },
     #[error("the storage was opened for reading only, because it could not be written at the start")]
     ReadOnly,
+    #[error("{path}: {place}: {error}")]
+    Row { path: String, place: String, error: rusqlite::Error },
     #[error("another change of module {name} was stored first")]
     Raced { name: String },
 }
@@ -79,11 +84,12 @@ impl StoreError {
     fn is_full(&self) -> bool {
         match self {
             Self::Folder { error, .. } => error.kind() == std::io::ErrorKind::StorageFull,
-            Self::Database { error, .. } => matches!(
-                error.sqlite_error_code(),
-                // The files beside the database cannot be made or extended.
-                Some(ErrorCode::DiskFull | ErrorCode::CannotOpen | ErrorCode::SystemIoFailure)
-            ),
+            Self::Database { error, .. } => match error.sqlite_error_code() {
+                // The files beside the database cannot be made.
+                Some(ErrorCode::DiskFull | ErrorCode::CannotOpen) => true,
+                // Its index cannot be extended.
+                _ => error.sqlite_error().is_some_and(|e| e.extended_code == ffi::SQLITE_IOERR_SHMSIZE),
+            },
             _ => false,
         }
     }
@@ -107,6 +113,7 @@ impl StoreError {
                 Some(ErrorCode::SystemIoFailure) => "check disk and permissions of the node's storage",
                 _ => "see the reason; `PRAGMA integrity_check` of the database shows whether it is damaged",
             },
+            Self::Row { .. } => "restore the database, or remove the row",
             Self::Version { .. } => "",
             Self::Code { .. } => "install the module again",
         }
@@ -386,17 +393,20 @@ impl Store {
     /// Returns an error if the database cannot be read, or if a row of it is no module.
     pub fn modules(&self) -> Result<Vec<Stored>, StoreError> {
         let database = self.database();
-        let read = || {
-            let mut all =
-                database.prepare("SELECT * FROM modules ORDER BY installed, root, principal, name")?;
-            let mut modules = all.query_map([], of_row)?.collect::<rusqlite::Result<Vec<_>>>()?;
-            for module in &mut modules {
-                let session = session(&database, &module.owner)?;
-                module.reserved = session.get(&module.name).copied().unwrap_or_default();
-            }
-            Ok::<_, rusqlite::Error>(modules)
-        };
-        read().map_err(|error| self.error(error))
+        let path = || self.path.display().to_string();
+        let at = |place: String| move |error| StoreError::Row { path: path(), place, error };
+        let find = "SELECT * FROM modules ORDER BY installed, root, principal, name";
+        let mut all = database.prepare(find).map_err(|error| self.error(error))?;
+        let mut rows = all.query([]).map_err(|error| self.error(error))?;
+        let mut modules = Vec::new();
+        while let Some(row) = rows.next().map_err(|error| self.error(error))? {
+            let mut module = of_row(row).map_err(at(read::place(row)))?;
+            let session = session(&database, &module.owner)
+                .map_err(at(format!("table sessions, {:?}", module.owner.principal)))?;
+            module.reserved = session.get(&module.name).copied().unwrap_or_default();
+            modules.push(module);
+        }
+        Ok(modules)
     }
 
     /// Proposes a module in place of the one of its owner and name with the revision `before`, or a new one.
@@ -552,7 +562,10 @@ impl Store {
             let mut all = database.prepare("SELECT line FROM revocations ORDER BY time")?;
             all.query_map([], |row| row.get(0))?.collect::<rusqlite::Result<Vec<_>>>()
         };
-        read().map_err(|error| self.error(error))
+        read().map_err(|error| {
+            let (path, place) = (self.path.display().to_string(), "table revocations".to_owned());
+            StoreError::Row { path, place, error }
+        })
     }
 
     /// Returns the number of entries that the audit log had at the last change.
@@ -562,8 +575,12 @@ impl Store {
     /// Returns an error if the database cannot be read.
     pub fn audited(&self) -> Result<Option<u64>, StoreError> {
         let read =
-            self.database().query_row("SELECT entries FROM audit", [], |row| row.get::<_, i64>(0)).optional();
-        read.map(|n| n.map(|n| n as u64)).map_err(|error| self.error(error))
+            self.database().query_row("SELECT entries FROM audit", [], |row| read::count(row, "entries"));
+        let at = |error| {
+            let (path, place) = (self.path.display().to_string(), "table audit".to_owned());
+            StoreError::Row { path, place, error }
+        };
+        read.optional().map_err(at)
     }
 
     /// Stores code by its hash.
@@ -664,42 +681,4 @@ fn note_audit(change: &rusqlite::Transaction<'_>, audited: Option<u64>) -> rusql
 
 pub fn code_name(hash: &[u8; 32]) -> String {
     format!("{}.wasm", hex(hash))
-}
-
-/// Reads a row. Values that this program did not write are errors, which name the column.
-fn of_row(row: &Row<'_>) -> rusqlite::Result<Stored> {
-    fn wrong(column: &str) -> rusqlite::Error {
-        rusqlite::Error::InvalidColumnName(format!("{column}: not written by this program"))
-    }
-    fn json<T: serde::de::DeserializeOwned>(row: &Row<'_>, column: &str) -> rusqlite::Result<T> {
-        serde_json::from_str(&row.get::<_, String>(column)?).map_err(|_| wrong(column))
-    }
-    fn fixed<const N: usize>(row: &Row<'_>, column: &str) -> rusqlite::Result<[u8; N]> {
-        row.get::<_, Vec<u8>>(column)?.try_into().map_err(|_| wrong(column))
-    }
-    let state: String = row.get("state")?;
-    let proof = match row.get::<_, Option<String>>("credential")? {
-        None => None,
-        Some(credential) => Some(Proof {
-            credential,
-            challenge: fixed(row, "challenge")?,
-            key: row.get("answer_key")?,
-            signature: fixed(row, "answer")?,
-        }),
-    };
-    Ok(Stored {
-        owner: Owner { root: row.get("root")?, principal: row.get("principal")? },
-        name: row.get("name")?,
-        source: row.get("source")?,
-        hash: fixed(row, "hash")?,
-        signatures: row.get("signatures")?,
-        settings: json(row, "settings")?,
-        narrow: json(row, "narrow")?,
-        proof,
-        reserved: Reservation::default(),
-        state: State::ALL.into_iter().find(|s| s.name() == state).ok_or_else(|| wrong("state"))?,
-        reason: row.get("reason")?,
-        revision: row.get::<_, i64>("revision")? as u64,
-        installed: row.get::<_, i64>("installed")? as u64,
-    })
 }

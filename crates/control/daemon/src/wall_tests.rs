@@ -466,3 +466,17 @@ fn a_renewal_counts_in_what_a_principal_may_store() {
     assert_ne!(renew("").unwrap_err(), Code::TooLarge);
     assert_eq!(renew("x").unwrap_err(), Code::TooLarge);
 }
+
+/// Neither a root nor a name of a row gives anybody the module of another principal.
+#[test]
+fn a_row_whose_owner_is_not_that_of_its_credential_does_not_run() {
+    let world = World::new();
+    world.install(&world.credential(&[]));
+    let row = world.row().unwrap();
+    world.engine.check_owner(&row).unwrap();
+    let (bob, root) = (Owner { principal: "bob".to_owned(), ..world.owner() }, world.alice.public());
+    for owner in [bob, Owner { root: root.to_string(), ..world.owner() }] {
+        let refused = world.engine.check_owner(&Stored { owner, ..row.clone() }).unwrap_err();
+        assert!(refused.cause.contains("another principal's"), "{refused}");
+    }
+}
