@@ -398,3 +398,99 @@ fn a_change_that_fails_on_a_full_disk_is_not_there_after_a_restart() {
     node.kill();
     drop(disk);
 }
+
+/// A C library in which synchronizing the log of a database fails while a file exists.
+const FAILING: &str = r#"
+#define _GNU_SOURCE
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+static int fails(int fd) {
+    char link[64], path[4096];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    ssize_t n = readlink(link, path, sizeof path - 1);
+    const char *order = getenv("FAIL_SYNC");
+    if (n < 0 || !order) return 0;
+    path[n] = 0;
+    return strstr(path, ".sqlite-wal") && access(order, F_OK) == 0;
+}
+static int sync_by(long call, int fd) {
+    if (fails(fd)) { errno = EIO; return -1; }
+    return syscall(call, fd);
+}
+int fsync(int fd) { return sync_by(SYS_fsync, fd); }
+int fdatasync(int fd) { return sync_by(SYS_fdatasync, fd); }
+"#;
+
+/// What could not be synchronized is in the log of the database all the same, where a restart would find it.
+#[test]
+fn a_change_that_could_not_be_synchronized_is_not_there_after_a_kill() {
+    let Some(count) = module("count") else { return };
+    let node = Node::new(&replay());
+    let (code, library, order) = (node.path("fail.c"), node.path("fail.so"), node.path("fail"));
+    std::fs::write(&code, FAILING).unwrap();
+    if !done("cc", &["-shared", "-fPIC", "-o", library.to_str().unwrap(), code.to_str().unwrap()]) {
+        eprintln!("skipped: needs cc");
+        return;
+    }
+    let mut node = node.with_variable("LD_PRELOAD", library).with_variable("FAIL_SYNC", order.clone());
+    node.start();
+    let wasm = base64(&std::fs::read(&count).unwrap());
+    let body = |name: &str| json!({ "wasm": wasm, "name": name });
+    for name in ["one", "two", "three"] {
+        assert_eq!(node.request("POST", "/v1/modules", Some(&body(name))).0, 201);
+    }
+    std::fs::write(&order, "").unwrap();
+    for (method, path, body) in [
+        ("POST", "/v1/modules", Some(body("four"))),
+        ("PUT", "/v1/modules/one", Some(json!({ "wasm": wasm }))),
+        ("POST", "/v1/modules/two/stop", None),
+        ("DELETE", "/v1/modules/three", None),
+    ] {
+        let (code, reply) = node.request(method, path, body.as_ref());
+        assert_eq!((code, &reply["code"]), (507, &json!("storage")), "{method} {path}: {reply}");
+    }
+    node.kill();
+    std::fs::remove_file(&order).unwrap();
+    node.start();
+    let all = node.request("GET", "/v1/modules", None).1;
+    let mut found: Vec<_> = all["modules"].as_array().unwrap().iter().collect();
+    found.sort_by_key(|module| module["name"].to_string());
+    let found: Vec<_> = found.into_iter().map(|m| json!([m["name"], m["state"], m["revision"]])).collect();
+    let expected = ["one", "three", "two"].map(|name| json!([name, "running", 1]));
+    assert_eq!(found, expected);
+    node.end();
+}
+
+/// The code that was compiled is on the disk, whichever start of the node compiled it.
+#[test]
+fn compiled_code_counts_in_what_a_principal_stores_after_a_restart() {
+    let Some(count) = module("count") else { return };
+    let count = count.display().to_string();
+    let config = |kib: u64| format!("{}[limits]\nstorage_per_principal = \"{kib}KiB\"\n", replay());
+    let mut node = Node::new(&config(1));
+    node.mint("alice", &[]);
+    let install = |node: &Node, name: &str| {
+        let who = ["--credential", "alice.cred", "--identity", "alice.key"];
+        let out = node.output(&[&["install", &count, "--name", name][..], &who].concat());
+        (out.status.success(), daemon::text(&out.stderr))
+    };
+    node.start();
+    let (_, refused) = install(&node, "one");
+    let bytes = refused.split_once("the module takes ").and_then(|(_, rest)| rest.split(' ').next());
+    let bytes: u64 = bytes.and_then(|n| n.parse().ok()).unwrap_or_else(|| panic!("{refused}"));
+    node.end();
+    // A little less than two take.
+    node.configure(&config(2 * bytes / 1024 - 1));
+    node.start();
+    assert!(install(&node, "one").0);
+    assert!(install(&node, "two").1.contains("bytes with its compiled code"));
+    node.end();
+    node.start();
+    let (is_installed, refused) = install(&node, "two");
+    assert!(!is_installed && refused.contains("bytes with its compiled code"), "{refused}");
+    node.end();
+}

@@ -51,6 +51,8 @@ pub struct Node {
     said: Arc<Mutex<String>>,
     namespace: Option<String>,
     runner: Option<PathBuf>,
+    /// Further variables of its environment.
+    variables: Vec<(String, PathBuf)>,
 }
 
 impl Node {
@@ -58,7 +60,14 @@ impl Node {
     /// after the tables `node` and `socket`.
     pub fn new(more: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let node = Self { folder, child: None, said: Arc::default(), namespace: None, runner: None };
+        let node = Self {
+            folder,
+            child: None,
+            said: Arc::default(),
+            namespace: None,
+            runner: None,
+            variables: Vec::new(),
+        };
         let root = node.run(&["key", "new", "root.key"]);
         node.run(&["key", "new", "node.key"]);
         let policy = format!(
@@ -82,6 +91,12 @@ impl Node {
     /// Lets the node run in a network namespace.
     pub fn within(mut self, namespace: &str) -> Self {
         self.namespace = Some(namespace.to_owned());
+        self
+    }
+
+    /// Gives the node a variable in its environment.
+    pub fn with_variable(mut self, name: &str, value: PathBuf) -> Self {
+        self.variables.push((name.to_owned(), value));
         self
     }
 
@@ -136,6 +151,7 @@ impl Node {
         if let Some(runner) = &self.runner {
             command.env("FLAME_RUNNER", runner);
         }
+        command.envs(self.variables.iter().cloned());
         let mut child = command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
         let (mut pipe, said) = (child.stderr.take().unwrap(), self.said.clone());
         said.lock().unwrap().clear();
