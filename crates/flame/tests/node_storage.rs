@@ -425,7 +425,7 @@ int fsync(int fd) { return sync_by(SYS_fsync, fd); }
 int fdatasync(int fd) { return sync_by(SYS_fdatasync, fd); }
 "#;
 
-/// What could not be synchronized is in the log of the database all the same, where a restart would find it.
+/// A change that could not be synchronized is in the log of the database, where a restart would find it.
 #[test]
 fn a_change_that_could_not_be_synchronized_is_not_there_after_a_kill() {
     let Some(count) = module("count") else { return };

@@ -28,7 +28,7 @@ fn shown(world: &World) -> (State, String) {
     (shown.state, shown.reason.unwrap_or_default())
 }
 
-/// What the storage does not take is written later, and until then later changes are for the row that it has.
+/// A row that the storage does not take is written later. Until then, changes are for the one that it has.
 #[test]
 fn an_eviction_that_cannot_be_stored_hinders_no_later_change() {
     for then in ["write", "stop", "remove"] {

@@ -9,9 +9,9 @@
 //! `spool` (records kept for clients); `engine`, `build`, `change`, `renew`, `restore`, `review` and `rows`
 //! (modules), `stamps` (of a policy's files); `keep`, `kept` and `store::states` (the state that modules
 //! keep); `ledgers` (of quotas); `reserve` (the ledger of reservations), `reservation` and `admission`;
-//! `processes` (of principals) and `restarts` (when they end); `identity` (who asks), `door` and `reach` (what
-//! a session may act on) and `server` (requests); `service` (the life of the process). No files of a crate use
-//! each other in a cycle.
+//! `processes` (of principals) and `restarts` (when they end); `identity` (who asks), `door` and `reach`
+//! (what a session may act on) and `server` (requests); `service` (the life of the process). No files of a
+//! crate use each other in a cycle.
 #![forbid(unsafe_code)]
 
 mod accounting;

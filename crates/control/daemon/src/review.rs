@@ -234,8 +234,8 @@ impl Engine {
         self.watched().into_iter().filter_map(lost).collect()
     }
 
-    /// Marks an instance that lost its grant as evicted, and its module as one that leaves, unless a change is
-    /// in progress that takes it out or has not entered it yet. Returns nothing if the decision on it is
+    /// Marks an instance that lost its grant as evicted, and its module as one that leaves, unless a change
+    /// is in progress that takes it out or has not entered it yet. Returns nothing if the decision on it is
     /// another one now.
     fn mark_leaving(
         &self,

@@ -1,5 +1,5 @@
-//! The reading of rows. Values that this program did not write are errors, which name table, row and column: a
-//! damaged row gives nobody more than it gave before.
+//! The reading of rows. Values that this program did not write are errors, which name table, row and column:
+//! a damaged row gives nobody more than it gave before.
 
 use super::room::Room;
 use super::{Owner, Proof, Store, StoreError, Stored};
