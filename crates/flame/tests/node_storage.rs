@@ -234,7 +234,8 @@ fn a_full_and_a_read_only_disk_refuse_changes_and_end_nothing() {
     // With room again it goes on.
     std::fs::remove_file(&filler).unwrap();
     std::fs::remove_file(at.join("rest")).unwrap();
-    assert_eq!(install(&node, "two").0, 201);
+    let (code, reply) = install(&node, "two");
+    assert_eq!(code, 201, "{reply}");
     assert_eq!(node.request("GET", "/v1/health", None).0, 200);
 
     disk.fail();

@@ -152,6 +152,8 @@ pub struct Engine {
     pub(crate) pinned: Mutex<Vec<[u8; 32]>>,
     /// Modules that are to be taken down, once no other change of them is in progress.
     pub(crate) evictions: Mutex<BTreeSet<Key>>,
+    /// Whether rows may be behind their modules.
+    pub(crate) is_behind: AtomicBool,
     /// The revocations that were made here, as lines of the policy's list, in force whether or not it has
     /// them. It is held while the policy is exchanged.
     pub(crate) revocations: Mutex<Vec<String>>,

@@ -21,7 +21,7 @@ use flame_trust::{Revoked, time};
 use flame_view::Key;
 use flame_worker::{Link, Runner};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 
 /// The reason why a node does not start.
@@ -121,6 +121,7 @@ impl Engine {
             changing: Mutex::default(),
             pinned: Mutex::default(),
             evictions: Mutex::default(),
+            is_behind: AtomicBool::default(),
             watched: Mutex::default(),
             revocations: Mutex::new(revocations),
             version: AtomicU64::new(0),

@@ -348,6 +348,7 @@ impl Engine {
             entry.note(format!("{}: {reason}", state.name()));
             (entry.stored.state, entry.stored.reason) = (state, Some(reason));
             entry.stored.revision += 1;
+            self.is_behind.store(true, Ordering::SeqCst);
             (live, entry.stored.source.clone(), entry.log.clone())
         };
         let ended = self.end_live(key, live, &source, &log);

@@ -6,6 +6,7 @@
 use crate::engine::{By, Engine, Entry, Key};
 use flame_api::Problem;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -46,14 +47,25 @@ impl Engine {
     /// Writes the rows that are behind, but for those of changes in progress. Returns false if one could not
     /// be written: the others wait with it.
     pub(crate) fn write_rows(&self) -> bool {
+        if !self.is_behind.swap(false, Ordering::SeqCst) {
+            return true;
+        }
         let behind: Vec<Key> = {
             let modules = self.modules();
             modules.iter().filter(|(_, entry)| is_behind(entry)).map(|(key, _)| key.clone()).collect()
         };
-        behind.iter().all(|key| match self.begin_by(By::Node, key) {
+        let mut is_left = false;
+        let is_written = behind.iter().all(|key| match self.begin_by(By::Node, key) {
             Ok(_changing) => self.write_row(key).is_ok(),
-            Err(_) => true,
-        })
+            Err(_) => {
+                is_left = true;
+                true
+            }
+        });
+        if is_left || !is_written {
+            self.is_behind.store(true, Ordering::SeqCst);
+        }
+        is_written
     }
 
     /// Writes the row of a module, if it is behind. The caller has begun the change.

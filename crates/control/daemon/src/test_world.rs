@@ -59,6 +59,7 @@ impl World {
             changing: Default::default(),
             pinned: Default::default(),
             evictions: Default::default(),
+            is_behind: Default::default(),
             watched: Default::default(),
             revocations: Default::default(),
             version: Default::default(),
