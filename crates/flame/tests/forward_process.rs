@@ -174,3 +174,28 @@ fn graphs_do_not_depend_on_the_place_of_their_modules() {
         assert!(results[2] == results[0], "{graph}: {:?}\n{:?}", results[0].2, results[2].2);
     }
 }
+
+/// A terminal sends SIGINT to all processes of the group. Those of modules end in order.
+#[test]
+fn an_interrupt_of_the_group_ends_modules_in_order() {
+    if crate::daemon::module("count").is_none() {
+        return;
+    }
+    use std::os::unix::process::CommandExt;
+    let child = Command::new(env!("CARGO_BIN_EXE_flame"))
+        .args(["click", "--isolate", "--format", "json", "-e"])
+        .arg("RatedSource(LENGTH 60, RATE 1000, LIMIT 10) -> Module(count) -> Discard")
+        .env("FLAME_RUNNER", runner())
+        .process_group(0)
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    std::thread::sleep(Duration::from_secs(2));
+    let group = format!("-{}", child.id());
+    assert!(Command::new("kill").args(["-INT", "--", &group]).status().unwrap().success());
+    let out = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert!(String::from_utf8_lossy(&out.stdout).contains("\"packets\":10"), "{said}");
+    assert_eq!(said, "");
+}

@@ -14,6 +14,7 @@ use flame_remote::{ChannelError, Command, Receiver, Report, Sender};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Stdio};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
@@ -72,6 +73,8 @@ impl Process {
             .stdout(Stdio::null())
             // Its exit status is enough, and the terminal would be a way out and in.
             .stderr(Stdio::null())
+            // A terminal's SIGINT is for this process, which ends its modules in order.
+            .process_group(0)
             .spawn()?;
         let life = Arc::new(Life::new(name, child));
         // A process that reads nothing for so long is not alive.
