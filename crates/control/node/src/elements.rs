@@ -309,9 +309,11 @@ impl<C: Client> Prepared for Ready<C> {
 
     fn start(self: Box<Self>) -> Result<Box<dyn Running>, String> {
         let Self { shared, plan, meters, areas, runner, grant, is_live, .. } = *self;
+        // A process has a thread of its own that ends slices.
+        let has_slices = is_live && runner.is_none();
         let options = Options { areas, runner, ..Options::default() };
         let error = |e: flame_worker::RunError| e.to_string();
-        if is_live {
+        if has_slices {
             let mut slices = locked(&shared.slices);
             if slices.is_none() {
                 *slices = Some(Slices::start(shared.engines()?).map_err(|e| e.to_string())?);
