@@ -1,7 +1,7 @@
 //! Modules of a graph in processes of their own: they do what they do in the graph's process, and a process
 //! that its module has taken over decides about its own packets only.
 
-use crate::common::{frame, root, runner};
+use crate::common::{frame, root, runner, with_manifest};
 use crate::forward_random::{End, module, run};
 use flame_block::Reader;
 use flame_plan::Shed;
@@ -15,9 +15,11 @@ use std::time::Duration;
 
 const MANIFEST: &str =
     "abi = 1\nname = \"any\"\nversion = \"1\"\ndescription = \"test\"\n[ports]\noutputs = 2\n";
+/// The rest of a manifest that may make packets.
+const MAKES: &str = "transmit = true\n";
 
 /// Reports that no runner makes, with a part of the error that names each.
-const CASES: [(&str, &str); 11] = [
+const CASES: [(&str, &str); 12] = [
     ("beyond", "packet 9 of a batch of 4"),
     ("twice", "twice"),
     ("port", "output 7"),
@@ -26,6 +28,7 @@ const CASES: [(&str, &str); 11] = [
     ("holds", "held"),
     ("more", "decided about packets that it was not given"),
     ("less", "decided about packets that it was not given"),
+    ("late", "sent packets after its decision"),
     ("early", "its process was ended"),
     ("rubbish", "output frame 0"),
     ("dies", "its process ended"),
@@ -84,6 +87,20 @@ fn hostile_forwarder() {
                     "less" => (outputs, count) = (vec![send(2, 0, &[])], 1),
                     "rubbish" => outputs.push(vec![0xa5; 100]),
                     "dies" => std::process::exit(3),
+                    "sleeps" => std::thread::sleep(Duration::from_secs(100)),
+                    "floods" => {
+                        // Each report takes longer to handle than to make.
+                        let releases = frame(0xfff6, &[0; 4]).repeat(20_000);
+                        loop {
+                            sender.send(&Report::Sent { module }, &releases).unwrap();
+                            let _ = receiver.receive(false).unwrap();
+                            while let Some((command, _)) = receiver.next::<Request>(1 << 30).unwrap() {
+                                if let Request::Ping(number) = command {
+                                    sender.send(&Report::Alive(number), &[]).unwrap();
+                                }
+                            }
+                        }
+                    }
                     _ => {}
                 }
             } else {
@@ -93,6 +110,9 @@ fn hostile_forwarder() {
                 sender.send(&Report::Sent { module }, &output).unwrap();
             }
             sender.send(&Report::Decided { module, count, cause: None }, &[]).unwrap();
+            if mode == "late" {
+                sender.send(&Report::Sent { module }, &send(0xffff, 0, &[1; 60])).unwrap();
+            }
             sender.flush().unwrap();
             reader.release(block.slot);
         }
@@ -120,7 +140,8 @@ const GRAPH: &str = "InfiniteSource(LENGTH 60, LIMIT 60, BURST 4, STOP true)
 fn a_process_that_is_taken_over_decides_about_its_own_packets_only() {
     let folder = tempfile::tempdir().unwrap();
     for (mode, text) in CASES {
-        let wasm = module(&[Vec::new()], false, MANIFEST);
+        let manifest = [MANIFEST, if mode == "late" { MAKES } else { "" }].concat();
+        let wasm = module(&[Vec::new()], false, &manifest);
         let End { handlers, accounts, module, .. } = run(GRAPH, wasm, Some(&hostile(folder.path(), mode)));
         for (name, account) in &accounts {
             assert!(account.adds_up(), "{mode}, {name}: {account:?}");
@@ -129,6 +150,44 @@ fn a_process_that_is_taken_over_decides_about_its_own_packets_only() {
         let m = &accounts[module].1;
         assert_eq!((m.taken, m.given, m.held), (60, 60, 0), "{mode}: {handlers:?}");
         assert!(handlers[2].contains(text), "{mode}: expected {text:?} in {handlers:?}");
+    }
+}
+
+/// A process that always has another report, or decides late, does not keep the others of a live graph.
+#[test]
+fn others_continue_beside_a_process_that_does_not_decide() {
+    let folder = tempfile::tempdir().unwrap();
+    let wasm = module(&[Vec::new()], false, &[MANIFEST, "held = 1\n"].concat());
+    let path = folder.path().join("any.wasm");
+    fs::write(&path, wasm).unwrap();
+    let graph = format!(
+        "RatedSource(LENGTH 60, RATE 100) -> m :: Module({}, LIVE true) -> Discard; m [1] -> Discard;
+         TimedSource(INTERVAL 0.1) -> c :: Counter -> Discard; Script(wait 4, print $(c.count))",
+        path.display()
+    );
+    for mode in ["floods", "sleeps"] {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_flame"))
+            .args(["click", "--isolate", "-e", &graph])
+            .env("FLAME_RUNNER", hostile(folder.path(), mode))
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        std::thread::sleep(Duration::from_secs(6));
+        assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+        let begun = std::time::Instant::now();
+        while child.try_wait().unwrap().is_none() {
+            if begun.elapsed() > Duration::from_secs(30) {
+                child.kill().unwrap();
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        let out = child.wait_with_output().unwrap();
+        let count = String::from_utf8_lossy(&out.stdout).trim().parse::<u32>();
+        assert!(
+            out.status.success() && count.clone().is_ok_and(|n| n > 20),
+            "{mode}: {count:?} {}",
+            out.status
+        );
     }
 }
 
@@ -173,6 +232,68 @@ fn graphs_do_not_depend_on_the_place_of_their_modules() {
         assert!(results[1] == results[0], "{graph}: {:?}\n{:?}", results[0].2, results[1].2);
         assert!(results[2] == results[0], "{graph}: {:?}\n{:?}", results[0].2, results[2].2);
     }
+}
+
+/// Holds a packet of each batch, reports each tick, and traps in the 30th.
+const TICKS: &str = r#"(module (memory (export "memory") 16)
+    (data (i32.const 64) "\04\00\00\00\f7\ff\00\00\00\00\00\00")
+    (data (i32.const 128) "\08\00\00\00\00\00\00\00\07\00\00\00\00\00\00\00")
+    (func (export "flame_push") (param i32 i32) (result i64) (i64.const 0xc00000040))
+    (func (export "flame_tick") (param i64) (result i64)
+      (i32.store (i32.const 8) (i32.add (i32.load (i32.const 8)) (i32.const 1)))
+      (if (i32.eq (i32.load (i32.const 8)) (i32.const 30)) (then (unreachable)))
+      (i64.const 0x1000000080))
+    (func (export "flame_end") (param i64) (result i64) (i64.const 0)))"#;
+
+/// What a tick causes precedes the packets after it, although the module is not shown them.
+#[test]
+fn ticks_have_their_place_among_packets_that_are_not_shown() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let table = "held = 1\n[[tables]]\nname = \"t\"\ncolumns = [{ name = \"packets\", type = \"u64\" }]\n";
+    let wasm = with_manifest(wat::parse_str(TICKS).unwrap(), [MANIFEST, table].concat().as_bytes());
+    fs::write(path("ticks.wasm"), wasm).unwrap();
+    let demo = root().join("demo/demo.pcap");
+    let graph = format!(
+        "FromDump({}, STOP true) -> m :: Module({}, INTERVAL 10ms, SELECT udp, ON_EVICT pass);
+         m [0] -> ToDump({}) -> Discard; m [1] -> Discard",
+        demo.display(),
+        path("ticks.wasm"),
+        path("out.pcap")
+    );
+    let results: Vec<_> = [&[][..]]
+        .into_iter()
+        .chain([&["--isolate"][..]; 8])
+        .map(|more| {
+            let out = Command::new(env!("CARGO_BIN_EXE_flame"))
+                .arg("click")
+                .args(more)
+                .args([
+                    "--format",
+                    "json",
+                    "--records",
+                    &path("records"),
+                    "-e",
+                    &graph,
+                    "-h",
+                    "m.stats",
+                    "-h",
+                    "m.gone",
+                ])
+                .env("FLAME_RUNNER", runner())
+                .output()
+                .unwrap();
+            assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+            let records = fs::read_to_string(path("records")).unwrap();
+            (fs::read(path("out.pcap")).unwrap(), records, String::from_utf8(out.stdout).unwrap())
+        })
+        .collect();
+    assert!(results[0].2.contains("records 29"), "{}", results[0].2);
+    assert!(
+        results.iter().all(|result| *result == results[0]),
+        "{:?}",
+        results.iter().map(|r| &r.2).collect::<Vec<_>>()
+    );
 }
 
 /// A terminal sends SIGINT to all processes of the group. Those of modules end in order.

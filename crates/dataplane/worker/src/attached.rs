@@ -204,7 +204,7 @@ impl Attached {
             let Work::Measure(parts) = work else { return Err(RunError::Broken) };
             parts.commands(clock.now)?;
             send_ticking((block, descriptors), latest, clock, &mut **parts)?;
-            parts.collector.poll()
+            parts.collector.poll().map(drop)
         })
     }
 
@@ -266,8 +266,8 @@ impl Attached {
             Work::Measure(parts) => {
                 parts.commands(now)?;
                 parts.resume()?;
-                parts.collector.poll()?;
-                Ok(parts.pipeline.is_busy() || parts.collector.can_progress())
+                let is_left = !parts.collector.poll()?;
+                Ok(is_left || parts.pipeline.is_busy() || parts.collector.can_progress())
             }
             Work::Forward(parts) => {
                 parts.resume()?;
@@ -317,13 +317,23 @@ impl Attached {
     pub fn settle(&mut self) -> Result<(), RunError> {
         let begun = Instant::now();
         Self::with(&mut self.cell, |work| {
-            let Work::Measure(parts) = work else { return Ok(()) };
-            parts.collector.poll()?;
-            while !self.is_live && !parts.pipeline.is_settled() && begun.elapsed() < SETTLING {
-                parts.collector.wait(SETTLING / 1000);
-                parts.collector.poll()?;
+            let parts = match work {
+                Work::Measure(parts) => parts,
+                Work::Forward(parts) => {
+                    return parts.forward.go(&parts.options, false, &mut parts.collector);
+                }
+            };
+            if self.is_live {
+                return parts.collector.poll().map(drop);
             }
-            Ok(())
+            loop {
+                // First: what was reported before the last account waits in the queue then.
+                let is_settled = parts.pipeline.is_settled();
+                if (parts.collector.poll()? && is_settled) || begun.elapsed() > SETTLING {
+                    return Ok(());
+                }
+                parts.collector.wait(SETTLING / 1000);
+            }
         })
     }
 

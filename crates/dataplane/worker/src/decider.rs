@@ -3,7 +3,6 @@
 use crate::collect::Collector;
 use crate::error::RunError;
 use crate::remote::{ModuleEvent, RemoteBatches};
-use flame_abi::LinkType;
 use flame_block::{Block, Pool};
 use flame_execute::{BatchLoop, Conditions, Origin, Outlet, SLICE, Stop};
 use flame_output::Sent;
@@ -13,8 +12,6 @@ use std::time::{Duration, Instant};
 
 /// The longest wait for a report before the limits of the process are looked at.
 const LOOK: Duration = Duration::from_millis(1);
-/// The time in which a process must decide about the packets of a block.
-const DECISION: Duration = Duration::from_secs(60);
 
 /// The place where a module decides.
 pub(crate) enum Decider {
@@ -26,15 +23,14 @@ pub(crate) enum Decider {
 pub(crate) struct RemoteDecider {
     batches: RemoteBatches,
     is_live: bool,
-    /// The time when the current block was published.
-    since: Option<Instant>,
     /// The number of its packets about which the module has not decided, and those that it has sent of them.
     left: u32,
     sent: Sent,
+    /// Whether the thread of a live graph has waited for the decision about the current block. From then on it
+    /// looks for it now and then.
+    has_waited: bool,
     /// Whether a report was wrong. None is taken any more, and the process is being killed.
     is_wrong: bool,
-    /// Whether a block was published after the last tick. It carries that tick.
-    has_published: bool,
 }
 
 /// An outlet for decisions, and the collector of everything else.
@@ -54,7 +50,7 @@ impl Decider {
     pub(crate) fn can_progress(&mut self) -> bool {
         match self {
             Self::Local(batches) => batches.can_progress(),
-            Self::Remote(remote) => remote.left > 0,
+            Self::Remote(remote) => remote.left > 0 && !(remote.is_live && remote.has_waited),
         }
     }
 
@@ -123,11 +119,13 @@ impl Decider {
         stop: &Stop<'_>,
         outlet: &mut dyn Deciding<'c>,
     ) -> Result<(), RunError> {
-        if let Self::Remote(remote) = self {
-            remote.tick(pool, now_ns, stop, outlet)?;
+        match self {
+            Self::Local(_) => {
+                pool.tick(now_ns);
+                Ok(())
+            }
+            Self::Remote(remote) => remote.tick(pool, now_ns, stop, outlet),
         }
-        pool.tick(now_ns);
-        Ok(())
     }
 
     /// Makes the last call. No work waits any more.
@@ -145,7 +143,7 @@ impl Decider {
                     remote.take_reports(outlet)?;
                     outlet.collector().wait(LOOK);
                 }
-                remote.take_reports(outlet)
+                remote.take_reports(outlet).map(drop)
             }
         }
     }
@@ -153,8 +151,8 @@ impl Decider {
 
 impl RemoteDecider {
     pub(crate) fn new(batches: RemoteBatches, is_live: bool) -> Self {
-        let (since, left, sent, is_wrong) = Default::default();
-        Self { batches, is_live, since, left, sent, is_wrong, has_published: true }
+        let (left, sent, has_waited, is_wrong) = Default::default();
+        Self { batches, is_live, left, sent, has_waited, is_wrong }
     }
 
     fn publish<'c>(
@@ -166,12 +164,11 @@ impl RemoteDecider {
     ) -> Result<(), RunError> {
         let has_room = self.wait_for_room(pool, stop, outlet)?;
         pool.publish(block);
-        self.has_published = true;
         if !self.batches.published(pool, 0, block.packets.into()) {
             let cause = if has_room { self.batches.loss() } else { Shed::Overrun };
             return outlet.decided(block.packets, Some(cause));
         }
-        (self.left, self.sent, self.since) = (block.packets, Sent::of(block.packets), Some(Instant::now()));
+        (self.left, self.sent, self.has_waited) = (block.packets, Sent::of(block.packets), false);
         Ok(())
     }
 
@@ -201,21 +198,25 @@ impl RemoteDecider {
         stop: &Stop<'_>,
         outlet: &mut dyn Deciding<'c>,
     ) -> Result<(), RunError> {
-        // The process sees the last of the ticks between two blocks. In a replay it misses none.
-        let is_carried = std::mem::replace(&mut self.has_published, false);
-        if !self.is_live
-            && !is_carried
-            && self.wait_for_room(pool, stop, outlet)?
-            && let Some(slot) = pool.claim()
-        {
-            pool.publish(Block { slot, packets: 0, link: LinkType::ETHERNET, queue: 0, port: 0 });
-        }
         // Before the process can report that it has passed the tick.
         self.batches.tick(now_ns);
+        pool.tick(now_ns);
+        // In a replay, what a tick causes precedes the packets after it, also those that the module is not shown.
+        while !self.is_live {
+            // First: what it reported before waits in the queue then.
+            let has_passed = self.batches.has_passed_ticks() || self.batches.is_over();
+            if self.take_reports(outlet)? && has_passed {
+                break;
+            }
+            self.batches.await_decision(pool, stop);
+            outlet.collector().wait(LOOK);
+        }
+        self.batches.rest();
         Ok(())
     }
 
-    /// Takes reports until the module has decided, on live sources for a slice.
+    /// Takes reports until the module has decided, on live sources for a slice, once for each block: others work
+    /// while the process does.
     fn go<'c>(
         &mut self,
         pool: &mut Pool,
@@ -226,16 +227,15 @@ impl RemoteDecider {
         loop {
             self.take_reports(outlet)?;
             if self.left == 0 {
+                self.batches.rest();
                 return Ok(());
             }
             if self.batches.is_over() {
                 return self.lose(self.batches.loss(), outlet);
             }
-            self.batches.has_room(pool, 0, conditions.stop);
-            if self.since.is_some_and(|since| since.elapsed() > DECISION) {
-                self.kill("it did not decide about packets for a minute");
-            }
-            if self.is_live && !conditions.is_last && begun.elapsed() > SLICE {
+            self.batches.await_decision(pool, conditions.stop);
+            self.has_waited |= begun.elapsed() > SLICE;
+            if self.is_live && !conditions.is_last && self.has_waited {
                 return Ok(());
             }
             outlet.collector().wait(LOOK.min(SLICE));
@@ -249,8 +249,12 @@ impl RemoteDecider {
         outlet.decided(left, Some(cause))
     }
 
-    fn take_reports<'c>(&mut self, outlet: &mut dyn Deciding<'c>) -> Result<(), RunError> {
-        while let Some(event) = outlet.collector().next_report()? {
+    /// Handles the reports that wait, for a slice: a process that always has another one must not keep the
+    /// thread. Returns whether none is left.
+    fn take_reports<'c>(&mut self, outlet: &mut dyn Deciding<'c>) -> Result<bool, RunError> {
+        let begun = Instant::now();
+        while begun.elapsed() <= SLICE {
+            let Some(event) = outlet.collector().next_report()? else { return Ok(true) };
             match event {
                 ModuleEvent::Sent(bytes) => self.sent(&bytes, outlet)?,
                 ModuleEvent::Decided { count, cause } => self.decided(count, cause, outlet)?,
@@ -258,7 +262,7 @@ impl RemoteDecider {
                 event => outlet.collector().event(event)?,
             }
         }
-        Ok(())
+        Ok(false)
     }
 
     /// Kills the process. What it has reported and what it reports from now on is not taken.
@@ -273,6 +277,11 @@ impl RemoteDecider {
             return Ok(());
         }
         match self.batches.check(bytes, &mut self.sent) {
+            // Its decisions would be about the packets that are offered next.
+            Ok(counts) if counts.sent > 0 && self.left == 0 => {
+                self.kill(&format!("{} sent packets after its decision", self.batches.name()));
+                Ok(())
+            }
             Ok(counts) => {
                 let from = Origin { module: self.batches.id(), worker: 0, call: 0 };
                 outlet.output(from, Output { bytes, counts })

@@ -20,7 +20,7 @@ impl Outlet<RunError> for Collector<'_> {
     }
 
     fn wait(&mut self) -> Result<(), RunError> {
-        self.poll()
+        self.poll().map(drop)
     }
 
     fn passed(&mut self, module: ModuleId, worker: usize, now_ns: u64) -> Result<(), RunError> {

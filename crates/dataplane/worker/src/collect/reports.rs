@@ -5,7 +5,10 @@ use crate::error::RunError;
 use crate::outlet::Event;
 use crate::queues::Queues;
 use crate::remote::ModuleEvent;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+/// The longest time for which reports are handled while others wait for the thread.
+const TURN: Duration = Duration::from_millis(10);
 
 impl Collector<'_> {
     /// Takes the reports of processes from `queues` from now on.
@@ -58,12 +61,17 @@ impl Collector<'_> {
         Ok(None)
     }
 
-    /// Handles the reports of processes that wait.
-    pub(crate) fn poll(&mut self) -> Result<(), RunError> {
+    /// Handles the reports of processes that wait, for a while: a process that always has another one must not
+    /// keep the thread. Returns whether none is left.
+    pub(crate) fn poll(&mut self) -> Result<bool, RunError> {
+        let begun = Instant::now();
         while let Some(event) = self.next_report()? {
             self.event(event)?;
+            if begun.elapsed() > TURN {
+                return Ok(false);
+            }
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Waits until a report of a process may be there, for `limit` at most.

@@ -227,13 +227,35 @@ impl RemoteBatches {
         has_room
     }
 
-    /// Returns whether the process has reported what became of all packets that it got, or is gone.
+    /// Kills the process if it takes too long for its decision about a block, or has slept for too long in all
+    /// decisions together.
+    pub(crate) fn await_decision(&mut self, pool: &mut Pool, stop: &Stop<'_>) {
+        if self.module.state.is_held() {
+            return self.rest();
+        }
+        pool.has_room(self.reader, 0);
+        let released = pool.released(self.reader).unwrap_or(0);
+        self.deadline.check(&self.module, Wait::Blocks { released }, stop);
+    }
+
+    /// Records that nobody waits for the process.
+    pub(crate) fn rest(&mut self) {
+        self.deadline.rest();
+    }
+
+    /// Returns whether the process has reported what became of all packets that it got and has passed all ticks,
+    /// or is gone.
     pub(crate) fn is_settled(&self) -> bool {
         let reported = self.module.state.account(self.worker);
         let shed =
             Shed::ALL.into_iter().filter(|cause| *cause != Shed::Overrun).map(|by| reported.shed_by(by));
         let known = shed.fold(reported.processed, u64::saturating_add);
-        self.has_ended() || known >= self.delivered.iter().sum()
+        self.has_ended() || (known >= self.delivered.iter().sum() && self.has_passed_ticks())
+    }
+
+    /// Returns whether the process has passed the last tick.
+    pub(crate) fn has_passed_ticks(&self) -> bool {
+        self.module.state.has_passed_ticks(self.worker)
     }
 
     /// Returns whether the module decides about no packet any more: it was evicted, or everything that its

@@ -279,6 +279,11 @@ impl State {
         self.ticks.get(worker)?.pass(now_ns)
     }
 
+    /// Returns whether the process has passed the last tick that was published on `worker`.
+    pub(super) fn has_passed_ticks(&self, worker: usize) -> bool {
+        self.ticks.get(worker).is_none_or(Ticks::are_passed)
+    }
+
     pub(super) fn workers(&self) -> usize {
         self.ticks.len()
     }
@@ -357,7 +362,12 @@ impl Ticks {
     /// late before.
     fn pass(&self, now_ns: u64) -> Option<u64> {
         let now_ns = now_ns.min(self.published.load(Ordering::Relaxed));
-        (self.passed.fetch_max(now_ns, Ordering::Relaxed) < now_ns).then_some(now_ns)
+        (self.passed.fetch_max(now_ns, Ordering::AcqRel) < now_ns).then_some(now_ns)
+    }
+
+    /// Returns whether the process has passed the last one.
+    fn are_passed(&self) -> bool {
+        self.passed.load(Ordering::Acquire) >= self.published.load(Ordering::Relaxed)
     }
 }
 
