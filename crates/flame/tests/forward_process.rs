@@ -320,3 +320,28 @@ fn an_interrupt_of_the_group_ends_modules_in_order() {
     assert!(String::from_utf8_lossy(&out.stdout).contains("\"packets\":10"), "{said}");
     assert_eq!(said, "");
 }
+
+/// What cannot run is refused with the configuration, before any packet.
+#[test]
+fn modules_that_share_memory_are_refused_with_the_configuration() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("shares.wasm");
+    let manifest = "abi = 1\nname = \"shares\"\nversion = \"1\"\ndescription = \"test\"\n\
+        [[shared]]\nname = \"x\"\naccess = \"read\"\nbytes = 65536\n";
+    let text = r#"(module (memory (export "memory") 16)
+        (func (export "flame_batch") (param i32) (result i64) (i64.const 0))
+        (func (export "flame_end") (param i64) (result i64) (i64.const 0)))"#;
+    fs::write(&path, with_manifest(wat::parse_str(text).unwrap(), manifest.as_bytes())).unwrap();
+    let graph = format!("InfiniteSource(LIMIT 5, STOP true) -> Module({}) -> Discard", path.display());
+    for (more, is_right) in [(&[][..], true), (&["--isolate"], false)] {
+        let out = Command::new(env!("CARGO_BIN_EXE_flame"))
+            .arg("click")
+            .args(more)
+            .args(["-e", &graph])
+            .env("FLAME_RUNNER", runner())
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert_eq!((out.status.success(), said.contains("shares memory")), (is_right, !is_right), "{said}");
+    }
+}

@@ -14,7 +14,9 @@ use flame_record::{RecordBatch, Sink, SinkError};
 use flame_run::{Area, Areas, Engines};
 use flame_source::{Frame, Progress, RawBlock};
 use flame_trust::Grant;
-use flame_worker::{Attached, Decided, Fate, Observer, Options, Run, Runner, Slices, check_forward};
+use flame_worker::{
+    Attached, Decided, Fate, Observer, Options, Run, RunError, Runner, Slices, check_forward,
+};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::ThreadId;
@@ -205,6 +207,9 @@ impl<C: Client + 'static> Modules for Elements<C> {
         }
         module.name = shared.name(&args.element, module)?;
         let runner = shared.client.runner()?.filter(|_| !shared.is_check);
+        if runner.is_some() && !module.manifest.shared.is_empty() {
+            return Err(RunError::Shares(module.name.clone()).to_string());
+        }
         module.process = runner.is_some().then(|| args.element.clone());
         let areas = locked(&shared.areas).take(module)?;
         locked(&shared.plans).insert(args.element.clone(), module.clone());
@@ -312,7 +317,7 @@ impl<C: Client> Prepared for Ready<C> {
         // A process has a thread of its own that ends slices.
         let has_slices = is_live && runner.is_none();
         let options = Options { areas, runner, ..Options::default() };
-        let error = |e: flame_worker::RunError| e.to_string();
+        let error = |e: RunError| e.to_string();
         if has_slices {
             let mut slices = locked(&shared.slices);
             if slices.is_none() {
