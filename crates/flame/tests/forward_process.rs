@@ -62,7 +62,7 @@ fn hostile_forwarder() {
                             <[_; 3]>::try_from(receiver.take_fds(3).unwrap()).unwrap();
                         reader = Some(Reader::from_fds(data, control, event).unwrap());
                         if mode == "early" {
-                            let decided = Report::Decided { module, count: 1, cause: Some(Shed::Trap) };
+                            let decided = Report::Decided { module, count: 1, lost: Some((Shed::Trap, 1)) };
                             sender.send(&decided, &[]).unwrap();
                         }
                     }
@@ -109,7 +109,7 @@ fn hostile_forwarder() {
             for output in outputs {
                 sender.send(&Report::Sent { module }, &output).unwrap();
             }
-            sender.send(&Report::Decided { module, count, cause: None }, &[]).unwrap();
+            sender.send(&Report::Decided { module, count, lost: None }, &[]).unwrap();
             if mode == "late" {
                 sender.send(&Report::Sent { module }, &send(0xffff, 0, &[1; 60])).unwrap();
             }

@@ -325,7 +325,7 @@ impl BatchLoop {
                 };
                 if let Some(cause) = cause {
                     self.shed_queued(block.queue, cause, u64::from(left));
-                    outlet.decided(left, Some(cause))?;
+                    outlet.decided(left, Some((cause, left)))?;
                 }
                 self.work = None;
                 self.reader.release(block.slot);
@@ -439,7 +439,7 @@ impl BatchLoop {
         self.on_fault(fault, number, quantum, outlet)?;
         // Their output is lost, also that of the packets before the marked one. What the fault causes is known
         // by then.
-        outlet.decided(done + shed, Some(cause))
+        outlet.decided(done + shed, Some((cause, shed)))
     }
 
     fn on_fault<E>(

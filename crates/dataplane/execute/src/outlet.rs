@@ -28,12 +28,13 @@ pub trait Outlet<E> {
     fn fault(&mut self, report: FaultReport) -> Result<(), E>;
 
     /// Records that the next `count` packets of the blocks have left the loop: processed, with all their
-    /// output before this call, or lost for a cause.
+    /// output before this call, or lost with all of it for a cause. Of those, the number that comes with the
+    /// cause was not processed either.
     ///
     /// # Errors
     ///
     /// Returns an error if this cannot be passed on.
-    fn decided(&mut self, _count: u32, _cause: Option<Shed>) -> Result<(), E> {
+    fn decided(&mut self, _count: u32, _lost: Option<(Shed, u32)>) -> Result<(), E> {
         Ok(())
     }
 

@@ -88,12 +88,12 @@ pub enum Report {
     Sent {
         module: ModuleId,
     },
-    /// A module that forwards packets has decided about the next `count` packets of its blocks, or lost them
-    /// for a cause.
+    /// A module that forwards packets has decided about the next `count` packets of its blocks, or lost its
+    /// output about them for a cause, and that number of them itself.
     Decided {
         module: ModuleId,
         count: u32,
-        cause: Option<Shed>,
+        lost: Option<(Shed, u32)>,
     },
     Fault(FaultReport),
     /// The fast instance on `worker` has passed the tick at `now_ns`. Output that follows belongs to the time

@@ -132,11 +132,11 @@ impl Outlet<ChannelError> for Out<'_> {
         self.sender.send(&Report::Fault(report), &[])
     }
 
-    fn decided(&mut self, count: u32, cause: Option<Shed>) -> Result<(), ChannelError> {
+    fn decided(&mut self, count: u32, lost: Option<(Shed, u32)>) -> Result<(), ChannelError> {
         if !self.forwards {
             return Ok(());
         }
-        self.sender.send(&Report::Decided { module: self.id, count, cause }, &[])?;
+        self.sender.send(&Report::Decided { module: self.id, count, lost }, &[])?;
         // The owner of the packets waits for it.
         self.sender.flush()
     }

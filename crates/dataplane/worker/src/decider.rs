@@ -139,6 +139,10 @@ impl Decider {
             Self::Local(batches) => batches.end(now_ns, stop, outlet),
             Self::Remote(remote) => {
                 outlet.collector().set_ending();
+                if remote.is_live {
+                    // The others do not wait for long.
+                    remote.batches.remove();
+                }
                 while !remote.batches.leave(now_ns, stop) {
                     remote.take_reports(outlet)?;
                     outlet.collector().wait(LOOK);
@@ -166,7 +170,7 @@ impl RemoteDecider {
         pool.publish(block);
         if !self.batches.published(pool, 0, block.packets.into()) {
             let cause = if has_room { self.batches.loss() } else { Shed::Overrun };
-            return outlet.decided(block.packets, Some(cause));
+            return outlet.decided(block.packets, Some((cause, block.packets)));
         }
         (self.left, self.sent, self.has_waited) = (block.packets, Sent::of(block.packets), false);
         Ok(())
@@ -245,8 +249,8 @@ impl RemoteDecider {
     /// Loses the packets about which the module has not decided.
     fn lose<'c>(&mut self, cause: Shed, outlet: &mut dyn Deciding<'c>) -> Result<(), RunError> {
         let left = std::mem::take(&mut self.left);
-        self.batches.decided(left.into(), Some(cause));
-        outlet.decided(left, Some(cause))
+        self.batches.decided(left, Some((cause, left)));
+        outlet.decided(left, Some((cause, left)))
     }
 
     /// Handles the reports that wait, for a slice: a process that always has another one must not keep the
@@ -257,7 +261,7 @@ impl RemoteDecider {
             let Some(event) = outlet.collector().next_report()? else { return Ok(true) };
             match event {
                 ModuleEvent::Sent(bytes) => self.sent(&bytes, outlet)?,
-                ModuleEvent::Decided { count, cause } => self.decided(count, cause, outlet)?,
+                ModuleEvent::Decided { count, lost } => self.decided(count, lost, outlet)?,
                 ModuleEvent::Fault(report) => outlet.fault(report)?,
                 event => outlet.collector().event(event)?,
             }
@@ -296,19 +300,20 @@ impl RemoteDecider {
     fn decided<'c>(
         &mut self,
         count: u32,
-        cause: Option<Shed>,
+        lost: Option<(Shed, u32)>,
         outlet: &mut dyn Deciding<'c>,
     ) -> Result<(), RunError> {
         if self.is_wrong || self.batches.is_over() {
             return Ok(());
         }
-        if count > self.left || (cause.is_none() && !self.sent.is_within(count)) {
+        let is_possible = lost.map_or_else(|| self.sent.is_within(count), |(_, shed)| shed <= count);
+        if count > self.left || !is_possible {
             self.kill(&format!("{} decided about packets that it was not given", self.batches.name()));
             return Ok(());
         }
         self.left -= count;
         self.sent = Sent::of(self.left);
-        self.batches.decided(count.into(), cause);
-        outlet.decided(count, cause)
+        self.batches.decided(count, lost);
+        outlet.decided(count, lost)
     }
 }

@@ -31,6 +31,10 @@ pub enum RunError {
     Process(String, std::io::Error),
     #[error("{0} needs a process of its own, and this run has none: set the program for processes")]
     NoProcess(String),
+    #[error(
+        "{0}: no memory of its credential is left for a process of its own: other modules have it (lower their [limits] memory, or run fewer)"
+    )]
+    Memory(String),
     #[error("the kernel does not reserve the processor time: {0}")]
     Time(std::io::Error),
     #[error("starting a thread: {0}")]

@@ -302,8 +302,9 @@ impl Forward {
     ) -> Result<(), RunError> {
         let mut lists = std::mem::take(&mut self.spare);
         std::mem::swap(&mut lists.descriptors, all);
-        let Lists { descriptors, shown, decisions, fates, .. } = &mut lists;
+        let Lists { descriptors, shown, pending, decisions, fates } = &mut lists;
         shown.clear();
+        pending.clear();
         decisions.clear();
         fates.clear();
         debug_assert!(!self.is_busy() && descriptors.len() <= MAX_BATCH);
@@ -499,21 +500,25 @@ impl Outlet<RunError> for Decisions<'_, '_> {
         // What the next instance holds comes after this.
         if self.held.forget() {
             match &mut self.flight {
-                Some(flight) => flight.lists.decisions.push(Decision::Forget),
+                Some(flight) => {
+                    // Decisions of the batch that failed have no effect.
+                    flight.lists.pending.clear();
+                    flight.lists.decisions.push(Decision::Forget);
+                }
                 None => self.held.is_forgotten = true,
             }
         }
         self.collector.fault(report)
     }
 
-    fn decided(&mut self, count: u32, cause: Option<Shed>) -> Result<(), RunError> {
+    fn decided(&mut self, count: u32, lost: Option<(Shed, u32)>) -> Result<(), RunError> {
         let Some(flight) = &mut self.flight else { return Ok(()) };
         let range = flight.count..flight.count + count as usize;
         flight.count = range.end;
         let lists = &mut flight.lists;
-        match cause {
+        match lost {
             None => lists.decisions.append(&mut lists.pending),
-            Some(cause) => {
+            Some((cause, _)) => {
                 lists.pending.clear();
                 lists.fates();
                 let Lists { shown, fates, .. } = lists;

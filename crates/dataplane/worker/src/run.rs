@@ -92,8 +92,9 @@ impl Run {
         let events = events.map(|(sender, inbox)| (sender, Queues::new(inbox, started)));
         let sender = events.as_ref().map(|(sender, _)| sender.clone());
         let processes = options.runner.clone().zip(queues);
-        let processes =
-            processes.map(|(program, queues)| Arc::new(Processes::new(program, options.batch, queues)));
+        let processes = processes.map(|(program, queues)| {
+            Arc::new(Processes::new(program, (options.batch, options.claims_memory), queues))
+        });
         check_sharing(plan, options.runner.is_some())?;
         let mut areas = Areas::of(&options.areas);
         let load = |(plan, meters): (&ModulePlan, Meters)| {

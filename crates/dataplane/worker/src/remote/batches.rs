@@ -205,11 +205,12 @@ impl RemoteBatches {
 
     /// Counts packets about which a module that forwards has decided, or that it lost for a cause. Of those
     /// no report of the process counts.
-    pub(crate) fn decided(&mut self, packets: u64, cause: Option<Shed>) {
-        match cause {
-            None => self.own.process(0, packets),
-            Some(cause) => self.own.shed(cause, packets),
-        }
+    pub(crate) fn decided(&mut self, packets: u32, lost: Option<(Shed, u32)>) {
+        let shed = lost.map_or(0, |(cause, shed)| {
+            self.own.shed(cause, shed.into());
+            shed
+        });
+        self.own.process(0, packets.saturating_sub(shed).into());
     }
 
     /// Returns whether the process has room for another block of an event queue, or is gone.

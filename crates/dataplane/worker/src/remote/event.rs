@@ -15,11 +15,11 @@ pub(crate) enum ModuleEvent {
     /// Output of one call of a module that forwards packets, which nobody has checked. It is the only module
     /// of its run.
     Sent(Vec<u8>),
-    /// A module that forwards packets has decided about this number of packets of its blocks, or lost them
-    /// for a cause.
+    /// A module that forwards packets has decided about this number of packets of its blocks, or lost its
+    /// output about them for a cause, and that number of them itself.
     Decided {
         count: u32,
-        cause: Option<Shed>,
+        lost: Option<(Shed, u32)>,
     },
     Fault(FaultReport),
     Passed {

@@ -30,14 +30,21 @@ pub(crate) struct Processes {
     /// Brings the queue of each new process to the collector.
     queues: Outbox<Inbox<ModuleEvent>>,
     batch: u32,
+    claims_memory: bool,
     /// `None` once the run has ended.
     running: Mutex<Option<BTreeMap<String, Weak<Process>>>>,
 }
 
 impl Processes {
-    pub(crate) fn new(program: Runner, batch: usize, queues: Outbox<Inbox<ModuleEvent>>) -> Self {
+    /// Creates the processes of a run, whose batches have at most so many packets. The other value states whether
+    /// each module takes its memory from its meters.
+    pub(crate) fn new(
+        program: Runner,
+        (batch, claims_memory): (usize, bool),
+        queues: Outbox<Inbox<ModuleEvent>>,
+    ) -> Self {
         let batch = batch.clamp(1, flame_abi::MAX_BATCH) as u32;
-        Self { program, queues, batch, running: Mutex::new(Some(BTreeMap::new())) }
+        Self { program, queues, batch, claims_memory, running: Mutex::new(Some(BTreeMap::new())) }
     }
 
     /// Starts a module in the process `name`, and that process if it does not run. Its processor time is
@@ -50,7 +57,12 @@ impl Processes {
     ) -> Result<RemoteModule, RunError> {
         let Module { plan, meters, keep, time, .. } = module;
         let keep = keep.as_ref().filter(|_| plan.manifest.state.is_some());
-        let state = Arc::new(State::new(plan, meters, shape.workers));
+        let mut state = State::new(plan, meters, shape.workers);
+        if self.claims_memory && meters.granted() && !state.claim() {
+            return Err(RunError::Memory(plan.name.clone()));
+        }
+        let links = meters.granted().then(|| state.links());
+        let state = Arc::new(state);
         let process = loop {
             let process = self.process(name)?;
             match process.life.enter(state.clone()) {
@@ -75,7 +87,7 @@ impl Processes {
             tick_ns: shape.tick_ns,
             interval_ns: shape.interval_ns,
             batch: self.batch,
-            granted: meters.granted().then(|| meters.links()),
+            granted: links,
             keeps: keep.map(Keep::every_ns),
         };
         process.send(Command::Install(Box::new(install)), vec![region]);

@@ -98,8 +98,8 @@ impl Reader {
                             pass(ModuleEvent::Sent(bytes))?;
                         }
                     }
-                    Report::Decided { count, cause, .. } => {
-                        pass(ModuleEvent::Decided { count, cause })?;
+                    Report::Decided { count, lost, .. } => {
+                        pass(ModuleEvent::Decided { count, lost })?;
                     }
                     Report::Passed { worker, now_ns, .. } => {
                         if let Some(now_ns) = state.passed(worker, now_ns) {

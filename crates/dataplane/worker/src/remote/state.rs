@@ -5,7 +5,7 @@ use crate::lock;
 use flame_execute::{Begun, Held, Place};
 use flame_output::Schema;
 use flame_plan::{Account, FaultReport, ModuleId, ModulePlan, OnFault};
-use flame_quota::Meters;
+use flame_quota::{Link, Meters};
 use flame_remote::Kept;
 use flame_run::Eviction;
 use std::collections::BTreeMap;
@@ -57,6 +57,8 @@ pub(crate) struct State {
     held: Mutex<BTreeMap<Place, Held>>,
     /// The calls of its services that were delivered last.
     calls: Mutex<Delivered>,
+    /// The memory that was taken from its meters for its process.
+    claim: Option<Claim>,
     /// Dropped at its end, after which it needs no place.
     needs_places: Mutex<Option<Arc<()>>>,
 }
@@ -117,8 +119,28 @@ impl State {
             counted: AtomicU64::new(0),
             held: Mutex::default(),
             calls: Mutex::default(),
+            claim: None,
             needs_places: Mutex::new(Some(Arc::default())),
         }
+    }
+
+    /// Takes the memory that its instances may use from its meters, or as much as there is. Returns false if
+    /// there is too little for any.
+    pub(super) fn claim(&mut self) -> bool {
+        let halves = std::iter::successors(Some(self.memory.linear), |bytes| Some(bytes / 2));
+        let mut enough = halves.take_while(|bytes| *bytes >= LEAST);
+        let bytes = enough.find(|bytes| self.meters.own(*bytes));
+        self.claim = bytes.map(|bytes| Claim { meters: self.meters.clone(), bytes });
+        self.claim.is_some()
+    }
+
+    /// Returns the limits of its meters for its process, which has no more memory than was taken for it.
+    pub(super) fn links(&self) -> Vec<Link> {
+        let mut links = self.meters.links();
+        if let Some(claim) = &self.claim {
+            links.iter_mut().for_each(|link| link.memory = link.memory.min(claim.bytes));
+        }
+        links
     }
 
     /// Records that a call of a service is delivered, which `payer` pays for.
@@ -345,6 +367,21 @@ impl State {
         account.faults = of_first(&self.faults);
         account.records_lost = of_first(&self.records_lost);
         account
+    }
+}
+
+/// The least memory with which a module begins in a process: one page of linear memory.
+const LEAST: u64 = 64 << 10;
+
+/// Memory that was taken from meters, and returns with this.
+struct Claim {
+    meters: Meters,
+    bytes: u64,
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        self.meters.disown(self.bytes);
     }
 }
 
