@@ -1,8 +1,10 @@
 //! Modules of a graph in processes of their own: they do what they do in the graph's process, and a process
 //! that its module has taken over decides about its own packets only.
 
+use crate::commands::node;
 use crate::common::{frame, root, runner, with_manifest};
 use crate::forward_random::{End, module, run};
+use crate::forwards::{folder, forwarding, module as wasm_of};
 use flame_block::Reader;
 use flame_plan::Shed;
 use flame_remote::{Command as Request, FdReceiver, Report, Sender};
@@ -343,5 +345,61 @@ fn modules_that_share_memory_are_refused_with_the_configuration() {
             .unwrap();
         let said = String::from_utf8_lossy(&out.stderr).into_owned();
         assert_eq!((out.status.success(), said.contains("shares memory")), (is_right, !is_right), "{said}");
+    }
+}
+
+/// Returns what handlers say at the end of a graph under the policy of a folder, with the modules here and in
+/// processes.
+fn here_and_apart(folder: &Path, graph: &str, handlers: &[&str]) -> [String; 2] {
+    [&[][..], &["--isolate"]].map(|more| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_flame"));
+        command.current_dir(folder).args(["click", "--policy", "policy.toml", "-e", graph]).args(more);
+        let handlers = handlers.iter().flat_map(|name| ["-h", name]);
+        let out = command.args(handlers).env("FLAME_RUNNER", runner()).output().unwrap();
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+        String::from_utf8(out.stdout).unwrap()
+    })
+}
+
+/// The packets before the one that a fault names were processed, wherever that is known.
+#[test]
+fn a_fault_at_a_packet_has_processed_those_before() {
+    let dir = folder();
+    let traps = forwarding("(i32.const 1)", "(i32.const 0)", "").replace(
+        "(if (i32.const 1)",
+        "(if (i32.eq (local.get $i) (i32.const 3)) (then unreachable)) (if (i32.const 1)",
+    );
+    wasm_of(dir.path(), "traps", &traps, "");
+    node(dir.path(), "expose = \"headers\"\ncalls = \"forward\"");
+    let graph = "InfiniteSource(LENGTH 60, LIMIT 40, BURST 8, STOP true)
+        -> m :: Module(./traps.wasm, CREDENTIAL alice.cred, RESTART 2) -> Discard";
+    let [here, apart] = here_and_apart(dir.path(), graph, &["m.stats", "m.account", "m.gone"]);
+    assert!(here.contains("processed 9\n"), "{here}");
+    assert_eq!(apart, here);
+}
+
+/// Modules of one credential have its memory together, although each is in a process of its own.
+#[test]
+fn processes_of_one_credential_have_its_memory_once() {
+    let dir = folder();
+    // It takes 40 MiB at its first packets, or traps.
+    let grows = forwarding(
+        "(i32.const 1)",
+        "(i32.const 0)",
+        "(if (i32.eqz (i32.load (i32.const 0))) (then
+            (if (i32.eq (memory.grow (i32.const 640)) (i32.const -1)) (then unreachable))
+            (i32.store (i32.const 0) (i32.const 1))))",
+    );
+    wasm_of(dir.path(), "grows", &grows, "");
+    node(dir.path(), "expose = \"headers\"\ncalls = \"forward\"\nmemory = \"64MiB\"");
+    let module = |name: &str| format!("{name} :: Module(./grows.wasm, CREDENTIAL alice.cred)");
+    let source = "InfiniteSource(LENGTH 60, LIMIT 40, BURST 8, STOP true)";
+    let alone = format!("{source} -> {} -> Discard", module("a"));
+    let [here, apart] = here_and_apart(dir.path(), &alone, &["a.gone"]);
+    assert_eq!((here.trim(), apart.trim()), ("false", "false"), "one may have all of it");
+    let all = format!("{source} -> {} -> {} -> {} -> Discard", module("a"), module("b"), module("c"));
+    let said = here_and_apart(dir.path(), &all, &["a.gone", "b.gone", "c.gone"]);
+    for said in &said {
+        assert!(said.matches("true").count() >= 2, "40 MiB are left for one at most: {said}");
     }
 }

@@ -316,7 +316,8 @@ impl<C: Client> Prepared for Ready<C> {
         let Self { shared, plan, meters, areas, runner, grant, is_live, .. } = *self;
         // A process has a thread of its own that ends slices.
         let has_slices = is_live && runner.is_none();
-        let options = Options { areas, runner, claims_memory: true, ..Options::default() };
+        let sharers = Some(locked(&shared.plans).len());
+        let options = Options { areas, runner, sharers, ..Options::default() };
         let error = |e: RunError| e.to_string();
         if has_slices {
             let mut slices = locked(&shared.slices);

@@ -27,9 +27,9 @@ pub struct Options {
     /// The program for modules in processes of their own ([`flame_plan::ModulePlan::process`]), or `None` if
     /// there are no such modules.
     pub runner: Option<Runner>,
-    /// Whether a module in a process takes the memory that it may use from its meters at its start. Otherwise its
-    /// process shares their memory among its modules, and no other process may count in the same meters.
-    pub claims_memory: bool,
+    /// The number of processes that may count in the same meters, if there are several. A module in a process
+    /// takes its part of their memory at its start. Otherwise one process shares it among its modules.
+    pub sharers: Option<usize>,
     /// The state of modules that keep one, by their numbers.
     pub keeps: BTreeMap<ModuleId, Keep>,
     /// Areas that exist already, which modules of the run share if they name them.
@@ -51,7 +51,7 @@ impl Default for Options {
             dispatch_key: None,
             stop: Arc::default(),
             runner: None,
-            claims_memory: false,
+            sharers: None,
             keeps: BTreeMap::new(),
             areas: Vec::new(),
             link: None,

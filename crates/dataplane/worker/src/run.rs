@@ -93,7 +93,7 @@ impl Run {
         let sender = events.as_ref().map(|(sender, _)| sender.clone());
         let processes = options.runner.clone().zip(queues);
         let processes = processes.map(|(program, queues)| {
-            Arc::new(Processes::new(program, (options.batch, options.claims_memory), queues))
+            Arc::new(Processes::new(program, (options.batch, options.sharers), queues))
         });
         check_sharing(plan, options.runner.is_some())?;
         let mut areas = Areas::of(&options.areas);

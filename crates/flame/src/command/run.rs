@@ -298,7 +298,7 @@ impl Run {
             dispatch_key: secret.map(|secret| Key::new(secret.derive("dealing key", b""))),
             stop: stop.clone(),
             runner: self.isolate.then(flame_worker::Runner::open).transpose()?,
-            claims_memory: false,
+            sharers: None,
             keeps: state.as_ref().map(StateFile::keeps).unwrap_or_default(),
             areas: Vec::new(),
             link: self.send.link(&plan)?,

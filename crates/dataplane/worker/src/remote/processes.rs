@@ -30,21 +30,21 @@ pub(crate) struct Processes {
     /// Brings the queue of each new process to the collector.
     queues: Outbox<Inbox<ModuleEvent>>,
     batch: u32,
-    claims_memory: bool,
+    sharers: Option<usize>,
     /// `None` once the run has ended.
     running: Mutex<Option<BTreeMap<String, Weak<Process>>>>,
 }
 
 impl Processes {
-    /// Creates the processes of a run, whose batches have at most so many packets. The other value states whether
-    /// each module takes its memory from its meters.
+    /// Creates the processes of a run, whose batches have at most so many packets. The other value is the number
+    /// of processes that may count in the same meters, if there are several.
     pub(crate) fn new(
         program: Runner,
-        (batch, claims_memory): (usize, bool),
+        (batch, sharers): (usize, Option<usize>),
         queues: Outbox<Inbox<ModuleEvent>>,
     ) -> Self {
         let batch = batch.clamp(1, flame_abi::MAX_BATCH) as u32;
-        Self { program, queues, batch, claims_memory, running: Mutex::new(Some(BTreeMap::new())) }
+        Self { program, queues, batch, sharers, running: Mutex::new(Some(BTreeMap::new())) }
     }
 
     /// Starts a module in the process `name`, and that process if it does not run. Its processor time is
@@ -58,7 +58,10 @@ impl Processes {
         let Module { plan, meters, keep, time, .. } = module;
         let keep = keep.as_ref().filter(|_| plan.manifest.state.is_some());
         let mut state = State::new(plan, meters, shape.workers);
-        if self.claims_memory && meters.granted() && !state.claim() {
+        if let Some(sharers) = self.sharers
+            && meters.granted()
+            && !state.claim(sharers)
+        {
             return Err(RunError::Memory(plan.name.clone()));
         }
         let links = meters.granted().then(|| state.links());
