@@ -41,8 +41,8 @@ fn send(index: u16, port: u16, bytes: &[u8]) -> Vec<u8> {
     frame(0xfffb, &[&index.to_le_bytes()[..], &port.to_le_bytes(), bytes].concat())
 }
 
-/// The process of a module that has taken it over, when it is started as one; not a test. It sends each packet
-/// on, until it makes the report that `FLAME_HOSTILE_FORWARDER` names.
+/// The process of a module that has taken it over, when it is started as one; not a test. It sends each
+/// packet on, until it makes the report that `FLAME_HOSTILE_FORWARDER` names.
 #[test]
 fn hostile_forwarder() {
     let Ok(mode) = std::env::var("FLAME_HOSTILE_FORWARDER") else { return };
@@ -247,7 +247,7 @@ const TICKS: &str = r#"(module (memory (export "memory") 16)
       (i64.const 0x1000000080))
     (func (export "flame_end") (param i64) (result i64) (i64.const 0)))"#;
 
-/// What a tick causes precedes the packets after it, although the module is not shown them.
+/// Ticks take effect before the packets after them, although the module is not shown these.
 #[test]
 fn ticks_have_their_place_among_packets_that_are_not_shown() {
     let folder = tempfile::tempdir().unwrap();
@@ -323,7 +323,7 @@ fn an_interrupt_of_the_group_ends_modules_in_order() {
     assert_eq!(said, "");
 }
 
-/// What cannot run is refused with the configuration, before any packet.
+/// Modules that cannot run are refused with the configuration, before any packet.
 #[test]
 fn modules_that_share_memory_are_refused_with_the_configuration() {
     let folder = tempfile::tempdir().unwrap();

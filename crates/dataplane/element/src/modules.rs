@@ -164,8 +164,8 @@ pub trait Running: std::any::Any + Send {
     /// Returns whether no instance of the module is left, because of a fault or because it lost its grant.
     fn is_gone(&mut self) -> bool;
 
-    /// Waits for a while for a module that works elsewhere, unless it is live: what the functions below return
-    /// includes the packets offered so far then.
+    /// Waits for a while for a module that works elsewhere, unless it is live: what the functions below
+    /// return includes the packets offered so far then.
     ///
     /// # Errors
     ///

@@ -437,8 +437,8 @@ impl BatchLoop {
         self.account.shed(cause, u64::from(shed));
         self.advance(done + shed);
         self.on_fault(fault, number, quantum, outlet)?;
-        // Their output is lost, also that of the packets before the marked one. What the fault causes is known
-        // by then.
+        // Their output is lost, also that of the packets before the marked one. What the fault causes is
+        // known by then.
         outlet.decided(done + shed, Some((cause, shed)))
     }
 

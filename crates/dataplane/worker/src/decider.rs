@@ -26,8 +26,8 @@ pub(crate) struct RemoteDecider {
     /// The number of its packets about which the module has not decided, and those that it has sent of them.
     left: u32,
     sent: Sent,
-    /// Whether the thread of a live graph has waited for the decision about the current block. From then on it
-    /// looks for it now and then.
+    /// Whether the thread of a live graph has waited for the decision about the current block. From then on
+    /// it looks for it now and then.
     has_waited: bool,
     /// Whether a report was wrong. None is taken any more, and the process is being killed.
     is_wrong: bool,
@@ -205,7 +205,8 @@ impl RemoteDecider {
         // Before the process can report that it has passed the tick.
         self.batches.tick(now_ns);
         pool.tick(now_ns);
-        // In a replay, what a tick causes precedes the packets after it, also those that the module is not shown.
+        // In a replay, what a tick causes precedes the packets after it, also those that the module is not
+        // shown.
         while !self.is_live {
             // First: what it reported before waits in the queue then.
             let has_passed = self.batches.has_passed_ticks() || self.batches.is_over();
@@ -219,8 +220,8 @@ impl RemoteDecider {
         Ok(())
     }
 
-    /// Takes reports until the module has decided, on live sources for a slice, once for each block: others work
-    /// while the process does.
+    /// Takes reports until the module has decided, on live sources for a slice, once for each block: others
+    /// work while the process does.
     fn go<'c>(
         &mut self,
         pool: &mut Pool,

@@ -1,11 +1,11 @@
 //! ControlSocket(TCP, PORT | UNIX, FILENAME, READONLY, LOCALHOST, VERBOSE, RETRIES, RETRY_WARNINGS): other
 //! programs read and write handlers through a socket, in Click's protocol 1.3: READ, READDATA, READUNTIL,
 //! WRITE, WRITEDATA, WRITEUNTIL, CHECKREAD, CHECKWRITE, QUIT and HELP. A TCP socket listens on this machine
-//! only, unless LOCALHOST is false; PORT 0 lets the kernel choose one, and PORT+ tries the ports after PORT until
-//! one is free. At most 64 clients are served: another
-//! one ends the one that has been idle for longest, and 10 minutes without a command end one. A command has
-//! at most 64 KiB and 1 MiB of data. Who may connect may do what the operator may: all users of this machine
-//! with TCP, and with UNIX the users who can enter the folder of FILENAME.
+//! only, unless LOCALHOST is false; PORT 0 lets the kernel choose one, and PORT+ tries the ports after PORT
+//! until one is free. At most 64 clients are served: another one ends the one that has been idle for longest,
+//! and 10 minutes without a command end one. A command has at most 64 KiB and 1 MiB of data. Who may connect
+//! may do what the operator may: all users of this machine with TCP, and with UNIX the users who can enter
+//! the folder of FILENAME.
 //! Expects: nothing.
 //! Gives: nothing.
 //! Handlers: port, requests.

@@ -84,8 +84,8 @@ impl Annotations {
     }
 }
 
-/// A packet's buffer. Offsets are from the beginning of the buffer, and in 32 bits: what elements read of each
-/// packet lies in one cache line, and all else in the next one.
+/// A packet's buffer. Offsets are from the beginning of the buffer, and in 32 bits: what elements read of
+/// each packet lies in one cache line, and all else in the next one.
 #[repr(C, align(64))]
 #[derive(Default)]
 pub struct Inner {

@@ -61,8 +61,8 @@ impl Collector<'_> {
         Ok(None)
     }
 
-    /// Handles the reports of processes that wait, for a while: a process that always has another one must not
-    /// keep the thread. Returns whether none is left.
+    /// Handles the reports of processes that wait, for a while: a process that always has another one must
+    /// not keep the thread. Returns whether none is left.
     pub(crate) fn poll(&mut self) -> Result<bool, RunError> {
         let begun = Instant::now();
         while let Some(event) = self.next_report()? {

@@ -228,8 +228,8 @@ impl RemoteBatches {
         has_room
     }
 
-    /// Kills the process if it takes too long for its decision about a block, or has slept for too long in all
-    /// decisions together.
+    /// Kills the process if it takes too long for its decision about a block, or has slept for too long in
+    /// all decisions together.
     pub(crate) fn await_decision(&mut self, pool: &mut Pool, stop: &Stop<'_>) {
         if self.module.state.is_held() {
             return self.rest();
@@ -244,8 +244,8 @@ impl RemoteBatches {
         self.deadline.rest();
     }
 
-    /// Returns whether the process has reported what became of all packets that it got and has passed all ticks,
-    /// or is gone.
+    /// Returns whether the process has reported what became of all packets that it got and has passed all
+    /// ticks, or is gone.
     pub(crate) fn is_settled(&self) -> bool {
         let reported = self.module.state.account(self.worker);
         let shed =

@@ -36,8 +36,8 @@ pub(crate) struct Processes {
 }
 
 impl Processes {
-    /// Creates the processes of a run, whose batches have at most so many packets. The other value is the number
-    /// of processes that may count in the same meters, if there are several.
+    /// Creates the processes of a run, whose batches have at most so many packets. The other value is the
+    /// number of processes that may count in the same meters, if there are several.
     pub(crate) fn new(
         program: Runner,
         (batch, sharers): (usize, Option<usize>),

@@ -124,8 +124,8 @@ impl State {
         }
     }
 
-    /// Takes the memory that its instances may use from its meters: at most an equal part for each of `sharers`,
-    /// and less if there is less. Returns false if there is too little for any.
+    /// Takes the memory that its instances may use from its meters: at most an equal part for each of
+    /// `sharers`, and less if there is less. Returns false if there is too little for any.
     pub(super) fn claim(&mut self, sharers: usize) -> bool {
         let part = self.meters.memory().0 / sharers.max(1) as u64;
         let halves = std::iter::successors(Some(self.memory.linear.min(part)), |bytes| Some(bytes / 2));
