@@ -9,7 +9,7 @@ pub const PACKETS: u32 = 7;
 pub const BYTES: usize = 64;
 
 pub fn block(slot: usize, packets: u32) -> Block {
-    Block { slot, packets, link: LinkType::ETHERNET, queue: 0 }
+    Block { slot, packets, link: LinkType::ETHERNET, queue: 0, port: 0 }
 }
 
 /// Claims a slot and fills it with a value.
