@@ -274,8 +274,13 @@ fn ticks_keep_their_place_between_blocks() {
             }
         };
         // The packets number the blocks, so that a lost or repeated one shows.
-        let next =
-            Block { slot, packets: step as u32 % 1024, link: LinkType(step as u16), queue: 0, port: 0 };
+        let next = Block {
+            slot,
+            packets: step as u32 % 1024,
+            link: LinkType(step as u16),
+            queue: 0,
+            port: !(step as u16),
+        };
         pool.publish(next);
         published.push(Item::Block(next));
     }
