@@ -60,6 +60,51 @@ pub struct Script {
     pending: Cell<i64>,
 }
 
+/// The handlers that others may use: of the functions, all but those that read files or send signals.
+const HANDLERS: &[(&str, &str)] = &[
+    ("run", "rw"),
+    ("step", "w"),
+    ("goto", "w"),
+    ("set", "w"),
+    ("setq", "w"),
+    ("get", "r"),
+    ("add", "r"),
+    ("sub", "r"),
+    ("mul", "r"),
+    ("div", "r"),
+    ("idiv", "r"),
+    ("mod", "r"),
+    ("rem", "r"),
+    ("neg", "r"),
+    ("abs", "r"),
+    ("min", "r"),
+    ("max", "r"),
+    ("eq", "r"),
+    ("ne", "r"),
+    ("lt", "r"),
+    ("le", "r"),
+    ("gt", "r"),
+    ("ge", "r"),
+    ("not", "r"),
+    ("and", "r"),
+    ("or", "r"),
+    ("if", "r"),
+    ("in", "r"),
+    ("now", "r"),
+    ("random", "r"),
+    ("htons", "r"),
+    ("ntohs", "r"),
+    ("htonl", "r"),
+    ("ntohl", "r"),
+    ("shift", "r"),
+    ("length", "r"),
+    ("unquote", "r"),
+    ("first", "r"),
+    ("last", "r"),
+    ("nth", "r"),
+    ("sprintf", "r"),
+];
+
 const INSTRUCTIONS: &[&str] = &[
     "set",
     "setq",
@@ -559,7 +604,7 @@ impl Element for Script {
     }
 
     fn handlers(&self) -> &'static [(&'static str, &'static str)] {
-        &[("run", "rw"), ("step", "w"), ("goto", "w"), ("set", "w"), ("setq", "w"), ("get", "r")]
+        HANDLERS
     }
 }
 

@@ -65,6 +65,21 @@ fn a_port_in_use_is_passed_over_if_the_next_may_be_taken() {
     });
 }
 
+/// Functions of scripts that read files or send signals are not for clients.
+#[test]
+fn clients_use_functions_of_scripts_that_only_compute() {
+    let text = "c :: ControlSocket(TCP, 0); s :: Script(TYPE PASSIVE, end); Idle -> Discard";
+    beside(text, "c.port", &[], |port| {
+        let mut client = TcpStream::connect(("127.0.0.1", port.parse().unwrap())).unwrap();
+        let said = talk(&mut client, b"READ s.add 1 2\nREAD s.cat /etc/hostname\nREAD s.kill 0 1\nQUIT\n");
+        assert!(
+            said.contains("200 Read handler 's.add' OK\r\nDATA 1\r\n3511 No handler named 's.cat'"),
+            "{said}"
+        );
+        assert!(said.contains("511 No handler named 's.kill'"), "{said}");
+    });
+}
+
 #[test]
 fn clients_read_and_write_handlers() {
     let text = "c :: ControlSocket(TCP, 0); i :: Idle -> s :: Switch(0) -> Discard; s [1] -> Discard";
