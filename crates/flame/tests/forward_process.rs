@@ -2,7 +2,7 @@
 //! that its module has taken over decides about its own packets only.
 
 use crate::commands::node;
-use crate::common::{frame, root, runner, with_manifest};
+use crate::common::{frame, root, runner, taken_over, with_manifest};
 use crate::forward_random::{End, module, run};
 use crate::forwards::{folder, forwarding, module as wasm_of};
 use flame_block::Reader;
@@ -10,7 +10,6 @@ use flame_plan::Shed;
 use flame_remote::{Command as Request, FdReceiver, Report, Sender};
 use std::fs;
 use std::os::fd::AsFd;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -122,17 +121,10 @@ fn hostile_forwarder() {
     }
 }
 
-/// Returns a program that behaves as `mode` says.
+/// Returns a program that behaves as `mode` says (see [`hostile_forwarder`]).
 fn hostile(folder: &Path, mode: &str) -> PathBuf {
-    let (program, own) = (folder.join(mode), std::env::current_exe().unwrap());
     let test = "forward_process::hostile_forwarder";
-    let script = format!(
-        "#!/bin/sh\nFLAME_HOSTILE_FORWARDER={mode} exec '{}' --exact {test} --nocapture\n",
-        own.display()
-    );
-    fs::write(&program, script).unwrap();
-    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
-    program
+    taken_over(folder.join(mode), test, ("FLAME_HOSTILE_FORWARDER", mode))
 }
 
 const GRAPH: &str = "InfiniteSource(LENGTH 60, LIMIT 60, BURST 4, STOP true)

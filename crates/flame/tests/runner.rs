@@ -1,7 +1,8 @@
 //! Modules in a process of their own: the same records, and nothing but their own packets is lost with it.
 
 use crate::common::{
-    self, COUNT, Lines, Live, Memory, install, module, options, request, root, runner, with_manifest,
+    self, COUNT, Lines, Live, Memory, install, module, options, request, root, runner, taken_over,
+    with_manifest,
 };
 use arrow_array::{cast::AsArray, types::UInt64Type};
 use flame_abi::manifest::Table;
@@ -207,12 +208,7 @@ fn a_killed_process_disturbs_nobody() {
 fn a_hostile_process_is_contained() {
     let folder = std::env::temp_dir().join(format!("flame-hostile-{}", std::process::id()));
     fs::create_dir_all(&folder).unwrap();
-    let program = |n: usize, script: &str| {
-        let program = folder.join(format!("hostile{n}"));
-        fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
-        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
-        program
-    };
+    let program = |n: usize, script: &str| common::script(folder.join(format!("hostile{n}")), script);
     // Programs that never say that they are confined.
     for (n, script) in
         ["exit 3", "exec cat /dev/urandom >&0", "printf 'hello, world' >&0"].into_iter().enumerate()
@@ -250,14 +246,7 @@ fn a_hostile_process_is_contained() {
 fn hostile(mode: &str) -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("hostile-{mode}"));
     fs::create_dir_all(&folder).unwrap();
-    let (program, own) = (folder.join("runner"), std::env::current_exe().unwrap());
-    let script = format!(
-        "#!/bin/sh\nFLAME_HOSTILE={mode} exec '{}' --exact runner::hostile_process --nocapture\n",
-        own.display()
-    );
-    fs::write(&program, script).unwrap();
-    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
-    program
+    taken_over(folder.join("runner"), "runner::hostile_process", ("FLAME_HOSTILE", mode))
 }
 
 /// The process of a module that has taken it over, when it is started as one; not a test. It answers pings
@@ -432,8 +421,7 @@ fn a_start_has_an_end() {
         (r"printf '\002\0\0\0\0\0\0\001' >&0; exec cat /dev/zero >&0", "a frame of"),
     ];
     for (script, text) in cases {
-        fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
-        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        common::script(program.clone(), script);
         let plan = Plan::new(vec![in_process(&counter("there"), "hostile")], 1, 0);
         let error = Run::new(&plan, &[], &Engines::new().unwrap(), with(&program)).err().unwrap().to_string();
         assert!(error.contains("it did not start: ") && error.contains(text), "{script}: {error}");

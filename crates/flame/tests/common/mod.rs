@@ -20,6 +20,21 @@ use std::time::Duration;
 
 pub use crate::wasm::{MANIFEST, frame, with_manifest};
 
+/// Writes a shell script, and returns its file.
+pub fn script(program: PathBuf, text: &str) -> PathBuf {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::write(&program, format!("#!/bin/sh\n{text}\n")).unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    program
+}
+
+/// Writes a program that is the process of a module which has taken it over, and returns its file. It runs a
+/// test of this executable, with a variable that says how it behaves.
+pub fn taken_over(program: PathBuf, test: &str, (variable, mode): (&str, &str)) -> PathBuf {
+    let own = std::env::current_exe().unwrap();
+    script(program, &format!("{variable}={mode} exec '{}' --exact {test} --nocapture", own.display()))
+}
+
 /// Returns the workspace's folder.
 pub fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..")
