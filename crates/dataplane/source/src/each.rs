@@ -1,4 +1,4 @@
-use crate::{Damage, Next, Progress, RawBlock, Shared, Source, SourceError};
+use crate::{Damage, Help, Next, Progress, RawBlock, Shared, Source, SourceError};
 
 /// Returns a source that gives each of its blocks to `act` before they are returned. `act` returns whether
 /// the source goes on after the block.
@@ -38,6 +38,14 @@ impl<F: FnMut(&mut RawBlock) -> Result<bool, SourceError> + Send> Source for Eac
 
     fn fill(&self) -> u32 {
         self.source.fill()
+    }
+
+    fn waits(&self) -> bool {
+        self.source.waits()
+    }
+
+    fn help(&self) -> Help {
+        self.source.help()
     }
 
     fn is_ready(&self) -> bool {

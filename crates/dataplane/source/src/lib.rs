@@ -17,7 +17,7 @@ pub const MANUALS: &[&str] = &[
 ];
 
 pub use each::each;
-pub use files::{FileOptions, open, open_each, parse};
+pub use files::{FileOptions, Help, open, parse};
 pub use names::link_name;
 
 use bytes::Bytes;
@@ -153,6 +153,16 @@ pub trait Source: Send {
     /// does, packets are lost, or late.
     fn fill(&self) -> u32 {
         0
+    }
+
+    /// Returns whether [`Source::next`] may wait for packets that do not exist yet, as those of a pipe.
+    fn waits(&self) -> bool {
+        true
+    }
+
+    /// Returns what other threads may read for this source meanwhile.
+    fn help(&self) -> Help {
+        Help::default()
     }
 
     /// Returns whether [`Source::next`] would not wait.

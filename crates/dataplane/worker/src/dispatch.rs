@@ -1,23 +1,26 @@
-//! Several workers on one source: the reading thread gives each block to all of them, one of them decodes it
-//! and divides its packets, and each processes its part.
+//! Several workers on one source: each block is given to all of them, one of them decodes it and divides its
+//! packets, and each processes its part.
 //!
-//! The reading thread does little but read, because no second thread can help it, and waits for the slowest
-//! worker after [`QUEUE`] blocks. A worker decodes blocks
-//! ahead of those that it processes, in turn with the others, so that no one waits for another.
+//! The workers read the source themselves (see [`Front`]) unless it waits for packets. Then a thread reads,
+//! which waits for the slowest worker after [`QUEUE`] blocks. A worker decodes blocks ahead of those that it
+//! processes, in turn with the others, so that no one waits for another.
 
 use crate::batches::POLL_INTERVAL;
 use crate::error::RunError;
+use crate::front::Front;
 use crate::handle::Command;
 use crate::outlet::{Event, Queue};
 use crate::pipeline::Pipeline;
-use crate::read::{Chunk, Consumer, decode};
+use crate::read::{Chunk, Consumer, Packets, decode};
 use crate::stage::PipelineOptions;
 use crate::wiring::{QUEUE, Wiring};
 use crossbeam_channel::{Receiver, Sender, TryRecvError, select};
-use flame_abi::Descriptor;
-use flame_source::{RawBlock, RawPacket};
+use flame_abi::{Descriptor, LinkType};
+use flame_execute::Stop;
+use flame_source::RawBlock;
 use flame_view::FlowHash;
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -33,17 +36,18 @@ pub(crate) struct Partition {
 }
 
 /// The packets of a block that belong to one worker.
-#[derive(Clone, Default)]
+#[derive(Default)]
 struct Part {
-    packets: Vec<RawPacket>,
     descriptors: Vec<Descriptor>,
+    /// The link types of runs of packets, with the ends of the runs.
+    links: Vec<(LinkType, usize)>,
 }
 
 /// A block for all workers.
 pub(crate) struct SharedBlock {
     block: RawBlock,
-    /// The number of blocks before it.
-    number: usize,
+    /// The worker that decodes it ahead of its work.
+    decoder: usize,
     /// The fill of the source's buffer in thousandths.
     fill: u32,
     /// The part of each worker, once one of them has decoded the block.
@@ -56,44 +60,56 @@ impl Partition {
         Self { key, workers: wiring.shape.workers, decapsulate: wiring.options.decapsulate }
     }
 
-    /// Computes the hash of each packet by which workers are chosen.
-    pub(crate) fn hash(&self, descriptors: &[Descriptor], hashes: &mut Vec<u32>) {
-        hashes.clear();
-        hashes.extend(descriptors.iter().map(|d| d.hash));
-        if let Some(key) = &self.key {
-            key.apply(hashes.iter_mut());
-        }
-    }
-
     /// Returns the worker of packets with this hash.
-    pub(crate) fn worker(&self, hash: u32) -> usize {
+    fn worker(&self, hash: u32) -> usize {
         ((u64::from(hash) * self.workers as u64) >> 32) as usize
     }
 
-    /// Decodes a block and divides its packets.
-    fn divide(&self, block: &RawBlock) -> Vec<Part> {
-        let mut descriptors = Vec::with_capacity(block.packets.len());
+    /// Decodes a block and divides its packets. `descriptors` are replaced.
+    fn divide(&self, block: &RawBlock, descriptors: &mut Vec<Descriptor>) -> Vec<Part> {
         let how = flame_decode::Options { decapsulate: self.decapsulate, without_hash: false };
-        decode(block, how, &mut descriptors);
-        let mut hashes = Vec::with_capacity(descriptors.len());
-        self.hash(&descriptors, &mut hashes);
+        decode(block, how, descriptors);
         // Nearly always enough, so that no list grows.
         let room = block.packets.len() / self.workers * 5 / 4 + 16;
-        let part = || Part { packets: Vec::with_capacity(room), descriptors: Vec::with_capacity(room) };
+        let part = || Part { descriptors: Vec::with_capacity(room), links: Vec::with_capacity(1) };
         let mut parts: Vec<Part> = std::iter::repeat_with(part).take(self.workers).collect();
-        for ((packet, descriptor), hash) in block.packets.iter().zip(descriptors).zip(hashes) {
-            let worker = self.worker(hash);
-            parts[worker].packets.push(*packet);
-            parts[worker].descriptors.push(descriptor);
+        let mut start = 0;
+        // Nearly every source has one link type.
+        for same in block.packets.chunk_by(|a, b| a.link == b.link) {
+            let of_link = &descriptors[start..start + same.len()];
+            start += same.len();
+            match &self.key {
+                None => of_link.iter().for_each(|d| parts[self.worker(d.hash)].descriptors.push(*d)),
+                Some(key) => {
+                    let mut hashes: Vec<u32> = of_link.iter().map(|d| d.hash).collect();
+                    key.apply(hashes.iter_mut());
+                    let hashed = of_link.iter().zip(hashes);
+                    hashed.for_each(|(d, hash)| parts[self.worker(hash)].descriptors.push(*d));
+                }
+            }
+            parts.iter_mut().for_each(|part| part.links.push((same[0].link, part.descriptors.len())));
         }
         parts
     }
 }
 
+impl Part {
+    /// Returns the packets of each link type, in order.
+    fn packets<'p>(&'p self, block: &'p RawBlock) -> impl Iterator<Item = Packets<'p>> {
+        let mut start = 0;
+        let runs = self.links.iter().map(move |(link, end)| {
+            let descriptors = &self.descriptors[start..*end];
+            start = *end;
+            Packets { block, link: *link, descriptors }
+        });
+        runs.filter(|packets| !packets.descriptors.is_empty())
+    }
+}
+
 impl SharedBlock {
     /// Returns the parts of all workers. The first caller decodes the block; another one waits for it.
-    fn parts(&self, partition: &Partition) -> &[Part] {
-        self.parts.get_or_init(|| partition.divide(&self.block))
+    fn parts(&self, partition: &Partition, descriptors: &mut Vec<Descriptor>) -> &[Part] {
+        self.parts.get_or_init(|| partition.divide(&self.block, descriptors))
     }
 }
 
@@ -107,13 +123,25 @@ pub(crate) enum Work {
 /// The consumer that gives all blocks to all workers.
 pub(crate) struct Dispatcher {
     pipelines: Vec<Sender<Work>>,
+    /// The worker that decodes the next block, if it is not the next one in turn.
+    pub(crate) decoder: Option<usize>,
     number: usize,
     fill: u32,
 }
 
 impl Dispatcher {
     pub(crate) fn new(pipelines: Vec<Sender<Work>>) -> Self {
-        Self { pipelines, number: 0, fill: 0 }
+        Self { pipelines, decoder: None, number: 0, fill: 0 }
+    }
+
+    /// Returns whether no worker has more than enough to do.
+    pub(crate) fn has_room(&self) -> bool {
+        self.pipelines.iter().all(|pipeline| pipeline.len() < QUEUE)
+    }
+
+    /// Lets the workers find that nothing more comes.
+    pub(crate) fn close(&mut self) {
+        self.pipelines.clear();
     }
 
     fn all(&self, work: impl Fn() -> Work) -> Result<(), RunError> {
@@ -132,11 +160,13 @@ impl Consumer for Dispatcher {
     }
 
     fn chunk(&mut self, chunk: Chunk<'_>) -> Result<(), RunError> {
-        // The packets' memory goes with them, so the pipelines copy the exposed bytes.
-        let block =
-            RawBlock { data: chunk.block.data.clone(), packets: chunk.packets.to_vec(), shared_offset: None };
-        let parts = OnceLock::new();
-        let shared = Arc::new(SharedBlock { block, number: self.number, fill: self.fill, parts });
+        let data = chunk.block.data.clone();
+        self.whole(RawBlock { data, packets: chunk.packets.to_vec(), shared_offset: None })
+    }
+
+    fn whole(&mut self, block: RawBlock) -> Result<(), RunError> {
+        let decoder = self.decoder.unwrap_or(self.number % self.pipelines.len().max(1));
+        let shared = Arc::new(SharedBlock { block, decoder, fill: self.fill, parts: OnceLock::new() });
         self.number += 1;
         self.all(|| Work::Block(shared.clone()))
     }
@@ -151,34 +181,43 @@ impl Consumer for Dispatcher {
 }
 
 /// The work of a worker, in order, of which it has looked at a part ahead.
-struct Todo<'a> {
+struct Todo<'a, 's> {
     partition: &'a Partition,
     worker: usize,
     queue: &'a Receiver<Work>,
+    /// The source, if the workers read it.
+    front: Option<&'a Front<'s>>,
     ahead: VecDeque<Work>,
+    /// The descriptors of the last block that it decoded, whose memory serves again.
+    descriptors: Vec<Descriptor>,
 }
 
-impl Todo<'_> {
+impl Todo<'_, '_> {
     /// Adds work, and decodes its block if that is this worker's turn.
     fn add(&mut self, work: Work) {
         if let Work::Block(shared) = &work
-            && shared.number % self.partition.workers == self.worker
+            && shared.decoder == self.worker
         {
-            shared.parts(self.partition);
+            shared.parts(self.partition, &mut self.descriptors);
         }
         self.ahead.push_back(work);
     }
 
     /// Returns the next work, if there is any.
-    fn next(&mut self) -> Result<Work, TryRecvError> {
+    fn next(&mut self) -> Result<Option<Work>, RunError> {
         while self.ahead.len() < AHEAD {
             match self.queue.try_recv() {
                 Ok(work) => self.add(work),
+                Err(TryRecvError::Empty) => match self.front {
+                    Some(front) if front.read(self.worker)? => {}
+                    _ => break,
+                },
                 // What has arrived is processed first.
-                Err(e) => return self.ahead.pop_front().ok_or(e),
+                Err(TryRecvError::Disconnected) if self.ahead.is_empty() => return Err(RunError::Broken),
+                Err(TryRecvError::Disconnected) => break,
             }
         }
-        self.ahead.pop_front().ok_or(TryRecvError::Empty)
+        Ok(self.ahead.pop_front())
     }
 
     /// Returns whether much waits.
@@ -189,31 +228,38 @@ impl Todo<'_> {
 
 /// The time after which a worker without work looks around, although no event requires it.
 const LONG: Duration = Duration::from_secs(1);
+/// The same time for a worker that reads, and that waits until another one has less to do.
+const SHORT: Duration = Duration::from_micros(50);
 
 /// Processes the parts of one worker until the end of the source.
 pub(crate) fn worker_loop(
     wiring: &Wiring<'_>,
     options: PipelineOptions<'_>,
-    partition: &Partition,
+    (partition, front): (&Partition, Option<&Front<'_>>),
     (queue, commands): (&Receiver<Work>, &Receiver<Command>),
     outlet: &mut Queue<'_>,
 ) -> Result<(), RunError> {
     let worker = outlet.worker;
-    let mut pipeline = Pipeline::new(wiring.modules, options, outlet)?;
-    let mut todo = Todo { partition, worker, queue, ahead: VecDeque::with_capacity(AHEAD) };
+    // A worker that is behind has packets left that were read before the stop.
+    let has_read = AtomicBool::new(false);
+    let stop = Stop::after(options.stop, &has_read);
+    let mut pipeline = Pipeline::new(wiring.modules, PipelineOptions { stop: &stop, ..options }, outlet)?;
+    let (ahead, descriptors) = (VecDeque::with_capacity(AHEAD), Vec::new());
+    let mut todo = Todo { partition, worker, queue, front, ahead, descriptors };
+    let patience = if front.is_some() { SHORT } else { LONG };
     let mut now_ns = 0;
     loop {
         while let Ok(command) = commands.try_recv() {
             pipeline.command(command, now_ns, outlet)?;
         }
-        let work = match todo.next() {
-            Ok(work) => work,
+        let work = match todo.next()? {
+            Some(work) => work,
             // No work arrived meanwhile.
-            Err(TryRecvError::Empty) if pipeline.can_progress() => {
+            None if pipeline.can_progress() => {
                 pipeline.resume(false, outlet)?;
                 continue;
             }
-            Err(_) => {
+            None => {
                 select! {
                     recv(queue) -> work => todo.add(work.map_err(|_| RunError::Broken)?),
                     recv(commands) -> command => match command {
@@ -221,7 +267,7 @@ pub(crate) fn worker_loop(
                         // Nobody is left to send commands, but work, or its end, will arrive.
                         Err(_) => std::thread::yield_now(),
                     },
-                    default(if pipeline.awaits_process() { POLL_INTERVAL } else { LONG }) => {
+                    default(if pipeline.awaits_process() { POLL_INTERVAL.min(patience) } else { patience }) => {
                         pipeline.regulate(None, outlet)?;
                         pipeline.resume(false, outlet)?;
                     }
@@ -231,17 +277,15 @@ pub(crate) fn worker_loop(
         };
         match work {
             Work::Block(shared) => {
-                let Some(Part { packets, descriptors }) = shared.parts(partition).get(worker) else {
-                    continue;
-                };
-                if packets.is_empty() {
+                let Some(part) = shared.parts(partition, &mut todo.descriptors).get(worker) else { continue };
+                if part.descriptors.is_empty() {
                     continue;
                 }
                 // If little waits for this worker, others hold the source up.
                 let fill = if todo.is_behind() { shared.fill } else { 0 };
                 pipeline.regulate(Some(fill), outlet)?;
-                now_ns = packets.iter().map(|p| p.ts_ns).fold(now_ns, u64::max);
-                pipeline.chunk(Chunk { block: &shared.block, packets, descriptors }, outlet)?;
+                now_ns = part.descriptors.iter().map(|d| d.ts_ns).fold(now_ns, u64::max);
+                part.packets(&shared.block).try_for_each(|packets| pipeline.packets(packets, outlet))?;
             }
             Work::Tick(at) => {
                 now_ns = now_ns.max(at);
@@ -249,6 +293,7 @@ pub(crate) fn worker_loop(
                 outlet.send(Event::Tick { worker, now_ns: at })?;
             }
             Work::End(now_ns) => {
+                has_read.store(true, Ordering::Relaxed);
                 let accounts = pipeline.end(now_ns, outlet)?;
                 return outlet.send(Event::End { accounts, now_ns });
             }
@@ -261,33 +306,38 @@ mod tests {
     use super::*;
     use bytes::Bytes;
     use crossbeam_channel::unbounded;
-    use flame_abi::LinkType;
+    use flame_source::RawPacket;
 
     /// Returns a block of one packet, which is none that can be decoded.
-    fn block(number: usize) -> Arc<SharedBlock> {
+    fn block(decoder: usize) -> Arc<SharedBlock> {
         let packet = RawPacket { ts_ns: 0, offset: 0, cap_len: 4, wire_len: 4, link: LinkType::ETHERNET };
         let data = Bytes::from_static(&[0; 4]);
         let block = RawBlock { data, packets: vec![packet], shared_offset: None };
-        Arc::new(SharedBlock { block, number, fill: 0, parts: OnceLock::new() })
+        Arc::new(SharedBlock { block, decoder, fill: 0, parts: OnceLock::new() })
     }
 
     #[test]
     fn a_worker_decodes_its_blocks_ahead_and_leaves_the_others() {
         let partition = Partition { key: None, workers: 2, decapsulate: false };
         let (sender, queue) = unbounded();
-        let blocks: Vec<_> = (0..6).map(block).collect();
+        let blocks: Vec<_> = (0..6).map(|number| block(number % 2)).collect();
         blocks.iter().for_each(|shared| sender.send(Work::Block(shared.clone())).unwrap());
-        let mut todo = Todo { partition: &partition, worker: 1, queue: &queue, ahead: VecDeque::new() };
-        assert!(matches!(todo.next(), Ok(Work::Block(shared)) if shared.number == 0));
+        let (ahead, descriptors) = Default::default();
+        let mut todo =
+            Todo { partition: &partition, worker: 1, queue: &queue, front: None, ahead, descriptors };
+        let mut is_next = |number: usize| {
+            let next = todo.next().unwrap();
+            matches!(next, Some(Work::Block(shared)) if Arc::ptr_eq(&shared, &blocks[number]))
+        };
+        assert!(is_next(0));
         let decoded: Vec<_> = blocks.iter().map(|shared| shared.parts.get().is_some()).collect();
         assert_eq!(decoded, [false, true, false, true, false, false]);
         // All work comes in order, and each packet belongs to one worker.
-        for number in 1..6 {
-            assert!(matches!(todo.next(), Ok(Work::Block(shared)) if shared.number == number));
-        }
-        assert!(matches!(todo.next(), Err(TryRecvError::Empty)));
+        assert!((1..6).all(is_next));
+        assert!(todo.next().unwrap().is_none());
         for shared in &blocks {
-            let parts: Vec<_> = shared.parts(&partition).iter().map(|part| part.packets.len()).collect();
+            let parts = shared.parts(&partition, &mut Vec::new());
+            let parts: Vec<_> = parts.iter().map(|part| part.descriptors.len()).collect();
             assert_eq!(parts, [1, 0]);
         }
     }

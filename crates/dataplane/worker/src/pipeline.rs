@@ -5,7 +5,7 @@ use crate::error::RunError;
 use crate::handle::Command;
 use crate::outlet::{PipelineOutlet, Removed};
 use crate::placed::Placed;
-use crate::read::Chunk;
+use crate::read::{Chunk, Packets};
 use crate::regulator::Regulator;
 use crate::remote::RemoteBatches;
 use crate::stage::{PipelineOptions, ViewStage, conditions, has_own_blocks};
@@ -197,19 +197,28 @@ impl<'a> Pipeline<'a> {
         chunk: Chunk<'_>,
         outlet: &mut dyn PipelineOutlet,
     ) -> Result<(), RunError> {
-        let how = self.how();
-        // A batch has one link type. Nearly every source has only one.
         let mut start = 0;
         for same in chunk.packets.chunk_by(|a, b| a.link == b.link) {
             let range = start..start + same.len();
             start = range.end;
-            let chunk = Chunk { packets: same, descriptors: &chunk.descriptors[range], ..chunk };
-            for view in &mut self.views {
-                match () {
-                    () if view.is_sorted() => view.sort(chunk, how, outlet)?,
-                    () if view.confined => view.stage(chunk, how, outlet)?,
-                    () => view.chunk(chunk, how, outlet)?,
-                }
+            let descriptors = &chunk.descriptors[range];
+            self.packets(Packets { block: chunk.block, link: same[0].link, descriptors }, outlet)?;
+        }
+        Ok(())
+    }
+
+    /// Processes packets of one link type, as batches have. Nearly every source has only one.
+    pub(crate) fn packets(
+        &mut self,
+        packets: Packets<'_>,
+        outlet: &mut dyn PipelineOutlet,
+    ) -> Result<(), RunError> {
+        let how = self.how();
+        for view in &mut self.views {
+            match () {
+                () if view.is_sorted() => view.sort(packets, how, outlet)?,
+                () if view.confined => view.stage(packets, how, outlet)?,
+                () => view.chunk(packets, how, outlet)?,
             }
         }
         self.drain_leaving(outlet)

@@ -1,7 +1,6 @@
 use crate::clock::Clock;
 use crate::error::RunError;
 use crate::handle::Progress;
-use crate::position::Position;
 use crate::report::Observer;
 use flame_abi::{Descriptor, LinkType};
 use flame_source::{Frame, Next, RawBlock, RawPacket, Source, SourceError};
@@ -21,9 +20,21 @@ pub struct Chunk<'a> {
     pub descriptors: &'a [Descriptor],
 }
 
+/// Packets of one block and of one link type, with their descriptors.
+#[derive(Clone, Copy)]
+pub struct Packets<'a> {
+    pub block: &'a RawBlock,
+    pub link: LinkType,
+    pub descriptors: &'a [Descriptor],
+}
+
 /// A consumer of a source's packets and ticks, in order.
 pub trait Consumer {
     fn chunk(&mut self, chunk: Chunk<'_>) -> Result<(), RunError>;
+    /// Takes a block without ticks, if the consumer decodes the packets itself.
+    fn whole(&mut self, block: RawBlock) -> Result<(), RunError> {
+        self.chunk(Chunk { block: &block, packets: &block.packets, descriptors: &[] })
+    }
     fn tick(&mut self, now_ns: u64) -> Result<(), RunError>;
     fn end(&mut self, now_ns: u64) -> Result<(), RunError>;
     /// Returns whether the consumer decodes the packets itself. Its chunks have no descriptors.
@@ -57,17 +68,8 @@ pub trait Consumer {
 pub struct ReadStats {
     pub packets: u64,
     pub bytes: u64,
-    /// A digest of the flows and times of all packets, if each worker reads all.
-    pub(crate) digest: u64,
     /// The error that ended the source early. Packets before it are still processed.
     pub failed: Option<SourceError>,
-}
-
-impl ReadStats {
-    /// Returns whether the same packets were read.
-    pub(crate) fn is_equal(&self, other: &Self) -> bool {
-        (self.packets, self.bytes, self.digest) == (other.packets, other.bytes, other.digest)
-    }
 }
 
 /// Reads `source` to its end, to `count` packets, or until `stop` (of a live source, the packets that had
@@ -76,33 +78,59 @@ pub fn read_loop(
     source: &mut dyn Source,
     consumer: &mut dyn Consumer,
     observer: &mut dyn Observer,
-    options: &ReadOptions<'_>,
+    options: ReadOptions<'_>,
 ) -> Result<ReadStats, RunError> {
-    let mut clock = Clock::new(options.tick_ns);
-    let mut block = RawBlock::default();
-    let mut descriptors: Vec<Descriptor> = Vec::with_capacity(flame_abi::MAX_BLOCK_PACKETS);
-    let mut stats = ReadStats::default();
-    let mut closed = false;
-    while stats.packets < options.count {
+    let mut reading = Reading::new(source, options);
+    while reading.step(consumer, observer)? {}
+    reading.end(consumer)
+}
+
+/// A source that is read block by block, and how far it was read.
+pub(crate) struct Reading<'a> {
+    source: &'a mut dyn Source,
+    options: ReadOptions<'a>,
+    clock: Clock,
+    block: RawBlock,
+    descriptors: Vec<Descriptor>,
+    stats: ReadStats,
+    closed: bool,
+}
+
+impl<'a> Reading<'a> {
+    pub(crate) fn new(source: &'a mut dyn Source, options: ReadOptions<'a>) -> Self {
+        let (block, descriptors) = (RawBlock::default(), Vec::with_capacity(flame_abi::MAX_BLOCK_PACKETS));
+        let clock = Clock::new(options.tick_ns);
+        Self { source, options, clock, block, descriptors, stats: ReadStats::default(), closed: false }
+    }
+
+    /// Reads a block, or waits for one as long as the source does, and gives it to the consumer. Returns false
+    /// if nothing is left to read.
+    pub(crate) fn step(
+        &mut self,
+        consumer: &mut dyn Consumer,
+        observer: &mut dyn Observer,
+    ) -> Result<bool, RunError> {
+        let Self { source, options, clock, block, descriptors, stats, closed } = self;
+        if stats.packets >= options.count {
+            return Ok(false);
+        }
         consumer.commands(clock.now)?;
-        let is_stopped = || options.stop.load(Ordering::Relaxed);
-        let ends = options.position.as_ref().map_or_else(is_stopped, |position| !position.begin(is_stopped));
-        if !closed && ends {
+        if !*closed && options.stop.load(Ordering::Relaxed) {
             if !source.close() {
-                break;
+                return Ok(false);
             }
-            closed = true;
+            *closed = true;
         }
         while !source.is_ready() && !options.stop.load(Ordering::Relaxed) && consumer.resume()? {
             consumer.commands(clock.now)?;
         }
-        let next = source.next(&mut block);
+        let next = source.next(block);
         if let Some(text) = source.take_notice() {
             observer.source(&text);
         }
         match next {
             Ok(Next::Packets) => {}
-            Ok(Next::End) => break,
+            Ok(Next::End) => return Ok(false),
             Ok(Next::Idle) => {
                 let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
                 let past = (now.as_nanos() as u64).saturating_sub(HELD_BACK_NS);
@@ -110,11 +138,11 @@ pub fn read_loop(
                 if let Some(tick) = clock.advance(past) {
                     consumer.tick(tick)?;
                 }
-                continue;
+                return Ok(true);
             }
             Err(e) => {
                 stats.failed = Some(e);
-                break;
+                return Ok(false);
             }
         }
         let before = stats.bytes;
@@ -124,26 +152,35 @@ pub fn read_loop(
             false => {
                 let without_hash = !consumer.reads_hash();
                 let how = flame_decode::Options { decapsulate: options.decapsulate, without_hash };
-                decode(&block, how, &mut descriptors)
+                decode(block, how, descriptors)
             }
-            true => (block.packets.iter().map(|p| u64::from(p.cap_len)).sum(), latest(&block)),
+            true => (block.packets.iter().map(|p| u64::from(p.cap_len)).sum(), latest(block)),
         };
         stats.bytes += bytes;
         stats.packets += wanted as u64;
         // Before any pipeline can count them as offered.
         let source_progress = source.progress();
-        if let Some(progress) = options.progress {
-            progress.add(wanted as u64, stats.bytes - before, source_progress.kernel_drops);
-        }
+        options.progress.add(wanted as u64, stats.bytes - before, source_progress.kernel_drops);
         consumer.regulate(Some(source.fill()))?;
-        send_ticking((&block, &descriptors), latest, &mut clock, consumer)?;
+        if consumer.decodes() && clock.quiet(latest) {
+            let packets = Vec::with_capacity(flame_abi::MAX_BLOCK_PACKETS);
+            consumer.whole(std::mem::replace(block, RawBlock { packets, ..RawBlock::default() }))?;
+        } else {
+            send_ticking((block, descriptors), latest, clock, consumer)?;
+        }
         observer.progress(stats.packets, source_progress);
+        Ok(true)
     }
-    consumer.end(clock.now)?;
-    match stats.failed.take() {
-        // No packet was processed that could be reported.
-        Some(e) if stats.packets == 0 => Err(e.into()),
-        failed => Ok(ReadStats { failed, ..stats }),
+
+    /// Ends the consumer, after the last block.
+    pub(crate) fn end(&mut self, consumer: &mut dyn Consumer) -> Result<ReadStats, RunError> {
+        consumer.end(self.clock.now)?;
+        let mut stats = std::mem::take(&mut self.stats);
+        match stats.failed.take() {
+            // No packet was processed that could be reported.
+            Some(e) if stats.packets == 0 => Err(e.into()),
+            failed => Ok(ReadStats { failed, ..stats }),
+        }
     }
 }
 
@@ -236,8 +273,6 @@ pub struct ReadOptions<'a> {
     /// The maximum number of packets to read.
     pub count: u64,
     pub stop: &'a AtomicBool,
-    /// The place where packets are counted, unless another reader of the same packets does.
-    pub(crate) progress: Option<&'a Progress>,
-    /// The position among other readers of the same packets.
-    pub(crate) position: Option<Position<'a>>,
+    /// The place where packets are counted.
+    pub(crate) progress: &'a Progress,
 }

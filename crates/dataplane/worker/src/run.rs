@@ -2,7 +2,6 @@
 
 use crate::charge::{self, Charging};
 use crate::collect::Collector;
-use crate::copies::Copies;
 use crate::error::RunError;
 use crate::handle::{Handle, Inboxes, place};
 use crate::options::Options;
@@ -28,12 +27,10 @@ use std::thread::JoinHandle;
 
 /// The sources of a run.
 pub enum Input {
-    /// One source. With several workers its packets are dispatched by flow hash.
+    /// One source. With several workers, its packets are divided by flow hash.
     Shared(Box<dyn Source>),
     /// One source for each worker. The kernel dispatches the flows.
     PerWorker(Vec<Box<dyn Source>>),
-    /// Equal sources, one for each worker, none of them live. Each worker takes the packets of its flows.
-    Copies(Vec<Box<dyn Source>>),
 }
 
 impl Input {
@@ -51,7 +48,7 @@ impl Input {
     fn is_live(&self) -> bool {
         match self {
             Self::Shared(source) => source.is_live(),
-            Self::PerWorker(sources) | Self::Copies(sources) => sources.iter().any(|source| source.is_live()),
+            Self::PerWorker(sources) => sources.iter().any(|source| source.is_live()),
         }
     }
 }
@@ -165,10 +162,6 @@ impl Run {
             Input::Shared(source) if self.events.is_some() && self.shape.workers == 1 => {
                 Input::PerWorker(vec![source])
             }
-            Input::Copies(mut sources) if self.shape.workers == 1 => {
-                sources.truncate(1);
-                return self.execute(Input::of(sources), sink, observer);
-            }
             input => input,
         };
         let Self { shape, modules, engines, options, handle, inboxes, events, charging, overload } = self;
@@ -202,14 +195,9 @@ impl Run {
                     threads::run_dispatched(&wiring, source, collector, observer, inboxes, events)
                 }
                 (Input::PerWorker(sources), Some(events)) => {
-                    threads::run_parallel(&wiring, sources, collector, observer, (inboxes, None), events)
-                }
-                (Input::Copies(sources), Some(events)) => {
-                    let copies = Copies::new(&wiring);
-                    let inboxes = (inboxes, Some(&copies));
                     threads::run_parallel(&wiring, sources, collector, observer, inboxes, events)
                 }
-                (Input::PerWorker(_) | Input::Copies(_), None) => Err(RunError::Broken),
+                (Input::PerWorker(_), None) => Err(RunError::Broken),
             }
         })
     }

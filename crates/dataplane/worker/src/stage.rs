@@ -9,7 +9,7 @@ use crate::error::RunError;
 use crate::outlet::Removed;
 use crate::overload::Overload;
 use crate::placed::{Placed, Site};
-use crate::read::Chunk;
+use crate::read::Packets;
 use crate::remote::RemoteBatches;
 use crate::sorting;
 use flame_abi::{Descriptor, LinkType, MAX_BLOCK_BYTES, MAX_BLOCK_PACKETS, layout};
@@ -17,7 +17,7 @@ use flame_block::{Block, Depths, Pool, SLOT_DESCRIPTORS};
 use flame_execute::{BatchLoop, Conditions, Outlet, Shape, Stop};
 use flame_plan::{ModuleClass, ModuleId, ModulePlan, Shed, ViewSpec};
 use flame_run::Mapping;
-use flame_source::{RawPacket, Shared};
+use flame_source::Shared;
 use flame_view::{Key, View, Written};
 use sorted::Sorted;
 use std::time::Duration;
@@ -335,12 +335,12 @@ impl ViewStage {
 
     pub(crate) fn chunk(
         &mut self,
-        chunk: Chunk<'_>,
+        packets: Packets<'_>,
         (batch, stop): (usize, &Stop<'_>),
         outlet: &mut dyn Outlet<RunError>,
     ) -> Result<(), RunError> {
-        let offered = chunk.packets.len() as u64;
-        let Some(RawPacket { link, .. }) = chunk.packets.first().copied() else { return Ok(()) };
+        let Packets { block, link, descriptors: from } = packets;
+        let offered = from.len() as u64;
         if self.is_refused() {
             self.refuse(offered);
             return Ok(());
@@ -358,22 +358,14 @@ impl ViewStage {
         let base = layout::VIEW + Pool::offset(slot) as u32;
         let ring = layout::VIEW + self.pool.window().2 as u32;
         let (descriptors, data) = Draft::place(&mut self.draft, &mut self.pool, slot);
-        let written = match (self.mapped, chunk.block.shared_offset) {
-            (true, Some(offset)) => self.view.select(
-                chunk.descriptors,
-                |_| link,
-                &chunk.block.data,
-                descriptors,
-                ring + offset as u32,
-            )?,
-            _ => self.view.copy(
-                chunk.descriptors,
-                |_| link,
-                &chunk.block.data,
-                descriptors,
-                data,
-                base + SLOT_DESCRIPTORS as u32,
-            )?,
+        let written = match (self.mapped, block.shared_offset) {
+            (true, Some(offset)) => {
+                self.view.select(from, |_| link, &block.data, descriptors, ring + offset as u32)?
+            }
+            _ => {
+                let at = base + SLOT_DESCRIPTORS as u32;
+                self.view.copy(from, |_| link, &block.data, descriptors, data, at)?
+            }
         };
         if let Some(draft) = &self.draft {
             draft.copy(&mut self.pool, slot, written.packets as usize, written.bytes);
@@ -397,14 +389,13 @@ impl ViewStage {
     /// Fills blocks one after the other, independently of the ends of the source's blocks.
     pub(crate) fn stage(
         &mut self,
-        chunk: Chunk<'_>,
+        packets: Packets<'_>,
         (batch, stop): (usize, &Stop<'_>),
         outlet: &mut dyn Outlet<RunError>,
     ) -> Result<(), RunError> {
-        let Some(RawPacket { link, .. }) = chunk.packets.first().copied() else { return Ok(()) };
-        let mut rest = chunk.descriptors;
+        let Packets { block, link, descriptors: mut rest } = packets;
         if self.is_refused() {
-            return self.refuse_eligible(rest, link, &chunk.block.data);
+            return self.refuse_eligible(rest, link, &block.data);
         }
         while !rest.is_empty() {
             // A packet of another link type ends the block if it is shown.
@@ -413,7 +404,7 @@ impl ViewStage {
                 let mut one = [Descriptor::default()];
                 self.first.resize(flame_abi::MAX_PACKET, 0);
                 let place = (&mut one[..], &mut self.first[..], usize::MAX);
-                let written = self.view.copy_some(rest, |_| link, &chunk.block.data, place, 0)?;
+                let written = self.view.copy_some(rest, |_| link, &block.data, place, 0)?;
                 rest = &rest[written.taken..];
                 self.offer(written);
                 if written.packets == 0 {
@@ -427,7 +418,7 @@ impl ViewStage {
                 .or_else(|| self.pool.claim().map(|slot| Staged { slot, link, packets: 0, bytes: 0 }))
             else {
                 // Of the lost packets, only those that would have been eligible count.
-                let (eligible, sampled) = self.view.eligible(rest, |_| link, &chunk.block.data)?;
+                let (eligible, sampled) = self.view.eligible(rest, |_| link, &block.data)?;
                 let eligible = u64::from(eligible);
                 let (conditions, first) = (conditions((batch, stop)), u64::from(first.is_some()));
                 for batches in &mut self.loops {
@@ -456,7 +447,7 @@ impl ViewStage {
                 &mut data[staged.bytes..],
                 MAX_BLOCK_BYTES - staged.bytes,
             );
-            let written = self.view.copy_some(rest, |_| link, &chunk.block.data, out, base)?;
+            let written = self.view.copy_some(rest, |_| link, &block.data, out, base)?;
             rest = &rest[written.taken..];
             staged.packets += written.packets as usize;
             staged.bytes += written.bytes;

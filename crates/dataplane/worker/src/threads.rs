@@ -2,20 +2,20 @@
 
 use crate::charge::{self, Charging};
 use crate::collect::Collector;
-use crate::copies::{Copies, Part};
 use crate::dispatch::{Dispatcher, Partition, worker_loop};
 use crate::error::RunError;
+use crate::front::Front;
 use crate::gather::collect;
 use crate::handle::{Command, Inboxes};
 use crate::outlet::{Event, Queue};
 use crate::pipeline::Pipeline;
 use crate::queues::Queues;
-use crate::read::{Chunk, Consumer, ReadOptions, ReadStats, read_loop};
+use crate::read::{Chunk, Consumer, ReadStats, Reading, read_loop};
 use crate::report::{Observer, Report, Silent};
 use crate::stage::PipelineOptions;
 use crate::turns::TURN;
 use crate::wiring::{Ends, QUEUE, Wiring};
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, never};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, never, unbounded};
 use flame_execute::{SLICE, Stop};
 use flame_source::Source;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -133,7 +133,7 @@ pub(crate) fn run_inline(
     let pipeline = Pipeline::new(wiring.modules, options, &mut collector)?;
     let commands = inboxes.pipelines.into_iter().next().unwrap_or_else(never);
     let mut consumer = Inline { pipeline, collector, commands, end: None, has_turns, packets: 0 };
-    let stats = read_loop(&mut *source, &mut consumer, observer, &wiring.read_options());
+    let stats = read_loop(&mut *source, &mut consumer, observer, wiring.read_options());
     let Inline { collector, end, .. } = consumer;
     let Some((accounts, now)) = end else { return Err(stats.err().unwrap_or(RunError::Broken)) };
     let mut report = collector.end(now, accounts)?;
@@ -141,7 +141,7 @@ pub(crate) fn run_inline(
     Ok(report)
 }
 
-/// Runs several workers on one source: one thread reads, and each worker has a thread. The workers decode.
+/// Runs several workers on one source, which they read, or another thread if the source waits for packets.
 pub(crate) fn run_dispatched(
     wiring: &Wiring<'_>,
     mut source: Box<dyn Source>,
@@ -151,36 +151,49 @@ pub(crate) fn run_dispatched(
     (events, queues): (Sender<Event>, Queues),
 ) -> Result<Report, RunError> {
     let partition = Partition::new(wiring);
+    // The packets' memory is dispatched with them, so the pipeline copies the exposed bytes.
+    let options = PipelineOptions { shared: None, ..wiring.pipeline_options(0, &*source) };
+    let has_front = !source.waits();
+    // A worker that reads may not wait for another one, and reads only while all have room.
+    let queue = || if has_front { unbounded() } else { bounded(QUEUE) };
+    let (pipelines, todos): (Vec<_>, Vec<_>) = inboxes.pipelines.iter().map(|_| queue()).unzip();
+    let help = source.help();
+    let reading = Reading::new(&mut *source, wiring.read_options());
+    let (front, reader) = match has_front {
+        true => (Some(Front::new((reading, help), Dispatcher::new(pipelines), observer)), None),
+        false => (None, Some((reading, Dispatcher::new(pipelines), observer))),
+    };
     let (stats, ends) = std::thread::scope(|scope| {
-        let mut pipelines = Vec::new();
-        for (worker, commands) in inboxes.pipelines.into_iter().enumerate() {
-            let (work, todo) = bounded(QUEUE);
-            pipelines.push(work);
-            // The packets' memory is dispatched with them, so the pipeline copies the exposed bytes.
-            let options = PipelineOptions { shared: None, ..wiring.pipeline_options(worker, &*source) };
-            let (events, partition) = (events.clone(), &partition);
-            scope.spawn(move || {
+        let mut workers = Vec::new();
+        for ((worker, commands), todo) in inboxes.pipelines.into_iter().enumerate().zip(todos) {
+            let (events, partition, front) = (events.clone(), &partition, front.as_ref());
+            workers.push(scope.spawn(move || {
                 let _charged = charge::begin(wiring.charging);
                 let guard = Guard(&events);
                 let mut outlet = Queue { worker, events: &events };
-                let ended = worker_loop(wiring, options, partition, (&todo, &commands), &mut outlet);
+                let options = PipelineOptions { worker, ..options };
+                let ended = worker_loop(wiring, options, (partition, front), (&todo, &commands), &mut outlet);
                 commands.try_iter().for_each(|command| command.abandon(worker));
                 guard.end(ended);
-            });
+            }));
         }
         drop(events);
-        let options = wiring.read_options();
-        let source = &mut *source;
-        let reader = scope.spawn(move || {
-            let _charged = charge::begin(wiring.charging);
-            read_loop(source, &mut Dispatcher::new(pipelines), observer, &options)
+        let reader = reader.map(|(mut reading, mut dispatcher, observer)| {
+            scope.spawn(move || {
+                let _charged = charge::begin(wiring.charging);
+                while reading.step(&mut dispatcher, observer)? {}
+                reading.end(&mut dispatcher)
+            })
         });
         let ends = collect_all(wiring, queues, &mut collector);
-        (reader.join().unwrap_or(Err(RunError::Broken)), ends)
+        // The collector knows which of them panicked.
+        workers.into_iter().for_each(|worker| drop(worker.join()));
+        (reader.map(|reader| reader.join().unwrap_or(Err(RunError::Broken))), ends)
     });
     let (accounts, now) = ends?;
     let mut report = collector.end(now, accounts)?;
-    add_source(&mut report, stats?, &*source);
+    let stats = stats.or_else(|| front.map(Front::into_result)).unwrap_or(Err(RunError::Broken))?;
+    add_source(&mut report, stats, &*source);
     Ok(report)
 }
 
@@ -230,18 +243,13 @@ impl Drop for Guard<'_> {
 
 struct Parallel<'l, 'q> {
     pipeline: Pipeline<'l>,
-    /// The worker's part of the packets, if each worker reads all.
-    part: Option<Part<'l>>,
     outlet: Queue<'q>,
     commands: Receiver<Command>,
-    /// Set when the worker has read all of its packets.
-    has_read: &'q AtomicBool,
 }
 
 impl Consumer for Parallel<'_, '_> {
     fn reads_hash(&self) -> bool {
-        // A part is chosen by them.
-        self.part.is_some() || self.pipeline.reads_hash()
+        self.pipeline.reads_hash()
     }
 
     fn regulate(&mut self, fill: Option<u32>) -> Result<(), RunError> {
@@ -249,10 +257,6 @@ impl Consumer for Parallel<'_, '_> {
     }
 
     fn chunk(&mut self, chunk: Chunk<'_>) -> Result<(), RunError> {
-        let chunk = match &mut self.part {
-            Some(part) => part.of(chunk),
-            None => chunk,
-        };
         self.pipeline.chunk(chunk, &mut self.outlet)
     }
 
@@ -262,7 +266,6 @@ impl Consumer for Parallel<'_, '_> {
     }
 
     fn end(&mut self, now_ns: u64) -> Result<(), RunError> {
-        self.has_read.store(true, Ordering::Relaxed);
         let accounts = self.pipeline.end(now_ns, &mut self.outlet)?;
         self.outlet.send(Event::End { accounts, now_ns })
     }
@@ -280,13 +283,13 @@ impl Consumer for Parallel<'_, '_> {
     }
 }
 
-/// Runs several workers, each with its own source: of its packets, or with `copies` of all packets.
+/// Runs several workers, each with a source of its own packets.
 pub(crate) fn run_parallel(
     wiring: &Wiring<'_>,
     mut sources: Vec<Box<dyn Source>>,
     mut collector: Collector<'_>,
     observer: &mut dyn Observer,
-    (inboxes, copies): (Inboxes, Option<&Copies>),
+    inboxes: Inboxes,
     (events, queues): (Sender<Event>, Queues),
 ) -> Result<Report, RunError> {
     let workers = wiring.shape.workers;
@@ -298,32 +301,19 @@ pub(crate) fn run_parallel(
         let mut threads = Vec::new();
         for ((worker, source), commands) in sources.iter_mut().enumerate().zip(inboxes.pipelines) {
             let events = events.clone();
-            // One worker shows progress for all: each has the same part of the packets, or all.
-            let is_first = observer.is_some();
+            // One worker shows progress for all: each has the same part of the packets.
             let observer = observer.take();
             threads.push(scope.spawn(move || {
                 let _charged = charge::begin(wiring.charging);
                 let guard = Guard(&events);
-                let (position, part) = copies.map(|copies| copies.of(worker)).unzip();
-                let has_read = AtomicBool::new(false);
-                // Of copies, a worker that is behind has read what others have only after the stop.
-                let stop = Stop::after(wiring.stop, &has_read);
                 let run = || {
                     let mut outlet = Queue { worker, events: &events };
-                    let mut options = wiring.pipeline_options(worker, &**source);
-                    if part.is_some() {
-                        options.stop = &stop;
-                    }
+                    let options = wiring.pipeline_options(worker, &**source);
                     let pipeline = Pipeline::new(wiring.modules, options, &mut outlet)?;
-                    let mut consumer = Parallel { pipeline, part, outlet, commands, has_read: &has_read };
+                    let mut consumer = Parallel { pipeline, outlet, commands };
                     let mut silent = Silent;
                     let observer = observer.unwrap_or(&mut silent);
-                    let options = wiring.read_options();
-                    let progress = options.progress.filter(|_| is_first || position.is_none());
-                    let options = ReadOptions { progress, position, ..options };
-                    let stats = read_loop(&mut **source, &mut consumer, observer, &options)?;
-                    let digest = consumer.part.map_or(0, |part| part.digest);
-                    Ok(ReadStats { digest, ..stats })
+                    read_loop(&mut **source, &mut consumer, observer, wiring.read_options())
                 };
                 let (stats, ended) = match run() {
                     Ok(stats) => (Ok(stats), Ok(())),
@@ -345,18 +335,8 @@ pub(crate) fn run_parallel(
     });
     let (accounts, now) = ends?;
     let mut report = collector.end(now, accounts)?;
-    let all_stats = all_stats.into_iter().collect::<Result<Vec<_>, _>>()?;
-    let has_changed = copies.is_some() && all_stats.windows(2).any(|two| !two[0].is_equal(&two[1]));
-    for (stats, source) in all_stats.into_iter().zip(&sources).take(copies.map_or(workers, |_| 1)) {
-        add_source(&mut report, stats, &**source);
-    }
-    if has_changed {
-        // Some packets belong to a worker that has not read them.
-        report.failed.get_or_insert_with(|| CHANGED.to_owned());
+    for (stats, source) in all_stats.into_iter().zip(&sources) {
+        add_source(&mut report, stats?, &**source);
     }
     Ok(report)
 }
-
-/// The reason why a run failed whose workers have read different packets.
-const CHANGED: &str = "a capture changed while it was read, so packets may be missing from the results: run \
-                       again when nothing writes to it, or with one worker";

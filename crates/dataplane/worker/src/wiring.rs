@@ -51,8 +51,7 @@ impl<'a> Wiring<'a> {
             tick_ns: self.shape.tick_ns,
             count: self.options.count,
             stop: &self.options.stop,
-            progress: Some(&self.handle.shared().progress),
-            position: None,
+            progress: &self.handle.shared().progress,
         }
     }
 }

@@ -303,7 +303,7 @@ impl Run {
             areas: Vec::new(),
             link: self.send.link(&plan)?,
         };
-        let mut input = self.input(!writes_view)?;
+        let mut input = self.input()?;
         let hint = vlan::Hint::new(&self.view()?.select).filter(|_| node.is_none() && !self.quiet);
         if let Some(hint) = &hint {
             input = each_source(input, |source| hint.watch(source))?;
@@ -508,17 +508,14 @@ impl Run {
         Ok(ViewSpec { select, expose, transforms, snaplen: self.snaplen, ..ViewSpec::default() })
     }
 
-    /// Opens the input. Each of several workers may read all packets, if `may_copy` permits it.
-    fn input(&self, may_copy: bool) -> Result<Input, Error> {
+    fn input(&self) -> Result<Input, Error> {
         tracing::info!(interface = self.interface, files = ?self.read, workers = self.workers, "packets are read");
         let Some(interface) = &self.interface else {
             if !self.quiet {
                 self.read.iter().for_each(|path| note_folders(path));
             }
             let options = FileOptions { snaplen: self.snaplen };
-            let copies = if may_copy { self.workers.into() } else { 1 };
-            let sources = flame_source::open_each(&self.read, &options, copies)?;
-            return Ok(if sources.len() > 1 { Input::Copies(sources) } else { Input::of(sources) });
+            return Ok(Input::Shared(flame_source::open(&self.read, &options)?));
         };
         let workers = self.workers;
         let options = LiveOptions {
@@ -641,7 +638,7 @@ pub fn left_out_note(tables: &LeftOut) {
     );
 }
 
-/// Replaces each source of an input, of equal ones the first.
+/// Replaces each source of an input.
 fn each_source(
     input: Input,
     mut map: impl FnMut(Box<dyn Source>) -> Result<Box<dyn Source>, Error>,
@@ -650,12 +647,6 @@ fn each_source(
         Input::Shared(source) => Input::Shared(map(source)?),
         Input::PerWorker(sources) => {
             Input::PerWorker(sources.into_iter().map(map).collect::<Result<_, _>>()?)
-        }
-        // All have the same packets.
-        Input::Copies(mut sources) => {
-            let first = sources.remove(0);
-            sources.insert(0, map(first)?);
-            Input::Copies(sources)
         }
     })
 }

@@ -167,6 +167,10 @@ impl Source for Memory {
         Ok(if n == 0 { Next::End } else { Next::Packets })
     }
 
+    fn waits(&self) -> bool {
+        false
+    }
+
     fn progress(&self) -> Progress {
         Progress::default()
     }

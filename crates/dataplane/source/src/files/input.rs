@@ -4,20 +4,17 @@
 //! packets are then in its cache. Walking a mapping from packet to packet took nearly twice as long (1.1
 //! million packets, 360 MB), and truncating a mapped file would end the process.
 
+use super::ahead::{Ahead, CHUNK, HEADROOM};
+use super::spares::Spares;
 use crate::SourceError;
 use bytes::{Bytes, BytesMut};
-use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, Read};
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-
-/// The number of bytes read at a time. Chunk and blocks fit in the second-level cache.
-const CHUNK: usize = 1 << 18;
-/// The maximum number of buffers that are kept for reuse: as many as several workers have in their queue.
-const SPARES: usize = 24;
 
 pub enum Input {
     Memory(Bytes),
@@ -26,66 +23,58 @@ pub enum Input {
 
 /// A stream and the chunk of it that is in memory.
 pub struct Stream {
-    reader: Box<dyn Read + Send>,
+    feed: Feed,
     /// The offset in the stream of the first byte of `chunk`.
     pub base: u64,
     pub chunk: Bytes,
     /// The whole buffer of which `chunk` is the filled part. It is zeroed once, not for every chunk.
     whole: Bytes,
-    /// The buffers of earlier chunks, for reuse once nobody holds them, the oldest first. New memory would be
-    /// zeroed, and in no cache.
-    spares: VecDeque<Bytes>,
     pub ended: bool,
     /// The error that ended the stream early, if any.
     pub broken: Option<String>,
     consumed: Arc<AtomicU64>,
     pub total: Option<u64>,
-    /// The file, if it is a regular one, and whether it is compressed.
-    file: Option<Arc<File>>,
-    is_compressed: bool,
 }
 
-/// Reads the first `end` bytes of a file that others read at the same time.
-struct Part {
-    file: Arc<File>,
-    at: u64,
-    end: u64,
-}
-
-impl Read for Part {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        let left = usize::try_from(self.end - self.at).unwrap_or(usize::MAX);
-        let room = into.len().min(left);
-        let n = self.file.read_at(&mut into[..room], self.at)?;
-        self.at += n as u64;
-        Ok(n)
-    }
+/// What the chunks of a stream come from.
+enum Feed {
+    /// A regular file that is not compressed.
+    File(Arc<Ahead>),
+    Other(Box<dyn Read + Send>, Spares),
 }
 
 impl Input {
     pub fn open(path: &Path) -> Result<Self, SourceError> {
-        let fail = |error| SourceError::Io { place: path.display().to_string(), error };
-        if path.as_os_str() == "-" {
-            return stream(Box::new(io::stdin()), None).map(Self::Stream).map_err(fail);
-        }
-        let file = File::open(path).map_err(fail)?;
-        let meta = file.metadata().map_err(fail)?;
-        if !meta.is_file() {
-            return stream(Box::new(file), None).map(Self::Stream).map_err(fail);
-        }
-        let file = Arc::new(file);
-        let stream = stream(Box::new(file.clone()), Some(meta.len())).map_err(fail)?;
-        Ok(Self::Stream(Stream { file: Some(file), ..stream }))
+        let open = || {
+            if path.as_os_str() == "-" {
+                return stream(Box::new(io::stdin()), None);
+            }
+            let file = File::open(path)?;
+            let meta = file.metadata()?;
+            if !meta.is_file() {
+                return stream(Box::new(file), None);
+            }
+            let mut head = [0; 4];
+            let length = file.read_at(&mut head, 0)?;
+            if compression(&head[..length]).is_some() {
+                return stream(Box::new(file), Some(meta.len()));
+            }
+            Ok(Stream::new(Feed::File(Arc::new(Ahead::new(file))), Arc::default(), Some(meta.len())))
+        };
+        open().map(Self::Stream).map_err(|error| SourceError::Io { place: path.display().to_string(), error })
     }
 
-    /// Returns an input of the bytes that the file had when it was opened, if it is a regular one that is not
-    /// compressed.
-    pub fn copy(&self) -> Option<Self> {
-        let Self::Stream(Stream { file: Some(file), is_compressed: false, total: Some(end), .. }) = self
-        else {
-            return None;
-        };
-        stream(Box::new(Part { file: file.clone(), at: 0, end: *end }), Some(*end)).map(Self::Stream).ok()
+    /// Returns the file of which other threads may read parts ahead, if it is one.
+    pub fn ahead(&self) -> Option<&Arc<Ahead>> {
+        match self {
+            Self::Stream(Stream { feed: Feed::File(ahead), .. }) => Some(ahead),
+            Self::Stream(_) | Self::Memory(_) => None,
+        }
+    }
+
+    /// Returns whether it is no regular file, so that bytes may come that do not exist yet.
+    pub fn waits(&self) -> bool {
+        matches!(self, Self::Stream(Stream { total: None, .. }))
     }
 
     /// Returns the number of bytes of the file read so far, and in total.
@@ -97,8 +86,20 @@ impl Input {
     }
 }
 
-const GZIP: [u8; 2] = [0x1f, 0x8b];
-const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
+/// A form of compression.
+enum Compression {
+    Gzip,
+    Zstd,
+}
+
+/// Returns how a file is compressed, by its first bytes.
+fn compression(head: &[u8]) -> Option<Compression> {
+    match head {
+        [0x1f, 0x8b, ..] => Some(Compression::Gzip),
+        [0x28, 0xb5, 0x2f, 0xfd, ..] => Some(Compression::Zstd),
+        _ => None,
+    }
+}
 
 struct Counted<R> {
     inner: R,
@@ -118,53 +119,78 @@ fn stream(inner: Box<dyn Read + Send>, total: Option<u64>) -> io::Result<Stream>
     let mut counted = Counted { inner, bytes: consumed.clone() };
     let mut head = Vec::new();
     (&mut counted).take(4).read_to_end(&mut head)?;
-    let gzip = head.starts_with(&GZIP);
-    let zstd = head.starts_with(&ZSTD);
+    let found = compression(&head);
     let whole = io::Cursor::new(head).chain(counted);
-    let reader: Box<dyn Read + Send> = if gzip {
-        Box::new(flate2::read::MultiGzDecoder::new(io::BufReader::with_capacity(1 << 16, whole)))
-    } else if zstd {
-        Box::new(zstd::stream::read::Decoder::new(whole)?)
-    } else {
-        Box::new(whole)
+    let reader: Box<dyn Read + Send> = match found {
+        Some(Compression::Gzip) => {
+            Box::new(flate2::read::MultiGzDecoder::new(io::BufReader::with_capacity(1 << 16, whole)))
+        }
+        Some(Compression::Zstd) => Box::new(zstd::stream::read::Decoder::new(whole)?),
+        None => Box::new(whole),
     };
-    Ok(Stream {
-        reader,
-        base: 0,
-        chunk: Bytes::new(),
-        whole: Bytes::new(),
-        spares: VecDeque::new(),
-        ended: false,
-        broken: None,
-        consumed,
-        total,
-        file: None,
-        is_compressed: gzip || zstd,
-    })
+    Ok(Stream::new(Feed::Other(reader, Spares::default()), consumed, total))
 }
 
 impl Stream {
-    /// Returns a buffer of at least `wanted` bytes.
-    fn unused(&mut self, wanted: usize) -> BytesMut {
-        match self.spares.pop_front().map(Bytes::try_into_mut) {
-            Some(Ok(old)) if old.len() >= wanted => return old,
-            Some(Err(held)) => self.spares.push_front(held),
-            Some(Ok(_)) | None => {}
-        }
-        BytesMut::zeroed(wanted)
+    fn new(feed: Feed, consumed: Arc<AtomicU64>, total: Option<u64>) -> Self {
+        let (chunk, whole) = Default::default();
+        Self { feed, base: 0, chunk, whole, ended: false, broken: None, consumed, total }
     }
 
     /// Drops the bytes before `from` and reads further bytes. `chunk` then begins at `from`.
     pub fn advance(&mut self, from: usize) {
         let rest = self.chunk.slice(from..);
         self.base += from as u64;
-        let wanted = CHUNK.max(rest.len() * 2);
-        let mut buffer = self.unused(wanted);
+        let used = std::mem::take(&mut self.whole);
+        let range = if let Feed::File(ahead) = &self.feed {
+            let ahead = ahead.clone();
+            self.take(&ahead, &rest, used)
+        } else {
+            self.fill(&rest, used)
+        };
+        self.chunk = self.whole.slice(range);
+    }
+
+    /// Puts `rest` and the next chunk of a file into one buffer, and returns their place.
+    fn take(&mut self, ahead: &Ahead, rest: &[u8], used: Bytes) -> Range<usize> {
+        let mut chunk = ahead.take(used);
+        let mut added = chunk.len;
+        let range = if rest.len() <= HEADROOM {
+            let start = chunk.start - rest.len();
+            chunk.buffer[start..chunk.start].copy_from_slice(rest);
+            self.whole = chunk.buffer.freeze();
+            start..chunk.start + chunk.len
+        } else {
+            // A long packet takes as many more bytes as there are, so that its bytes are not copied often.
+            let mut buffer = BytesMut::with_capacity(rest.len() * 2 + CHUNK);
+            buffer.extend_from_slice(rest);
+            loop {
+                buffer.extend_from_slice(&chunk.buffer[chunk.start..chunk.start + chunk.len]);
+                if chunk.len < CHUNK || buffer.len() >= rest.len() * 2 {
+                    break;
+                }
+                chunk = ahead.take(chunk.buffer.freeze());
+                added += chunk.len;
+            }
+            self.whole = buffer.freeze();
+            0..self.whole.len()
+        };
+        self.ended = chunk.len < CHUNK;
+        self.broken = chunk.broken.map(|error| error.to_string());
+        self.consumed.fetch_add(added as u64, Ordering::Relaxed);
+        range
+    }
+
+    /// Puts `rest` and the bytes that follow into one buffer, and returns their place.
+    fn fill(&mut self, rest: &[u8], used: Bytes) -> Range<usize> {
+        let Feed::Other(reader, spares) = &mut self.feed else { return 0..0 };
+        spares.give(used);
+        let mut buffer = spares.take(CHUNK.max(rest.len() * 2));
         let wanted = buffer.len();
         let mut len = rest.len();
-        buffer[..len].copy_from_slice(&rest);
+        buffer[..len].copy_from_slice(rest);
         while len < wanted && !self.ended {
-            match self.reader.read(&mut buffer[len..]) {
+            match reader.read(&mut buffer[len..]) {
                 Ok(0) => self.ended = true,
                 Ok(n) => {
                     len += n;
@@ -180,42 +206,7 @@ impl Stream {
                 }
             }
         }
-        let last = std::mem::replace(&mut self.whole, buffer.freeze());
-        self.spares.extend((!last.is_empty()).then_some(last));
-        if self.spares.len() > SPARES {
-            self.spares.pop_front();
-        }
-        self.chunk = self.whole.slice(..len);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::collections::BTreeSet;
-
-    /// Chunks that are held are not written to, and their buffers serve again afterwards.
-    #[test]
-    fn buffers_are_used_again_once_nobody_holds_them() {
-        let bytes: Vec<u8> = (0..64 * CHUNK).map(|n| (n / CHUNK) as u8).collect();
-        for held in [0, 1, 7, SPARES - 2, SPARES + 9] {
-            let mut stream = stream(Box::new(io::Cursor::new(bytes.clone())), None).unwrap();
-            let (mut chunks, mut places) = (VecDeque::new(), BTreeSet::new());
-            let mut at = 0;
-            while !stream.ended {
-                stream.advance(stream.chunk.len());
-                places.insert(stream.chunk.as_ptr());
-                chunks.push_back((at, stream.chunk.clone()));
-                at += stream.chunk.len();
-                while chunks.len() > held {
-                    let (at, chunk) = chunks.pop_front().unwrap();
-                    assert_eq!(chunk, bytes[at..at + chunk.len()], "{held} held");
-                }
-            }
-            assert_eq!(at, bytes.len());
-            if held < SPARES {
-                assert!(places.len() <= held + 3, "{held} held: {} buffers", places.len());
-            }
-        }
+        self.whole = buffer.freeze();
+        0..len
     }
 }

@@ -1,12 +1,33 @@
 //! Merges several files into one source, in time order.
 
+use super::ahead::Ahead;
 use super::reader::Reader;
 use crate::{Damage, Next, Progress, RawBlock, Source, SourceError};
 use bytes::Bytes;
 use flame_abi::{MAX_BLOCK_BYTES, MAX_BLOCK_PACKETS};
+use std::sync::Arc;
 
 /// The number of consecutive packets of one file from which on they are returned without a copy.
 const LONG_RUN: usize = 32;
+
+/// The files of which any thread may read parts before they are needed.
+#[derive(Default)]
+pub struct Help(Vec<Arc<Ahead>>);
+
+impl Help {
+    /// Reads a part of a file. Returns false if enough was read.
+    pub fn read(&self) -> bool {
+        self.0.iter().any(|file| file.help())
+    }
+
+    /// Returns whether the source would wait for a part that another thread is reading.
+    pub fn is_reading(&self) -> bool {
+        matches!(self.0.as_slice(), [only] if only.is_reading())
+    }
+}
+
+/// The maximum number of files that are read ahead, of which a helper looks at each.
+const MOST_HELPED: usize = 64;
 
 pub struct Files {
     files: Vec<Open>,
@@ -14,6 +35,8 @@ pub struct Files {
     ended_bytes: u64,
     damage: Vec<Damage>,
     started: bool,
+    /// Whether one of the files is a pipe or a device.
+    waits: bool,
 }
 
 struct Open {
@@ -37,8 +60,10 @@ impl Open {
 
 impl Files {
     pub fn new(readers: Vec<Reader>, damage: Vec<Damage>) -> Self {
+        let waits = readers.iter().any(Reader::waits);
         let open = |reader| Open { reader, block: RawBlock::default(), next: 0 };
-        Self { files: readers.into_iter().map(open).collect(), ended_bytes: 0, damage, started: false }
+        let files = readers.into_iter().map(open).collect();
+        Self { files, ended_bytes: 0, damage, started: false, waits }
     }
 
     /// Ensures that file `i` has a next packet, or removes the file.
@@ -133,6 +158,15 @@ impl Source for Files {
             self.interleaved(block)?;
         }
         Ok(Next::Packets)
+    }
+
+    fn waits(&self) -> bool {
+        self.waits
+    }
+
+    fn help(&self) -> Help {
+        let files = self.files.iter().filter_map(|file| file.reader.ahead().cloned());
+        Help(files.take(MOST_HELPED).collect())
     }
 
     fn progress(&self) -> Progress {

@@ -10,12 +10,16 @@
 //! Example:  flame run flow -r FILE -r FILE
 //! Related:  live, paced (on a node), pcap, pcapng, capture (sink)
 
+mod ahead;
 mod input;
 mod merge;
 mod pcap;
 mod pcapng;
 mod reader;
+mod spares;
 mod step;
+
+pub use merge::Help;
 
 use crate::{Damage, DamageKind, Source, SourceError};
 use bytes::Bytes;
@@ -46,29 +50,6 @@ pub fn open(paths: &[PathBuf], options: &FileOptions) -> Result<Box<dyn Source>,
     let (readers, skipped) = readers(paths, options)?;
     Ok(Box::new(merge::Files::new(readers, skipped)))
 }
-
-/// Opens files as [`open`] does, `count` times: each source has all packets, of the bytes that the files have
-/// now. Returns one source if a file cannot be read several times, or would be decompressed each time, or if
-/// there are too many files.
-///
-/// # Errors
-///
-/// Returns the errors of [`open`].
-pub fn open_each(
-    paths: &[PathBuf],
-    options: &FileOptions,
-    count: usize,
-) -> Result<Vec<Box<dyn Source>>, SourceError> {
-    let (readers, skipped) = readers(paths, options)?;
-    let copies = (1..=count).map(|_| readers.iter().map(reader::Reader::copy).collect::<Option<Vec<_>>>());
-    let is_possible = count > 1 && readers.len() * count <= MAX_COPIES;
-    let copies = if is_possible { copies.collect::<Option<Vec<_>>>() } else { None };
-    let source = |readers| -> Box<dyn Source> { Box::new(merge::Files::new(readers, skipped.clone())) };
-    Ok(copies.unwrap_or_else(|| vec![readers]).into_iter().map(source).collect())
-}
-
-/// The maximum number of readers of files that are read several times. Each has buffers of its own.
-const MAX_COPIES: usize = 64;
 
 type Readers = (Vec<reader::Reader>, Vec<Damage>);
 

@@ -1,5 +1,6 @@
 //! Reads one file: detects its format and fills blocks from it.
 
+use super::ahead::Ahead;
 use super::input::Input;
 use super::step::Step;
 use super::{pcap, pcapng};
@@ -7,6 +8,7 @@ use crate::{Damage, DamageKind, RawBlock, SourceError};
 use bytes::Bytes;
 use flame_abi::{LinkType, MAX_BLOCK_BYTES, MAX_BLOCK_PACKETS};
 use std::path::Path;
+use std::sync::Arc;
 
 /// A capture format. Its parser determines the kind and length of the item at the beginning of the given
 /// bytes.
@@ -87,16 +89,19 @@ impl Reader {
         Ok(Self { file, input, parser, at, snaplen, ended: false, begun: false, of_folder: false })
     }
 
-    /// Returns a reader of the bytes that the file had when it was opened, if it is a regular one that is not
-    /// compressed.
-    pub fn copy(&self) -> Option<Self> {
-        let copy = Self::new(self.file.clone(), self.input.copy()?, self.snaplen).ok()?;
-        Some(Self { of_folder: self.of_folder, ..copy })
-    }
-
     /// Marks the file as one of a folder.
     pub fn of_folder(self) -> Self {
         Self { of_folder: true, ..self }
+    }
+
+    /// Returns the file of which other threads may read parts ahead, if it is one.
+    pub fn ahead(&self) -> Option<&Arc<Ahead>> {
+        self.input.ahead()
+    }
+
+    /// Returns whether bytes may come that do not exist yet.
+    pub fn waits(&self) -> bool {
+        self.input.waits()
     }
 
     pub fn consumed(&self) -> (u64, Option<u64>) {

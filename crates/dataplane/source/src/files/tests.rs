@@ -122,6 +122,44 @@ fn compressed_files_read_like_plain_ones() {
     }
 }
 
+/// Packets that lie across chunks, and some that are longer than one, are read as from memory, whoever helps.
+#[test]
+fn long_packets_are_read_like_short_ones() {
+    let lengths = [1, 60, 1514, 9000, 65_000, 66_000, 70_000, 200_000, MAX_PACKET];
+    let packet = |n: usize| {
+        let length = lengths[n * n % 11 % lengths.len()];
+        (5_000_000_000 + n as u64 * 1000, (0..length).map(|at| (at / 7 + n) as u8).collect::<Vec<_>>())
+    };
+    let packets: Vec<_> = (0..150).map(packet).collect();
+    let mut long = pcapng(&packets[..20], false);
+    long.extend(block(false, 0xbad, &vec![7; 5 << 20]));
+    long.extend(&pcapng(&packets[20..], true));
+    for capture in [pcap(&packets, false, true), pcapng(&packets, true), long] {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(&capture).unwrap();
+        let expected = read_bytes(&capture);
+        assert_eq!(expected.0.len(), packets.len());
+        for helpers in [0, 2] {
+            let source = open(&[file.path().to_owned()], &FileOptions::default()).unwrap();
+            assert!(!source.waits());
+            let (help, done) = (source.help(), std::sync::atomic::AtomicBool::new(false));
+            let found = std::thread::scope(|scope| {
+                for _ in 0..helpers {
+                    scope.spawn(|| {
+                        while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                            help.read();
+                        }
+                    });
+                }
+                let found = read(source);
+                done.store(true, std::sync::atomic::Ordering::Relaxed);
+                found
+            });
+            assert!(found == expected, "{helpers} helpers: {} of {}", found.0.len(), packets.len());
+        }
+    }
+}
+
 #[test]
 fn a_simple_packet_has_the_first_interface_and_no_time() {
     let mut f = pcapng(&[], false);

@@ -7,11 +7,10 @@
 use super::{Staged, ViewStage, conditions};
 use crate::draft::Draft;
 use crate::error::RunError;
-use crate::read::Chunk;
+use crate::read::Packets;
 use flame_abi::{LinkType, MAX_BLOCK_BYTES, MAX_BLOCK_PACKETS, layout};
 use flame_block::{Block, Pool, SLOT_DESCRIPTORS};
 use flame_execute::{Outlet, Stop};
-use flame_source::RawPacket;
 use flame_view::{Marks, Queues};
 
 /// The event queues of the module of a view.
@@ -75,12 +74,12 @@ impl ViewStage {
     /// Divides packets among the event queues, and hands on the blocks that are full.
     pub(crate) fn sort(
         &mut self,
-        chunk: Chunk<'_>,
+        all: Packets<'_>,
         (batch, stop): (usize, &Stop<'_>),
         outlet: &mut dyn Outlet<RunError>,
     ) -> Result<(), RunError> {
-        let Some(RawPacket { link, .. }) = chunk.packets.first().copied() else { return Ok(()) };
-        let (packets, data) = (chunk.descriptors, &chunk.block.data);
+        let Packets { block, link, descriptors: packets } = all;
+        let data = &block.data;
         if self.is_refused() {
             return self.refuse_eligible(packets, link, data);
         }
@@ -98,7 +97,7 @@ impl ViewStage {
         sorted.filling.iter_mut().for_each(|filling| filling.next = 0);
         loop {
             for queue in 0..sorted.filling.len() {
-                self.fill(&mut sorted, queue, chunk, link)?;
+                self.fill(&mut sorted, queue, all)?;
             }
             let Some(queue) = sorted.first_full() else { break };
             self.publish_queue(&mut sorted, queue, (batch, stop), outlet)?;
@@ -109,13 +108,8 @@ impl ViewStage {
     }
 
     /// Fills the block of a queue with packets of the source's block.
-    fn fill(
-        &mut self,
-        sorted: &mut Sorted,
-        queue: usize,
-        chunk: Chunk<'_>,
-        link: LinkType,
-    ) -> Result<(), RunError> {
+    fn fill(&mut self, sorted: &mut Sorted, queue: usize, packets: Packets<'_>) -> Result<(), RunError> {
+        let Packets { block, link, descriptors: all } = packets;
         let taken = sorted.taken();
         let Sorted { filling, marks, .. } = sorted;
         let filling = &mut filling[queue];
@@ -123,7 +117,7 @@ impl ViewStage {
             return Ok(());
         }
         let Some(start) = marks.next_of(queue, filling.next) else {
-            filling.next = chunk.descriptors.len();
+            filling.next = all.len();
             return Ok(());
         };
         let claim = || self.pool.claim_besides(taken).map(|slot| Staged { slot, link, packets: 0, bytes: 0 });
@@ -140,7 +134,7 @@ impl ViewStage {
             MAX_BLOCK_BYTES - staged.bytes,
         );
         let from = (&*marks, queue, start);
-        let written = self.view.copy_sorted(from, chunk.descriptors, link, &chunk.block.data, place, base)?;
+        let written = self.view.copy_sorted(from, all, link, &block.data, place, base)?;
         filling.next = start + written.taken;
         staged.packets += written.packets as usize;
         staged.bytes += written.bytes;

@@ -1,0 +1,202 @@
+//! Reads a regular file in chunks, by several threads if they help.
+//!
+//! Chunks are claimed in order and read side by side, so that copying them from the kernel is divided among
+//! processors. They are taken in order.
+
+use super::spares::Spares;
+use bytes::{Bytes, BytesMut};
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+/// The number of bytes of a chunk. Chunk and blocks fit in the second-level cache.
+pub const CHUNK: usize = 1 << 18;
+/// The room before a chunk for the rest of the one before it, which is more than most packets need.
+pub const HEADROOM: usize = 1 << 16;
+/// The alignment of chunks in memory, as of their pages in the kernel. Elsewhere, loads of the copy would seem
+/// to depend on its last stores, whose addresses end alike, and wait for them.
+const ALIGNMENT: usize = 4096;
+/// The maximum number of chunks that are read ahead.
+const MOST: usize = 4;
+/// A chunk of a file.
+pub struct Chunk {
+    /// The memory of the bytes.
+    pub buffer: BytesMut,
+    /// The offset of the first byte in it, at least [`HEADROOM`].
+    pub start: usize,
+    /// The number of bytes. Fewer than [`CHUNK`] are the last ones.
+    pub len: usize,
+    /// The reason why there are no more.
+    pub broken: Option<io::Error>,
+}
+
+/// A file that is read ahead.
+pub struct Ahead {
+    file: File,
+    state: Mutex<State>,
+    filled: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    /// The offset of the next chunk to claim.
+    next: u64,
+    /// The chunks from the next one to take on. Those that are being read are `None`.
+    chunks: VecDeque<Option<Chunk>>,
+    /// The number of chunks that were taken.
+    taken: u64,
+    /// Whether a thread waits for a chunk. To wake one takes a system call.
+    waits: bool,
+    /// Whether the end of the file was found.
+    ended: bool,
+    spares: Spares,
+}
+
+impl Ahead {
+    pub fn new(file: File) -> Self {
+        Self { file, state: Mutex::default(), filled: Condvar::new() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns whether another thread is reading the next chunk to take.
+    pub fn is_reading(&self) -> bool {
+        matches!(self.state().chunks.front(), Some(None))
+    }
+
+    /// Reads a chunk before it is taken. Returns false if enough has been read, or everything.
+    pub fn help(&self) -> bool {
+        let state = self.state();
+        // A file of which only the beginning was looked at may be read much later.
+        let is_read = state.taken > 1 && !state.ended && state.chunks.len() < MOST;
+        if is_read {
+            drop(self.read(state));
+        }
+        is_read
+    }
+
+    /// Claims a chunk and reads it.
+    fn read<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        let (at, mut buffer) = (state.next, state.spares.take(HEADROOM + ALIGNMENT + CHUNK));
+        let start = HEADROOM + buffer[HEADROOM..].as_ptr().align_offset(ALIGNMENT).min(ALIGNMENT);
+        state.next += CHUNK as u64;
+        state.chunks.push_back(None);
+        let number = state.taken + state.chunks.len() as u64;
+        drop(state);
+        let (mut len, mut broken) = (0, None);
+        while len < CHUNK {
+            match self.file.read_at(&mut buffer[start + len..start + CHUNK], at + len as u64) {
+                Ok(0) => break,
+                Ok(n) => len += n,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => {
+                    broken = Some(e);
+                    break;
+                }
+            }
+        }
+        let mut state = self.state();
+        state.ended |= len < CHUNK;
+        // It cannot be taken before it is there.
+        let place = (number - state.taken - 1) as usize;
+        if let Some(chunk) = state.chunks.get_mut(place) {
+            *chunk = Some(Chunk { buffer, start, len, broken });
+        }
+        if std::mem::take(&mut state.waits) {
+            self.filled.notify_all();
+        }
+        state
+    }
+
+    /// Takes the next chunk, and the buffer of one that is no longer needed. After one that is shorter than
+    /// [`CHUNK`] there is none.
+    pub fn take(&self, used: Bytes) -> Chunk {
+        let mut state = self.state();
+        state.spares.give(used);
+        loop {
+            match state.chunks.front() {
+                Some(Some(_)) => {}
+                // A thread that helps does nothing else before it has read it.
+                Some(None) => {
+                    state.waits = true;
+                    state = self.filled.wait(state).unwrap_or_else(PoisonError::into_inner);
+                    continue;
+                }
+                None => {
+                    state = self.read(state);
+                    continue;
+                }
+            }
+            if let Some(Some(chunk)) = state.chunks.pop_front() {
+                state.taken += 1;
+                return chunk;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    fn file(bytes: &[u8]) -> File {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(bytes).unwrap();
+        file
+    }
+
+    fn bytes(chunks: usize, more: usize) -> Vec<u8> {
+        (0..chunks * CHUNK + more).map(|n| (n / 1000 * 7 + n) as u8).collect()
+    }
+
+    /// However many threads help, the chunks come in order, and each once.
+    #[test]
+    fn chunks_come_in_order() {
+        for (chunks, more) in [(0, 0), (0, 1), (1, 0), (5, 0), (40, 77)] {
+            let expected = bytes(chunks, more);
+            for helpers in [0, 1, 3] {
+                let (ahead, done) = (Ahead::new(file(&expected)), AtomicBool::new(false));
+                let found = std::thread::scope(|scope| {
+                    for _ in 0..helpers {
+                        scope.spawn(|| {
+                            while !done.load(Ordering::Relaxed) {
+                                if !ahead.help() {
+                                    std::thread::yield_now();
+                                }
+                            }
+                        });
+                    }
+                    let (mut found, mut used) = (Vec::new(), Bytes::new());
+                    loop {
+                        let Chunk { buffer, start, len, broken } = ahead.take(used);
+                        assert!(broken.is_none());
+                        used = buffer.freeze();
+                        found.extend_from_slice(&used[start..start + len]);
+                        if len < CHUNK {
+                            break;
+                        }
+                    }
+                    done.store(true, Ordering::Relaxed);
+                    found
+                });
+                assert!(found == expected, "{chunks} chunks and {more} bytes, {helpers} helpers");
+            }
+        }
+    }
+
+    #[test]
+    fn no_more_is_read_ahead_than_needed() {
+        let ahead = Ahead::new(file(&bytes(20, 0)));
+        assert!(!ahead.help(), "it was not begun");
+        let used = (0..2).fold(Bytes::new(), |used, _| ahead.take(used).buffer.freeze());
+        assert_eq!((0..20).filter(|_| ahead.help()).count(), MOST);
+        ahead.take(used);
+        assert!(ahead.help() && !ahead.help());
+    }
+}
