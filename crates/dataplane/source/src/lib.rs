@@ -21,7 +21,7 @@ pub use files::{FileOptions, Help, open, parse};
 pub use names::link_name;
 
 use bytes::Bytes;
-use flame_abi::LinkType;
+use flame_abi::{Descriptor, LinkType};
 
 /// The place and lengths of one packet in its block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,6 +56,49 @@ pub struct RawBlock {
     pub packets: Vec<RawPacket>,
     /// The offset of `data` in the memory that [`Source::shared`] describes, if it lies there.
     pub shared_offset: Option<u64>,
+}
+
+/// The sum of the captured bytes of packets, and the latest of their times.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    pub bytes: u64,
+    pub latest_ns: u64,
+}
+
+impl Totals {
+    #[inline]
+    fn add(&mut self, packet: &RawPacket) {
+        self.bytes += u64::from(packet.cap_len);
+        self.latest_ns = self.latest_ns.max(packet.ts_ns);
+    }
+}
+
+impl RawBlock {
+    /// Replaces `descriptors` by those of the packets, whose `addr` is the offset in `data`.
+    pub fn describe(&self, options: flame_decode::Options, descriptors: &mut Vec<Descriptor>) -> Totals {
+        let mut totals = Totals::default();
+        descriptors.resize(self.packets.len(), Descriptor::default());
+        for (packet, d) in self.packets.iter().zip(descriptors) {
+            let bytes = &self.data[packet.offset as usize..(packet.offset + packet.cap_len) as usize];
+            totals.add(packet);
+            describe(packet, bytes, options, d);
+        }
+        totals
+    }
+
+    /// Returns the totals of the packets.
+    pub fn totals(&self) -> Totals {
+        let mut totals = Totals::default();
+        self.packets.iter().for_each(|packet| totals.add(packet));
+        totals
+    }
+}
+
+/// Fills the descriptor of a packet where it stays.
+#[inline]
+fn describe(packet: &RawPacket, bytes: &[u8], options: flame_decode::Options, d: &mut Descriptor) {
+    (d.ts_ns, d.addr) = (packet.ts_ns, packet.offset);
+    flame_decode::decode_into(packet.link, bytes, packet.wire_len, options, d);
 }
 
 /// The result of [`Source::next`].
@@ -140,6 +183,22 @@ pub trait Source: Send {
     /// Returns an error if the source cannot continue. Damage in one of several files does not end it (see
     /// [`Source::damage`]).
     fn next(&mut self, block: &mut RawBlock) -> Result<Next, SourceError>;
+
+    /// Replaces the contents of `block` as [`Source::next`], and describes its packets. Their `addr` is the
+    /// offset in [`RawBlock::data`].
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`Source::next`].
+    fn describe(
+        &mut self,
+        block: &mut RawBlock,
+        descriptors: &mut Vec<Descriptor>,
+        options: flame_decode::Options,
+    ) -> Result<(Next, Totals), SourceError> {
+        let next = self.next(block)?;
+        Ok((next, block.describe(options, descriptors)))
+    }
 
     /// Returns the amount of input so far, and the kernel's drops.
     fn progress(&self) -> Progress;

@@ -9,7 +9,7 @@ use crate::outlet::Event;
 use crate::outputs::Outputs;
 use crate::overload::Overload;
 use crate::pipeline::Pipeline;
-use crate::read::{Consumer, decode, decode_apart, send_ticking};
+use crate::read::{Consumer, decode_apart, send_ticking};
 use crate::report::{Observer, Report, Shared};
 use crate::run::Run;
 use crate::stage::PipelineOptions;
@@ -197,13 +197,13 @@ impl Attached {
             Work::Forward(_) => Err(RunError::Broken),
         })?;
         let how = flame_decode::Options { decapsulate: self.decapsulate, without_hash: !reads_hash };
-        let (bytes, latest) = decode(block, how, &mut self.descriptors);
-        self.count(block.packets.len(), bytes);
+        let totals = block.describe(how, &mut self.descriptors);
+        self.count(block.packets.len(), totals.bytes);
         let (clock, descriptors) = (&mut self.clock, &self.descriptors);
         Self::with(&mut self.cell, |work| {
             let Work::Measure(parts) = work else { return Err(RunError::Broken) };
             parts.commands(clock.now)?;
-            send_ticking((block, descriptors), latest, clock, &mut **parts)?;
+            send_ticking((block, descriptors), totals.latest_ns, clock, &mut **parts)?;
             parts.collector.poll().map(drop)
         })
     }

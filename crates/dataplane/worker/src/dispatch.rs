@@ -11,7 +11,7 @@ use crate::front::Front;
 use crate::handle::Command;
 use crate::outlet::{Event, Queue};
 use crate::pipeline::Pipeline;
-use crate::read::{Chunk, Consumer, Packets, decode};
+use crate::read::{Chunk, Consumer, Packets};
 use crate::stage::PipelineOptions;
 use crate::wiring::{QUEUE, Wiring};
 use crossbeam_channel::{Receiver, Sender, TryRecvError, select};
@@ -68,7 +68,7 @@ impl Partition {
     /// Decodes a block and divides its packets. `descriptors` are replaced.
     fn divide(&self, block: &RawBlock, descriptors: &mut Vec<Descriptor>) -> Vec<Part> {
         let how = flame_decode::Options { decapsulate: self.decapsulate, without_hash: false };
-        decode(block, how, descriptors);
+        block.describe(how, descriptors);
         // Nearly always enough, so that no list grows.
         let room = block.packets.len() / self.workers * 5 / 4 + 16;
         let part = || Part { descriptors: Vec::with_capacity(room), links: Vec::with_capacity(1) };

@@ -124,14 +124,21 @@ impl<'a> Reading<'a> {
         while !source.is_ready() && !options.stop.load(Ordering::Relaxed) && consumer.resume()? {
             consumer.commands(clock.now)?;
         }
-        let next = source.next(block);
+        let described = match consumer.decodes() {
+            true => source.next(block).map(|next| (next, block.totals())),
+            false => {
+                let without_hash = !consumer.reads_hash();
+                let how = flame_decode::Options { decapsulate: options.decapsulate, without_hash };
+                source.describe(block, descriptors, how)
+            }
+        };
         if let Some(text) = source.take_notice() {
             observer.source(&text);
         }
-        match next {
-            Ok(Next::Packets) => {}
-            Ok(Next::End) => return Ok(false),
-            Ok(Next::Idle) => {
+        let mut totals = match described {
+            Ok((Next::Packets, totals)) => totals,
+            Ok((Next::End, _)) => return Ok(false),
+            Ok((Next::Idle, _)) => {
                 let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
                 let past = (now.as_nanos() as u64).saturating_sub(HELD_BACK_NS);
                 consumer.regulate(None)?;
@@ -144,29 +151,24 @@ impl<'a> Reading<'a> {
                 stats.failed = Some(e);
                 return Ok(false);
             }
-        }
-        let before = stats.bytes;
-        let wanted = (options.count - stats.packets).min(block.packets.len() as u64) as usize;
-        block.packets.truncate(wanted);
-        let (bytes, latest) = match consumer.decodes() {
-            false => {
-                let without_hash = !consumer.reads_hash();
-                let how = flame_decode::Options { decapsulate: options.decapsulate, without_hash };
-                decode(block, how, descriptors)
-            }
-            true => (block.packets.iter().map(|p| u64::from(p.cap_len)).sum(), latest(block)),
         };
-        stats.bytes += bytes;
+        let wanted = (options.count - stats.packets).min(block.packets.len() as u64) as usize;
+        if wanted < block.packets.len() {
+            block.packets.truncate(wanted);
+            descriptors.truncate(wanted);
+            totals = block.totals();
+        }
+        stats.bytes += totals.bytes;
         stats.packets += wanted as u64;
         // Before any pipeline can count them as offered.
         let source_progress = source.progress();
-        options.progress.add(wanted as u64, stats.bytes - before, source_progress.kernel_drops);
+        options.progress.add(wanted as u64, totals.bytes, source_progress.kernel_drops);
         consumer.regulate(Some(source.fill()))?;
-        if consumer.decodes() && clock.quiet(latest) {
+        if consumer.decodes() && clock.quiet(totals.latest_ns) {
             let packets = Vec::with_capacity(flame_abi::MAX_BLOCK_PACKETS);
             consumer.whole(std::mem::replace(block, RawBlock { packets, ..RawBlock::default() }))?;
         } else {
-            send_ticking((block, descriptors), latest, clock, consumer)?;
+            send_ticking((block, descriptors), totals.latest_ns, clock, consumer)?;
         }
         observer.progress(stats.packets, source_progress);
         Ok(true)
@@ -182,24 +184,6 @@ impl<'a> Reading<'a> {
             failed => Ok(ReadStats { failed, ..stats }),
         }
     }
-}
-
-/// Decodes the packets of a block. Returns their bytes, and the latest of their times.
-pub(crate) fn decode(
-    block: &RawBlock,
-    options: flame_decode::Options,
-    descriptors: &mut Vec<Descriptor>,
-) -> (u64, u64) {
-    let (data, mut sum, mut latest) = (&block.data[..], 0, 0);
-    descriptors.resize(block.packets.len(), Descriptor::default());
-    for (p, d) in block.packets.iter().zip(descriptors) {
-        let bytes = &data[p.offset as usize..(p.offset + p.cap_len) as usize];
-        sum += u64::from(p.cap_len);
-        latest = p.ts_ns.max(latest);
-        (d.ts_ns, d.addr) = (p.ts_ns, p.offset);
-        flame_decode::decode_into(p.link, bytes, p.wire_len, options, d);
-    }
-    (sum, latest)
 }
 
 /// Decodes packets that lie apart, of one link type, or only lists them if their headers are not read.
@@ -227,11 +211,6 @@ pub(crate) fn decode_apart(
         }
     }
     (sum, latest)
-}
-
-/// Returns the latest time of a block's packets.
-fn latest(block: &RawBlock) -> u64 {
-    block.packets.iter().map(|p| p.ts_ns).max().unwrap_or(0)
 }
 
 /// Passes the packets of a block on, with the ticks that fall between them. `latest` is the latest of their

@@ -36,10 +36,10 @@ pub use patience::Patience;
 pub use socket::interfaces;
 pub use xdp::{Manner, XdpReceiver, XdpSender};
 
-use crate::{Next, Progress, RawBlock, RawPacket, Shared, Source, SourceError};
+use crate::{Next, Progress, RawBlock, RawPacket, Shared, Source, SourceError, Totals, describe};
 use bytes::Bytes;
-use flame_abi::{LinkType, MAX_BLOCK_BYTES, MAX_BLOCK_PACKETS, MAX_PACKET};
-use ring::{Form, Ring, Taken};
+use flame_abi::{Descriptor, LinkType, MAX_BLOCK_BYTES, MAX_BLOCK_PACKETS, MAX_PACKET};
+use ring::{Form, Found, Ring, Taken};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -253,10 +253,13 @@ impl Live {
         let held_back = Duration::from_millis(u64::from(self.timeout_ms.max(1)) * 3);
         self.closing.get_or_insert(Closing { until: Instant::now() + held_back, error });
     }
-}
 
-impl Source for Live {
-    fn next(&mut self, block: &mut RawBlock) -> Result<Next, SourceError> {
+    /// Replaces the contents of `block`, and gives the bytes of each packet to `each`.
+    fn fill_block(
+        &mut self,
+        block: &mut RawBlock,
+        mut each: impl FnMut(&[u8], RawPacket),
+    ) -> Result<Next, SourceError> {
         block.packets.clear();
         block.data = Bytes::new();
         block.shared_offset = None;
@@ -272,16 +275,13 @@ impl Source for Live {
         }
         let Some(mut taken) = self.current.take() else { return Ok(Next::Idle) };
         let (mut captured, link) = (0, self.link);
-        let (data, at) = taken.part(|found| {
+        let (data, at) = taken.part(|bytes, found| {
             if !found.is_copy {
-                captured += found.cap_len as usize;
-                block.packets.push(RawPacket {
-                    ts_ns: found.ts_ns,
-                    offset: found.offset,
-                    cap_len: found.cap_len,
-                    wire_len: found.wire_len,
-                    link,
-                });
+                let Found { ts_ns, offset, cap_len, wire_len, .. } = found;
+                captured += cap_len as usize;
+                let packet = RawPacket { ts_ns, offset, cap_len, wire_len, link };
+                block.packets.push(packet);
+                each(&bytes[offset as usize..(offset + cap_len) as usize], packet);
             }
             block.packets.len() < MAX_BLOCK_PACKETS && captured < MAX_BLOCK_BYTES
         });
@@ -295,6 +295,32 @@ impl Source for Live {
             return Ok(Next::Idle);
         }
         Ok(Next::Packets)
+    }
+}
+
+impl Source for Live {
+    fn next(&mut self, block: &mut RawBlock) -> Result<Next, SourceError> {
+        self.fill_block(block, |_, _| {})
+    }
+
+    fn describe(
+        &mut self,
+        block: &mut RawBlock,
+        descriptors: &mut Vec<Descriptor>,
+        options: flame_decode::Options,
+    ) -> Result<(Next, Totals), SourceError> {
+        // The headers of the ring and of the packets come from memory together, not one after the other.
+        let (mut number, mut totals) = (0, Totals::default());
+        descriptors.resize(MAX_BLOCK_PACKETS, Descriptor::default());
+        let next = self.fill_block(block, |bytes, packet| {
+            totals.add(&packet);
+            if let Some(d) = descriptors.get_mut(number) {
+                describe(&packet, bytes, options, d);
+            }
+            number += 1;
+        });
+        descriptors.truncate(number);
+        Ok((next?, totals))
     }
 
     fn is_live(&self) -> bool {

@@ -125,10 +125,10 @@ impl Taken {
 
     /// Gives the next frames to `each`, as [`Taken::read`]. Returns their bytes, which do not change while
     /// they are lent out, and their offset in the ring.
-    pub fn part(&mut self, mut each: impl FnMut(Found) -> bool) -> (Bytes, usize) {
+    pub fn part(&mut self, each: impl FnMut(&[u8], Found) -> bool) -> (Bytes, usize) {
         let whole = self.held.ring.block_bytes;
         let start = self.frame.at.min(whole);
-        self.read(|_, found| each(found));
+        self.read(each);
         let end = if self.is_over() { whole } else { self.frame.at.min(whole) };
         fence(Ordering::Release);
         let part = Part { held: self.held.clone(), range: start..end };
