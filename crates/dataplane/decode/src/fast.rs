@@ -14,7 +14,7 @@ const L3: usize = 14;
 /// Fills all fields of a descriptor but its time and place, or returns `None` and leaves it as it is. The
 /// fields are written where they stay: a descriptor that is moved right after its fields were written waits
 /// for these writes, which takes as long as the rest.
-#[inline]
+#[inline(always)]
 pub fn decode(bytes: &[u8], wire_len: u32, options: Options, d: &mut Descriptor) -> Option<()> {
     let head: &[u8; HEAD] = bytes.first_chunk()?;
     let be16 = |at: usize| u16::from_be_bytes([head[at], head[at + 1]]);

@@ -49,7 +49,7 @@ pub fn decode(link: LinkType, bytes: &[u8], wire_len: u32, options: Options) -> 
 }
 
 /// Decodes a packet like [`decode`] into a descriptor, whose `ts_ns` and `addr` stay as they are.
-#[inline]
+#[inline(always)] // A loop over packets contains the fast path.
 pub fn decode_into(link: LinkType, bytes: &[u8], wire_len: u32, options: Options, d: &mut Descriptor) {
     // Only the full decoder finds packets in tunnels.
     let is_fast = link == LinkType::ETHERNET

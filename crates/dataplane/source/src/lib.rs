@@ -3,6 +3,7 @@
 //! A [`Source`] returns [`RawBlock`]s: packets captured together, in memory that the block shares (a
 //! decompressed buffer, a chunk of a file, the kernel's ring). Nothing is copied per packet.
 
+mod described;
 mod each;
 mod files;
 pub mod live;
@@ -16,12 +17,13 @@ pub const MANUALS: &[&str] = &[
     include_str!("live/mod.rs"),
 ];
 
+pub use described::{Described, Totals};
 pub use each::each;
 pub use files::{FileOptions, Help, open, parse};
 pub use names::link_name;
 
 use bytes::Bytes;
-use flame_abi::{Descriptor, LinkType};
+use flame_abi::LinkType;
 
 /// The place and lengths of one packet in its block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,49 +58,6 @@ pub struct RawBlock {
     pub packets: Vec<RawPacket>,
     /// The offset of `data` in the memory that [`Source::shared`] describes, if it lies there.
     pub shared_offset: Option<u64>,
-}
-
-/// The sum of the captured bytes of packets, and the latest of their times.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Totals {
-    pub bytes: u64,
-    pub latest_ns: u64,
-}
-
-impl Totals {
-    #[inline]
-    fn add(&mut self, packet: &RawPacket) {
-        self.bytes += u64::from(packet.cap_len);
-        self.latest_ns = self.latest_ns.max(packet.ts_ns);
-    }
-}
-
-impl RawBlock {
-    /// Replaces `descriptors` by those of the packets, whose `addr` is the offset in `data`.
-    pub fn describe(&self, options: flame_decode::Options, descriptors: &mut Vec<Descriptor>) -> Totals {
-        let mut totals = Totals::default();
-        descriptors.resize(self.packets.len(), Descriptor::default());
-        for (packet, d) in self.packets.iter().zip(descriptors) {
-            let bytes = &self.data[packet.offset as usize..(packet.offset + packet.cap_len) as usize];
-            totals.add(packet);
-            describe(packet, bytes, options, d);
-        }
-        totals
-    }
-
-    /// Returns the totals of the packets.
-    pub fn totals(&self) -> Totals {
-        let mut totals = Totals::default();
-        self.packets.iter().for_each(|packet| totals.add(packet));
-        totals
-    }
-}
-
-/// Fills the descriptor of a packet where it stays.
-#[inline]
-fn describe(packet: &RawPacket, bytes: &[u8], options: flame_decode::Options, d: &mut Descriptor) {
-    (d.ts_ns, d.addr) = (packet.ts_ns, packet.offset);
-    flame_decode::decode_into(packet.link, bytes, packet.wire_len, options, d);
 }
 
 /// The result of [`Source::next`].
@@ -184,8 +143,8 @@ pub trait Source: Send {
     /// [`Source::damage`]).
     fn next(&mut self, block: &mut RawBlock) -> Result<Next, SourceError>;
 
-    /// Replaces the contents of `block` as [`Source::next`], and describes its packets. Their `addr` is the
-    /// offset in [`RawBlock::data`].
+    /// Replaces the contents of `block` as [`Source::next`], and describes its packets, which the block does
+    /// not need to list then.
     ///
     /// # Errors
     ///
@@ -193,11 +152,12 @@ pub trait Source: Send {
     fn describe(
         &mut self,
         block: &mut RawBlock,
-        descriptors: &mut Vec<Descriptor>,
+        described: &mut Described,
         options: flame_decode::Options,
-    ) -> Result<(Next, Totals), SourceError> {
+    ) -> Result<Next, SourceError> {
         let next = self.next(block)?;
-        Ok((next, block.describe(options, descriptors)))
+        block.describe(options, described);
+        Ok(next)
     }
 
     /// Returns the amount of input so far, and the kernel's drops.

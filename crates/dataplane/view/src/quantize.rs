@@ -95,6 +95,12 @@ impl Quantizer {
         d.ts_ns = flame_plan::quantize(d.ts_ns, self.resolution_ns);
     }
 
+    /// Returns whether [`Quantizer::apply`] does no more than to remove flow hashes that are not read, and
+    /// those that are read stay.
+    pub(crate) fn changes_hash_only(&self) -> bool {
+        self.resolution_ns <= 1 && !self.count_only && !self.names_flows()
+    }
+
     /// Returns whether flow hashes become pseudonyms.
     #[inline]
     pub(crate) fn names_flows(&self) -> bool {

@@ -19,7 +19,7 @@ use flame_abi::{Descriptor, LinkType};
 use flame_execute::Stop;
 use flame_plan::Account;
 use flame_record::Sink;
-use flame_source::{Frame, RawBlock};
+use flame_source::{Described, Frame, RawBlock};
 use flame_view::Key;
 use self_cell::{MutBorrow, self_cell};
 use std::time::{Duration, Instant};
@@ -103,6 +103,7 @@ pub struct Attached {
     clock: Clock,
     decapsulate: bool,
     descriptors: Vec<Descriptor>,
+    described: Described,
     packets: u64,
     bytes: u64,
     is_live: bool,
@@ -162,8 +163,19 @@ impl Attached {
             Ok(Parts(Some(Work::Measure(Box::new(inline)))))
         })?;
         let clock = Clock::new(shape.tick_ns);
-        let (descriptors, packets, bytes) = Default::default();
-        Ok(Self { cell, handle, clock, decapsulate, descriptors, packets, bytes, is_live, _sender: sender })
+        let ((descriptors, described), packets, bytes) = Default::default();
+        Ok(Self {
+            cell,
+            handle,
+            clock,
+            decapsulate,
+            descriptors,
+            described,
+            packets,
+            bytes,
+            is_live,
+            _sender: sender,
+        })
     }
 
     /// Returns a handle that commands the run from other threads.
@@ -197,13 +209,13 @@ impl Attached {
             Work::Forward(_) => Err(RunError::Broken),
         })?;
         let how = flame_decode::Options { decapsulate: self.decapsulate, without_hash: !reads_hash };
-        let totals = block.describe(how, &mut self.descriptors);
-        self.count(block.packets.len(), totals.bytes);
-        let (clock, descriptors) = (&mut self.clock, &self.descriptors);
+        block.describe(how, &mut self.described);
+        self.count(block.packets.len(), self.described.totals().bytes);
+        let (clock, described) = (&mut self.clock, &self.described);
         Self::with(&mut self.cell, |work| {
             let Work::Measure(parts) = work else { return Err(RunError::Broken) };
             parts.commands(clock.now)?;
-            send_ticking((block, descriptors), totals.latest_ns, clock, &mut **parts)?;
+            send_ticking((block, described), clock, &mut **parts)?;
             parts.collector.poll().map(drop)
         })
     }

@@ -11,13 +11,12 @@ use crate::front::Front;
 use crate::handle::Command;
 use crate::outlet::{Event, Queue};
 use crate::pipeline::Pipeline;
-use crate::read::{Chunk, Consumer, Packets};
+use crate::read::{Consumer, Packets};
 use crate::stage::PipelineOptions;
 use crate::wiring::{QUEUE, Wiring};
 use crossbeam_channel::{Receiver, Sender, TryRecvError, select};
-use flame_abi::{Descriptor, LinkType};
 use flame_execute::Stop;
-use flame_source::RawBlock;
+use flame_source::{Described, RawBlock};
 use flame_view::FlowHash;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -35,14 +34,6 @@ pub(crate) struct Partition {
     decapsulate: bool,
 }
 
-/// The packets of a block that belong to one worker.
-#[derive(Default)]
-struct Part {
-    descriptors: Vec<Descriptor>,
-    /// The link types of runs of packets, with the ends of the runs.
-    links: Vec<(LinkType, usize)>,
-}
-
 /// A block for all workers.
 pub(crate) struct SharedBlock {
     block: RawBlock,
@@ -51,7 +42,7 @@ pub(crate) struct SharedBlock {
     /// The fill of the source's buffer in thousandths.
     fill: u32,
     /// The part of each worker, once one of them has decoded the block.
-    parts: OnceLock<Vec<Part>>,
+    parts: OnceLock<Vec<Described>>,
 }
 
 impl Partition {
@@ -65,51 +56,34 @@ impl Partition {
         ((u64::from(hash) * self.workers as u64) >> 32) as usize
     }
 
-    /// Decodes a block and divides its packets. `descriptors` are replaced.
-    fn divide(&self, block: &RawBlock, descriptors: &mut Vec<Descriptor>) -> Vec<Part> {
+    /// Decodes a block and divides its packets. `described` is replaced.
+    fn divide(&self, block: &RawBlock, described: &mut Described) -> Vec<Described> {
         let how = flame_decode::Options { decapsulate: self.decapsulate, without_hash: false };
-        block.describe(how, descriptors);
+        block.describe(how, described);
+        let count = described.descriptors().len();
         // Nearly always enough, so that no list grows.
-        let room = block.packets.len() / self.workers * 5 / 4 + 16;
-        let part = || Part { descriptors: Vec::with_capacity(room), links: Vec::with_capacity(1) };
-        let mut parts: Vec<Part> = std::iter::repeat_with(part).take(self.workers).collect();
-        let mut start = 0;
-        // Nearly every source has one link type.
-        for same in block.packets.chunk_by(|a, b| a.link == b.link) {
-            let of_link = &descriptors[start..start + same.len()];
-            start += same.len();
+        let room = count / self.workers * 5 / 4 + 16;
+        let part = || Described::with_capacity(room);
+        let mut parts: Vec<Described> = std::iter::repeat_with(part).take(self.workers).collect();
+        for (link, descriptors) in described.runs(0..count) {
             match &self.key {
-                None => of_link.iter().for_each(|d| parts[self.worker(d.hash)].descriptors.push(*d)),
+                None => descriptors.iter().for_each(|d| parts[self.worker(d.hash)].push(link, *d)),
                 Some(key) => {
-                    let mut hashes: Vec<u32> = of_link.iter().map(|d| d.hash).collect();
+                    let mut hashes: Vec<u32> = descriptors.iter().map(|d| d.hash).collect();
                     key.apply(hashes.iter_mut());
-                    let hashed = of_link.iter().zip(hashes);
-                    hashed.for_each(|(d, hash)| parts[self.worker(hash)].descriptors.push(*d));
+                    let hashed = descriptors.iter().zip(hashes);
+                    hashed.for_each(|(d, hash)| parts[self.worker(hash)].push(link, *d));
                 }
             }
-            parts.iter_mut().for_each(|part| part.links.push((same[0].link, part.descriptors.len())));
         }
         parts
     }
 }
 
-impl Part {
-    /// Returns the packets of each link type, in order.
-    fn packets<'p>(&'p self, block: &'p RawBlock) -> impl Iterator<Item = Packets<'p>> {
-        let mut start = 0;
-        let runs = self.links.iter().map(move |(link, end)| {
-            let descriptors = &self.descriptors[start..*end];
-            start = *end;
-            Packets { block, link: *link, descriptors }
-        });
-        runs.filter(|packets| !packets.descriptors.is_empty())
-    }
-}
-
 impl SharedBlock {
     /// Returns the parts of all workers. The first caller decodes the block; another one waits for it.
-    fn parts(&self, partition: &Partition, descriptors: &mut Vec<Descriptor>) -> &[Part] {
-        self.parts.get_or_init(|| partition.divide(&self.block, descriptors))
+    fn parts(&self, partition: &Partition, described: &mut Described) -> &[Described] {
+        self.parts.get_or_init(|| partition.divide(&self.block, described))
     }
 }
 
@@ -159,12 +133,11 @@ impl Consumer for Dispatcher {
         Ok(())
     }
 
-    fn chunk(&mut self, chunk: Chunk<'_>) -> Result<(), RunError> {
-        let data = chunk.block.data.clone();
-        self.whole(RawBlock { data, packets: chunk.packets.to_vec(), shared_offset: None })
+    fn packets(&mut self, _: Packets<'_>) -> Result<(), RunError> {
+        Err(RunError::Broken)
     }
 
-    fn whole(&mut self, block: RawBlock) -> Result<(), RunError> {
+    fn raw(&mut self, block: RawBlock) -> Result<(), RunError> {
         let decoder = self.decoder.unwrap_or(self.number % self.pipelines.len().max(1));
         let shared = Arc::new(SharedBlock { block, decoder, fill: self.fill, parts: OnceLock::new() });
         self.number += 1;
@@ -188,8 +161,8 @@ struct Todo<'a, 's> {
     /// The source, if the workers read it.
     front: Option<&'a Front<'s>>,
     ahead: VecDeque<Work>,
-    /// The descriptors of the last block that it decoded, whose memory serves again.
-    descriptors: Vec<Descriptor>,
+    /// The last block that it decoded.
+    described: Described,
 }
 
 impl Todo<'_, '_> {
@@ -198,7 +171,7 @@ impl Todo<'_, '_> {
         if let Work::Block(shared) = &work
             && shared.decoder == self.worker
         {
-            shared.parts(self.partition, &mut self.descriptors);
+            shared.parts(self.partition, &mut self.described);
         }
         self.ahead.push_back(work);
     }
@@ -244,8 +217,8 @@ pub(crate) fn worker_loop(
     let has_read = AtomicBool::new(false);
     let stop = Stop::after(options.stop, &has_read);
     let mut pipeline = Pipeline::new(wiring.modules, PipelineOptions { stop: &stop, ..options }, outlet)?;
-    let (ahead, descriptors) = (VecDeque::with_capacity(AHEAD), Vec::new());
-    let mut todo = Todo { partition, worker, queue, front, ahead, descriptors };
+    let (ahead, described) = (VecDeque::with_capacity(AHEAD), Described::default());
+    let mut todo = Todo { partition, worker, queue, front, ahead, described };
     let patience = if front.is_some() { SHORT } else { LONG };
     let mut now_ns = 0;
     loop {
@@ -277,15 +250,17 @@ pub(crate) fn worker_loop(
         };
         match work {
             Work::Block(shared) => {
-                let Some(part) = shared.parts(partition, &mut todo.descriptors).get(worker) else { continue };
-                if part.descriptors.is_empty() {
+                let Some(part) = shared.parts(partition, &mut todo.described).get(worker) else { continue };
+                if part.descriptors().is_empty() {
                     continue;
                 }
                 // If little waits for this worker, others hold the source up.
                 let fill = if todo.is_behind() { shared.fill } else { 0 };
                 pipeline.regulate(Some(fill), outlet)?;
-                now_ns = part.descriptors.iter().map(|d| d.ts_ns).fold(now_ns, u64::max);
-                part.packets(&shared.block).try_for_each(|packets| pipeline.packets(packets, outlet))?;
+                now_ns = now_ns.max(part.totals().latest_ns);
+                for (link, descriptors) in part.runs(0..part.descriptors().len()) {
+                    pipeline.packets(Packets { block: &shared.block, link, descriptors }, outlet)?;
+                }
             }
             Work::Tick(at) => {
                 now_ns = now_ns.max(at);
@@ -306,6 +281,7 @@ mod tests {
     use super::*;
     use bytes::Bytes;
     use crossbeam_channel::unbounded;
+    use flame_abi::LinkType;
     use flame_source::RawPacket;
 
     /// Returns a block of one packet, which is none that can be decoded.
@@ -322,9 +298,9 @@ mod tests {
         let (sender, queue) = unbounded();
         let blocks: Vec<_> = (0..6).map(|number| block(number % 2)).collect();
         blocks.iter().for_each(|shared| sender.send(Work::Block(shared.clone())).unwrap());
-        let (ahead, descriptors) = Default::default();
+        let (ahead, described) = Default::default();
         let mut todo =
-            Todo { partition: &partition, worker: 1, queue: &queue, front: None, ahead, descriptors };
+            Todo { partition: &partition, worker: 1, queue: &queue, front: None, ahead, described };
         let mut is_next = |number: usize| {
             let next = todo.next().unwrap();
             matches!(next, Some(Work::Block(shared)) if Arc::ptr_eq(&shared, &blocks[number]))
@@ -336,8 +312,8 @@ mod tests {
         assert!((1..6).all(is_next));
         assert!(todo.next().unwrap().is_none());
         for shared in &blocks {
-            let parts = shared.parts(&partition, &mut Vec::new());
-            let parts: Vec<_> = parts.iter().map(|part| part.descriptors.len()).collect();
+            let parts = shared.parts(&partition, &mut Described::default());
+            let parts: Vec<_> = parts.iter().map(|part| part.descriptors().len()).collect();
             assert_eq!(parts, [1, 0]);
         }
     }

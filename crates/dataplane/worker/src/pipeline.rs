@@ -5,7 +5,7 @@ use crate::error::RunError;
 use crate::handle::Command;
 use crate::outlet::{PipelineOutlet, Removed};
 use crate::placed::Placed;
-use crate::read::{Chunk, Packets};
+use crate::read::Packets;
 use crate::regulator::Regulator;
 use crate::remote::RemoteBatches;
 use crate::stage::{PipelineOptions, ViewStage, conditions, has_own_blocks};
@@ -192,22 +192,6 @@ impl<'a> Pipeline<'a> {
             || self.views.iter().any(|view| view.loops.iter().any(Batches::is_retired))
     }
 
-    pub(crate) fn chunk(
-        &mut self,
-        chunk: Chunk<'_>,
-        outlet: &mut dyn PipelineOutlet,
-    ) -> Result<(), RunError> {
-        let mut start = 0;
-        for same in chunk.packets.chunk_by(|a, b| a.link == b.link) {
-            let range = start..start + same.len();
-            start = range.end;
-            let descriptors = &chunk.descriptors[range];
-            self.packets(Packets { block: chunk.block, link: same[0].link, descriptors }, outlet)?;
-        }
-        Ok(())
-    }
-
-    /// Processes packets of one link type, as batches have. Nearly every source has only one.
     pub(crate) fn packets(
         &mut self,
         packets: Packets<'_>,

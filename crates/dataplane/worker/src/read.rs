@@ -3,7 +3,8 @@ use crate::error::RunError;
 use crate::handle::Progress;
 use crate::report::Observer;
 use flame_abi::{Descriptor, LinkType};
-use flame_source::{Frame, Next, RawBlock, RawPacket, Source, SourceError};
+use flame_source::{Described, Frame, Next, RawBlock, Source, SourceError};
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -11,16 +12,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// fills a block for up to two of its timeouts. No tick may overtake them.
 const HELD_BACK_NS: u64 = 100_000_000;
 
-/// Packets of one block with their descriptors, between two ticks.
-#[derive(Clone, Copy)]
-pub struct Chunk<'a> {
-    pub block: &'a RawBlock,
-    pub packets: &'a [RawPacket],
-    /// The descriptors, whose `addr` is the offset in `block.data`, unless the consumer decodes.
-    pub descriptors: &'a [Descriptor],
-}
-
-/// Packets of one block and of one link type, with their descriptors.
+/// Packets of one block and of one link type, with their descriptors, whose `addr` is the offset in
+/// `block.data`.
 #[derive(Clone, Copy)]
 pub struct Packets<'a> {
     pub block: &'a RawBlock,
@@ -30,16 +23,21 @@ pub struct Packets<'a> {
 
 /// A consumer of a source's packets and ticks, in order.
 pub trait Consumer {
-    fn chunk(&mut self, chunk: Chunk<'_>) -> Result<(), RunError>;
-    /// Takes a block without ticks, if the consumer decodes the packets itself.
-    fn whole(&mut self, block: RawBlock) -> Result<(), RunError> {
-        self.chunk(Chunk { block: &block, packets: &block.packets, descriptors: &[] })
+    fn packets(&mut self, packets: Packets<'_>) -> Result<(), RunError>;
+    /// Follows the packets of a block, or those before a tick in it.
+    fn pause(&mut self) -> Result<(), RunError> {
+        Ok(())
     }
     fn tick(&mut self, now_ns: u64) -> Result<(), RunError>;
     fn end(&mut self, now_ns: u64) -> Result<(), RunError>;
-    /// Returns whether the consumer decodes the packets itself. Its chunks have no descriptors.
+    /// Returns whether the consumer decodes the packets itself. It gets them as `raw` then.
     fn decodes(&self) -> bool {
         false
+    }
+
+    /// Consumes packets without descriptors.
+    fn raw(&mut self, _block: RawBlock) -> Result<(), RunError> {
+        Err(RunError::Broken)
     }
 
     /// Returns whether the flow hashes of descriptors are read. If not, they are 0.
@@ -91,16 +89,17 @@ pub(crate) struct Reading<'a> {
     options: ReadOptions<'a>,
     clock: Clock,
     block: RawBlock,
-    descriptors: Vec<Descriptor>,
+    described: Described,
     stats: ReadStats,
     closed: bool,
 }
 
 impl<'a> Reading<'a> {
     pub(crate) fn new(source: &'a mut dyn Source, options: ReadOptions<'a>) -> Self {
-        let (block, descriptors) = (RawBlock::default(), Vec::with_capacity(flame_abi::MAX_BLOCK_PACKETS));
+        let described = Described::with_capacity(flame_abi::MAX_BLOCK_PACKETS);
         let clock = Clock::new(options.tick_ns);
-        Self { source, options, clock, block, descriptors, stats: ReadStats::default(), closed: false }
+        let (block, stats) = Default::default();
+        Self { source, options, clock, block, described, stats, closed: false }
     }
 
     /// Reads a block, or waits for one as long as the source does, and gives it to the consumer. Returns false
@@ -110,7 +109,7 @@ impl<'a> Reading<'a> {
         consumer: &mut dyn Consumer,
         observer: &mut dyn Observer,
     ) -> Result<bool, RunError> {
-        let Self { source, options, clock, block, descriptors, stats, closed } = self;
+        let Self { source, options, clock, block, described, stats, closed } = self;
         if stats.packets >= options.count {
             return Ok(false);
         }
@@ -124,21 +123,22 @@ impl<'a> Reading<'a> {
         while !source.is_ready() && !options.stop.load(Ordering::Relaxed) && consumer.resume()? {
             consumer.commands(clock.now)?;
         }
-        let described = match consumer.decodes() {
-            true => source.next(block).map(|next| (next, block.totals())),
+        let decodes = consumer.decodes();
+        let next = match decodes {
+            true => source.next(block),
             false => {
                 let without_hash = !consumer.reads_hash();
                 let how = flame_decode::Options { decapsulate: options.decapsulate, without_hash };
-                source.describe(block, descriptors, how)
+                source.describe(block, described, how)
             }
         };
         if let Some(text) = source.take_notice() {
             observer.source(&text);
         }
-        let mut totals = match described {
-            Ok((Next::Packets, totals)) => totals,
-            Ok((Next::End, _)) => return Ok(false),
-            Ok((Next::Idle, _)) => {
+        match next {
+            Ok(Next::Packets) => {}
+            Ok(Next::End) => return Ok(false),
+            Ok(Next::Idle) => {
                 let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
                 let past = (now.as_nanos() as u64).saturating_sub(HELD_BACK_NS);
                 consumer.regulate(None)?;
@@ -151,24 +151,25 @@ impl<'a> Reading<'a> {
                 stats.failed = Some(e);
                 return Ok(false);
             }
-        };
-        let wanted = (options.count - stats.packets).min(block.packets.len() as u64) as usize;
-        if wanted < block.packets.len() {
-            block.packets.truncate(wanted);
-            descriptors.truncate(wanted);
-            totals = block.totals();
         }
+        let left = usize::try_from(options.count - stats.packets).unwrap_or(usize::MAX);
+        let (packets, totals) = if decodes {
+            block.packets.truncate(left);
+            (block.packets.len() as u64, block.totals())
+        } else {
+            described.truncate(left);
+            (described.descriptors().len() as u64, described.totals())
+        };
         stats.bytes += totals.bytes;
-        stats.packets += wanted as u64;
+        stats.packets += packets;
         // Before any pipeline can count them as offered.
         let source_progress = source.progress();
-        options.progress.add(wanted as u64, totals.bytes, source_progress.kernel_drops);
+        options.progress.add(packets, totals.bytes, source_progress.kernel_drops);
         consumer.regulate(Some(source.fill()))?;
-        if consumer.decodes() && clock.quiet(totals.latest_ns) {
-            let packets = Vec::with_capacity(flame_abi::MAX_BLOCK_PACKETS);
-            consumer.whole(std::mem::replace(block, RawBlock { packets, ..RawBlock::default() }))?;
+        if decodes {
+            send_raw(block, totals.latest_ns, clock, consumer)?;
         } else {
-            send_ticking((block, descriptors), totals.latest_ns, clock, consumer)?;
+            send_ticking((block, described), clock, consumer)?;
         }
         observer.progress(stats.packets, source_progress);
         Ok(true)
@@ -213,37 +214,61 @@ pub(crate) fn decode_apart(
     (sum, latest)
 }
 
-/// Passes the packets of a block on, with the ticks that fall between them. `latest` is the latest of their
-/// times.
+/// Passes the packets of a block on, with the ticks that fall between them.
 pub(crate) fn send_ticking(
-    (block, descriptors): (&RawBlock, &[Descriptor]),
-    latest: u64,
+    (block, described): (&RawBlock, &Described),
     clock: &mut Clock,
     consumer: &mut dyn Consumer,
 ) -> Result<(), RunError> {
+    let descriptors = described.descriptors();
+    let send = |consumer: &mut dyn Consumer, range: Range<usize>| {
+        if range.is_empty() {
+            return Ok(());
+        }
+        for (link, descriptors) in described.runs(range) {
+            consumer.packets(Packets { block, link, descriptors })?;
+        }
+        consumer.pause()
+    };
     let mut start = 0;
-    let ticking = if clock.quiet(latest) { 0..0 } else { 0..block.packets.len() };
+    let ticking = if clock.quiet(described.totals().latest_ns) { 0..0 } else { 0..descriptors.len() };
     for i in ticking {
-        if let Some(tick) = clock.advance(block.packets[i].ts_ns) {
-            send(consumer, block, descriptors, start..i)?;
+        if let Some(tick) = clock.advance(descriptors[i].ts_ns) {
+            send(consumer, start..i)?;
             consumer.tick(tick)?;
             start = i;
         }
     }
-    send(consumer, block, descriptors, start..block.packets.len())
+    send(consumer, start..descriptors.len())
 }
 
-fn send(
+/// Passes the packets of a block on that the consumer decodes, with the ticks that fall between them.
+/// `latest_ns` is the latest of their times.
+fn send_raw(
+    block: &mut RawBlock,
+    latest_ns: u64,
+    clock: &mut Clock,
     consumer: &mut dyn Consumer,
-    block: &RawBlock,
-    descriptors: &[Descriptor],
-    range: std::ops::Range<usize>,
 ) -> Result<(), RunError> {
-    if range.is_empty() {
-        return Ok(());
+    let packets = Vec::with_capacity(flame_abi::MAX_BLOCK_PACKETS);
+    let mut block = std::mem::replace(block, RawBlock { packets, ..RawBlock::default() });
+    // The packets' memory goes with them, so the pipelines copy the exposed bytes.
+    block.shared_offset = None;
+    if !clock.quiet(latest_ns) {
+        let mut start = 0;
+        for i in 0..block.packets.len() {
+            if let Some(tick) = clock.advance(block.packets[i].ts_ns) {
+                let packets = block.packets[start..i].to_vec();
+                if !packets.is_empty() {
+                    consumer.raw(RawBlock { data: block.data.clone(), packets, shared_offset: None })?;
+                }
+                consumer.tick(tick)?;
+                start = i;
+            }
+        }
+        block.packets.drain(..start);
     }
-    let descriptors = descriptors.get(range.clone()).unwrap_or_default();
-    consumer.chunk(Chunk { block, packets: &block.packets[range], descriptors })
+    if block.packets.is_empty() { Ok(()) } else { consumer.raw(block) }
 }
 
 pub struct ReadOptions<'a> {

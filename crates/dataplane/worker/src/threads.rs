@@ -10,7 +10,7 @@ use crate::handle::{Command, Inboxes};
 use crate::outlet::{Event, Queue};
 use crate::pipeline::Pipeline;
 use crate::queues::Queues;
-use crate::read::{Chunk, Consumer, ReadStats, Reading, read_loop};
+use crate::read::{Consumer, Packets, ReadStats, Reading, read_loop};
 use crate::report::{Observer, Report, Silent};
 use crate::stage::PipelineOptions;
 use crate::turns::TURN;
@@ -58,7 +58,7 @@ pub(crate) struct Inline<'l, 'c> {
     pub(crate) collector: Collector<'c>,
     pub(crate) commands: Receiver<Command>,
     pub(crate) end: Option<Ends>,
-    /// Whether each chunk is a turn, or the part of one between two ticks.
+    /// Whether the packets between two pauses are a turn, or the part of one between two ticks.
     pub(crate) has_turns: bool,
     /// The number of packets since calls of services were delivered.
     pub(crate) packets: usize,
@@ -73,23 +73,35 @@ impl Consumer for Inline<'_, '_> {
         self.pipeline.regulate(fill, &mut self.collector)
     }
 
-    fn chunk(&mut self, chunk: Chunk<'_>) -> Result<(), RunError> {
-        let Chunk { mut packets, mut descriptors, .. } = chunk;
-        while !packets.is_empty() {
+    fn packets(&mut self, packets: Packets<'_>) -> Result<(), RunError> {
+        let mut descriptors = packets.descriptors;
+        while !descriptors.is_empty() {
             let has_edges = self.collector.has_edges();
             let is_cut = has_edges && !self.has_turns;
-            let count = if is_cut { packets.len().min(TURN - self.packets) } else { packets.len() };
-            let part = Chunk { packets: &packets[..count], descriptors: &descriptors[..count], ..chunk };
-            (packets, descriptors) = (&packets[count..], &descriptors[count..]);
-            self.collector.begin(part.packets);
-            self.pipeline.chunk(part, &mut self.collector)?;
+            let count = if is_cut { descriptors.len().min(TURN - self.packets) } else { descriptors.len() };
+            let part = Packets { descriptors: &descriptors[..count], ..packets };
+            descriptors = &descriptors[count..];
+            self.collector.begin(part.descriptors);
+            self.pipeline.packets(part, &mut self.collector)?;
             self.packets = (self.packets + count) % TURN;
-            if has_edges && (self.has_turns || self.packets == 0) {
+            if has_edges && !self.has_turns && self.packets == 0 {
                 self.collector.deliver()?;
             }
-            self.collector.resume()?;
+            if !self.has_turns {
+                self.collector.resume()?;
+            }
         }
         Ok(())
+    }
+
+    fn pause(&mut self) -> Result<(), RunError> {
+        if !self.has_turns {
+            return Ok(());
+        }
+        if self.collector.has_edges() {
+            self.collector.deliver()?;
+        }
+        self.collector.resume().map(drop)
     }
 
     fn tick(&mut self, now_ns: u64) -> Result<(), RunError> {
@@ -256,8 +268,8 @@ impl Consumer for Parallel<'_, '_> {
         self.pipeline.regulate(fill, &mut self.outlet)
     }
 
-    fn chunk(&mut self, chunk: Chunk<'_>) -> Result<(), RunError> {
-        self.pipeline.chunk(chunk, &mut self.outlet)
+    fn packets(&mut self, packets: Packets<'_>) -> Result<(), RunError> {
+        self.pipeline.packets(packets, &mut self.outlet)
     }
 
     fn tick(&mut self, now_ns: u64) -> Result<(), RunError> {

@@ -36,9 +36,9 @@ pub use patience::Patience;
 pub use socket::interfaces;
 pub use xdp::{Manner, XdpReceiver, XdpSender};
 
-use crate::{Next, Progress, RawBlock, RawPacket, Shared, Source, SourceError, Totals, describe};
+use crate::{Described, Next, Progress, RawBlock, RawPacket, Shared, Source, SourceError};
 use bytes::Bytes;
-use flame_abi::{Descriptor, LinkType, MAX_BLOCK_BYTES, MAX_BLOCK_PACKETS, MAX_PACKET};
+use flame_abi::{LinkType, MAX_BLOCK_BYTES, MAX_BLOCK_PACKETS, MAX_PACKET};
 use ring::{Form, Found, Ring, Taken};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -108,6 +108,8 @@ pub struct Live {
     head: usize,
     /// The block of which packets are left.
     current: Option<Taken>,
+    /// The part of the ring, in thousandths, that waited when that block was taken.
+    fill: u32,
     bytes: u64,
     /// Whether the kernel need not be asked for its drops, since packets of the same block follow. To ask
     /// takes a system call, and a lock that the reception needs.
@@ -156,6 +158,7 @@ pub fn open(interface: &str, options: &LiveOptions) -> Result<Live, SourceError>
         closing: None,
         head: 0,
         current: None,
+        fill: 0,
         bytes: 0,
         is_inside: AtomicBool::new(false),
         drops: AtomicU64::new(0),
@@ -272,25 +275,27 @@ impl Live {
             }
             self.current = Some(Ring::take(&self.ring, self.head));
             self.head = (self.head + 1) % self.ring.blocks();
+            let blocks = self.ring.blocks();
+            self.fill = (self.ring.ready_from(self.head) * 1000 / blocks.max(1)) as u32;
         }
         let Some(mut taken) = self.current.take() else { return Ok(Next::Idle) };
-        let (mut captured, link) = (0, self.link);
+        let (mut packets, mut captured, link) = (0, 0, self.link);
         let (data, at) = taken.part(|bytes, found| {
             if !found.is_copy {
                 let Found { ts_ns, offset, cap_len, wire_len, .. } = found;
+                packets += 1;
                 captured += cap_len as usize;
                 let packet = RawPacket { ts_ns, offset, cap_len, wire_len, link };
-                block.packets.push(packet);
                 each(&bytes[offset as usize..(offset + cap_len) as usize], packet);
             }
-            block.packets.len() < MAX_BLOCK_PACKETS && captured < MAX_BLOCK_BYTES
+            packets < MAX_BLOCK_PACKETS && captured < MAX_BLOCK_BYTES
         });
         self.bytes += captured as u64;
         block.data = data;
         block.shared_offset = Some(at as u64);
         self.current = Some(taken).filter(|taken| !taken.is_over());
         self.is_inside = AtomicBool::new(self.current.is_some());
-        if block.packets.is_empty() {
+        if packets == 0 {
             block.data = Bytes::new();
             return Ok(Next::Idle);
         }
@@ -300,27 +305,22 @@ impl Live {
 
 impl Source for Live {
     fn next(&mut self, block: &mut RawBlock) -> Result<Next, SourceError> {
-        self.fill_block(block, |_, _| {})
+        let mut packets = std::mem::take(&mut block.packets);
+        packets.clear();
+        let next = self.fill_block(block, |_, packet| packets.push(packet));
+        block.packets = packets;
+        next
     }
 
     fn describe(
         &mut self,
         block: &mut RawBlock,
-        descriptors: &mut Vec<Descriptor>,
+        described: &mut Described,
         options: flame_decode::Options,
-    ) -> Result<(Next, Totals), SourceError> {
+    ) -> Result<Next, SourceError> {
         // The headers of the ring and of the packets come from memory together, not one after the other.
-        let (mut number, mut totals) = (0, Totals::default());
-        descriptors.resize(MAX_BLOCK_PACKETS, Descriptor::default());
-        let next = self.fill_block(block, |bytes, packet| {
-            totals.add(&packet);
-            if let Some(d) = descriptors.get_mut(number) {
-                describe(&packet, bytes, options, d);
-            }
-            number += 1;
-        });
-        descriptors.truncate(number);
-        Ok((next?, totals))
+        described.clear();
+        self.fill_block(block, |bytes, packet| described.decode(packet, bytes, options))
     }
 
     fn is_live(&self) -> bool {
@@ -328,8 +328,7 @@ impl Source for Live {
     }
 
     fn fill(&self) -> u32 {
-        let blocks = self.ring.blocks();
-        (self.ring.ready_from(self.head) * 1000 / blocks.max(1)) as u32
+        self.fill
     }
 
     fn is_ready(&self) -> bool {

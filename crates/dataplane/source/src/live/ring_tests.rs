@@ -58,7 +58,7 @@ fn parts_of_a_block_are_its_packets() {
         let (mut parts, mut next) = (Vec::new(), 0);
         while !taken.is_over() {
             let mut packets = Vec::new();
-            let (data, offset) = taken.part(|found| {
+            let (data, offset) = taken.part(|_, found| {
                 packets.push(found);
                 packets.len() < each
             });

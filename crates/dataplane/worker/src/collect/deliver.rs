@@ -9,9 +9,9 @@ use super::Collector;
 use crate::collected::Collected;
 use crate::error::RunError;
 use crate::remote::{self, RemoteReference};
+use flame_abi::Descriptor;
 use flame_execute::Quantum;
 use flame_plan::{FaultReport, ModuleId};
-use flame_source::RawPacket;
 use std::time::{Duration, Instant};
 
 /// The maximum number of calls and outcomes that are delivered before others have a turn: two modules could
@@ -91,7 +91,7 @@ impl Collector<'_> {
     }
 
     /// Records that packets are processed next.
-    pub(crate) fn begin(&mut self, packets: &[RawPacket]) {
+    pub(crate) fn begin(&mut self, packets: &[Descriptor]) {
         if !self.has_edges() {
             return self.outputs.advance(packets.last().map_or(0, |last| last.ts_ns));
         }
