@@ -1,10 +1,12 @@
 //! Tests of several workers on one source: each packet belongs to one of them, and all stop after the same one.
 //! They read the source themselves, or another thread does if the source waits for packets.
 
-use crate::common::{Lines, Memory, options, pcap, tcp_packet};
-use crate::services::{NO_BATCH, plan};
+use crate::common::{Lines, Memory, frame, options, pcap, tcp_packet};
+use crate::services::{NO_BATCH, data, plan};
+use flame_abi::manifest::Table;
 use flame_admit::Protection;
 use flame_plan::Plan;
+use flame_record::{RecordBatch, Sink, SinkError};
 use flame_run::Engines;
 use flame_source::{Next, Progress, RawBlock, Source, SourceError};
 use flame_worker::{Handle, Input, Options, Report, Run, RunError, Silent};
@@ -115,6 +117,50 @@ fn a_source_that_fails_ends_all_workers() {
         let failed =
             run(Blocks { left: 101, is_panic: true, ..blocks(2000, waits) }, |options| options, drop);
         assert!(failed.is_err(), "{failed:?}");
+    }
+}
+
+/// A sink that takes nothing, and says so once its workers wait for it.
+struct Full;
+
+impl Sink for Full {
+    fn write(&mut self, _: &str, _: &Table, _: &RecordBatch) -> Result<(), SinkError> {
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), SinkError> {
+        std::thread::sleep(Duration::from_millis(50));
+        Err(SinkError::Io { path: "full".into(), source: std::io::ErrorKind::StorageFull.into() })
+    }
+
+    fn finish(self: Box<Self>) -> Result<(), SinkError> {
+        Ok(())
+    }
+}
+
+/// If records cannot be written, the worker that has some ends first. So must those that have none.
+#[test]
+fn a_sink_that_fails_ends_the_workers_without_records() {
+    let (sender, ends) = std::sync::mpsc::channel();
+    for (waits, flow) in (0..8).flat_map(|flow| [(false, flow), (true, flow)]) {
+        let sender = sender.clone();
+        std::thread::spawn(move || {
+            let row = format!(
+                r#"{} (func (export "flame_batch") (param i32) (result i64) (i64.const 0x1000000000))"#,
+                data(0, &frame(0, &[0; 8]))
+            );
+            let tables = "[[tables]]\nname = \"row\"\ncolumns = [{ name = \"n\", type = \"u64\" }]\n";
+            let module = plan(("rows", tables.to_owned(), row), Protection::Auto);
+            let plan = Plan::new(vec![module], WORKERS, 1_000_000_000);
+            let run = Run::new(&plan, &[], &Engines::new().unwrap(), options(Arc::default())).unwrap();
+            // All packets are of one flow, and so of one worker.
+            let mut source = blocks(0, waits);
+            source.memory.packets = (0..5000).map(|n| (n * 1_000_000, tcp_packet(flow, 80))).collect();
+            let ended = run.execute(Input::Shared(Box::new(source)), &mut Full, &mut Silent);
+            sender.send((flow, ended.is_err())).unwrap();
+        });
+        let ended = ends.recv_timeout(Duration::from_secs(60));
+        assert_eq!(ended, Ok((flow, true)), "waits: {waits}");
     }
 }
 

@@ -48,15 +48,14 @@ impl<'a> Front<'a> {
             return Ok(false);
         }
         dispatcher.decoder = Some(worker);
-        match reading.step(dispatcher, *observer) {
-            Ok(true) => {}
-            Ok(false) => *result = Some(reading.end(dispatcher)),
-            Err(e) => {
-                *result = Some(Err(e));
-                // No worker waits for more.
-                dispatcher.close();
-            }
-        }
+        let ended = match reading.step(dispatcher, *observer) {
+            Ok(true) => return Ok(true),
+            Ok(false) => reading.end(dispatcher),
+            Err(e) => Err(e),
+        };
+        *result = Some(ended);
+        // No worker waits for more, even if the end did not reach it, because another one is gone.
+        dispatcher.close();
         Ok(true)
     }
 
