@@ -18,6 +18,8 @@ pub const HEADROOM: usize = 1 << 16;
 /// The alignment of chunks in memory, as of their pages in the kernel. Elsewhere, loads of the copy would seem
 /// to depend on its last stores, whose addresses end alike, and wait for them.
 const ALIGNMENT: usize = 4096;
+/// The number of bytes of a chunk's buffer.
+const BUFFER: usize = HEADROOM + ALIGNMENT + CHUNK;
 /// The maximum number of chunks that are read ahead.
 const MOST: usize = 4;
 /// A chunk of a file.
@@ -81,7 +83,7 @@ impl Ahead {
 
     /// Claims a chunk and reads it.
     fn read<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
-        let (at, mut buffer) = (state.next, state.spares.take(HEADROOM + ALIGNMENT + CHUNK));
+        let (at, mut buffer) = (state.next, state.spares.take(BUFFER));
         let start = HEADROOM + buffer[HEADROOM..].as_ptr().align_offset(ALIGNMENT).min(ALIGNMENT);
         state.next += CHUNK as u64;
         state.chunks.push_back(None);
@@ -116,7 +118,10 @@ impl Ahead {
     /// [`CHUNK`] there is none.
     pub fn take(&self, used: Bytes) -> Chunk {
         let mut state = self.state();
-        state.spares.give(used);
+        // That of a long packet would stay, and more of them with each one.
+        if used.len() == BUFFER {
+            state.spares.give(used);
+        }
         loop {
             match state.chunks.front() {
                 Some(Some(_)) => {}
@@ -188,6 +193,47 @@ mod tests {
                 assert!(found == expected, "{chunks} chunks and {more} bytes, {helpers} helpers");
             }
         }
+    }
+
+    /// The kernel's own files have no size, and are read in short pieces. Some fail.
+    #[test]
+    fn short_reads_and_errors_are_passed_on() {
+        let names = std::fs::read("/proc/kallsyms").unwrap_or_default();
+        if names.len() > 4 * CHUNK {
+            let ahead = Ahead::new(File::open("/proc/kallsyms").unwrap());
+            let (mut found, mut len) = (Vec::new(), CHUNK);
+            while len == CHUNK {
+                let chunk = ahead.take(Bytes::new());
+                len = chunk.len;
+                found.extend_from_slice(&chunk.buffer[chunk.start..chunk.start + len]);
+                ahead.help();
+            }
+            assert!(found == names, "{} of {} bytes", found.len(), names.len());
+        }
+        // Nothing is mapped at 0.
+        let chunk = Ahead::new(File::open("/proc/self/mem").unwrap()).take(Bytes::new());
+        assert_eq!((chunk.len, chunk.broken.map(|e| e.raw_os_error())), (0, Some(Some(libc::EIO))));
+    }
+
+    /// The end that was found stays the end: nothing after it is read once more.
+    #[test]
+    fn nothing_is_read_after_the_end() {
+        let ahead = Ahead::new(file(&bytes(2, 7)));
+        let used = (0..2).fold(Bytes::new(), |used, _| ahead.take(used).buffer.freeze());
+        assert!(ahead.help() && !ahead.help());
+        assert_eq!(ahead.take(used).len, 7);
+    }
+
+    /// Whatever their number and order, buffers of long packets do not stay.
+    #[test]
+    fn only_buffers_of_chunks_are_kept() {
+        let ahead = Ahead::new(file(&bytes(9, 0)));
+        let long = || Bytes::from(vec![1; 5 * BUFFER]);
+        let first = ahead.take(long()).buffer;
+        let place = first.as_ptr();
+        let again = ahead.take(first.freeze()).buffer;
+        assert_eq!((again.as_ptr(), again.len()), (place, BUFFER));
+        assert!((0..3).all(|_| ahead.take(long()).buffer.len() == BUFFER));
     }
 
     #[test]
