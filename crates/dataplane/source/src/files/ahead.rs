@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 /// The number of bytes of a chunk. Chunk and blocks fit in the second-level cache.
 pub const CHUNK: usize = 1 << 18;
@@ -37,6 +37,8 @@ pub struct Chunk {
 /// A file that is read ahead.
 pub struct Ahead {
     file: File,
+    /// The buffers of all files of a source: of files that are read in turn, each would keep its own.
+    spares: Arc<Spares>,
     state: Mutex<State>,
     filled: Condvar,
 }
@@ -53,12 +55,11 @@ struct State {
     waits: bool,
     /// Whether the end of the file was found.
     ended: bool,
-    spares: Spares,
 }
 
 impl Ahead {
-    pub fn new(file: File) -> Self {
-        Self { file, state: Mutex::default(), filled: Condvar::new() }
+    pub fn new(file: File, spares: Arc<Spares>) -> Self {
+        Self { file, spares, state: Mutex::default(), filled: Condvar::new() }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -83,12 +84,13 @@ impl Ahead {
 
     /// Claims a chunk and reads it.
     fn read<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
-        let (at, mut buffer) = (state.next, state.spares.take(BUFFER));
-        let start = HEADROOM + buffer[HEADROOM..].as_ptr().align_offset(ALIGNMENT).min(ALIGNMENT);
+        let at = state.next;
         state.next += CHUNK as u64;
         state.chunks.push_back(None);
         let number = state.taken + state.chunks.len() as u64;
         drop(state);
+        let mut buffer = self.spares.take(BUFFER);
+        let start = HEADROOM + buffer[HEADROOM..].as_ptr().align_offset(ALIGNMENT).min(ALIGNMENT);
         let (mut len, mut broken) = (0, None);
         while len < CHUNK {
             match self.file.read_at(&mut buffer[start + len..start + CHUNK], at + len as u64) {
@@ -117,11 +119,11 @@ impl Ahead {
     /// Takes the next chunk, and the buffer of one that is no longer needed. After one that is shorter than
     /// [`CHUNK`] there is none.
     pub fn take(&self, used: Bytes) -> Chunk {
-        let mut state = self.state();
         // That of a long packet would stay, and more of them with each one.
         if used.len() == BUFFER {
-            state.spares.give(used);
+            self.spares.give(used);
         }
+        let mut state = self.state();
         loop {
             match state.chunks.front() {
                 Some(Some(_)) => {}
@@ -166,7 +168,7 @@ mod tests {
         for (chunks, more) in [(0, 0), (0, 1), (1, 0), (5, 0), (40, 77)] {
             let expected = bytes(chunks, more);
             for helpers in [0, 1, 3] {
-                let (ahead, done) = (Ahead::new(file(&expected)), AtomicBool::new(false));
+                let (ahead, done) = (Ahead::new(file(&expected), Arc::default()), AtomicBool::new(false));
                 let found = std::thread::scope(|scope| {
                     for _ in 0..helpers {
                         scope.spawn(|| {
@@ -200,7 +202,7 @@ mod tests {
     fn short_reads_and_errors_are_passed_on() {
         let names = std::fs::read("/proc/kallsyms").unwrap_or_default();
         if names.len() > 4 * CHUNK {
-            let ahead = Ahead::new(File::open("/proc/kallsyms").unwrap());
+            let ahead = Ahead::new(File::open("/proc/kallsyms").unwrap(), Arc::default());
             let (mut found, mut len) = (Vec::new(), CHUNK);
             while len == CHUNK {
                 let chunk = ahead.take(Bytes::new());
@@ -211,14 +213,14 @@ mod tests {
             assert!(found == names, "{} of {} bytes", found.len(), names.len());
         }
         // Nothing is mapped at 0.
-        let chunk = Ahead::new(File::open("/proc/self/mem").unwrap()).take(Bytes::new());
+        let chunk = Ahead::new(File::open("/proc/self/mem").unwrap(), Arc::default()).take(Bytes::new());
         assert_eq!((chunk.len, chunk.broken.map(|e| e.raw_os_error())), (0, Some(Some(libc::EIO))));
     }
 
     /// The end that was found stays the end: nothing after it is read once more.
     #[test]
     fn nothing_is_read_after_the_end() {
-        let ahead = Ahead::new(file(&bytes(2, 7)));
+        let ahead = Ahead::new(file(&bytes(2, 7)), Arc::default());
         let used = (0..2).fold(Bytes::new(), |used, _| ahead.take(used).buffer.freeze());
         assert!(ahead.help() && !ahead.help());
         assert_eq!(ahead.take(used).len, 7);
@@ -227,7 +229,7 @@ mod tests {
     /// Whatever their number and order, buffers of long packets do not stay.
     #[test]
     fn only_buffers_of_chunks_are_kept() {
-        let ahead = Ahead::new(file(&bytes(9, 0)));
+        let ahead = Ahead::new(file(&bytes(9, 0)), Arc::default());
         let long = || Bytes::from(vec![1; 5 * BUFFER]);
         let first = ahead.take(long()).buffer;
         let place = first.as_ptr();
@@ -238,7 +240,7 @@ mod tests {
 
     #[test]
     fn no_more_is_read_ahead_than_needed() {
-        let ahead = Ahead::new(file(&bytes(20, 0)));
+        let ahead = Ahead::new(file(&bytes(20, 0)), Arc::default());
         assert!(!ahead.help(), "it was not begun");
         let used = (0..2).fold(Bytes::new(), |used, _| ahead.take(used).buffer.freeze());
         assert_eq!((0..20).filter(|_| ahead.help()).count(), MOST);

@@ -44,7 +44,8 @@ enum Feed {
 }
 
 impl Input {
-    pub fn open(path: &Path) -> Result<Self, SourceError> {
+    /// Opens a file. Plain ones have buffers from `spares`.
+    pub fn open(path: &Path, spares: &Arc<Spares>) -> Result<Self, SourceError> {
         let open = || {
             if path.as_os_str() == "-" {
                 return stream(Box::new(io::stdin()), None);
@@ -59,7 +60,8 @@ impl Input {
             if compression(&head[..length]).is_some() {
                 return stream(Box::new(file), Some(meta.len()));
             }
-            Ok(Stream::new(Feed::File(Arc::new(Ahead::new(file))), Arc::default(), Some(meta.len())))
+            let ahead = Arc::new(Ahead::new(file, spares.clone()));
+            Ok(Stream::new(Feed::File(ahead), Arc::default(), Some(meta.len())))
         };
         open().map(Self::Stream).map_err(|error| SourceError::Io { place: path.display().to_string(), error })
     }

@@ -5,24 +5,24 @@ use super::reader::Reader;
 use crate::{Damage, Next, Progress, RawBlock, Source, SourceError};
 use bytes::Bytes;
 use flame_abi::{MAX_BLOCK_BYTES, MAX_BLOCK_PACKETS};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 /// The number of consecutive packets of one file from which on they are returned without a copy.
 const LONG_RUN: usize = 32;
 
-/// The files of which any thread may read parts before they are needed.
+/// The files of which any thread may read parts before they are needed. Those that have ended are closed.
 #[derive(Default)]
-pub struct Help(Vec<Arc<Ahead>>);
+pub struct Help(Vec<Weak<Ahead>>);
 
 impl Help {
     /// Reads a part of a file. Returns false if enough was read.
     pub fn read(&self) -> bool {
-        self.0.iter().any(|file| file.help())
+        self.0.iter().filter_map(Weak::upgrade).any(|file| file.help())
     }
 
     /// Returns whether the source would wait for a part that another thread is reading.
     pub fn is_reading(&self) -> bool {
-        matches!(self.0.as_slice(), [only] if only.is_reading())
+        matches!(self.0.as_slice(), [only] if only.upgrade().is_some_and(|file| file.is_reading()))
     }
 }
 
@@ -165,7 +165,7 @@ impl Source for Files {
     }
 
     fn help(&self) -> Help {
-        let files = self.files.iter().filter_map(|file| file.reader.ahead().cloned());
+        let files = self.files.iter().filter_map(|file| file.reader.ahead()).map(Arc::downgrade);
         Help(files.take(MOST_HELPED).collect())
     }
 

@@ -25,6 +25,7 @@ use crate::{Damage, DamageKind, Source, SourceError};
 use bytes::Bytes;
 use flame_abi::MAX_PACKET;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Options for reading files.
 #[derive(Clone, Copy, Debug)]
@@ -57,14 +58,15 @@ type Readers = (Vec<reader::Reader>, Vec<Damage>);
 fn readers(paths: &[PathBuf], options: &FileOptions) -> Result<Readers, SourceError> {
     let mut readers = Vec::new();
     let mut skipped = Vec::new();
+    let spares = Arc::default();
     for path in paths {
         if !path.is_dir() {
-            readers.push(reader::Reader::open(path, options.snaplen)?);
+            readers.push(reader::Reader::open(path, options.snaplen, &spares)?);
             continue;
         }
         let before = readers.len();
         for file in folder(path)? {
-            match reader::Reader::open(&file, options.snaplen) {
+            match reader::Reader::open(&file, options.snaplen, &spares) {
                 Ok(reader) => readers.push(reader.of_folder()),
                 Err(error) => skipped.push(skip(&file.display().to_string(), error)?),
             }

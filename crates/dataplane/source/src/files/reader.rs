@@ -2,6 +2,7 @@
 
 use super::ahead::Ahead;
 use super::input::Input;
+use super::spares::Spares;
 use super::step::Step;
 use super::{pcap, pcapng};
 use crate::{Damage, DamageKind, RawBlock, SourceError};
@@ -41,10 +42,10 @@ pub struct Reader {
 }
 
 impl Reader {
-    pub fn open(path: &Path, snaplen: u32) -> Result<Self, SourceError> {
+    pub fn open(path: &Path, snaplen: u32, spares: &Arc<Spares>) -> Result<Self, SourceError> {
         let file =
             if path.as_os_str() == "-" { "standard input".to_owned() } else { path.display().to_string() };
-        Self::new(file, Input::open(path)?, snaplen)
+        Self::new(file, Input::open(path, spares)?, snaplen)
     }
 
     pub fn from_memory(file: &str, bytes: Bytes, snaplen: u32) -> Result<Self, SourceError> {

@@ -2,30 +2,38 @@
 
 use bytes::{Bytes, BytesMut};
 use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The maximum number of buffers that are kept: as many as several workers have in their queue.
 const MOST: usize = 24;
 
 /// Buffers for reuse, the oldest first.
 #[derive(Default)]
-pub struct Spares(VecDeque<Bytes>);
+pub struct Spares(Mutex<VecDeque<Bytes>>);
 
 impl Spares {
+    fn all(&self) -> MutexGuard<'_, VecDeque<Bytes>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Returns a buffer of at least `wanted` bytes.
-    pub fn take(&mut self, wanted: usize) -> BytesMut {
-        match self.0.pop_front().map(Bytes::try_into_mut) {
+    pub fn take(&self, wanted: usize) -> BytesMut {
+        let mut all = self.all();
+        match all.pop_front().map(Bytes::try_into_mut) {
             Some(Ok(old)) if old.len() >= wanted => return old,
-            Some(Err(held)) => self.0.push_front(held),
+            Some(Err(held)) => all.push_front(held),
             Some(Ok(_)) | None => {}
         }
+        drop(all);
         BytesMut::zeroed(wanted)
     }
 
     /// Keeps a whole buffer, of which others may hold parts.
-    pub fn give(&mut self, whole: Bytes) {
-        self.0.extend((!whole.is_empty()).then_some(whole));
-        if self.0.len() > MOST {
-            self.0.pop_front();
+    pub fn give(&self, whole: Bytes) {
+        let mut all = self.all();
+        all.extend((!whole.is_empty()).then_some(whole));
+        if all.len() > MOST {
+            all.pop_front();
         }
     }
 }
@@ -39,7 +47,7 @@ mod tests {
     #[test]
     fn buffers_are_used_again_once_nobody_holds_them() {
         for held in [0, 1, 7, MOST - 2, MOST + 9] {
-            let (mut spares, mut places) = (Spares::default(), BTreeSet::new());
+            let (spares, mut places) = (Spares::default(), BTreeSet::new());
             let mut parts = VecDeque::new();
             for n in 0..=255 {
                 let mut buffer = spares.take(100);

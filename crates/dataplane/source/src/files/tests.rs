@@ -160,6 +160,62 @@ fn long_packets_are_read_like_short_ones() {
     }
 }
 
+/// Returns files of which each has `count` packets of 65,000 bytes, and later another one.
+fn bursts(files: u64, count: u64) -> Vec<tempfile::NamedTempFile> {
+    let bursts = (0..files).map(|n| {
+        let times = (0..count).map(|at| n * count + at).chain([files * count + n]);
+        let packets: Vec<_> = times.map(|at| (5_000_000_000 + at * 1000, vec![at as u8; 65_000])).collect();
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(&pcap(&packets, false, true)).unwrap();
+        file
+    });
+    bursts.collect()
+}
+
+/// Files that are read in turn share their buffers, so that many files take no more memory than few.
+#[test]
+fn files_share_buffers() {
+    let files = bursts(6, 100);
+    let paths: Vec<_> = files.iter().map(|file| file.path().to_owned()).collect();
+    let mut source = open(&paths, &FileOptions::default()).unwrap();
+    let (mut held, mut places) = (std::collections::VecDeque::new(), std::collections::BTreeSet::new());
+    let mut block = RawBlock::default();
+    while source.next(&mut block).unwrap() == Next::Packets {
+        assert!(block.packets.iter().all(|p| {
+            let at = (p.ts_ns - 5_000_000_000) / 1000;
+            block.data[p.offset as usize..][..p.cap_len as usize].iter().all(|byte| *byte == at as u8)
+        }));
+        places.insert(block.data.as_ptr() as usize >> 18);
+        held.push_back(block.data.clone());
+        // As many as wait for several workers.
+        if held.len() > 20 {
+            held.pop_front();
+        }
+    }
+    assert!(places.len() < 90, "{} places", places.len());
+}
+
+/// What others may read does not keep files that have ended, nor their memory.
+#[test]
+fn files_that_ended_are_closed() {
+    let files = bursts(3, 9);
+    let paths: Vec<_> = files.iter().map(|file| file.path().to_owned()).collect();
+    let mut source = open(&paths, &FileOptions::default()).unwrap();
+    let help = source.help();
+    let opened = || {
+        let all = std::fs::read_dir("/proc/self/fd").unwrap();
+        let all = all.filter_map(|entry| std::fs::read_link(entry.unwrap().path()).ok());
+        all.filter(|path| paths.contains(path)).count() - files.len()
+    };
+    assert_eq!(opened(), 3);
+    let mut block = RawBlock::default();
+    while source.next(&mut block).unwrap() == Next::Packets {
+        help.read();
+    }
+    assert!(opened() <= 1, "{} of 3 files are open", opened());
+    assert!(!help.is_reading());
+}
+
 #[test]
 fn a_simple_packet_has_the_first_interface_and_no_time() {
     let mut f = pcapng(&[], false);
