@@ -26,16 +26,19 @@ struct Blocks {
     is_panic: bool,
     /// The number of threads that read at this moment.
     readers: Arc<AtomicUsize>,
+    /// The number of blocks that were read.
+    read: Arc<AtomicUsize>,
 }
 
 fn blocks(packets: usize, waits: bool) -> Blocks {
     let memory = Memory { per_block: 7, ..Memory::tcp(packets, 50) };
-    Blocks { memory, waits, left: usize::MAX, is_panic: false, readers: Arc::default() }
+    Blocks { memory, waits, left: usize::MAX, is_panic: false, readers: Arc::default(), read: Arc::default() }
 }
 
 impl Source for Blocks {
     fn next(&mut self, block: &mut RawBlock) -> Result<Next, SourceError> {
         assert_eq!(self.readers.fetch_add(1, Ordering::Relaxed), 0);
+        self.read.fetch_add(1, Ordering::Relaxed);
         std::thread::yield_now();
         self.left -= 1;
         if self.left == 0 {
@@ -138,7 +141,8 @@ impl Sink for Full {
     }
 }
 
-/// If records cannot be written, the worker that has some ends first. So must those that have none.
+/// If records cannot be written, the worker that has some ends first. So must those that have none. Until
+/// then, they read no more than that worker has room for.
 #[test]
 fn a_sink_that_fails_ends_the_workers_without_records() {
     let (sender, ends) = std::sync::mpsc::channel();
@@ -156,11 +160,14 @@ fn a_sink_that_fails_ends_the_workers_without_records() {
             // All packets are of one flow, and so of one worker.
             let mut source = blocks(0, waits);
             source.memory.packets = (0..5000).map(|n| (n * 1_000_000, tcp_packet(flow, 80))).collect();
+            let read = source.read.clone();
             let ended = run.execute(Input::Shared(Box::new(source)), &mut Full, &mut Silent);
-            sender.send((flow, ended.is_err())).unwrap();
+            let read = read.load(Ordering::Relaxed);
+            sender.send((flow, ended.is_err(), read)).unwrap();
         });
-        let ended = ends.recv_timeout(Duration::from_secs(60));
-        assert_eq!(ended, Ok((flow, true)), "waits: {waits}");
+        let (found, failed, read) = ends.recv_timeout(Duration::from_secs(60)).unwrap();
+        assert_eq!((found, failed), (flow, true), "waits: {waits}");
+        assert!(read < 250, "waits: {waits}: {read} of 715 blocks");
     }
 }
 
