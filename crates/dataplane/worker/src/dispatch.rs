@@ -56,15 +56,17 @@ impl Partition {
         ((u64::from(hash) * self.workers as u64) >> 32) as usize
     }
 
-    /// Decodes a block and divides its packets. `described` is replaced.
-    fn divide(&self, block: &RawBlock, described: &mut Described) -> Vec<Described> {
+    /// Decodes a block and divides its packets.
+    fn divide(&self, block: &RawBlock, Memory { described, parts }: &mut Memory) -> Vec<Described> {
         let how = flame_decode::Options { decapsulate: self.decapsulate, without_hash: false };
         block.describe(how, described);
         let count = described.descriptors().len();
-        // Nearly always enough, so that no list grows.
-        let room = count / self.workers * 5 / 4 + 16;
-        let part = || Described::with_capacity(room);
-        let mut parts: Vec<Described> = std::iter::repeat_with(part).take(self.workers).collect();
+        let mut parts = parts.pop().unwrap_or_else(|| {
+            // Nearly always enough, so that no list grows.
+            let room = flame_abi::MAX_BLOCK_PACKETS / self.workers * 5 / 4 + 16;
+            std::iter::repeat_with(|| Described::with_capacity(room)).take(self.workers).collect()
+        });
+        parts.iter_mut().for_each(Described::clear);
         for (link, descriptors) in described.runs(0..count) {
             match &self.key {
                 None => descriptors.iter().for_each(|d| parts[self.worker(d.hash)].push(link, *d)),
@@ -80,10 +82,28 @@ impl Partition {
     }
 }
 
+/// The memory of blocks that were decoded before. New memory would be in no cache, and that which another
+/// thread gives back takes a lock.
+#[derive(Default)]
+struct Memory {
+    /// The last block that was decoded.
+    described: Described,
+    /// The parts of blocks that nobody needs any more.
+    parts: Vec<Vec<Described>>,
+}
+
+impl Memory {
+    /// Keeps the memory of a block, if no other worker needs it.
+    fn keep(&mut self, shared: Arc<SharedBlock>) {
+        let parts = Arc::into_inner(shared).and_then(|shared| shared.parts.into_inner());
+        self.parts.extend(parts.filter(|_| self.parts.len() < AHEAD));
+    }
+}
+
 impl SharedBlock {
     /// Returns the parts of all workers. The first caller decodes the block; another one waits for it.
-    fn parts(&self, partition: &Partition, described: &mut Described) -> &[Described] {
-        self.parts.get_or_init(|| partition.divide(&self.block, described))
+    fn parts(&self, partition: &Partition, memory: &mut Memory) -> &[Described] {
+        self.parts.get_or_init(|| partition.divide(&self.block, memory))
     }
 }
 
@@ -161,8 +181,7 @@ struct Todo<'a, 's> {
     /// The source, if the workers read it.
     front: Option<&'a Front<'s>>,
     ahead: VecDeque<Work>,
-    /// The last block that it decoded.
-    described: Described,
+    memory: Memory,
 }
 
 impl Todo<'_, '_> {
@@ -171,7 +190,7 @@ impl Todo<'_, '_> {
         if let Work::Block(shared) = &work
             && shared.decoder == self.worker
         {
-            shared.parts(self.partition, &mut self.described);
+            shared.parts(self.partition, &mut self.memory);
         }
         self.ahead.push_back(work);
     }
@@ -217,8 +236,8 @@ pub(crate) fn worker_loop(
     let has_read = AtomicBool::new(false);
     let stop = Stop::after(options.stop, &has_read);
     let mut pipeline = Pipeline::new(wiring.modules, PipelineOptions { stop: &stop, ..options }, outlet)?;
-    let (ahead, described) = (VecDeque::with_capacity(AHEAD), Described::default());
-    let mut todo = Todo { partition, worker, queue, front, ahead, described };
+    let (ahead, memory) = (VecDeque::with_capacity(AHEAD), Memory::default());
+    let mut todo = Todo { partition, worker, queue, front, ahead, memory };
     let patience = if front.is_some() { SHORT } else { LONG };
     let mut now_ns = 0;
     loop {
@@ -250,17 +269,17 @@ pub(crate) fn worker_loop(
         };
         match work {
             Work::Block(shared) => {
-                let Some(part) = shared.parts(partition, &mut todo.described).get(worker) else { continue };
-                if part.descriptors().is_empty() {
-                    continue;
+                let parts = shared.parts(partition, &mut todo.memory);
+                if let Some(part) = parts.get(worker).filter(|part| !part.descriptors().is_empty()) {
+                    // If little waits for this worker, others hold the source up.
+                    let fill = if todo.is_behind() { shared.fill } else { 0 };
+                    pipeline.regulate(Some(fill), outlet)?;
+                    now_ns = now_ns.max(part.totals().latest_ns);
+                    for (link, descriptors) in part.runs(0..part.descriptors().len()) {
+                        pipeline.packets(Packets { block: &shared.block, link, descriptors }, outlet)?;
+                    }
                 }
-                // If little waits for this worker, others hold the source up.
-                let fill = if todo.is_behind() { shared.fill } else { 0 };
-                pipeline.regulate(Some(fill), outlet)?;
-                now_ns = now_ns.max(part.totals().latest_ns);
-                for (link, descriptors) in part.runs(0..part.descriptors().len()) {
-                    pipeline.packets(Packets { block: &shared.block, link, descriptors }, outlet)?;
-                }
+                todo.memory.keep(shared);
             }
             Work::Tick(at) => {
                 now_ns = now_ns.max(at);
@@ -298,9 +317,8 @@ mod tests {
         let (sender, queue) = unbounded();
         let blocks: Vec<_> = (0..6).map(|number| block(number % 2)).collect();
         blocks.iter().for_each(|shared| sender.send(Work::Block(shared.clone())).unwrap());
-        let (ahead, described) = Default::default();
-        let mut todo =
-            Todo { partition: &partition, worker: 1, queue: &queue, front: None, ahead, described };
+        let (ahead, memory) = Default::default();
+        let mut todo = Todo { partition: &partition, worker: 1, queue: &queue, front: None, ahead, memory };
         let mut is_next = |number: usize| {
             let next = todo.next().unwrap();
             matches!(next, Some(Work::Block(shared)) if Arc::ptr_eq(&shared, &blocks[number]))
@@ -312,7 +330,7 @@ mod tests {
         assert!((1..6).all(is_next));
         assert!(todo.next().unwrap().is_none());
         for shared in &blocks {
-            let parts = shared.parts(&partition, &mut Described::default());
+            let parts = shared.parts(&partition, &mut Memory::default());
             let parts: Vec<_> = parts.iter().map(|part| part.descriptors().len()).collect();
             assert_eq!(parts, [1, 0]);
         }
