@@ -1,5 +1,5 @@
-//! Tests of several workers on one source: each packet belongs to one of them, and all stop after the same one.
-//! They read the source themselves, or another thread does if the source waits for packets.
+//! Tests of several workers on one source: each packet belongs to one of them, and all stop after the same
+//! one. They read the source themselves, or another thread does if the source waits for packets.
 
 use crate::common::{Lines, Memory, frame, options, pcap, tcp_packet};
 use crate::services::{NO_BATCH, data, plan};

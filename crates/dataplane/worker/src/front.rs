@@ -32,8 +32,8 @@ impl<'a> Front<'a> {
         Self { state: Mutex::new(State { reading, dispatcher, observer, result: None }), help }
     }
 
-    /// Reads a block for all workers, which `worker` decodes, or while another worker does that, bytes for the
-    /// next ones. Returns false if one of the workers has more than enough to do, or if nothing is left.
+    /// Reads a block for all workers, which `worker` decodes, or while another worker does that, bytes for
+    /// the next ones. Returns false if one of the workers has more than enough to do, or if nothing is left.
     pub(crate) fn read(&self, worker: usize) -> Result<bool, RunError> {
         if self.help.is_reading() {
             return Ok(self.help.read());

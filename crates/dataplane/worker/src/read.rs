@@ -102,8 +102,8 @@ impl<'a> Reading<'a> {
         Self { source, options, clock, block, described, stats, closed: false }
     }
 
-    /// Reads a block, or waits for one as long as the source does, and gives it to the consumer. Returns false
-    /// if nothing is left to read.
+    /// Reads a block, or waits for one as long as the source does, and gives it to the consumer. Returns
+    /// false if nothing is left to read.
     pub(crate) fn step(
         &mut self,
         consumer: &mut dyn Consumer,

@@ -15,8 +15,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 pub const CHUNK: usize = 1 << 18;
 /// The room before a chunk for the rest of the one before it, which is more than most packets need.
 pub const HEADROOM: usize = 1 << 16;
-/// The alignment of chunks in memory, as of their pages in the kernel. Elsewhere, loads of the copy would seem
-/// to depend on its last stores, whose addresses end alike, and wait for them.
+/// The alignment of chunks in memory, as of their pages in the kernel. Elsewhere, loads of the copy would
+/// seem to depend on its last stores, whose addresses end alike, and wait for them.
 const ALIGNMENT: usize = 4096;
 /// The number of bytes of a chunk's buffer.
 const BUFFER: usize = HEADROOM + ALIGNMENT + CHUNK;
