@@ -30,8 +30,10 @@ pub struct Stream {
     /// The whole buffer of which `chunk` is the filled part. It is zeroed once, not for every chunk.
     whole: Bytes,
     pub ended: bool,
-    /// The error that ended the stream early, if any.
+    /// The reason why the stream ended early, if it did.
     pub broken: Option<String>,
+    /// What is done to get its bytes.
+    step: &'static str,
     consumed: Arc<AtomicU64>,
     pub total: Option<u64>,
 }
@@ -122,6 +124,7 @@ fn stream(inner: Box<dyn Read + Send>, total: Option<u64>) -> io::Result<Stream>
     let mut head = Vec::new();
     (&mut counted).take(4).read_to_end(&mut head)?;
     let found = compression(&head);
+    let is_compressed = found.is_some();
     let whole = io::Cursor::new(head).chain(counted);
     let reader: Box<dyn Read + Send> = match found {
         Some(Compression::Gzip) => {
@@ -130,13 +133,14 @@ fn stream(inner: Box<dyn Read + Send>, total: Option<u64>) -> io::Result<Stream>
         Some(Compression::Zstd) => Box::new(zstd::stream::read::Decoder::new(whole)?),
         None => Box::new(whole),
     };
-    Ok(Stream::new(Feed::Other(reader, Spares::default()), consumed, total))
+    let step = if is_compressed { "decompressing" } else { "reading" };
+    Ok(Stream { step, ..Stream::new(Feed::Other(reader, Spares::default()), consumed, total) })
 }
 
 impl Stream {
     fn new(feed: Feed, consumed: Arc<AtomicU64>, total: Option<u64>) -> Self {
         let (chunk, whole) = Default::default();
-        Self { feed, base: 0, chunk, whole, ended: false, broken: None, consumed, total }
+        Self { feed, base: 0, chunk, whole, ended: false, broken: None, step: "reading", consumed, total }
     }
 
     /// Drops the bytes before `from` and reads further bytes. `chunk` then begins at `from`.
@@ -178,7 +182,7 @@ impl Stream {
             0..self.whole.len()
         };
         self.ended = chunk.len < CHUNK;
-        self.broken = chunk.broken.map(|error| error.to_string());
+        self.broken = chunk.broken.map(|error| format!("{}: {error}", self.step));
         self.consumed.fetch_add(added as u64, Ordering::Relaxed);
         range
     }
@@ -204,7 +208,7 @@ impl Stream {
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Err(e) => {
                     self.ended = true;
-                    self.broken = Some(e.to_string());
+                    self.broken = Some(format!("{}: {e}", self.step));
                 }
             }
         }

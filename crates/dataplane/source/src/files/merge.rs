@@ -34,7 +34,6 @@ pub struct Files {
     /// The number of bytes of files that have ended.
     ended_bytes: u64,
     damage: Vec<Damage>,
-    started: bool,
     /// Whether one of the files is a pipe or a device.
     waits: bool,
 }
@@ -63,7 +62,7 @@ impl Files {
         let waits = readers.iter().any(Reader::waits);
         let open = |reader| Open { reader, block: RawBlock::default(), next: 0 };
         let files = readers.into_iter().map(open).collect();
-        Self { files, ended_bytes: 0, damage, started: false, waits }
+        Self { files, ended_bytes: 0, damage, waits }
     }
 
     /// Ensures that file `i` has a next packet, or removes the file.
@@ -107,7 +106,7 @@ impl Files {
     }
 
     /// Copies packets of files that overlap in time into one block.
-    fn interleaved(&mut self, block: &mut RawBlock) -> Result<(), SourceError> {
+    fn interleaved(&mut self, block: &mut RawBlock) {
         let mut data = Vec::with_capacity(MAX_BLOCK_BYTES / 4);
         while let Some((i, until)) = self.oldest() {
             let room = MAX_BLOCK_PACKETS - block.packets.len();
@@ -124,10 +123,11 @@ impl Files {
                 block.packets.push(copy);
             }
             file.next += run.max(1);
-            self.refill(i)?;
+            if file.next == file.block.packets.len() {
+                break;
+            }
         }
         block.data = Bytes::from(data);
-        Ok(())
     }
 }
 
@@ -142,10 +142,8 @@ impl Source for Files {
             let more = only.reader.next(block, &mut self.damage)?;
             return Ok(if more { Next::Packets } else { Next::End });
         }
-        if !self.started {
-            self.started = true;
-            self.fill_all()?;
-        }
+        // Here, not after the packets before, which would wait as long as a pipe does.
+        self.fill_all()?;
         let Some((i, until)) = self.oldest() else { return Ok(Next::End) };
         let file = &mut self.files[i];
         let run = file.run(until, MAX_BLOCK_PACKETS);
@@ -153,9 +151,8 @@ impl Source for Files {
             block.packets.extend_from_slice(&file.block.packets[file.next..file.next + run]);
             block.data = file.block.data.clone();
             file.next += run;
-            self.refill(i)?;
         } else {
-            self.interleaved(block)?;
+            self.interleaved(block);
         }
         Ok(Next::Packets)
     }

@@ -73,7 +73,7 @@ impl Reader {
                 Input::Memory(_) => None,
             };
             return Err(match broken {
-                Some(error) => SourceError::Damaged { file, reason: format!("decompressing: {error}") },
+                Some(error) => SourceError::Damaged { file, reason: error.clone() },
                 None if bytes.is_empty() => SourceError::Empty { file },
                 None if pcap::Pcap::begins(head) => {
                     let reason = format!("cut short: {} bytes are left of its header", head.len());
@@ -172,7 +172,7 @@ impl Reader {
                             self.ended = true;
                             let left = stream.chunk.len() - self.at;
                             let reason = match stream.broken.take() {
-                                Some(error) => format!("decompressing: {error}"),
+                                Some(error) => error,
                                 None if left > 0 => {
                                     format!("cut short: {left} bytes are left of what begins here")
                                 }

@@ -216,6 +216,41 @@ fn files_that_ended_are_closed() {
     assert!(!help.is_reading());
 }
 
+/// Packets of a pipe do not wait for those after them, also beside other files.
+#[test]
+fn a_pipe_beside_files_is_read_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let packets = some(2);
+    for (name, other) in [("none", some(0)), ("later", vec![(9_000_000_000, vec![1; 60])])] {
+        let pipe = path(&format!("{name}.fifo"));
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        std::fs::write(path(name), pcap(&other, false, true)).unwrap();
+        let (capture, writes) = (pcap(&packets, false, true), pipe.clone());
+        let (sender, found) = std::sync::mpsc::channel();
+        let (close, closes) = std::sync::mpsc::channel::<()>();
+        let writer = std::thread::spawn(move || {
+            let mut pipe = std::fs::File::options().write(true).open(writes).unwrap();
+            pipe.write_all(&capture).unwrap();
+            closes.recv().unwrap();
+        });
+        let paths = [pipe, path(name)];
+        std::thread::spawn(move || {
+            let mut source = open(&paths, &FileOptions::default()).unwrap();
+            assert!(source.waits());
+            let mut block = RawBlock::default();
+            while source.next(&mut block).unwrap() == Next::Packets {
+                sender.send(block.packets.len()).unwrap();
+            }
+        });
+        let first = found.recv_timeout(std::time::Duration::from_secs(20));
+        assert_eq!(first, Ok(packets.len()), "{name}");
+        close.send(()).unwrap();
+        writer.join().unwrap();
+        assert_eq!(found.iter().sum::<usize>(), other.len(), "{name}");
+    }
+}
+
 #[test]
 fn a_simple_packet_has_the_first_interface_and_no_time() {
     let mut f = pcapng(&[], false);
