@@ -530,7 +530,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Of packets without bytes, the fast ways give what the general one does.
+        /// Descriptors of packets without bytes are the same in the fast ways as in the general one.
         #[test]
         fn descriptors_without_bytes_are_limited_ones(
             packets in proptest::collection::vec((any::<[u8; 24]>(), 0..3_usize), 1..70),

@@ -1,30 +1,19 @@
 //! Several workers on one source: each block is given to all of them, one of them decodes it and divides its
 //! packets, and each processes its part.
 //!
-//! The workers read the source themselves (see [`Front`]) unless it waits for packets. Then a thread reads,
-//! which waits for the slowest worker after [`QUEUE`] blocks. A worker decodes blocks ahead of those that it
-//! processes, in turn with the others, so that no one waits for another.
+//! The workers read the source themselves (`front`) unless it waits for packets. Then a thread reads, which
+//! waits for the slowest worker after [`QUEUE`] blocks.
 
-use crate::batches::POLL_INTERVAL;
 use crate::error::RunError;
-use crate::front::Front;
-use crate::handle::Command;
-use crate::outlet::{Event, Queue};
-use crate::pipeline::Pipeline;
 use crate::read::{Consumer, Packets};
-use crate::stage::PipelineOptions;
 use crate::wiring::{QUEUE, Wiring};
-use crossbeam_channel::{Receiver, Sender, TryRecvError, select};
-use flame_execute::Stop;
+use crossbeam_channel::Sender;
 use flame_source::{Described, RawBlock};
 use flame_view::FlowHash;
-use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
-/// The maximum number of blocks and ticks that a worker looks ahead for blocks that it decodes.
-const AHEAD: usize = 4;
+/// The maximum number of blocks of which memory is kept.
+const KEPT: usize = 4;
 
 /// The rule by which packets are divided among workers: both directions of a flow reach the same worker, and
 /// all packets without a flow one.
@@ -36,11 +25,11 @@ pub(crate) struct Partition {
 
 /// A block for all workers.
 pub(crate) struct SharedBlock {
-    block: RawBlock,
+    pub(crate) block: RawBlock,
     /// The worker that decodes it ahead of its work.
-    decoder: usize,
+    pub(crate) decoder: usize,
     /// The fill of the source's buffer in thousandths.
-    fill: u32,
+    pub(crate) fill: u32,
     /// The part of each worker, once one of them has decoded the block.
     parts: OnceLock<Vec<Described>>,
 }
@@ -48,7 +37,11 @@ pub(crate) struct SharedBlock {
 impl Partition {
     pub(crate) fn new(wiring: &Wiring<'_>) -> Self {
         let key = wiring.options.dispatch_key.as_ref().map(FlowHash::new);
-        Self { key, workers: wiring.shape.workers, decapsulate: wiring.options.decapsulate }
+        Self::of(wiring.shape.workers, key, wiring.options.decapsulate)
+    }
+
+    pub(crate) fn of(workers: usize, key: Option<FlowHash>, decapsulate: bool) -> Self {
+        Self { key, workers, decapsulate }
     }
 
     /// Returns the worker of packets with this hash.
@@ -85,7 +78,7 @@ impl Partition {
 /// The memory of blocks that were decoded before. New memory would be in no cache, and that which another
 /// thread gives back takes a lock.
 #[derive(Default)]
-struct Memory {
+pub(crate) struct Memory {
     /// The last block that was decoded.
     described: Described,
     /// The parts of blocks that nobody needs any more.
@@ -94,15 +87,25 @@ struct Memory {
 
 impl Memory {
     /// Keeps the memory of a block, if no other worker needs it.
-    fn keep(&mut self, shared: Arc<SharedBlock>) {
+    pub(crate) fn keep(&mut self, shared: Arc<SharedBlock>) {
         let parts = Arc::into_inner(shared).and_then(|shared| shared.parts.into_inner());
-        self.parts.extend(parts.filter(|_| self.parts.len() < AHEAD));
+        self.parts.extend(parts.filter(|_| self.parts.len() < KEPT));
     }
 }
 
 impl SharedBlock {
+    pub(crate) fn new(block: RawBlock, decoder: usize, fill: u32) -> Self {
+        Self { block, decoder, fill, parts: OnceLock::new() }
+    }
+
+    /// Returns whether a worker has decoded the block.
+    #[cfg(test)]
+    pub(crate) fn is_decoded(&self) -> bool {
+        self.parts.get().is_some()
+    }
+
     /// Returns the parts of all workers. The first caller decodes the block; another one waits for it.
-    fn parts(&self, partition: &Partition, memory: &mut Memory) -> &[Described] {
+    pub(crate) fn parts(&self, partition: &Partition, memory: &mut Memory) -> &[Described] {
         self.parts.get_or_init(|| partition.divide(&self.block, memory))
     }
 }
@@ -159,7 +162,7 @@ impl Consumer for Dispatcher {
 
     fn raw(&mut self, block: RawBlock) -> Result<(), RunError> {
         let decoder = self.decoder.unwrap_or(self.number % self.pipelines.len().max(1));
-        let shared = Arc::new(SharedBlock { block, decoder, fill: self.fill, parts: OnceLock::new() });
+        let shared = Arc::new(SharedBlock::new(block, decoder, self.fill));
         self.number += 1;
         self.all(|| Work::Block(shared.clone()))
     }
@@ -170,169 +173,5 @@ impl Consumer for Dispatcher {
 
     fn end(&mut self, now_ns: u64) -> Result<(), RunError> {
         self.all(|| Work::End(now_ns))
-    }
-}
-
-/// The work of a worker, in order, of which it has looked at a part ahead.
-struct Todo<'a, 's> {
-    partition: &'a Partition,
-    worker: usize,
-    queue: &'a Receiver<Work>,
-    /// The source, if the workers read it.
-    front: Option<&'a Front<'s>>,
-    ahead: VecDeque<Work>,
-    memory: Memory,
-}
-
-impl Todo<'_, '_> {
-    /// Adds work, and decodes its block if that is this worker's turn.
-    fn add(&mut self, work: Work) {
-        if let Work::Block(shared) = &work
-            && shared.decoder == self.worker
-        {
-            shared.parts(self.partition, &mut self.memory);
-        }
-        self.ahead.push_back(work);
-    }
-
-    /// Returns the next work, if there is any.
-    fn next(&mut self) -> Result<Option<Work>, RunError> {
-        while self.ahead.len() < AHEAD {
-            match self.queue.try_recv() {
-                Ok(work) => self.add(work),
-                Err(TryRecvError::Empty) => match self.front {
-                    Some(front) if front.read(self.worker)? => {}
-                    _ => break,
-                },
-                // What has arrived is processed first.
-                Err(TryRecvError::Disconnected) if self.ahead.is_empty() => return Err(RunError::Broken),
-                Err(TryRecvError::Disconnected) => break,
-            }
-        }
-        Ok(self.ahead.pop_front())
-    }
-
-    /// Returns whether much waits.
-    fn is_behind(&self) -> bool {
-        self.queue.len() + self.ahead.len() >= QUEUE / 2
-    }
-}
-
-/// The time after which a worker without work looks around, although no event requires it.
-const LONG: Duration = Duration::from_secs(1);
-/// The same time for a worker that reads, and that waits until another one has less to do.
-const SHORT: Duration = Duration::from_micros(50);
-
-/// Processes the parts of one worker until the end of the source.
-pub(crate) fn worker_loop(
-    wiring: &Wiring<'_>,
-    options: PipelineOptions<'_>,
-    (partition, front): (&Partition, Option<&Front<'_>>),
-    (queue, commands): (&Receiver<Work>, &Receiver<Command>),
-    outlet: &mut Queue<'_>,
-) -> Result<(), RunError> {
-    let worker = outlet.worker;
-    // A worker that is behind has packets left that were read before the stop.
-    let has_read = AtomicBool::new(false);
-    let stop = Stop::after(options.stop, &has_read);
-    let mut pipeline = Pipeline::new(wiring.modules, PipelineOptions { stop: &stop, ..options }, outlet)?;
-    let (ahead, memory) = (VecDeque::with_capacity(AHEAD), Memory::default());
-    let mut todo = Todo { partition, worker, queue, front, ahead, memory };
-    let patience = if front.is_some() { SHORT } else { LONG };
-    let mut now_ns = 0;
-    loop {
-        while let Ok(command) = commands.try_recv() {
-            pipeline.command(command, now_ns, outlet)?;
-        }
-        let work = match todo.next()? {
-            Some(work) => work,
-            // No work arrived meanwhile.
-            None if pipeline.can_progress() => {
-                pipeline.resume(false, outlet)?;
-                continue;
-            }
-            None => {
-                select! {
-                    recv(queue) -> work => todo.add(work.map_err(|_| RunError::Broken)?),
-                    recv(commands) -> command => match command {
-                        Ok(command) => pipeline.command(command, now_ns, outlet)?,
-                        // Nobody is left to send commands, but work, or its end, will arrive.
-                        Err(_) => std::thread::yield_now(),
-                    },
-                    default(if pipeline.awaits_process() { POLL_INTERVAL.min(patience) } else { patience }) => {
-                        pipeline.regulate(None, outlet)?;
-                        pipeline.resume(false, outlet)?;
-                    }
-                }
-                continue;
-            }
-        };
-        match work {
-            Work::Block(shared) => {
-                let parts = shared.parts(partition, &mut todo.memory);
-                if let Some(part) = parts.get(worker).filter(|part| !part.descriptors().is_empty()) {
-                    // If little waits for this worker, others hold the source up.
-                    let fill = if todo.is_behind() { shared.fill } else { 0 };
-                    pipeline.regulate(Some(fill), outlet)?;
-                    now_ns = now_ns.max(part.totals().latest_ns);
-                    for (link, descriptors) in part.runs(0..part.descriptors().len()) {
-                        pipeline.packets(Packets { block: &shared.block, link, descriptors }, outlet)?;
-                    }
-                }
-                todo.memory.keep(shared);
-            }
-            Work::Tick(at) => {
-                now_ns = now_ns.max(at);
-                pipeline.tick(at, outlet)?;
-                outlet.send(Event::Tick { worker, now_ns: at })?;
-            }
-            Work::End(now_ns) => {
-                has_read.store(true, Ordering::Relaxed);
-                let accounts = pipeline.end(now_ns, outlet)?;
-                return outlet.send(Event::End { accounts, now_ns });
-            }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use bytes::Bytes;
-    use crossbeam_channel::unbounded;
-    use flame_abi::LinkType;
-    use flame_source::RawPacket;
-
-    /// Returns a block of one packet, which is none that can be decoded.
-    fn block(decoder: usize) -> Arc<SharedBlock> {
-        let packet = RawPacket { ts_ns: 0, offset: 0, cap_len: 4, wire_len: 4, link: LinkType::ETHERNET };
-        let data = Bytes::from_static(&[0; 4]);
-        let block = RawBlock { data, packets: vec![packet], shared_offset: None };
-        Arc::new(SharedBlock { block, decoder, fill: 0, parts: OnceLock::new() })
-    }
-
-    #[test]
-    fn a_worker_decodes_its_blocks_ahead_and_leaves_the_others() {
-        let partition = Partition { key: None, workers: 2, decapsulate: false };
-        let (sender, queue) = unbounded();
-        let blocks: Vec<_> = (0..6).map(|number| block(number % 2)).collect();
-        blocks.iter().for_each(|shared| sender.send(Work::Block(shared.clone())).unwrap());
-        let (ahead, memory) = Default::default();
-        let mut todo = Todo { partition: &partition, worker: 1, queue: &queue, front: None, ahead, memory };
-        let mut is_next = |number: usize| {
-            let next = todo.next().unwrap();
-            matches!(next, Some(Work::Block(shared)) if Arc::ptr_eq(&shared, &blocks[number]))
-        };
-        assert!(is_next(0));
-        let decoded: Vec<_> = blocks.iter().map(|shared| shared.parts.get().is_some()).collect();
-        assert_eq!(decoded, [false, true, false, true, false, false]);
-        // All work comes in order, and each packet belongs to one worker.
-        assert!((1..6).all(is_next));
-        assert!(todo.next().unwrap().is_none());
-        for shared in &blocks {
-            let parts = shared.parts(&partition, &mut Memory::default());
-            let parts: Vec<_> = parts.iter().map(|part| part.descriptors().len()).collect();
-            assert_eq!(parts, [1, 0]);
-        }
     }
 }

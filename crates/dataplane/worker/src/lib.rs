@@ -50,6 +50,7 @@ mod slices;
 mod sorting;
 mod stage;
 mod threads;
+mod todo;
 mod turns;
 mod wiring;
 

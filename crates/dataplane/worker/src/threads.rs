@@ -2,7 +2,7 @@
 
 use crate::charge::{self, Charging};
 use crate::collect::Collector;
-use crate::dispatch::{Dispatcher, Partition, worker_loop};
+use crate::dispatch::{Dispatcher, Partition};
 use crate::error::RunError;
 use crate::front::Front;
 use crate::gather::collect;
@@ -13,6 +13,7 @@ use crate::queues::Queues;
 use crate::read::{Consumer, Packets, ReadStats, Reading, read_loop};
 use crate::report::{Observer, Report, Silent};
 use crate::stage::PipelineOptions;
+use crate::todo::worker_loop;
 use crate::turns::TURN;
 use crate::wiring::{Ends, QUEUE, Wiring};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, never, unbounded};

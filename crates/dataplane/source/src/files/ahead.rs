@@ -226,7 +226,7 @@ mod tests {
         assert_eq!(ahead.take(used).len, 7);
     }
 
-    /// Whatever their number and order, buffers of long packets do not stay.
+    /// Buffers of long packets do not stay, whatever their number and order.
     #[test]
     fn only_buffers_of_chunks_are_kept() {
         let ahead = Ahead::new(file(&bytes(9, 0)), Arc::default());

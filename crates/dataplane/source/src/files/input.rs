@@ -38,7 +38,7 @@ pub struct Stream {
     pub total: Option<u64>,
 }
 
-/// What the chunks of a stream come from.
+/// The origin of the chunks of a stream.
 enum Feed {
     /// A regular file that is not compressed.
     File(Arc<Ahead>),

@@ -195,7 +195,7 @@ fn files_share_buffers() {
     assert!(places.len() < 90, "{} places", places.len());
 }
 
-/// What others may read does not keep files that have ended, nor their memory.
+/// Files that have ended are closed, and their memory is free, although other threads may read files ahead.
 #[test]
 fn files_that_ended_are_closed() {
     let files = bursts(3, 9);

@@ -108,8 +108,6 @@ pub struct Live {
     head: usize,
     /// The block of which packets are left.
     current: Option<Taken>,
-    /// The part of the ring, in thousandths, that waited when that block was taken.
-    fill: u32,
     bytes: u64,
     /// Whether the kernel need not be asked for its drops, since packets of the same block follow. To ask
     /// takes a system call, and a lock that the reception needs.
@@ -158,7 +156,6 @@ pub fn open(interface: &str, options: &LiveOptions) -> Result<Live, SourceError>
         closing: None,
         head: 0,
         current: None,
-        fill: 0,
         bytes: 0,
         is_inside: AtomicBool::new(false),
         drops: AtomicU64::new(0),
@@ -275,8 +272,6 @@ impl Live {
             }
             self.current = Some(Ring::take(&self.ring, self.head));
             self.head = (self.head + 1) % self.ring.blocks();
-            let blocks = self.ring.blocks();
-            self.fill = (self.ring.ready_from(self.head) * 1000 / blocks.max(1)) as u32;
         }
         let Some(mut taken) = self.current.take() else { return Ok(Next::Idle) };
         let (mut packets, mut captured, link) = (0, 0, self.link);
@@ -328,7 +323,8 @@ impl Source for Live {
     }
 
     fn fill(&self) -> u32 {
-        self.fill
+        let blocks = self.ring.blocks();
+        (self.ring.ready_from(self.head) * 1000 / blocks.max(1)) as u32
     }
 
     fn is_ready(&self) -> bool {
