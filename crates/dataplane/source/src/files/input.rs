@@ -32,7 +32,7 @@ pub struct Stream {
     pub ended: bool,
     /// The reason why the stream ended early, if it did.
     pub broken: Option<String>,
-    /// What is done to get its bytes.
+    /// The step that gets its bytes, for errors.
     step: &'static str,
     consumed: Arc<AtomicU64>,
     pub total: Option<u64>,
