@@ -85,7 +85,7 @@ impl Engine {
     }
 
     /// Returns the node for the credential of a module, or `None` for the operator's own.
-    fn node_for(&self, stored: &Stored, interface: &str) -> Result<Option<Node>, Problem> {
+    pub(crate) fn node_for(&self, stored: &Stored, interface: &str) -> Result<Option<Node>, Problem> {
         if stored.owner.is_operator() {
             return Ok(None);
         }
@@ -103,6 +103,7 @@ impl Engine {
                 "the operator has to give it one (policy in [node])",
             )
         };
+        self.check_owner(stored)?;
         let (credential, possession) = proof.opened()?;
         let options = format!("node, module {:?} on source {:?}", stored.name, stored.source);
         let base = held(&self.node);

@@ -221,7 +221,6 @@ impl Engine {
     fn run_again(&self, entry: &mut Entry) -> Result<(), Problem> {
         let stored = &entry.stored;
         let source = self.source(Some(&stored.source))?;
-        self.check_owner(stored)?;
         let wasm = self.store.code(&stored.hash).map_err(|e| problem(&e))?;
         let key = (stored.owner.clone(), stored.name.clone());
         let mut reserving = self.reserve(&key, &stored.reserved, source)?;
@@ -253,6 +252,12 @@ impl Engine {
         let accounts: BTreeMap<_, _> = self.sources.iter().map(|(name, s)| (name, s.snapshot().1)).collect();
         for (key, entry) in self.modules().iter_mut() {
             if let Some(mut live) = entry.live.take() {
+                // Its clients were told that it is evicted.
+                if let Some(reason) = live.leaving.take() {
+                    (entry.stored.state, entry.stored.reason) = (State::Evicted, Some(reason));
+                    entry.stored.revision += 1;
+                    self.is_behind.store(true, Ordering::SeqCst);
+                }
                 self.write_last_state(key, &mut live);
                 let of_source = accounts.get(&entry.stored.source);
                 let account =

@@ -45,7 +45,7 @@ impl Engine {
     }
 
     /// Writes the rows that are behind, but for those of changes in progress. Returns false if one could not
-    /// be written: the others wait with it.
+    /// be written. On a full disk that may be a large one, while there is room for the others.
     pub(crate) fn write_rows(&self) -> bool {
         if !self.is_behind.swap(false, Ordering::SeqCst) {
             return true;
@@ -54,14 +54,13 @@ impl Engine {
             let modules = self.modules();
             modules.iter().filter(|(_, entry)| is_behind(entry)).map(|(key, _)| key.clone()).collect()
         };
-        let mut is_left = false;
-        let is_written = behind.iter().all(|key| match self.begin_by(By::Node, key) {
-            Ok(_changing) => self.write_row(key).is_ok(),
-            Err(_) => {
-                is_left = true;
-                true
+        let (mut is_left, mut is_written) = (false, true);
+        for key in &behind {
+            match self.begin_by(By::Node, key) {
+                Ok(_changing) => is_written &= self.write_row(key).is_ok(),
+                Err(_) => is_left = true,
             }
-        });
+        }
         if is_left || !is_written {
             self.is_behind.store(true, Ordering::SeqCst);
         }

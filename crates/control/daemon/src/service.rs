@@ -108,6 +108,8 @@ pub fn run(path: &Path, note: &dyn Fn(&str)) -> Result<(), StartError> {
         thread.thread().unpark();
         let _ = thread.join();
     }
+    // No change is in progress any more that would write its own.
+    engine.write_rows();
     if let Some(socket) = socket {
         let _ = std::fs::remove_file(socket);
     }

@@ -50,6 +50,24 @@ fn an_eviction_waits_for_the_change_that_is_in_progress() {
     assert_eq!(world.log().matches("\"evict\"").count(), 2, "{}", world.log());
 }
 
+/// Clients were told of it, also if the node ends before the module is taken down.
+#[test]
+fn an_eviction_is_written_at_the_end_of_the_node() {
+    for is_in_progress in [false, true] {
+        let world = World::new();
+        let credential = world.credential(&[]);
+        world.install(&credential);
+        let changing = world.engine.begin(&world.owner(), NAME).unwrap();
+        world.engine.revoke(&revocation(&credential)).unwrap();
+        let changing = Some(changing).filter(|_| is_in_progress);
+        world.engine.finish();
+        drop(changing);
+        world.engine.write_rows();
+        let row = world.row().unwrap();
+        assert_eq!((row.state, row.revision), (State::Evicted, 2));
+    }
+}
+
 /// An instance is known to the review also while the change is made that begins or ends it.
 #[test]
 fn an_instance_that_no_module_has_yet_is_evicted_once() {
@@ -476,7 +494,11 @@ fn a_row_whose_owner_is_not_that_of_its_credential_does_not_run() {
     world.engine.check_owner(&row).unwrap();
     let (bob, root) = (Owner { principal: "bob".to_owned(), ..world.owner() }, world.alice.public());
     for owner in [bob, Owner { root: root.to_string(), ..world.owner() }] {
-        let refused = world.engine.check_owner(&Stored { owner, ..row.clone() }).unwrap_err();
-        assert!(refused.cause.contains("another principal's"), "{refused}");
+        let row = Stored { owner, ..row.clone() };
+        // At the start, and when one that is stopped is changed.
+        for refused in [world.engine.check_owner(&row), world.engine.node_for(&row, "eth0").map(drop)] {
+            let refused = refused.unwrap_err();
+            assert!(refused.cause.contains("another principal's"), "{refused}");
+        }
     }
 }
