@@ -23,8 +23,10 @@ const TOO_LONG: &str = "evaluating its Datalog takes too long";
 /// Maximum number of evaluation steps in total: the operations of an expression, for each combination of
 /// facts that a rule or check considers.
 const MAX_WORK: u64 = 100_000;
-/// The number of steps that a regular expression costs. It is compiled at each use.
+/// The number of steps that a regular expression costs, and each of its characters. It is compiled at each
+/// use, which takes the longer the longer it is.
 const REGEX: u64 = 20_000;
+const REGEX_CHARACTER: u64 = 300;
 /// Maximum depth of nested brackets, which the library parses by recursion.
 const MAX_DEPTH: usize = 16;
 /// Maximum number of elements of a set, an array or a map.
@@ -137,7 +139,13 @@ fn expression(e: &Expression) -> Result<(), String> {
 }
 
 fn ops(all: &[Op], depth: u32) -> Result<(), String> {
-    all.iter().try_for_each(|op| match op {
+    all.iter().enumerate().try_for_each(|(at, op)| match op {
+        // A number of repetitions multiplies the time that its compilation takes.
+        Op::Binary(Binary::Regex) => match pattern(&all[..at]) {
+            Some(text) if !text.contains('{') => Ok(()),
+            Some(_) => Err("regular expressions with { are not read".to_owned()),
+            None => Err("a regular expression that is not written as a text is not read".to_owned()),
+        },
         Op::Value(term) => small(term),
         Op::Closure(..) if depth > 0 => Err("closures in closures are not read".to_owned()),
         Op::Closure(_, inner) => ops(inner, depth + 1),
@@ -145,14 +153,25 @@ fn ops(all: &[Op], depth: u32) -> Result<(), String> {
     })
 }
 
+/// Returns the text of the regular expression that follows these operations.
+fn pattern(before: &[Op]) -> Option<&str> {
+    match before.last() {
+        Some(Op::Value(Term::Str(text))) => Some(text),
+        _ => None,
+    }
+}
+
 /// Returns the number of steps of an expression. A closure with a parameter runs once for each element; those
 /// of `&&` and `||` have no parameter.
 fn steps(all: &[Op]) -> u64 {
-    all.iter().fold(0, |n, op| {
+    all.iter().enumerate().fold(0, |n, (at, op)| {
         n.saturating_add(match op {
             Op::Closure(parameters, inner) if parameters.is_empty() => steps(inner),
             Op::Closure(_, inner) => steps(inner).saturating_mul(MAX_ELEMENTS as u64),
-            Op::Binary(Binary::Regex) => REGEX,
+            Op::Binary(Binary::Regex) => {
+                let length = pattern(&all[..at]).map_or(usize::MAX, str::len) as u64;
+                REGEX.saturating_add(length.saturating_mul(REGEX_CHARACTER))
+            }
             _ => 1,
         })
     })

@@ -310,7 +310,11 @@ const CASES: &[Case] = &[
     ("closures in closures", "closures in closures", || appended("check if [1,2].all($a -> [1,2].all($b -> $a + $b > 0))")),
     ("brackets in brackets in brackets", "brackets in more than 16 brackets", || expression(biscuit_auth::builder::Unary::Parens, 3000)),
     ("a row of signs", "! in a row are not read", || expression(biscuit_auth::builder::Unary::Negate, 3001)),
-    ("a regular expression for each of many", "combinations of facts, more than", || appended("x_n(1); x_n(2); check if x_n($a), \"aaaa\".matches(\"(a{9}){9}\")")),
+    ("a regular expression for each of many", "combinations of facts, more than", || appended("x_n(1); x_n(2); x_n(3); check if x_n($a), \"aaaa\".matches(\"(a+)+\")")),
+    ("a long regular expression", "combinations of facts, more than", || appended(&format!("check if \"a\".matches(\"{}\")", "(a+b)".repeat(60)))),
+    ("a regular expression with repetitions", "with { are not read", || appended("check if \"a\".matches(\"[^a]{8000}0\")")),
+    ("a regular expression with repetitions in a closure", "with { are not read", || appended("check if [\"a\"].any($a -> $a.matches(\"(a{9}){9}\"))")),
+    ("a regular expression from a fact", "not written as a text", || appended("x_p(\"a{8000}\"); check if x_p($a), \"a\".matches($a)")),
     ("an expression of thousands of steps", "combinations of facts, more than", || {
         let facts: String = (0..30).map(|n| format!("x_n({n});")).collect();
         appended(&format!("{facts} check if x_n($a), x_n($b), {}$a == $b", "1 + ".repeat(400)))
