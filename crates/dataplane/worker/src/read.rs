@@ -220,26 +220,13 @@ pub(crate) fn send_ticking(
     clock: &mut Clock,
     consumer: &mut dyn Consumer,
 ) -> Result<(), RunError> {
-    let descriptors = described.descriptors();
-    let send = |consumer: &mut dyn Consumer, range: Range<usize>| {
-        if range.is_empty() {
-            return Ok(());
-        }
+    let times = described.descriptors().iter().map(|d| d.ts_ns);
+    between_ticks((times, described.totals().latest_ns), clock, consumer, |consumer, range| {
         for (link, descriptors) in described.runs(range) {
             consumer.packets(Packets { block, link, descriptors })?;
         }
         consumer.pause()
-    };
-    let mut start = 0;
-    let ticking = if clock.quiet(described.totals().latest_ns) { 0..0 } else { 0..descriptors.len() };
-    for i in ticking {
-        if let Some(tick) = clock.advance(descriptors[i].ts_ns) {
-            send(consumer, start..i)?;
-            consumer.tick(tick)?;
-            start = i;
-        }
-    }
-    send(consumer, start..descriptors.len())
+    })
 }
 
 /// Passes the packets of a block on that the consumer decodes, with the ticks that fall between them.
@@ -251,24 +238,39 @@ fn send_raw(
     consumer: &mut dyn Consumer,
 ) -> Result<(), RunError> {
     let packets = Vec::with_capacity(flame_abi::MAX_BLOCK_PACKETS);
-    let mut block = std::mem::replace(block, RawBlock { packets, ..RawBlock::default() });
+    let block = std::mem::replace(block, RawBlock { packets, ..RawBlock::default() });
     // The packets' memory goes with them, so the pipelines copy the exposed bytes.
-    block.shared_offset = None;
-    if !clock.quiet(latest_ns) {
-        let mut start = 0;
-        for i in 0..block.packets.len() {
-            if let Some(tick) = clock.advance(block.packets[i].ts_ns) {
-                let packets = block.packets[start..i].to_vec();
-                if !packets.is_empty() {
-                    consumer.raw(RawBlock { data: block.data.clone(), packets, shared_offset: None })?;
-                }
-                consumer.tick(tick)?;
-                start = i;
-            }
-        }
-        block.packets.drain(..start);
+    let block = RawBlock { shared_offset: None, ..block };
+    // Nearly always. Otherwise the list of packets is copied.
+    if clock.quiet(latest_ns) {
+        return consumer.raw(block);
     }
-    if block.packets.is_empty() { Ok(()) } else { consumer.raw(block) }
+    let times = block.packets.iter().map(|packet| packet.ts_ns);
+    between_ticks((times, latest_ns), clock, consumer, |consumer, range| {
+        let packets = block.packets[range].to_vec();
+        consumer.raw(RawBlock { data: block.data.clone(), packets, shared_offset: None })
+    })
+}
+
+/// Passes packets on with `send`, in parts between which ticks fall. `times` are theirs, with the latest one.
+fn between_ticks(
+    (times, latest_ns): (impl ExactSizeIterator<Item = u64>, u64),
+    clock: &mut Clock,
+    consumer: &mut dyn Consumer,
+    send: impl Fn(&mut dyn Consumer, Range<usize>) -> Result<(), RunError>,
+) -> Result<(), RunError> {
+    let (mut start, end) = (0, times.len());
+    if !clock.quiet(latest_ns) {
+        for (i, ts_ns) in times.enumerate() {
+            let Some(tick) = clock.advance(ts_ns) else { continue };
+            if start < i {
+                send(consumer, start..i)?;
+            }
+            consumer.tick(tick)?;
+            start = i;
+        }
+    }
+    if start < end { send(consumer, start..end) } else { Ok(()) }
 }
 
 pub struct ReadOptions<'a> {

@@ -22,6 +22,7 @@ const ALIGNMENT: usize = 4096;
 const BUFFER: usize = HEADROOM + ALIGNMENT + CHUNK;
 /// The maximum number of chunks that are read ahead.
 const MOST: usize = 4;
+
 /// A chunk of a file.
 pub struct Chunk {
     /// The memory of the bytes.
@@ -125,23 +126,19 @@ impl Ahead {
         }
         let mut state = self.state();
         loop {
-            match state.chunks.front() {
-                Some(Some(_)) => {}
+            state = match state.chunks.pop_front() {
+                Some(Some(chunk)) => {
+                    state.taken += 1;
+                    return chunk;
+                }
                 // A thread that helps does nothing else before it has read it.
                 Some(None) => {
+                    state.chunks.push_front(None);
                     state.waits = true;
-                    state = self.filled.wait(state).unwrap_or_else(PoisonError::into_inner);
-                    continue;
+                    self.filled.wait(state).unwrap_or_else(PoisonError::into_inner)
                 }
-                None => {
-                    state = self.read(state);
-                    continue;
-                }
-            }
-            if let Some(Some(chunk)) = state.chunks.pop_front() {
-                state.taken += 1;
-                return chunk;
-            }
+                None => self.read(state),
+            };
         }
     }
 }
