@@ -254,8 +254,9 @@ pub fn longest_call(packet_budget: u64) -> u64 {
 
 /// The shortest deadline of a call in nanoseconds. Delays that the machine itself causes are shorter.
 pub const LEAST_DEADLINE_NS: u64 = 100_000_000;
-/// The longest deadline of a call in nanoseconds.
-pub const MOST_DEADLINE_NS: u64 = 1_000_000_000;
+/// The longest deadline of a call in nanoseconds. With the time until the watchdog finds the call, a worker
+/// stands still for less than a second.
+pub const MOST_DEADLINE_NS: u64 = 850_000_000;
 
 impl Default for Limits {
     fn default() -> Self {

@@ -31,6 +31,9 @@ use std::time::Duration;
 const CHECKS: u64 = 5;
 const MIN_PERIOD: Duration = Duration::from_micros(50);
 const MAX_PERIOD: Duration = Duration::from_millis(20);
+/// The number of periods between two checks while no call is found running. A call that does not end is found
+/// that much later.
+const IDLE: u32 = 5;
 
 /// A thread that watches the calls of all instances of one [`crate::Engines`]. It runs from the first
 /// instance that needs it until the engines and all their instances are gone. All clones are the same
@@ -238,12 +241,13 @@ impl Shared {
     fn look(&self) {
         let mut state = lock(&self.state);
         while !state.over {
+            let mut is_idle = true;
             state.watches.retain_mut(|(watch, seen)| {
                 let Some(watch) = watch.upgrade() else { return false };
-                watch.look(seen);
+                is_idle &= !watch.look(seen);
                 true
             });
-            let period = state.period.unwrap_or(MAX_PERIOD);
+            let period = state.period.unwrap_or(MAX_PERIOD) * if is_idle { IDLE } else { 1 };
             state = match state.watches.is_empty() {
                 // The next instance wakes the thread.
                 true => self.wake.wait(state).unwrap_or_else(PoisonError::into_inner),
@@ -314,19 +318,20 @@ impl Watch {
         }
     }
 
-    /// Checks one instance for the watchdog.
-    fn look(&self, seen: &mut Seen) {
+    /// Checks one instance for the watchdog. Returns whether a call runs.
+    fn look(&self, seen: &mut Seen) -> bool {
         let call = self.call.load(Ordering::Acquire);
         if call.is_multiple_of(2) {
-            return;
+            return false;
         }
         // If the clock is gone, so is the thread, and its call cannot continue.
-        let Some(now_ns) = read_clock(self.clock.load(Ordering::Relaxed)) else { return };
+        let Some(now_ns) = read_clock(self.clock.load(Ordering::Relaxed)) else { return false };
         if seen.call != call {
             *seen = Seen { call, since_ns: now_ns };
         } else if now_ns.saturating_sub(seen.since_ns) >= self.deadline_ns.load(Ordering::Relaxed) {
             self.revoke(call);
         }
+        true
     }
 
     fn revoke(&self, call: u64) {
@@ -519,6 +524,23 @@ mod tests {
         println!("{restored} calls were revoked");
         assert_eq!(innocent, 0);
         assert!(restored > 100, "{restored}");
+    }
+
+    #[test]
+    fn a_call_that_begins_while_the_watchdog_is_idle_loses_its_page() {
+        let page = page();
+        let watchdog = Watchdog::new();
+        let watch = watchdog.watch(page, 1_000_000).unwrap();
+        for _ in 0..3 {
+            std::thread::sleep(Duration::from_millis(20));
+            watch.begin(1_000_000);
+            let begun = std::time::Instant::now();
+            while readable(page) {
+                assert!(begun.elapsed() < Duration::from_secs(60), "the call goes on");
+            }
+            watch.end();
+            assert!(watch.was_revoked());
+        }
     }
 
     #[test]

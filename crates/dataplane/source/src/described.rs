@@ -6,7 +6,10 @@ use std::ops::Range;
 /// serves again for the next block.
 #[derive(Debug, Default)]
 pub struct Described {
+    /// The descriptors of the packets, and after them those of earlier blocks.
     descriptors: Vec<Descriptor>,
+    /// The number of packets.
+    count: usize,
     /// The link types of runs of packets, with the first packet of each.
     links: Vec<(LinkType, usize)>,
     totals: Totals,
@@ -19,6 +22,45 @@ pub struct Totals {
     pub latest_ns: u64,
 }
 
+impl Totals {
+    #[inline]
+    fn add(&mut self, bytes: u64, latest_ns: u64) {
+        self.bytes += bytes;
+        self.latest_ns = self.latest_ns.max(latest_ns);
+    }
+}
+
+/// Packets of one link type that are added to a block's. They belong to it when this value is dropped: until
+/// then their number and totals are in registers.
+pub struct Decoding<'a> {
+    link: LinkType,
+    options: flame_decode::Options,
+    slots: &'a mut [Descriptor],
+    decoded: usize,
+    sums: Totals,
+    count: &'a mut usize,
+    totals: &'a mut Totals,
+}
+
+impl Decoding<'_> {
+    /// Decodes a packet into the next descriptor, where it stays. There must be room for it.
+    #[inline(always)] // The loop over packets is the hottest of a source.
+    pub fn decode(&mut self, packet: RawPacket, bytes: &[u8]) {
+        let d = &mut self.slots[self.decoded];
+        (d.ts_ns, d.addr) = (packet.ts_ns, packet.offset);
+        flame_decode::decode_into(self.link, bytes, packet.wire_len, self.options, d);
+        self.decoded += 1;
+        self.sums.add(bytes.len() as u64, packet.ts_ns);
+    }
+}
+
+impl Drop for Decoding<'_> {
+    fn drop(&mut self) {
+        *self.count += self.decoded;
+        self.totals.add(self.sums.bytes, self.sums.latest_ns);
+    }
+}
+
 impl Described {
     /// Returns an empty list with room for some packets.
     pub fn with_capacity(packets: usize) -> Self {
@@ -26,37 +68,44 @@ impl Described {
     }
 
     pub fn clear(&mut self) {
-        self.descriptors.clear();
+        self.count = 0;
         self.links.clear();
         self.totals = Totals::default();
     }
 
-    /// Decodes a packet into the next descriptor, where it stays.
+    /// Begins to add up to `most` packets of one link type.
+    pub fn decoding(&mut self, link: LinkType, most: usize, options: flame_decode::Options) -> Decoding<'_> {
+        self.begin(link);
+        let Self { descriptors, count, totals, .. } = self;
+        let end = *count + most;
+        if descriptors.len() < end {
+            descriptors.resize(end, Descriptor::default());
+        }
+        let slots = &mut descriptors[*count..end];
+        Decoding { link, options, slots, decoded: 0, sums: Totals::default(), count, totals }
+    }
+
     #[inline]
-    pub fn decode(&mut self, packet: RawPacket, bytes: &[u8], options: flame_decode::Options) {
-        let RawPacket { ts_ns, offset, wire_len, link, .. } = packet;
-        self.push(
-            link,
-            Descriptor { ts_ns, addr: offset, cap_len: bytes.len() as u32, ..Descriptor::default() },
-        );
-        if let Some(d) = self.descriptors.last_mut() {
-            flame_decode::decode_into(link, bytes, wire_len, options, d);
+    fn begin(&mut self, link: LinkType) {
+        if self.links.last().is_none_or(|(last, _)| *last != link) {
+            self.links.push((link, self.count));
         }
     }
 
     /// Adds a packet.
     #[inline]
     pub fn push(&mut self, link: LinkType, d: Descriptor) {
-        if self.links.last().is_none_or(|(last, _)| *last != link) {
-            self.links.push((link, self.descriptors.len()));
+        self.begin(link);
+        self.totals.add(d.cap_len.into(), d.ts_ns);
+        match self.descriptors.get_mut(self.count) {
+            Some(slot) => *slot = d,
+            None => self.descriptors.push(d),
         }
-        self.totals.bytes += u64::from(d.cap_len);
-        self.totals.latest_ns = self.totals.latest_ns.max(d.ts_ns);
-        self.descriptors.push(d);
+        self.count += 1;
     }
 
     pub fn descriptors(&self) -> &[Descriptor] {
-        &self.descriptors
+        &self.descriptors[..self.count]
     }
 
     pub fn totals(&self) -> Totals {
@@ -65,24 +114,21 @@ impl Described {
 
     /// Keeps the first `count` packets.
     pub fn truncate(&mut self, count: usize) {
-        if count < self.descriptors.len() {
-            self.descriptors.truncate(count);
+        if count < self.count {
+            self.count = count;
             self.links.retain(|(_, start)| *start < count);
-            let kept = self.descriptors.iter().map(|d| (u64::from(d.cap_len), d.ts_ns));
-            let add = |sum: Totals, (bytes, ts_ns): (u64, u64)| Totals {
-                bytes: sum.bytes + bytes,
-                latest_ns: sum.latest_ns.max(ts_ns),
-            };
-            self.totals = kept.fold(Totals::default(), add);
+            let mut totals = Totals::default();
+            self.descriptors().iter().for_each(|d| totals.add(d.cap_len.into(), d.ts_ns));
+            self.totals = totals;
         }
     }
 
     /// Returns the packets of a range in runs of one link type. Nearly every source has only one.
     pub fn runs(&self, range: Range<usize>) -> impl Iterator<Item = (LinkType, &[Descriptor])> {
-        let ends = self.links.iter().skip(1).map(|(_, start)| *start).chain([self.descriptors.len()]);
+        let ends = self.links.iter().skip(1).map(|(_, start)| *start).chain([self.count]);
         let runs = self.links.iter().zip(ends).map(move |((link, start), end)| {
             let of_both = range.start.max(*start)..range.end.min(end);
-            (*link, self.descriptors.get(of_both).unwrap_or_default())
+            (*link, self.descriptors().get(of_both).unwrap_or_default())
         });
         runs.filter(|(_, descriptors)| !descriptors.is_empty())
     }
@@ -92,9 +138,12 @@ impl RawBlock {
     /// Replaces `described` by the descriptors of the packets.
     pub fn describe(&self, options: flame_decode::Options, described: &mut Described) {
         described.clear();
-        for packet in &self.packets {
-            let bytes = &self.data[packet.offset as usize..(packet.offset + packet.cap_len) as usize];
-            described.decode(*packet, bytes, options);
+        for run in self.packets.chunk_by(|one, next| one.link == next.link) {
+            let mut decoding = described.decoding(run[0].link, run.len(), options);
+            for packet in run {
+                let bytes = &self.data[packet.offset as usize..(packet.offset + packet.cap_len) as usize];
+                decoding.decode(*packet, bytes);
+            }
         }
     }
 

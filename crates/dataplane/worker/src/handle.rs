@@ -72,8 +72,8 @@ pub(crate) struct Shared {
     shape: Shape,
     pub(crate) stop: Arc<AtomicBool>,
     pub(crate) progress: Progress,
-    /// Whether slices must be ended.
-    pub(crate) has_metered: AtomicBool,
+    /// Tells the thread that ends slices that there is a metered module.
+    metered: Sender<()>,
     pipelines: Vec<Sender<Command>>,
     /// The queue of the collector, or `None` if the only pipeline's thread also collects.
     collector: Option<Sender<Event>>,
@@ -81,6 +81,16 @@ pub(crate) struct Shared {
     /// The numbers of all modules of this run, those that were removed included.
     used: Mutex<Numbers>,
     services: Mutex<Offers>,
+}
+
+impl Shared {
+    /// Lets slices be ended from now on, if the calls of a module need that.
+    fn note_class(&self, plan: &ModulePlan) {
+        if plan.class == ModuleClass::Metered {
+            // If there is a message already, that is enough.
+            let _ = self.metered.try_send(());
+        }
+    }
 }
 
 /// The time that a removed module has for its last calls, before it is evicted. In a process it has a little
@@ -104,6 +114,8 @@ impl Known {
 /// The receiving ends of the command channels, for the threads of a run.
 pub(crate) struct Inboxes {
     pub(crate) pipelines: Vec<Receiver<Command>>,
+    /// Has a message once there is a metered module, whose slices must be ended.
+    pub(crate) metered: Receiver<()>,
 }
 
 impl Handle {
@@ -128,7 +140,7 @@ impl Handle {
                 RunError::Service { module: m.plan().name.clone(), service, by }
             })?;
         }
-        let has_metered = modules.iter().any(|m| m.plan().class == ModuleClass::Metered);
+        let (tell, metered) = bounded(1);
         let shared = Shared {
             engines: engines.clone(),
             processes,
@@ -136,14 +148,15 @@ impl Handle {
             shape,
             stop,
             progress: Progress::default(),
-            has_metered: has_metered.into(),
+            metered: tell,
             pipelines,
             collector,
             used: Mutex::new(known.keys().copied().collect()),
             modules: Mutex::new(known),
             services: Mutex::new(services),
         };
-        Ok((Self(Arc::new(shared)), Inboxes { pipelines: inboxes }))
+        modules.iter().for_each(|module| shared.note_class(module.plan()));
+        Ok((Self(Arc::new(shared)), Inboxes { pipelines: inboxes, metered }))
     }
 
     pub(crate) fn shared(&self) -> &Shared {
@@ -274,9 +287,7 @@ impl Handle {
             used().remove(id);
             self.withdraw(id, before);
         })?;
-        if module.plan.class == ModuleClass::Metered {
-            self.0.has_metered.store(true, Ordering::Relaxed);
-        }
+        self.0.note_class(&module.plan);
         // Before it runs, so that it can be evicted from the first packet on.
         self.modules().insert(id, Known::new(&placed));
         // The collector must know a module before any pipeline sends output of it.

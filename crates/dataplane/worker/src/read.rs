@@ -6,11 +6,14 @@ use flame_abi::{Descriptor, LinkType};
 use flame_source::{Described, Frame, Next, RawBlock, Source, SourceError};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// The maximum age in nanoseconds of packets that arrive after a live source was idle, because the kernel
 /// fills a block for up to two of its timeouts. No tick may overtake them.
 const HELD_BACK_NS: u64 = 100_000_000;
+
+/// The interval at which everything is done between blocks that need not be done after each of them.
+const LOOK: Duration = Duration::from_millis(10);
 
 /// Packets of one block and of one link type, with their descriptors, whose `addr` is the offset in
 /// `block.data`.
@@ -59,6 +62,11 @@ pub trait Consumer {
     fn commands(&mut self, _now_ns: u64) -> Result<(), RunError> {
         Ok(())
     }
+
+    /// Completes files that are due, about once in [`LOOK`].
+    fn rotate(&mut self) -> Result<(), RunError> {
+        Ok(())
+    }
 }
 
 /// The numbers of packets and bytes that were read.
@@ -92,6 +100,8 @@ pub(crate) struct Reading<'a> {
     described: Described,
     stats: ReadStats,
     closed: bool,
+    /// The time of the last look around.
+    looked: Instant,
 }
 
 impl<'a> Reading<'a> {
@@ -99,7 +109,8 @@ impl<'a> Reading<'a> {
         let described = Described::with_capacity(flame_abi::MAX_BLOCK_PACKETS);
         let clock = Clock::new(options.tick_ns);
         let (block, stats) = Default::default();
-        Self { source, options, clock, block, described, stats, closed: false }
+        let looked = Instant::now();
+        Self { source, options, clock, block, described, stats, closed: false, looked }
     }
 
     /// Reads a block, or waits for one as long as the source does, and gives it to the consumer. Returns
@@ -109,11 +120,17 @@ impl<'a> Reading<'a> {
         consumer: &mut dyn Consumer,
         observer: &mut dyn Observer,
     ) -> Result<bool, RunError> {
-        let Self { source, options, clock, block, described, stats, closed } = self;
+        let Self { source, options, clock, block, described, stats, closed, looked } = self;
         if stats.packets >= options.count {
             return Ok(false);
         }
         consumer.commands(clock.now)?;
+        let present = Instant::now();
+        let looks = present.duration_since(*looked) >= LOOK;
+        if looks {
+            *looked = present;
+            consumer.rotate()?;
+        }
         if !*closed && options.stop.load(Ordering::Relaxed) {
             if !source.close() {
                 return Ok(false);
@@ -171,7 +188,9 @@ impl<'a> Reading<'a> {
         } else {
             send_ticking((block, described), clock, consumer)?;
         }
-        observer.progress(stats.packets, source_progress);
+        if looks {
+            observer.progress(stats.packets, source_progress);
+        }
         Ok(true)
     }
 

@@ -180,7 +180,8 @@ impl Run {
         };
         let shared = Shared::new(observer);
         let observer: &mut dyn Observer = &mut &shared;
-        threads::with_slices(&engines, &handle.shared().has_metered, charging, || {
+        let metered = inboxes.metered.clone();
+        threads::with_slices(&engines, &metered, charging, || {
             // Modules in processes are called while packet time goes on.
             let is_clocked = is_live || options.runner.is_some();
             let outputs = Outputs::new(sink, &shared, options.link.clone(), is_clocked);

@@ -16,26 +16,27 @@ use crate::stage::PipelineOptions;
 use crate::todo::worker_loop;
 use crate::turns::TURN;
 use crate::wiring::{Ends, QUEUE, Wiring};
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, never, unbounded};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, never, select, unbounded};
 use flame_execute::{SLICE, Stop};
 use flame_source::Source;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
-/// Runs `run` next to a thread that ends slices while there are metered modules.
+/// Runs `run` next to a thread that ends slices once there is a metered module, of which `metered` tells it.
 pub(crate) fn with_slices<T>(
     engines: &flame_run::Engines,
-    has_metered: &AtomicBool,
+    metered: &Receiver<()>,
     charging: Option<&Charging>,
     run: impl FnOnce() -> T,
 ) -> T {
-    const NONE: Duration = Duration::from_millis(50);
     let (done, over) = bounded::<()>(0);
     std::thread::scope(|scope| {
         scope.spawn(move || {
             let _charged = charge::begin(charging);
-            let period = || if has_metered.load(Ordering::Relaxed) { SLICE } else { NONE };
-            while over.recv_timeout(period()) == Err(RecvTimeoutError::Timeout) {
+            // Until then it does not wake up at all.
+            let is_over = select! {
+                recv(over) -> _ => true,
+                recv(metered) -> _ => false,
+            };
+            while !is_over && over.recv_timeout(SLICE) == Err(RecvTimeoutError::Timeout) {
                 engines.end_slice();
             }
         });
@@ -130,6 +131,10 @@ impl Consumer for Inline<'_, '_> {
             }
             self.pipeline.command(command, now_ns, &mut self.collector)?;
         }
+        Ok(())
+    }
+
+    fn rotate(&mut self) -> Result<(), RunError> {
         self.collector.rotate()
     }
 }

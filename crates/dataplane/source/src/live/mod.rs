@@ -41,7 +41,7 @@ use bytes::Bytes;
 use flame_abi::{LinkType, MAX_BLOCK_BYTES, MAX_BLOCK_PACKETS, MAX_PACKET};
 use ring::{Form, Found, Ring, Taken};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 /// The group of a source that shares the packets of an interface with others.
@@ -106,6 +106,8 @@ pub struct Live {
     closing: Option<Closing>,
     /// The index of the next block.
     head: usize,
+    /// The number of blocks from there on that are known to wait.
+    waiting: AtomicUsize,
     /// The block of which packets are left.
     current: Option<Taken>,
     bytes: u64,
@@ -155,6 +157,7 @@ pub fn open(interface: &str, options: &LiveOptions) -> Result<Live, SourceError>
         gated: options.fanout.is_some(),
         closing: None,
         head: 0,
+        waiting: AtomicUsize::new(0),
         current: None,
         bytes: 0,
         is_inside: AtomicBool::new(false),
@@ -272,6 +275,8 @@ impl Live {
             }
             self.current = Some(Ring::take(&self.ring, self.head));
             self.head = (self.head + 1) % self.ring.blocks();
+            let waiting = self.waiting.load(Ordering::Relaxed);
+            self.waiting.store(waiting.saturating_sub(1), Ordering::Relaxed);
         }
         let Some(mut taken) = self.current.take() else { return Ok(Next::Idle) };
         let (mut packets, mut captured, link) = (0, 0, self.link);
@@ -315,7 +320,8 @@ impl Source for Live {
     ) -> Result<Next, SourceError> {
         // The headers of the ring and of the packets come from memory together, not one after the other.
         described.clear();
-        self.fill_block(block, |bytes, packet| described.decode(packet, bytes, options))
+        let mut decoding = described.decoding(self.link, MAX_BLOCK_PACKETS, options);
+        self.fill_block(block, |bytes, packet| decoding.decode(packet, bytes))
     }
 
     fn is_live(&self) -> bool {
@@ -324,7 +330,13 @@ impl Source for Live {
 
     fn fill(&self) -> u32 {
         let blocks = self.ring.blocks();
-        (self.ring.ready_from(self.head) * 1000 / blocks.max(1)) as u32
+        // Those that waited before still do.
+        let mut waiting = self.waiting.load(Ordering::Relaxed);
+        while waiting < blocks && self.ring.is_ready((self.head + waiting) % blocks) {
+            waiting += 1;
+        }
+        self.waiting.store(waiting, Ordering::Relaxed);
+        (waiting * 1000 / blocks.max(1)) as u32
     }
 
     fn is_ready(&self) -> bool {

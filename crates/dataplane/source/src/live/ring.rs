@@ -188,20 +188,6 @@ impl Ring {
         self.status(index).load(Ordering::Acquire) & libc::TP_STATUS_USER != 0
     }
 
-    /// Returns the number of blocks from `index` on that the kernel has handed over. It fills them in turn,
-    /// so only a few are read.
-    pub fn ready_from(&self, index: usize) -> usize {
-        let (mut ready, mut end) = (0, self.blocks);
-        while ready < end {
-            let middle = usize::midpoint(ready, end);
-            match self.is_ready((index + middle) % self.blocks) {
-                true => ready = middle + 1,
-                false => end = middle,
-            }
-        }
-        ready
-    }
-
     /// Takes a ready block.
     pub fn take(ring: &Arc<Self>, index: usize) -> Taken {
         debug_assert!(ring.is_ready(index));
