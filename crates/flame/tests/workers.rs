@@ -1,11 +1,12 @@
 //! Tests of several workers on one source: each packet belongs to one of them, and all stop after the same
 //! one. They read the source themselves, or another thread does if the source waits for packets.
 
-use crate::common::{Lines, Memory, frame, options, pcap, tcp_packet};
-use crate::services::{NO_BATCH, data, plan};
+use crate::common::{Lines, Memory, frame, install, options, pcap, request, tcp_packet};
+use crate::services::{NO_BATCH, data, plan, wasm};
 use flame_abi::manifest::Table;
 use flame_admit::Protection;
-use flame_plan::Plan;
+use flame_compile::InstallRequest;
+use flame_plan::{Limits, Plan};
 use flame_record::{RecordBatch, Sink, SinkError};
 use flame_run::Engines;
 use flame_source::{Next, Progress, RawBlock, Source, SourceError};
@@ -105,6 +106,38 @@ fn all_workers_stop_after_the_same_packet() {
         adds_up(&report);
         assert!(report.failed.is_none() && report.packets < 1_000_000, "{report:?}");
     }
+}
+
+/// A worker that is behind processes what was read before the stop, also if that takes longer than the last
+/// calls may.
+#[test]
+fn a_slow_module_gets_what_was_read_before_the_stop() {
+    const BLOCKS: usize = 17;
+    // A tenth of a second or two for the packets of a block.
+    let slow = r#"(func (export "flame_batch") (param i32) (result i64) (local i32)
+        (loop (br_if 0 (i32.ne (i32.const 200000000)
+            (local.tee 1 (i32.add (local.get 1) (i32.const 1))))))
+        (i64.const 0))"#;
+    let limits = Limits { packet_budget: 1 << 40, ..request().limits };
+    let request = InstallRequest { protection: Protection::Metered, limits, ..request() };
+    let budget = "packet_budget = 1000000000000\n".to_owned();
+    let module = install(&wasm(("slow", budget, slow.to_owned())), &request).unwrap();
+    let plan = Plan::new(vec![module], WORKERS, 1_000_000_000);
+    let run = Run::new(&plan, &[], &Engines::new().unwrap(), options(Arc::default())).unwrap();
+    let mut source = blocks(0, false);
+    // All packets are of one flow, and so of one worker.
+    source.memory.packets = (0..5000).map(|n| (n * 1000, tcp_packet(1, 80))).collect();
+    let (handle, read) = (run.handle(), source.read.clone());
+    let stopping = std::thread::spawn(move || {
+        while read.load(Ordering::Relaxed) < BLOCKS {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        handle.stop();
+    });
+    let report = run.execute(Input::Shared(Box::new(source)), &mut Lines::default(), &mut Silent).unwrap();
+    stopping.join().unwrap();
+    adds_up(&report);
+    assert!((7 * BLOCKS as u64..1000).contains(&report.packets), "{report:?}");
 }
 
 /// A source that fails ends the run after the packets before, whoever has read it. One that panics ends it
