@@ -2,17 +2,18 @@
 //! accounts and records are exact.
 
 use crate::common::{self, COUNT, Endless, Memory, Sums, install, options, request, with_manifest};
+use crate::services::wasm;
 use flame_abi::manifest::Table;
 use flame_admit::Protection;
 use flame_compile::InstallRequest;
-use flame_plan::{Account, ModuleId, ModulePlan, Plan, Reason, Shed};
+use flame_plan::{Account, Limits, ModuleId, ModulePlan, Plan, Reason, Shed};
 use flame_record::{RecordBatch, Sink, SinkError};
 use flame_run::Engines;
 use flame_source::{Next, Progress, RawBlock, Source, SourceError};
 use flame_worker::{Input, LoadError, LossReason, Lost, Module, Run, RunError, Silent, Worker};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 fn counter(id: u32, protection: Protection) -> ModulePlan {
     let wasm = with_manifest(wat::parse_str(COUNT).unwrap(), common::MANIFEST.as_bytes());
@@ -99,6 +100,36 @@ fn modules_come_and_go_and_every_packet_is_accounted_for() {
             assert_eq!(report.accounts[id as usize].1, account, "{what}, {id}");
             assert!(account.offered < total, "{what}, {id}");
         }
+    }
+}
+
+/// A run whose modules are all bounded ends no slices, until a metered one comes.
+#[test]
+fn a_slow_module_that_comes_later_stops_nobody() {
+    for (workers, per_worker) in [(1, false), (2, false), (2, true)] {
+        let Running { worker, delivered, .. } = start(Protection::Auto, workers, true, per_worker);
+        // Some seconds for a batch.
+        let slow = r#"(func (export "flame_batch") (param i32) (result i64) (local i64)
+            (loop (br_if 0 (i64.ne (i64.const 10000000000)
+                (local.tee 1 (i64.add (local.get 1) (i64.const 1))))))
+            (i64.const 0))"#;
+        let budget = "packet_budget = 1000000000000\n".to_owned();
+        let limits = Limits { packet_budget: 1 << 40, ..request().limits };
+        let request = InstallRequest { protection: Protection::Metered, limits, ..request() };
+        let plan = install(&wasm(("slow", budget, slow.to_owned())), &request).unwrap();
+        let handle = worker.handle();
+        handle.add(&Module::from(ModulePlan { id: ModuleId(1), ..plan })).unwrap();
+        let slow = || handle.snapshot().unwrap().accounts[1].2.clone();
+        while slow().offered == 0 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let (before, begun) = (delivered.load(Ordering::Relaxed), Instant::now());
+        while delivered.load(Ordering::Relaxed) < before + 2000 && begun.elapsed().as_secs() < 60 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(slow().processed, 0, "{workers} workers: the batch has ended, and the others had waited");
+        handle.stop();
+        worker.join().unwrap();
     }
 }
 
