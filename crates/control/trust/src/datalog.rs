@@ -1,5 +1,7 @@
 //! Checks in Datalog: the permitted language, its cost, and the facts that are given to it.
 
+mod steps;
+
 use biscuit_auth::builder::{Binary, Check, Expression, Op, Rule, Term};
 use biscuit_auth::builder_ext::AuthorizerExt;
 use biscuit_auth::datalog::RunLimits;
@@ -7,6 +9,7 @@ use biscuit_auth::error::{FailedCheck, Logic, RunLimit, Token};
 use biscuit_auth::{AuthorizerBuilder, Biscuit, BlockBuilder};
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
+use steps::Sizes;
 
 /// Maximum number of facts of one name that the node gives to checks.
 pub(crate) const GIVEN: usize = 8;
@@ -23,10 +26,6 @@ const TOO_LONG: &str = "evaluating its Datalog takes too long";
 /// Maximum number of evaluation steps in total: the operations of an expression, for each combination of
 /// facts that a rule or check considers.
 const MAX_WORK: u64 = 100_000;
-/// The number of steps that a regular expression costs, and each of its characters. It is compiled at each
-/// use, which takes the longer the longer it is.
-const REGEX: u64 = 20_000;
-const REGEX_CHARACTER: u64 = 300;
 /// Maximum depth of nested brackets, which the library parses by recursion.
 const MAX_DEPTH: usize = 16;
 /// Maximum number of elements of a set, an array or a map.
@@ -73,12 +72,12 @@ pub fn affordable(blocks: &[BlockBuilder], given: usize) -> Result<(), String> {
     for rule in blocks.iter().flat_map(|b| &b.rules) {
         facts.insert(&rule.head.name, MAX_FACTS);
     }
+    let sizes = Sizes::of(blocks);
     let of_name = |name: &str| facts.get(name).copied().unwrap_or(0) + given as u64;
     let work = |rule: &Rule| {
         rule.expressions.iter().try_for_each(expression)?;
         let all = rule.body.iter().fold(1u64, |all, p| all.saturating_mul(of_name(&p.name).max(1)));
-        let steps = rule.expressions.iter().fold(1u64, |n, e| n.saturating_add(steps(&e.ops)));
-        Ok::<_, String>(all.saturating_mul(steps))
+        Ok::<_, String>(all.saturating_mul(sizes.steps(rule)))
     };
     let rules = || blocks.iter().flat_map(|b| &b.rules);
     // Each rule is applied until it yields nothing new. Rules that depend on rules may use all permitted
@@ -159,22 +158,6 @@ fn pattern(before: &[Op]) -> Option<&str> {
         Some(Op::Value(Term::Str(text))) => Some(text),
         _ => None,
     }
-}
-
-/// Returns the number of steps of an expression. A closure with a parameter runs once for each element; those
-/// of `&&` and `||` have no parameter.
-fn steps(all: &[Op]) -> u64 {
-    all.iter().enumerate().fold(0, |n, (at, op)| {
-        n.saturating_add(match op {
-            Op::Closure(parameters, inner) if parameters.is_empty() => steps(inner),
-            Op::Closure(_, inner) => steps(inner).saturating_mul(MAX_ELEMENTS as u64),
-            Op::Binary(Binary::Regex) => {
-                let length = pattern(&all[..at]).map_or(usize::MAX, str::len) as u64;
-                REGEX.saturating_add(length.saturating_mul(REGEX_CHARACTER))
-            }
-            _ => 1,
-        })
-    })
 }
 
 /// Evaluates the checks of all blocks and of the node over the facts that the node gives.

@@ -315,6 +315,25 @@ const CASES: &[Case] = &[
     ("a regular expression with repetitions", "with { are not read", || appended("check if \"a\".matches(\"[^a]{8000}0\")")),
     ("a regular expression with repetitions in a closure", "with { are not read", || appended("check if [\"a\"].any($a -> $a.matches(\"(a{9}){9}\"))")),
     ("a regular expression from a fact", "not written as a text", || appended("x_p(\"a{8000}\"); check if x_p($a), \"a\".matches($a)")),
+    ("a long text that is searched for each of many", "combinations of facts, more than", || {
+        let facts: String = (0..30).map(|n| format!("x_n({n});")).collect();
+        appended(&format!("{facts} check if x_n($a), x_n($b), \"{}b\".contains(\"a\") || $a == $b", "c".repeat(4000)))
+    }),
+    ("a long text of a fact that is searched for each of many", "combinations of facts, more than", || {
+        let facts: String = (0..20).map(|n| format!("x_n({n});")).collect();
+        let text = "c".repeat(4000);
+        appended(&format!("{facts} x_t(\"{text}\"); check if x_n($a), x_n($b), x_t($t), $t.ends_with(\"b\") || $a == $b"))
+    }),
+    ("texts that grow", "combinations of facts, more than", || {
+        let text = "c".repeat(2000);
+        appended(&format!("x_t(\"{text}\"); check if x_t($t), ({}$t).length() > 1", "$t + ".repeat(400)))
+    }),
+    ("a large array for each of many", "combinations of facts, more than", || {
+        let facts: String = (0..30).map(|n| format!("x_n({n});")).collect();
+        let row = format!("[{}0]", "0,".repeat(60));
+        let array = format!("[{}{row}]", format!("{row},").repeat(20));
+        appended(&format!("{facts} check if x_n($a), x_n($b), {array}.contains($a) || $a == $b"))
+    }),
     ("an expression of thousands of steps", "combinations of facts, more than", || {
         let facts: String = (0..30).map(|n| format!("x_n({n});")).collect();
         appended(&format!("{facts} check if x_n($a), x_n($b), {}$a == $b", "1 + ".repeat(400)))
