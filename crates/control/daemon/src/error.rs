@@ -39,6 +39,13 @@ pub fn of_node(error: &NodeError) -> Problem {
             text,
             "make the module smaller or simpler; `flame check` shows what it costs",
         ),
+        // Space would not help.
+        NodeError::Quota(e) if e.error.kind() == ErrorKind::InvalidData => Problem::new(
+            Code::Storage,
+            "the quotas of the credential are not known",
+            "the operator finds the file, and a way to proceed, in the reason",
+        )
+        .with_detail(text),
         NodeError::Compile(CompileError::Cache(_) | CompileError::Unnoted { .. })
         | NodeError::Audit(_)
         | NodeError::Quota(_) => unwritable(text),

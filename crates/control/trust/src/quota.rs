@@ -70,12 +70,11 @@ impl Quotas {
         (quota, expires): (Quota, u64),
         live: bool,
     ) -> Result<impl Ledger + use<>, QuotaError> {
-        let name = name_of(id);
-        let path = self.path.join(&name).display().to_string();
+        let (name, path) = (name_of(id), self.path.clone());
         let (folder, secret) = (self.folder.clone(), self.secret.clone());
-        let file = QuotaFile { folder, secret, name, quota, expires, live, claimed: Mutex::new(0) };
+        let file = QuotaFile { folder, path, secret, name, quota, expires, live, claimed: Mutex::new(0) };
         // A file that cannot be read is reported before anything runs.
-        file.change(|_| ()).map_err(|error| QuotaError { path, error })?;
+        file.change(|_| ())?;
         Ok(file)
     }
 
@@ -88,30 +87,31 @@ impl Quotas {
     /// Returns an error if the folder or the horizon cannot be read or written.
     pub fn sweep(&self, now: u64, used: &[String]) -> Result<usize, QuotaError> {
         let used: BTreeSet<String> = used.iter().map(|id| name_of(id)).collect();
-        let sweep = || {
-            let old = |name: &String| {
-                let content = read(&self.folder, &self.secret, name).ok().flatten()?;
-                content.is_over(now).then_some(content.expires?)
-            };
-            let mut names = self.folder.names()?;
-            names.retain(|name| name != HORIZON && !used.contains(name));
-            // Each is locked for a moment only: what runs draws from others meanwhile.
-            names.retain(|name| self.folder.lock().is_ok_and(|_lock| old(name).is_some()));
-            let mut count = 0;
-            for name in names {
-                let _lock = self.folder.lock()?;
-                let Some(expires) = old(&name) else { continue };
-                // First: without the file, the horizon is all that is known of it.
-                if expires > horizon(&self.folder, &self.secret)? {
-                    let content = Content { expires: Some(expires), ..Content::default() };
-                    write(&self.folder, &self.secret, HORIZON, &content)?;
-                }
-                self.folder.remove(&name)?;
-                count += 1;
-            }
-            Ok(count)
+        let at = |error| QuotaError { path: self.path.display().to_string(), error };
+        let horizon = || horizon(&self.folder, &self.path, &self.secret);
+        // A horizon that cannot be read is reported before there is anything to remove.
+        self.folder.lock().map_err(at).and_then(|_lock| horizon())?;
+        let old = |name: &String| {
+            let content = read_ledger(&self.folder, &self.secret, name).ok().flatten()?;
+            content.is_over(now).then_some(content.expires?)
         };
-        sweep().map_err(|error| QuotaError { path: self.path.display().to_string(), error })
+        let mut names = self.folder.names().map_err(at)?;
+        names.retain(|name| name != HORIZON && !used.contains(name));
+        // Each is locked for a moment only: what runs draws from others meanwhile.
+        names.retain(|name| self.folder.lock().is_ok_and(|_lock| old(name).is_some()));
+        let mut count = 0;
+        for name in names {
+            let _lock = self.folder.lock().map_err(at)?;
+            let Some(expires) = old(&name) else { continue };
+            // First: without the file, the horizon is all that is known of it.
+            if expires > horizon()? {
+                let content = Content { expires: Some(expires), ..Content::default() };
+                write(&self.folder, &self.secret, HORIZON, &content).map_err(at)?;
+            }
+            self.folder.remove(&name).map_err(at)?;
+            count += 1;
+        }
+        Ok(count)
     }
 }
 
@@ -122,6 +122,7 @@ fn name_of(id: &str) -> String {
 
 struct QuotaFile {
     folder: Arc<Folder>,
+    path: PathBuf,
     secret: Arc<Secret>,
     name: String,
     quota: Quota,
@@ -183,19 +184,25 @@ fn mac(secret: &Secret, name: &str, content: &str) -> String {
     hex(&secret.derive(PURPOSE, format!("{name}\0{content}").as_bytes()))
 }
 
-/// Reads a file that this node wrote, if it exists.
-fn read(folder: &Folder, secret: &Secret, name: &str) -> io::Result<Option<Content>> {
+/// Reads a file that this node wrote, if it exists. An error of one that somebody else wrote ends with
+/// `remedy`.
+fn read(folder: &Folder, secret: &Secret, name: &str, remedy: &str) -> io::Result<Option<Content>> {
     let Some(text) = folder.read(name, MAX_BYTES)? else { return Ok(None) };
-    let damaged = || {
-        let how = "it was changed, damaged, or is another node's: remove it to give the credential all its quotas anew";
-        Error::new(io::ErrorKind::InvalidData, how)
-    };
-    let sealed: Sealed = serde_json::from_slice(&text).map_err(|_| damaged())?;
-    if mac(secret, name, &sealed.content) != sealed.mac {
-        return Err(damaged());
+    let sealed = serde_json::from_slice(&text).ok();
+    let sealed = sealed.filter(|sealed: &Sealed| mac(secret, name, &sealed.content) == sealed.mac);
+    let content = sealed.and_then(|sealed| serde_json::from_str(&sealed.content).ok());
+    match content.filter(|content: &Content| content.state.is_sound()) {
+        Some(content) => Ok(Some(content)),
+        None => {
+            let how = format!("it was changed, damaged, or is another node's: {remedy}");
+            Err(Error::new(io::ErrorKind::InvalidData, how))
+        }
     }
-    let content: Content = serde_json::from_str(&sealed.content).map_err(|_| damaged())?;
-    if content.state.is_sound() { Ok(Some(content)) } else { Err(damaged()) }
+}
+
+/// Reads the ledger of a credential, if it exists.
+fn read_ledger(folder: &Folder, secret: &Secret, name: &str) -> io::Result<Option<Content>> {
+    read(folder, secret, name, "remove it to give the credential all its quotas anew")
 }
 
 /// Replaces a file atomically, so that a process that is killed leaves a complete one.
@@ -205,33 +212,43 @@ fn write(folder: &Folder, secret: &Secret, name: &str, content: &Content) -> io:
     folder.put(name, &serde_json::to_vec(&Sealed { content, mac })?)
 }
 
-/// Returns the latest expiry of a credential whose file was removed.
-fn horizon(folder: &Folder, secret: &Secret) -> io::Result<u64> {
-    let horizon = read(folder, secret, HORIZON)?.and_then(|content| content.expires);
-    Ok(horizon.unwrap_or(0))
+/// Returns the latest expiry of a credential whose file was removed. The folder is locked.
+fn horizon(folder: &Folder, path: &Path, secret: &Secret) -> Result<u64, QuotaError> {
+    // Its removal matters only to a clock that goes back.
+    let remedy = "restore it, or remove it if the node's clock is right: it keeps expired credentials from quotas \
+                  while the clock is wrong";
+    let found = read(folder, secret, HORIZON, remedy)
+        .map_err(|error| QuotaError { path: path.join(HORIZON).display().to_string(), error })?;
+    Ok(found.and_then(|content| content.expires).unwrap_or(0))
 }
 
 impl QuotaFile {
-    fn read(&self) -> io::Result<Content> {
-        if let Some(content) = read(&self.folder, &self.secret, &self.name)? {
+    fn error(&self, error: Error) -> QuotaError {
+        QuotaError { path: self.path.join(&self.name).display().to_string(), error }
+    }
+
+    fn read(&self) -> Result<Content, QuotaError> {
+        let found = read_ledger(&self.folder, &self.secret, &self.name);
+        if let Some(content) = found.map_err(|error| self.error(error))? {
             return Ok(content);
         }
-        if self.expires <= horizon(&self.folder, &self.secret)? {
+        if self.expires <= horizon(&self.folder, &self.path, &self.secret)? {
             let how = "the credential had expired when the node's clock was later, and what it had used is not known any more: issue another one";
-            return Err(Error::new(io::ErrorKind::InvalidData, how));
+            return Err(self.error(Error::new(io::ErrorKind::InvalidData, how)));
         }
         Ok(Content { state: State::new(&self.quota), ..Content::default() })
     }
 
-    fn change<T>(&self, change: impl FnOnce(&mut Content) -> T) -> io::Result<T> {
-        let _lock = self.folder.lock()?;
+    fn change<T>(&self, change: impl FnOnce(&mut Content) -> T) -> Result<T, QuotaError> {
+        let _lock = self.folder.lock().map_err(|error| self.error(error))?;
         let before = self.read()?;
         let mut content = before.clone();
         let changed = change(&mut content);
         if content != before {
             // A credential that used nothing leaves no file, so nobody fills the disk with narrowed ones.
             content.expires = Some(self.expires).filter(|expires| *expires != u64::MAX);
-            write(&self.folder, &self.secret, &self.name, &content)?;
+            let written = write(&self.folder, &self.secret, &self.name, &content);
+            written.map_err(|error| self.error(error))?;
         }
         Ok(changed)
     }
@@ -340,6 +357,7 @@ mod tests {
         let gone = Process { id: 1, began: u64::MAX, bytes: 80 << 20 };
         let b = QuotaFile {
             folder: Arc::new(Folder::private(&path).unwrap()),
+            path: path.clone(),
             secret: secret.clone(),
             name: "b".into(),
             quota: quota(),
@@ -399,10 +417,22 @@ mod tests {
             assert_eq!(all, if id == "new" { 10 } else { 9 }, "{id}");
         }
         // A horizon that somebody wrote is none.
-        std::fs::write(path.join(HORIZON), "{}").unwrap();
-        assert!(open("other", 5000).is_err());
+        let horizon = path.join(HORIZON);
+        std::fs::write(&horizon, "{}").unwrap();
+        // Also if there is nothing to remove.
+        for refused in [open("other", 5000).map(drop), quotas.sweep(0, &[]).map(drop)] {
+            let error = refused.unwrap_err().to_string();
+            assert!(error.contains(&format!("{}: ", horizon.display())), "{error}");
+            assert!(
+                error.contains("if the node's clock is right") && !error.contains("quotas anew"),
+                "{error}"
+            );
+        }
         assert!(quotas.sweep(u64::MAX, &[]).is_err());
         assert_eq!(files(), 6, "nothing is removed without it");
+        std::fs::remove_file(&horizon).unwrap();
+        open("other", 5000).unwrap();
+        assert_eq!(quotas.sweep(0, &[]).unwrap(), 0);
     }
 
     /// Starting a run each second gives no larger quota on a live interface.
@@ -427,16 +457,16 @@ mod tests {
     fn nobody_uses_up_seconds_that_are_to_come() {
         let folder = tempfile::tempdir().unwrap();
         let quotas = Quotas::open(&folder.path().join("quotas"), Arc::new(Secret::generate())).unwrap();
-        let (folder, secret) = (quotas.folder.clone(), quotas.secret.clone());
-        let (name, claimed) = (name_of("a"), Mutex::new(0));
-        let bob = QuotaFile { folder, secret, name, quota: quota(), expires: u64::MAX, live: false, claimed };
+        let (folder, path, secret) = (quotas.folder.clone(), quotas.path.clone(), quotas.secret.clone());
+        let (name, claimed, quota) = (name_of("a"), Mutex::new(0), quota());
+        let bob = QuotaFile { folder, path, secret, name, quota, expires: u64::MAX, live: false, claimed };
         let now = now_ns() / 1_000_000_000;
         let year = 31_000_000;
         for second in [60, year].into_iter().chain((2..80).map(|n| n * (year + 1_000_000))) {
             bob.draw(Some(now + second), TEN);
         }
         assert_eq!(bob.change(|c| c.state.paid.len()).unwrap(), 1);
-        let alice = quotas.ledger("a", (quota(), u64::MAX), false).unwrap();
+        let alice = quotas.ledger("a", (quota, u64::MAX), false).unwrap();
         let all = (0..100).filter(|_| alice.draw(Some(now), TEN) == TEN).count();
         assert_eq!(all, 10, "what this second pays");
     }
