@@ -9,7 +9,7 @@ use crate::stamps::{Stamp, stamps};
 use flame_api::{Code, Problem, State};
 use flame_node::{AdmittedModule, Node};
 use flame_plan::{ModuleId, Reason};
-use flame_trust::{Policy, time};
+use flame_trust::time;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -35,12 +35,9 @@ struct Marked {
     key: Option<Key>,
 }
 
-/// Returns the decision on an instance and the reason for which it is lost under a policy, if it is.
-fn lost(watched: &Watched, policy: &Arc<Policy>) -> Option<(Arc<AdmittedModule>, Reason)> {
-    let (node, admitted) = watched.decided();
-    let reason = node.under(policy.clone()).lost(&admitted)?;
-    Some((admitted, reason))
-}
+/// The parts of a decision on a grant. What is decided at once is decided for all before the checks of
+/// anybody, which may take their time.
+const PARTS: [fn(&Node, &AdmittedModule) -> Option<Reason>; 2] = [Node::lost_by_fields, Node::lost_by_checks];
 
 impl Engine {
     /// Starts the thread that reviews the modules until the node stops. It waits for no worker, so that a
@@ -172,7 +169,8 @@ impl Engine {
 
     /// Returns why an instance has lost its grant since that was decided, if it has.
     pub(crate) fn why_lost(&self, watched: &Watched) -> Option<Problem> {
-        let (_, reason) = lost(watched, &self.policy()?)?;
+        let (node, admitted) = watched.decided();
+        let reason = node.under(self.policy()?).lost(&admitted)?;
         Some(Problem::new(
             Code::Forbidden,
             format!("the module lost its grant before the change was made: {reason}"),
@@ -197,24 +195,27 @@ impl Engine {
     /// later, since that waits for workers. The modules are locked to mark those that leave, but not while
     /// their grants are decided.
     pub(crate) fn evict_lost(&self) {
-        let mut evicted = Vec::new();
-        for (watched, admitted, reason) in self.lost() {
-            // Otherwise it was renewed meanwhile.
-            if let Some(marked) = self.mark_leaving(&watched, &admitted, &reason) {
-                // However far the change is that begins or ends it.
-                self.evict(&watched, &reason);
-                evicted.push((marked, admitted, reason));
+        let mut watched = self.watched();
+        for part in PARTS {
+            let mut evicted = Vec::new();
+            watched = self.find_lost(part, watched, |watched, admitted, reason| {
+                // Otherwise it was renewed meanwhile.
+                if let Some(marked) = self.mark_leaving(watched, admitted, &reason) {
+                    // However far the change is that begins or ends it.
+                    self.evict(watched, &reason);
+                    evicted.push((marked, admitted.clone(), reason));
+                }
+            });
+            // Entries of the audit log wait for the disk.
+            for (Marked { is_first, key }, admitted, reason) in evicted {
+                if is_first
+                    && let Some(node) = self.present_node()
+                    && let Err(e) = node.note_eviction(&admitted, &reason)
+                {
+                    self.fault(AUDIT_LOG, Some(e.to_string()));
+                }
+                held(&self.evictions).extend(key);
             }
-        }
-        // Entries of the audit log wait for the disk.
-        for (Marked { is_first, key }, admitted, reason) in evicted {
-            if is_first
-                && let Some(node) = self.present_node()
-                && let Err(e) = node.note_eviction(&admitted, &reason)
-            {
-                self.fault(AUDIT_LOG, Some(e.to_string()));
-            }
-            held(&self.evictions).extend(key);
         }
     }
 
@@ -224,14 +225,24 @@ impl Engine {
         watched.ids().into_iter().for_each(|id| source.evict(id, reason.clone()));
     }
 
-    /// Returns the instances that have lost their grant, with the decision that they lost, and the reason.
-    fn lost(&self) -> Vec<(Arc<Watched>, Arc<AdmittedModule>, Reason)> {
+    /// Finds the instances that have lost their grant under the policy that is in force, as far as a `part`
+    /// of the decision shows it. `found` gets each at once, before the next is decided, with the decision
+    /// that it lost and the reason. Returns the others.
+    fn find_lost(
+        &self,
+        part: impl Fn(&Node, &AdmittedModule) -> Option<Reason>,
+        mut watched: Vec<Arc<Watched>>,
+        mut found: impl FnMut(&Arc<Watched>, &Arc<AdmittedModule>, Reason),
+    ) -> Vec<Arc<Watched>> {
         let Some(policy) = self.policy() else { return Vec::new() };
-        let lost = |watched: Arc<Watched>| {
-            let (admitted, reason) = lost(&watched, &policy)?;
-            Some((watched, admitted, reason))
-        };
-        self.watched().into_iter().filter_map(lost).collect()
+        watched.retain(|watched| {
+            let (node, admitted) = watched.decided();
+            let reason = part(&node.under(policy.clone()), &admitted);
+            let is_lost = reason.is_some();
+            reason.into_iter().for_each(|reason| found(watched, &admitted, reason));
+            !is_lost
+        });
+        watched
     }
 
     /// Marks an instance that lost its grant as evicted, and its module as one that leaves, unless a change
@@ -346,8 +357,7 @@ impl Engine {
             let Some((state, reason)) = entry.live.as_ref().and_then(as_what) else { return false };
             let Some(live) = entry.take_live(account, |_| true) else { return false };
             entry.note(format!("{}: {reason}", state.name()));
-            (entry.stored.state, entry.stored.reason) = (state, Some(reason));
-            entry.stored.revision += 1;
+            entry.end(state, reason);
             self.is_behind.store(true, Ordering::SeqCst);
             (live, entry.stored.source.clone(), entry.log.clone())
         };
@@ -364,11 +374,14 @@ impl Engine {
     pub(crate) fn wait_for_lost(&self) {
         let begun = Instant::now();
         while begun.elapsed() < EVICTION {
-            let lost = self.lost();
-            for (watched, _, reason) in &lost {
-                self.evict(watched, reason);
+            let (mut watched, mut is_any) = (self.watched(), false);
+            for part in PARTS {
+                watched = self.find_lost(part, watched, |watched, _, reason| {
+                    self.evict(watched, &reason);
+                    is_any = true;
+                });
             }
-            if lost.is_empty() {
+            if !is_any {
                 return;
             }
             std::thread::sleep(POLL);

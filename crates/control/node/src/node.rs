@@ -259,24 +259,26 @@ impl Node {
         self.evaluate(module, signers, &[])?.decided
     }
 
-    pub(crate) fn decide(
-        &self,
-        module: &ModuleRequest,
-        possession: Option<&(Challenge, Answer)>,
-    ) -> Result<Grant, Denied> {
-        let request = GrantRequest {
+    fn request<'a>(
+        &'a self,
+        module: &'a ModuleRequest,
+        possession: Option<&'a (Challenge, Answer)>,
+    ) -> GrantRequest<'a> {
+        GrantRequest {
             credential: self.credential.as_deref(),
             module,
             interface: &self.interface,
             now: time::now(),
             possession: possession.map(|(challenge, answer)| (challenge, answer)),
-        };
-        self.policy.grant(&request)
+        }
     }
 
-    /// Decides again on a running module.
-    pub(crate) fn decide_again(&self, admitted: &AdmittedModule) -> Result<Grant, Denied> {
-        self.decide(&admitted.request, admitted.possession.as_ref())
+    pub(crate) fn decide(
+        &self,
+        module: &ModuleRequest,
+        possession: Option<&(Challenge, Answer)>,
+    ) -> Result<Grant, Denied> {
+        self.policy.grant(&self.request(module, possession))
     }
 
     /// Decides again on a module that runs. If it may not run any longer, records its eviction in the audit
@@ -290,11 +292,24 @@ impl Node {
     /// Decides again on a module that runs. Returns the reason why it may not run any longer, if there is
     /// one.
     pub fn lost(&self, admitted: &AdmittedModule) -> Option<Reason> {
-        match self.decide_again(admitted) {
+        self.lost_by_fields(admitted).or_else(|| self.lost_by_checks(admitted))
+    }
+
+    /// Returns the reason why a module may not run any longer that is clear without an evaluation of checks,
+    /// if there is one: expiry, revocation, another policy.
+    pub fn lost_by_fields(&self, admitted: &AdmittedModule) -> Option<Reason> {
+        match self.policy.stated(&self.request(&admitted.request, admitted.possession.as_ref())) {
             Ok(grant) if admitted.grant.rights.within(&grant.rights) => None,
             Ok(_) => Some(Reason::Narrowed),
             Err(denied) => Some(Reason::Denied(denied.to_string())),
         }
+    }
+
+    /// Returns the check for which a module may not run any longer, if there is one. Checks are Datalog, so
+    /// this may take far longer than [`Node::lost_by_fields`].
+    pub fn lost_by_checks(&self, admitted: &AdmittedModule) -> Option<Reason> {
+        let request = self.request(&admitted.request, admitted.possession.as_ref());
+        self.policy.check(&request).err().map(|denied| Reason::Denied(denied.to_string()))
     }
 
     /// Records in the audit log that a module is evicted.

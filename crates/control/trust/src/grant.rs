@@ -281,6 +281,18 @@ impl Policy {
     ///
     /// Returns the reason why the module gets no grant.
     pub fn grant(&self, request: &GrantRequest<'_>) -> Result<Grant, Denied> {
+        let grant = self.stated(request)?;
+        self.check(request)?;
+        Ok(grant)
+    }
+
+    /// Returns the grant that the fields of policy, credential and manifest state, if all checks hold: those
+    /// are not evaluated, so this takes little time, whatever the credential is.
+    ///
+    /// # Errors
+    ///
+    /// Returns the reason why the module gets no grant, whether or not the checks hold.
+    pub fn stated(&self, request: &GrantRequest<'_>) -> Result<Grant, Denied> {
         let Some(credential) = request.credential else { return self.best_effort(request) };
         let root = self.verified(credential)?;
         let blocks = credential.blocks()?;
@@ -296,13 +308,6 @@ impl Policy {
         self.may_give(role, allowed, &root)?;
         self.cosigned(role, allowed, &blocks)?;
         possession(&blocks, credential, &request.module.hash, request.possession)?;
-
-        let facts = self.facts(request);
-        let read: Vec<_> = blocks.iter().map(|b| b.checks.clone()).collect();
-        let node = BlockBuilder::new().code(&self.checks).map_err(|e| Denied::Node(e.to_string()))?;
-        let all: Vec<_> = [facts.clone(), node].into_iter().chain(read.iter().cloned()).collect();
-        datalog::affordable(&all, GIVEN).map_err(CredentialError::Form)?;
-        datalog::authorize(&read, &facts, &self.checks).map_err(Denied::Check)?;
 
         let mut layers = allowed.fields.clone();
         let mut links: Vec<Link> = Vec::new();
@@ -322,8 +327,26 @@ impl Policy {
         self.finish(request, layers, (path, role), ids, links, &root.to_string())
     }
 
+    /// Evaluates the checks of policy and credential, which are Datalog. Their cost is bounded, but one may
+    /// take as long as many decisions without checks.
+    ///
+    /// # Errors
+    ///
+    /// Returns the checks that fail, or the reason why they are not evaluated.
+    pub fn check(&self, request: &GrantRequest<'_>) -> Result<(), Denied> {
+        let facts = self.facts(request);
+        let blocks = request.credential.map_or(Ok(Vec::new()), |credential| credential.blocks())?;
+        let read: Vec<_> = blocks.into_iter().map(|b| b.checks).collect();
+        if request.credential.is_some() {
+            let node = BlockBuilder::new().code(&self.checks).map_err(|e| Denied::Node(e.to_string()))?;
+            let all: Vec<_> = [facts.clone(), node].into_iter().chain(read.iter().cloned()).collect();
+            datalog::affordable(&all, GIVEN).map_err(CredentialError::Form)?;
+        }
+        // The node's checks apply to everyone. Without a credential, the token has no content.
+        datalog::authorize(&read, &facts, &self.checks).map_err(Denied::Check)
+    }
+
     fn best_effort(&self, request: &GrantRequest<'_>) -> Result<Grant, Denied> {
-        datalog_of_node(self, request)?;
         let layers = self.best_effort.fields.clone();
         let whom = ("anyone".to_owned(), "best-effort".to_owned());
         let links = vec![Link { id: "best-effort".to_owned(), expires: u64::MAX, rights: meet(&layers) }];
@@ -523,11 +546,6 @@ pub(crate) fn session_facts(node: &str, now: u64) -> BlockBuilder {
     let stated = [("time", Term::Date(now)), ("node", Term::Str(node.to_owned()))];
     facts.facts.extend(stated.map(|(name, term)| Fact::new(name.to_owned(), vec![term])));
     facts
-}
-
-fn datalog_of_node(policy: &Policy, request: &GrantRequest<'_>) -> Result<(), Denied> {
-    // The node's checks apply to everyone. They are evaluated over a token without content.
-    datalog::authorize(&[], &policy.facts(request), &policy.checks).map_err(Denied::Check)
 }
 
 /// Returns the principals of a credential's blocks. Names contain no slash, so different principals have
