@@ -9,17 +9,21 @@ use flame_source::SourceError;
 use flame_source::live::{self, LiveOptions};
 use flame_view::Key;
 use flame_worker::{
-    Bandwidth, Charging, Handle, Input, Link, LostModule, Module, Options, ProcessInfo, Run, RunError,
-    Runner, Snapshot, StartedProcess, Worker, reserved_rate,
+    Bandwidth, Charging, Handle, Input, Link, LostModule, Module, Options, ProcessInfo, Report, Run,
+    RunError, Runner, Snapshot, StartedProcess, Worker, reserved_rate,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// The time after which a source that failed is opened again.
 const RETRY: Duration = Duration::from_secs(1);
+
+/// The time that the removal of a module waits for the report of a run that has ended. It comes when the last
+/// worker has ended.
+const REPORT: Duration = Duration::from_secs(10);
 
 #[derive(Debug, thiserror::Error)]
 pub enum SourceRunError {
@@ -55,8 +59,11 @@ pub struct SourceRun {
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
+#[derive(Default)]
 struct Shared {
     inner: Mutex<Inner>,
+    /// Notified when the report of a run that has ended is among the past accounts.
+    reported: Condvar,
     stopping: AtomicBool,
 }
 
@@ -66,6 +73,9 @@ struct Inner {
     /// The number of times that the source was started.
     starts: u64,
     modules: BTreeMap<ModuleId, Module>,
+    /// Modules that are being removed or have just been added, by their names in the plan. Their accounts are
+    /// kept as those of `modules` are.
+    changing: BTreeSet<String>,
     /// The number of the next module.
     next: u32,
     failed: Option<String>,
@@ -89,6 +99,42 @@ struct Known {
 impl Shared {
     fn inner(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until the accounts of a run, if it has ended, are among the past ones: between its end and its
+    /// report, nobody knows them.
+    fn wait_for_report(&self, handle: &Handle, starts: u64) {
+        if handle.snapshot().is_ok() {
+            return;
+        }
+        let is_missing = |inner: &mut Inner| inner.handle.is_some() && inner.starts == starts;
+        // Without a report in that time, the accounts stay as they were.
+        drop(self.reported.wait_timeout_while(self.inner(), REPORT, is_missing));
+    }
+
+    /// Adds what a run that has ended counted to the past accounts. Returns the reason of its end.
+    fn ended(&self, ended: Result<Report, RunError>) -> String {
+        let mut inner = self.inner();
+        inner.handle = None;
+        let reason = match ended {
+            Ok(report) => {
+                inner.past.packets += report.packets;
+                inner.past.bytes += report.bytes;
+                inner.past.kernel_drops += report.kernel_drops;
+                for (name, account) in report.accounts {
+                    inner.past_accounts.entry(name).or_default().add(&account);
+                }
+                report.failed.unwrap_or_else(|| "it ended".to_owned())
+            }
+            Err(e) => e.to_string(),
+        };
+        inner.failed = Some(reason.clone());
+        // Modules that were removed have given up their accounts.
+        let Inner { modules, changing, past_accounts, .. } = &mut *inner;
+        past_accounts
+            .retain(|name, _| changing.contains(name) || modules.values().any(|m| m.plan.name == *name));
+        self.reported.notify_all();
+        reason
     }
 }
 
@@ -203,7 +249,7 @@ impl SourceRun {
             routes: routes.clone(),
             charging: charging.clone(),
         };
-        let shared = Arc::new(Shared { inner: Mutex::default(), stopping: AtomicBool::new(false) });
+        let shared = Arc::<Shared>::default();
         let (of_thread, cores) = (shared.clone(), config.cores.clone());
         let (started, wait) = std::sync::mpsc::channel();
         let thread = std::thread::Builder::new().name(format!("source-{name}")).spawn(move || {
@@ -316,12 +362,19 @@ impl SourceRun {
         let had = self.bandwidth().get(&old).map_or(0, Bandwidth::rate);
         let bandwidth = self.reserve_bandwidth(module, had)?;
         let (handle, starts) = self.handle()?;
-        let mut account = match handle.replace(old, module) {
+        let name = &module.plan.name;
+        self.shared.inner().changing.insert(name.clone());
+        let replaced = match handle.replace(old, module) {
             // Its process could not be started when the source was.
-            Err(RunError::Unknown(_)) => handle.add(module).map(|()| Account::default())?,
-            replaced => replaced?,
+            Err(RunError::Unknown(_)) => handle.add(module).map(|()| Account::default()),
+            replaced => replaced,
         };
+        if replaced.is_err() {
+            self.shared.wait_for_report(&handle, starts);
+        }
         let mut inner = self.shared.inner();
+        inner.changing.remove(name);
+        let mut account = replaced.inspect_err(|_| drop(inner.past_accounts.remove(name)))?;
         let removed = inner.modules.remove(&old);
         let past = removed.and_then(|m| inner.past_accounts.remove(&m.plan.name));
         account.add(&past.unwrap_or_default());
@@ -335,18 +388,32 @@ impl SourceRun {
         Ok(account)
     }
 
-    /// Ends a module and returns its account.
+    /// Ends a module and returns its account. If the source ends at the moment, it waits for the account.
     pub fn remove(&self, id: ModuleId) -> Account {
-        let (handle, removed) = {
+        let (handle, starts, removed, past) = {
             let mut inner = self.shared.inner();
-            (inner.handle.clone(), inner.modules.remove(&id))
+            let removed = inner.modules.remove(&id).map(|module| module.plan.name);
+            let past = removed.as_ref().and_then(|name| inner.past_accounts.remove(name));
+            inner.changing.extend(removed.clone());
+            (inner.handle.clone(), inner.starts, removed, past)
         };
-        let now = handle.and_then(|handle| handle.remove(id).ok());
-        let past = removed.and_then(|m| self.shared.inner().past_accounts.remove(&m.plan.name));
+        let mut account = past.unwrap_or_default();
+        let now = handle.and_then(|handle| {
+            let removed = handle.remove(id);
+            if removed.is_err() {
+                self.shared.wait_for_report(&handle, starts);
+            }
+            removed.ok()
+        });
+        let reported = removed.and_then(|name| {
+            let mut inner = self.shared.inner();
+            inner.changing.remove(&name);
+            inner.past_accounts.remove(&name)
+        });
+        // The one or the other has it.
+        account.add(&now.or(reported).unwrap_or_default());
         // Its channels are closed.
         self.bandwidth().remove(&id);
-        let mut account = past.unwrap_or_default();
-        account.add(&now.unwrap_or_default());
         account
     }
 
@@ -492,27 +559,10 @@ fn supervise(launch: &Launch, shared: &Shared, mut worker: Option<Worker>) {
         if let Some(worker) = worker.take() {
             let ended = worker.join();
             launch.routes.forget_overloads();
-            let mut inner = shared.inner();
-            inner.handle = None;
-            inner.failed = Some(match ended {
-                Ok((report, _)) => {
-                    inner.past.packets += report.packets;
-                    inner.past.bytes += report.bytes;
-                    inner.past.kernel_drops += report.kernel_drops;
-                    for (name, account) in report.accounts {
-                        inner.past_accounts.entry(name).or_default().add(&account);
-                    }
-                    report.failed.unwrap_or_else(|| "it ended".to_owned())
-                }
-                Err(e) => e.to_string(),
-            });
+            let reason = shared.ended(ended.map(|(report, _)| report));
             if !shared.stopping.load(Ordering::SeqCst) {
-                let reason = inner.failed.as_deref().unwrap_or_default();
-                launch.routes.tell_all("the source does not run", Some(reason));
+                launch.routes.tell_all("the source does not run", Some(&reason));
             }
-            // Modules that were removed have given up their accounts.
-            let Inner { modules, past_accounts, .. } = &mut *inner;
-            past_accounts.retain(|name, _| modules.values().any(|m| m.plan.name == *name));
         }
         if shared.stopping.load(Ordering::SeqCst) {
             return;
@@ -566,51 +616,4 @@ fn pin(cores: &[usize]) -> Result<(), SourceRunError> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::config::Config;
-    use std::path::Path;
-    use std::time::Instant;
-
-    /// The workers have ended, and what they counted is not reported yet.
-    #[test]
-    fn totals_do_not_fall_while_a_source_fails() {
-        let demo = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../demo/demo.pcap");
-        let text = format!(
-            "[node]\nstorage = \"state\"\n[socket]\npath = \"sock\"\n\
-             [sources.tap]\nfile = {demo:?}\nrepeat = true\n"
-        );
-        let config = Config::parse(text.as_bytes(), "node.toml", Path::new("/")).unwrap();
-        let config = config.sources["tap"].clone();
-        let (routes, charging) = (Routes::default(), Arc::<Charging>::default());
-        let launch = Launch {
-            config: config.clone(),
-            engines: Engines::new().unwrap(),
-            runner: None,
-            dispatch_key: None,
-            link: None,
-            routes: routes.clone(),
-            charging: charging.clone(),
-        };
-        let shared = Arc::new(Shared { inner: Mutex::default(), stopping: AtomicBool::new(false) });
-        let worker = launch.start(&mut shared.inner(), open(&config).unwrap()).unwrap();
-        let (bandwidth, thread) = Default::default();
-        let name = "tap".to_owned();
-        let source = SourceRun { name, config, routes, charging, link: None, bandwidth, shared, thread };
-        let start = Instant::now();
-        let seen = loop {
-            let (totals, _) = source.snapshot();
-            if totals.packets > 0 {
-                break totals;
-            }
-            assert!(start.elapsed() < Duration::from_secs(60), "no packets");
-            std::thread::sleep(Duration::from_millis(5));
-        };
-        let handle = source.shared.inner().handle.clone().unwrap();
-        handle.stop();
-        let (report, _) = worker.join().unwrap();
-        assert!(handle.snapshot().is_err());
-        assert_eq!(source.snapshot().0, seen);
-        assert!(report.packets >= seen.packets);
-    }
-}
+mod tests;

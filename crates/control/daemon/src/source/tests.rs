@@ -1,0 +1,103 @@
+//! Tests of sources that end.
+
+use super::*;
+use crate::config::Config;
+use crate::test_world::plan;
+use std::path::Path;
+use std::time::Instant;
+
+/// Starts a source that nobody supervises: the test does what follows the end of its run.
+fn started() -> (SourceRun, Worker) {
+    let demo = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../demo/demo.pcap");
+    let text = format!(
+        "[node]\nstorage = \"state\"\n[socket]\npath = \"sock\"\n\
+         [sources.tap]\nfile = {demo:?}\nrepeat = true\n"
+    );
+    let config = Config::parse(text.as_bytes(), "node.toml", Path::new("/")).unwrap();
+    let config = config.sources["tap"].clone();
+    let (routes, charging) = (Routes::default(), Arc::<Charging>::default());
+    let launch = Launch {
+        config: config.clone(),
+        engines: Engines::new().unwrap(),
+        runner: None,
+        dispatch_key: None,
+        link: None,
+        routes: routes.clone(),
+        charging: charging.clone(),
+    };
+    let shared = Arc::<Shared>::default();
+    let worker = launch.start(&mut shared.inner(), open(&config).unwrap()).unwrap();
+    let (bandwidth, thread) = Default::default();
+    let name = "tap".to_owned();
+    (SourceRun { name, config, routes, charging, link: None, bandwidth, shared, thread }, worker)
+}
+
+/// The workers have ended, and what they counted is not reported yet.
+#[test]
+fn totals_do_not_fall_while_a_source_fails() {
+    let (source, worker) = started();
+    let start = Instant::now();
+    let seen = loop {
+        let (totals, _) = source.snapshot();
+        if totals.packets > 0 {
+            break totals;
+        }
+        assert!(start.elapsed() < Duration::from_secs(60), "no packets");
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    let handle = source.shared.inner().handle.clone().unwrap();
+    handle.stop();
+    let (report, _) = worker.join().unwrap();
+    assert!(handle.snapshot().is_err());
+    assert_eq!(source.snapshot().0, seen);
+    assert!(report.packets >= seen.packets);
+}
+
+/// Its workers have ended, and their report comes a moment later.
+#[test]
+fn a_module_that_is_removed_as_its_source_ends_keeps_its_account() {
+    let (source, worker) = started();
+    let id = source.number();
+    let plan = plan(id, "probe#1");
+    let account = |offered| {
+        let mut account = Account::default();
+        account.offered = offered;
+        account
+    };
+    {
+        let mut inner = source.shared.inner();
+        inner.past_accounts.insert(plan.name.clone(), account(4));
+        inner.modules.insert(id, Module::from(plan));
+    }
+    let handle = source.shared.inner().handle.clone().unwrap();
+    handle.stop();
+    let (mut report, _) = worker.join().unwrap();
+    report.accounts.push(("probe#1".to_owned(), account(36)));
+    let removed = std::thread::scope(|scope| {
+        let removing = scope.spawn(|| source.remove(id));
+        while source.shared.inner().modules.contains_key(&id) {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        // The longer, the more a removal that does not wait would miss.
+        std::thread::sleep(Duration::from_millis(50));
+        source.shared.ended(Ok(report));
+        removing.join().unwrap()
+    });
+    assert_eq!(removed, account(40));
+    let inner = source.shared.inner();
+    assert!(inner.past_accounts.is_empty() && inner.changing.is_empty(), "nothing is left of it");
+}
+
+/// A module that the source does not know, since its process could not be started, say, has no account.
+#[test]
+fn a_removal_does_not_wait_for_a_source_that_runs() {
+    let (source, worker) = started();
+    let id = source.number();
+    source.shared.inner().modules.insert(id, Module::from(plan(id, "probe#1")));
+    let start = Instant::now();
+    assert_eq!(source.remove(id), Account::default());
+    assert!(start.elapsed() < REPORT, "{:?}", start.elapsed());
+    let handle = source.shared.inner().handle.clone().unwrap();
+    handle.stop();
+    worker.join().unwrap();
+}
