@@ -157,7 +157,8 @@ for name, root, principal in (("principal", root, "alice"), ("operator", "", "")
     module += ["tstopped", "tby request", "i3", "i1800000000"]
     session = ['t{"count":{"cpu_ppm":10000,"memory":0,"blocks":0,"record_bytes":0}}']
     state = ["i0", "t" + terms, "b" + b"state".hex(), "b" + hash]
-    rows = module + session + state + ["tid 00ff", "i7"]
+    end = ["tevicted", "ta reason", "i4"] if root else []
+    rows = module + session + state + ["tid 00ff", "i7"] + end
     pathlib.Path(sys.argv[1], name).write_bytes(b"\0".join(value.encode() for value in rows))
 PY
 

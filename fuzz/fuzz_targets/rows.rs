@@ -8,7 +8,7 @@ use rusqlite::types::Value;
 use rusqlite::{Connection, params_from_iter};
 
 /// Tables without types, as somebody else could have made them, and the columns of each that the input fills.
-/// States have the key of the module.
+/// States and ends have the key of the module.
 const TABLES: &str = "
     CREATE TABLE modules (root, principal, name, source, hash, signatures, settings, narrow, credential,
         challenge, answer_key, answer, state, reason, revision, installed);
@@ -16,6 +16,7 @@ const TABLES: &str = "
     CREATE TABLE states (root, principal, name, place, terms, state, hash);
     CREATE TABLE revocations (line, time);
     CREATE TABLE audit (id, entries);
+    CREATE TABLE ends (root, principal, name, state, reason, revision);
 ";
 
 fn value(text: &[u8]) -> Value {
@@ -40,7 +41,7 @@ fuzz_target!(|data: &[u8]| {
     let mut values = data.split(|b| *b == 0).map(value);
     let mut next = |n: usize| (0..n).map(|_| values.next().unwrap_or(Value::Null)).collect::<Vec<_>>();
     let (module, session, state) = (next(16), next(1), next(4));
-    let (line, entries) = (next(1), next(1));
+    let (line, entries, end) = (next(1), next(1), next(3));
     let database = Connection::open_in_memory().unwrap();
     database.execute_batch(TABLES).unwrap();
     let insert = |table: &str, row: &[Value]| {
@@ -50,6 +51,9 @@ fuzz_target!(|data: &[u8]| {
     insert("modules", &module);
     insert("sessions", &[&module[..2], &session].concat());
     insert("states", &[&module[..3], &state].concat());
+    if end[2] != Value::Null {
+        insert("ends", &[&module[..3], &end].concat());
+    }
     if line[0] != Value::Null {
         insert("revocations", &[line[0].clone(), Value::Integer(0)]);
     }

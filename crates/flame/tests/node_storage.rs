@@ -10,14 +10,15 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// The rows of the modules' table: name and state.
+/// The rows of the modules' table, with their ends: name, state and hash.
 fn stored(node: &Node) -> Vec<(String, String, String)> {
     let path = node.path("state/node.sqlite");
     let database = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE).unwrap();
     let check: String = database.pragma_query_value(None, "integrity_check", |row| row.get(0)).unwrap();
     assert_eq!(check, "ok");
-    let mut all =
-        database.prepare("SELECT name, state, lower(hex(hash)) FROM modules ORDER BY name").unwrap();
+    let all = "SELECT name, COALESCE(ends.state, modules.state), lower(hex(hash))
+               FROM modules LEFT JOIN ends USING (root, principal, name) ORDER BY name";
+    let mut all = database.prepare(all).unwrap();
     let rows = all.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?))).unwrap();
     rows.map(Result::unwrap).collect()
 }

@@ -20,6 +20,7 @@ use flame_trust::{Verified, time};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// A credential and the answer of its holder for the code of a request.
 pub type Presented = Option<Proof>;
@@ -349,7 +350,8 @@ impl Engine {
                 let reason = format!("an update failed, and so did its undoing: {}", problem.cause);
                 let (ended, log) = (entry.live.take(), entry.log.clone());
                 entry.note(&reason);
-                (entry.stored.state, entry.stored.reason) = (State::Failed, Some(reason));
+                entry.end(State::Failed, reason);
+                self.is_behind.store(true, Ordering::SeqCst);
                 drop(modules);
                 if let Some(live) = ended {
                     self.end_of(&live, account, source, &log);
@@ -378,7 +380,7 @@ impl Engine {
         let reason = Some("stopped by request: run it again with flame update".to_owned());
         let revision = before.revision + 1;
         let stored = Stored { state: State::Stopped, reason, revision, ..before };
-        self.stored(self.store.put(&stored, Some(row), self.audited()))?;
+        self.stored(self.store.end(&stored, row, self.audited()))?;
         self.take_down(&key, |entry| {
             entry.keep(stored);
             entry.note("stopped");

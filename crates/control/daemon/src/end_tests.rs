@@ -2,13 +2,13 @@
 
 use crate::engine::{By, Ending, Entry, Key};
 use crate::route::ToLogs;
-use crate::test_world::{NAME, PATIENCE, World, revocation};
+use crate::test_world::{NAME, PATIENCE, World, revocation, write_policy};
 use flame_api::State;
 use flame_plan::{Account, FaultReport, ModuleId, Reason};
 use flame_trust::Field;
 use flame_worker::Observer;
 use std::cell::RefCell;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Reports the eviction of an instance on a source, as a worker does.
 fn evict_by_worker(world: &World, id: ModuleId) {
@@ -79,7 +79,7 @@ fn no_end_waits_for_the_storage() {
         });
         let start = Instant::now();
         while !ending.is_finished() && start.elapsed() < PATIENCE / 4 {
-            std::thread::sleep(std::time::Duration::from_millis(5));
+            std::thread::sleep(Duration::from_millis(5));
         }
         let has_ended = ending.is_finished();
         drop(storage);
@@ -186,4 +186,71 @@ fn a_module_that_leaves_ends_as_that_whoever_ends_it() {
         assert!(world.engine.modules()[&world.key()].live.is_none(), "{by}");
         assert!(world.engine.write_rows() || by == "failure");
     }
+}
+
+/// One module's row that the storage does not take holds up no other's, and is a fault until it is written,
+/// whatever else is.
+#[test]
+fn a_row_that_cannot_be_written_hinders_no_other_and_stays_a_fault() {
+    let world = World::new();
+    let credential = world.credential(&[]);
+    // In the order in which rows are written.
+    let names = ["first", NAME];
+    names.iter().for_each(|name| world.install_as(name, &credential));
+    world.refuse_rows_of("first", true);
+    world.engine.revoke(&revocation(&credential)).unwrap();
+    let rows = || names.map(|name| world.row_of(name).map(|row| (row.state, row.revision)));
+    assert_eq!(rows(), [Some((State::Running, 1)), Some((State::Evicted, 2))]);
+    for _ in 0..2 {
+        assert!(!world.engine.write_rows());
+        // Another write succeeds.
+        world.engine.stored(world.engine.store.revoked("another", 1)).unwrap();
+        let reasons = world.engine.health().reasons;
+        assert!(reasons.len() == 1 && reasons[0].contains("1 not stored yet"), "{reasons:?}");
+        assert!(reasons[0].contains("first of alice: "), "{reasons:?}");
+    }
+    world.refuse_rows_of("first", false);
+    assert!(world.engine.write_rows());
+    assert_eq!(rows(), [Some((State::Evicted, 2)); 2]);
+    assert!(world.engine.health().ok, "{:?}", world.engine.health().reasons);
+}
+
+/// Here the storage is held by a change that takes its time.
+#[test]
+fn a_revocation_evicts_before_it_is_written() {
+    let world = World::new();
+    let credential = world.credential(&[]);
+    world.install(&credential);
+    let storage = world.engine.store.database();
+    std::thread::scope(|scope| {
+        let revoking = scope.spawn(|| world.engine.revoke(&revocation(&credential)));
+        let start = Instant::now();
+        let is_leaving = || shown(&world).0 == State::Evicted;
+        while !is_leaving() && start.elapsed() < PATIENCE / 4 {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let (has_left, is_written) = (is_leaving(), revoking.is_finished());
+        drop(storage);
+        revoking.join().unwrap().unwrap();
+        assert!(has_left && !is_written, "it runs until the revocation is written");
+    });
+}
+
+/// Checks may take their time, so that the end of others does not wait for them.
+#[test]
+fn what_is_clear_at_once_ends_before_checks_are_evaluated() {
+    let world = World::new();
+    let credentials = [world.credential(&[]), world.credential(&[(Field::Memory, "64MiB")])];
+    for (name, credential) in ["checked", NAME].into_iter().zip(&credentials) {
+        world.install_as(name, credential);
+    }
+    write_policy(world.folder.path(), &world.root, "[checks]\ndatalog = 'check if interface(\"eth1\")'\n");
+    let id = credentials[1].blocks().unwrap().pop().unwrap().id;
+    std::fs::write(world.folder.path().join("revoked"), format!("id {id}\n")).unwrap();
+    world.engine.reload_policy(None);
+    world.engine.evict_lost();
+    let log = world.log();
+    let evictions: Vec<_> = log.lines().filter(|line| line.contains("\"evict\"")).collect();
+    assert_eq!(evictions.len(), 2, "{log}");
+    assert!(evictions[0].contains("revoked") && evictions[1].contains("a check fails"), "{evictions:?}");
 }

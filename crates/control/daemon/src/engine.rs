@@ -121,6 +121,12 @@ impl Entry {
         self.live.as_ref().is_some_and(|live| live.leaving.is_some())
     }
 
+    /// Records the end of the module, which is written later.
+    pub fn end(&mut self, state: State, reason: String) {
+        (self.stored.state, self.stored.reason) = (state, Some(reason));
+        self.stored.revision += 1;
+    }
+
     /// Replaces the module by what its row is now.
     pub fn keep(&mut self, stored: Stored) {
         self.row = stored.revision;

@@ -53,6 +53,8 @@ mod units;
 #[cfg(test)]
 mod config_tests;
 #[cfg(test)]
+mod disk_tests;
+#[cfg(test)]
 mod end_tests;
 #[cfg(test)]
 mod test_world;

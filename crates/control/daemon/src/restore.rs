@@ -145,6 +145,7 @@ impl Engine {
         for stored in engine.store.modules()? {
             engine.restore(stored, &warn);
         }
+        engine.write_rows();
         Ok(engine)
     }
 
@@ -181,7 +182,7 @@ impl Engine {
     fn restore(&self, stored: Stored, warn: &dyn Fn(String)) {
         let whose = stored.owner.shown().map_or(String::new(), |p| format!(" of {p}"));
         let label = format!("module {}{whose}", stored.name);
-        let before = (stored.state, stored.reason.clone());
+        let before = stored.state;
         let mut entry = entry_of(stored, self.config().limits.spool, Arc::default());
         let hash = &entry.stored.hash;
         let compiled = Cache::open(&self.cache).map_or(0, |cache| cache.bytes_of(hash));
@@ -192,21 +193,27 @@ impl Engine {
                     entry.stored.state = State::Running;
                     entry.stored.reason = None;
                     entry.note("started again with the node");
+                    if before != State::Running {
+                        // What is not written is found again at the next start.
+                        let revision = entry.stored.revision;
+                        let _ = self.stored(self.store.put(&entry.stored, Some(revision), None));
+                    }
                 }
                 Err(problem) => {
                     // Its owner learns nothing of the node's files.
                     let reason = problem.cause.clone();
                     warn(format!("{label} does not run: {}", problem.for_operator().cause));
                     entry.note(format!("not started again: {reason}"));
-                    entry.stored.state = State::Failed;
-                    entry.stored.reason = Some(reason);
                     entry.state_bytes = self.store.state_bytes(&entry.stored.owner, &entry.stored.name);
+                    match before {
+                        // It is decided anew at each start.
+                        State::Failed => entry.stored.reason = Some(reason),
+                        _ => {
+                            entry.end(State::Failed, reason);
+                            self.is_behind.store(true, Ordering::SeqCst);
+                        }
+                    }
                 }
-            }
-            if (entry.stored.state, &entry.stored.reason) != (before.0, &before.1) {
-                // A state that is not written is found again at the next start.
-                let revision = entry.stored.revision;
-                let _ = self.stored(self.store.put(&entry.stored, Some(revision), None));
             }
         } else {
             entry.state_bytes = self.store.state_bytes(&entry.stored.owner, &entry.stored.name);
@@ -254,8 +261,7 @@ impl Engine {
             if let Some(mut live) = entry.live.take() {
                 // Its clients were told that it is evicted.
                 if let Some(reason) = live.leaving.take() {
-                    (entry.stored.state, entry.stored.reason) = (State::Evicted, Some(reason));
-                    entry.stored.revision += 1;
+                    entry.end(State::Evicted, reason);
                     self.is_behind.store(true, Ordering::SeqCst);
                 }
                 self.write_last_state(key, &mut live);

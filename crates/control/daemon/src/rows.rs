@@ -1,4 +1,4 @@
-//! The rows of modules whose end is not written yet: written a moment later, and again until that succeeds.
+//! The ends of modules that are not written yet: written a moment later, and again until that succeeds.
 //!
 //! The end of a module that its owner did not stop does not depend on the storage. Until its row is written,
 //! a restart finds the module as it was before; it is denied again then, or fails again.
@@ -16,6 +16,9 @@ const WRITE: Duration = Duration::from_millis(50);
 const AGAIN: Duration = Duration::from_secs(1);
 /// The interval at which space that was given up is kept again.
 const ROOM: Duration = Duration::from_secs(10);
+
+/// The subject of faults of ends that cannot be written. Other writes that succeed do not clear it.
+const ENDS: &str = "storage, ends of modules";
 
 fn is_behind(entry: &Entry) -> bool {
     entry.row != entry.stored.revision
@@ -45,7 +48,7 @@ impl Engine {
     }
 
     /// Writes the rows that are behind, but for those of changes in progress. Returns false if one could not
-    /// be written. On a full disk that may be a large one, while there is room for the others.
+    /// be written, which is a fault of the node until all are. The others do not wait for it.
     pub(crate) fn write_rows(&self) -> bool {
         if !self.is_behind.swap(false, Ordering::SeqCst) {
             return true;
@@ -54,12 +57,24 @@ impl Engine {
             let modules = self.modules();
             modules.iter().filter(|(_, entry)| is_behind(entry)).map(|(key, _)| key.clone()).collect()
         };
-        let (mut is_left, mut is_written) = (false, true);
+        let (mut is_left, mut unwritten) = (false, Vec::new());
         for key in &behind {
             match self.begin_by(By::Node, key) {
-                Ok(_changing) => is_written &= self.write_row(key).is_ok(),
+                Ok(_changing) => unwritten.extend(self.write_row(key).err().map(|problem| (key, problem))),
                 Err(_) => is_left = true,
             }
+        }
+        let (is_written, count) = (unwritten.is_empty(), unwritten.len());
+        let reason = unwritten.into_iter().next().map(|((owner, name), problem)| {
+            let whose = owner.shown().map_or(String::new(), |principal| format!(" of {principal}"));
+            let problem = problem.for_operator();
+            format!(
+                "{count} not stored yet, so a restart finds the modules as before: {name}{whose}: {problem}"
+            )
+        });
+        // One that is being changed may still be behind.
+        if !is_left || !is_written {
+            self.fault(ENDS, reason);
         }
         if is_left || !is_written {
             self.is_behind.store(true, Ordering::SeqCst);
@@ -78,7 +93,7 @@ impl Engine {
             _ => return Ok(()),
         };
         // Without the lock: the disk may take its time.
-        self.stored(self.store.put(&stored, Some(row), None))?;
+        self.stored(self.store.end(&stored, row, None))?;
         if let Some(entry) = self.modules().get_mut(key) {
             entry.keep(stored);
         }

@@ -224,7 +224,12 @@ fn prepare_storage(storage: &Path, user: Option<&User>) -> io::Result<()> {
 fn lock(storage: &Path) -> io::Result<Option<std::fs::File>> {
     let file = match std::fs::File::options().create(true).append(true).open(storage.join("lock")) {
         Ok(file) => file,
-        Err(e) if matches!(e.kind(), io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::StorageFull) => {
+        Err(e)
+            if matches!(
+                e.kind(),
+                io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+            ) =>
+        {
             return Ok(None);
         }
         Err(e) => return Err(e),

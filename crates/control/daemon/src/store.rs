@@ -7,29 +7,35 @@
 //! have taken it. A proposal is written and not synced, because nothing depends on it: a restart ignores
 //! those that were not stored, and nothing need be written to undo one.
 //!
-//! On a full disk, ends of modules and revocations are stored in space that is kept for them (`room`).
+//! A module is stored in full when it is installed or changed. Its end is a small row of its own (`ends`). On
+//! a full disk, ends of modules and revocations are stored in space that is kept for them (`room`).
 
+mod ends;
+mod error;
 mod read;
 mod room;
 pub(crate) mod states;
+mod transaction;
 
+pub use error::StoreError;
 use flame_api::{Narrowing, Reservation, State};
 use flame_files::Folder;
 use flame_trust::hex;
 use read::of_row;
 pub use read::{StoredRow, read_all};
 use room::Room;
-use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, ffi, params};
+use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use transaction::{Space, Synced};
 
 /// The version of the tables. A database of another version is refused.
 const VERSION: i64 = 1;
 const DATABASE: &str = "node.sqlite";
 /// The size in bytes to which SQLite's log is cut once it is not used.
-const LOG_BYTES: i64 = 4 << 20;
+const LOG_BYTES: u32 = 4 << 20;
 const CODE: &str = "code";
 /// Maximum length of stored code in bytes.
 const MAX_CODE: u64 = 1 << 30;
@@ -58,67 +64,6 @@ const PROPOSALS: &str = "
     ) STRICT;
     DELETE FROM proposals;
 ";
-
-#[derive(Debug, thiserror::Error)]
-pub enum StoreError {
-    #[error("{path}: {error}")]
-    Folder { path: String, error: std::io::Error },
-    #[error("{path}: {error}")]
-    Database { path: String, error: rusqlite::Error },
-    #[error(
-        "{path}: it has version {found} of the tables, this program has {VERSION}: use the program that wrote it"
-    )]
-    Version { path: String, found: i64 },
-    #[error("{path}: the code of {hash} is missing or was changed")]
-    Code { path: String, hash: String },
-    #[error("the storage was opened for reading only, because it could not be written at the start")]
-    ReadOnly,
-    #[error("{path}: {place}: {error}")]
-    Row { path: String, place: String, error: rusqlite::Error },
-    #[error("another change of module {name} was stored first")]
-    Raced { name: String },
-}
-
-impl StoreError {
-    /// Returns whether the disk is full, as far as is known.
-    fn is_full(&self) -> bool {
-        match self {
-            Self::Folder { error, .. } => error.kind() == std::io::ErrorKind::StorageFull,
-            Self::Database { error, .. } => match error.sqlite_error_code() {
-                // The files beside the database cannot be made.
-                Some(ErrorCode::DiskFull | ErrorCode::CannotOpen) => true,
-                // Its index cannot be extended.
-                _ => error.sqlite_error().is_some_and(|e| e.extended_code == ffi::SQLITE_IOERR_SHMSIZE),
-            },
-            _ => false,
-        }
-    }
-
-    /// Returns a way to proceed.
-    pub fn remedy(&self) -> &'static str {
-        const MAKE_ROOM: &str =
-            "free space on the disk of the node's storage; the node continues with what it has";
-        const WRITABLE: &str = "make the node's storage writable; the node continues with what it has";
-        match self {
-            Self::Raced { .. } => "look at the module (flame show) and repeat the change",
-            Self::ReadOnly => "make the storage writable and restart the node",
-            Self::Folder { error, .. } if error.kind() == std::io::ErrorKind::StorageFull => MAKE_ROOM,
-            Self::Folder { .. } => WRITABLE,
-            Self::Database { error, .. } => match error.sqlite_error_code() {
-                Some(ErrorCode::DiskFull) => MAKE_ROOM,
-                Some(ErrorCode::ReadOnly) => {
-                    "make the node's storage writable, and start the node again if it is"
-                }
-                Some(ErrorCode::CannotOpen | ErrorCode::PermissionDenied) => WRITABLE,
-                Some(ErrorCode::SystemIoFailure) => "check disk and permissions of the node's storage",
-                _ => "see the reason; `PRAGMA integrity_check` of the database shows whether it is damaged",
-            },
-            Self::Row { .. } => "restore the database, or remove the row",
-            Self::Version { .. } => "",
-            Self::Code { .. } => "install the module again",
-        }
-    }
-}
 
 /// The owner of modules: a principal of a root, or the operator.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -186,32 +131,6 @@ impl Stored {
     }
 }
 
-/// The time at which a transaction is on the disk.
-#[derive(Clone, Copy)]
-enum Synced {
-    AtOnce,
-    /// Synced with the next one. Its space is taken nevertheless.
-    Later,
-}
-
-impl Synced {
-    /// Returns the value of SQLite's `synchronous`, with a write-ahead log.
-    fn name(self) -> &'static str {
-        match self {
-            Self::AtOnce => "FULL",
-            Self::Later => "NORMAL",
-        }
-    }
-}
-
-/// The space that a transaction may take.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Space {
-    Free,
-    /// Also that which is kept for the ends of modules.
-    Kept,
-}
-
 pub struct Store {
     database: Mutex<Connection>,
     room: Room,
@@ -232,10 +151,8 @@ impl Store {
         let at = |path: &Path| path.display().to_string();
         let io = |error| StoreError::Folder { path: at(&code_path), error };
         let room = Room::of(folder);
-        let mut connected = Self::connect(&path, &code_path);
-        while connected.as_ref().is_err_and(StoreError::is_full) && room.give() {
-            connected = Self::connect(&path, &code_path);
-        }
+        let connect = || Self::connect(&path, &code_path);
+        let connected = room.while_full(connect(), connect);
         let (database, writable) = match connected {
             Ok(database) => (database, true),
             Err(first) => {
@@ -284,6 +201,7 @@ impl Store {
             }
             // Later than the others of this version.
             change.execute_batch(states::TABLE)?;
+            change.execute_batch(ends::TABLE)?;
             if version == 0 || version == VERSION {
                 change.execute_batch(PROPOSALS)?;
             }
@@ -308,84 +226,6 @@ impl Store {
         StoreError::Database { path: self.path.display().to_string(), error }
     }
 
-    /// Runs one transaction, which is on the disk then.
-    pub(crate) fn change<T>(
-        &self,
-        of: impl Fn(&rusqlite::Transaction<'_>) -> rusqlite::Result<T>,
-    ) -> Result<T, StoreError> {
-        self.change_within(Synced::AtOnce, Space::Free, of)
-    }
-
-    fn change_within<T>(
-        &self,
-        synced: Synced,
-        space: Space,
-        of: impl Fn(&rusqlite::Transaction<'_>) -> rusqlite::Result<T>,
-    ) -> Result<T, StoreError> {
-        let mut database = self.database();
-        let mut done = self.attempt(&mut database, synced, &of);
-        if space == Space::Kept && done.as_ref().is_err_and(StoreError::is_full) {
-            let (mut is_given, mut is_first) = (false, true);
-            while done.as_ref().is_err_and(StoreError::is_full) && (is_first || self.room.give()) {
-                is_given |= !is_first;
-                is_first = false;
-                // What the log has is moved to the database, where there is room for it: then the space that
-                // the log has is written again.
-                let _ = database.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
-                done = self.attempt(&mut database, synced, &of);
-            }
-            if is_given {
-                self.room.refill();
-            }
-        }
-        done
-    }
-
-    fn attempt<T>(
-        &self,
-        database: &mut Connection,
-        synced: Synced,
-        of: impl Fn(&rusqlite::Transaction<'_>) -> rusqlite::Result<T>,
-    ) -> Result<T, StoreError> {
-        let mut is_begun = false;
-        let done = (|| {
-            database.pragma_update(None, "synchronous", synced.name())?;
-            let change = database.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
-            is_begun = true;
-            let result = of(&change)?;
-            change.commit()?;
-            Ok(result)
-        })();
-        // One that did not begin, for want of the lock, say, has left nothing.
-        if done.is_err() && is_begun {
-            // A commit that could not be synced is in the log, where the next start would find it. The frames
-            // of a change of nothing take its place there.
-            let _ = database.pragma_update(None, "synchronous", "OFF");
-            let _ = database.pragma_update(None, "user_version", VERSION);
-        }
-        done.map_err(|error| self.error(error))
-    }
-
-    /// Runs one transaction, if the module has the revision `before`, or none is stored.
-    fn conditional(
-        &self,
-        (synced, space): (Synced, Space),
-        (owner, name): (&Owner, &str),
-        before: Option<u64>,
-        of: impl Fn(&rusqlite::Transaction<'_>) -> rusqlite::Result<()>,
-    ) -> Result<(), StoreError> {
-        let find = "SELECT revision FROM modules WHERE root = ?1 AND principal = ?2 AND name = ?3";
-        let done = self.change_within(synced, space, |change| {
-            let key = params![owner.root, owner.principal, name];
-            let found: Option<i64> = change.query_row(find, key, |row| row.get(0)).optional()?;
-            match found.map(|revision| revision as u64) == before {
-                true => of(change).map(|()| true),
-                false => Ok(false),
-            }
-        })?;
-        if done { Ok(()) } else { Err(StoreError::Raced { name: name.to_owned() }) }
-    }
-
     /// Returns all modules.
     ///
     /// # Errors
@@ -395,8 +235,8 @@ impl Store {
         let database = self.database();
         let path = || self.path.display().to_string();
         let at = |place: String| move |error| StoreError::Row { path: path(), place, error };
-        let find = "SELECT * FROM modules ORDER BY installed, root, principal, name";
-        let mut all = database.prepare(find).map_err(|error| self.error(error))?;
+        let find = ends::query(&database).map_err(|error| self.error(error))?;
+        let mut all = database.prepare(&find).map_err(|error| self.error(error))?;
         let mut rows = all.query([]).map_err(|error| self.error(error))?;
         let mut modules = Vec::new();
         while let Some(row) = rows.next().map_err(|error| self.error(error))? {
@@ -472,8 +312,7 @@ impl Store {
         and: impl Fn(&rusqlite::Transaction<'_>) -> rusqlite::Result<()>,
     ) -> Result<(), StoreError> {
         let proof = module.proof.as_ref();
-        let space = if module.state == State::Running { Space::Free } else { Space::Kept };
-        self.conditional((Synced::AtOnce, space), (&module.owner, &module.name), before, |change| {
+        self.conditional((Synced::AtOnce, Space::Free), (&module.owner, &module.name), before, |change| {
             change.execute(
                 "INSERT OR REPLACE INTO modules (root, principal, name, source, hash, signatures, settings, narrow,
                  credential, challenge, answer_key, answer, state, reason, revision, installed)
@@ -499,8 +338,24 @@ impl Store {
             )?;
             let key = params![module.owner.root, module.owner.principal, module.name];
             change.execute("DELETE FROM proposals WHERE root = ?1 AND principal = ?2 AND name = ?3", key)?;
+            ends::remove(change, (&module.owner, &module.name))?;
             change_session(change, &module.owner, &module.name, &module.reserved)?;
             and(change)?;
+            note_audit(change, audited)
+        })
+    }
+
+    /// Stores the end of a module that has the revision `before`: its state, reason and revision. The rest of
+    /// what is stored stays. `audited` is the number of entries of the audit log.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if another revision is stored, or if it cannot be written.
+    pub fn end(&self, module: &Stored, before: u64, audited: Option<u64>) -> Result<(), StoreError> {
+        let Stored { owner, name, reserved, .. } = module;
+        self.conditional((Synced::AtOnce, Space::Kept), (owner, name), Some(before), |change| {
+            ends::put(change, module)?;
+            change_session(change, owner, name, reserved)?;
             note_audit(change, audited)
         })
     }
@@ -520,6 +375,7 @@ impl Store {
         self.conditional((Synced::AtOnce, Space::Kept), (owner, name), Some(before), |change| {
             let key = params![owner.root, owner.principal, name];
             change.execute("DELETE FROM modules WHERE root = ?1 AND principal = ?2 AND name = ?3", key)?;
+            ends::remove(change, (owner, name))?;
             states::remove(change, (owner, name))?;
             change_session(change, owner, name, &Reservation::default())?;
             note_audit(change, audited)

@@ -114,29 +114,17 @@ impl World {
 
     /// Installs a module that runs under a credential, as far as that goes without workers.
     pub fn install(&self, credential: &Credential) {
-        let manifest = Arc::new(Manifest::parse(MANIFEST.as_bytes()).unwrap());
+        self.install_as(NAME, credential);
+    }
+
+    /// Installs a module under another name.
+    pub fn install_as(&self, name: &str, credential: &Credential) {
         let (decided, proof) = self.decide(credential);
-        let entered = decided.0.installed(&decided.1, NAME, None).unwrap();
-        let plan = ModulePlan {
-            id: ModuleId(1),
-            name: NAME.to_owned(),
-            hash: HASH,
-            manifest: manifest.clone(),
-            code: Arc::new([]),
-            view: ViewSpec::default(),
-            limits: Limits::default(),
-            parameters: Vec::new(),
-            texts: Vec::new(),
-            on_fault: OnFault::Stop,
-            terms: Terms::default(),
-            class: ModuleClass::Metered,
-            process: None,
-            tenant: None,
-            seed: None,
-        };
+        let entered = decided.0.installed(&decided.1, name, None).unwrap();
+        let plan = plan(ModuleId(1), name);
         let stored = Stored {
             owner: self.owner(),
-            name: NAME.to_owned(),
+            name: name.to_owned(),
             source: "tap".to_owned(),
             hash: HASH,
             signatures: String::new(),
@@ -160,7 +148,7 @@ impl World {
             earlier: Account::default(),
             leaving: None,
         });
-        self.engine.modules().insert(self.key(), entry);
+        self.engine.modules().insert((self.owner(), name.to_owned()), entry);
     }
 
     /// Gives the node its source, which replays a capture.
@@ -180,15 +168,22 @@ impl World {
 
     /// Lets the storage refuse all rows of modules, or take them again.
     pub fn refuse_rows(&self, refuses: bool) {
+        self.refuse_rows_of("%", refuses);
+    }
+
+    /// Lets the storage refuse the rows of modules with names like `pattern`, or take them again.
+    pub fn refuse_rows_of(&self, pattern: &str, refuses: bool) {
         let database = rusqlite::Connection::open(self.folder.path().join("state/node.sqlite")).unwrap();
-        database
-            .execute_batch(match refuses {
-                true => {
-                    "CREATE TRIGGER refuse BEFORE INSERT ON modules BEGIN SELECT RAISE(ABORT, 'no'); END;"
-                }
-                false => "DROP TRIGGER refuse;",
-            })
-            .unwrap();
+        for table in ["modules", "ends"] {
+            let change = match refuses {
+                true => format!(
+                    "CREATE TRIGGER refuse_{table} BEFORE INSERT ON {table} WHEN NEW.name LIKE '{pattern}'
+                     BEGIN SELECT RAISE(ABORT, 'no'); END;"
+                ),
+                false => format!("DROP TRIGGER refuse_{table};"),
+            };
+            database.execute_batch(&change).unwrap();
+        }
     }
 
     pub fn state(&self) -> State {
@@ -197,11 +192,37 @@ impl World {
 
     /// Returns the row that is stored.
     pub fn row(&self) -> Option<Stored> {
-        self.engine.store.modules().unwrap().pop()
+        self.row_of(NAME)
+    }
+
+    /// Returns the row that is stored of a module.
+    pub fn row_of(&self, name: &str) -> Option<Stored> {
+        self.engine.store.modules().unwrap().into_iter().find(|row| row.name == name)
     }
 
     pub fn log(&self) -> String {
         std::fs::read_to_string(self.folder.path().join("audit.log")).unwrap_or_default()
+    }
+}
+
+/// Returns the plan of a module without code.
+pub fn plan(id: ModuleId, name: &str) -> ModulePlan {
+    ModulePlan {
+        id,
+        name: name.to_owned(),
+        hash: HASH,
+        manifest: Arc::new(Manifest::parse(MANIFEST.as_bytes()).unwrap()),
+        code: Arc::new([]),
+        view: ViewSpec::default(),
+        limits: Limits::default(),
+        parameters: Vec::new(),
+        texts: Vec::new(),
+        on_fault: OnFault::Stop,
+        terms: Terms::default(),
+        class: ModuleClass::Metered,
+        process: None,
+        tenant: None,
+        seed: None,
     }
 }
 

@@ -1,8 +1,9 @@
 //! The reading of rows. Values that this program did not write are errors, which name table, row and column:
 //! a damaged row gives nobody more than it gave before.
 
+use super::error::wrong;
 use super::room::Room;
-use super::{Owner, Proof, Store, StoreError, Stored};
+use super::{Owner, Proof, Store, StoreError, Stored, ends};
 use crate::units::is_name;
 use flame_api::{Reservation, State};
 use flame_trust::PublicKey;
@@ -12,10 +13,6 @@ use std::sync::Mutex;
 
 /// Maximum length of the parts of a row's key in a message, in characters.
 const SHOWN: usize = 80;
-
-fn wrong(column: &str) -> rusqlite::Error {
-    rusqlite::Error::InvalidColumnName(format!("{column}: not written by this program"))
-}
 
 /// Returns the place of a module's row for a message.
 pub(super) fn place(row: &Row<'_>) -> String {
@@ -31,7 +28,7 @@ pub(super) fn count(row: &Row<'_>, column: &str) -> rusqlite::Result<u64> {
     u64::try_from(row.get::<_, i64>(column)?).map_err(|_| wrong(column))
 }
 
-/// Reads the row of a module.
+/// Reads the row of a module, with its end.
 pub(super) fn of_row(row: &Row<'_>) -> rusqlite::Result<Stored> {
     fn json<T: serde::de::DeserializeOwned>(row: &Row<'_>, column: &str) -> rusqlite::Result<T> {
         serde_json::from_str(&row.get::<_, String>(column)?).map_err(|_| wrong(column))
@@ -40,6 +37,7 @@ pub(super) fn of_row(row: &Row<'_>) -> rusqlite::Result<Stored> {
         row.get::<_, Vec<u8>>(column)?.try_into().map_err(|_| wrong(column))
     }
     let state: String = row.get("state")?;
+    let state = State::ALL.into_iter().find(|s| s.name() == state).ok_or_else(|| wrong("state"))?;
     let proof = match row.get::<_, Option<String>>("credential")? {
         None => None,
         Some(credential) => Some(Proof {
@@ -63,6 +61,10 @@ pub(super) fn of_row(row: &Row<'_>) -> rusqlite::Result<Stored> {
         () if revision == 0 || revision >= i64::MAX as u64 => return Err(wrong("revision")),
         () => {}
     }
+    let (state, reason, revision) = match ends::of_row(row)? {
+        Some(end) => (end.state, end.reason, end.revision),
+        None => (state, row.get("reason")?, revision),
+    };
     Ok(Stored {
         owner,
         name,
@@ -73,8 +75,8 @@ pub(super) fn of_row(row: &Row<'_>) -> rusqlite::Result<Stored> {
         narrow: json(row, "narrow")?,
         proof,
         reserved: Reservation::default(),
-        state: State::ALL.into_iter().find(|s| s.name() == state).ok_or_else(|| wrong("state"))?,
-        reason: row.get("reason")?,
+        state,
+        reason,
         revision,
         installed: count(row, "installed")?,
     })

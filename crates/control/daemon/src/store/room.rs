@@ -1,6 +1,7 @@
 //! Space that is kept for the ends of modules: a file beside the database that is given up, part by part,
 //! when the disk is full. Otherwise nothing could be stopped or removed there to make room.
 
+use super::StoreError;
 use rustix::fs::FallocateFlags;
 use std::fs::File;
 use std::io::{self, Write};
@@ -9,7 +10,7 @@ use std::path::{Path, PathBuf};
 /// The size of the file in bytes, while the disk has room for it: about as much as the database can grow by
 /// what its log has.
 const BYTES: u64 = 4 << 20;
-/// The bytes that are given up at once. A change takes a fraction of them, and others may take some, too.
+/// The bytes that are given up first. A change takes a fraction of them, and others may take some, too.
 const PART: u64 = 128 << 10;
 const FILE: &str = "reserve";
 
@@ -30,10 +31,25 @@ impl Room {
         Ok((file, bytes))
     }
 
-    /// Gives a part of the space up. Returns false if there is none left.
-    pub fn give(&self) -> bool {
+    /// Gives parts of the space up. Returns false if there is none left.
+    fn give(&self, parts: u64) -> bool {
         let Ok((file, bytes)) = self.open() else { return false };
-        bytes > 0 && file.set_len(bytes.saturating_sub(PART)).is_ok()
+        bytes > 0 && file.set_len(bytes.saturating_sub(PART.saturating_mul(parts))).is_ok()
+    }
+
+    /// Gives space up for `attempt`, which is repeated while the disk is full. `first` is the result of the
+    /// attempt before. Each time twice as much is given up, so there are few attempts: others wait meanwhile.
+    pub fn while_full<T>(
+        &self,
+        first: Result<T, StoreError>,
+        mut attempt: impl FnMut() -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let (mut done, mut parts) = (first, 1);
+        while done.as_ref().is_err_and(StoreError::is_full) && self.give(parts) {
+            done = attempt();
+            parts *= 2;
+        }
+        done
     }
 
     /// Keeps as much space again as there is, up to the whole.
@@ -66,13 +82,25 @@ mod tests {
     fn parts_are_given_up_and_kept_again() {
         let folder = tempfile::tempdir().unwrap();
         let room = Room::of(folder.path());
-        assert!(!room.give(), "there is none yet");
+        assert!(!room.give(1), "there is none yet");
         room.refill();
         let bytes = || std::fs::metadata(folder.path().join(FILE)).unwrap().len();
         assert_eq!(bytes(), BYTES);
-        let parts = (0..100).take_while(|_| room.give()).count() as u64;
+        let parts = (0..100).take_while(|_| room.give(1)).count() as u64;
         assert_eq!((parts, bytes()), (BYTES / PART, 0));
         room.refill();
         assert_eq!(bytes(), BYTES);
+        // Whoever waits for the database waits for a few attempts.
+        let full = || {
+            let error = io::ErrorKind::StorageFull.into();
+            Err::<(), _>(StoreError::Folder { path: String::new(), error })
+        };
+        let mut attempts = 0;
+        let done = room.while_full(full(), || {
+            attempts += 1;
+            full()
+        });
+        assert!(done.is_err());
+        assert_eq!((attempts, bytes()), (6, 0));
     }
 }

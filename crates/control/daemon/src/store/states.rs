@@ -2,9 +2,9 @@
 //!
 //! A row that was damaged, or was not written by this program, is left out and reported.
 
-use super::{Owner, Store, StoreError};
+use super::{Owner, Store, StoreError, ends};
 use flame_worker::{Place, State};
-use rusqlite::{OptionalExtension, params};
+use rusqlite::params;
 use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -111,11 +111,9 @@ impl Store {
     ) -> Result<bool, StoreError> {
         let terms = serde_json::to_string(terms).unwrap_or_default();
         self.change(|change| {
-            let key = params![owner.root, owner.principal, name];
-            let find = "SELECT revision FROM modules WHERE root = ?1 AND principal = ?2 AND name = ?3";
-            let found: Option<i64> = change.query_row(find, key, |row| row.get(0)).optional()?;
+            let found = ends::revision(change, (owner, name))?;
             let is_other = |(revision, has_ended): (u64, &AtomicBool)| {
-                found != Some(revision as i64) || has_ended.load(Ordering::SeqCst)
+                found != Some(revision) || has_ended.load(Ordering::SeqCst)
             };
             if found.is_none() || while_it_runs.is_some_and(is_other) {
                 return Ok(false);

@@ -1,0 +1,165 @@
+//! Tests of what is stored of ends, on a disk with room and on a full one.
+
+use crate::store::states::StateTerms;
+use crate::store::{Owner, Store, StoreError, Stored, read_all};
+use crate::test_world::{HASH, NAME};
+use flame_api::{Reservation, State};
+use flame_worker::Place;
+use rusqlite::{Connection, OpenFlags};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+/// Returns a module of the operator with settings of some bytes.
+fn module(bytes: usize) -> Stored {
+    Stored {
+        owner: Owner::default(),
+        name: NAME.to_owned(),
+        source: "tap".to_owned(),
+        hash: HASH,
+        signatures: String::new(),
+        settings: BTreeMap::from([("text".to_owned(), "x".repeat(bytes))]),
+        narrow: Vec::new(),
+        proof: None,
+        reserved: Reservation::default(),
+        state: State::Running,
+        reason: None,
+        revision: 1,
+        installed: 0,
+    }
+}
+
+/// Returns a module as it is after its end.
+fn ended(module: &Stored, revision: u64) -> Stored {
+    Stored { state: State::Stopped, reason: Some("a reason".to_owned()), revision, ..module.clone() }
+}
+
+fn database(folder: &Path) -> Connection {
+    Connection::open(folder.join("state/node.sqlite")).unwrap()
+}
+
+fn store(folder: &Path) -> Store {
+    Store::open(&folder.join("state")).unwrap()
+}
+
+/// A small disk in memory, unmounted at the end.
+struct Disk(tempfile::TempDir);
+
+impl Disk {
+    fn new(mib: u64) -> Option<Self> {
+        let folder = tempfile::tempdir().unwrap();
+        let size = format!("size={mib}m,mode=700");
+        let mount =
+            Command::new("mount").args(["-t", "tmpfs", "-o", &size, "none"]).arg(folder.path()).output();
+        if !mount.is_ok_and(|out| out.status.success()) {
+            eprintln!("skipped: no file system can be mounted here (needs root)");
+            return None;
+        }
+        Some(Self(folder))
+    }
+
+    /// Fills it down to the last page.
+    fn fill(&self, name: &str) {
+        use std::io::Write;
+        let mut file = std::fs::File::create(self.0.path().join(name)).unwrap();
+        while file.write_all(&[0; 4096]).is_ok() {}
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(self.0.path()).output();
+    }
+}
+
+/// The settings would not fit another time, and the database has no room for what its log has: that would
+/// take all that is kept for ends.
+#[test]
+fn the_end_of_a_large_module_is_stored_on_a_full_disk() {
+    let Some(disk) = Disk::new(34) else { return };
+    let (store, module) = (store(disk.0.path()), module(20 << 20));
+    store.put(&module, None, None).unwrap();
+    disk.fill("filler");
+    let refused = store.put(&Stored { revision: 2, ..module.clone() }, Some(1), None).unwrap_err();
+    assert!(refused.remedy().contains("free space"), "{refused}");
+    // What the failed change left is taken as well.
+    disk.fill("rest");
+    for revision in 2..40 {
+        let stored = store.end(&ended(&module, revision), revision - 1, Some(revision));
+        stored.unwrap_or_else(|e| panic!("end {revision}: {e}"));
+    }
+    assert_eq!(store.modules().unwrap(), [ended(&module, 39)]);
+    // As after a kill: nothing of the first is closed.
+    let again = self::store(disk.0.path());
+    assert_eq!(again.modules().unwrap(), [ended(&module, 39)]);
+    assert_eq!(again.audited().unwrap(), Some(39));
+    again.remove(&module.owner, NAME, 39, None).unwrap();
+    assert!(again.modules().unwrap().is_empty());
+}
+
+/// The present revision of a module is that of its end, if that is later.
+#[test]
+fn an_end_belongs_to_the_revision_that_it_ends() {
+    let folder = tempfile::tempdir().unwrap();
+    let (store, module) = (store(folder.path()), module(1));
+    let (owner, raced) = (&module.owner, |done| matches!(done, Err(StoreError::Raced { .. })));
+    assert!(raced(store.end(&ended(&module, 2), 1, None)), "there is none");
+    store.put(&module, None, None).unwrap();
+    store.end(&ended(&module, 2), 1, None).unwrap();
+    assert_eq!(store.modules().unwrap(), [ended(&module, 2)]);
+    let next = Stored { revision: 3, ..module.clone() };
+    assert!(raced(store.end(&ended(&module, 2), 1, None)) && raced(store.put(&next, Some(1), None)));
+    assert!(raced(store.propose(&next, Some(1))) && raced(store.remove(owner, NAME, 1, None)));
+    let terms = StateTerms { module: NAME.to_owned(), version: 1, workers: 1, rights: String::new() };
+    let (states, has_ended) = ([(Place::Slow, Arc::from(&b"s"[..]))], AtomicBool::new(false));
+    for (revision, is_present) in [(1, false), (2, true)] {
+        let while_it_runs = Some((revision, &has_ended));
+        assert_eq!(store.put_states(owner, NAME, while_it_runs, &terms, &states).unwrap(), is_present);
+    }
+    // Stored in full, it runs again, whatever its end was.
+    store.propose(&next, Some(2)).unwrap();
+    store.put(&next, Some(2), None).unwrap();
+    assert_eq!(store.modules().unwrap(), [next]);
+    let ends = || -> i64 {
+        database(folder.path()).query_row("SELECT count(*) FROM ends", [], |row| row.get(0)).unwrap()
+    };
+    assert_eq!(ends(), 0);
+    store.end(&ended(&module, 4), 3, None).unwrap();
+    store.remove(owner, NAME, 4, None).unwrap();
+    assert_eq!(ends(), 0);
+    store.put(&module, None, None).unwrap();
+    assert_eq!(store.modules().unwrap(), [module]);
+}
+
+#[test]
+fn ends_are_read_as_this_program_writes_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let (store, module) = (store(folder.path()), module(1));
+    store.put(&module, None, None).unwrap();
+    let path = folder.path().join("state/node.sqlite");
+    let read = || read_all(Connection::open_with_flags(&path, OpenFlags::SQLITE_OPEN_READ_ONLY).unwrap());
+    for (state, revision, expected) in [
+        ("stopped", 1, Ok(1)),
+        ("stopped", 2, Ok(2)),
+        ("stopped", i64::MAX, Err("revision of the end")),
+        ("running", 2, Err("state of the end")),
+        ("?", 2, Err("state of the end")),
+    ] {
+        let end = (NAME, state, revision);
+        database(folder.path())
+            .execute("INSERT OR REPLACE INTO ends VALUES ('', '', ?1, ?2, NULL, ?3)", end)
+            .unwrap();
+        match (read(), expected) {
+            (Ok(rows), Ok(expected)) => assert_eq!(rows[0].revision, expected, "{end:?}"),
+            (Err(StoreError::Row { place, error, .. }), Err(column)) => {
+                assert!(place.contains(NAME) && error.to_string().contains(column), "{place}: {error}");
+            }
+            (found, _) => panic!("{end:?}: {found:?}"),
+        }
+    }
+    // One that is read only may be older than the table.
+    database(folder.path()).execute_batch("DROP TABLE ends").unwrap();
+    assert_eq!(read().unwrap()[0].revision, 1);
+}
