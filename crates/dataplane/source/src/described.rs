@@ -160,7 +160,45 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    /// Returns a block of packets of some link types, whose bytes are a fast or a slow one's, or cut off.
+    fn block(packets: &[(u16, usize)]) -> RawBlock {
+        let tcp =
+            [&[0; 12][..], &[8, 0, 0x45, 0, 0, 40], &[0; 5], &[6], &[7; 10], &[0; 12], &[0x50, 2], &[1; 6]];
+        let whole = tcp.concat();
+        let (mut data, mut listed) = (Vec::new(), Vec::new());
+        for (n, (link, length)) in packets.iter().enumerate() {
+            let (offset, cap_len) = (data.len() as u32, *length as u32);
+            let (ts_ns, wire_len, link) = (1000 - n as u64, 60, LinkType(*link));
+            listed.push(RawPacket { ts_ns, offset, cap_len, wire_len, link });
+            data.extend_from_slice(&whole[..*length]);
+        }
+        RawBlock { data: data.into(), packets: listed, shared_offset: None }
+    }
+
     proptest! {
+        /// What was described before changes nothing.
+        #[test]
+        fn each_packet_is_decoded_by_itself(
+            before in proptest::collection::vec((0..3_u16, 0..55_usize), 0..50),
+            packets in proptest::collection::vec((0..3_u16, 0..55_usize), 0..50),
+            without_hash: bool,
+        ) {
+            let options = flame_decode::Options { without_hash, ..Default::default() };
+            let mut described = Described::default();
+            block(&before).describe(options, &mut described);
+            let block = block(&packets);
+            block.describe(options, &mut described);
+            let decoded = block.packets.iter().map(|packet| {
+                let bytes = &block.data[packet.offset as usize..][..packet.cap_len as usize];
+                let of_bytes = flame_decode::decode(packet.link, bytes, packet.wire_len, options);
+                (packet.link, Descriptor { ts_ns: packet.ts_ns, addr: packet.offset, ..of_bytes })
+            });
+            let runs = described.runs(0..packets.len());
+            let found = runs.flat_map(|(link, run)| run.iter().map(move |d| (link, *d)));
+            prop_assert_eq!(found.collect::<Vec<_>>(), decoded.collect::<Vec<_>>());
+            prop_assert_eq!(described.totals(), block.totals());
+        }
+
         /// All packets are in the runs, in order and with their link types, whatever was there before.
         #[test]
         fn runs_have_all_packets(
