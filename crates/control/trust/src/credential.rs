@@ -8,6 +8,7 @@ use crate::layer::{Layer, Origin};
 use crate::raw;
 use biscuit_auth::builder::{Fact, Term};
 use biscuit_auth::{Biscuit, BiscuitBuilder, BlockBuilder, ThirdPartyRequest, UnverifiedBiscuit};
+use std::sync::{Arc, OnceLock};
 
 /// Maximum length of a credential's text, in bytes.
 pub const MAX_BYTES: usize = 64 << 10;
@@ -41,7 +42,7 @@ pub enum CredentialError {
 
 /// A credential with unverified signatures: its contents may be forged.
 #[derive(Clone)]
-pub struct Credential(UnverifiedBiscuit);
+pub struct Credential(UnverifiedBiscuit, Arc<OnceLock<Vec<Block>>>);
 
 /// The signer of a block.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -145,7 +146,7 @@ impl Credential {
         match token.block_count() {
             n if n > MAX_BLOCKS => Err(CredentialError::Long { found: n }),
             _ => match raw::look_through(&token) {
-                Ok(()) => Ok(Self(token)),
+                Ok(()) => Ok(Self::of(token)),
                 Err((block, reason)) => Err(CredentialError::Block { block, reason }),
             },
         }
@@ -168,7 +169,7 @@ impl Credential {
         }
         let token = BiscuitBuilder::new().merge(block).root_key_id(root.public().id()).build(root.biscuit());
         let token = token.and_then(|t| UnverifiedBiscuit::from(t.to_vec()?)).map_err(make)?;
-        Self(token).checked()
+        Self::of(token).checked()
     }
 
     /// Returns the credential narrowed. If it is bound to a holder and receives another, the key of the
@@ -186,7 +187,7 @@ impl Credential {
             (Some(bound), Some(_), _) => Err(CredentialError::Make(format!(
                 "only its holder can hand it on: sign with the key of {bound}"
             ))),
-            _ => Self(self.0.append(block).map_err(make)?).checked(),
+            _ => Self::of(self.0.append(block).map_err(make)?).checked(),
         }
     }
 
@@ -208,7 +209,7 @@ impl Credential {
         let signed =
             request.and_then(|r| r.create_block(&secret.biscuit().private(), block)).map_err(make)?;
         let token = signed.serialize().and_then(|bytes| self.0.append_third_party(&bytes)).map_err(make)?;
-        Self(token).checked()
+        Self::of(token).checked()
     }
 
     /// Returns the credential if it can be read back: nothing is created that nobody can read.
@@ -223,12 +224,25 @@ impl Credential {
         self.0.to_base64().unwrap_or_default()
     }
 
+    fn of(token: UnverifiedBiscuit) -> Self {
+        Self(token, Arc::default())
+    }
+
     /// Returns the contents of the blocks, that of the root first.
     ///
     /// # Errors
     ///
     /// Returns an error that names the first block which has another form than those that are created here.
     pub fn blocks(&self) -> Result<Vec<Block>, CredentialError> {
+        // To read them takes long, and a running module is decided on each second.
+        if let Some(blocks) = self.1.get() {
+            return Ok(blocks.clone());
+        }
+        let blocks = self.read_blocks()?;
+        Ok(self.1.get_or_init(|| blocks).clone())
+    }
+
+    fn read_blocks(&self) -> Result<Vec<Block>, CredentialError> {
         let ids = self.0.revocation_identifiers();
         let keys = self.0.external_public_keys();
         let block = |n: usize| {

@@ -11,8 +11,17 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 use steps::Sizes;
 
-/// Maximum number of facts of one name that the node gives to checks.
-pub(crate) const GIVEN: usize = 8;
+/// Maximum number of signers that the node names to checks.
+pub(crate) const MAX_SIGNERS: usize = 8;
+
+/// Returns the maximum number of facts of this name that the node gives to checks.
+fn given(name: &str) -> u64 {
+    match name {
+        "time" | "node" | "interface" | "module" | "hash" => 1,
+        "signer" => MAX_SIGNERS as u64,
+        _ => 0,
+    }
+}
 
 /// Maximum number of facts, and of rounds in which rules are applied.
 const MAX_FACTS: u64 = 500;
@@ -56,12 +65,12 @@ pub fn readable(source: &str) -> Result<(), String> {
 }
 
 /// Checks an upper bound on the cost of an evaluation before it starts, because the library checks time
-/// limits between rules only.
+/// limits between rules only. `blocks` are without the facts that the node gives.
 ///
 /// # Errors
 ///
 /// Returns the reason why the evaluation could take too long.
-pub fn affordable(blocks: &[BlockBuilder], given: usize) -> Result<(), String> {
+pub fn affordable(blocks: &[BlockBuilder]) -> Result<(), String> {
     let mut facts: HashMap<&str, u64> = HashMap::new();
     for block in blocks {
         for fact in &block.facts {
@@ -73,7 +82,7 @@ pub fn affordable(blocks: &[BlockBuilder], given: usize) -> Result<(), String> {
         facts.insert(&rule.head.name, MAX_FACTS);
     }
     let sizes = Sizes::of(blocks);
-    let of_name = |name: &str| facts.get(name).copied().unwrap_or(0) + given as u64;
+    let of_name = |name: &str| facts.get(name).copied().unwrap_or(0) + given(name);
     let work = |rule: &Rule| {
         rule.expressions.iter().try_for_each(expression)?;
         let all = rule.body.iter().fold(1u64, |all, p| all.saturating_mul(of_name(&p.name).max(1)));

@@ -1,7 +1,7 @@
 //! The meet of policy, credential and manifest: the grant of a module, and its reasons.
 
 use crate::credential::{Block, Credential, CredentialError, Signer};
-use crate::datalog::{self, GIVEN};
+use crate::datalog::{self, MAX_SIGNERS};
 use crate::field::{Field, hash_text};
 use crate::key::{PublicKey, Secret};
 use crate::layer::{Layer, Origin, decided, meet};
@@ -18,9 +18,6 @@ use flame_plan::{
 use flame_quota::{Amounts, Quota};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeSet;
-
-/// Maximum number of a module's signers that count.
-const MAX_SIGNERS: usize = GIVEN;
 
 const POSSESSION: &str = "possession";
 
@@ -339,8 +336,8 @@ impl Policy {
         let read: Vec<_> = blocks.into_iter().map(|b| b.checks).collect();
         if request.credential.is_some() {
             let node = BlockBuilder::new().code(&self.checks).map_err(|e| Denied::Node(e.to_string()))?;
-            let all: Vec<_> = [facts.clone(), node].into_iter().chain(read.iter().cloned()).collect();
-            datalog::affordable(&all, GIVEN).map_err(CredentialError::Form)?;
+            let all: Vec<_> = read.iter().cloned().chain([node]).collect();
+            datalog::affordable(&all).map_err(CredentialError::Form)?;
         }
         // The node's checks apply to everyone. Without a credential, the token has no content.
         datalog::authorize(&read, &facts, &self.checks).map_err(Denied::Check)

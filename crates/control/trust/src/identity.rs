@@ -115,7 +115,7 @@ impl Policy {
                 what: "holder, without which it is not accepted over a connection",
             });
         }
-        datalog::affordable(&self.programs(&blocks)?, datalog::GIVEN).map_err(CredentialError::Form)?;
+        datalog::affordable(&self.programs(&blocks)?).map_err(CredentialError::Form)?;
         let layers: Vec<_> =
             allowed.fields.iter().chain(blocks.iter().flat_map(|b| &b.fields)).cloned().collect();
         let rights = meet(&layers);

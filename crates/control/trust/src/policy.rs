@@ -310,7 +310,7 @@ impl Policy {
 fn check_datalog(text: &str) -> Result<(), String> {
     let block = BlockBuilder::new().code(text).map_err(|e| e.to_string())?;
     AuthorizerBuilder::new().code(text).map_err(|e| e.to_string())?;
-    crate::datalog::affordable(&[block], crate::datalog::GIVEN)
+    crate::datalog::affordable(&[block])
 }
 
 fn defaults(fields: &[(Field, &str)]) -> Vec<Layer> {

@@ -217,8 +217,15 @@ fn horizon(folder: &Folder, path: &Path, secret: &Secret) -> Result<u64, QuotaEr
     // Its removal matters only to a clock that goes back.
     let remedy = "restore it, or remove it if the node's clock is right: it keeps expired credentials from quotas \
                   while the clock is wrong";
-    let found = read(folder, secret, HORIZON, remedy)
-        .map_err(|error| QuotaError { path: path.join(HORIZON).display().to_string(), error })?;
+    // A file that cannot be read for another reason, as a link or a folder, has the same remedy.
+    let unreadable = |error: Error| match error.kind() {
+        io::ErrorKind::InvalidData => error,
+        _ => Error::new(io::ErrorKind::InvalidData, format!("{error}: {remedy}")),
+    };
+    let found = read(folder, secret, HORIZON, remedy).map_err(|error| QuotaError {
+        path: path.join(HORIZON).display().to_string(),
+        error: unreadable(error),
+    })?;
     Ok(found.and_then(|content| content.expires).unwrap_or(0))
 }
 
@@ -430,6 +437,11 @@ mod tests {
         }
         assert!(quotas.sweep(u64::MAX, &[]).is_err());
         assert_eq!(files(), 6, "nothing is removed without it");
+        std::fs::remove_file(&horizon).unwrap();
+        std::os::unix::fs::symlink("elsewhere", &horizon).unwrap();
+        let error = open("other", 5000).map(drop).unwrap_err();
+        assert_eq!(error.error.kind(), io::ErrorKind::InvalidData);
+        assert!(error.to_string().contains("if the node's clock is right"), "{error}");
         std::fs::remove_file(&horizon).unwrap();
         open("other", 5000).unwrap();
         assert_eq!(quotas.sweep(0, &[]).unwrap(), 0);

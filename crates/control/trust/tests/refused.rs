@@ -310,7 +310,7 @@ const CASES: &[Case] = &[
     ("closures in closures", "closures in closures", || appended("check if [1,2].all($a -> [1,2].all($b -> $a + $b > 0))")),
     ("brackets in brackets in brackets", "brackets in more than 16 brackets", || expression(biscuit_auth::builder::Unary::Parens, 3000)),
     ("a row of signs", "! in a row are not read", || expression(biscuit_auth::builder::Unary::Negate, 3001)),
-    ("a regular expression for each of many", "combinations of facts, more than", || appended("x_n(1); x_n(2); x_n(3); check if x_n($a), \"aaaa\".matches(\"(a+)+\")")),
+    ("a regular expression for each of many", "combinations of facts, more than", || appended("x_n(1); x_n(2); x_n(3); x_n(4); x_n(5); check if x_n($a), \"aaaa\".matches(\"(a+)+\")")),
     ("a long regular expression", "combinations of facts, more than", || appended(&format!("check if \"a\".matches(\"{}\")", "(a+b)".repeat(60)))),
     ("a regular expression with repetitions", "with { are not read", || appended("check if \"a\".matches(\"[^a]{8000}0\")")),
     ("a regular expression with repetitions in a closure", "with { are not read", || appended("check if [\"a\"].any($a -> $a.matches(\"(a{9}){9}\"))")),
@@ -320,7 +320,7 @@ const CASES: &[Case] = &[
         appended(&format!("{facts} check if x_n($a), x_n($b), \"{}b\".contains(\"a\") || $a == $b", "c".repeat(4000)))
     }),
     ("a long text of a fact that is searched for each of many", "combinations of facts, more than", || {
-        let facts: String = (0..20).map(|n| format!("x_n({n});")).collect();
+        let facts: String = (0..30).map(|n| format!("x_n({n});")).collect();
         let text = "c".repeat(4000);
         appended(&format!("{facts} x_t(\"{text}\"); check if x_n($a), x_n($b), x_t($t), $t.ends_with(\"b\") || $a == $b"))
     }),
@@ -333,6 +333,13 @@ const CASES: &[Case] = &[
         let row = format!("[{}0]", "0,".repeat(60));
         let array = format!("[{}{row}]", format!("{row},").repeat(20));
         appended(&format!("{facts} check if x_n($a), x_n($b), {array}.contains($a) || $a == $b"))
+    }),
+    ("facts of many values", "combinations of facts, more than", || {
+        let (values, names) = ((0..20).map(|n| n.to_string()), (0..20).map(|n| format!("$v{n}")));
+        let (values, names): (Vec<_>, Vec<_>) = (values.collect(), names.collect());
+        let wide: String = (0..4).map(|n| format!("x_a({n}, {}); ", values.join(", "))).collect();
+        let many: String = (0..80).map(|n| format!("x_b({n}); ")).collect();
+        foreign(&format!("{wide}{many}check if x_b($y), x_b($z), x_a($n, {})", names.join(", ")))
     }),
     ("an expression of thousands of steps", "combinations of facts, more than", || {
         let facts: String = (0..30).map(|n| format!("x_n({n});")).collect();
@@ -378,7 +385,7 @@ const CASES: &[Case] = &[
     }),
     ("a root that is no key", "policy, line 5: operator: \"secret\" is no public key", || Policy::parse(b"[node]\nname = \"n\"\nkey = \"k\"\n[roots]\noperator = \"secret\"").map(|_| ()).map_err(text)),
     ("Datalog that is none", "datalog: ", || policy("[checks]\ndatalog = 'check whether'")),
-    ("Datalog of the node that costs", "combinations of facts", || policy("[checks]\ndatalog = 'check if a($a), b($b), c($c), d($d), e($e), f($f)'")),
+    ("Datalog of the node that costs", "combinations of facts", || policy("[checks]\ndatalog = 'check if signer($a), signer($b), signer($c), signer($d), signer($e), signer($f)'")),
     ("best effort with a signature", "best-effort: it is for those who have no credential", || policy("[best-effort]\nroots = [\"operator\"]\nselect = \"\"\nexpose = \"none\"\ncalls = \"\"\ncode = \"any\"")),
     ("a policy that is not text", "not UTF-8 at byte 1", || Policy::parse(b"a\xff").map(|_| ()).map_err(text)),
     ("a policy that is no table", "policy: ", || Policy::parse(b"[[[").map(|_| ()).map_err(text)),
@@ -446,4 +453,21 @@ fn fields_have_one_name_each() {
     let names: std::collections::BTreeSet<_> = Field::ALL.iter().map(|f| f.name()).collect();
     assert_eq!(names.len(), Field::ALL.len());
     assert!(Field::ALL.iter().all(|f| Field::parse(f.name()) == Some(*f) && !f.help().is_empty()));
+}
+
+#[test]
+fn checks_as_people_write_them_are_granted() {
+    let hashes = |n| (0..n).map(|n| format!("\"sha256:{n:064x}\"")).collect::<Vec<_>>().join(", ");
+    for check in [
+        "time($t), node($n), interface($i), module($m), hash($h), $t > 2020-01-01T00:00:00Z, $n != \"x\", \
+         $i != \"x\", $m != \"x\""
+            .to_owned(),
+        "hash($h), module($m), node($n), time($t), !{\"sha256:0\"}.contains($h), $t > 2020-01-01T00:00:00Z"
+            .to_owned(),
+        format!("hash($h), !{{{}}}.contains($h)", hashes(60)),
+        format!("hash($h), ![{}].any($x -> $x == $h)", hashes(60)),
+        "module($m), $m.matches(\"^[a-z]+$\")".to_owned(),
+    ] {
+        assert_eq!(foreign(&format!("check if {check}")), Ok(()), "{check}");
+    }
 }

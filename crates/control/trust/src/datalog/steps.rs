@@ -117,9 +117,10 @@ impl Sizes {
 
     /// Returns the number of steps of a rule or a query for one combination of facts.
     pub fn steps(&self, rule: &Rule) -> u64 {
-        // A value is compared and copied with its elements.
+        // All values are compared and copied, with their elements, for each predicate.
         let terms: u64 = rule.body.iter().map(|predicate| predicate.terms.len() as u64).sum();
-        let begun = 1u64.saturating_add(terms.saturating_mul(self.largest.elements - 1));
+        let values = terms.saturating_mul(rule.body.len() as u64);
+        let begun = 1u64.saturating_add(values.saturating_mul(self.largest.elements));
         rule.expressions.iter().fold(begun, |n, e| n.saturating_add(self.evaluated(&e.ops).0))
     }
 
