@@ -35,13 +35,20 @@ struct Marked {
     key: Option<Key>,
 }
 
-/// The parts of a decision on a grant. What is decided at once is decided for all before the checks of
-/// anybody, which may take their time.
-const PARTS: [fn(&Node, &AdmittedModule) -> Option<Reason>; 2] = [Node::lost_by_fields, Node::lost_by_checks];
+/// The least time between two evaluations of all checks. Each takes at most half of the time.
+const CHECKS: Duration = Duration::from_secs(1);
+
+/// A part of the decision on a grant.
+type Part = fn(&Node, &AdmittedModule) -> Option<Reason>;
+
+/// The parts. What is decided at once is decided for all before the checks of anybody, which may take their
+/// time.
+const PARTS: [Part; 2] = [Node::lost_by_fields, Node::lost_by_checks];
 
 impl Engine {
-    /// Starts the thread that reviews the modules until the node stops. It waits for no worker, so that a
-    /// slow module of one principal delays the end of nobody else's authority.
+    /// Starts the thread that reviews the modules until the node stops. It waits for no worker and evaluates
+    /// no checks, so that neither slow modules of one principal nor costly checks delay the end of anybody
+    /// else's authority.
     ///
     /// # Errors
     ///
@@ -55,13 +62,29 @@ impl Engine {
                 if stamps != seen {
                     seen = stamps;
                     engine.reload_policy(None);
-                    engine.evict_lost();
+                    engine.evict_lost_by(Node::lost_by_fields, engine.watched());
                 } else if now != second {
                     second = now;
-                    engine.evict_lost();
+                    engine.evict_lost_by(Node::lost_by_fields, engine.watched());
                     engine.write_owed();
                 }
                 std::thread::park_timeout(POLL_INTERVAL);
+            }
+        })
+    }
+
+    /// Starts the thread that evaluates the checks of running modules until the node stops.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the thread cannot be started.
+    pub fn review_checks(self: &Arc<Self>) -> std::io::Result<JoinHandle<()>> {
+        let engine = self.clone();
+        std::thread::Builder::new().name("checks".to_owned()).spawn(move || {
+            while !engine.stopping.load(Ordering::SeqCst) {
+                let begun = Instant::now();
+                engine.evict_lost_by(Node::lost_by_checks, engine.watched());
+                std::thread::park_timeout(begun.elapsed().max(CHECKS));
             }
         })
     }
@@ -195,28 +218,32 @@ impl Engine {
     /// later, since that waits for workers. The modules are locked to mark those that leave, but not while
     /// their grants are decided.
     pub(crate) fn evict_lost(&self) {
-        let mut watched = self.watched();
-        for part in PARTS {
-            let mut evicted = Vec::new();
-            watched = self.find_lost(part, watched, |watched, admitted, reason| {
-                // Otherwise it was renewed meanwhile.
-                if let Some(marked) = self.mark_leaving(watched, admitted, &reason) {
-                    // However far the change is that begins or ends it.
-                    self.evict(watched, &reason);
-                    evicted.push((marked, admitted.clone(), reason));
-                }
-            });
-            // Entries of the audit log wait for the disk.
-            for (Marked { is_first, key }, admitted, reason) in evicted {
-                if is_first
-                    && let Some(node) = self.present_node()
-                    && let Err(e) = node.note_eviction(&admitted, &reason)
-                {
-                    self.fault(AUDIT_LOG, Some(e.to_string()));
-                }
-                held(&self.evictions).extend(key);
+        PARTS.into_iter().fold(self.watched(), |watched, part| self.evict_lost_by(part, watched));
+    }
+
+    /// Evicts those of `watched` that have lost their grant as far as a part of the decision shows it.
+    /// Returns the others.
+    fn evict_lost_by(&self, part: Part, watched: Vec<Arc<Watched>>) -> Vec<Arc<Watched>> {
+        let mut evicted = Vec::new();
+        let others = self.find_lost(part, watched, |watched, admitted, reason| {
+            // Otherwise it was renewed meanwhile.
+            if let Some(marked) = self.mark_leaving(watched, admitted, &reason) {
+                // However far the change is that begins or ends it.
+                self.evict(watched, &reason);
+                evicted.push((marked, admitted.clone(), reason));
             }
+        });
+        // Entries of the audit log wait for the disk.
+        for (Marked { is_first, key }, admitted, reason) in evicted {
+            if is_first
+                && let Some(node) = self.present_node()
+                && let Err(e) = node.note_eviction(&admitted, &reason)
+            {
+                self.fault(AUDIT_LOG, Some(e.to_string()));
+            }
+            held(&self.evictions).extend(key);
         }
+        others
     }
 
     /// Drops an instance before its next call, under each number that it may have.
@@ -230,7 +257,7 @@ impl Engine {
     /// that it lost and the reason. Returns the others.
     fn find_lost(
         &self,
-        part: impl Fn(&Node, &AdmittedModule) -> Option<Reason>,
+        part: Part,
         mut watched: Vec<Arc<Watched>>,
         mut found: impl FnMut(&Arc<Watched>, &Arc<AdmittedModule>, Reason),
     ) -> Vec<Arc<Watched>> {

@@ -90,6 +90,7 @@ pub fn run(path: &Path, note: &dyn Fn(&str)) -> Result<(), StartError> {
     let engine = Engine::start(config, runner, opened, note)?;
     let threads = [
         Engine::review,
+        Engine::review_checks,
         Engine::take_down_all,
         Engine::keep_rows,
         Engine::keep_room,
