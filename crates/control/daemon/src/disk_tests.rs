@@ -140,24 +140,30 @@ fn ends_are_read_as_this_program_writes_them() {
     store.put(&module, None, None).unwrap();
     let path = folder.path().join("state/node.sqlite");
     let read = || read_all(Connection::open_with_flags(&path, OpenFlags::SQLITE_OPEN_READ_ONLY).unwrap());
-    for (state, revision, expected) in [
-        ("stopped", 1, Ok(1)),
-        ("stopped", 2, Ok(2)),
-        ("stopped", i64::MAX, Err("revision of the end")),
-        ("running", 2, Err("state of the end")),
-        ("?", 2, Err("state of the end")),
+    for (state, revision, expected, is_sound) in [
+        ("evicted", 2, 2, true),
+        // Not later than the module, or not one of an end: nobody knows more than that it has ended.
+        ("evicted", 1, 1, false),
+        ("evicted", -1, 1, false),
+        ("evicted", i64::MAX, i64::MAX as u64 / 2, false),
+        ("running", 2, 2, false),
+        ("?", 2, 2, false),
     ] {
         let end = (NAME, state, revision);
         database(folder.path())
             .execute("INSERT OR REPLACE INTO ends VALUES ('', '', ?1, ?2, NULL, ?3)", end)
             .unwrap();
-        match (read(), expected) {
-            (Ok(rows), Ok(expected)) => assert_eq!(rows[0].revision, expected, "{end:?}"),
-            (Err(StoreError::Row { place, error, .. }), Err(column)) => {
-                assert!(place.contains(NAME) && error.to_string().contains(column), "{place}: {error}");
-            }
-            (found, _) => panic!("{end:?}: {found:?}"),
-        }
+        let found = store.modules().unwrap().remove(0);
+        let reason = found.reason.unwrap_or_default();
+        assert_eq!(found.revision, expected, "{end:?}");
+        assert_eq!(found.state, if is_sound { State::Evicted } else { State::Stopped }, "{end:?}");
+        assert_eq!(reason.contains("table ends"), !is_sound, "{end:?}: {reason}");
+        assert_eq!(read().unwrap()[0].revision, expected);
+        // It can be changed as any other.
+        let next = Stored { revision: expected + 1, ..module.clone() };
+        store.put(&next, Some(expected), None).unwrap();
+        store.remove(&next.owner, NAME, next.revision, None).unwrap();
+        store.put(&module, None, None).unwrap();
     }
     // One that is read only may be older than the table.
     database(folder.path()).execute_batch("DROP TABLE ends").unwrap();

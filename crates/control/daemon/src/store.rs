@@ -32,7 +32,7 @@ use std::time::Duration;
 use transaction::{Space, Synced};
 
 /// The version of the tables. A database of another version is refused.
-const VERSION: i64 = 1;
+const VERSION: i64 = 2;
 const DATABASE: &str = "node.sqlite";
 /// The size in bytes to which SQLite's log is cut once it is not used.
 const LOG_BYTES: u32 = 4 << 20;
@@ -171,7 +171,8 @@ impl Store {
         let version: i64 = database
             .pragma_query_value(None, "user_version", |row| row.get(0))
             .map_err(|error| StoreError::Database { path: at(&path), error })?;
-        if version != VERSION {
+        // One that cannot be written may lack what was added since.
+        if !(1..=VERSION).contains(&version) {
             return Err(StoreError::Version { path: at(&path), found: version });
         }
         let code = Folder::private(&code_path);
@@ -197,12 +198,14 @@ impl Store {
             let version: i64 = change.pragma_query_value(None, "user_version", |row| row.get(0))?;
             if version == 0 {
                 change.execute_batch(TABLES)?;
+            }
+            if (0..VERSION).contains(&version) {
                 change.pragma_update(None, "user_version", VERSION)?;
             }
             // Later than the others of this version.
             change.execute_batch(states::TABLE)?;
             change.execute_batch(ends::TABLE)?;
-            if version == 0 || version == VERSION {
+            if (0..=VERSION).contains(&version) {
                 change.execute_batch(PROPOSALS)?;
             }
             change.commit()?;

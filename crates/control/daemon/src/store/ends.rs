@@ -3,7 +3,6 @@
 //! A module's row may have megabytes of settings, which would not fit on a full disk another time. So its end
 //! is stored apart, and the row stays as it is until the module is stored in full again, or removed.
 
-use super::error::wrong;
 use super::{Owner, Stored};
 use flame_api::State;
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
@@ -16,10 +15,15 @@ pub(super) const TABLE: &str = "
     ) STRICT;
 ";
 
-/// The rows of modules, each with its end. An end that is not later than the row is of another time: it
-/// counts for nothing.
+/// The rows of modules, each with its end.
 const WITH_ENDS: &str = "modules LEFT JOIN ends ON ends.root = modules.root
-    AND ends.principal = modules.principal AND ends.name = modules.name AND ends.revision > modules.revision";
+    AND ends.principal = modules.principal AND ends.name = modules.name";
+
+/// The largest revision that an end may have. There are next ones.
+const LAST: i64 = i64::MAX / 2;
+
+/// The present revision of a module, also of one whose end is not written by this program.
+const PRESENT: &str = "MAX(modules.revision, MIN(COALESCE(ends.revision, 0), 4611686018427387903))";
 
 /// The end of a module as it is stored.
 pub(super) struct End {
@@ -33,26 +37,34 @@ pub(super) fn query(database: &Connection) -> rusqlite::Result<String> {
     // A database that was opened for reading may be older than the table.
     let (columns, from) = match database.table_exists(None, "ends")? {
         true => {
-            ("ends.state AS end_state, ends.reason AS end_reason, ends.revision AS end_revision", WITH_ENDS)
+            let end = "ends.state AS end_state, ends.reason AS end_reason, ends.revision AS end_revision";
+            (format!("ends.name IS NOT NULL AS has_end, {end}, {PRESENT} AS present"), WITH_ENDS)
         }
-        false => ("NULL AS end_state, NULL AS end_reason, NULL AS end_revision", "modules"),
+        false => ("FALSE AS has_end".to_owned(), "modules"),
     };
     let order = "modules.installed, modules.root, modules.principal, modules.name";
     Ok(format!("SELECT modules.*, {columns} FROM {from} ORDER BY {order}"))
 }
 
-/// Reads the end in a module's row, if it has one.
-pub(super) fn of_row(row: &Row<'_>) -> rusqlite::Result<Option<End>> {
-    let Some(revision) = row.get::<_, Option<i64>>("end_revision")? else { return Ok(None) };
-    // There is a next one.
-    let revision = u64::try_from(revision).ok().filter(|revision| *revision < i64::MAX as u64);
-    let state: String = row.get("end_state")?;
-    let state = State::ALL.into_iter().find(|s| s.name() == state && *s != State::Running);
-    Ok(Some(End {
-        state: state.ok_or_else(|| wrong("state of the end"))?,
-        reason: row.get("end_reason")?,
-        revision: revision.ok_or_else(|| wrong("revision of the end"))?,
-    }))
+/// Reads the end in the row of a module with this `revision`, if it has one. One that was damaged, or is not
+/// later than the row, stops the module too: what has ended does not run again, and hinders no other.
+pub(super) fn of_row(row: &Row<'_>, revision: u64) -> rusqlite::Result<Option<End>> {
+    if !row.get::<_, bool>("has_end")? {
+        return Ok(None);
+    }
+    let later = |end: i64| end <= LAST && u64::try_from(end).is_ok_and(|end| end > revision);
+    let read = || {
+        let state: String = row.get("end_state").ok()?;
+        let state = State::ALL.into_iter().find(|s| s.name() == state && *s != State::Running)?;
+        let found = row.get("end_revision").ok().filter(|end| later(*end))?;
+        Some(End { state, reason: row.get("end_reason").ok()?, revision: found as u64 })
+    };
+    let present = row.get::<_, i64>("present").ok().and_then(|present| u64::try_from(present).ok());
+    Ok(Some(read().unwrap_or_else(|| End {
+        state: State::Stopped,
+        reason: Some("its end cannot be read (table ends of the node's storage)".to_owned()),
+        revision: present.unwrap_or(revision),
+    })))
 }
 
 /// Returns the present revision of a module, if it is stored.
@@ -61,7 +73,7 @@ pub(super) fn revision(
     (owner, name): (&Owner, &str),
 ) -> rusqlite::Result<Option<u64>> {
     let find = format!(
-        "SELECT COALESCE(ends.revision, modules.revision) FROM {WITH_ENDS}
+        "SELECT {PRESENT} FROM {WITH_ENDS}
          WHERE modules.root = ?1 AND modules.principal = ?2 AND modules.name = ?3"
     );
     let key = params![owner.root, owner.principal, name];

@@ -61,7 +61,7 @@ pub(super) fn of_row(row: &Row<'_>) -> rusqlite::Result<Stored> {
         () if revision == 0 || revision >= i64::MAX as u64 => return Err(wrong("revision")),
         () => {}
     }
-    let (state, reason, revision) = match ends::of_row(row)? {
+    let (state, reason, revision) = match ends::of_row(row, revision)? {
         Some(end) => (end.state, end.reason, end.revision),
         None => (state, row.get("reason")?, revision),
     };

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 /// what its log has.
 const BYTES: u64 = 4 << 20;
 /// The bytes that are given up first. A change takes a fraction of them, and others may take some, too.
-const PART: u64 = 128 << 10;
+const PART: u64 = 16 << 10;
 const FILE: &str = "reserve";
 
 /// The space that is kept.
@@ -86,7 +86,7 @@ mod tests {
         room.refill();
         let bytes = || std::fs::metadata(folder.path().join(FILE)).unwrap().len();
         assert_eq!(bytes(), BYTES);
-        let parts = (0..100).take_while(|_| room.give(1)).count() as u64;
+        let parts = (0..1000).take_while(|_| room.give(1)).count() as u64;
         assert_eq!((parts, bytes()), (BYTES / PART, 0));
         room.refill();
         assert_eq!(bytes(), BYTES);
@@ -101,6 +101,6 @@ mod tests {
             full()
         });
         assert!(done.is_err());
-        assert_eq!((attempts, bytes()), (6, 0));
+        assert_eq!((attempts, bytes()), (9, 0));
     }
 }
