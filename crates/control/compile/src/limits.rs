@@ -29,10 +29,10 @@ impl Limits {
         let part = size.div_ceil(128 << 10);
         let (cpu, memory) = match step {
             Step::Examine => (1 + part / 8, 64 * MIB + 8 * size),
-            Step::Analyse => (2 + part, 160 * MIB + 96 * size),
+            Step::Analyse => (4 + part, 160 * MIB + 96 * size),
             // Includes the analysis of bounded modules. Wasmtime keeps all functions while it inlines, and
             // the inlined code grows with nested calls.
-            Step::Compile => (3 + 2 * part, 384 * MIB + (2 << 10) * size),
+            Step::Compile => (5 + 2 * part, 384 * MIB + (2 << 10) * size),
             Step::Lines => (2, 128 * MIB + 8 * size),
         };
         let memory = memory.min(MAX_MEMORY);
