@@ -176,7 +176,7 @@ mod tests {
     }
 
     proptest! {
-        /// What was described before changes nothing.
+        /// Descriptors of a block before change nothing.
         #[test]
         fn each_packet_is_decoded_by_itself(
             before in proptest::collection::vec((0..3_u16, 0..55_usize), 0..50),
