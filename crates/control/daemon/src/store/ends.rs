@@ -22,8 +22,10 @@ const WITH_ENDS: &str = "modules LEFT JOIN ends ON ends.root = modules.root
 /// The largest revision that an end may have. There are next ones.
 const LAST: i64 = i64::MAX / 2;
 
-/// The present revision of a module, also of one whose end is not written by this program.
-const PRESENT: &str = "MAX(modules.revision, MIN(COALESCE(ends.revision, 0), 4611686018427387903))";
+/// Returns the expression of a module's present revision, also if its end is not written by this program.
+fn present() -> String {
+    format!("MAX(modules.revision, MIN(COALESCE(ends.revision, 0), {LAST}))")
+}
 
 /// The end of a module as it is stored.
 pub(super) struct End {
@@ -38,7 +40,7 @@ pub(super) fn query(database: &Connection) -> rusqlite::Result<String> {
     let (columns, from) = match database.table_exists(None, "ends")? {
         true => {
             let end = "ends.state AS end_state, ends.reason AS end_reason, ends.revision AS end_revision";
-            (format!("ends.name IS NOT NULL AS has_end, {end}, {PRESENT} AS present"), WITH_ENDS)
+            (format!("ends.name IS NOT NULL AS has_end, {end}, {} AS present", present()), WITH_ENDS)
         }
         false => ("FALSE AS has_end".to_owned(), "modules"),
     };
@@ -73,8 +75,9 @@ pub(super) fn revision(
     (owner, name): (&Owner, &str),
 ) -> rusqlite::Result<Option<u64>> {
     let find = format!(
-        "SELECT {PRESENT} FROM {WITH_ENDS}
-         WHERE modules.root = ?1 AND modules.principal = ?2 AND modules.name = ?3"
+        "SELECT {} FROM {WITH_ENDS}
+         WHERE modules.root = ?1 AND modules.principal = ?2 AND modules.name = ?3",
+        present()
     );
     let key = params![owner.root, owner.principal, name];
     let found: Option<i64> = change.query_row(&find, key, |row| row.get(0)).optional()?;
