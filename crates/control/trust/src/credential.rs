@@ -338,3 +338,25 @@ fn read(n: usize, signer: Signer, id: String, source: String) -> Result<Block, S
     checks.facts.retain(|fact| fact.predicate.name.starts_with(OWN));
     Ok(Block { signer, id, fields, principal, role, holder, approved, source, checks })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// All decisions on a credential, by whichever copy, use what was read first.
+    #[test]
+    fn blocks_are_read_once() {
+        let narrow = Narrow { fields: vec![(Field::Code, "any".to_owned())], ..Narrow::default() };
+        let mint = Mint { principal: "alice".to_owned(), role: "all".to_owned(), narrow };
+        let credential = Credential::mint(&Secret::generate(), &mint).unwrap();
+        let read = credential.blocks().unwrap();
+        assert_eq!(credential.1.get().map(Vec::len), Some(read.len()));
+        // What is known is not read again, which shows where it is not what the token has.
+        let other = Credential(credential.0.clone(), Arc::default());
+        let known = Block { role: Some("known".to_owned()), ..read[0].clone() };
+        other.clone().1.set(vec![known]).unwrap();
+        for copy in [&other, &other.clone()] {
+            assert_eq!(copy.blocks().unwrap()[0].role.as_deref(), Some("known"));
+        }
+    }
+}

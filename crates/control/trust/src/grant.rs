@@ -333,6 +333,7 @@ impl Policy {
     pub fn check(&self, request: &GrantRequest<'_>) -> Result<(), Denied> {
         let facts = self.facts(request);
         let blocks = request.credential.map_or(Ok(Vec::new()), |credential| credential.blocks())?;
+        let whose = blocks.first().map_or_else(String::new, |root| root.id.clone());
         let read: Vec<_> = blocks.into_iter().map(|b| b.checks).collect();
         if request.credential.is_some() {
             let node = BlockBuilder::new().code(&self.checks).map_err(|e| Denied::Node(e.to_string()))?;
@@ -340,7 +341,7 @@ impl Policy {
             datalog::affordable(&all).map_err(CredentialError::Form)?;
         }
         // The node's checks apply to everyone. Without a credential, the token has no content.
-        datalog::authorize(&read, &facts, &self.checks).map_err(Denied::Check)
+        datalog::authorize(&whose, &read, &facts, &self.checks).map_err(Denied::Check)
     }
 
     fn best_effort(&self, request: &GrantRequest<'_>) -> Result<Grant, Denied> {

@@ -159,7 +159,8 @@ impl Policy {
             return Ok(());
         }
         let of_policy = programs.pop().unwrap_or_default().to_string();
-        datalog::authorize(&programs, &session_facts(&self.name, now), &of_policy).map_err(Denied::Check)
+        let facts = session_facts(&self.name, now);
+        datalog::authorize(root_of(session), &programs, &facts, &of_policy).map_err(Denied::Check)
     }
 
     /// Decides on one operation of a session: all checks hold for the module, and the module's rights are
@@ -181,7 +182,8 @@ impl Policy {
             session.blocks.iter().any(|b| !b.checks.checks.is_empty()) || !self.checks.is_empty();
         if has_checks {
             let read: Vec<_> = session.blocks.iter().map(|b| b.checks.clone()).collect();
-            datalog::authorize(&read, &self.facts(&request), &self.checks).map_err(Denied::Check)?;
+            let facts = self.facts(&request);
+            datalog::authorize(root_of(session), &read, &facts, &self.checks).map_err(Denied::Check)?;
         }
         let whom = (session.identity.principal.clone(), session.identity.role.clone());
         let grant = self.finish(&request, session.layers.clone(), whom, Vec::new(), Vec::new(), "")?;
@@ -202,6 +204,11 @@ impl Policy {
         let fields = blocks.iter().flat_map(|b| &b.fields).chain(&module.fields);
         Ok(meet(&self.role(role)?.fields.iter().chain(fields).cloned().collect::<Vec<_>>()))
     }
+}
+
+/// Returns the id of the root's block.
+fn root_of(session: &Verified) -> &str {
+    session.blocks.first().map_or("", |root| &root.id)
 }
 
 /// Returns what a module may do, without the conditions of time, place and code. They are decided by
