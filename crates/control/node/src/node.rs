@@ -423,6 +423,16 @@ impl Node {
         Ok(Quotas::open(&self.policy.quotas(), secret)?.sweep(time::now(), &used)?)
     }
 
+    /// Checks that the ledgers can be used, without a look at each.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the policy has no key, or if the horizon of the ledgers cannot be read.
+    pub fn look_at_quotas(&self) -> Result<(), NodeError> {
+        let secret = self.policy.shared_secret().ok_or(NodeError::NoKey)?;
+        Ok(Quotas::open(&self.policy.quotas(), secret)?.look()?)
+    }
+
     /// Returns the number of meters in which installs count.
     pub fn meters_in_use(&self) -> usize {
         let meters = self.meters.lock().unwrap_or_else(PoisonError::into_inner);

@@ -78,6 +78,17 @@ impl Quotas {
         Ok(file)
     }
 
+    /// Checks that the horizon can be read. Without it, no ledger is begun and none is removed.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the folder or the horizon cannot be read.
+    pub fn look(&self) -> Result<(), QuotaError> {
+        let at = |error| QuotaError { path: self.path.display().to_string(), error };
+        let _lock = self.folder.lock().map_err(at)?;
+        horizon(&self.folder, &self.path, &self.secret).map(drop)
+    }
+
     /// Removes the ledgers of credentials that expired a day before `now` or earlier, in seconds since 1970,
     /// but for those with an id in `used` and those in which processes have memory. A file that cannot be
     /// read stays.
@@ -90,7 +101,7 @@ impl Quotas {
         let at = |error| QuotaError { path: self.path.display().to_string(), error };
         let horizon = || horizon(&self.folder, &self.path, &self.secret);
         // A horizon that cannot be read is reported before there is anything to remove.
-        self.folder.lock().map_err(at).and_then(|_lock| horizon())?;
+        self.look()?;
         let old = |name: &String| {
             let content = read_ledger(&self.folder, &self.secret, name).ok().flatten()?;
             content.is_over(now).then_some(content.expires?)
