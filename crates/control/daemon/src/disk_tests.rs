@@ -169,3 +169,43 @@ fn ends_are_read_as_this_program_writes_them() {
     database(folder.path()).execute_batch("DROP TABLE ends").unwrap();
     assert_eq!(read().unwrap()[0].revision, 1);
 }
+
+/// The program of version 1 knows nothing of ends: it would run again what has ended.
+#[test]
+fn storage_of_an_older_version_is_taken_over_and_that_of_a_newer_one_is_refused_as_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("state");
+    let (store, module) = (store(folder.path()), module(1));
+    store.put(&module, None, None).unwrap();
+    drop(store);
+    let version = || -> i64 {
+        database(folder.path()).pragma_query_value(None, "user_version", |row| row.get(0)).unwrap()
+    };
+    database(folder.path()).execute_batch("DROP TABLE ends; PRAGMA user_version = 1").unwrap();
+    let again = self::store(folder.path());
+    assert_eq!((again.modules().unwrap(), version()), (vec![module.clone()], 2));
+    again.end(&ended(&module, 2), 1, None).unwrap();
+    drop(again);
+    assert_eq!(self::store(folder.path()).modules().unwrap(), [ended(&module, 2)]);
+    database(folder.path()).execute_batch("DROP TABLE proposals; PRAGMA user_version = 3").unwrap();
+    let refused = Store::open(&path).map(drop).unwrap_err();
+    assert!(matches!(refused, StoreError::Version { found: 3, .. }), "{refused}");
+    let text = refused.to_string();
+    assert!(text.contains("version 3") && text.contains("has 2: use the program that wrote it"), "{text}");
+    assert_eq!(version(), 3);
+    assert!(!database(folder.path()).table_exists(None, "proposals").unwrap(), "it was changed");
+}
+
+#[test]
+fn a_lock_of_another_program_is_named_as_that() {
+    let folder = tempfile::tempdir().unwrap();
+    let (store, module) = (store(folder.path()), module(1));
+    let other = database(folder.path());
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let refused = store.put(&module, None, None).unwrap_err();
+    let remedy = refused.remedy();
+    assert!(refused.to_string().contains("locked"), "{refused}");
+    assert!(remedy.contains("another program has locked") && remedy.contains("fuser"), "{remedy}");
+    other.execute_batch("COMMIT").unwrap();
+    store.put(&module, None, None).unwrap();
+}

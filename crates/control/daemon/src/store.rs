@@ -196,18 +196,21 @@ impl Store {
             database.pragma_update(None, "journal_size_limit", LOG_BYTES)?;
             let change = database.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
             let version: i64 = change.pragma_query_value(None, "user_version", |row| row.get(0))?;
+            // One of a newer program stays as it is.
+            if !(0..=VERSION).contains(&version) {
+                drop(change);
+                return Ok(database);
+            }
             if version == 0 {
                 change.execute_batch(TABLES)?;
             }
-            if (0..VERSION).contains(&version) {
+            if version < VERSION {
                 change.pragma_update(None, "user_version", VERSION)?;
             }
             // Later than the others of this version.
             change.execute_batch(states::TABLE)?;
             change.execute_batch(ends::TABLE)?;
-            if (0..=VERSION).contains(&version) {
-                change.execute_batch(PROPOSALS)?;
-            }
+            change.execute_batch(PROPOSALS)?;
             change.commit()?;
             Ok(database)
         };

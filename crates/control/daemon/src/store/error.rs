@@ -61,6 +61,8 @@ impl StoreError {
         const MAKE_ROOM: &str = "free space on the disk of the node's storage, or raise its quota there; the node \
                                  continues with what it has";
         const WRITABLE: &str = "make the node's storage writable; the node continues with what it has";
+        const LOCKED: &str = "another program has locked the node's database: end it, or its transaction (`fuser -v` \
+                              with the file shows it); nothing is damaged, and the node continues with what it has";
         match self {
             Self::Raced { .. } => "look at the module (flame show) and repeat the change",
             Self::ReadOnly => "make the storage writable and restart the node",
@@ -68,6 +70,11 @@ impl StoreError {
             Self::Folder { .. } => WRITABLE,
             Self::Database { error, .. } => match error.sqlite_error_code() {
                 Some(ErrorCode::DiskFull) => MAKE_ROOM,
+                Some(
+                    ErrorCode::DatabaseBusy
+                    | ErrorCode::DatabaseLocked
+                    | ErrorCode::FileLockingProtocolFailed,
+                ) => LOCKED,
                 Some(ErrorCode::ReadOnly) => {
                     "make the node's storage writable, and start the node again if it is"
                 }
