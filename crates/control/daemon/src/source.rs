@@ -357,35 +357,64 @@ impl SourceRun {
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`SourceRun::add`]. The old module then continues.
+    /// Returns the errors of [`SourceRun::add`]. The old module then continues, with the account of the new
+    /// one if that had packets.
     pub fn replace(&self, old: ModuleId, module: &Module) -> Result<Account, SourceRunError> {
-        let had = self.bandwidth().get(&old).map_or(0, Bandwidth::rate);
-        let bandwidth = self.reserve_bandwidth(module, had)?;
-        let (handle, starts) = self.handle()?;
-        let name = &module.plan.name;
-        self.shared.inner().changing.insert(name.clone());
-        let replaced = match handle.replace(old, module) {
+        self.replace_by(old, module, |handle| match handle.replace(old, module) {
             // Its process could not be started when the source was.
             Err(RunError::Unknown(_)) => handle.add(module).map(|()| Account::default()),
             replaced => replaced,
-        };
-        if replaced.is_err() {
-            self.shared.wait_for_report(&handle, starts);
+        })
+    }
+
+    /// Replaces a module by `attempt`, which is repeated if the source is started again with the old one
+    /// meanwhile.
+    fn replace_by(
+        &self,
+        old: ModuleId,
+        module: &Module,
+        mut attempt: impl FnMut(&Handle) -> Result<Account, RunError>,
+    ) -> Result<Account, SourceRunError> {
+        let had = self.bandwidth().get(&old).map_or(0, Bandwidth::rate);
+        let bandwidth = self.reserve_bandwidth(module, had)?;
+        let name = &module.plan.name;
+        self.shared.inner().changing.insert(name.clone());
+        loop {
+            let replaced = self.handle().and_then(|(handle, starts)| match attempt(&handle) {
+                Ok(account) => Ok((account, starts)),
+                Err(e) => {
+                    self.shared.wait_for_report(&handle, starts);
+                    Err(e.into())
+                }
+            });
+            let mut inner = self.shared.inner();
+            let of_old = inner.modules.get(&old).map(|module| module.plan.name.clone());
+            let (mut account, starts) = match replaced {
+                Ok(replaced) => replaced,
+                Err(e) => {
+                    inner.changing.remove(name);
+                    // What was offered to the new one only was offered to the module.
+                    if let Some((of_new, of_old)) = inner.past_accounts.remove(name).zip(of_old) {
+                        inner.past_accounts.entry(of_old).or_default().add(&of_new);
+                    }
+                    return Err(e);
+                }
+            };
+            if inner.starts != starts
+                && let Some(of_old) = of_old
+            {
+                // The source was started again with the old module meanwhile, which may stay.
+                inner.past_accounts.entry(of_old).or_default().add(&account);
+                continue;
+            }
+            inner.changing.remove(name);
+            inner.modules.remove(&old);
+            let past = of_old.and_then(|name| inner.past_accounts.remove(&name));
+            account.add(&past.unwrap_or_default());
+            inner.modules.insert(module.plan.id, again(module));
+            self.keep(module, Some(old), bandwidth);
+            return Ok(account);
         }
-        let mut inner = self.shared.inner();
-        inner.changing.remove(name);
-        let mut account = replaced.inspect_err(|_| drop(inner.past_accounts.remove(name)))?;
-        let removed = inner.modules.remove(&old);
-        let past = removed.and_then(|m| inner.past_accounts.remove(&m.plan.name));
-        account.add(&past.unwrap_or_default());
-        inner.modules.insert(module.plan.id, again(module));
-        self.keep(module, Some(old), bandwidth);
-        if inner.starts != starts {
-            // The source was started again with the old module meanwhile.
-            drop(inner);
-            account.add(&self.handle()?.0.replace(old, module)?);
-        }
-        Ok(account)
     }
 
     /// Ends a module and returns its account. If the source ends at the moment, it waits for the account.

@@ -101,3 +101,60 @@ fn a_removal_does_not_wait_for_a_source_that_runs() {
     handle.stop();
     worker.join().unwrap();
 }
+
+/// The source ends and is started again with the old module while that is replaced. Whether the second
+/// attempt succeeds or not, all packets are in some account.
+#[test]
+fn a_module_that_is_replaced_while_its_source_is_started_again_keeps_all_packets() {
+    let account = |offered| {
+        let mut account = Account::default();
+        account.offered = offered;
+        account
+    };
+    for succeeds in [true, false] {
+        let (source, worker) = started();
+        let (old, new) = (source.number(), source.number());
+        let (before, after) = (plan(old, "probe#1"), plan(new, "probe#2"));
+        {
+            let mut inner = source.shared.inner();
+            inner.past_accounts.insert(before.name.clone(), account(1));
+            inner.modules.insert(old, Module::from(before));
+        }
+        let mut attempts = 0;
+        let replaced = source.replace_by(old, &Module::from(after), |handle| {
+            attempts += 1;
+            if attempts > 1 {
+                return if succeeds { Ok(account(100)) } else { Err(RunError::Unknown(old)) };
+            }
+            // What the new one had until the source ended.
+            let mut report = Report::default();
+            report.accounts.push(("probe#2".to_owned(), account(1000)));
+            source.shared.ended(Ok(report));
+            let mut inner = source.shared.inner();
+            inner.handle = Some(handle.clone());
+            inner.starts += 1;
+            Ok(account(10))
+        });
+        assert_eq!(attempts, 2);
+        let accounts = source.snapshot().1;
+        match succeeds {
+            true => {
+                assert_eq!(replaced.unwrap(), account(111));
+                assert_eq!(accounts["probe#2"], account(1000));
+            }
+            false => {
+                assert!(replaced.is_err());
+                assert_eq!(accounts.len(), 1, "{accounts:?}");
+                assert_eq!(accounts["probe#1"], account(1011));
+            }
+        }
+        let handle = {
+            let inner = source.shared.inner();
+            assert!(inner.changing.is_empty());
+            assert_eq!(inner.modules.keys().copied().collect::<Vec<_>>(), [if succeeds { new } else { old }]);
+            inner.handle.clone().unwrap()
+        };
+        handle.stop();
+        worker.join().unwrap();
+    }
+}
