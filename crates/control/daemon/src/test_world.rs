@@ -33,7 +33,7 @@ pub struct World {
     pub folder: tempfile::TempDir,
     pub root: Secret,
     pub alice: Secret,
-    pub engine: Engine,
+    pub engine: Arc<Engine>,
 }
 
 impl World {
@@ -48,7 +48,7 @@ impl World {
         let config = Config::parse(text.as_bytes(), "node.toml", folder.path()).unwrap();
         let node = Node::open(&folder.path().join("policy.toml"), "node", "test".to_owned()).unwrap();
         let capacity = config.capacity;
-        let engine = Engine {
+        let engine = Arc::new(Engine {
             store: Store::open(&config.storage).unwrap(),
             cache: config.storage.join("cache"),
             config: RwLock::new(config),
@@ -70,7 +70,7 @@ impl World {
             restarts: Default::default(),
             ledger: Ledger::new(capacity, capacity).into(),
             started: 0,
-        };
+        });
         Self { folder, root, alice, engine }
     }
 
@@ -162,7 +162,7 @@ impl World {
         let config = config.sources["tap"].clone();
         let (opened, engines) = (open(&config).unwrap(), Engines::new().unwrap());
         let source = SourceRun::start("tap", config, &engines, None, None, (opened, None)).unwrap();
-        self.engine.sources.insert("tap".to_owned(), source);
+        Arc::get_mut(&mut self.engine).unwrap().sources.insert("tap".to_owned(), source);
         self
     }
 
@@ -242,6 +242,7 @@ pub fn revocation(credential: &Credential) -> RevokeRequest {
 
 impl Drop for World {
     fn drop(&mut self) {
+        self.engine.stopping.store(true, std::sync::atomic::Ordering::SeqCst);
         self.engine.sources.values().for_each(SourceRun::stop);
     }
 }
