@@ -360,31 +360,32 @@ impl Engine {
         }
     }
 
-    /// Stops a module, which stays installed. Its records are kept.
+    /// Stops a module, which stays installed. Its records are kept. It ends whether or not that can be stored.
     ///
     /// # Errors
     ///
-    /// Returns the reason why nothing was changed.
+    /// Returns the reason why nothing was changed, or why the end is not stored yet.
     pub fn stop(&self, owner: &Owner, name: &str, revision: Option<u64>) -> Result<Module, Problem> {
         let _changing = self.begin(owner, name)?;
-        let (before, row) = self.expect(owner, name, revision)?;
+        self.expect(owner, name, revision)?;
         let key = (owner.clone(), name.to_owned());
         // One that was evicted has ended: it is stored as that, with its reason.
-        if self.end_leaving(&key) {
-            self.write_row(&key).map_err(|problem| Problem {
-                cause: format!("the module has ended, and {}; the node tries again", problem.cause),
-                ..problem
-            })?;
-            return self.show(owner, name);
+        if !self.end_leaving(&key) {
+            let reason = "stopped by request: run it again with flame update";
+            let has_ended = self.end_live_as(&key, |_| Some((State::Stopped, reason.to_owned())));
+            if !has_ended && let Some(entry) = self.modules().get_mut(&key) {
+                entry.note("stopped");
+                entry.end(State::Stopped, reason.to_owned());
+                self.is_behind.store(true, Ordering::SeqCst);
+            }
         }
-        let reason = Some("stopped by request: run it again with flame update".to_owned());
-        let revision = before.revision + 1;
-        let stored = Stored { state: State::Stopped, reason, revision, ..before };
-        self.stored(self.store.end(&stored, row, self.audited()))?;
-        self.take_down(&key, |entry| {
-            entry.keep(stored);
-            entry.note("stopped");
-        });
+        self.write_row(&key, self.audited()).map_err(|problem| Problem {
+            cause: format!(
+                "the module has ended, but a restart finds it as before: {}; the node tries again",
+                problem.cause
+            ),
+            ..problem
+        })?;
         self.show(owner, name)
     }
 
@@ -398,7 +399,7 @@ impl Engine {
         let (before, row) = self.expect(owner, name, revision)?;
         self.stored(self.store.remove(owner, name, row, self.audited()))?;
         let key = (owner.clone(), name.to_owned());
-        self.take_down(&key, |_| {});
+        self.take_down(&key);
         let module = self.show(owner, name);
         let entry = self.modules().remove(&key);
         if let Some(entry) = entry {
@@ -422,8 +423,8 @@ impl Engine {
         }
     }
 
-    /// Ends the instance of a module and keeps its account. `then` sees the entry without it.
-    pub(crate) fn take_down(&self, key: &Key, then: impl FnOnce(&mut Entry)) {
+    /// Ends the instance of a module and keeps its account.
+    fn take_down(&self, key: &Key) {
         let account = self.present_account(key);
         let live = self.modules().get_mut(key).and_then(|entry| {
             let live = entry.take_live(account, |_| true)?;
@@ -434,7 +435,6 @@ impl Engine {
         if let Some(entry) = self.modules().get_mut(key) {
             entry.past.add(&ended.unwrap_or_default());
             entry.ending = None;
-            then(entry);
         }
     }
 

@@ -1,6 +1,7 @@
 //! Tests of ends that come while a change is in progress, or while the storage takes no rows.
 
 use crate::engine::{By, Ending, Entry, Key};
+use crate::held;
 use crate::route::ToLogs;
 use crate::test_world::{NAME, PATIENCE, World, revocation, write_policy};
 use flame_api::State;
@@ -62,6 +63,31 @@ fn an_eviction_that_cannot_be_stored_hinders_no_later_change() {
         assert_eq!(world.row().map(|row| (row.state, row.revision)), expected, "{then}");
         assert!(engine.write_rows());
         assert_eq!(world.row().map(|row| (row.state, row.revision)), expected, "{then}");
+    }
+}
+
+/// Nothing runs on because a disk is full, read-only or locked.
+#[test]
+fn a_module_stops_although_that_cannot_be_stored() {
+    for runs in [true, false] {
+        let world = World::new();
+        world.install(&world.credential(&[]));
+        if !runs {
+            world.engine.end_as(&world.key(), ModuleId(1), State::Failed, "a reason".to_owned());
+            assert!(world.engine.write_rows());
+        }
+        let before = world.row().unwrap().revision;
+        world.refuse_rows(true);
+        let problem = world.engine.stop(&world.owner(), NAME, Some(before)).unwrap_err();
+        assert!(problem.cause.contains("the module has ended, but a restart finds it"), "{problem:?}");
+        assert!(world.engine.modules()[&world.key()].live.is_none());
+        let (state, reason) = shown(&world);
+        assert!(state == State::Stopped && reason.contains("by request"), "{state:?} {reason}");
+        assert_eq!(world.row().unwrap().revision, before);
+        assert!(!world.engine.write_rows());
+        world.refuse_rows(false);
+        assert!(world.engine.write_rows());
+        assert_eq!(world.row().map(|row| (row.state, row.revision)), Some((State::Stopped, before + 1)));
     }
 }
 
@@ -253,4 +279,59 @@ fn what_is_clear_at_once_ends_before_checks_are_evaluated() {
     let evictions: Vec<_> = log.lines().filter(|line| line.contains("\"evict\"")).collect();
     assert_eq!(evictions.len(), 2, "{log}");
     assert!(evictions[0].contains("revoked") && evictions[1].contains("a check fails"), "{evictions:?}");
+}
+
+/// Here a pass over all checks takes seconds.
+#[test]
+fn checks_delay_the_end_of_nobody_else() {
+    const PASS: Duration = Duration::from_secs(4);
+    let world = World::new();
+    let credentials = [world.credential(&[]), world.credential(&[(Field::Memory, "64MiB")])];
+    for (name, credential) in ["checked", NAME].into_iter().zip(&credentials) {
+        world.install_as(name, credential);
+    }
+    write_policy(world.folder.path(), &world.root, "[checks]\ndatalog = 'check if true'\n");
+    let engine = &world.engine;
+    engine.reload_policy(None);
+    let begun = Instant::now();
+    (0..10).for_each(|_| engine.evict_lost());
+    let each = begun.elapsed() / 20;
+    {
+        let mut watched = held(&engine.watched);
+        let checked = watched[0].clone();
+        watched.extend(std::iter::repeat_n(checked, PASS.div_duration_f64(each) as usize));
+    }
+    engine.review_checks().unwrap();
+    engine.review().unwrap();
+    std::thread::sleep(PASS / 20);
+    let id = credentials[1].blocks().unwrap().pop().unwrap().id;
+    std::fs::write(world.folder.path().join("revoked"), format!("id {id}\n")).unwrap();
+    let begun = Instant::now();
+    while shown(&world).0 != State::Evicted {
+        assert!(begun.elapsed() < PASS / 2, "it waits for the checks of others");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Without it, nobody's quotas are known.
+#[test]
+fn a_horizon_of_quotas_that_is_damaged_meanwhile_is_a_fault_until_it_is_mended() {
+    let world = World::new();
+    let engine = &world.engine;
+    engine.keep_ledgers().unwrap();
+    assert!(engine.health().ok, "{:?}", engine.health().reasons);
+    let horizon = engine.present_node().unwrap().policy().quotas().join("horizon");
+    std::fs::create_dir_all(&horizon).unwrap();
+    let become_ok = |ok| {
+        let begun = Instant::now();
+        while engine.health().ok != ok {
+            assert!(begun.elapsed() < PATIENCE, "{:?}", engine.health().reasons);
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    };
+    become_ok(false);
+    let reasons = engine.health().reasons;
+    assert!(reasons[0].starts_with("quotas: ") && reasons[0].contains("horizon"), "{reasons:?}");
+    std::fs::remove_dir(&horizon).unwrap();
+    become_ok(true);
 }

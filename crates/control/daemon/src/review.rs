@@ -376,7 +376,11 @@ impl Engine {
 
     /// Ends an instance, if `as_what` has a state and a reason for it. Its row is written later: one that
     /// cannot be written must hold up nobody's end.
-    fn end_live_as(&self, key: &Key, as_what: impl FnOnce(&Live) -> Option<(State, String)>) -> bool {
+    pub(crate) fn end_live_as(
+        &self,
+        key: &Key,
+        as_what: impl FnOnce(&Live) -> Option<(State, String)>,
+    ) -> bool {
         let account = self.present_account(key);
         let (live, source, log) = {
             let mut modules = self.modules();

@@ -1,7 +1,7 @@
 //! The ends of modules that are not written yet: written a moment later, and again until that succeeds.
 //!
-//! The end of a module that its owner did not stop does not depend on the storage. Until its row is written,
-//! a restart finds the module as it was before; it is denied again then, or fails again.
+//! The end of a module does not depend on the storage. Until its row is written, a restart finds the module as
+//! it was before; if its owner did not stop it, it is denied again then, or fails again.
 
 use crate::engine::{By, Engine, Entry, Key};
 use flame_api::Problem;
@@ -60,7 +60,9 @@ impl Engine {
         let (mut is_left, mut unwritten) = (false, Vec::new());
         for key in &behind {
             match self.begin_by(By::Node, key) {
-                Ok(_changing) => unwritten.extend(self.write_row(key).err().map(|problem| (key, problem))),
+                Ok(_changing) => {
+                    unwritten.extend(self.write_row(key, None).err().map(|problem| (key, problem)))
+                }
                 Err(_) => is_left = true,
             }
         }
@@ -82,18 +84,19 @@ impl Engine {
         is_written
     }
 
-    /// Writes the row of a module, if it is behind. The caller has begun the change.
+    /// Writes the row of a module, if it is behind, and the number of entries of the audit log, if it is given.
+    /// The caller has begun the change.
     ///
     /// # Errors
     ///
     /// Returns an error if it cannot be written.
-    pub(crate) fn write_row(&self, key: &Key) -> Result<(), Problem> {
+    pub(crate) fn write_row(&self, key: &Key, audited: Option<u64>) -> Result<(), Problem> {
         let (stored, row) = match self.modules().get(key) {
             Some(entry) if is_behind(entry) => (entry.stored.clone(), entry.row),
             _ => return Ok(()),
         };
         // Without the lock: the disk may take its time.
-        self.stored(self.store.end(&stored, row, None))?;
+        self.stored(self.store.end(&stored, row, audited))?;
         if let Some(entry) = self.modules().get_mut(key) {
             entry.keep(stored);
         }
