@@ -21,6 +21,7 @@ mod choice;
 mod deaf;
 mod device;
 mod finish;
+mod naps;
 mod patience;
 mod ring;
 mod socket;
@@ -39,6 +40,7 @@ pub use xdp::{Manner, XdpReceiver, XdpSender};
 use crate::{Described, Next, Progress, RawBlock, RawPacket, Shared, Source, SourceError};
 use bytes::Bytes;
 use flame_abi::{LinkType, MAX_BLOCK_BYTES, MAX_BLOCK_PACKETS, MAX_PACKET};
+use naps::Naps;
 use ring::{Form, Found, Ring, Taken};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -108,6 +110,7 @@ pub struct Live {
     head: usize,
     /// The number of blocks from there on that are known to wait.
     waiting: AtomicUsize,
+    naps: Naps,
     /// The block of which packets are left.
     current: Option<Taken>,
     bytes: u64,
@@ -116,6 +119,9 @@ pub struct Live {
     is_inside: AtomicBool,
     drops: AtomicU64,
 }
+
+/// The number of blocks of a ring that has room for what arrives while a sleep lasts a little too long.
+const MANY: usize = 16;
 
 /// The state of an interface.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -158,6 +164,7 @@ pub fn open(interface: &str, options: &LiveOptions) -> Result<Live, SourceError>
         closing: None,
         head: 0,
         waiting: AtomicUsize::new(0),
+        naps: Naps::default(),
         current: None,
         bytes: 0,
         is_inside: AtomicBool::new(false),
@@ -197,7 +204,14 @@ impl Live {
         }
         while !self.ring.is_ready(self.head) {
             let Some(closing) = &mut self.closing else {
+                if self.ring.blocks() >= MANY
+                    && self.naps.wait(|| self.ring.is_ready(self.head), std::thread::sleep)
+                {
+                    return Ok(None);
+                }
+                let begun = Instant::now();
                 let waited = self.ring.socket().wait(self.timeout_ms);
+                self.naps.polled(self.ring.is_ready(self.head).then(|| begun.elapsed()));
                 if let Err(error) = waited.and_then(|()| self.look()).or_else(|error| self.went_down(error)) {
                     self.end(Some(error));
                     continue;
