@@ -1,7 +1,7 @@
 //! The ends of modules that are not written yet: written a moment later, and again until that succeeds.
 //!
-//! The end of a module does not depend on the storage. Until its row is written, a restart finds the module as
-//! it was before; if its owner did not stop it, it is denied again then, or fails again.
+//! The end of a module does not depend on the storage. Until its row is written, a restart finds the module
+//! as it was before; if its owner did not stop it, it is denied again then, or fails again.
 
 use crate::engine::{By, Engine, Entry, Key};
 use flame_api::Problem;
@@ -84,8 +84,8 @@ impl Engine {
         is_written
     }
 
-    /// Writes the row of a module, if it is behind, and the number of entries of the audit log, if it is given.
-    /// The caller has begun the change.
+    /// Writes the row of a module, if it is behind, and the number of entries of the audit log, if that is
+    /// given. The caller has begun the change.
     ///
     /// # Errors
     ///

@@ -1,7 +1,7 @@
 //! The wait for the next block while blocks fill up one after the other.
 //!
 //! `poll` takes the lock of the socket that the kernel takes for each packet it receives. While many arrive,
-//! the two contend for it: on a virtual machine, up to half of the processor time of a worker was spent there.
+//! the two contend for it: on a virtual machine, up to half of a worker's processor time was spent there.
 //! The status of a block is in mapped memory, so the wait for one that fills up needs no system call but a
 //! sleep of about the right length.
 
