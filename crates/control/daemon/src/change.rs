@@ -360,7 +360,8 @@ impl Engine {
         }
     }
 
-    /// Stops a module, which stays installed. Its records are kept. It ends whether or not that can be stored.
+    /// Stops a module, which stays installed. Its records are kept. It ends whether or not that can be
+    /// stored.
     ///
     /// # Errors
     ///

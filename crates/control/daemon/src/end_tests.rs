@@ -5,8 +5,9 @@ use crate::held;
 use crate::route::ToLogs;
 use crate::test_world::{NAME, PATIENCE, World, revocation, write_policy};
 use flame_api::State;
+use flame_node::Node;
 use flame_plan::{Account, FaultReport, ModuleId, Reason};
-use flame_trust::Field;
+use flame_trust::{Field, Narrow};
 use flame_worker::Observer;
 use std::cell::RefCell;
 use std::time::{Duration, Instant};
@@ -264,7 +265,7 @@ fn a_revocation_evicts_before_it_is_written() {
 
 /// Checks may take their time, so that the end of others does not wait for them.
 #[test]
-fn what_is_clear_at_once_ends_before_checks_are_evaluated() {
+fn what_is_clear_at_once_ends_without_an_evaluation_of_checks() {
     let world = World::new();
     let credentials = [world.credential(&[]), world.credential(&[(Field::Memory, "64MiB")])];
     for (name, credential) in ["checked", NAME].into_iter().zip(&credentials) {
@@ -275,27 +276,40 @@ fn what_is_clear_at_once_ends_before_checks_are_evaluated() {
     std::fs::write(world.folder.path().join("revoked"), format!("id {id}\n")).unwrap();
     world.engine.reload_policy(None);
     world.engine.evict_lost();
-    let log = world.log();
-    let evictions: Vec<_> = log.lines().filter(|line| line.contains("\"evict\"")).collect();
-    assert_eq!(evictions.len(), 2, "{log}");
-    assert!(evictions[0].contains("revoked") && evictions[1].contains("a check fails"), "{evictions:?}");
+    let evictions = || -> Vec<String> {
+        world.log().lines().filter(|line| line.contains("\"evict\"")).map(str::to_owned).collect()
+    };
+    assert!(evictions().len() == 1 && evictions()[0].contains("revoked"), "{:?}", evictions());
+    world.engine.evict_lost_by(Node::lost_by_checks, world.engine.watched());
+    assert!(evictions().len() == 2 && evictions()[1].contains("a check fails"), "{:?}", evictions());
 }
 
-/// Here a pass over all checks takes seconds.
 #[test]
-fn checks_delay_the_end_of_nobody_else() {
+fn checks_delay_no_change_of_the_list() {
+    delay_by_checks("list");
+}
+
+#[test]
+fn checks_delay_no_revocation() {
+    delay_by_checks("request");
+}
+
+/// Revokes one of two modules while a pass over all checks takes seconds.
+fn delay_by_checks(by: &str) {
     const PASS: Duration = Duration::from_secs(4);
     let world = World::new();
-    let credentials = [world.credential(&[]), world.credential(&[(Field::Memory, "64MiB")])];
-    for (name, credential) in ["checked", NAME].into_iter().zip(&credentials) {
+    // It considers all pairs.
+    let facts: String = (0..100).map(|n| format!("x_n({n}); ")).collect();
+    let datalog = facts + "check if x_n($one), x_n($other), false or true";
+    let checked = world.credential(&[]).narrow(&Narrow { datalog, ..Narrow::default() }, None).unwrap();
+    let plain = world.credential(&[(Field::Memory, "64MiB")]);
+    for (name, credential) in [("checked", &checked), (NAME, &plain)] {
         world.install_as(name, credential);
     }
-    write_policy(world.folder.path(), &world.root, "[checks]\ndatalog = 'check if true'\n");
     let engine = &world.engine;
-    engine.reload_policy(None);
     let begun = Instant::now();
-    (0..10).for_each(|_| engine.evict_lost());
-    let each = begun.elapsed() / 20;
+    engine.evict_lost_by(Node::lost_by_checks, engine.watched());
+    let each = begun.elapsed();
     {
         let mut watched = held(&engine.watched);
         let checked = watched[0].clone();
@@ -304,16 +318,22 @@ fn checks_delay_the_end_of_nobody_else() {
     engine.review_checks().unwrap();
     engine.review().unwrap();
     std::thread::sleep(PASS / 20);
-    let id = credentials[1].blocks().unwrap().pop().unwrap().id;
-    std::fs::write(world.folder.path().join("revoked"), format!("id {id}\n")).unwrap();
     let begun = Instant::now();
+    match by {
+        "request" => engine.revoke(&revocation(&plain)).unwrap(),
+        _ => {
+            let id = plain.blocks().unwrap().pop().unwrap().id;
+            std::fs::write(world.folder.path().join("revoked"), format!("id {id}\n")).unwrap();
+        }
+    }
     while shown(&world).0 != State::Evicted {
         assert!(begun.elapsed() < PASS / 2, "it waits for the checks of others");
         std::thread::sleep(Duration::from_millis(5));
     }
+    assert!(begun.elapsed() < PASS / 2, "the reply waits for the checks of others");
 }
 
-/// Without it, nobody's quotas are known.
+/// Nobody's quotas are known without it.
 #[test]
 fn a_horizon_of_quotas_that_is_damaged_meanwhile_is_a_fault_until_it_is_mended() {
     let world = World::new();

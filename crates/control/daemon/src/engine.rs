@@ -181,7 +181,7 @@ pub struct Engine {
 #[derive(Clone, Copy)]
 pub(crate) enum By {
     Request,
-    /// The node itself, which starts its process again or evicts it.
+    /// The node itself, which starts its process again, ends it or stores its end.
     Node,
 }
 
@@ -240,7 +240,7 @@ impl Engine {
         self.begin_by(By::Request, &key).map_err(|by| {
             let who = match by {
                 By::Request => "another request",
-                By::Node => "the node, which starts its process again or ends it",
+                By::Node => "the node, which starts its process again, ends it or stores its end",
             };
             Problem::new(
                 Code::Conflict,

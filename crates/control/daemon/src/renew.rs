@@ -6,7 +6,7 @@ use crate::error::of_node;
 use crate::reservation::{check_grant, meter};
 use crate::store::{Owner, Proof, Stored};
 use flame_api::{Code, Module, Problem, RenewRequest};
-use flame_node::AdmittedModule;
+use flame_node::{AdmittedModule, Node};
 use flame_plan::ModulePlan;
 use flame_quota::Meters;
 use std::sync::Arc;
@@ -100,8 +100,10 @@ impl Engine {
         let watched = entry.live.as_ref().and_then(|live| Some(live.granted.as_ref()?.watched.clone()));
         drop(modules);
         // The review has known the new credential only since then: a revocation of it did not wait.
-        if let Some(problem) = watched.and_then(|watched| self.why_lost(&watched)) {
-            self.evict_lost();
+        if let Some(watched) = watched
+            && let Some(problem) = self.why_lost(&watched)
+        {
+            self.evict_lost_by(Node::lost, vec![watched]);
             return Err(problem);
         }
         self.show(owner, name)

@@ -41,10 +41,6 @@ const CHECKS: Duration = Duration::from_secs(1);
 /// A part of the decision on a grant.
 type Part = fn(&Node, &AdmittedModule) -> Option<Reason>;
 
-/// The parts. What is decided at once is decided for all before the checks of anybody, which may take their
-/// time.
-const PARTS: [Part; 2] = [Node::lost_by_fields, Node::lost_by_checks];
-
 impl Engine {
     /// Starts the thread that reviews the modules until the node stops. It waits for no worker and evaluates
     /// no checks, so that neither slow modules of one principal nor costly checks delay the end of anybody
@@ -62,10 +58,10 @@ impl Engine {
                 if stamps != seen {
                     seen = stamps;
                     engine.reload_policy(None);
-                    engine.evict_lost_by(Node::lost_by_fields, engine.watched());
+                    engine.evict_lost();
                 } else if now != second {
                     second = now;
-                    engine.evict_lost_by(Node::lost_by_fields, engine.watched());
+                    engine.evict_lost();
                     engine.write_owed();
                 }
                 std::thread::park_timeout(POLL_INTERVAL);
@@ -214,18 +210,18 @@ impl Engine {
         self.write_rows();
     }
 
-    /// Evicts the modules that have lost their grant under the policy that is in force. They are taken down
-    /// later, since that waits for workers. The modules are locked to mark those that leave, but not while
-    /// their grants are decided.
+    /// Evicts the modules that have lost their grant under the policy that is in force, but for those that
+    /// checks end: only [`Engine::review_checks`] evaluates everybody's, since no change and nobody's end may
+    /// wait for that. They are taken down later, since that waits for workers. The modules are locked to mark
+    /// those that leave, but not while their grants are decided.
     pub(crate) fn evict_lost(&self) {
-        PARTS.into_iter().fold(self.watched(), |watched, part| self.evict_lost_by(part, watched));
+        self.evict_lost_by(Node::lost_by_fields, self.watched());
     }
 
     /// Evicts those of `watched` that have lost their grant as far as a part of the decision shows it.
-    /// Returns the others.
-    fn evict_lost_by(&self, part: Part, watched: Vec<Arc<Watched>>) -> Vec<Arc<Watched>> {
+    pub(crate) fn evict_lost_by(&self, part: Part, watched: Vec<Arc<Watched>>) {
         let mut evicted = Vec::new();
-        let others = self.find_lost(part, watched, |watched, admitted, reason| {
+        self.find_lost(part, watched, |watched, admitted, reason| {
             // Otherwise it was renewed meanwhile.
             if let Some(marked) = self.mark_leaving(watched, admitted, &reason) {
                 // However far the change is that begins or ends it.
@@ -243,7 +239,6 @@ impl Engine {
             }
             held(&self.evictions).extend(key);
         }
-        others
     }
 
     /// Drops an instance before its next call, under each number that it may have.
@@ -254,22 +249,20 @@ impl Engine {
 
     /// Finds the instances that have lost their grant under the policy that is in force, as far as a `part`
     /// of the decision shows it. `found` gets each at once, before the next is decided, with the decision
-    /// that it lost and the reason. Returns the others.
+    /// that it lost and the reason.
     fn find_lost(
         &self,
         part: Part,
-        mut watched: Vec<Arc<Watched>>,
+        watched: Vec<Arc<Watched>>,
         mut found: impl FnMut(&Arc<Watched>, &Arc<AdmittedModule>, Reason),
-    ) -> Vec<Arc<Watched>> {
-        let Some(policy) = self.policy() else { return Vec::new() };
-        watched.retain(|watched| {
+    ) {
+        let Some(policy) = self.policy() else { return };
+        for watched in watched {
             let (node, admitted) = watched.decided();
-            let reason = part(&node.under(policy.clone()), &admitted);
-            let is_lost = reason.is_some();
-            reason.into_iter().for_each(|reason| found(watched, &admitted, reason));
-            !is_lost
-        });
-        watched
+            if let Some(reason) = part(&node.under(policy.clone()), &admitted) {
+                found(&watched, &admitted, reason);
+            }
+        }
     }
 
     /// Marks an instance that lost its grant as evicted, and its module as one that leaves, unless a change
@@ -400,18 +393,16 @@ impl Engine {
         true
     }
 
-    /// Waits until no instance runs that has lost its grant. One that a change begins at the moment may come
-    /// to its source only now.
+    /// Waits until no instance runs that has lost its grant, but for checks. One that a change begins at the
+    /// moment may come to its source only now.
     pub(crate) fn wait_for_lost(&self) {
         let begun = Instant::now();
         while begun.elapsed() < EVICTION {
-            let (mut watched, mut is_any) = (self.watched(), false);
-            for part in PARTS {
-                watched = self.find_lost(part, watched, |watched, _, reason| {
-                    self.evict(watched, &reason);
-                    is_any = true;
-                });
-            }
+            let mut is_any = false;
+            self.find_lost(Node::lost_by_fields, self.watched(), |watched, _, reason| {
+                self.evict(watched, &reason);
+                is_any = true;
+            });
             if !is_any {
                 return;
             }

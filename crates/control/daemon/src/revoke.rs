@@ -65,7 +65,8 @@ impl Engine {
             let policy = Arc::new(policy);
             *held(&self.node) = Some(node.under(policy.clone()));
             self.decide_anew();
-            // Before the disk, which may take its time, and for which the review would wait.
+            // Before the disk, which may take its time, and for which the review would wait. Checks know of
+            // no revocations.
             self.evict_lost();
             if !revocations.contains(&line) {
                 revocations.push(line.clone());

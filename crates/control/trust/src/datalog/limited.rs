@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, TryRecvError, channel};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 /// The processor time of an evaluation. Those within the bounds of their cost end long before.
@@ -13,39 +14,33 @@ pub const MAX_WAIT: Duration = Duration::from_secs(60);
 /// The interval at which the processor time is looked at.
 const LOOK: Duration = Duration::from_millis(250);
 pub const TOO_LONG: &str = "evaluating its Datalog takes too long";
+const FAILED: &str = "evaluating its Datalog failed";
 
-/// The evaluations in progress, by those for whom they are, and whether they were given up: one that was goes
-/// on, since nothing can end it. So each has at most one thread.
-static RUNNING: Mutex<BTreeMap<String, bool>> = Mutex::new(BTreeMap::new());
-/// Notified when one has ended or was given up.
-static CHANGED: Condvar = Condvar::new();
+/// The numbers of evaluations that were given up and go on, since nothing can end them, by those for whom
+/// they are. Those have no further ones meanwhile.
+static GIVEN_UP: Mutex<BTreeMap<String, usize>> = Mutex::new(BTreeMap::new());
 
-fn running() -> MutexGuard<'static, BTreeMap<String, bool>> {
-    RUNNING.lock().unwrap_or_else(PoisonError::into_inner)
+fn given_up() -> MutexGuard<'static, BTreeMap<String, usize>> {
+    GIVEN_UP.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// An evaluation in progress.
-struct Turn(String);
-
-impl Turn {
-    /// Waits for the evaluation in progress, if there is one. Returns nothing if that was given up.
-    fn of(whose: &str) -> Option<Self> {
-        let mut all = running();
-        while let Some(is_given_up) = all.get(whose) {
-            if *is_given_up {
-                return None;
-            }
-            all = CHANGED.wait(all).unwrap_or_else(PoisonError::into_inner);
-        }
-        all.insert(whose.to_owned(), false);
-        Some(Self(whose.to_owned()))
-    }
+/// An evaluation in progress. While `GIVEN_UP` is locked, it is not dropped.
+struct Running {
+    whose: String,
+    is_given_up: Arc<AtomicBool>,
 }
 
-impl Drop for Turn {
+impl Drop for Running {
     fn drop(&mut self) {
-        running().remove(&self.0);
-        CHANGED.notify_all();
+        let mut all = given_up();
+        if self.is_given_up.load(Ordering::Relaxed)
+            && let Some(count) = all.get_mut(&self.whose)
+        {
+            *count -= 1;
+            if *count == 0 {
+                all.remove(&self.whose);
+            }
+        }
     }
 }
 
@@ -55,7 +50,8 @@ fn used(thread: &Path) -> Option<Duration> {
     text.split_whitespace().next()?.parse().ok().map(Duration::from_nanos)
 }
 
-/// Runs an evaluation for `whose` and returns its result. A busy machine takes nothing from its time.
+/// Runs an evaluation for `whose` and returns its result. A busy machine takes nothing from its time. It
+/// waits for no other evaluation.
 ///
 /// # Errors
 ///
@@ -64,15 +60,19 @@ pub fn evaluate(
     whose: &str,
     evaluation: impl FnOnce() -> Result<(), String> + Send + 'static,
 ) -> Result<(), String> {
-    let turn = Turn::of(whose).ok_or(TOO_LONG)?;
+    if given_up().contains_key(whose) {
+        return Err(TOO_LONG.to_owned());
+    }
+    let is_given_up = Arc::<AtomicBool>::default();
+    let running = Running { whose: whose.to_owned(), is_given_up: is_given_up.clone() };
     let (answer, answered) = channel();
     let (thread, begun) = (Arc::<OnceLock<PathBuf>>::default(), Instant::now());
     let of_thread = thread.clone();
     std::thread::Builder::new()
         .name("datalog".to_owned())
         .spawn(move || {
-            // Dropped last: after the answer, or after a panic.
-            let _turn = turn;
+            // In this order, so that it is dropped after the answer, also by a panic.
+            let (_running, answer) = (running, answer);
             if let Ok(folder) = std::fs::read_link("/proc/thread-self") {
                 let _ = of_thread.set(folder);
             }
@@ -82,7 +82,7 @@ pub fn evaluate(
     loop {
         match answered.recv_timeout(LOOK) {
             Ok(result) => return result,
-            Err(RecvTimeoutError::Disconnected) => return Err("evaluating its Datalog failed".to_owned()),
+            Err(RecvTimeoutError::Disconnected) => return Err(FAILED.to_owned()),
             Err(RecvTimeoutError::Timeout) => {}
         }
         // Where the kernel does not tell it, the time that has passed counts.
@@ -90,22 +90,25 @@ pub fn evaluate(
         if time < MAX_TIME && begun.elapsed() < MAX_WAIT {
             continue;
         }
-        let mut all = running();
-        // One that ends from now on waits for the lock.
-        return answered.try_recv().unwrap_or_else(|_| {
-            all.get_mut(whose).into_iter().for_each(|is_given_up| *is_given_up = true);
-            CHANGED.notify_all();
-            Err(TOO_LONG.to_owned())
-        });
+        let mut all = given_up();
+        return match answered.try_recv() {
+            Ok(result) => result,
+            Err(TryRecvError::Disconnected) => Err(FAILED.to_owned()),
+            Err(TryRecvError::Empty) => {
+                is_given_up.store(true, Ordering::Relaxed);
+                *all.entry(whose.to_owned()).or_default() += 1;
+                Err(TOO_LONG.to_owned())
+            }
+        };
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+    use std::sync::atomic::AtomicU32;
 
-    /// What others do on the machine is nobody's fault.
+    /// A busy machine is nobody's fault.
     #[test]
     fn the_time_in_which_it_does_not_run_is_not_counted() {
         let waits = || {
@@ -115,9 +118,32 @@ mod tests {
         assert_eq!(evaluate("one that waits", waits), Ok(()));
     }
 
-    /// One that was given up goes on, and its holder gets no second thread.
+    /// The node's reviews stand behind no requests.
     #[test]
-    fn at_most_one_evaluation_of_each_goes_on_after_it_was_given_up() {
+    fn no_evaluation_waits_for_another_of_the_same() {
+        let (go_on, may_go_on) = channel::<()>();
+        let waits = move || may_go_on.recv_timeout(MAX_WAIT).map_err(|e| e.to_string());
+        std::thread::scope(|scope| {
+            let first = scope.spawn(|| evaluate("one with requests", waits));
+            std::thread::sleep(LOOK / 5);
+            assert_eq!(evaluate("one with requests", || Ok(())), Ok(()));
+            assert!(!first.is_finished());
+            go_on.send(()).unwrap();
+            assert_eq!(first.join().unwrap(), Ok(()));
+        });
+    }
+
+    /// One that panics is none that goes on.
+    #[test]
+    fn an_evaluation_that_fails_is_no_other_ones_fault() {
+        let panics = || panic!("as a defect would");
+        assert_eq!(evaluate("one that fails", panics), Err(FAILED.to_owned()));
+        assert_eq!(evaluate("one that fails", || Ok(())), Ok(()));
+    }
+
+    /// One that was given up goes on, and its holder gets no further thread meanwhile.
+    #[test]
+    fn no_evaluation_begins_while_one_goes_on_that_was_given_up() {
         static STOP: AtomicBool = AtomicBool::new(false);
         static BEGUN: AtomicU32 = AtomicU32::new(0);
         let spins = || {
@@ -128,12 +154,13 @@ mod tests {
             Ok(())
         };
         std::thread::scope(|scope| {
-            for _ in 0..3 {
+            for _ in 0..2 {
                 scope.spawn(|| assert_eq!(evaluate("one that spins", spins), Err(TOO_LONG.to_owned())));
             }
         });
+        assert_eq!(given_up().get("one that spins"), Some(&2));
         assert_eq!(evaluate("one that spins", spins), Err(TOO_LONG.to_owned()));
-        assert_eq!(BEGUN.load(Ordering::SeqCst), 1);
+        assert_eq!(BEGUN.load(Ordering::SeqCst), 2);
         assert_eq!(evaluate("another", || Ok(())), Ok(()));
         // Without checks there is nothing to evaluate, so no thread is asked for.
         let nothing = biscuit_auth::BlockBuilder::new();
@@ -146,5 +173,6 @@ mod tests {
             std::thread::sleep(Duration::from_millis(5));
         }
         assert_eq!(of_policy("check if true"), Ok(()));
+        assert!(!given_up().contains_key("one that spins"));
     }
 }
