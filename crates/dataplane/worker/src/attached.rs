@@ -5,16 +5,16 @@ use crate::collect::Collector;
 use crate::error::RunError;
 use crate::forward::{Decided, Forward, Offered};
 use crate::handle::{Command, Handle};
-use crate::outlet::Event;
 use crate::outputs::Outputs;
 use crate::overload::Overload;
 use crate::pipeline::Pipeline;
+use crate::queues::EventSender;
 use crate::read::{Consumer, decode_apart, send_ticking};
 use crate::report::{Observer, Report, Shared};
 use crate::run::Run;
 use crate::stage::PipelineOptions;
 use crate::threads::Inline;
-use crossbeam_channel::{Receiver, Sender, never};
+use crossbeam_channel::{Receiver, never};
 use flame_abi::{Descriptor, LinkType};
 use flame_execute::Stop;
 use flame_plan::Account;
@@ -108,7 +108,7 @@ pub struct Attached {
     bytes: u64,
     is_live: bool,
     /// Keeps the queue to the collector open, although no other thread of the run writes to it.
-    _sender: Option<Sender<Event>>,
+    _sender: Option<EventSender>,
 }
 
 impl Attached {

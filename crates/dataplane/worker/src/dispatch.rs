@@ -2,15 +2,19 @@
 //! packets, and each processes its part.
 //!
 //! The workers read the source themselves (`front`) unless it waits for packets. Then a thread reads, which
-//! waits for the slowest worker after [`QUEUE`] blocks.
+//! waits for the slowest worker after `QUEUE` blocks.
 
 use crate::error::RunError;
 use crate::read::{Consumer, Packets};
-use crate::wiring::{QUEUE, Wiring};
+use crate::wiring::Wiring;
 use crossbeam_channel::Sender;
 use flame_source::{Described, RawBlock};
 use flame_view::FlowHash;
 use std::sync::{Arc, OnceLock};
+
+/// The number of blocks that wait for one worker beyond which no worker reads more. Fewer would not last until
+/// the system moves one of two threads that share a processor to one that waits.
+const ROOM: usize = 64;
 
 /// The maximum number of blocks of which memory is kept.
 const KEPT: usize = 4;
@@ -133,7 +137,7 @@ impl Dispatcher {
 
     /// Returns whether no worker has more than enough to do.
     pub(crate) fn has_room(&self) -> bool {
-        self.pipelines.iter().all(|pipeline| pipeline.len() < QUEUE)
+        self.pipelines.iter().all(|pipeline| pipeline.len() < ROOM)
     }
 
     /// Lets the workers find that nothing more comes.

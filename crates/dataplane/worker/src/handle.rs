@@ -6,6 +6,7 @@ use crate::lock;
 use crate::numbers::Numbers;
 use crate::outlet::Event;
 use crate::placed::{Evictor, Placed, Site};
+use crate::queues::EventSender;
 use crate::remote::{LostModule, ProcessInfo, Processes, StartedProcess};
 use crate::report::Snapshot;
 use crate::sorting;
@@ -76,7 +77,7 @@ pub(crate) struct Shared {
     metered: Sender<()>,
     pipelines: Vec<Sender<Command>>,
     /// The queue of the collector, or `None` if the only pipeline's thread also collects.
-    collector: Option<Sender<Event>>,
+    collector: Option<EventSender>,
     modules: Mutex<BTreeMap<ModuleId, Known>>,
     /// The numbers of all modules of this run, those that were removed included.
     used: Mutex<Numbers>,
@@ -125,7 +126,7 @@ impl Handle {
         shape: Shape,
         stop: Arc<AtomicBool>,
         modules: &[Placed],
-        collector: Option<Sender<Event>>,
+        collector: Option<EventSender>,
         processes: Option<Arc<Processes>>,
     ) -> Result<(Self, Inboxes), RunError> {
         let (pipelines, inboxes) = (0..shape.workers).map(|_| unbounded()).unzip();

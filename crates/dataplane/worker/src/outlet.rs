@@ -3,6 +3,7 @@
 use crate::error::RunError;
 use crate::overload::Change;
 use crate::placed::Placed;
+use crate::queues::EventSender;
 use crate::remote::ModuleEvent;
 use crossbeam_channel::Sender;
 use flame_execute::{Origin, Outlet};
@@ -55,12 +56,12 @@ pub(crate) enum Event {
 /// The queue from a pipeline's thread to the collector. Only output is copied, never a packet.
 pub(crate) struct Queue<'a> {
     pub(crate) worker: usize,
-    pub(crate) events: &'a Sender<Event>,
+    pub(crate) events: &'a EventSender,
 }
 
 impl Queue<'_> {
     pub(crate) fn send(&self, event: Event) -> Result<(), RunError> {
-        self.events.send(event).map_err(|_| RunError::Broken)
+        self.events.send(event)
     }
 }
 

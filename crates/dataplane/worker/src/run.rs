@@ -5,17 +5,16 @@ use crate::collect::Collector;
 use crate::error::RunError;
 use crate::handle::{Handle, Inboxes, place};
 use crate::options::Options;
-use crate::outlet::Event;
 use crate::outputs::Outputs;
 use crate::overload::Overload;
 use crate::placed::Placed;
-use crate::queues::Queues;
+use crate::queues::{EventSender, Queues};
 use crate::remote::Processes;
 use crate::report::{Observer, Report, Shared};
 use crate::threads;
 use crate::turns::Turns;
-use crate::wiring::{QUEUE, Wiring};
-use crossbeam_channel::{Sender, bounded, unbounded};
+use crate::wiring::Wiring;
+use crossbeam_channel::unbounded;
 use flame_execute::{Module, Shape, Stop};
 use flame_plan::{ModulePlan, Plan};
 use flame_quota::Meters;
@@ -61,7 +60,7 @@ pub struct Run {
     pub(crate) options: Options,
     pub(crate) handle: Handle,
     pub(crate) inboxes: Inboxes,
-    pub(crate) events: Option<(Sender<Event>, Queues)>,
+    pub(crate) events: Option<(EventSender, Queues)>,
     charging: Option<Arc<Charging>>,
     overload: Overload,
 }
@@ -85,8 +84,7 @@ impl Run {
         let has_collector = shape.workers > 1 || options.runner.is_some();
         // There are at most as many processes as modules.
         let (queues, started) = options.runner.is_some().then(unbounded).unzip();
-        let events = has_collector.then(|| bounded(QUEUE * shape.workers));
-        let events = events.map(|(sender, inbox)| (sender, Queues::new(inbox, started)));
+        let events = has_collector.then(|| Queues::new(shape.workers, started));
         let sender = events.as_ref().map(|(sender, _)| sender.clone());
         let processes = options.runner.clone().zip(queues);
         let processes = processes.map(|(program, queues)| {

@@ -9,14 +9,14 @@ use crate::gather::collect;
 use crate::handle::{Command, Inboxes};
 use crate::outlet::{Event, Queue};
 use crate::pipeline::Pipeline;
-use crate::queues::Queues;
+use crate::queues::{EventSender, Queues};
 use crate::read::{Consumer, Packets, ReadStats, Reading, read_loop};
 use crate::report::{Observer, Report, Silent};
 use crate::stage::PipelineOptions;
 use crate::todo::worker_loop;
 use crate::turns::TURN;
 use crate::wiring::{Ends, QUEUE, Wiring};
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, never, select, unbounded};
+use crossbeam_channel::{Receiver, RecvTimeoutError, bounded, never, select, unbounded};
 use flame_execute::{SLICE, Stop};
 use flame_source::Source;
 
@@ -166,7 +166,7 @@ pub(crate) fn run_dispatched(
     mut collector: Collector<'_>,
     observer: &mut dyn Observer,
     inboxes: Inboxes,
-    (events, queues): (Sender<Event>, Queues),
+    (events, queues): (EventSender, Queues),
 ) -> Result<Report, RunError> {
     let partition = Partition::new(wiring);
     // The packets' memory is dispatched with them, so the pipeline copies the exposed bytes.
@@ -242,7 +242,7 @@ fn collect_all(
 
 /// Reports a worker that ended before its work, even by a panic, because the collector waits for each
 /// worker's end.
-struct Guard<'a>(&'a Sender<Event>);
+struct Guard<'a>(&'a EventSender);
 
 impl Guard<'_> {
     fn end(self, ended: Result<(), RunError>) {
@@ -308,7 +308,7 @@ pub(crate) fn run_parallel(
     mut collector: Collector<'_>,
     observer: &mut dyn Observer,
     inboxes: Inboxes,
-    (events, queues): (Sender<Event>, Queues),
+    (events, queues): (EventSender, Queues),
 ) -> Result<Report, RunError> {
     let workers = wiring.shape.workers;
     if sources.len() != workers {

@@ -69,8 +69,9 @@ impl Todo<'_, '_> {
 
 /// The time after which a worker without work looks around, although no event requires it.
 const LONG: Duration = Duration::from_secs(1);
-/// The same time for a worker that reads, and that waits until another one has less to do.
-const SHORT: Duration = Duration::from_micros(50);
+/// The same time for a worker that reads, and that waits until another one has less to do. That one has enough
+/// for longer; and to a processor that is idle for less, the system moves no thread from another one.
+const SHORT: Duration = Duration::from_micros(600);
 
 /// Processes the parts of one worker until the end of the source.
 pub(crate) fn worker_loop(

@@ -11,7 +11,7 @@ use flame_execute::{Shape, Stop};
 use flame_plan::{Account, ModuleId};
 use flame_source::Source;
 
-/// The maximum number of blocks that wait for one worker, and, per worker, of outputs that wait for the
+/// The maximum number of blocks that wait for one worker, and, per worker, of large outputs that wait for the
 /// collector. A full queue blocks the sender: capture files are read more slowly, a live source counts kernel
 /// drops.
 pub(crate) const QUEUE: usize = 16;

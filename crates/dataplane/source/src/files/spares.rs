@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The maximum number of buffers that are kept: as many as several workers have in their queue.
-const MOST: usize = 24;
+const MOST: usize = 80;
 
 /// Buffers for reuse, the oldest first.
 #[derive(Default)]
