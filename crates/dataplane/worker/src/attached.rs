@@ -3,12 +3,12 @@
 use crate::clock::Clock;
 use crate::collect::Collector;
 use crate::error::RunError;
+use crate::event::EventSender;
 use crate::forward::{Decided, Forward, Offered};
 use crate::handle::{Command, Handle};
 use crate::outputs::Outputs;
 use crate::overload::Overload;
 use crate::pipeline::Pipeline;
-use crate::queues::EventSender;
 use crate::read::{Consumer, decode_apart, send_ticking};
 use crate::report::{Observer, Report, Shared};
 use crate::run::Run;

@@ -12,8 +12,8 @@ use flame_source::{Described, RawBlock};
 use flame_view::FlowHash;
 use std::sync::{Arc, OnceLock};
 
-/// The number of blocks that wait for one worker beyond which no worker reads more. Fewer would not last until
-/// the system moves one of two threads that share a processor to one that waits.
+/// The number of blocks that wait for one worker beyond which no worker reads more. Fewer would not last
+/// until the system moves one of two threads that share a processor to one that waits.
 const ROOM: usize = 64;
 
 /// The maximum number of blocks of which memory is kept.

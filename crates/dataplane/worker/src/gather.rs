@@ -2,7 +2,7 @@
 
 use crate::collect::Collector;
 use crate::error::RunError;
-use crate::outlet::Event;
+use crate::event::Event;
 use crate::queues::Queues;
 use crate::wiring::{Ends, QUEUE};
 use std::time::Duration;

@@ -2,11 +2,10 @@
 
 use crate::channels::Filters;
 use crate::error::RunError;
+use crate::event::{Event, EventSender};
 use crate::lock;
 use crate::numbers::Numbers;
-use crate::outlet::Event;
 use crate::placed::{Evictor, Placed, Site};
-use crate::queues::EventSender;
 use crate::remote::{LostModule, ProcessInfo, Processes, StartedProcess};
 use crate::report::Snapshot;
 use crate::sorting;

@@ -2,7 +2,8 @@
 
 use crate::collect::Collector;
 use crate::error::RunError;
-use crate::outlet::{PipelineOutlet, Removed};
+use crate::event::Removed;
+use crate::outlet::PipelineOutlet;
 use crate::overload::Change;
 use flame_execute::{Origin, Outlet};
 use flame_plan::{FaultReport, ModuleId};

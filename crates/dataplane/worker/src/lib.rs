@@ -22,6 +22,7 @@ mod decider;
 mod dispatch;
 mod draft;
 mod error;
+mod event;
 mod faults;
 mod forward;
 mod front;

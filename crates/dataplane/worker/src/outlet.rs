@@ -1,24 +1,12 @@
-//! The output of pipelines, and the queue between their threads and the collector.
+//! The output of pipelines, which goes to the queue of the collector's thread.
 
 use crate::error::RunError;
+use crate::event::{Event, EventSender, Removed};
 use crate::overload::Change;
-use crate::placed::Placed;
-use crate::queues::EventSender;
 use crate::remote::ModuleEvent;
-use crossbeam_channel::Sender;
 use flame_execute::{Origin, Outlet};
-use flame_plan::{Account, FaultReport, ModuleId};
+use flame_plan::{FaultReport, ModuleId};
 use flame_run::Output;
-
-/// A module that was removed from one pipeline.
-pub(crate) struct Removed {
-    pub(crate) module: ModuleId,
-    pub(crate) account: Account,
-    /// The packet time at which it ended.
-    pub(crate) now_ns: u64,
-    /// The channel for the account over all workers, once the module has ended on all of them.
-    pub(crate) reply: Sender<Account>,
-}
 
 /// The destination of a pipeline's output.
 pub(crate) trait PipelineOutlet: Outlet<RunError> {
@@ -30,27 +18,6 @@ pub(crate) trait PipelineOutlet: Outlet<RunError> {
 
     /// Passes on that a module begins to lose packets to an overload of `worker`, or receives all again.
     fn overload(&mut self, worker: usize, change: Change) -> Result<(), RunError>;
-}
-
-/// Messages from pipelines, handles and processes to the collector.
-pub(crate) enum Event {
-    Module(ModuleEvent),
-    Tick {
-        worker: usize,
-        now_ns: u64,
-    },
-    Add(Box<Placed>, Sender<()>),
-    Removed(Removed),
-    /// A module begins to lose packets to an overload of a worker, or receives all again.
-    Overload(usize, Change),
-    Accounts(Sender<Vec<(ModuleId, Account)>>),
-    /// All fast instances of a worker in this process have ended, and those in others are requested to.
-    Ending,
-    End {
-        accounts: Vec<(ModuleId, Account)>,
-        now_ns: u64,
-    },
-    Failed(RunError),
 }
 
 /// The queue from a pipeline's thread to the collector. Only output is copied, never a packet.

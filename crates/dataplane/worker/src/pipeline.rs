@@ -2,8 +2,9 @@
 
 use crate::batches::{Batches, POLL_INTERVAL};
 use crate::error::RunError;
+use crate::event::Removed;
 use crate::handle::Command;
-use crate::outlet::{PipelineOutlet, Removed};
+use crate::outlet::PipelineOutlet;
 use crate::placed::Placed;
 use crate::read::Packets;
 use crate::regulator::Regulator;

@@ -1,47 +1,17 @@
 //! The queues to the collector: that of the workers, and one of each process.
 
 use crate::error::RunError;
-use crate::outlet::Event;
+use crate::event::{self, Event, EventReceiver, EventSender};
 use crate::remote::ModuleEvent;
-use crate::wiring::QUEUE;
-use crossbeam_channel::{Receiver, Select, Sender, TryRecvError, bounded, never};
+use crossbeam_channel::{Receiver, Select, TryRecvError, never};
 use std::time::Duration;
-
-/// The maximum number of events that wait for the collector, per worker. With fewer of them, a worker whose
-/// modules report much at a time would often wait, and each time a thread would have to be woken up.
-const EVENTS: usize = 512;
-/// The maximum size in bytes of output that is not large. Of large ones, [`QUEUE`] wait at most per worker.
-const LARGE: usize = 16 << 10;
-
-fn is_large(event: &Event) -> bool {
-    matches!(event, Event::Module(ModuleEvent::Output { bytes, .. }) if bytes.len() > LARGE)
-}
-
-/// The workers' end of their queue to the collector.
-#[derive(Clone)]
-pub(crate) struct EventSender {
-    events: Sender<Event>,
-    /// One element for each large event in the queue.
-    large: Sender<()>,
-}
-
-impl EventSender {
-    /// Sends an event, and waits while the queue is full. An error states that the collector is gone.
-    pub(crate) fn send(&self, event: Event) -> Result<(), RunError> {
-        if is_large(&event) {
-            self.large.send(()).map_err(|_| RunError::Broken)?;
-        }
-        self.events.send(event).map_err(|_| RunError::Broken)
-    }
-}
 
 /// The queues to the collector.
 ///
 /// Each process has a queue of its own, so that its output cannot fill that of the workers. The queues are
 /// served in turn.
 pub(crate) struct Queues {
-    workers: Receiver<Event>,
-    large: Receiver<()>,
+    workers: EventReceiver,
     /// The queues of new processes.
     started: Receiver<Receiver<ModuleEvent>>,
     processes: Vec<Receiver<ModuleEvent>>,
@@ -55,11 +25,9 @@ impl Queues {
         workers: usize,
         started: Option<Receiver<Receiver<ModuleEvent>>>,
     ) -> (EventSender, Self) {
-        let (events, inbox) = bounded(EVENTS * workers);
-        let (sent, large) = bounded(QUEUE * workers);
+        let (sender, receiver) = event::queue(workers);
         let started = started.unwrap_or_else(never);
-        let queues = Self { workers: inbox, large, started, processes: Vec::new(), next: 0 };
-        (EventSender { events, large: sent }, queues)
+        (sender, Self { workers: receiver, started, processes: Vec::new(), next: 0 })
     }
 
     /// Returns an event that waits. An error states that all workers are gone.
@@ -74,12 +42,7 @@ impl Queues {
             let Some(queue) = queue else {
                 self.next = 1;
                 match self.workers.try_recv() {
-                    Ok(event) => {
-                        if is_large(&event) {
-                            let _ = self.large.try_recv();
-                        }
-                        return Ok(Some(event));
-                    }
+                    Ok(event) => return Ok(Some(event)),
                     Err(TryRecvError::Empty) => continue,
                     Err(TryRecvError::Disconnected) => is_open = false,
                 }
@@ -104,7 +67,7 @@ impl Queues {
     /// Waits until an event may be there, for `limit` at most.
     pub(crate) fn wait(&mut self, limit: Duration) {
         let mut select = Select::new();
-        select.recv(&self.workers);
+        select.recv(self.workers.events());
         select.recv(&self.started);
         for queue in &self.processes {
             select.recv(queue);
@@ -121,8 +84,7 @@ impl Queues {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crossbeam_channel::unbounded;
-    use flame_execute::Origin;
+    use crossbeam_channel::{bounded, unbounded};
     use flame_plan::ModuleId;
 
     fn tick(now_ns: u64) -> Event {
@@ -166,31 +128,5 @@ mod tests {
         assert_eq!(queues.processes.len(), 1);
         drop(workers);
         assert!(queues.poll().is_err());
-    }
-
-    /// Large outputs wait for room before small ones do, so that the queue cannot grow without limit.
-    #[test]
-    fn few_large_outputs_wait() {
-        let output = |size| {
-            let from = Origin { module: ModuleId::default(), worker: 0, call: 0 };
-            Event::Module(ModuleEvent::Output { from, bytes: vec![0; size] })
-        };
-        let (workers, mut queues) = Queues::new(1, None);
-        (0..QUEUE).for_each(|_| workers.send(output(LARGE + 1)).unwrap());
-        std::thread::scope(|scope| {
-            let (sent, done) = bounded(EVENTS);
-            scope.spawn(move || {
-                workers.send(output(LARGE)).unwrap();
-                sent.send(()).unwrap();
-                workers.send(output(LARGE + 1)).unwrap();
-                sent.send(()).unwrap();
-            });
-            done.recv().unwrap();
-            assert!(done.recv_timeout(Duration::from_millis(50)).is_err());
-            assert!(queues.poll().unwrap().is_some());
-            done.recv().unwrap();
-            (0..=QUEUE).for_each(|_| assert!(queues.poll().unwrap().is_some()));
-            assert!(queues.poll().map_or(true, |event| event.is_none()));
-        });
     }
 }

@@ -3,12 +3,13 @@
 use crate::charge::{self, Charging};
 use crate::collect::Collector;
 use crate::error::RunError;
+use crate::event::EventSender;
 use crate::handle::{Handle, Inboxes, place};
 use crate::options::Options;
 use crate::outputs::Outputs;
 use crate::overload::Overload;
 use crate::placed::Placed;
-use crate::queues::{EventSender, Queues};
+use crate::queues::Queues;
 use crate::remote::Processes;
 use crate::report::{Observer, Report, Shared};
 use crate::threads;

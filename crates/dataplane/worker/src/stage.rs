@@ -6,7 +6,7 @@ use crate::batches::{Batches, Place};
 use crate::charge;
 use crate::draft::Draft;
 use crate::error::RunError;
-use crate::outlet::Removed;
+use crate::event::Removed;
 use crate::overload::Overload;
 use crate::placed::{Placed, Site};
 use crate::read::Packets;

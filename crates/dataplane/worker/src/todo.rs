@@ -6,9 +6,10 @@
 use crate::batches::POLL_INTERVAL;
 use crate::dispatch::{Memory, Partition, Work};
 use crate::error::RunError;
+use crate::event::Event;
 use crate::front::Front;
 use crate::handle::Command;
-use crate::outlet::{Event, Queue};
+use crate::outlet::Queue;
 use crate::pipeline::Pipeline;
 use crate::read::Packets;
 use crate::stage::PipelineOptions;
@@ -69,8 +70,8 @@ impl Todo<'_, '_> {
 
 /// The time after which a worker without work looks around, although no event requires it.
 const LONG: Duration = Duration::from_secs(1);
-/// The same time for a worker that reads, and that waits until another one has less to do. That one has enough
-/// for longer; and to a processor that is idle for less, the system moves no thread from another one.
+/// The same time for a worker that reads, and that waits until another one has less to do. That one has
+/// enough for longer; and to a processor that is idle for less, the system moves no thread from another one.
 const SHORT: Duration = Duration::from_micros(600);
 
 /// Processes the parts of one worker until the end of the source.

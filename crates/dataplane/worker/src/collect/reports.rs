@@ -2,7 +2,7 @@
 
 use super::Collector;
 use crate::error::RunError;
-use crate::outlet::Event;
+use crate::event::Event;
 use crate::queues::Queues;
 use crate::remote::ModuleEvent;
 use std::time::{Duration, Instant};

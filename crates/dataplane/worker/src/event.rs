@@ -1,0 +1,130 @@
+//! The events of a run, and the queue from the workers to the collector.
+
+use crate::error::RunError;
+use crate::overload::Change;
+use crate::placed::Placed;
+use crate::remote::ModuleEvent;
+use crate::wiring::QUEUE;
+use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded};
+use flame_plan::{Account, ModuleId};
+
+/// The maximum number of events that wait for the collector, per worker. With fewer of them, a worker whose
+/// modules report much at a time would often wait, and each time a thread would have to be woken up.
+const EVENTS: usize = 512;
+/// The maximum size in bytes of output that is not large. Of large ones, [`QUEUE`] wait at most per worker.
+const LARGE: usize = 16 << 10;
+
+/// Messages from pipelines, handles and processes to the collector.
+pub(crate) enum Event {
+    Module(ModuleEvent),
+    Tick {
+        worker: usize,
+        now_ns: u64,
+    },
+    Add(Box<Placed>, Sender<()>),
+    Removed(Removed),
+    /// A module begins to lose packets to an overload of a worker, or receives all again.
+    Overload(usize, Change),
+    Accounts(Sender<Vec<(ModuleId, Account)>>),
+    /// All fast instances of a worker in this process have ended, and those in others are requested to.
+    Ending,
+    End {
+        accounts: Vec<(ModuleId, Account)>,
+        now_ns: u64,
+    },
+    Failed(RunError),
+}
+
+/// A module that was removed from one pipeline.
+pub(crate) struct Removed {
+    pub(crate) module: ModuleId,
+    pub(crate) account: Account,
+    /// The packet time at which it ended.
+    pub(crate) now_ns: u64,
+    /// The channel for the account over all workers, once the module has ended on all of them.
+    pub(crate) reply: Sender<Account>,
+}
+
+fn is_large(event: &Event) -> bool {
+    matches!(event, Event::Module(ModuleEvent::Output { bytes, .. }) if bytes.len() > LARGE)
+}
+
+/// The workers' end of their queue to the collector.
+#[derive(Clone)]
+pub(crate) struct EventSender {
+    events: Sender<Event>,
+    /// One element for each large event in the queue.
+    large: Sender<()>,
+}
+
+impl EventSender {
+    /// Sends an event, and waits while the queue is full. An error states that the collector is gone.
+    pub(crate) fn send(&self, event: Event) -> Result<(), RunError> {
+        if is_large(&event) {
+            self.large.send(()).map_err(|_| RunError::Broken)?;
+        }
+        self.events.send(event).map_err(|_| RunError::Broken)
+    }
+}
+
+/// The collector's end of the workers' queue.
+pub(crate) struct EventReceiver {
+    events: Receiver<Event>,
+    large: Receiver<()>,
+}
+
+impl EventReceiver {
+    /// Returns the next event, if one waits.
+    pub(crate) fn try_recv(&self) -> Result<Event, TryRecvError> {
+        let event = self.events.try_recv()?;
+        if is_large(&event) {
+            let _ = self.large.try_recv();
+        }
+        Ok(event)
+    }
+
+    /// Returns the channel that is ready when an event waits.
+    pub(crate) fn events(&self) -> &Receiver<Event> {
+        &self.events
+    }
+}
+
+/// Creates the queue of `workers` workers.
+pub(crate) fn queue(workers: usize) -> (EventSender, EventReceiver) {
+    let (to_events, events) = bounded(EVENTS * workers);
+    let (to_large, large) = bounded(QUEUE * workers);
+    (EventSender { events: to_events, large: to_large }, EventReceiver { events, large })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flame_execute::Origin;
+    use std::time::Duration;
+
+    /// Large outputs wait for room before small ones do, so that the queue cannot grow without limit.
+    #[test]
+    fn few_large_outputs_wait() {
+        let output = |size| {
+            let from = Origin { module: ModuleId::default(), worker: 0, call: 0 };
+            Event::Module(ModuleEvent::Output { from, bytes: vec![0; size] })
+        };
+        let (workers, events) = queue(1);
+        (0..QUEUE).for_each(|_| workers.send(output(LARGE + 1)).unwrap());
+        std::thread::scope(|scope| {
+            let (sent, done) = bounded(EVENTS);
+            scope.spawn(move || {
+                workers.send(output(LARGE)).unwrap();
+                sent.send(()).unwrap();
+                workers.send(output(LARGE + 1)).unwrap();
+                sent.send(()).unwrap();
+            });
+            done.recv().unwrap();
+            assert!(done.recv_timeout(Duration::from_millis(50)).is_err());
+            assert!(events.try_recv().is_ok());
+            done.recv().unwrap();
+            (0..=QUEUE).for_each(|_| assert!(events.try_recv().is_ok()));
+            assert!(events.try_recv().is_err());
+        });
+    }
+}
