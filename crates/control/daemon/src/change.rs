@@ -374,7 +374,10 @@ impl Engine {
         if !self.end_leaving(&key) {
             let reason = "stopped by request: run it again with flame update";
             let has_ended = self.end_live_as(&key, |_| Some((State::Stopped, reason.to_owned())));
-            if !has_ended && let Some(entry) = self.modules().get_mut(&key) {
+            if !has_ended
+                && let Some(entry) = self.modules().get_mut(&key)
+                && entry.stored.state != State::Stopped
+            {
                 entry.note("stopped");
                 entry.end(State::Stopped, reason.to_owned());
                 self.is_behind.store(true, Ordering::SeqCst);

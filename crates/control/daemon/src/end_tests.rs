@@ -355,3 +355,28 @@ fn a_horizon_of_quotas_that_is_damaged_meanwhile_is_a_fault_until_it_is_mended()
     std::fs::remove_dir(&horizon).unwrap();
     become_ok(true);
 }
+
+/// The node's own changes of a module are short. Nobody has to repeat a request because of one.
+#[test]
+fn a_request_waits_for_a_change_by_the_node() {
+    let world = World::new();
+    world.install(&world.credential(&[]));
+    let (engine, key) = (&world.engine, world.key());
+    let changing = engine.begin_by(By::Node, &key).unwrap_or_else(|_| panic!());
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            std::thread::sleep(std::time::Duration::from_millis(100));
+            drop(changing);
+        });
+        engine.stop(&world.owner(), NAME, None).unwrap();
+    });
+}
+
+#[test]
+fn a_second_stop_changes_nothing() {
+    let world = World::new();
+    world.install(&world.credential(&[]));
+    let first = world.engine.stop(&world.owner(), NAME, None).unwrap();
+    let second = world.engine.stop(&world.owner(), NAME, Some(first.revision)).unwrap();
+    assert_eq!((second.revision, second.state, second.reason), (first.revision, first.state, first.reason));
+}

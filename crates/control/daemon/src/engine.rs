@@ -31,7 +31,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
+use std::time::{Duration, Instant};
 
+/// The longest time for which a request waits for a change by the node.
+const OF_NODE: Duration = Duration::from_secs(3);
 /// The subject of faults of the audit log.
 pub(crate) const AUDIT_LOG: &str = "audit log";
 
@@ -237,7 +240,14 @@ impl Engine {
     /// Begins a change of a module for a request.
     pub(crate) fn begin(&self, owner: &Owner, name: &str) -> Result<Changing<'_>, Problem> {
         let key = (owner.clone(), name.to_owned());
-        self.begin_by(By::Request, &key).map_err(|by| {
+        let since = Instant::now();
+        let mut begun = self.begin_by(By::Request, &key);
+        // The node's own changes are short: nobody has to repeat a request because of them.
+        while matches!(begun, Err(By::Node)) && since.elapsed() < OF_NODE {
+            std::thread::sleep(Duration::from_millis(10));
+            begun = self.begin_by(By::Request, &key);
+        }
+        begun.map_err(|by| {
             let who = match by {
                 By::Request => "another request",
                 By::Node => "the node, which starts its process again, ends it or stores its end",

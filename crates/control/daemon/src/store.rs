@@ -28,8 +28,7 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
-use transaction::{Space, Synced};
+use transaction::{LOCKED, Space, Synced};
 
 /// The version of the tables. A database of another version is refused.
 const VERSION: i64 = 2;
@@ -189,7 +188,7 @@ impl Store {
         }
         let open = || {
             let mut database = Connection::open(path)?;
-            database.busy_timeout(Duration::from_secs(5))?;
+            database.busy_timeout(LOCKED)?;
             database.pragma_update(None, "journal_mode", "WAL")?;
             database.pragma_update(None, "synchronous", "FULL")?;
             // One large change would leave the log at its size.

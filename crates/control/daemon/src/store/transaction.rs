@@ -2,9 +2,15 @@
 
 use super::{LOG_BYTES, Owner, Store, StoreError, VERSION, ends};
 use rusqlite::Connection;
+use std::time::Duration;
 
 /// The length of SQLite's log in pages at which it is moved to the database, which is SQLite's own.
 const AUTOCHECKPOINT: u32 = 1000;
+
+/// The longest wait for another program that has locked the database.
+pub(super) const LOCKED: Duration = Duration::from_secs(2);
+/// The same for ends of modules, which are written again until that succeeds. Others wait meanwhile.
+const LOCKED_ENDS: Duration = Duration::from_millis(250);
 
 /// The time at which a transaction is on the disk.
 #[derive(Clone, Copy)]
@@ -49,7 +55,11 @@ impl Store {
         of: impl Fn(&rusqlite::Transaction<'_>) -> rusqlite::Result<T>,
     ) -> Result<T, StoreError> {
         let mut database = self.database();
+        if space == Space::Kept {
+            let _ = database.busy_timeout(LOCKED_ENDS);
+        }
         let done = self.attempt(&mut database, synced, &of);
+        let _ = database.busy_timeout(LOCKED);
         if space == Space::Free || !done.as_ref().is_err_and(StoreError::is_full) {
             return done;
         }
