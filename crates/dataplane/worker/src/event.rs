@@ -4,9 +4,13 @@ use crate::error::RunError;
 use crate::overload::Change;
 use crate::placed::Placed;
 use crate::remote::ModuleEvent;
-use crate::wiring::QUEUE;
 use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded};
 use flame_plan::{Account, ModuleId};
+
+/// The maximum number of blocks that wait for one worker, and, per worker, of large outputs that wait for the
+/// collector. A full queue blocks the sender: capture files are read more slowly, a live source counts kernel
+/// drops.
+pub(crate) const QUEUE: usize = 16;
 
 /// The maximum number of events that wait for the collector, per worker. With fewer of them, a worker whose
 /// modules report much at a time would often wait, and each time a thread would have to be woken up.

@@ -2,9 +2,9 @@
 
 use crate::collect::Collector;
 use crate::error::RunError;
-use crate::event::Event;
+use crate::event::{Event, QUEUE};
 use crate::queues::Queues;
-use crate::wiring::{Ends, QUEUE};
+use crate::wiring::Ends;
 use std::time::Duration;
 
 /// The longest time without a look at whether files of the output are due.

@@ -6,14 +6,14 @@
 use crate::batches::POLL_INTERVAL;
 use crate::dispatch::{Memory, Partition, Work};
 use crate::error::RunError;
-use crate::event::Event;
+use crate::event::{Event, QUEUE};
 use crate::front::Front;
 use crate::handle::Command;
 use crate::outlet::Queue;
 use crate::pipeline::Pipeline;
 use crate::read::Packets;
 use crate::stage::PipelineOptions;
-use crate::wiring::{QUEUE, Wiring};
+use crate::wiring::Wiring;
 use crossbeam_channel::{Receiver, TryRecvError, select};
 use flame_execute::Stop;
 use std::collections::VecDeque;

@@ -11,11 +11,6 @@ use flame_execute::{Shape, Stop};
 use flame_plan::{Account, ModuleId};
 use flame_source::Source;
 
-/// The maximum number of blocks that wait for one worker, and, per worker, of large outputs that wait for the
-/// collector. A full queue blocks the sender: capture files are read more slowly, a live source counts kernel
-/// drops.
-pub(crate) const QUEUE: usize = 16;
-
 /// The accounts of the pipelines' modules, and the packet time at their end.
 pub(crate) type Ends = (Vec<(ModuleId, Account)>, u64);
 
