@@ -280,7 +280,7 @@ fn who_is_evicted_gets_no_further_continuation() {
     for workers in [1, 2] {
         let plan = module(ENDLESS, &limited(SECOND));
         let stop = Arc::default();
-        // With two workers, each sends to the thread that writes, and may be some calls ahead of it.
+        // With two workers, each sends to the thread that writes, and may be 1,024 calls ahead of it.
         let act = |handle: Handle| -> OnPacket {
             Box::new(move |written| {
                 if written == 10 {
@@ -293,7 +293,7 @@ fn who_is_evicted_gets_no_further_continuation() {
         let account = &report.accounts[0].1;
         match workers {
             1 => assert_eq!(*account, expected(10, |a| a.written = 10)),
-            _ => assert!(account.written < 200 && account.faults == 0, "{account:?}"),
+            _ => assert!(account.written < 1100 && account.faults == 0, "{account:?}"),
         }
         assert_eq!(report.faults[0].text, "evicted: revoked");
     }
