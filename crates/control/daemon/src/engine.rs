@@ -2,7 +2,7 @@
 //!
 //! A change has one order: examine, admit and compile; write the code; store the change; send it to the
 //! workers. What is stored runs after a restart, so a change that the workers refuse is taken back. One
-//! change of a module at a time is made; another one is refused.
+//! change of a module at a time is made; another request is refused, or waits for a change by the node.
 
 use crate::accounting::{Accounting, Amounts};
 use crate::config::Config;
