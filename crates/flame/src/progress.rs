@@ -1,6 +1,6 @@
 use crate::console::complain;
 use flame_record::escape;
-use flame_source::Progress;
+use flame_source::{Notice, Progress};
 use flame_worker::Observer;
 use indicatif::{HumanCount, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;
@@ -35,8 +35,8 @@ impl Observer for Console {
         }
     }
 
-    fn source(&mut self, text: &str) {
-        self.line("flame", text);
+    fn source(&mut self, notice: &Notice) {
+        self.line("flame", notice.text());
     }
 
     fn overload(&mut self, module: &str, worker: usize, begins: bool) {

@@ -22,7 +22,7 @@ pub struct Source {
     pub method: String,
     pub workers: u16,
     pub running: bool,
-    /// The reason why it does not run, for the operator only.
+    /// The reason why it does not run, or why no packets come while it runs, for the operator only.
     pub reason: Option<String>,
     /// Packets, captured bytes and kernel drops, for the operator only: they include what grants hide.
     pub packets: Option<u64>,

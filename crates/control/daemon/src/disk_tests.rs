@@ -206,6 +206,11 @@ fn a_lock_of_another_program_is_named_as_that() {
     let remedy = refused.remedy();
     assert!(refused.to_string().contains("locked"), "{refused}");
     assert!(remedy.contains("another program has locked") && remedy.contains("fuser"), "{remedy}");
+    // A node that starts does not take it for storage that cannot be written.
+    let path = folder.path().join("state");
+    let refused = Store::open(&path).map(drop).unwrap_err();
+    assert!(matches!(refused, StoreError::Locked { .. }), "{refused}");
     other.execute_batch("COMMIT").unwrap();
     store.put(&module, None, None).unwrap();
+    Store::open(&path).unwrap().remove(&module.owner, NAME, 1, None).unwrap();
 }

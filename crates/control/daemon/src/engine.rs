@@ -35,6 +35,11 @@ use std::time::{Duration, Instant};
 
 /// The longest time for which a request waits for a change by the node.
 const OF_NODE: Duration = Duration::from_secs(3);
+/// Returns a text for each subject with a reason.
+pub(crate) fn texts(reasons: &BTreeMap<String, String>) -> impl Iterator<Item = String> {
+    reasons.iter().map(|(subject, reason)| format!("{subject}: {reason}"))
+}
+
 /// The subject of faults of the audit log.
 pub(crate) const AUDIT_LOG: &str = "audit log";
 
@@ -416,16 +421,15 @@ impl Engine {
                     ("file", operator.then(|| path.display().to_string()))
                 }
             };
-            let reason = s.failed();
             api::Source {
                 name: s.name.clone(),
                 kind: kind.to_owned(),
                 from,
                 method: s.method(),
                 workers: s.config.workers,
-                running: reason.is_none(),
+                running: s.failed().is_none(),
                 // It may name files.
-                reason: reason.filter(|_| operator),
+                reason: s.silent().filter(|_| operator),
                 packets: operator.then_some(totals.packets),
                 bytes: operator.then_some(totals.bytes),
                 kernel_drops: operator.then_some(totals.kernel_drops),
@@ -443,7 +447,7 @@ impl Engine {
         drop(modules);
         let mut notes = held(&self.notes).clone();
         notes.extend(self.sources.values().flat_map(SourceRun::overloads));
-        notes.extend(held(&self.faults).iter().map(|(subject, reason)| format!("{subject}: {reason}")));
+        notes.extend(texts(&held(&self.faults)));
         api::Status {
             name: held(&self.node).as_ref().map(|node| node.policy().name.clone()),
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -455,14 +459,17 @@ impl Engine {
         }
     }
 
-    /// Returns whether the node is healthy. The reasons are present faults and sources that have failed.
+    /// Returns what does not work at present, each with the reason: faults, and sources that have failed or
+    /// whose interface is down.
+    pub(crate) fn troubles(&self) -> BTreeMap<String, String> {
+        let mut all = held(&self.faults).clone();
+        all.extend(self.sources.values().filter_map(|s| Some((format!("source {}", s.name), s.silent()?))));
+        all
+    }
+
+    /// Returns whether the node is healthy, and what does not work.
     pub fn health(&self) -> api::Health {
-        let faults = held(&self.faults)
-            .iter()
-            .map(|(subject, reason)| format!("{subject}: {reason}"))
-            .collect::<Vec<_>>();
-        let down = self.sources.values().filter_map(|s| Some(format!("source {}: {}", s.name, s.failed()?)));
-        let reasons: Vec<String> = faults.into_iter().chain(down).collect();
+        let reasons: Vec<String> = texts(&self.troubles()).collect();
         api::Health { ok: reasons.is_empty(), reasons }
     }
 

@@ -7,7 +7,7 @@ use crate::spool::Spool;
 use flame_abi::manifest::Table;
 use flame_plan::{Account, CatalogEntry, FaultReport, ModuleId, Reason};
 use flame_record::{RecordBatch, Sink, SinkError};
-use flame_source::Progress;
+use flame_source::{Notice, Progress};
 use flame_worker::Observer;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -34,6 +34,8 @@ struct Inner {
     /// The modules that lose packets to an overload, each with the worker and the time of its beginning in
     /// seconds since 1970.
     overloaded: BTreeMap<(String, usize), u64>,
+    /// The report that the source's interface is down, until it is up again.
+    down: Option<String>,
 }
 
 impl Inner {
@@ -67,9 +69,16 @@ impl Routes {
         all.map(|((module, worker), since)| (module.clone(), *worker, *since)).collect()
     }
 
-    /// Forgets the modules that lose packets, because the workers have ended.
-    pub fn forget_overloads(&self) {
-        self.inner().overloaded.clear();
+    /// Returns the report that the source's interface is down, if it is.
+    pub fn down(&self) -> Option<String> {
+        self.inner().down.clone()
+    }
+
+    /// Forgets what the workers reported of the source and of overloads, because they have ended.
+    pub fn forget_run(&self) {
+        let mut inner = self.inner();
+        inner.overloaded.clear();
+        inner.down = None;
     }
 
     fn get(&self, module: &str) -> Option<Route> {
@@ -130,8 +139,13 @@ impl Observer for ToLogs {
         }
     }
 
-    fn source(&mut self, text: &str) {
-        self.0.tell_all("the source has changed its state", Some(text));
+    fn source(&mut self, notice: &Notice) {
+        match notice {
+            Notice::Down(text) => self.0.inner().down = Some(text.clone()),
+            Notice::Up(_) => self.0.inner().down = None,
+            Notice::Way(_) => {}
+        }
+        self.0.tell_all("the source has changed its state", Some(notice.text()));
     }
 
     fn overload(&mut self, module: &str, worker: usize, begins: bool) {

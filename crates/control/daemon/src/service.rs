@@ -17,8 +17,12 @@ use std::os::unix::fs::{DirBuilderExt, FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::{Arc, PoisonError};
+use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
+
+/// The time between looks at what does not work.
+const LOOK: Duration = Duration::from_secs(1);
 
 fn at(place: impl std::fmt::Display) -> impl FnOnce(io::Error) -> StartError {
     move |error| StartError::Io { place: place.to_string(), error }
@@ -104,7 +108,7 @@ pub fn run(path: &Path, note: &dyn Fn(&str)) -> Result<(), StartError> {
     let listeners = Listeners { unix, tls };
     let served = runtime.block_on(serve(path, &engine, listeners, note));
     // Requests that are still running are given up.
-    runtime.shutdown_timeout(std::time::Duration::from_secs(1));
+    runtime.shutdown_timeout(Duration::from_secs(1));
     for thread in threads {
         thread.thread().unpark();
         let _ = thread.join();
@@ -147,8 +151,10 @@ async fn serve(
     // Without a service manager nobody listens.
     let _ = sd_notify::notify(false, &[NotifyState::Ready]);
     note("ready");
+    let (mut look, mut troubles) = (tokio::time::interval(LOOK), BTreeMap::new());
     loop {
         tokio::select! {
+            _ = look.tick() => note_changes(&mut troubles, engine.troubles(), note),
             _ = hangup.recv() => reload(path, engine, note),
             _ = terminate.recv() => break,
             _ = interrupt.recv() => break,
@@ -164,6 +170,17 @@ async fn serve(
     server.await.map_err(io::Error::other)??;
     note("ended");
     Ok(())
+}
+
+/// Notes what does not work any more, and what works again.
+fn note_changes(known: &mut BTreeMap<String, String>, now: BTreeMap<String, String>, note: &dyn Fn(&str)) {
+    for (subject, reason) in now.iter().filter(|(subject, reason)| known.get(*subject) != Some(*reason)) {
+        note(&format!("{subject}: {reason}"));
+    }
+    for subject in known.keys().filter(|subject| !now.contains_key(*subject)) {
+        note(&format!("{subject}: works again"));
+    }
+    *known = now;
 }
 
 /// Reads the configuration again. Limits, users and policy change; what needs new sockets or sources does

@@ -152,7 +152,7 @@ impl Opened {
     pub fn said(&mut self) -> Option<String> {
         let reason = self.reason.take().map(|reason| format!("{}: {reason}", self.method));
         let Input::Shared(source) = &mut self.input else { return reason };
-        source.take_notice().or(reason)
+        source.take_notice().map(|notice| notice.text().to_owned()).or(reason)
     }
 }
 
@@ -316,17 +316,34 @@ impl SourceRun {
     ///
     /// Returns an error if the source does not run now, or the module cannot run on it.
     pub fn add(&self, module: &Module) -> Result<(), SourceRunError> {
+        self.add_by(module, |handle| handle.add(module))
+    }
+
+    /// Adds a module by `attempt`, which is repeated if the source is started again without it meanwhile.
+    fn add_by(
+        &self,
+        module: &Module,
+        mut attempt: impl FnMut(&Handle) -> Result<(), RunError>,
+    ) -> Result<(), SourceRunError> {
         let bandwidth = self.reserve_bandwidth(module, 0)?;
+        let name = &module.plan.name;
+        self.shared.inner().changing.insert(name.clone());
         loop {
-            let (handle, starts) = self.handle()?;
             // The lock is not held: the command waits for the workers.
-            handle.add(module)?;
+            let added = self.handle().and_then(|(handle, starts)| Ok((attempt(&handle)?, starts)));
             let mut inner = self.shared.inner();
-            if inner.starts == starts {
-                inner.modules.insert(module.plan.id, again(module));
-                self.keep(module, None, bandwidth);
-                return Ok(());
+            if added.as_ref().is_ok_and(|((), starts)| inner.starts != *starts) {
+                continue;
             }
+            inner.changing.remove(name);
+            match &added {
+                Ok(_) => {
+                    inner.modules.insert(module.plan.id, again(module));
+                    self.keep(module, None, bandwidth);
+                }
+                Err(_) => drop(inner.past_accounts.remove(name)),
+            }
+            return added.map(|_| ());
         }
     }
 
@@ -553,6 +570,11 @@ impl SourceRun {
         }
     }
 
+    /// Returns the reason why no packets come, if the source does not run or its interface is down.
+    pub fn silent(&self) -> Option<String> {
+        self.failed().or_else(|| self.routes.down())
+    }
+
     /// Returns a note for each module that loses packets to an overload.
     pub fn overloads(&self) -> Vec<String> {
         let of = |(module, worker, since): (String, usize, u64)| {
@@ -587,7 +609,7 @@ fn supervise(launch: &Launch, shared: &Shared, mut worker: Option<Worker>) {
     loop {
         if let Some(worker) = worker.take() {
             let ended = worker.join();
-            launch.routes.forget_overloads();
+            launch.routes.forget_run();
             let reason = shared.ended(ended.map(|(report, _)| report));
             if !shared.stopping.load(Ordering::SeqCst) {
                 launch.routes.tell_all("the source does not run", Some(&reason));

@@ -144,7 +144,8 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// Returns an error if there is no storage that can be read.
+    /// Returns an error if there is no storage that can be read, or if another program has locked it for
+    /// longer than two seconds.
     pub fn open(folder: &Path) -> Result<Self, StoreError> {
         let (path, code_path) = (folder.join(DATABASE), folder.join(CODE));
         let at = |path: &Path| path.display().to_string();
@@ -154,6 +155,8 @@ impl Store {
         let connected = room.while_full(connect(), connect);
         let (database, writable) = match connected {
             Ok(database) => (database, true),
+            // It could be read, but no change would be stored until the next start.
+            Err(first) if first.is_locked() => return Err(StoreError::Locked { path: at(&path) }),
             Err(first) => {
                 // On a read-only file system, a WAL that a killed node left is read; otherwise there is none.
                 let open = |how: &str| {

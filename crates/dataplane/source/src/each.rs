@@ -1,4 +1,4 @@
-use crate::{Damage, Help, Next, Progress, RawBlock, Shared, Source, SourceError};
+use crate::{Damage, Help, Next, Notice, Progress, RawBlock, Shared, Source, SourceError};
 
 /// Returns a source that gives each of its blocks to `act` before they are returned. `act` returns whether
 /// the source goes on after the block.
@@ -64,7 +64,7 @@ impl<F: FnMut(&mut RawBlock) -> Result<bool, SourceError> + Send> Source for Eac
         self.source.shared()
     }
 
-    fn take_notice(&mut self) -> Option<String> {
+    fn take_notice(&mut self) -> Option<Notice> {
         self.source.take_notice()
     }
 }

@@ -205,9 +205,36 @@ pub trait Source: Send {
         None
     }
 
-    /// Returns a change of state for the operator, once: that an interface went down, or is up again.
-    fn take_notice(&mut self) -> Option<String> {
+    /// Returns a change of state for the operator, once.
+    fn take_notice(&mut self) -> Option<Notice> {
         None
+    }
+}
+
+/// A change of a source's state, of which the operator is told. Each has a text that names the interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// The interface went down: no packets come until it is up again.
+    Down(String),
+    /// The interface is up again.
+    Up(String),
+    /// The way in which packets are captured.
+    Way(String),
+}
+
+impl Notice {
+    pub fn text(&self) -> &str {
+        match self {
+            Self::Down(text) | Self::Up(text) | Self::Way(text) => text,
+        }
+    }
+
+    fn down(interface: &str) -> Self {
+        Self::Down(format!("interface {interface} went down: waiting until it is up again"))
+    }
+
+    fn up(interface: &str) -> Self {
+        Self::Up(format!("interface {interface} is up again"))
     }
 }
 

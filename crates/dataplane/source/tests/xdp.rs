@@ -198,7 +198,7 @@ fn packets_that_arrived_before_the_end_are_returned_and_the_program_is_gone() {
     within(|| {
         let mut opened = open(Capture::Xdp, &LiveOptions::default());
         assert!(said("ip link show rx0").contains("xdp"), "{}", said("ip link show rx0"));
-        assert!(opened.sources[0].take_notice().unwrap().contains("AF_XDP (native, copy"));
+        assert!(opened.sources[0].take_notice().unwrap().text().contains("AF_XDP (native, copy"));
         let frames: Vec<_> = (0..100).map(|n| frame(n, 60, 0)).collect();
         send(&Sender::open("tx0").unwrap(), &frames);
         assert!(opened.sources[0].is_live() && opened.sources[0].is_ready());
@@ -231,7 +231,7 @@ fn an_interface_that_goes_down_is_waited_for_and_one_that_is_removed_ends_the_ca
             loop {
                 assert_eq!(source.next(&mut block).unwrap(), Next::Idle);
                 match source.take_notice() {
-                    Some(notice) => return assert!(notice.contains(text), "{notice}"),
+                    Some(notice) => return assert!(notice.text().contains(text), "{notice:?}"),
                     None => assert!(start.elapsed() < Duration::from_secs(5), "{text}"),
                 }
             }

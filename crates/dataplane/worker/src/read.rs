@@ -149,8 +149,8 @@ impl<'a> Reading<'a> {
                 source.describe(block, described, how)
             }
         };
-        if let Some(text) = source.take_notice() {
-            observer.source(&text);
+        if let Some(notice) = source.take_notice() {
+            observer.source(&notice);
         }
         match next {
             Ok(Next::Packets) => {}

@@ -1,6 +1,6 @@
 use crate::lock;
 use flame_plan::{Account, FaultReport, ModuleId};
-use flame_source::{Damage, Progress};
+use flame_source::{Damage, Notice, Progress};
 use std::ops::DerefMut;
 use std::sync::Mutex;
 
@@ -113,7 +113,7 @@ pub trait Observer: Send {
     fn log(&mut self, _module: &str, _text: &str) {}
 
     /// Called when the state of the source changes, such as that its interface went down.
-    fn source(&mut self, _text: &str) {}
+    fn source(&mut self, _notice: &Notice) {}
 
     /// Called when a module begins to lose packets because `worker` is behind and others have a higher
     /// priority, and when it receives all packets again.
@@ -174,8 +174,8 @@ impl<O: DerefMut<Target: Observer> + Send> Observer for &Shared<O> {
         lock(&self.0).progress(packets, progress);
     }
 
-    fn source(&mut self, text: &str) {
-        lock(&self.0).source(text);
+    fn source(&mut self, notice: &Notice) {
+        lock(&self.0).source(notice);
     }
 }
 

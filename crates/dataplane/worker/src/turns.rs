@@ -9,7 +9,7 @@
 
 use bytes::{Bytes, BytesMut};
 use flame_abi::MAX_BLOCK_BYTES;
-use flame_source::{Damage, Next, Progress, RawBlock, RawPacket, Source, SourceError};
+use flame_source::{Damage, Next, Notice, Progress, RawBlock, RawPacket, Source, SourceError};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -99,7 +99,7 @@ impl Source for Turns {
         self.source.damage()
     }
 
-    fn take_notice(&mut self) -> Option<String> {
+    fn take_notice(&mut self) -> Option<Notice> {
         self.source.take_notice()
     }
 }

@@ -158,3 +158,40 @@ fn a_module_that_is_replaced_while_its_source_is_started_again_keeps_all_packets
         worker.join().unwrap();
     }
 }
+
+/// The source ends, and may be started again without the module, while that is added. What the module had
+/// until then is in its account if it is added, and nowhere else.
+#[test]
+fn a_module_that_is_added_as_its_source_ends_keeps_all_packets() {
+    for (restarts, succeeds) in [(true, true), (true, false), (false, true)] {
+        let (source, worker) = started();
+        let id = source.number();
+        let mut attempts = 0;
+        let added = source.add_by(&Module::from(plan(id, "probe#1")), |handle| {
+            attempts += 1;
+            if attempts > 1 {
+                return if succeeds { Ok(()) } else { Err(RunError::Unknown(id)) };
+            }
+            let mut report = Report::default();
+            let mut account = Account::default();
+            account.offered = 1000;
+            report.accounts.push(("probe#1".to_owned(), account));
+            source.shared.ended(Ok(report));
+            if restarts {
+                let mut inner = source.shared.inner();
+                inner.handle = Some(handle.clone());
+                inner.starts += 1;
+            }
+            Ok(())
+        });
+        assert_eq!((attempts, added.is_ok()), (1 + usize::from(restarts), succeeds));
+        let inner = source.shared.inner();
+        let counted = inner.past_accounts.get("probe#1").map(|account| account.offered);
+        assert_eq!(counted, succeeds.then_some(1000));
+        assert_eq!(inner.modules.contains_key(&id), succeeds);
+        assert!(inner.changing.is_empty());
+        drop(inner);
+        worker.handle().stop();
+        worker.join().unwrap();
+    }
+}

@@ -16,6 +16,11 @@ pub enum StoreError {
     Version { path: String, found: i64 },
     #[error("{path}: the code of {hash} is missing or was changed")]
     Code { path: String, hash: String },
+    #[error(
+        "{path}: another program has locked it: end that program, or its transaction (`fuser -v` with the file \
+         shows it), and start the node again"
+    )]
+    Locked { path: String },
     #[error("the storage was opened for reading only, because it could not be written at the start")]
     ReadOnly,
     #[error("{path}: {place}: {error}")]
@@ -32,6 +37,13 @@ pub(super) fn wrong(column: &str) -> rusqlite::Error {
 /// Returns whether an error of a file states that there is no space: of the disk, or of a quota on it.
 fn is_of_space(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
+}
+
+/// Returns whether another program has locked the database.
+fn is_of_lock(error: &rusqlite::Error) -> bool {
+    use ErrorCode::{DatabaseBusy, DatabaseLocked, FileLockingProtocolFailed};
+    let code = error.sqlite_error_code();
+    code.is_some_and(|code| matches!(code, DatabaseBusy | DatabaseLocked | FileLockingProtocolFailed))
 }
 
 /// Returns whether SQLite could not write or extend a file of the database. A quota that is used up is
@@ -56,6 +68,11 @@ impl StoreError {
         }
     }
 
+    /// Returns whether another program has locked the database.
+    pub(super) fn is_locked(&self) -> bool {
+        matches!(self, Self::Database { error, .. } if is_of_lock(error))
+    }
+
     /// Returns a way to proceed.
     pub fn remedy(&self) -> &'static str {
         const MAKE_ROOM: &str = "free space on the disk of the node's storage, or raise its quota there; the node \
@@ -68,13 +85,9 @@ impl StoreError {
             Self::ReadOnly => "make the storage writable and restart the node",
             Self::Folder { error, .. } if is_of_space(error) => MAKE_ROOM,
             Self::Folder { .. } => WRITABLE,
+            Self::Database { error, .. } if is_of_lock(error) => LOCKED,
             Self::Database { error, .. } => match error.sqlite_error_code() {
                 Some(ErrorCode::DiskFull) => MAKE_ROOM,
-                Some(
-                    ErrorCode::DatabaseBusy
-                    | ErrorCode::DatabaseLocked
-                    | ErrorCode::FileLockingProtocolFailed,
-                ) => LOCKED,
                 Some(ErrorCode::ReadOnly) => {
                     "make the node's storage writable, and start the node again if it is"
                 }
@@ -87,7 +100,7 @@ impl StoreError {
                 _ => "see the reason; `PRAGMA integrity_check` of the database shows whether it is damaged",
             },
             Self::Row { .. } => "restore the database, or remove the row",
-            Self::Version { .. } => "",
+            Self::Version { .. } | Self::Locked { .. } => "",
             Self::Code { .. } => "install the module again",
         }
     }

@@ -37,7 +37,7 @@ pub use patience::Patience;
 pub use socket::interfaces;
 pub use xdp::{Manner, XdpReceiver, XdpSender};
 
-use crate::{Described, Next, Progress, RawBlock, RawPacket, Shared, Source, SourceError};
+use crate::{Described, Next, Notice, Progress, RawBlock, RawPacket, Shared, Source, SourceError};
 use bytes::Bytes;
 use flame_abi::{LinkType, MAX_BLOCK_BYTES, MAX_BLOCK_PACKETS, MAX_PACKET};
 use naps::Naps;
@@ -100,7 +100,7 @@ pub struct Live {
     index: i32,
     state: State,
     /// A change of state that was not reported yet.
-    notice: Option<String>,
+    notice: Option<Notice>,
     timeout_ms: u32,
     snaplen: u32,
     /// Whether packets are kept out until the whole group has joined.
@@ -235,7 +235,7 @@ impl Live {
             State::Unknown => self.state = State::Up,
             State::Down if self.is_still_up()? => {
                 self.state = State::Up;
-                self.notice = Some(format!("interface {} is up again", self.interface));
+                self.notice = Some(Notice::up(&self.interface));
             }
             State::Down => {}
         }
@@ -259,8 +259,7 @@ impl Live {
         }
         if self.state == State::Up {
             self.state = State::Down;
-            self.notice =
-                Some(format!("interface {} went down: waiting until it is up again", self.interface));
+            self.notice = Some(Notice::down(&self.interface));
         }
         Ok(())
     }
@@ -375,7 +374,7 @@ impl Source for Live {
         closed
     }
 
-    fn take_notice(&mut self) -> Option<String> {
+    fn take_notice(&mut self) -> Option<Notice> {
         self.notice.take()
     }
 

@@ -19,7 +19,7 @@ use super::LiveOptions;
 use super::bpf::{Count, Sockets, XdpMode};
 use super::card::Card;
 use super::socket::{self, Socket};
-use crate::{Next, Progress, RawBlock, RawPacket, Source, SourceError};
+use crate::{Next, Notice, Progress, RawBlock, RawPacket, Source, SourceError};
 use bytes::Bytes;
 use flame_abi::{LinkType, MAX_BLOCK_BYTES, MAX_BLOCK_PACKETS};
 use program::Redirect;
@@ -87,7 +87,7 @@ pub struct Xdp {
     /// Whether the last block was full, so that there may be more packets.
     is_more: bool,
     /// Changes of state that were not reported yet.
-    notices: VecDeque<String>,
+    notices: VecDeque<Notice>,
     is_down: bool,
     looked: Instant,
     closing: Option<Instant>,
@@ -279,7 +279,7 @@ impl Xdp {
 
     /// Reports `text` to the operator at the start.
     pub fn announce(&mut self, text: String) {
-        self.notices.push_back(text);
+        self.notices.push_back(Notice::Way(text));
     }
 
     /// Copies the packets that have arrived into `buffer`, from `used` on. Returns the number of bytes in use
@@ -350,8 +350,8 @@ impl Xdp {
         let is_up = is_up.map_err(|e| socket::lost(&self.interface, e))?;
         if is_up == self.is_down {
             self.is_down = !is_up;
-            let text = if is_up { "is up again" } else { "went down: waiting until it is up again" };
-            self.notices.push_back(format!("interface {} {text}", self.interface));
+            let notice = if is_up { Notice::up } else { Notice::down };
+            self.notices.push_back(notice(&self.interface));
         }
         Ok(())
     }
@@ -394,7 +394,7 @@ impl Source for Xdp {
         true
     }
 
-    fn take_notice(&mut self) -> Option<String> {
+    fn take_notice(&mut self) -> Option<Notice> {
         self.notices.pop_front()
     }
 }
