@@ -180,22 +180,28 @@ fn a_source_that_fails_is_opened_again() {
     net.send(&frames(), 1);
     wait_for("packets", || account(&node.json(&["show", "count"])).0 == 100);
     net.shell("ip link set rx0 down");
-    let logged = |text: &str| wait_for(text, || node.run(&["logs", "count"]).contains(text));
-    logged("rx0 went down");
-    let source = || node.json(&["node", "status"])["sources"][0].clone();
-    assert_eq!((source()["running"].clone(), node.request("GET", "/v1/health", None).0), (json!(true), 503));
-    assert!(source()["reason"].as_str().unwrap().contains("rx0 went down"), "{}", source());
+    let logged = |node: &Node, text: &str| wait_for(text, || node.run(&["logs", "count"]).contains(text));
+    let source = |node: &Node| node.json(&["node", "status"])["sources"][0].clone();
+    logged(&node, "rx0 went down");
+    assert_eq!(
+        (source(&node)["running"].clone(), node.request("GET", "/v1/health", None).0),
+        (json!(true), 503)
+    );
+    assert!(source(&node)["reason"].as_str().unwrap().contains("rx0 went down"), "{}", source(&node));
     node.wait_for_text("node: source tap: interface rx0 went down");
     net.shell("ip link set rx0 up");
-    logged("rx0 is up again");
-    assert_eq!((source()["reason"].clone(), node.request("GET", "/v1/health", None).0), (json!(null), 200));
+    logged(&node, "rx0 is up again");
+    assert_eq!(
+        (source(&node)["reason"].clone(), node.request("GET", "/v1/health", None).0),
+        (json!(null), 200)
+    );
     net.shell("ip link del rx0");
-    wait_for("the fault", || source()["running"] == false);
-    assert!(source()["reason"].as_str().unwrap().contains("rx0"), "{}", source());
+    wait_for("the fault", || source(&node)["running"] == false);
+    assert!(source(&node)["reason"].as_str().unwrap().contains("rx0"), "{}", source(&node));
     assert_eq!(node.request("GET", "/v1/health", None).0, 503);
     node.wait_for_text("node: source tap: works again");
     net.link();
-    wait_for("the source", || source()["running"] == true);
+    wait_for("the source", || source(&node)["running"] == true);
     net.send(&frames(), 1);
     wait_for("packets", || account(&node.json(&["show", "count"])).0 == 200);
     node.end();
