@@ -195,11 +195,11 @@ fn a_source_that_fails_is_opened_again() {
         (source(&node)["reason"].clone(), node.request("GET", "/v1/health", None).0),
         (json!(null), 200)
     );
+    node.wait_for_text("node: source tap: works again");
     net.shell("ip link del rx0");
     wait_for("the fault", || source(&node)["running"] == false);
     assert!(source(&node)["reason"].as_str().unwrap().contains("rx0"), "{}", source(&node));
     assert_eq!(node.request("GET", "/v1/health", None).0, 503);
-    node.wait_for_text("node: source tap: works again");
     net.link();
     wait_for("the source", || source(&node)["running"] == true);
     net.send(&frames(), 1);
