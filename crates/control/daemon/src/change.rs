@@ -14,7 +14,7 @@ use crate::spool::Spool;
 use crate::store::states::StoredStates;
 use crate::store::{Owner, Proof, Stored};
 use flame_api::{Code, InstallRequest, Module, Problem, State, UpdateRequest};
-use flame_plan::Account;
+use flame_plan::{Account, Reason};
 use flame_quota::Usage;
 use flame_trust::{Verified, time};
 use std::cell::RefCell;
@@ -243,13 +243,14 @@ impl Engine {
         self.fits(&key, prepared.bytes)?;
         self.state_fits(&key, &prepared.module.plan, source)?;
         let interval = self.config().states;
-        let beginning = {
+        let (kept, log) = {
             let modules = self.modules();
             let entry = modules.get(&key).ok_or_else(|| Self::missing(name))?;
-            let why_empty = request.empty.then_some("as requested");
-            let state = self.state_before(&before, entry.live.as_ref());
-            Beginning::of(&prepared, (source, interval), &entry.log, state, why_empty)
+            (entry.live.as_ref().and_then(|live| live.kept.clone()), entry.log.clone())
         };
+        let why_empty = request.empty.then_some("as requested");
+        let state = self.state_before(&before, kept);
+        let beginning = Beginning::of(&prepared, (source, interval), &log, state, why_empty);
         prepared.begin(&beginning);
         self.stored(self.store.put_code(&hash, &wasm))?;
         let mut proposal = self.propose(&stored, Some(row))?;
@@ -341,6 +342,10 @@ impl Engine {
                 live.granted.iter().for_each(|granted| granted.ended_as(earlier));
                 // It ran with this before.
                 let _ = self.guarantee(source, &live.module.plan, &entry.stored.reserved);
+                // One that was evicted before its source had it, too.
+                if let Some(reason) = &live.leaving {
+                    source.evict(live.module.plan.id, Reason::Denied(reason.clone()));
+                }
                 entry.note("an update failed: another instance of the module as it was before runs, empty but for a state that it keeps");
             }
             (Some(problem), again) => {

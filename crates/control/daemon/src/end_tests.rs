@@ -263,6 +263,66 @@ fn a_revocation_evicts_before_it_is_written() {
     });
 }
 
+/// Nor does another one wait for that, nor a change of the list.
+#[test]
+fn a_revocation_that_waits_for_the_disk_delays_no_other() {
+    let world = World::new();
+    let all = ["64MiB", "65MiB", "66MiB"].map(|memory| world.credential(&[(Field::Memory, memory)]));
+    let names = ["first", "second", "third"];
+    for (name, credential) in names.into_iter().zip(&all) {
+        world.install_as(name, credential);
+    }
+    let (engine, owner) = (&world.engine, world.owner());
+    let leaves = |name| {
+        let start = Instant::now();
+        let has_left = || engine.show(&owner, name).unwrap().state == State::Evicted;
+        while !has_left() && start.elapsed() < PATIENCE / 4 {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        has_left()
+    };
+    let storage = engine.store.database();
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| engine.revoke(&revocation(&all[0])));
+        let has_first = leaves("first");
+        let second = scope.spawn(|| engine.revoke(&revocation(&all[1])));
+        let id = all[2].blocks().unwrap().pop().unwrap().id;
+        std::fs::write(world.folder.path().join("revoked"), format!("id {id}\n")).unwrap();
+        let third = scope.spawn(|| {
+            engine.reload_policy(None);
+            engine.evict_lost();
+        });
+        let all = [has_first, leaves("second"), leaves("third")];
+        let is_written = first.is_finished() || second.is_finished();
+        drop(storage);
+        first.join().unwrap().unwrap();
+        second.join().unwrap().unwrap();
+        third.join().unwrap();
+        assert_eq!((all, is_written), ([true; 3], false));
+    });
+    let kept = engine.store.revocations().unwrap();
+    assert_eq!(kept.len(), 2, "{kept:?}");
+}
+
+/// An instance that was evicted is not started again, by an update that fails, say.
+#[test]
+fn an_evicted_module_does_not_run_anew() {
+    let world = World::new().with_source();
+    world.install(&world.credential(&[]));
+    let source = &world.engine.sources["tap"];
+    let anew = || world.engine.anew(&world.key(), source, ModuleId(1)).is_some();
+    assert!(anew());
+    let watched = world.engine.watched().remove(0);
+    watched.evict("revoked");
+    assert!(!anew(), "its instance was evicted");
+    let world = World::new().with_source();
+    world.install(&world.credential(&[]));
+    world.engine.modules().get_mut(&world.key()).unwrap().live.as_mut().unwrap().leaving =
+        Some("its bound was violated".to_owned());
+    let source = &world.engine.sources["tap"];
+    assert!(world.engine.anew(&world.key(), source, ModuleId(1)).is_none(), "it leaves");
+}
+
 /// Checks may take their time, so that the end of others does not wait for them.
 #[test]
 fn what_is_clear_at_once_ends_without_an_evaluation_of_checks() {

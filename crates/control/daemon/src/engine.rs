@@ -11,6 +11,7 @@ use crate::granted::{Granted, Watched};
 use crate::held;
 use crate::kept::Kept;
 use crate::log::Log;
+use crate::modules::Modules;
 use crate::reach::Known;
 use crate::reserve::Ledger;
 use crate::restarts::Restarts;
@@ -30,7 +31,7 @@ use std::collections::btree_map::Entry as Slot;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use std::time::{Duration, Instant};
 
 /// The longest time for which a request waits for a change by the node.
@@ -98,6 +99,13 @@ pub(crate) struct Live {
     pub leaving: Option<String>,
     /// The node as it was for the module's credential, and the decision on it.
     pub granted: Option<Granted>,
+}
+
+impl Live {
+    /// Returns whether it was not evicted.
+    pub fn stays(&self) -> bool {
+        self.leaving.is_none() && self.granted.as_ref().is_none_or(|granted| granted.evicted().is_none())
+    }
 }
 
 impl Entry {
@@ -171,6 +179,8 @@ pub struct Engine {
     /// The revocations that were made here, as lines of the policy's list, in force whether or not it has
     /// them. It is held while the policy is exchanged.
     pub(crate) revocations: Mutex<Vec<String>>,
+    /// It is held while revocations and withdrawals are written, which wait for the disk.
+    pub(crate) recording: Mutex<()>,
     /// The number of changes of policy and configuration, on which all authority rests.
     pub(crate) version: AtomicU64,
     /// Reasons why something does not work, by subject. They are for the operator.
@@ -228,8 +238,8 @@ impl Engine {
         self.config.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    pub(crate) fn modules(&self) -> MutexGuard<'_, BTreeMap<Key, Entry>> {
-        held(&self.modules)
+    pub(crate) fn modules(&self) -> Modules<'_> {
+        Modules::lock(&self.modules)
     }
 
     /// Returns the version of policy and configuration. A decision is valid under one version.

@@ -10,8 +10,8 @@ use crate::granted::Granted;
 use crate::kept::{Before, Beginning, Kept};
 use crate::log::Log;
 use crate::source::SourceRun;
-use crate::store::Stored;
 use crate::store::states::{StateTerms, StoredStates};
+use crate::store::{StoreError, Stored};
 use flame_api::{Code, Problem};
 use flame_plan::ModulePlan;
 use flame_trust::Rights;
@@ -184,9 +184,9 @@ impl Beginning {
 }
 
 impl Engine {
-    /// Returns the state that a module has now: of its instances, or else as it is stored.
-    pub(crate) fn state_before(&self, stored: &Stored, live: Option<&Live>) -> Before {
-        if let Some(kept) = live.and_then(|live| live.kept.clone()) {
+    /// Returns the state that a module has now: of its instances, which is `kept`, or else as it is stored.
+    pub(crate) fn state_before(&self, stored: &Stored, kept: Option<Kept>) -> Before {
+        if let Some(kept) = kept {
             return Before::Running(kept);
         }
         let Stored { owner, name, .. } = stored;
@@ -261,19 +261,22 @@ impl Engine {
         }
     }
 
-    /// Writes the state of a module that has changed since it was written last.
-    /// With `revision`, only while its instances run and the module has that revision.
-    fn write_state(&self, key: &Key, revision: Option<u64>, kept: &mut Kept) {
+    /// Writes the state of a module that has changed since it was written last. With `revision`, only while
+    /// its instances run and the module has that revision. Returns false if another program has locked the
+    /// database, so that no other state can be written now.
+    fn write_state(&self, key: &Key, revision: Option<u64>, kept: &mut Kept) -> bool {
         let (changes, states) = kept.keep.states();
         if kept.written == Some(changes) {
-            return;
+            return true;
         }
         let while_it_runs = revision.map(|revision| (revision, &*kept.has_ended));
         let written = self.store.put_states(&key.0, &key.1, while_it_runs, &kept.terms, &states);
+        let is_locked = written.as_ref().is_err_and(StoreError::is_locked);
         // The operator sees a fault of the storage; the next interval tries again.
         if let Ok(true) = self.stored(written) {
             kept.written = Some(changes);
         }
+        !is_locked
     }
 
     /// Writes the state of a module whose instances have ended.
@@ -295,7 +298,9 @@ impl Engine {
         for (key, revision, mut kept) in all {
             let before = kept.written;
             // Without the lock: the disk may take its time. A change meanwhile has another revision.
-            self.write_state(&key, Some(revision), &mut kept);
+            if !self.write_state(&key, Some(revision), &mut kept) {
+                return;
+            }
             if kept.written != before
                 && let Some(entry) = self.modules().get_mut(&key)
                 && let Some(now) = entry.live.as_mut().and_then(|live| live.kept.as_mut())

@@ -28,6 +28,7 @@ mod keep;
 mod kept;
 mod ledgers;
 mod log;
+mod modules;
 mod paced;
 mod privileges;
 mod processes;

@@ -215,12 +215,12 @@ impl Engine {
     }
 
     /// Returns the module of a live instance with a number of its own and the meters that it has, and gives
-    /// it the way of its rows.
+    /// it the way of its rows. One that was evicted does not run anew.
     pub(crate) fn anew(&self, key: &Key, source: &SourceRun, id: ModuleId) -> Option<Module> {
         let new = source.number();
         let modules = self.modules();
         let entry = modules.get(key)?;
-        let live = entry.live.as_ref().filter(|live| live.module.plan.id == id)?;
+        let live = entry.live.as_ref().filter(|live| live.module.plan.id == id && live.stays())?;
         let name = format!("{}#{}", entry.stored.name, new.0);
         let plan = ModulePlan { id: new, name, ..live.module.plan.clone() };
         let module = Module {

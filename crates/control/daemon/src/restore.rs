@@ -124,6 +124,7 @@ impl Engine {
             is_behind: AtomicBool::default(),
             watched: Mutex::default(),
             revocations: Mutex::new(revocations),
+            recording: Mutex::default(),
             version: AtomicU64::new(0),
             faults: Mutex::default(),
             notes: Mutex::default(),

@@ -6,6 +6,7 @@ use crate::held;
 use flame_api::{Code, Problem, RevokeRequest};
 use flame_node::Node;
 use flame_trust::{Credential, PublicKey, Revoked, RevokedError, time};
+use std::path::Path;
 use std::sync::Arc;
 
 /// Returns the node under its policy with further revocations, given as lines of the list.
@@ -50,7 +51,7 @@ impl Engine {
     /// written, the error states so, and whether the revocation ends with the node.
     pub fn revoke(&self, request: &RevokeRequest) -> Result<(), Problem> {
         let (line, whom) = line_of(request)?;
-        let (written, is_kept) = {
+        let (node, list) = {
             let mut revocations = held(&self.revocations);
             let node = self.present_node();
             let node = node.and_then(|node| node.policy().revocations.clone().map(|list| (node, list)));
@@ -62,30 +63,47 @@ impl Engine {
                 )
             })?;
             let policy = node.policy().with_revocations(&line).map_err(|e| invalid(e.to_string()))?;
-            let policy = Arc::new(policy);
-            *held(&self.node) = Some(node.under(policy.clone()));
+            let node = node.under(Arc::new(policy));
+            *held(&self.node) = Some(node.under(node.shared_policy()));
             self.decide_anew();
-            // Before the disk, which may take its time, and for which the review would wait. Checks know of
-            // no revocations.
-            self.evict_lost();
             if !revocations.contains(&line) {
                 revocations.push(line.clone());
             }
-            let noted = node.under(policy).note_revocation(&whom, &line).map_err(|e| e.to_string());
-            let listed = Revoked::append(&list, &line).map_err(|e| e.to_string());
-            let stored = self.stored(self.store.revoked(&line, time::now()));
-            let stored = stored.map_err(|e| e.for_operator().cause);
-            let is_kept = listed.is_ok() || stored.is_ok();
-            ([listed, stored, noted].into_iter().find_map(Result::err), is_kept)
+            (node, list)
         };
+        // Before the disk, which may take its time. Checks know of no revocations.
+        self.evict_lost();
+        let recorded = self.record_revocation(&node, &list, (&line, &whom));
         self.review_all();
         self.wait_for_lost();
-        let Some(reason) = written else { return Ok(()) };
-        let until = if is_kept { "" } else { ", but only until the node ends" };
+        recorded
+    }
+
+    /// Writes a revocation that is in force to the list, to the storage and to the audit log, unless it was
+    /// withdrawn meanwhile.
+    fn record_revocation(&self, node: &Node, list: &Path, (line, whom): (&str, &str)) -> Result<(), Problem> {
+        // Only for those who record: whatever the disk does, another revocation comes into force.
+        let _recording = held(&self.recording);
+        if !held(&self.revocations).iter().any(|known| known == line) {
+            return Ok(());
+        }
+        let noted = node.note_revocation(whom, line).map_err(|e| (e.to_string(), None));
+        let listed = Revoked::append(list, line).map_err(|e| (e.to_string(), None));
+        let stored = self.store.revoked(line, time::now());
+        self.fault("storage", stored.as_ref().err().map(ToString::to_string));
+        let stored = stored.map_err(|e| (e.to_string(), Some(e.remedy())));
+        let until = match listed.is_ok() || stored.is_ok() {
+            true => "",
+            false => ", but only until the node ends",
+        };
+        let Some((reason, remedy)) = [stored, listed, noted].into_iter().find_map(Result::err) else {
+            return Ok(());
+        };
+        let remedy = remedy.unwrap_or("make the list and the audit log writable");
         Err(Problem::new(
             Code::Storage,
             format!("the revocation is in force{until}: {reason}"),
-            format!("make the list, the storage and the audit log writable, and repeat it ({line})"),
+            format!("{remedy}; then repeat it ({line})"),
         ))
     }
 
@@ -98,24 +116,32 @@ impl Engine {
     /// list cannot be read, or the storage or the audit log not be written. Then it stays in force.
     pub fn withdraw(&self, request: &RevokeRequest) -> Result<(), Problem> {
         let (line, whom) = line_of(request)?;
-        {
-            let mut revocations = held(&self.revocations);
-            let at = revocations.iter().position(|known| *known == line).ok_or_else(|| {
-                let cause = format!("the node has no such revocation ({line})");
-                Problem::new(Code::NotFound, cause, "one that only the policy's list has is removed there")
+        let _recording = held(&self.recording);
+        let others = |revocations: &[String]| {
+            revocations.iter().filter(|known| **known != line).cloned().collect::<Vec<_>>()
+        };
+        // The policy in force has the revocation, and one that cannot be read does not replace it.
+        let read =
+            |others: &[String]| self.present_node().map(|node| without(&node, &line, others)).transpose();
+        let before = held(&self.revocations).clone();
+        if !before.contains(&line) {
+            let cause = format!("the node has no such revocation ({line})");
+            let remedy = "one that only the policy's list has is removed there";
+            return Err(Problem::new(Code::NotFound, cause, remedy));
+        }
+        if let Some(node) = read(&others(&before))? {
+            node.note_withdrawal(&whom, &line).map_err(|e| {
+                Problem::new(Code::Storage, e.to_string(), "make the audit log writable, and repeat it")
             })?;
-            let mut others = revocations.clone();
-            others.remove(at);
-            // The policy in force has the revocation, and one that cannot be read does not replace it.
-            let without = self.present_node().map(|node| without(&node, &line, &others)).transpose()?;
-            if let Some(node) = &without {
-                node.note_withdrawal(&whom, &line).map_err(|e| {
-                    Problem::new(Code::Storage, e.to_string(), "make the audit log writable, and repeat it")
-                })?;
-            }
-            self.stored(self.store.withdrawn(&line))?;
+        }
+        self.stored(self.store.withdrawn(&line))?;
+        {
+            // Others may have come meanwhile: nobody waits for the disk with this lock.
+            let mut revocations = held(&self.revocations);
+            let others = others(&revocations);
+            let node = read(&others)?;
             *revocations = others;
-            if let Some(node) = without {
+            if let Some(node) = node {
                 self.put_in_force(node);
             }
         }

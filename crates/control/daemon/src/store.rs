@@ -17,6 +17,7 @@ mod room;
 pub(crate) mod states;
 mod transaction;
 
+use crate::modules::assert_unlocked;
 pub use error::StoreError;
 use flame_api::{Narrowing, Reservation, State};
 use flame_files::Folder;
@@ -28,6 +29,7 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 use transaction::{LOCKED, Space, Synced};
 
 /// The version of the tables. A database of another version is refused.
@@ -132,6 +134,8 @@ impl Stored {
 
 pub struct Store {
     database: Mutex<Connection>,
+    /// The time at which the last change was refused because another program has locked the database.
+    locked: Mutex<Option<Instant>>,
     room: Room,
     path: PathBuf,
     code: Option<Folder>,
@@ -180,7 +184,7 @@ impl Store {
         let code = Folder::private(&code_path);
         let code = if writable { Some(code.map_err(io)?) } else { code.ok() };
         room.refill();
-        Ok(Self { database: Mutex::new(database), room, path, code, code_path })
+        Ok(Self { database: Mutex::new(database), locked: Mutex::default(), room, path, code, code_path })
     }
 
     fn connect(path: &Path, code: &Path) -> Result<Connection, StoreError> {
@@ -227,6 +231,7 @@ impl Store {
     }
 
     pub(crate) fn database(&self) -> MutexGuard<'_, Connection> {
+        assert_unlocked();
         self.database.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -62,6 +62,7 @@ impl World {
             is_behind: Default::default(),
             watched: Default::default(),
             revocations: Default::default(),
+            recording: Default::default(),
             version: Default::default(),
             faults: Default::default(),
             notes: Default::default(),

@@ -56,9 +56,28 @@ pub struct AdmittedModule {
     pub grant: Grant,
     /// Its number in the plan.
     pub(crate) id: ModuleId,
+    /// The last decision by which it may run on.
+    passed: Mutex<Option<Passed>>,
+}
+
+/// A decision by which a module may run on, as far as fields show it: until the policy is another one, or
+/// within this time, in seconds since 1970.
+struct Passed {
+    policy: Weak<Policy>,
+    not_before: u64,
+    expires: u64,
 }
 
 impl AdmittedModule {
+    /// Returns whether the module may run on at `now` by the last decision, which was made under `policy`.
+    fn has_passed(&self, policy: &Arc<Policy>, now: u64) -> bool {
+        let passed = self.passed.lock().unwrap_or_else(PoisonError::into_inner);
+        passed.as_ref().is_some_and(|passed| {
+            let is_same = std::ptr::eq(passed.policy.as_ptr(), Arc::as_ptr(policy));
+            is_same && (passed.not_before..passed.expires).contains(&now)
+        })
+    }
+
     /// Returns what the module asked for.
     pub fn request(&self) -> &ModuleRequest {
         &self.request
@@ -75,7 +94,7 @@ impl AdmittedModule {
         (grant.rights.not_before, grant.rights.expires) =
             (renewed.grant.rights.not_before, renewed.grant.rights.expires);
         match grant.rights.within(&renewed.grant.rights) {
-            true => Ok(Self { grant, id: self.id, ..renewed }),
+            true => Ok(Self { grant, id: self.id, passed: Mutex::default(), ..renewed }),
             false => Err(Box::new(renewed)),
         }
     }
@@ -242,7 +261,10 @@ impl Node {
     ) -> Result<AdmittedModule, NodeError> {
         let Decision { request, possession, decided } = self.evaluate(module, signers, more)?;
         match decided {
-            Ok(grant) => Ok(AdmittedModule { request, possession, grant, id: ModuleId::default() }),
+            Ok(grant) => {
+                let (id, passed) = Default::default();
+                Ok(AdmittedModule { request, possession, grant, id, passed })
+            }
             Err(denied) => {
                 self.audit(Event::Refuse, &self.claimed(), &request, &denied.to_string())?;
                 Err(denied)
@@ -296,10 +318,20 @@ impl Node {
     }
 
     /// Returns the reason why a module may not run any longer that is clear without an evaluation of checks,
-    /// if there is one: expiry, revocation, another policy.
+    /// if there is one: expiry, revocation, another policy. Under one policy only the time can change that,
+    /// so the signatures are verified and the fields are read once for each.
     pub fn lost_by_fields(&self, admitted: &AdmittedModule) -> Option<Reason> {
-        match self.policy.stated(&self.request(&admitted.request, admitted.possession.as_ref())) {
-            Ok(grant) if admitted.grant.rights.within(&grant.rights) => None,
+        let request = self.request(&admitted.request, admitted.possession.as_ref());
+        if admitted.has_passed(&self.policy, request.now) {
+            return None;
+        }
+        match self.policy.stated(&request) {
+            Ok(grant) if admitted.grant.rights.within(&grant.rights) => {
+                let (policy, rights) = (Arc::downgrade(&self.policy), grant.rights);
+                let passed = Passed { policy, not_before: rights.not_before, expires: rights.expires };
+                *admitted.passed.lock().unwrap_or_else(PoisonError::into_inner) = Some(passed);
+                None
+            }
             Ok(_) => Some(Reason::Narrowed),
             Err(denied) => Some(Reason::Denied(denied.to_string())),
         }

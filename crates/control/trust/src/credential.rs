@@ -14,6 +14,8 @@ use std::sync::{Arc, OnceLock};
 pub const MAX_BYTES: usize = 64 << 10;
 /// Maximum number of blocks.
 pub const MAX_BLOCKS: usize = 16;
+/// The largest number of fields in all blocks. Each is read whenever a running module is decided on.
+pub const MAX_FIELDS: usize = 512;
 
 /// Names of facts that are not fields.
 const PRINCIPAL: &str = "principal";
@@ -32,6 +34,8 @@ pub enum CredentialError {
     Large { found: usize },
     #[error("credential: {found} blocks, at most {MAX_BLOCKS} are read: ask its root for one with fewer")]
     Long { found: usize },
+    #[error("credential: more than {MAX_FIELDS} fields: state each one once in a block")]
+    Wide,
     #[error("credential: {0}; expected the text that `flame grant mint` or `narrow` wrote, whole")]
     Form(String),
     #[error("credential, block {block}: {reason}")]
@@ -257,9 +261,17 @@ impl Credential {
             let id = ids.get(n).map(|id| hex(id)).unwrap_or_default();
             read(n, signer, id, source)
         };
-        (0..self.0.block_count())
-            .map(|n| block(n).map_err(|reason| CredentialError::Block { block: n, reason }))
-            .collect()
+        let mut blocks = Vec::new();
+        let mut fields = 0;
+        for n in 0..self.0.block_count() {
+            let block = block(n).map_err(|reason| CredentialError::Block { block: n, reason })?;
+            fields += block.fields.len();
+            if fields > MAX_FIELDS {
+                return Err(CredentialError::Wide);
+            }
+            blocks.push(block);
+        }
+        Ok(blocks)
     }
 
     /// Verifies the signatures of all blocks, that of the first block with `root`.

@@ -69,7 +69,7 @@ impl StoreError {
     }
 
     /// Returns whether another program has locked the database.
-    pub(super) fn is_locked(&self) -> bool {
+    pub(crate) fn is_locked(&self) -> bool {
         matches!(self, Self::Database { error, .. } if is_of_lock(error))
     }
 

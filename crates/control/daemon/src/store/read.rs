@@ -100,6 +100,7 @@ pub struct StoredRow {
 /// Returns the error for which the node would not start.
 pub fn read_all(database: Connection) -> Result<Vec<StoredRow>, StoreError> {
     let store = Store {
+        locked: Default::default(),
         database: Mutex::new(database),
         room: Room::of(Path::new("")),
         path: PathBuf::from("node.sqlite"),

@@ -1,16 +1,20 @@
 //! Transactions: each is written whole or not at all, and those that end something also on a full disk.
 
 use super::{LOG_BYTES, Owner, Store, StoreError, VERSION, ends};
+use crate::held;
 use rusqlite::Connection;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The length of SQLite's log in pages at which it is moved to the database, which is SQLite's own.
 const AUTOCHECKPOINT: u32 = 1000;
 
 /// The longest wait for another program that has locked the database.
 pub(super) const LOCKED: Duration = Duration::from_secs(2);
-/// The same for ends of modules, which are written again until that succeeds. Others wait meanwhile.
-const LOCKED_ENDS: Duration = Duration::from_millis(250);
+/// The same for ends of modules, which are written again until that succeeds, and for all changes once one has
+/// waited in vain: others wait meanwhile.
+const LOCKED_AGAIN: Duration = Duration::from_millis(250);
+/// The time after which a change waits for the longest time again.
+const FORGOTTEN: Duration = Duration::from_secs(10);
 
 /// The time at which a transaction is on the disk.
 #[derive(Clone, Copy)]
@@ -55,11 +59,14 @@ impl Store {
         of: impl Fn(&rusqlite::Transaction<'_>) -> rusqlite::Result<T>,
     ) -> Result<T, StoreError> {
         let mut database = self.database();
-        if space == Space::Kept {
-            let _ = database.busy_timeout(LOCKED_ENDS);
+        let was_locked = held(&self.locked).is_some_and(|at| at.elapsed() < FORGOTTEN);
+        if space == Space::Kept || was_locked {
+            let _ = database.busy_timeout(LOCKED_AGAIN);
         }
         let done = self.attempt(&mut database, synced, &of);
         let _ = database.busy_timeout(LOCKED);
+        let is_locked = done.as_ref().is_err_and(StoreError::is_locked);
+        *held(&self.locked) = is_locked.then(Instant::now);
         if space == Space::Free || !done.as_ref().is_err_and(StoreError::is_full) {
             return done;
         }
