@@ -366,7 +366,8 @@ impl Engine {
     }
 
     /// Stops a module, which stays installed. Its records are kept. It ends whether or not that can be
-    /// stored.
+    /// stored. One that was stopped or evicted before stays as it is; one that failed is not run again when
+    /// the node starts.
     ///
     /// # Errors
     ///
@@ -381,10 +382,12 @@ impl Engine {
             let has_ended = self.end_live_as(&key, |_| Some((State::Stopped, reason.to_owned())));
             if !has_ended
                 && let Some(entry) = self.modules().get_mut(&key)
-                && entry.stored.state != State::Stopped
+                && !matches!(entry.stored.state, State::Stopped | State::Evicted)
             {
                 entry.note("stopped");
-                entry.end(State::Stopped, reason.to_owned());
+                let before =
+                    entry.stored.reason.take().map_or(String::new(), |r| format!("; it had ended: {r}"));
+                entry.end(State::Stopped, format!("{reason}{before}"));
                 self.is_behind.store(true, Ordering::SeqCst);
             }
         }

@@ -432,6 +432,24 @@ fn a_request_waits_for_a_change_by_the_node() {
     });
 }
 
+/// A module that was evicted keeps its reason, whether or not it is taken down by then.
+#[test]
+fn a_stop_of_an_evicted_module_changes_nothing() {
+    for is_down in [false, true] {
+        let world = World::new();
+        let credential = world.credential(&[]);
+        world.install(&credential);
+        world.engine.revoke(&revocation(&credential)).unwrap();
+        if is_down {
+            world.engine.take_down_waiting();
+        }
+        let before = shown(&world);
+        assert!(before.0 == State::Evicted && before.1.contains("revoked"), "{before:?}");
+        world.engine.stop(&world.owner(), NAME, None).unwrap();
+        assert_eq!(shown(&world), before, "{is_down}");
+    }
+}
+
 #[test]
 fn a_second_stop_changes_nothing() {
     let world = World::new();

@@ -191,13 +191,16 @@ impl Engine {
         if entry.stored.state == State::Running || entry.stored.state == State::Failed {
             match self.run_again(&mut entry) {
                 Ok(()) => {
-                    entry.stored.state = State::Running;
-                    entry.stored.reason = None;
                     entry.note("started again with the node");
-                    if before != State::Running {
-                        // What is not written is found again at the next start.
-                        let revision = entry.stored.revision;
-                        let _ = self.stored(self.store.put(&entry.stored, Some(revision), None));
+                    let row = entry.stored.revision;
+                    let now = Stored { state: State::Running, reason: None, ..entry.stored.clone() };
+                    let next = Stored { revision: row + 1, ..now.clone() };
+                    // What is not written is found again at the next start.
+                    let is_other = before != State::Running
+                        && self.stored(self.store.put(&next, Some(row), None)).is_ok();
+                    match is_other {
+                        true => entry.keep(next),
+                        false => entry.stored = now,
                     }
                 }
                 Err(problem) => {
@@ -258,24 +261,27 @@ impl Engine {
             source.stop();
         }
         let accounts: BTreeMap<_, _> = self.sources.iter().map(|(name, s)| (name, s.snapshot().1)).collect();
+        let mut ended = Vec::new();
         for (key, entry) in self.modules().iter_mut() {
-            if let Some(mut live) = entry.live.take() {
-                // Its clients were told that it is evicted.
-                if let Some(reason) = live.leaving.take() {
-                    entry.end(State::Evicted, reason);
-                    self.is_behind.store(true, Ordering::SeqCst);
-                }
-                self.write_last_state(key, &mut live);
-                let of_source = accounts.get(&entry.stored.source);
-                let account =
-                    of_source.and_then(|all| all.get(&live.module.plan.name)).cloned().unwrap_or_default();
-                let mut all = live.earlier.clone();
-                all.add(&account);
-                self.record_end(live.granted.as_ref(), &entry.log.take_faults(), &all);
-                entry.past.add(&account);
+            let Some(mut live) = entry.live.take() else { continue };
+            // Its clients were told that it is evicted.
+            if let Some(reason) = live.leaving.take() {
+                entry.end(State::Evicted, reason);
+                self.is_behind.store(true, Ordering::SeqCst);
             }
-            entry.spool.close();
+            let of_source = accounts.get(&entry.stored.source);
+            let account = of_source.and_then(|all| all.get(&live.module.plan.name)).cloned();
+            let account = account.unwrap_or_default();
+            entry.past.add(&account);
+            ended.push((key.clone(), live, account, entry.log.clone()));
         }
+        for (key, mut live, account, log) in ended {
+            self.write_last_state(&key, &mut live);
+            let mut all = live.earlier.clone();
+            all.add(&account);
+            self.record_end(live.granted.as_ref(), &log.take_faults(), &all);
+        }
+        self.modules().values().for_each(|entry| entry.spool.close());
         self.accounting.end_interval();
         self.accounting.close();
         self.write_rows();

@@ -10,11 +10,17 @@ use crate::wiring::Wiring;
 use crossbeam_channel::Sender;
 use flame_source::{Described, RawBlock};
 use flame_view::FlowHash;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 /// The number of blocks that wait for one worker beyond which no worker reads more. Fewer would not last
 /// until the system moves one of two threads that share a processor to one that waits.
 const ROOM: usize = 64;
+/// The time for which they may last. After a stop, the worker still processes them.
+const LASTING: Duration = Duration::from_millis(100);
+/// The number of bytes of large buffers beyond which no worker reads more while any has something to do.
+const LARGE: usize = 64 << 20;
 
 /// The maximum number of blocks of which memory is kept.
 const KEPT: usize = 4;
@@ -25,6 +31,33 @@ pub(crate) struct Partition {
     key: Option<FlowHash>,
     workers: usize,
     decapsulate: bool,
+    pub(crate) paces: Arc<[Pace]>,
+}
+
+/// The time that one worker takes for a block.
+pub(crate) struct Pace(AtomicU64);
+
+impl Pace {
+    /// Creates the pace of a worker that is not known to be fast.
+    fn new() -> Self {
+        Self(AtomicU64::new(LASTING.as_nanos() as u64 / 4))
+    }
+
+    /// Records the time that a block took. Longer ones count more: what waits for the worker must not last.
+    pub(crate) fn note(&self, took: Duration) {
+        let (took, before) = (took.as_nanos() as u64, self.0.load(Ordering::Relaxed));
+        let now = match took > before {
+            true => before + (took - before) / 2,
+            false => before - (before - took) / 8,
+        };
+        self.0.store(now, Ordering::Relaxed);
+    }
+
+    /// Returns the number of blocks that may wait for the worker.
+    fn room(&self) -> usize {
+        let fits = LASTING.as_nanos() as u64 / self.0.load(Ordering::Relaxed).max(1);
+        usize::try_from(fits).unwrap_or(ROOM).clamp(1, ROOM)
+    }
 }
 
 /// A block for all workers.
@@ -45,7 +78,8 @@ impl Partition {
     }
 
     pub(crate) fn of(workers: usize, key: Option<FlowHash>, decapsulate: bool) -> Self {
-        Self { key, workers, decapsulate }
+        let paces = (0..workers).map(|_| Pace::new()).collect();
+        Self { key, workers, decapsulate, paces }
     }
 
     /// Returns the worker of packets with this hash.
@@ -128,16 +162,22 @@ pub(crate) struct Dispatcher {
     pub(crate) decoder: Option<usize>,
     number: usize,
     fill: u32,
+    paces: Arc<[Pace]>,
 }
 
 impl Dispatcher {
-    pub(crate) fn new(pipelines: Vec<Sender<Work>>) -> Self {
-        Self { pipelines, decoder: None, number: 0, fill: 0 }
+    pub(crate) fn new(pipelines: Vec<Sender<Work>>, partition: &Partition) -> Self {
+        Self { pipelines, decoder: None, number: 0, fill: 0, paces: partition.paces.clone() }
     }
 
-    /// Returns whether no worker has more than enough to do.
-    pub(crate) fn has_room(&self) -> bool {
-        self.pipelines.iter().all(|pipeline| pipeline.len() < ROOM)
+    /// Returns whether no worker has more than enough to do. The source's blocks hold `large` bytes of large
+    /// buffers.
+    pub(crate) fn has_room(&self, large: usize) -> bool {
+        let mut all = self.pipelines.iter().zip(&*self.paces);
+        match large < LARGE {
+            true => all.all(|(pipeline, pace)| pipeline.len() < pace.room()),
+            false => all.all(|(pipeline, _)| pipeline.is_empty()),
+        }
     }
 
     /// Lets the workers find that nothing more comes.

@@ -1,11 +1,13 @@
 //! The events of a run, and the queue from the workers to the collector.
 
 use crate::error::RunError;
+use crate::lead::Lead;
 use crate::overload::Change;
 use crate::placed::Placed;
 use crate::remote::ModuleEvent;
 use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded};
 use flame_plan::{Account, ModuleId};
+use std::sync::Arc;
 
 /// The maximum number of blocks that wait for one worker, and, per worker, of large outputs that wait for the
 /// collector. A full queue blocks the sender: capture files are read more slowly, a live source counts kernel
@@ -59,9 +61,14 @@ pub(crate) struct EventSender {
     events: Sender<Event>,
     /// One element for each large event in the queue.
     large: Sender<()>,
+    lead: Arc<Lead>,
 }
 
 impl EventSender {
+    pub(crate) fn lead(&self) -> &Lead {
+        &self.lead
+    }
+
     /// Sends an event, and waits while the queue is full. An error states that the collector is gone.
     pub(crate) fn send(&self, event: Event) -> Result<(), RunError> {
         if is_large(&event) {
@@ -75,6 +82,13 @@ impl EventSender {
 pub(crate) struct EventReceiver {
     events: Receiver<Event>,
     large: Receiver<()>,
+    lead: Arc<Lead>,
+}
+
+impl Drop for EventReceiver {
+    fn drop(&mut self) {
+        self.lead.end();
+    }
 }
 
 impl EventReceiver {
@@ -97,7 +111,9 @@ impl EventReceiver {
 pub(crate) fn queue(workers: usize) -> (EventSender, EventReceiver) {
     let (to_events, events) = bounded(EVENTS * workers);
     let (to_large, large) = bounded(QUEUE * workers);
-    (EventSender { events: to_events, large: to_large }, EventReceiver { events, large })
+    let lead = Lead::new(workers);
+    let sender = EventSender { events: to_events, large: to_large, lead: lead.clone() };
+    (sender, EventReceiver { events, large, lead })
 }
 
 #[cfg(test)]

@@ -44,7 +44,7 @@ impl<'a> Front<'a> {
             Err(TryLockError::Poisoned(_)) => return Err(RunError::Broken),
         };
         let State { reading, dispatcher, observer, result } = &mut *state;
-        if result.is_some() || !dispatcher.has_room() {
+        if result.is_some() || !dispatcher.has_room(self.help.large()) {
             return Ok(false);
         }
         dispatcher.decoder = Some(worker);

@@ -31,6 +31,7 @@ mod granted;
 mod handle;
 mod held;
 mod inline;
+mod lead;
 mod loss;
 mod made;
 mod numbers;

@@ -28,12 +28,16 @@ pub(crate) struct Queue<'a> {
 
 impl Queue<'_> {
     pub(crate) fn send(&self, event: Event) -> Result<(), RunError> {
+        if let Event::Tick { worker, now_ns } = &event {
+            self.events.lead().pass(*worker, *now_ns);
+        }
         self.events.send(event)
     }
 }
 
 impl Outlet<RunError> for Queue<'_> {
     fn output(&mut self, from: Origin, output: Output<'_>) -> Result<(), RunError> {
+        self.events.lead().wait(self.worker);
         self.send(Event::Module(ModuleEvent::Output { from, bytes: output.bytes.to_vec() }))
     }
 

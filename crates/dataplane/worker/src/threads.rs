@@ -179,8 +179,8 @@ pub(crate) fn run_dispatched(
     let help = source.help();
     let reading = Reading::new(&mut *source, wiring.read_options());
     let (front, reader) = match has_front {
-        true => (Some(Front::new((reading, help), Dispatcher::new(pipelines), observer)), None),
-        false => (None, Some((reading, Dispatcher::new(pipelines), observer))),
+        true => (Some(Front::new((reading, help), Dispatcher::new(pipelines, &partition), observer)), None),
+        false => (None, Some((reading, Dispatcher::new(pipelines, &partition), observer))),
     };
     let (stats, ends) = std::thread::scope(|scope| {
         let mut workers = Vec::new();
@@ -188,7 +188,7 @@ pub(crate) fn run_dispatched(
             let (events, partition, front) = (events.clone(), &partition, front.as_ref());
             workers.push(scope.spawn(move || {
                 let _charged = charge::begin(wiring.charging);
-                let guard = Guard(&events);
+                let guard = Guard(&events, worker);
                 let mut outlet = Queue { worker, events: &events };
                 let options = PipelineOptions { worker, ..options };
                 let ended = worker_loop(wiring, options, (partition, front), (&todo, &commands), &mut outlet);
@@ -243,10 +243,11 @@ fn collect_all(
 
 /// Reports a worker that ended before its work, even by a panic, because the collector waits for each
 /// worker's end.
-struct Guard<'a>(&'a EventSender);
+struct Guard<'a>(&'a EventSender, usize);
 
 impl Guard<'_> {
     fn end(self, ended: Result<(), RunError>) {
+        self.0.lead().end_worker(self.1);
         if let Err(e) = ended {
             let _ = self.0.send(Event::Failed(e));
         }
@@ -256,6 +257,7 @@ impl Guard<'_> {
 
 impl Drop for Guard<'_> {
     fn drop(&mut self) {
+        self.0.lead().end_worker(self.1);
         let _ = self.0.send(Event::Failed(RunError::Broken));
     }
 }
@@ -324,7 +326,7 @@ pub(crate) fn run_parallel(
             let observer = observer.take();
             threads.push(scope.spawn(move || {
                 let _charged = charge::begin(wiring.charging);
-                let guard = Guard(&events);
+                let guard = Guard(&events, worker);
                 let run = || {
                     let mut outlet = Queue { worker, events: &events };
                     let options = wiring.pipeline_options(worker, &**source);

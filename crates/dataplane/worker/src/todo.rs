@@ -18,7 +18,7 @@ use crossbeam_channel::{Receiver, TryRecvError, select};
 use flame_execute::Stop;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The maximum number of blocks and ticks that a worker looks ahead for blocks that it decodes.
 const AHEAD: usize = 4;
@@ -120,6 +120,7 @@ pub(crate) fn worker_loop(
         };
         match work {
             Work::Block(shared) => {
+                let begun = Instant::now();
                 let parts = shared.parts(partition, &mut todo.memory);
                 if let Some(part) = parts.get(worker).filter(|part| !part.descriptors().is_empty()) {
                     // If little waits for this worker, others hold the source up.
@@ -131,6 +132,9 @@ pub(crate) fn worker_loop(
                     }
                 }
                 todo.memory.keep(shared);
+                if let Some(pace) = partition.paces.get(worker) {
+                    pace.note(begun.elapsed());
+                }
             }
             Work::Tick(at) => {
                 now_ns = now_ns.max(at);

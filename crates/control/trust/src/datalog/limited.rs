@@ -50,6 +50,19 @@ fn used(thread: &Path) -> Option<Duration> {
     text.split_whitespace().next()?.parse().ok().map(Duration::from_nanos)
 }
 
+/// A thread that evaluates: since when it runs, and its folder below /proc if that is known.
+struct Started {
+    at: Instant,
+    folder: Option<PathBuf>,
+}
+
+impl Started {
+    /// Returns its processor time. Where the kernel does not tell it, the time that has passed counts.
+    fn used(&self) -> Duration {
+        self.folder.as_deref().and_then(used).unwrap_or_else(|| self.at.elapsed())
+    }
+}
+
 /// Runs an evaluation for `whose` and returns its result. A busy machine takes nothing from its time. It
 /// waits for no other evaluation.
 ///
@@ -66,16 +79,15 @@ pub fn evaluate(
     let is_given_up = Arc::<AtomicBool>::default();
     let running = Running { whose: whose.to_owned(), is_given_up: is_given_up.clone() };
     let (answer, answered) = channel();
-    let (thread, begun) = (Arc::<OnceLock<PathBuf>>::default(), Instant::now());
+    let (thread, begun) = (Arc::<OnceLock<Started>>::default(), Instant::now());
     let of_thread = thread.clone();
     std::thread::Builder::new()
         .name("datalog".to_owned())
         .spawn(move || {
             // In this order, so that it is dropped after the answer, also by a panic.
             let (_running, answer) = (running, answer);
-            if let Ok(folder) = std::fs::read_link("/proc/thread-self") {
-                let _ = of_thread.set(folder);
-            }
+            let folder = std::fs::read_link("/proc/thread-self").ok();
+            let _ = of_thread.set(Started { at: Instant::now(), folder });
             let _ = answer.send(evaluation());
         })
         .map_err(|e| e.to_string())?;
@@ -85,8 +97,7 @@ pub fn evaluate(
             Err(RecvTimeoutError::Disconnected) => return Err(FAILED.to_owned()),
             Err(RecvTimeoutError::Timeout) => {}
         }
-        // Where the kernel does not tell it, the time that has passed counts.
-        let time = thread.get().and_then(|thread| used(thread)).unwrap_or_else(|| begun.elapsed());
+        let time = thread.get().map_or(Duration::ZERO, Started::used);
         if time < MAX_TIME && begun.elapsed() < MAX_WAIT {
             continue;
         }

@@ -67,6 +67,11 @@ impl Ahead {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Returns a buffer of a long packet as it is filled.
+    pub fn freeze(&self, buffer: BytesMut) -> Bytes {
+        self.spares.freeze(buffer)
+    }
+
     /// Returns whether another thread is reading the next chunk to take.
     pub fn is_reading(&self) -> bool {
         matches!(self.state().chunks.front(), Some(None))

@@ -50,17 +50,17 @@ impl Input {
     pub fn open(path: &Path, spares: &Arc<Spares>) -> Result<Self, SourceError> {
         let open = || {
             if path.as_os_str() == "-" {
-                return stream(Box::new(io::stdin()), None);
+                return stream(Box::new(io::stdin()), None, spares);
             }
             let file = File::open(path)?;
             let meta = file.metadata()?;
             if !meta.is_file() {
-                return stream(Box::new(file), None);
+                return stream(Box::new(file), None, spares);
             }
             let mut head = [0; 4];
             let length = file.read_at(&mut head, 0)?;
             if compression(&head[..length]).is_some() {
-                return stream(Box::new(file), Some(meta.len()));
+                return stream(Box::new(file), Some(meta.len()), spares);
             }
             let ahead = Arc::new(Ahead::new(file, spares.clone()));
             Ok(Stream::new(Feed::File(ahead), Arc::default(), Some(meta.len())))
@@ -118,7 +118,7 @@ impl<R: Read> Read for Counted<R> {
     }
 }
 
-fn stream(inner: Box<dyn Read + Send>, total: Option<u64>) -> io::Result<Stream> {
+fn stream(inner: Box<dyn Read + Send>, total: Option<u64>, spares: &Spares) -> io::Result<Stream> {
     let consumed = Arc::new(AtomicU64::new(0));
     let mut counted = Counted { inner, bytes: consumed.clone() };
     let mut head = Vec::new();
@@ -134,7 +134,7 @@ fn stream(inner: Box<dyn Read + Send>, total: Option<u64>) -> io::Result<Stream>
         None => Box::new(whole),
     };
     let step = if is_compressed { "decompressing" } else { "reading" };
-    Ok(Stream { step, ..Stream::new(Feed::Other(reader, Spares::default()), consumed, total) })
+    Ok(Stream { step, ..Stream::new(Feed::Other(reader, spares.of_other_size()), consumed, total) })
 }
 
 impl Stream {
@@ -178,7 +178,7 @@ impl Stream {
                 chunk = ahead.take(chunk.buffer.freeze());
                 added += chunk.len;
             }
-            self.whole = buffer.freeze();
+            self.whole = ahead.freeze(buffer);
             0..self.whole.len()
         };
         self.ended = chunk.len < CHUNK;
@@ -212,7 +212,7 @@ impl Stream {
                 }
             }
         }
-        self.whole = buffer.freeze();
+        self.whole = spares.freeze(buffer);
         0..len
     }
 }

@@ -2,6 +2,7 @@
 
 use super::ahead::Ahead;
 use super::reader::Reader;
+use super::spares::Spares;
 use crate::{Damage, Next, Progress, RawBlock, Source, SourceError};
 use bytes::Bytes;
 use flame_abi::{MAX_BLOCK_BYTES, MAX_BLOCK_PACKETS};
@@ -12,17 +13,25 @@ const LONG_RUN: usize = 32;
 
 /// The files of which any thread may read parts before they are needed. Those that have ended are closed.
 #[derive(Default)]
-pub struct Help(Vec<Weak<Ahead>>);
+pub struct Help {
+    files: Vec<Weak<Ahead>>,
+    spares: Arc<Spares>,
+}
 
 impl Help {
+    /// Returns the number of bytes of large buffers in which packets lie that somebody holds.
+    pub fn large(&self) -> usize {
+        self.spares.large()
+    }
+
     /// Reads a part of a file. Returns false if enough was read.
     pub fn read(&self) -> bool {
-        self.0.iter().filter_map(Weak::upgrade).any(|file| file.help())
+        self.files.iter().filter_map(Weak::upgrade).any(|file| file.help())
     }
 
     /// Returns whether the source would wait for a part that another thread is reading.
     pub fn is_reading(&self) -> bool {
-        matches!(self.0.as_slice(), [only] if only.upgrade().is_some_and(|file| file.is_reading()))
+        matches!(self.files.as_slice(), [only] if only.upgrade().is_some_and(|file| file.is_reading()))
     }
 }
 
@@ -36,6 +45,8 @@ pub struct Files {
     damage: Vec<Damage>,
     /// Whether one of the files is a pipe or a device.
     waits: bool,
+    /// The buffers of all files.
+    spares: Arc<Spares>,
 }
 
 struct Open {
@@ -58,11 +69,11 @@ impl Open {
 }
 
 impl Files {
-    pub fn new(readers: Vec<Reader>, damage: Vec<Damage>) -> Self {
+    pub fn new(readers: Vec<Reader>, damage: Vec<Damage>, spares: Arc<Spares>) -> Self {
         let waits = readers.iter().any(Reader::waits);
         let open = |reader| Open { reader, block: RawBlock::default(), next: 0 };
         let files = readers.into_iter().map(open).collect();
-        Self { files, ended_bytes: 0, damage, waits }
+        Self { files, ended_bytes: 0, damage, waits, spares }
     }
 
     /// Ensures that file `i` has a next packet, or removes the file.
@@ -163,7 +174,7 @@ impl Source for Files {
 
     fn help(&self) -> Help {
         let files = self.files.iter().filter_map(|file| file.reader.ahead()).map(Arc::downgrade);
-        Help(files.take(MOST_HELPED).collect())
+        Help { files: files.take(MOST_HELPED).collect(), spares: self.spares.clone() }
     }
 
     fn progress(&self) -> Progress {

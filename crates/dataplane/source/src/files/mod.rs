@@ -24,6 +24,7 @@ pub use merge::Help;
 use crate::{Damage, DamageKind, Source, SourceError};
 use bytes::Bytes;
 use flame_abi::MAX_PACKET;
+use spares::Spares;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -48,25 +49,25 @@ impl Default for FileOptions {
 /// one that cannot be read, is skipped and reported in [`Source::damage`]; a folder without any capture is an
 /// error.
 pub fn open(paths: &[PathBuf], options: &FileOptions) -> Result<Box<dyn Source>, SourceError> {
-    let (readers, skipped) = readers(paths, options)?;
-    Ok(Box::new(merge::Files::new(readers, skipped)))
+    let spares = Arc::default();
+    let (readers, skipped) = readers(paths, options, &spares)?;
+    Ok(Box::new(merge::Files::new(readers, skipped, spares)))
 }
 
 type Readers = (Vec<reader::Reader>, Vec<Damage>);
 
 /// Opens all files. Returns their readers, and the files that are skipped.
-fn readers(paths: &[PathBuf], options: &FileOptions) -> Result<Readers, SourceError> {
+fn readers(paths: &[PathBuf], options: &FileOptions, spares: &Arc<Spares>) -> Result<Readers, SourceError> {
     let mut readers = Vec::new();
     let mut skipped = Vec::new();
-    let spares = Arc::default();
     for path in paths {
         if !path.is_dir() {
-            readers.push(reader::Reader::open(path, options.snaplen, &spares)?);
+            readers.push(reader::Reader::open(path, options.snaplen, spares)?);
             continue;
         }
         let before = readers.len();
         for file in folder(path)? {
-            match reader::Reader::open(&file, options.snaplen, &spares) {
+            match reader::Reader::open(&file, options.snaplen, spares) {
                 Ok(reader) => readers.push(reader.of_folder()),
                 Err(error) => skipped.push(skip(&file.display().to_string(), error)?),
             }
@@ -127,7 +128,7 @@ fn folder(path: &Path) -> Result<Vec<PathBuf>, SourceError> {
 /// type is decoded.
 pub fn parse(bytes: &[u8]) -> Result<(u64, Vec<Damage>), SourceError> {
     let reader = reader::Reader::from_memory("memory", Bytes::copy_from_slice(bytes), MAX_PACKET as u32)?;
-    let mut files = merge::Files::new(vec![reader], Vec::new());
+    let mut files = merge::Files::new(vec![reader], Vec::new(), Arc::default());
     let mut block = crate::RawBlock::default();
     let mut packets = 0;
     while files.next(&mut block)? == crate::Next::Packets {

@@ -2,18 +2,65 @@
 
 use bytes::{Bytes, BytesMut};
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The maximum number of buffers that are kept: as many as several workers have in their queue.
 const MOST: usize = 80;
 
+/// The size in bytes of a large buffer. Few packets need one, so it does not serve again.
+const LARGE: usize = 1 << 20;
+
 /// Buffers for reuse, the oldest first.
 #[derive(Default)]
-pub struct Spares(Mutex<VecDeque<Bytes>>);
+pub struct Spares {
+    all: Mutex<VecDeque<Bytes>>,
+    /// The number of bytes of large buffers that somebody holds.
+    large: Arc<AtomicUsize>,
+}
+
+/// A large buffer that was filled.
+struct Large {
+    buffer: BytesMut,
+    counted: usize,
+    all: Arc<AtomicUsize>,
+}
+
+impl AsRef<[u8]> for Large {
+    fn as_ref(&self) -> &[u8] {
+        &self.buffer
+    }
+}
+
+impl Drop for Large {
+    fn drop(&mut self) {
+        self.all.fetch_sub(self.counted, Ordering::Relaxed);
+    }
+}
 
 impl Spares {
     fn all(&self) -> MutexGuard<'_, VecDeque<Bytes>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns buffers of another size, with the large ones in one count.
+    pub fn of_other_size(&self) -> Self {
+        Self { all: Mutex::default(), large: self.large.clone() }
+    }
+
+    /// Returns the number of bytes of large buffers that somebody holds.
+    pub fn large(&self) -> usize {
+        self.large.load(Ordering::Relaxed)
+    }
+
+    /// Returns a buffer as it is filled, to be held by many. A large one is counted until nobody holds it.
+    pub fn freeze(&self, buffer: BytesMut) -> Bytes {
+        let counted = buffer.capacity();
+        if counted < LARGE {
+            return buffer.freeze();
+        }
+        self.large.fetch_add(counted, Ordering::Relaxed);
+        Bytes::from_owner(Large { buffer, counted, all: self.large.clone() })
     }
 
     /// Returns a buffer of at least `wanted` bytes.
@@ -28,10 +75,10 @@ impl Spares {
         BytesMut::zeroed(wanted)
     }
 
-    /// Keeps a whole buffer, of which others may hold parts.
+    /// Keeps a whole buffer that is not large, of which others may hold parts.
     pub fn give(&self, whole: Bytes) {
         let mut all = self.all();
-        all.extend((!whole.is_empty()).then_some(whole));
+        all.extend((!whole.is_empty() && whole.len() < LARGE).then_some(whole));
         if all.len() > MOST {
             all.pop_front();
         }
@@ -66,5 +113,26 @@ mod tests {
             }
         }
         assert!(Spares::default().take(7).len() >= 7);
+    }
+
+    /// A capture of long packets, or of long blocks between packets, leaves none of their memory behind.
+    #[test]
+    fn large_buffers_count_until_nobody_holds_them() {
+        let spares = Spares::default();
+        let other = spares.of_other_size();
+        let mut parts = Vec::new();
+        for n in 1..=3 {
+            let whole = other.freeze(other.take(n * LARGE));
+            parts.push(whole.slice(7..9));
+            other.give(whole);
+        }
+        assert_eq!(spares.large(), 6 * LARGE);
+        parts.remove(1);
+        assert_eq!(spares.large(), 4 * LARGE);
+        parts.clear();
+        assert_eq!((spares.large(), other.all().len()), (0, 0));
+        let small = spares.freeze(spares.take(LARGE - 1));
+        spares.give(small.clone());
+        assert_eq!((spares.large(), spares.all().len()), (0, 1));
     }
 }

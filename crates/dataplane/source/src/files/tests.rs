@@ -67,7 +67,7 @@ fn read(mut source: Box<dyn Source>) -> (Vec<Packet>, Vec<Damage>) {
 
 fn read_bytes(bytes: &[u8]) -> (Vec<Packet>, Vec<Damage>) {
     let reader = reader::Reader::from_memory("m", Bytes::copy_from_slice(bytes), MAX_PACKET as u32).unwrap();
-    read(Box::new(merge::Files::new(vec![reader], vec![])))
+    read(Box::new(merge::Files::new(vec![reader], vec![], Arc::default())))
 }
 
 fn some(n: u64) -> Vec<Packet> {
@@ -287,7 +287,7 @@ fn any_cut_gives_the_packets_before_it() {
             else {
                 continue;
             };
-            let (part, damage) = read(Box::new(merge::Files::new(vec![reader], vec![])));
+            let (part, damage) = read(Box::new(merge::Files::new(vec![reader], vec![], Arc::default())));
             assert!(packets.starts_with(&part) && damage.len() <= 1);
         }
     }
