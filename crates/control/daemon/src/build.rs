@@ -187,7 +187,7 @@ impl Engine {
             narrower,
             settings: match stored.settings.is_empty() {
                 true => BTreeMap::new(),
-                false => BTreeMap::from([(stored.name.clone(), stored.settings.clone())]),
+                false => BTreeMap::from([(stored.name.clone(), stored.settings.as_ref().clone())]),
             },
             restarts: RESTARTS,
             limits: Limits {

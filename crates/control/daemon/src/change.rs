@@ -80,7 +80,7 @@ impl Engine {
             source: source.name.clone(),
             hash: flame_compile::hash_of(&request.wasm),
             signatures: request.signatures.unwrap_or_default(),
-            settings: request.settings,
+            settings: request.settings.into(),
             narrow: request.narrow,
             proof: shown,
             reserved: request.reserve.unwrap_or_default(),
@@ -222,7 +222,7 @@ impl Engine {
                 None if hash == before.hash => before.signatures.clone(),
                 None => String::new(),
             },
-            settings: request.settings.unwrap_or_else(|| before.settings.clone()),
+            settings: request.settings.map_or_else(|| before.settings.clone(), Arc::new),
             narrow: request.narrow.unwrap_or_else(|| before.narrow.clone()),
             proof: shown.or_else(|| before.proof.clone()),
             reserved: request.reserve.unwrap_or(before.reserved),
@@ -249,7 +249,7 @@ impl Engine {
             (entry.live.as_ref().and_then(|live| live.kept.clone()), entry.log.clone())
         };
         let why_empty = request.empty.then_some("as requested");
-        let state = self.state_before(&before, kept);
+        let state = self.state_before(&before, kept)?;
         let beginning = Beginning::of(&prepared, (source, interval), &log, state, why_empty);
         prepared.begin(&beginning);
         self.stored(self.store.put_code(&hash, &wasm))?;

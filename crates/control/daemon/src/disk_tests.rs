@@ -21,7 +21,7 @@ fn module(bytes: usize) -> Stored {
         source: "tap".to_owned(),
         hash: HASH,
         signatures: String::new(),
-        settings: BTreeMap::from([("text".to_owned(), "x".repeat(bytes))]),
+        settings: Arc::new(BTreeMap::from([("text".to_owned(), "x".repeat(bytes))])),
         narrow: Vec::new(),
         proof: None,
         reserved: Reservation::default(),

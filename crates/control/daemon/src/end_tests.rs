@@ -54,7 +54,7 @@ fn an_eviction_that_cannot_be_stored_hinders_no_later_change() {
             }
             "stop" => {
                 engine.stop(&owner, NAME, Some(revision)).unwrap();
-                Some((State::Stopped, 3))
+                Some((State::Evicted, 2))
             }
             _ => {
                 engine.remove(&owner, NAME, Some(revision)).unwrap();

@@ -6,11 +6,12 @@
 
 use crate::build::Prepared;
 use crate::engine::{Engine, Key, Live};
+use crate::error::problem;
 use crate::granted::Granted;
 use crate::kept::{Before, Beginning, Kept};
 use crate::log::Log;
 use crate::source::SourceRun;
-use crate::store::states::{StateTerms, StoredStates};
+use crate::store::states::StateTerms;
 use crate::store::{StoreError, Stored};
 use flame_api::{Code, Problem};
 use flame_plan::ModulePlan;
@@ -185,14 +186,17 @@ impl Beginning {
 
 impl Engine {
     /// Returns the state that a module has now: of its instances, which is `kept`, or else as it is stored.
-    pub(crate) fn state_before(&self, stored: &Stored, kept: Option<Kept>) -> Before {
+    /// Rows that are damaged are as good as none, and are counted.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the storage cannot be read. The module would begin empty, and its state be lost.
+    pub(crate) fn state_before(&self, stored: &Stored, kept: Option<Kept>) -> Result<Before, Problem> {
         if let Some(kept) = kept {
-            return Before::Running(kept);
+            return Ok(Before::Running(kept));
         }
         let Stored { owner, name, .. } = stored;
-        // A row that cannot be read is as good as none, and is reported as damaged.
-        let unread = StoredStates { damaged: 1, ..StoredStates::default() };
-        Before::Stored(self.store.states(owner, name).unwrap_or(unread))
+        self.store.states(owner, name).map(Before::Stored).map_err(|e| problem(&e))
     }
 
     /// Decides whether the state that a module may keep fits into its principal's limit.

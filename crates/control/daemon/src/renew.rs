@@ -61,7 +61,9 @@ impl Engine {
             ));
         }
         let key = (owner.clone(), name.to_owned());
-        self.renewal_fits(&key, &before, &stored)?;
+        // Before the modules are locked: settings may have many megabytes.
+        let sizes = (before.row_bytes(), stored.row_bytes());
+        self.renewal_fits(&key, sizes)?;
         let (node, admitted) = self.admitted(&stored)?;
         let meters = node.meters(&admitted, true).map_err(|e| of_node(&e))?;
         // The modules are not locked while the disk is waited for.
@@ -82,7 +84,7 @@ impl Engine {
         let mut modules = self.modules();
         let entry = modules.get_mut(&key).ok_or_else(|| Self::missing(name))?;
         let stays = Self::stays(Some(&*entry), name);
-        entry.known.bytes = entry.known.bytes.saturating_sub(before.row_bytes()) + stored.row_bytes();
+        entry.known.bytes = entry.known.bytes.saturating_sub(sizes.0) + sizes.1;
         entry.keep(stored);
         // One that lost its grant meanwhile ends with this revision.
         stays?;
@@ -110,10 +112,11 @@ impl Engine {
     }
 
     /// Decides whether a module fits into what its principal may store, with another credential.
-    fn renewal_fits(&self, key: &Key, before: &Stored, stored: &Stored) -> Result<(), Problem> {
+    /// Its row takes `after` bytes instead of `before`.
+    fn renewal_fits(&self, key: &Key, (before, after): (u64, u64)) -> Result<(), Problem> {
         let bytes = self.modules().get(key).map_or(0, |entry| entry.known.bytes);
-        match stored.row_bytes() > before.row_bytes() {
-            true => self.fits(key, bytes.saturating_sub(before.row_bytes()) + stored.row_bytes()),
+        match after > before {
+            true => self.fits(key, bytes.saturating_sub(before) + after),
             false => Ok(()),
         }
     }

@@ -131,6 +131,7 @@ impl Engine {
             stopping: Arc::default(),
             started: time::now(),
         });
+        engine.fault("storage", engine.store.read_only().map(str::to_owned));
         let warn = |text: String| {
             note(&text);
             held(&engine.notes).push(text);
@@ -238,7 +239,8 @@ impl Engine {
         let mut prepared =
             self.prepare(&PrepareRequest { stored, wasm: &wasm, source, usage: &entry.usage })?;
         let at = (source, self.config().states);
-        let beginning = Beginning::of(&prepared, at, &entry.log, self.state_before(stored, None), None);
+        let state = self.state_before(stored, None)?;
+        let beginning = Beginning::of(&prepared, at, &entry.log, state, None);
         prepared.begin(&beginning);
         let note = self.launch(source, &mut prepared, entry)?;
         reserving.notes.extend(note);

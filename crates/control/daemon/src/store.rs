@@ -28,7 +28,7 @@ use room::Room;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use transaction::{LOCKED, Space, Synced};
 
@@ -110,7 +110,8 @@ pub struct Stored {
     pub hash: [u8; 32],
     /// The text of the file of signatures.
     pub signatures: String,
-    pub settings: BTreeMap<String, String>,
+    /// Shared, because modules are copied while they are locked.
+    pub settings: Arc<BTreeMap<String, String>>,
     pub narrow: Vec<Narrowing>,
     pub proof: Option<Proof>,
     /// Its reservation while it runs.
@@ -125,7 +126,7 @@ impl Stored {
     /// Returns about the number of bytes of its row, which its owner chooses.
     pub fn row_bytes(&self) -> u64 {
         // As they are stored, in which a control character takes six bytes.
-        let settings = serde_json::to_string(&self.settings).map_or(0, |text| text.len());
+        let settings = serde_json::to_string(&*self.settings).map_or(0, |text| text.len());
         let proof = self.proof.as_ref().map_or(0, |proof| proof.credential.len());
         let narrow = serde_json::to_string(&self.narrow).map_or(0, |text| text.len());
         (self.signatures.len() + settings + proof + narrow) as u64
@@ -140,6 +141,8 @@ pub struct Store {
     path: PathBuf,
     code: Option<Folder>,
     code_path: PathBuf,
+    /// The reason why it was opened for reading only, if it was.
+    read_only: Option<String>,
 }
 
 impl Store {
@@ -157,8 +160,8 @@ impl Store {
         let room = Room::of(folder);
         let connect = || Self::connect(&path, &code_path);
         let connected = room.while_full(connect(), connect);
-        let (database, writable) = match connected {
-            Ok(database) => (database, true),
+        let (database, read_only) = match connected {
+            Ok(database) => (database, None),
             // It could be read, but no change would be stored until the next start.
             Err(first) if first.is_locked() => return Err(StoreError::Locked { path: at(&path) }),
             Err(first) => {
@@ -170,8 +173,18 @@ impl Store {
                     database.query_row("SELECT count(*) FROM modules", [], |_| Ok(()))?;
                     Ok::<_, rusqlite::Error>(database)
                 };
-                let opened = open("mode=ro").or_else(|_| open("immutable=1"));
-                (opened.map_err(|_| first)?, false)
+                // Without its log, the database lacks the last changes, revocations and ends among them.
+                let log = path.with_extension("sqlite-wal");
+                let has_log = std::fs::metadata(&log).map_or(true, |log| log.len() > 0) && log.exists();
+                let opened = match open("mode=ro") {
+                    Err(_) if has_log => {
+                        return Err(StoreError::Log { path: at(&log), error: first.to_string() });
+                    }
+                    Err(_) => open("immutable=1"),
+                    opened => opened,
+                };
+                let Ok(database) = opened else { return Err(first) };
+                (database, Some(format!("{}: {first}", StoreError::ReadOnly)))
             }
         };
         let version: i64 = database
@@ -182,9 +195,17 @@ impl Store {
             return Err(StoreError::Version { path: at(&path), found: version });
         }
         let code = Folder::private(&code_path);
-        let code = if writable { Some(code.map_err(io)?) } else { code.ok() };
+        let code = if read_only.is_none() { Some(code.map_err(io)?) } else { code.ok() };
         room.refill();
-        Ok(Self { database: Mutex::new(database), locked: Mutex::default(), room, path, code, code_path })
+        Ok(Self {
+            database: Mutex::new(database),
+            locked: Mutex::default(),
+            room,
+            path,
+            code,
+            code_path,
+            read_only,
+        })
     }
 
     fn connect(path: &Path, code: &Path) -> Result<Connection, StoreError> {
@@ -221,6 +242,11 @@ impl Store {
             Ok(database)
         };
         open().map_err(|error| StoreError::Database { path: path.display().to_string(), error })
+    }
+
+    /// Returns the reason why nothing can be stored until the next start, if it was opened for reading only.
+    pub fn read_only(&self) -> Option<&str> {
+        self.read_only.as_deref()
     }
 
     /// Keeps space for the ends of modules again, if some of it was given up and the disk has room.
@@ -271,7 +297,7 @@ impl Store {
     pub fn propose(&self, module: &Stored, before: Option<u64>) -> Result<(), StoreError> {
         let Stored { owner, name, signatures, settings, narrow, proof, .. } = module;
         let proof = proof.as_ref().map(|proof| (&proof.credential, &proof.key));
-        let row = serde_json::to_string(&(signatures, settings, narrow, proof)).unwrap_or_default();
+        let row = serde_json::to_string(&(signatures, &**settings, narrow, proof)).unwrap_or_default();
         self.conditional((Synced::Later, Space::Free), (owner, name), before, |change| {
             let all = params![owner.root, owner.principal, name, row];
             change.execute("INSERT OR REPLACE INTO proposals VALUES (?1, ?2, ?3, ?4)", all)?;
@@ -337,7 +363,7 @@ impl Store {
                     module.source,
                     &module.hash[..],
                     module.signatures,
-                    serde_json::to_string(&module.settings).unwrap_or_default(),
+                    serde_json::to_string(&*module.settings).unwrap_or_default(),
                     serde_json::to_string(&module.narrow).unwrap_or_default(),
                     proof.map(|p| &p.credential),
                     proof.map(|p| &p.challenge[..]),

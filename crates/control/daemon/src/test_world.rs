@@ -129,7 +129,7 @@ impl World {
             source: "tap".to_owned(),
             hash: HASH,
             signatures: String::new(),
-            settings: BTreeMap::new(),
+            settings: Arc::default(),
             narrow: Vec::new(),
             proof: Some(proof),
             reserved: Reservation::default(),

@@ -459,7 +459,7 @@ fn a_change_that_begins_empty_takes_the_state_with_it() {
 fn control_characters_in_settings_count_as_they_are_stored() {
     let world = World::new();
     world.install(&world.credential(&[]));
-    let settings = BTreeMap::from([("text".to_owned(), "\u{1}".repeat(1000))]);
+    let settings = Arc::new(BTreeMap::from([("text".to_owned(), "\u{1}".repeat(1000))]));
     let (plain, next) = (world.row().unwrap(), Stored { settings, revision: 2, ..world.row().unwrap() });
     world.engine.store.put(&next, Some(1), None).unwrap();
     assert!(next.row_bytes() >= plain.row_bytes() + 6000, "{}", next.row_bytes());

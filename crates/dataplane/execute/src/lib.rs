@@ -5,7 +5,6 @@
 //! make their calls through a [`Caller`], under the same rules. Output goes to an [`Outlet`].
 #![forbid(unsafe_code)]
 
-mod backlog;
 mod batch_loop;
 mod caller;
 mod keep;
@@ -17,7 +16,6 @@ mod slow_loop;
 mod stop;
 mod ticks;
 
-pub use backlog::Backlog;
 pub use batch_loop::{BatchLoop, Conditions};
 pub use caller::{Caller, Ended};
 pub use keep::{Begun, Held, Keep, Lost, News, OnNews, Place, Requested, State};

@@ -1,4 +1,3 @@
-use crate::backlog::{Backlog, Counted};
 use crate::caller::{Caller, Ended};
 use crate::keep::Place;
 use crate::keeping::{Keeping, Next};
@@ -9,7 +8,6 @@ use flame_plan::{FaultReport, ModuleId, quantize};
 use flame_quota::Meters;
 use flame_run::{Allowance, Call, Fault, Output, Role};
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// The maximum number of bytes of messages that wait for a slow instance, on live sources. Further ones are
@@ -43,8 +41,7 @@ pub struct SlowLoop {
     queue: VecDeque<Task>,
     /// Messages of workers that are ahead, each with the last tick that its worker had passed. They wait for
     /// that tick, whose report does not contain them.
-    ahead: VecDeque<(u64, Task, Counted)>,
-    backlog: Arc<Backlog>,
+    ahead: VecDeque<(u64, Task)>,
     /// The calls of services that wait. They are made when nothing else waits.
     calls: VecDeque<Waiting>,
     /// The number of bytes of the messages in `queue` and `ahead`.
@@ -114,7 +111,6 @@ impl SlowLoop {
             caller: None,
             queue: VecDeque::new(),
             ahead: VecDeque::new(),
-            backlog: Backlog::new(shape.workers),
             calls: VecDeque::new(),
             queued: 0,
             sender: (0, 0),
@@ -136,12 +132,6 @@ impl SlowLoop {
         (slow, fault)
     }
 
-    /// Counts messages of workers that are ahead in `backlog`.
-    #[must_use]
-    pub fn counting(self, backlog: Arc<Backlog>) -> Self {
-        Self { backlog, ..self }
-    }
-
     /// Returns the number of messages lost since the last call of this function.
     pub fn take_lost(&mut self) -> u64 {
         std::mem::take(&mut self.lost)
@@ -153,14 +143,10 @@ impl SlowLoop {
             self.lost += 1;
             return;
         }
-        let taken = message.len() + ENTRY;
-        self.queued += taken;
+        self.queued += message.len() + ENTRY;
         let message = Task::Message { worker, call, bytes: message.to_vec() };
         match self.passed[worker] {
-            passed if passed > self.done => {
-                let counted = Counted::new(&self.backlog, worker, taken);
-                self.ahead.push_back((passed, message, counted));
-            }
+            passed if passed > self.done => self.ahead.push_back((passed, message)),
             _ => self.queue.push_back(message),
         }
     }
@@ -269,7 +255,7 @@ impl SlowLoop {
     fn release(&mut self, tick: u64) {
         for _ in 0..self.ahead.len() {
             match self.ahead.pop_front() {
-                Some((passed, message, _)) if passed <= tick => self.queue.push_back(message),
+                Some((passed, message)) if passed <= tick => self.queue.push_back(message),
                 waits => self.ahead.extend(waits),
             }
         }
@@ -447,7 +433,7 @@ impl SlowLoop {
     /// Counts the messages that are lost with the instance: the current one and those that wait. Calls of
     /// services that wait end.
     fn lose(&mut self, call: &Call) {
-        let waiting = self.queue.drain(..).chain(self.ahead.drain(..).map(|(_, task, _)| task));
+        let waiting = self.queue.drain(..).chain(self.ahead.drain(..).map(|(_, task)| task));
         let waiting = waiting.filter(|task| matches!(task, Task::Message { .. })).count() as u64;
         self.lost += waiting + u64::from(matches!(call, Call::Message(_)));
         self.queued = 0;

@@ -142,7 +142,7 @@ impl Attached {
             let stop = &owned.stop;
             let outputs =
                 Outputs::new(&mut **owned.sink.borrow_mut(), &owned.events, None, is_live || has_processes);
-            let mut collector = Collector::new(shape, &modules, outputs, stop, is_live, None)?;
+            let mut collector = Collector::new(shape, &modules, outputs, stop, is_live)?;
             if let Some(queues) = queues {
                 collector.take_reports_from(queues);
             }

@@ -13,12 +13,11 @@ use crate::overload::Change;
 use crate::placed::{Placed, Site};
 use crate::queues::Queues;
 use crate::report::{LossReason, Lost, Report};
-use flame_execute::{Backlog, Origin, Quantum, Shape, SlowLoop, Stop};
+use flame_execute::{Origin, Quantum, Shape, SlowLoop, Stop};
 use flame_output::{Frame, Gate, frames};
 use flame_plan::{Account, ModuleId};
 use flame_record::Rows;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// The time after the end of a run for which frames that wait still leave.
@@ -43,9 +42,7 @@ pub struct Collector<'a> {
     outputs: Outputs<'a>,
     pub(crate) stop: &'a Stop<'a>,
     /// Whether the source loses packets that are not taken in time. If so, messages wait for their quantum.
-    is_live: bool,
-    /// The messages that wait for workers that are behind, if there are several.
-    backlog: Option<Arc<Backlog>>,
+    pub(crate) is_live: bool,
     pub(crate) faults: Faults<'a>,
     /// The last tick that each worker passed.
     passed: Vec<u64>,
@@ -65,7 +62,6 @@ impl<'a> Collector<'a> {
         outputs: Outputs<'a>,
         stop: &'a Stop<'a>,
         is_live: bool,
-        backlog: Option<Arc<Backlog>>,
     ) -> Result<Self, RunError> {
         let faults = Faults::new(outputs.events);
         let mut outputs = outputs;
@@ -82,7 +78,6 @@ impl<'a> Collector<'a> {
             outputs,
             stop,
             is_live,
-            backlog,
             faults,
             passed: vec![0; shape.workers],
             ticked: 0,
@@ -129,10 +124,7 @@ impl<'a> Collector<'a> {
             && module.loaded.has_slow_path()
         {
             let (slow, fault) = SlowLoop::new(self.shape, module, self.is_live, self.ticked);
-            collected.slow = Some(match &self.backlog {
-                Some(backlog) => slow.counting(backlog.clone()),
-                None => slow,
-            });
+            collected.slow = Some(slow);
             collected.fault(fault, &mut self.faults);
         }
         self.outputs.services.join(p);

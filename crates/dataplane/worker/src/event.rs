@@ -51,6 +51,12 @@ pub(crate) struct Removed {
     pub(crate) reply: Sender<Account>,
 }
 
+/// An event, and the worker that sent it. Those of handles and processes have none.
+pub(crate) struct Sent {
+    pub(crate) worker: Option<usize>,
+    pub(crate) event: Event,
+}
+
 fn is_large(event: &Event) -> bool {
     matches!(event, Event::Module(ModuleEvent::Output { bytes, .. }) if bytes.len() > LARGE)
 }
@@ -58,13 +64,20 @@ fn is_large(event: &Event) -> bool {
 /// The workers' end of their queue to the collector.
 #[derive(Clone)]
 pub(crate) struct EventSender {
-    events: Sender<Event>,
+    /// The worker that sends, if it is one.
+    worker: Option<usize>,
+    events: Sender<Sent>,
     /// One element for each large event in the queue.
     large: Sender<()>,
     lead: Arc<Lead>,
 }
 
 impl EventSender {
+    /// Returns the end of one worker.
+    pub(crate) fn of(&self, worker: usize) -> Self {
+        Self { worker: Some(worker), ..self.clone() }
+    }
+
     pub(crate) fn lead(&self) -> &Lead {
         &self.lead
     }
@@ -74,13 +87,13 @@ impl EventSender {
         if is_large(&event) {
             self.large.send(()).map_err(|_| RunError::Broken)?;
         }
-        self.events.send(event).map_err(|_| RunError::Broken)
+        self.events.send(Sent { worker: self.worker, event }).map_err(|_| RunError::Broken)
     }
 }
 
 /// The collector's end of the workers' queue.
 pub(crate) struct EventReceiver {
-    events: Receiver<Event>,
+    events: Receiver<Sent>,
     large: Receiver<()>,
     lead: Arc<Lead>,
 }
@@ -93,16 +106,20 @@ impl Drop for EventReceiver {
 
 impl EventReceiver {
     /// Returns the next event, if one waits.
-    pub(crate) fn try_recv(&self) -> Result<Event, TryRecvError> {
-        let event = self.events.try_recv()?;
-        if is_large(&event) {
+    pub(crate) fn try_recv(&self) -> Result<Sent, TryRecvError> {
+        let sent = self.events.try_recv()?;
+        if is_large(&sent.event) {
             let _ = self.large.try_recv();
         }
-        Ok(event)
+        Ok(sent)
+    }
+
+    pub(crate) fn lead(&self) -> Arc<Lead> {
+        self.lead.clone()
     }
 
     /// Returns the channel that is ready when an event waits.
-    pub(crate) fn events(&self) -> &Receiver<Event> {
+    pub(crate) fn events(&self) -> &Receiver<Sent> {
         &self.events
     }
 }
@@ -112,7 +129,7 @@ pub(crate) fn queue(workers: usize) -> (EventSender, EventReceiver) {
     let (to_events, events) = bounded(EVENTS * workers);
     let (to_large, large) = bounded(QUEUE * workers);
     let lead = Lead::new(workers);
-    let sender = EventSender { events: to_events, large: to_large, lead: lead.clone() };
+    let sender = EventSender { worker: None, events: to_events, large: to_large, lead: lead.clone() };
     (sender, EventReceiver { events, large, lead })
 }
 

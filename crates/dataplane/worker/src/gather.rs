@@ -3,12 +3,34 @@
 use crate::collect::Collector;
 use crate::error::RunError;
 use crate::event::{Event, QUEUE};
+use crate::order::Order;
 use crate::queues::Queues;
 use crate::wiring::Ends;
 use std::time::Duration;
 
 /// The longest time without a look at whether files of the output are due.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
+
+/// Returns the next event, if one is there. An error states that all workers are gone, and their events taken.
+fn next(queues: &mut Queues, order: &mut Order) -> Result<Option<Event>, RunError> {
+    loop {
+        if let Some(event) = order.next() {
+            return Ok(Some(event));
+        }
+        match queues.poll() {
+            Ok(Some(sent)) => {
+                if let Some(event) = order.take(sent) {
+                    return Ok(Some(event));
+                }
+            }
+            Ok(None) => return Ok(None),
+            Err(e) => {
+                order.release();
+                return order.next().map_or(Err(e), |event| Ok(Some(event)));
+            }
+        }
+    }
+}
 
 /// Collects until every worker has ended or one has failed.
 pub(crate) fn collect(
@@ -25,6 +47,7 @@ pub(crate) fn collect(
     // The number of events since slow instances had a quantum. They receive one when no event waits, and
     // after every `QUEUE` events otherwise.
     let mut since = 0;
+    let mut order = Order::new(workers, queues.lead(), collector.is_live);
     while ended < workers {
         collector.rotate()?;
         collector.end_slow();
@@ -32,7 +55,7 @@ pub(crate) fn collect(
             collector.end_calls()?;
         }
         let can_progress = collector.can_progress();
-        let event = match queues.poll() {
+        let event = match next(queues, &mut order) {
             Ok(Some(event)) => event,
             Ok(None) if can_progress => {
                 (since, _) = (0, collector.resume()?);

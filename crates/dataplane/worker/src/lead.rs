@@ -1,35 +1,47 @@
-//! The lead of workers on others, of which one with many messages waits for those that are behind.
-//!
-//! A slow instance takes the messages of a worker that has passed a tick once all workers have passed it. From
-//! a capture, as many would wait as a module sends in the meantime.
+//! The lead of workers on others. One of which many events wait for those that are behind waits, too.
 
-use flame_execute::Backlog;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// The number of bytes of a worker's messages that wait for others, from which on it waits, too.
+/// The number of bytes of a worker's events that wait for others, from which on it waits, too.
 const MOST: usize = 64 << 20;
 /// The interval at which a worker that waits looks.
 const LOOK: Duration = Duration::from_micros(600);
 
-/// The ticks that the workers have passed, and their messages that wait for others.
+/// The ticks that the workers have passed, and their events that wait for others.
 pub(crate) struct Lead {
-    waiting: Arc<Backlog>,
+    /// The number of bytes of each worker's events that wait.
+    waiting: Vec<AtomicUsize>,
     /// The last tick that each worker has passed. One that has ended holds up no other.
     ticks: Vec<AtomicU64>,
-    /// Whether nobody takes messages any more.
+    /// Whether nobody takes events any more.
     is_over: AtomicBool,
 }
 
 impl Lead {
     pub(crate) fn new(workers: usize) -> Arc<Self> {
         let ticks = (0..workers).map(|_| AtomicU64::new(0)).collect();
-        Arc::new(Self { waiting: Backlog::new(workers), ticks, is_over: AtomicBool::new(false) })
+        let waiting = (0..workers).map(|_| AtomicUsize::new(0)).collect();
+        Arc::new(Self { waiting, ticks, is_over: AtomicBool::new(false) })
     }
 
-    pub(crate) fn waiting(&self) -> Arc<Backlog> {
-        self.waiting.clone()
+    /// Counts `bytes` of a worker's events that wait from now on.
+    pub(crate) fn add(&self, worker: usize, bytes: usize) {
+        if let Some(waiting) = self.waiting.get(worker) {
+            waiting.fetch_add(bytes, Ordering::Relaxed);
+        }
+    }
+
+    /// Counts them no longer.
+    pub(crate) fn subtract(&self, worker: usize, bytes: usize) {
+        if let Some(waiting) = self.waiting.get(worker) {
+            waiting.fetch_sub(bytes, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn bytes(&self, worker: usize) -> usize {
+        self.waiting.get(worker).map_or(0, |waiting| waiting.load(Ordering::Relaxed))
     }
 
     /// Records that `worker` has passed the tick at `now_ns`, before the collector learns of it.
@@ -49,10 +61,10 @@ impl Lead {
         self.is_over.store(true, Ordering::Relaxed);
     }
 
-    /// Waits while many messages of `worker` wait for others. The last of the workers never waits, so that it
+    /// Waits while many events of `worker` wait for others. The last of the workers never waits, so that it
     /// reaches the others.
     pub(crate) fn wait(&self, worker: usize) {
-        while self.waiting.bytes(worker) > MOST && self.is_ahead(worker) {
+        while self.bytes(worker) > MOST && self.is_ahead(worker) {
             std::thread::sleep(LOOK);
         }
     }

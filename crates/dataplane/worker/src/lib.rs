@@ -36,6 +36,7 @@ mod loss;
 mod made;
 mod numbers;
 mod options;
+mod order;
 mod outlet;
 mod outputs;
 mod overload;

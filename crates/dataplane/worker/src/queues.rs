@@ -1,9 +1,11 @@
 //! The queues to the collector: that of the workers, and one of each process.
 
 use crate::error::RunError;
-use crate::event::{self, Event, EventReceiver, EventSender};
+use crate::event::{self, Event, EventReceiver, EventSender, Sent};
+use crate::lead::Lead;
 use crate::remote::ModuleEvent;
 use crossbeam_channel::{Receiver, Select, TryRecvError, never};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The queues to the collector.
@@ -30,8 +32,12 @@ impl Queues {
         (sender, Self { workers: receiver, started, processes: Vec::new(), next: 0 })
     }
 
+    pub(crate) fn lead(&self) -> Arc<Lead> {
+        self.workers.lead()
+    }
+
     /// Returns an event that waits. An error states that all workers are gone.
-    pub(crate) fn poll(&mut self) -> Result<Option<Event>, RunError> {
+    pub(crate) fn poll(&mut self) -> Result<Option<Sent>, RunError> {
         self.processes.extend(self.started.try_iter());
         let mut is_open = true;
         let mut looked = 0;
@@ -42,7 +48,7 @@ impl Queues {
             let Some(queue) = queue else {
                 self.next = 1;
                 match self.workers.try_recv() {
-                    Ok(event) => return Ok(Some(event)),
+                    Ok(sent) => return Ok(Some(sent)),
                     Err(TryRecvError::Empty) => continue,
                     Err(TryRecvError::Disconnected) => is_open = false,
                 }
@@ -51,7 +57,7 @@ impl Queues {
             match queue.try_recv() {
                 Ok(event) => {
                     self.next = (at + 1) % (self.processes.len() + 1);
-                    return Ok(Some(Event::Module(event)));
+                    return Ok(Some(Sent { worker: None, event: Event::Module(event) }));
                 }
                 Err(TryRecvError::Empty) => self.next = (at + 1) % (self.processes.len() + 1),
                 // The process is gone, and everything that it reported was taken.
@@ -95,8 +101,8 @@ mod tests {
         ModuleEvent::Passed { module: ModuleId::default(), worker: 0, now_ns }
     }
 
-    fn number(event: Option<Event>) -> Option<u64> {
-        match event {
+    fn number(sent: Option<Sent>) -> Option<u64> {
+        match sent.map(|sent| sent.event) {
             Some(Event::Tick { now_ns, .. }) => Some(now_ns),
             Some(Event::Module(ModuleEvent::Passed { now_ns, .. })) => Some(now_ns),
             _ => None,

@@ -184,8 +184,7 @@ impl Run {
             // Modules in processes are called while packet time goes on.
             let is_clocked = is_live || options.runner.is_some();
             let outputs = Outputs::new(sink, &shared, options.link.clone(), is_clocked);
-            let backlog = events.as_ref().map(|(sender, _)| sender.lead().waiting());
-            let collector = Collector::new(shape, &modules, outputs, &stop, is_live, backlog)?;
+            let collector = Collector::new(shape, &modules, outputs, &stop, is_live)?;
             match (input, events) {
                 (Input::Shared(source), None) => {
                     let has_turns = !is_live && modules.iter().any(shares);

@@ -185,7 +185,7 @@ pub(crate) fn run_dispatched(
     let (stats, ends) = std::thread::scope(|scope| {
         let mut workers = Vec::new();
         for ((worker, commands), todo) in inboxes.pipelines.into_iter().enumerate().zip(todos) {
-            let (events, partition, front) = (events.clone(), &partition, front.as_ref());
+            let (events, partition, front) = (events.of(worker), &partition, front.as_ref());
             workers.push(scope.spawn(move || {
                 let _charged = charge::begin(wiring.charging);
                 let guard = Guard(&events, worker);
@@ -321,7 +321,7 @@ pub(crate) fn run_parallel(
     let (all_stats, ends) = std::thread::scope(|scope| {
         let mut threads = Vec::new();
         for ((worker, source), commands) in sources.iter_mut().enumerate().zip(inboxes.pipelines) {
-            let events = events.clone();
+            let events = events.of(worker);
             // One worker shows progress for all: each has the same part of the packets.
             let observer = observer.take();
             threads.push(scope.spawn(move || {

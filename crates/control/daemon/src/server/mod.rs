@@ -25,7 +25,7 @@ use std::sync::Arc;
 use tokio::sync::watch;
 
 /// The number of principals whose modules are examined and compiled at the same time. The operator has a
-/// place besides, and so have renewals, which take no time.
+/// place besides. Renewals compile nothing.
 const COMPILING: usize = 2;
 /// The number of other requests that are worked on at the same time, and those of one principal.
 const WORKING: usize = 32;
@@ -67,7 +67,7 @@ pub async fn serve(
         engine,
         rates: Rates::default(),
         compiling: Slots::new(COMPILING, 1, 1),
-        renewing: Slots::new(COMPILING, 1, 1),
+        renewing: Slots::new(WORKING, 1, 1),
         working: Slots::new(WORKING, WORKING_EACH, OPERATOR),
         bodies: Arc::default(),
         sessions: Arc::default(),

@@ -21,6 +21,11 @@ pub enum StoreError {
          shows it), and start the node again"
     )]
     Locked { path: String },
+    #[error(
+        "{path}: the log of the database cannot be read where nothing can be written ({error}): make the folder \
+         writable for one start, or use a copy of it that is"
+    )]
+    Log { path: String, error: String },
     #[error("the storage was opened for reading only, because it could not be written at the start")]
     ReadOnly,
     #[error("{path}: {place}: {error}")]
@@ -100,7 +105,7 @@ impl StoreError {
                 _ => "see the reason; `PRAGMA integrity_check` of the database shows whether it is damaged",
             },
             Self::Row { .. } => "restore the database, or remove the row",
-            Self::Version { .. } | Self::Locked { .. } => "",
+            Self::Version { .. } | Self::Locked { .. } | Self::Log { .. } => "",
             Self::Code { .. } => "install the module again",
         }
     }

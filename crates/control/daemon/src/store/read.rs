@@ -9,7 +9,7 @@ use flame_api::{Reservation, State};
 use flame_trust::PublicKey;
 use rusqlite::{Connection, Row};
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 /// Maximum length of the parts of a row's key in a message, in characters.
 const SHOWN: usize = 80;
@@ -71,7 +71,7 @@ pub(super) fn of_row(row: &Row<'_>) -> rusqlite::Result<Stored> {
         source: row.get("source")?,
         hash: fixed(row, "hash")?,
         signatures: row.get("signatures")?,
-        settings: json(row, "settings")?,
+        settings: Arc::new(json(row, "settings")?),
         narrow: json(row, "narrow")?,
         proof,
         reserved: Reservation::default(),
@@ -106,6 +106,7 @@ pub fn read_all(database: Connection) -> Result<Vec<StoredRow>, StoreError> {
         path: PathBuf::from("node.sqlite"),
         code: None,
         code_path: PathBuf::new(),
+        read_only: None,
     };
     store.revocations()?;
     store.audited()?;

@@ -46,7 +46,7 @@ impl Collector<'_> {
     pub(crate) fn next_report(&mut self) -> Result<Option<ModuleEvent>, RunError> {
         let Some(reports) = &mut self.reports else { return Ok(None) };
         loop {
-            match reports.poll()? {
+            match reports.poll()?.map(|sent| sent.event) {
                 Some(Event::Module(event)) => return Ok(Some(event)),
                 // The pipeline adds it here.
                 Some(Event::Add(_, done)) => drop(done.send(())),
