@@ -41,6 +41,7 @@ mod ids_budget;
 mod interface;
 mod interference;
 mod isolation;
+mod lead;
 mod live;
 mod logs;
 mod lost;

@@ -220,3 +220,34 @@ fn a_lock_of_another_program_is_named_as_that() {
     store.put(&module, None, None).unwrap();
     Store::open(&path).unwrap().remove(&module.owner, NAME, 1, None).unwrap();
 }
+
+/// The log of a database that nobody closed has its last changes. Where it cannot be read, what was ended or
+/// revoked by them would run again.
+#[test]
+fn a_database_without_its_log_is_not_opened() {
+    let Some(disk) = Disk::new(34) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let (store, module) = (store(folder.path()), module(1));
+    store.put(&module, None, None).unwrap();
+    store.end(&ended(&module, 2), 1, None).unwrap();
+    // A copy, without the index of the log.
+    let copy = disk.0.path().join("state");
+    std::fs::create_dir(&copy).unwrap();
+    for file in ["node.sqlite", "node.sqlite-wal"] {
+        std::fs::copy(folder.path().join("state").join(file), copy.join(file)).unwrap();
+    }
+    let remount = |how: &str| {
+        let done = Command::new("mount").args(["-o", how]).arg(disk.0.path()).output().unwrap();
+        assert!(done.status.success(), "{done:?}");
+    };
+    remount("remount,ro");
+    let refused = Store::open(&copy).map(drop).unwrap_err();
+    assert!(matches!(refused, StoreError::Log { .. }), "{refused}");
+    // Written once, it has no log, and is read where nothing can be written.
+    remount("remount,rw");
+    drop(Store::open(&copy).unwrap());
+    remount("remount,ro");
+    let read = Store::open(&copy).unwrap();
+    assert_eq!(read.modules().unwrap(), [ended(&module, 2)]);
+    assert!(read.read_only().is_some_and(|why| why.contains("for reading only")), "{:?}", read.read_only());
+}

@@ -10,8 +10,8 @@ use crate::error::problem;
 use crate::granted::{Granted, Watched};
 use crate::held;
 use crate::kept::Kept;
+use crate::locked::Locked;
 use crate::log::Log;
-use crate::modules::Modules;
 use crate::reach::Known;
 use crate::reserve::Ledger;
 use crate::restarts::Restarts;
@@ -238,8 +238,8 @@ impl Engine {
         self.config.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    pub(crate) fn modules(&self) -> Modules<'_> {
-        Modules::lock(&self.modules)
+    pub(crate) fn modules(&self) -> Locked<'_, BTreeMap<Key, Entry>> {
+        Locked::new(&self.modules)
     }
 
     /// Returns the version of policy and configuration. A decision is valid under one version.

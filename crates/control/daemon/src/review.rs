@@ -215,6 +215,8 @@ impl Engine {
     /// wait for that. They are taken down later, since that waits for workers. The modules are locked to mark
     /// those that leave, but not while their grants are decided.
     pub(crate) fn evict_lost(&self) {
+        // First, since it takes a moment for each.
+        self.evict_lost_by(Node::lost_by_revocation, self.watched());
         self.evict_lost_by(Node::lost_by_fields, self.watched());
     }
 

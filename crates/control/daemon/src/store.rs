@@ -17,7 +17,7 @@ mod room;
 pub(crate) mod states;
 mod transaction;
 
-use crate::modules::assert_unlocked;
+use crate::locked::assert_unlocked;
 pub use error::StoreError;
 use flame_api::{Narrowing, Reservation, State};
 use flame_files::Folder;

@@ -337,6 +337,16 @@ impl Node {
         }
     }
 
+    /// Returns the reason why a module may not run any longer if its credential is revoked. Nobody's
+    /// credential delays the revocation of another one by this.
+    pub fn lost_by_revocation(&self, admitted: &AdmittedModule) -> Option<Reason> {
+        if admitted.has_passed(&self.policy, time::now()) {
+            return None;
+        }
+        let denied = self.policy.not_known_as_revoked(self.credential.as_ref()?).err()?;
+        Some(Reason::Denied(denied.to_string()))
+    }
+
     /// Returns the check for which a module may not run any longer, if there is one. Checks are Datalog, so
     /// this may take far longer than [`Node::lost_by_fields`].
     pub fn lost_by_checks(&self, admitted: &AdmittedModule) -> Option<Reason> {

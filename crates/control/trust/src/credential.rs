@@ -246,6 +246,11 @@ impl Credential {
         Ok(self.1.get_or_init(|| blocks).clone())
     }
 
+    /// Returns the blocks if they were read before.
+    pub(crate) fn known_blocks(&self) -> Option<&[Block]> {
+        self.1.get().map(Vec::as_slice)
+    }
+
     fn read_blocks(&self) -> Result<Vec<Block>, CredentialError> {
         let ids = self.0.revocation_identifiers();
         let keys = self.0.external_public_keys();

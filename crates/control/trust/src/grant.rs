@@ -293,7 +293,7 @@ impl Policy {
         let Some(credential) = request.credential else { return self.best_effort(request) };
         let root = self.verified(credential)?;
         let blocks = credential.blocks()?;
-        self.not_revoked(&blocks, &root)?;
+        self.not_revoked(&blocks, Some(&root))?;
 
         let first = blocks.first().ok_or(Denied::Missing { what: "block" })?;
         let role = first.role.as_deref().ok_or(Denied::Missing { what: "role" })?;
@@ -324,6 +324,16 @@ impl Policy {
         let role = role.to_owned();
         let ids = blocks.into_iter().map(|b| b.id).collect();
         self.finish(request, layers, (path, role), ids, links, &root.to_string())
+    }
+
+    /// Checks that a credential that was read before is not revoked, without verifying its signatures: in a
+    /// moment, whatever the credential is. Whether its root is revoked is left to [`Policy::stated`].
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if it is revoked.
+    pub fn not_known_as_revoked(&self, credential: &Credential) -> Result<(), Denied> {
+        self.not_revoked(credential.known_blocks().unwrap_or_default(), None)
     }
 
     /// Evaluates the checks of policy and credential, which are Datalog. Their cost is bounded, but one may
@@ -439,14 +449,15 @@ impl Policy {
         })
     }
 
-    pub(crate) fn not_revoked(&self, blocks: &[Block], root: &PublicKey) -> Result<(), Denied> {
+    /// Checks that no block and no key of a credential is revoked, but for the root's key if it is not given.
+    pub(crate) fn not_revoked(&self, blocks: &[Block], root: Option<&PublicKey>) -> Result<(), Denied> {
         for (n, block) in blocks.iter().enumerate() {
             if self.revoked.has_id(&block.id) {
                 return Err(Denied::Revoked { what: format!("block {n}, {}", block.id) });
             }
             let signer = match &block.signer {
                 Signer::Key(key) => Some(*key),
-                Signer::Root => Some(*root),
+                Signer::Root => root.copied(),
                 Signer::Bearer => None,
             };
             if let Some(key) = [signer, block.holder].into_iter().flatten().find(|k| self.revoked.has_key(k))

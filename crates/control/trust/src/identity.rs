@@ -101,7 +101,7 @@ impl Policy {
     fn claimed(&self, credential: &Credential) -> Result<Verified, Denied> {
         let root = self.verified(credential)?;
         let blocks = credential.blocks()?;
-        self.not_revoked(&blocks, &root)?;
+        self.not_revoked(&blocks, Some(&root))?;
         let first = blocks.first().filter(|b| b.signer == Signer::Root);
         let first = first.ok_or(Denied::Missing { what: "block" })?;
         let role = first.role.clone().ok_or(Denied::Missing { what: "role" })?;

@@ -219,3 +219,28 @@ impl Consumer for Dispatcher {
         self.all(|| Work::End(now_ns))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The blocks that wait for a worker last about as long, however many they are.
+    #[test]
+    fn slow_workers_have_room_for_few_blocks() {
+        let room = |micros: &[u64]| {
+            let pace = Pace::new();
+            micros.iter().for_each(|us| pace.note(Duration::from_micros(*us)));
+            pace.room()
+        };
+        assert_eq!(room(&[]), 4);
+        assert_eq!(room(&[300; 100]), ROOM);
+        assert_eq!(room(&[10_000; 100]), 10);
+        assert_eq!(room(&[3_000_000; 3]), 1);
+        // One slow block counts at once, and is forgotten.
+        let mut all = vec![300; 100];
+        all.push(20_000);
+        assert!(room(&all) < ROOM / 4);
+        all.extend([300; 40]);
+        assert_eq!(room(&all), ROOM);
+    }
+}

@@ -11,7 +11,8 @@ use std::time::Duration;
 /// The longest time without a look at whether files of the output are due.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Returns the next event, if one is there. An error states that all workers are gone, and their events taken.
+/// Returns the next event, if one is there. An error states that all workers are gone, and their events were
+/// taken.
 fn next(queues: &mut Queues, order: &mut Order) -> Result<Option<Event>, RunError> {
     loop {
         if let Some(event) = order.next() {

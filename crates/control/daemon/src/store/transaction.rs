@@ -10,8 +10,8 @@ const AUTOCHECKPOINT: u32 = 1000;
 
 /// The longest wait for another program that has locked the database.
 pub(super) const LOCKED: Duration = Duration::from_secs(2);
-/// The same for ends of modules, which are written again until that succeeds, and for all changes once one has
-/// waited in vain: others wait meanwhile.
+/// The same for ends of modules, which are written again until that succeeds, and for all changes once one
+/// has waited in vain: others wait meanwhile.
 const LOCKED_AGAIN: Duration = Duration::from_millis(250);
 /// The time after which a change waits for the longest time again.
 const FORGOTTEN: Duration = Duration::from_secs(10);

@@ -1,0 +1,89 @@
+//! Tests of workers that are ahead of others on a capture: what they report waits for its second of packet
+//! time, and takes no more memory than it may.
+
+use crate::commands::{done, node};
+use crate::common::{pcap, tcp_packet, with_manifest};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+const MANIFEST: &str =
+    "abi = 1\nname = \"m\"\nversion = \"1\"\ndescription = \"d\"\n[needs]\nexpose = \"none\"\n";
+
+/// Writes a capture of one flow with a packet in each of `seconds` seconds, and a module.
+fn write(folder: &Path, seconds: u64, manifest: &str, text: &str) {
+    let packets = (0..seconds).map(|n| (1_700_000_000_000 + n * 1000, tcp_packet(7, 80)));
+    std::fs::write(folder.join("c.pcap"), pcap(packets)).unwrap();
+    let wasm = with_manifest(wat::parse_str(text).unwrap(), format!("{MANIFEST}{manifest}").as_bytes());
+    std::fs::write(folder.join("m.wasm"), wasm).unwrap();
+}
+
+/// A row for each packet, and so for each second, is far from a quota of ten. One worker has all of them, and
+/// the other is behind, because it computes at each tick.
+#[test]
+fn a_quota_counts_a_row_in_its_own_second() {
+    const ROWS: &str = r#"(module (memory (export "memory") 1)
+      (global $has (mut i32) (i32.const 0))
+      (data (i32.const 0) "\08\00\00\00\00\00\00\00")
+      (func (export "flame_batch") (param i32) (result i64) (global.set $has (i32.const 1))
+        (i64.const 0x1000000000))
+      (func (export "flame_tick") (param i64) (result i64) (local $n i32)
+        (if (i32.eqz (global.get $has)) (then
+          (loop $l (br_if $l (i32.lt_u (local.tee $n (i32.add (local.get $n) (i32.const 1)))
+            (i32.const 300000))))))
+        (i64.const 0)))"#;
+    const TABLE: &str = "[[tables]]\nname = \"t\"\ncolumns = [{ name = \"x\", type = \"u64\" }]\n";
+    for workers in ["1", "2", "3"] {
+        let folder = tempfile::tempdir().unwrap();
+        node(folder.path(), "expose = \"all\"\ncalls = \"records\"\nrecords_per_second = 10");
+        write(folder.path(), 1000, TABLE, ROWS);
+        let run = ["run", "./m.wasm", "-r", "c.pcap", "-q", "--format", "json", "--workers", workers];
+        let under = ["--policy", "policy.toml", "--credential", "alice.cred"];
+        let rows = done(folder.path(), &[&run[..], &under].concat());
+        assert_eq!(rows.lines().count(), 1000, "{workers} workers");
+    }
+}
+
+/// A gigabyte of messages from one worker, while the other computes at each tick.
+#[test]
+fn messages_of_a_worker_that_is_ahead_take_limited_memory() {
+    const BOMB: &str = r#"(module (memory (export "memory") 300)
+      (global $has (mut i32) (i32.const 0))
+      (func (export "flame_init") (param i32 i32) (result i64) (local $i i32)
+        (loop $l
+          (i64.store (i32.mul (local.get $i) (i32.const 65008)) (i64.const 0x0000ffff0000fde8))
+          (br_if $l (i32.lt_u (local.tee $i (i32.add (local.get $i) (i32.const 1))) (i32.const 255))))
+        (i64.const 0))
+      (func (export "flame_batch") (param i32) (result i64) (global.set $has (i32.const 1))
+        (i64.const 0x00fcf21000000000))
+      (func (export "flame_message") (param i32 i32) (result i64) (global.set $has (i32.const 1))
+        (i64.const 0))
+      (func (export "flame_tick") (param i64) (result i64) (local $n i32)
+        (if (i32.eqz (global.get $has)) (then
+          (loop $l (br_if $l (i32.lt_u (local.tee $n (i32.add (local.get $n) (i32.const 1)))
+            (i32.const 60000000))))))
+        (i64.const 0)))"#;
+    const LIMITS: &str = "[limits]\npacket_budget = 1_000_000\ncall_budget = 1_000_000_000\n";
+    const SECONDS: u64 = 64;
+    let folder = tempfile::tempdir().unwrap();
+    write(folder.path(), SECONDS, LIMITS, BOMB);
+    let peak = |workers: &str| {
+        let run = ["run", "./m.wasm", "-r", "c.pcap", "-q", "--workers", workers];
+        let mut command = Command::new(env!("CARGO_BIN_EXE_flame"));
+        command.args(run).current_dir(folder.path()).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut child = command.spawn().unwrap();
+        let status = format!("/proc/{}/status", child.id());
+        let mut peak = 0_u64;
+        while child.try_wait().unwrap().is_none() {
+            let text = std::fs::read_to_string(&status).unwrap_or_default();
+            let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:")?.strip_suffix("kB"));
+            peak = peak.max(line.and_then(|kb| kb.trim().parse().ok()).unwrap_or(0) / 1024);
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert!(child.wait().unwrap().success());
+        peak
+    };
+    let (one, two) = (peak("1"), peak("2"));
+    // 64 MiB may wait for each worker, and 16 outputs of 16 MiB in the queue; all would be 1 GiB.
+    assert!(two < one + 512, "{two} MiB with two workers, {one} with one");
+}
