@@ -335,9 +335,11 @@ impl Engine {
         entry.ending = None;
         match (error, again) {
             (None, again) => {
-                let (Some(live), Some(module)) = (&mut entry.live, again) else { return };
-                source.routes.remove(&live.module.plan.name);
+                let Some(live) = &mut entry.live else { return };
                 live.earlier.add(account);
+                // One that was evicted meanwhile leaves.
+                let Some(module) = again else { return };
+                source.routes.remove(&live.module.plan.name);
                 let earlier = std::mem::replace(&mut live.module, module).plan.id;
                 live.granted.iter().for_each(|granted| granted.ended_as(earlier));
                 // It ran with this before.

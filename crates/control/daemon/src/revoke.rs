@@ -139,7 +139,15 @@ impl Engine {
             // Others may have come meanwhile: nobody waits for the disk with this lock.
             let mut revocations = held(&self.revocations);
             let others = others(&revocations);
-            let node = read(&others)?;
+            let node = match read(&others) {
+                Ok(node) => node,
+                // The policy was damaged meanwhile.
+                Err(problem) => {
+                    drop(revocations);
+                    self.stored(self.store.revoked(&line, time::now()))?;
+                    return Err(problem);
+                }
+            };
             *revocations = others;
             if let Some(node) = node {
                 self.put_in_force(node);

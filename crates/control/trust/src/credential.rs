@@ -7,7 +7,7 @@ use crate::key::{PublicKey, Secret};
 use crate::layer::{Layer, Origin};
 use crate::raw;
 use biscuit_auth::builder::{Fact, Term};
-use biscuit_auth::{Biscuit, BiscuitBuilder, BlockBuilder, ThirdPartyRequest, UnverifiedBiscuit};
+use biscuit_auth::{BiscuitBuilder, BlockBuilder, ThirdPartyRequest, UnverifiedBiscuit};
 use std::sync::{Arc, OnceLock};
 
 /// Maximum length of a credential's text, in bytes.
@@ -46,7 +46,18 @@ pub enum CredentialError {
 
 /// A credential with unverified signatures: its contents may be forged.
 #[derive(Clone)]
-pub struct Credential(UnverifiedBiscuit, Arc<OnceLock<Vec<Block>>>);
+pub struct Credential {
+    token: UnverifiedBiscuit,
+    known: Arc<Known>,
+}
+
+/// The parts of a credential that take long to find out, once they are known.
+#[derive(Default)]
+struct Known {
+    blocks: OnceLock<Vec<Block>>,
+    /// The root's key with which all signatures were verified.
+    root: OnceLock<PublicKey>,
+}
 
 /// The signer of a block.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -191,7 +202,7 @@ impl Credential {
             (Some(bound), Some(_), _) => Err(CredentialError::Make(format!(
                 "only its holder can hand it on: sign with the key of {bound}"
             ))),
-            _ => Self::of(self.0.append(block).map_err(make)?).checked(),
+            _ => Self::of(self.token.append(block).map_err(make)?).checked(),
         }
     }
 
@@ -209,10 +220,11 @@ impl Credential {
 
     fn signed(&self, secret: &Secret, block: BlockBuilder) -> Result<Self, CredentialError> {
         let request =
-            self.0.third_party_request().and_then(|r| ThirdPartyRequest::deserialize(&r.serialize()?));
+            self.token.third_party_request().and_then(|r| ThirdPartyRequest::deserialize(&r.serialize()?));
         let signed =
             request.and_then(|r| r.create_block(&secret.biscuit().private(), block)).map_err(make)?;
-        let token = signed.serialize().and_then(|bytes| self.0.append_third_party(&bytes)).map_err(make)?;
+        let token =
+            signed.serialize().and_then(|bytes| self.token.append_third_party(&bytes)).map_err(make)?;
         Self::of(token).checked()
     }
 
@@ -225,11 +237,11 @@ impl Credential {
 
     /// Returns the text that [`Credential::parse`] parses.
     pub fn text(&self) -> String {
-        self.0.to_base64().unwrap_or_default()
+        self.token.to_base64().unwrap_or_default()
     }
 
     fn of(token: UnverifiedBiscuit) -> Self {
-        Self(token, Arc::default())
+        Self { token, known: Arc::default() }
     }
 
     /// Returns the contents of the blocks, that of the root first.
@@ -239,21 +251,21 @@ impl Credential {
     /// Returns an error that names the first block which has another form than those that are created here.
     pub fn blocks(&self) -> Result<Vec<Block>, CredentialError> {
         // To read them takes long, and a running module is decided on each second.
-        if let Some(blocks) = self.1.get() {
+        if let Some(blocks) = self.known.blocks.get() {
             return Ok(blocks.clone());
         }
         let blocks = self.read_blocks()?;
-        Ok(self.1.get_or_init(|| blocks).clone())
+        Ok(self.known.blocks.get_or_init(|| blocks).clone())
     }
 
     /// Returns the blocks if they were read before.
     pub(crate) fn known_blocks(&self) -> Option<&[Block]> {
-        self.1.get().map(Vec::as_slice)
+        self.known.blocks.get().map(Vec::as_slice)
     }
 
     fn read_blocks(&self) -> Result<Vec<Block>, CredentialError> {
-        let ids = self.0.revocation_identifiers();
-        let keys = self.0.external_public_keys();
+        let ids = self.token.revocation_identifiers();
+        let keys = self.token.external_public_keys();
         let block = |n: usize| {
             let signer = match keys.get(n).copied().flatten() {
                 Some(key) => {
@@ -262,13 +274,13 @@ impl Credential {
                 None if n == 0 => Signer::Root,
                 None => Signer::Bearer,
             };
-            let source = self.0.print_block_source(n).map_err(|e| e.to_string())?;
+            let source = self.token.print_block_source(n).map_err(|e| e.to_string())?;
             let id = ids.get(n).map(|id| hex(id)).unwrap_or_default();
             read(n, signer, id, source)
         };
         let mut blocks = Vec::new();
         let mut fields = 0;
-        for n in 0..self.0.block_count() {
+        for n in 0..self.token.block_count() {
             let block = block(n).map_err(|reason| CredentialError::Block { block: n, reason })?;
             fields += block.fields.len();
             if fields > MAX_FIELDS {
@@ -279,19 +291,26 @@ impl Credential {
         Ok(blocks)
     }
 
-    /// Verifies the signatures of all blocks, that of the first block with `root`.
-    pub(crate) fn verify(&self, root: &PublicKey) -> Option<Biscuit> {
-        self.0.clone().verify(root.biscuit()?).ok()
+    /// Returns whether the signatures of all blocks are sound, that of the first block by `root`. They are
+    /// verified once.
+    pub(crate) fn is_of(&self, root: &PublicKey) -> bool {
+        let verifies = || Some(self.token.clone().verify(root.biscuit()?).is_ok());
+        let is_of = self.known.root.get() == Some(root) || verifies() == Some(true);
+        if is_of {
+            // The signature of one root is not that of another.
+            let _ = self.known.root.set(*root);
+        }
+        is_of
     }
 
     pub(crate) fn root_id(&self) -> Option<u32> {
-        self.0.root_key_id()
+        self.token.root_key_id()
     }
 
     /// Returns the id of the last block, which differs between credentials. A holder signs it in answer to a
     /// challenge.
     pub(crate) fn last_id(&self) -> Vec<u8> {
-        self.0.revocation_identifiers().pop().unwrap_or_default()
+        self.token.revocation_identifiers().pop().unwrap_or_default()
     }
 }
 
@@ -367,11 +386,11 @@ mod tests {
         let mint = Mint { principal: "alice".to_owned(), role: "all".to_owned(), narrow };
         let credential = Credential::mint(&Secret::generate(), &mint).unwrap();
         let read = credential.blocks().unwrap();
-        assert_eq!(credential.1.get().map(Vec::len), Some(read.len()));
+        assert_eq!(credential.known.blocks.get().map(Vec::len), Some(read.len()));
         // What is known is not read again, which shows where it is not what the token has.
-        let other = Credential(credential.0.clone(), Arc::default());
+        let other = Credential::of(credential.token.clone());
         let known = Block { role: Some("known".to_owned()), ..read[0].clone() };
-        other.clone().1.set(vec![known]).unwrap();
+        other.clone().known.blocks.set(vec![known]).unwrap();
         for copy in [&other, &other.clone()] {
             assert_eq!(copy.blocks().unwrap()[0].role.as_deref(), Some("known"));
         }

@@ -442,7 +442,7 @@ impl Policy {
         let hint = credential.root_id();
         let mut roots: Vec<_> = self.roots.values().collect();
         roots.sort_by_key(|key| Some(key.id()) != hint);
-        let found = roots.into_iter().find_map(|root| credential.verify(root).map(|_| *root));
+        let found = roots.into_iter().find(|root| credential.is_of(root)).copied();
         found.ok_or_else(|| Denied::Root {
             roots: joined(self.roots.keys()),
             remedy: self.roots.keys().next().cloned().unwrap_or_else(|| "the operator".to_owned()),

@@ -71,6 +71,9 @@ pub struct Conditions<'a> {
     pub stop: &'a Stop<'a>,
     /// Whether no more blocks follow.
     pub is_last: bool,
+    /// The last tick of the other workers, after which this one takes nothing before they have passed its
+    /// own; `u64::MAX` if it waits for nobody.
+    pub others: u64,
 }
 
 impl BatchLoop {
@@ -214,6 +217,12 @@ impl BatchLoop {
         self.caller.is_gone() && !self.caller.is_busy()
     }
 
+    /// Returns whether the module has passed a later tick than others, and takes nothing before they have.
+    pub fn is_ahead(&self, others: u64) -> bool {
+        let is_between = self.work.is_none() && self.due.is_none() && !self.caller.is_busy();
+        self.passed_tick > others && is_between && !self.caller.is_gone() && !self.caller.is_evicted()
+    }
+
     /// Returns whether work waits only for a quantum.
     pub fn can_progress(&mut self) -> bool {
         self.is_busy() && self.caller.may_begin() && (self.caller.is_busy() || !self.keeping.must_wait())
@@ -338,6 +347,11 @@ impl BatchLoop {
                 return Ok(true);
             }
             if self.blocks == 0 {
+                return Ok(false);
+            }
+            // A tick without a call has passed.
+            self.pass(outlet)?;
+            if self.is_ahead(conditions.others) {
                 return Ok(false);
             }
             match self.reader.take_item() {

@@ -28,6 +28,8 @@ pub struct Installed {
     /// The packet time of the end on each worker, once it was requested.
     ends: Vec<Option<u64>>,
     slow: Slow,
+    /// Whether the source is live. Otherwise, a worker that has passed a tick waits for the others.
+    is_live: bool,
     eviction: Eviction,
     batch: u32,
     /// The accounts that were reported last.
@@ -230,6 +232,7 @@ impl Installed {
             loops_started: 0,
             ends: vec![None; workers],
             slow,
+            is_live: false,
             eviction: module.eviction.clone(),
             module,
             batch,
@@ -259,6 +262,7 @@ impl Installed {
         else {
             return Ok(());
         };
+        self.is_live = is_live;
         let window = Mapping { fd, offset, bytes, at: flame_abi::layout::VIEW };
         if self.loops_started == 0 && self.module.loaded.has_slow_path() {
             self.slow.is_live = is_live;
@@ -357,7 +361,8 @@ impl Installed {
             // A worker that is behind has read what others have only after the stop.
             let has_read = AtomicBool::new(self.ends[worker].is_some());
             let stop = &Stop::after(stop, &has_read);
-            let conditions = Conditions { batch: self.batch, stop, is_last: false };
+            let others = self.others(worker);
+            let conditions = Conditions { batch: self.batch, stop, is_last: false, others };
             let ending = Conditions { is_last: true, ..conditions };
             let place = &mut self.loops[worker];
             let Some(batches) = place.running() else {
@@ -445,7 +450,24 @@ impl Installed {
 
     /// Returns whether a block waits for a fast instance, which has time for it.
     pub fn has_blocks(&mut self) -> bool {
-        self.loops().any(BatchLoop::can_progress)
+        self.present().any(BatchLoop::can_progress)
+    }
+
+    /// Returns the last tick that all workers but this one have passed, for which it waits.
+    fn others(&self, worker: usize) -> u64 {
+        if self.is_live {
+            return u64::MAX;
+        }
+        let all = self.loops.iter().zip(&self.slow.passed).enumerate();
+        let others = all.filter(|(at, (place, _))| *at != worker && !matches!(place, Place::Ended));
+        others.map(|(_, (_, passed))| *passed).min().unwrap_or(u64::MAX)
+    }
+
+    /// Returns the fast instances that wait for no other worker.
+    pub fn present(&mut self) -> impl Iterator<Item = &mut BatchLoop> {
+        let others: Vec<u64> = (0..self.loops.len()).map(|worker| self.others(worker)).collect();
+        let running = self.loops.iter_mut().zip(others).filter_map(|(place, o)| Some((place.running()?, o)));
+        running.filter(|(batches, others)| !batches.is_ahead(*others)).map(|(batches, _)| batches)
     }
 
     /// Returns whether a quantum would advance it.
@@ -453,16 +475,12 @@ impl Installed {
         let is_waiting = self.end == SlowEnd::Requested { is_drained: true };
         let is_ending = self.ends.iter().any(Option::is_some) && !self.is_ending && !is_waiting;
         is_ending
-            || self.loops().any(BatchLoop::can_progress)
+            || self.present().any(BatchLoop::can_progress)
             || self.slow.instance.as_mut().is_some_and(SlowLoop::can_progress)
     }
 
     /// Returns whether work waits for a share of time, which comes without a command.
     pub fn is_waiting(&mut self) -> bool {
-        !self.is_held && (self.is_slow_busy() || self.loops().any(|batches| batches.is_busy()))
-    }
-
-    pub fn loops(&mut self) -> impl Iterator<Item = &mut BatchLoop> {
-        self.loops.iter_mut().filter_map(Place::running)
+        !self.is_held && (self.is_slow_busy() || self.present().any(|batches| batches.is_busy()))
     }
 }

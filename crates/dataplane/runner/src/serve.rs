@@ -250,7 +250,7 @@ impl Runner<'_> {
         let mut timeout = timeout;
         for module in &mut self.modules {
             let is_held = module.is_held();
-            for batches in module.loops() {
+            for batches in module.present() {
                 // Work that waits for a share must not keep the process awake.
                 match batches.is_busy() && !batches.can_progress() {
                     true if is_held => {}

@@ -34,7 +34,7 @@ pub(crate) struct Partition {
     pub(crate) paces: Arc<[Pace]>,
 }
 
-/// The time that one worker takes for a block.
+/// The time that one worker takes for a block or a tick.
 pub(crate) struct Pace(AtomicU64);
 
 impl Pace {
@@ -43,7 +43,7 @@ impl Pace {
         Self(AtomicU64::new(LASTING.as_nanos() as u64 / 4))
     }
 
-    /// Records the time that a block took. Longer ones count more: what waits for the worker must not last.
+    /// Records the time that one took. Longer ones count more: what waits for the worker must not last.
     pub(crate) fn note(&self, took: Duration) {
         let (took, before) = (took.as_nanos() as u64, self.0.load(Ordering::Relaxed));
         let now = match took > before {

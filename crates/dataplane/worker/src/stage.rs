@@ -92,7 +92,7 @@ struct Staged {
 }
 
 pub(crate) fn conditions<'a>((batch, stop): (usize, &'a Stop<'a>)) -> Conditions<'a> {
-    Conditions { batch: batch as u32, stop, is_last: false }
+    Conditions { batch: batch as u32, stop, is_last: false, others: u64::MAX }
 }
 
 /// Returns whether the source's memory fits after the pool in a window.

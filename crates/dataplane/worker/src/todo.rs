@@ -118,9 +118,9 @@ pub(crate) fn worker_loop(
                 continue;
             }
         };
+        let begun = Instant::now();
         match work {
             Work::Block(shared) => {
-                let begun = Instant::now();
                 let parts = shared.parts(partition, &mut todo.memory);
                 if let Some(part) = parts.get(worker).filter(|part| !part.descriptors().is_empty()) {
                     // If little waits for this worker, others hold the source up.
@@ -132,9 +132,6 @@ pub(crate) fn worker_loop(
                     }
                 }
                 todo.memory.keep(shared);
-                if let Some(pace) = partition.paces.get(worker) {
-                    pace.note(begun.elapsed());
-                }
             }
             Work::Tick(at) => {
                 now_ns = now_ns.max(at);
@@ -146,6 +143,9 @@ pub(crate) fn worker_loop(
                 let accounts = pipeline.end(now_ns, outlet)?;
                 return outlet.send(Event::End { accounts, now_ns });
             }
+        }
+        if let Some(pace) = partition.paces.get(worker) {
+            pace.note(begun.elapsed());
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Evaluations on threads of their own, which are given up once they have taken too much processor time.
 
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, TryRecvError, channel};
@@ -80,17 +81,26 @@ pub fn evaluate(
     let running = Running { whose: whose.to_owned(), is_given_up: is_given_up.clone() };
     let (answer, answered) = channel();
     let (thread, begun) = (Arc::<OnceLock<Started>>::default(), Instant::now());
-    let of_thread = thread.clone();
-    std::thread::Builder::new()
-        .name("datalog".to_owned())
-        .spawn(move || {
+    let work = Arc::new(Mutex::new(Some((running, answer, evaluation))));
+    loop {
+        let (work, of_thread) = (work.clone(), thread.clone());
+        let spawned = std::thread::Builder::new().name("datalog".to_owned()).spawn(move || {
+            let work = work.lock().unwrap_or_else(PoisonError::into_inner).take();
             // In this order, so that it is dropped after the answer, also by a panic.
-            let (_running, answer) = (running, answer);
+            let Some((_running, answer, evaluation)) = work else { return };
             let folder = std::fs::read_link("/proc/thread-self").ok();
             let _ = of_thread.set(Started { at: Instant::now(), folder });
             let _ = answer.send(evaluation());
-        })
-        .map_err(|e| e.to_string())?;
+        });
+        match spawned {
+            Ok(_) => break,
+            // Others have all the threads that the user may have.
+            Err(e) if e.kind() == ErrorKind::WouldBlock && begun.elapsed() < MAX_WAIT => {
+                std::thread::sleep(LOOK / 5);
+            }
+            Err(e) => return Err(e.to_string()),
+        }
+    }
     loop {
         match answered.recv_timeout(LOOK) {
             Ok(result) => return result,

@@ -42,11 +42,11 @@ pub struct Stream {
 enum Feed {
     /// A regular file that is not compressed.
     File(Arc<Ahead>),
-    Other(Box<dyn Read + Send>, Spares),
+    Other(Box<dyn Read + Send>, Arc<Spares>),
 }
 
 impl Input {
-    /// Opens a file. Plain ones have buffers from `spares`.
+    /// Opens a file, whose buffers are from `spares`.
     pub fn open(path: &Path, spares: &Arc<Spares>) -> Result<Self, SourceError> {
         let open = || {
             if path.as_os_str() == "-" {
@@ -118,7 +118,7 @@ impl<R: Read> Read for Counted<R> {
     }
 }
 
-fn stream(inner: Box<dyn Read + Send>, total: Option<u64>, spares: &Spares) -> io::Result<Stream> {
+fn stream(inner: Box<dyn Read + Send>, total: Option<u64>, spares: &Arc<Spares>) -> io::Result<Stream> {
     let consumed = Arc::new(AtomicU64::new(0));
     let mut counted = Counted { inner, bytes: consumed.clone() };
     let mut head = Vec::new();
@@ -134,7 +134,7 @@ fn stream(inner: Box<dyn Read + Send>, total: Option<u64>, spares: &Spares) -> i
         None => Box::new(whole),
     };
     let step = if is_compressed { "decompressing" } else { "reading" };
-    Ok(Stream { step, ..Stream::new(Feed::Other(reader, spares.of_other_size()), consumed, total) })
+    Ok(Stream { step, ..Stream::new(Feed::Other(reader, spares.clone()), consumed, total) })
 }
 
 impl Stream {
