@@ -36,13 +36,13 @@ use std::time::{Duration, Instant};
 
 /// The longest time for which a request waits for a change by the node.
 const OF_NODE: Duration = Duration::from_secs(3);
+/// The subject of faults of the audit log.
+pub(crate) const AUDIT_LOG: &str = "audit log";
+
 /// Returns a text for each subject with a reason.
 pub(crate) fn texts(reasons: &BTreeMap<String, String>) -> impl Iterator<Item = String> {
     reasons.iter().map(|(subject, reason)| format!("{subject}: {reason}"))
 }
-
-/// The subject of faults of the audit log.
-pub(crate) const AUDIT_LOG: &str = "audit log";
 
 /// The key of a module.
 pub type Key = (Owner, String);
