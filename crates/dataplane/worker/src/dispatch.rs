@@ -234,7 +234,7 @@ mod tests {
         };
         assert_eq!(room(&[]), 4);
         assert_eq!(room(&[300; 100]), ROOM);
-        assert_eq!(room(&[10_000; 100]), 10);
+        assert!((9..=10).contains(&room(&[10_000; 100])));
         assert_eq!(room(&[3_000_000; 3]), 1);
         // One slow block counts at once, and is forgotten.
         let mut all = vec![300; 100];
