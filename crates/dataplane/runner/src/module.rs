@@ -75,6 +75,21 @@ impl Place {
     }
 }
 
+/// The ticks that the workers of a capture have passed: the least, by the worker `last`, and that of the next.
+#[derive(Clone, Copy)]
+struct Passed {
+    last: usize,
+    least: u64,
+    second: u64,
+}
+
+impl Passed {
+    /// Returns the last tick that all workers but this one have passed.
+    fn of_others(self, worker: usize) -> u64 {
+        if worker == self.last { self.second } else { self.least }
+    }
+}
+
 /// The slow side of a module.
 struct Slow {
     instance: Option<SlowLoop>,
@@ -361,7 +376,7 @@ impl Installed {
             // A worker that is behind has read what others have only after the stop.
             let has_read = AtomicBool::new(self.ends[worker].is_some());
             let stop = &Stop::after(stop, &has_read);
-            let others = self.others(worker);
+            let others = self.passed().of_others(worker);
             let conditions = Conditions { batch: self.batch, stop, is_last: false, others };
             let ending = Conditions { is_last: true, ..conditions };
             let place = &mut self.loops[worker];
@@ -453,21 +468,29 @@ impl Installed {
         self.present().any(BatchLoop::can_progress)
     }
 
-    /// Returns the last tick that all workers but this one have passed, for which it waits.
-    fn others(&self, worker: usize) -> u64 {
-        if self.is_live {
-            return u64::MAX;
+    /// Returns the ticks that workers have passed, for which others wait.
+    fn passed(&self) -> Passed {
+        let mut passed = Passed { last: usize::MAX, least: u64::MAX, second: u64::MAX };
+        let places = self.loops.iter().zip(&self.slow.passed).enumerate();
+        for (worker, (place, tick)) in places.filter(|_| !self.is_live) {
+            match place {
+                Place::Ended => {}
+                _ if *tick < passed.least => {
+                    passed = Passed { last: worker, least: *tick, second: passed.least };
+                }
+                _ => passed.second = passed.second.min(*tick),
+            }
         }
-        let all = self.loops.iter().zip(&self.slow.passed).enumerate();
-        let others = all.filter(|(at, (place, _))| *at != worker && !matches!(place, Place::Ended));
-        others.map(|(_, (_, passed))| *passed).min().unwrap_or(u64::MAX)
+        passed
     }
 
     /// Returns the fast instances that wait for no other worker.
     pub fn present(&mut self) -> impl Iterator<Item = &mut BatchLoop> {
-        let others: Vec<u64> = (0..self.loops.len()).map(|worker| self.others(worker)).collect();
-        let running = self.loops.iter_mut().zip(others).filter_map(|(place, o)| Some((place.running()?, o)));
-        running.filter(|(batches, others)| !batches.is_ahead(*others)).map(|(batches, _)| batches)
+        let passed = self.passed();
+        let running =
+            self.loops.iter_mut().enumerate().filter_map(|(at, place)| Some((at, place.running()?)));
+        let present = running.filter(move |(worker, batches)| !batches.is_ahead(passed.of_others(*worker)));
+        present.map(|(_, batches)| batches)
     }
 
     /// Returns whether a quantum would advance it.
