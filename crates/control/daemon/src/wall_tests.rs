@@ -281,6 +281,30 @@ fn a_revocation_is_withdrawn_by_a_command_and_not_by_another_list() {
 }
 
 /// The list has room for 200,000.
+/// The policy is damaged while the withdrawal waits for the disk.
+#[test]
+fn a_withdrawal_that_fails_leaves_the_revocation() {
+    let world = World::new();
+    let credential = world.credential(&[]);
+    let engine = &world.engine;
+    engine.revoke(&revocation(&credential)).unwrap();
+    std::fs::write(world.folder.path().join("revoked"), "").unwrap();
+    engine.reload_policy(None);
+    let before = engine.store.revocations().unwrap();
+    let storage = engine.store.database();
+    std::thread::scope(|scope| {
+        let withdrawing = scope.spawn(|| engine.withdraw(&revocation(&credential)));
+        let start = std::time::Instant::now();
+        while !world.log().contains("withdraw") && start.elapsed() < PATIENCE {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        std::fs::write(world.folder.path().join("policy.toml"), "damaged").unwrap();
+        drop(storage);
+        assert!(withdrawing.join().unwrap().is_err());
+    });
+    assert_eq!((before.len(), engine.store.revocations().unwrap()), (1, before));
+}
+
 #[test]
 fn many_revocations_are_in_force_at_once() {
     let world = World::new();

@@ -75,7 +75,8 @@ impl Place {
     }
 }
 
-/// The ticks that the workers of a capture have passed: the least, by the worker `last`, and that of the next.
+/// The ticks that the workers of a capture have passed: the least, by the worker `last`, and that of the next
+/// one.
 #[derive(Clone, Copy)]
 struct Passed {
     last: usize,
