@@ -120,9 +120,6 @@ pub struct Live {
     drops: AtomicU64,
 }
 
-/// The number of blocks of a ring that has room for what arrives while a sleep lasts a little too long.
-const MANY: usize = 16;
-
 /// The state of an interface.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
@@ -157,6 +154,7 @@ pub fn open(interface: &str, options: &LiveOptions) -> Result<Live, SourceError>
         state: State::Unknown,
         notice: None,
         link: link.link,
+        naps: Naps::new(ring.blocks()),
         ring: Arc::new(ring),
         timeout_ms: options.timeout_ms,
         snaplen: options.snaplen,
@@ -164,7 +162,6 @@ pub fn open(interface: &str, options: &LiveOptions) -> Result<Live, SourceError>
         closing: None,
         head: 0,
         waiting: AtomicUsize::new(0),
-        naps: Naps::default(),
         current: None,
         bytes: 0,
         is_inside: AtomicBool::new(false),
@@ -204,9 +201,7 @@ impl Live {
         }
         while !self.ring.is_ready(self.head) {
             let Some(closing) = &mut self.closing else {
-                if self.ring.blocks() >= MANY
-                    && self.naps.wait(|| self.ring.is_ready(self.head), std::thread::sleep)
-                {
+                if self.naps.wait(|| waiting(&self.ring, self.head, 0), std::thread::sleep) {
                     return Ok(None);
                 }
                 let begun = Instant::now();
@@ -316,6 +311,12 @@ impl Live {
     }
 }
 
+/// Returns the number of blocks from `head` on that are ready, of which `known` are known to be.
+fn waiting(ring: &Ring, head: usize, known: usize) -> usize {
+    let blocks = ring.blocks();
+    (known..blocks).find(|n| !ring.is_ready((head + n) % blocks)).unwrap_or(blocks)
+}
+
 impl Source for Live {
     fn next(&mut self, block: &mut RawBlock) -> Result<Next, SourceError> {
         let mut packets = std::mem::take(&mut block.packets);
@@ -342,14 +343,10 @@ impl Source for Live {
     }
 
     fn fill(&self) -> u32 {
-        let blocks = self.ring.blocks();
         // Those that waited before still do.
-        let mut waiting = self.waiting.load(Ordering::Relaxed);
-        while waiting < blocks && self.ring.is_ready((self.head + waiting) % blocks) {
-            waiting += 1;
-        }
+        let waiting = waiting(&self.ring, self.head, self.waiting.load(Ordering::Relaxed));
         self.waiting.store(waiting, Ordering::Relaxed);
-        (waiting * 1000 / blocks.max(1)) as u32
+        (waiting * 1000 / self.ring.blocks().max(1)) as u32
     }
 
     fn is_ready(&self) -> bool {

@@ -4,39 +4,55 @@
 //! the two contend for it: on a virtual machine, up to half of a worker's processor time was spent there.
 //! The status of a block is in mapped memory, so the wait for one that fills up needs no system call but a
 //! sleep of about the right length.
+//!
+//! A sleep lasts for several blocks, because a wake-up costs as much processor time as a thousand packets.
 
 use std::time::Duration;
 
 /// The least wait that is worth a sleep.
 const SHORTEST: Duration = Duration::from_micros(100);
-/// The longest wait for a block that fills up. Others are handed over by the kernel's timer, or not at all.
+/// The longest sleep, so that no packet is late by more than the kernel's timer makes those of a slow link.
+const MOST: Duration = Duration::from_millis(12);
+/// The longest wait for blocks that fill up. Others are handed over by the kernel's timer, or not at all.
 const LONGEST: Duration = Duration::from_millis(16);
+/// The part of a ring that may fill up during a sleep.
+const PART: usize = 16;
 
 /// The waits for the blocks of one ring.
-#[derive(Default)]
 pub struct Naps {
+    /// The number of blocks for which a sleep should last.
+    blocks: usize,
     /// The length of the next wait, if it can be foreseen.
     expected: Option<Duration>,
 }
 
 impl Naps {
-    /// Records that `poll` waited for a block, or that none came.
-    pub fn polled(&mut self, waited: Option<Duration>) {
-        self.expected = waited.filter(|waited| (SHORTEST..=LONGEST).contains(waited));
+    /// Returns the waits for a ring of some blocks. There are none if it has no room for what arrives while
+    /// a sleep lasts a little too long.
+    pub fn new(blocks: usize) -> Self {
+        Self { blocks: blocks / PART, expected: None }
     }
 
-    /// Waits by `sleep` until `is_ready`, if that can be foreseen. Returns false if it is not, or was not as
-    /// foreseen: `poll` has to wait.
-    pub fn wait(&mut self, is_ready: impl Fn() -> bool, mut sleep: impl FnMut(Duration)) -> bool {
+    /// Records that `poll` waited for a block, or that none came.
+    pub fn polled(&mut self, waited: Option<Duration>) {
+        let is_long_enough = |waited: &Duration| (SHORTEST..=LONGEST).contains(waited) && self.blocks > 0;
+        self.expected = waited.filter(is_long_enough).map(|waited| waited.min(MOST));
+    }
+
+    /// Waits by `sleep` until a block is ready, if that can be foreseen. Returns false if it is not, or was
+    /// not as foreseen: `poll` has to wait. `ready` returns the number of blocks that are ready.
+    pub fn wait(&mut self, ready: impl Fn() -> usize, mut sleep: impl FnMut(Duration)) -> bool {
         let Some(expected) = self.expected else { return false };
         let (mut slept, mut nap) = (Duration::ZERO, expected);
         while slept < LONGEST {
             sleep(nap);
             slept += nap;
-            if is_ready() {
-                // It may have been ready before.
-                let next = if slept == expected { expected - expected / 32 } else { slept };
-                self.polled(Some(next));
+            let ready = u32::try_from(ready()).unwrap_or(u32::MAX);
+            if ready > 0 {
+                // As long as it takes until the right number is ready. Some filled up before the sleep, but
+                // so they will before the next one.
+                let next = slept * self.blocks as u32 / ready;
+                self.polled(Some(((expected + next) / 2).min(MOST)));
                 return true;
             }
             nap = (expected / 4).max(SHORTEST);
@@ -51,47 +67,93 @@ mod tests {
     use super::*;
     use std::cell::Cell;
 
-    /// Waits for a block that comes after `after`. Returns whether it was slept for, the time slept and the
-    /// number of sleeps.
-    fn wait(naps: &mut Naps, after: Duration) -> (bool, Duration, u32) {
+    /// The waits of a ring of 64 blocks, of which a sleep lasts for four.
+    fn naps() -> Naps {
+        Naps::new(64)
+    }
+
+    /// Waits for blocks that come each after `every`, of which a part came `before`. Returns whether they
+    /// were slept for, their number, the time slept and the number of sleeps.
+    fn wait(naps: &mut Naps, every: Duration, before: Duration) -> (bool, usize, Duration, u32) {
         let (slept, times) = (Cell::new(Duration::ZERO), Cell::new(0));
-        let found = naps.wait(
-            || slept.get() >= after,
-            |nap| {
-                slept.set(slept.get() + nap);
-                times.set(times.get() + 1);
-            },
-        );
-        (found, slept.get(), times.get())
+        let ready = || ((before + slept.get()).as_nanos() / every.as_nanos()) as usize;
+        let found = naps.wait(ready, |nap| {
+            slept.set(slept.get() + nap);
+            times.set(times.get() + 1);
+        });
+        (found, ready(), slept.get(), times.get())
     }
 
     #[test]
-    fn blocks_that_fill_up_evenly_take_about_one_sleep_each() {
-        for micros in [150, 900, 12_000] {
-            let (mut naps, every) = (Naps::default(), Duration::from_micros(micros));
-            assert_eq!(wait(&mut naps, every), (false, Duration::ZERO, 0), "nothing is foreseen yet");
+    fn a_sleep_lasts_for_several_blocks() {
+        // The work on a block takes a part of the time in which the next one fills up.
+        for (micros, busy) in [(150, 0), (900, 0), (900, 450), (900, 800), (2_500, 1_000)] {
+            let (mut naps, every) = (naps(), Duration::from_micros(micros));
+            let busy = Duration::from_micros(busy);
+            let none = (false, 0, Duration::ZERO, 0);
+            assert_eq!(wait(&mut naps, every, Duration::ZERO), none, "nothing is foreseen yet");
             naps.polled(Some(every));
-            let mut sleeps = 0;
-            for _ in 0..100 {
-                let (found, slept, times) = wait(&mut naps, every);
-                assert!(found && slept < every + (every / 3).max(SHORTEST), "{slept:?} for {every:?}");
-                sleeps += times;
+            let (mut blocks, mut sleeps, mut rest) = (0, 0, Duration::ZERO);
+            for round in 0..100 {
+                let (found, ready, slept, times) = wait(&mut naps, every, rest);
+                assert!(found && slept <= MOST, "{slept:?} for {every:?}, {busy:?}");
+                assert!(ready <= 8, "{ready} blocks of {every:?}, {busy:?}");
+                rest += slept;
+                while rest >= every {
+                    rest = rest - every + busy;
+                    blocks += u32::from(round >= 10);
+                }
+                sleeps += if round >= 10 { times } else { 0 };
             }
-            assert!(sleeps <= 150, "{sleeps} sleeps for 100 blocks of {every:?}");
+            assert!(blocks >= 3 * sleeps, "{sleeps} sleeps for {blocks} blocks of {every:?}, {busy:?}");
         }
+    }
+
+    #[test]
+    fn blocks_that_fill_up_slowly_take_about_one_sleep_each() {
+        let (mut naps, every) = (naps(), Duration::from_millis(11));
+        naps.polled(Some(every));
+        let (mut blocks, mut sleeps, mut before) = (0, 0, Duration::ZERO);
+        for _ in 0..100 {
+            let (found, ready, slept, times) = wait(&mut naps, every, before);
+            assert!(found && slept <= LONGEST);
+            before = (before + slept).saturating_sub(every * ready as u32);
+            (blocks, sleeps) = (blocks + ready, sleeps + times);
+        }
+        assert!(sleeps as usize <= blocks * 5 / 4, "{sleeps} sleeps for {blocks} blocks");
+    }
+
+    #[test]
+    fn a_burst_shortens_the_next_sleep() {
+        let mut naps = naps();
+        naps.polled(Some(MOST));
+        // 40 blocks in one sleep, and as many in each time that long.
+        let every = MOST / 40;
+        let (mut most, mut rounds) = (usize::MAX, 0);
+        while most > 8 {
+            (most, rounds) = (wait(&mut naps, every, Duration::ZERO).1, rounds + 1);
+        }
+        assert!(rounds <= 5, "{rounds}");
     }
 
     #[test]
     fn poll_waits_for_blocks_that_do_not_fill_up() {
-        let mut naps = Naps::default();
+        let mut naps = naps();
         for rare in [Some(Duration::from_millis(20)), Some(Duration::from_micros(20)), None] {
             naps.polled(Some(SHORTEST));
             naps.polled(rare);
-            assert!(!wait(&mut naps, Duration::ZERO).0, "{rare:?}");
+            assert!(!wait(&mut naps, SHORTEST, Duration::ZERO).0, "{rare:?}");
         }
         naps.polled(Some(SHORTEST * 4));
-        let (found, slept, _) = wait(&mut naps, Duration::MAX);
+        let (found, _, slept, _) = wait(&mut naps, Duration::from_secs(1), Duration::ZERO);
         assert!(!found && slept < LONGEST + SHORTEST, "{slept:?}");
-        assert!(!wait(&mut naps, Duration::ZERO).0, "the traffic has ended");
+        assert!(!wait(&mut naps, SHORTEST, Duration::ZERO).0, "the traffic has ended");
+    }
+
+    #[test]
+    fn small_rings_are_polled() {
+        let mut naps = Naps::new(PART - 1);
+        naps.polled(Some(SHORTEST * 4));
+        assert!(!wait(&mut naps, SHORTEST, Duration::ZERO).0);
     }
 }
