@@ -111,6 +111,13 @@ impl QueueAccount {
     }
 }
 
+/// The number of packets of an event queue that are processed, or of all if the module has no queues.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Processed {
+    pub queue: usize,
+    pub packets: u64,
+}
+
 /// The numbers of packets by outcome: `offered = processed + filtered + sampled + sum(shed)`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Account {
@@ -174,6 +181,18 @@ impl Account {
         if let Some(queue) = self.queues.get_mut(queue) {
             queue.processed += packets;
         }
+    }
+
+    /// Returns the processed packets of a queue after `more`.
+    pub fn processed_with(&self, queue: usize, more: u32) -> Processed {
+        let packets = self.queues.get(queue).map_or(self.processed, |queue| queue.processed);
+        Processed { queue, packets: packets + u64::from(more) }
+    }
+
+    /// Records the number of processed packets of a queue, unless more are known to be.
+    pub fn raise_processed(&mut self, Processed { queue, packets }: Processed) {
+        let known = self.queues.get_mut(queue).map_or(&mut self.processed, |queue| &mut queue.processed);
+        *known = packets.max(*known);
     }
 
     /// Counts packets of a queue as lost because all its blocks were in use.

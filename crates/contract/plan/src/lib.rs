@@ -15,7 +15,7 @@ mod terms;
 mod view;
 mod wire;
 
-pub use account::{Account, QueueAccount, Shed, Unsent};
+pub use account::{Account, Processed, QueueAccount, Shed, Unsent};
 pub use catalog::{Catalog, CatalogEntry};
 pub use decision::Decision;
 pub use fault::{CallName, FaultClass, FaultReport};

@@ -377,6 +377,8 @@ impl BatchLoop {
     fn call<E>(&mut self, quantum: &Quantum<'_>, outlet: &mut dyn Outlet<E>) -> Result<bool, E> {
         let (module, worker, call) = (self.module, self.worker, self.calls);
         let is_export = self.caller.is_in_export();
+        let queue = self.work.map_or(0, |work| work.block.queue);
+        let processed = self.account.processed_with(queue, self.caller.packets());
         let (keeping, mut state) = (&mut self.keeping, false);
         let ended = self.caller.go(quantum, &mut |output| {
             if is_export {
@@ -385,7 +387,7 @@ impl BatchLoop {
                 return Ok(());
             }
             // Messages of a call, including those of its continuations, share one budget.
-            let from = Origin { module, worker, call };
+            let from = Origin { module, worker, call, processed };
             outlet.output(from, output)
         })?;
         self.calls += u64::from(!matches!(ended, Ended::Paused));

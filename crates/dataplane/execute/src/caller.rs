@@ -188,6 +188,11 @@ impl Caller {
         matches!(&self.current, Some(Current { call: Call::Serve(_) | Call::Done(_), .. }))
     }
 
+    /// Returns the number of packets of the call that has not ended.
+    pub fn packets(&self) -> u32 {
+        self.current.as_ref().and_then(|current| current.call.packets()).unwrap_or(0)
+    }
+
     /// Returns whether the call that has not ended is an export, whose output is the state.
     pub fn is_in_export(&self) -> bool {
         matches!(&self.current, Some(Current { call: Call::Export, .. }))

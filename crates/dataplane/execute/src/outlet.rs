@@ -1,4 +1,4 @@
-use flame_plan::{FaultReport, ModuleId, Shed};
+use flame_plan::{FaultReport, ModuleId, Processed, Shed};
 use flame_run::Output;
 
 /// The origin of output.
@@ -9,6 +9,15 @@ pub struct Origin {
     /// The number of the call among those of its instance and the ones before it. Messages of one call share
     /// a budget.
     pub call: u64,
+    /// The packets that are processed with the call: its output is about no later ones.
+    pub processed: Processed,
+}
+
+impl Origin {
+    /// Returns the origin of output of which the worker knows nothing more.
+    pub fn of(module: ModuleId, worker: usize) -> Self {
+        Self { module, worker, call: 0, processed: Processed::default() }
+    }
 }
 
 /// The destination of the output of batch loops. A method that fails with `E` ends the loop's work.

@@ -1,4 +1,4 @@
-use flame_plan::{Account, FaultReport, ModuleId, ModulePlan, Reason, Shed};
+use flame_plan::{Account, FaultReport, ModuleId, ModulePlan, Processed, Reason, Shed};
 use flame_quota::Link;
 use serde::{Deserialize, Serialize};
 
@@ -78,10 +78,12 @@ pub enum Report {
     /// States that the runner serves its modules: number 0 once it has confined itself, then that of each
     /// [`Command::Ping`].
     Alive(u64),
-    /// The body of this frame is output of one call: of the fast instance on `worker`, or of the slow one.
+    /// The body of this frame is output of one call: of the fast instance on `worker`, which has `processed`
+    /// these packets with it, or of the slow one.
     Output {
         module: ModuleId,
         worker: Option<usize>,
+        processed: Processed,
     },
     /// The body of this frame is output of one call of a module that forwards packets. It may decide about
     /// packets of the current batch.

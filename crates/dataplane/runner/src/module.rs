@@ -5,7 +5,7 @@ use flame_execute::{
     Quantum, Shape, SlowLoop, Stop,
 };
 use flame_output::{Frame, frames};
-use flame_plan::{Account, FaultReport, ModuleId, Reason, Shed};
+use flame_plan::{Account, FaultReport, ModuleId, Processed, Reason, Shed};
 use flame_quota::Meters;
 use flame_remote::{ChannelError, Install, Kept, Report, Sender};
 use flame_run::{Engines, Eviction, Mapping, Output};
@@ -140,7 +140,8 @@ impl Outlet<ChannelError> for Out<'_> {
             || counts.replies > 0
             || counts.lost > 0
         {
-            let head = Report::Output { module: self.id, worker: Some(from.worker) };
+            let (worker, processed) = (Some(from.worker), from.processed);
+            let head = Report::Output { module: self.id, worker, processed };
             self.sender.send(&head, output.bytes)?;
         }
         Ok(())
@@ -191,7 +192,7 @@ impl Slow {
 
     fn go(&mut self, id: ModuleId, quantum: &Quantum<'_>, sender: &mut Sender) -> Result<(), ChannelError> {
         let Some(slow) = &mut self.instance else { return Ok(()) };
-        let head = Report::Output { module: id, worker: None };
+        let head = Report::Output { module: id, worker: None, processed: Processed::default() };
         let fault = loop {
             let fault = slow.go(quantum, &mut |output| sender.send(&head, output.bytes))?;
             for (call, time) in slow.take_served() {

@@ -288,7 +288,7 @@ impl RemoteDecider {
                 Ok(())
             }
             Ok(counts) => {
-                let from = Origin { module: self.batches.id(), worker: 0, call: 0 };
+                let from = Origin::of(self.batches.id(), 0);
                 outlet.output(from, Output { bytes, counts })
             }
             Err(e) => {

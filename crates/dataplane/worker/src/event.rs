@@ -143,7 +143,7 @@ mod tests {
     #[test]
     fn few_large_outputs_wait() {
         let output = |size| {
-            let from = Origin { module: ModuleId::default(), worker: 0, call: 0 };
+            let from = Origin::of(ModuleId::default(), 0);
             Event::Module(ModuleEvent::Output { from, bytes: vec![0; size] })
         };
         let (workers, events) = queue(1);

@@ -93,7 +93,7 @@ mod tests {
     }
 
     fn output(worker: usize, byte: u8) -> Sent {
-        let from = Origin { module: ModuleId::default(), worker, call: 0 };
+        let from = Origin::of(ModuleId::default(), worker);
         let event = Event::Module(ModuleEvent::Output { from, bytes: vec![byte] });
         Sent { worker: Some(worker), event }
     }

@@ -5,7 +5,7 @@ use super::life::Life;
 use super::state::{Ending, State};
 use crossbeam_channel::Sender as Outbox;
 use flame_execute::{Origin, Place};
-use flame_plan::{FaultReport, Reason};
+use flame_plan::{FaultReport, Processed, Reason};
 use flame_remote::{ChannelError, MAX_HEAD, Receiver, Report};
 use std::io;
 use std::sync::Arc;
@@ -85,8 +85,8 @@ impl Reader {
                     state.work();
                 }
                 match head {
-                    Report::Output { worker, .. } => {
-                        if let Some(event) = output(&state, worker, body)? {
+                    Report::Output { worker, processed, .. } => {
+                        if let Some(event) = output(&state, (worker, processed), body)? {
                             pass(event)?;
                         }
                     }
@@ -111,6 +111,8 @@ impl Reader {
                             pass(ModuleEvent::Fault(report))?;
                         }
                     }
+                    // No output that followed would be passed on: of those packets nothing was seen.
+                    Report::Account { .. } if state.eviction.reason().is_some() => {}
                     Report::Account { worker, account, .. } => state.set_account(worker, account),
                     Report::Served { call, ns, .. } => {
                         state.end_call(call, Duration::from_nanos(ns));
@@ -191,7 +193,11 @@ fn sent(state: &State, body: &[u8]) -> Result<Option<Vec<u8>>, ChannelError> {
 }
 
 /// Checks output. Returns `None` for output of a module that has been evicted, whose records are lost.
-fn output(state: &State, worker: Option<usize>, body: &[u8]) -> Result<Option<ModuleEvent>, ChannelError> {
+fn output(
+    state: &State,
+    (worker, processed): (Option<usize>, Processed),
+    body: &[u8],
+) -> Result<Option<ModuleEvent>, ChannelError> {
     if body.len() > state.output {
         return Err(ChannelError::Length { head: 0, body: body.len() });
     }
@@ -202,8 +208,11 @@ fn output(state: &State, worker: Option<usize>, body: &[u8]) -> Result<Option<Mo
         state.lose(counts.records);
         return Ok(None);
     }
+    if let Some(worker) = worker {
+        state.raise_processed(worker, processed);
+    }
     let worker = worker.filter(|worker| *worker < state.workers()).unwrap_or(0);
-    let from = Origin { module: state.id, worker, call: 0 };
+    let from = Origin::of(state.id, worker);
     Ok(Some(ModuleEvent::Output { from, bytes: body.to_vec() }))
 }
 

@@ -4,7 +4,7 @@ use super::paid::{Delivered, Paid};
 use crate::lock;
 use flame_execute::{Begun, Held, Place};
 use flame_output::Schema;
-use flame_plan::{Account, FaultReport, ModuleId, ModulePlan, OnFault};
+use flame_plan::{Account, FaultReport, ModuleId, ModulePlan, OnFault, Processed};
 use flame_quota::{Link, Meters};
 use flame_remote::Kept;
 use flame_run::Eviction;
@@ -103,7 +103,7 @@ impl State {
             memory: Need::of(plan, workers),
             eviction: Eviction::default(),
             ticks: (0..workers).map(|_| Ticks::default()).collect(),
-            accounts: Mutex::new(vec![Account::default(); workers]),
+            accounts: Mutex::new(vec![plan.empty_account(); workers]),
             messages_lost: AtomicU64::new(0),
             requested: (0..workers).map(|_| AtomicBool::new(false)).collect(),
             dead: (0..workers).map(|_| AtomicBool::new(false)).collect(),
@@ -353,6 +353,13 @@ impl State {
     pub(super) fn set_account(&self, worker: usize, account: Account) {
         if let Some(known) = lock(&self.accounts).get_mut(worker) {
             *known = account;
+        }
+    }
+
+    /// Records the packets that are processed on a worker, as far as output tells.
+    pub(super) fn raise_processed(&self, worker: usize, processed: Processed) {
+        if let Some(known) = lock(&self.accounts).get_mut(worker) {
+            known.raise_processed(processed);
         }
     }
 
