@@ -612,6 +612,35 @@ fn eviction_reaches_a_process() {
     assert_eq!(report.faults[0].evicted, Some(Reason::Narrowed));
 }
 
+/// A row for each packet: those that were on their way when the module was evicted are no rows, and their
+/// packets are not processed.
+#[test]
+fn rows_of_an_evicted_module_are_those_of_the_packets_that_it_processed() {
+    const EACH: &str = r#"(module (memory (export "memory") 1)
+        (func (export "flame_init") (param i32 i32) (result i64) (local $i i32)
+            (loop $l
+                (i64.store (local.get $i) (i64.const 8))
+                (br_if $l (i32.lt_u (local.tee $i (i32.add (local.get $i) (i32.const 16))) (i32.const 4096))))
+            (i64.const 0))
+        (func (export "flame_batch") (param i32) (result i64)
+            (i64.shl (i64.mul (i64.load32_u offset=4 (local.get 0)) (i64.const 16)) (i64.const 32))))"#;
+    let wasm = with_manifest(wat::parse_str(EACH).unwrap(), common::MANIFEST.as_bytes());
+    let module = in_process(&install(&wasm, &request()).unwrap(), "one");
+    for workers in [1, 2, 2, 3] {
+        let plan = Plan::new(vec![module.clone()], workers, 0);
+        let run = Run::new(&plan, &[], &Engines::new().unwrap(), with(&runner())).unwrap();
+        let input = Input::Shared(Box::new(Memory::tcp(500_000, 3)));
+        let worker = Worker::spawn(run, input, Box::new(Last::default()), Box::new(Silent)).unwrap();
+        let handle = worker.handle();
+        wait_for(|| handle.snapshot().ok().filter(|s| s.accounts[0].2.processed > 10_000));
+        handle.evict(module.id, Reason::Narrowed).unwrap();
+        let (report, _) = worker.join().unwrap();
+        let account = &report.accounts[0].1;
+        assert!(account.adds_up() && account.shed_by(Shed::Evicted) > 1000, "{account:?}");
+        assert_eq!(account.records, account.processed, "{workers} workers: {account:?}");
+    }
+}
+
 /// Modules are added to a process and removed from it while packets flow.
 #[test]
 fn modules_come_and_go_in_a_process() {

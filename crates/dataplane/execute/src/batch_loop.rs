@@ -367,7 +367,8 @@ impl BatchLoop {
                 }
                 Some(Item::Tick(now_ns)) => {
                     self.delivered_tick = now_ns;
-                    self.due = self.ticks.pass(now_ns).or(self.due);
+                    let due = self.ticks.pass(now_ns).or(self.due);
+                    self.due = due.filter(|_| !conditions.stop.gives_up());
                 }
             }
         }

@@ -1,7 +1,7 @@
 //! The end of a run from outside, and the time that calls have then.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 /// The time that an instance has before its worker runs the others.
@@ -13,15 +13,42 @@ pub const SLICE: Duration = Duration::from_micros(500);
 /// not cause the loss of a module's state.
 pub const GRACE: Duration = Duration::from_secs(1);
 
+/// The time that a worker has, after the run was stopped, for what was read before. Usually much less waits
+/// for it, but nobody knows how long a module will take.
+pub const BEHIND: Duration = Duration::from_secs(3);
+
 /// The flag that stops a run, shared by all workers.
 pub struct Stop<'a>(Flag<'a>);
 
 enum Flag<'a> {
     Of(&'a AtomicBool),
     Shared(Arc<AtomicBool>),
-    /// The flag of a worker that ends later than others: its calls have their last budget from its own end
-    /// on.
-    After(&'a Stop<'a>, &'a AtomicBool),
+    /// The flag of a worker that ends later than others.
+    After(&'a Stop<'a>, &'a Behind),
+}
+
+/// A worker that may be behind others: after a stop, its calls have their last budget from its own end on, or
+/// once it was behind for [`BEHIND`].
+#[derive(Debug, Default)]
+pub struct Behind {
+    has_ended: AtomicBool,
+    /// The time when the worker found the run stopped.
+    since: OnceLock<Instant>,
+}
+
+impl Behind {
+    /// Records that nothing of what was read before is left.
+    pub fn end(&self) {
+        self.has_ended.store(true, Ordering::Relaxed);
+    }
+
+    fn has_ended(&self) -> bool {
+        self.has_ended.load(Ordering::Relaxed)
+    }
+
+    fn is_late(&self) -> bool {
+        self.since.get_or_init(Instant::now).elapsed() >= BEHIND
+    }
 }
 
 impl<'a> Stop<'a> {
@@ -35,9 +62,9 @@ impl<'a> Stop<'a> {
         Self(Flag::Shared(flag))
     }
 
-    /// Returns a flag that is set once `stop` is, and `ended` as well.
-    pub fn after(stop: &'a Stop<'a>, ended: &'a AtomicBool) -> Self {
-        Self(Flag::After(stop, ended))
+    /// Returns a flag that is set once `stop` is and the worker is not behind any more, or was for too long.
+    pub fn after(stop: &'a Stop<'a>, worker: &'a Behind) -> Self {
+        Self(Flag::After(stop, worker))
     }
 
     fn flag(&self) -> &AtomicBool {
@@ -58,12 +85,19 @@ impl<'a> Stop<'a> {
         self.flag().load(Ordering::Relaxed)
     }
 
+    /// Returns whether the worker was behind for so long after the stop that only last calls are made, not
+    /// those of each tick.
+    pub fn gives_up(&self) -> bool {
+        let is_behind = |worker: &Behind| !worker.has_ended() && worker.is_late();
+        matches!(&self.0, Flag::After(_, worker) if self.is_run_stopped() && is_behind(worker))
+    }
+
     pub fn is_set(&self) -> bool {
-        let has_ended = match &self.0 {
-            Flag::After(_, ended) => ended.load(Ordering::Relaxed),
-            Flag::Of(_) | Flag::Shared(_) => true,
-        };
-        has_ended && self.is_run_stopped()
+        self.is_run_stopped()
+            && match &self.0 {
+                Flag::After(_, worker) => worker.has_ended() || worker.is_late(),
+                Flag::Of(_) | Flag::Shared(_) => true,
+            }
     }
 }
 
@@ -115,19 +149,35 @@ mod tests {
 
     #[test]
     fn a_worker_that_is_behind_is_stopped_at_its_own_end() {
-        let (all, ended) = (AtomicBool::new(false), AtomicBool::new(false));
+        let (all, behind) = (AtomicBool::new(false), Behind::default());
         let run = Stop::new(&all);
-        let worker = Stop::after(&run, &ended);
+        let worker = Stop::after(&run, &behind);
         assert!(!worker.is_set());
         run.set();
         assert!(run.is_set() && !worker.is_set(), "it has packets left that others have read");
         assert!(worker.is_run_stopped());
-        ended.store(true, Ordering::Relaxed);
+        behind.end();
         assert!(worker.is_set());
         // Not before the run is stopped.
         all.store(false, Ordering::Relaxed);
         assert!(!worker.is_set());
         worker.set();
         assert!(run.is_set());
+    }
+
+    #[test]
+    fn a_worker_is_behind_for_some_time_after_the_stop() {
+        let (all, behind) = (AtomicBool::new(false), Behind::default());
+        let run = Stop::new(&all);
+        let worker = Stop::after(&run, &behind);
+        // The time begins with the stop.
+        assert!(!worker.is_set() && behind.since.get().is_none());
+        run.set();
+        assert!(!worker.is_set());
+        let found = *behind.since.get().unwrap();
+        let earlier = Behind { since: OnceLock::from(found - BEHIND), ..Behind::default() };
+        assert!(Stop::after(&run, &earlier).is_set() && Stop::after(&run, &earlier).gives_up());
+        earlier.end();
+        assert!(!Stop::after(&run, &earlier).gives_up(), "its last ticks are made");
     }
 }

@@ -1,8 +1,8 @@
 use crate::grants::Grants;
 use flame_block::{Reader, Region};
 use flame_execute::{
-    BatchLoop, Begun, Conditions, Keep, LoadedModule, Module, News, Origin, Outlet, Place as StatePlace,
-    Quantum, Shape, SlowLoop, Stop,
+    BatchLoop, Begun, Behind, Conditions, Keep, LoadedModule, Module, News, Origin, Outlet,
+    Place as StatePlace, Quantum, Shape, SlowLoop, Stop,
 };
 use flame_output::{Frame, frames};
 use flame_plan::{Account, FaultReport, ModuleId, Processed, Reason, Shed};
@@ -11,7 +11,6 @@ use flame_remote::{ChannelError, Install, Kept, Report, Sender};
 use flame_run::{Engines, Eviction, Mapping, Output};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
@@ -27,6 +26,8 @@ pub struct Installed {
     loops_started: usize,
     /// The packet time of the end on each worker, once it was requested.
     ends: Vec<Option<u64>>,
+    /// The workers, which have read different parts when the run is stopped.
+    behind: Vec<Behind>,
     slow: Slow,
     /// Whether the source is live. Otherwise, a worker that has passed a tick waits for the others.
     is_live: bool,
@@ -248,6 +249,7 @@ impl Installed {
             loops: (0..workers).map(|_| Place::Empty).collect(),
             loops_started: 0,
             ends: vec![None; workers],
+            behind: (0..workers).map(|_| Behind::default()).collect(),
             slow,
             is_live: false,
             eviction: module.eviction.clone(),
@@ -362,6 +364,7 @@ impl Installed {
         }
         if let Some(end) = self.ends.get_mut(worker) {
             *end = Some(now_ns);
+            self.behind[worker].end();
         }
     }
 
@@ -375,9 +378,7 @@ impl Installed {
     pub fn step(&mut self, serves: bool, stop: &Stop<'_>, sender: &mut Sender) -> Result<bool, ChannelError> {
         let forwards = self.module.loaded.forwards();
         for worker in 0..self.loops.len() {
-            // A worker that is behind has read what others have only after the stop.
-            let has_read = AtomicBool::new(self.ends[worker].is_some());
-            let stop = &Stop::after(stop, &has_read);
+            let stop = &Stop::after(stop, &self.behind[worker]);
             let others = self.passed().of_others(worker);
             let conditions = Conditions { batch: self.batch, stop, is_last: false, others };
             let ending = Conditions { is_last: true, ..conditions };

@@ -15,9 +15,8 @@ use crate::read::Packets;
 use crate::stage::PipelineOptions;
 use crate::wiring::Wiring;
 use crossbeam_channel::{Receiver, TryRecvError, select};
-use flame_execute::Stop;
+use flame_execute::{Behind, Stop};
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// The maximum number of blocks and ticks that a worker looks ahead for blocks that it decodes.
@@ -84,8 +83,8 @@ pub(crate) fn worker_loop(
 ) -> Result<(), RunError> {
     let worker = outlet.worker;
     // A worker that is behind has packets left that were read before the stop.
-    let has_read = AtomicBool::new(false);
-    let stop = Stop::after(options.stop, &has_read);
+    let behind = Behind::default();
+    let stop = Stop::after(options.stop, &behind);
     let mut pipeline = Pipeline::new(wiring.modules, PipelineOptions { stop: &stop, ..options }, outlet)?;
     let (ahead, memory) = (VecDeque::with_capacity(AHEAD), Memory::default());
     let mut todo = Todo { partition, worker, queue, front, ahead, memory };
@@ -139,7 +138,7 @@ pub(crate) fn worker_loop(
                 outlet.send(Event::Tick { worker, now_ns: at })?;
             }
             Work::End(now_ns) => {
-                has_read.store(true, Ordering::Relaxed);
+                behind.end();
                 let accounts = pipeline.end(now_ns, outlet)?;
                 return outlet.send(Event::End { accounts, now_ns });
             }
