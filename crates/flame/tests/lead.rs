@@ -2,7 +2,8 @@
 //! time, and takes no more memory than it may.
 
 use crate::commands::{done, node};
-use crate::common::{pcap, tcp_packet, with_manifest};
+use crate::common::{self, pcap, tcp_packet, with_manifest};
+use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -86,4 +87,44 @@ fn messages_of_a_worker_that_is_ahead_take_limited_memory() {
     let (one, two) = (peak("1"), peak("2"));
     // 64 MiB may wait for each worker, and 16 outputs of 16 MiB in the queue; all would be 1 GiB.
     assert!(two < one + 512, "{two} MiB with two workers, {one} with one");
+}
+
+/// One worker has all packets, and the other computes at each of a thousand ticks, of which each has a row.
+/// After Ctrl-C, most of them are left out, and every packet is accounted for.
+#[test]
+fn a_worker_with_slow_ticks_ends_soon_after_an_interrupt() {
+    const SLOW: &str = r#"(module (memory (export "memory") 1)
+      (global $has (mut i32) (i32.const 0))
+      (data (i32.const 0) "\08\00\00\00\00\00\00\00")
+      (func (export "flame_batch") (param i32) (result i64) (global.set $has (i32.const 1)) (i64.const 0))
+      (func (export "flame_tick") (param i64) (result i64) (local $n i32)
+        (if (i32.eqz (global.get $has)) (then
+          (loop $l (br_if $l (i32.lt_u (local.tee $n (i32.add (local.get $n) (i32.const 1)))
+            (i32.const 200000000))))))
+        (i64.const 0x1000000000)))"#;
+    const TABLE: &str = "[[tables]]\nname = \"t\"\ncolumns = [{ name = \"x\", type = \"u64\" }]\n\
+        [limits]\ncall_budget = 4_000_000_000\n";
+    const SECONDS: u64 = 1000;
+    let folder = tempfile::tempdir().unwrap();
+    write(folder.path(), SECONDS, TABLE, SLOW);
+    common::runner();
+    for more in [&[][..], &["--isolate"]] {
+        let run =
+            ["run", "./m.wasm", "-r", "c.pcap", "--format", "json", "--stats", "json", "--workers", "2"];
+        let mut command = Command::new(env!("CARGO_BIN_EXE_flame"));
+        command.args(run).args(more).current_dir(folder.path()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let child = command.spawn().unwrap();
+        std::thread::sleep(Duration::from_secs(1));
+        Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+        let out = child.wait_with_output().unwrap();
+        let (rows, said) = (String::from_utf8(out.stdout).unwrap(), String::from_utf8(out.stderr).unwrap());
+        let ticks = rows.lines().count() as u64;
+        assert!((1..SECONDS * 3 / 2).contains(&ticks), "{more:?}: {ticks} ticks: {said}");
+        let of: Value = serde_json::from_str(&said[said.find("{\"").unwrap()..]).unwrap();
+        assert_eq!(
+            (&of["packets"], &of["modules"]["m"]["adds_up"]),
+            (&SECONDS.into(), &true.into()),
+            "{said}"
+        );
+    }
 }
