@@ -256,6 +256,17 @@ fn sources_that_fail_at_once_are_an_error_in_any_order() {
     }
 }
 
+/// A worker that is left alone would go on with its part of the packets, and nobody would know.
+#[test]
+fn a_source_of_one_worker_that_fails_ends_all() {
+    let (stop, delivered) = (Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default());
+    let brief = Brief { blocks: 3, fate: Fate::Fails, is_live: true };
+    let worker = with_endless(brief, &stop, &delivered, &Sums::default());
+    let (report, _) = worker.join().unwrap();
+    assert!(report.failed.is_some() && report.packets >= 150, "{report:?}");
+    assert!(report.accounts[0].1.adds_up(), "{report:?}");
+}
+
 #[test]
 fn commands_reach_the_workers_that_are_left() {
     let (stop, delivered, sums) =

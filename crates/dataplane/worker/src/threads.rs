@@ -337,7 +337,13 @@ pub(crate) fn run_parallel(
                     read_loop(&mut **source, &mut consumer, observer, wiring.read_options())
                 };
                 let (stats, ended) = match run() {
-                    Ok(stats) => (Ok(stats), Ok(())),
+                    Ok(stats) => {
+                        // Without it, the others would go on with their part of the packets only.
+                        if stats.failed.is_some() {
+                            wiring.stop.set();
+                        }
+                        (Ok(stats), Ok(()))
+                    }
                     // The worker's end was sent before, so the collector may not wait for another event.
                     Err(e @ RunError::Source(_)) => {
                         wiring.stop.set();
