@@ -612,6 +612,24 @@ fn eviction_reaches_a_process() {
     assert_eq!(report.faults[0].evicted, Some(Reason::Narrowed));
 }
 
+/// A sink that takes its time for each batch of rows.
+struct Sleepy;
+
+impl Sink for Sleepy {
+    fn write(&mut self, _: &str, _: &Table, _: &RecordBatch) -> Result<(), SinkError> {
+        std::thread::sleep(Duration::from_millis(50));
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), SinkError> {
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>) -> Result<(), SinkError> {
+        Ok(())
+    }
+}
+
 /// A row for each packet: those that were on their way when the module was evicted are no rows, and their
 /// packets are not processed.
 #[test]
@@ -630,7 +648,8 @@ fn rows_of_an_evicted_module_are_those_of_the_packets_that_it_processed() {
         let plan = Plan::new(vec![module.clone()], workers, 0);
         let run = Run::new(&plan, &[], &Engines::new().unwrap(), with(&runner())).unwrap();
         let input = Input::Shared(Box::new(Memory::tcp(500_000, 3)));
-        let worker = Worker::spawn(run, input, Box::new(Last::default()), Box::new(Silent)).unwrap();
+        // Much is on its way, because the records are written slowly.
+        let worker = Worker::spawn(run, input, Box::new(Sleepy), Box::new(Silent)).unwrap();
         let handle = worker.handle();
         wait_for(|| handle.snapshot().ok().filter(|s| s.accounts[0].2.processed > 10_000));
         handle.evict(module.id, Reason::Narrowed).unwrap();

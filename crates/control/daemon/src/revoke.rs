@@ -117,39 +117,30 @@ impl Engine {
     pub fn withdraw(&self, request: &RevokeRequest) -> Result<(), Problem> {
         let (line, whom) = line_of(request)?;
         let _recording = held(&self.recording);
-        let others = |revocations: &[String]| {
-            revocations.iter().filter(|known| **known != line).cloned().collect::<Vec<_>>()
-        };
-        // The policy in force has the revocation, and one that cannot be read does not replace it.
-        let read =
-            |others: &[String]| self.present_node().map(|node| without(&node, &line, others)).transpose();
-        let before = held(&self.revocations).clone();
-        if !before.contains(&line) {
+        if !held(&self.revocations).contains(&line) {
             let cause = format!("the node has no such revocation ({line})");
             let remedy = "one that only the policy's list has is removed there";
             return Err(Problem::new(Code::NotFound, cause, remedy));
         }
-        if let Some(node) = read(&others(&before))? {
+        // The policy in force has the revocation, and one that cannot be read does not replace it. Nothing
+        // can fail once the withdrawal is stored.
+        let reopened = self.present_node().map(|node| without(&node, &line)).transpose()?;
+        if let Some(node) = &reopened {
             node.note_withdrawal(&whom, &line).map_err(|e| {
                 Problem::new(Code::Storage, e.to_string(), "make the audit log writable, and repeat it")
             })?;
         }
-        self.stored(self.store.withdrawn(&line))?;
+        if let Err(problem) = self.stored(self.store.withdrawn(&line)) {
+            // The log says that it is in force. One that cannot be written says so by its end.
+            let _ = reopened.map(|node| node.note_revocation(&whom, &line));
+            return Err(problem);
+        }
         {
             // Others may have come meanwhile: nobody waits for the disk with this lock.
             let mut revocations = held(&self.revocations);
-            let others = others(&revocations);
-            let node = match read(&others) {
-                Ok(node) => node,
-                // The policy was damaged meanwhile.
-                Err(problem) => {
-                    drop(revocations);
-                    self.stored(self.store.revoked(&line, time::now()))?;
-                    return Err(problem);
-                }
-            };
-            *revocations = others;
-            if let Some(node) = node {
+            revocations.retain(|known| *known != line);
+            // They were read when they were made.
+            if let Some(Ok(node)) = reopened.map(|node| with_all(node, &revocations)) {
                 self.put_in_force(node);
             }
         }
@@ -158,8 +149,8 @@ impl Engine {
     }
 }
 
-/// Returns the node under its policy and list as they are on the disk, with the revocations `others`.
-fn without(node: &Node, line: &str, others: &[String]) -> Result<Node, Problem> {
+/// Returns the node under its policy and list as they are on the disk, which must not have a revocation.
+fn without(node: &Node, line: &str) -> Result<Node, Problem> {
     let unreadable = |reason: String| {
         let cause = format!("the revocation stays in force: {reason}");
         Problem::new(Code::Storage, cause, "restore the policy and its list, and repeat it")
@@ -173,5 +164,5 @@ fn without(node: &Node, line: &str, others: &[String]) -> Result<Node, Problem> 
             format!("remove its line first: {line}"),
         ));
     }
-    with_all(node, others).map_err(|e| unreadable(e.to_string()))
+    Ok(node)
 }

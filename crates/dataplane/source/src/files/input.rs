@@ -5,7 +5,8 @@
 //! million packets, 360 MB), and truncating a mapped file would end the process.
 
 use super::ahead::{Ahead, CHUNK, HEADROOM};
-use super::spares::Spares;
+use super::spares::{LARGE, Spares};
+use super::window::{self, Window};
 use crate::SourceError;
 use bytes::{Bytes, BytesMut};
 use std::fs::File;
@@ -118,20 +119,40 @@ impl<R: Read> Read for Counted<R> {
     }
 }
 
+/// A reader with the memory that it takes.
+struct Held<R> {
+    inner: R,
+    _window: Window,
+}
+
+impl<R: Read> Read for Held<R> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        self.inner.read(into)
+    }
+}
+
 fn stream(inner: Box<dyn Read + Send>, total: Option<u64>, spares: &Arc<Spares>) -> io::Result<Stream> {
     let consumed = Arc::new(AtomicU64::new(0));
     let mut counted = Counted { inner, bytes: consumed.clone() };
     let mut head = Vec::new();
-    (&mut counted).take(4).read_to_end(&mut head)?;
+    (&mut counted).take(window::HEAD as u64).read_to_end(&mut head)?;
     let found = compression(&head);
     let is_compressed = found.is_some();
+    let window = match found {
+        Some(Compression::Zstd) => Some(spares.windows.open(&head)?),
+        _ => None,
+    };
     let whole = io::Cursor::new(head).chain(counted);
-    let reader: Box<dyn Read + Send> = match found {
-        Some(Compression::Gzip) => {
+    let reader: Box<dyn Read + Send> = match (found, window) {
+        (Some(Compression::Zstd), Some(window)) => {
+            let mut decoder = zstd::stream::read::Decoder::new(whole)?;
+            decoder.window_log_max(window.log.min(window::MOST_LOG))?;
+            Box::new(Held { inner: decoder, _window: window })
+        }
+        (Some(_), _) => {
             Box::new(flate2::read::MultiGzDecoder::new(io::BufReader::with_capacity(1 << 16, whole)))
         }
-        Some(Compression::Zstd) => Box::new(zstd::stream::read::Decoder::new(whole)?),
-        None => Box::new(whole),
+        (None, _) => Box::new(whole),
     };
     let step = if is_compressed { "decompressing" } else { "reading" };
     Ok(Stream { step, ..Stream::new(Feed::Other(reader, spares.clone()), consumed, total) })
@@ -143,22 +164,35 @@ impl Stream {
         Self { feed, base: 0, chunk, whole, ended: false, broken: None, step: "reading", consumed, total }
     }
 
-    /// Drops the bytes before `from` and reads further bytes. `chunk` then begins at `from`.
-    pub fn advance(&mut self, from: usize) {
+    /// Drops the bytes before `from` and reads further bytes, so that there are `needed` unless the stream
+    /// ends. `chunk` then begins at `from`.
+    pub fn advance(&mut self, from: usize, needed: usize) {
         let rest = self.chunk.slice(from..);
         self.base += from as u64;
         let used = std::mem::take(&mut self.whole);
         let range = if let Feed::File(ahead) = &self.feed {
             let ahead = ahead.clone();
-            self.take(&ahead, &rest, used)
+            self.take(&ahead, &rest, needed, used)
         } else {
-            self.fill(&rest, used)
+            self.fill(&rest, needed, used)
         };
         self.chunk = self.whole.slice(range);
     }
 
+    /// Copies the bytes from `from` on if they lie in a large buffer, in which they are few. Returns the size
+    /// of that, if so: `chunk` then begins at `from`.
+    pub fn let_go(&mut self, from: usize) -> Option<usize> {
+        let large = self.whole.len();
+        (large >= LARGE).then(|| {
+            self.chunk = Bytes::copy_from_slice(&self.chunk[from..]);
+            self.whole = Bytes::new();
+            self.base += from as u64;
+            large
+        })
+    }
+
     /// Puts `rest` and the next chunk of a file into one buffer, and returns their place.
-    fn take(&mut self, ahead: &Ahead, rest: &[u8], used: Bytes) -> Range<usize> {
+    fn take(&mut self, ahead: &Ahead, rest: &[u8], needed: usize, used: Bytes) -> Range<usize> {
         let mut chunk = ahead.take(used);
         let mut added = chunk.len;
         let range = if rest.len() <= HEADROOM {
@@ -167,12 +201,12 @@ impl Stream {
             self.whole = chunk.buffer.freeze();
             start..chunk.start + chunk.len
         } else {
-            // A long packet takes as many more bytes as there are, so that its bytes are not copied often.
-            let mut buffer = BytesMut::with_capacity(rest.len() * 2 + CHUNK);
+            // The bytes of a long item are copied once.
+            let mut buffer = BytesMut::with_capacity(needed.max(rest.len()) + CHUNK);
             buffer.extend_from_slice(rest);
             loop {
                 buffer.extend_from_slice(&chunk.buffer[chunk.start..chunk.start + chunk.len]);
-                if chunk.len < CHUNK || buffer.len() >= rest.len() * 2 {
+                if chunk.len < CHUNK || buffer.len() >= needed {
                     break;
                 }
                 chunk = ahead.take(chunk.buffer.freeze());
@@ -188,10 +222,10 @@ impl Stream {
     }
 
     /// Puts `rest` and the bytes that follow into one buffer, and returns their place.
-    fn fill(&mut self, rest: &[u8], used: Bytes) -> Range<usize> {
+    fn fill(&mut self, rest: &[u8], needed: usize, used: Bytes) -> Range<usize> {
         let Feed::Other(reader, spares) = &mut self.feed else { return 0..0 };
         spares.give(used);
-        let mut buffer = spares.take(CHUNK.max(rest.len() * 2));
+        let mut buffer = spares.take(if needed < CHUNK / 2 { CHUNK } else { needed + CHUNK });
         let wanted = buffer.len();
         let mut len = rest.len();
         buffer[..len].copy_from_slice(rest);
@@ -200,8 +234,8 @@ impl Stream {
                 Ok(0) => self.ended = true,
                 Ok(n) => {
                     len += n;
-                    // A pipe returns the bytes it has: do not wait for more.
-                    if self.total.is_none() || len > rest.len() + (CHUNK / 8) {
+                    // A pipe returns the bytes it has: do not wait for more than the next item.
+                    if len >= needed && (self.total.is_none() || len > rest.len() + (CHUNK / 8)) {
                         break;
                     }
                 }

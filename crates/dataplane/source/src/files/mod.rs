@@ -18,6 +18,7 @@ mod pcapng;
 mod reader;
 mod spares;
 mod step;
+mod window;
 
 pub use merge::Help;
 

@@ -60,7 +60,7 @@ impl Pcap {
 
     #[inline]
     pub fn step(&mut self, bytes: &[u8]) -> (Step, usize) {
-        let Some(head) = bytes.get(..self.record) else { return (Step::More, 0) };
+        let Some(head) = bytes.get(..self.record) else { return (Step::More, self.record) };
         let cap_len = self.word(head, 8);
         if cap_len as usize > MAX_PACKET {
             return (
@@ -70,7 +70,7 @@ impl Pcap {
         }
         let length = self.record + cap_len as usize;
         if bytes.len() < length {
-            return (Step::More, 0);
+            return (Step::More, length);
         }
         let ts_ns = u64::from(self.word(head, 0)) * 1_000_000_000
             + u64::from(self.word(head, 4)) * u64::from(self.unit);

@@ -73,7 +73,7 @@ impl Pcapng {
     }
 
     pub fn step(&mut self, bytes: &[u8]) -> (Step, usize) {
-        let Some(head) = bytes.get(..12) else { return (Step::More, 0) };
+        let Some(head) = bytes.get(..12) else { return (Step::More, 12) };
         let mut kind = self.u32(head, 0);
         // A section block reads the same in both byte orders; its body states which one it has.
         if head[..4] == SECTION.to_le_bytes() {
@@ -97,7 +97,7 @@ impl Pcapng {
         if length > MAX_BLOCK {
             return damage(format!("a block of {length} bytes, at most {MAX_BLOCK} are read"));
         }
-        let Some(block) = bytes.get(..length) else { return (Step::More, 0) };
+        let Some(block) = bytes.get(..length) else { return (Step::More, length) };
         let again = self.u32(block, length - 4) as usize;
         if again != length {
             return damage(format!("a block that begins as {length} bytes and ends as {again}"));

@@ -55,7 +55,7 @@ impl Reader {
     fn new(file: String, mut input: Input, snaplen: u32) -> Result<Self, SourceError> {
         if let Input::Stream(stream) = &mut input {
             while stream.chunk.len() < pcap::HEADER && !stream.ended {
-                stream.advance(0);
+                stream.advance(0, pcap::HEADER);
             }
         }
         let head = match &input {
@@ -180,7 +180,7 @@ impl Reader {
                             };
                             self.damaged(reason, damage);
                         } else {
-                            stream.advance(self.at);
+                            stream.advance(self.at, length);
                             (self.at, start) = (0, 0);
                         }
                     }
@@ -199,6 +199,14 @@ impl Reader {
             Input::Stream(stream) => &stream.chunk,
         };
         block.data = bytes.slice(start..self.at);
+        if let Input::Stream(stream) = &mut self.input
+            && let Some(large) = stream.let_go(self.at)
+        {
+            self.at = 0;
+            if captured < large / 4 {
+                pack(block, captured);
+            }
+        }
         Ok(true)
     }
 
@@ -220,6 +228,18 @@ impl Reader {
         };
         (!any).then_some(link)
     }
+}
+
+/// Copies the packets of a block that lies in a buffer with mostly other bytes. They may wait for long, as
+/// those of a file that others overlap in time.
+fn pack(block: &mut RawBlock, captured: usize) {
+    let mut data = Vec::with_capacity(captured);
+    for p in &mut block.packets {
+        let bytes = &block.data[p.offset as usize..(p.offset + p.cap_len) as usize];
+        p.offset = data.len() as u32;
+        data.extend_from_slice(bytes);
+    }
+    block.data = data.into();
 }
 
 fn not_decoded(file: String, link: LinkType) -> SourceError {

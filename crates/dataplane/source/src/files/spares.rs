@@ -1,5 +1,6 @@
 //! Buffers that are used again once nobody holds them. New memory would be zeroed, and in no cache.
 
+use super::window::Windows;
 use bytes::{Bytes, BytesMut};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 const MOST: usize = 80;
 
 /// The size in bytes of a large buffer. Few packets need one, so it does not serve again.
-const LARGE: usize = 1 << 20;
+pub const LARGE: usize = 1 << 20;
 
 /// Buffers for reuse, the oldest first.
 #[derive(Default)]
@@ -17,6 +18,8 @@ pub struct Spares {
     all: Mutex<VecDeque<Bytes>>,
     /// The number of bytes of large buffers that somebody holds.
     large: Arc<AtomicUsize>,
+    /// The windows in which compressed files are read.
+    pub windows: Windows,
 }
 
 /// A large buffer that was filled.

@@ -8,7 +8,7 @@ pub enum Step {
     Packet(RawPacket),
     /// Something else, of the returned length.
     Skip,
-    /// The bytes end before the next item does.
+    /// The bytes end before the next item does, of which at least the returned length is needed.
     More,
     /// The bytes from here on cannot be read.
     Damage(String),

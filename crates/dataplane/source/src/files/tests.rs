@@ -195,6 +195,47 @@ fn files_share_buffers() {
     assert!(places.len() < 90, "{} places", places.len());
 }
 
+/// Files that overlap in time hold their next packets, not the long blocks in which these lay.
+#[test]
+fn files_hold_no_long_blocks() {
+    const FILES: u64 = 6;
+    let capture = |n: u64| {
+        let packets: Vec<_> =
+            (0..5).map(|at| (5_000_000_000 + (at * FILES + n) * 1000, vec![7; 60])).collect();
+        let mut capture = Vec::new();
+        for packet in &packets {
+            capture.extend(pcapng(std::slice::from_ref(packet), false));
+            capture.extend(block(false, 0xbad, &vec![7; 3 << 20]));
+        }
+        capture
+    };
+    let plain = |n| {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(&capture(n)).unwrap();
+        file
+    };
+    let compressed = |n| {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(&zstd::encode_all(&capture(n)[..], 1).unwrap()).unwrap();
+        file
+    };
+    let sets: [Vec<_>; 2] = [(0..FILES).map(plain).collect(), (0..FILES).map(compressed).collect()];
+    for files in sets {
+        let paths: Vec<_> = files.iter().map(|file| file.path().to_owned()).collect();
+        let mut source = open(&paths, &FileOptions::default()).unwrap();
+        let (mut block, mut packets, mut last) = (RawBlock::default(), 0, 0);
+        while source.next(&mut block).unwrap() == Next::Packets {
+            assert_eq!(source.help().large(), 0, "after {packets} packets");
+            packets += block.packets.len() as u64;
+            for p in &block.packets {
+                assert!(p.ts_ns > last && block.data[p.offset as usize..][..60] == [7; 60]);
+                last = p.ts_ns;
+            }
+        }
+        assert_eq!((packets, source.damage().len()), (5 * FILES, 0));
+    }
+}
+
 /// Files that have ended are closed, and their memory is free, although other threads may read files ahead.
 #[test]
 fn files_that_ended_are_closed() {
