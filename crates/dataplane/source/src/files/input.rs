@@ -146,7 +146,7 @@ fn stream(inner: Box<dyn Read + Send>, total: Option<u64>, spares: &Arc<Spares>)
     let reader: Box<dyn Read + Send> = match (found, window) {
         (Some(Compression::Zstd), Some(window)) => {
             let mut decoder = zstd::stream::read::Decoder::new(whole)?;
-            decoder.window_log_max(window.log.min(window::MOST_LOG))?;
+            decoder.window_log_max(window.most())?;
             Box::new(Held { inner: decoder, _window: window })
         }
         (Some(_), _) => {

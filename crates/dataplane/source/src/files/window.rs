@@ -12,7 +12,7 @@ pub const HEAD: usize = 18;
 /// The largest window in bytes that does not count, as a power of two.
 const LEAST_LOG: u32 = 23;
 /// The largest window that is read, as a power of two: what `zstd -d` takes without an option.
-pub const MOST_LOG: u32 = 27;
+const MOST_LOG: u32 = 27;
 /// The maximum number of bytes of larger windows together.
 const MOST: u64 = 512 << 20;
 
@@ -25,7 +25,14 @@ pub struct Window {
     all: Windows,
     bytes: u64,
     /// The window as a power of two, rounded up. Later frames may have no larger one.
-    pub log: u32,
+    log: u32,
+}
+
+impl Window {
+    /// Returns the largest window that the file may have, as a power of two.
+    pub fn most(&self) -> u32 {
+        self.log.min(MOST_LOG)
+    }
 }
 
 impl Windows {
@@ -36,8 +43,10 @@ impl Windows {
     /// Returns an error if there is no room for it.
     pub fn open(&self, head: &[u8]) -> io::Result<Window> {
         let bytes = of_frame(head).unwrap_or(0);
-        let log = bytes.max(1).next_power_of_two().ilog2().max(LEAST_LOG);
-        let bytes = if log > LEAST_LOG { bytes } else { 0 };
+        let log = bytes.max(1).ilog2() + u32::from(!bytes.max(1).is_power_of_two());
+        let log = log.max(LEAST_LOG);
+        // The decoder refuses larger ones.
+        let bytes = if (LEAST_LOG + 1..=MOST_LOG).contains(&log) { bytes } else { 0 };
         let add = |all: u64| all.checked_add(bytes).filter(|all| *all <= MOST || bytes == 0);
         let added = self.0.try_update(Ordering::Relaxed, Ordering::Relaxed, add);
         added.map(|_| Window { all: self.clone(), bytes, log }).map_err(|all| {
@@ -107,6 +116,13 @@ mod tests {
         let whole = frame(27, &content, None);
         for length in 0..6 {
             assert_eq!(of_frame(&whole[..length]), None);
+        }
+        // Any length that a header can state.
+        for length in [0, u64::MAX >> 1, u64::MAX] {
+            let head = [&[0x28, 0xb5, 0x2f, 0xfd, 0xe0][..], &length.to_le_bytes()].concat();
+            assert_eq!(of_frame(&head), Some(length));
+            let window = Windows::default().open(&head).unwrap();
+            assert!((LEAST_LOG..=64).contains(&window.log), "{length}");
         }
     }
 
