@@ -96,7 +96,8 @@ fn slow_and_half_open_clients_are_closed_and_keep_nobody_out() {
         stream.write_all(b"GET /v1/health HT").unwrap();
     }
     std::thread::sleep(Duration::from_millis(300));
-    assert!(node.try_request("GET", "/v1/health", None).is_err(), "no place is left");
+    let (code, told) = node.try_request("GET", "/v1/health", None).unwrap();
+    assert!(code == 429 && told["cause"].as_str().unwrap().contains("no connection is left"), "{told}");
     // They are closed, and others have their places.
     for mut stream in idle {
         stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();

@@ -16,7 +16,7 @@ use nix::sys::socket::sockopt::PeerCredentials;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, UnixListener};
+use tokio::net::{TcpListener, UnixListener, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 use tokio_io_timeout::TimeoutStream;
@@ -33,6 +33,9 @@ const UNREAD: Duration = Duration::from_secs(30);
 const DRAIN: Duration = Duration::from_secs(3);
 /// Maximum length of the head of a request in bytes.
 const HEAD_BYTES: usize = 64 << 10;
+/// The time for the request of a client without a place, and the number of those that are told so at once.
+const BRIEF: Duration = Duration::from_secs(2);
+const TOLD: usize = 8;
 /// The pause after an accept failed, for example because no descriptor was left.
 const BREATHER: Duration = Duration::from_millis(50);
 
@@ -52,6 +55,8 @@ struct Places {
     strangers: Arc<Semaphore>,
     tls: Arc<Semaphore>,
     peers: Arc<Shares>,
+    /// Clients without a place.
+    told: Arc<Semaphore>,
     most: u32,
 }
 
@@ -70,12 +75,12 @@ impl Places {
             strangers: of(STRANGERS),
             tls: of(most),
             peers: Arc::default(),
+            told: of(TOLD),
             most: u32::try_from(most).unwrap_or(u32::MAX),
         }
     }
 
-    /// Returns a place for a peer. Without one the connection is closed at once, which the client sees as an
-    /// error.
+    /// Returns a place for a peer, if there is one.
     fn take(&self, peer: &str, kind: &Arc<Semaphore>) -> Option<Place> {
         let permit = kind.clone().try_acquire_owned().ok()?;
         let each = (self.most as usize / 2).max(1);
@@ -84,6 +89,28 @@ impl Places {
             false => Some(self.peers.take(peer, 1, each, usize::MAX)?),
         };
         Some(Place { _kind: permit, _peer: part })
+    }
+
+    /// Tells a client that there is no place for it. It is closed at once if many others are being told.
+    fn tell(&self, stream: UnixStream) {
+        let Ok(told) = self.told.clone().try_acquire_owned() else { return };
+        let most = self.most;
+        let service = service_fn(move |_: hyper::Request<Incoming>| async move {
+            let problem = Problem::new(
+                Code::TooMany,
+                format!(
+                    "no connection is left: {most} may be open, half of them for one user but the operator"
+                ),
+                "close some, or raise connections in [limits] of node.toml",
+            );
+            Ok::<_, std::convert::Infallible>(Refusal(problem).into_response())
+        });
+        let mut http = http1::Builder::new();
+        http.timer(TokioTimer::new()).header_read_timeout(BRIEF).keep_alive(false).max_buf_size(HEAD_BYTES);
+        tokio::spawn(async move {
+            let _ = timeout(BRIEF, http.serve_connection(TokioIo::new(stream), service)).await;
+            drop(told);
+        });
     }
 
     fn of_user(&self, access: Access) -> &Arc<Semaphore> {
@@ -121,8 +148,9 @@ impl Server {
             };
             let connection = Connection::new(Peer::Unix { uid, node });
             let kind = self.places.of_user(connection.access(&self.app.engine));
-            if let Some(place) = self.places.take(&connection.label(), kind) {
-                tokio::spawn(self.clone().serve(stream, connection, place));
+            match self.places.take(&connection.label(), kind) {
+                Some(place) => drop(tokio::spawn(self.clone().serve(stream, connection, place))),
+                None => self.places.tell(stream),
             }
         }
     }
