@@ -122,35 +122,39 @@ impl Engine {
             let remedy = "one that only the policy's list has is removed there";
             return Err(Problem::new(Code::NotFound, cause, remedy));
         }
-        // The policy in force has the revocation, and one that cannot be read does not replace it. Nothing
-        // can fail once the withdrawal is stored.
-        let reopened = self.present_node().map(|node| without(&node, &line)).transpose()?;
-        if let Some(node) = &reopened {
+        // The policy in force has the revocation, and its list may have it as well. Nothing can fail once the
+        // withdrawal is stored.
+        let node = self.present_node();
+        if let Some(node) = &node {
+            allows(node, &line)?;
             node.note_withdrawal(&whom, &line).map_err(|e| {
                 Problem::new(Code::Storage, e.to_string(), "make the audit log writable, and repeat it")
             })?;
         }
         if let Err(problem) = self.stored(self.store.withdrawn(&line)) {
             // The log says that it is in force. One that cannot be written says so by its end.
-            let _ = reopened.map(|node| node.note_revocation(&whom, &line));
+            let _ = node.map(|node| node.note_revocation(&whom, &line));
             return Err(problem);
         }
         {
-            // Others may have come meanwhile: nobody waits for the disk with this lock.
+            // Nobody waits for the disk with this lock, so another policy may have come into force meanwhile.
             let mut revocations = held(&self.revocations);
             revocations.retain(|known| *known != line);
-            // They were read when they were made.
-            if let Some(Ok(node)) = reopened.map(|node| with_all(node, &revocations)) {
-                self.put_in_force(node);
+            if let Some(node) = self.present_node() {
+                let policy = Arc::new(node.policy().without_revocation(&line));
+                *held(&self.node) = Some(node.under(policy));
+                self.decide_anew();
             }
         }
+        // Its list may have the revocation.
+        self.reload_policy(None);
         self.review_all();
         Ok(())
     }
 }
 
-/// Returns the node under its policy and list as they are on the disk, which must not have a revocation.
-fn without(node: &Node, line: &str) -> Result<Node, Problem> {
+/// Checks that the policy and its list can be read, and that the list does not have a revocation.
+fn allows(node: &Node, line: &str) -> Result<(), Problem> {
     let unreadable = |reason: String| {
         let cause = format!("the revocation stays in force: {reason}");
         Problem::new(Code::Storage, cause, "restore the policy and its list, and repeat it")
@@ -164,5 +168,5 @@ fn without(node: &Node, line: &str) -> Result<Node, Problem> {
             format!("remove its line first: {line}"),
         ));
     }
-    Ok(node)
+    Ok(())
 }

@@ -312,6 +312,29 @@ fn a_withdrawal_that_fails_leaves_the_revocation() {
     assert!(last.is_some_and(|line| line.contains("\"revoke\"")), "{log}");
 }
 
+/// A policy that came into force while the withdrawal waited for the disk stays in force.
+#[test]
+fn a_withdrawal_undoes_no_other_change() {
+    let (world, credential) = revoked_by_request();
+    let other = world.credential(&[(Field::Memory, "64MiB")]);
+    let engine = &world.engine;
+    let storage = engine.store.database();
+    std::thread::scope(|scope| {
+        let withdrawing = scope.spawn(|| engine.withdraw(&revocation(&credential)));
+        let start = Instant::now();
+        while !world.log().contains("withdraw") && start.elapsed() < PATIENCE {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let id = other.blocks().unwrap().pop().unwrap().id;
+        std::fs::write(world.folder.path().join("revoked"), format!("id {id}\n")).unwrap();
+        engine.reload_policy(None);
+        assert!(is_revoked(&world, &other));
+        drop(storage);
+        withdrawing.join().unwrap().unwrap();
+    });
+    assert!(is_revoked(&world, &other) && !is_revoked(&world, &credential));
+}
+
 /// Once it is stored, nothing keeps it from being in force: a policy that is damaged meanwhile is read later.
 #[test]
 fn a_withdrawal_that_is_stored_is_in_force() {

@@ -271,6 +271,14 @@ impl Policy {
         Ok(policy)
     }
 
+    /// Returns the policy without what a line of the list revokes.
+    #[must_use]
+    pub fn without_revocation(&self, line: &str) -> Self {
+        let mut policy = self.clone();
+        policy.revoked.remove(line);
+        policy
+    }
+
     /// Returns the node's audit log, if it has one.
     pub fn log(&self) -> Option<Audit> {
         self.audit.as_deref().map(|log| Audit::new(log, &self.counter()))

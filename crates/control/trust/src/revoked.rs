@@ -104,6 +104,13 @@ impl Revoked {
         Ok(())
     }
 
+    /// Removes what a line of the file revokes.
+    pub fn remove(&mut self, line: &str) {
+        let Ok(of_line) = Self::parse(line) else { return };
+        self.ids.retain(|id| !of_line.ids.contains(id));
+        self.keys.retain(|key| !of_line.keys.contains(key));
+    }
+
     /// Returns whether the block of a credential with this identifier is revoked.
     pub fn has_id(&self, id: &str) -> bool {
         self.ids.contains(id)

@@ -32,11 +32,16 @@ enum Flag<'a> {
 #[derive(Debug, Default)]
 pub struct Behind {
     has_ended: AtomicBool,
-    /// The time when the worker found the run stopped.
-    since: OnceLock<Instant>,
+    /// The time when the worker, or its process, found the run stopped.
+    since: Arc<OnceLock<Instant>>,
 }
 
 impl Behind {
+    /// Creates a worker whose time begins with `since`, which others share.
+    pub fn since(since: Arc<OnceLock<Instant>>) -> Self {
+        Self { since, ..Self::default() }
+    }
+
     /// Records that nothing of what was read before is left.
     pub fn end(&self) {
         self.has_ended.store(true, Ordering::Relaxed);
@@ -170,7 +175,7 @@ mod tests {
         run.set();
         assert!(!worker.is_set());
         let found = *behind.since.get().unwrap();
-        let earlier = Behind { since: OnceLock::from(found - BEHIND), ..Behind::default() };
+        let earlier = Behind::since(Arc::new(OnceLock::from(found - BEHIND)));
         assert!(Stop::after(&run, &earlier).is_set() && Stop::after(&run, &earlier).gives_up());
         behind.end();
         assert!(worker.is_set() && !worker.gives_up(), "its last ticks are made");

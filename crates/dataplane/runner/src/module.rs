@@ -10,8 +10,8 @@ use flame_quota::Meters;
 use flame_remote::{ChannelError, Install, Kept, Report, Sender};
 use flame_run::{Engines, Eviction, Mapping, Output};
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 /// The shortest time between two reports of an account.
@@ -213,12 +213,14 @@ impl Slow {
 }
 
 impl Installed {
-    /// Loads a module whose shared memory is part of `region`.
+    /// Loads a module whose shared memory is part of `region`. `stopped` is the time when the process finds
+    /// the run stopped.
     pub fn new(
         engines: &Engines,
         grants: &mut Grants,
         install: Install,
         region: OwnedFd,
+        stopped: &Arc<OnceLock<Instant>>,
     ) -> Result<Self, String> {
         let Install { plan, workers, tick_ns, interval_ns, batch, granted, keeps } = install;
         let kept = plan.manifest.state.zip(keeps).map(|(state, every_ns)| {
@@ -249,7 +251,7 @@ impl Installed {
             loops: (0..workers).map(|_| Place::Empty).collect(),
             loops_started: 0,
             ends: vec![None; workers],
-            behind: (0..workers).map(|_| Behind::default()).collect(),
+            behind: (0..workers).map(|_| Behind::since(stopped.clone())).collect(),
             slow,
             is_live: false,
             eviction: module.eviction.clone(),

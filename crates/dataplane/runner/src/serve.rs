@@ -91,6 +91,7 @@ pub fn serve(socket: OwnedFd, engines: &Engines, slices: &Slices) -> Result<(), 
         slices,
         flag: &flag,
         stop: Stop::new(&flag),
+        stopped: Arc::default(),
         modules: Vec::new(),
         grants: Grants::default(),
     };
@@ -107,6 +108,8 @@ struct Runner<'a> {
     slices: &'a Slices,
     flag: &'a AtomicBool,
     stop: Stop<'a>,
+    /// The time when the run was found to be stopped, from which on all modules have theirs.
+    stopped: Arc<OnceLock<Instant>>,
     modules: Vec<Installed>,
     grants: Grants,
 }
@@ -200,7 +203,10 @@ impl Runner<'_> {
                     let of_id = self.modules.iter_mut().find(|m| m.id() == module);
                     of_id.into_iter().for_each(|m| m.hold(holds));
                 }
-                Command::Stop => self.flag.store(true, Ordering::Relaxed),
+                Command::Stop => {
+                    self.stopped.get_or_init(Instant::now);
+                    self.flag.store(true, Ordering::Relaxed);
+                }
                 Command::Ping(number) => {
                     sender.send(&Report::Alive(number), &[])?;
                     sender.flush()?;
@@ -219,7 +225,7 @@ impl Runner<'_> {
     ) -> Result<(), ChannelError> {
         let Ok([region]) = <[OwnedFd; 1]>::try_from(fds) else { return Ok(()) };
         let (id, name) = (install.plan.id, install.plan.name.clone());
-        match Installed::new(self.engines, &mut self.grants, install, region) {
+        match Installed::new(self.engines, &mut self.grants, install, region, &self.stopped) {
             Ok(module) => self.modules.push(module),
             Err(text) => {
                 sender.send(&Report::Fault(FaultReport::new(id, name, text)), &[])?;

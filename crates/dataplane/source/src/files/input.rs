@@ -6,7 +6,6 @@
 
 use super::ahead::{Ahead, CHUNK, HEADROOM};
 use super::spares::{LARGE, Spares};
-use super::window::{self, Window};
 use crate::SourceError;
 use bytes::{Bytes, BytesMut};
 use std::fs::File;
@@ -119,40 +118,20 @@ impl<R: Read> Read for Counted<R> {
     }
 }
 
-/// A reader with the memory that it takes.
-struct Held<R> {
-    inner: R,
-    _window: Window,
-}
-
-impl<R: Read> Read for Held<R> {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        self.inner.read(into)
-    }
-}
-
 fn stream(inner: Box<dyn Read + Send>, total: Option<u64>, spares: &Arc<Spares>) -> io::Result<Stream> {
     let consumed = Arc::new(AtomicU64::new(0));
     let mut counted = Counted { inner, bytes: consumed.clone() };
     let mut head = Vec::new();
-    (&mut counted).take(window::HEAD as u64).read_to_end(&mut head)?;
+    (&mut counted).take(4).read_to_end(&mut head)?;
     let found = compression(&head);
     let is_compressed = found.is_some();
-    let window = match found {
-        Some(Compression::Zstd) => Some(spares.windows.open(&head)?),
-        _ => None,
-    };
     let whole = io::Cursor::new(head).chain(counted);
-    let reader: Box<dyn Read + Send> = match (found, window) {
-        (Some(Compression::Zstd), Some(window)) => {
-            let mut decoder = zstd::stream::read::Decoder::new(whole)?;
-            decoder.window_log_max(window.most())?;
-            Box::new(Held { inner: decoder, _window: window })
-        }
-        (Some(_), _) => {
+    let reader: Box<dyn Read + Send> = match found {
+        Some(Compression::Gzip) => {
             Box::new(flate2::read::MultiGzDecoder::new(io::BufReader::with_capacity(1 << 16, whole)))
         }
-        (None, _) => Box::new(whole),
+        Some(Compression::Zstd) => Box::new(zstd::stream::read::Decoder::new(whole)?),
+        None => Box::new(whole),
     };
     let step = if is_compressed { "decompressing" } else { "reading" };
     Ok(Stream { step, ..Stream::new(Feed::Other(reader, spares.clone()), consumed, total) })

@@ -101,19 +101,15 @@ impl Files {
         Ok(())
     }
 
-    /// Returns the file whose next packet is the oldest, and the time up to which it remains so.
+    /// Returns the file whose next packet is the oldest, and the time up to which it remains so. Of packets of
+    /// the same time, those of the file that was named first are the oldest.
     fn oldest(&self) -> Option<(usize, u64)> {
-        let (mut best, mut until) = (None::<(usize, u64)>, u64::MAX);
-        for (i, time) in self.files.iter().map(Open::time).enumerate() {
-            match best {
-                Some((_, t)) if time >= t => until = until.min(time),
-                _ => {
-                    until = best.map_or(until, |(_, t)| t.min(until));
-                    best = Some((i, time));
-                }
-            }
-        }
-        best.map(|(i, _)| (i, until))
+        let times = || self.files.iter().map(Open::time).enumerate();
+        let (oldest, _) = times().min_by_key(|(_, time)| *time)?;
+        let others = times().filter(|(i, _)| *i != oldest);
+        // Those that were named before have later packets, so that there is a time before them.
+        let until = others.map(|(i, time)| time - u64::from(i < oldest)).min();
+        Some((oldest, until.unwrap_or(u64::MAX)))
     }
 
     /// Copies packets of files that overlap in time into one block.

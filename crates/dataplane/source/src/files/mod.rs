@@ -2,8 +2,7 @@
 //!
 //! Usage:    -r FILE, repeatable; a folder stands for the captures in it, and - for standard input
 //!           -s BYTES limits the bytes of each packet, -c COUNT the packets
-//! Expects:  pcap or pcapng, plain, gzip or zstd, of a link type that is decoded. zstd files with windows
-//!           over 8 MiB (--long, --ultra) that are open together may have 512 MiB of them.
+//! Expects:  pcap or pcapng, plain, gzip or zstd, of a link type that is decoded.
 //! Gives:    packets in time order over all files. Damage ends its file: the packets before it are kept, and
 //!           the run has exit status 3. In a folder, files that are damaged, unsupported, unreadable or empty
 //!           are skipped, counted and listed at the end, with the same status; only a sound capture without
@@ -19,7 +18,6 @@ mod pcapng;
 mod reader;
 mod spares;
 mod step;
-mod window;
 
 pub use merge::Help;
 

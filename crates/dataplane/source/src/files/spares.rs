@@ -1,6 +1,5 @@
 //! Buffers that are used again once nobody holds them. New memory would be zeroed, and in no cache.
 
-use super::window::Windows;
 use bytes::{Bytes, BytesMut};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,8 +17,6 @@ pub struct Spares {
     all: Mutex<VecDeque<Bytes>>,
     /// The number of bytes of large buffers that somebody holds.
     large: Arc<AtomicUsize>,
-    /// The windows in which compressed files are read.
-    pub windows: Windows,
 }
 
 /// A large buffer that was filled.
