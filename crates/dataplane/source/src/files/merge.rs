@@ -101,8 +101,8 @@ impl Files {
         Ok(())
     }
 
-    /// Returns the file whose next packet is the oldest, and the time up to which it remains so. Of packets of
-    /// the same time, those of the file that was named first are the oldest.
+    /// Returns the file whose next packet is the oldest, and the time up to which it remains so. Of packets
+    /// of the same time, those of the file that was named first are the oldest.
     fn oldest(&self) -> Option<(usize, u64)> {
         let times = || self.files.iter().map(Open::time).enumerate();
         let (oldest, _) = times().min_by_key(|(_, time)| *time)?;
