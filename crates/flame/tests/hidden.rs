@@ -138,7 +138,7 @@ fn hidden_packets_of_another_link_type_end_no_block() {
     let without = run(&[]);
     assert_eq!(without, run(&(0..40).map(|i| raw(2 * i + 1, 443)).collect::<Vec<_>>()));
     // Shown packets have an effect, because a batch has one link type. None is missing.
-    let with = run(&[raw(11, 443), raw(21, 80), raw(22, 80), raw(31, 443)]);
+    let with = run(&[raw(11, 443), raw(21, 80), raw(21, 80), raw(31, 443)]);
     let counts: Vec<_> = with
         .lines()
         .map(|l| serde_json::from_str::<serde_json::Value>(l).unwrap()["count"].clone())

@@ -159,8 +159,7 @@ impl Attached {
                 return Ok::<_, RunError>(Parts(Some(Work::Forward(Box::new(forwarding)))));
             }
             let pipeline = Pipeline::new(&modules, options, &mut collector)?;
-            let (end, behind) = (None, None);
-            let inline = Inline { pipeline, collector, commands, end, has_turns: false, packets: 0, behind };
+            let inline = Inline { pipeline, collector, commands, end: None, has_turns: false, packets: 0 };
             Ok(Parts(Some(Work::Measure(Box::new(inline)))))
         })?;
         let clock = Clock::new(shape.tick_ns);

@@ -18,7 +18,7 @@ use crate::todo::worker_loop;
 use crate::turns::TURN;
 use crate::wiring::{Ends, Wiring};
 use crossbeam_channel::{Receiver, RecvTimeoutError, bounded, never, select, unbounded};
-use flame_execute::{Behind, SLICE, Stop};
+use flame_execute::{SLICE, Stop};
 use flame_source::Source;
 
 /// Runs `run` next to a thread that ends slices once there is a metered module, of which `metered` tells it.
@@ -65,8 +65,6 @@ pub(crate) struct Inline<'l, 'c> {
     pub(crate) has_turns: bool,
     /// The number of packets since calls of services were delivered.
     pub(crate) packets: usize,
-    /// The worker, if its source is read here.
-    pub(crate) behind: Option<&'l Behind>,
 }
 
 impl Consumer for Inline<'_, '_> {
@@ -115,7 +113,6 @@ impl Consumer for Inline<'_, '_> {
     }
 
     fn end(&mut self, now_ns: u64) -> Result<(), RunError> {
-        self.behind.inspect(|behind| behind.end());
         self.end = Some((self.pipeline.end(now_ns, &mut self.collector)?, now_ns));
         Ok(())
     }
@@ -151,13 +148,10 @@ pub(crate) fn run_inline(
     observer: &mut dyn Observer,
     inboxes: Inboxes,
 ) -> Result<Report, RunError> {
-    let behind = Behind::default();
     let options = wiring.pipeline_options(0, &*source);
-    let stop = Stop::after(options.stop, &behind);
-    let pipeline = Pipeline::new(wiring.modules, PipelineOptions { stop: &stop, ..options }, &mut collector)?;
+    let pipeline = Pipeline::new(wiring.modules, options, &mut collector)?;
     let commands = inboxes.pipelines.into_iter().next().unwrap_or_else(never);
-    let mut consumer =
-        Inline { pipeline, collector, commands, end: None, has_turns, packets: 0, behind: Some(&behind) };
+    let mut consumer = Inline { pipeline, collector, commands, end: None, has_turns, packets: 0 };
     let stats = read_loop(&mut *source, &mut consumer, observer, wiring.read_options());
     let Inline { collector, end, .. } = consumer;
     let Some((accounts, now)) = end else { return Err(stats.err().unwrap_or(RunError::Broken)) };
