@@ -68,6 +68,7 @@ fn main() -> ExitCode {
     if let Some(code) = flame_compile::serve() {
         return code;
     }
+    flame_files::allow_many_files();
     // A reader that closes the pipe (`| head`) is an error to handle, not a signal to die from: results that
     // are written to files must still be finished. Rust ignores SIGPIPE for us.
     let settled = caller::Caller::here().settle();

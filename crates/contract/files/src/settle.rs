@@ -18,3 +18,11 @@ pub fn settle() -> io::Result<()> {
     }
     Ok(setrlimit(Resource::Fsize, Rlimit { current: None, maximum: None })?)
 }
+
+/// Allows this process to open as many files as the hard limit allows. The soft limit is usually 1,024, for
+/// programs that use `select`, and an archive has more captures. Where the limit cannot be raised, it stays.
+pub fn allow_many_files() {
+    let limit = getrlimit(Resource::Nofile);
+    // A refusal is no error: whoever needs more is told when a file cannot be opened.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+}

@@ -37,7 +37,7 @@ pub struct Chunk {
 
 /// A file that is read ahead.
 pub struct Ahead {
-    file: File,
+    file: Arc<File>,
     /// The buffers of all files of a source: of files that are read in turn, each would keep its own.
     spares: Arc<Spares>,
     state: Mutex<State>,
@@ -59,7 +59,7 @@ struct State {
 }
 
 impl Ahead {
-    pub fn new(file: File, spares: Arc<Spares>) -> Self {
+    pub fn new(file: Arc<File>, spares: Arc<Spares>) -> Self {
         Self { file, spares, state: Mutex::default(), filled: Condvar::new() }
     }
 
@@ -154,10 +154,10 @@ mod tests {
     use std::io::Write;
     use std::sync::atomic::{AtomicBool, Ordering};
 
-    fn file(bytes: &[u8]) -> File {
+    fn file(bytes: &[u8]) -> Arc<File> {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(bytes).unwrap();
-        file
+        file.into()
     }
 
     fn bytes(chunks: usize, more: usize) -> Vec<u8> {
@@ -204,7 +204,7 @@ mod tests {
     fn short_reads_and_errors_are_passed_on() {
         let names = std::fs::read("/proc/kallsyms").unwrap_or_default();
         if names.len() > 4 * CHUNK {
-            let ahead = Ahead::new(File::open("/proc/kallsyms").unwrap(), Arc::default());
+            let ahead = Ahead::new(File::open("/proc/kallsyms").unwrap().into(), Arc::default());
             let (mut found, mut len) = (Vec::new(), CHUNK);
             while len == CHUNK {
                 let chunk = ahead.take(Bytes::new());
@@ -215,7 +215,8 @@ mod tests {
             assert!(found == names, "{} of {} bytes", found.len(), names.len());
         }
         // Nothing is mapped at 0.
-        let chunk = Ahead::new(File::open("/proc/self/mem").unwrap(), Arc::default()).take(Bytes::new());
+        let memory = File::open("/proc/self/mem").unwrap().into();
+        let chunk = Ahead::new(memory, Arc::default()).take(Bytes::new());
         assert_eq!((chunk.len, chunk.broken.map(|e| e.raw_os_error())), (0, Some(Some(libc::EIO))));
     }
 

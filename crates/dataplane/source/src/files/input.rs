@@ -9,7 +9,7 @@ use super::spares::{LARGE, Spares};
 use crate::SourceError;
 use bytes::{Bytes, BytesMut};
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, Read, Seek};
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -36,6 +36,8 @@ pub struct Stream {
     step: &'static str,
     consumed: Arc<AtomicU64>,
     pub total: Option<u64>,
+    /// The regular file of the stream, if it is one.
+    file: Option<Arc<File>>,
 }
 
 /// The origin of the chunks of a stream.
@@ -53,19 +55,34 @@ impl Input {
                 return stream(Box::new(io::stdin()), None, spares);
             }
             let file = File::open(path)?;
-            let meta = file.metadata()?;
-            if !meta.is_file() {
-                return stream(Box::new(file), None, spares);
+            if file.metadata()?.is_file() {
+                return Stream::of_file(Arc::new(file), spares);
             }
-            let mut head = [0; 4];
-            let length = file.read_at(&mut head, 0)?;
-            if compression(&head[..length]).is_some() {
-                return stream(Box::new(file), Some(meta.len()), spares);
-            }
-            let ahead = Arc::new(Ahead::new(file, spares.clone()));
-            Ok(Stream::new(Feed::File(ahead), Arc::default(), Some(meta.len())))
+            stream(Box::new(file), None, spares)
         };
         open().map(Self::Stream).map_err(|error| SourceError::Io { place: path.display().to_string(), error })
+    }
+
+    /// Opens a regular file from its beginning, once more, whose name is `name`.
+    pub fn reopen(file: Arc<File>, name: &str, spares: &Arc<Spares>) -> Result<Self, SourceError> {
+        let opened = Stream::of_file(file, spares);
+        opened.map(Self::Stream).map_err(|error| SourceError::Io { place: name.to_owned(), error })
+    }
+
+    /// Returns the file, if it can be read once more from its beginning.
+    pub fn file(&self) -> Option<&Arc<File>> {
+        match self {
+            Self::Stream(stream) => stream.file.as_ref(),
+            Self::Memory(_) => None,
+        }
+    }
+
+    /// Gives the buffer back of a stream that is read no further.
+    pub fn give_back(self, spares: &Spares) {
+        if let Self::Stream(Stream { chunk, whole, .. }) = self {
+            drop(chunk);
+            spares.give(whole);
+        }
     }
 
     /// Returns the file of which other threads may read parts ahead, if it is one.
@@ -140,7 +157,36 @@ fn stream(inner: Box<dyn Read + Send>, total: Option<u64>, spares: &Arc<Spares>)
 impl Stream {
     fn new(feed: Feed, consumed: Arc<AtomicU64>, total: Option<u64>) -> Self {
         let (chunk, whole) = Default::default();
-        Self { feed, base: 0, chunk, whole, ended: false, broken: None, step: "reading", consumed, total }
+        Self {
+            feed,
+            base: 0,
+            chunk,
+            whole,
+            ended: false,
+            broken: None,
+            step: "reading",
+            consumed,
+            total,
+            file: None,
+        }
+    }
+
+    /// Reads a regular file from its beginning.
+    fn of_file(file: Arc<File>, spares: &Arc<Spares>) -> io::Result<Self> {
+        let total = Some(file.metadata()?.len());
+        let mut head = [0; 4];
+        let length = file.read_at(&mut head, 0)?;
+        let stream = match compression(&head[..length]) {
+            Some(_) => {
+                (&*file).rewind()?;
+                stream(Box::new(file.clone()), total, spares)?
+            }
+            None => {
+                let ahead = Arc::new(Ahead::new(file.clone(), spares.clone()));
+                Self::new(Feed::File(ahead), Arc::default(), total)
+            }
+        };
+        Ok(Self { file: Some(file), ..stream })
     }
 
     /// Drops the bytes before `from` and reads further bytes, so that there are `needed` unless the stream

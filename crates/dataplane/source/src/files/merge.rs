@@ -1,24 +1,29 @@
 //! Merges several files into one source, in time order.
 
 use super::ahead::Ahead;
+use super::due::{Due, Key};
 use super::reader::Reader;
 use super::spares::Spares;
 use crate::{Damage, Next, Progress, RawBlock, Source, SourceError};
 use bytes::Bytes;
 use flame_abi::{MAX_BLOCK_BYTES, MAX_BLOCK_PACKETS};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// The number of consecutive packets of one file from which on they are returned without a copy.
 const LONG_RUN: usize = 32;
 
-/// The files of which any thread may read parts before they are needed. Those that have ended are closed.
-#[derive(Default)]
+/// The files of which any thread may read parts before they are needed: those whose packets are due.
+#[derive(Clone, Default)]
 pub struct Help {
-    files: Vec<Weak<Ahead>>,
+    files: Arc<Mutex<Vec<Weak<Ahead>>>>,
     spares: Arc<Spares>,
 }
 
 impl Help {
+    fn files(&self) -> MutexGuard<'_, Vec<Weak<Ahead>>> {
+        self.files.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Returns the number of bytes of large buffers in which packets lie that somebody holds.
     pub fn large(&self) -> usize {
         self.spares.large()
@@ -26,30 +31,53 @@ impl Help {
 
     /// Reads a part of a file. Returns false if enough was read.
     pub fn read(&self) -> bool {
-        self.files.iter().filter_map(Weak::upgrade).any(|file| file.help())
+        let mut at = 0;
+        loop {
+            let Some(file) = self.files().get(at).map(Weak::upgrade) else { return false };
+            if file.is_some_and(|file| file.help()) {
+                return true;
+            }
+            at += 1;
+        }
     }
 
     /// Returns whether the source would wait for a part that another thread is reading.
     pub fn is_reading(&self) -> bool {
-        matches!(self.files.as_slice(), [only] if only.upgrade().is_some_and(|file| file.is_reading()))
+        let only = match self.files().as_slice() {
+            [only] => only.upgrade(),
+            _ => None,
+        };
+        only.is_some_and(|file| file.is_reading())
+    }
+
+    /// Replaces the files by those of `readers`.
+    fn set<'a>(&self, readers: impl Iterator<Item = &'a Reader>) {
+        let files = readers.filter_map(Reader::ahead).map(Arc::downgrade);
+        *self.files() = files.take(MOST_HELPED).collect();
     }
 }
 
 /// The maximum number of files that are read ahead, of which a helper looks at each.
 const MOST_HELPED: usize = 64;
 
+#[derive(Default)]
 pub struct Files {
+    /// The files whose packets are due, in the order in which they were named.
     files: Vec<Open>,
+    due: Due,
+    /// The number of files so far.
+    count: usize,
+    help: Help,
     /// The number of bytes of files that have ended.
     ended_bytes: u64,
     damage: Vec<Damage>,
     /// Whether one of the files is a pipe or a device.
     waits: bool,
-    /// The buffers of all files.
-    spares: Arc<Spares>,
 }
 
 struct Open {
+    /// The number of the file among all.
+    number: usize,
     reader: Reader,
     block: RawBlock,
     /// The index of the next packet in `block`.
@@ -57,9 +85,9 @@ struct Open {
 }
 
 impl Open {
-    /// Returns the time of the next packet.
-    fn time(&self) -> u64 {
-        self.block.packets[self.next].ts_ns
+    /// Returns the place of the next packet.
+    fn key(&self) -> Key {
+        (self.block.packets[self.next].ts_ns, self.number)
     }
 
     /// Returns the number of following packets, at most `most`, that are not newer than `until`.
@@ -69,11 +97,45 @@ impl Open {
 }
 
 impl Files {
-    pub fn new(readers: Vec<Reader>, damage: Vec<Damage>, spares: Arc<Spares>) -> Self {
-        let waits = readers.iter().any(Reader::waits);
-        let open = |reader| Open { reader, block: RawBlock::default(), next: 0 };
-        let files = readers.into_iter().map(open).collect();
-        Self { files, ended_bytes: 0, damage, waits, spares }
+    /// Returns the buffers of all files.
+    pub fn spares(&self) -> &Arc<Spares> {
+        &self.help.spares
+    }
+
+    /// Adds the only file.
+    pub fn add_only(&mut self, reader: Reader) {
+        self.waits |= reader.waits();
+        self.insert(self.count, reader);
+        self.count += 1;
+    }
+
+    /// Adds a file, which is read when its packets are due.
+    pub fn add(&mut self, reader: Reader) {
+        match self.due.add(self.count, reader, &self.help.spares) {
+            Some(reader) => self.add_only(reader),
+            None => self.count += 1,
+        }
+    }
+
+    /// Adds files that are left out.
+    pub fn add_damage(&mut self, damage: Vec<Damage>) {
+        self.damage.extend(damage);
+    }
+
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Returns the number of files that are being read.
+    #[cfg(test)]
+    pub fn opened(&self) -> usize {
+        self.files.len()
+    }
+
+    fn insert(&mut self, number: usize, reader: Reader) {
+        let at = self.files.partition_point(|file| file.number < number);
+        self.files.insert(at, Open { number, reader, block: RawBlock::default(), next: 0 });
+        self.help.set(self.files.iter().map(|file| &file.reader));
     }
 
     /// Ensures that file `i` has a next packet, or removes the file.
@@ -88,28 +150,39 @@ impl Files {
         }
         self.ended_bytes += file.reader.consumed().0;
         self.files.remove(i);
+        self.help.set(self.files.iter().map(|file| &file.reader));
         Ok(false)
     }
 
+    /// Ensures that all files whose packets are due have a next packet.
     fn fill_all(&mut self) -> Result<(), SourceError> {
-        let mut i = 0;
-        while i < self.files.len() {
-            if self.refill(i)? {
-                i += 1;
+        loop {
+            let mut i = 0;
+            while i < self.files.len() {
+                if self.refill(i)? {
+                    i += 1;
+                }
+            }
+            let oldest = self.files.iter().map(Open::key).min();
+            if self.due.first().is_none_or(|first| oldest.is_some_and(|oldest| oldest < first)) {
+                return Ok(());
+            }
+            if let Some((number, reader)) = self.due.open(&self.help.spares, &mut self.damage)? {
+                self.insert(number, reader);
             }
         }
-        Ok(())
     }
 
     /// Returns the file whose next packet is the oldest, and the time up to which it remains so. Of packets
-    /// of the same time, those of the file that was named first are the oldest.
+    /// of the same time, those of the file that was named first are the oldest. Returns `None` if the oldest
+    /// packet is one of a file that is not read yet.
     fn oldest(&self) -> Option<(usize, u64)> {
-        let times = || self.files.iter().map(Open::time).enumerate();
-        let (oldest, _) = times().min_by_key(|(_, time)| *time)?;
-        let others = times().filter(|(i, _)| *i != oldest);
-        // Those that were named before have later packets, so that there is a time before them.
-        let until = others.map(|(i, time)| time - u64::from(i < oldest)).min();
-        Some((oldest, until.unwrap_or(u64::MAX)))
+        let keys = || self.files.iter().map(Open::key);
+        let (i, oldest) = keys().enumerate().min_by_key(|(_, key)| *key)?;
+        let others = keys().filter(|key| *key != oldest).chain(self.due.first());
+        let Some(next) = others.min() else { return Some((i, u64::MAX)) };
+        // If the other one was named before, up to the time before.
+        (oldest < next).then(|| (i, next.0 - u64::from(next.1 < oldest.1)))
     }
 
     /// Copies packets of files that overlap in time into one block.
@@ -145,6 +218,7 @@ impl Source for Files {
         block.data = Bytes::new();
         if let [only] = self.files.as_mut_slice()
             && only.next >= only.block.packets.len()
+            && self.due.is_empty()
         {
             let more = only.reader.next(block, &mut self.damage)?;
             return Ok(if more { Next::Packets } else { Next::End });
@@ -169,13 +243,12 @@ impl Source for Files {
     }
 
     fn help(&self) -> Help {
-        let files = self.files.iter().filter_map(|file| file.reader.ahead()).map(Arc::downgrade);
-        Help { files: files.take(MOST_HELPED).collect(), spares: self.spares.clone() }
+        self.help.clone()
     }
 
     fn progress(&self) -> Progress {
-        let mut progress =
-            Progress { bytes: self.ended_bytes, total: Some(self.ended_bytes), kernel_drops: 0 };
+        let total = Some(self.ended_bytes + self.due.bytes);
+        let mut progress = Progress { bytes: self.ended_bytes, total, kernel_drops: 0 };
         for file in &self.files {
             let (bytes, total) = file.reader.consumed();
             progress.bytes += bytes;

@@ -6,11 +6,13 @@
 //! Gives:    packets in time order over all files. Damage ends its file: the packets before it are kept, and
 //!           the run has exit status 3. In a folder, files that are damaged, unsupported, unreadable or empty
 //!           are skipped, counted and listed at the end, with the same status; only a sound capture without
-//!           packets leaves it at 0.
+//!           packets leaves it at 0. Only files whose packets are due take memory: one that was compressed by
+//!           `zstd --long` up to 128 MiB.
 //! Example:  flame run flow -r FILE -r FILE
 //! Related:  live, paced (on a node), pcap, pcapng, capture (sink)
 
 mod ahead;
+mod due;
 mod input;
 mod merge;
 mod pcap;
@@ -24,9 +26,7 @@ pub use merge::Help;
 use crate::{Damage, DamageKind, Source, SourceError};
 use bytes::Bytes;
 use flame_abi::MAX_PACKET;
-use spares::Spares;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 /// Options for reading files.
 #[derive(Clone, Copy, Debug)]
@@ -49,34 +49,31 @@ impl Default for FileOptions {
 /// one that cannot be read, is skipped and reported in [`Source::damage`]; a folder without any capture is an
 /// error.
 pub fn open(paths: &[PathBuf], options: &FileOptions) -> Result<Box<dyn Source>, SourceError> {
-    let spares = Arc::default();
-    let (readers, skipped) = readers(paths, options, &spares)?;
-    Ok(Box::new(merge::Files::new(readers, skipped, spares)))
+    Ok(Box::new(open_files(paths, options)?))
 }
 
-type Readers = (Vec<reader::Reader>, Vec<Damage>);
-
-/// Opens all files. Returns their readers, and the files that are skipped.
-fn readers(paths: &[PathBuf], options: &FileOptions, spares: &Arc<Spares>) -> Result<Readers, SourceError> {
-    let mut readers = Vec::new();
-    let mut skipped = Vec::new();
+fn open_files(paths: &[PathBuf], options: &FileOptions) -> Result<merge::Files, SourceError> {
+    let mut files = merge::Files::default();
     for path in paths {
         if !path.is_dir() {
-            readers.push(reader::Reader::open(path, options.snaplen, spares)?);
+            let reader = reader::Reader::open(path, options.snaplen, files.spares())?;
+            if paths.len() == 1 { files.add_only(reader) } else { files.add(reader) }
             continue;
         }
-        let before = readers.len();
+        let before = files.len();
+        let mut skipped = Vec::new();
         for file in folder(path)? {
-            match reader::Reader::open(&file, options.snaplen, spares) {
-                Ok(reader) => readers.push(reader.of_folder()),
+            match reader::Reader::open(&file, options.snaplen, files.spares()) {
+                Ok(reader) => files.add(reader.in_folder(true)),
                 Err(error) => skipped.push(skip(&file.display().to_string(), error)?),
             }
         }
-        if readers.len() == before {
+        if files.len() == before {
             return Err(SourceError::EmptyFolder { folder: path.display().to_string(), skipped });
         }
+        files.add_damage(skipped);
     }
-    Ok((readers, skipped))
+    Ok(files)
 }
 
 /// Returns the entry in the list of damage for a file of a folder.
@@ -128,7 +125,8 @@ fn folder(path: &Path) -> Result<Vec<PathBuf>, SourceError> {
 /// type is decoded.
 pub fn parse(bytes: &[u8]) -> Result<(u64, Vec<Damage>), SourceError> {
     let reader = reader::Reader::from_memory("memory", Bytes::copy_from_slice(bytes), MAX_PACKET as u32)?;
-    let mut files = merge::Files::new(vec![reader], Vec::new(), Arc::default());
+    let mut files = merge::Files::default();
+    files.add_only(reader);
     let mut block = crate::RawBlock::default();
     let mut packets = 0;
     while files.next(&mut block)? == crate::Next::Packets {

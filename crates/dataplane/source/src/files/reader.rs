@@ -8,6 +8,7 @@ use super::{pcap, pcapng};
 use crate::{Damage, DamageKind, RawBlock, SourceError};
 use bytes::Bytes;
 use flame_abi::{LinkType, MAX_BLOCK_BYTES, MAX_BLOCK_PACKETS};
+use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -29,16 +30,16 @@ impl Parser {
 
 pub struct Reader {
     pub file: String,
-    input: Input,
+    pub input: Input,
     parser: Parser,
     /// The position in memory or in the stream's chunk.
     at: usize,
-    snaplen: u32,
+    pub snaplen: u32,
     ended: bool,
     /// Whether a packet has been seen. Its link type decides whether the file is read.
     begun: bool,
     /// Whether the file is one of a folder, where one that is not decoded is reported instead of an error.
-    of_folder: bool,
+    pub of_folder: bool,
 }
 
 impl Reader {
@@ -46,6 +47,17 @@ impl Reader {
         let file =
             if path.as_os_str() == "-" { "standard input".to_owned() } else { path.display().to_string() };
         Self::new(file, Input::open(path, spares)?, snaplen)
+    }
+
+    /// Opens a regular file from its beginning, once more.
+    pub fn reopen(
+        name: String,
+        file: Arc<File>,
+        snaplen: u32,
+        spares: &Arc<Spares>,
+    ) -> Result<Self, SourceError> {
+        let input = Input::reopen(file, &name, spares)?;
+        Self::new(name, input, snaplen)
     }
 
     pub fn from_memory(file: &str, bytes: Bytes, snaplen: u32) -> Result<Self, SourceError> {
@@ -90,9 +102,10 @@ impl Reader {
         Ok(Self { file, input, parser, at, snaplen, ended: false, begun: false, of_folder: false })
     }
 
-    /// Marks the file as one of a folder.
-    pub fn of_folder(self) -> Self {
-        Self { of_folder: true, ..self }
+    /// Sets whether the file is one of a folder.
+    pub fn in_folder(mut self, of_folder: bool) -> Self {
+        self.of_folder = of_folder;
+        self
     }
 
     /// Returns the file of which other threads may read parts ahead, if it is one.

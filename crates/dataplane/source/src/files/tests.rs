@@ -65,9 +65,16 @@ fn read(mut source: Box<dyn Source>) -> (Vec<Packet>, Vec<Damage>) {
     (all, source.damage().to_vec())
 }
 
+/// Returns a source of one file.
+fn only(reader: reader::Reader) -> Box<dyn Source> {
+    let mut files = merge::Files::default();
+    files.add_only(reader);
+    Box::new(files)
+}
+
 fn read_bytes(bytes: &[u8]) -> (Vec<Packet>, Vec<Damage>) {
     let reader = reader::Reader::from_memory("m", Bytes::copy_from_slice(bytes), MAX_PACKET as u32).unwrap();
-    read(Box::new(merge::Files::new(vec![reader], vec![], Arc::default())))
+    read(only(reader))
 }
 
 fn some(n: u64) -> Vec<Packet> {
@@ -236,6 +243,43 @@ fn files_hold_no_long_blocks() {
     }
 }
 
+/// Of files of which each ends before the next one begins, one at a time is read. Those that cannot be read in
+/// the end are reported then, in a folder.
+#[test]
+fn files_are_read_when_they_are_due() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut all = Vec::new();
+    for n in (0..40_u64).rev() {
+        let packets: Vec<Packet> =
+            (0..300).map(|at| (1_000_000_000 * (n + 1) + at, vec![n as u8; 1000])).collect();
+        let capture = pcap(&packets, false, true);
+        let compressed = zstd::encode_all(&capture[..], 1).unwrap();
+        // By name, the files are in any order.
+        let path = folder.path().join((n * 7 % 40).to_string());
+        std::fs::write(&path, if n % 2 == 0 { &capture } else { &compressed }).unwrap();
+        all.splice(0..0, packets);
+    }
+    let mut files = open_files(&[folder.path().to_owned()], &FileOptions::default()).unwrap();
+    let (total, mut read) = (files.progress().total, 0);
+    assert!(total.is_some_and(|total| total > 20 * 300_000), "{total:?}");
+    let mut block = RawBlock::default();
+    while files.next(&mut block).unwrap() == Next::Packets {
+        assert!(files.opened() <= 2, "{} files", files.opened());
+        assert_eq!(files.progress().total, total);
+        for p in &block.packets {
+            let bytes = &block.data[p.offset as usize..(p.offset + p.cap_len) as usize];
+            assert_eq!((p.ts_ns, bytes), (all[read].0, &all[read].1[..]));
+            read += 1;
+            // Nobody cuts a file short that is read.
+            if read == 3000 {
+                let last = folder.path().join((39 * 7 % 40).to_string());
+                std::fs::File::options().write(true).open(last).unwrap().set_len(3).unwrap();
+            }
+        }
+    }
+    assert_eq!((read, files.damage().len()), (39 * 300, 1), "{:?}", files.damage());
+}
+
 /// Files that have ended are closed, and their memory is free, although other threads may read files ahead.
 #[test]
 fn files_that_ended_are_closed() {
@@ -328,7 +372,7 @@ fn any_cut_gives_the_packets_before_it() {
             else {
                 continue;
             };
-            let (part, damage) = read(Box::new(merge::Files::new(vec![reader], vec![], Arc::default())));
+            let (part, damage) = read(only(reader));
             assert!(packets.starts_with(&part) && damage.len() <= 1);
         }
     }
