@@ -57,7 +57,11 @@ fn open_files(paths: &[PathBuf], options: &FileOptions) -> Result<merge::Files, 
     for path in paths {
         if !path.is_dir() {
             let reader = reader::Reader::open(path, options.snaplen, files.spares())?;
-            if paths.len() == 1 { files.add_only(reader) } else { files.add(reader) }
+            if paths.len() == 1 {
+                files.add_only(reader)
+            } else {
+                files.add(reader)
+            }
             continue;
         }
         let before = files.len();
