@@ -37,7 +37,8 @@ pub struct SlowLoop {
     /// The number of the fast call of each worker whose message was processed last, and the rest of the
     /// allowance for all of its messages.
     allowances: Vec<Option<(u64, Allowance)>>,
-    caller: Option<Caller>,
+    /// It is taken out for its calls, which is cheap only for a reference.
+    caller: Option<Box<Caller>>,
     queue: VecDeque<Task>,
     /// Messages of workers that are ahead, each with the last tick that its worker had passed. They wait for
     /// that tick, whose report does not contain them.
@@ -123,7 +124,7 @@ impl SlowLoop {
             lost: 0,
             keeping: Keeping::new(module.take_place(Place::Slow)),
         };
-        let mut caller = Caller::new(shape, module, Role::Slow, is_live);
+        let mut caller = Box::new(Caller::new(shape, module, Role::Slow, is_live));
         let fault = caller.launch(false).err().map(|fault| slow.report(&fault));
         slow.caller = fault.is_none().then_some(caller);
         if slow.caller.is_none() {

@@ -469,19 +469,33 @@ impl View {
     fn descriptors_only(&self, packets: &[Descriptor], out: &mut [Descriptor], base: u32) -> Written {
         let taken = packets.len().min(out.len());
         let (packets, out) = (&packets[..taken], &mut out[..taken]);
-        let hide = |d: &Descriptor, hash: u32| {
-            let (l3, l4, l4_len, flags) = (0, 0, 0, d.flags & !flags::TRANSPORT);
-            Descriptor { addr: base, cap_len: 0, hash: d.hash & hash, l3, l4, l4_len, flags, ..*d }
+        // Word by word, not field by field: no byte is in the view, so no offset either.
+        let hide = |hash| {
+            let kept = Descriptor {
+                ts_ns: u64::MAX,
+                hash,
+                wire_len: u32::MAX,
+                proto: u8::MAX,
+                flags: !flags::TRANSPORT,
+                tcp_flags: u8::MAX,
+                ..Descriptor::default()
+            };
+            let (kept, added) = (kept.to_words(), Descriptor { addr: base, ..Descriptor::default() }.to_words());
+            move |d: &Descriptor| {
+                let words = d.to_words();
+                Descriptor::from_words(std::array::from_fn(|i| words[i] & kept[i] | added[i]))
+            }
         };
+        let hide_offsets = hide(u32::MAX);
         let show = |d: &Descriptor| {
-            let mut seen = hide(d, u32::MAX);
+            let mut seen = hide_offsets(d);
             self.quantizer.apply(&mut seen);
             seen
         };
         if self.quantizer.changes_hash_only() {
             // Without a branch for each packet.
-            let hash = if self.quantizer.reads_hash() { u32::MAX } else { 0 };
-            out.iter_mut().zip(packets).for_each(|(out, d)| *out = hide(d, hash));
+            let hide = hide(if self.quantizer.reads_hash() { u32::MAX } else { 0 });
+            out.iter_mut().zip(packets).for_each(|(out, d)| *out = hide(d));
         } else if !self.quantizer.names_flows() {
             out.iter_mut().zip(packets).for_each(|(out, d)| *out = show(d));
         } else {

@@ -124,7 +124,7 @@ impl<'a> Collector<'a> {
             && module.loaded.has_slow_path()
         {
             let (slow, fault) = SlowLoop::new(self.shape, module, self.is_live, self.ticked);
-            collected.slow = Some(slow);
+            collected.slow = Some(Box::new(slow));
             collected.fault(fault, &mut self.faults);
         }
         self.outputs.services.join(p);
@@ -360,7 +360,7 @@ impl<'a> Collector<'a> {
 
     /// Returns whether a quantum would advance a slow instance.
     pub(crate) fn can_progress(&mut self) -> bool {
-        let can = |m: &mut Collected| m.last.is_some() || m.slow.as_mut().is_some_and(SlowLoop::can_progress);
+        let can = |m: &mut Collected| m.last.is_some() || m.slow.as_mut().is_some_and(|slow| slow.can_progress());
         self.modules.iter_mut().any(can) || (!self.has_edges() && self.can_deliver())
     }
 

@@ -26,7 +26,8 @@ pub(crate) struct Collected {
     pub(crate) rows: Rows,
     pub(crate) gate: Gate,
     pub(crate) channels: Channels,
-    pub(crate) slow: Option<SlowLoop>,
+    /// Its slow instance, if it is here. It is taken out for its calls, which is cheap only for a reference.
+    pub(crate) slow: Option<Box<SlowLoop>>,
     /// The last tick that its fast instance on each worker has passed, if it runs in a process. That process
     /// has its slow instance.
     pub(crate) remote: Option<Vec<u64>>,
@@ -72,11 +73,11 @@ impl Collected {
 
     /// Returns whether it has no slow instance here.
     pub(crate) fn is_gone(&self) -> bool {
-        self.slow.as_ref().is_none_or(SlowLoop::is_gone)
+        self.slow.as_ref().is_none_or(|slow| slow.is_gone())
     }
 
     pub(crate) fn is_busy(&self) -> bool {
-        self.slow.as_ref().is_some_and(SlowLoop::is_busy)
+        self.slow.as_ref().is_some_and(|slow| slow.is_busy())
     }
 
     /// Makes waiting calls of the slow instance until none is left or the quantum is over.
