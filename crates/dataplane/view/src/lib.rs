@@ -480,7 +480,8 @@ impl View {
                 tcp_flags: u8::MAX,
                 ..Descriptor::default()
             };
-            let (kept, added) = (kept.to_words(), Descriptor { addr: base, ..Descriptor::default() }.to_words());
+            let (kept, added) =
+                (kept.to_words(), Descriptor { addr: base, ..Descriptor::default() }.to_words());
             move |d: &Descriptor| {
                 let words = d.to_words();
                 Descriptor::from_words(std::array::from_fn(|i| words[i] & kept[i] | added[i]))

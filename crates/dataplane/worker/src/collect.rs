@@ -360,7 +360,8 @@ impl<'a> Collector<'a> {
 
     /// Returns whether a quantum would advance a slow instance.
     pub(crate) fn can_progress(&mut self) -> bool {
-        let can = |m: &mut Collected| m.last.is_some() || m.slow.as_mut().is_some_and(|slow| slow.can_progress());
+        let can =
+            |m: &mut Collected| m.last.is_some() || m.slow.as_mut().is_some_and(|slow| slow.can_progress());
         self.modules.iter_mut().any(can) || (!self.has_edges() && self.can_deliver())
     }
 

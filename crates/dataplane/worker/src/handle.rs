@@ -9,7 +9,7 @@ use crate::placed::{Evictor, Placed, Site};
 use crate::remote::{LostModule, ProcessInfo, Processes, StartedProcess};
 use crate::report::Snapshot;
 use crate::sorting;
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
+use crossbeam_channel::{Receiver, RecvTimeoutError, SendError, Sender, bounded, unbounded};
 use flame_abi::manifest::Manifest;
 use flame_execute::{LoadedModule, Module, Shape};
 use flame_plan::{Account, ModuleClass, ModuleId, ModulePlan, Reason, Share};
@@ -17,7 +17,8 @@ use flame_run::Engines;
 use flame_view::Key;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::thread::Thread;
 use std::time::Duration;
 
 /// A command that every pipeline executes between two blocks.
@@ -74,7 +75,7 @@ pub(crate) struct Shared {
     pub(crate) progress: Progress,
     /// Tells the thread that ends slices that there is a metered module.
     metered: Sender<()>,
-    pipelines: Vec<Sender<Command>>,
+    pipelines: Vec<Inlet>,
     /// The queue of the collector, or `None` if the only pipeline's thread also collects.
     collector: Option<EventSender>,
     modules: Mutex<BTreeMap<ModuleId, Known>>,
@@ -83,7 +84,30 @@ pub(crate) struct Shared {
     services: Mutex<Offers>,
 }
 
+/// The way of commands to a pipeline.
+struct Inlet {
+    commands: Sender<Command>,
+    /// The thread that may sleep until packets arrive, and must not let a command wait.
+    sleeper: OnceLock<Thread>,
+}
+
+impl Inlet {
+    /// Sends a command. Fails if the pipeline has ended.
+    fn send(&self, command: Command) -> Result<(), SendError<Command>> {
+        self.commands.send(command)?;
+        self.sleeper.get().into_iter().for_each(Thread::unpark);
+        Ok(())
+    }
+}
+
 impl Shared {
+    /// Lets commands of a worker's pipeline wake this thread.
+    pub(crate) fn wakes_me(&self, worker: usize) {
+        // A worker has one thread.
+        let set = |inlet: &Inlet| inlet.sleeper.set(std::thread::current());
+        let _ = self.pipelines.get(worker).map(set);
+    }
+
     /// Lets slices be ended from now on, if the calls of a module need that.
     fn note_class(&self, plan: &ModulePlan) {
         if plan.class == ModuleClass::Metered {
@@ -128,7 +152,11 @@ impl Handle {
         collector: Option<EventSender>,
         processes: Option<Arc<Processes>>,
     ) -> Result<(Self, Inboxes), RunError> {
-        let (pipelines, inboxes) = (0..shape.workers).map(|_| unbounded()).unzip();
+        let inlet = |_| {
+            let (commands, inbox) = unbounded();
+            (Inlet { commands, sleeper: OnceLock::new() }, inbox)
+        };
+        let (pipelines, inboxes) = (0..shape.workers).map(inlet).unzip();
         let (mut known, mut services) = (BTreeMap::new(), BTreeMap::new());
         for m in modules {
             let id = m.plan().id;

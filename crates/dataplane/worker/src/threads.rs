@@ -148,6 +148,7 @@ pub(crate) fn run_inline(
     observer: &mut dyn Observer,
     inboxes: Inboxes,
 ) -> Result<Report, RunError> {
+    wiring.handle.shared().wakes_me(0);
     let options = wiring.pipeline_options(0, &*source);
     let pipeline = Pipeline::new(wiring.modules, options, &mut collector)?;
     let commands = inboxes.pipelines.into_iter().next().unwrap_or_else(never);
@@ -327,6 +328,7 @@ pub(crate) fn run_parallel(
             threads.push(scope.spawn(move || {
                 let _charged = charge::begin(wiring.charging);
                 let guard = Guard(&events, worker);
+                wiring.handle.shared().wakes_me(worker);
                 let run = || {
                     let mut outlet = Queue { worker, events: &events };
                     let options = wiring.pipeline_options(worker, &**source);

@@ -40,7 +40,7 @@ pub use xdp::{Manner, XdpReceiver, XdpSender};
 use crate::{Described, Next, Notice, Progress, RawBlock, RawPacket, Shared, Source, SourceError};
 use bytes::Bytes;
 use flame_abi::{LinkType, MAX_BLOCK_BYTES, MAX_BLOCK_PACKETS, MAX_PACKET};
-use naps::Naps;
+use naps::{Nap, Naps};
 use ring::{Form, Found, Ring, Taken};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -201,8 +201,10 @@ impl Live {
         }
         while !self.ring.is_ready(self.head) {
             let Some(closing) = &mut self.closing else {
-                if self.naps.wait(|| waiting(&self.ring, self.head, 0), std::thread::sleep) {
-                    return Ok(None);
+                match self.naps.wait(|| waiting(&self.ring, self.head, 0), naps::park) {
+                    Nap::Ready => return Ok(None),
+                    Nap::Ended => return Ok(Some(Next::Idle)),
+                    Nap::Unforeseen => {}
                 }
                 let begun = Instant::now();
                 let waited = self.ring.socket().wait(self.timeout_ms);

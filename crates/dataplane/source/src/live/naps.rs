@@ -5,15 +5,16 @@
 //! The status of a block is in mapped memory, so the wait for one that fills up needs no system call but a
 //! sleep of about the right length.
 //!
-//! A sleep lasts for several blocks, because a wake-up costs as much processor time as a thousand packets.
+//! A sleep lasts for several blocks, because a wake-up costs as much processor time as a thousand packets. It
+//! is a wait of the thread, which others end early: a command must not wait until blocks are full.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The least wait that is worth a sleep.
 const SHORTEST: Duration = Duration::from_micros(100);
 /// The longest sleep, so that no packet is late by more than the kernel's timer makes those of a slow link.
-const MOST: Duration = Duration::from_millis(12);
-/// The longest wait for blocks that fill up. Others are handed over by the kernel's timer, or not at all.
+const MOST: Duration = Duration::from_millis(20);
+/// The longest wait for a block that fills up. Others are handed over by the kernel's timer, or not at all.
 const LONGEST: Duration = Duration::from_millis(16);
 /// The part of a ring that may fill up during a sleep.
 const PART: usize = 16;
@@ -36,30 +37,53 @@ impl Naps {
     /// Records that `poll` waited for a block, or that none came.
     pub fn polled(&mut self, waited: Option<Duration>) {
         let is_long_enough = |waited: &Duration| (SHORTEST..=LONGEST).contains(waited) && self.blocks > 0;
-        self.expected = waited.filter(is_long_enough).map(|waited| waited.min(MOST));
+        self.expected = waited.filter(is_long_enough);
     }
 
-    /// Waits by `sleep` until a block is ready, if that can be foreseen. Returns false if it is not, or was
-    /// not as foreseen: `poll` has to wait. `ready` returns the number of blocks that are ready.
-    pub fn wait(&mut self, ready: impl Fn() -> usize, mut sleep: impl FnMut(Duration)) -> bool {
-        let Some(expected) = self.expected else { return false };
+    /// Waits by `sleep` until a block is ready, if that can be foreseen. `sleep` returns the time slept, which
+    /// is shorter if another thread ended it, and `ready` the number of blocks that are ready.
+    pub fn wait(&mut self, ready: impl Fn() -> usize, mut sleep: impl FnMut(Duration) -> Duration) -> Nap {
+        let Some(expected) = self.expected else { return Nap::Unforeseen };
         let (mut slept, mut nap) = (Duration::ZERO, expected);
         while slept < LONGEST {
-            sleep(nap);
-            slept += nap;
+            let took = sleep(nap);
+            slept += took;
             let ready = u32::try_from(ready()).unwrap_or(u32::MAX);
             if ready > 0 {
                 // As long as it takes until the right number is ready. Some filled up before the sleep, but
                 // so they will before the next one.
                 let next = slept * self.blocks as u32 / ready;
-                self.polled(Some(((expected + next) / 2).min(MOST)));
-                return true;
+                self.expected = Some(((expected + next) / 2).clamp(SHORTEST, MOST));
+                return Nap::Ready;
+            }
+            if took < nap {
+                // What was commanded is done with the next block, not with the next few.
+                self.expected = None;
+                return Nap::Ended;
             }
             nap = (expected / 4).max(SHORTEST);
         }
         self.expected = None;
-        false
+        Nap::Unforeseen
     }
+}
+
+/// The outcome of a wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Nap {
+    /// A block is ready.
+    Ready,
+    /// Another thread has ended the sleep.
+    Ended,
+    /// The next block cannot be foreseen, or did not come as foreseen: `poll` has to wait.
+    Unforeseen,
+}
+
+/// Sleeps until another thread unparks this one, at most for `nap`. Returns the time slept.
+pub fn park(nap: Duration) -> Duration {
+    let begun = Instant::now();
+    std::thread::park_timeout(nap);
+    begun.elapsed()
 }
 
 #[cfg(test)]
@@ -80,8 +104,9 @@ mod tests {
         let found = naps.wait(ready, |nap| {
             slept.set(slept.get() + nap);
             times.set(times.get() + 1);
+            nap
         });
-        (found, ready(), slept.get(), times.get())
+        (found == Nap::Ready, ready(), slept.get(), times.get())
     }
 
     #[test]
@@ -116,7 +141,7 @@ mod tests {
         let (mut blocks, mut sleeps, mut before) = (0, 0, Duration::ZERO);
         for _ in 0..100 {
             let (found, ready, slept, times) = wait(&mut naps, every, before);
-            assert!(found && slept <= LONGEST);
+            assert!(found && slept <= MOST);
             before = (before + slept).saturating_sub(every * ready as u32);
             (blocks, sleeps) = (blocks + ready, sleeps + times);
         }
@@ -126,7 +151,7 @@ mod tests {
     #[test]
     fn a_burst_shortens_the_next_sleep() {
         let mut naps = naps();
-        naps.polled(Some(MOST));
+        naps.polled(Some(LONGEST));
         // 40 blocks in one sleep, and as many in each time that long.
         let every = MOST / 40;
         let (mut most, mut rounds) = (usize::MAX, 0);
@@ -148,6 +173,18 @@ mod tests {
         let (found, _, slept, _) = wait(&mut naps, Duration::from_secs(1), Duration::ZERO);
         assert!(!found && slept < LONGEST + SHORTEST, "{slept:?}");
         assert!(!wait(&mut naps, SHORTEST, Duration::ZERO).0, "the traffic has ended");
+    }
+
+    #[test]
+    fn a_sleep_is_ended_early() {
+        let mut naps = naps();
+        naps.polled(Some(SHORTEST * 40));
+        assert_eq!(naps.wait(|| 1, |nap| nap / 2), Nap::Ready);
+        assert_eq!(naps.wait(|| 0, |nap| nap / 2), Nap::Ended);
+        assert_eq!(naps.wait(|| 1, |nap| nap), Nap::Unforeseen, "the next block is waited for by poll");
+        let me = std::thread::current();
+        me.unpark();
+        assert!(park(Duration::from_secs(20)) < Duration::from_secs(10));
     }
 
     #[test]

@@ -112,6 +112,7 @@ impl Taken {
         let bytes = unsafe { std::slice::from_raw_parts_mut(start, ring.block_bytes - first) };
         let mut frame = Frame { at: 0, left: self.frame.left };
         while let Some(at) = frame.step(bytes) {
+            fetch(bytes, frame.at.wrapping_add(frame.at.wrapping_sub(at).wrapping_mul(AHEAD)));
             if ring.form == Form::Cooked || has_tag(bytes, at) {
                 complete(ring.form, bytes, at);
             }
@@ -205,6 +206,23 @@ impl Drop for Ring {
         // SAFETY: the mapping made in `new`, unmapped once; no block is held, because each holds an Arc.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes()) };
     }
+}
+
+/// The number of packets for which memory is fetched ahead.
+const AHEAD: usize = 8;
+
+/// Begins to fetch a packet's head and headers from memory. Each head states where the next one is, so the
+/// processor could not fetch several at once; most packets follow others of the same length.
+#[inline(always)]
+fn fetch(bytes: &[u8], at: usize) {
+    #[cfg(target_arch = "x86_64")]
+    for line in [0, 64, 128] {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: a hint, which reads nothing, whatever the address is.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(bytes.as_ptr().wrapping_add(at).wrapping_add(line).cast()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (bytes, at);
 }
 
 #[inline]
