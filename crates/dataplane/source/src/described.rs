@@ -32,32 +32,55 @@ impl Totals {
 
 /// Packets of one link type that are added to a block's. They belong to it when this value is dropped: until
 /// then their number and totals are in registers.
-pub struct Decoding<'a> {
+pub struct Adding<'a> {
     link: LinkType,
-    options: flame_decode::Options,
     slots: &'a mut [Descriptor],
-    decoded: usize,
+    added: usize,
     sums: Totals,
+    links: &'a mut Vec<(LinkType, usize)>,
     count: &'a mut usize,
     totals: &'a mut Totals,
+}
+
+impl Adding<'_> {
+    /// Adds a packet. There must be room for it.
+    #[inline(always)] // The loop over packets is hot.
+    pub fn add(&mut self, d: &Descriptor) {
+        self.slots[self.added] = *d;
+        self.note(d.cap_len.into(), d.ts_ns);
+    }
+
+    #[inline(always)]
+    fn note(&mut self, bytes: u64, ts_ns: u64) {
+        self.added += 1;
+        self.sums.add(bytes, ts_ns);
+    }
+}
+
+impl Drop for Adding<'_> {
+    fn drop(&mut self) {
+        if self.added > 0 && self.links.last().is_none_or(|(last, _)| *last != self.link) {
+            self.links.push((self.link, *self.count));
+        }
+        *self.count += self.added;
+        self.totals.add(self.sums.bytes, self.sums.latest_ns);
+    }
+}
+
+/// Packets of one link type that are decoded and added to a block's.
+pub struct Decoding<'a> {
+    options: flame_decode::Options,
+    to: Adding<'a>,
 }
 
 impl Decoding<'_> {
     /// Decodes a packet into the next descriptor, where it stays. There must be room for it.
     #[inline(always)] // The loop over packets is the hottest of a source.
     pub fn decode(&mut self, packet: RawPacket, bytes: &[u8]) {
-        let d = &mut self.slots[self.decoded];
+        let d = &mut self.to.slots[self.to.added];
         (d.ts_ns, d.addr) = (packet.ts_ns, packet.offset);
-        flame_decode::decode_into(self.link, bytes, packet.wire_len, self.options, d);
-        self.decoded += 1;
-        self.sums.add(bytes.len() as u64, packet.ts_ns);
-    }
-}
-
-impl Drop for Decoding<'_> {
-    fn drop(&mut self) {
-        *self.count += self.decoded;
-        self.totals.add(self.sums.bytes, self.sums.latest_ns);
+        flame_decode::decode_into(self.to.link, bytes, packet.wire_len, self.options, d);
+        self.to.note(bytes.len() as u64, packet.ts_ns);
     }
 }
 
@@ -73,35 +96,20 @@ impl Described {
         self.totals = Totals::default();
     }
 
-    /// Begins to add up to `most` packets of one link type.
+    /// Begins to decode and add up to `most` packets of one link type.
     pub fn decoding(&mut self, link: LinkType, most: usize, options: flame_decode::Options) -> Decoding<'_> {
-        self.begin(link);
-        let Self { descriptors, count, totals, .. } = self;
+        Decoding { options, to: self.adding(link, most) }
+    }
+
+    /// Begins to add up to `most` packets of one link type.
+    pub fn adding(&mut self, link: LinkType, most: usize) -> Adding<'_> {
+        let Self { descriptors, count, links, totals } = self;
         let end = *count + most;
         if descriptors.len() < end {
             descriptors.resize(end, Descriptor::default());
         }
         let slots = &mut descriptors[*count..end];
-        Decoding { link, options, slots, decoded: 0, sums: Totals::default(), count, totals }
-    }
-
-    #[inline]
-    fn begin(&mut self, link: LinkType) {
-        if self.links.last().is_none_or(|(last, _)| *last != link) {
-            self.links.push((link, self.count));
-        }
-    }
-
-    /// Adds a packet.
-    #[inline]
-    pub fn push(&mut self, link: LinkType, d: Descriptor) {
-        self.begin(link);
-        self.totals.add(d.cap_len.into(), d.ts_ns);
-        match self.descriptors.get_mut(self.count) {
-            Some(slot) => *slot = d,
-            None => self.descriptors.push(d),
-        }
-        self.count += 1;
+        Adding { link, slots, added: 0, sums: Totals::default(), links, count, totals }
     }
 
     pub fn descriptors(&self) -> &[Descriptor] {
@@ -207,10 +215,13 @@ mod tests {
             (start, end, kept) in (0..200_usize, 0..200_usize, 0..300_usize),
         ) {
             let mut described = Described::with_capacity(7);
-            (0..before).for_each(|_| described.push(LinkType(9), Descriptor::default()));
+            (0..before).for_each(|_| described.adding(LinkType(9), 1).add(&Descriptor::default()));
             described.clear();
             let of = |n: usize| Descriptor { ts_ns: n as u64, cap_len: 3, ..Descriptor::default() };
-            links.iter().enumerate().for_each(|(n, link)| described.push(LinkType(*link), of(n)));
+            links.iter().enumerate().for_each(|(n, link)| {
+                drop(described.adding(LinkType(link + 1), 9));
+                described.adding(LinkType(*link), 2).add(&of(n));
+            });
             described.truncate(kept);
             let count = kept.min(links.len());
             prop_assert_eq!(described.descriptors().len(), count);

@@ -17,7 +17,7 @@ pub const MANUALS: &[&str] = &[
     include_str!("live/mod.rs"),
 ];
 
-pub use described::{Described, Totals};
+pub use described::{Adding, Described, Totals};
 pub use each::each;
 pub use files::{FileOptions, Help, open, parse};
 pub use names::link_name;

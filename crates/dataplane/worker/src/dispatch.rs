@@ -88,26 +88,23 @@ impl Partition {
     }
 
     /// Decodes a block and divides its packets.
-    fn divide(&self, block: &RawBlock, Memory { described, parts }: &mut Memory) -> Vec<Described> {
+    fn divide(&self, block: &RawBlock, Memory { described, hashes, parts }: &mut Memory) -> Vec<Described> {
         let how = flame_decode::Options { decapsulate: self.decapsulate, without_hash: false };
         block.describe(how, described);
         let count = described.descriptors().len();
         let mut parts = parts.pop().unwrap_or_else(|| {
-            // Nearly always enough, so that no list grows.
-            let room = flame_abi::MAX_BLOCK_PACKETS / self.workers * 5 / 4 + 16;
-            std::iter::repeat_with(|| Described::with_capacity(room)).take(self.workers).collect()
+            let one = || Described::with_capacity(flame_abi::MAX_BLOCK_PACKETS);
+            std::iter::repeat_with(one).take(self.workers).collect()
         });
         parts.iter_mut().for_each(Described::clear);
         for (link, descriptors) in described.runs(0..count) {
-            match &self.key {
-                None => descriptors.iter().for_each(|d| parts[self.worker(d.hash)].push(link, *d)),
-                Some(key) => {
-                    let mut hashes: Vec<u32> = descriptors.iter().map(|d| d.hash).collect();
-                    key.apply(hashes.iter_mut());
-                    let hashed = descriptors.iter().zip(hashes);
-                    hashed.for_each(|(d, hash)| parts[self.worker(hash)].push(link, *d));
-                }
+            hashes.clear();
+            hashes.extend(descriptors.iter().map(|d| d.hash));
+            if let Some(key) = &self.key {
+                key.apply(hashes.iter_mut());
             }
+            let mut adding: Vec<_> = parts.iter_mut().map(|p| p.adding(link, descriptors.len())).collect();
+            descriptors.iter().zip(&*hashes).for_each(|(d, hash)| adding[self.worker(*hash)].add(d));
         }
         parts
     }
@@ -119,6 +116,7 @@ impl Partition {
 pub(crate) struct Memory {
     /// The last block that was decoded.
     described: Described,
+    hashes: Vec<u32>,
     /// The parts of blocks that nobody needs any more.
     parts: Vec<Vec<Described>>,
 }
