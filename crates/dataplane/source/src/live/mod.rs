@@ -20,6 +20,7 @@ mod card;
 mod choice;
 mod deaf;
 mod device;
+mod fetch;
 mod finish;
 mod naps;
 mod patience;

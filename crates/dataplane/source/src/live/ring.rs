@@ -1,5 +1,6 @@
 #![allow(unsafe_code)] // Maps the kernel's ring.
 
+use super::fetch::fetch;
 use super::finish::{CHECKSUM_START, STATEMENT, Unfinished};
 use super::socket::Socket;
 use bytes::Bytes;
@@ -112,7 +113,8 @@ impl Taken {
         let bytes = unsafe { std::slice::from_raw_parts_mut(start, ring.block_bytes - first) };
         let mut frame = Frame { at: 0, left: self.frame.left };
         while let Some(at) = frame.step(bytes) {
-            fetch(bytes, frame.at.wrapping_add(frame.at.wrapping_sub(at).wrapping_mul(AHEAD)));
+            let later = frame.at.wrapping_add(frame.at.wrapping_sub(at).wrapping_mul(AHEAD));
+            fetch(bytes.as_ptr().wrapping_add(later));
             if ring.form == Form::Cooked || has_tag(bytes, at) {
                 complete(ring.form, bytes, at);
             }
@@ -208,22 +210,9 @@ impl Drop for Ring {
     }
 }
 
-/// The number of packets for which memory is fetched ahead.
-const AHEAD: usize = 8;
-
-/// Begins to fetch a packet's head and headers from memory. Each head states where the next one is, so the
+/// The number of packets for which memory is fetched ahead. Each head states where the next one is, so the
 /// processor could not fetch several at once; most packets follow others of the same length.
-#[inline(always)]
-fn fetch(bytes: &[u8], at: usize) {
-    #[cfg(target_arch = "x86_64")]
-    for line in [0, 64, 128] {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: a hint, which reads nothing, whatever the address is.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(bytes.as_ptr().wrapping_add(at).wrapping_add(line).cast()) };
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = (bytes, at);
-}
+const AHEAD: usize = 8;
 
 #[inline]
 fn word(bytes: &[u8], at: usize) -> u32 {
