@@ -48,6 +48,10 @@ impl<F: FnMut(&mut RawBlock) -> Result<bool, SourceError> + Send> Source for Eac
         self.source.help()
     }
 
+    fn tell_when_quiet(&mut self) {
+        self.source.tell_when_quiet();
+    }
+
     fn is_ready(&self) -> bool {
         self.is_over || self.source.is_ready()
     }

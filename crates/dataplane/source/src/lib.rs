@@ -67,6 +67,9 @@ pub enum Next {
     Packets,
     /// No packet arrived for a while (live sources only). The block is empty.
     Idle,
+    /// No packet came for a while on a pipe, and none may come for long (only after
+    /// [`Source::tell_when_quiet`]). The block is empty.
+    Quiet,
     /// There are no more packets. The block is empty.
     End,
 }
@@ -183,6 +186,9 @@ pub trait Source: Send {
     fn help(&self) -> Help {
         Help::default()
     }
+
+    /// Lets [`Source::next`] return [`Next::Quiet`] once before it waits for long.
+    fn tell_when_quiet(&mut self) {}
 
     /// Returns whether [`Source::next`] would not wait.
     fn is_ready(&self) -> bool {

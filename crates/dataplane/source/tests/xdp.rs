@@ -86,7 +86,7 @@ impl Seen {
         while self.packets.len() < most && start.elapsed() < Duration::from_secs(5) {
             match source.next(&mut block).unwrap() {
                 Next::End => return,
-                Next::Idle => continue,
+                Next::Idle | Next::Quiet => continue,
                 Next::Packets => {}
             }
             assert!(block.packets.len() <= flame_abi::MAX_BLOCK_PACKETS);

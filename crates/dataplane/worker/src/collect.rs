@@ -42,6 +42,8 @@ pub struct Collector<'a> {
     outputs: Outputs<'a>,
     pub(crate) stop: &'a Stop<'a>,
     /// Whether the source loses packets that are not taken in time. If so, messages wait for their quantum.
+    /// Whether packets may come much later than those before them, so that rows are shown before.
+    pub(crate) waits: bool,
     pub(crate) is_live: bool,
     pub(crate) faults: Faults<'a>,
     /// The last tick that each worker passed.
@@ -78,6 +80,7 @@ impl<'a> Collector<'a> {
             outputs,
             stop,
             is_live,
+            waits: false,
             faults,
             passed: vec![0; shape.workers],
             ticked: 0,
@@ -327,13 +330,19 @@ impl<'a> Collector<'a> {
                 self.go(module)?;
             }
             self.deliver()?;
-            for m in &mut self.modules {
-                m.flush(&mut self.outputs)?;
-            }
-            self.outputs.sink.flush()?;
-            if self.outputs.sink.closed() {
-                self.stop.set();
-            }
+            self.show()?;
+        }
+        Ok(())
+    }
+
+    /// Makes all rows visible.
+    pub(crate) fn show(&mut self) -> Result<(), RunError> {
+        for m in &mut self.modules {
+            m.flush(&mut self.outputs)?;
+        }
+        self.outputs.sink.flush()?;
+        if self.outputs.sink.closed() {
+            self.stop.set();
         }
         Ok(())
     }

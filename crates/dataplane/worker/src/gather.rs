@@ -11,6 +11,9 @@ use std::time::Duration;
 /// The longest time without a look at whether files of the output are due.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
+/// The number of looks without an event after which a pipe is quiet.
+const QUIET: u32 = 4;
+
 /// Returns the next event, if one is there. An error states that all workers are gone, and their events were
 /// taken.
 fn next(queues: &mut Queues, order: &mut Order) -> Result<Option<Event>, RunError> {
@@ -48,6 +51,8 @@ pub(crate) fn collect(
     // The number of events since slow instances had a quantum. They receive one when no event waits, and
     // after every `QUEUE` events otherwise.
     let mut since = 0;
+    // The number of looks since the last event.
+    let mut looks = 0;
     let mut order = Order::new(workers, queues.lead(), collector.is_live);
     while ended < workers {
         collector.rotate()?;
@@ -57,13 +62,20 @@ pub(crate) fn collect(
         }
         let can_progress = collector.can_progress();
         let event = match next(queues, &mut order) {
-            Ok(Some(event)) => event,
+            Ok(Some(event)) => {
+                looks = 0;
+                event
+            }
             Ok(None) if can_progress => {
                 (since, _) = (0, collector.resume()?);
                 continue;
             }
             Ok(None) => {
                 queues.wait(POLL_INTERVAL);
+                looks += 1;
+                if looks == QUIET && collector.waits {
+                    collector.show()?;
+                }
                 continue;
             }
             Err(_) => break,

@@ -63,6 +63,11 @@ pub trait Consumer {
         Ok(())
     }
 
+    /// Makes visible what was written, because nothing may follow for long.
+    fn show(&mut self) -> Result<(), RunError> {
+        Ok(())
+    }
+
     /// Completes files that are due, about once in [`LOOK`].
     fn rotate(&mut self) -> Result<(), RunError> {
         Ok(())
@@ -110,6 +115,7 @@ impl<'a> Reading<'a> {
         let clock = Clock::new(options.tick_ns);
         let (block, stats) = Default::default();
         let looked = Instant::now();
+        source.tell_when_quiet();
         Self { source, options, clock, block, described, stats, closed: false, looked }
     }
 
@@ -155,6 +161,10 @@ impl<'a> Reading<'a> {
         match next {
             Ok(Next::Packets) => {}
             Ok(Next::End) => return Ok(false),
+            Ok(Next::Quiet) => {
+                consumer.show()?;
+                return Ok(true);
+            }
             Ok(Next::Idle) => {
                 let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
                 let past = (now.as_nanos() as u64).saturating_sub(HELD_BACK_NS);

@@ -45,10 +45,10 @@ impl Input {
         }
     }
 
-    fn is_live(&self) -> bool {
+    fn any(&self, is: impl Fn(&dyn Source) -> bool) -> bool {
         match self {
-            Self::Shared(source) => source.is_live(),
-            Self::PerWorker(sources) => sources.iter().any(|source| source.is_live()),
+            Self::Shared(source) => is(&**source),
+            Self::PerWorker(sources) => sources.iter().any(|source| is(&**source)),
         }
     }
 }
@@ -147,7 +147,7 @@ impl Run {
         if let Some(module) = self.modules.iter().find(|m| m.plan().manifest.ports.is_some()) {
             return Err(RunError::Forwards(module.plan().name.clone()));
         }
-        let is_live = input.is_live();
+        let (is_live, waits) = (input.any(|source| source.is_live()), input.any(|source| source.waits()));
         let of_turns = self.options.stop.clone();
         let turns = move |source| -> Box<dyn Source> { Box::new(Turns::new(source, of_turns)) };
         let input = match input {
@@ -184,7 +184,8 @@ impl Run {
             // Modules in processes are called while packet time goes on.
             let is_clocked = is_live || options.runner.is_some();
             let outputs = Outputs::new(sink, &shared, options.link.clone(), is_clocked);
-            let collector = Collector::new(shape, &modules, outputs, &stop, is_live)?;
+            let mut collector = Collector::new(shape, &modules, outputs, &stop, is_live)?;
+            collector.waits = waits;
             match (input, events) {
                 (Input::Shared(source), None) => {
                     let has_turns = !is_live && modules.iter().any(shares);

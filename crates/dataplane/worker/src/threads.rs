@@ -135,6 +135,10 @@ impl Consumer for Inline<'_, '_> {
         Ok(())
     }
 
+    fn show(&mut self) -> Result<(), RunError> {
+        self.collector.show()
+    }
+
     fn rotate(&mut self) -> Result<(), RunError> {
         self.collector.rotate()
     }

@@ -72,6 +72,9 @@ impl Source for Turns {
                     self.block.packets.clear();
                     match self.source.next(&mut self.block) {
                         Ok(Next::Packets) => continue,
+                        // The turn is not ended by it: what modules read from each other must not depend on
+                        // the time.
+                        Ok(Next::Quiet) if is_waiting => continue,
                         next => next,
                     }
                 }
@@ -93,6 +96,10 @@ impl Source for Turns {
 
     fn close(&mut self) -> bool {
         self.source.close()
+    }
+
+    fn tell_when_quiet(&mut self) {
+        self.source.tell_when_quiet();
     }
 
     fn damage(&self) -> &[Damage] {

@@ -94,7 +94,7 @@ impl Reader for Capture {
             r.at = 0;
             match r.source.next(&mut r.block) {
                 Ok(Next::Packets) => {}
-                Ok(Next::Idle) => return Reading::Idle,
+                Ok(Next::Idle | Next::Quiet) => return Reading::Idle,
                 Ok(Next::End) => break,
                 Err(e) => {
                     cx.error(&e.to_string());

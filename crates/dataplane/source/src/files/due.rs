@@ -10,7 +10,7 @@ use std::fs::File;
 use std::sync::Arc;
 
 /// The place of a file in the order of packets: the time of its next packet, and its number among all files.
-pub type Key = (u64, usize);
+type Key = (u64, usize);
 
 /// A file that is not due yet.
 struct Later {
@@ -36,8 +36,8 @@ impl Due {
         let Some(file) = reader.input.file().cloned() else { return Some(reader) };
         let mut block = RawBlock::default();
         let first = match reader.next(&mut block, &mut Vec::new()) {
-            Ok(true) => block.packets.first().map_or(0, |packet| packet.ts_ns),
-            Ok(false) | Err(_) => 0,
+            Ok(_) => block.packets.first().map_or(0, |packet| packet.ts_ns),
+            Err(_) => 0,
         };
         drop(block);
         let (_, bytes) = reader.consumed();
@@ -59,12 +59,12 @@ impl Due {
         self.files.first_key_value().map(|(key, _)| *key)
     }
 
-    /// Opens the file of the first packet, and returns it with its number. One of a folder that cannot be read
-    /// any more is left out and reported in `damage`.
+    /// Opens the file of the first packet, and returns it with its number. One that cannot be read any more,
+    /// because it was cut short or written anew, is left out and reported in `damage`.
     ///
     /// # Errors
     ///
-    /// Returns the error of any other file that cannot be read any more.
+    /// Returns the error if it is not the file's.
     pub fn open(
         &mut self,
         spares: &Arc<Spares>,
@@ -75,8 +75,7 @@ impl Due {
             self.bytes -= bytes;
             match Reader::reopen(name.clone(), file, snaplen, spares) {
                 Ok(reader) => return Ok(Some((number, reader.in_folder(of_folder)))),
-                Err(error) if of_folder => damage.push(super::skip(&name, error)?),
-                Err(error) => return Err(error),
+                Err(error) => damage.push(super::skip(&name, error)?),
             }
         }
         Ok(None)

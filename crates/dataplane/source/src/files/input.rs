@@ -8,13 +8,20 @@ use super::ahead::{Ahead, CHUNK, HEADROOM};
 use super::spares::{LARGE, Spares};
 use crate::SourceError;
 use bytes::{Bytes, BytesMut};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::fs::File;
 use std::io::{self, Read, Seek};
 use std::ops::Range;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+const DECOMPRESSING: &str = "decompressing";
+
+/// The number of bytes that are requested of a stream at once.
+const PIECE: usize = 1 << 16;
 
 pub enum Input {
     Memory(Bytes),
@@ -38,7 +45,20 @@ pub struct Stream {
     pub total: Option<u64>,
     /// The regular file of the stream, if it is one.
     file: Option<Arc<File>>,
+    /// The pipe of the stream, if it is one that is not compressed.
+    pipe: Option<Pipe>,
 }
+
+/// A pipe that may stay quiet for long.
+struct Pipe {
+    end: OwnedFd,
+    tells: bool,
+    /// Whether that it is quiet was told, and nothing came since.
+    is_told: bool,
+}
+
+/// The time after which a pipe is quiet.
+const QUIET: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
 
 /// The origin of the chunks of a stream.
 enum Feed {
@@ -52,13 +72,14 @@ impl Input {
     pub fn open(path: &Path, spares: &Arc<Spares>) -> Result<Self, SourceError> {
         let open = || {
             if path.as_os_str() == "-" {
-                return stream(Box::new(io::stdin()), None, spares);
+                // Not by the buffer of the standard library, in which bytes would wait that are not seen here.
+                return piped(File::from(io::stdin().as_fd().try_clone_to_owned()?), spares);
             }
             let file = File::open(path)?;
             if file.metadata()?.is_file() {
                 return Stream::of_file(Arc::new(file), spares);
             }
-            stream(Box::new(file), None, spares)
+            piped(file, spares)
         };
         open().map(Self::Stream).map_err(|error| SourceError::Io { place: path.display().to_string(), error })
     }
@@ -135,6 +156,15 @@ impl<R: Read> Read for Counted<R> {
     }
 }
 
+/// Reads a pipe or a device.
+fn piped(file: File, spares: &Arc<Spares>) -> io::Result<Stream> {
+    let end = OwnedFd::from(file.try_clone()?);
+    let stream = stream(Box::new(file), None, spares)?;
+    // A decoder has bytes that nobody sees in the pipe.
+    let pipe = (!stream.is_compressed()).then_some(Pipe { end, tells: false, is_told: false });
+    Ok(Stream { pipe, ..stream })
+}
+
 fn stream(inner: Box<dyn Read + Send>, total: Option<u64>, spares: &Arc<Spares>) -> io::Result<Stream> {
     let consumed = Arc::new(AtomicU64::new(0));
     let mut counted = Counted { inner, bytes: consumed.clone() };
@@ -150,7 +180,7 @@ fn stream(inner: Box<dyn Read + Send>, total: Option<u64>, spares: &Arc<Spares>)
         Some(Compression::Zstd) => Box::new(zstd::stream::read::Decoder::new(whole)?),
         None => Box::new(whole),
     };
-    let step = if is_compressed { "decompressing" } else { "reading" };
+    let step = if is_compressed { DECOMPRESSING } else { "reading" };
     Ok(Stream { step, ..Stream::new(Feed::Other(reader, spares.clone()), consumed, total) })
 }
 
@@ -168,7 +198,26 @@ impl Stream {
             consumed,
             total,
             file: None,
+            pipe: None,
         }
+    }
+
+    fn is_compressed(&self) -> bool {
+        self.step == DECOMPRESSING
+    }
+
+    /// Lets [`Stream::is_quiet`] return true once before a read that takes long.
+    pub fn tell_when_quiet(&mut self) {
+        self.pipe.iter_mut().for_each(|pipe| pipe.tells = true);
+    }
+
+    /// Returns whether nothing comes from a pipe for a while, if that is to be told and was not yet.
+    pub fn is_quiet(&mut self) -> bool {
+        let Some(pipe) = self.pipe.as_mut().filter(|pipe| pipe.tells && !pipe.is_told) else { return false };
+        // After an error, the read states what is wrong.
+        let found = poll(&mut [PollFd::new(&pipe.end, PollFlags::IN)], Some(&QUIET));
+        pipe.is_told = matches!(found, Ok(0));
+        pipe.is_told
     }
 
     /// Reads a regular file from its beginning.
@@ -251,14 +300,15 @@ impl Stream {
         let Feed::Other(reader, spares) = &mut self.feed else { return 0..0 };
         spares.give(used);
         let mut buffer = spares.take(if needed < CHUNK / 2 { CHUNK } else { needed + CHUNK });
-        let wanted = buffer.len();
         let mut len = rest.len();
         buffer[..len].copy_from_slice(rest);
-        while len < wanted && !self.ended {
-            match reader.read(&mut buffer[len..]) {
+        // Of a piece that is damaged, a decoder returns nothing. So how much it is must not depend on the buffer.
+        while len + PIECE <= buffer.len() && !self.ended {
+            match reader.read(&mut buffer[len..len + PIECE]) {
                 Ok(0) => self.ended = true,
                 Ok(n) => {
                     len += n;
+                    self.pipe.iter_mut().for_each(|pipe| pipe.is_told = false);
                     // A pipe returns the bytes it has: do not wait for more than the next item.
                     if len >= needed && (self.total.is_none() || len > rest.len() + (CHUNK / 8)) {
                         break;

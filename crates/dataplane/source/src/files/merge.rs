@@ -1,12 +1,14 @@
 //! Merges several files into one source, in time order.
 
 use super::ahead::Ahead;
-use super::due::{Due, Key};
+use super::due::Due;
 use super::reader::Reader;
 use super::spares::Spares;
 use crate::{Damage, Next, Progress, RawBlock, Source, SourceError};
 use bytes::Bytes;
 use flame_abi::{MAX_BLOCK_BYTES, MAX_BLOCK_PACKETS};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// The number of consecutive packets of one file from which on they are returned without a copy.
@@ -73,6 +75,8 @@ pub struct Files {
     damage: Vec<Damage>,
     /// Whether one of the files is a pipe or a device.
     waits: bool,
+    /// The next packets of all files, while some are interleaved.
+    places: BinaryHeap<Reverse<Place>>,
 }
 
 struct Open {
@@ -85,9 +89,9 @@ struct Open {
 }
 
 impl Open {
-    /// Returns the place of the next packet.
-    fn key(&self) -> Key {
-        (self.block.packets[self.next].ts_ns, self.number)
+    /// Returns the time of the next packet.
+    fn time(&self) -> u64 {
+        self.block.packets[self.next].ts_ns
     }
 
     /// Returns the number of following packets, at most `most`, that are not newer than `until`.
@@ -138,34 +142,36 @@ impl Files {
         self.help.set(self.files.iter().map(|file| &file.reader));
     }
 
-    /// Ensures that file `i` has a next packet, or removes the file.
-    fn refill(&mut self, i: usize) -> Result<bool, SourceError> {
+    /// Ensures that file `i` has a next packet, or removes the file, unless that would take long.
+    fn refill(&mut self, i: usize) -> Result<Next, SourceError> {
         let file = &mut self.files[i];
         if file.next < file.block.packets.len() {
-            return Ok(true);
+            return Ok(Next::Packets);
         }
         file.next = 0;
-        if file.reader.next(&mut file.block, &mut self.damage)? {
-            return Ok(true);
+        let next = file.reader.next(&mut file.block, &mut self.damage)?;
+        if next == Next::End {
+            self.ended_bytes += file.reader.consumed().0;
+            self.files.remove(i);
+            self.help.set(self.files.iter().map(|file| &file.reader));
         }
-        self.ended_bytes += file.reader.consumed().0;
-        self.files.remove(i);
-        self.help.set(self.files.iter().map(|file| &file.reader));
-        Ok(false)
+        Ok(next)
     }
 
-    /// Ensures that all files whose packets are due have a next packet.
-    fn fill_all(&mut self) -> Result<(), SourceError> {
+    /// Ensures that all files whose packets are due have a next packet. Returns false if that would take long.
+    fn fill_all(&mut self) -> Result<bool, SourceError> {
         loop {
             let mut i = 0;
             while i < self.files.len() {
-                if self.refill(i)? {
-                    i += 1;
+                match self.refill(i)? {
+                    Next::Packets => i += 1,
+                    Next::End => {}
+                    Next::Quiet | Next::Idle => return Ok(false),
                 }
             }
-            let oldest = self.files.iter().map(Open::key).min();
-            if self.due.first().is_none_or(|first| oldest.is_some_and(|oldest| oldest < first)) {
-                return Ok(());
+            let oldest = || (0..self.files.len()).map(|i| self.place(i)).min();
+            if self.first_due().is_none_or(|first| oldest().is_some_and(|oldest| oldest < first)) {
+                return Ok(true);
             }
             if let Some((number, reader)) = self.due.open(&self.help.spares, &mut self.damage)? {
                 self.insert(number, reader);
@@ -173,22 +179,39 @@ impl Files {
         }
     }
 
-    /// Returns the file whose next packet is the oldest, and the time up to which it remains so. Of packets
-    /// of the same time, those of the file that was named first are the oldest. Returns `None` if the oldest
-    /// packet is one of a file that is not read yet.
-    fn oldest(&self) -> Option<(usize, u64)> {
-        let keys = || self.files.iter().map(Open::key);
-        let (i, oldest) = keys().enumerate().min_by_key(|(_, key)| *key)?;
-        let others = keys().filter(|key| *key != oldest).chain(self.due.first());
-        let Some(next) = others.min() else { return Some((i, u64::MAX)) };
-        // If the other one was named before, up to the time before.
-        (oldest < next).then(|| (i, next.0 - u64::from(next.1 < oldest.1)))
+    /// Returns the place of the next packet of file `i` in the order of all.
+    fn place(&self, i: usize) -> Place {
+        (self.files[i].time(), 2 * i + 1)
+    }
+
+    /// Returns the place of the first packet of a file that is not read yet.
+    fn first_due(&self) -> Option<Place> {
+        let before = |number| self.files.partition_point(|file| file.number < number);
+        self.due.first().map(|(time, number)| (time, 2 * before(number)))
+    }
+
+    /// Returns the oldest of the next packets, and the next one after it.
+    fn oldest(&self) -> (Option<Place>, Option<Place>) {
+        let places = (0..self.files.len()).map(|i| self.place(i)).chain(self.first_due());
+        places.fold((None, None), |(first, second), place| match () {
+            () if first.is_none_or(|first| place < first) => (Some(place), first),
+            () if second.is_none_or(|second| place < second) => (first, Some(place)),
+            () => (first, second),
+        })
     }
 
     /// Copies packets of files that overlap in time into one block.
     fn interleaved(&mut self, block: &mut RawBlock) {
         let mut data = Vec::with_capacity(MAX_BLOCK_BYTES / 4);
-        while let Some((i, until)) = self.oldest() {
+        let mut places = std::mem::take(&mut self.places);
+        places.clear();
+        places.extend(
+            (0..self.files.len()).map(|i| Reverse(self.place(i))).chain(self.first_due().map(Reverse)),
+        );
+        while let Some(Reverse(place)) = places.pop() {
+            // One of a file that is not read yet comes in another block.
+            let Some(i) = of_file(place) else { break };
+            let until = until(place, places.peek().map(|Reverse(next)| *next));
             let room = MAX_BLOCK_PACKETS - block.packets.len();
             let run = self.files[i].run(until, room.min(LONG_RUN));
             if room == 0 || data.len() >= MAX_BLOCK_BYTES || (run == LONG_RUN && !data.is_empty()) {
@@ -206,9 +229,26 @@ impl Files {
             if file.next == file.block.packets.len() {
                 break;
             }
+            places.push(Reverse(self.place(i)));
         }
+        self.places = places;
         block.data = Bytes::from(data);
     }
+}
+
+/// The place of a packet in the order of all: its time, and that of its file among all. Files that are read
+/// have odd numbers, by their index.
+type Place = (u64, usize);
+
+/// Returns the index of a file that is read, or `None` for another one.
+fn of_file((_, number): Place) -> Option<usize> {
+    (number % 2 == 1).then_some(number / 2)
+}
+
+/// Returns the time up to which packets of a file come before those of the file with the next one.
+fn until(place: Place, next: Option<Place>) -> u64 {
+    // If the other file was named before, up to the time before; then that is later.
+    next.map_or(u64::MAX, |next| next.0 - u64::from(next.1 < place.1))
 }
 
 impl Source for Files {
@@ -220,12 +260,14 @@ impl Source for Files {
             && only.next >= only.block.packets.len()
             && self.due.is_empty()
         {
-            let more = only.reader.next(block, &mut self.damage)?;
-            return Ok(if more { Next::Packets } else { Next::End });
+            return only.reader.next(block, &mut self.damage);
         }
         // Here, not after the packets before, which would wait as long as a pipe does.
-        self.fill_all()?;
-        let Some((i, until)) = self.oldest() else { return Ok(Next::End) };
+        if !self.fill_all()? {
+            return Ok(Next::Quiet);
+        }
+        let (Some(oldest), next) = self.oldest() else { return Ok(Next::End) };
+        let (Some(i), until) = (of_file(oldest), until(oldest, next)) else { return Ok(Next::End) };
         let file = &mut self.files[i];
         let run = file.run(until, MAX_BLOCK_PACKETS);
         if run >= LONG_RUN || until == u64::MAX || run == file.block.packets.len() {
@@ -240,6 +282,10 @@ impl Source for Files {
 
     fn waits(&self) -> bool {
         self.waits
+    }
+
+    fn tell_when_quiet(&mut self) {
+        self.files.iter_mut().for_each(|file| file.reader.tell_when_quiet());
     }
 
     fn help(&self) -> Help {

@@ -5,7 +5,7 @@ use super::input::Input;
 use super::spares::Spares;
 use super::step::Step;
 use super::{pcap, pcapng};
-use crate::{Damage, DamageKind, RawBlock, SourceError};
+use crate::{Damage, DamageKind, Next, RawBlock, SourceError};
 use bytes::Bytes;
 use flame_abi::{LinkType, MAX_BLOCK_BYTES, MAX_BLOCK_PACKETS};
 use std::fs::File;
@@ -122,8 +122,15 @@ impl Reader {
         self.input.consumed(self.at as u64)
     }
 
-    /// Fills `block`, or returns false at the end. Damage ends the file, after the packets before it.
-    pub fn next(&mut self, block: &mut RawBlock, damage: &mut Vec<Damage>) -> Result<bool, SourceError> {
+    /// Lets [`Reader::next`] return [`Next::Quiet`] once before it waits for long.
+    pub fn tell_when_quiet(&mut self) {
+        if let Input::Stream(stream) = &mut self.input {
+            stream.tell_when_quiet();
+        }
+    }
+
+    /// Fills `block`. Damage ends the file, after the packets before it.
+    pub fn next(&mut self, block: &mut RawBlock, damage: &mut Vec<Damage>) -> Result<Next, SourceError> {
         block.packets.clear();
         block.shared_offset = None;
         // Dropped, so that a stream can reuse its chunk.
@@ -151,7 +158,7 @@ impl Reader {
                             }
                             self.ended = true;
                             damage.push(super::skip(&self.file, error)?);
-                            return Ok(false);
+                            return Ok(Next::End);
                         }
                     }
                     if block.packets.is_empty() {
@@ -192,6 +199,8 @@ impl Reader {
                                 None => continue,
                             };
                             self.damaged(reason, damage);
+                        } else if stream.is_quiet() {
+                            return Ok(Next::Quiet);
                         } else {
                             stream.advance(self.at, length);
                             (self.at, start) = (0, 0);
@@ -205,7 +214,7 @@ impl Reader {
                 let (file, reason) = (self.file.clone(), "the capture has no packets".to_owned());
                 damage.push(Damage { file, kind: DamageKind::NoPackets, offset: 0, reason });
             }
-            return Ok(false);
+            return Ok(Next::End);
         }
         let bytes = match &self.input {
             Input::Memory(bytes) => bytes,
@@ -220,7 +229,7 @@ impl Reader {
                 pack(block, captured);
             }
         }
-        Ok(true)
+        Ok(Next::Packets)
     }
 
     fn damaged(&mut self, reason: String, damage: &mut Vec<Damage>) {

@@ -278,6 +278,33 @@ fn files_are_read_when_they_are_due() {
         }
     }
     assert_eq!((read, files.damage().len()), (39 * 300, 1), "{:?}", files.damage());
+    // So are those that were named.
+    let whole = folder.path().join("0");
+    let last = folder.path().join((38 * 7 % 40).to_string());
+    let mut files = open_files(&[whole, last.clone()], &FileOptions::default()).unwrap();
+    std::fs::File::options().write(true).open(last).unwrap().set_len(3).unwrap();
+    let mut read = 0;
+    while files.next(&mut block).unwrap() == Next::Packets {
+        read += block.packets.len();
+    }
+    assert_eq!((read, files.damage().len()), (300, 1), "{:?}", files.damage());
+}
+
+/// The packets before the damage of a compressed file are the same, whatever other files are read.
+#[test]
+fn damage_does_not_depend_on_other_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let capture = pcap(&some(20_000), false, true);
+    let mut compressed = zstd::encode_all(&capture[..capture.len() * 2 / 3], 1).unwrap();
+    compressed.extend([7; 300]);
+    std::fs::write(path("damaged"), compressed).unwrap();
+    let earlier: Vec<Packet> = (0..3000).map(|n| (1_000_000_000 + n, vec![1; 90])).collect();
+    std::fs::write(path("earlier"), pcap(&earlier, false, true)).unwrap();
+    let alone = read(open(&[path("damaged")], &FileOptions::default()).unwrap());
+    assert!(alone.0.len() > 5000 && alone.1.len() == 1, "{} {:?}", alone.0.len(), alone.1);
+    let beside = read(open(&[path("earlier"), path("damaged")], &FileOptions::default()).unwrap());
+    assert_eq!((beside.0.len(), beside.1), (3000 + alone.0.len(), alone.1));
 }
 
 /// Files that have ended are closed, and their memory is free, although other threads may read files ahead.
@@ -334,6 +361,50 @@ fn a_pipe_beside_files_is_read_at_once() {
         writer.join().unwrap();
         assert_eq!(found.iter().sum::<usize>(), other.len(), "{name}");
     }
+}
+
+/// A pipe on which nothing comes for a while is quiet once, and no packet is lost by that.
+#[test]
+fn a_quiet_pipe_is_told_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("fifo");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let packets = some(5);
+    let (capture, writes) = (pcap(&packets, false, true), pipe.clone());
+    let (write, told) = std::sync::mpsc::channel::<usize>();
+    let writer = std::thread::spawn(move || {
+        let mut pipe = std::fs::File::options().write(true).open(writes).unwrap();
+        let mut at = 0;
+        for until in told {
+            pipe.write_all(&capture[at..until]).unwrap();
+            at = until;
+        }
+    });
+    // The header and three packets of 36 to 38 bytes, and the beginning of another one.
+    let third = 24 + 36 + 37 + 38;
+    write.send(third + 20).unwrap();
+    let mut source = open(std::slice::from_ref(&pipe), &FileOptions::default()).unwrap();
+    source.tell_when_quiet();
+    let (mut block, mut found) = (RawBlock::default(), Vec::new());
+    while found.last() != Some(&(Next::Quiet, 0)) {
+        let next = source.next(&mut block).unwrap();
+        found.push((next, block.packets.len()));
+    }
+    let whole: usize = found.iter().map(|(_, count)| count).sum();
+    assert_eq!(whole, 3, "{found:?}");
+    write.send(pcap(&packets, false, true).len()).unwrap();
+    drop(write);
+    let (mut rest, mut quiet) = (0, 0);
+    loop {
+        match source.next(&mut block).unwrap() {
+            Next::Packets => rest += block.packets.len(),
+            Next::Quiet => quiet += 1,
+            _ => break,
+        }
+    }
+    writer.join().unwrap();
+    // It was told; a slow writer may make the pipe quiet once more after the packets.
+    assert!(rest == 2 && quiet <= 1 && source.damage().is_empty(), "{rest}, {quiet}");
 }
 
 #[test]
