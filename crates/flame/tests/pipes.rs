@@ -1,7 +1,9 @@
 //! Tests of readers that go away, and of homes that cannot be written.
 
-use crate::feed::{capture, command, each};
+use crate::feed::{capture, command, each, header, record};
+use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 /// Returns a pipe whose reader is gone.
 fn closed() -> Stdio {
@@ -53,6 +55,30 @@ fn no_command_panics_without_a_reader() {
             assert!(matches!(out.status.code(), Some(0..=5)), "{command:?}: {} {said}", out.status);
             assert!(!said.contains("panicked"), "{command:?}: {said}");
         }
+    }
+}
+
+/// The row of the last packet does not wait for another packet, wherever modules run.
+#[test]
+fn rows_of_a_quiet_pipe_are_shown() {
+    let folder = tempfile::tempdir().unwrap();
+    for more in [&["--workers", "1"][..], &["--workers", "2"], &["--isolate"]] {
+        let arguments = [&["-r", "-", "--format", "json", "-q"][..], more].concat();
+        let mut child = command(folder.path(), &arguments).stdin(Stdio::piped()).spawn().unwrap();
+        let (mut input, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        let (row, rows) = std::sync::mpsc::channel();
+        let reader = std::thread::spawn(move || {
+            BufReader::new(output).lines().map_while(Result::ok).for_each(|line| row.send(line).unwrap());
+        });
+        input.write_all(&header()).unwrap();
+        for n in 0..3 {
+            input.write_all(&record(n)).unwrap();
+            let line = rows.recv_timeout(Duration::from_secs(60));
+            assert!(line.as_ref().is_ok_and(|line| line.contains("each")), "{more:?}, packet {n}: {line:?}");
+        }
+        drop(input);
+        reader.join().unwrap();
+        assert!(rows.try_recv().is_err() && child.wait().unwrap().success(), "{more:?}");
     }
 }
 

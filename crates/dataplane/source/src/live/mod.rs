@@ -155,7 +155,7 @@ pub fn open(interface: &str, options: &LiveOptions) -> Result<Live, SourceError>
         state: State::Unknown,
         notice: None,
         link: link.link,
-        naps: Naps::new(ring.blocks()),
+        naps: Naps::new(ring.blocks(), ring.bytes()),
         ring: Arc::new(ring),
         timeout_ms: options.timeout_ms,
         snaplen: options.snaplen,

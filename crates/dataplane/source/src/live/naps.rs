@@ -14,6 +14,9 @@ use std::time::{Duration, Instant};
 const SHORTEST: Duration = Duration::from_micros(100);
 /// The longest sleep, so that no packet is late by more than the kernel's timer makes those of a slow link.
 const MOST: Duration = Duration::from_millis(20);
+/// The bytes of a ring that fill up in a millisecond at most, at 40 Gbit/s: a burst that begins while a worker
+/// sleeps must not overrun its ring.
+const FASTEST: usize = 5_000_000;
 /// The longest wait for a block that fills up. Others are handed over by the kernel's timer, or not at all.
 const LONGEST: Duration = Duration::from_millis(16);
 /// The part of a ring that may fill up during a sleep.
@@ -23,21 +26,24 @@ const PART: usize = 16;
 pub struct Naps {
     /// The number of blocks for which a sleep should last.
     blocks: usize,
+    /// The longest sleep.
+    most: Duration,
     /// The length of the next wait, if it can be foreseen.
     expected: Option<Duration>,
 }
 
 impl Naps {
-    /// Returns the waits for a ring of some blocks. There are none if it has no room for what arrives while
-    /// a sleep lasts a little too long.
-    pub fn new(blocks: usize) -> Self {
-        Self { blocks: blocks / PART, expected: None }
+    /// Returns the waits for a ring of some blocks, of `bytes` bytes together. There are none if it has no
+    /// room for what arrives while a sleep lasts a little too long.
+    pub fn new(blocks: usize, bytes: usize) -> Self {
+        let most = Duration::from_millis((bytes / FASTEST) as u64).clamp(SHORTEST, MOST);
+        Self { blocks: blocks / PART, most, expected: None }
     }
 
     /// Records that `poll` waited for a block, or that none came.
     pub fn polled(&mut self, waited: Option<Duration>) {
         let is_long_enough = |waited: &Duration| (SHORTEST..=LONGEST).contains(waited) && self.blocks > 0;
-        self.expected = waited.filter(is_long_enough);
+        self.expected = waited.filter(is_long_enough).map(|waited| waited.min(self.most));
     }
 
     /// Waits by `sleep` until a block is ready, if that can be foreseen. `sleep` returns the time slept, which
@@ -53,7 +59,7 @@ impl Naps {
                 // As long as it takes until the right number is ready. Some filled up before the sleep, but
                 // so they will before the next one.
                 let next = slept * self.blocks as u32 / ready;
-                self.expected = Some(((expected + next) / 2).clamp(SHORTEST, MOST));
+                self.expected = Some(((expected + next) / 2).clamp(SHORTEST, self.most));
                 return Nap::Ready;
             }
             if took < nap {
@@ -93,7 +99,7 @@ mod tests {
 
     /// The waits of a ring of 64 blocks, of which a sleep lasts for four.
     fn naps() -> Naps {
-        Naps::new(64)
+        Naps::new(64, 64 << 20)
     }
 
     /// Waits for blocks that come each after `every`, of which a part came `before`. Returns whether they
@@ -121,7 +127,7 @@ mod tests {
             let (mut blocks, mut sleeps, mut rest) = (0, 0, Duration::ZERO);
             for round in 0..100 {
                 let (found, ready, slept, times) = wait(&mut naps, every, rest);
-                assert!(found && slept <= MOST, "{slept:?} for {every:?}, {busy:?}");
+                assert!(found && slept <= naps.most, "{slept:?} for {every:?}, {busy:?}");
                 assert!(ready <= 8, "{ready} blocks of {every:?}, {busy:?}");
                 rest += slept;
                 while rest >= every {
@@ -141,7 +147,7 @@ mod tests {
         let (mut blocks, mut sleeps, mut before) = (0, 0, Duration::ZERO);
         for _ in 0..100 {
             let (found, ready, slept, times) = wait(&mut naps, every, before);
-            assert!(found && slept <= MOST);
+            assert!(found && slept <= naps.most);
             before = (before + slept).saturating_sub(every * ready as u32);
             (blocks, sleeps) = (blocks + ready, sleeps + times);
         }
@@ -153,7 +159,7 @@ mod tests {
         let mut naps = naps();
         naps.polled(Some(LONGEST));
         // 40 blocks in one sleep, and as many in each time that long.
-        let every = MOST / 40;
+        let every = naps.most / 40;
         let (mut most, mut rounds) = (usize::MAX, 0);
         while most > 8 {
             (most, rounds) = (wait(&mut naps, every, Duration::ZERO).1, rounds + 1);
@@ -189,7 +195,7 @@ mod tests {
 
     #[test]
     fn small_rings_are_polled() {
-        let mut naps = Naps::new(PART - 1);
+        let mut naps = Naps::new(PART - 1, 64 << 20);
         naps.polled(Some(SHORTEST * 4));
         assert!(!wait(&mut naps, SHORTEST, Duration::ZERO).0);
     }
