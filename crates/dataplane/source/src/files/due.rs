@@ -10,7 +10,7 @@ use std::fs::File;
 use std::sync::Arc;
 
 /// The place of a file in the order of packets: the time of its next packet, and its number among all files.
-type Key = (u64, usize);
+pub type Key = (u64, usize);
 
 /// A file that is not due yet.
 struct Later {

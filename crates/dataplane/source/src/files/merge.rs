@@ -1,7 +1,7 @@
 //! Merges several files into one source, in time order.
 
 use super::ahead::Ahead;
-use super::due::Due;
+use super::due::{Due, Key};
 use super::reader::Reader;
 use super::spares::Spares;
 use crate::{Damage, Next, Progress, RawBlock, Source, SourceError};
@@ -94,6 +94,10 @@ impl Open {
         self.block.packets[self.next].ts_ns
     }
 
+    fn key(&self) -> Key {
+        (self.time(), self.number)
+    }
+
     /// Returns the number of following packets, at most `most`, that are not newer than `until`.
     fn run(&self, until: u64, most: usize) -> usize {
         self.block.packets[self.next..].iter().take(most).take_while(|p| p.ts_ns <= until).count()
@@ -136,10 +140,12 @@ impl Files {
         self.files.len()
     }
 
-    fn insert(&mut self, number: usize, reader: Reader) {
+    /// Adds a file that is read from now on, and returns its index.
+    fn insert(&mut self, number: usize, reader: Reader) -> usize {
         let at = self.files.partition_point(|file| file.number < number);
         self.files.insert(at, Open { number, reader, block: RawBlock::default(), next: 0 });
         self.help.set(self.files.iter().map(|file| &file.reader));
+        at
     }
 
     /// Ensures that file `i` has a next packet, or removes the file, unless that would take long.
@@ -160,23 +166,26 @@ impl Files {
 
     /// Ensures that all files whose packets are due have a next packet. Returns false if that would take long.
     fn fill_all(&mut self) -> Result<bool, SourceError> {
-        loop {
-            let mut i = 0;
-            while i < self.files.len() {
-                match self.refill(i)? {
-                    Next::Packets => i += 1,
-                    Next::End => {}
-                    Next::Quiet | Next::Idle => return Ok(false),
-                }
-            }
-            let oldest = || (0..self.files.len()).map(|i| self.place(i)).min();
-            if self.first_due().is_none_or(|first| oldest().is_some_and(|oldest| oldest < first)) {
-                return Ok(true);
-            }
-            if let Some((number, reader)) = self.due.open(&self.help.spares, &mut self.damage)? {
-                self.insert(number, reader);
+        let mut i = 0;
+        while i < self.files.len() {
+            match self.refill(i)? {
+                Next::Packets => i += 1,
+                Next::End => {}
+                Next::Quiet | Next::Idle => return Ok(false),
             }
         }
+        let mut oldest = self.files.iter().map(Open::key).min();
+        while let Some(first) = self.due.first()
+            && oldest.is_none_or(|oldest| first < oldest)
+            && let Some((number, reader)) = self.due.open(&self.help.spares, &mut self.damage)?
+        {
+            let i = self.insert(number, reader);
+            if self.refill(i)? == Next::Packets {
+                let key = self.files[i].key();
+                oldest = Some(oldest.map_or(key, |oldest| oldest.min(key)));
+            }
+        }
+        Ok(true)
     }
 
     /// Returns the place of the next packet of file `i` in the order of all.

@@ -6,8 +6,8 @@
 //! Gives:    packets in time order over all files. Damage ends its file: the packets before it are kept, and
 //!           the run has exit status 3. In a folder, files that are damaged, unsupported, unreadable or empty
 //!           are skipped, counted and listed at the end, with the same status; only a sound capture without
-//!           packets leaves it at 0. Only files whose packets are due take memory: one that was compressed by
-//!           `zstd --long` up to 128 MiB.
+//!           packets leaves it at 0. Only files whose packets are due take memory, one that was compressed by
+//!           `zstd --long` up to 128 MiB, and only those are judged if -c ends the run.
 //! Example:  flame run flow -r FILE -r FILE
 //! Related:  live, paced (on a node), pcap, pcapng, capture (sink)
 
