@@ -72,7 +72,7 @@ impl Input {
     pub fn open(path: &Path, spares: &Arc<Spares>) -> Result<Self, SourceError> {
         let open = || {
             if path.as_os_str() == "-" {
-                // Not by the buffer of the standard library, in which bytes would wait that are not seen here.
+                // Without the buffer of the standard library, in which bytes would wait unseen.
                 return piped(File::from(io::stdin().as_fd().try_clone_to_owned()?), spares);
             }
             let file = File::open(path)?;
@@ -302,7 +302,7 @@ impl Stream {
         let mut buffer = spares.take(if needed < CHUNK / 2 { CHUNK } else { needed + CHUNK });
         let mut len = rest.len();
         buffer[..len].copy_from_slice(rest);
-        // Of a piece that is damaged, a decoder returns nothing. So how much it is must not depend on the buffer.
+        // A decoder returns nothing of a damaged piece, whose length must not depend on the buffer.
         while len + PIECE <= buffer.len() && !self.ended {
             match reader.read(&mut buffer[len..len + PIECE]) {
                 Ok(0) => self.ended = true,

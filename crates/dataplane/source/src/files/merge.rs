@@ -164,7 +164,8 @@ impl Files {
         Ok(next)
     }
 
-    /// Ensures that all files whose packets are due have a next packet. Returns false if that would take long.
+    /// Ensures that all files whose packets are due have a next packet. Returns false if that would take
+    /// long.
     fn fill_all(&mut self) -> Result<bool, SourceError> {
         let mut i = 0;
         while i < self.files.len() {

@@ -243,8 +243,8 @@ fn files_hold_no_long_blocks() {
     }
 }
 
-/// Of files of which each ends before the next one begins, one at a time is read. Those that cannot be read in
-/// the end are reported then, in a folder.
+/// Files of which each ends before the next one begins are read one at a time. Those that cannot be read in
+/// the end are reported then.
 #[test]
 fn files_are_read_when_they_are_due() {
     let folder = tempfile::tempdir().unwrap();

@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 const SHORTEST: Duration = Duration::from_micros(100);
 /// The longest sleep, so that no packet is late by more than the kernel's timer makes those of a slow link.
 const MOST: Duration = Duration::from_millis(20);
-/// The bytes of a ring that fill up in a millisecond at most, at 40 Gbit/s: a burst that begins while a worker
-/// sleeps must not overrun its ring.
+/// The maximum number of bytes of a ring that fill up in a millisecond, at 40 Gbit/s. A burst that begins
+/// while a worker sleeps must not overrun its ring.
 const FASTEST: usize = 5_000_000;
 /// The longest wait for a block that fills up. Others are handed over by the kernel's timer, or not at all.
 const LONGEST: Duration = Duration::from_millis(16);
@@ -46,8 +46,8 @@ impl Naps {
         self.expected = waited.filter(is_long_enough).map(|waited| waited.min(self.most));
     }
 
-    /// Waits by `sleep` until a block is ready, if that can be foreseen. `sleep` returns the time slept, which
-    /// is shorter if another thread ended it, and `ready` the number of blocks that are ready.
+    /// Waits by `sleep` until a block is ready, if that can be foreseen. `sleep` returns the time slept,
+    /// which is shorter if another thread ended it, and `ready` the number of blocks that are ready.
     pub fn wait(&mut self, ready: impl Fn() -> usize, mut sleep: impl FnMut(Duration) -> Duration) -> Nap {
         let Some(expected) = self.expected else { return Nap::Unforeseen };
         let (mut slept, mut nap) = (Duration::ZERO, expected);
