@@ -67,8 +67,7 @@ pub enum Next {
     Packets,
     /// No packet arrived for a while (live sources only). The block is empty.
     Idle,
-    /// No packet came for a while on a pipe, and none may come for long (only after
-    /// [`Source::tell_when_quiet`]). The block is empty.
+    /// No packet came for a while from a pipe (only after [`Source::tell_when_quiet`]). The block is empty.
     Quiet,
     /// There are no more packets. The block is empty.
     End,
@@ -187,7 +186,7 @@ pub trait Source: Send {
         Help::default()
     }
 
-    /// Lets [`Source::next`] return [`Next::Quiet`] once before it waits for long.
+    /// Lets [`Source::next`] return [`Next::Quiet`] instead of waiting for long.
     fn tell_when_quiet(&mut self) {}
 
     /// Returns whether [`Source::next`] would not wait.

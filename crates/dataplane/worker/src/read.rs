@@ -105,6 +105,8 @@ pub(crate) struct Reading<'a> {
     described: Described,
     stats: ReadStats,
     closed: bool,
+    /// Whether what was written is visible.
+    shown: bool,
     /// The time of the last look around.
     looked: Instant,
 }
@@ -116,7 +118,7 @@ impl<'a> Reading<'a> {
         let (block, stats) = Default::default();
         let looked = Instant::now();
         source.tell_when_quiet();
-        Self { source, options, clock, block, described, stats, closed: false, looked }
+        Self { source, options, clock, block, described, stats, closed: false, shown: true, looked }
     }
 
     /// Reads a block, or waits for one as long as the source does, and gives it to the consumer. Returns
@@ -126,7 +128,7 @@ impl<'a> Reading<'a> {
         consumer: &mut dyn Consumer,
         observer: &mut dyn Observer,
     ) -> Result<bool, RunError> {
-        let Self { source, options, clock, block, described, stats, closed, looked } = self;
+        let Self { source, options, clock, block, described, stats, closed, shown, looked } = self;
         if stats.packets >= options.count {
             return Ok(false);
         }
@@ -162,7 +164,9 @@ impl<'a> Reading<'a> {
             Ok(Next::Packets) => {}
             Ok(Next::End) => return Ok(false),
             Ok(Next::Quiet) => {
-                consumer.show()?;
+                if !std::mem::replace(shown, true) {
+                    consumer.show()?;
+                }
                 return Ok(true);
             }
             Ok(Next::Idle) => {
@@ -189,6 +193,7 @@ impl<'a> Reading<'a> {
         };
         stats.bytes += totals.bytes;
         stats.packets += packets;
+        *shown = false;
         // Before any pipeline can count them as offered.
         let source_progress = source.progress();
         options.progress.add(packets, totals.bytes, source_progress.kernel_drops);

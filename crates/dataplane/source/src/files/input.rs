@@ -52,9 +52,8 @@ pub struct Stream {
 /// A pipe that may stay quiet for long.
 struct Pipe {
     end: OwnedFd,
+    /// Whether it is to be told that nothing comes.
     tells: bool,
-    /// Whether that it is quiet was told, and nothing came since.
-    is_told: bool,
 }
 
 /// The time after which a pipe is quiet.
@@ -161,7 +160,7 @@ fn piped(file: File, spares: &Arc<Spares>) -> io::Result<Stream> {
     let end = OwnedFd::from(file.try_clone()?);
     let stream = stream(Box::new(file), None, spares)?;
     // A decoder has bytes that nobody sees in the pipe.
-    let pipe = (!stream.is_compressed()).then_some(Pipe { end, tells: false, is_told: false });
+    let pipe = (!stream.is_compressed()).then_some(Pipe { end, tells: false });
     Ok(Stream { pipe, ..stream })
 }
 
@@ -206,18 +205,16 @@ impl Stream {
         self.step == DECOMPRESSING
     }
 
-    /// Lets [`Stream::is_quiet`] return true once before a read that takes long.
+    /// Lets [`Stream::is_quiet`] return true instead of a read that takes long.
     pub fn tell_when_quiet(&mut self) {
         self.pipe.iter_mut().for_each(|pipe| pipe.tells = true);
     }
 
-    /// Returns whether nothing comes from a pipe for a while, if that is to be told and was not yet.
-    pub fn is_quiet(&mut self) -> bool {
-        let Some(pipe) = self.pipe.as_mut().filter(|pipe| pipe.tells && !pipe.is_told) else { return false };
+    /// Returns whether nothing comes from a pipe for a while, if that is to be told.
+    pub fn is_quiet(&self) -> bool {
+        let Some(pipe) = self.pipe.as_ref().filter(|pipe| pipe.tells) else { return false };
         // After an error, the read states what is wrong.
-        let found = poll(&mut [PollFd::new(&pipe.end, PollFlags::IN)], Some(&QUIET));
-        pipe.is_told = matches!(found, Ok(0));
-        pipe.is_told
+        matches!(poll(&mut [PollFd::new(&pipe.end, PollFlags::IN)], Some(&QUIET)), Ok(0))
     }
 
     /// Reads a regular file from its beginning.
@@ -308,7 +305,6 @@ impl Stream {
                 Ok(0) => self.ended = true,
                 Ok(n) => {
                     len += n;
-                    self.pipe.iter_mut().for_each(|pipe| pipe.is_told = false);
                     // A pipe returns the bytes it has: do not wait for more than the next item.
                     if len >= needed && (self.total.is_none() || len > rest.len() + (CHUNK / 8)) {
                         break;

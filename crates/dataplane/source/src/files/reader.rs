@@ -122,7 +122,7 @@ impl Reader {
         self.input.consumed(self.at as u64)
     }
 
-    /// Lets [`Reader::next`] return [`Next::Quiet`] once before it waits for long.
+    /// Lets [`Reader::next`] return [`Next::Quiet`] instead of waiting for long.
     pub fn tell_when_quiet(&mut self) {
         if let Input::Stream(stream) = &mut self.input {
             stream.tell_when_quiet();

@@ -363,9 +363,9 @@ fn a_pipe_beside_files_is_read_at_once() {
     }
 }
 
-/// A pipe on which nothing comes for a while is quiet once, and no packet is lost by that.
+/// No packet is lost while nothing comes from a pipe.
 #[test]
-fn a_quiet_pipe_is_told_once() {
+fn a_quiet_pipe_is_told() {
     let folder = tempfile::tempdir().unwrap();
     let pipe = folder.path().join("fifo");
     assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
@@ -386,7 +386,7 @@ fn a_quiet_pipe_is_told_once() {
     let mut source = open(std::slice::from_ref(&pipe), &FileOptions::default()).unwrap();
     source.tell_when_quiet();
     let (mut block, mut found) = (RawBlock::default(), Vec::new());
-    while found.last() != Some(&(Next::Quiet, 0)) {
+    while found.iter().filter(|one| **one == (Next::Quiet, 0)).count() < 2 {
         let next = source.next(&mut block).unwrap();
         found.push((next, block.packets.len()));
     }
@@ -394,17 +394,16 @@ fn a_quiet_pipe_is_told_once() {
     assert_eq!(whole, 3, "{found:?}");
     write.send(pcap(&packets, false, true).len()).unwrap();
     drop(write);
-    let (mut rest, mut quiet) = (0, 0);
+    let mut rest = 0;
     loop {
         match source.next(&mut block).unwrap() {
             Next::Packets => rest += block.packets.len(),
-            Next::Quiet => quiet += 1,
+            Next::Quiet => {}
             _ => break,
         }
     }
     writer.join().unwrap();
-    // It was told; a slow writer may make the pipe quiet once more after the packets.
-    assert!(rest == 2 && quiet <= 1 && source.damage().is_empty(), "{rest}, {quiet}");
+    assert!(rest == 2 && source.damage().is_empty(), "{rest} {:?}", source.damage());
 }
 
 #[test]
