@@ -1,6 +1,6 @@
 //! Tests of readers that go away, and of homes that cannot be written.
 
-use crate::feed::{capture, command, each, header, record};
+use crate::feed::{capture, command, each, header, record, signal};
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -58,7 +58,8 @@ fn no_command_panics_without_a_reader() {
     }
 }
 
-/// The row of the last packet does not wait for another packet, wherever modules run.
+/// The row of the last packet does not wait for another packet, wherever modules run, and neither does the
+/// end after an interrupt.
 #[test]
 fn rows_of_a_quiet_pipe_are_shown() {
     let folder = tempfile::tempdir().unwrap();
@@ -76,9 +77,13 @@ fn rows_of_a_quiet_pipe_are_shown() {
             let line = rows.recv_timeout(Duration::from_secs(60));
             assert!(line.as_ref().is_ok_and(|line| line.contains("each")), "{more:?}, packet {n}: {line:?}");
         }
+        signal(child.id(), "INT");
+        let (told, ended) = std::sync::mpsc::channel();
+        std::thread::spawn(move || told.send((reader.join(), child.wait())));
+        let (reader, status) = ended.recv_timeout(Duration::from_secs(60)).unwrap();
         drop(input);
-        reader.join().unwrap();
-        assert!(rows.try_recv().is_err() && child.wait().unwrap().success(), "{more:?}");
+        reader.unwrap();
+        assert!(rows.try_recv().is_err() && status.unwrap().success(), "{more:?}");
     }
 }
 

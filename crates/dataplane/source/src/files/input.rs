@@ -306,7 +306,7 @@ impl Stream {
                 Ok(n) => {
                     len += n;
                     // A pipe returns the bytes it has: do not wait for more than the next item.
-                    if len >= needed && (self.total.is_none() || len > rest.len() + (CHUNK / 8)) {
+                    if len >= needed && (self.total.is_none() || len > rest.len() + PIECE) {
                         break;
                     }
                 }
