@@ -161,10 +161,6 @@ impl Queue {
         let first = unsafe { memory.alloc() }.ok_or_else(|| io::Error::other("no frame"))?;
         let address = first.as_ptr() as usize;
         let base = address - xdp::libc::xdp::xdp_desc::from(first).addr as usize;
-        // Each packet is in another page, whose address the processor would have to look up.
-        let bytes = frame_count as usize * chunk.bytes();
-        // SAFETY: the memory that was mapped above, whose contents stay. It serves as well with small pages.
-        unsafe { libc::madvise(base as *mut libc::c_void, bytes, libc::MADV_HUGEPAGE) };
         // With room for all frames, no ring is ever the reason for a loss.
         let completion_count = to_send.next_power_of_two().max(2);
         let rings = RingConfigBuilder { rx_count: frames, tx_count: 0, fill_count: frames, completion_count };
