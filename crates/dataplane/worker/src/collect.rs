@@ -42,9 +42,9 @@ pub struct Collector<'a> {
     outputs: Outputs<'a>,
     pub(crate) stop: &'a Stop<'a>,
     /// Whether the source loses packets that are not taken in time. If so, messages wait for their quantum.
+    pub(crate) is_live: bool,
     /// Whether packets may come much later than those before them, so that rows are shown before.
     pub(crate) waits: bool,
-    pub(crate) is_live: bool,
     pub(crate) faults: Faults<'a>,
     /// The last tick that each worker passed.
     passed: Vec<u64>,

@@ -185,7 +185,7 @@ impl Run {
             let is_clocked = is_live || options.runner.is_some();
             let outputs = Outputs::new(sink, &shared, options.link.clone(), is_clocked);
             let mut collector = Collector::new(shape, &modules, outputs, &stop, is_live)?;
-            collector.waits = waits;
+            collector.waits = waits && !is_live;
             match (input, events) {
                 (Input::Shared(source), None) => {
                     let has_turns = !is_live && modules.iter().any(shares);

@@ -24,6 +24,8 @@ pub(crate) struct Turns {
     /// The block of the source, and the index of its first packet that was not given.
     block: RawBlock,
     at: usize,
+    /// The packets of a turn that is not full, while nothing comes.
+    open: Option<(Vec<RawPacket>, BytesMut)>,
     /// The result of the source after the packets that were gathered, which is returned after them.
     last: Option<Result<Next, SourceError>>,
 }
@@ -31,7 +33,7 @@ pub(crate) struct Turns {
 impl Turns {
     /// A run that is stopped does not wait until a turn is full.
     pub(crate) fn new(source: Box<dyn Source>, stop: Arc<AtomicBool>) -> Self {
-        Self { source, stop, block: RawBlock::default(), at: 0, last: None }
+        Self { source, stop, block: RawBlock::default(), at: 0, open: None, last: None }
     }
 }
 
@@ -50,6 +52,9 @@ impl Source for Turns {
             Err(_) => BytesMut::new(),
         };
         bytes.clear();
+        if let Some((packets, of_packets)) = self.open.take() {
+            (turn.packets, bytes) = (packets, of_packets);
+        }
         loop {
             while let Some(packet) = self.block.packets.get(self.at) {
                 if !fits(&turn.packets, bytes.len(), packet) {
@@ -74,7 +79,10 @@ impl Source for Turns {
                         Ok(Next::Packets) => continue,
                         // The turn is not ended by it: what modules read from each other must not depend on
                         // the time.
-                        Ok(Next::Quiet) if is_waiting => continue,
+                        Ok(Next::Quiet) if is_waiting => {
+                            self.open = Some((std::mem::take(&mut turn.packets), bytes));
+                            return Ok(Next::Quiet);
+                        }
                         next => next,
                     }
                 }
@@ -95,6 +103,11 @@ impl Source for Turns {
     }
 
     fn close(&mut self) -> bool {
+        // What was read is processed.
+        if self.open.is_some() {
+            self.last = Some(Ok(Next::End));
+            return true;
+        }
         self.source.close()
     }
 
@@ -116,7 +129,7 @@ mod tests {
     use super::*;
     use flame_abi::LinkType;
 
-    /// Packets in blocks of given numbers of packets, and then an error.
+    /// Packets in blocks of given numbers of packets, and then an error. An empty one is a quiet time.
     struct Blocks(Vec<Vec<RawPacket>>);
 
     impl Source for Blocks {
@@ -124,8 +137,11 @@ mod tests {
             if self.0.is_empty() {
                 return Err(SourceError::Empty { file: "made".to_owned() });
             }
-            let mut bytes = Vec::new();
-            for packet in self.0.remove(0) {
+            let (mut bytes, packets) = (Vec::new(), self.0.remove(0));
+            if packets.is_empty() {
+                return Ok(Next::Quiet);
+            }
+            for packet in packets {
                 block.packets.push(RawPacket { offset: bytes.len() as u32, ..packet });
                 bytes.resize(bytes.len() + packet.cap_len as usize, packet.ts_ns as u8);
             }
@@ -170,6 +186,33 @@ mod tests {
         assert!(whole.iter().any(|turn| turn.last() == Some(&3332)), "another link type");
         for each in [1, 3, 255, 256, 257, 1000] {
             assert_eq!(turns(&all, each), whole, "{each}");
+        }
+    }
+
+    /// A turn goes on after a quiet time, and is given when the run ends in one.
+    #[test]
+    fn a_quiet_time_ends_no_turn_and_loses_none() {
+        let packet = RawPacket { ts_ns: 1, offset: 0, cap_len: 60, wire_len: 60, link: LinkType::ETHERNET };
+        let blocks = vec![vec![packet; 3], vec![], vec![packet; 2], vec![], vec![packet]];
+        for closed_after in [1, 2, 9] {
+            let mut source = Turns::new(Box::new(Blocks(blocks.clone())), Arc::default());
+            let (mut block, mut found) = (RawBlock::default(), Vec::new());
+            let end = loop {
+                match source.next(&mut block) {
+                    Ok(Next::Packets) => found.push(block.packets.len()),
+                    Ok(Next::Quiet) => found.push(0),
+                    end => break end.is_ok(),
+                }
+                if found.len() == closed_after {
+                    assert!(source.close());
+                }
+            };
+            let expected = match closed_after {
+                1 => &[0, 3][..],
+                2 => &[0, 0, 5],
+                _ => &[0, 0, 6],
+            };
+            assert_eq!((&found[..], end), (expected, closed_after < 9), "{closed_after}");
         }
     }
 

@@ -9,6 +9,7 @@ use super::spares::{LARGE, Spares};
 use crate::SourceError;
 use bytes::{Bytes, BytesMut};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use std::fs::File;
 use std::io::{self, Read, Seek};
 use std::ops::Range;
@@ -54,6 +55,17 @@ struct Pipe {
     end: OwnedFd,
     /// Whether it is to be told that nothing comes.
     tells: bool,
+}
+
+impl Pipe {
+    fn is_quiet(&self) -> bool {
+        // After another error than a signal, the read states what is wrong.
+        self.tells
+            && matches!(
+                poll(&mut [PollFd::new(&self.end, PollFlags::IN)], Some(&QUIET)),
+                Ok(0) | Err(Errno::INTR)
+            )
+    }
 }
 
 /// The time after which a pipe is quiet.
@@ -212,9 +224,7 @@ impl Stream {
 
     /// Returns whether nothing comes from a pipe for a while, if that is to be told.
     pub fn is_quiet(&self) -> bool {
-        let Some(pipe) = self.pipe.as_ref().filter(|pipe| pipe.tells) else { return false };
-        // After an error, the read states what is wrong.
-        matches!(poll(&mut [PollFd::new(&pipe.end, PollFlags::IN)], Some(&QUIET)), Ok(0))
+        self.pipe.as_ref().is_some_and(Pipe::is_quiet)
     }
 
     /// Reads a regular file from its beginning.
@@ -236,7 +246,7 @@ impl Stream {
     }
 
     /// Drops the bytes before `from` and reads further bytes, so that there are `needed` unless the stream
-    /// ends. `chunk` then begins at `from`.
+    /// ends or is quiet. `chunk` then begins at `from`.
     pub fn advance(&mut self, from: usize, needed: usize) {
         let rest = self.chunk.slice(from..);
         self.base += from as u64;
@@ -301,6 +311,10 @@ impl Stream {
         buffer[..len].copy_from_slice(rest);
         // A decoder returns nothing of a damaged piece, whose length must not depend on the buffer.
         while len + PIECE <= buffer.len() && !self.ended {
+            // A part of an item has come. It is kept until the rest does.
+            if len > rest.len() && self.pipe.as_ref().is_some_and(Pipe::is_quiet) {
+                break;
+            }
             match reader.read(&mut buffer[len..len + PIECE]) {
                 Ok(0) => self.ended = true,
                 Ok(n) => {

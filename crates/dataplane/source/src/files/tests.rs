@@ -392,6 +392,11 @@ fn a_quiet_pipe_is_told() {
     }
     let whole: usize = found.iter().map(|(_, count)| count).sum();
     assert_eq!(whole, 3, "{found:?}");
+    // Another part of the packet, and again nothing.
+    write.send(third + 25).unwrap();
+    for _ in 0..3 {
+        assert_eq!(source.next(&mut block).unwrap(), Next::Quiet);
+    }
     write.send(pcap(&packets, false, true).len()).unwrap();
     drop(write);
     let mut rest = 0;
