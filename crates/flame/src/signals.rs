@@ -27,13 +27,15 @@ pub struct Signals {
     stop: Arc<AtomicBool>,
     /// Whether files are to be completed now.
     rotate: Arc<AtomicBool>,
+    /// Whether the input is being opened.
+    opens: Arc<AtomicBool>,
     slot: Slot,
 }
 
 impl Signals {
     pub fn new() -> std::io::Result<Self> {
-        let (stop, rotate, slot) =
-            (Arc::<AtomicBool>::default(), Arc::<AtomicBool>::default(), Slot::default());
+        let (stop, rotate, opens) = <[Arc<AtomicBool>; 3]>::default().into();
+        let slot = Slot::default();
         for signal in [SIGINT, SIGTERM] {
             // The handler itself sets the flag, so that a wait interrupted by the signal finds it set.
             signal_hook::flag::register(signal, stop.clone())?;
@@ -45,6 +47,7 @@ impl Signals {
         }
         let mut signals = signal_hook::iterator::Signals::new(wanted)?;
         let (of_thread, stopping, rotating) = (slot.clone(), stop.clone(), rotate.clone());
+        let opening = opens.clone();
         let had_terminal = has_terminal();
         thread::Builder::new().name("signals".to_owned()).spawn(move || {
             let mut ends = 0;
@@ -55,12 +58,28 @@ impl Signals {
                     SIGHUP | SIGUSR1 => rotating.store(true, Ordering::Relaxed),
                     _ => ends += 1,
                 }
+                if opening.load(Ordering::SeqCst) && stopping.load(Ordering::SeqCst) {
+                    end_before_input();
+                }
                 if ends == 2 {
                     end_at_once(of_thread);
                 }
             }
         })?;
-        Ok(Self { stop, rotate, slot })
+        Ok(Self { stop, rotate, opens, slot })
+    }
+
+    /// Opens the input, which may be a pipe into which nothing is written. Nothing was written by then, so the
+    /// first signal ends the process.
+    pub fn while_opening<T>(&self, open: impl FnOnce() -> T) -> T {
+        self.opens.store(true, Ordering::SeqCst);
+        // The thread may have seen that signal before.
+        if self.stop.load(Ordering::SeqCst) {
+            end_before_input();
+        }
+        let opened = open();
+        self.opens.store(false, Ordering::SeqCst);
+        opened
     }
 
     /// Returns the flag that the first signal sets.
@@ -105,6 +124,12 @@ fn has_terminal() -> bool {
 
 fn held(slot: &Slot) -> MutexGuard<'_, Option<Box<dyn Sink>>> {
     slot.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Ends the process before it has read anything.
+fn end_before_input() -> ! {
+    complain!("flame: interrupted before the input began");
+    signal_hook::low_level::exit(INTERRUPTED)
 }
 
 /// Ends the process without running destructors, so that unfinished files remain under their partial names.

@@ -302,14 +302,23 @@ fn who_is_evicted_gets_no_further_continuation() {
 #[test]
 fn once_stopped_all_calls_share_a_last_budget() {
     let engines = Engines::new().unwrap();
-    let plan = module(ENDLESS, &limited(100 * UNITS));
+    // Each tick takes 60 calls, and the end does not end.
+    let text = ENDLESS.replace(
+        r#"(export "flame_tick" (func $more))"#,
+        r#"(global $n (mut i32) (i32.const 0))
+        (func (export "flame_tick") (param i64) (result i64)
+            (global.set $n (i32.add (global.get $n) (i32.const 1)))
+            (if (result i64) (i32.rem_u (global.get $n) (i32.const 60))
+                (then (i64.const 0x1880000000)) (else (i64.const 0x1800000000))))"#,
+    );
+    let plan = module(&text, &limited(100 * UNITS));
     let stop = Arc::new(AtomicBool::new(false));
     let told = stop.clone();
-    // The stop comes in a tick's tenth call. All further calls, including those of the end, share the budget
-    // of one tick.
+    // The stop comes in a tick's tenth call. That tick has its own budget, since it was read before, and the
+    // end has the last one.
     let act: OnPacket = Box::new(move |written| told.store(written >= 10, Ordering::Relaxed));
     let report = run(&engines, vec![plan], (1, Box::new(Memory::tcp(1200, 5))), &stop, act);
-    assert_eq!(report.accounts[0].1.written, 110);
+    assert_eq!(report.accounts[0].1.written, 60 + 100);
     assert_eq!((report.accounts[0].1.faults, report.faults.len()), (1, 1));
     let text = &report.faults[0].text;
     assert!(

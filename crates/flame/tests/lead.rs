@@ -89,28 +89,41 @@ fn messages_of_a_worker_that_is_ahead_take_limited_memory() {
     assert!(two < one + 512, "{two} MiB with two workers, {one} with one");
 }
 
-/// One worker has all packets, and the other computes at each of a thousand ticks, of which each has a row.
-/// After Ctrl-C, most of them are left out, and every packet is accounted for.
+/// One worker has all packets, and if there are two, the other computes at each of a thousand ticks, of which
+/// each has a row. After Ctrl-C, most of them are left out, and every packet is accounted for.
 #[test]
 fn a_worker_with_slow_ticks_ends_soon_after_an_interrupt() {
-    const SLOW: &str = r#"(module (memory (export "memory") 1)
+    const SLOW: &str = r#"(module (memory (export "memory") 1) MESSAGE
       (global $has (mut i32) (i32.const 0))
       (data (i32.const 0) "\08\00\00\00\00\00\00\00")
       (func (export "flame_batch") (param i32) (result i64) (global.set $has (i32.const 1)) (i64.const 0))
       (func (export "flame_tick") (param i64) (result i64) (local $n i32)
-        (if (i32.eqz (global.get $has)) (then
+        (if (i32.ne (global.get $has) (i32.const BUSY)) (then
           (loop $l (br_if $l (i32.lt_u (local.tee $n (i32.add (local.get $n) (i32.const 1)))
             (i32.const 200000000))))))
         (i64.const 0x1000000000)))"#;
     const TABLE: &str = "[[tables]]\nname = \"t\"\ncolumns = [{ name = \"x\", type = \"u64\" }]\n\
         [limits]\ncall_budget = 4_000_000_000\n";
     const SECONDS: u64 = 1000;
+    const MESSAGE: &str = r#"(func (export "flame_message") (param i32 i32) (result i64) (i64.const 0))"#;
     let folder = tempfile::tempdir().unwrap();
-    write(folder.path(), SECONDS, TABLE, SLOW);
     common::runner();
-    for more in [&[][..], &["--isolate"]] {
+    let all = [
+        ("2", "", &[][..]),
+        ("2", "", &["--isolate"]),
+        ("1", "", &[]),
+        ("1", "", &["--isolate"]),
+        // The slow instance ticks.
+        ("1", MESSAGE, &[]),
+        ("1", MESSAGE, &["--isolate"]),
+        ("2", MESSAGE, &[]),
+    ];
+    for (workers, message, more) in all {
+        // The instance that is slow is the one without packets, or the only one.
+        let busy = if workers == "2" || !message.is_empty() { "1" } else { "0" };
+        write(folder.path(), SECONDS, TABLE, &SLOW.replace("MESSAGE", message).replace("BUSY", busy));
         let run =
-            ["run", "./m.wasm", "-r", "c.pcap", "--format", "json", "--stats", "json", "--workers", "2"];
+            ["run", "./m.wasm", "-r", "c.pcap", "--format", "json", "--stats", "json", "--workers", workers];
         let mut command = Command::new(env!("CARGO_BIN_EXE_flame"));
         command.args(run).args(more).current_dir(folder.path()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let child = command.spawn().unwrap();
@@ -119,7 +132,7 @@ fn a_worker_with_slow_ticks_ends_soon_after_an_interrupt() {
         let out = child.wait_with_output().unwrap();
         let (rows, said) = (String::from_utf8(out.stdout).unwrap(), String::from_utf8(out.stderr).unwrap());
         let ticks = rows.lines().count() as u64;
-        assert!((1..SECONDS * 3 / 2).contains(&ticks), "{more:?}: {ticks} ticks: {said}");
+        assert!((1..SECONDS * 3 / 2).contains(&ticks), "{workers} {message} {more:?}: {ticks} ticks: {said}");
         let of: Value = serde_json::from_str(&said[said.find("{\"").unwrap()..]).unwrap();
         let module = &of["modules"]["m"];
         assert_eq!((&of["packets"], &module["adds_up"]), (&SECONDS.into(), &true.into()), "{said}");

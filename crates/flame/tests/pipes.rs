@@ -1,7 +1,7 @@
 //! Tests of readers that go away, and of homes that cannot be written.
 
 use crate::feed::{capture, command, each, header, record, signal};
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -84,6 +84,36 @@ fn rows_of_a_quiet_pipe_are_shown() {
         drop(input);
         reader.unwrap();
         assert!(rows.try_recv().is_err() && status.unwrap().success(), "{more:?}");
+    }
+}
+
+/// A pipe without a header of a capture is no reason to go on.
+#[test]
+fn an_interrupt_ends_a_run_whose_input_has_not_begun() {
+    let folder = tempfile::tempdir().unwrap();
+    for begun in [0, 3, 23] {
+        let mut run = command(folder.path(), &["-r", "-", "--format", "json"]);
+        let mut child = run.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        child.stdin.as_mut().unwrap().write_all(&header()[..begun]).unwrap();
+        // Until it waits in a read of the pipe, an interrupt ends it otherwise.
+        let (mut stdin, mut said) = (child.stdin.take(), String::new());
+        let waits = || {
+            let path = format!("/proc/{}/task/{0}/syscall", child.id());
+            std::fs::read_to_string(path).is_ok_and(|call| call.starts_with("0 0x"))
+        };
+        let start = std::time::Instant::now();
+        while !waits() {
+            assert!(start.elapsed() < Duration::from_secs(60));
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        signal(child.id(), "INT");
+        let mut stderr = child.stderr.take().unwrap();
+        let (told, ended) = std::sync::mpsc::channel();
+        std::thread::spawn(move || told.send((stderr.read_to_string(&mut said), said, child.wait())));
+        let (_, said, status) = ended.recv_timeout(Duration::from_secs(60)).unwrap();
+        drop(stdin.take());
+        assert_eq!(status.unwrap().code(), Some(130), "{begun}: {said}");
+        assert!(said.contains("interrupted before the input began"), "{begun}: {said}");
     }
 }
 

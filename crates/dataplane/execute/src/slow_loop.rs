@@ -390,6 +390,9 @@ impl SlowLoop {
             return true;
         }
         self.drop_outcomes(quantum.stop);
+        if quantum.stop.gives_up() {
+            self.queue.retain(|task| !matches!(task, Task::Tick(_)));
+        }
         match self.queue.pop_front() {
             None => {
                 let Some(Waiting { call, bytes, payer }) = self.calls.pop_front() else { return false };

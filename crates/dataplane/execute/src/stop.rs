@@ -86,6 +86,13 @@ impl<'a> Stop<'a> {
         self.flag().load(Ordering::Relaxed)
     }
 
+    /// Records that nothing of what was read before the stop is left to the worker of [`Stop::after`].
+    pub fn end_worker(&self) {
+        if let Flag::After(_, worker) = &self.0 {
+            worker.end();
+        }
+    }
+
     /// Returns whether the worker was behind for so long after the stop that only last calls are made, not
     /// those of each tick.
     pub fn gives_up(&self) -> bool {

@@ -399,6 +399,7 @@ impl<'a> Collector<'a> {
 
     /// Ends the slow instances and returns the report of the modules. `accounts` are those of the pipelines.
     pub(crate) fn end(mut self, now_ns: u64, accounts: Vec<(ModuleId, Account)>) -> Result<Report, RunError> {
+        self.stop.end_worker();
         while self.modules.iter().any(|m| m.last.is_some()) {
             self.resume()?;
         }

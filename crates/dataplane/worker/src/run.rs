@@ -16,7 +16,7 @@ use crate::threads;
 use crate::turns::Turns;
 use crate::wiring::Wiring;
 use crossbeam_channel::unbounded;
-use flame_execute::{Module, Shape, Stop};
+use flame_execute::{Behind, Module, Shape, Stop};
 use flame_plan::{ModulePlan, Plan};
 use flame_quota::Meters;
 use flame_record::Sink;
@@ -167,7 +167,9 @@ impl Run {
         let charging = charging.as_deref();
         let _charged = charge::begin(charging);
         let _let_go = LetGo(&handle);
-        let stop = Stop::new(&options.stop);
+        let (stop, behind) = (Stop::new(&options.stop), Behind::default());
+        // What was read of a capture before a stop may be many seconds of packet time.
+        let later = Stop::after(&stop, &behind);
         let wiring = Wiring {
             shape,
             modules: &modules,
@@ -184,7 +186,8 @@ impl Run {
             // Modules in processes are called while packet time goes on.
             let is_clocked = is_live || options.runner.is_some();
             let outputs = Outputs::new(sink, &shared, options.link.clone(), is_clocked);
-            let mut collector = Collector::new(shape, &modules, outputs, &stop, is_live)?;
+            let collected = if is_live { &stop } else { &later };
+            let mut collector = Collector::new(shape, &modules, outputs, collected, is_live)?;
             collector.waits = waits && !is_live;
             match (input, events) {
                 (Input::Shared(source), None) => {

@@ -113,6 +113,7 @@ impl Consumer for Inline<'_, '_> {
     }
 
     fn end(&mut self, now_ns: u64) -> Result<(), RunError> {
+        self.collector.stop.end_worker();
         self.end = Some((self.pipeline.end(now_ns, &mut self.collector)?, now_ns));
         Ok(())
     }
@@ -153,7 +154,7 @@ pub(crate) fn run_inline(
     inboxes: Inboxes,
 ) -> Result<Report, RunError> {
     wiring.handle.shared().wakes_me(0);
-    let options = wiring.pipeline_options(0, &*source);
+    let options = PipelineOptions { stop: collector.stop, ..wiring.pipeline_options(0, &*source) };
     let pipeline = Pipeline::new(wiring.modules, options, &mut collector)?;
     let commands = inboxes.pipelines.into_iter().next().unwrap_or_else(never);
     let mut consumer = Inline { pipeline, collector, commands, end: None, has_turns, packets: 0 };

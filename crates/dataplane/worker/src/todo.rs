@@ -138,7 +138,7 @@ pub(crate) fn worker_loop(
                 outlet.send(Event::Tick { worker, now_ns: at })?;
             }
             Work::End(now_ns) => {
-                behind.end();
+                stop.end_worker();
                 let accounts = pipeline.end(now_ns, outlet)?;
                 return outlet.send(Event::End { accounts, now_ns });
             }

@@ -303,7 +303,7 @@ impl Run {
             areas: Vec::new(),
             link: self.send.link(&plan)?,
         };
-        let mut input = self.input()?;
+        let mut input = signals.while_opening(|| self.input())?;
         let hint = vlan::Hint::new(&self.view()?.select).filter(|_| node.is_none() && !self.quiet);
         if let Some(hint) = &hint {
             input = each_source(input, |source| hint.watch(source))?;

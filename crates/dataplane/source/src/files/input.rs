@@ -13,11 +13,11 @@ use rustix::io::Errno;
 use std::fs::File;
 use std::io::{self, Read, Seek};
 use std::ops::Range;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 const DECOMPRESSING: &str = "decompressing";
 
@@ -46,25 +46,39 @@ pub struct Stream {
     pub total: Option<u64>,
     /// The regular file of the stream, if it is one.
     file: Option<Arc<File>>,
-    /// The pipe of the stream, if it is one that is not compressed.
-    pipe: Option<Pipe>,
+    /// Whether a pipe tells that nothing comes.
+    tells: Arc<AtomicBool>,
 }
 
-/// A pipe that may stay quiet for long.
+/// A pipe or a device. While it `tells`, a read fails with [`io::ErrorKind::WouldBlock`] once nothing came for
+/// a while. A decoder passes that on, and continues where it was.
 struct Pipe {
-    end: OwnedFd,
-    /// Whether it is to be told that nothing comes.
-    tells: bool,
+    file: File,
+    tells: Arc<AtomicBool>,
 }
 
 impl Pipe {
-    fn is_quiet(&self) -> bool {
+    /// Waits for bytes and returns whether none came in time.
+    fn is_quiet(&self, time: Option<&Timespec>) -> bool {
+        let mut fds = [PollFd::new(&self.file, PollFlags::IN)];
         // After another error than a signal, the read states what is wrong.
-        self.tells
-            && matches!(
-                poll(&mut [PollFd::new(&self.end, PollFlags::IN)], Some(&QUIET)),
-                Ok(0) | Err(Errno::INTR)
-            )
+        matches!(poll(&mut fds, time), Ok(0) | Err(Errno::INTR))
+    }
+}
+
+impl Read for Pipe {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        loop {
+            let tells = self.tells.load(Ordering::Relaxed);
+            if tells && self.is_quiet(Some(&QUIET)) {
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
+            match self.file.read(into) {
+                // Whoever made the pipe decided that its reads do not wait.
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock && !tells => drop(self.is_quiet(None)),
+                read => return read,
+            }
+        }
     }
 }
 
@@ -169,11 +183,9 @@ impl<R: Read> Read for Counted<R> {
 
 /// Reads a pipe or a device.
 fn piped(file: File, spares: &Arc<Spares>) -> io::Result<Stream> {
-    let end = OwnedFd::from(file.try_clone()?);
-    let stream = stream(Box::new(file), None, spares)?;
-    // A decoder has bytes that nobody sees in the pipe.
-    let pipe = (!stream.is_compressed()).then_some(Pipe { end, tells: false });
-    Ok(Stream { pipe, ..stream })
+    let tells = Arc::<AtomicBool>::default();
+    let pipe = Pipe { file, tells: tells.clone() };
+    Ok(Stream { tells, ..stream(Box::new(pipe), None, spares)? })
 }
 
 fn stream(inner: Box<dyn Read + Send>, total: Option<u64>, spares: &Arc<Spares>) -> io::Result<Stream> {
@@ -197,7 +209,7 @@ fn stream(inner: Box<dyn Read + Send>, total: Option<u64>, spares: &Arc<Spares>)
 
 impl Stream {
     fn new(feed: Feed, consumed: Arc<AtomicU64>, total: Option<u64>) -> Self {
-        let (chunk, whole) = Default::default();
+        let (chunk, whole, tells) = Default::default();
         Self {
             feed,
             base: 0,
@@ -209,22 +221,13 @@ impl Stream {
             consumed,
             total,
             file: None,
-            pipe: None,
+            tells,
         }
     }
 
-    fn is_compressed(&self) -> bool {
-        self.step == DECOMPRESSING
-    }
-
-    /// Lets [`Stream::is_quiet`] return true instead of a read that takes long.
+    /// Lets [`Stream::advance`] return false instead of waiting for long.
     pub fn tell_when_quiet(&mut self) {
-        self.pipe.iter_mut().for_each(|pipe| pipe.tells = true);
-    }
-
-    /// Returns whether nothing comes from a pipe for a while, if that is to be told.
-    pub fn is_quiet(&self) -> bool {
-        self.pipe.as_ref().is_some_and(Pipe::is_quiet)
+        self.tells.store(true, Ordering::Relaxed);
     }
 
     /// Reads a regular file from its beginning.
@@ -246,8 +249,8 @@ impl Stream {
     }
 
     /// Drops the bytes before `from` and reads further bytes, so that there are `needed` unless the stream
-    /// ends or is quiet. `chunk` then begins at `from`.
-    pub fn advance(&mut self, from: usize, needed: usize) {
+    /// ends or is quiet. `chunk` then begins at `from`. Returns false if nothing came.
+    pub fn advance(&mut self, from: usize, needed: usize) -> bool {
         let rest = self.chunk.slice(from..);
         self.base += from as u64;
         let used = std::mem::take(&mut self.whole);
@@ -257,7 +260,9 @@ impl Stream {
         } else {
             self.fill(&rest, needed, used)
         };
+        let came = range.len() > rest.len() || self.ended;
         self.chunk = self.whole.slice(range);
+        came
     }
 
     /// Copies the bytes from `from` on if they lie in a large buffer, in which they are few. Returns the size
@@ -311,10 +316,6 @@ impl Stream {
         buffer[..len].copy_from_slice(rest);
         // A decoder returns nothing of a damaged piece, whose length must not depend on the buffer.
         while len + PIECE <= buffer.len() && !self.ended {
-            // A part of an item has come. It is kept until the rest does.
-            if len > rest.len() && self.pipe.as_ref().is_some_and(Pipe::is_quiet) {
-                break;
-            }
             match reader.read(&mut buffer[len..len + PIECE]) {
                 Ok(0) => self.ended = true,
                 Ok(n) => {
@@ -325,6 +326,8 @@ impl Stream {
                     }
                 }
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                // What has come of an item is kept until the rest does.
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock && self.total.is_none() => break,
                 Err(e) => {
                     self.ended = true;
                     self.broken = Some(format!("{}: {e}", self.step));
@@ -333,5 +336,58 @@ impl Stream {
         }
         self.whole = spares.freeze(buffer);
         0..len
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    /// Yields its bytes one by one, and twice none before each of them but the first four.
+    struct Slow(Vec<u8>, usize, u8);
+
+    impl Read for Slow {
+        fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+            self.2 = (self.2 + 1) % 3;
+            if self.1 >= 4 && self.2 != 0 {
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
+            let byte = self.0.get(self.1);
+            byte.iter().for_each(|byte| into[0] = **byte);
+            self.1 += byte.iter().len();
+            Ok(byte.iter().len())
+        }
+    }
+
+    #[test]
+    fn a_decoder_continues_where_nothing_came() {
+        let plain: Vec<u8> = (0..3000u32).flat_map(|n| (n * n / 7).to_le_bytes()).collect();
+        let gzip = |bytes: &[u8]| {
+            // A header of several fields, and two members.
+            let gzip = flate2::GzBuilder::new().filename("name").comment("comment").extra(vec![7; 20]);
+            let mut encoder = gzip.write(Vec::new(), flate2::Compression::fast());
+            encoder.write_all(bytes).unwrap();
+            encoder.finish().unwrap()
+        };
+        let zstd = |bytes: &[u8]| zstd::encode_all(bytes, 3).unwrap();
+        let (first, second) = plain.split_at(5000);
+        let forms = [
+            plain.clone(),
+            [gzip(first), gzip(second)].concat(),
+            [zstd(first), zstd(second)].concat(),
+        ];
+        for form in forms {
+            let length = form.len();
+            let spares = Arc::<Spares>::default();
+            let mut stream = stream(Box::new(Slow(form, 0, 0)), None, &spares).unwrap();
+            let (mut found, mut quiet) = (Vec::new(), 0);
+            while !stream.ended {
+                quiet += usize::from(!stream.advance(stream.chunk.len(), 100));
+                found.extend_from_slice(&stream.chunk);
+            }
+            assert!(found == plain && stream.broken.is_none(), "{:?}", stream.broken);
+            assert!(quiet > 0 && stream.consumed.load(Ordering::Relaxed) == length as u64, "{quiet}");
+        }
     }
 }

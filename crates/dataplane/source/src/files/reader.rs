@@ -199,11 +199,12 @@ impl Reader {
                                 None => continue,
                             };
                             self.damaged(reason, damage);
-                        } else if stream.is_quiet() {
-                            return Ok(Next::Quiet);
                         } else {
-                            stream.advance(self.at, length);
+                            let came = stream.advance(self.at, length);
                             (self.at, start) = (0, 0);
+                            if !came {
+                                return Ok(Next::Quiet);
+                            }
                         }
                     }
                 },

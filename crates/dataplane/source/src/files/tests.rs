@@ -367,26 +367,58 @@ fn a_pipe_beside_files_is_read_at_once() {
     }
 }
 
+/// Returns the parts of a stream that end at these offsets, each of which a decoder can decode when it comes.
+fn parts(bytes: &[u8], ends: &[usize], form: &str) -> Vec<Vec<u8>> {
+    use flate2::{Compression, write::GzEncoder};
+    let mut at = 0;
+    let plain = ends.iter().map(|end| &bytes[std::mem::replace(&mut at, *end)..*end]);
+    let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
+    let mut zstd = zstd::Encoder::new(Vec::new(), 3).unwrap();
+    let mut parts = Vec::new();
+    for part in plain {
+        parts.push(match form {
+            "gzip" => {
+                gzip.write_all(part).and_then(|()| gzip.flush()).unwrap();
+                std::mem::take(gzip.get_mut())
+            }
+            "zstd" => {
+                zstd.write_all(part).and_then(|()| zstd.flush()).unwrap();
+                std::mem::take(zstd.get_mut())
+            }
+            _ => part.to_vec(),
+        });
+    }
+    let end = match form {
+        "gzip" => gzip.finish().unwrap(),
+        "zstd" => zstd.finish().unwrap(),
+        _ => Vec::new(),
+    };
+    parts.last_mut().unwrap().extend(end);
+    parts
+}
+
 /// No packet is lost while nothing comes from a pipe.
 #[test]
 fn a_quiet_pipe_is_told() {
+    ["plain", "gzip", "zstd"].into_iter().for_each(quiet_pipe);
+}
+
+fn quiet_pipe(form: &str) {
     let folder = tempfile::tempdir().unwrap();
     let pipe = folder.path().join("fifo");
     assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     let packets = some(5);
     let (capture, writes) = (pcap(&packets, false, true), pipe.clone());
-    let (write, told) = std::sync::mpsc::channel::<usize>();
+    let (write, told) = std::sync::mpsc::channel::<Vec<u8>>();
     let writer = std::thread::spawn(move || {
         let mut pipe = std::fs::File::options().write(true).open(writes).unwrap();
-        let mut at = 0;
-        for until in told {
-            pipe.write_all(&capture[at..until]).unwrap();
-            at = until;
-        }
+        told.iter().for_each(|part| pipe.write_all(&part).unwrap());
     });
     // The header and three packets of 36 to 38 bytes, and the beginning of another one.
     let third = 24 + 36 + 37 + 38;
-    write.send(third + 20).unwrap();
+    let mut parts = parts(&capture, &[third + 20, third + 25, capture.len()], form).into_iter();
+    let mut send = || write.send(parts.next().unwrap()).unwrap();
+    send();
     let mut source = open(std::slice::from_ref(&pipe), &FileOptions::default()).unwrap();
     source.tell_when_quiet();
     let (mut block, mut found) = (RawBlock::default(), Vec::new());
@@ -395,13 +427,13 @@ fn a_quiet_pipe_is_told() {
         found.push((next, block.packets.len()));
     }
     let whole: usize = found.iter().map(|(_, count)| count).sum();
-    assert_eq!(whole, 3, "{found:?}");
+    assert_eq!(whole, 3, "{form}: {found:?}");
     // Another part of the packet, and again nothing.
-    write.send(third + 25).unwrap();
+    send();
     for _ in 0..3 {
         assert_eq!(source.next(&mut block).unwrap(), Next::Quiet);
     }
-    write.send(pcap(&packets, false, true).len()).unwrap();
+    send();
     drop(write);
     let mut rest = 0;
     loop {
@@ -412,7 +444,7 @@ fn a_quiet_pipe_is_told() {
         }
     }
     writer.join().unwrap();
-    assert!(rest == 2 && source.damage().is_empty(), "{rest} {:?}", source.damage());
+    assert!(rest == 2 && source.damage().is_empty(), "{form}: {rest} {:?}", source.damage());
 }
 
 #[test]

@@ -16,6 +16,9 @@ pub(crate) const END: Duration = Duration::from_secs(600);
 /// The time that a process has to end a module that is removed while the run continues, and to end all
 /// modules once the run was stopped.
 const LAST: Duration = Duration::from_secs(10);
+/// The time that each further module of a process adds to that of the end of all: a call that goes on, and
+/// its last calls.
+const EACH: Duration = Duration::from_secs(2);
 /// The interval at which the processor time of a process is read from the kernel.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
@@ -41,6 +44,8 @@ pub(super) struct WorkDeadline {
     is_told: bool,
     /// The time when the run was found to be stopped, and the worker not behind others.
     stopped: Option<Instant>,
+    /// The time that the process had for the end of all its modules then.
+    last: Duration,
     /// Whether it waits for others.
     awaits_others: bool,
     /// The last time when the kernel's counters were read, and the time that the process had worked or waited
@@ -62,8 +67,9 @@ impl WorkDeadline {
         if stop.is_run_stopped() && !std::mem::replace(&mut self.is_told, true) {
             module.process.send(Command::Stop, Vec::new());
         }
-        if stop.is_set() {
-            self.stopped.get_or_insert(now);
+        if stop.is_set() && self.stopped.is_none() {
+            let others = module.process.life.count().saturating_sub(1);
+            (self.stopped, self.last) = (Some(now), LAST + EACH * u32::try_from(others).unwrap_or(u32::MAX));
         }
         let awaits_others = matches!(wait, Wait::Others);
         if std::mem::replace(&mut self.awaits_others, awaits_others) && !awaits_others {
@@ -90,7 +96,7 @@ impl WorkDeadline {
             Wait::Others => None,
         };
         // Others have the time before it.
-        let limit = if awaits_others { 2 * LAST } else { LAST };
+        let limit = if awaits_others { 2 * self.last } else { self.last };
         let last = is_over(self.stopped, limit).then_some("it still worked long after the run was stopped");
         let look = || if awaits_others { None } else { self.look(now, module) };
         if let Some(reason) = reason.or(last).or_else(look) {

@@ -251,6 +251,11 @@ impl Life {
         lock(&self.modules).get(&id).cloned()
     }
 
+    /// Returns the number of its modules.
+    pub(super) fn count(&self) -> usize {
+        lock(&self.modules).len()
+    }
+
     pub(super) fn modules(&self) -> Vec<Arc<State>> {
         lock(&self.modules).values().cloned().collect()
     }
