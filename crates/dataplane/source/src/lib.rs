@@ -170,8 +170,8 @@ pub trait Source: Send {
         false
     }
 
-    /// Returns the part of a live source's buffer that waits to be taken, in thousandths. When all of it
-    /// does, packets are lost, or late.
+    /// Returns the part of a live source's buffer that waits to be taken, in thousandths. A reserve in which
+    /// packets may be lost already does not count. When all else waits, packets are lost, or late.
     fn fill(&self) -> u32 {
         0
     }

@@ -314,6 +314,13 @@ impl Live {
     }
 }
 
+/// Returns the number of a ring's blocks that may wait without a loss. Linux looks for room a quarter of the
+/// ring ahead; if there is none, it looks at the current block, without a lock, and drops a packet that
+/// arrives while its timer hands that block over (`packet_rcv_has_room` in `net/packet/af_packet.c`).
+fn room(blocks: usize) -> usize {
+    (blocks * 3 / 4).max(1)
+}
+
 /// Returns the number of blocks from `head` on that are ready, of which `known` are known to be.
 fn waiting(ring: &Ring, head: usize, known: usize) -> usize {
     let blocks = ring.blocks();
@@ -349,7 +356,7 @@ impl Source for Live {
         // Those that waited before still do.
         let waiting = waiting(&self.ring, self.head, self.waiting.load(Ordering::Relaxed));
         self.waiting.store(waiting, Ordering::Relaxed);
-        (waiting * 1000 / self.ring.blocks().max(1)) as u32
+        (waiting * 1000 / room(self.ring.blocks())).min(1000) as u32
     }
 
     fn is_ready(&self) -> bool {

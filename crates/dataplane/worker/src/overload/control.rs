@@ -19,10 +19,6 @@ const STEP: u32 = 4;
 const STEEP: u32 = 60;
 /// The fill in thousandths from which on packets are being lost.
 const FULL: u32 = 960;
-/// The fill in thousandths from which on single packets may be lost. Before it, Linux finds room a quarter of
-/// the ring ahead; then it looks at the current block without a lock (`packet_rcv_has_room`), and drops a
-/// packet that arrives while the timer hands that block over.
-const ROOMY: u32 = 750;
 /// The fill in thousandths up to which the worker counts as idle at times.
 const IDLE: u32 = 20;
 /// The time in which a module regains one part of [`ROUND`].
@@ -178,11 +174,7 @@ impl Control {
     /// Begins a block. `fill` is the part of the source's buffer that waits, in thousandths.
     pub(crate) fn block(&mut self, now_ns: u64, fill: u32) {
         self.turn = (self.turn + 1) % ROUND;
-        // Near it: to leave out whole modules takes more than is needed.
-        let severe = match self.high {
-            high if high < ROOMY => (high + 4 * ROOMY) / 5,
-            high => u32::midpoint(high, 1000),
-        };
+        let severe = u32::midpoint(self.high, 1000);
         let highest = self.highest().unwrap_or(0);
         if fill >= severe && (fill > self.last || fill >= FULL) {
             self.reduce(ROUND, highest, now_ns);

@@ -25,8 +25,6 @@ struct Worker {
     now_ns: f64,
     /// The blocks that wait.
     waiting: f64,
-    /// The most that waited.
-    most: f64,
     lost: f64,
     arrived: f64,
     idle_ns: f64,
@@ -53,7 +51,6 @@ impl Worker {
             capacity,
             now_ns: 0.0,
             waiting: 0.0,
-            most: 0.0,
             lost: 0.0,
             arrived: 0.0,
             idle_ns: 0.0,
@@ -75,7 +72,6 @@ impl Worker {
         self.waiting += arrived;
         let over = (self.waiting - self.capacity).max(0.0);
         self.waiting -= over;
-        self.most = self.most.max(self.waiting);
         self.lost += over;
     }
 
@@ -184,16 +180,13 @@ proptest! {
         prop_assume!(base_ns + top_ns < 0.8 * gap_ns);
         worker.run(20.0, gap_ns);
         let (lost, since) = (worker.lost, (worker.now_ns, worker.idle_ns));
-        worker.most = 0.0;
         worker.changes.clear();
         worker.run(120.0, gap_ns);
         prop_assert!(worker.lost == lost, "{} of {} lost", worker.lost - lost, worker.arrived);
         let busy = worker.busy_since(since);
-        // More than 0.92 for all but three of 3,000 loads. Modules that take longer than the gap between two
-        // blocks, with a small buffer, have made it 0.833.
-        prop_assert!(busy > 0.8, "busy {busy}");
-        // From there on the kernel may drop single packets.
-        prop_assert!(worker.most < 0.75 * capacity, "{} of {capacity} waited", worker.most);
+        // More than 0.94 for all but two of 3,000 loads. Modules that take longer than the gap between two
+        // blocks, with a small buffer, have made it 0.888.
+        prop_assert!(busy > 0.85, "busy {busy}");
         let most = worker.changes.values().max().copied().unwrap_or(0);
         prop_assert!(most <= 16, "{:?} in two minutes", worker.changes);
     }
