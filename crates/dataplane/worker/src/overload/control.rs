@@ -176,7 +176,11 @@ impl Control {
         self.turn = (self.turn + 1) % ROUND;
         let severe = u32::midpoint(self.high, 1000);
         let highest = self.highest().unwrap_or(0);
-        if fill >= severe && (fill > self.last || fill >= FULL) {
+        let next = fill.saturating_add(2 * fill.saturating_sub(self.last));
+        if fill >= severe && next >= 1000 {
+            // One after the other would come too late.
+            while self.reduce(ROUND, highest, now_ns) {}
+        } else if fill >= severe && (fill > self.last || fill >= FULL) {
             self.reduce(ROUND, highest, now_ns);
         } else if self.turn == 0 {
             let rise = fill.saturating_sub(self.of_round);
@@ -207,23 +211,26 @@ impl Control {
     }
 
     /// Takes `parts` of a round from the last module that is left out, or from the next one, if its priority
-    /// is below `limit`.
-    fn reduce(&mut self, parts: u32, limit: u32, now_ns: u64) {
+    /// is below `limit`. Returns whether there was one.
+    fn reduce(&mut self, parts: u32, limit: u32, now_ns: u64) -> bool {
         let last = self.out.last().and_then(|last| self.members.get_mut(last));
         if let Some(last) = last.filter(|last| last.part > 0) {
-            if last.priority < limit {
+            let is_below = last.priority < limit;
+            if is_below {
                 last.part = last.part.saturating_sub(parts);
                 self.stepped_ns = now_ns;
             }
-            return;
+            return is_below;
         }
         let within = |(id, member): &(&ModuleId, &Member)| {
             member.priority < limit && !member.is_guaranteed && !self.out.contains(id)
         };
         let first = |(id, member): &(&ModuleId, &Member)| (member.priority, Reverse((member.cost, **id)));
-        if let Some(next) = self.members.iter().filter(within).min_by_key(first).map(|(id, _)| *id) {
+        let next = self.members.iter().filter(within).min_by_key(first).map(|(id, _)| *id);
+        if let Some(next) = next {
             self.leave_out(next, self.out.len(), ROUND - parts, now_ns);
         }
+        next.is_some()
     }
 
     fn leave_out(&mut self, id: ModuleId, at: usize, part: u32, now_ns: u64) {
