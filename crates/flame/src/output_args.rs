@@ -6,8 +6,6 @@ use flame_abi::manifest::duration_ns;
 use flame_plan::Catalog;
 use flame_record::{Format, Names, Options, Rotation, Sink, SinkError, TimeFormat};
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 #[derive(Args, Default)]
@@ -192,12 +190,11 @@ impl OutputArgs {
     /// # Errors
     ///
     /// Returns an error if no thread can be started for it.
-    pub fn stop_in_time(&self, stop: &Arc<AtomicBool>) -> std::io::Result<()> {
+    pub fn stop_in_time(&self, stop: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
         let Some(duration) = self.duration else { return Ok(()) };
-        let stop = stop.clone();
         let wait = move || {
             std::thread::sleep(duration);
-            stop.store(true, Ordering::Relaxed);
+            stop();
         };
         std::thread::Builder::new().name("duration".to_owned()).spawn(wait).map(drop)
     }

@@ -59,7 +59,7 @@ impl Signals {
                     _ => ends += 1,
                 }
                 if opening.load(Ordering::SeqCst) && stopping.load(Ordering::SeqCst) {
-                    end_before_input();
+                    end_before_input("interrupted", INTERRUPTED);
                 }
                 if ends == 2 {
                     end_at_once(of_thread);
@@ -74,12 +74,28 @@ impl Signals {
     pub fn while_opening<T>(&self, open: impl FnOnce() -> T) -> T {
         self.opens.store(true, Ordering::SeqCst);
         // The thread may have seen that signal before.
-        if self.stop.load(Ordering::SeqCst) {
-            end_before_input();
-        }
+        self.or_end();
         let opened = open();
         self.opens.store(false, Ordering::SeqCst);
         opened
+    }
+
+    /// Ends the process if the first signal came, since nothing has begun.
+    pub fn or_end(&self) {
+        if self.stop.load(Ordering::SeqCst) {
+            end_before_input("interrupted", INTERRUPTED);
+        }
+    }
+
+    /// Returns what ends the run in order when its time is over, or the process if its input has not begun.
+    pub fn expiry(&self) -> impl FnOnce() + Send + use<> {
+        let (stop, opens) = (self.stop.clone(), self.opens.clone());
+        move || {
+            stop.store(true, Ordering::SeqCst);
+            if opens.load(Ordering::SeqCst) {
+                end_before_input("--duration is over", 1);
+            }
+        }
     }
 
     /// Returns the flag that the first signal sets.
@@ -127,9 +143,9 @@ fn held(slot: &Slot) -> MutexGuard<'_, Option<Box<dyn Sink>>> {
 }
 
 /// Ends the process before it has read anything.
-fn end_before_input() -> ! {
-    complain!("flame: interrupted before the input began");
-    signal_hook::low_level::exit(INTERRUPTED)
+fn end_before_input(reason: &str, status: i32) -> ! {
+    complain!("flame: {reason} before the input began");
+    signal_hook::low_level::exit(status)
 }
 
 /// Ends the process without running destructors, so that unfinished files remain under their partial names.

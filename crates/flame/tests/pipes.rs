@@ -87,6 +87,37 @@ fn rows_of_a_quiet_pipe_are_shown() {
     }
 }
 
+/// Bytes that come one by one are no packet for long.
+#[test]
+fn an_interrupt_ends_a_run_whose_pipe_dribbles() {
+    let folder = tempfile::tempdir().unwrap();
+    for more in [&["--workers", "1"][..], &["--isolate"]] {
+        let arguments = [&["-r", "-", "--format", "json", "-q"][..], more].concat();
+        let mut child = command(folder.path(), &arguments).stdin(Stdio::piped()).spawn().unwrap();
+        let (mut input, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        input.write_all(&[header(), record(0)].concat()).unwrap();
+        let dribble = std::thread::spawn(move || {
+            for byte in record(1).chunks(1).cycle() {
+                if input.write_all(byte).is_err() {
+                    return;
+                }
+                std::thread::sleep(Duration::from_millis(80));
+            }
+        });
+        // The row of the first packet is written, and then an interrupt ends the run.
+        let mut rows = BufReader::new(output).lines();
+        assert!(rows.next().unwrap().unwrap().contains("each"), "{more:?}");
+        let began = std::time::Instant::now();
+        signal(child.id(), "INT");
+        let took = |child: &mut std::process::Child| (child.wait().unwrap().code(), began.elapsed());
+        let (status, elapsed) = took(&mut child);
+        // The packet that had begun is cut short. The next one would end five seconds later.
+        assert!(elapsed < Duration::from_secs(4), "{more:?}: {elapsed:?}");
+        assert!(matches!(status, Some(0 | 3)), "{more:?}: {status:?}");
+        dribble.join().unwrap();
+    }
+}
+
 /// A pipe without a header of a capture is no reason to go on.
 #[test]
 fn an_interrupt_ends_a_run_whose_input_has_not_begun() {
@@ -115,6 +146,29 @@ fn an_interrupt_ends_a_run_whose_input_has_not_begun() {
         assert_eq!(status.unwrap().code(), Some(130), "{begun}: {said}");
         assert!(said.contains("interrupted before the input began"), "{begun}: {said}");
     }
+}
+
+/// The other elements of its thread run meanwhile.
+#[test]
+fn a_graph_that_reads_a_quiet_pipe_goes_on_and_ends() {
+    let text =
+        "FromDump(/dev/stdin) -> c :: Counter -> Discard; Script(wait 0.5s, print \"later\", wait 60s)";
+    let mut click = Command::new(env!("CARGO_BIN_EXE_flame"));
+    click.args(["click", "-e", text, "-h", "c.count"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = click.spawn().unwrap();
+    let (mut input, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+    input.write_all(&[header(), record(0), record(1)].concat()).unwrap();
+    let (line, lines) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        BufReader::new(output).lines().map_while(Result::ok).for_each(|text| line.send(text).unwrap());
+    });
+    let next = || lines.recv_timeout(Duration::from_secs(60)).unwrap();
+    assert_eq!(next(), "later");
+    signal(child.id(), "INT");
+    let told: Vec<String> = std::iter::from_fn(|| lines.recv_timeout(Duration::from_secs(60)).ok()).collect();
+    assert!(told.iter().any(|line| line == "2"), "{told:?}");
+    drop(input);
+    assert!(child.wait().unwrap().success());
 }
 
 #[test]

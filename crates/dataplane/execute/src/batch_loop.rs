@@ -368,7 +368,7 @@ impl BatchLoop {
                 Some(Item::Tick(now_ns)) => {
                     self.delivered_tick = now_ns;
                     let due = self.ticks.pass(now_ns).or(self.due);
-                    self.due = due.filter(|_| !conditions.stop.gives_up());
+                    self.due = due.filter(|_| !self.caller.leaves_out(true, conditions.stop));
                 }
             }
         }

@@ -7,7 +7,7 @@
 //! | slice, live | inside metered calls, between calls | continues later | the same |
 //! | budget | inside calls, between calls | each packet, each init; the rests of a batch as much as its packets, of a bounded module [`flame_plan::Rests`] | one common [`Allowance`] |
 //! | pressure | after batches, ticks and messages, at most once for each tick, 256 packets or 4,096 messages | | one [`Allowance`] |
-//! | stop | before every call, continuation and slice | [`GRACE`], then interrupted | one last [`Allowance`] for all; calls of services begin no more, outcomes for [`GRACE`] |
+//! | stop | before every call, continuation and slice | [`GRACE`], then interrupted | ticks and messages begin until they have cost one [`Allowance`]; calls of services begin no more, outcomes for [`GRACE`] |
 
 use crate::limit::CpuMonitor;
 use crate::module::{LoadedModule, Shape};
@@ -27,12 +27,10 @@ pub struct Caller {
     init: Call,
     state: RunState,
     current: Option<Current>,
-    /// The allowance of all calls but batches and init after the run was stopped.
-    last: Option<Allowance>,
+    /// The units that all calls but batches and init have cost since the run was stopped.
+    last: u64,
     /// The time of batches and init since then.
     overtime: Duration,
-    /// The time of the current call after the run was stopped, while the worker was behind.
-    late: Duration,
     cpu: CpuMonitor,
     /// The monitor of the module for which the call is made, if that is another one.
     payer: Option<CpuMonitor>,
@@ -113,9 +111,8 @@ impl Caller {
             init: Call::Init { role, workers, tick_ns: module.plan.tick_ns(tick_ns), interval_ns },
             state: RunState::Empty,
             current: None,
-            last: None,
+            last: 0,
             overtime: Duration::ZERO,
-            late: Duration::ZERO,
             cpu: CpuMonitor::new(&module.meters, time_limit),
             payer: None,
             spent: Duration::ZERO,
@@ -166,6 +163,12 @@ impl Caller {
     /// Returns whether the instance has used up its time after the run was stopped.
     pub fn is_overdue(&self) -> bool {
         self.overtime >= GRACE
+    }
+
+    /// Returns whether ticks and messages that wait are left out, because the run was stopped: they have cost
+    /// the instance one budget since then, or, of a tick, the worker was behind for too long.
+    pub fn leaves_out(&self, is_tick: bool, stop: &Stop<'_>) -> bool {
+        (stop.is_set() && self.last >= self.loaded.limits().call_budget) || (is_tick && stop.gives_up())
     }
 
     /// Returns whether an eviction was requested; the instance is dropped before its next call.
@@ -234,7 +237,7 @@ impl Caller {
     pub fn start_for(&mut self, call: Call, allowance: Allowance, payer: Option<&Meters>) {
         if !self.is_gone() {
             self.payer = payer.map(|payer| CpuMonitor::new(payer, None));
-            (self.spent, self.late) = (Duration::ZERO, Duration::ZERO);
+            self.spent = Duration::ZERO;
             self.current = Some(Current { call, allowance, continuations: 0, is_rest: false, again: false });
         }
     }
@@ -284,8 +287,8 @@ impl Caller {
             let is_batch = current.call.packets().is_some();
             let is_timed = is_batch || matches!(current.call, Call::Init { .. });
             let is_stopped = quantum.stop.is_set();
-            let overtime = (quantum.stop.is_run_stopped() && is_timed).then(Instant::now);
-            let exceeded = Some(self.overtime.max(self.late)).filter(|time| is_timed && *time >= GRACE);
+            let overtime = (is_stopped && is_timed).then(Instant::now);
+            let exceeded = Some(self.overtime).filter(|time| is_timed && *time >= GRACE);
             let started = self.payer.as_ref().unwrap_or(&self.cpu).start();
             let slice = match std::mem::replace(&mut self.state, RunState::Empty) {
                 RunState::Busy(running) => match exceeded {
@@ -305,8 +308,7 @@ impl Caller {
                     let is_of_others = matches!(current.call, Call::Serve(_) | Call::Done(_));
                     let is_last = !is_timed && !is_of_others;
                     if is_stopped && is_last && !current.allowance.is_last() {
-                        let limit = self.loaded.limits().call_budget;
-                        current.allowance = self.last.unwrap_or(Allowance::last(limit));
+                        current.allowance = Allowance::last(self.loaded.limits().call_budget);
                     }
                     if let Some(kind) = current.refused(self.loaded.limits()) {
                         let fault = Fault::between(current.next().name(), kind);
@@ -318,8 +320,7 @@ impl Caller {
             };
             let cpu = self.payer.as_mut().unwrap_or(&mut self.cpu);
             self.spent += cpu.charge(started, is_of_batches);
-            let taken = if is_stopped { &mut self.overtime } else { &mut self.late };
-            *taken += overtime.map_or(Duration::ZERO, |began| began.elapsed());
+            self.overtime += overtime.map_or(Duration::ZERO, |began| began.elapsed());
             let (mut instance, called) = match slice {
                 Slice::Done(instance, called) => (instance, called),
                 Slice::Yielded(running) => {
@@ -338,11 +339,11 @@ impl Caller {
                     return Ok(Ended::Faulted(current.call, fault));
                 }
             };
+            if allowance.is_last() {
+                self.last = self.last.saturating_add(allowance.since(&current.allowance));
+            }
             current.allowance = allowance;
             self.has_refused = refused;
-            if allowance.is_last() {
-                self.last = Some(allowance);
-            }
             if !output.bytes.is_empty() {
                 let started = self.cpu.start();
                 each(output)?;

@@ -390,9 +390,7 @@ impl SlowLoop {
             return true;
         }
         self.drop_outcomes(quantum.stop);
-        if quantum.stop.gives_up() {
-            self.queue.retain(|task| !matches!(task, Task::Tick(_)));
-        }
+        self.leave_out(caller, quantum.stop);
         match self.queue.pop_front() {
             None => {
                 let Some(Waiting { call, bytes, payer }) = self.calls.pop_front() else { return false };
@@ -426,6 +424,18 @@ impl SlowLoop {
             let dropped = before - self.queue.len();
             self.taken += dropped;
             self.lost += dropped as u64;
+        }
+    }
+
+    /// Drops what waits and is not processed any more, because the run was stopped. Messages are lost.
+    fn leave_out(&mut self, caller: &Caller, stop: &Stop<'_>) {
+        let (ticks, messages) = (caller.leaves_out(true, stop), caller.leaves_out(false, stop));
+        if ticks || messages {
+            self.queue.retain(|task| {
+                let is_lost = messages && matches!(task, Task::Message { .. });
+                self.lost += u64::from(is_lost);
+                !(is_lost || ticks && matches!(task, Task::Tick(_)))
+            });
         }
     }
 

@@ -109,12 +109,12 @@ impl Allowance {
         Self { limit, left: limit, calls: 0, is_last: false }
     }
 
-    /// Creates the allowance of all calls after the run was stopped.
+    /// Creates the allowance of a call after the run was stopped.
     pub fn last(limit: u64) -> Self {
         Self { is_last: true, ..Self::new(limit) }
     }
 
-    /// Returns whether this is the allowance of the calls after the run was stopped.
+    /// Returns whether this is the allowance of a call after the run was stopped.
     pub fn is_last(&self) -> bool {
         self.is_last
     }
@@ -130,6 +130,11 @@ impl Allowance {
             true => FaultKind::StopBudget { limit, place, calls },
             false => FaultKind::Budget { limit, place, calls },
         }
+    }
+
+    /// Returns the units that were used since it was `before`.
+    pub fn since(&self, before: &Self) -> u64 {
+        before.left.saturating_sub(self.left)
     }
 
     fn charge(&mut self, units: u64) {

@@ -39,9 +39,10 @@ use std::sync::atomic::AtomicBool;
 /// Exit status: 0 success; 1 nothing, or not everything, could be done; 2 wrong usage; 3 a capture was
 /// damaged, or a file of a folder could not be read (results cover the rest); 4 a module was ended by a
 /// fault (the other modules' results are complete); 5 rows were lost, as a line on standard error states;
-/// 130 interrupted twice. The first Ctrl-C ends a run in order, and everything read so far is reported. The
-/// second ends it at once: records written so far are kept, in files as NAME.RANDOM.partial. SIGHUP and
-/// SIGUSR1 complete the files of -o and -w, and the run goes on with the next ones.
+/// 130 interrupted twice, or before the input began. The first Ctrl-C ends a run in order, and everything
+/// read so far is reported. The second ends it at once: records written so far are kept, in files as
+/// NAME.RANDOM.partial. SIGHUP and SIGUSR1 complete the files of -o and -w, and the run goes on with the
+/// next ones.
 #[derive(Args)]
 pub struct Run {
     /// Modules by name or path, separated by commas: `count,flow,./mine.wasm`. With -w they can be left out:
@@ -255,7 +256,11 @@ impl Run {
                 return Err("--decapsulate shows headers in what may be hidden payload, and the policy does not let it: decapsulate = true in [node] does".into());
             }
         }
-        let Built { mut plan, meters, admitted, entered, notes, .. } = self.build(node.as_ref(), stop)?;
+        let Built { mut plan, meters, admitted, entered, notes, .. } = {
+            // Without a plan, an interrupt is the reason.
+            let built = self.build(node.as_ref(), stop);
+            built.inspect_err(|_| signals.or_end())?
+        };
         self.overload.apply(&mut plan)?;
         for module in &plan.modules {
             tracing::info!(module = module.name, class = ?module.class, view = ?module.view.expose, "module is ready");
@@ -303,6 +308,7 @@ impl Run {
             areas: Vec::new(),
             link: self.send.link(&plan)?,
         };
+        self.files.stop_in_time(signals.expiry())?;
         let mut input = signals.while_opening(|| self.input())?;
         let hint = vlan::Hint::new(&self.view()?.select).filter(|_| node.is_none() && !self.quiet);
         if let Some(hint) = &hint {
@@ -337,7 +343,6 @@ impl Run {
         // Before packets flow: the policy may have changed while modules were compiled.
         let warn = |text: &str| complain!("flame: warning: {text}");
         let watch = node.map(|node| Watch::start(node, admitted, run.handle(), warn));
-        self.files.stop_in_time(stop)?;
         let ended = Worker::spawn(run, input, sink, observer)?.join();
         drop(watch);
         let (report, sink) = ended?;

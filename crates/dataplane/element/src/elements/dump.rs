@@ -65,7 +65,9 @@ impl Capture {
 impl Reader for Capture {
     fn open(&self) -> Result<(), String> {
         let source = flame_source::open(&[self.file.clone().into()], &FileOptions::default());
-        let source = source.map_err(|e| e.to_string())?;
+        let mut source = source.map_err(|e| e.to_string())?;
+        // The thread of a quiet pipe has other elements, too.
+        source.tell_when_quiet();
         *self.opened.borrow_mut() = Some(Opened { source, block: RawBlock::default(), at: 0 });
         Ok(())
     }

@@ -18,6 +18,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 const DECOMPRESSING: &str = "decompressing";
 
@@ -70,7 +71,7 @@ impl Read for Pipe {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         loop {
             let tells = self.tells.load(Ordering::Relaxed);
-            if tells && self.is_quiet(Some(&QUIET)) {
+            if tells && self.is_quiet(Some(&WAIT)) {
                 return Err(io::ErrorKind::WouldBlock.into());
             }
             match self.file.read(into) {
@@ -82,8 +83,9 @@ impl Read for Pipe {
     }
 }
 
-/// The time after which a pipe is quiet.
-const QUIET: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
+/// The time without a packet after which a pipe is quiet, and the same for a wait of bytes.
+pub const QUIET: Duration = Duration::from_millis(200);
+const WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: QUIET.subsec_nanos() as i64 };
 
 /// The origin of the chunks of a stream.
 enum Feed {
@@ -230,6 +232,11 @@ impl Stream {
         self.tells.store(true, Ordering::Relaxed);
     }
 
+    /// Returns whether to tell that no packet came, if none did since `begun`: its bytes may come one by one.
+    pub fn is_late(&self, begun: &mut Option<Instant>) -> bool {
+        self.tells.load(Ordering::Relaxed) && begun.get_or_insert_with(Instant::now).elapsed() >= QUIET
+    }
+
     /// Reads a regular file from its beginning.
     fn of_file(file: Arc<File>, spares: &Arc<Spares>) -> io::Result<Self> {
         let total = Some(file.metadata()?.len());
@@ -312,7 +319,7 @@ impl Stream {
         let Feed::Other(reader, spares) = &mut self.feed else { return 0..0 };
         spares.give(used);
         let mut buffer = spares.take(if needed < CHUNK / 2 { CHUNK } else { needed + CHUNK });
-        let mut len = rest.len();
+        let (mut len, mut begun) = (rest.len(), None);
         buffer[..len].copy_from_slice(rest);
         // A decoder returns nothing of a damaged piece, whose length must not depend on the buffer.
         while len + PIECE <= buffer.len() && !self.ended {
@@ -322,6 +329,11 @@ impl Stream {
                     len += n;
                     // A pipe returns the bytes it has: do not wait for more than the next item.
                     if len >= needed && (self.total.is_none() || len > rest.len() + PIECE) {
+                        break;
+                    }
+                    if self.tells.load(Ordering::Relaxed)
+                        && begun.get_or_insert_with(Instant::now).elapsed() >= QUIET
+                    {
                         break;
                     }
                 }
@@ -372,11 +384,8 @@ mod tests {
         };
         let zstd = |bytes: &[u8]| zstd::encode_all(bytes, 3).unwrap();
         let (first, second) = plain.split_at(5000);
-        let forms = [
-            plain.clone(),
-            [gzip(first), gzip(second)].concat(),
-            [zstd(first), zstd(second)].concat(),
-        ];
+        let forms =
+            [plain.clone(), [gzip(first), gzip(second)].concat(), [zstd(first), zstd(second)].concat()];
         for form in forms {
             let length = form.len();
             let spares = Arc::<Spares>::default();

@@ -136,7 +136,7 @@ impl Reader {
         // Dropped, so that a stream can reuse its chunk.
         block.data = Bytes::new();
         let mut start = self.at;
-        let mut captured = 0;
+        let (mut captured, mut begun) = (0, None);
         while !self.ended && block.packets.len() < MAX_BLOCK_PACKETS && captured < MAX_BLOCK_BYTES {
             let bytes = match &self.input {
                 Input::Memory(bytes) => bytes,
@@ -199,6 +199,8 @@ impl Reader {
                                 None => continue,
                             };
                             self.damaged(reason, damage);
+                        } else if stream.is_late(&mut begun) {
+                            return Ok(Next::Quiet);
                         } else {
                             let came = stream.advance(self.at, length);
                             (self.at, start) = (0, 0);

@@ -42,6 +42,13 @@ struct Member {
     hold: Hold,
 }
 
+impl Member {
+    /// Returns whether there are packets that it may lose, because its priority is below `limit`.
+    fn may_lose(&self, limit: u32) -> bool {
+        self.priority < limit && !self.is_guaranteed && self.part > 0
+    }
+}
+
 /// A time that doubles each time it did not suffice.
 #[derive(Clone, Copy, Debug)]
 struct Hold {
@@ -113,6 +120,11 @@ impl Control {
     pub(crate) fn add(&mut self, id: ModuleId, priority: u32) {
         let (cost, hold) = (0, Hold::default());
         self.members.insert(id, Member { priority, cost, is_guaranteed: false, part: ROUND, hold });
+        self.follow(id, priority);
+    }
+
+    /// Leaves out a module that may lose packets from now on, if one of a higher priority is left out.
+    fn follow(&mut self, id: ModuleId, priority: u32) {
         let above = self.out.iter().position(|other| self.priority(*other) > priority);
         if let Some(at) = above {
             self.leave_out(id, at, 0, self.stepped_ns);
@@ -134,13 +146,16 @@ impl Control {
     pub(crate) fn measure(&mut self, id: ModuleId, cost: Option<u64>, is_guaranteed: bool) -> Option<u32> {
         let member = self.members.get_mut(&id)?;
         member.cost = cost.unwrap_or(member.cost);
-        member.is_guaranteed = is_guaranteed;
+        let was_guaranteed = std::mem::replace(&mut member.is_guaranteed, is_guaranteed);
+        let priority = member.priority;
         if is_guaranteed && member.part < ROUND {
             member.part = ROUND;
             self.out.retain(|other| *other != id);
             self.changes.push(Change { module: id, begins: false });
+        } else if was_guaranteed && !is_guaranteed {
+            self.follow(id, priority);
         }
-        Some(member.priority)
+        Some(priority)
     }
 
     /// Returns whether a module can be left out at all: there are two priorities.
@@ -176,11 +191,12 @@ impl Control {
         self.turn = (self.turn + 1) % ROUND;
         let severe = u32::midpoint(self.high, 1000);
         let highest = self.highest().unwrap_or(0);
-        let next = fill.saturating_add(2 * fill.saturating_sub(self.last));
-        if fill >= severe && next >= 1000 {
-            // One after the other would come too late.
-            while self.reduce(ROUND, highest, now_ns) {}
-        } else if fill >= severe && (fill > self.last || fill >= FULL) {
+        // One module is left out for each block: if there are as many as blocks until it is full, the first
+        // one has to be now.
+        let rise = fill.saturating_sub(self.last);
+        let blocks = self.members.values().filter(|member| member.may_lose(highest)).count() as u32;
+        let is_steep = fill >= self.high && fill + blocks.saturating_mul(rise) >= 1000;
+        if (rise > 0 && (is_steep || fill >= severe)) || fill >= FULL {
             self.reduce(ROUND, highest, now_ns);
         } else if self.turn == 0 {
             let rise = fill.saturating_sub(self.of_round);
@@ -211,26 +227,21 @@ impl Control {
     }
 
     /// Takes `parts` of a round from the last module that is left out, or from the next one, if its priority
-    /// is below `limit`. Returns whether there was one.
-    fn reduce(&mut self, parts: u32, limit: u32, now_ns: u64) -> bool {
+    /// is below `limit`.
+    fn reduce(&mut self, parts: u32, limit: u32, now_ns: u64) {
         let last = self.out.last().and_then(|last| self.members.get_mut(last));
         if let Some(last) = last.filter(|last| last.part > 0) {
-            let is_below = last.priority < limit;
-            if is_below {
+            if last.priority < limit {
                 last.part = last.part.saturating_sub(parts);
                 self.stepped_ns = now_ns;
             }
-            return is_below;
+            return;
         }
-        let within = |(id, member): &(&ModuleId, &Member)| {
-            member.priority < limit && !member.is_guaranteed && !self.out.contains(id)
-        };
+        let within = |(id, member): &(&ModuleId, &Member)| member.may_lose(limit) && !self.out.contains(id);
         let first = |(id, member): &(&ModuleId, &Member)| (member.priority, Reverse((member.cost, **id)));
-        let next = self.members.iter().filter(within).min_by_key(first).map(|(id, _)| *id);
-        if let Some(next) = next {
+        if let Some(next) = self.members.iter().filter(within).min_by_key(first).map(|(id, _)| *id) {
             self.leave_out(next, self.out.len(), ROUND - parts, now_ns);
         }
-        next.is_some()
     }
 
     fn leave_out(&mut self, id: ModuleId, at: usize, part: u32, now_ns: u64) {

@@ -215,13 +215,22 @@ fn of_one_priority_the_costliest_goes_first_and_the_highest_never() {
     assert!((0..3).all(|at| !worker.control.leaves_out(id(at))));
 }
 
-/// If blocks take so long that the buffer is full after two more of them, all but the highest are left out.
+/// If blocks take so long that the buffer would be full before all but the highest are left out one by one,
+/// that begins at once.
 #[test]
-fn a_steep_rise_leaves_out_all_at_once() {
-    for (fills, expected) in [([700, 760], 1), ([600, 760], 3), ([740, 749], 0), ([749, 1000], 3)] {
+fn a_steep_rise_begins_early() {
+    for (fills, expected) in [
+        (&[300, 520][..], 1),
+        (&[400, 520], 0),
+        (&[300, 520, 510], 1),
+        (&[300, 520, 700, 710], 2),
+        (&[600, 760, 800], 3),
+        (&[740, 749], 1),
+        (&[700, 1000, 1000, 1000, 1000], 3),
+    ] {
         let mut control = Control::new(500);
         [1, 3, 5, 9].into_iter().enumerate().for_each(|(at, priority)| control.add(id(at), priority));
-        fills.into_iter().for_each(|fill| control.block(1_000_000, fill));
+        fills.iter().for_each(|fill| control.block(1_000_000, *fill));
         let out = (0..4).filter(|at| control.leaves_out(id(*at))).count();
         assert_eq!((out, control.leaves_out(id(3))), (expected, false), "{fills:?}");
     }
@@ -240,6 +249,23 @@ fn equal_priorities_and_guaranteed_time_are_left_alone() {
     assert_eq!([0, 1, 2].map(|at| control.leaves_out(id(at))), [false, true, false]);
     control.remove(id(2));
     assert!(!control.is_needed() && !control.leaves_out(id(1)));
+}
+
+#[test]
+fn a_guarantee_that_ends_is_followed_by_the_loss_of_those_above() {
+    let mut control = Control::new(500);
+    [1, 5, 9].into_iter().enumerate().for_each(|(at, priority)| control.add(id(at), priority));
+    control.measure(id(0), None, true);
+    (0..100).for_each(|block| control.block(block * 1_000_000, 1000));
+    assert_eq!([0, 1, 2].map(|at| control.leaves_out(id(at))), [false, true, false]);
+    control.measure(id(0), None, false);
+    let mut now_ns = 1_000_000_000;
+    // From there on, the lower one never receives a block that the higher one loses.
+    while control.leaves_out(id(1)) || control.leaves_out(id(0)) {
+        control.block(now_ns, 100);
+        assert!(control.leaves_out(id(0)) || !control.leaves_out(id(1)));
+        now_ns += 10_000_000;
+    }
 }
 
 #[test]

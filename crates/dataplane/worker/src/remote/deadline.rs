@@ -16,9 +16,9 @@ pub(crate) const END: Duration = Duration::from_secs(600);
 /// The time that a process has to end a module that is removed while the run continues, and to end all
 /// modules once the run was stopped.
 const LAST: Duration = Duration::from_secs(10);
-/// The time that each further module of a process adds to that of the end of all: a call that goes on, and
-/// its last calls.
-const EACH: Duration = Duration::from_secs(2);
+/// The time that each further module adds to that of the end of all, with which it shares the processors: a
+/// call that goes on, and its last calls.
+const EACH: Duration = Duration::from_secs(3);
 /// The interval at which the processor time of a process is read from the kernel.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
@@ -65,10 +65,12 @@ impl WorkDeadline {
     pub(super) fn check(&mut self, module: &RemoteModule, wait: Wait, stop: &Stop<'_>) {
         let now = Instant::now();
         if stop.is_run_stopped() && !std::mem::replace(&mut self.is_told, true) {
+            // This one, even if it came later than that.
             module.process.send(Command::Stop, Vec::new());
+            module.running.stop();
         }
         if stop.is_set() && self.stopped.is_none() {
-            let others = module.process.life.count().saturating_sub(1);
+            let others = module.running.modules().saturating_sub(1);
             (self.stopped, self.last) = (Some(now), LAST + EACH * u32::try_from(others).unwrap_or(u32::MAX));
         }
         let awaits_others = matches!(wait, Wait::Others);

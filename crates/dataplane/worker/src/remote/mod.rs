@@ -17,6 +17,7 @@ mod process;
 mod processes;
 mod program;
 mod reports;
+mod running;
 mod schedule;
 mod state;
 mod watch;

@@ -1,6 +1,7 @@
 //! A module in a process.
 
 use super::process::Process;
+use super::running::Running;
 use super::state::{Ending, State};
 use flame_plan::ModulePlan;
 use flame_quota::Meters;
@@ -79,6 +80,8 @@ pub(crate) struct RemoteModule {
     pub(crate) plan: Arc<ModulePlan>,
     pub(crate) meters: Meters,
     pub(crate) process: Arc<Process>,
+    /// All processes of the run.
+    pub(super) running: Arc<Running>,
     pub(crate) state: Arc<State>,
 }
 

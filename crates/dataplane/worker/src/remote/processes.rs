@@ -5,6 +5,7 @@ use super::life::ProcessInfo;
 use super::module::RemoteModule;
 use super::process::Process;
 use super::program::Runner;
+use super::running::Running;
 use super::state::State;
 use crate::error::RunError;
 use crate::lock;
@@ -14,9 +15,8 @@ use flame_execute::{Keep, Module, Shape};
 use flame_plan::{ModuleId, ModulePlan, ViewSpec};
 use flame_remote::{Command, Install};
 use flame_run::Loaded;
-use std::collections::BTreeMap;
 use std::io;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 
 /// The number of instances of a module besides those of the workers: the slow one, and one that replaces an
 /// instance that has not ended yet.
@@ -31,8 +31,7 @@ pub(crate) struct Processes {
     queues: Outbox<Inbox<ModuleEvent>>,
     batch: u32,
     sharers: Option<usize>,
-    /// `None` once the run has ended.
-    running: Mutex<Option<BTreeMap<String, Weak<Process>>>>,
+    running: Arc<Running>,
 }
 
 impl Processes {
@@ -44,7 +43,7 @@ impl Processes {
         queues: Outbox<Inbox<ModuleEvent>>,
     ) -> Self {
         let batch = batch.clamp(1, flame_abi::MAX_BATCH) as u32;
-        Self { program, queues, batch, sharers, running: Mutex::new(Some(BTreeMap::new())) }
+        Self { program, queues, batch, sharers, running: Arc::new(Running::new()) }
     }
 
     /// Starts a module in the process `name`, and that process if it does not run. Its processor time is
@@ -100,7 +99,8 @@ impl Processes {
         if let Some(keep) = keep {
             Self::request_places(keep, &process, &state);
         }
-        Ok(RemoteModule { plan: Arc::new(plan.clone()), meters: meters.clone(), process, state })
+        let (plan, running) = (Arc::new(plan.clone()), self.running.clone());
+        Ok(RemoteModule { plan, meters: meters.clone(), process, running, state })
     }
 
     /// Lets each instance begin with the state of its place, once the instance before has left it.
@@ -136,7 +136,7 @@ impl Processes {
 
     /// Returns the process `name` if it runs. Otherwise `started` becomes that process.
     fn running(&self, name: &str, started: Option<Arc<Process>>) -> Result<Option<Arc<Process>>, RunError> {
-        let mut running = lock(&self.running);
+        let mut running = lock(&self.running.processes);
         let Some(running) = running.as_mut() else { return Err(RunError::Ended) };
         // A process ends with its last module.
         running.retain(|_, process| process.strong_count() > 0);
@@ -148,20 +148,15 @@ impl Processes {
         Ok(known.or(started))
     }
 
-    fn all(&self) -> Vec<Arc<Process>> {
-        let running = lock(&self.running);
-        running.iter().flat_map(BTreeMap::values).filter_map(Weak::upgrade).collect()
-    }
-
     /// Returns the processes that run.
     pub(crate) fn list(&self) -> Vec<ProcessInfo> {
-        let running = self.all().into_iter().filter(|process| !process.is_gone());
+        let running = self.running.all().into_iter().filter(|process| !process.is_gone());
         running.map(|process| process.life.info()).collect()
     }
 
     /// Charges the processor time of all processes so far.
     pub(crate) fn settle(&self) {
-        for process in self.all() {
+        for process in self.running.all() {
             process.life.charge();
             // Who has too much is ended by the thread that watches it.
             let _ = process.life.count_memory();
@@ -174,6 +169,6 @@ impl Processes {
 
     /// Refuses further modules. The processes end when their modules have.
     pub(crate) fn clear(&self) {
-        lock(&self.running).take();
+        lock(&self.running.processes).take();
     }
 }

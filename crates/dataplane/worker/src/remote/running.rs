@@ -1,0 +1,39 @@
+//! The processes that run, which are told together that the run is stopped.
+
+use super::process::Process;
+use crate::lock;
+use flame_remote::Command;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+
+/// The processes that run, by name.
+pub(super) struct Running {
+    /// `None` once the run has ended.
+    pub(super) processes: Mutex<Option<BTreeMap<String, Weak<Process>>>>,
+    is_stopped: AtomicBool,
+}
+
+impl Running {
+    pub(super) fn new() -> Self {
+        Self { processes: Mutex::new(Some(BTreeMap::new())), is_stopped: AtomicBool::new(false) }
+    }
+
+    pub(super) fn all(&self) -> Vec<Arc<Process>> {
+        let processes = lock(&self.processes);
+        processes.iter().flat_map(BTreeMap::values).filter_map(Weak::upgrade).collect()
+    }
+
+    /// Tells all processes, once, that the run is stopped. A worker waits for one after the other, and each
+    /// has its time from then on.
+    pub(super) fn stop(&self) {
+        if !self.is_stopped.swap(true, Ordering::Relaxed) {
+            self.all().iter().for_each(|process| process.send(Command::Stop, Vec::new()));
+        }
+    }
+
+    /// Returns the number of modules in all processes.
+    pub(super) fn modules(&self) -> usize {
+        self.all().iter().map(|process| process.life.count()).sum()
+    }
+}
