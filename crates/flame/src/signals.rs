@@ -69,8 +69,8 @@ impl Signals {
         Ok(Self { stop, rotate, opens, slot })
     }
 
-    /// Opens the input, which may be a pipe into which nothing is written. Nothing was written by then, so the
-    /// first signal ends the process.
+    /// Opens the input, which may be a pipe into which nothing is written. No output has begun by then, so
+    /// the first signal ends the process.
     pub fn while_opening<T>(&self, open: impl FnOnce() -> T) -> T {
         self.opens.store(true, Ordering::SeqCst);
         // The thread may have seen that signal before.

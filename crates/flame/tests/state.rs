@@ -271,7 +271,7 @@ fn faults_in_the_two_calls_end_the_instance_and_drop_the_state() {
 
 /// The end of a run is no fault of a module that still has work.
 #[test]
-fn a_state_outlives_calls_that_the_end_cuts_off() {
+fn a_state_outlives_work_that_the_end_leaves_out() {
     let head = r#"(func (export "flame_message") (param i32 i32) (result i64)"#;
     let work = "(local $n i32) (local.set $n (i32.const 1000000))
         (loop $l (br_if $l (local.tee $n (i32.sub (local.get $n) (i32.const 1)))))";
@@ -301,7 +301,7 @@ fn a_state_outlives_calls_that_the_end_cuts_off() {
         worker.join().unwrap();
         assert!(!slow(&News::Dropped), "{apart}: {:?}", told.lock().unwrap());
         assert!(keep.states().1.iter().any(|(place, _)| *place == Place::Slow), "{apart}");
-        assert!(apart || slow(&News::CutOff), "{:?}", told.lock().unwrap());
+        assert!(!slow(&News::CutOff), "{:?}", told.lock().unwrap());
     }
 }
 

@@ -364,7 +364,7 @@ impl SlowLoop {
     fn starts(&mut self, made: bool, caller: &mut Caller, quantum: &Quantum<'_>) -> bool {
         while let Some(Waiting { call, payer, .. }) = self.calls.front() {
             match () {
-                () if quantum.stop.is_set() => self.served.push((*call, Duration::ZERO)),
+                () if quantum.stop.is_run_stopped() => self.served.push((*call, Duration::ZERO)),
                 () if self.is_live && !payer.may_begin() => self.refused.push(*call),
                 () => break,
             }

@@ -81,8 +81,8 @@ impl LossReason {
                 "more than a module may write for a second of packet time, make for one batch, or hold"
             }
             Self::Messages => {
-                "more than the queue to the slow instance holds, or it has ended: what they would have added is \
-                 missing"
+                "more than the queue to the slow instance holds, or its end or that of the run came first: \
+                 what they would have added is missing"
             }
         }
     }

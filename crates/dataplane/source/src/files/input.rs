@@ -51,8 +51,8 @@ pub struct Stream {
     tells: Arc<AtomicBool>,
 }
 
-/// A pipe or a device. While it `tells`, a read fails with [`io::ErrorKind::WouldBlock`] once nothing came for
-/// a while. A decoder passes that on, and continues where it was.
+/// A pipe or a device. While it `tells`, a read fails with [`io::ErrorKind::WouldBlock`] once nothing came
+/// for a while. A decoder passes that on, and continues where it was.
 struct Pipe {
     file: File,
     tells: Arc<AtomicBool>,

@@ -9,6 +9,7 @@ use super::Collector;
 use crate::collected::Collected;
 use crate::error::RunError;
 use crate::remote::{self, RemoteReference};
+use crate::report::LossReason;
 use flame_abi::Descriptor;
 use flame_execute::Quantum;
 use flame_plan::{FaultReport, ModuleId};
@@ -57,7 +58,7 @@ impl Collector<'_> {
     /// Delivers the next call or outcome, and returns the module to which it went. Calls are not delivered
     /// any more after the run was stopped: they would take the time of the last calls.
     fn deliver_next(&mut self) -> Option<ModuleId> {
-        let is_stopped = self.stop.is_set();
+        let is_stopped = self.stop.is_run_stopped();
         let (modules, services) = (&mut self.modules, &mut self.outputs.services);
         if let Some((to, outcome)) = services.next_outcome(|id| takes(modules, id, false)) {
             if let Some(caller) = modules.iter_mut().find(|m| m.id == to) {
@@ -102,7 +103,7 @@ impl Collector<'_> {
 
     /// Returns whether a call or an outcome can be delivered.
     pub(super) fn can_deliver(&self) -> bool {
-        let is_stopped = self.stop.is_set();
+        let is_stopped = self.stop.is_run_stopped();
         let can = |id, serves| !(serves && is_stopped) && takes(&self.modules, id, serves);
         self.outputs.services.can_progress(can)
     }
@@ -119,9 +120,12 @@ impl Collector<'_> {
         self.deliver_after_output()
     }
 
-    /// Records that a process has reported everything of a module.
-    pub(crate) fn ended(&mut self, module: ModuleId) {
+    /// Records that a process has reported everything of a module, whose slow instance lost so many messages.
+    pub(crate) fn ended(&mut self, module: ModuleId, messages_lost: u64) {
         self.outputs.services.leave(module);
+        if let Some(at) = self.place(module) {
+            self.modules[at].losses.add(LossReason::Messages, None, messages_lost);
+        }
     }
 
     /// Records that the fast instances of a module in a process have ended. Its calls end now if it is
@@ -171,7 +175,7 @@ impl Collector<'_> {
         for m in &mut self.modules {
             m.go(&quantum, &mut self.outputs, &mut self.faults)?;
         }
-        if self.outputs.services.close_all(self.stop.is_set()) {
+        if self.outputs.services.close_all(self.stop.is_run_stopped()) {
             self.processes().for_each(|(_, process)| process.close());
         }
         self.deliver()

@@ -34,7 +34,7 @@ impl Collector<'_> {
             ModuleEvent::Taken(module) => self.taken(module),
             ModuleEvent::Drained(module) => self.drained(module),
             ModuleEvent::Ended(state) => {
-                self.ended(state.id);
+                self.ended(state.id, state.messages_lost());
                 state.end();
                 Ok(())
             }

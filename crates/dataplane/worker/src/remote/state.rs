@@ -363,6 +363,11 @@ impl State {
         }
     }
 
+    /// Returns the number of messages that were lost, so far that sums with others do not overflow.
+    pub(crate) fn messages_lost(&self) -> u64 {
+        self.messages_lost.load(Ordering::Relaxed).min(u64::MAX >> 16)
+    }
+
     pub(super) fn set_messages_lost(&self, messages: u64) {
         self.messages_lost.store(messages, Ordering::Relaxed);
     }
@@ -370,8 +375,7 @@ impl State {
     pub(crate) fn account(&self, worker: usize) -> Account {
         let mut account = lock(&self.accounts).get(worker).cloned().unwrap_or_default();
         let of_first = |number: &AtomicU64| if worker == 0 { number.load(Ordering::Relaxed) } else { 0 };
-        // A sum with the numbers of other workers must not overflow.
-        account.messages_lost = of_first(&self.messages_lost).min(u64::MAX >> 16);
+        account.messages_lost = if worker == 0 { self.messages_lost() } else { 0 };
         account.faults = of_first(&self.faults);
         account.records_lost = of_first(&self.records_lost);
         account
