@@ -14,6 +14,9 @@ use std::time::Duration;
 /// The exit status of a run that was interrupted twice, as in shells after SIGINT.
 const INTERRUPTED: i32 = 130;
 
+/// What is said of an interrupt while the input is opened.
+const INPUT: &str = "interrupted before the input began";
+
 /// The time allowed for flushing output. After it the process ends all the same, because a reader that has
 /// stopped reading would block it forever.
 const FLUSH: Duration = Duration::from_secs(1);
@@ -59,7 +62,7 @@ impl Signals {
                     _ => ends += 1,
                 }
                 if opening.load(Ordering::SeqCst) && stopping.load(Ordering::SeqCst) {
-                    end_before_input("interrupted", INTERRUPTED);
+                    end_before_input(INPUT, INTERRUPTED);
                 }
                 if ends == 2 {
                     end_at_once(of_thread);
@@ -74,16 +77,16 @@ impl Signals {
     pub fn while_opening<T>(&self, open: impl FnOnce() -> T) -> T {
         self.opens.store(true, Ordering::SeqCst);
         // The thread may have seen that signal before.
-        self.or_end();
+        self.or_end(INPUT);
         let opened = open();
         self.opens.store(false, Ordering::SeqCst);
         opened
     }
 
-    /// Ends the process if the first signal came, since nothing has begun.
-    pub fn or_end(&self) {
+    /// Ends the process with `text` if the first signal came, since nothing has begun.
+    pub fn or_end(&self, text: &str) {
         if self.stop.load(Ordering::SeqCst) {
-            end_before_input("interrupted", INTERRUPTED);
+            end_before_input(text, INTERRUPTED);
         }
     }
 
@@ -93,7 +96,7 @@ impl Signals {
         move || {
             stop.store(true, Ordering::SeqCst);
             if opens.load(Ordering::SeqCst) {
-                end_before_input("--duration is over", 1);
+                end_before_input("--duration is over before the input began", 1);
             }
         }
     }
@@ -143,8 +146,8 @@ fn held(slot: &Slot) -> MutexGuard<'_, Option<Box<dyn Sink>>> {
 }
 
 /// Ends the process before it has read anything.
-fn end_before_input(reason: &str, status: i32) -> ! {
-    complain!("flame: {reason} before the input began");
+fn end_before_input(text: &str, status: i32) -> ! {
+    complain!("flame: {text}");
     signal_hook::low_level::exit(status)
 }
 

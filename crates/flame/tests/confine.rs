@@ -213,7 +213,7 @@ fn an_interrupt_ends_child_and_command_with_a_message() {
     let out = parent.wait_with_output().unwrap();
     let said = String::from_utf8_lossy(&out.stderr).into_owned();
     assert!(said.contains("slow.wasm: compiling: interrupted"), "{said}");
-    assert_eq!(out.status.code(), Some(1));
+    assert_eq!(out.status.code(), Some(130));
     assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
     assert_eq!(field(child, "State:"), None, "no zombie is left");
 }

@@ -257,9 +257,8 @@ impl Run {
             }
         }
         let Built { mut plan, meters, admitted, entered, notes, .. } = {
-            // Without a plan, an interrupt is the reason.
             let built = self.build(node.as_ref(), stop);
-            built.inspect_err(|_| signals.or_end())?
+            built.inspect_err(|e| signals.or_end(&e.to_string()))?
         };
         self.overload.apply(&mut plan)?;
         for module in &plan.modules {
