@@ -89,25 +89,42 @@ fn messages_of_a_worker_that_is_ahead_take_limited_memory() {
     assert!(two < one + 512, "{two} MiB with two workers, {one} with one");
 }
 
-/// One worker has all packets, and if there are two, the other computes at each of a thousand ticks, of which
-/// each has a row. After Ctrl-C, most of them are left out, and every packet is accounted for.
+/// A module that computes for 0.1 s at each tick, of which each has a row, unless its number of batches so far
+/// is `BUSY` or less.
+const SLOW: &str = r#"(module (memory (export "memory") 1) MESSAGE
+  (global $has (mut i32) (i32.const 0))
+  (data (i32.const 0) "\08\00\00\00\00\00\00\00")
+  (func (export "flame_batch") (param i32) (result i64) (global.set $has (i32.const 1)) (i64.const 0))
+  (func (export "flame_tick") (param i64) (result i64) (local $n i32)
+    (if (i32.ne (global.get $has) (i32.const BUSY)) (then
+      (loop $l (br_if $l (i32.lt_u (local.tee $n (i32.add (local.get $n) (i32.const 1)))
+        (i32.const 200000000))))))
+    (i64.const 0x1000000000)))"#;
+const TABLE: &str = "[[tables]]\nname = \"t\"\ncolumns = [{ name = \"x\", type = \"u64\" }]\n\
+    [limits]\ncall_budget = 4_000_000_000\n";
+const SECONDS: u64 = 1000;
+
+/// Runs modules on the capture, and interrupts them after a second. Returns the rows, what was said and the
+/// statistics, with the status.
+fn interrupted(folder: &Path, modules: &str, more: &[&str]) -> (usize, String, Value, Option<i32>) {
+    common::runner();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_flame"));
+    command.args(["run", modules, "-r", "c.pcap", "--format", "json", "--stats", "json"]).args(more);
+    let child = command.current_dir(folder).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    std::thread::sleep(Duration::from_secs(1));
+    Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    let out = child.wait_with_output().unwrap();
+    let (rows, said) = (String::from_utf8(out.stdout).unwrap(), String::from_utf8(out.stderr).unwrap());
+    let stats = serde_json::from_str(&said[said.find("{\"").unwrap()..]).unwrap();
+    (rows.lines().count(), said, stats, out.status.code())
+}
+
+/// One worker has all packets, and if there are two, the other computes at each of a thousand ticks. After
+/// Ctrl-C, most of them are left out, and every packet is accounted for.
 #[test]
 fn a_worker_with_slow_ticks_ends_soon_after_an_interrupt() {
-    const SLOW: &str = r#"(module (memory (export "memory") 1) MESSAGE
-      (global $has (mut i32) (i32.const 0))
-      (data (i32.const 0) "\08\00\00\00\00\00\00\00")
-      (func (export "flame_batch") (param i32) (result i64) (global.set $has (i32.const 1)) (i64.const 0))
-      (func (export "flame_tick") (param i64) (result i64) (local $n i32)
-        (if (i32.ne (global.get $has) (i32.const BUSY)) (then
-          (loop $l (br_if $l (i32.lt_u (local.tee $n (i32.add (local.get $n) (i32.const 1)))
-            (i32.const 200000000))))))
-        (i64.const 0x1000000000)))"#;
-    const TABLE: &str = "[[tables]]\nname = \"t\"\ncolumns = [{ name = \"x\", type = \"u64\" }]\n\
-        [limits]\ncall_budget = 4_000_000_000\n";
-    const SECONDS: u64 = 1000;
     const MESSAGE: &str = r#"(func (export "flame_message") (param i32 i32) (result i64) (i64.const 0))"#;
     let folder = tempfile::tempdir().unwrap();
-    common::runner();
     let all = [
         ("2", "", &[][..]),
         ("2", "", &["--isolate"]),
@@ -122,21 +139,60 @@ fn a_worker_with_slow_ticks_ends_soon_after_an_interrupt() {
         // The instance that is slow is the one without packets, or the only one.
         let busy = if workers == "2" || !message.is_empty() { "1" } else { "0" };
         write(folder.path(), SECONDS, TABLE, &SLOW.replace("MESSAGE", message).replace("BUSY", busy));
-        let run =
-            ["run", "./m.wasm", "-r", "c.pcap", "--format", "json", "--stats", "json", "--workers", workers];
-        let mut command = Command::new(env!("CARGO_BIN_EXE_flame"));
-        command.args(run).args(more).current_dir(folder.path()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let child = command.spawn().unwrap();
-        std::thread::sleep(Duration::from_secs(1));
-        Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
-        let out = child.wait_with_output().unwrap();
-        let (rows, said) = (String::from_utf8(out.stdout).unwrap(), String::from_utf8(out.stderr).unwrap());
-        let ticks = rows.lines().count() as u64;
-        assert!((1..SECONDS * 3 / 2).contains(&ticks), "{workers} {message} {more:?}: {ticks} ticks: {said}");
-        let of: Value = serde_json::from_str(&said[said.find("{\"").unwrap()..]).unwrap();
+        let more = [&["--workers", workers][..], more].concat();
+        let (rows, said, of, _) = interrupted(folder.path(), "./m.wasm", &more);
+        assert!((1..SECONDS * 3 / 2).contains(&(rows as u64)), "{message} {more:?}: {rows} ticks: {said}");
         let module = &of["modules"]["m"];
         assert_eq!((&of["packets"], &module["adds_up"]), (&SECONDS.into(), &true.into()), "{said}");
         // Nor is it cut off for the ticks that were left.
         assert_eq!(module["faults"], 0, "{said}");
+    }
+}
+
+/// A worker waits for one after the other. Each has its time from the stop on, and is not ended for the time
+/// of others.
+#[test]
+fn eight_processes_with_slow_ticks_end_together() {
+    let folder = tempfile::tempdir().unwrap();
+    write(folder.path(), SECONDS, TABLE, "(module (memory (export \"memory\") 1))");
+    let names: Vec<String> = (0..8).map(|n| format!("s{n}")).collect();
+    for name in &names {
+        let text = SLOW.replace("MESSAGE", "").replace("BUSY", "0");
+        let manifest = format!("{MANIFEST}{TABLE}").replace("name = \"m\"", &format!("name = \"{name}\""));
+        let wasm = with_manifest(wat::parse_str(text).unwrap(), manifest.as_bytes());
+        std::fs::write(folder.path().join(format!("{name}.wasm")), wasm).unwrap();
+    }
+    let modules = names.iter().map(|name| format!("./{name}.wasm")).collect::<Vec<_>>().join(",");
+    let (_, said, of, status) = interrupted(folder.path(), &modules, &["--isolate"]);
+    assert_eq!(status, Some(0), "{said}");
+    for name in names {
+        let module = &of["modules"][&name];
+        assert_eq!((&module["faults"], &module["processed"]), (&0.into(), &SECONDS.into()), "{said}");
+    }
+}
+
+/// Each message takes 0.1 s, and one worker has sent a thousand of them by its end. They are left out at a
+/// stop, counted, and no fault.
+#[test]
+fn messages_that_wait_at_a_stop_are_left_out_and_counted() {
+    const TEXT: &str = r#"(module (memory (export "memory") 1)
+      (func (export "flame_batch") (param $b i32) (result i64) (local $i i32)
+        (loop $next
+          (i64.store (i32.shl (local.get $i) (i32.const 3)) (i64.const 0x0000ffff00000000))
+          (br_if $next (i32.lt_u (local.tee $i (i32.add (local.get $i) (i32.const 1)))
+            (i32.load offset=4 (local.get $b)))))
+        (i64.shl (i64.extend_i32_u (local.get $i)) (i64.const 35)))
+      (func (export "flame_message") (param i32 i32) (result i64) (local $n i32)
+        (loop $l (br_if $l (i32.lt_u (local.tee $n (i32.add (local.get $n) (i32.const 1)))
+          (i32.const 200000000))))
+        (i64.const 0)))"#;
+    let folder = tempfile::tempdir().unwrap();
+    write(folder.path(), SECONDS, "[limits]\ncall_budget = 4_000_000_000\n", TEXT);
+    for more in [&["--workers", "1"][..], &["--workers", "2"], &["--isolate"]] {
+        let (_, said, of, status) = interrupted(folder.path(), "./m.wasm", more);
+        let module = &of["modules"]["m"];
+        assert_eq!((&module["faults"], status), (&0.into(), Some(5)), "{more:?}: {said}");
+        let lost = module["messages_lost"].as_u64().unwrap();
+        assert!((1..SECONDS).contains(&lost) && said.contains("messages lost"), "{more:?}: {said}");
     }
 }
