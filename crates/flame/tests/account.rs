@@ -550,7 +550,7 @@ fn once_stopped_a_batch_or_init_that_goes_on_is_interrupted() {
             let report = run(&engines, modules, (1, source), &stop, Box::new(|_| {}));
             timer.join().unwrap();
             let took = started.elapsed();
-            assert!(took < Duration::from_secs(5), "{call}: {took:?}");
+            assert!(took < Duration::from_secs(20), "{call}: {took:?}");
             let [fault] = &report.faults[..] else { panic!("{call}: {:?}", report.faults) };
             assert!(fault.text.starts_with(&format!("{call}: interrupted: it still ran ")), "{}", fault.text);
             let (account, of_count) = (&report.accounts[0].1, &report.accounts[1].1);

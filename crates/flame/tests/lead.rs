@@ -196,3 +196,23 @@ fn messages_that_wait_at_a_stop_are_left_out_and_counted() {
         assert!((1..SECONDS).contains(&lost) && said.contains("messages lost"), "{more:?}: {said}");
     }
 }
+
+/// Each batch takes 0.1 s within its budget. Those that wait are left out at a stop, and none is a fault.
+#[test]
+fn batches_that_wait_at_a_stop_are_left_out_and_counted() {
+    const TEXT: &str = r#"(module (memory (export "memory") 1)
+      (func (export "flame_batch") (param i32) (result i64) (local $n i32)
+        (loop $l (br_if $l (i32.lt_u (local.tee $n (i32.add (local.get $n) (i32.const 1)))
+          (i32.const 200000000))))
+        (i64.const 0)))"#;
+    let folder = tempfile::tempdir().unwrap();
+    write(folder.path(), SECONDS, "[limits]\npacket_budget = 4_000_000_000\n", TEXT);
+    for more in [&["--workers", "1"][..], &["--workers", "2"], &["--isolate"]] {
+        let more = [&["--packet-budget", "4000000000"], more].concat();
+        let (_, said, of, status) = interrupted(folder.path(), "./m.wasm", &more);
+        let module = &of["modules"]["m"];
+        assert_eq!((&module["faults"], &module["adds_up"]), (&0.into(), &true.into()), "{more:?}: {said}");
+        let shed = module["shed"]["stopped"].as_u64().unwrap_or(0);
+        assert!(shed > 0 && status == Some(0), "{more:?}: {said}");
+    }
+}

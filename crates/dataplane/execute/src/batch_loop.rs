@@ -11,10 +11,13 @@ use flame_plan::{Account, FaultReport, ModuleClass, ModuleId, OnFault, Reason, S
 use flame_quota::Meters;
 use flame_run::{Call, Fault, Mapping, Role};
 use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant};
 
 /// The maximum number of blocks of one quantum. In another process the writer continues meanwhile, and others
 /// would wait for ever.
 const BLOCKS: u32 = 16;
+/// The time after which no further call begins in a quantum of a process: it would not notice commands.
+const TIME: Duration = Duration::from_millis(10);
 
 /// A module on one worker: its fast instance, its blocks, and its account.
 pub struct BatchLoop {
@@ -26,6 +29,8 @@ pub struct BatchLoop {
     /// shares blocks, which the source takes back. Then a batch and its rests cost at most twice the budgets
     /// of its packets, and other calls at most [`flame_plan::longest_call`].
     is_whole: bool,
+    /// Whether others wait for the end of a quantum, which ends with a call then.
+    is_timed: bool,
     restarts: u32,
     reader: Reader,
     /// The current block.
@@ -92,6 +97,7 @@ impl BatchLoop {
             name: p.name.clone(),
             worker,
             is_whole: !is_live || caller.loaded().class() == ModuleClass::Bounded,
+            is_timed: false,
             caller,
             restarts: match p.on_fault {
                 OnFault::Stop => 0,
@@ -116,11 +122,12 @@ impl BatchLoop {
         }
     }
 
-    /// Returns the loop with calls of a metered module cut into slices, also where no packet would be lost.
+    /// Returns the loop with calls of a metered module cut into slices, also where no packet would be lost, and
+    /// with quanta that end after [`TIME`].
     #[must_use]
     pub fn preemptible(self) -> Self {
         let is_whole = self.is_whole && self.caller.loaded().class() == ModuleClass::Bounded;
-        Self { is_whole, ..self }
+        Self { is_whole, is_timed: true, ..self }
     }
 
     pub fn module(&self) -> ModuleId {
@@ -254,8 +261,9 @@ impl BatchLoop {
             if self.is_whole { Quantum::whole(conditions.stop) } else { Quantum::slice(conditions.stop) };
         let quantum = if conditions.is_last { quantum.ending() } else { quantum };
         self.blocks = BLOCKS;
+        let begun = self.is_timed.then(Instant::now);
         while self.caller.is_busy() || self.starts(conditions, outlet)? {
-            if !self.call(&quantum, outlet)? {
+            if !self.call(&quantum, outlet)? || begun.is_some_and(|begun| begun.elapsed() >= TIME) {
                 break;
             }
         }

@@ -29,8 +29,10 @@ pub struct Caller {
     current: Option<Current>,
     /// The units that all calls but batches and init have cost since the run was stopped.
     last: u64,
-    /// The time of batches and init since then.
+    /// The time of batches and init after a stop, once the time for what was read before is over.
     overtime: Duration,
+    /// The part of the current call in it.
+    late: Duration,
     cpu: CpuMonitor,
     /// The monitor of the module for which the call is made, if that is another one.
     payer: Option<CpuMonitor>,
@@ -113,6 +115,7 @@ impl Caller {
             current: None,
             last: 0,
             overtime: Duration::ZERO,
+            late: Duration::ZERO,
             cpu: CpuMonitor::new(&module.meters, time_limit),
             payer: None,
             spent: Duration::ZERO,
@@ -160,7 +163,7 @@ impl Caller {
         matches!(self.state, RunState::Empty)
     }
 
-    /// Returns whether the instance has used up its time after the run was stopped.
+    /// Returns whether no further batch begins, because the run was stopped.
     pub fn is_overdue(&self) -> bool {
         self.overtime >= GRACE
     }
@@ -237,7 +240,7 @@ impl Caller {
     pub fn start_for(&mut self, call: Call, allowance: Allowance, payer: Option<&Meters>) {
         if !self.is_gone() {
             self.payer = payer.map(|payer| CpuMonitor::new(payer, None));
-            self.spent = Duration::ZERO;
+            (self.spent, self.late) = (Duration::ZERO, Duration::ZERO);
             self.current = Some(Current { call, allowance, continuations: 0, is_rest: false, again: false });
         }
     }
@@ -287,8 +290,8 @@ impl Caller {
             let is_batch = current.call.packets().is_some();
             let is_timed = is_batch || matches!(current.call, Call::Init { .. });
             let is_stopped = quantum.stop.is_set();
-            let overtime = (is_stopped && is_timed).then(Instant::now);
-            let exceeded = Some(self.overtime).filter(|time| is_timed && *time >= GRACE);
+            let overtime = (is_timed && quantum.stop.is_over()).then(Instant::now);
+            let exceeded = Some(self.late).filter(|time| is_timed && *time >= GRACE);
             let started = self.payer.as_ref().unwrap_or(&self.cpu).start();
             let slice = match std::mem::replace(&mut self.state, RunState::Empty) {
                 RunState::Busy(running) => match exceeded {
@@ -320,7 +323,8 @@ impl Caller {
             };
             let cpu = self.payer.as_mut().unwrap_or(&mut self.cpu);
             self.spent += cpu.charge(started, is_of_batches);
-            self.overtime += overtime.map_or(Duration::ZERO, |began| began.elapsed());
+            let over = overtime.map_or(Duration::ZERO, |began| began.elapsed());
+            (self.overtime, self.late) = (self.overtime + over, self.late + over);
             let (mut instance, called) = match slice {
                 Slice::Done(instance, called) => (instance, called),
                 Slice::Yielded(running) => {

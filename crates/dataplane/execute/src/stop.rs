@@ -7,10 +7,9 @@ use std::time::{Duration, Instant};
 /// The time that an instance has before its worker runs the others.
 pub const SLICE: Duration = Duration::from_micros(500);
 
-/// The time that each instance has, after the run was stopped, for its current batch or init and for waiting
-/// blocks. Of a worker that is behind, it has that time from the worker's end on, and before it for each
-/// batch. Other calls have a budget instead ([`flame_run::Allowance::last`]), so that a slow machine does
-/// not cause the loss of a module's state.
+/// The time that each instance has, after the run was stopped, for waiting blocks, and once for the batch or
+/// init that goes on. Of a worker that may be behind, it has them after [`BEHIND`]. Other calls have budgets instead ([`flame_run::Allowance::last`]), so that a slow machine does not cause
+/// the loss of a module's state.
 pub const GRACE: Duration = Duration::from_secs(1);
 
 /// The time that a worker has, after the run was stopped, for what was read before. Usually much less waits
@@ -97,6 +96,15 @@ impl<'a> Stop<'a> {
     /// those of each tick.
     pub fn gives_up(&self) -> bool {
         matches!(&self.0, Flag::After(_, worker) if self.is_run_stopped() && worker.is_late())
+    }
+
+    /// Returns whether the run is stopped and the time is over for what was read before, of which a worker may
+    /// have much.
+    pub(crate) fn is_over(&self) -> bool {
+        match &self.0 {
+            Flag::After(..) => self.gives_up(),
+            Flag::Of(_) | Flag::Shared(_) => self.is_run_stopped(),
+        }
     }
 
     pub fn is_set(&self) -> bool {

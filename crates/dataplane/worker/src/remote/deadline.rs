@@ -16,7 +16,7 @@ pub(crate) const END: Duration = Duration::from_secs(600);
 /// The time that a process has to end a module that is removed while the run continues, and to end all
 /// modules once the run was stopped.
 const LAST: Duration = Duration::from_secs(10);
-/// The time that each further module adds to that of the end of all, with which it shares the processors: a
+/// The time that each further instance adds to that of the end of all, with which it shares the processors: a
 /// call that goes on, and its last calls.
 const EACH: Duration = Duration::from_secs(3);
 /// The interval at which the processor time of a process is read from the kernel.
@@ -70,7 +70,7 @@ impl WorkDeadline {
             module.running.stop();
         }
         if stop.is_set() && self.stopped.is_none() {
-            let others = module.running.modules().saturating_sub(1);
+            let others = module.running.instances().saturating_sub(1);
             (self.stopped, self.last) = (Some(now), LAST + EACH * u32::try_from(others).unwrap_or(u32::MAX));
         }
         let awaits_others = matches!(wait, Wait::Others);

@@ -251,9 +251,9 @@ impl Life {
         lock(&self.modules).get(&id).cloned()
     }
 
-    /// Returns the number of its modules.
-    pub(super) fn count(&self) -> usize {
-        lock(&self.modules).len()
+    /// Returns the number of instances of its modules.
+    pub(super) fn instances(&self) -> usize {
+        lock(&self.modules).values().map(|state| state.instances()).sum()
     }
 
     pub(super) fn modules(&self) -> Vec<Arc<State>> {

@@ -32,8 +32,8 @@ impl Running {
         }
     }
 
-    /// Returns the number of modules in all processes.
-    pub(super) fn modules(&self) -> usize {
-        self.all().iter().map(|process| process.life.count()).sum()
+    /// Returns the number of instances in all processes.
+    pub(super) fn instances(&self) -> usize {
+        self.all().iter().map(|process| process.life.instances()).sum()
     }
 }

@@ -363,6 +363,11 @@ impl State {
         }
     }
 
+    /// Returns the number of instances: one for each worker, and the slow one.
+    pub(super) fn instances(&self) -> usize {
+        lock(&self.accounts).len() + 1
+    }
+
     /// Returns the number of messages that were lost, so far that sums with others do not overflow.
     pub(crate) fn messages_lost(&self) -> u64 {
         self.messages_lost.load(Ordering::Relaxed).min(u64::MAX >> 16)
