@@ -14,7 +14,7 @@ use std::time::Duration;
 /// The exit status of a run that was interrupted twice, as in shells after SIGINT.
 const INTERRUPTED: i32 = 130;
 
-/// What is said of an interrupt while the input is opened.
+/// The message about an interrupt while the input is opened.
 const INPUT: &str = "interrupted before the input began";
 
 /// The time allowed for flushing output. After it the process ends all the same, because a reader that has

@@ -89,8 +89,8 @@ fn messages_of_a_worker_that_is_ahead_take_limited_memory() {
     assert!(two < one + 512, "{two} MiB with two workers, {one} with one");
 }
 
-/// A module that computes for 0.1 s at each tick, of which each has a row, unless its number of batches so far
-/// is `BUSY` or less.
+/// A module that computes for 0.1 s at each tick, of which each has a row. An instance of which `BUSY` is 1
+/// computes only if it has had no batch, and one of which it is 0 only if it has had one.
 const SLOW: &str = r#"(module (memory (export "memory") 1) MESSAGE
   (global $has (mut i32) (i32.const 0))
   (data (i32.const 0) "\08\00\00\00\00\00\00\00")

@@ -122,8 +122,8 @@ impl BatchLoop {
         }
     }
 
-    /// Returns the loop with calls of a metered module cut into slices, also where no packet would be lost, and
-    /// with quanta that end after [`TIME`].
+    /// Returns the loop with calls of a metered module cut into slices, also where no packet would be lost,
+    /// and with quanta that end after [`TIME`].
     #[must_use]
     pub fn preemptible(self) -> Self {
         let is_whole = self.is_whole && self.caller.loaded().class() == ModuleClass::Bounded;
