@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 pub const SLICE: Duration = Duration::from_micros(500);
 
 /// The time that each instance has, after the run was stopped, for waiting blocks, and once for the batch or
-/// init that goes on. Of a worker that may be behind, it has them after [`BEHIND`]. Other calls have budgets instead ([`flame_run::Allowance::last`]), so that a slow machine does not cause
-/// the loss of a module's state.
+/// init that goes on. Of a worker that may be behind, it has them after [`BEHIND`]. Other calls have budgets
+/// instead ([`flame_run::Allowance::last`]), so that a slow machine does not cause the loss of a module's
+/// state.
 pub const GRACE: Duration = Duration::from_secs(1);
 
 /// The time that a worker has, after the run was stopped, for what was read before. Usually much less waits
@@ -98,8 +99,8 @@ impl<'a> Stop<'a> {
         matches!(&self.0, Flag::After(_, worker) if self.is_run_stopped() && worker.is_late())
     }
 
-    /// Returns whether the run is stopped and the time is over for what was read before, of which a worker may
-    /// have much.
+    /// Returns whether the run is stopped and the time is over for what was read before, of which a worker
+    /// may have much.
     pub(crate) fn is_over(&self) -> bool {
         match &self.0 {
             Flag::After(..) => self.gives_up(),
