@@ -83,8 +83,12 @@ impl Read for Pipe {
     }
 }
 
+fn is_late(tells: &AtomicBool, begun: &mut Option<Instant>) -> bool {
+    tells.load(Ordering::Relaxed) && begun.get_or_insert_with(Instant::now).elapsed() >= QUIET
+}
+
 /// The time without a packet after which a pipe is quiet, and the same for a wait of bytes.
-pub const QUIET: Duration = Duration::from_millis(200);
+const QUIET: Duration = Duration::from_millis(200);
 const WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: QUIET.subsec_nanos() as i64 };
 
 /// The origin of the chunks of a stream.
@@ -234,7 +238,7 @@ impl Stream {
 
     /// Returns whether to tell that no packet came, if none did since `begun`: its bytes may come one by one.
     pub fn is_late(&self, begun: &mut Option<Instant>) -> bool {
-        self.tells.load(Ordering::Relaxed) && begun.get_or_insert_with(Instant::now).elapsed() >= QUIET
+        is_late(&self.tells, begun)
     }
 
     /// Reads a regular file from its beginning.
@@ -331,9 +335,7 @@ impl Stream {
                     if len >= needed && (self.total.is_none() || len > rest.len() + PIECE) {
                         break;
                     }
-                    if self.tells.load(Ordering::Relaxed)
-                        && begun.get_or_insert_with(Instant::now).elapsed() >= QUIET
-                    {
+                    if is_late(&self.tells, &mut begun) {
                         break;
                     }
                 }
