@@ -27,8 +27,8 @@ enum Flag<'a> {
     After(&'a Stop<'a>, &'a Behind),
 }
 
-/// A worker that may be behind others: after a stop, its calls have their last budget from its own end on, or
-/// once it was behind for [`BEHIND`].
+/// A worker that may have much left of what was read: a stop counts for its calls from its own end on, or
+/// [`BEHIND`] after it.
 #[derive(Debug, Default)]
 pub struct Behind {
     has_ended: AtomicBool,
