@@ -11,7 +11,7 @@ use crossbeam_channel::Sender;
 use flame_source::{Described, RawBlock};
 use flame_view::FlowHash;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 /// The number of blocks that wait for one worker beyond which no worker reads more. Fewer would not last
@@ -22,8 +22,8 @@ const LASTING: Duration = Duration::from_millis(100);
 /// The number of bytes of large buffers beyond which no worker reads more while any has something to do.
 const LARGE: usize = 64 << 20;
 
-/// The maximum number of blocks of which memory is kept.
-const KEPT: usize = 4;
+/// The maximum number of blocks of which memory is kept: as many as may wait for one worker.
+const KEPT: usize = ROOM;
 
 /// The rule by which packets are divided among workers: both directions of a flow reach the same worker, and
 /// all packets without a flow one.
@@ -32,6 +32,9 @@ pub(crate) struct Partition {
     workers: usize,
     decapsulate: bool,
     pub(crate) paces: Arc<[Pace]>,
+    /// The parts of blocks that no worker needs any more. The worker that needs a block last is rarely the one
+    /// that decoded it.
+    spare: Mutex<Vec<Vec<Described>>>,
 }
 
 /// The time that one worker takes for a block or a tick.
@@ -79,7 +82,26 @@ impl Partition {
 
     pub(crate) fn of(workers: usize, key: Option<FlowHash>, decapsulate: bool) -> Self {
         let paces = (0..workers).map(|_| Pace::new()).collect();
-        Self { key, workers, decapsulate, paces }
+        Self { key, workers, decapsulate, paces, spare: Mutex::default() }
+    }
+
+    /// Keeps the memory of a block, if no other worker needs it.
+    pub(crate) fn keep(&self, shared: Arc<SharedBlock>) {
+        let parts = Arc::into_inner(shared).and_then(|shared| shared.parts.into_inner());
+        if let (Some(parts), Ok(mut spare)) = (parts, self.spare.lock())
+            && spare.len() < KEPT
+        {
+            spare.push(parts);
+        }
+    }
+
+    /// Returns the memory of earlier parts, the last first, which is most likely in a cache.
+    fn take(&self) -> Vec<Described> {
+        let kept = self.spare.lock().ok().and_then(|mut spare| spare.pop());
+        kept.unwrap_or_else(|| {
+            let one = || Described::with_capacity(flame_abi::MAX_BLOCK_PACKETS);
+            std::iter::repeat_with(one).take(self.workers).collect()
+        })
     }
 
     /// Returns the worker of packets with this hash.
@@ -88,14 +110,11 @@ impl Partition {
     }
 
     /// Decodes a block and divides its packets.
-    fn divide(&self, block: &RawBlock, Memory { described, hashes, parts }: &mut Memory) -> Vec<Described> {
+    fn divide(&self, block: &RawBlock, Memory { described, hashes }: &mut Memory) -> Vec<Described> {
         let how = flame_decode::Options { decapsulate: self.decapsulate, without_hash: false };
         block.describe(how, described);
         let count = described.descriptors().len();
-        let mut parts = parts.pop().unwrap_or_else(|| {
-            let one = || Described::with_capacity(flame_abi::MAX_BLOCK_PACKETS);
-            std::iter::repeat_with(one).take(self.workers).collect()
-        });
+        let mut parts = self.take();
         parts.iter_mut().for_each(Described::clear);
         for (link, descriptors) in described.runs(0..count) {
             hashes.clear();
@@ -110,23 +129,11 @@ impl Partition {
     }
 }
 
-/// The memory of blocks that were decoded before. New memory would be in no cache, and that which another
-/// thread gives back takes a lock.
+/// A worker's memory of the block that it decoded last. New memory would be in no cache.
 #[derive(Default)]
 pub(crate) struct Memory {
-    /// The last block that was decoded.
     described: Described,
     hashes: Vec<u32>,
-    /// The parts of blocks that nobody needs any more.
-    parts: Vec<Vec<Described>>,
-}
-
-impl Memory {
-    /// Keeps the memory of a block, if no other worker needs it.
-    pub(crate) fn keep(&mut self, shared: Arc<SharedBlock>) {
-        let parts = Arc::into_inner(shared).and_then(|shared| shared.parts.into_inner());
-        self.parts.extend(parts.filter(|_| self.parts.len() < KEPT));
-    }
 }
 
 impl SharedBlock {

@@ -130,7 +130,7 @@ pub(crate) fn worker_loop(
                         pipeline.packets(Packets { block: &shared.block, link, descriptors }, outlet)?;
                     }
                 }
-                todo.memory.keep(shared);
+                partition.keep(shared);
             }
             Work::Tick(at) => {
                 now_ns = now_ns.max(at);

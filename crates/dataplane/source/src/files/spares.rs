@@ -61,7 +61,9 @@ impl Spares {
     /// Returns a buffer of at least `wanted` bytes.
     pub fn take(&self, wanted: usize) -> BytesMut {
         let mut all = self.all();
-        match all.pop_front().map(Bytes::try_into_mut) {
+        // The one that was used last: its memory is the most likely to be in a cache.
+        let free = all.iter().rposition(Bytes::is_unique).and_then(|at| all.remove(at));
+        match free.map(Bytes::try_into_mut) {
             Some(Ok(old)) if old.len() >= wanted => return old,
             Some(Err(held)) => all.push_front(held),
             Some(Ok(_)) | None => {}
