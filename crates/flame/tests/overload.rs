@@ -144,10 +144,10 @@ fn without_two_priorities_or_if_it_is_off_the_kernel_alone_drops() {
 fn the_option_is_a_fill_or_off() {
     let _turn = crate::turn();
     assert_eq!(Overload::default().to_string(), "50%");
-    for text in ["off", "10%", "50%", "90%"] {
+    for text in ["off", "10%", "50%", "60%"] {
         assert_eq!(text.parse::<Overload>().unwrap().to_string(), text);
     }
-    for wrong in ["", "50", "9%", "91%", "-1%", "1000%", "on", "50 %"] {
-        assert!(wrong.parse::<Overload>().unwrap_err().contains("\"10%\" to \"90%\""), "{wrong}");
+    for wrong in ["", "50", "9%", "61%", "-1%", "1000%", "on", "50 %"] {
+        assert!(wrong.parse::<Overload>().unwrap_err().contains("\"10%\" to \"60%\""), "{wrong}");
     }
 }

@@ -26,7 +26,9 @@ impl Default for Overload {
 impl Overload {
     /// The option by which the kernel alone drops packets, for all modules.
     pub const OFF: Self = Self(None);
-    const RANGE: std::ops::RangeInclusive<u8> = 10..=90;
+    /// The fills that can be chosen. Beyond them, a few blocks fill the rest of the buffer, and whole modules
+    /// have to be left out where a part of their blocks would do.
+    const RANGE: std::ops::RangeInclusive<u8> = 10..=60;
 
     /// Returns the fill in thousandths, unless it is off.
     pub(crate) fn fill(self) -> Option<u32> {

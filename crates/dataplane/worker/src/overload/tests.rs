@@ -38,8 +38,8 @@ fn id(at: usize) -> ModuleId {
 }
 
 impl Worker {
-    fn new(modules: &[Load], base_ns: f64, capacity: f64) -> Self {
-        let mut control = Control::new(500);
+    fn new(modules: &[Load], base_ns: f64, capacity: f64, high: u32) -> Self {
+        let mut control = Control::new(high);
         for (at, load) in modules.iter().enumerate() {
             control.add(id(at), load.priority);
             control.measure(id(at), Some(load.block_ns as u64), false);
@@ -147,9 +147,10 @@ proptest! {
         modules in loads(),
         base_ns in 1e4..1e6,
         capacity in 32.0..320.0,
+        high in 100..=600u32,
         phases in prop::collection::vec((0.05..4.0, 0.2..12.0), 1..8),
     ) {
-        let mut worker = Worker::new(&modules, base_ns, capacity);
+        let mut worker = Worker::new(&modules, base_ns, capacity, high);
         let whole_ns = worker.whole_ns();
         for (seconds, factor) in phases {
             worker.run(seconds, whole_ns / factor);
@@ -170,12 +171,13 @@ proptest! {
         low in prop::collection::vec((0..4u32, 5e4..2e6), 2..8),
         top_ns in 5e4..1e6,
         base_ns in 5e4..5e5,
-        capacity in 64.0..320.0,
+        capacity in 48.0..320.0,
+        high in 100..=600u32,
         factor in 1.3..3.0,
     ) {
         let mut modules: Vec<_> = low.into_iter().map(|(priority, ns)| load(priority, ns)).collect();
         modules.push(load(9, top_ns));
-        let mut worker = Worker::new(&modules, base_ns, capacity);
+        let mut worker = Worker::new(&modules, base_ns, capacity, high);
         let gap_ns = worker.whole_ns() / factor;
         prop_assume!(base_ns + top_ns < 0.8 * gap_ns);
         worker.run(20.0, gap_ns);
@@ -184,9 +186,9 @@ proptest! {
         worker.run(120.0, gap_ns);
         prop_assert!(worker.lost == 0.0, "{} of {} lost", worker.lost, worker.arrived);
         let busy = worker.busy_since(since);
-        // More than 0.94 for all but two of 3,000 loads. Modules that take longer than the gap between two
-        // blocks, with a small buffer, have made it 0.888.
-        prop_assert!(busy > 0.85, "busy {busy}");
+        // More than 0.94 for nearly all loads. Modules that take longer than the gap between two blocks, with
+        // the smallest buffer, have made it 0.843.
+        prop_assert!(busy > 0.8, "busy {busy}");
         let most = worker.changes.values().max().copied().unwrap_or(0);
         prop_assert!(most <= 16, "{:?} in two minutes", worker.changes);
     }
@@ -195,7 +197,7 @@ proptest! {
 #[test]
 fn of_one_priority_the_costliest_goes_first_and_the_highest_never() {
     let modules = [load(1, 1e6), load(1, 4e6), load(1, 2e6), load(7, 1e6)];
-    let mut worker = Worker::new(&modules, 1e5, 128.0);
+    let mut worker = Worker::new(&modules, 1e5, 128.0, 500);
     let gap_ns = worker.whole_ns() / 1.5;
     worker.run(10.0, gap_ns);
     let out: Vec<ModuleId> = worker.is_out.iter().filter(|(_, out)| **out).map(|(id, _)| *id).collect();
