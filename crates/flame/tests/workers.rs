@@ -242,3 +242,29 @@ fn files_are_read_alike_by_any_number_of_workers() {
         assert!(results[0].1.len() > 50, "{results:?}");
     }
 }
+
+/// The first packet decides which of the next ones are late, whichever worker has it.
+#[test]
+fn a_capture_whose_time_goes_back_has_the_same_rows_with_any_number_of_workers() {
+    if crate::daemon::module("lrd").is_none() {
+        return;
+    }
+    const START: u64 = 1_700_000_000_000;
+    let early = (0..40).map(|n| (START + 10 * n, tcp_packet(n as u16, 80)));
+    let usual = (0..5000).map(|n| (START + 1_001_000 + 7 * n, tcp_packet((n % 300) as u16, 80)));
+    let packets = std::iter::once((START + 1_000_000, tcp_packet(1, 80))).chain(early).chain(usual);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("back.pcap");
+    std::fs::write(&path, pcap(packets)).unwrap();
+    for interval in [&[][..], &["--interval", "2s"]] {
+        let rows = ["1", "2", "3"].map(|workers| {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_flame"));
+            command.args(["run", "lrd", "-q", "--format", "json", "--workers", workers, "-r"]).arg(&path);
+            let out = command.args(interval).output().unwrap();
+            assert_eq!(out.status.code(), Some(0), "{}", String::from_utf8_lossy(&out.stderr));
+            String::from_utf8(out.stdout).unwrap()
+        });
+        assert!(rows[0].contains("\"late\":40,"), "{}", rows[0]);
+        assert!(rows[1..].iter().all(|other| *other == rows[0]), "{rows:?}");
+    }
+}

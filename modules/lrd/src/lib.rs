@@ -45,9 +45,11 @@ pub struct Lrd {
 impl Module for Lrd {
     fn new(init: &Init) -> Self {
         let params = tables::Params::from(init);
+        let window = Window::new(params.interval, init.tick_ns, params.lateness);
+        let is_alone = init.workers <= 1;
         Self {
-            window: Window::new(params.interval, init.tick_ns, params.lateness),
-            transform: (init.workers <= 1).then(|| Transform::new(params.moments.into())),
+            window: if is_alone { window } else { window.among_others() },
+            transform: is_alone.then(|| Transform::new(params.moments.into())),
             first: true,
             late: 0,
             from: 0,
@@ -77,6 +79,7 @@ impl Module for Lrd {
 impl Lrd {
     /// Sends the intervals below `until`, which are complete.
     fn send(&mut self, until: u64, out: &mut Out) -> Progress {
+        self.late += self.window.settle();
         match &mut self.transform {
             Some(transform) => {
                 while let Some((index, counts)) = self.window.next(self.from).filter(|(i, _)| *i < until) {
@@ -95,7 +98,7 @@ impl Lrd {
                 if out.room() < message::LARGEST {
                     return Progress::More;
                 }
-                let mut counts = message::Counted::new(self.late);
+                let mut counts = message::Counted::new(self.late, self.window.begin_index());
                 self.late = 0;
                 while let Some((index, of_interval)) = self.window.next(self.from) {
                     if !counts.push(index, &of_interval) {

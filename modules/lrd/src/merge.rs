@@ -30,9 +30,10 @@ pub struct Estimator {
     series: Series,
 }
 
-/// The data of the series: counts of several workers, or the transformed counts of the only one.
+/// The data of the series: counts of several workers, of which those before `begin` are late, or the
+/// transformed counts of the only one.
 enum Series {
-    Counts { pending: BTreeMap<u64, Counts>, transform: Box<Transform> },
+    Counts { pending: BTreeMap<u64, Counts>, begin: u64, transform: Box<Transform> },
     Sums { before: Box<Sums>, now: Box<Sums> },
 }
 
@@ -61,7 +62,11 @@ impl Slow for Estimator {
         let params = tables::Params::from(init);
         let moments = usize::from(params.moments);
         let series = if init.workers > 1 {
-            Series::Counts { pending: BTreeMap::new(), transform: Box::new(Transform::new(moments)) }
+            Series::Counts {
+                pending: BTreeMap::new(),
+                begin: 0,
+                transform: Box::new(Transform::new(moments)),
+            }
         } else {
             Series::Sums { before: Sums::none(), now: Sums::none() }
         };
@@ -78,8 +83,9 @@ impl Slow for Estimator {
 
     fn message(&mut self, bytes: &[u8], _: &mut Out) {
         match (message::read(bytes), &mut self.series) {
-            (Some(Message::Counts { late, entries }), Series::Counts { pending, .. }) => {
+            (Some(Message::Counts { late, begin, entries }), Series::Counts { pending, begin: last, .. }) => {
                 self.late += late;
+                *last = begin.max(*last);
                 for (index, counts) in entries {
                     if pending.len() >= PENDING && !pending.contains_key(&index) {
                         self.dropped += counts[0];
@@ -120,10 +126,12 @@ impl Slow for Estimator {
 impl Estimator {
     /// Closes the intervals below `until`, which all workers have counted.
     fn close(&mut self, until: u64) {
-        let Series::Counts { pending, transform } = &mut self.series else { return };
+        let Series::Counts { pending, begin, transform } = &mut self.series else { return };
         while let Some(first) = pending.first_entry().filter(|e| *e.key() < until) {
             let (index, counts) = first.remove_entry();
-            if !transform.push(index, &counts) {
+            if index < *begin {
+                self.late += counts[0];
+            } else if !transform.push(index, &counts) {
                 self.dropped += counts[0];
             }
         }

@@ -2,7 +2,7 @@
 //!
 //! | kind | words |
 //! | --- | --- |
-//! | 0, counts | late packets since the message before; then for each interval index, packets, bytes, connections |
+//! | 0, counts | late packets since the message before; the first interval that the sender counts; then for each interval index, packets, bytes, connections |
 //! | 1, sums | late packets as above; 1 if it is this instance's first; intervals; then for each series and octave coefficients and the bits of their sum of squares |
 
 use crate::pyramid::{Energy, OCTAVES};
@@ -15,15 +15,15 @@ const SUMS: u64 = 1;
 const INTERVALS: usize = 1000;
 const ENTRY: usize = (1 + SERIES) * 8;
 /// The size of the longest message, in bytes.
-pub const LARGEST: usize = 16 + INTERVALS * ENTRY;
+pub const LARGEST: usize = 24 + INTERVALS * ENTRY;
 
 /// An unfinished message of counts.
 pub struct Counted(Vec<u8>);
 
 impl Counted {
-    pub fn new(late: u64) -> Self {
+    pub fn new(late: u64, begin: u64) -> Self {
         let mut bytes = Vec::with_capacity(LARGEST);
-        words(&mut bytes, &[COUNTS, late]);
+        words(&mut bytes, &[COUNTS, late, begin]);
         Self(bytes)
     }
 
@@ -57,7 +57,7 @@ fn words(bytes: &mut Vec<u8>, words: &[u64]) {
 
 /// A received message.
 pub enum Message<'a> {
-    Counts { late: u64, entries: Entries<'a> },
+    Counts { late: u64, begin: u64, entries: Entries<'a> },
     Sums { late: u64, first: bool, intervals: u64, energies: Box<Energies> },
 }
 
@@ -82,7 +82,10 @@ fn take(bytes: &mut &[u8]) -> Option<u64> {
 pub fn read(mut bytes: &[u8]) -> Option<Message<'_>> {
     let rest = &mut bytes;
     match (take(rest)?, take(rest)?) {
-        (COUNTS, late) => Some(Message::Counts { late, entries: Entries(rest) }),
+        (COUNTS, late) => {
+            let begin = take(rest)?;
+            Some(Message::Counts { late, begin, entries: Entries(rest) })
+        }
         (SUMS, late) => {
             let (first, intervals) = (take(rest)? == 1, take(rest)?);
             let mut energies = Box::new([[Energy::default(); OCTAVES]; SERIES]);
