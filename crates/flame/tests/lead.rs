@@ -107,11 +107,20 @@ const SECONDS: u64 = 1000;
 /// Runs modules on the capture, and interrupts them after a second. Returns the rows, what was said and the
 /// statistics, with the status.
 fn interrupted(folder: &Path, modules: &str, more: &[&str]) -> (usize, String, Value, Option<i32>) {
+    interrupted_after(Duration::from_secs(1), folder, modules, more)
+}
+
+fn interrupted_after(
+    time: Duration,
+    folder: &Path,
+    modules: &str,
+    more: &[&str],
+) -> (usize, String, Value, Option<i32>) {
     common::runner();
     let mut command = Command::new(env!("CARGO_BIN_EXE_flame"));
     command.args(["run", modules, "-r", "c.pcap", "--format", "json", "--stats", "json"]).args(more);
     let child = command.current_dir(folder).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    std::thread::sleep(Duration::from_secs(1));
+    std::thread::sleep(time);
     Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
     let out = child.wait_with_output().unwrap();
     let (rows, said) = (String::from_utf8(out.stdout).unwrap(), String::from_utf8(out.stderr).unwrap());
@@ -215,4 +224,24 @@ fn batches_that_wait_at_a_stop_are_left_out_and_counted() {
         let shed = module["shed"]["stopped"].as_u64().unwrap_or(0);
         assert!(shed > 0 && status == Some(0), "{more:?}: {said}");
     }
+}
+
+/// What was read before the stop has its time in a process, too: the init of the slow instance takes more than
+/// a second after it.
+#[test]
+fn an_init_of_a_slow_instance_outlasts_an_interrupt() {
+    const TEXT: &str = r#"(module (memory (export "memory") 1)
+      (func (export "flame_init") (param i32 i32) (result i64) (local $n i64)
+        (loop $l (br_if $l (i64.lt_u (local.tee $n (i64.add (local.get $n) (i64.const 1)))
+          (i64.const 3500000000))))
+        (i64.const 0))
+      (func (export "flame_batch") (param i32) (result i64) (i64.const 0))
+      (func (export "flame_message") (param i32 i32) (result i64) (i64.const 0)))"#;
+    let folder = tempfile::tempdir().unwrap();
+    write(folder.path(), SECONDS, "[limits]\ncall_budget = 40_000_000_000\n", TEXT);
+    let (time, more) = (Duration::from_millis(300), ["--packet-budget", "1000000000", "--isolate"]);
+    let (_, said, of, status) = interrupted_after(time, folder.path(), "./m.wasm", &more);
+    let module = &of["modules"]["m"];
+    assert_eq!((&module["faults"], &module["adds_up"]), (&0.into(), &true.into()), "{said}");
+    assert_eq!(status, Some(0), "{said}");
 }

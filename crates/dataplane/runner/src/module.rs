@@ -28,6 +28,8 @@ pub struct Installed {
     ends: Vec<Option<u64>>,
     /// The workers, which have read different parts when the run is stopped.
     behind: Vec<Behind>,
+    /// The slowest of them, for the slow instance.
+    slowest: Behind,
     slow: Slow,
     /// Whether the source is live. Otherwise, a worker that has passed a tick waits for the others.
     is_live: bool,
@@ -110,6 +112,7 @@ struct Out<'a> {
     forwards: bool,
     slow: &'a mut Slow,
     sender: &'a mut Sender,
+    /// The stop as the slow instance finds it.
     stop: &'a Stop<'a>,
 }
 
@@ -252,6 +255,7 @@ impl Installed {
             loops_started: 0,
             ends: vec![None; workers],
             behind: (0..workers).map(|_| Behind::since(stopped.clone())).collect(),
+            slowest: Behind::since(stopped.clone()),
             slow,
             is_live: false,
             eviction: module.eviction.clone(),
@@ -297,6 +301,7 @@ impl Installed {
         let forwards = self.module.loaded.forwards();
         let mut batches = BatchLoop::new(self.shape, &self.module, (worker, is_live), vec![window], reader);
         batches = batches.preemptible();
+        let stop = &Stop::after(stop, &self.slowest);
         let mut out = Out { id: self.id, forwards, slow: &mut self.slow, sender, stop };
         batches.launch(false, &mut out)?;
         *place = Place::Running(Box::new(batches));
@@ -367,6 +372,9 @@ impl Installed {
         if let Some(end) = self.ends.get_mut(worker) {
             *end = Some(now_ns);
             self.behind[worker].end();
+            if self.ends.iter().all(Option::is_some) {
+                self.slowest.end();
+            }
         }
     }
 
@@ -379,10 +387,12 @@ impl Installed {
     /// whether the module has ended.
     pub fn step(&mut self, serves: bool, stop: &Stop<'_>, sender: &mut Sender) -> Result<bool, ChannelError> {
         let forwards = self.module.loaded.forwards();
+        let run = stop;
+        let stop = &Stop::after(run, &self.slowest);
         for worker in 0..self.loops.len() {
-            let stop = &Stop::after(stop, &self.behind[worker]);
             let others = self.passed().of_others(worker);
-            let conditions = Conditions { batch: self.batch, stop, is_last: false, others };
+            let of_worker = &Stop::after(run, &self.behind[worker]);
+            let conditions = Conditions { batch: self.batch, stop: of_worker, is_last: false, others };
             let ending = Conditions { is_last: true, ..conditions };
             let place = &mut self.loops[worker];
             let Some(batches) = place.running() else {

@@ -13,12 +13,9 @@ const BLOCK: Duration = Duration::from_secs(60);
 /// The time that a process has between the request to end and its end, for the remaining work of its slow
 /// instances.
 pub(crate) const END: Duration = Duration::from_secs(600);
-/// The time that a process has to end a module that is removed while the run continues, and to end all
-/// modules once the run was stopped.
+/// The time that a process has to end a module that is removed while the run continues, and besides that of
+/// the last calls to end all modules once the run was stopped.
 const LAST: Duration = Duration::from_secs(10);
-/// The time that each further instance adds to that of the end of all, with which it shares the processors: a
-/// call that goes on, and its last calls.
-const EACH: Duration = Duration::from_secs(3);
 /// The interval at which the processor time of a process is read from the kernel.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
@@ -70,8 +67,7 @@ impl WorkDeadline {
             module.running.stop();
         }
         if stop.is_set() && self.stopped.is_none() {
-            let others = module.running.instances().saturating_sub(1);
-            (self.stopped, self.last) = (Some(now), LAST + EACH * u32::try_from(others).unwrap_or(u32::MAX));
+            (self.stopped, self.last) = (Some(now), LAST.saturating_add(module.running.last_calls()));
         }
         let awaits_others = matches!(wait, Wait::Others);
         if std::mem::replace(&mut self.awaits_others, awaits_others) && !awaits_others {
@@ -98,7 +94,7 @@ impl WorkDeadline {
             Wait::Others => None,
         };
         // Others have the time before it.
-        let limit = if awaits_others { 2 * self.last } else { self.last };
+        let limit = if awaits_others { self.last.saturating_mul(2) } else { self.last };
         let last = is_over(self.stopped, limit).then_some("it still worked long after the run was stopped");
         let look = || if awaits_others { None } else { self.look(now, module) };
         if let Some(reason) = reason.or(last).or_else(look) {

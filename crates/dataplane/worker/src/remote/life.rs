@@ -251,9 +251,10 @@ impl Life {
         lock(&self.modules).get(&id).cloned()
     }
 
-    /// Returns the number of instances of its modules.
-    pub(super) fn instances(&self) -> usize {
-        lock(&self.modules).values().map(|state| state.instances()).sum()
+    /// Returns the time that the last calls of its modules' instances may need, one after the other.
+    pub(super) fn last_calls(&self) -> Duration {
+        let each = |sum: Duration, state: &Arc<State>| sum.saturating_add(state.last_calls());
+        lock(&self.modules).values().fold(Duration::ZERO, each)
     }
 
     pub(super) fn modules(&self) -> Vec<Arc<State>> {

@@ -6,6 +6,7 @@ use flame_remote::Command;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
 
 /// The processes that run, by name.
 pub(super) struct Running {
@@ -32,8 +33,9 @@ impl Running {
         }
     }
 
-    /// Returns the number of instances in all processes.
-    pub(super) fn instances(&self) -> usize {
-        self.all().iter().map(|process| process.life.instances()).sum()
+    /// Returns the time that the last calls of all instances may need, one after the other.
+    pub(super) fn last_calls(&self) -> Duration {
+        let each = |sum: Duration, process: Arc<Process>| sum.saturating_add(process.life.last_calls());
+        self.all().into_iter().fold(Duration::ZERO, each)
     }
 }

@@ -13,6 +13,15 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+/// The shortest time that an instance may need for its last calls once the run was stopped, while it shares
+/// the processors with others.
+const EACH: Duration = Duration::from_secs(3);
+/// The budgets of a call that an instance may use then: for the call that goes on, for messages and ticks, of
+/// which the last one may begin shortly before their budget is used up, for its state, and for its end.
+const BUDGETS: u32 = 5;
+/// The units of work in a nanosecond of a slow machine.
+const UNITS: u64 = 4;
+
 /// The worker's state of a module in a process.
 pub(crate) struct State {
     pub(crate) id: ModuleId,
@@ -22,6 +31,8 @@ pub(crate) struct State {
     pub(super) forwards: bool,
     /// Whether its batches have a time limit, beyond which its process evicts it.
     pub(super) is_timed: bool,
+    /// The units of work that one call may cost.
+    call_budget: u64,
     /// The maximum number of bytes of the output of one call.
     pub(super) output: usize,
     /// The maximum number of bytes of the state of one instance.
@@ -80,6 +91,11 @@ pub(crate) enum Ending {
     Last,
 }
 
+/// Returns the time that the last calls of an instance may need, if one call may cost `call_budget` units.
+fn last_calls(call_budget: u64) -> Duration {
+    EACH.max(Duration::from_nanos(call_budget / UNITS).saturating_mul(BUDGETS))
+}
+
 /// Returns the number of faults that a module can have: one for each instance that is ever created.
 fn most_faults(on_fault: OnFault, workers: usize) -> u64 {
     let restarts = match on_fault {
@@ -97,6 +113,7 @@ impl State {
             schema: Schema::new(&plan.manifest).forwarding(plan.terms.forward),
             forwards: plan.manifest.ports.is_some(),
             is_timed: plan.terms.time_limit.is_some(),
+            call_budget: plan.limits.call_budget,
             output: plan.limits.output_per_call as usize,
             most_state: plan.manifest.state.map_or(0, |state| state.max as usize),
             meters: meters.clone(),
@@ -363,9 +380,10 @@ impl State {
         }
     }
 
-    /// Returns the number of instances: one for each worker, and the slow one.
-    pub(super) fn instances(&self) -> usize {
-        lock(&self.accounts).len() + 1
+    /// Returns the time that the last calls of its instances may need: one for each worker, and the slow one.
+    pub(super) fn last_calls(&self) -> Duration {
+        let instances = u32::try_from(lock(&self.accounts).len() + 1).unwrap_or(u32::MAX);
+        last_calls(self.call_budget).saturating_mul(instances)
     }
 
     /// Returns the number of messages that were lost, so far that sums with others do not overflow.
@@ -454,6 +472,14 @@ impl Need {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A machine that does 11 units in a nanosecond needs 2.3 s for each of these budgets.
+    #[test]
+    fn large_budgets_have_their_time_at_the_end() {
+        assert_eq!(last_calls(1_000_000_000), EACH);
+        assert!(last_calls(25_000_000_000) > 5 * Duration::from_millis(2300));
+        assert!(last_calls(u64::MAX) > Duration::from_secs(1 << 30));
+    }
 
     #[test]
     fn a_tick_is_passed_once_and_not_before_it_was_published() {
