@@ -226,8 +226,8 @@ fn batches_that_wait_at_a_stop_are_left_out_and_counted() {
     }
 }
 
-/// What was read before the stop has its time in a process, too: the init of the slow instance takes more than
-/// a second after it.
+/// The time for what was read before the stop is that of a slow instance in a process, too, whose init takes
+/// more than a second after it.
 #[test]
 fn an_init_of_a_slow_instance_outlasts_an_interrupt() {
     const TEXT: &str = r#"(module (memory (export "memory") 1)

@@ -2,9 +2,11 @@
 //!
 //! Ticks occur in packet time, at the same point for every worker. Intervals that end `lateness` before a
 //! tick are complete, so whether a packet counts as late does not depend on the distribution of packets to
-//! workers. Before the first tick, each worker begins at its own first packet. The first of all packets is at
-//! or after the last multiple of the tick that any worker begins at, since a later one makes a tick first; the
-//! slow path omits what lies before that.
+//! workers.
+//!
+//! Before the first tick, each worker begins at its own first packet. The first of all packets lies at or after
+//! the last tick's multiple at which any worker begins, since a later packet makes a tick first. The slow path
+//! omits what lies before that.
 
 use crate::{Counts, SERIES};
 

@@ -32,7 +32,7 @@ pub(crate) struct Partition {
     workers: usize,
     decapsulate: bool,
     pub(crate) paces: Arc<[Pace]>,
-    /// The parts of blocks that no worker needs any more. The worker that needs a block last is rarely the one
+    /// The parts of blocks that no worker needs any more. The one that needs a block last is rarely the one
     /// that decoded it.
     spare: Mutex<Vec<Vec<Described>>>,
 }
