@@ -4,9 +4,9 @@
 //! tick are complete, so whether a packet counts as late does not depend on the distribution of packets to
 //! workers.
 //!
-//! Before the first tick, each worker begins at its own first packet. The first of all packets lies at or after
-//! the last tick's multiple at which any worker begins, since a later packet makes a tick first. The slow path
-//! omits what lies before that.
+//! Before the first tick, each worker begins at its own first packet. The first of all packets lies at or
+//! after the last tick's multiple at which any worker begins, since a later packet makes a tick first. The
+//! slow path omits what lies before that.
 
 use crate::{Counts, SERIES};
 
