@@ -153,7 +153,7 @@ fn a_metered_module_lets_others_work_between_its_slices() {
     // A loop whose end the host does not see.
     let spins = COUNT.replace(
         "(i64.const 0))\n    (func (export \"flame_end\")",
-        "(i32.store (i32.const 64) (i32.const 5000000))
+        "(i32.store (i32.const 64) (i32.const 2000000))
          (loop (i32.store (i32.const 64) (i32.sub (i32.load (i32.const 64)) (i32.const 1)))
                (br_if 0 (i32.load (i32.const 64))))
          (i64.const 0))\n    (func (export \"flame_end\")",
@@ -163,7 +163,7 @@ fn a_metered_module_lets_others_work_between_its_slices() {
     std::fs::write(folder.join("spins.wasm"), with_manifest(wasm, manifest.as_bytes())).unwrap();
     let graph = "InfiniteSource(LIMIT 5, BURST 1) -> m :: Module(./spins.wasm, LIVE true) -> Discard;
         Idle -> c :: Counter -> Discard; t :: TimedSource(0.0001, LIMIT 10) -> n :: Counter -> Discard;
-        DriverManager(wait 0.2s, read n.count, stop)";
+        DriverManager(wait 0.5s, read n.count, stop)";
     let out = flame(folder, &["click", "--format", "json", "-e", graph, "-h", "m.stats"]);
     let (out, err) = (text(&out.stdout), text(&out.stderr));
     assert!(err.contains("n.count:\n10"), "{out}{err}");
