@@ -250,9 +250,13 @@ fn a_capture_whose_time_goes_back_has_the_same_rows_with_any_number_of_workers()
         return;
     }
     const START: u64 = 1_700_000_000_000;
-    let early = (0..40).map(|n| (START + 10 * n, tcp_packet(n as u16, 80)));
-    let usual = (0..5000).map(|n| (START + 1_001_000 + 7 * n, tcp_packet((n % 300) as u16, 80)));
-    let packets = std::iter::once((START + 1_000_000, tcp_packet(1, 80))).chain(early).chain(usual);
+    let part = |from: u64, count: u64, step: u64| {
+        (0..count).map(move |n| (START + from + step * n, tcp_packet((n % 300) as u16, 80)))
+    };
+    // Parts that step forward, some of them by less than a tick.
+    let first = std::iter::once((START + 1_000_100, tcp_packet(1, 80)));
+    let early = part(0, 15, 10).chain(part(998_950, 15, 1)).chain(part(999_650, 10, 1));
+    let packets = first.chain(early).chain(part(1_000_200, 700, 1)).chain(part(1_001_200, 3000, 7));
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("back.pcap");
     std::fs::write(&path, pcap(packets)).unwrap();

@@ -21,7 +21,7 @@ pub mod tables {
 
 pub use merge::Estimator;
 
-use flame_module::{Batch, Descriptor, Init, Module, Out, Progress, flags, tcp};
+use flame_module::{Batch, Descriptor, Init, MAX_BATCH, Module, Out, Progress, flags, tcp};
 use transform::Transform;
 use window::Window;
 
@@ -38,6 +38,11 @@ pub struct Lrd {
     /// Whether nothing was sent before: this instance may have replaced one that was ended.
     first: bool,
     late: u64,
+    /// The packets of a batch that lie beyond the window, and their number.
+    beyond: Box<[(u64, Counts); MAX_BATCH]>,
+    beyond_count: usize,
+    /// The first interval that is counted according to these.
+    begin: u64,
     /// The interval from which to continue with counts that did not fit the output before.
     from: u64,
 }
@@ -45,24 +50,30 @@ pub struct Lrd {
 impl Module for Lrd {
     fn new(init: &Init) -> Self {
         let params = tables::Params::from(init);
-        let window = Window::new(params.interval, init.tick_ns, params.lateness);
-        let is_alone = init.workers <= 1;
         Self {
-            window: if is_alone { window } else { window.among_others() },
-            transform: is_alone.then(|| Transform::new(params.moments.into())),
+            window: Window::new(params.interval, init.tick_ns, params.lateness),
+            transform: (init.workers <= 1).then(|| Transform::new(params.moments.into())),
             first: true,
             late: 0,
+            beyond: Box::new([(0, [0; SERIES]); MAX_BATCH]),
+            beyond_count: 0,
+            begin: 0,
             from: 0,
         }
     }
 
-    fn batch(&mut self, batch: &Batch, _: &mut Out) {
+    fn batch(&mut self, batch: &Batch, out: &mut Out) {
         if let Some(first) = batch.descriptors().first() {
             self.window.begin(first.ts_ns);
         }
         for d in batch.descriptors() {
-            let in_time = self.window.add(d.ts_ns, [1, d.wire_len.into(), is_syn(d)]);
-            self.late += u64::from(!in_time);
+            let counts = [1, d.wire_len.into(), is_syn(d)];
+            if !self.window.add(d.ts_ns, counts) {
+                self.omit(d.ts_ns, counts);
+            }
+        }
+        if self.beyond_count > 0 {
+            self.send_beyond(out);
         }
     }
 
@@ -77,9 +88,33 @@ impl Module for Lrd {
 }
 
 impl Lrd {
+    /// Counts a packet as late, or keeps it for the slow path if this worker began before the first of all
+    /// packets.
+    #[inline(never)]
+    fn omit(&mut self, ts_ns: u64, counts: Counts) {
+        flame_module::cold();
+        let is_beyond = self.transform.is_none() && self.window.is_beyond(ts_ns);
+        match self.beyond.get_mut(self.beyond_count).filter(|_| is_beyond) {
+            Some(place) => {
+                *place = (self.window.interval_of(ts_ns), counts);
+                self.begin = self.begin.max(self.window.begin_at(ts_ns));
+                self.beyond_count += 1;
+            }
+            None => self.late += 1,
+        }
+    }
+
+    /// Sends the packets of a batch that lie beyond the window.
+    #[inline(never)]
+    fn send_beyond(&mut self, out: &mut Out) {
+        flame_module::cold();
+        let packets = self.beyond.get(..self.beyond_count).unwrap_or_default();
+        out.message(message::beyond(self.begin, packets).bytes());
+        self.beyond_count = 0;
+    }
+
     /// Sends the intervals below `until`, which are complete.
     fn send(&mut self, until: u64, out: &mut Out) -> Progress {
-        self.late += self.window.settle();
         match &mut self.transform {
             Some(transform) => {
                 while let Some((index, counts)) = self.window.next(self.from).filter(|(i, _)| *i < until) {
@@ -98,7 +133,7 @@ impl Lrd {
                 if out.room() < message::LARGEST {
                     return Progress::More;
                 }
-                let mut counts = message::Counted::new(self.late, self.window.begin_index());
+                let mut counts = message::Counted::new(self.late, self.window.base());
                 self.late = 0;
                 while let Some((index, of_interval)) = self.window.next(self.from) {
                     if !counts.push(index, &of_interval) {

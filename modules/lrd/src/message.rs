@@ -8,6 +8,7 @@
 use crate::pyramid::{Energy, OCTAVES};
 use crate::transform::Energies;
 use crate::{Counts, SERIES};
+use flame_module::MAX_BATCH;
 
 const COUNTS: u64 = 0;
 const SUMS: u64 = 1;
@@ -16,6 +17,21 @@ const INTERVALS: usize = 1000;
 const ENTRY: usize = (1 + SERIES) * 8;
 /// The size of the longest message, in bytes.
 pub const LARGEST: usize = 24 + INTERVALS * ENTRY;
+
+/// The size of a message of the packets of one batch, in bytes.
+const BEYOND: usize = 24 + MAX_BATCH * ENTRY;
+
+/// A message of the packets of one batch. It needs no memory that may have to grow.
+pub struct Beyond {
+    bytes: [u8; BEYOND],
+    used: usize,
+}
+
+impl Beyond {
+    pub fn bytes(&self) -> &[u8] {
+        self.bytes.get(..self.used).unwrap_or_default()
+    }
+}
 
 /// An unfinished message of counts.
 pub struct Counted(Vec<u8>);
@@ -40,6 +56,21 @@ impl Counted {
     pub fn bytes(&self) -> &[u8] {
         &self.0
     }
+}
+
+/// Returns a message of packets by their intervals, of a sender that counts from `begin` on.
+pub fn beyond(begin: u64, packets: &[(u64, Counts)]) -> Beyond {
+    let mut message = Beyond { bytes: [0; BEYOND], used: 24 };
+    let (head, entries) = message.bytes.split_at_mut(24);
+    head[8 * 2..].copy_from_slice(&begin.to_le_bytes());
+    for at in 0..MAX_BATCH {
+        let place = entries.get_mut(at * ENTRY..(at + 1) * ENTRY);
+        let (Some(to), Some((index, counts))) = (place, packets.get(at)) else { continue };
+        let words = [*index, counts[0], counts[1], counts[2]];
+        to.chunks_exact_mut(8).zip(words).for_each(|(to, word)| to.copy_from_slice(&word.to_le_bytes()));
+        message.used += ENTRY;
+    }
+    message
 }
 
 pub fn sums(late: u64, first: bool, intervals: u64, energies: &Energies) -> Vec<u8> {

@@ -29,10 +29,6 @@ pub struct Window {
     end_ns: u64,
     slot: usize,
     started: bool,
-    /// The slots to continue with if it turns out that the window began too early. Only with several workers.
-    spare: Box<[Counts]>,
-    /// The base of the counts in `spare`, and their number, if that happened after the last tick.
-    early: Option<(u64, usize)>,
 }
 
 impl Window {
@@ -59,15 +55,7 @@ impl Window {
             end_ns: 0,
             slot: 0,
             started: false,
-            spare: Box::default(),
-            early: None,
         }
-    }
-
-    /// Allows that other workers have packets before the first one here.
-    pub fn among_others(mut self) -> Self {
-        self.spare = vec![[0; SERIES]; self.slots.len()].into();
-        self
     }
 
     pub fn interval_of(&self, ts_ns: u64) -> u64 {
@@ -77,12 +65,6 @@ impl Window {
     /// Returns the first interval that is not complete after the tick at `now_ns`.
     pub fn closed_at(&self, now_ns: u64) -> u64 {
         self.interval_of(now_ns.saturating_sub(self.lateness_ns))
-    }
-
-    /// Returns the first interval that is counted if a packet of this time is the first of all.
-    fn begin_at(&self, ts_ns: u64) -> u64 {
-        let tick_ns = self.tick_ns.max(1);
-        self.closed_at(ts_ns / tick_ns * tick_ns)
     }
 
     /// Begins the intervals at the first packet.
@@ -95,12 +77,23 @@ impl Window {
         }
     }
 
+    /// Returns the first interval that is counted if a packet of this time is the first of all.
+    pub fn begin_at(&self, ts_ns: u64) -> u64 {
+        self.closed_at(ts_ns / self.tick_ns.max(1) * self.tick_ns.max(1))
+    }
+
     /// Returns the first interval that is counted: 0 before the first packet.
-    pub fn begin_index(&self) -> u64 {
+    pub fn base(&self) -> u64 {
         self.base
     }
 
-    /// Counts a packet; returns false if its interval is complete.
+    /// Returns whether a packet lies after all intervals. As the host's tick comes first, another worker has
+    /// the first of all packets then.
+    pub fn is_beyond(&self, ts_ns: u64) -> bool {
+        self.interval_of(ts_ns) >= self.base.saturating_add(self.slots.len() as u64)
+    }
+
+    /// Counts a packet; returns false if its interval is complete, or lies beyond all.
     #[inline]
     pub fn add(&mut self, ts_ns: u64, counts: Counts) -> bool {
         if !(self.start_ns..self.end_ns).contains(&ts_ns) && !self.find(ts_ns) {
@@ -117,19 +110,10 @@ impl Window {
         // Executed once per interval.
         flame_module::cold();
         let index = self.interval_of(ts_ns);
-        let Some(mut slot) = index.checked_sub(self.base) else { return false };
-        if slot >= self.slots.len() as u64 {
-            if self.spare.is_empty() || self.early.is_some() {
-                return false;
-            }
-            // There was no tick, so another worker had the first of all packets, and those here were late.
-            std::mem::swap(&mut self.slots, &mut self.spare);
-            self.early = Some((self.base, self.used));
-            self.base = self.begin_at(ts_ns);
-            self.used = 0;
-            slot = index - self.base;
+        let Some(slot) = index.checked_sub(self.base).map(|slot| slot as usize) else { return false };
+        if slot >= self.slots.len() {
+            return false;
         }
-        let slot = slot as usize;
         self.used = self.used.max(slot + 1);
         self.slot = slot;
         self.start_ns = index * self.interval_ns;
@@ -156,24 +140,6 @@ impl Window {
         self.base = until;
         self.started = true;
         (self.start_ns, self.end_ns) = (u64::MAX, 0);
-    }
-
-    /// Adds the counts of a window that began too early, as far as they are not late. Returns the number of
-    /// packets that are.
-    pub fn settle(&mut self) -> u64 {
-        let Some((base, used)) = self.early.take() else { return 0 };
-        let mut late = 0;
-        for (at, early) in self.spare[..used].iter_mut().enumerate() {
-            let counts = std::mem::take(early);
-            let slot = (base + at as u64).checked_sub(self.base).map(|slot| slot as usize);
-            let Some(slot) = slot.filter(|slot| *slot < self.slots.len()) else {
-                late += counts[0];
-                continue;
-            };
-            self.used = self.used.max(slot + 1);
-            self.slots[slot].iter_mut().zip(counts).for_each(|(sum, n)| *sum += n);
-        }
-        late
     }
 
     /// Sets all counts to 0.
@@ -226,21 +192,6 @@ mod tests {
         assert!(!w.add(0, [1, 1, 0]));
         w.forget(w.closed_at(u64::MAX));
         assert!(w.add(u64::MAX, [1, 1, 0]));
-    }
-
-    #[test]
-    fn a_worker_without_the_first_packet_omits_what_is_late() {
-        // Slots of 117 to 131.
-        for (jump, late, kept) in [(5678, 6, &[(567, 1)][..]), (1325, 3, &[(129, 3), (132, 1)])] {
-            let mut w = Window::new(10, 100, 30).among_others();
-            w.begin(1234);
-            assert!(w.add(1234, [3, 1, 0]) && w.add(1299, [3, 1, 0]));
-            assert!(w.add(jump, [1, 1, 0]) && !w.add(1234, [0, 1, 0]));
-            assert_eq!((w.settle(), w.settle()), (late, 0), "{jump}");
-            assert_eq!(all(&w), kept);
-            // No more than once without a tick.
-            assert!(w.spare.iter().all(|counts| *counts == [0; SERIES]));
-        }
     }
 
     #[test]
