@@ -14,12 +14,14 @@ const COUNTS: u64 = 0;
 const SUMS: u64 = 1;
 /// The number of intervals in one message.
 const INTERVALS: usize = 1000;
+/// The sizes of the words before the intervals of a message of counts, and of an interval, in bytes.
+const HEAD: usize = 3 * 8;
 const ENTRY: usize = (1 + SERIES) * 8;
 /// The size of the longest message, in bytes.
-pub const LARGEST: usize = 24 + INTERVALS * ENTRY;
+pub const LARGEST: usize = HEAD + INTERVALS * ENTRY;
 
 /// The size of a message of the packets of one batch, in bytes.
-const BEYOND: usize = 24 + MAX_BATCH * ENTRY;
+const BEYOND: usize = HEAD + MAX_BATCH * ENTRY;
 
 /// A message of the packets of one batch. It needs no memory that may have to grow.
 pub struct Beyond {
@@ -60,9 +62,9 @@ impl Counted {
 
 /// Returns a message of packets by their intervals, of a sender that counts from `begin` on.
 pub fn beyond(begin: u64, packets: &[(u64, Counts)]) -> Beyond {
-    let mut message = Beyond { bytes: [0; BEYOND], used: 24 };
-    let (head, entries) = message.bytes.split_at_mut(24);
-    head[8 * 2..].copy_from_slice(&begin.to_le_bytes());
+    let mut message = Beyond { bytes: [0; BEYOND], used: HEAD };
+    let (head, entries) = message.bytes.split_at_mut(HEAD);
+    head[HEAD - 8..].copy_from_slice(&begin.to_le_bytes());
     for at in 0..MAX_BATCH {
         let place = entries.get_mut(at * ENTRY..(at + 1) * ENTRY);
         let (Some(to), Some((index, counts))) = (place, packets.get(at)) else { continue };
