@@ -13,12 +13,16 @@ const HALF: &str = "Paint(1) -> Strip(14) -> CheckIPHeader -> LookupIPRoute(0.0.
   -> IPGWOptions(10.0.0.9) -> FixIPSrc(10.0.0.9) -> DecIPTTL -> IPFragmenter(1500)
   -> EtherEncap(0x0800, 2:0:0:0:0:3, 2:0:0:0:0:4)";
 
+/// A multiple of the bursts. A source waits while a queue is full; of a burst that exceeds the room of one, the
+/// rest would be lost, and the run would wait for the last packets for ever.
+const QUEUE: &str = "Queue(4096)";
+
 pub fn rows(flame: &Path, rounds: usize) -> Result<Vec<Row>, String> {
     let packets = if rounds > 3 { 3_000_000 } else { 100_000 };
     let source = format!("InfiniteSource(DATA {FRAME}, LENGTH 100, LIMIT {packets}, BURST 64)");
     let end = format!("Counter(COUNT_CALL {packets} stop) -> Discard;");
     let routed = |name: &str| {
-        format!("s{name} :: {source} -> {HALF} -> Queue(4000) -> u{name} :: Unqueue(BURST 64) -> {end}")
+        format!("s{name} :: {source} -> {HALF} -> {QUEUE} -> u{name} :: Unqueue(BURST 64) -> {end}")
     };
     let apart = format!(
         "{} {} DriverManager(wait_stop 2); StaticThreadSched(sa 0, ua 0, sb 1, ub 1)",
@@ -26,7 +30,7 @@ pub fn rows(flame: &Path, rounds: usize) -> Result<Vec<Row>, String> {
         routed("b")
     );
     let halves = format!(
-        "s :: {source} -> {HALF} -> Queue(4000) -> u :: Unqueue(BURST 64) -> {HALF} -> {end}
+        "s :: {source} -> {HALF} -> {QUEUE} -> u :: Unqueue(BURST 64) -> {HALF} -> {end}
          StaticThreadSched(s 0, u 1)"
     );
     let flame = flame.to_string_lossy();

@@ -2,7 +2,8 @@
 //! ACTIVE, LENGTH, STOP), TimedSource(INTERVAL, DATA, LIMIT, ACTIVE, STOP): make packets as fast as possible,
 //! at RATE packets a second, or one each INTERVAL.
 //! Expects: nothing.
-//! Gives: LIMIT packets (-1: without end). InfiniteSource sleeps while the queues after it are full.
+//! Gives: LIMIT packets (-1: without end). InfiniteSource sleeps while the queues after it are full; a queue
+//! drops those packets of a burst for which it has no room.
 //! Handlers: count, limit (rw), active (rw), data (rw), rate (rw), burst (rw), interval (rw), reset (w).
 //! Example: `InfiniteSource(\<45 00>, LIMIT 100, STOP true) -> q`
 
