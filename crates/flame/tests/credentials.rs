@@ -338,7 +338,9 @@ fn share_is_kept_to(more: &[&str]) {
     let (policy, credential) = (file("policy.toml"), file("alice.cred"));
     let run = ["count,flow", "--format", "json", "--policy", &policy, "--credential", &credential];
     let capture = net.capture(&[&run[..], more].concat(), 1);
-    net.send(&vec![network::ipv4(&[], 17, (1, 9), (2, 53), 122); 5000], 300);
+    // Each packet belongs to another flow than the one before, or all would cost too little.
+    let packet = |n| network::ipv4(&[], 17, (1, n), (2, 53), 122);
+    net.send(&(0..5000).map(packet).collect::<Vec<_>>(), 300);
     std::thread::sleep(Duration::from_millis(300));
     let out = capture.interrupt();
     let said = text(&out.stderr);

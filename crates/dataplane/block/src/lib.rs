@@ -25,7 +25,7 @@
 //! | 32 | the last tick, in nanoseconds | writer |
 //! | 40 | 8 words, packets lost so far in each queue | writer |
 //! | 128 | blocks released so far | reader |
-//! | 136 | state: 0 awake, 1 sleeping, 2 closed | reader; the writer turns 1 into 0 |
+//! | 136 | state: 0 awake, 1 sleeping, 2 closed, 3 napping | reader; the writer turns 1 and 3 into 0 |
 //! | 144 | blocks taken so far | reader |
 //! | 256 | 16 entries, block k at k modulo 16: input (bits 48 to 63), queue (40 to 47), slot (32 to 39), link type (16 to 31), packets | writer |
 //! | 384 | 16 words, the last tick before block k at k modulo 16 | writer |

@@ -1,6 +1,6 @@
 use crate::control::{Control, ControlPage};
 use crate::memfd::SharedMemory;
-use crate::queue::{AWAKE, Block, CLOSED, ENTRIES, MAGIC, Queue, SLEEPING};
+use crate::queue::{AWAKE, Block, CLOSED, ENTRIES, MAGIC, NAPPING, Queue, SLEEPING};
 use crate::reader::{Reader, ReaderId};
 use crate::{BlockError, Depths, MAX_QUEUES, MAX_READERS, MAX_SLOTS, SLOT_BYTES, SLOT_DATA};
 use flame_abi::Descriptor;
@@ -114,20 +114,26 @@ impl Peer {
         self.held.get(queue).is_none_or(|held| usize::from(*held) >= self.depths.of(queue))
     }
 
+    /// Returns whether the reader holds half of the blocks that it may, or all of a queue.
+    fn holds_much(&self) -> bool {
+        let held: usize = self.held.iter().map(|held| usize::from(*held)).sum();
+        2 * held >= self.depths.sum() || (0..self.depths.queues()).any(|queue| self.is_full(queue))
+    }
+
     fn is_closed(&self) -> bool {
         self.queue().reader.state.load(Ordering::Relaxed) == CLOSED
     }
 
-    /// Wakes the reader if it sleeps. Returns whether it is gone.
+    /// Wakes the reader if it is in the state `asleep`. Returns whether it is gone.
     ///
     /// Makes one system call each time the reader has announced that it will sleep. The socket does not
     /// block, and no other process can change that. If it is full, it still wakes the reader.
     #[cold]
-    fn wake(&self) -> bool {
+    fn wake(&self, asleep: u64) -> bool {
         let state = &self.queue().reader.state;
         let Some(mut signal) = self.signal.as_ref() else { return false };
         // Cleared before the byte is sent: a flag set afterwards belongs to the next sleep and stays.
-        if state.compare_exchange(SLEEPING, AWAKE, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+        if state.compare_exchange(asleep, AWAKE, Ordering::AcqRel, Ordering::Relaxed).is_err() {
             return false;
         }
         match signal.write(&[1]) {
@@ -136,7 +142,7 @@ impl Peer {
             Err(e) if matches!(e.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset) => true,
             Err(_) => {
                 // The kernel is short of memory: the next block tries again.
-                let _ = state.compare_exchange(AWAKE, SLEEPING, Ordering::AcqRel, Ordering::Relaxed);
+                let _ = state.compare_exchange(AWAKE, asleep, Ordering::AcqRel, Ordering::Relaxed);
                 false
             }
         }
@@ -415,7 +421,7 @@ impl Pool {
         }
     }
 
-    /// Wakes the readers that sleep.
+    /// Wakes the readers that sleep, and those that nap and have much to do.
     ///
     /// A reader stores its flag and then loads `published`; the writer stores `published` and then loads
     /// the flag. With a `SeqCst` fence between store and load on both sides, at least one of them sees
@@ -423,8 +429,17 @@ impl Pool {
     fn wake(&mut self) {
         fence(Ordering::SeqCst);
         let mut gone = 0;
-        for peer in &self.peers {
-            if peer.queue().reader.state.load(Ordering::Relaxed) == SLEEPING && peer.wake() {
+        for peer in &mut self.peers {
+            let state = peer.queue().reader.state.load(Ordering::Relaxed);
+            let is_due = match state {
+                SLEEPING => true,
+                NAPPING => {
+                    peer.collect(&mut self.holders);
+                    peer.holds_much()
+                }
+                _ => false,
+            };
+            if is_due && peer.wake(state) {
                 gone |= peer.bit;
             }
         }

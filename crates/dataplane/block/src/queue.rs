@@ -8,12 +8,14 @@ use std::sync::atomic::AtomicU64;
 pub(crate) const ENTRIES: usize = 16;
 
 /// The first word of a queue. Its last two digits are the version of the layout.
-pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"FLAMEQ04");
+pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"FLAMEQ05");
 
 /// The values of [`ReaderWords::state`]. The writer treats any other value as `AWAKE`.
 pub(crate) const AWAKE: u64 = 0;
 pub(crate) const SLEEPING: u64 = 1;
 pub(crate) const CLOSED: u64 = 2;
+/// A sleep that ends by itself soon. Few blocks are not worth a wake-up before.
+pub(crate) const NAPPING: u64 = 3;
 
 /// A queue. All words are atomic integers, so any bits that another process stores are valid. The words of
 /// each side lie in separate cache lines (two, as processors fetch lines in pairs), so that neither side
@@ -50,7 +52,8 @@ pub(crate) struct WriterWords {
 pub(crate) struct ReaderWords {
     /// The number of blocks released so far.
     pub(crate) released: AtomicU64,
-    /// [`AWAKE`], [`SLEEPING`] or [`CLOSED`]. The writer turns `SLEEPING` into `AWAKE`.
+    /// [`AWAKE`], [`SLEEPING`], [`NAPPING`] or [`CLOSED`]. The writer turns `SLEEPING` and `NAPPING` into
+    /// `AWAKE`.
     pub(crate) state: AtomicU64,
     /// The number of blocks taken so far.
     pub(crate) taken: AtomicU64,

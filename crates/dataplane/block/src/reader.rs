@@ -1,6 +1,6 @@
 use crate::control::{Control, ControlPage};
 use crate::memfd::Slots;
-use crate::queue::{AWAKE, Block, CLOSED, ENTRIES, MAGIC, Queue, SLEEPING};
+use crate::queue::{AWAKE, Block, CLOSED, ENTRIES, MAGIC, NAPPING, Queue, SLEEPING};
 use crate::{BlockError, MAX_QUEUES};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FileType, OFlags};
@@ -196,16 +196,27 @@ impl Reader {
     /// [`Reader::event`]. If it returns false, the caller must not sleep: something is ready already, or this
     /// is the writer's process. Call [`Reader::disarm`] afterwards in either case.
     pub fn arm(&mut self) -> bool {
+        self.announce(SLEEPING)
+    }
+
+    /// Requests a wake-up as [`Reader::arm`], but only once the reader holds half of the blocks that it may:
+    /// the caller looks by itself soon. A tick does not wake it.
+    pub fn arm_for_much(&mut self) -> bool {
+        self.announce(NAPPING)
+    }
+
+    /// Announces a sleep. Returns whether the caller may sleep.
+    fn announce(&mut self, asleep: u64) -> bool {
         if self.remote.is_none() {
             return false;
         }
-        self.queue().reader.state.store(SLEEPING, Ordering::Relaxed);
+        self.queue().reader.state.store(asleep, Ordering::Relaxed);
         // See `Pool::wake`.
         fence(Ordering::SeqCst);
         !self.is_ready()
     }
 
-    /// Withdraws the request of [`Reader::arm`] and drains the event.
+    /// Withdraws the request of [`Reader::arm`] or [`Reader::arm_for_much`] and drains the event.
     pub fn disarm(&mut self) {
         if let Some(remote) = &self.remote {
             self.queue().reader.state.store(AWAKE, Ordering::Relaxed);

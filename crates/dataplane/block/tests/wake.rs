@@ -1,7 +1,7 @@
 //! The wake-up of readers: its time, and the cases without a system call.
 
 use crate::common::block;
-use flame_block::{Block, Pool, Reader, ReaderId, Wake};
+use flame_block::{Block, Depths, Pool, Reader, ReaderId, Wake};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -58,6 +58,47 @@ fn only_a_reader_that_sleeps_is_woken_and_once() {
     assert!(start.elapsed() >= Duration::from_millis(50));
     publish(&mut pool);
     assert_eq!(reader.wait(None).unwrap(), Wake::Ready);
+}
+
+/// A reader that looks by itself soon is woken for half of the blocks that it may hold, not for fewer, nor for
+/// a tick.
+#[test]
+fn a_reader_that_naps_is_woken_when_it_has_much_to_do() {
+    let mut pool = Pool::new(6).unwrap();
+    let (_, mut reader, event) = remote(&mut pool, 4);
+    assert!(reader.arm_for_much());
+    publish(&mut pool);
+    pool.tick(1);
+    assert!(!is_readable(&event));
+    publish(&mut pool);
+    assert!(is_readable(&event));
+    reader.disarm();
+    assert!(!reader.arm_for_much(), "blocks wait");
+    reader.disarm();
+    // A block that is held counts: the writer may wait for it.
+    let held = reader.take().unwrap();
+    assert!(reader.take().is_some() && reader.arm_for_much());
+    reader.release(held.slot);
+    publish(&mut pool);
+    assert!(is_readable(&event));
+}
+
+/// The writer may wait for room in one queue while the others are empty.
+#[test]
+fn a_reader_that_naps_is_woken_for_a_full_queue() {
+    let mut pool = Pool::new(6).unwrap();
+    let fds = pool.remote_reader(Depths::new(&[1, 4])).unwrap();
+    let event = fds.event.try_clone().unwrap();
+    let mut reader = Reader::from_fds(fds.data, fds.control, fds.event).unwrap();
+    let mut publish = |queue| {
+        let slot = pool.claim().unwrap();
+        pool.publish(Block { queue, ..block(slot, 1) });
+    };
+    assert!(reader.arm_for_much());
+    publish(1);
+    assert!(!is_readable(&event));
+    publish(0);
+    assert!(is_readable(&event));
 }
 
 /// A reader that is about to sleep and a writer that publishes at that moment: one of them must notice the

@@ -200,6 +200,11 @@ impl BatchLoop {
         self.reader.arm()
     }
 
+    /// Prepares to sleep for a short time at most, as [`Reader::arm_for_much`].
+    pub fn arm_for_much(&mut self) -> bool {
+        self.reader.arm_for_much()
+    }
+
     /// Ends the sleep, as [`Reader::disarm`].
     pub fn disarm(&mut self) {
         self.reader.disarm();

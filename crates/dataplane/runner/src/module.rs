@@ -508,6 +508,14 @@ impl Installed {
         present.map(|(_, batches)| batches)
     }
 
+    /// Returns whether its blocks and reports may wait for a moment. Those of a capture may, unless a worker
+    /// waits for decisions about them, for another one to pass a tick, or for the end.
+    pub fn may_wait(&mut self) -> bool {
+        let is_urgent =
+            self.is_live || self.module.loaded.forwards() || self.ends.iter().any(Option::is_some);
+        !is_urgent && self.present().count() == self.loops.len()
+    }
+
     /// Returns whether a quantum would advance it.
     pub fn can_progress(&mut self) -> bool {
         let is_waiting = self.end == SlowEnd::Requested { is_drained: true };

@@ -4,7 +4,7 @@ use crate::grants::Grants;
 use crate::module::Installed;
 use flame_block::Reader;
 use flame_execute::{BatchLoop, SLICE, Stop};
-use flame_plan::{FaultReport, ModuleId};
+use flame_plan::{FaultReport, ModuleClass, ModuleId};
 use flame_remote::{ChannelError, Command, FdReceiver, Install, Report, Sender};
 use flame_run::Engines;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -24,6 +24,9 @@ const SHARES: Duration = Duration::from_micros(500);
 const COMMANDS: Duration = Duration::from_millis(50);
 /// The sleep of a runner with accounts to report.
 const REPORTS: Duration = Duration::from_millis(20);
+/// The time that a runner which reads captures naps before it sleeps. Packets need not be processed at once,
+/// and to be woken up for each block would cost as much as many packets.
+const NAP: Duration = Duration::from_millis(10);
 
 /// Creates the engines.
 pub fn engines() -> Result<Engines, String> {
@@ -33,8 +36,10 @@ pub fn engines() -> Result<Engines, String> {
 /// The number of slices without work after which the thread that ends them sleeps.
 const IDLE: u32 = 20;
 
-/// The thread that ends slices. It sleeps while there is no work: its time counts as that of the modules.
+/// The thread that ends slices of metered calls. It sleeps while there is no such module or no work: its time
+/// counts as that of the modules.
 pub struct Slices {
+    is_needed: AtomicBool,
     is_working: AtomicBool,
     is_asleep: AtomicBool,
     thread: OnceLock<Thread>,
@@ -58,7 +63,14 @@ impl Slices {
         }
     }
 
+    /// Lets slices be ended from now on.
+    fn need(&self) {
+        self.is_needed.store(true, Ordering::SeqCst);
+        self.work(true);
+    }
+
     fn work(&self, is_working: bool) {
+        let is_working = is_working && self.is_needed.load(Ordering::SeqCst);
         self.is_working.store(is_working, Ordering::SeqCst);
         if is_working
             && self.is_asleep.load(Ordering::SeqCst)
@@ -72,8 +84,12 @@ impl Slices {
 /// Starts the watchdog, and the thread that ends slices.
 pub fn start_threads(engines: &Engines) -> Result<Arc<Slices>, String> {
     engines.watchdog().start().map_err(|e| format!("thread: {e}"))?;
-    let (is_working, is_asleep) = (AtomicBool::new(true), AtomicBool::new(false));
-    let slices = Arc::new(Slices { is_working, is_asleep, thread: OnceLock::new() });
+    let slices = Arc::new(Slices {
+        is_needed: AtomicBool::new(false),
+        is_working: AtomicBool::new(false),
+        is_asleep: AtomicBool::new(false),
+        thread: OnceLock::new(),
+    });
     let (of_thread, engines) = (slices.clone(), engines.clone());
     let thread = std::thread::Builder::new().name("flame-slices".to_owned());
     let started = thread.spawn(move || of_thread.run(&engines)).map_err(|e| format!("thread: {e}"))?;
@@ -94,6 +110,8 @@ pub fn serve(socket: OwnedFd, engines: &Engines, slices: &Slices) -> Result<(), 
         stopped: Arc::default(),
         modules: Vec::new(),
         grants: Grants::default(),
+        has_napped: false,
+        flushed: Instant::now(),
     };
     match runner.work(&mut receiver, &mut sender) {
         Err(ChannelError::Closed) => Ok(()),
@@ -112,6 +130,10 @@ struct Runner<'a> {
     stopped: Arc<OnceLock<Instant>>,
     modules: Vec<Installed>,
     grants: Grants,
+    /// Whether the last sleep was a nap, during which nothing came.
+    has_napped: bool,
+    /// The time when reports were written last.
+    flushed: Instant,
 }
 
 impl Runner<'_> {
@@ -141,14 +163,23 @@ impl Runner<'_> {
             if self.modules.iter_mut().any(Installed::can_progress) {
                 continue;
             }
-            sender.flush()?;
+            let naps = self.may_nap();
+            if !naps || self.flushed.elapsed() >= NAP {
+                sender.flush()?;
+                self.flushed = Instant::now();
+            }
             let timeout = match () {
                 () if self.modules.iter_mut().any(Installed::is_waiting) => Some(SHARES),
                 () if !is_reported => Some(REPORTS),
                 () => None,
             };
-            self.sleep(receiver, timeout)?;
+            self.sleep(receiver, timeout, naps)?;
         }
+    }
+
+    /// Returns whether the next sleep is a nap, because no packet has to be processed at once.
+    fn may_nap(&mut self) -> bool {
+        !self.has_napped && !self.modules.is_empty() && self.modules.iter_mut().all(Installed::may_wait)
     }
 
     /// Executes the commands that have arrived.
@@ -225,6 +256,9 @@ impl Runner<'_> {
     ) -> Result<(), ChannelError> {
         let Ok([region]) = <[OwnedFd; 1]>::try_from(fds) else { return Ok(()) };
         let (id, name) = (install.plan.id, install.plan.name.clone());
+        if install.plan.class == ModuleClass::Metered {
+            self.slices.need();
+        }
         match Installed::new(self.engines, &mut self.grants, install, region, &self.stopped) {
             Ok(module) => self.modules.push(module),
             Err(text) => {
@@ -250,10 +284,20 @@ impl Runner<'_> {
         module.attach(at, reader, &self.stop, sender)
     }
 
-    /// Sleeps until a command, a block or a tick arrives, or for `timeout`.
-    fn sleep(&mut self, receiver: &FdReceiver, timeout: Option<Duration>) -> Result<(), ChannelError> {
+    /// Sleeps until a command, a block or a tick arrives, or for `timeout`. If it `naps`, several blocks must
+    /// arrive.
+    fn sleep(
+        &mut self,
+        receiver: &FdReceiver,
+        timeout: Option<Duration>,
+        naps: bool,
+    ) -> Result<(), ChannelError> {
         let mut loops: Vec<&mut BatchLoop> = Vec::new();
         let mut timeout = timeout;
+        self.has_napped = false;
+        if naps {
+            timeout = Some(timeout.map_or(NAP, |timeout| timeout.min(NAP)));
+        }
         for module in &mut self.modules {
             let is_held = module.is_held();
             for batches in module.present() {
@@ -266,7 +310,8 @@ impl Runner<'_> {
             }
         }
         // Each is armed even if an earlier one is ready already, so that all are disarmed alike.
-        let is_idle = loops.iter_mut().fold(true, |idle, batches| batches.arm() & idle);
+        let arm = |batches: &mut &mut BatchLoop| if naps { batches.arm_for_much() } else { batches.arm() };
+        let is_idle = loops.iter_mut().fold(true, |idle, batches| arm(batches) & idle);
         if is_idle {
             let events = loops.iter().filter_map(|batches| batches.event());
             let mut fds: Vec<_> = std::iter::once(receiver.fd())
@@ -278,6 +323,7 @@ impl Runner<'_> {
             let polled = poll(&mut fds, timeout.as_ref());
             self.slices.work(true);
             match polled {
+                Ok(0) if naps => self.has_napped = !loops.iter().any(|batches| batches.is_busy()),
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(e) => return Err(ChannelError::Io(e.into())),
             }

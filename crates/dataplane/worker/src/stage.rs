@@ -29,8 +29,14 @@ const SLOTS: usize = 4;
 /// the others: the sum of their buffers is less. The process can make the kernel allocate all of them.
 const REMOTE_SLOTS: usize = 16;
 
-/// The interval at which a pipeline that reads a capture checks whether a process has room for a block.
+/// The number of blocks of a capture that may wait for a module in a process. Each wake-up of the process costs
+/// as much as many packets, and nothing is lost meanwhile.
+const CAPTURE_DEPTH: usize = 2 * SLOTS;
+
+/// The intervals at which a pipeline that reads a capture checks whether a process has room for a block: the
+/// first, and the longest of those that follow, each twice the one before.
 const ROOM: Duration = Duration::from_micros(20);
+const MOST_ROOM: Duration = Duration::from_micros(320);
 
 /// Options of a pipeline.
 #[derive(Clone, Copy)]
@@ -110,16 +116,22 @@ pub(crate) fn has_own_blocks(module: &Placed, options: &PipelineOptions<'_>) -> 
 }
 
 /// Returns the numbers of blocks that may wait for a module, by event queue if it has any.
-fn depths(plan: &ModulePlan) -> Result<Depths, RunError> {
-    if plan.manifest.queues.is_empty() { Ok(depth(plan).into()) } else { sorting::depths(plan) }
+fn depths(plan: &ModulePlan, is_live: bool) -> Result<Depths, RunError> {
+    if plan.manifest.queues.is_empty() { Ok(depth(plan, is_live).into()) } else { sorting::depths(plan) }
 }
 
 /// Returns the number of blocks that may wait for a module without event queues.
-fn depth(plan: &ModulePlan) -> usize {
+fn depth(plan: &ModulePlan, is_live: bool) -> usize {
     match plan.terms.buffer as usize {
+        0 if plan.process.is_some() && !is_live => CAPTURE_DEPTH,
         0 => SLOTS,
         granted => granted.min(SLOTS),
     }
+}
+
+/// Returns the number of blocks of a view whose modules run in a process.
+fn remote_slots(is_live: bool) -> usize {
+    if is_live { REMOTE_SLOTS } else { REMOTE_SLOTS * CAPTURE_DEPTH / SLOTS }
 }
 
 impl ViewStage {
@@ -130,8 +142,8 @@ impl ViewStage {
         let queues = sorting::queues(module.plan(), &view)?;
         let slots = match &queues {
             // Those that wait, and one of each queue that is being filled.
-            Some(_) => depths(module.plan())?.sum() + module.plan().manifest.queues.len(),
-            None if process.is_some() => REMOTE_SLOTS,
+            Some(_) => depths(module.plan(), options.live)?.sum() + module.plan().manifest.queues.len(),
+            None if process.is_some() => remote_slots(options.live),
             None => SLOTS,
         };
         let pool = Pool::new(slots)?;
@@ -172,7 +184,8 @@ impl ViewStage {
             && self.process == plan.process
             && self.staged.is_none()
             && self.loops.len() < flame_block::MAX_READERS
-            && (self.process.is_none() || self.buffers + depth(plan) < REMOTE_SLOTS)
+            && (self.process.is_none()
+                || self.buffers + depth(plan, self.is_live) < remote_slots(self.is_live))
     }
 
     /// Returns whether its modules see flow hashes, or pseudonyms of them.
@@ -193,7 +206,7 @@ impl ViewStage {
         options: &PipelineOptions<'_>,
         outlet: &mut dyn Outlet<RunError>,
     ) -> Result<(), RunError> {
-        let (depths, is_gauged) = (depths(module.plan())?, options.is_regulated());
+        let (depths, is_gauged) = (depths(module.plan(), options.live)?, options.is_regulated());
         self.buffers += depths.sum();
         let module = match &module.site {
             Site::Local(module) => module,
@@ -270,9 +283,11 @@ impl ViewStage {
         if self.process.is_none() || self.is_live {
             return Ok(());
         }
+        let mut interval = ROOM;
         while !self.loops.iter_mut().all(|batches| batches.has_room(&mut self.pool, queue, stop)) {
             outlet.wait()?;
-            std::thread::sleep(ROOM);
+            std::thread::sleep(interval);
+            interval = (2 * interval).min(MOST_ROOM);
         }
         Ok(())
     }
