@@ -13,8 +13,8 @@ const HALF: &str = "Paint(1) -> Strip(14) -> CheckIPHeader -> LookupIPRoute(0.0.
   -> IPGWOptions(10.0.0.9) -> FixIPSrc(10.0.0.9) -> DecIPTTL -> IPFragmenter(1500)
   -> EtherEncap(0x0800, 2:0:0:0:0:3, 2:0:0:0:0:4)";
 
-/// A multiple of the bursts. A source waits while a queue is full; of a burst that exceeds the room of one, the
-/// rest would be lost, and the run would wait for the last packets for ever.
+/// A multiple of the bursts. A source waits while a queue is full; of a burst that exceeds the room of one,
+/// the rest would be lost, and the run would wait for the last packets for ever.
 const QUEUE: &str = "Queue(4096)";
 
 pub fn rows(flame: &Path, rounds: usize) -> Result<Vec<Row>, String> {

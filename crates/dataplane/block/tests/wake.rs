@@ -60,8 +60,8 @@ fn only_a_reader_that_sleeps_is_woken_and_once() {
     assert_eq!(reader.wait(None).unwrap(), Wake::Ready);
 }
 
-/// A reader that looks by itself soon is woken for half of the blocks that it may hold, not for fewer, nor for
-/// a tick.
+/// A reader that looks by itself soon is woken for half of the blocks that it may hold, not for fewer, nor
+/// for a tick.
 #[test]
 fn a_reader_that_naps_is_woken_when_it_has_much_to_do() {
     let mut pool = Pool::new(6).unwrap();

@@ -29,8 +29,8 @@ const SLOTS: usize = 4;
 /// the others: the sum of their buffers is less. The process can make the kernel allocate all of them.
 const REMOTE_SLOTS: usize = 16;
 
-/// The number of blocks of a capture that may wait for a module in a process. Each wake-up of the process costs
-/// as much as many packets, and nothing is lost meanwhile.
+/// The number of blocks of a capture that may wait for a module in a process. Each wake-up of the process
+/// costs as much as many packets, and nothing is lost meanwhile.
 const CAPTURE_DEPTH: usize = 2 * SLOTS;
 
 /// The intervals at which a pipeline that reads a capture checks whether a process has room for a block: the
