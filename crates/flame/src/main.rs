@@ -69,6 +69,8 @@ fn main() -> ExitCode {
         return code;
     }
     flame_files::allow_many_files();
+    // Before there are other threads.
+    flame_run::register_barrier();
     // A reader that closes the pipe (`| head`) is an error to handle, not a signal to die from: results that
     // are written to files must still be finished. Rust ignores SIGPIPE for us.
     let settled = caller::Caller::here().settle();

@@ -126,6 +126,9 @@ pub fn create_new(path: &Path) -> io::Result<File> {
 /// Returns [`ErrorKind::InvalidData`] if the file has more than `most` bytes.
 pub fn read_at_most(file: File, most: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
+    // So that large files are not copied as the vector grows. What a file states may be wrong or too much.
+    let size = file.metadata().map_or(0, |of| of.len()).min(most);
+    let _ = bytes.try_reserve_exact(usize::try_from(size).unwrap_or(0) + 1);
     file.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > most {
         return Err(Error::new(ErrorKind::InvalidData, format!("more than {most} bytes")));

@@ -71,12 +71,10 @@ impl Cache {
 
     fn entry(&self, name: &str) -> Option<Vec<u8>> {
         let mut entry = self.folder.read(name, MAX_ENTRY).ok()??;
-        if entry.len() < MAC_BYTES {
-            return None;
-        }
-        let code = entry.split_off(MAC_BYTES);
-        self.mac(name, &code).verify_slice(&entry).ok()?;
-        Some(code)
+        let (tag, code) = entry.split_at_checked(MAC_BYTES)?;
+        self.mac(name, code).verify_slice(tag).ok()?;
+        entry.drain(..MAC_BYTES);
+        Some(entry)
     }
 
     /// Stores the code of `name` with its MAC.

@@ -22,4 +22,4 @@ pub use fault::{Fault, FaultKind, Frame};
 pub use instance::{Instance, Loaded, Output, Role};
 pub use memory::Mapping;
 pub use wasmtime::{Engine, Error as EngineError};
-pub use watch::Watchdog;
+pub use watch::{Watchdog, register_barrier};

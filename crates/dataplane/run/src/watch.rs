@@ -394,6 +394,13 @@ impl Barrier {
     }
 }
 
+/// Registers the process for the barriers of the watchdog, which [`crate::Engines::new`] does otherwise. As
+/// long as the process has one thread, the kernel does that at once. Later, it first waits until all its
+/// processors have passed a quiescent state, which takes about 20 ms.
+pub fn register_barrier() {
+    Barrier::register();
+}
+
 fn membarrier(command: libc::c_int) -> bool {
     // SAFETY: a call without pointers.
     unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
