@@ -224,6 +224,17 @@ fn modules_in_processes_call_each_other() {
 }
 
 /// Each end of the server: a trap, an eviction, a removal, the end of its process, and silence.
+/// A process of modules with calls does not wait for several blocks: of 256 open calls at most, one in a few
+/// milliseconds would be answered.
+#[test]
+fn many_calls_of_processes_are_answered() {
+    let [one, two] = [caller(1, Protection::Auto), server(REPLY, Protection::Auto)];
+    let (report, found) = run(vec![apart(one, "a"), apart(two, "b")], &[], paced(1500, 1), drop);
+    let calls = account(&report, "caller");
+    assert_eq!((calls.calls, calls.calls_lost), (1500, 0), "{:?}", report.faults);
+    assert!(found.len() > 1400, "{}", found.len());
+}
+
 #[test]
 fn a_call_has_an_outcome_whatever_the_server_does() {
     let auto = Protection::Auto;
@@ -460,7 +471,8 @@ fn a_tenant_has_one_turn_under_all_its_names() {
     }
     node.start();
     let server = server_parts(&SPIN.replace("20000000", "10000000"));
-    let [server, caller] = [("server", server), ("caller", caller_parts(40))].map(|(name, parts)| {
+    // So many calls for each packet that those of all wait, on a fast machine as well.
+    let [server, caller] = [("server", server), ("caller", caller_parts(200))].map(|(name, parts)| {
         std::fs::write(node.path(&format!("{name}.wasm")), wasm(parts)).unwrap();
         node.path(&format!("{name}.wasm")).display().to_string()
     });

@@ -508,12 +508,14 @@ impl Installed {
         present.map(|(_, batches)| batches)
     }
 
-    /// Returns whether its blocks and reports may wait for a moment. Those of a capture may, unless a worker
-    /// waits for decisions about them, for another one to pass a tick, or for the end.
+    /// Returns whether its blocks and reports may wait for a moment. Those of a capture may, unless somebody
+    /// waits for them: another module for a call or its outcome, a worker for decisions, for another worker to
+    /// pass a tick, or for the end.
     pub fn may_wait(&mut self) -> bool {
-        let is_urgent =
-            self.is_live || self.module.loaded.forwards() || self.ends.iter().any(Option::is_some);
-        !is_urgent && self.present().count() == self.loops.len()
+        let is_awaited = self.module.plan.manifest.has_calls()
+            || self.module.loaded.forwards()
+            || self.ends.iter().any(Option::is_some);
+        !self.is_live && !is_awaited && self.present().count() == self.loops.len()
     }
 
     /// Returns whether a quantum would advance it.

@@ -122,8 +122,10 @@ fn depths(plan: &ModulePlan, is_live: bool) -> Result<Depths, RunError> {
 
 /// Returns the number of blocks that may wait for a module without event queues.
 fn depth(plan: &ModulePlan, is_live: bool) -> usize {
+    // Outcomes of calls should come before many more packets.
+    let is_deep = plan.process.is_some() && !is_live && !plan.manifest.has_calls();
     match plan.terms.buffer as usize {
-        0 if plan.process.is_some() && !is_live => CAPTURE_DEPTH,
+        0 if is_deep => CAPTURE_DEPTH,
         0 => SLOTS,
         granted => granted.min(SLOTS),
     }
