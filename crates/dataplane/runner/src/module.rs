@@ -478,9 +478,9 @@ impl Installed {
         Ok(all)
     }
 
-    /// Returns whether a block waits for a fast instance, which has time for it.
-    pub fn has_blocks(&mut self) -> bool {
-        self.present().any(BatchLoop::can_progress)
+    /// Returns whether a block that could get lost waits for a fast instance, which has time for it.
+    pub fn has_urgent_blocks(&mut self) -> bool {
+        self.is_live && self.present().any(BatchLoop::can_progress)
     }
 
     /// Returns the ticks that workers have passed, for which others wait.
@@ -518,11 +518,23 @@ impl Installed {
         !self.is_live && !is_awaited && self.present().count() == self.loops.len()
     }
 
+    /// Returns whether a fast instance is to end that does not wait for other workers.
+    fn is_leaving(&self) -> bool {
+        let passed = self.passed();
+        let mut all = self.loops.iter().zip(&self.ends).enumerate();
+        all.any(|(worker, (place, end))| match place {
+            Place::Running(batches) => end.is_some() && !batches.is_ahead(passed.of_others(worker)),
+            Place::Empty => end.is_some(),
+            Place::Ended => false,
+        })
+    }
+
     /// Returns whether a quantum would advance it.
     pub fn can_progress(&mut self) -> bool {
         let is_waiting = self.end == SlowEnd::Requested { is_drained: true };
-        let is_ending = self.ends.iter().any(Option::is_some) && !self.is_ending && !is_waiting;
+        let is_ending = self.has_ended_fast() && !self.is_ending && !is_waiting;
         is_ending
+            || self.is_leaving()
             || self.present().any(BatchLoop::can_progress)
             || self.slow.instance.as_mut().is_some_and(SlowLoop::can_progress)
     }

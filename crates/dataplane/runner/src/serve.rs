@@ -145,7 +145,7 @@ impl Runner<'_> {
             self.receive(receiver, sender)?;
             let mut received = Instant::now();
             // Calls of others must not cost packets of those who are called.
-            let serves = !self.modules.iter_mut().any(Installed::has_blocks);
+            let serves = !self.modules.iter_mut().any(Installed::has_urgent_blocks);
             let mut at = 0;
             let mut is_reported = true;
             while at < self.modules.len() {
