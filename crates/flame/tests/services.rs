@@ -235,8 +235,8 @@ fn many_calls_of_processes_are_answered() {
     assert!(found.len() > 1400, "{}", found.len());
 }
 
-/// Packets of a capture that is read at full speed wait while many calls are open. On a busy machine, those in
-/// flight make some more; without the wait, most calls are lost.
+/// Packets of a capture that is read at full speed wait while many calls are open. On a busy machine, those
+/// in flight make some more; without the wait, most calls are lost.
 #[test]
 fn packets_wait_for_calls_of_processes() {
     let [one, two] = [caller(3, Protection::Auto), server(REPLY, Protection::Auto)];

@@ -509,8 +509,8 @@ impl Installed {
     }
 
     /// Returns whether its blocks and reports may wait for a moment. Those of a capture may, unless somebody
-    /// waits for them: another module for a call or its outcome, a worker for decisions, for another worker to
-    /// pass a tick, or for the end.
+    /// waits for them: another module for a call or its outcome, a worker for decisions, for another worker
+    /// to pass a tick, or for the end.
     pub fn may_wait(&mut self) -> bool {
         let is_awaited = self.module.plan.manifest.has_calls()
             || self.module.loaded.forwards()

@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 /// files of one that is killed first.
 const CLOSED: Duration = Duration::from_millis(500);
 
-/// The number of open calls of a module beyond which packets of a capture wait: those that have been published
-/// may make others.
+/// The number of open calls of a module beyond which packets of a capture wait: those that have been
+/// published may make others.
 const MOST_OPEN: usize = OPEN / 16;
 /// The time for which a block waits at most. A service has less to reply.
 const OUTCOME: Duration = Duration::from_millis(1200);
