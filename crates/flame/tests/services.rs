@@ -235,17 +235,6 @@ fn many_calls_of_processes_are_answered() {
     assert!(found.len() > 1400, "{}", found.len());
 }
 
-/// Packets of a capture that is read at full speed wait while many calls are open. On a busy machine, those
-/// in flight make some more; without the wait, most calls are lost.
-#[test]
-fn packets_wait_for_calls_of_processes() {
-    let [one, two] = [caller(3, Protection::Auto), server(REPLY, Protection::Auto)];
-    let (report, _) = run(vec![apart(one, "a"), apart(two, "b")], &[], paced(2000, 0), drop);
-    let calls = account(&report, "caller");
-    assert_eq!(calls.calls + calls.calls_lost, 6000, "{:?}", report.faults);
-    assert!(calls.calls_lost < 1500, "{}", calls.calls_lost);
-}
-
 #[test]
 fn a_call_has_an_outcome_whatever_the_server_does() {
     let auto = Protection::Auto;

@@ -143,7 +143,7 @@ fn a_stop_leaves_a_caller_its_last_calls() {
 fn a_removal_leaves_a_caller_its_end() {
     let other = ModulePlan { id: ModuleId(5), name: "other".to_owned(), ..caller_with_end(1) };
     let modules = vec![apart(long_caller(), "a"), apart(other, "a"), server(SILENT, AUTO)];
-    let (report, rows) = lines(modules, &[], timely(3000), |handle| {
+    let (report, rows) = lines(modules, &[], paced(3000, 5), |handle| {
         std::thread::sleep(Duration::from_millis(300));
         let account = handle.remove(ModuleId(0)).unwrap();
         assert!(account.messages_lost > 10, "{account:?}");
@@ -157,10 +157,6 @@ fn a_removal_leaves_a_caller_its_end() {
 
 /// A live source of a packet each 5 ms, which has none meanwhile, so that modules go on with their work.
 struct Timely(Memory, Instant);
-
-fn timely(packets: usize) -> Timely {
-    Timely(Memory { per_block: 1, ..Memory::tcp(packets, 1) }, Instant::now())
-}
 
 impl Source for Timely {
     fn next(&mut self, block: &mut RawBlock) -> Result<Next, SourceError> {
@@ -196,14 +192,19 @@ fn a_removal_ends_a_caller_that_calls_again() {
     );
     let caller = plan((name, manifest, fields.replace(done, &slow) + END), Protection::Metered);
     let modules = vec![caller, server(REPLY, AUTO)];
-    let (report, _) = lines(modules, &[], timely(6000), |handle| {
-        std::thread::sleep(Duration::from_millis(500));
-        let begun = Instant::now();
-        let account = handle.remove(ModuleId(0)).unwrap();
-        assert!(begun.elapsed() < Duration::from_secs(9), "{:?}", begun.elapsed());
-        assert!(account.calls > 0, "{account:?}");
-        handle.stop();
-    });
+    let (report, _) = lines(
+        modules,
+        &[],
+        Timely(Memory { per_block: 1, ..Memory::tcp(6000, 1) }, Instant::now()),
+        |handle| {
+            std::thread::sleep(Duration::from_millis(500));
+            let begun = Instant::now();
+            let account = handle.remove(ModuleId(0)).unwrap();
+            assert!(begun.elapsed() < Duration::from_secs(9), "{:?}", begun.elapsed());
+            assert!(account.calls > 0, "{account:?}");
+            handle.stop();
+        },
+    );
     assert!(report.faults.is_empty(), "{:?}", report.faults);
 }
 
@@ -261,11 +262,9 @@ fn a_call_that_traps_is_charged_to_its_caller() {
 /// Each outcome takes a caller in a process a few milliseconds, and it calls faster.
 #[test]
 fn a_process_has_few_outcomes_that_its_module_has_not_taken() {
-    let modules = vec![apart(slow_caller(250, 10_000_000, ""), "a")];
-    // Those of a capture would wait.
-    let (report, lines) = lines(modules, &[], timely(40), drop);
+    let (report, found) = run(vec![apart(slow_caller(250, 10_000_000, ""), "a")], &[], paced(40, 5), drop);
     assert!(report.faults.is_empty(), "{:?}", report.faults);
-    let found = before_the_end(outcomes(&lines));
+    let found = before_the_end(found);
     let account = account(&report, "caller");
     assert_eq!(account.calls, found.len() as u64);
     assert!(account.calls >= 256 && account.calls < 2500, "{}", account.calls);

@@ -5,7 +5,7 @@ use flame_execute::{
     Place as StatePlace, Quantum, Shape, SlowLoop, Stop,
 };
 use flame_output::{Frame, frames};
-use flame_plan::{Account, FaultReport, ModuleId, Processed, Reason, Shed};
+use flame_plan::{Account, FaultReport, ModuleClass, ModuleId, Processed, Reason, Shed};
 use flame_quota::Meters;
 use flame_remote::{ChannelError, Install, Kept, Report, Sender};
 use flame_run::{Engines, Eviction, Mapping, Output};
@@ -272,6 +272,10 @@ impl Installed {
 
     pub fn id(&self) -> ModuleId {
         self.id
+    }
+
+    pub fn is_metered(&self) -> bool {
+        self.module.plan.class == ModuleClass::Metered
     }
 
     /// Starts the fast instance for a worker.

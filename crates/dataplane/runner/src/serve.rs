@@ -63,9 +63,9 @@ impl Slices {
         }
     }
 
-    /// Lets slices be ended from now on.
-    fn need(&self) {
-        self.is_needed.store(true, Ordering::SeqCst);
+    /// Sets whether slices have to be ended, of a process that works.
+    fn need(&self, is_needed: bool) {
+        self.is_needed.store(is_needed, Ordering::SeqCst);
         self.work(true);
     }
 
@@ -155,6 +155,7 @@ impl Runner<'_> {
                 }
                 if self.modules[at].step(serves, &self.stop, sender)? {
                     self.modules.remove(at);
+                    self.slices.need(self.modules.iter().any(Installed::is_metered));
                     continue;
                 }
                 is_reported &= self.modules[at].report(sender)?;
@@ -257,7 +258,7 @@ impl Runner<'_> {
         let Ok([region]) = <[OwnedFd; 1]>::try_from(fds) else { return Ok(()) };
         let (id, name) = (install.plan.id, install.plan.name.clone());
         if install.plan.class == ModuleClass::Metered {
-            self.slices.need();
+            self.slices.need(true);
         }
         match Installed::new(self.engines, &mut self.grants, install, region, &self.stopped) {
             Ok(module) => self.modules.push(module),

@@ -248,14 +248,6 @@ impl Batches {
         }
     }
 
-    /// Returns whether packets of a capture should wait until fewer calls of the module are open.
-    pub(crate) fn awaits_calls(&mut self, stop: &Stop<'_>) -> bool {
-        match &mut self.place {
-            Place::Local(_) => false,
-            Place::Remote(batches) => batches.awaits_calls(stop),
-        }
-    }
-
     /// Returns whether the module has no instance any more.
     pub(crate) fn is_gone(&self) -> bool {
         match &self.place {

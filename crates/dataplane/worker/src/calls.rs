@@ -221,14 +221,9 @@ impl<C> Calls<C> {
         ended.into_iter().for_each(|open| self.finish(open, Outcome::Ended, &[]));
     }
 
-    /// Returns the number of calls of a module whose outcome it has not taken.
-    pub(crate) fn open(&self, id: ModuleId) -> usize {
-        self.parties.get(&id).map_or(0, |party| party.open)
-    }
-
     /// Returns whether a module has no call whose outcome it has not taken.
     pub(crate) fn is_settled(&self, id: ModuleId) -> bool {
-        self.open(id) == 0
+        self.parties.get(&id).is_none_or(|party| party.open == 0)
     }
 
     /// Returns whether no call waits or is made, and no outcome waits or is taken. A service may still owe

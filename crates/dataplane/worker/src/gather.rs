@@ -57,7 +57,6 @@ pub(crate) fn collect(
     while ended < workers {
         collector.rotate()?;
         collector.end_slow();
-        collector.count_open();
         if ending >= workers {
             collector.end_calls()?;
         }

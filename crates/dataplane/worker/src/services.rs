@@ -171,11 +171,6 @@ impl Services {
         self.calls.forget(id)
     }
 
-    /// Returns the number of calls of a module whose outcome it has not taken.
-    pub(crate) fn open(&self, id: ModuleId) -> usize {
-        self.calls.open(id)
-    }
-
     /// Returns whether a module has taken the outcomes of all its calls.
     pub(crate) fn is_settled(&self, id: ModuleId) -> bool {
         self.calls.is_settled(id)

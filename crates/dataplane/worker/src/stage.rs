@@ -286,9 +286,7 @@ impl ViewStage {
             return Ok(());
         }
         let mut interval = ROOM;
-        while self.loops.iter_mut().any(|batches| batches.awaits_calls(stop))
-            || !self.loops.iter_mut().all(|batches| batches.has_room(&mut self.pool, queue, stop))
-        {
+        while !self.loops.iter_mut().all(|batches| batches.has_room(&mut self.pool, queue, stop)) {
             outlet.wait()?;
             std::thread::sleep(interval);
             interval = (2 * interval).min(MOST_ROOM);

@@ -142,13 +142,6 @@ impl Collector<'_> {
         Ok(())
     }
 
-    /// Tells the workers how many calls of modules in processes are open.
-    pub(crate) fn count_open(&self) {
-        if self.outputs.services.are_used() {
-            self.processes().for_each(|(id, process)| process.set_open(self.outputs.services.open(id)));
-        }
-    }
-
     /// Lets the slow instances in processes end that have the outcomes of all calls, whichever event was the
     /// last. Outcomes that a module takes too slowly are lost: it has to end in time, and does not decide
     /// alone how many there are.

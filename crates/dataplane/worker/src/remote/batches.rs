@@ -1,7 +1,6 @@
 use super::deadline::{Wait, WorkDeadline};
 use super::module::RemoteModule;
 use super::state::Ending;
-use crate::calls::OPEN;
 use crate::error::RunError;
 use crossbeam_channel::Sender;
 use flame_block::{Depths, MAX_QUEUES, Pool, ReaderFds, ReaderId};
@@ -9,18 +8,11 @@ use flame_execute::Stop;
 use flame_output::{FrameCounts, OutputError, Sent};
 use flame_plan::{Account, ModuleId, Shed};
 use flame_remote::Command;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// The time in which the end of a process that has closed a buffer is to be known. The kernel closes the
 /// files of one that is killed first.
 const CLOSED: Duration = Duration::from_millis(500);
-
-/// The number of open calls of a module beyond which packets of a capture wait: those that have been
-/// published may make others.
-const MOST_OPEN: usize = OPEN / 16;
-/// The time for which a block waits at most. A service has less to reply.
-const OUTCOME: Duration = Duration::from_millis(1200);
 
 /// A module in a process, on one worker: its reader, and the account of the packets for it.
 pub(crate) struct RemoteBatches {
@@ -40,8 +32,6 @@ pub(crate) struct RemoteBatches {
     /// The time since which the process has its buffer closed.
     closed: Option<Instant>,
     deadline: WorkDeadline,
-    /// The number of open calls when packets began to wait, and that time.
-    open: Option<(usize, Instant)>,
     /// The rest of its removal, if it leaves a view that others share.
     leaving: Option<(u64, Sender<Account>)>,
 }
@@ -61,7 +51,6 @@ impl RemoteBatches {
             is_removal: false,
             closed: None,
             deadline: WorkDeadline::default(),
-            open: None,
             leaving: None,
         }
     }
@@ -237,22 +226,6 @@ impl RemoteBatches {
             false => self.deadline.check(&self.module, Wait::Blocks { released }, stop),
         }
         has_room
-    }
-
-    /// Returns whether packets wait for outcomes of the module's calls, because further calls could get lost.
-    pub(crate) fn awaits_calls(&mut self, stop: &Stop<'_>) -> bool {
-        let open = self.module.state.open_calls.load(Ordering::Relaxed);
-        if open <= MOST_OPEN || stop.is_run_stopped() || self.has_ended() {
-            self.open = None;
-            return false;
-        }
-        let (first, since) = *self.open.get_or_insert((open, Instant::now()));
-        let waits = since.elapsed() < OUTCOME;
-        // A module that takes no outcomes, since it is held or hostile, delays the packets once.
-        if !waits && open < first {
-            self.open = None;
-        }
-        waits
     }
 
     /// Kills the process if it takes too long for its decision about a block, or has slept for too long in

@@ -6,7 +6,6 @@ use super::state::{Ending, State};
 use flame_plan::ModulePlan;
 use flame_quota::Meters;
 use flame_remote::Command;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
@@ -35,11 +34,6 @@ impl RemoteReference {
         if let Some(process) = self.process.upgrade() {
             process.send(Command::Done { module: self.state.id, bytes }, Vec::new());
         }
-    }
-
-    /// Records the number of its calls whose outcome it has not taken.
-    pub(crate) fn set_open(&self, calls: usize) {
-        self.state.open_calls.store(calls, Ordering::Relaxed);
     }
 
     /// Returns whether the module has calls and is not about to end: not all output of its fast instances was

@@ -9,7 +9,7 @@ use flame_quota::{Link, Meters};
 use flame_remote::Kept;
 use flame_run::Eviction;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -68,8 +68,6 @@ pub(crate) struct State {
     held: Mutex<BTreeMap<Place, Held>>,
     /// The calls of its services that were delivered last.
     calls: Mutex<Delivered>,
-    /// The number of its own calls whose outcome it has not taken.
-    pub(super) open_calls: AtomicUsize,
     /// The memory that was taken from its meters for its process.
     claim: Option<Claim>,
     /// Dropped at its end, after which it needs no place.
@@ -138,7 +136,6 @@ impl State {
             counted: AtomicU64::new(0),
             held: Mutex::default(),
             calls: Mutex::default(),
-            open_calls: AtomicUsize::new(0),
             claim: None,
             needs_places: Mutex::new(Some(Arc::default())),
         }
