@@ -64,7 +64,7 @@ impl Slices {
     }
 
     /// Sets whether slices have to be ended, of a process that works.
-    fn need(&self, is_needed: bool) {
+    fn set_needed(&self, is_needed: bool) {
         self.is_needed.store(is_needed, Ordering::SeqCst);
         self.work(true);
     }
@@ -155,7 +155,7 @@ impl Runner<'_> {
                 }
                 if self.modules[at].step(serves, &self.stop, sender)? {
                     self.modules.remove(at);
-                    self.slices.need(self.modules.iter().any(Installed::is_metered));
+                    self.slices.set_needed(self.modules.iter().any(Installed::is_metered));
                     continue;
                 }
                 is_reported &= self.modules[at].report(sender)?;
@@ -258,7 +258,7 @@ impl Runner<'_> {
         let Ok([region]) = <[OwnedFd; 1]>::try_from(fds) else { return Ok(()) };
         let (id, name) = (install.plan.id, install.plan.name.clone());
         if install.plan.class == ModuleClass::Metered {
-            self.slices.need(true);
+            self.slices.set_needed(true);
         }
         match Installed::new(self.engines, &mut self.grants, install, region, &self.stopped) {
             Ok(module) => self.modules.push(module),
