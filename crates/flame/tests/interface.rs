@@ -1,7 +1,7 @@
 //! Tests of interfaces that go down and come back, and of all interfaces at once.
 
 use crate::common;
-use crate::network::{Net, ipv4, wait_for};
+use crate::network::{Net, ipv4};
 use serde_json::Value;
 use std::process::Output;
 
@@ -54,7 +54,7 @@ fn an_interface_that_goes_down_and_comes_back_is_waited_for() {
             // The run may notice it before or after the interface is up again.
             std::thread::sleep(std::time::Duration::from_millis(200));
             net.shell("ip link set rx0 up");
-            wait_for("the carrier", || net.said("cat /sys/class/net/tx0/carrier") == "1");
+            net.wait_until_tx0_sends();
             net.send(&frames(), 1);
         }
         let out = capture.interrupt();

@@ -25,7 +25,7 @@ fn dense(path: &Path) {
 /// Writes a module that takes tens of milliseconds for each batch, so that it always has work.
 fn busy(node: &Node) -> String {
     let path = node.path("busy.wasm");
-    std::fs::write(&path, wasm::busy("busy", 4_000_000)).unwrap();
+    std::fs::write(&path, wasm::busy("busy", 40_000_000)).unwrap();
     path.display().to_string()
 }
 

@@ -22,9 +22,9 @@ fn has_program(net: &Net) -> bool {
     net.said("ip link show rx0").contains("xdp")
 }
 
-/// Starts `flame run … -i rx0`, and waits until its program is there.
+/// Starts `flame run … -i rx0`, and waits until it says that it captures. Its program is there earlier.
 fn capture(net: &Net, arguments: &[&str]) -> Capture {
-    net.capture_when("rx0", arguments, || has_program(net))
+    net.capture_when("rx0", arguments, |said| said.contains("is captured by AF_XDP") && has_program(net))
 }
 
 fn texts(out: &Output) -> (String, Value) {
@@ -47,7 +47,7 @@ fn a_run_counts_the_same_packets_in_both_modes_and_with_several_workers() {
             net.shell("ip link set rx0 down");
             std::thread::sleep(std::time::Duration::from_millis(500));
             net.shell("ip link set rx0 up");
-            wait_for("the carrier", || net.said("cat /sys/class/net/tx0/carrier") == "1");
+            net.wait_until_tx0_sends();
             net.send(&frames(), 1);
             // On a busy machine, the kernel hands on packets later, and the state is looked at now and then.
             std::thread::sleep(std::time::Duration::from_millis(500));

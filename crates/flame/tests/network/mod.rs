@@ -4,6 +4,7 @@ use std::io::Read;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -84,6 +85,12 @@ impl Net {
         String::from_utf8_lossy(&out.stdout).trim().to_owned()
     }
 
+    /// Waits until `tx0` sends again after its other end came up. The kernel sets the state after the carrier,
+    /// and holds the lock that `ip` needs until it sends.
+    pub fn wait_until_tx0_sends(&self) {
+        wait_for("tx0 to send", || self.said("ip link show tx0").contains("state UP"));
+    }
+
     /// Sends all `frames` from `tx0`, `times` times.
     pub fn send(&self, frames: &[Vec<u8>], times: usize) {
         assert!(self.sender(frames, times, "").wait().unwrap().success());
@@ -126,7 +133,7 @@ impl Net {
     }
 
     pub fn capture_on(&self, interface: &str, arguments: &[&str], sockets: usize) -> Capture {
-        self.capture_when(interface, arguments, || {
+        self.capture_when(interface, arguments, |_| {
             // The sockets are bound to all protocols, and none of them still has the filter that rejects
             // every packet.
             self.said("grep -c ' 0003 ' /proc/net/packet || true") == sockets.to_string()
@@ -134,16 +141,18 @@ impl Net {
         })
     }
 
-    /// Starts `flame run … -i INTERFACE`, and waits until it is `ready`.
-    pub fn capture_when(&self, interface: &str, arguments: &[&str], ready: impl Fn() -> bool) -> Capture {
+    /// Starts `flame run … -i INTERFACE`, and waits until it is `ready`, which is given its messages so far.
+    pub fn capture_when(&self, interface: &str, arguments: &[&str], ready: impl Fn(&str) -> bool) -> Capture {
         let mut flame = self.command(&flame());
         flame.arg("run").args(arguments).args(["-i", interface, "--stats", "json"]);
         let mut child = flame.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let (stdout, stderr) = (drained(child.stdout.take()), drained(child.stderr.take()));
+        let (stdout, stderr) = (Pipe::new(child.stdout.take()), Pipe::new(child.stderr.take()));
         let mut capture = Capture { child, stdout, stderr };
         wait_for("the sockets", || {
-            assert!(capture.is_running(), "ended early: {}", capture.rest());
-            ready()
+            let is_running = capture.is_running();
+            let said = capture.stderr.so_far();
+            assert!(is_running, "ended early: {said}");
+            ready(&said)
         });
         capture
     }
@@ -157,20 +166,43 @@ impl Drop for Net {
 
 pub struct Capture {
     child: Child,
-    stdout: Option<Pipe>,
-    stderr: Option<Pipe>,
+    stdout: Pipe,
+    stderr: Pipe,
 }
 
-type Pipe = JoinHandle<Vec<u8>>;
+/// A pipe that another thread reads to its end. A full pipe would block the command.
+struct Pipe {
+    thread: Option<JoinHandle<()>>,
+    bytes: Arc<Mutex<Vec<u8>>>,
+}
 
-/// Reads a pipe to its end in another thread. A full pipe would block the command.
-fn drained(pipe: Option<impl Read + Send + 'static>) -> Option<Pipe> {
-    let mut pipe = pipe?;
-    Some(std::thread::spawn(move || {
-        let mut bytes = Vec::new();
-        pipe.read_to_end(&mut bytes).unwrap();
-        bytes
-    }))
+impl Pipe {
+    fn new(pipe: Option<impl Read + Send + 'static>) -> Self {
+        let bytes = Arc::new(Mutex::new(Vec::new()));
+        let thread = pipe.map(|mut pipe| {
+            let bytes = bytes.clone();
+            std::thread::spawn(move || {
+                let mut part = vec![0; 65_536];
+                loop {
+                    match pipe.read(&mut part).unwrap() {
+                        0 => break,
+                        n => bytes.lock().unwrap().extend_from_slice(&part[..n]),
+                    }
+                }
+            })
+        });
+        Self { thread, bytes }
+    }
+
+    fn so_far(&self) -> String {
+        String::from_utf8_lossy(&self.bytes.lock().unwrap()).into_owned()
+    }
+
+    /// Waits for the end, and returns all bytes.
+    fn all(&mut self) -> Vec<u8> {
+        self.thread.take().unwrap().join().unwrap();
+        std::mem::take(&mut *self.bytes.lock().unwrap())
+    }
 }
 
 impl Capture {
@@ -181,11 +213,6 @@ impl Capture {
 
     fn is_running(&mut self) -> bool {
         self.child.try_wait().unwrap().is_none()
-    }
-
-    fn rest(&mut self) -> String {
-        let bytes = self.stderr.take().map(|pipe| pipe.join().unwrap());
-        String::from_utf8_lossy(&bytes.unwrap_or_default()).into_owned()
     }
 
     pub fn pid(&self) -> u32 {
@@ -201,12 +228,8 @@ impl Capture {
     /// Waits until the command ends by itself, and returns its output.
     pub fn end(mut self) -> Output {
         wait_for("the end", || !self.is_running());
-        let read = |pipe: Option<Pipe>| pipe.unwrap().join().unwrap();
-        Output {
-            status: self.child.wait().unwrap(),
-            stdout: read(self.stdout.take()),
-            stderr: read(self.stderr.take()),
-        }
+        let status = self.child.wait().unwrap();
+        Output { status, stdout: self.stdout.all(), stderr: self.stderr.all() }
     }
 }
 

@@ -33,7 +33,8 @@ pub fn busy(name: &str, iterations: u32) -> Vec<u8> {
     );
     let manifest = format!(
         "abi = 1\nname = \"{name}\"\nversion = \"1\"\ndescription = \"test\"\n\
-         [limits]\npacket_budget = 80000000\n"
+         [limits]\npacket_budget = {}\n",
+        20 * u64::from(iterations)
     );
     with_manifest(wat::parse_str(text).unwrap(), manifest.as_bytes())
 }
