@@ -1,8 +1,8 @@
 //! Tests of principals' modules in processes of their own: where they run, what happens when such a process
 //! ends, and that changes work across the wall with exact accounts.
 
-use crate::daemon::{self, Node, module, replay, root, wait_for};
-use crate::wasm::{MANIFEST, with_manifest};
+use crate::daemon::{self, Node, dense, module, replay, root, wait_for};
+use crate::wasm::{MANIFEST, busy_with_each, with_manifest};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -294,6 +294,44 @@ fn others_do_not_wait_for_a_process_that_hangs() {
     let said = log(&node, "count", "bob");
     assert!(!said.contains("no other process could be started"), "the other one has waited: {said}");
     wait_for("bob's", || process(&node, "count", "bob").is_some());
+    node.end();
+}
+
+/// A module whose batches take a second and more has slices of its process's time, between which the others
+/// have theirs.
+#[test]
+fn a_long_batch_holds_up_no_other_module_of_the_process() {
+    let Some(count) = module("count") else { return };
+    let mut node = Node::new("");
+    dense(&node.path("dense.pcap"));
+    node.configure("[sources.tap]\nfile = \"dense.pcap\"\nrepeat = true\n");
+    node.mint("alice", &[]);
+    node.start();
+    let heavy = node.path("heavy.wasm");
+    std::fs::write(&heavy, busy_with_each("heavy", 5_000_000)).unwrap();
+    node.json_of("alice", &["install", &count.display().to_string()]);
+    node.json_of("alice", &["install", heavy.to_str().unwrap()]);
+    assert_eq!(process(&node, "heavy", "alice"), process(&node, "count", "alice"));
+    // During one batch of it, whose packets are counted at its end, there are many of the other.
+    let mut seen = Vec::new();
+    wait_for("batches of both", || {
+        let (_, all) = node.request("GET", "/v1/modules", None);
+        let processed = |name: &str| {
+            let all = all["modules"].as_array().unwrap();
+            all.iter().find(|m| m["name"] == name).unwrap()["account"]["processed"].as_u64().unwrap()
+        };
+        let now = (processed("heavy"), processed("count"));
+        if seen.first().is_some_and(|(during, _)| *during != now.0) {
+            seen.clear();
+        }
+        if now.0 > 0 && seen.last() != Some(&now) {
+            seen.push(now);
+        }
+        seen.len() > 5
+    });
+    for name in ["count", "heavy"] {
+        assert_eq!(show(&node, name, "alice")["account"]["faults"], 0, "{}", log(&node, name, "alice"));
+    }
     node.end();
 }
 

@@ -1,10 +1,9 @@
 //! Tests of reserved processor time: the kernel guarantees it to the process of a session, and shares are
 //! what was reserved. The numbers are the kernel's.
 
-use crate::daemon::{self, Node, module, replay, wait_for};
+use crate::daemon::{self, Node, dense, module, replay, wait_for};
 use crate::wasm;
 use serde_json::Value;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 const CAPACITY: &str = "[capacity]\ncpu = \"400%\"\n";
@@ -12,20 +11,10 @@ const CAPACITY: &str = "[capacity]\ncpu = \"400%\"\n";
 const WINDOW: Duration = Duration::from_millis(100);
 const WINDOWS: usize = 60;
 
-/// Writes a capture of a second with thousands of packets, so that there is always a next one.
-fn dense(path: &Path) {
-    let mut file = [0xa1b2_c3d4_u32, 0x0004_0002, 0, 0, 65_535, 1].map(u32::to_le_bytes).concat();
-    for n in 0..5_000 {
-        file.extend([1_600_000_000, n * 200, 60, 60].map(u32::to_le_bytes).concat());
-        file.extend([0; 60]);
-    }
-    std::fs::write(path, file).unwrap();
-}
-
-/// Writes a module that takes tens of milliseconds for each batch, so that it always has work.
+/// Writes a module that takes milliseconds for each batch, and more than a processor for those packets.
 fn busy(node: &Node) -> String {
     let path = node.path("busy.wasm");
-    std::fs::write(&path, wasm::busy("busy", 40_000_000)).unwrap();
+    std::fs::write(&path, wasm::busy_with_each("busy", 80_000)).unwrap();
     path.display().to_string()
 }
 

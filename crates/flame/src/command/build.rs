@@ -8,9 +8,11 @@ use flame_abi::LinkType;
 use flame_abi::layout::names::MANIFEST_SECTION;
 use flame_abi::manifest::{Manifest, Needs, Step};
 use flame_compile::{Compiler, Worker};
+use flame_files::Staged;
 use flame_filter::PacketFilter;
 use flame_plan::{Expose, ShownFilter, ViewSpec};
 use flame_view::View;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -55,7 +57,9 @@ impl Build {
         let folder = self.output.as_deref().unwrap_or(&self.folder);
         std::fs::create_dir_all(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
         let file = folder.join(format!("{}.wasm", manifest.name));
-        std::fs::write(&file, &wasm).map_err(|e| format!("{}: {e}", file.display()))?;
+        // Whoever installs the module meanwhile has the old or the new one whole.
+        let write = |mut staged: Staged| staged.write_all(&wasm).and_then(|()| staged.finish());
+        Staged::new(&file).and_then(write).map_err(|e| format!("{}: {e}", file.display()))?;
         say!("{} ({} bytes)", file.display(), wasm.len());
         Ok(Status::Done)
     }

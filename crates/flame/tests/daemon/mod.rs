@@ -38,6 +38,16 @@ pub fn replay() -> String {
     format!("[sources.trial]\nfile = {:?}\nrepeat = true\ninterval = \"100ms\"\n", demo.display().to_string())
 }
 
+/// Writes a capture of a second with thousands of packets, so that there is always a next one.
+pub fn dense(path: &Path) {
+    let mut file = [0xa1b2_c3d4_u32, 0x0004_0002, 0, 0, 65_535, 1].map(u32::to_le_bytes).concat();
+    for n in 0..5_000 {
+        file.extend([1_600_000_000, n * 200, 60, 60].map(u32::to_le_bytes).concat());
+        file.extend([0; 60]);
+    }
+    std::fs::write(path, file).unwrap();
+}
+
 /// Returns the program for processes, where the node under test looks for it.
 fn runner() -> PathBuf {
     let program = PathBuf::from(flame()).with_file_name("flame-runner");

@@ -85,8 +85,8 @@ impl Net {
         String::from_utf8_lossy(&out.stdout).trim().to_owned()
     }
 
-    /// Waits until `tx0` sends again after its other end came up. The kernel sets the state after the carrier,
-    /// and holds the lock that `ip` needs until it sends.
+    /// Waits until `tx0` sends again after its other end came up. The kernel sets the state after the
+    /// carrier, and holds the lock that `ip` needs until it sends.
     pub fn wait_until_tx0_sends(&self) {
         wait_for("tx0 to send", || self.said("ip link show tx0").contains("state UP"));
     }

@@ -21,6 +21,16 @@ pub fn frame(kind: u16, payload: &[u8]) -> Vec<u8> {
 
 /// Returns a module that takes `iterations` of a loop for each batch.
 pub fn busy(name: &str, iterations: u32) -> Vec<u8> {
+    looping(name, &format!("i32.const {iterations}"))
+}
+
+/// Returns a module that takes `iterations` of a loop, at most 5 million, for each packet of a batch. No
+/// batch exceeds its budget.
+pub fn busy_with_each(name: &str, iterations: u32) -> Vec<u8> {
+    looping(name, &format!("i32.mul (i32.load offset=4 (local.get 0)) (i32.const {iterations})"))
+}
+
+fn looping(name: &str, iterations: &str) -> Vec<u8> {
     let text = format!(
         r#"(module
           (memory (export "memory") 1)
@@ -28,13 +38,12 @@ pub fn busy(name: &str, iterations: u32) -> Vec<u8> {
             (loop $l
               (i32.store (i32.const 64) (i32.mul (i32.load (i32.const 64)) (i32.const 7)))
               (br_if $l
-                (i32.lt_u (local.tee 1 (i32.add (local.get 1) (i32.const 1))) (i32.const {iterations}))))
+                (i32.lt_u (local.tee 1 (i32.add (local.get 1) (i32.const 1))) ({iterations}))))
             (i64.const 0)))"#
     );
     let manifest = format!(
         "abi = 1\nname = \"{name}\"\nversion = \"1\"\ndescription = \"test\"\n\
-         [limits]\npacket_budget = {}\n",
-        20 * u64::from(iterations)
+         [limits]\npacket_budget = 100000000\n"
     );
     with_manifest(wat::parse_str(text).unwrap(), manifest.as_bytes())
 }
