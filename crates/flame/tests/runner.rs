@@ -14,12 +14,13 @@ use flame_remote::{Command as Request, FdReceiver, Report, Sender};
 use flame_run::Engines;
 use flame_source::{FileOptions, Next, Progress, RawBlock, Source, SourceError};
 use flame_worker::{Handle, Input, Options, Report as Outcome, Run, RunError, Runner, Silent, Worker};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::io::Write;
 use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -723,4 +724,34 @@ fn the_command_isolates() {
     let text = String::from_utf8_lossy(&none.stderr);
     assert!(!none.status.success() && text.contains("/nowhere/flame-runner: No such file"), "{text}");
     let _ = fs::remove_dir_all(cache);
+}
+
+/// The packets of a capture are shown once for all processes that have the same view: they map one pool.
+#[test]
+fn processes_read_the_same_blocks_of_a_capture() {
+    if module("flow").is_none() {
+        return;
+    }
+    let mut flame = Command::new(env!("CARGO_BIN_EXE_flame"));
+    flame.args(["run", "flow,rtt,trajectory", "--expose", "headers", "--isolate", "-q", "-r", "-"]);
+    flame.stdin(Stdio::piped()).stdout(Stdio::null()).env("FLAME_RUNNER", runner());
+    let mut flame = flame.spawn().unwrap();
+    let capture = fs::read(root().join("demo/demo.pcap")).unwrap();
+    flame.stdin.as_mut().unwrap().write_all(&capture).unwrap();
+    let pools = |id: &str| -> BTreeSet<String> {
+        let maps = fs::read_to_string(format!("/proc/{id}/maps")).unwrap_or_default();
+        let of_pools = maps.lines().filter(|line| line.contains("memfd:flame-block"));
+        of_pools.filter_map(|line| line.split_whitespace().nth(4)).map(str::to_owned).collect()
+    };
+    // The other memory of a process is its own.
+    wait_for(|| {
+        let tasks = fs::read_dir(format!("/proc/{}/task", flame.id())).unwrap().flatten();
+        let children = tasks.filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
+        let of_each = children.flat_map(|ids| ids.split_whitespace().map(pools).collect::<Vec<_>>());
+        let all: Vec<_> = of_each.collect();
+        let first = all.first().filter(|_| all.len() == 3)?;
+        first.iter().find(|pool| all.iter().all(|pools| pools.contains(*pool))).cloned()
+    });
+    drop(flame.stdin.take());
+    assert!(flame.wait().unwrap().success());
 }

@@ -125,9 +125,12 @@ impl Sender {
 /// The reading end of the worker. It takes no descriptors: the kernel closes those that are sent to it.
 pub struct Receiver {
     socket: OwnedFd,
+    /// It is filled with zeros as it grows, and not for each read.
     buffer: Vec<u8>,
     /// The first byte of `buffer` that was not returned.
     at: usize,
+    /// The end of what has arrived.
+    end: usize,
 }
 
 /// The reading end of a runner, which takes the descriptors that come with commands.
@@ -139,12 +142,12 @@ pub struct FdReceiver {
 impl Receiver {
     /// Creates the reading end over a connected stream socket.
     pub fn new(socket: OwnedFd) -> Self {
-        Self { socket, buffer: Vec::new(), at: 0 }
+        Self { socket, buffer: Vec::new(), at: 0, end: 0 }
     }
 
     /// Returns the number of bytes that have arrived and were not returned.
     pub fn waiting(&self) -> usize {
-        self.buffer.len() - self.at
+        self.end - self.at
     }
 
     /// Returns the next frame that has arrived as a whole, or `None`.
@@ -153,8 +156,9 @@ impl Receiver {
     ///
     /// Returns an error for a frame that is too long or cannot be decoded.
     pub fn next<T: DeserializeOwned>(&mut self, max_head: usize) -> Result<Option<(T, &[u8])>, ChannelError> {
+        let arrived = &self.buffer[..self.end];
         let word = |at: usize| {
-            let bytes = self.buffer.get(at..at + 4)?;
+            let bytes = arrived.get(at..at + 4)?;
             Some(u32::from_le_bytes(bytes.try_into().ok()?) as usize)
         };
         let (Some(head), Some(body)) = (word(self.at), word(self.at + 4)) else { return Ok(None) };
@@ -162,12 +166,12 @@ impl Receiver {
             return Err(ChannelError::Length { head, body });
         }
         let start = self.at + 8;
-        if self.buffer.len() < start + head + body {
+        if arrived.len() < start + head + body {
             return Ok(None);
         }
         self.at = start + head + body;
-        let decoded = postcard::from_bytes(&self.buffer[start..start + head])?;
-        Ok(Some((decoded, &self.buffer[start + head..self.at])))
+        let decoded = postcard::from_bytes(&arrived[start..start + head])?;
+        Ok(Some((decoded, &arrived[start + head..self.at])))
     }
 
     /// Reads what has arrived. With `wait`, blocks until there is something. Returns false if there is
@@ -185,12 +189,14 @@ impl Receiver {
         &mut self,
         mut receive: impl FnMut(&OwnedFd, &mut [u8]) -> rustix::io::Result<usize>,
     ) -> Result<bool, ChannelError> {
-        self.buffer.drain(..self.at);
-        self.at = 0;
-        let length = self.buffer.len();
-        self.buffer.resize(length + BUFFER, 0);
-        let received = retry(|| receive(&self.socket, &mut self.buffer[length..]));
-        self.buffer.truncate(length + received.as_ref().copied().unwrap_or(0));
+        self.buffer.copy_within(self.at..self.end, 0);
+        (self.at, self.end) = (0, self.end - self.at);
+        let most = self.end + BUFFER;
+        if self.buffer.len() < most {
+            self.buffer.resize(most, 0);
+        }
+        let received = retry(|| receive(&self.socket, &mut self.buffer[self.end..most]));
+        self.end += received.as_ref().copied().unwrap_or(0);
         match received {
             Ok(0) => Err(ChannelError::Closed),
             Ok(_) => Ok(true),

@@ -13,7 +13,7 @@ use crate::read::Packets;
 use crate::remote::RemoteBatches;
 use crate::sorting;
 use flame_abi::{Descriptor, LinkType, MAX_BLOCK_BYTES, MAX_BLOCK_PACKETS, layout};
-use flame_block::{Block, Depths, Pool, SLOT_DESCRIPTORS};
+use flame_block::{Block, Depths, MAX_SLOTS, Pool, SLOT_DESCRIPTORS};
 use flame_execute::{BatchLoop, Conditions, Outlet, Shape, Stop};
 use flame_plan::{ModuleClass, ModuleId, ModulePlan, Shed, ViewSpec};
 use flame_run::Mapping;
@@ -63,8 +63,11 @@ impl PipelineOptions<'_> {
 pub(crate) struct ViewStage {
     /// The view to share, or `None` for a module with separate blocks.
     spec: Option<ViewSpec>,
-    /// The process of its modules, or `None` for this one. Packets of a pool are seen by one principal.
+    /// The process of its modules, or `None` for this one. Of a capture, it is that of the first: others may
+    /// have their own.
     process: Option<String>,
+    /// The tenant of its modules. Packets of a pool are seen by one principal.
+    tenant: Option<String>,
     /// The sum of the buffers of its modules, in blocks.
     buffers: usize,
     view: View,
@@ -133,7 +136,7 @@ fn depth(plan: &ModulePlan, is_live: bool) -> usize {
 
 /// Returns the number of blocks of a view whose modules run in a process.
 fn remote_slots(is_live: bool) -> usize {
-    if is_live { REMOTE_SLOTS } else { REMOTE_SLOTS * CAPTURE_DEPTH / SLOTS }
+    if is_live { REMOTE_SLOTS } else { MAX_SLOTS }
 }
 
 impl ViewStage {
@@ -163,6 +166,7 @@ impl ViewStage {
             draft,
             sorted,
             process,
+            tenant: module.plan().tenant.clone(),
             buffers: 0,
             spec: (!has_own_blocks).then(|| spec.clone()),
             confined: spec.key.is_some() && !is_open,
@@ -183,11 +187,19 @@ impl ViewStage {
     pub(crate) fn has_room_for(&self, module: &Placed) -> bool {
         let plan = module.plan();
         self.spec.as_ref() == Some(&plan.view)
-            && self.process == plan.process
+            && self.has_place_for(plan)
             && self.staged.is_none()
             && self.loops.len() < flame_block::MAX_READERS
             && (self.process.is_none()
                 || self.buffers + depth(plan, self.is_live) < remote_slots(self.is_live))
+    }
+
+    /// Returns whether a module may read the pool where it runs. Processes of one principal read the same one
+    /// of a capture, whose packets are shown once for all of them: the worker waits for each of them anyway.
+    /// On a live source, one that is slow must not take the slots of another process.
+    fn has_place_for(&self, plan: &ModulePlan) -> bool {
+        let are_apart = self.process.is_some() && plan.process.is_some() && !self.is_live;
+        self.process == plan.process || are_apart && self.tenant == plan.tenant
     }
 
     /// Returns whether its modules see flow hashes, or pseudonyms of them.
