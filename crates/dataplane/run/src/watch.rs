@@ -36,7 +36,7 @@ use std::time::Duration;
 const CHECKS: u64 = 5;
 const MIN_PERIOD: Duration = Duration::from_micros(50);
 const MAX_PERIOD: Duration = Duration::from_millis(20);
-/// The processor time that counts as one time in user mode, whatever the clock of user mode shows.
+/// One part in this many of the processor time counts as time in user mode, whatever that clock shows.
 const AT_LEAST_USER: u64 = 10;
 /// The number of periods between two checks while no call is found running. A call that does not end is found
 /// that much later.

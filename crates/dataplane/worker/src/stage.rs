@@ -25,8 +25,8 @@ use std::time::Duration;
 /// The number of blocks of one view. A module has an overrun when it holds all of them.
 const SLOTS: usize = 4;
 
-/// The number of blocks of a view whose modules run in a process. What one of them holds takes nothing from
-/// the others: the sum of their buffers is less. The process can make the kernel allocate all of them.
+/// The number of blocks of a live view whose modules run in a process. What one of them holds takes nothing
+/// from the others: the sum of their buffers is less. The process can make the kernel allocate all of them.
 const REMOTE_SLOTS: usize = 16;
 
 /// The number of blocks of a capture that may wait for a module in a process. Each wake-up of the process
@@ -60,14 +60,32 @@ impl PipelineOptions<'_> {
     }
 }
 
+/// The place of the modules that share the blocks of a view.
+#[derive(PartialEq, Eq)]
+enum Wall {
+    /// This process.
+    Here,
+    /// A process of this name. On a live source, one that is slow must not take the slots of another one.
+    Process(String),
+    /// Processes of one principal, by its tenant: of a capture, whose worker waits for each of them anyway.
+    Principal(Option<String>),
+}
+
+impl Wall {
+    fn of(plan: &ModulePlan, is_live: bool) -> Self {
+        match &plan.process {
+            None => Self::Here,
+            Some(name) if is_live => Self::Process(name.clone()),
+            Some(_) => Self::Principal(plan.tenant.clone()),
+        }
+    }
+}
+
 pub(crate) struct ViewStage {
     /// The view to share, or `None` for a module with separate blocks.
     spec: Option<ViewSpec>,
-    /// The process of its modules, or `None` for this one. Of a capture, it is that of the first: others may
-    /// have their own.
-    process: Option<String>,
-    /// The tenant of its modules. Packets of a pool are seen by one principal.
-    tenant: Option<String>,
+    /// Packets of a pool are seen by one principal.
+    wall: Wall,
     /// The sum of the buffers of its modules, in blocks.
     buffers: usize,
     view: View,
@@ -143,12 +161,13 @@ impl ViewStage {
     pub(crate) fn new(module: &Placed, options: &PipelineOptions<'_>) -> Result<Self, RunError> {
         let spec = &module.plan().view;
         let view = View::new(spec, options.key)?;
-        let process = module.plan().process.clone();
+        let wall = Wall::of(module.plan(), options.live);
+        let is_remote = wall != Wall::Here;
         let queues = sorting::queues(module.plan(), &view)?;
         let slots = match &queues {
             // Those that wait, and one of each queue that is being filled.
             Some(_) => depths(module.plan(), options.live)?.sum() + module.plan().manifest.queues.len(),
-            None if process.is_some() => remote_slots(options.live),
+            None if is_remote => remote_slots(options.live),
             None => SLOTS,
         };
         let pool = Pool::new(slots)?;
@@ -156,8 +175,8 @@ impl ViewStage {
         let is_open = view.hides_nothing() && view.selects_all();
         // A filter hides packets that lie in the same ring, so only a view of all packets is mapped. A paused
         // batch may outlast the ring's block, which returns to the kernel.
-        let is_mappable = is_open && !has_own_blocks && process.is_none();
-        let has_draft = process.is_some() && !is_open;
+        let is_mappable = is_open && !has_own_blocks && !is_remote;
+        let has_draft = is_remote && !is_open;
         let draft = (has_draft && queues.is_none()).then(Draft::new);
         let count = module.plan().manifest.queues.len();
         let sorted = queues.map(|queues| Box::new(Sorted::new(queues, count, has_draft)));
@@ -165,8 +184,7 @@ impl ViewStage {
         Ok(Self {
             draft,
             sorted,
-            process,
-            tenant: module.plan().tenant.clone(),
+            wall,
             buffers: 0,
             spec: (!has_own_blocks).then(|| spec.clone()),
             confined: spec.key.is_some() && !is_open,
@@ -187,19 +205,15 @@ impl ViewStage {
     pub(crate) fn has_room_for(&self, module: &Placed) -> bool {
         let plan = module.plan();
         self.spec.as_ref() == Some(&plan.view)
-            && self.has_place_for(plan)
+            && self.wall == Wall::of(plan, self.is_live)
             && self.staged.is_none()
             && self.loops.len() < flame_block::MAX_READERS
-            && (self.process.is_none()
-                || self.buffers + depth(plan, self.is_live) < remote_slots(self.is_live))
+            && (!self.is_remote() || self.buffers + depth(plan, self.is_live) < remote_slots(self.is_live))
     }
 
-    /// Returns whether a module may read the pool where it runs. Processes of one principal read the same one
-    /// of a capture, whose packets are shown once for all of them: the worker waits for each of them anyway.
-    /// On a live source, one that is slow must not take the slots of another process.
-    fn has_place_for(&self, plan: &ModulePlan) -> bool {
-        let are_apart = self.process.is_some() && plan.process.is_some() && !self.is_live;
-        self.process == plan.process || are_apart && self.tenant == plan.tenant
+    /// Returns whether its modules run in processes.
+    fn is_remote(&self) -> bool {
+        self.wall != Wall::Here
     }
 
     /// Returns whether its modules see flow hashes, or pseudonyms of them.
@@ -294,7 +308,7 @@ impl ViewStage {
         stop: &Stop<'_>,
         outlet: &mut dyn Outlet<RunError>,
     ) -> Result<(), RunError> {
-        if self.process.is_none() || self.is_live {
+        if !self.is_remote() || self.is_live {
             return Ok(());
         }
         let mut interval = ROOM;
@@ -315,7 +329,7 @@ impl ViewStage {
     ) -> Result<(), RunError> {
         // A process sees the last of the ticks between two blocks. In a replay it misses none.
         let is_carried = std::mem::replace(&mut self.has_published, false);
-        if self.process.is_some() && !self.is_live && !is_carried {
+        if self.is_remote() && !self.is_live && !is_carried {
             self.wait_for_room(0, how.1, outlet)?;
             if let Some(slot) = self.pool.claim() {
                 let block = Block { slot, packets: 0, link: LinkType::ETHERNET, queue: 0, port: 0 };
