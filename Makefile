@@ -7,6 +7,7 @@ TARGET := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),$(CURDIR)/target)
 FLAME := $(TARGET)/release/flame
 MODULES := $(TARGET)/release/modules
 VENV := $(TARGET)/venv
+TESTED := $(TARGET)/test-cache
 # A command that was built in another checkout with the same build results looks for the SDKs there.
 export FLAME_SDK := $(CURDIR)/sdk
 export PATH := $(HOME)/.cargo/bin:$(PATH)
@@ -27,7 +28,10 @@ demo: build ## Run the standard modules over the recorded capture
 	@scripts/demo.sh $(FLAME)
 
 test: build $(VENV)/ready ## Run every test
-	@FLAME=$(FLAME) FLAME_MODULES=$(MODULES) FLAME_PYTHON=$(VENV)/bin/python cargo test --release --workspace --no-fail-fast
+	@# A cache of their own: what a user's run or an earlier test recorded of a module does not change results.
+	@rm -f $(TESTED)/flame/*-violated-*
+	@FLAME=$(FLAME) FLAME_MODULES=$(MODULES) XDG_CACHE_HOME=$(TESTED) FLAME_PYTHON=$(VENV)/bin/python \
+	  cargo test --release --workspace --no-fail-fast
 
 python: $(VENV)/ready ## Install the Python packages of the tests
 

@@ -155,8 +155,9 @@ pub(crate) fn entry_name(hash: &[u8; 32], artifact: Artifact) -> String {
     format!("{hex}-{version}-{GENERATION}-{artifact:?}").to_lowercase()
 }
 
-/// The end of the names of records of violations.
-const VIOLATED: &str = "-violated";
+/// The end of the names of records of violations. Those that end in `-violated` are of watchdogs that counted
+/// time in the kernel as the module's, and are not read.
+const VIOLATED: &str = "-violated-in-user-mode";
 
 /// Returns the hash of the inputs of an analysis: the hash of a module, and the machine's costs if estimates
 /// are requested.
@@ -216,6 +217,13 @@ mod tests {
         assert_eq!(cache.violation(&[8; 32]), None);
         fs::copy(&file, folder.join(violation_name(&[8; 32]))).unwrap();
         assert_eq!(cache.violation(&[8; 32]), None);
+
+        // A record of a watchdog that counted the kernel's time does not count, and goes with what is unused.
+        let old = violation_name(&[9; 32]).replace("-in-user-mode", "");
+        cache.put(&old, b"violated").unwrap();
+        assert_eq!(cache.violation(&[9; 32]), None);
+        cache.keep_only(&[]).unwrap();
+        assert!(file.exists() && !folder.join(old).exists());
 
         // An entry under another node's key is treated as missing.
         let other = above.path().join("other");
