@@ -2,12 +2,13 @@
 //! module in C has the same getters; and `flame build` names what is wrong.
 
 use crate::built::{build, flame, pcap, rows, rows_with, text};
-use crate::common::root;
+use crate::common::{root, script};
 use flame_module::testing::Traffic;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 const EXAMPLES: [&str; 16] = [
     "bursts",
@@ -707,4 +708,40 @@ fn build_names_the_line_and_the_remedy() {
         assert_eq!(out.status.code(), Some(1), "{new}: {error}");
         assert!(error.contains("module.toml: manifest") && error.contains(said), "{new}: {error}");
     }
+}
+
+/// An interrupt ends the compiler and leaves no file: neither its own, nor the module, nor its folder.
+#[test]
+fn an_interrupted_build_leaves_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name| folder.path().join(name);
+    std::fs::create_dir_all(path("module")).unwrap();
+    std::fs::create_dir_all(path("tmp")).unwrap();
+    let manifest = "abi = 1\nname = \"a\"\nversion = \"1\"\ndescription = \"test\"\n";
+    std::fs::write(path("module/module.toml"), manifest).unwrap();
+    std::fs::write(path("module/a.c"), "").unwrap();
+    let begun = path("begun");
+    let clang = format!("touch \"$TMPDIR/unfinished\"; echo $$ > '{}'; exec sleep 600", begun.display());
+    let mut build = Command::new(env!("CARGO_BIN_EXE_flame"))
+        .arg("build")
+        .args([path("module"), "--output".into(), path("output")])
+        .env("FLAME_CLANG", script(path("clang"), &clang))
+        .env("TMPDIR", path("tmp"))
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let written = || std::fs::read_to_string(&begun).is_ok_and(|pid| pid.ends_with('\n'));
+    while !written() {
+        assert!(build.try_wait().unwrap().is_none(), "it ended before its compiler began");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let interrupt = Command::new("kill").args(["-TERM", &build.id().to_string()]).status().unwrap();
+    assert!(interrupt.success());
+    let out = build.wait_with_output().unwrap();
+    assert_eq!(out.status.code(), Some(1));
+    assert_eq!(text(&out.stderr), "flame: interrupted, and nothing was written\n");
+    let compiler = std::fs::read_to_string(&begun).unwrap();
+    assert!(!Path::new("/proc").join(compiler.trim()).exists(), "the compiler has ended");
+    assert_eq!(std::fs::read_dir(path("tmp")).unwrap().count(), 0);
+    assert!(!path("output").exists());
 }

@@ -12,9 +12,15 @@ use flame_files::Staged;
 use flame_filter::PacketFilter;
 use flame_plan::{Expose, ShownFilter, ViewSpec};
 use flame_view::View;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+/// The interval at which a compiler is checked for the end of the command.
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Compile a module's folder to one .wasm file with its manifest inside
 ///
@@ -41,18 +47,21 @@ impl Build {
         let manifest = Manifest::parse(&text).map_err(|e| format!("{}: {e}", path.display()))?;
         check_needs(&manifest.needs, &text).map_err(|e| format!("{}: {e}", path.display()))?;
         check_filters(&manifest, &text).map_err(|e| format!("{}: {e}", path.display()))?;
+        let stop = crate::compiler::stop_flag()?;
         let wasm = if self.folder.join("Cargo.toml").is_file() {
-            rust(&self.folder, self.lines)?
+            rust(&self.folder, self.lines, &stop)?
         } else {
-            c(&self.folder, self.lines)?
+            c(&self.folder, self.lines, &stop)?
         };
         let wasm = with_section(wasm, MANIFEST_SECTION, &text);
-        Compiler::new(Worker::this_program().stopped_by(crate::compiler::stop_flag()?), None)
-            .examine(&wasm)
-            .map_err(|e| format!("{}: built, but it is no module: {e}", self.folder.display()))?;
+        let compiler = Compiler::new(Worker::this_program().stopped_by(stop.clone()), None);
+        let examined = compiler.examine(&wasm);
+        unless_interrupted(&stop)?;
+        examined.map_err(|e| format!("{}: built, but it is no module: {e}", self.folder.display()))?;
         // With the certificate, a node verifies bounds in about the time that it takes to read the module.
         let certificate = flame_bounds::find(&wasm, flame_bounds::Effort::AUTHOR);
         let certificate = certificate.map_err(|e| format!("{}: {e}", self.folder.display()))?;
+        unless_interrupted(&stop)?;
         let wasm = with_section(wasm, flame_verify::SECTION, &certificate.to_bytes());
         let folder = self.output.as_deref().unwrap_or(&self.folder);
         std::fs::create_dir_all(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
@@ -149,7 +158,7 @@ const RUSTFLAGS: &str = "CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_RUSTFLAGS";
 /// offsets, which Wasm's loads do not have. Without this optimization, http takes a fifth less time.
 const NO_LSR: &str = "-disable-lsr";
 
-fn rust(folder: &Path, lines: bool) -> Result<Vec<u8>, Error> {
+fn rust(folder: &Path, lines: bool, stop: &AtomicBool) -> Result<Vec<u8>, Error> {
     let own = std::env::var(RUSTFLAGS).unwrap_or_default();
     let flags =
         format!("-C target-feature=+simd128 -C link-arg=-zstack-size=131072 -C llvm-args={NO_LSR} {own}");
@@ -166,7 +175,7 @@ fn rust(folder: &Path, lines: bool) -> Result<Vec<u8>, Error> {
         .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "1")
         .env("CARGO_PROFILE_RELEASE_PANIC", "abort")
         .env("CARGO_PROFILE_RELEASE_DEBUG", if lines { "line-tables-only" } else { "false" });
-    let output = run(&mut cargo, "needs cargo and `rustup target add wasm32-unknown-unknown`")?;
+    let output = run(&mut cargo, "needs cargo and `rustup target add wasm32-unknown-unknown`", stop)?;
     let files = String::from_utf8_lossy(&output);
     let here = folder.canonicalize()?.join("Cargo.toml");
     // The last artefact of this folder's package: those of dependencies precede it.
@@ -184,7 +193,7 @@ fn rust(folder: &Path, lines: bool) -> Result<Vec<u8>, Error> {
     read(&file)
 }
 
-fn c(folder: &Path, lines: bool) -> Result<Vec<u8>, Error> {
+fn c(folder: &Path, lines: bool, stop: &AtomicBool) -> Result<Vec<u8>, Error> {
     let mut sources: Vec<PathBuf> = std::fs::read_dir(folder)
         .map_err(|e| format!("{}: {e}", folder.display()))?
         .flatten()
@@ -195,7 +204,9 @@ fn c(folder: &Path, lines: bool) -> Result<Vec<u8>, Error> {
     if sources.is_empty() {
         return Err(format!("{}: neither Cargo.toml nor a .c file", folder.display()).into());
     }
-    let object = tempfile::Builder::new().suffix(".wasm").tempfile()?;
+    // Also for clang's own files. A linker that is ended late finds no folder to write to.
+    let work = tempfile::tempdir()?;
+    let object = work.path().join("module.wasm");
     let mut clang = Command::new(std::env::var_os("FLAME_CLANG").unwrap_or_else(|| "clang".into()));
     clang
         .args(["--target=wasm32", "-std=c11", "-O3", "-flto", "-msimd128", "-mbulk-memory", "-msign-ext"])
@@ -207,19 +218,37 @@ fn c(folder: &Path, lines: bool) -> Result<Vec<u8>, Error> {
         .args(lines.then_some("-gline-tables-only"))
         .args(&sources)
         .arg("-o")
-        .arg(object.path());
-    run(&mut clang, "needs clang and lld")?;
-    read(object.path())
+        .arg(&object)
+        .env("TMPDIR", work.path());
+    run(&mut clang, "needs clang and lld", stop)?;
+    read(&object)
 }
 
-fn run(command: &mut Command, needs: &str) -> Result<Vec<u8>, Error> {
+/// Runs a compiler and returns its output. The first signal ends it.
+fn run(command: &mut Command, needs: &str, stop: &AtomicBool) -> Result<Vec<u8>, Error> {
     let name = command.get_program().to_string_lossy().into_owned();
-    let output = command
-        .stderr(std::process::Stdio::inherit())
-        .output()
-        .map_err(|e| format!("{name}: {e} ({needs})"))?;
-    if !output.status.success() {
-        return Err(format!("{name} failed ({}); {needs}", output.status).into());
+    let mut child = command.stdout(Stdio::piped()).spawn().map_err(|e| format!("{name}: {e} ({needs})"))?;
+    let mut stdout = child.stdout.take().expect("it is piped");
+    let reader = thread::spawn(move || {
+        let mut output = Vec::new();
+        stdout.read_to_end(&mut output).map(|_| output)
+    });
+    let status = loop {
+        if let Some(status) = child.try_wait()? {
+            break status;
+        }
+        if stop.load(Ordering::Relaxed) {
+            child.kill()?;
+        }
+        thread::sleep(POLL_INTERVAL);
+    };
+    unless_interrupted(stop)?;
+    if !status.success() {
+        return Err(format!("{name} failed ({status}); {needs}").into());
     }
-    Ok(output.stdout)
+    Ok(reader.join().expect("reading does not panic")?)
+}
+
+fn unless_interrupted(stop: &AtomicBool) -> Result<(), Error> {
+    if stop.load(Ordering::Relaxed) { Err("interrupted, and nothing was written".into()) } else { Ok(()) }
 }
