@@ -4,9 +4,11 @@ use crate::common::{
     self, COUNT, Lines, Live, Memory, install, module, options, request, root, runner, taken_over,
     with_manifest,
 };
+use crate::wasm::busy_with_each;
 use arrow_array::{cast::AsArray, types::UInt64Type};
 use flame_abi::manifest::Table;
 use flame_block::Reader;
+use flame_execute::LONG_SLICE;
 use flame_plan::{ModulePlan, Plan, Reason, Shed};
 use flame_quota::{Meters, Usage};
 use flame_record::{RecordBatch, Sink, SinkError};
@@ -754,4 +756,42 @@ fn processes_read_the_same_blocks_of_a_capture() {
     });
     drop(flame.stdin.take());
     assert!(flame.wait().unwrap().success());
+}
+
+/// Each end of a slice interrupts a processor that works, and nobody waits for the call.
+#[test]
+fn calls_of_a_module_alone_in_its_process_are_seldom_interrupted() {
+    let folder = tempfile::tempdir().unwrap();
+    let busy = folder.path().join("busy.wasm");
+    fs::write(&busy, busy_with_each("busy", 5_000_000)).unwrap();
+    let mut flame = Command::new(env!("CARGO_BIN_EXE_flame"));
+    flame
+        .arg("run")
+        .arg(&busy)
+        .args(["--metered", "--isolate", "-q", "-r"])
+        .arg(root().join("demo/demo.pcap"));
+    let mut flame = flame.stdout(Stdio::null()).env("FLAME_RUNNER", runner()).spawn().unwrap();
+    let tasks = |id: u32| fs::read_dir(format!("/proc/{id}/task")).into_iter().flatten().flatten();
+    let sleeps = |task: &Path| -> u64 {
+        let status = fs::read_to_string(task.join("status")).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+        line.unwrap().trim().parse().unwrap()
+    };
+    let slices = wait_for(|| {
+        let read = |path: PathBuf| fs::read_to_string(path).unwrap_or_default();
+        let children: String = tasks(flame.id()).map(|task| read(task.path().join("children"))).collect();
+        let ids = children.split_whitespace().map(|id| id.parse().unwrap());
+        let mut all = ids.flat_map(tasks).map(|task| task.path());
+        all.find(|task| read(task.join("comm")).trim() == "flame-slices")
+    });
+    // It is at work.
+    let first = sleeps(&slices);
+    wait_for(|| (sleeps(&slices) > first + 10).then_some(()));
+    let (before, begun) = (sleeps(&slices), Instant::now());
+    std::thread::sleep(Duration::from_millis(500));
+    let slept = sleeps(&slices) - before;
+    let most = begun.elapsed().as_millis() / LONG_SLICE.as_millis() + 2;
+    assert!(slept > 0 && u128::from(slept) <= most, "{slept} slices ended, {most} at most");
+    flame.kill().unwrap();
+    flame.wait().unwrap();
 }

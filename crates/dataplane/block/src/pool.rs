@@ -332,6 +332,14 @@ impl Pool {
         Some(!peer.is_full(queue))
     }
 
+    /// Returns whether a reader holds less than half of the blocks of a queue that it may, or `None` if it was
+    /// removed.
+    pub fn has_much_room(&mut self, id: ReaderId, queue: usize) -> Option<bool> {
+        let peer = self.peers.iter_mut().find(|peer| peer.id == id)?;
+        peer.collect(&mut self.holders);
+        Some(peer.held.get(queue).is_some_and(|held| 2 * usize::from(*held) < peer.depths.of(queue)))
+    }
+
     /// Returns the lowest slot that no reader holds, as its bytes are the most likely to be cached. Returns
     /// `None` if readers hold all slots.
     pub fn claim(&mut self) -> Option<usize> {

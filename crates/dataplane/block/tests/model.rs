@@ -318,6 +318,8 @@ proptest! {
                     let busy = queued.iter().chain(&held).filter(|(of, _)| *of == queue).count();
                     let has_room = depths.get(queue).is_some_and(|depth| busy < *depth);
                     prop_assert_eq!(pool.has_room(id, queue), Some(has_room));
+                    let has_much_room = depths.get(queue).is_some_and(|depth| 2 * busy < *depth);
+                    prop_assert_eq!(pool.has_much_room(id, queue), Some(has_much_room));
                     let slot = pool.claim().expect("one more than all may hold");
                     let other = pool.claim_besides(1 << slot);
                     prop_assert!(other.is_none_or(|other| other != slot));

@@ -22,4 +22,4 @@ pub use keep::{Begun, Held, Keep, Lost, News, OnNews, Place, Requested, State};
 pub use module::{LoadError, LoadedModule, Module, Shape};
 pub use outlet::{Origin, Outlet};
 pub use slow_loop::SlowLoop;
-pub use stop::{Behind, Quantum, SLICE, Stop};
+pub use stop::{Behind, LONG_SLICE, Quantum, SLICE, Stop};

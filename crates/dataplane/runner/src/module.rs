@@ -33,6 +33,8 @@ pub struct Installed {
     slow: Slow,
     /// Whether the source is live. Otherwise, a worker that has passed a tick waits for the others.
     is_live: bool,
+    /// Whether its time is limited, so that calls pause when it is used up.
+    is_limited: bool,
     eviction: Eviction,
     batch: u32,
     /// The accounts that were reported last.
@@ -232,6 +234,7 @@ impl Installed {
             let on_news = move |place, news: &News| drop(sender.send((place, news.clone())));
             Kepts { keep: Keep::awaiting((state.max, every_ns), workers, Box::new(on_news)), news }
         });
+        let is_limited = granted.is_some();
         let meters = granted.map_or_else(Meters::default, |links| grants.meters(&links));
         let shape = Shape { workers, tick_ns, interval_ns };
         let id = plan.id;
@@ -258,6 +261,7 @@ impl Installed {
             slowest: Behind::since(stopped.clone()),
             slow,
             is_live: false,
+            is_limited,
             eviction: module.eviction.clone(),
             module,
             batch,
@@ -276,6 +280,11 @@ impl Installed {
 
     pub fn is_metered(&self) -> bool {
         self.module.plan.class == ModuleClass::Metered
+    }
+
+    /// Returns whether nobody waits while a call goes on, if no other module is here.
+    pub fn keeps_nobody(&self) -> bool {
+        !self.is_live && !self.is_limited && !self.module.loaded.forwards()
     }
 
     /// Starts the fast instance for a worker.

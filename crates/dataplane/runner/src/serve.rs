@@ -3,8 +3,8 @@
 use crate::grants::Grants;
 use crate::module::Installed;
 use flame_block::Reader;
-use flame_execute::{BatchLoop, SLICE, Stop};
-use flame_plan::{FaultReport, ModuleClass, ModuleId};
+use flame_execute::{BatchLoop, LONG_SLICE, SLICE, Stop};
+use flame_plan::{FaultReport, ModuleId};
 use flame_remote::{ChannelError, Command, FdReceiver, Install, Report, Sender};
 use flame_run::Engines;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -40,6 +40,8 @@ const IDLE: u32 = 20;
 /// counts as that of the modules.
 pub struct Slices {
     is_needed: AtomicBool,
+    /// Whether nobody waits for the calls, so that slices are long.
+    is_long: AtomicBool,
     is_working: AtomicBool,
     is_asleep: AtomicBool,
     thread: OnceLock<Thread>,
@@ -49,7 +51,8 @@ impl Slices {
     fn run(&self, engines: &Engines) {
         let mut idle = 0;
         loop {
-            std::thread::sleep(SLICE);
+            let is_long = self.is_long.load(Ordering::Relaxed);
+            std::thread::sleep(if is_long { LONG_SLICE } else { SLICE });
             engines.end_slice();
             idle = if self.is_working.load(Ordering::SeqCst) { 0 } else { idle + 1 };
             if idle > IDLE {
@@ -63,9 +66,11 @@ impl Slices {
         }
     }
 
-    /// Sets whether slices have to be ended, of a process that works.
-    fn set_needed(&self, is_needed: bool) {
-        self.is_needed.store(is_needed, Ordering::SeqCst);
+    /// Sets how the slices of these modules have to be ended, of a process that works.
+    fn set(&self, modules: &[Installed]) {
+        let is_long = matches!(modules, [module] if module.keeps_nobody());
+        self.is_long.store(is_long, Ordering::Relaxed);
+        self.is_needed.store(modules.iter().any(Installed::is_metered), Ordering::SeqCst);
         self.work(true);
     }
 
@@ -86,6 +91,7 @@ pub fn start_threads(engines: &Engines) -> Result<Arc<Slices>, String> {
     engines.watchdog().start().map_err(|e| format!("thread: {e}"))?;
     let slices = Arc::new(Slices {
         is_needed: AtomicBool::new(false),
+        is_long: AtomicBool::new(false),
         is_working: AtomicBool::new(false),
         is_asleep: AtomicBool::new(false),
         thread: OnceLock::new(),
@@ -155,7 +161,7 @@ impl Runner<'_> {
                 }
                 if self.modules[at].step(serves, &self.stop, sender)? {
                     self.modules.remove(at);
-                    self.slices.set_needed(self.modules.iter().any(Installed::is_metered));
+                    self.slices.set(&self.modules);
                     continue;
                 }
                 is_reported &= self.modules[at].report(sender)?;
@@ -257,11 +263,11 @@ impl Runner<'_> {
     ) -> Result<(), ChannelError> {
         let Ok([region]) = <[OwnedFd; 1]>::try_from(fds) else { return Ok(()) };
         let (id, name) = (install.plan.id, install.plan.name.clone());
-        if install.plan.class == ModuleClass::Metered {
-            self.slices.set_needed(true);
-        }
         match Installed::new(self.engines, &mut self.grants, install, region, &self.stopped) {
-            Ok(module) => self.modules.push(module),
+            Ok(module) => {
+                self.modules.push(module);
+                self.slices.set(&self.modules);
+            }
             Err(text) => {
                 sender.send(&Report::Fault(FaultReport::new(id, name, text)), &[])?;
                 sender.send(&Report::Ended { module: id, messages_lost: 0 }, &[])?;
@@ -282,7 +288,9 @@ impl Runner<'_> {
         let Ok([data, control, event]) = <[OwnedFd; 3]>::try_from(fds) else { return Ok(()) };
         // Without its blocks the module cannot run, and the worker would wait for its reader.
         let reader = Reader::from_fds(data, control, event).map_err(std::io::Error::other)?;
-        module.attach(at, reader, &self.stop, sender)
+        module.attach(at, reader, &self.stop, sender)?;
+        self.slices.set(&self.modules);
+        Ok(())
     }
 
     /// Sleeps until a command, a block or a tick arrives, or for `timeout`. If it `naps`, several blocks must

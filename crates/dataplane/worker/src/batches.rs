@@ -241,7 +241,7 @@ impl Batches {
     }
 
     /// Returns whether a block of an event queue can be published that this module does not lose.
-    pub(crate) fn has_room(&mut self, pool: &mut Pool, queue: usize, stop: &Stop<'_>) -> bool {
+    pub(crate) fn has_room(&mut self, pool: &mut Pool, queue: (usize, bool), stop: &Stop<'_>) -> bool {
         match &mut self.place {
             Place::Local(_) => true,
             Place::Remote(batches) => batches.has_room(pool, queue, stop),

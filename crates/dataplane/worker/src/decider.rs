@@ -185,7 +185,7 @@ impl RemoteDecider {
         outlet: &mut dyn Deciding<'c>,
     ) -> Result<bool, RunError> {
         let begun = Instant::now();
-        while !self.batches.has_room(pool, 0, stop) {
+        while !self.batches.has_room(pool, (0, false), stop) {
             if self.is_live && begun.elapsed() > SLICE {
                 return Ok(false);
             }

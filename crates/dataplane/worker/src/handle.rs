@@ -108,9 +108,9 @@ impl Shared {
         let _ = self.pipelines.get(worker).map(set);
     }
 
-    /// Lets slices be ended from now on, if the calls of a module need that.
+    /// Lets slices be ended from now on, if the calls of a module need that. A process ends those of its own.
     fn note_class(&self, plan: &ModulePlan) {
-        if plan.class == ModuleClass::Metered {
+        if plan.class == ModuleClass::Metered && plan.process.is_none() {
             // If there is a message already, that is enough.
             let _ = self.metered.try_send(());
         }

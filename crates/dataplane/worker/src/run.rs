@@ -16,7 +16,7 @@ use crate::threads;
 use crate::turns::Turns;
 use crate::wiring::Wiring;
 use crossbeam_channel::unbounded;
-use flame_execute::{Behind, Module, Shape, Stop};
+use flame_execute::{Behind, LONG_SLICE, Module, SLICE, Shape, Stop};
 use flame_plan::{ModulePlan, Plan};
 use flame_quota::Meters;
 use flame_record::Sink;
@@ -182,7 +182,9 @@ impl Run {
         let shared = Shared::new(observer);
         let observer: &mut dyn Observer = &mut &shared;
         let metered = inboxes.metered.clone();
-        threads::with_slices(&engines, &metered, charging, || {
+        // Calls on captures are not paused for others.
+        let slice = if is_live { SLICE } else { LONG_SLICE };
+        threads::with_slices(&engines, (slice, &metered), charging, || {
             // Modules in processes are called while packet time goes on.
             let is_clocked = is_live || options.runner.is_some();
             let outputs = Outputs::new(sink, &shared, options.link.clone(), is_clocked);

@@ -35,8 +35,8 @@ const CAPTURE_DEPTH: usize = 2 * SLOTS;
 
 /// The intervals at which a pipeline that reads a capture checks whether a process has room for a block: the
 /// first, and the longest of those that follow, each twice the one before.
-const ROOM: Duration = Duration::from_micros(20);
-const MOST_ROOM: Duration = Duration::from_micros(320);
+const ROOM: Duration = Duration::from_micros(160);
+const MOST_ROOM: Duration = Duration::from_micros(640);
 
 /// Options of a pipeline.
 #[derive(Clone, Copy)]
@@ -311,8 +311,10 @@ impl ViewStage {
         if !self.is_remote() || self.is_live {
             return Ok(());
         }
-        let mut interval = ROOM;
-        while !self.loops.iter_mut().all(|batches| batches.has_room(&mut self.pool, queue, stop)) {
+        let (mut interval, mut waits) = (ROOM, false);
+        // Once it has to wait, it waits for room for several blocks.
+        while !self.loops.iter_mut().all(|m| m.has_room(&mut self.pool, (queue, waits), stop)) {
+            waits = true;
             outlet.wait()?;
             std::thread::sleep(interval);
             interval = (2 * interval).min(MOST_ROOM);

@@ -18,13 +18,15 @@ use crate::todo::worker_loop;
 use crate::turns::TURN;
 use crate::wiring::{Ends, Wiring};
 use crossbeam_channel::{Receiver, RecvTimeoutError, bounded, never, select, unbounded};
-use flame_execute::{SLICE, Stop};
+use flame_execute::Stop;
 use flame_source::Source;
+use std::time::Duration;
 
-/// Runs `run` next to a thread that ends slices once there is a metered module, of which `metered` tells it.
+/// Runs `run` next to a thread that ends slices of this length once there is a metered module, of which
+/// `metered` tells it.
 pub(crate) fn with_slices<T>(
     engines: &flame_run::Engines,
-    metered: &Receiver<()>,
+    (slice, metered): (Duration, &Receiver<()>),
     charging: Option<&Charging>,
     run: impl FnOnce() -> T,
 ) -> T {
@@ -37,7 +39,7 @@ pub(crate) fn with_slices<T>(
                 recv(over) -> _ => true,
                 recv(metered) -> _ => false,
             };
-            while !is_over && over.recv_timeout(SLICE) == Err(RecvTimeoutError::Timeout) {
+            while !is_over && over.recv_timeout(slice) == Err(RecvTimeoutError::Timeout) {
                 engines.end_slice();
             }
         });

@@ -213,13 +213,20 @@ impl RemoteBatches {
         self.own.process(0, packets.saturating_sub(shed).into());
     }
 
-    /// Returns whether the process has room for another block of an event queue, or is gone.
-    pub(crate) fn has_room(&mut self, pool: &mut Pool, queue: usize, stop: &Stop<'_>) -> bool {
+    /// Returns whether the process has room for another block of an event queue, or for half of its blocks if
+    /// `much` is asked for, or is gone.
+    pub(crate) fn has_room(
+        &mut self,
+        pool: &mut Pool,
+        (queue, much): (usize, bool),
+        stop: &Stop<'_>,
+    ) -> bool {
+        let has_room = if much { Pool::has_much_room } else { Pool::has_room };
         let has_room = self.leaving.is_some()
             || self.module.state.is_held()
             || self.is_gone()
             || self.is_evicted()
-            || pool.has_room(self.reader, queue).unwrap_or(true);
+            || has_room(pool, self.reader, queue).unwrap_or(true);
         let released = pool.released(self.reader).unwrap_or(0);
         match has_room {
             true => self.deadline.rest(),
