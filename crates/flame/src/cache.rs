@@ -19,3 +19,13 @@ pub fn open(quiet: bool) -> Option<Cache> {
         }
     }
 }
+
+/// Returns a function that records that a module's bound was violated: later runs meter it.
+pub fn violations(quiet: bool) -> impl Fn(&[u8; 32]) + Send + Sync + 'static {
+    let cache = open(quiet);
+    move |hash| {
+        if let Some(Err(e)) = cache.as_ref().map(|cache| cache.record_violation(hash)) {
+            complain!("flame: warning: that a bound was violated is not remembered: {e}");
+        }
+    }
+}

@@ -35,10 +35,15 @@ pub fn print(report: &Report) {
         complain!("flame: warning: {}", summary(&report.damage));
     }
     for f in &report.faults {
-        let worker = f.worker.map_or("slow path".to_owned(), |w| format!("worker {w}"));
         let packet = f.packet.map_or(String::new(), |p| format!(", packet {p}"));
+        let place = match f.worker {
+            Some(worker) => format!(" (worker {worker}{packet})"),
+            // All its instances have ended.
+            None if f.process => String::new(),
+            None => format!(" (slow path{packet})"),
+        };
         let then = if f.restarted { "started anew" } else { "stopped" };
-        complain!("flame: module {} {then} ({worker}{packet}): {}", f.module, f.text);
+        complain!("flame: module {} {then}{place}: {}", f.module, f.text);
     }
     for lost in &report.lost {
         let place = match &lost.table {

@@ -1,12 +1,13 @@
 //! Tests of endless code without counters that was taken for bounded: the call ends at its deadline and is
 //! named, and no other module is affected.
 
-use crate::common::{MANIFEST, Memory, install, module, request, run, with_manifest};
+use crate::common::{Lines, MANIFEST, Memory, install, module, options, request, run, runner, with_manifest};
 use flame_admit::Protection;
 use flame_compile::{Cache, Compiler, InstallRequest};
 use flame_meter::{Metering, rewrite_polled};
-use flame_plan::{Limits, ModuleClass, ModulePlan, OnFault, Shed};
+use flame_plan::{Limits, ModuleClass, ModulePlan, OnFault, Plan, Shed};
 use flame_run::{Call, Engines, FaultKind, Instance, Loaded, Mapping, Role};
+use flame_worker::{Input, Options, Run, Runner, Silent};
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -118,7 +119,7 @@ fn hanging(name: &str, call: &str, hang: &str) -> Vec<u8> {
 
 fn limits(deadline_ms: u64) -> Limits {
     let ns = deadline_ms * MS;
-    Limits { batch_deadline_ns: ns, call_deadline_ns: ns, ..Limits::default() }
+    Limits { deadline_ns: ns, ..Limits::default() }
 }
 
 /// Installs the module as if all its bounds were proven.
@@ -293,7 +294,7 @@ fn a_call_that_ends_in_time_never_harms_the_next() {
     let wasm = with_manifest(wat::parse_str(text).unwrap(), MANIFEST.as_bytes());
     let engines = Engines::new().unwrap();
     let mut plan = as_bounded(&wasm, 1);
-    plan.limits.batch_deadline_ns = MS / 5;
+    plan.limits.deadline_ns = MS / 5;
     let mut threads = Vec::new();
     for _ in 0..3 {
         let loaded = Loaded::new(&engines, &plan).unwrap();
@@ -402,27 +403,57 @@ fn a_module_that_violated_its_bound_is_metered_from_then_on() {
     assert_eq!(compiler(open()).install(&count, &unchecked).unwrap().plan.class, ModuleClass::Bounded);
 }
 
+/// A call has a deadline whether its code counts or not: what it may cost by its budget takes minutes if each
+/// instruction waits for memory.
 #[test]
-fn the_deadline_follows_from_the_bound_within_its_limits() {
-    let of = |body: &str| {
+fn calls_that_are_proved_and_count_have_a_deadline() {
+    let spin = "(local.set $n (i32.const 40000000))
+      (loop $l (br_if $l (local.tee $n (i32.sub (local.get $n) (i32.const 1)))))";
+    let tick = format!("{spin} (i64.const 0)");
+    // No call reaches a function that counts, but the analysis cannot know that.
+    let shared = "(if (i32.eq (local.get $n) (i32.const 77)) (then (drop (call $batch (i32.const 64)))))";
+    let cases = [
+        ("flame_tick", "(i64.const 0)", format!("(local $n i32) {tick}")),
+        ("flame_batch", tick.as_str(), format!("(local $n i32) {shared} (i64.const 0)")),
+    ];
+    for (call, batch, tick) in cases {
         let text = format!(
-            r#"(module (memory (export "memory") 1) (func (export "flame_batch") (param $b i32) (result i64) (local $n i32) {body} (i64.const 0)))"#
+            r#"(module (memory (export "memory") 1)
+              (func $batch (export "flame_batch") (param i32) (result i64) (local $n i32) {batch})
+              (func (export "flame_tick") (param i64) (result i64) {tick}))"#
         );
-        // The budget of its packets.
-        let manifest = format!("{MANIFEST}\n[limits]\npacket_budget = 100_000_000\n");
-        let wasm = with_manifest(wat::parse_str(&text).unwrap(), manifest.as_bytes());
-        let limits = Limits { packet_budget: 100_000_000, ..Limits::default() };
-        let plan = install(&wasm, &InstallRequest { limits, ..request() }).unwrap();
-        assert_eq!(plan.class, ModuleClass::Bounded, "{body}");
-        plan.limits.batch_deadline_ns
-    };
-    let times = |n: u32| {
-        of(&format!(
-            "(local.set $n (i32.const {n})) (loop $l (br_if $l (local.tee $n (i32.sub (local.get $n) (i32.const 1)))))"
-        ))
-    };
-    assert_eq!(of(""), 100 * MS);
-    // 5 instructions per iteration, at 100 ns each.
-    assert!((500 * MS..510 * MS).contains(&times(1_000_000)), "{}", times(1_000_000));
-    assert_eq!(times(5_000_000), 850 * MS);
+        let manifest = format!("{MANIFEST}\n[limits]\npacket_budget = 1000000000\n");
+        let wasm = with_manifest(wat::parse_str(text).unwrap(), manifest.as_bytes());
+        let limits = Limits { packet_budget: 1_000_000_000, call_budget: 1_000_000_000, ..limits(5) };
+        let mut plan = install(&wasm, &InstallRequest { limits, ..request() }).unwrap();
+        assert_eq!(plan.class, ModuleClass::Bounded, "{call}");
+        plan.limits.deadline_ns = 5 * MS;
+        let engines = Engines::new().unwrap();
+        let (report, _) = run(&engines, vec![plan], 1, Box::new(Memory::tcp(PACKETS, 50)), 256).unwrap();
+        let faults: Vec<_> = report.faults.iter().map(|f| &f.text).collect();
+        let named = format!("{call}: bound violated: it ran for more than 5 ms in a call that");
+        assert!(faults.iter().any(|text| text.starts_with(&named)), "{faults:?}");
+    }
+}
+
+/// A process has a watchdog of its own, which cannot write to the cache.
+#[test]
+fn a_violation_in_a_process_is_reported_here() {
+    let engines = Engines::new().unwrap();
+    let reported = Arc::new(Mutex::new(Vec::new()));
+    let all = reported.clone();
+    engines.watchdog().on_violation(move |hash| all.lock().unwrap().push(*hash));
+    let plan = as_bounded(&hanging("hanging", "flame_batch", HANGS[0].1), 5);
+    let hash = plan.hash;
+    let plan = Plan::new(vec![ModulePlan { process: Some("one".to_owned()), ..plan }], 1, 0);
+    let runner = Some(Runner::at(&runner()).unwrap());
+    let options = Options { runner, ..options(Arc::default()) };
+    let run = Run::new(&plan, &[], &engines, options).unwrap();
+    let source = Input::Shared(Box::new(Memory::tcp(10, 2)));
+    let report = run.execute(source, &mut Lines::default(), &mut Silent).unwrap();
+    let faults: Vec<_> = report.faults.iter().map(|f| &f.text).collect();
+    assert!(faults[0].starts_with("flame_batch: bound violated"), "{faults:?}");
+    assert_eq!(*reported.lock().unwrap(), [hash]);
+    // Processes may lie, so modules that run here are left alone.
+    assert!(!engines.watchdog().is_violated(&hash));
 }

@@ -94,10 +94,6 @@ pub mod names {
         name == BATCH || name == PUSH
     }
 
-    /// The prefix of exports that the rewriter adds: each names the variant without counters of an exported
-    /// function.
-    pub const POLLED: &str = "flame:polled:";
-
     /// The prefix of all names that the rewriter adds. A module must not export such a name.
     pub const RESERVED: &str = "flame:";
     /// The exported global with the fuel of the call: instructions that it may still execute.

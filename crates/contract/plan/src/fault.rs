@@ -123,7 +123,7 @@ pub struct FaultReport {
     pub module: String,
     /// The worker of the instance, or `None` for the slow instance.
     pub worker: Option<usize>,
-    /// The index of the packet among those offered to this module on this worker.
+    /// The index of the packet among those that were shown to this module on this worker.
     pub packet: Option<u64>,
     /// A description of the fault.
     pub text: String,

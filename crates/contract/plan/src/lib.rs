@@ -219,12 +219,9 @@ pub struct Limits {
     pub rests: Option<Rests>,
     /// The number of messages that one call of a fast instance may send.
     pub messages: u32,
-    /// The nanoseconds of processor time after which a batch is stopped although it is proved to end, from
-    /// [`LEAST_DEADLINE_NS`] to [`MOST_DEADLINE_NS`].
-    pub batch_deadline_ns: u64,
-    /// The nanoseconds of processor time after which a call other than a batch is stopped although it is
-    /// proved to end, within the same range.
-    pub call_deadline_ns: u64,
+    /// The nanoseconds of processor time after which a call of a bounded module is stopped, at most
+    /// [`MOST_DEADLINE_NS`]: nothing interrupts it, whatever is proved of it.
+    pub deadline_ns: u64,
 }
 
 /// The calls for the rest of a batch's output that a bounded module may ask for: as many as cost no more than
@@ -252,8 +249,6 @@ pub fn longest_call(packet_budget: u64) -> u64 {
     packet_budget.saturating_mul(flame_abi::MAX_BATCH as u64).max(flame_abi::CALL_UNITS)
 }
 
-/// The shortest deadline of a call in nanoseconds. Delays that the machine itself causes are shorter.
-pub const LEAST_DEADLINE_NS: u64 = 100_000_000;
 /// The longest deadline of a call in nanoseconds. With the time until the watchdog finds the call, a worker
 /// stands still for less than a second.
 pub const MOST_DEADLINE_NS: u64 = 850_000_000;
@@ -270,8 +265,7 @@ impl Default for Limits {
             continuations: 65_536,
             rests: None,
             messages: 4096,
-            batch_deadline_ns: MOST_DEADLINE_NS,
-            call_deadline_ns: MOST_DEADLINE_NS,
+            deadline_ns: MOST_DEADLINE_NS,
         }
     }
 }

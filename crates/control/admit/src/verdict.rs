@@ -1,7 +1,7 @@
 use crate::limit::PacketTimeLimit;
 use flame_abi::layout::names;
 use flame_bounds::{Bound, Poly};
-use flame_plan::{Expose, LEAST_DEADLINE_NS, MOST_DEADLINE_NS, ModuleClass, Rests, longest_call};
+use flame_plan::{Expose, ModuleClass, Rests, longest_call};
 use std::fmt;
 use std::path::PathBuf;
 
@@ -53,8 +53,6 @@ pub struct Verdict {
     pub alone_ns: Option<f64>,
     /// The calls for the rest of a batch's output that these estimates are for, if the module is bounded.
     pub rests: Option<Rests>,
-    /// The processor time in nanoseconds after which a batch has violated its bound.
-    pub deadline_ns: u64,
     pub why: Why,
 }
 
@@ -91,8 +89,8 @@ pub enum Why {
     WithinTime { estimate_ns: f64, limit: PacketTimeLimit },
 }
 
-/// The most instructions of a batch that nothing interrupts: about half of the [`MOST_DEADLINE_NS`] after
-/// which it would have violated its bound.
+/// The most instructions of a batch that nothing interrupts: about half of the
+/// [`MOST_DEADLINE_NS`](flame_plan::MOST_DEADLINE_NS) after which it is stopped.
 const MOST_OF_BATCH: u128 = 1_000_000_000;
 
 /// Returns the maximum number of bytes of a packet that a module may see: views cut there.
@@ -103,8 +101,7 @@ pub fn visible(expose: Expose, snaplen: u64) -> u64 {
 impl Verdict {
     /// Returns a verdict that needs no bounds.
     pub fn metered(why: Why) -> Self {
-        let (class, deadline_ns) = (ModuleClass::Metered, MOST_DEADLINE_NS);
-        Self { class, estimate_ns: None, alone_ns: None, rests: None, deadline_ns, why }
+        Self { class: ModuleClass::Metered, estimate_ns: None, alone_ns: None, rests: None, why }
     }
 }
 
@@ -155,7 +152,7 @@ pub fn decide<E>(
 
 /// Decides on a module whose batches have these bounds, and which sees `expose` of each packet.
 fn admit(batches: BatchBounds, expose: Expose, admission: &Admission) -> Verdict {
-    let BatchBounds { bound, time, rest, .. } = batches;
+    let BatchBounds { bound, rest, .. } = batches;
     if !bound.is_bounded() {
         return Verdict::metered(Why::Unbounded);
     }
@@ -190,9 +187,8 @@ fn admit(batches: BatchBounds, expose: Expose, admission: &Admission) -> Verdict
         }
         (Some(limit), Some(estimate_ns)) => Why::WithinTime { estimate_ns, limit },
     };
-    let deadline_ns = deadline_ns(bound, time, visible);
     let rests = Some(batches.rests(visible));
-    Verdict { class: ModuleClass::Bounded, estimate_ns, alone_ns, rests, deadline_ns, why }
+    Verdict { class: ModuleClass::Bounded, estimate_ns, alone_ns, rests, why }
 }
 
 /// Returns the most instructions of a batch. Its packets lie in one block, so few of them are as long as is
@@ -201,17 +197,6 @@ fn batch_most(bound: Bound, visible: u64) -> Option<u128> {
     let long = flame_abi::MAX_BLOCK_BYTES as u64 / visible.max(1) + 1;
     let of_long = bound.at(long.min(flame_abi::MAX_BATCH as u64), visible)?;
     of_long.checked_add(bound.at(flame_abi::MAX_BATCH as u64, 0)?)
-}
-
-/// Returns a processor time that no full batch within `bound` takes, by far: four times the estimate, or,
-/// without an estimate, as if each instruction waited for memory.
-fn deadline_ns(bound: Bound, time: Bound, visible: u64) -> u64 {
-    let batch = flame_abi::MAX_BATCH as u64;
-    let most = match time.at(batch, visible) {
-        Some(ps) => u64::try_from(ps / 250).ok(),
-        None => bound.at(batch, visible).and_then(|n| u64::try_from(n).ok()?.checked_mul(100)),
-    };
-    most.unwrap_or(MOST_DEADLINE_NS).clamp(LEAST_DEADLINE_NS, MOST_DEADLINE_NS)
 }
 
 impl BatchBounds {

@@ -85,9 +85,6 @@
 //! instructions for each call in it, and one bulk memory instruction. This does not rely on the analysis:
 //! recursion that it overlooked polls too. Small functions do not poll.
 //!
-//! Exported functions that do not count are listed by exports `flame:polled:NAME`: their calls have
-//! deadlines.
-//!
 //! # The window
 //!
 //! View blocks lie beyond the memory that `memory.size` reports: loads reach them, but the engine's own

@@ -340,7 +340,6 @@ impl<'a> Source<'a> {
             charge: None,
         };
         let ends = |f: u32| f >= self.imported && !count.counts(f);
-        let polled: Vec<&str> = self.exported.iter().filter(|(_, f)| ends(*f)).map(|(n, _)| *n).collect();
         let mut own = (self.imported..).take(self.bodies.len());
         if added.poll == Poll::All || (added.poll == Poll::Uncounted && own.any(ends)) {
             added.page = self.imported_globals
@@ -349,21 +348,6 @@ impl<'a> Source<'a> {
                     out.push(1);
                     ConstExpr::i32_const(POLL as i32).encode(out);
                 });
-        }
-        if poll && !polled.is_empty() {
-            let index = self.imported_globals
-                + globals.push(|out| {
-                    ValType::I32.encode(out);
-                    out.push(0);
-                    ConstExpr::i32_const(1).encode(out);
-                });
-            for name in polled {
-                exports.push(|out| {
-                    format!("{}{name}", names::POLLED).as_str().encode(out);
-                    ExportKind::Global.encode(out);
-                    index.encode(out);
-                });
-            }
         }
         let mut helpers: Vec<Vec<u8>> = Vec::new();
         let mut function = |name: &str, params: &[ValType], results: &[ValType], body: Vec<u8>| {

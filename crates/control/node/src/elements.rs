@@ -43,6 +43,9 @@ pub trait Client: Send + Sync {
     /// Returns a compiler for the modules of the graph.
     fn compiler(&self) -> Compiler<'static>;
 
+    /// Returns the function that records that the bound of the module with a hash was violated.
+    fn violations(&self) -> Box<dyn Fn(&[u8; 32]) + Send + Sync>;
+
     /// Returns the node with the credential of an element, or `None` without a policy.
     ///
     /// # Errors
@@ -133,6 +136,7 @@ impl<C: Client> Shared<C> {
             return Ok(engines);
         }
         let engines = Engines::new().map_err(|e| e.to_string())?;
+        engines.watchdog().on_violation(self.client.violations());
         Ok(self.engines.get_or_init(|| engines))
     }
 

@@ -462,7 +462,9 @@ impl BatchLoop {
         // Invalid output voids the batch; otherwise the packets before the marked one were processed.
         let marked = fault.packet.filter(|p| cause != Shed::Output && *p < count);
         let (done, shed) = marked.map_or((0, count), |p| (p, 1));
-        let number = marked.map(|p| self.account.accounted() + u64::from(p));
+        // Among those that are shown: the number of others may be hidden, and a process does not know it.
+        let shown = self.account.accounted() - self.account.filtered;
+        let number = marked.map(|p| shown + u64::from(p));
         self.processed(done);
         self.account.shed(cause, u64::from(shed));
         self.advance(done + shed);

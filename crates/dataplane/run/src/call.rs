@@ -273,24 +273,23 @@ impl Instance {
 
     fn call_now(&mut self, call: &Call, allowance: Allowance) -> CallReturn {
         let result = match self.prepare(call, allowance.left) {
-            Ok(Some(function)) => Ok(self.execute(call.name(), function)),
+            Ok(Some(function)) => Ok(self.execute(function)),
             Ok(None) => Ok(Ok(0)),
             Err(fault) => Err(fault),
         };
         CallReturn { call: call.name(), allowance, result }
     }
 
-    fn execute(&mut self, call: CallName, function: Function) -> wasmtime::Result<i64> {
+    fn execute(&mut self, function: Function) -> wasmtime::Result<i64> {
         let Self { batch, store, watch, loaded, .. } = self;
         if loaded.class() != ModuleClass::Bounded {
             return block_on(function.call_async(batch, store));
         }
-        let watched = watch.as_ref().zip(loaded.deadlines.of(call));
-        if let Some((watch, deadline_ns)) = watched {
-            watch.0.begin(deadline_ns);
+        if let Some(watch) = watch {
+            watch.0.begin();
         }
         let returned = function.call(batch, store);
-        if let Some((watch, _)) = watched {
+        if let Some(watch) = watch {
             watch.0.end();
         }
         returned

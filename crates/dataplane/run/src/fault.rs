@@ -161,8 +161,9 @@ impl fmt::Display for Fault {
             )?,
             FaultKind::BoundViolated { deadline_ns } => write!(
                 f,
-                "bound violated: it ran for more than {} ms in code that no counter ends. Unless it runs unchecked, what was proved of it is \
-                 wrong: please report the module. This run goes on without it; from the next one on it is metered (with `--metered` at once)",
+                "bound violated: it ran for more than {} ms in a call that nothing interrupts. Its instructions wait for memory, or what was \
+                 proved of it is wrong (please report the module then). This run goes on without it; from the next one on it is metered \
+                 (with `--metered` at once)",
                 deadline_ns / 1_000_000
             )?,
             FaultKind::Output(error) => write!(f, "{error}")?,

@@ -5,7 +5,7 @@ use crate::eviction::Eviction;
 use crate::fault::{Fault, FaultKind, Frame};
 use crate::memory::{Mapping, load, map_window};
 use crate::quota::Quota;
-use crate::watch::{Deadlines, Watch, Watchdog};
+use crate::watch::{Watch, Watchdog};
 use flame_abi::layout::{self, names};
 use flame_abi::manifest::Access;
 use flame_abi::{BatchHeader, InitHeader, batch_flags, output, role};
@@ -40,7 +40,8 @@ pub struct Loaded {
     marks_packets: bool,
     class: ModuleClass,
     hash: [u8; 32],
-    pub(crate) deadlines: Deadlines,
+    /// The processor time of a call, if nothing interrupts it.
+    deadline_ns: Option<u64>,
     watchdog: Watchdog,
 }
 
@@ -97,7 +98,6 @@ impl Loaded {
         let module = load(engine, &plan.code)?;
         let has_slow_path = module.get_export(names::MESSAGE).is_some();
         let marks_packets = module.imports().any(|i| i.name() == names::PACKET);
-        let polled = |call: &str| module.get_export(&format!("{}{call}", names::POLLED)).is_some();
         let texts = match plan.texts.len() {
             0 => None,
             bytes => {
@@ -106,8 +106,9 @@ impl Loaded {
                 Some(Arc::new(memory))
             }
         };
-        let deadlines = Deadlines::new(polled, &plan.limits);
-        if deadlines.shortest().is_some() {
+        // Nothing interrupts these calls.
+        let deadline_ns = (plan.class == ModuleClass::Bounded).then_some(plan.limits.deadline_ns);
+        if deadline_ns.is_some() {
             engines.watchdog().enter(plan.hash, eviction.clone());
         }
         Ok(Self {
@@ -127,7 +128,7 @@ impl Loaded {
             region,
             class: plan.class,
             hash: plan.hash,
-            deadlines,
+            deadline_ns,
             watchdog: engines.watchdog().clone(),
             meters: meters.clone(),
         })
@@ -256,10 +257,10 @@ impl Instance {
         for (window, access) in hosts.map(|window| (*window, Access::Read)).chain(areas) {
             map_window(base, window, access).map_err(|e| start(format!("mapping a window: {e}")))?;
         }
-        let watch = loaded.deadlines.shortest().map(|shortest| {
+        let watch = loaded.deadline_ns.map(|deadline_ns| {
             // The page lies in the mapping just made.
             let page = base.wrapping_add(layout::POLL as usize);
-            loaded.watchdog.watch(page, shortest).map_err(|e| start(format!("watching its calls: {e}")))
+            loaded.watchdog.watch(page, deadline_ns).map_err(|e| start(format!("watching its calls: {e}")))
         });
         let watch = watch.transpose()?.map(Watching);
         let batch = match loaded.forwards {
@@ -532,7 +533,7 @@ impl Instance {
             Some(meter) => meter.fuel.get(&mut self.store).i64().is_some_and(|fuel| fuel < 0),
             None => false,
         };
-        let deadline = self.loaded.deadlines.of(call).filter(|_| trap == Some(&Trap::MemoryOutOfBounds));
+        let deadline = self.loaded.deadline_ns.filter(|_| trap == Some(&Trap::MemoryOutOfBounds));
         let revoked = deadline.filter(|_| self.watch.as_ref().is_some_and(|w| w.0.was_revoked()));
         let has_diverged = match &self.meter {
             Some(meter) => meter.packet_budget.get(&mut self.store).i64() == Some(-1),

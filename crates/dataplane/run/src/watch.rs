@@ -1,9 +1,10 @@
 #![allow(unsafe_code)] // Changes the protection of polling pages; reads the clocks of threads.
 
-//! A thread that ends calls that run past their deadline, in case a proved bound is wrong.
+//! A thread that ends calls of bounded modules that run past their deadline: nothing interrupts them, and a
+//! proved bound may be wrong, or permit more time than a worker can stand still.
 //!
-//! Code without counters loads from a polling page in every loop (`flame_meter::rewrite_polled`). Each
-//! instance has such a page of its own. A call marks its begin and its end by storing its number;
+//! Their code loads from a polling page in every loop (`flame_meter::rewrite_polled`). Each instance has such
+//! a page of its own. A call marks its begin and its end by storing its number;
 //! nothing else is done for it. The watchdog looks at the numbers every few milliseconds. A call that it
 //! finds again, and whose thread has meanwhile used more processor time than the deadline, loses its page,
 //! and traps at its next poll. Processor time, so that a call that does not run, because the machine is busy
@@ -23,8 +24,7 @@
 //! before it runs. The worker needs no barrier instruction for that.
 
 use crate::eviction::Eviction;
-use flame_abi::layout::names;
-use flame_plan::{CallName, Limits, Reason};
+use flame_plan::Reason;
 use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::io;
@@ -91,66 +91,6 @@ struct Times {
     user: u64,
 }
 
-/// The deadlines of a module's calls in nanoseconds, or `None` if counters end them.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Deadlines {
-    init: Option<u64>,
-    batch: Option<u64>,
-    tick: Option<u64>,
-    end: Option<u64>,
-    message: Option<u64>,
-    rest: Option<u64>,
-    export: Option<u64>,
-    import: Option<u64>,
-    pressure: Option<u64>,
-    serve: Option<u64>,
-    done: Option<u64>,
-}
-
-impl Deadlines {
-    /// Creates the deadlines. `polled` returns whether an export polls.
-    pub(crate) fn new(polled: impl Fn(&str) -> bool, limits: &Limits) -> Self {
-        let call = |name| polled(name).then_some(limits.call_deadline_ns);
-        Self {
-            init: call(names::INIT),
-            batch: (polled(names::BATCH) || polled(names::PUSH)).then_some(limits.batch_deadline_ns),
-            tick: call(names::TICK),
-            end: call(names::END),
-            message: call(names::MESSAGE),
-            rest: call(names::REST),
-            export: call(names::EXPORT),
-            import: call(names::IMPORT),
-            pressure: call(names::PRESSURE),
-            serve: call(names::SERVE),
-            done: call(names::DONE),
-        }
-    }
-
-    #[inline]
-    pub(crate) fn of(&self, call: CallName) -> Option<u64> {
-        match call {
-            CallName::Instantiation => None,
-            CallName::Batch | CallName::Push => self.batch,
-            CallName::Init => self.init,
-            CallName::Tick => self.tick,
-            CallName::End => self.end,
-            CallName::Message => self.message,
-            CallName::Rest => self.rest,
-            CallName::Export => self.export,
-            CallName::Import => self.import,
-            CallName::Pressure => self.pressure,
-            CallName::Serve => self.serve,
-            CallName::Done => self.done,
-        }
-    }
-
-    pub(crate) fn shortest(&self) -> Option<u64> {
-        let Self { init, batch, tick, end, message, rest, export, import, pressure, serve, done } = *self;
-        let all = [init, batch, tick, end, message, rest, export, import, pressure, serve, done];
-        all.into_iter().flatten().min()
-    }
-}
-
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -169,8 +109,9 @@ impl Watchdog {
         }))
     }
 
-    /// Registers `report`, which is called once for each module whose bound is violated, with its hash, on
-    /// the thread that runs the module. Only the first registration counts.
+    /// Registers `report`, which is called for each module whose bound is violated, with its hash: on the
+    /// thread that runs the module, or that which reads the reports of its process. Only the first
+    /// registration counts.
     pub fn on_violation(&self, report: impl Fn(&[u8; 32]) + Send + Sync + 'static) {
         let _ = self.0.report.set(Box::new(report));
     }
@@ -192,6 +133,13 @@ impl Watchdog {
         modules.push((hash, eviction));
     }
 
+    /// Passes on a violation that a process reports. It may lie, so modules that run here are left alone.
+    pub fn reported(&self, hash: &[u8; 32]) {
+        if let Some(report) = self.0.report.get() {
+            report(hash);
+        }
+    }
+
     pub(crate) fn violated(&self, hash: [u8; 32]) {
         if !lock(&self.0.violated).insert(hash) {
             return;
@@ -204,19 +152,19 @@ impl Watchdog {
         }
     }
 
-    /// Watches the calls of an instance, whose deadlines are at least `shortest_ns`. `page` is its polling
+    /// Watches the calls of an instance, which end at `deadline_ns`. `page` is its polling
     /// page, which must stay mapped until the watch is retired.
-    pub(crate) fn watch(&self, page: *mut u8, shortest_ns: u64) -> io::Result<Arc<Watch>> {
+    pub(crate) fn watch(&self, page: *mut u8, deadline_ns: u64) -> io::Result<Arc<Watch>> {
         let watch = Arc::new(Watch {
             call: AtomicU64::new(0),
             revoked: AtomicU64::new(0),
-            deadline_ns: AtomicU64::new(u64::MAX),
+            deadline_ns,
             clock: AtomicI32::new(libc::CLOCK_MONOTONIC),
             page: Mutex::new(Some(Page(page))),
             barrier: self.0.barrier,
         });
         let mut state = lock(&self.0.shared.state);
-        let period = Duration::from_nanos(shortest_ns / CHECKS).clamp(MIN_PERIOD, MAX_PERIOD);
+        let period = Duration::from_nanos(deadline_ns / CHECKS).clamp(MIN_PERIOD, MAX_PERIOD);
         state.period = Some(state.period.map_or(period, |p| p.min(period)));
         state.watches.push((Arc::downgrade(&watch), Seen::default()));
         self.run(&mut state)?;
@@ -277,7 +225,8 @@ pub(crate) struct Watch {
     call: AtomicU64,
     /// The call whose page was revoked and not yet restored, or 0.
     revoked: AtomicU64,
-    deadline_ns: AtomicU64,
+    /// The processor time of a call in nanoseconds.
+    deadline_ns: u64,
     /// The clock of the processor time of the calling thread.
     clock: AtomicI32,
     page: Mutex<Option<Page>>,
@@ -293,9 +242,8 @@ unsafe impl Send for Page {}
 impl Watch {
     /// Records that a call begins on this thread.
     #[inline]
-    pub(crate) fn begin(&self, deadline_ns: u64) {
+    pub(crate) fn begin(&self) {
         let call = self.call.load(Ordering::Relaxed) + 1;
-        self.deadline_ns.store(deadline_ns, Ordering::Relaxed);
         self.clock.store(own_clock(), Ordering::Relaxed);
         self.call.store(call, Ordering::Release);
         self.barrier.light();
@@ -342,7 +290,7 @@ impl Watch {
         let Some(now) = Times::read(self.clock.load(Ordering::Relaxed)) else { return false };
         if seen.call != call {
             *seen = Seen { call, since: now };
-        } else if now.since(seen.since) >= self.deadline_ns.load(Ordering::Relaxed) {
+        } else if now.since(seen.since) >= self.deadline_ns {
             self.revoke(call);
         }
         true
@@ -497,7 +445,7 @@ mod tests {
         Watch {
             call: AtomicU64::new(0),
             revoked: AtomicU64::new(0),
-            deadline_ns: AtomicU64::new(u64::MAX),
+            deadline_ns: u64::MAX,
             clock: AtomicI32::new(libc::CLOCK_MONOTONIC),
             page: Mutex::new(Some(Page(page))),
             barrier: Barrier::register(),
@@ -508,20 +456,20 @@ mod tests {
     fn a_revoked_call_has_no_page_and_the_next_one_has() {
         let page = page();
         let watch = watch(page);
-        watch.begin(1);
+        watch.begin();
         assert!(readable(page));
         watch.revoke(1);
         assert!(!readable(page));
         watch.end();
         assert!(watch.was_revoked());
-        watch.begin(1);
+        watch.begin();
         assert!(readable(page));
         watch.end();
         assert!(!watch.was_revoked());
         // Neither a call that has ended nor one without a page is revoked.
         watch.revoke(3);
         assert!(readable(page) && !watch.was_revoked());
-        watch.begin(1);
+        watch.begin();
         watch.retire();
         watch.revoke(5);
         assert!(readable(page));
@@ -548,11 +496,11 @@ mod tests {
             let mut i = 0_u32;
             while i < 400_000 || restored <= 100 && i < 100_000_000 {
                 i += 1;
-                watch.begin(1);
+                watch.begin();
                 (0..i % 64).for_each(|_| std::hint::spin_loop());
                 watch.end();
                 restored += u32::from(watch.revoked.load(Ordering::Relaxed) != 0);
-                watch.begin(1);
+                watch.begin();
                 innocent += u32::from(!readable(page));
                 watch.end();
             }
@@ -570,7 +518,7 @@ mod tests {
         let watch = watchdog.watch(page, 1_000_000).unwrap();
         for _ in 0..3 {
             std::thread::sleep(Duration::from_millis(20));
-            watch.begin(1_000_000);
+            watch.begin();
             let begun = std::time::Instant::now();
             while readable(page) {
                 assert!(begun.elapsed() < Duration::from_secs(60), "the call goes on");
@@ -589,7 +537,7 @@ mod tests {
         let watch = watchdog.watch(page, DEADLINE_NS).unwrap();
         let mut zeros = std::fs::File::open("/dev/zero").unwrap();
         let mut bytes = vec![0; 1 << 20];
-        watch.begin(DEADLINE_NS);
+        watch.begin();
         let since = Times::read(own_clock()).unwrap();
         let spent = || Times::read(own_clock()).unwrap().since(since);
         while read_clock(own_clock()).unwrap() - since.all < 4 * DEADLINE_NS {

@@ -89,7 +89,8 @@ impl Run {
         let sender = events.as_ref().map(|(sender, _)| sender.clone());
         let processes = options.runner.clone().zip(queues);
         let processes = processes.map(|(program, queues)| {
-            Arc::new(Processes::new(program, (options.batch, options.sharers), queues))
+            let watchdog = engines.watchdog().clone();
+            Arc::new(Processes::new(program, (options.batch, options.sharers), queues, watchdog))
         });
         check_sharing(plan, options.runner.is_some())?;
         let mut areas = Areas::of(&options.areas);

@@ -157,6 +157,10 @@ impl Client for ClickModules {
         Compiler::new(child, cache::open(true))
     }
 
+    fn violations(&self) -> Box<dyn Fn(&[u8; 32]) + Send + Sync> {
+        Box::new(cache::violations(true))
+    }
+
     fn node(&self, args: &ModuleArgs) -> Result<Option<Node>, String> {
         self.node_of(args).map_err(|e| e.to_string())
     }

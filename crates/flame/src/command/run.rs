@@ -234,14 +234,10 @@ impl Run {
         let engine = flame_run::Engines::new()?;
         let _opened = self.of_caller()?;
         self.files.check([self.output.as_deref(), self.write.as_deref()])?;
-        let (cache, unchecked) = (cache::open(self.quiet), self.unchecked);
-        engine.watchdog().on_violation(move |hash| {
-            // Unchecked code has no proven bounds.
-            let Some(cache) = cache.as_ref().filter(|_| !unchecked) else { return };
-            if let Err(e) = cache.record_violation(hash) {
-                complain!("flame: warning: that a bound was violated is not remembered: {e}");
-            }
-        });
+        // Unchecked code has no proven bounds.
+        if !self.unchecked {
+            engine.watchdog().on_violation(cache::violations(self.quiet));
+        }
         self.settle_modules()?;
         let node = self.trust.open(self.interface.as_deref().unwrap_or("file"))?;
         if node.is_some() && (self.unchecked || self.key.is_some()) {

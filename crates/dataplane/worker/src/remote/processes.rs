@@ -12,9 +12,9 @@ use crate::lock;
 use crossbeam_channel::{Receiver as Inbox, Sender as Outbox, bounded};
 use flame_block::Region;
 use flame_execute::{Keep, Module, Shape};
-use flame_plan::{ModuleId, ModulePlan, ViewSpec};
+use flame_plan::{ModuleClass, ModuleId, ModulePlan, ViewSpec};
 use flame_remote::{Command, Install};
-use flame_run::Loaded;
+use flame_run::{Loaded, Watchdog};
 use std::io;
 use std::sync::{Arc, Weak};
 
@@ -32,6 +32,7 @@ pub(crate) struct Processes {
     batch: u32,
     sharers: Option<usize>,
     running: Arc<Running>,
+    watchdog: Watchdog,
 }
 
 impl Processes {
@@ -41,9 +42,10 @@ impl Processes {
         program: Runner,
         (batch, sharers): (usize, Option<usize>),
         queues: Outbox<Inbox<ModuleEvent>>,
+        watchdog: Watchdog,
     ) -> Self {
         let batch = batch.clamp(1, flame_abi::MAX_BATCH) as u32;
-        Self { program, queues, batch, sharers, running: Arc::new(Running::new()) }
+        Self { program, queues, batch, sharers, running: Arc::new(Running::new()), watchdog }
     }
 
     /// Starts a module in the process `name`, and that process if it does not run. Its processor time is
@@ -57,6 +59,7 @@ impl Processes {
         let Module { plan, meters, keep, time, .. } = module;
         let keep = keep.as_ref().filter(|_| plan.manifest.state.is_some());
         let mut state = State::new(plan, meters, shape.workers);
+        state.violation = (plan.class == ModuleClass::Bounded).then(|| (self.watchdog.clone(), plan.hash));
         if let Some(sharers) = self.sharers
             && meters.granted()
             && !state.claim(sharers)

@@ -5,7 +5,7 @@ use super::life::Life;
 use super::state::{Ending, State};
 use crossbeam_channel::Sender as Outbox;
 use flame_execute::{Origin, Place};
-use flame_plan::{FaultReport, Processed, Reason};
+use flame_plan::{FaultClass, FaultReport, Reason};
 use flame_remote::{ChannelError, MAX_HEAD, Receiver, Report};
 use std::io;
 use std::sync::Arc;
@@ -86,8 +86,12 @@ impl Reader {
                 }
                 match head {
                     Report::Output { worker, processed, .. } => {
-                        if let Some(event) = output(&state, (worker, processed), body)? {
+                        if let Some(event) = output(&state, worker, body)? {
                             pass(event)?;
+                            // Whoever finds the packets processed finds what came of them in the queue.
+                            if let Some(worker) = worker {
+                                state.raise_processed(worker, processed);
+                            }
                         }
                     }
                     Report::Sent { .. } | Report::Decided { .. } if !state.forwards => {
@@ -102,8 +106,9 @@ impl Reader {
                         pass(ModuleEvent::Decided { count, lost })?;
                     }
                     Report::Passed { worker, now_ns, .. } => {
-                        if let Some(now_ns) = state.passed(worker, now_ns) {
+                        if let Some(now_ns) = state.next_passed(worker, now_ns) {
                             pass(ModuleEvent::Passed { module: id, worker, now_ns })?;
+                            state.set_passed(worker, now_ns);
                         }
                     }
                     Report::Fault(fault) => {
@@ -170,6 +175,9 @@ fn checked(state: &State, fault: FaultReport) -> Result<Option<FaultReport>, Cha
     if let Some(worker) = fault.worker.filter(|_| !fault.restarted) {
         state.die(worker);
     }
+    if let (Some((_, FaultClass::BoundViolated)), Some((watchdog, hash))) = (&fault.class, &state.violation) {
+        watchdog.reported(hash);
+    }
     let text = match state.meters.granted() {
         // A process may be in the hands of its module: no text that it composes leaves.
         true => match fault.class {
@@ -193,11 +201,7 @@ fn sent(state: &State, body: &[u8]) -> Result<Option<Vec<u8>>, ChannelError> {
 }
 
 /// Checks output. Returns `None` for output of a module that has been evicted, whose records are lost.
-fn output(
-    state: &State,
-    (worker, processed): (Option<usize>, Processed),
-    body: &[u8],
-) -> Result<Option<ModuleEvent>, ChannelError> {
+fn output(state: &State, worker: Option<usize>, body: &[u8]) -> Result<Option<ModuleEvent>, ChannelError> {
     if body.len() > state.output {
         return Err(ChannelError::Length { head: 0, body: body.len() });
     }
@@ -207,9 +211,6 @@ fn output(
     if state.eviction.reason().is_some() {
         state.lose(counts.records);
         return Ok(None);
-    }
-    if let Some(worker) = worker {
-        state.raise_processed(worker, processed);
     }
     let worker = worker.filter(|worker| *worker < state.workers()).unwrap_or(0);
     let from = Origin::of(state.id, worker);

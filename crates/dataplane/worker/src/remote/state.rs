@@ -7,7 +7,7 @@ use flame_output::Schema;
 use flame_plan::{Account, FaultReport, ModuleId, ModulePlan, OnFault, Processed};
 use flame_quota::{Link, Meters};
 use flame_remote::Kept;
-use flame_run::Eviction;
+use flame_run::{Eviction, Watchdog};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -37,6 +37,8 @@ pub(crate) struct State {
     pub(super) output: usize,
     /// The maximum number of bytes of the state of one instance.
     most_state: usize,
+    /// The watchdog to tell of a violation of its bound, and its hash, if it has bounds.
+    pub(super) violation: Option<(Watchdog, [u8; 32])>,
     pub(super) meters: Meters,
     /// The bytes of private memory that the process may need for it.
     pub(super) memory: Need,
@@ -116,6 +118,7 @@ impl State {
             call_budget: plan.limits.call_budget,
             output: plan.limits.output_per_call as usize,
             most_state: plan.manifest.state.map_or(0, |state| state.max as usize),
+            violation: None,
             meters: meters.clone(),
             memory: Need::of(plan, workers),
             eviction: Eviction::default(),
@@ -314,9 +317,16 @@ impl State {
         self.ticks[worker].published.fetch_max(now_ns, Ordering::Relaxed);
     }
 
-    /// Returns a tick that the process reports to have passed on `worker`, as [`Ticks::pass`].
-    pub(super) fn passed(&self, worker: usize, now_ns: u64) -> Option<u64> {
-        self.ticks.get(worker)?.pass(now_ns)
+    /// Returns a tick that the process reports to have passed on `worker`, as [`Ticks::next_passed`].
+    pub(super) fn next_passed(&self, worker: usize, now_ns: u64) -> Option<u64> {
+        self.ticks.get(worker)?.next_passed(now_ns)
+    }
+
+    /// Records the last tick that the process has passed on `worker`. Its event is in the queue.
+    pub(super) fn set_passed(&self, worker: usize, now_ns: u64) {
+        if let Some(ticks) = self.ticks.get(worker) {
+            ticks.passed.store(now_ns, Ordering::Release);
+        }
     }
 
     /// Returns whether the process has passed the last tick that was published on `worker`.
@@ -432,9 +442,9 @@ struct Ticks {
 impl Ticks {
     /// Returns a tick that the process reports, within those that were published, unless it has passed one as
     /// late before.
-    fn pass(&self, now_ns: u64) -> Option<u64> {
+    fn next_passed(&self, now_ns: u64) -> Option<u64> {
         let now_ns = now_ns.min(self.published.load(Ordering::Relaxed));
-        (self.passed.fetch_max(now_ns, Ordering::AcqRel) < now_ns).then_some(now_ns)
+        (self.passed.load(Ordering::Acquire) < now_ns).then_some(now_ns)
     }
 
     /// Returns whether the process has passed the last one.
@@ -484,9 +494,11 @@ mod tests {
     #[test]
     fn a_tick_is_passed_once_and_not_before_it_was_published() {
         let ticks = Ticks::default();
-        assert_eq!(ticks.pass(5), None);
+        let pass =
+            |now_ns| ticks.next_passed(now_ns).inspect(|now| ticks.passed.store(*now, Ordering::Release));
+        assert_eq!(pass(5), None);
         ticks.published.store(10, Ordering::Relaxed);
-        let passed = [4, 4, 3, u64::MAX, 10, 11].map(|now_ns| ticks.pass(now_ns));
+        let passed = [4, 4, 3, u64::MAX, 10, 11].map(pass);
         assert_eq!(passed, [Some(4), None, None, Some(10), None, None]);
     }
 }
