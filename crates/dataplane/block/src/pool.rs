@@ -332,8 +332,8 @@ impl Pool {
         Some(!peer.is_full(queue))
     }
 
-    /// Returns whether a reader holds less than half of the blocks of a queue that it may, or `None` if it was
-    /// removed.
+    /// Returns whether a reader holds less than half of the blocks of a queue that it may, or `None` if it
+    /// was removed.
     pub fn has_much_room(&mut self, id: ReaderId, queue: usize) -> Option<bool> {
         let peer = self.peers.iter_mut().find(|peer| peer.id == id)?;
         peer.collect(&mut self.holders);
