@@ -3,6 +3,7 @@
 use crate::runtime::account::add;
 use crate::runtime::element::{Cx, Element, Notice};
 use crate::runtime::packet::{Batch, Packet};
+use crate::runtime::router::Handle;
 use crate::runtime::signal::Signal;
 use flame_click::Nanos;
 use flame_click::value::boolean;
@@ -43,6 +44,8 @@ pub struct FromFile<R> {
     timing: bool,
     is_active: Cell<bool>,
     is_done: Cell<bool>,
+    /// This element, in the router that it has asked to stop.
+    asked: Cell<Option<Handle>>,
     /// The difference between the clock and the first timestamp.
     shift: Cell<Option<Nanos>>,
     /// The packet that waits for its time.
@@ -59,6 +62,7 @@ impl<R: Reader> FromFile<R> {
             timing: options.timing,
             is_active: Cell::new(options.active),
             is_done: Cell::new(false),
+            asked: Cell::new(None),
             shift: Cell::new(None),
             waiting: RefCell::default(),
             count: Cell::new(0),
@@ -83,12 +87,20 @@ impl<R: Reader> FromFile<R> {
             Reading::End => {
                 self.is_done.set(true);
                 cx.set_filled(false);
-                if self.stop {
-                    cx.router.please_stop();
-                }
+                self.check_end(cx);
             }
         }
         None
+    }
+
+    /// Asks the run to stop at the end of the file, once in each router: a request ends with the router that
+    /// it came to, which may be replaced before it has decided.
+    fn check_end(&self, cx: &Cx<'_>) {
+        let here = (self.stop && self.is_done.get()).then(|| cx.router.handle(cx.me));
+        let before = self.asked.replace(here);
+        if here.is_some() && here != before {
+            cx.router.please_stop();
+        }
     }
 }
 
@@ -159,9 +171,8 @@ impl<R: Reader> Element for FromFile<R> {
             if old.is_done.get() {
                 self.is_done.set(true);
                 cx.set_filled(false);
-                if self.stop && !old.stop {
-                    cx.router.please_stop();
-                }
+                self.asked.set(old.asked.get());
+                self.check_end(cx);
             }
         }
         if let Some(p) = old.waiting.take() {

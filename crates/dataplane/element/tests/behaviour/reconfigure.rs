@@ -3,6 +3,8 @@
 use crate::running::{environment, graph, run, start};
 use flame_element::Router;
 
+const DEMO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../demo");
+
 /// Runs to a time of the simulated clock, in seconds after the start.
 pub(crate) fn run_to(router: &Router, start: flame_click::Nanos, seconds: f64) {
     let end = start + flame_click::Nanos::from_secs(seconds);
@@ -228,7 +230,6 @@ fn counts_and_tables_go_on_in_the_element_that_replaces_one() {
 /// A file that is read goes on behind the last packet; one of another name or form begins.
 #[test]
 fn a_file_goes_on_in_the_element_that_replaces_its_reader() {
-    const DEMO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../demo");
     let capture = |name: &str| format!("FromDump({DEMO}/{name})");
     let data: String = (1..=9)
         .flat_map(|n| format!("10.0.0.{n} 10.0.0.200\n").into_bytes())
@@ -251,6 +252,25 @@ fn a_file_goes_on_in_the_element_that_replaces_its_reader() {
         let counts = ["x.count", "d.count"].map(|handler| new.read(None, handler, "").unwrap());
         assert_eq!(counts, [packets.to_string(), packets.to_string()], "{first} {second}: {}", old.text());
     }
+}
+
+/// With other arguments, a file at its end asks its router to stop only if it has not done so.
+#[test]
+fn a_file_at_its_end_asks_a_router_to_stop_once() {
+    let file = |stop: bool| format!("{DEMO}/demo.pcap, STOP {stop}");
+    let said = |first: bool, then: &[bool]| {
+        let writes: String =
+            then.iter().map(|stop| format!("writeq f.config \"{}\", ", file(*stop))).collect();
+        let text = format!(
+            "f :: FromDump({}) -> Discard; Script(wait 1s, {writes} wait 1s, print \"over\", stop);
+             DriverManager(wait_stop, print \"asked\", wait_stop, print \"again\", wait 9s)",
+            file(first)
+        );
+        run(&text).text()
+    };
+    assert_eq!(said(true, &[true]), "asked\nover\nagain\n");
+    assert_eq!(said(false, &[true, true]), "asked\nover\nagain\n");
+    assert_eq!(said(true, &[false, true]), "asked\nagain\nover\n");
 }
 
 /// Each count of an element, a field of type `Cell<u64>`, is among those that the router hands over, or is

@@ -268,3 +268,29 @@ fn a_swap_loses_no_packet_for_a_full_queue_of_another_thread() {
     let (values, said) = values(2, &texts, &["q.length", "q.drops"]);
     assert_eq!(values, ["50", "0"], "{said}");
 }
+
+/// A request to stop ends with the router that it came to, so a file at its end asks the next one again.
+#[test]
+fn a_file_that_ends_in_the_moment_of_a_swap_stops_the_router_that_follows() {
+    let data: String = "1.0.0.1\n".repeat(9).bytes().map(|byte| format!("{byte:02x}")).collect();
+    let file = format!("f :: FromIPSummaryDump(DATA \\<{data}>, FIELDS ip_src, STOP true)");
+    let late = "Script(wait 5s, print \"late\", stop)";
+    // The last packets, and the end of the file after them, are read in the round that asks for the swap.
+    let graph = |way: &str, n: usize, thread: usize| {
+        let call = if n == 0 { "(COUNT_CALL 7 hotconfig 1)" } else { "" };
+        let scripts = format!("Script(print {n}); {late}; StaticThreadSched(f {thread})");
+        format!("{file} -> {way} c :: Counter{call} -> Discard; {scripts}")
+    };
+    for way in ["", "Unqueue ->", "TimeSortedSched -> Unqueue ->"] {
+        for (threads, from, to) in [(1, 0, 0), (2, 0, 0), (2, 1, 1), (2, 0, 1), (2, 1, 0)] {
+            let found = values(threads, &[graph(way, 0, from), graph(way, 1, to)], &["c.count"]);
+            assert_eq!(found, (vec!["9".to_owned()], "0\n1\n".to_owned()), "{way} {threads} {from} {to}");
+        }
+    }
+    // The script of a router that is replaced took a request that the next script waits for.
+    let managed = |then: &str| format!("{file} -> Discard; {late}; DriverManager(wait_stop, {then}, stop)");
+    for threads in [1, 2] {
+        let texts = [managed("write hotconfig 1, wait 10s"), managed("print \"again\"")];
+        assert_eq!(values(threads, &texts, &["f.count"]), (vec!["9".to_owned()], "again\n".to_owned()));
+    }
+}
