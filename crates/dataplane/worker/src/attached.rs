@@ -43,6 +43,16 @@ enum Work<'a> {
     Forward(Box<Forwarding<'a>>),
 }
 
+impl Work<'_> {
+    /// Returns whether processes have reported what became of the packets that they got.
+    fn is_settled(&self) -> bool {
+        match self {
+            Self::Measure(parts) => parts.pipeline.is_settled(),
+            Self::Forward(parts) => !parts.forward.is_busy(),
+        }
+    }
+}
+
 /// A module that forwards packets, with its output.
 struct Forwarding<'a> {
     forward: Forward,
@@ -108,7 +118,7 @@ pub struct Attached {
     bytes: u64,
     is_live: bool,
     /// Keeps the queue to the collector open, although no other thread of the run writes to it.
-    _sender: Option<EventSender>,
+    sender: Option<EventSender>,
 }
 
 impl Attached {
@@ -149,8 +159,17 @@ impl Attached {
             let key = owned.key.as_ref();
             // The owner of the packets decides what is dropped.
             let overload = Overload::OFF;
-            let options =
-                PipelineOptions { shape, worker: 0, batch, key, shared: None, live: is_live, stop, overload };
+            let options = PipelineOptions {
+                shape,
+                worker: 0,
+                batch,
+                key,
+                shared: None,
+                live: is_live,
+                is_graph: true,
+                stop,
+                overload,
+            };
             if let [module] = &modules[..]
                 && module.plan().manifest.ports.is_some()
             {
@@ -174,7 +193,7 @@ impl Attached {
             packets,
             bytes,
             is_live,
-            _sender: sender,
+            sender,
         })
     }
 
@@ -346,6 +365,35 @@ impl Attached {
                 }
                 parts.collector.wait(SETTLING / 1000);
             }
+        })
+    }
+
+    /// Handles what processes have reported, and shows the rows of those that have reported everything,
+    /// although no packets come. Returns whether all have, or none if no module runs in a process.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`Attached::packets`].
+    pub fn look(&mut self) -> Result<Option<bool>, RunError> {
+        if self.sender.is_none() {
+            return Ok(None);
+        }
+        // First: what was reported before the last account waits in the queue then.
+        let is_settled = match self.cell.with_dependent_mut(|_, parts| parts.0.as_ref().map(Work::is_settled))
+        {
+            Some(is_settled) => is_settled,
+            None => return Ok(None),
+        };
+        let is_left = self.resume()?;
+        Self::with(&mut self.cell, |work| {
+            let collector = match work {
+                Work::Measure(parts) => &mut parts.collector,
+                Work::Forward(parts) => &mut parts.collector,
+            };
+            if is_settled && !is_left {
+                collector.show()?;
+            }
+            Ok(Some(is_settled && !is_left))
         })
     }
 

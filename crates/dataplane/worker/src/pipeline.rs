@@ -203,6 +203,7 @@ impl<'a> Pipeline<'a> {
             match () {
                 () if view.is_sorted() => view.sort(packets, how, outlet)?,
                 () if view.confined => view.stage(packets, how, outlet)?,
+                () if view.gathers() => view.gather(packets, how, outlet)?,
                 () => view.chunk(packets, how, outlet)?,
             }
         }
@@ -229,15 +230,17 @@ impl<'a> Pipeline<'a> {
         loops.filter_map(Batches::remote).all(RemoteBatches::is_settled)
     }
 
-    /// Returns whether a call waits.
+    /// Returns whether a call waits, or packets that gather for a process.
     pub(crate) fn is_busy(&self) -> bool {
-        self.views.iter().flat_map(|view| &view.loops).any(Batches::is_busy)
+        self.views.iter().any(|view| view.has_gathered() || view.loops.iter().any(Batches::is_busy))
     }
 
-    /// Returns whether another quantum would advance a paused call.
+    /// Returns whether another quantum would advance a paused call, or hand over what has gathered.
     pub(crate) fn can_progress(&mut self) -> bool {
         let is_local = |leaving: &Leaving| leaving.view.loops.iter().any(|batches| !batches.is_remote());
-        self.leaving.iter().any(is_local) || self.loops().any(Batches::can_progress)
+        self.leaving.iter().any(is_local)
+            || self.loops().any(Batches::can_progress)
+            || self.views.iter_mut().any(ViewStage::can_hand_over)
     }
 
     /// Gives one quantum to each loop with waiting work.
@@ -270,6 +273,8 @@ impl<'a> Pipeline<'a> {
         now_ns: u64,
         outlet: &mut dyn PipelineOutlet,
     ) -> Result<Vec<(ModuleId, Account)>, RunError> {
+        let how = self.how();
+        self.views.iter_mut().try_for_each(|view| view.hand_over_last(how, outlet))?;
         self.flush(outlet)?;
         while !self.leaving.is_empty() || self.awaits_process() || self.loops().any(|m| m.is_busy()) {
             self.resume(true, outlet)?;

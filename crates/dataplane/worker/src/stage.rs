@@ -1,5 +1,6 @@
 //! One view and the modules that share it: packets are shown once, in blocks that all its loops read.
 
+mod gathered;
 mod sorted;
 
 use crate::batches::{Batches, Place};
@@ -33,6 +34,10 @@ const REMOTE_SLOTS: usize = 16;
 /// costs as much as many packets, and nothing is lost meanwhile.
 const CAPTURE_DEPTH: usize = 2 * SLOTS;
 
+/// The number of blocks of a graph that may wait for a module in a process with `LIVE true`. A tick ends a
+/// block, also one with few packets, and a process that begins takes none for a while.
+const GRAPH_DEPTH: usize = REMOTE_SLOTS - 2;
+
 /// The intervals at which a pipeline that reads a capture checks whether a process has room for a block: the
 /// first, and the longest of those that follow, each twice the one before.
 const ROOM: Duration = Duration::from_micros(160);
@@ -49,11 +54,18 @@ pub(crate) struct PipelineOptions<'a> {
     /// Whether the source loses packets that are not taken in time. If so, the pipeline does not wait for
     /// calls of metered modules.
     pub(crate) live: bool,
+    /// Whether the packets come from elements of a graph, in blocks of any size, often of one packet.
+    pub(crate) is_graph: bool,
     pub(crate) stop: &'a Stop<'a>,
     pub(crate) overload: Overload,
 }
 
 impl PipelineOptions<'_> {
+    /// Returns whether packets that are not taken in time get lost, and whether they come from a graph.
+    fn place(&self) -> (bool, bool) {
+        (self.live, self.is_graph)
+    }
+
     /// Returns whether modules are measured, and left out when the pipeline is behind.
     pub(crate) fn is_regulated(&self) -> bool {
         self.live && self.overload != Overload::OFF
@@ -94,9 +106,10 @@ pub(crate) struct ViewStage {
     mapped: bool,
     pub(crate) loops: Vec<Batches>,
     is_live: bool,
+    is_graph: bool,
     /// Whether a grant hides something. If so, the ends of blocks reveal only shown data.
     pub(crate) confined: bool,
-    /// The block that is being filled, for a confined view.
+    /// The block that is being filled, for a confined view or one that gathers.
     staged: Option<Staged>,
     /// The bytes of a packet that begins a block of another link type.
     first: Vec<u8>,
@@ -137,16 +150,17 @@ pub(crate) fn has_own_blocks(module: &Placed, options: &PipelineOptions<'_>) -> 
 }
 
 /// Returns the numbers of blocks that may wait for a module, by event queue if it has any.
-fn depths(plan: &ModulePlan, is_live: bool) -> Result<Depths, RunError> {
-    if plan.manifest.queues.is_empty() { Ok(depth(plan, is_live).into()) } else { sorting::depths(plan) }
+fn depths(plan: &ModulePlan, how: (bool, bool)) -> Result<Depths, RunError> {
+    if plan.manifest.queues.is_empty() { Ok(depth(plan, how).into()) } else { sorting::depths(plan) }
 }
 
 /// Returns the number of blocks that may wait for a module without event queues.
-fn depth(plan: &ModulePlan, is_live: bool) -> usize {
+fn depth(plan: &ModulePlan, (is_live, is_graph): (bool, bool)) -> usize {
     // Outcomes of calls should come before many more packets.
     let is_deep = plan.process.is_some() && !is_live && !plan.manifest.has_calls();
     match plan.terms.buffer as usize {
         0 if is_deep => CAPTURE_DEPTH,
+        0 if is_live && is_graph && plan.process.is_some() => GRAPH_DEPTH,
         0 => SLOTS,
         granted => granted.min(SLOTS),
     }
@@ -166,7 +180,7 @@ impl ViewStage {
         let queues = sorting::queues(module.plan(), &view)?;
         let slots = match &queues {
             // Those that wait, and one of each queue that is being filled.
-            Some(_) => depths(module.plan(), options.live)?.sum() + module.plan().manifest.queues.len(),
+            Some(_) => depths(module.plan(), options.place())?.sum() + module.plan().manifest.queues.len(),
             None if is_remote => remote_slots(options.live),
             None => SLOTS,
         };
@@ -192,6 +206,7 @@ impl ViewStage {
             pool,
             mapped,
             is_live: options.live,
+            is_graph: options.is_graph,
             loops: Vec::new(),
             staged: None,
             first: Vec::new(),
@@ -208,7 +223,8 @@ impl ViewStage {
             && self.wall == Wall::of(plan, self.is_live)
             && self.staged.is_none()
             && self.loops.len() < flame_block::MAX_READERS
-            && (!self.is_remote() || self.buffers + depth(plan, self.is_live) < remote_slots(self.is_live))
+            && (!self.is_remote()
+                || self.buffers + depth(plan, (self.is_live, self.is_graph)) < remote_slots(self.is_live))
     }
 
     /// Returns whether its modules run in processes.
@@ -234,7 +250,7 @@ impl ViewStage {
         options: &PipelineOptions<'_>,
         outlet: &mut dyn Outlet<RunError>,
     ) -> Result<(), RunError> {
-        let (depths, is_gauged) = (depths(module.plan(), options.live)?, options.is_regulated());
+        let (depths, is_gauged) = (depths(module.plan(), options.place())?, options.is_regulated());
         self.buffers += depths.sum();
         let module = match &module.site {
             Site::Local(module) => module,
@@ -499,7 +515,7 @@ impl ViewStage {
             // An empty block has no link type.
             self.staged = (staged.packets > 0).then_some(staged);
             self.offer(written);
-            if staged.packets == MAX_BLOCK_PACKETS || staged.bytes >= MAX_BLOCK_BYTES {
+            if staged.is_full() {
                 self.publish((batch, stop), outlet)?;
             }
         }
@@ -518,7 +534,7 @@ impl ViewStage {
             batches.go(conditions, outlet)?;
             batches.count_blocks(&mut self.pool);
         }
-        Ok(())
+        self.hand_over((conditions.batch as usize, conditions.stop), outlet)
     }
 
     /// Counts the packets that passed trusted filters and sampling, and for the operator those that sampling

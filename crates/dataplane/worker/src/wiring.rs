@@ -35,6 +35,7 @@ impl<'a> Wiring<'a> {
             key: self.options.key.as_ref(),
             shared: source.shared(),
             live: source.is_live(),
+            is_graph: false,
             stop: self.stop,
             overload: self.overload,
         }
