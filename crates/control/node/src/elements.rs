@@ -502,6 +502,10 @@ impl Running for Element {
         self.attached.settle().map_err(|e| e.to_string())
     }
 
+    fn look(&mut self) -> Result<Option<bool>, String> {
+        self.attached.look().map_err(|e| e.to_string())
+    }
+
     fn account(&mut self) -> Account {
         self.attached.account()
     }

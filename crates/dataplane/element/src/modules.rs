@@ -172,6 +172,14 @@ pub trait Running: std::any::Any + Send {
     /// Returns the errors of [`Running::packets`].
     fn settle(&mut self) -> Result<(), String>;
 
+    /// Handles what a module that works elsewhere has reported, although no packets come. Returns whether it
+    /// has reported everything about the packets so far, or none if the module works here.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`Running::packets`].
+    fn look(&mut self) -> Result<Option<bool>, String>;
+
     /// Returns the account of the packets offered so far.
     fn account(&mut self) -> Account;
 

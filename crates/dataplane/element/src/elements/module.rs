@@ -37,6 +37,12 @@ const POLL: Nanos = Nanos(500_000_000);
 /// The timers of an element.
 const PAUSED: usize = 0;
 const HOLDS: usize = 1;
+const LOOK: usize = 2;
+
+/// The times after which a module that works elsewhere is looked at, although no packets come: one that has
+/// not reported everything yet, and one that has, whose process may have ended nevertheless.
+const SOON: Nanos = Nanos(10_000_000);
+const LATER: Nanos = Nanos(1_000_000_000);
 
 /// The time between two attempts to continue a module that has used up its share of time.
 const PAUSE: Nanos = Nanos(1_000_000);
@@ -55,6 +61,16 @@ impl State {
     }
 }
 
+/// The timer that looks at a module that works elsewhere.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Look {
+    /// The module was not asked where it works.
+    Unknown,
+    /// It works here.
+    Never,
+    After(Nanos),
+}
+
 struct Module {
     /// The element's arguments, by which it recognizes itself in another router.
     config: String,
@@ -71,6 +87,8 @@ struct Module {
     is_paused: Cell<bool>,
     /// Whether the timer of a module that holds packets is set.
     is_observed: Cell<bool>,
+    /// Whether the module works elsewhere, and the time after which the timer was set that looks at it.
+    look: Cell<Look>,
     /// The state of forwarding, if the module forwards.
     forward: Option<Forwarding>,
     /// The packets that the module of an element that this one has replaced held, and that leave.
@@ -126,6 +144,31 @@ impl Module {
         }
     }
 
+    /// Looks at a module that works elsewhere, and will do so again. Simulated time waits for nobody.
+    fn look(&self, cx: &Cx<'_>) {
+        if cx.router.clock.is_simulated() {
+            return self.look.set(Look::Never);
+        }
+        match self.work(cx, |running| running.look()).flatten() {
+            Some(is_settled) => self.look_after(cx, if is_settled { LATER } else { SOON }),
+            None => self.look.set(Look::Never),
+        }
+    }
+
+    fn look_after(&self, cx: &Cx<'_>, after: Nanos) {
+        self.look.set(Look::After(after));
+        cx.timer_after(LOOK, after);
+    }
+
+    /// Looks soon at a module that was offered packets, if it works elsewhere.
+    fn look_soon(&self, cx: &Cx<'_>) {
+        match self.look.get() {
+            Look::Never | Look::After(SOON) => {}
+            Look::Unknown => self.look(cx),
+            Look::After(_) => self.look_after(cx, SOON),
+        }
+    }
+
     /// Offers packets to the module, in blocks.
     fn measure(&self, cx: &Cx<'_>, packets: &[Packet]) {
         let mut rest = packets;
@@ -140,6 +183,7 @@ impl Module {
                 self.go_on(cx);
             }
         }
+        self.look_soon(cx);
     }
 
     /// Returns those of the packets that go on, after the module has seen them.
@@ -181,6 +225,7 @@ impl Module {
             let is_busy = |running: &mut dyn Running| Ok(running.is_busy());
             if forward.is_in_flight() || self.work(cx, is_busy) == Some(true) {
                 // Its call continues in another slice.
+                self.look_soon(cx);
                 return self.go_on(cx);
             }
             if left == 0 {
@@ -196,6 +241,9 @@ impl Module {
             cx.reschedule();
         }
         self.observe(cx, forward);
+        if self.state.borrow_mut().running().is_some() {
+            self.look_soon(cx);
+        }
     }
 
     /// Sends or drops what a module held that has ended, and looks after one that holds packets again later.
@@ -283,6 +331,16 @@ impl Element for Module {
     }
     fn run_timer(&self, cx: &Cx<'_>, timer: usize) {
         match timer {
+            LOOK => {
+                // One that was replaced meanwhile is not started again.
+                if self.state.borrow_mut().running().is_some() {
+                    self.look(cx);
+                }
+                // Decisions may have come.
+                if self.undecided() == 0 {
+                    return;
+                }
+            }
             HOLDS => self.is_observed.set(false),
             _ => self.is_paused.set(false),
         }
@@ -369,6 +427,7 @@ impl Element for Module {
             if self.state.borrow_mut().running().is_some_and(|r| r.is_busy()) {
                 cx.reschedule();
             }
+            self.look_soon(cx);
         } else {
             if let Err(e) = old.finish(false) {
                 cx.error(&e);
@@ -491,6 +550,7 @@ class!(
             block: RefCell::default(),
             is_paused: Cell::new(false),
             is_observed: Cell::new(false),
+            look: Cell::new(Look::Unknown),
             leaving: RefCell::default(),
         })
     }
