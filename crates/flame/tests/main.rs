@@ -8,6 +8,7 @@ mod bounds;
 mod built;
 mod classes;
 mod click_modules;
+mod click_process;
 mod click_threads;
 mod command;
 mod commands;

@@ -342,7 +342,8 @@ fn a_call_is_charged_to_its_caller() {
     let plan = Plan::new(vec![caller(3, auto), server(SPIN, auto)], 1, 0);
     let options = options(Arc::default());
     let run = Run::new(&plan, &[of_caller, of_server], &Engines::new().unwrap(), options).unwrap();
-    let mut attached = Attached::start(run, true, Box::new(Lines::default()), Box::new(Silent)).unwrap();
+    let mut attached =
+        Attached::start(run, (true, false), Box::new(Lines::default()), Box::new(Silent)).unwrap();
     let mut block = RawBlock::default();
     let mut source = Memory::tcp(1, 1);
     source.next(&mut block).unwrap();

@@ -225,6 +225,7 @@ impl<C: Client + 'static> Modules for Elements<C> {
             runner,
             grant: admitted.pop().zip(node),
             is_live: args.is_live,
+            is_awaited: args.is_awaited,
             verdict: verdicts.pop(),
             cost_class,
         }))
@@ -255,6 +256,8 @@ struct Ready<C: Client> {
     /// The grant, and the node that gave it.
     grant: Option<(AdmittedModule, Node)>,
     is_live: bool,
+    /// Whether the next packets wait for what becomes of those before them.
+    is_awaited: bool,
     verdict: Option<Verdict>,
     /// The quantity on which the cost of a packet depends.
     cost_class: Option<&'static str>,
@@ -317,7 +320,7 @@ impl<C: Client> Prepared for Ready<C> {
     }
 
     fn start(self: Box<Self>) -> Result<Box<dyn Running>, String> {
-        let Self { shared, plan, meters, areas, runner, grant, is_live, .. } = *self;
+        let Self { shared, plan, meters, areas, runner, grant, is_live, is_awaited, .. } = *self;
         // A process has a thread of its own that ends slices.
         let has_slices = is_live && runner.is_none();
         let sharers = Some(locked(&shared.plans).len());
@@ -342,7 +345,7 @@ impl<C: Client> Prepared for Ready<C> {
         let held = held.map_err(|e| e.to_string())?;
         let faults = Arc::default();
         let observer = NotifyingObserver { notify: notify.clone(), faults: Arc::clone(&faults) };
-        match Attached::start(run, is_live, Box::new(sink), Box::new(observer)) {
+        match Attached::start(run, (is_live, is_awaited), Box::new(sink), Box::new(observer)) {
             Ok(attached) => Ok(Box::new(Element { attached, plan, is_live, faults, held, notify })),
             Err(e) => {
                 if let Some(Held { entered, .. }) = held {

@@ -27,6 +27,8 @@ pub struct ModuleArgs {
     pub restarts: u32,
     /// Whether the calls of a metered module are cut into slices, between which other elements work.
     pub is_live: bool,
+    /// Whether the element waits after each packet until the module has processed it, wherever it runs.
+    pub is_awaited: bool,
     /// The largest work per packet, for modules that request more than the default.
     pub packet_budget: Option<u64>,
     /// The time that a packet may take, such as `2us`.

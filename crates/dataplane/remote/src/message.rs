@@ -8,9 +8,10 @@ pub enum Command {
     /// Loads a module.
     Install(Box<Install>),
     /// Starts the module's fast instance for a worker, and its slow instance with the first. `is_live` states
-    /// that the source loses packets that are not taken in time. Three descriptors come with the frame: data,
-    /// control and event of its reader.
-    Attach { module: ModuleId, worker: usize, is_live: bool },
+    /// that the source loses packets that are not taken in time, and `is_awaited` that the worker waits for
+    /// the account after each of its blocks, which is reported at once then. Three descriptors come with the
+    /// frame: data, control and event of its reader.
+    Attach { module: ModuleId, worker: usize, is_live: bool, is_awaited: bool },
     /// Ends the module on one worker, after the blocks that wait there. Packet time is `now_ns`. The slow
     /// instance ends when the module has ended on all workers, unless the module calls services or offers
     /// them: see [`Command::EndSlow`].

@@ -33,6 +33,8 @@ pub struct Installed {
     slow: Slow,
     /// Whether the source is live. Otherwise, a worker that has passed a tick waits for the others.
     is_live: bool,
+    /// Whether the worker waits for the account after each block.
+    is_awaited: bool,
     /// Whether its time is limited, so that calls pause when it is used up.
     is_limited: bool,
     eviction: Eviction,
@@ -261,6 +263,7 @@ impl Installed {
             slowest: Behind::since(stopped.clone()),
             slow,
             is_live: false,
+            is_awaited: false,
             is_limited,
             eviction: module.eviction.clone(),
             module,
@@ -290,7 +293,7 @@ impl Installed {
     /// Starts the fast instance for a worker.
     pub fn attach(
         &mut self,
-        (worker, is_live): (usize, bool),
+        (worker, is_live, is_awaited): (usize, bool, bool),
         reader: Reader,
         stop: &Stop<'_>,
         sender: &mut Sender,
@@ -300,7 +303,7 @@ impl Installed {
         else {
             return Ok(());
         };
-        self.is_live = is_live;
+        (self.is_live, self.is_awaited) = (is_live, is_awaited);
         let window = Mapping { fd, offset, bytes, at: flame_abi::layout::VIEW };
         if self.loops_started == 0 && self.module.loaded.has_slow_path() {
             self.slow.is_live = is_live;
@@ -470,7 +473,7 @@ impl Installed {
     /// are reported.
     pub fn report(&mut self, sender: &mut Sender) -> Result<bool, ChannelError> {
         // The first packets, and those after a pause, are reported at once.
-        let is_due = self.at.is_none_or(|at| at.elapsed() >= REPORTS);
+        let is_due = self.is_awaited || self.at.is_none_or(|at| at.elapsed() >= REPORTS);
         let (mut all, mut is_reported) = (true, false);
         for (worker, reported) in self.reported.iter_mut().enumerate() {
             let Some(batches) = self.loops[worker].running() else { continue };
@@ -525,7 +528,8 @@ impl Installed {
     /// waits for them: another module for a call or its outcome, a worker for decisions, for another worker
     /// to pass a tick, or for the end.
     pub fn may_wait(&mut self) -> bool {
-        let is_awaited = self.module.plan.manifest.has_calls()
+        let is_awaited = self.is_awaited
+            || self.module.plan.manifest.has_calls()
             || self.module.loaded.forwards()
             || self.ends.iter().any(Option::is_some);
         !self.is_live && !is_awaited && self.present().count() == self.loops.len()

@@ -204,9 +204,9 @@ impl Runner<'_> {
                     let fds = receiver.take_fds(1)?;
                     self.install(*install, fds, sender)?;
                 }
-                Command::Attach { module, worker, is_live } => {
+                Command::Attach { module, worker, is_live, is_awaited } => {
                     let fds = receiver.take_fds(3)?;
-                    self.attach(module, (worker, is_live), fds, sender)?;
+                    self.attach(module, (worker, is_live, is_awaited), fds, sender)?;
                 }
                 Command::End { module, worker, now_ns, hands_over } => {
                     let of_id = self.modules.iter_mut().find(|m| m.id() == module);
@@ -280,7 +280,7 @@ impl Runner<'_> {
     fn attach(
         &mut self,
         id: ModuleId,
-        at: (usize, bool),
+        at: (usize, bool, bool),
         fds: Vec<OwnedFd>,
         sender: &mut Sender,
     ) -> Result<(), ChannelError> {

@@ -26,6 +26,8 @@ use std::time::{Duration, Instant};
 
 /// The longest wait for what processes report.
 const SETTLING: Duration = Duration::from_secs(1);
+/// The wait between two looks at the account of a process of which the next packets wait.
+const AWAITED: Duration = Duration::from_micros(50);
 
 /// The values that the parts of an attached run borrow.
 struct Owned {
@@ -117,20 +119,22 @@ pub struct Attached {
     packets: u64,
     bytes: u64,
     is_live: bool,
+    is_awaited: bool,
     /// Keeps the queue to the collector open, although no other thread of the run writes to it.
     sender: Option<EventSender>,
 }
 
 impl Attached {
     /// Starts a run. `is_live` states that calls of metered modules are cut into slices, between which the
-    /// owner continues, and that packets are shed meanwhile if there is no room for them.
+    /// owner continues, and that packets are shed meanwhile if there is no room for them. `is_awaited` states
+    /// that the owner calls [`Attached::settle`] after each block, which has no limit of time then.
     ///
     /// # Errors
     ///
     /// Returns an error if a view cannot be created, or if the run has several workers.
     pub fn start(
         run: Run,
-        is_live: bool,
+        (is_live, is_awaited): (bool, bool),
         sink: Box<dyn Sink>,
         observer: Box<dyn Observer>,
     ) -> Result<Self, RunError> {
@@ -167,6 +171,7 @@ impl Attached {
                 shared: None,
                 live: is_live,
                 is_graph: true,
+                is_awaited,
                 stop,
                 overload,
             };
@@ -193,6 +198,7 @@ impl Attached {
             packets,
             bytes,
             is_live,
+            is_awaited,
             sender,
         })
     }
@@ -360,10 +366,16 @@ impl Attached {
             loop {
                 // First: what was reported before the last account waits in the queue then.
                 let is_settled = parts.pipeline.is_settled();
-                if (parts.collector.poll()? && is_settled) || begun.elapsed() > SETTLING {
+                if parts.collector.poll()? && is_settled {
+                    parts.pipeline.rest();
                     return Ok(());
                 }
-                parts.collector.wait(SETTLING / 1000);
+                if self.is_awaited {
+                    parts.pipeline.await_reports();
+                } else if begun.elapsed() > SETTLING {
+                    return Ok(());
+                }
+                parts.collector.wait(if self.is_awaited { AWAITED } else { SETTLING / 1000 });
             }
         })
     }

@@ -208,7 +208,7 @@ impl Forward {
             }
             Site::Remote(module) => {
                 let batches =
-                    RemoteBatches::attach(module, options.worker, options.live, (&mut pool, DEPTH))?;
+                    RemoteBatches::attach(module, options.worker, (options.live, false), (&mut pool, DEPTH))?;
                 let remote = RemoteDecider::new(batches, options.live);
                 (Decider::Remote(Box::new(remote)), (!is_open).then(Draft::new))
             }

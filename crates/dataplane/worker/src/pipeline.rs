@@ -230,6 +230,20 @@ impl<'a> Pipeline<'a> {
         loops.filter_map(Batches::remote).all(RemoteBatches::is_settled)
     }
 
+    /// Limits the time for which somebody waits for the reports of processes.
+    pub(crate) fn await_reports(&mut self) {
+        let stop = self.options.stop;
+        for ViewStage { loops, pool, .. } in &mut self.views {
+            let remote = loops.iter_mut().filter_map(Batches::remote_mut);
+            remote.for_each(|remote| remote.await_decision(pool, stop));
+        }
+    }
+
+    /// Records that nobody waits for processes.
+    pub(crate) fn rest(&mut self) {
+        self.loops().filter_map(Batches::remote_mut).for_each(RemoteBatches::rest);
+    }
+
     /// Returns whether a call waits, or packets that gather for a process.
     pub(crate) fn is_busy(&self) -> bool {
         self.views.iter().any(|view| view.has_gathered() || view.loops.iter().any(Batches::is_busy))

@@ -56,6 +56,8 @@ pub(crate) struct PipelineOptions<'a> {
     pub(crate) live: bool,
     /// Whether the packets come from elements of a graph, in blocks of any size, often of one packet.
     pub(crate) is_graph: bool,
+    /// Whether the owner of the packets waits for what became of them.
+    pub(crate) is_awaited: bool,
     pub(crate) stop: &'a Stop<'a>,
     pub(crate) overload: Overload,
 }
@@ -256,7 +258,8 @@ impl ViewStage {
             Site::Local(module) => module,
             Site::Remote(module) => {
                 let place = (&mut self.pool, depths);
-                let batches = RemoteBatches::attach(module, options.worker, options.live, place)?;
+                let batches =
+                    RemoteBatches::attach(module, options.worker, (options.live, options.is_awaited), place)?;
                 self.loops.push(Batches::new(Place::Remote(Box::new(batches)), &module.meters, is_gauged));
                 return Ok(());
             }

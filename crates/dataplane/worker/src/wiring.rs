@@ -36,6 +36,7 @@ impl<'a> Wiring<'a> {
             shared: source.shared(),
             live: source.is_live(),
             is_graph: false,
+            is_awaited: false,
             stop: self.stop,
             overload: self.overload,
         }

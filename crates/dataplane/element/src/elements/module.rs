@@ -188,6 +188,10 @@ impl Module {
 
     /// Returns those of the packets that go on, after the module has seen them.
     fn pass(&self, cx: &Cx<'_>, mut batch: Batch) -> Batch {
+        // Whether these are dropped depends on what became of those before.
+        if self.on_evict == OnEvict::Drop && self.state.borrow_mut().running().is_some() {
+            self.work(cx, |running| running.settle());
+        }
         if !self.is_gone() {
             self.measure(cx, &batch);
         } else if self.on_evict == OnEvict::Drop {
@@ -521,6 +525,7 @@ class!(
             restarts: args.key("RESTART").unwrap_or(0),
             packet_budget: args.key("BUDGET"),
             is_live: args.key("LIVE").unwrap_or(false),
+            is_awaited: false,
             limit: args.key("LIMIT"),
             max_length,
             capacity,
@@ -528,6 +533,9 @@ class!(
             inputs: setup.inputs,
             outputs: setup.outputs,
         };
+        // The first packet after a fault is dropped, so each waits for those before it.
+        let is_awaited = on_evict == OnEvict::Drop && !module_args.is_live;
+        let module_args = ModuleArgs { is_awaited, ..module_args };
         // No module is read for arguments that are wrong.
         let prepared = match setup.router.modules {
             _ if args.has_errors() => None,

@@ -59,12 +59,12 @@ impl RemoteBatches {
     pub(crate) fn attach(
         module: &RemoteModule,
         worker: usize,
-        is_live: bool,
+        (is_live, is_awaited): (bool, bool),
         (pool, depths): (&mut Pool, impl Into<Depths>),
     ) -> Result<Self, RunError> {
         let depths = depths.into();
         let ReaderFds { id, data, control, event } = pool.remote_reader(depths)?;
-        let command = Command::Attach { module: module.plan.id, worker, is_live };
+        let command = Command::Attach { module: module.plan.id, worker, is_live, is_awaited };
         module.process.send(command, vec![data, control, event]);
         Ok(Self::new(module.clone(), worker, id, depths))
     }
