@@ -254,7 +254,7 @@ fn a_file_goes_on_in_the_element_that_replaces_its_reader() {
     }
 }
 
-/// With other arguments, a file at its end asks its router to stop only if it has not done so.
+/// A file at its end that gets other arguments asks its router to stop only if it has not done so.
 #[test]
 fn a_file_at_its_end_asks_a_router_to_stop_once() {
     let file = |stop: bool| format!("{DEMO}/demo.pcap, STOP {stop}");
