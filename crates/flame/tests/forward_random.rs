@@ -6,7 +6,7 @@ use flame_admit::Protection;
 use flame_compile::Compiler;
 use flame_element::modules::{ModuleArgs, Modules};
 use flame_element::{Account, Environment, Outcome, Router};
-use flame_node::{Client, Elements, Node, Notify, RunRequest, Submission};
+use flame_node::{Client, Elements, Node, Notify, RecordViolation, RunRequest, Submission};
 use flame_plan::{Catalog, Limits, ViewSpec};
 use flame_record::Sink;
 use flame_worker::Runner;
@@ -47,7 +47,7 @@ impl Client for InMemory {
         })
     }
 
-    fn violations(&self) -> Box<dyn Fn(&[u8; 32]) + Send + Sync> {
+    fn violations(&self) -> RecordViolation {
         Box::new(|_| {})
     }
 

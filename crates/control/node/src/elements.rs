@@ -24,6 +24,9 @@ use std::thread::ThreadId;
 /// A receiver of lines for the operator: notes, warnings, faults and texts of modules.
 pub type Notify = Arc<dyn Fn(&str) + Send + Sync>;
 
+/// Records that the bound of the module with a hash was violated.
+pub type RecordViolation = Box<dyn Fn(&[u8; 32]) + Send + Sync>;
+
 /// The parts that the client of a graph provides: its files, its compiler and its outputs.
 pub trait Client: Send + Sync {
     /// Reads a module, given as its element names it.
@@ -43,8 +46,8 @@ pub trait Client: Send + Sync {
     /// Returns a compiler for the modules of the graph.
     fn compiler(&self) -> Compiler<'static>;
 
-    /// Returns the function that records that the bound of the module with a hash was violated.
-    fn violations(&self) -> Box<dyn Fn(&[u8; 32]) + Send + Sync>;
+    /// Returns the function that records violations of bounds, so that later runs meter their modules.
+    fn violations(&self) -> RecordViolation;
 
     /// Returns the node with the credential of an element, or `None` without a policy.
     ///

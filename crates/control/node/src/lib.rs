@@ -19,7 +19,7 @@ mod record;
 mod watch;
 
 pub use build::{Built, Note, RunRequest, Submission, build, build_unentered};
-pub use elements::{Client, Elements, Notify};
+pub use elements::{Client, Elements, Notify, RecordViolation};
 pub use error::NodeError;
 pub use node::{AdmittedModule, Holder, Node, check_viewable};
 pub use record::Entered;

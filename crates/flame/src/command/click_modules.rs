@@ -12,7 +12,7 @@ use flame_admit::{PacketTimeLimit, Protection};
 use flame_compile::Compiler;
 use flame_element::driver::{Invocation, What};
 use flame_element::modules::{ModuleArgs, Modules};
-use flame_node::{Client, Elements, Holder, Node, Notify, RunRequest, Submission};
+use flame_node::{Client, Elements, Holder, Node, Notify, RecordViolation, RunRequest, Submission};
 use flame_plan::{Catalog, Expose, TimeLimit, Transforms, TrustedFilter, ViewSpec};
 use flame_record::{Format, Options, Sink};
 use flame_trust::{Field, Layer, Origin};
@@ -157,7 +157,7 @@ impl Client for ClickModules {
         Compiler::new(child, cache::open(true))
     }
 
-    fn violations(&self) -> Box<dyn Fn(&[u8; 32]) + Send + Sync> {
+    fn violations(&self) -> RecordViolation {
         Box::new(cache::violations(true))
     }
 
