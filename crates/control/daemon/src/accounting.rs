@@ -116,6 +116,8 @@ pub struct Accounting {
     /// The rows of all sessions, for the operator.
     all: Arc<Spool>,
     entry: Arc<CatalogEntry>,
+    /// The tables without rows. All batches in the spools share their schemas.
+    tables: Rows,
 }
 
 struct Inner {
@@ -163,7 +165,8 @@ impl Accounting {
             since: Instant::now(),
         };
         let all = Arc::new(Spool::new(SPOOL.1, Arc::default()));
-        Ok(Self { inner: Mutex::new(inner), charging, all, entry })
+        let tables = Rows::new(&entry);
+        Ok(Self { inner: Mutex::new(inner), charging, all, entry, tables })
     }
 
     /// Begins to account for a module, until nothing else holds `usage`.
@@ -198,7 +201,7 @@ impl Accounting {
         let ended = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64;
         let interval_ns = inner.since.elapsed().as_nanos() as u64;
         inner.since = Instant::now();
-        let mut exact = Sheet::new(&self.entry, (ended, interval_ns));
+        let mut exact = Sheet::new(&self.tables, (ended, interval_ns));
         let mut own: BTreeMap<Owner, Sheet> = BTreeMap::new();
         let mut measured = 0;
         // Calls that have not ended would otherwise count as the rest of the process, and then again.
@@ -218,7 +221,7 @@ impl Accounting {
                 let rounded = used.rounded();
                 item.shown.add(&rounded, true);
                 let sheet = own.entry(owner.clone());
-                let sheet = sheet.or_insert_with(|| Sheet::new(&self.entry, (ended, interval_ns)));
+                let sheet = sheet.or_insert_with(|| Sheet::new(&self.tables, (ended, interval_ns)));
                 sheet.module(&item.session, &item.module, &item.source, &rounded);
             }
             !is_last
@@ -269,8 +272,8 @@ struct Sheet {
 }
 
 impl Sheet {
-    fn new(entry: &CatalogEntry, time: (u64, u64)) -> Self {
-        Self { rows: Rows::new(entry), time, sessions: BTreeMap::new() }
+    fn new(tables: &Rows, time: (u64, u64)) -> Self {
+        Self { rows: tables.empty(), time, sessions: BTreeMap::new() }
     }
 
     fn module(&mut self, session: &Session, module: &str, source: &str, used: &Amounts) {
@@ -400,6 +403,29 @@ mod tests {
         assert_eq!(of_first, [7, 11, 13]);
         assert_eq!(accounting.shown(&a).cpu_ns, 1024);
         assert!(rows(&accounting.spool(&owner("bob")), "module").is_empty());
+    }
+
+    #[test]
+    fn intervals_share_their_schemas_and_keep_little_more_than_their_rows() {
+        let accounting = Accounting::new(std::iter::empty()).unwrap();
+        let stays = Arc::<Usage>::default();
+        accounting.add(&owner("stays"), "m", "tap", &stays);
+        const INTERVALS: u64 = 100;
+        (0..INTERVALS).for_each(|_| accounting.end_interval());
+        let spool = accounting.spool(&owner(""));
+        let schemas = (0..spool.filled().next).map(|row| match spool.read(row) {
+            Read::Batch { batch, .. } => batch.rows.schema(),
+            _ => panic!("row {row}"),
+        });
+        let schemas: Vec<_> = schemas.collect();
+        let table = &accounting.tables;
+        for schema in &schemas {
+            let is_shared = |of: &_| Arc::ptr_eq(of, schema);
+            assert!(table.schemas().any(is_shared), "{schema:?}");
+        }
+        // Two rows of modules and two of sessions, of 16 columns at most.
+        let bytes = spool.filled().bytes / INTERVALS;
+        assert!(bytes < 2 * 16 * 512, "{bytes} bytes an interval");
     }
 
     #[test]

@@ -74,6 +74,19 @@ impl Rows {
         Self { module: module.name.clone(), tables: module.manifest.tables.iter().map(rows).collect() }
     }
 
+    /// Returns empty tables of the same module. The schemas of their batches are these.
+    #[must_use]
+    pub fn empty(&self) -> Self {
+        let rows = |of: &TableRows| TableRows {
+            table: of.table.clone(),
+            schema: of.schema.clone(),
+            columns: of.table.columns.iter().map(Values::new).collect(),
+            rows: 0,
+            text: 0,
+        };
+        Self { module: self.module.clone(), tables: self.tables.iter().map(rows).collect() }
+    }
+
     /// Returns the module's name in the plan.
     pub fn module(&self) -> &str {
         &self.module
@@ -82,6 +95,11 @@ impl Rows {
     /// Returns the names of the module's tables, by number.
     pub fn tables(&self) -> impl Iterator<Item = &str> {
         self.tables.iter().map(|rows| rows.table.name.as_str())
+    }
+
+    /// Returns the schemas of the module's tables, by number.
+    pub fn schemas(&self) -> impl Iterator<Item = &SchemaRef> {
+        self.tables.iter().map(|rows| &rows.schema)
     }
 
     /// Adds one row that passed [`flame_output::Schema::check`], and returns the table's batch when it is
@@ -137,6 +155,8 @@ fn take_bytes<const N: usize>(row: &mut &[u8]) -> [u8; N] {
 
 impl Values {
     fn new(column: &Column) -> Self {
+        // Most batches of a node that is watched are of few rows, which are kept with their capacity.
+        let text = || StringBuilder::with_capacity(0, 0);
         match column.kind {
             ColumnType::Bool => Self::Bool(Vec::new()),
             ColumnType::U8 => Self::U8(Vec::new()),
@@ -145,9 +165,9 @@ impl Values {
             ColumnType::U64 | ColumnType::Time => Self::U64(Vec::new()),
             ColumnType::I64 | ColumnType::Duration => Self::I64(Vec::new()),
             ColumnType::F64 => Self::F64(Vec::new()),
-            ColumnType::Mac => Self::Mac(StringBuilder::new()),
-            ColumnType::Ip => Self::Ip(StringBuilder::new()),
-            ColumnType::Text => Self::Text(StringBuilder::new()),
+            ColumnType::Mac => Self::Mac(text()),
+            ColumnType::Ip => Self::Ip(text()),
+            ColumnType::Text => Self::Text(text()),
             ColumnType::Enum => {
                 let words = Arc::new(StringArray::from_iter_values(&column.values));
                 Self::Enum { keys: Vec::new(), words }
