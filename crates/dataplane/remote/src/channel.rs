@@ -1,3 +1,4 @@
+use crate::bodies::{BodyReader, BodyWriter};
 use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
@@ -5,6 +6,7 @@ use rustix::net::{
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -19,6 +21,12 @@ pub const MAX_BODY: usize = 32 << 20;
 const MAX_FDS: usize = 192;
 /// The number of bytes to collect before they are written.
 const BUFFER: usize = 64 << 10;
+/// The number of bytes of bodies in shared memory after which their frames are written. Each time the other
+/// end is woken up.
+const PLACED: usize = 4 * BUFFER;
+/// The bit of a frame's first word that states that the body lies in shared memory: its place follows the
+/// head.
+const IS_PLACED: u32 = 1 << 31;
 
 /// The reason why a connection cannot be used any more.
 #[derive(Debug, thiserror::Error)]
@@ -31,6 +39,8 @@ pub enum ChannelError {
     Length { head: usize, body: usize },
     #[error("a frame that cannot be decoded (is flame-runner of the same build as flame?): {0}")]
     Frame(#[from] postcard::Error),
+    #[error("a body of {bytes} bytes at {place}, which does not lie in the shared memory")]
+    Place { place: usize, bytes: usize },
     #[error("{expected} descriptors, found {found}")]
     Descriptors { expected: usize, found: usize },
 }
@@ -41,12 +51,16 @@ pub struct Sender {
     buffer: Vec<u8>,
     /// The time that the other end has to take all buffered frames.
     limit: Option<Duration>,
+    /// The memory for long bodies.
+    bodies: Option<BodyWriter>,
+    /// The number of bytes there whose frames are buffered.
+    placed: usize,
 }
 
 impl Sender {
     /// Creates the writing end over a connected stream socket.
     pub fn new(socket: OwnedFd) -> Self {
-        Self { socket, buffer: Vec::new(), limit: None }
+        Self { socket, buffer: Vec::new(), limit: None, bodies: None, placed: 0 }
     }
 
     /// Creates an end that fails if the other end takes longer than `limit` for what is written at once,
@@ -55,20 +69,33 @@ impl Sender {
         Self { limit: Some(limit), ..Self::new(socket) }
     }
 
+    /// Passes long bodies through shared memory from now on, as long as there is room.
+    pub fn place_bodies(&mut self, bodies: BodyWriter) {
+        self.bodies = Some(bodies);
+    }
+
     /// Writes a frame: `head` as its description, `body` as it is.
     ///
     /// # Errors
     ///
     /// Returns an error if the other end is closed.
     pub fn send(&mut self, head: &impl Serialize, body: &[u8]) -> Result<(), ChannelError> {
+        let place = self.bodies.as_mut().and_then(|bodies| bodies.place(body));
         let at = self.buffer.len();
         self.buffer.extend_from_slice(&[0; 8]);
         self.buffer = postcard::to_extend(head, std::mem::take(&mut self.buffer))?;
         let bytes = (self.buffer.len() - at - 8) as u32;
-        self.buffer[at..at + 4].copy_from_slice(&bytes.to_le_bytes());
+        let is_placed = place.map_or(0, |_| IS_PLACED);
+        self.buffer[at..at + 4].copy_from_slice(&(bytes | is_placed).to_le_bytes());
         self.buffer[at + 4..at + 8].copy_from_slice(&(body.len() as u32).to_le_bytes());
-        self.buffer.extend_from_slice(body);
-        if self.buffer.len() >= BUFFER { self.flush() } else { Ok(()) }
+        match place {
+            Some(place) => {
+                self.buffer.extend_from_slice(&(place as u32).to_le_bytes());
+                self.placed += body.len();
+            }
+            None => self.buffer.extend_from_slice(body),
+        }
+        if self.buffer.len() >= BUFFER || self.placed >= PLACED { self.flush() } else { Ok(()) }
     }
 
     /// Writes a frame with descriptors, and all frames before it.
@@ -118,6 +145,7 @@ impl Sender {
             }
         }
         self.buffer.clear();
+        self.placed = 0;
         Ok(())
     }
 }
@@ -131,6 +159,8 @@ pub struct Receiver {
     at: usize,
     /// The end of what has arrived.
     end: usize,
+    /// The memory for long bodies.
+    bodies: Option<BodyReader>,
 }
 
 /// The reading end of a runner, which takes the descriptors that come with commands.
@@ -142,7 +172,12 @@ pub struct FdReceiver {
 impl Receiver {
     /// Creates the reading end over a connected stream socket.
     pub fn new(socket: OwnedFd) -> Self {
-        Self { socket, buffer: Vec::new(), at: 0, end: 0 }
+        Self { socket, buffer: Vec::new(), at: 0, end: 0, bodies: None }
+    }
+
+    /// Takes long bodies from shared memory, too, from now on.
+    pub fn take_bodies(&mut self, bodies: BodyReader) {
+        self.bodies = Some(bodies);
     }
 
     /// Returns the number of bytes that have arrived and were not returned.
@@ -154,24 +189,40 @@ impl Receiver {
     ///
     /// # Errors
     ///
-    /// Returns an error for a frame that is too long or cannot be decoded.
-    pub fn next<T: DeserializeOwned>(&mut self, max_head: usize) -> Result<Option<(T, &[u8])>, ChannelError> {
+    /// Returns an error for a frame that is too long or cannot be decoded, and for a body that should lie in
+    /// shared memory and does not.
+    pub fn next<T: DeserializeOwned>(
+        &mut self,
+        max_head: usize,
+    ) -> Result<Option<(T, Cow<'_, [u8]>)>, ChannelError> {
         let arrived = &self.buffer[..self.end];
         let word = |at: usize| {
             let bytes = arrived.get(at..at + 4)?;
-            Some(u32::from_le_bytes(bytes.try_into().ok()?) as usize)
+            Some(u32::from_le_bytes(bytes.try_into().ok()?))
         };
-        let (Some(head), Some(body)) = (word(self.at), word(self.at + 4)) else { return Ok(None) };
+        let (Some(first), Some(body)) = (word(self.at), word(self.at + 4)) else { return Ok(None) };
+        let (head, is_placed) = ((first & !IS_PLACED) as usize, first & IS_PLACED != 0);
+        let body = body as usize;
         if head > max_head || body > MAX_BODY {
             return Err(ChannelError::Length { head, body });
         }
         let start = self.at + 8;
-        if arrived.len() < start + head + body {
+        let rest = start + head;
+        let end = rest + if is_placed { 4 } else { body };
+        if arrived.len() < end {
             return Ok(None);
         }
-        self.at = start + head + body;
-        let decoded = postcard::from_bytes(&arrived[start..start + head])?;
-        Ok(Some((decoded, &arrived[start + head..self.at])))
+        self.at = end;
+        let decoded = postcard::from_bytes(&arrived[start..rest])?;
+        let body = match word(rest).filter(|_| is_placed) {
+            Some(place) => {
+                let (place, bytes) = (place as usize, body);
+                let taken = self.bodies.as_ref().map(|bodies| bodies.take(place, bytes)).transpose()?;
+                Cow::Owned(taken.flatten().ok_or(ChannelError::Place { place, bytes })?)
+            }
+            None => Cow::Borrowed(&arrived[rest..end]),
+        };
+        Ok(Some((decoded, body)))
     }
 
     /// Reads what has arrived. With `wait`, blocks until there is something. Returns false if there is
@@ -224,7 +275,10 @@ impl FdReceiver {
     /// # Errors
     ///
     /// Returns the errors of [`Receiver::next`].
-    pub fn next<T: DeserializeOwned>(&mut self, max_head: usize) -> Result<Option<(T, &[u8])>, ChannelError> {
+    pub fn next<T: DeserializeOwned>(
+        &mut self,
+        max_head: usize,
+    ) -> Result<Option<(T, Cow<'_, [u8]>)>, ChannelError> {
         self.frames.next(max_head)
     }
 

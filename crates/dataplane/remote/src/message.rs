@@ -5,6 +5,9 @@ use serde::{Deserialize, Serialize};
 /// A command to a runner.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Command {
+    /// Gives the runner memory for long output, which it opens as a [`BodyWriter`](crate::BodyWriter). Two
+    /// descriptors come with the frame: its file and its event.
+    Bodies,
     /// Loads a module.
     Install(Box<Install>),
     /// Starts the module's fast instance for a worker, and its slow instance with the first. `is_live` states

@@ -1,6 +1,8 @@
-//! Tests of a connection whose other end is slow.
+//! Tests of a connection whose other end is slow, and of bodies in shared memory.
 
-use flame_remote::{MAX_HEAD, Receiver, Sender};
+use flame_remote::{BodyReader, BodyWriter, MAX_HEAD, Receiver, Sender};
+use std::borrow::Cow;
+use std::io::Write;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
@@ -34,4 +36,126 @@ fn send(pause: Duration, limit: Duration) -> bool {
 fn a_sender_waits_for_its_limit_whatever_the_timeout_of_its_socket() {
     assert!(send(Duration::from_millis(200), Duration::from_secs(60)));
     assert!(!send(Duration::from_millis(500), Duration::from_millis(100)));
+}
+
+/// Returns a sender and a receiver with shared memory for bodies.
+fn with_bodies() -> (Sender, Receiver) {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let (reader, [file, read]) = BodyReader::create().unwrap();
+    let (mut sender, mut receiver) = (Sender::new(OwnedFd::from(ours)), Receiver::new(OwnedFd::from(theirs)));
+    sender.place_bodies(BodyWriter::open(file, read).unwrap());
+    receiver.take_bodies(reader);
+    (sender, receiver)
+}
+
+/// Returns the bytes of the body of a frame: of any length, most of which are long.
+fn body(number: u32) -> Vec<u8> {
+    let mut state = u64::from(number) * 0x9e37_79b9_7f4a_7c15 + 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state
+    };
+    let length = match next() % 8 {
+        0 => 0,
+        1 => next() % 100,
+        // At most the memory, and sometimes more than it has.
+        2 => next() % (5 << 20),
+        3 => 2 << 20,
+        _ => next() % (200 << 10),
+    };
+    let first = next();
+    (0..length).map(|at| (first + at * 7) as u8).collect()
+}
+
+/// Whichever way bodies pass, they arrive whole and in order: while the reader is slow, and while it is fast.
+#[test]
+fn bodies_in_shared_memory_arrive_whole_and_in_order() {
+    let (mut sender, mut receiver) = with_bodies();
+    const COUNT: u32 = 2000;
+    let writer = std::thread::spawn(move || {
+        for number in 0..COUNT {
+            sender.send(&number, &body(number)).unwrap();
+            if number % 50 == 0 {
+                sender.flush().unwrap();
+            }
+        }
+        sender.flush().unwrap();
+    });
+    let (mut expected, mut placed) = (0, 0);
+    while expected < COUNT {
+        if expected % 300 < 10 {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        receiver.receive(true).unwrap();
+        while let Some((number, found)) = receiver.next::<u32>(MAX_HEAD).unwrap() {
+            assert!(number == expected && *found == body(number), "frame {number}, {expected} expected");
+            placed += u32::from(matches!(found, Cow::Owned(_)));
+            expected += 1;
+        }
+    }
+    writer.join().unwrap();
+    assert!(placed > COUNT / 4, "{placed} of {COUNT} in shared memory");
+}
+
+/// A body that waits in shared memory is not overwritten, however many follow it.
+#[test]
+fn a_body_stays_until_it_is_read() {
+    let (mut sender, mut receiver) = with_bodies();
+    let bodies: Vec<Vec<u8>> = (0..40).map(|n| vec![n; (64 << 10) + usize::from(n) * 100]).collect();
+    let (first, rest) = bodies.split_at(16);
+    first.iter().for_each(|body| sender.send(&0_u32, body).unwrap());
+    sender.flush().unwrap();
+    let rest = rest.to_vec();
+    // What does not fit waits in the socket, so it needs a thread.
+    let writer = std::thread::spawn(move || {
+        rest.iter().for_each(|body| sender.send(&0_u32, body).unwrap());
+        sender.flush().unwrap();
+    });
+    std::thread::sleep(Duration::from_millis(50));
+    let mut found = Vec::new();
+    while found.len() < bodies.len() {
+        receiver.receive(true).unwrap();
+        while let Some((_, body)) = receiver.next::<u32>(MAX_HEAD).unwrap() {
+            found.push(body.into_owned());
+        }
+    }
+    writer.join().unwrap();
+    assert!(found == bodies);
+}
+
+/// A runner may write any frame, and states any place.
+#[test]
+fn a_body_outside_the_shared_memory_is_an_error() {
+    let frame = |place: u32, bytes: u32| {
+        let head = 1_u32 | 1 << 31;
+        let mut frame = [head.to_le_bytes(), bytes.to_le_bytes()].concat();
+        frame.push(0);
+        frame.extend(place.to_le_bytes());
+        frame
+    };
+    const END: u32 = 2 << 20;
+    for (place, bytes) in
+        [(END, 1), (END - 1, 2), (u32::MAX, 1), (0, END + 1), (1, END), (u32::MAX, 32 << 20)]
+    {
+        let (mut socket, theirs) = UnixStream::pair().unwrap();
+        let mut receiver = Receiver::new(OwnedFd::from(theirs));
+        let (bodies, _) = BodyReader::create().unwrap();
+        receiver.take_bodies(bodies);
+        socket.write_all(&frame(place, bytes)).unwrap();
+        receiver.receive(true).unwrap();
+        let error = receiver.next::<u32>(MAX_HEAD).unwrap_err().to_string();
+        assert!(error.contains(&format!("{bytes} bytes at {place}")), "{error}");
+    }
+    // Without shared memory, and the most that lies in it.
+    let (mut socket, theirs) = UnixStream::pair().unwrap();
+    let mut receiver = Receiver::new(OwnedFd::from(theirs));
+    socket.write_all(&[frame(0, END), frame(0, END)].concat()).unwrap();
+    receiver.receive(true).unwrap();
+    assert!(receiver.next::<u32>(MAX_HEAD).is_err());
+    let (bodies, _) = BodyReader::create().unwrap();
+    receiver.take_bodies(bodies);
+    let (_, body) = receiver.next::<u32>(MAX_HEAD).unwrap().unwrap();
+    assert_eq!(body.len(), END as usize);
 }

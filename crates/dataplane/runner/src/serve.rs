@@ -5,7 +5,7 @@ use crate::module::Installed;
 use flame_block::Reader;
 use flame_execute::{BatchLoop, LONG_SLICE, SLICE, Stop};
 use flame_plan::{FaultReport, ModuleId};
-use flame_remote::{ChannelError, Command, FdReceiver, Install, Report, Sender};
+use flame_remote::{BodyWriter, ChannelError, Command, FdReceiver, Install, Report, Sender};
 use flame_run::Engines;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::os::fd::OwnedFd;
@@ -200,6 +200,13 @@ impl Runner<'_> {
     fn commands(&mut self, receiver: &mut FdReceiver, sender: &mut Sender) -> Result<(), ChannelError> {
         while let Some((command, _)) = receiver.next(MAX_COMMAND)? {
             match command {
+                Command::Bodies => {
+                    if let Ok([file, read]) = <[OwnedFd; 2]>::try_from(receiver.take_fds(2)?) {
+                        // The worker created it for this process, which cannot work without memory.
+                        let bodies = BodyWriter::open(file, read).map_err(std::io::Error::other)?;
+                        sender.place_bodies(bodies);
+                    }
+                }
                 Command::Install(install) => {
                     let fds = receiver.take_fds(1)?;
                     self.install(*install, fds, sender)?;

@@ -10,7 +10,7 @@ use crate::lock;
 use crossbeam_channel::{Receiver as Inbox, RecvTimeoutError, Sender as Outbox, bounded, unbounded};
 use flame_plan::{ModuleId, Share};
 use flame_quota::Meters;
-use flame_remote::{ChannelError, Command, Receiver, Report, Sender};
+use flame_remote::{BodyReader, ChannelError, Command, Receiver, Report, Sender};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -79,9 +79,13 @@ impl Process {
         let life = Arc::new(Life::new(name, child));
         // A process that reads nothing for so long is not alive.
         ours.set_write_timeout(Some(PING))?;
-        let receiver = begun(&ours, &life.child)?;
+        let (bodies, theirs) = BodyReader::create()?;
+        let mut receiver = begun(&ours, &life.child)?;
+        receiver.take_bodies(bodies);
         life.begin();
         let (commands, inbox) = unbounded();
+        // The first command, before any module could have output.
+        let _ = commands.send((Command::Bodies, theirs.into()));
         let sender = Sender::with_limit(OwnedFd::from(ours), PING * UNANSWERED as u32);
         let writer = Writer { sender, inbox, life: life.clone(), watch: Watch::default() };
         let reader = Reader { receiver, life: life.clone(), events };

@@ -7,6 +7,7 @@ use crossbeam_channel::Sender as Outbox;
 use flame_execute::{Origin, Place};
 use flame_plan::{FaultClass, FaultReport, Reason};
 use flame_remote::{ChannelError, MAX_HEAD, Receiver, Report};
+use std::borrow::Cow;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -134,7 +135,7 @@ impl Reader {
                     }
                     Report::State { worker, kept, .. } => {
                         let name = &state.name;
-                        let kept = state.kept(Place::of(worker), kept, body);
+                        let kept = state.kept(Place::of(worker), kept, &body);
                         kept.map_err(|e| invalid(format!("{name}: {e}")))?;
                     }
                     Report::Ended { messages_lost, .. } => {
@@ -193,20 +194,24 @@ fn checked(state: &State, fault: FaultReport) -> Result<Option<FaultReport>, Cha
 
 /// Returns output of a module that forwards packets. Who has the packets checks it. Returns `None` for output
 /// of a module that has been evicted, whose packets are lost.
-fn sent(state: &State, body: &[u8]) -> Result<Option<Vec<u8>>, ChannelError> {
+fn sent(state: &State, body: Cow<'_, [u8]>) -> Result<Option<Vec<u8>>, ChannelError> {
     if body.len() > state.output {
         return Err(ChannelError::Length { head: 0, body: body.len() });
     }
-    Ok(state.eviction.reason().is_none().then(|| body.to_vec()))
+    Ok(state.eviction.reason().is_none().then(|| body.into_owned()))
 }
 
 /// Checks output. Returns `None` for output of a module that has been evicted, whose records are lost.
-fn output(state: &State, worker: Option<usize>, body: &[u8]) -> Result<Option<ModuleEvent>, ChannelError> {
+fn output(
+    state: &State,
+    worker: Option<usize>,
+    body: Cow<'_, [u8]>,
+) -> Result<Option<ModuleEvent>, ChannelError> {
     if body.len() > state.output {
         return Err(ChannelError::Length { head: 0, body: body.len() });
     }
     // Messages were passed on in the process; any that are here have no receiver.
-    let checked = state.schema.check(body, true);
+    let checked = state.schema.check(&body, true);
     let counts = checked.map_err(|e| invalid(format!("output of {}: {e}", state.name)))?;
     if state.eviction.reason().is_some() {
         state.lose(counts.records);
@@ -214,7 +219,7 @@ fn output(state: &State, worker: Option<usize>, body: &[u8]) -> Result<Option<Mo
     }
     let worker = worker.filter(|worker| *worker < state.workers()).unwrap_or(0);
     let from = Origin::of(state.id, worker);
-    Ok(Some(ModuleEvent::Output { from, bytes: body.to_vec() }))
+    Ok(Some(ModuleEvent::Output { from, bytes: body.into_owned() }))
 }
 
 fn report(state: &State, text: String) -> FaultReport {
