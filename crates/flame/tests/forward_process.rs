@@ -54,6 +54,7 @@ fn hostile_forwarder() {
         while receiver.receive(false).unwrap() {
             while let Some((command, _)) = receiver.next::<Request>(1 << 30).unwrap() {
                 match command {
+                    Request::Bodies => drop(receiver.take_fds(2).unwrap()),
                     Request::Install(install) => {
                         receiver.take_fds(1).unwrap();
                         id = Some(install.plan.id);

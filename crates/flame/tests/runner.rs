@@ -276,6 +276,7 @@ fn hostile_process() {
         while receiver.receive(false).unwrap() {
             while let Some((command, _)) = receiver.next::<Request>(1 << 30).unwrap() {
                 match command {
+                    Request::Bodies => drop(receiver.take_fds(2).unwrap()),
                     Request::Install(install) if mode == "unloads" => {
                         let begun = Instant::now();
                         while begun.elapsed() < Duration::from_millis(200) {}

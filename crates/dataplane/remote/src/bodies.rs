@@ -1,16 +1,18 @@
 //! Memory through which long bodies of frames pass. The socket carries only their places in it.
 //!
-//! The reader copies a body before anything looks at it, since the writer may write at any time. It reports
-//! by an event that it has read the oldest one, whose place is free again.
+//! The reader copies a body before anything looks at it, since the writer may write at any time. Through
+//! another socket it tells how many of the oldest ones it has read, whose places are free again. An eventfd
+//! could be made to block it (see "Trust" in `flame_block`).
 
 use flame_block::{BlockError, Region, SharedMemory};
 use rustix::buffer::spare_capacity;
-use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags};
 use std::collections::VecDeque;
 use std::io;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 
 /// The size of the memory in bytes.
 pub(crate) const BYTES: usize = 2 << 20;
@@ -22,7 +24,7 @@ const ALIGNMENT: usize = 64;
 /// The writing end.
 pub struct BodyWriter {
     memory: SharedMemory,
-    /// Counts the bodies that were read.
+    /// Each byte is a number of bodies that were read.
     read: OwnedFd,
     /// The places of those that were not, the oldest first. Each follows the one before, or begins at 0.
     taken: VecDeque<Range<usize>>,
@@ -67,11 +69,11 @@ impl BodyWriter {
         if self.taken.is_empty() {
             return;
         }
-        let mut count = [0; 8];
-        // If nothing was read meanwhile, it would block.
-        if rustix::io::read(&self.read, &mut count) == Ok(count.len()) {
-            let count = u64::from_ne_bytes(count).min(self.taken.len() as u64);
-            self.taken.drain(..count as usize);
+        let mut counts = [0; 64];
+        // Without any, it would block.
+        if let Ok((_, length)) = rustix::net::recv(&self.read, &mut counts, RecvFlags::DONTWAIT) {
+            let count = counts[..length].iter().map(|count| usize::from(*count)).sum::<usize>();
+            self.taken.drain(..count.min(self.taken.len()));
         }
     }
 }
@@ -80,24 +82,25 @@ impl BodyWriter {
 pub struct BodyReader {
     file: OwnedFd,
     read: OwnedFd,
+    /// The number of bodies that were read since the writer was told.
+    untold: usize,
 }
 
 impl BodyReader {
-    /// Creates the memory, and returns what [`BodyWriter::open`] takes: its file and its event.
+    /// Creates the memory, and returns what [`BodyWriter::open`] takes: its file and a socket.
     ///
     /// # Errors
     ///
     /// Returns an error if the system has no memory or descriptor left.
     pub fn create() -> io::Result<(Self, [OwnedFd; 2])> {
         let file = Region::create(BYTES).map_err(io::Error::other)?;
-        let read = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        let theirs = [file.try_clone()?, read.try_clone()?];
-        Ok((Self { file, read }, theirs))
+        let (ours, theirs) = UnixStream::pair()?;
+        let theirs = [file.try_clone()?, theirs.into()];
+        Ok((Self { file, read: ours.into(), untold: 0 }, theirs))
     }
 
-    /// Copies the body of `bytes` at `place`, and lets the writer use its memory again. Returns `None` if it
-    /// does not lie in the memory as a whole.
-    pub(crate) fn take(&self, place: usize, bytes: usize) -> io::Result<Option<Vec<u8>>> {
+    /// Copies the body of `bytes` at `place`. Returns `None` if it does not lie in the memory as a whole.
+    pub(crate) fn take(&mut self, place: usize, bytes: usize) -> io::Result<Option<Vec<u8>>> {
         if place.checked_add(bytes).is_none_or(|end| end > BYTES) {
             return Ok(None);
         }
@@ -112,8 +115,18 @@ impl BodyReader {
             }
         }
         body.truncate(bytes);
-        // It fails only if the writer has filled the counter itself, which harms nobody else.
-        let _ = rustix::io::write(&self.read, &1_u64.to_ne_bytes());
+        self.untold += 1;
         Ok(Some(body))
+    }
+
+    /// Tells the writer what was read. It never waits for a writer that does not listen.
+    pub(crate) fn tell(&mut self) {
+        let count = self.untold.min(usize::from(u8::MAX));
+        if count > 0
+            && rustix::net::send(&self.read, &[count as u8], SendFlags::DONTWAIT | SendFlags::NOSIGNAL)
+                .is_ok()
+        {
+            self.untold -= count;
+        }
     }
 }

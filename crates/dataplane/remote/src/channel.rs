@@ -217,7 +217,7 @@ impl Receiver {
         let body = match word(rest).filter(|_| is_placed) {
             Some(place) => {
                 let (place, bytes) = (place as usize, body);
-                let taken = self.bodies.as_ref().map(|bodies| bodies.take(place, bytes)).transpose()?;
+                let taken = self.bodies.as_mut().map(|bodies| bodies.take(place, bytes)).transpose()?;
                 Cow::Owned(taken.flatten().ok_or(ChannelError::Place { place, bytes })?)
             }
             None => Cow::Borrowed(&arrived[rest..end]),
@@ -232,6 +232,9 @@ impl Receiver {
     ///
     /// Returns [`ChannelError::Closed`] at the end of the connection.
     pub fn receive(&mut self, wait: bool) -> Result<bool, ChannelError> {
+        if let Some(bodies) = &mut self.bodies {
+            bodies.tell();
+        }
         let flags = if wait { RecvFlags::empty() } else { RecvFlags::DONTWAIT };
         self.receive_by(|socket, bytes| rustix::net::recv(socket, bytes, flags).map(|(_, length)| length))
     }

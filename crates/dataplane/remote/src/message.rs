@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Command {
     /// Gives the runner memory for long output, which it opens as a [`BodyWriter`](crate::BodyWriter). Two
-    /// descriptors come with the frame: its file and its event.
+    /// descriptors come with the frame: its file and a socket.
     Bodies,
     /// Loads a module.
     Install(Box<Install>),

@@ -42,7 +42,7 @@ fn a_sender_waits_for_its_limit_whatever_the_timeout_of_its_socket() {
 fn with_bodies() -> (Sender, Receiver) {
     let (ours, theirs) = UnixStream::pair().unwrap();
     let (reader, [file, read]) = BodyReader::create().unwrap();
-    let (mut sender, mut receiver) = (Sender::new(OwnedFd::from(ours)), Receiver::new(OwnedFd::from(theirs)));
+    let (mut sender, mut receiver) = (Sender::new(ours.into()), Receiver::new(theirs.into()));
     sender.place_bodies(BodyWriter::open(file, read).unwrap());
     receiver.take_bodies(reader);
     (sender, receiver)
@@ -125,16 +125,18 @@ fn a_body_stays_until_it_is_read() {
     assert!(found == bodies);
 }
 
+/// Returns a frame that a hostile writer makes up: its body lies at `place`.
+fn frame(place: u32, bytes: u32) -> Vec<u8> {
+    let head = 1_u32 | 1 << 31;
+    let mut frame = [head.to_le_bytes(), bytes.to_le_bytes()].concat();
+    frame.push(0);
+    frame.extend(place.to_le_bytes());
+    frame
+}
+
 /// A runner may write any frame, and states any place.
 #[test]
 fn a_body_outside_the_shared_memory_is_an_error() {
-    let frame = |place: u32, bytes: u32| {
-        let head = 1_u32 | 1 << 31;
-        let mut frame = [head.to_le_bytes(), bytes.to_le_bytes()].concat();
-        frame.push(0);
-        frame.extend(place.to_le_bytes());
-        frame
-    };
     const END: u32 = 2 << 20;
     for (place, bytes) in
         [(END, 1), (END - 1, 2), (u32::MAX, 1), (0, END + 1), (1, END), (u32::MAX, 32 << 20)]
@@ -158,4 +160,18 @@ fn a_body_outside_the_shared_memory_is_an_error() {
     receiver.take_bodies(bodies);
     let (_, body) = receiver.next::<u32>(MAX_HEAD).unwrap().unwrap();
     assert_eq!(body.len(), END as usize);
+}
+
+/// A writer that never listens does not keep the reader.
+#[test]
+fn a_reader_waits_for_no_writer_that_does_not_listen() {
+    let (mut socket, theirs) = UnixStream::pair().unwrap();
+    let mut receiver = Receiver::new(OwnedFd::from(theirs));
+    let (bodies, _kept) = BodyReader::create().unwrap();
+    receiver.take_bodies(bodies);
+    for _ in 0..10_000 {
+        socket.write_all(&frame(0, 1)).unwrap();
+        receiver.receive(true).unwrap();
+        assert_eq!(receiver.next::<u32>(MAX_HEAD).unwrap().unwrap().1.len(), 1);
+    }
 }
