@@ -6,7 +6,7 @@ use flame_compile::InstallRequest;
 use flame_execute::{LoadedModule, Module, Quantum, Shape, SlowLoop, Stop};
 use flame_plan::{Account, Limits, ModuleClass, ModuleId, ModulePlan, OnFault, Plan, Reason, Shed};
 use flame_record::{Packet, RecordBatch, Sink, SinkError};
-use flame_run::Engines;
+use flame_run::{Allowance, Call, Engines, Instance, Loaded, Mapping, Role, Slice};
 use flame_source::{Next, Progress, RawBlock, Source, SourceError};
 use flame_worker::{Handle, Input, Report, Run, Silent};
 use std::sync::Arc;
@@ -559,5 +559,63 @@ fn once_stopped_a_batch_or_init_that_goes_on_is_interrupted() {
             let shed = account.shed_by(Shed::Stopped) + account.shed_by(Shed::Overrun);
             assert_eq!(shed, account.offered, "{call}: {account:?}");
         }
+    }
+}
+
+/// A bulk instruction goes on in slices, as a loop does.
+#[test]
+fn a_long_bulk_instruction_is_interrupted() {
+    const BYTES: u32 = 15 << 20;
+    /// More than the checks before the instruction.
+    const SLICES: u32 = 32;
+    for instruction in [
+        "(memory.fill (i32.const 5) (i32.const 1) (local.get $n))",
+        "(memory.copy (i32.const 5) (i32.const 70000) (local.get $n))",
+        "(memory.copy (i32.const 70000) (i32.const 5) (local.get $n))",
+    ] {
+        let text = format!(
+            r#"(module (memory (export "memory") 256)
+                (func (export "flame_batch") (param i32) (result i64) (i64.const 0))
+                (func (export "flame_tick") (param $now i64) (result i64) (local $n i32)
+                  (local.set $n (i32.wrap_i64 (local.get $now))) {instruction} (i64.const 0)))"#
+        );
+        let request = InstallRequest { protection: Protection::Metered, ..limited(SECOND) };
+        let engines = Engines::new().unwrap();
+        let loaded = Loaded::new(&engines, &module(&text, &request)).unwrap();
+        let none: &[Mapping] = &[];
+        let mut instance = Box::new(Instance::new(&loaded, none, false).unwrap());
+        let init = Call::Init { role: Role::Fast { worker: 0 }, workers: 1, tick_ns: 1, interval_ns: 0 };
+        instance.call(&init).unwrap();
+        let (is_done, started) = (AtomicBool::new(false), Instant::now());
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_done.load(Ordering::Relaxed) && started.elapsed() < Duration::from_secs(60) {
+                    engines.end_slice();
+                }
+            });
+            // The other thread may not run during one call.
+            let mut most = 0;
+            for _ in 0..1000 {
+                let mut slices = 1;
+                let mut slice = instance.begin(&Call::Tick { now_ns: BYTES.into() }, Allowance::new(SECOND));
+                let called = loop {
+                    match slice {
+                        Slice::Yielded(suspended) => (slice, slices) = (suspended.resume(), slices + 1),
+                        Slice::Done(back, called) => {
+                            instance = back;
+                            break called;
+                        }
+                    }
+                };
+                let price = instance.finish(called).unwrap().allowance.since(&Allowance::new(SECOND));
+                assert!((BYTES / 16..BYTES / 16 + 100).contains(&(price as u32)), "{instruction}: {price}");
+                most = most.max(slices);
+                if most > SLICES {
+                    break;
+                }
+            }
+            is_done.store(true, Ordering::Relaxed);
+            assert!(most > SLICES, "{instruction}: at most {most} slices");
+        });
     }
 }

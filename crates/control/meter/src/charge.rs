@@ -2,6 +2,7 @@
 //! charged by their callers.
 
 use crate::hoist::{Hoist, Scan};
+use crate::pieces::{self, Constant};
 use crate::unroll::{self, Tight};
 use flame_verify::cost::{ENTRY, weight};
 use std::collections::BTreeSet;
@@ -27,8 +28,12 @@ pub(crate) struct Uses {
     /// Functions that are called directly: a compiler may inline them.
     pub(crate) called: BTreeSet<u32>,
     pub(crate) copy: bool,
-    /// Whether `memory.fill` or `memory.init` is used.
+    /// Whether a `memory.fill` may be long.
+    pub(crate) fill: bool,
+    /// Whether another `memory.fill` or a `memory.init` is used.
     pub(crate) length: bool,
+    /// The segments from which a `memory.init` may be long.
+    pub(crate) inits: BTreeSet<u32>,
 }
 
 /// Summarizes one function. `imported` is the number of imported functions.
@@ -38,9 +43,11 @@ pub(crate) fn summarize(
     uses: &mut Uses,
 ) -> Result<Summary, wasmparser::Error> {
     let mut summary = Summary { weight: ENTRY, candidate: true, callees: Vec::new() };
+    let mut constant = Constant::default();
     let mut reader = body.get_operators_reader()?;
     while !reader.eof() {
         let operator = reader.read()?;
+        let length = constant.before(&operator);
         summary.weight += weight(&operator);
         if let Operator::Call { function_index } = operator {
             uses.called.insert(function_index);
@@ -54,8 +61,15 @@ pub(crate) fn summarize(
             | Operator::Loop { .. }
             | Operator::MemoryGrow { .. } => summary.candidate = false,
             Operator::MemoryCopy { .. } => (uses.copy, summary.candidate) = (true, false),
-            Operator::MemoryFill { .. } | Operator::MemoryInit { .. } => {
+            Operator::MemoryFill { .. } if pieces::is_long(length) => {
+                (uses.fill, summary.candidate) = (true, false);
+            }
+            Operator::MemoryFill { .. } => (uses.length, summary.candidate) = (true, false),
+            Operator::MemoryInit { data_index, .. } => {
                 (uses.length, summary.candidate) = (true, false);
+                if pieces::is_long(length) {
+                    uses.inits.insert(data_index);
+                }
             }
             // Their time depends on their operands, so their function polls.
             Operator::TableCopy { .. }
@@ -121,6 +135,8 @@ pub(crate) struct Regions {
     pub(crate) loops: Vec<Loop>,
     /// Whether the function marks packets.
     pub(crate) marks: bool,
+    /// Whether the function contains a `memory.fill` or `memory.init` that may be long.
+    pub(crate) long: bool,
 }
 
 #[derive(Debug)]
@@ -165,9 +181,11 @@ pub(crate) fn regions(
     let mut scan: Option<(Scan, usize)> = None;
     // The loop that instructions now belong to.
     let mut now: Option<usize> = None;
+    let mut constant = Constant::default();
     let mut reader = body.get_operators_reader()?;
     while !reader.eof() {
         let (operator, offset) = reader.read_with_offset()?;
+        let length = constant.before(&operator);
         let mut weight = weight(&operator);
         let back = |frames: &mut [Frame], label: u32| {
             let at = frames.len().checked_sub(1 + label as usize);
@@ -235,11 +253,12 @@ pub(crate) fn regions(
                     scan = refused(scan);
                 }
             }
-            Operator::CallIndirect { .. }
-            | Operator::MemoryCopy { .. }
-            | Operator::MemoryFill { .. }
-            | Operator::MemoryInit { .. }
-            | Operator::MemoryGrow { .. } => {
+            Operator::MemoryFill { .. } | Operator::MemoryInit { .. } => {
+                regions.long |= pieces::is_long(length);
+                candidate = None;
+                scan = refused(scan);
+            }
+            Operator::CallIndirect { .. } | Operator::MemoryCopy { .. } | Operator::MemoryGrow { .. } => {
                 candidate = None;
                 scan = refused(scan);
             }

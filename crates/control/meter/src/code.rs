@@ -2,10 +2,11 @@
 
 use crate::charge::Regions;
 use crate::hoist::Hoist;
+use crate::pieces::{self, Constant, PIECE};
+use crate::poll::{self, PLACES};
 use crate::unroll;
-use flame_abi::layout::{POLL, POLL_BYTES};
 use flame_verify::cost::{DIVERGING, GROW};
-use wasm_encoder::{BlockType, Encode, InstructionSink, MemArg, ValType};
+use wasm_encoder::{BlockType, Encode, InstructionSink, ValType};
 use wasmparser::{FunctionBody, Operator};
 
 /// The indices of the rewriter's additions, and facts about the module.
@@ -17,16 +18,43 @@ pub(crate) struct Added {
     pub(crate) packet_budget: u32,
     pub(crate) packet: u32,
     pub(crate) count: u32,
-    /// The global with the offset on the polling page for the next function that takes its own.
-    pub(crate) page: u32,
+    /// The global with the offset on the polling page for the next function that takes its own, if any polls.
+    pub(crate) page: Option<u32>,
     /// The global with the file offset of the loop whose iterations used up fuel.
     pub(crate) place: u32,
-    /// The function that charges and copies, if the module copies.
-    pub(crate) copy: Option<u32>,
-    /// The function that only copies.
-    pub(crate) plain_copy: Option<u32>,
+    /// The functions for `memory.copy`.
+    pub(crate) copy: Replaced,
+    /// The functions for a `memory.fill` that may be long.
+    pub(crate) fill: Replaced,
+    /// The function for a `memory.init` of each long data segment, in their order. It does not charge.
+    pub(crate) inits: Vec<(u32, u32)>,
+    /// The type of these functions.
+    pub(crate) bulk: u32,
     /// The function that charges for a length, if the module needs it.
     pub(crate) charge: Option<u32>,
+}
+
+/// The functions that replace an instruction, if the module uses it.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Replaced {
+    /// The function that charges for the length.
+    pub(crate) counted: Option<u32>,
+    pub(crate) plain: Option<u32>,
+}
+
+impl Added {
+    /// Returns the function that charges and replaces an instruction whose length may be long, and the one
+    /// that replaces it where it is.
+    fn long(&self, operator: &Operator<'_>, length: Option<u32>) -> (Option<u32>, Option<u32>) {
+        match operator {
+            _ if !pieces::is_long(length) => (None, None),
+            Operator::MemoryInit { data_index, .. } => {
+                let at = self.inits.binary_search_by_key(data_index, |(segment, _)| *segment).ok();
+                (None, at.and_then(|at| self.inits.get(at)).map(|(_, function)| *function))
+            }
+            _ => (self.fill.counted, self.fill.plain),
+        }
+    }
 }
 
 /// The functions that load from the polling page.
@@ -121,6 +149,7 @@ impl Function<'_> {
         let mut loops = self.regions.loops.iter();
         // The number of open frames of the original function, without its own.
         let mut depth = 0_u32;
+        let mut constant = Constant::default();
         let mut reader = self.body.get_operators_reader()?;
         // The start of the bytes that are not written yet.
         let mut kept = reader.original_position();
@@ -129,6 +158,7 @@ impl Function<'_> {
         while !reader.eof() {
             let (operator, start) = reader.read_with_offset()?;
             let end = reader.original_position();
+            let length = constant.before(&operator);
             if start <= written_to {
                 // Its last byte is the `end` of a loop that was written as a whole.
                 kept = end;
@@ -200,25 +230,25 @@ impl Function<'_> {
                     out.reload();
                 }
                 Operator::MemoryCopy { .. } => {
-                    if let Some(copy) =
-                        if self.counts { added.copy.or(added.plain_copy) } else { added.plain_copy }
-                    {
-                        keep_to(&mut out, start);
-                        out.poll(false);
-                        out.flush();
-                        out.sink().call(copy);
-                        out.reload();
+                    keep_to(&mut out, start);
+                    if let Some(copy) = added.copy.counted.filter(|_| self.counts).or(added.copy.plain) {
+                        out.replace(copy);
                     }
                 }
                 Operator::MemoryFill { .. } | Operator::MemoryInit { .. } => {
                     keep_to(&mut out, start);
+                    let (counted, long) = added.long(&operator, length);
+                    if let Some(counted) = counted.filter(|_| self.counts) {
+                        out.replace(counted);
+                        continue;
+                    }
                     if let Some(charge) = added.charge.filter(|_| self.counts) {
                         out.flush();
                         out.sink().call(charge);
                         out.reload();
                     }
                     out.poll(false);
-                    out.bytes.extend_from_slice(self.wasm.get(start..end).unwrap_or_default());
+                    out.whole_or_pieces(self.wasm.get(start..end).unwrap_or_default(), long);
                 }
                 Operator::TableCopy { .. }
                 | Operator::TableFill { .. }
@@ -252,7 +282,9 @@ impl Function<'_> {
         let declared = self.wasm.get(start..reader.original_position()).unwrap_or_default();
         let fuel = matches!(out.keep, Keep::Global | Keep::Local);
         let page = out.has_polls;
-        let temporary = self.regions.marks || (fuel && self.regions.loops.iter().any(|l| l.hoist.is_some()));
+        let temporary = self.regions.marks
+            || self.regions.long
+            || (fuel && self.regions.loops.iter().any(|l| l.hoist.is_some()));
         (groups + u32::from(fuel) + u32::from(page) + u32::from(temporary)).encode(&mut out.bytes);
         out.bytes.extend_from_slice(declared);
         if fuel {
@@ -307,13 +339,10 @@ struct Writer<'a> {
     fuel: u32,
     /// The local with the function's offset on the polling page, in functions that poll.
     page: u32,
-    /// A free i32 local, in functions that mark packets or charge for loops in advance.
+    /// A free i32 local, in functions that mark packets, charge for loops in advance, or contain bulk
+    /// instructions that may be long.
     temporary: u32,
 }
-
-/// The number of offsets on the polling page for functions, and for the polls of each: half a page for
-/// either.
-const PLACES: u32 = POLL_BYTES / 8;
 
 impl Writer<'_> {
     fn sink(&mut self) -> InstructionSink<'_> {
@@ -386,10 +415,8 @@ impl Writer<'_> {
     /// The function's offset is read at its entry, on every path. Polls beyond the page's offsets take one
     /// each.
     fn poll(&mut self, first: bool) {
-        if !self.has_polls {
-            return;
-        }
-        let (page, places) = (self.page, self.added.page);
+        let Some(places) = self.added.page.filter(|_| self.has_polls) else { return };
+        let page = self.page;
         let is_placed = !first && self.polls < PLACES;
         let offset = if is_placed { u64::from(4 * self.polls) } else { 0 };
         let mut sink = InstructionSink::new(&mut self.bytes);
@@ -397,16 +424,37 @@ impl Writer<'_> {
             (false, true) => sink.local_get(page),
             (true, _) if self.alone => sink.global_get(places).local_tee(page),
             _ => {
-                let last = POLL + 4 * (PLACES - 1);
-                sink.global_get(places).i32_const(4).i32_add().i32_const(last as i32).i32_and();
+                poll::next(&mut sink, places);
                 match first {
                     true => sink.local_tee(page).global_set(places).local_get(page),
                     false => sink.global_set(places).global_get(places),
                 }
             }
         };
-        sink.i32_load(MemArg { offset, align: 2, memory_index: 0 }).drop();
+        poll::load(&mut sink, offset);
         self.polls += 1;
+    }
+
+    /// Writes the call that replaces an instruction.
+    fn replace(&mut self, function: u32) {
+        self.poll(false);
+        self.flush();
+        self.sink().call(function);
+        self.reload();
+    }
+
+    /// Writes the bulk instruction `own` for one piece at most, and a call of `long`, if there is one, for
+    /// more. The bound of the instruction has no room for a call that it could do without.
+    fn whole_or_pieces(&mut self, own: &[u8], long: Option<u32>) {
+        let (ty, length) = (self.added.bulk, self.temporary);
+        if long.is_some() {
+            self.sink().local_tee(length).local_get(length).i32_const(PIECE as i32).i32_le_u();
+            self.sink().if_(BlockType::FunctionType(ty));
+        }
+        self.bytes.extend_from_slice(own);
+        if let Some(long) = long {
+            self.sink().else_().call(long).end();
+        }
     }
 
     /// Writes the begin of a function that diverges, and therefore of the end of the call: what is left of

@@ -1,32 +1,35 @@
-//! The functions that the rewriter adds.
+//! The function that replaces `memory.copy`.
 
+use crate::pieces::{self, DST, N, SRC};
+use crate::poll;
 use flame_abi::layout::WINDOW;
-use flame_verify::cost::{BULK, BULK_SHIFT};
-use wasm_encoder::{BlockType, Encode, InstructionSink, MemArg, ValType};
+use wasm_encoder::{BlockType, InstructionSink, MemArg, ValType};
 
 /// Returns `(dst, src, n)`: a `memory.copy` that may also read from the window, and write to the shared areas
-/// in it, without its length in the body. `fuel` is the global to charge, if any.
+/// in it, without its length in the body. `fuel` is the global to charge, if any; `long` is the function for
+/// more than [`pieces::PIECE`] bytes.
 ///
 /// Within own memory it is the instruction. All else cannot overlap, because a store into the rest of the
 /// window traps; only within one shared area that the module writes it can, and then leaves any bytes there.
 /// So it proceeds upwards in steps of 64, then of 16 bytes; the last step overlaps the one before. Nothing
-/// beyond 4 GiB is read, which would wrap to the module's own memory.
-pub(crate) fn copy(fuel: Option<u32>) -> Vec<u8> {
-    const DST: u32 = 0;
-    const SRC: u32 = 1;
-    const N: u32 = 2;
+/// beyond 4 GiB is read, which would wrap to the module's own memory. Each step of 64 polls if `places` is
+/// the global for it, which costs less beside four stores than a limit on the number of steps.
+pub(crate) fn copy(fuel: Option<u32>, long: u32, places: Option<u32>) -> Vec<u8> {
     /// The local with the source's end minus one step.
     const LAST: u32 = 3;
-    const FUEL: u32 = 4;
-    let mut out = locals(&[(1, ValType::I32), (u32::from(fuel.is_some()), ValType::I64)]);
+    /// The local with the address of the poll.
+    const PAGE: u32 = 4;
+    const FUEL: u32 = 5;
+    let mut out = pieces::locals(&[(2, ValType::I32), (u32::from(fuel.is_some()), ValType::I64)]);
     let mut code = InstructionSink::new(&mut out);
     if let Some(fuel) = fuel {
-        charge(&mut code, N, FUEL, fuel);
+        pieces::charge(&mut code, N, FUEL, fuel);
     }
     // The window is the upper half: an address in it is negative.
     const { assert!(WINDOW == 1 << 31) }
     code.local_get(SRC).local_get(DST).i32_or().i32_const(0).i32_ge_s();
     code.if_(BlockType::Empty);
+    pieces::leave_long(&mut code, long);
     code.local_get(DST).local_get(SRC).local_get(N).memory_copy(0, 0).return_();
     code.end();
 
@@ -63,15 +66,29 @@ pub(crate) fn copy(fuel: Option<u32>) -> Vec<u8> {
     code.local_get(SRC).local_get(N).i32_add().i32_const(16).i32_sub().local_set(LAST);
     // From here on, local N holds dst - src.
     code.local_get(DST).local_get(SRC).i32_sub().local_set(N);
-    // A step begins only below LAST, so SRC never reaches 2^32.
-    code.block(BlockType::Empty).loop_(BlockType::Empty);
-    code.local_get(LAST).local_get(SRC).i32_sub().i32_const(48).i32_le_s().br_if(1);
-    code.local_get(SRC).local_get(N).i32_add().local_set(DST);
+    // A step begins only below LAST, so SRC never reaches 2^32. The condition is at the end, where it costs
+    // one branch less.
+    code.local_get(LAST).local_get(SRC).i32_sub().i32_const(48).i32_gt_s();
+    code.if_(BlockType::Empty);
+    if let Some(places) = places {
+        poll::next(&mut code, places);
+        code.local_tee(PAGE).global_set(places);
+    }
+    code.loop_(BlockType::Empty);
+    if places.is_some() {
+        code.local_get(PAGE);
+        poll::load(&mut code, 0);
+    }
+    code.local_get(SRC).local_get(N).i32_add().local_tee(DST);
     for step in 0..4 {
-        code.local_get(DST).local_get(SRC).v128_load(at(16 * step)).v128_store(at(16 * step));
+        if step > 0 {
+            code.local_get(DST);
+        }
+        code.local_get(SRC).v128_load(at(16 * step)).v128_store(at(16 * step));
     }
     code.local_get(SRC).i32_const(64).i32_add().local_set(SRC);
-    code.br(0).end().end();
+    code.local_get(LAST).local_get(SRC).i32_sub().i32_const(48).i32_gt_s();
+    code.br_if(0).end().end();
     code.block(BlockType::Empty).loop_(BlockType::Empty);
     code.local_get(SRC).local_get(LAST).i32_ge_u().br_if(1);
     code.local_get(SRC).local_get(N).i32_add().local_get(SRC).v128_load(at(0)).v128_store(at(0));
@@ -79,33 +96,6 @@ pub(crate) fn copy(fuel: Option<u32>) -> Vec<u8> {
     code.br(0).end().end();
     code.local_get(LAST).local_get(N).i32_add().local_get(LAST).v128_load(at(0)).v128_store(at(0));
     code.end();
-    out
-}
-
-/// Returns `(n) -> n`: it charges for a bulk memory instruction of n bytes.
-pub(crate) fn charge_length(fuel: u32) -> Vec<u8> {
-    let mut out = locals(&[(1, ValType::I64)]);
-    let mut code = InstructionSink::new(&mut out);
-    charge(&mut code, 0, 1, fuel);
-    code.local_get(0).end();
-    out
-}
-
-/// Charges for the length in local `n`, with local `temporary`.
-fn charge(code: &mut InstructionSink<'_>, n: u32, temporary: u32, fuel: u32) {
-    code.global_get(fuel).local_get(n).i64_extend_i32_u().i64_const(BULK_SHIFT.into()).i64_shr_u();
-    code.i64_const(BULK as i64).i64_add().i64_sub().local_tee(temporary).global_set(fuel);
-    code.local_get(temporary).i64_const(0).i64_lt_s();
-    code.if_(BlockType::Empty).unreachable().end();
-}
-
-fn locals(groups: &[(u32, ValType)]) -> Vec<u8> {
-    let mut out = Vec::new();
-    (groups.len() as u32).encode(&mut out);
-    for (count, ty) in groups {
-        count.encode(&mut out);
-        ty.encode(&mut out);
-    }
     out
 }
 

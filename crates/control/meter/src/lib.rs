@@ -12,7 +12,10 @@
 //! | `charge` | weights of instructions, and small functions, which are charged to their callers |
 //! | `hoist` | loops that are charged in advance, because their trip count is known there |
 //! | `unroll` | tight loops, charged four iterations at a time |
+//! | `helpers` | the functions that are added |
 //! | `copy` | the function that replaces `memory.copy` |
+//! | `pieces` | bulk memory instructions in pieces |
+//! | `poll` | loads from the polling page |
 //! | `append` | sections that grow |
 //! | `features` | the Wasm features that modules may use |
 //! | `error` | the reasons why a module is rejected |
@@ -61,7 +64,7 @@
 //!    charges at least 1 at its entry. (The native stack often ends it earlier.) A function called through a
 //!    table has an address, so it is not small.
 //! 4. The instructions that take longer than a constant time, bulk memory ones, charge for their length
-//!    before they begin.
+//!    before they begin, and proceed in pieces of 64 KiB (`pieces.rs`).
 //! 5. Fuel is increased in one place only, where a packet begins. The packet's index must exceed the one
 //!    before and be below `flame:count`, so this happens at most `count` times per call. The module cannot
 //!    refer to the new globals: its own code was validated against fewer.
@@ -82,8 +85,8 @@
 //! exploits it.
 //!
 //! Between two polls, a call only runs forward through one function and its small callees: at most 128
-//! instructions for each call in it, and one bulk memory instruction. This does not rely on the analysis:
-//! recursion that it overlooked polls too. Small functions do not poll.
+//! instructions for each call in it, and one bulk memory instruction of at most 64 KiB. This does not rely on
+//! the analysis: recursion that it overlooked polls too. Small functions do not poll.
 //!
 //! # The window
 //!
@@ -98,7 +101,10 @@ mod code;
 mod copy;
 pub mod error;
 pub mod features;
+mod helpers;
 mod hoist;
+mod pieces;
+mod poll;
 mod rewrite;
 mod types;
 mod unroll;

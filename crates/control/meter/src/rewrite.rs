@@ -6,10 +6,10 @@
 use crate::RESERVED;
 use crate::append::Appended;
 use crate::charge::{self, Regions, Uses};
-use crate::code::{Added, Callee, Function, Poll};
-use crate::copy;
+use crate::code::{Added, Callee, Function, Poll, Replaced};
 use crate::error::{ModuleError, Place, cut, printable};
 use crate::features::{self, FEATURES};
+use crate::helpers::{Helpers, signature};
 use crate::types::value_type;
 use flame_abi::layout::{POLL, names};
 use std::collections::{BTreeSet, HashMap};
@@ -18,8 +18,8 @@ use wasm_encoder::{
     RawSection, ValType,
 };
 use wasmparser::{
-    ElementItems, Encoding, ExternalKind, FuncType, FunctionBody, KnownCustom, Name, Operator, Parser,
-    Payload, TypeRef, Validator,
+    DataKind, ElementItems, Encoding, ExternalKind, FuncType, FunctionBody, KnownCustom, Name, Operator,
+    Parser, Payload, TypeRef, Validator,
 };
 
 /// The functions that count and are cut off. `memory.copy`, `flame.packet` and `flame.cold` are replaced in
@@ -135,6 +135,8 @@ struct Source<'a> {
     /// The exported functions.
     exported: Vec<(&'a str, u32)>,
     reserved: Option<(&'a str, usize)>,
+    /// The length of each data segment; 0 of an active one, which is dropped before any call.
+    segments: Vec<u32>,
     uses: Uses,
 }
 
@@ -158,6 +160,7 @@ impl<'a> Source<'a> {
             taken: Vec::new(),
             exported: Vec::new(),
             reserved: None,
+            segments: Vec::new(),
             uses: Uses::default(),
         };
         let mut taken: Vec<u32> = Vec::new();
@@ -230,6 +233,15 @@ impl<'a> Source<'a> {
                     }
                 }
                 Payload::CodeSectionEntry(body) => source.bodies.push(body),
+                Payload::DataSection(section) => {
+                    for segment in section {
+                        let segment = segment?;
+                        source.segments.push(match segment.kind {
+                            DataKind::Passive => segment.data.len() as u32,
+                            DataKind::Active { .. } => 0,
+                        });
+                    }
+                }
                 Payload::CustomSection(section) => match (section.name(), section.as_known()) {
                     ("name", KnownCustom::Name(reader)) if source.names.is_none() => {
                         // This is only for debugging, so damaged parts are left out.
@@ -333,42 +345,32 @@ impl<'a> Source<'a> {
             packet_budget: global(names::PACKET_BUDGET, ValType::I64, ConstExpr::i64_const(0)),
             packet: global(names::PACKET_INDEX, ValType::I32, ConstExpr::i32_const(-1)),
             count: global(names::PACKET_COUNT, ValType::I32, ConstExpr::i32_const(0)),
-            page: 0,
+            page: None,
             place: global(names::CUT_OFF_LOOP, ValType::I32, ConstExpr::i32_const(0)),
-            copy: None,
-            plain_copy: None,
+            copy: Replaced::default(),
+            fill: Replaced::default(),
+            inits: Vec::new(),
+            bulk: 0,
             charge: None,
         };
         let ends = |f: u32| f >= self.imported && !count.counts(f);
         let mut own = (self.imported..).take(self.bodies.len());
         if added.poll == Poll::All || (added.poll == Poll::Uncounted && own.any(ends)) {
-            added.page = self.imported_globals
-                + globals.push(|out| {
-                    ValType::I32.encode(out);
-                    out.push(1);
-                    ConstExpr::i32_const(POLL as i32).encode(out);
-                });
+            let at = globals.push(|out| {
+                ValType::I32.encode(out);
+                out.push(1);
+                ConstExpr::i32_const(POLL as i32).encode(out);
+            });
+            added.page = Some(self.imported_globals + at);
         }
-        let mut helpers: Vec<Vec<u8>> = Vec::new();
-        let mut function = |name: &str, params: &[ValType], results: &[ValType], body: Vec<u8>| {
-            let ty = types.push(|out| signature(out, params, results));
-            let index = self.imported + functions.push(|out| ty.encode(out));
-            self.function_names.append(index, name);
-            helpers.push(body);
-            index
+        let helpers = Helpers {
+            imported: self.imported,
+            types: &mut types,
+            functions: &mut functions,
+            names: &mut self.function_names,
+            bodies: Vec::new(),
         };
-        let i32 = ValType::I32;
-        if self.uses.copy {
-            added.plain_copy = Some(function("flame:copy", &[i32; 3], &[], copy::copy(None)));
-            if count.any() {
-                let body = copy::copy(Some(added.fuel));
-                added.copy = Some(function("flame:counted_copy", &[i32; 3], &[], body));
-            }
-        }
-        if self.uses.length && count.any() {
-            let body = copy::charge_length(added.fuel);
-            added.charge = Some(function("flame:charge", &[i32], &[i32], body));
-        }
+        let helpers = helpers.add(&mut added, &self.uses, &self.segments);
 
         // Functions that diverge count themselves.
         let taken = self.taken.iter().enumerate();
@@ -473,10 +475,4 @@ fn referenced(expression: &wasmparser::ConstExpr<'_>) -> ParseResult<Vec<u32>> {
         }
     }
     Ok(functions)
-}
-
-fn signature(out: &mut Vec<u8>, params: &[ValType], results: &[ValType]) {
-    out.push(0x60);
-    params.encode(out);
-    results.encode(out);
 }

@@ -3,6 +3,7 @@
 mod common;
 mod differential;
 mod hoist;
+mod pieces;
 mod polls;
 mod programs;
 mod revoked;
