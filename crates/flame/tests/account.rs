@@ -1,6 +1,8 @@
 //! Tests of the rules for calls of every kind (budgets, slices, eviction and stop) and of the exact counts.
 
-use crate::common::{self, COUNT, MANIFEST, Memory, install, options, request, with_manifest};
+use crate::common::{
+    self, COUNT, MANIFEST, Memory, install, options, pcap, request, tcp_packet, with_manifest,
+};
 use flame_admit::Protection;
 use flame_compile::InstallRequest;
 use flame_execute::{LoadedModule, Module, Quantum, Shape, SlowLoop, Stop};
@@ -9,6 +11,7 @@ use flame_record::{Packet, RecordBatch, Sink, SinkError};
 use flame_run::{Allowance, Call, Engines, Instance, Loaded, Mapping, Role, Slice};
 use flame_source::{Next, Progress, RawBlock, Source, SourceError};
 use flame_worker::{Handle, Input, Report, Run, Silent};
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -618,4 +621,32 @@ fn a_long_bulk_instruction_is_interrupted() {
             assert!(most > SLICES, "{instruction}: at most {most} slices");
         });
     }
+}
+
+/// The records of all flows share the budget of the end. If one costs more, fewer flows may be asked for.
+#[test]
+fn the_largest_table_of_flow_is_written_at_the_end() {
+    if common::module("flow").is_none() {
+        return;
+    }
+    let manifest = include_str!("../../../modules/flow/module.toml");
+    let parameter = manifest.split("[parameters.max_flows]").nth(1).unwrap();
+    let max: u32 =
+        parameter.split("max = ").nth(1).unwrap().split_whitespace().next().unwrap().parse().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let capture = folder.path().join("flows.pcap");
+    // All flows are at the same time, so none ends before.
+    let packets = (0..max).map(|i| (0, tcp_packet(i as u16, (i >> 16) as u16 + 1)));
+    std::fs::write(&capture, pcap(packets)).unwrap();
+    let out = Command::new(env!("CARGO_BIN_EXE_flame"))
+        .args(["run", "flow", "--workers", "1", "--stats", "json", "--set"])
+        .arg(format!("flow.max_flows={max}"))
+        .arg("-r")
+        .arg(&capture)
+        .arg("-o")
+        .arg(folder.path().join("out"))
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&out.stderr);
+    assert!(out.status.success() && said.contains(&format!("\"records\":{max}")), "{said}");
 }
