@@ -10,6 +10,7 @@ mod decision;
 mod fault;
 mod filter;
 mod name;
+mod pace;
 mod reason;
 mod terms;
 mod view;
@@ -24,6 +25,7 @@ pub use filter::{
     ShownFilter, TrustedFilter, normalize_filter,
 };
 pub use name::{MAX_NAME, readable_name};
+pub use pace::Pace;
 pub use reason::{Overrun, Reason};
 pub use terms::{Forward, LOGS_PER_SECOND, Release, Sending, Services, Share, Terms, TimeLimit};
 pub use view::{Action, Expose, Field, MAX_HEADERS, Transforms, ViewKey, ViewSpec, quantize};

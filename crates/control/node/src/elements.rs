@@ -8,7 +8,7 @@ use flame_abi::LinkType;
 use flame_admit::Verdict;
 use flame_compile::{Analysed, Compiler};
 use flame_element::modules::{self, Decisions, ModuleArgs, Modules, Prepared, Running};
-use flame_plan::{Account, Catalog, CatalogEntry, FaultReport, ModuleClass, ModulePlan, Plan};
+use flame_plan::{Account, Catalog, CatalogEntry, FaultReport, ModuleClass, ModulePlan, Pace, Plan};
 use flame_quota::Meters;
 use flame_record::{RecordBatch, Sink, SinkError};
 use flame_run::{Area, Areas, Engines};
@@ -227,8 +227,7 @@ impl<C: Client + 'static> Modules for Elements<C> {
             areas,
             runner,
             grant: admitted.pop().zip(node),
-            is_live: args.is_live,
-            is_awaited: args.is_awaited,
+            pace: args.pace,
             verdict: verdicts.pop(),
             cost_class,
         }))
@@ -258,9 +257,7 @@ struct Ready<C: Client> {
     runner: Option<Runner>,
     /// The grant, and the node that gave it.
     grant: Option<(AdmittedModule, Node)>,
-    is_live: bool,
-    /// Whether the next packets wait for what becomes of those before them.
-    is_awaited: bool,
+    pace: Pace,
     verdict: Option<Verdict>,
     /// The quantity on which the cost of a packet depends.
     cost_class: Option<&'static str>,
@@ -319,13 +316,13 @@ impl<C: Client> Prepared for Ready<C> {
             (Some((admitted, _)), Some(held)) => is_same(&admitted.grant, &held.grant),
             _ => false,
         };
-        has_grant && is_alike(&running.plan, &self.plan) && running.is_live == self.is_live
+        has_grant && is_alike(&running.plan, &self.plan) && running.pace == self.pace
     }
 
     fn start(self: Box<Self>) -> Result<Box<dyn Running>, String> {
-        let Self { shared, plan, meters, areas, runner, grant, is_live, is_awaited, .. } = *self;
+        let Self { shared, plan, meters, areas, runner, grant, pace, .. } = *self;
         // A process has a thread of its own that ends slices.
-        let has_slices = is_live && runner.is_none();
+        let has_slices = pace.is_live() && runner.is_none();
         let sharers = Some(locked(&shared.plans).len());
         let options = Options { areas, runner, sharers, ..Options::default() };
         let error = |e: RunError| e.to_string();
@@ -348,8 +345,8 @@ impl<C: Client> Prepared for Ready<C> {
         let held = held.map_err(|e| e.to_string())?;
         let faults = Arc::default();
         let observer = NotifyingObserver { notify: notify.clone(), faults: Arc::clone(&faults) };
-        match Attached::start(run, (is_live, is_awaited), Box::new(sink), Box::new(observer)) {
-            Ok(attached) => Ok(Box::new(Element { attached, plan, is_live, faults, held, notify })),
+        match Attached::start(run, pace, Box::new(sink), Box::new(observer)) {
+            Ok(attached) => Ok(Box::new(Element { attached, plan, pace, faults, held, notify })),
             Err(e) => {
                 if let Some(Held { entered, .. }) = held {
                     entered.ended(&[], &Account::default()).map_err(|e| e.to_string())?;
@@ -459,7 +456,7 @@ struct Element {
     attached: Attached,
     /// The plan and the mode with which it was started, by which it is recognized.
     plan: Plan,
-    is_live: bool,
+    pace: Pace,
     faults: Arc<Mutex<Vec<String>>>,
     held: Option<Held>,
     notify: Notify,

@@ -2,7 +2,7 @@
 //! crate knows none of them.
 
 use flame_abi::LinkType;
-use flame_plan::{Account, Decision};
+use flame_plan::{Account, Decision, Pace};
 use flame_source::{Frame, RawBlock};
 
 /// The arguments of a `Module` element.
@@ -25,10 +25,9 @@ pub struct ModuleArgs {
     pub interval: Option<String>,
     /// The number of restarts after faults.
     pub restarts: u32,
-    /// Whether the calls of a metered module are cut into slices, between which other elements work.
-    pub is_live: bool,
-    /// Whether the element waits after each packet until the module has processed it, wherever it runs.
-    pub is_awaited: bool,
+    /// Calls of a live metered module are cut into slices, between which other elements work. The element
+    /// waits after each of its batches for a stepwise module, wherever that runs.
+    pub pace: Pace,
     /// The largest work per packet, for modules that request more than the default.
     pub packet_budget: Option<u64>,
     /// The time that a packet may take, such as `2us`.

@@ -1,4 +1,4 @@
-use flame_plan::{Account, FaultReport, ModuleId, ModulePlan, Processed, Reason, Shed};
+use flame_plan::{Account, FaultReport, ModuleId, ModulePlan, Pace, Processed, Reason, Shed};
 use flame_quota::Link;
 use serde::{Deserialize, Serialize};
 
@@ -10,11 +10,10 @@ pub enum Command {
     Bodies,
     /// Loads a module.
     Install(Box<Install>),
-    /// Starts the module's fast instance for a worker, and its slow instance with the first. `is_live` states
-    /// that the source loses packets that are not taken in time, and `is_awaited` that the worker waits for
-    /// the account after each of its blocks, which is reported at once then. Three descriptors come with the
-    /// frame: data, control and event of its reader.
-    Attach { module: ModuleId, worker: usize, is_live: bool, is_awaited: bool },
+    /// Starts the module's fast instance for a worker, and its slow instance with the first. The account of
+    /// a stepwise module is reported at once after each block. Three descriptors come with the frame: data,
+    /// control and event of its reader.
+    Attach { module: ModuleId, worker: usize, pace: Pace },
     /// Ends the module on one worker, after the blocks that wait there. Packet time is `now_ns`. The slow
     /// instance ends when the module has ended on all workers, unless the module calls services or offers
     /// them: see [`Command::EndSlow`].

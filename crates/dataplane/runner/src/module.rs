@@ -5,7 +5,7 @@ use flame_execute::{
     Place as StatePlace, Quantum, Shape, SlowLoop, Stop,
 };
 use flame_output::{Frame, frames};
-use flame_plan::{Account, FaultReport, ModuleClass, ModuleId, Processed, Reason, Shed};
+use flame_plan::{Account, FaultReport, ModuleClass, ModuleId, Pace, Processed, Reason, Shed};
 use flame_quota::Meters;
 use flame_remote::{ChannelError, Install, Kept, Report, Sender};
 use flame_run::{Engines, Eviction, Mapping, Output};
@@ -31,10 +31,8 @@ pub struct Installed {
     /// The slowest of them, for the slow instance.
     slowest: Behind,
     slow: Slow,
-    /// Whether the source is live. Otherwise, a worker that has passed a tick waits for the others.
-    is_live: bool,
-    /// Whether the worker waits for the account after each block.
-    is_awaited: bool,
+    /// Unless it is live, a worker that has passed a tick waits for the others.
+    pace: Pace,
     /// Whether its time is limited, so that calls pause when it is used up.
     is_limited: bool,
     eviction: Eviction,
@@ -262,8 +260,7 @@ impl Installed {
             behind: (0..workers).map(|_| Behind::since(stopped.clone())).collect(),
             slowest: Behind::since(stopped.clone()),
             slow,
-            is_live: false,
-            is_awaited: false,
+            pace: Pace::default(),
             is_limited,
             eviction: module.eviction.clone(),
             module,
@@ -287,13 +284,13 @@ impl Installed {
 
     /// Returns whether nobody waits while a call goes on, if no other module is here.
     pub fn keeps_nobody(&self) -> bool {
-        !self.is_live && !self.is_limited && !self.module.loaded.forwards()
+        !self.pace.is_live() && !self.is_limited && !self.module.loaded.forwards()
     }
 
     /// Starts the fast instance for a worker.
     pub fn attach(
         &mut self,
-        (worker, is_live, is_awaited): (usize, bool, bool),
+        (worker, pace): (usize, Pace),
         reader: Reader,
         stop: &Stop<'_>,
         sender: &mut Sender,
@@ -303,7 +300,8 @@ impl Installed {
         else {
             return Ok(());
         };
-        (self.is_live, self.is_awaited) = (is_live, is_awaited);
+        self.pace = pace;
+        let is_live = pace.is_live();
         let window = Mapping { fd, offset, bytes, at: flame_abi::layout::VIEW };
         if self.loops_started == 0 && self.module.loaded.has_slow_path() {
             self.slow.is_live = is_live;
@@ -473,7 +471,7 @@ impl Installed {
     /// are reported.
     pub fn report(&mut self, sender: &mut Sender) -> Result<bool, ChannelError> {
         // The first packets, and those after a pause, are reported at once.
-        let is_due = self.is_awaited || self.at.is_none_or(|at| at.elapsed() >= REPORTS);
+        let is_due = self.pace.is_stepwise() || self.at.is_none_or(|at| at.elapsed() >= REPORTS);
         let (mut all, mut is_reported) = (true, false);
         for (worker, reported) in self.reported.iter_mut().enumerate() {
             let Some(batches) = self.loops[worker].running() else { continue };
@@ -496,14 +494,14 @@ impl Installed {
 
     /// Returns whether a block that could get lost waits for a fast instance, which has time for it.
     pub fn has_urgent_blocks(&mut self) -> bool {
-        self.is_live && self.present().any(BatchLoop::can_progress)
+        self.pace.is_live() && self.present().any(BatchLoop::can_progress)
     }
 
     /// Returns the ticks that workers have passed, for which others wait.
     fn passed(&self) -> Passed {
         let mut passed = Passed { last: usize::MAX, least: u64::MAX, second: u64::MAX };
         let places = self.loops.iter().zip(&self.slow.passed).enumerate();
-        for (worker, (place, tick)) in places.filter(|_| !self.is_live) {
+        for (worker, (place, tick)) in places.filter(|_| !self.pace.is_live()) {
             match place {
                 Place::Ended => {}
                 _ if *tick < passed.least => {
@@ -528,11 +526,11 @@ impl Installed {
     /// waits for them: another module for a call or its outcome, a worker for decisions, for another worker
     /// to pass a tick, or for the end.
     pub fn may_wait(&mut self) -> bool {
-        let is_awaited = self.is_awaited
+        let is_awaited = self.pace.is_stepwise()
             || self.module.plan.manifest.has_calls()
             || self.module.loaded.forwards()
             || self.ends.iter().any(Option::is_some);
-        !self.is_live && !is_awaited && self.present().count() == self.loops.len()
+        !self.pace.is_live() && !is_awaited && self.present().count() == self.loops.len()
     }
 
     /// Returns whether a fast instance is to end that does not wait for other workers.

@@ -4,8 +4,8 @@ use crate::grants::Grants;
 use crate::module::Installed;
 use flame_block::Reader;
 use flame_execute::{BatchLoop, LONG_SLICE, SLICE, Stop};
-use flame_plan::{FaultReport, ModuleId};
 use flame_remote::{BodyWriter, ChannelError, Command, FdReceiver, Install, Report, Sender};
+use flame_plan::{FaultReport, ModuleId, Pace};
 use flame_run::Engines;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::os::fd::OwnedFd;
@@ -211,9 +211,9 @@ impl Runner<'_> {
                     let fds = receiver.take_fds(1)?;
                     self.install(*install, fds, sender)?;
                 }
-                Command::Attach { module, worker, is_live, is_awaited } => {
+                Command::Attach { module, worker, pace } => {
                     let fds = receiver.take_fds(3)?;
-                    self.attach(module, (worker, is_live, is_awaited), fds, sender)?;
+                    self.attach(module, (worker, pace), fds, sender)?;
                 }
                 Command::End { module, worker, now_ns, hands_over } => {
                     let of_id = self.modules.iter_mut().find(|m| m.id() == module);
@@ -287,7 +287,7 @@ impl Runner<'_> {
     fn attach(
         &mut self,
         id: ModuleId,
-        at: (usize, bool, bool),
+        at: (usize, Pace),
         fds: Vec<OwnedFd>,
         sender: &mut Sender,
     ) -> Result<(), ChannelError> {

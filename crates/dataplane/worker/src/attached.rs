@@ -12,12 +12,12 @@ use crate::pipeline::Pipeline;
 use crate::read::{Consumer, decode_apart, send_ticking};
 use crate::report::{Observer, Report, Shared};
 use crate::run::Run;
-use crate::stage::PipelineOptions;
+use crate::stage::{PipelineOptions, Supply};
 use crate::threads::Inline;
 use crossbeam_channel::{Receiver, never};
 use flame_abi::{Descriptor, LinkType};
 use flame_execute::Stop;
-use flame_plan::Account;
+use flame_plan::{Account, Pace};
 use flame_record::Sink;
 use flame_source::{Described, Frame, RawBlock};
 use flame_view::Key;
@@ -118,23 +118,22 @@ pub struct Attached {
     described: Described,
     packets: u64,
     bytes: u64,
-    is_live: bool,
-    is_awaited: bool,
+    pace: Pace,
     /// Keeps the queue to the collector open, although no other thread of the run writes to it.
     sender: Option<EventSender>,
 }
 
 impl Attached {
-    /// Starts a run. `is_live` states that calls of metered modules are cut into slices, between which the
-    /// owner continues, and that packets are shed meanwhile if there is no room for them. `is_awaited` states
-    /// that the owner calls [`Attached::settle`] after each block, which has no limit of time then.
+    /// Starts a run. If it is live, calls of metered modules are cut into slices, between which the owner
+    /// continues, and packets are shed meanwhile if there is no room for them. If it is stepwise, the owner
+    /// calls [`Attached::settle`] after each block, which has no limit of time then.
     ///
     /// # Errors
     ///
     /// Returns an error if a view cannot be created, or if the run has several workers.
     pub fn start(
         run: Run,
-        (is_live, is_awaited): (bool, bool),
+        pace: Pace,
         sink: Box<dyn Sink>,
         observer: Box<dyn Observer>,
     ) -> Result<Self, RunError> {
@@ -142,6 +141,7 @@ impl Attached {
         if shape.workers != 1 {
             return Err(RunError::Broken);
         }
+        let is_live = pace.is_live();
         let (decapsulate, batch) = (options.decapsulate, options.batch);
         let owned = Owned {
             stop: Stop::shared(options.stop),
@@ -169,9 +169,7 @@ impl Attached {
                 batch,
                 key,
                 shared: None,
-                live: is_live,
-                is_graph: true,
-                is_awaited,
+                supply: Supply { pace, is_graph: true },
                 stop,
                 overload,
             };
@@ -188,19 +186,7 @@ impl Attached {
         })?;
         let clock = Clock::new(shape.tick_ns);
         let ((descriptors, described), packets, bytes) = Default::default();
-        Ok(Self {
-            cell,
-            handle,
-            clock,
-            decapsulate,
-            descriptors,
-            described,
-            packets,
-            bytes,
-            is_live,
-            is_awaited,
-            sender,
-        })
+        Ok(Self { cell, handle, clock, decapsulate, descriptors, described, packets, bytes, pace, sender })
     }
 
     /// Returns a handle that commands the run from other threads.
@@ -360,7 +346,7 @@ impl Attached {
                     return parts.forward.go(&parts.options, false, &mut parts.collector);
                 }
             };
-            if self.is_live {
+            if self.pace.is_live() {
                 return parts.collector.poll().map(drop);
             }
             loop {
@@ -370,12 +356,12 @@ impl Attached {
                     parts.pipeline.rest();
                     return Ok(());
                 }
-                if self.is_awaited {
+                if self.pace.is_stepwise() {
                     parts.pipeline.await_reports();
                 } else if begun.elapsed() > SETTLING {
                     return Ok(());
                 }
-                parts.collector.wait(if self.is_awaited { AWAITED } else { SETTLING / 1000 });
+                parts.collector.wait(if self.pace.is_stepwise() { AWAITED } else { SETTLING / 1000 });
             }
         })
     }

@@ -17,7 +17,7 @@ use flame_abi::{Descriptor, LinkType, MAX_BATCH, MAX_PACKET, layout};
 use flame_block::{Block, Pool, SLOT_DESCRIPTORS};
 use flame_execute::{BatchLoop, Conditions, Origin, Outlet};
 use flame_output::{Frame, frames, plain_send};
-use flame_plan::{Account, Action, Decision, Expose, FaultReport, ModuleId, ModulePlan, Shed};
+use flame_plan::{Account, Action, Decision, Expose, FaultReport, ModuleId, ModulePlan, Pace, Shed};
 use flame_run::{Mapping, Output};
 use flame_source::Frame as Packet;
 use flame_view::{Hidden, Packets, View, Written};
@@ -201,15 +201,17 @@ impl Forward {
                 let (fd, offset, bytes) = pool.window();
                 let windows = vec![Mapping { fd, offset, bytes, at: layout::VIEW }];
                 let reader = pool.reader(1).ok_or(RunError::TooManyModules)?;
-                let at = (options.worker, options.live);
+                let at = (options.worker, options.supply.is_live());
                 let mut batches = BatchLoop::new(options.shape, module, at, windows, reader);
                 batches.launch(false, collector)?;
                 (Decider::Local(Box::new(batches)), None)
             }
             Site::Remote(module) => {
-                let batches =
-                    RemoteBatches::attach(module, options.worker, (options.live, false), (&mut pool, DEPTH))?;
-                let remote = RemoteDecider::new(batches, options.live);
+                let is_live = options.supply.is_live();
+                // Its decisions are reported at once, also to an owner that waits for them.
+                let at = (options.worker, Pace::of(is_live));
+                let batches = RemoteBatches::attach(module, at, (&mut pool, DEPTH))?;
+                let remote = RemoteDecider::new(batches, is_live);
                 (Decider::Remote(Box::new(remote)), (!is_open).then(Draft::new))
             }
         };

@@ -16,7 +16,7 @@ use crate::sorting;
 use flame_abi::{Descriptor, LinkType, MAX_BLOCK_BYTES, MAX_BLOCK_PACKETS, layout};
 use flame_block::{Block, Depths, MAX_SLOTS, Pool, SLOT_DESCRIPTORS};
 use flame_execute::{BatchLoop, Conditions, Outlet, Shape, Stop};
-use flame_plan::{ModuleClass, ModuleId, ModulePlan, Shed, ViewSpec};
+use flame_plan::{ModuleClass, ModuleId, ModulePlan, Pace, Shed, ViewSpec};
 use flame_run::Mapping;
 use flame_source::Shared;
 use flame_view::{Key, View, Written};
@@ -43,6 +43,22 @@ const GRAPH_DEPTH: usize = REMOTE_SLOTS - 2;
 const ROOM: Duration = Duration::from_micros(160);
 const MOST_ROOM: Duration = Duration::from_micros(640);
 
+/// The way in which packets come to a pipeline.
+#[derive(Clone, Copy)]
+pub(crate) struct Supply {
+    /// If it is live, the pipeline does not wait for calls of metered modules.
+    pub(crate) pace: Pace,
+    /// Whether they come from elements of a graph, in blocks of any size, often of one packet.
+    pub(crate) is_graph: bool,
+}
+
+impl Supply {
+    /// Returns whether packets get lost that are not taken in time.
+    pub(crate) fn is_live(self) -> bool {
+        self.pace.is_live()
+    }
+}
+
 /// Options of a pipeline.
 #[derive(Clone, Copy)]
 pub(crate) struct PipelineOptions<'a> {
@@ -51,26 +67,15 @@ pub(crate) struct PipelineOptions<'a> {
     pub(crate) batch: usize,
     pub(crate) key: Option<&'a Key>,
     pub(crate) shared: Option<Shared>,
-    /// Whether the source loses packets that are not taken in time. If so, the pipeline does not wait for
-    /// calls of metered modules.
-    pub(crate) live: bool,
-    /// Whether the packets come from elements of a graph, in blocks of any size, often of one packet.
-    pub(crate) is_graph: bool,
-    /// Whether the owner of the packets waits for what became of them.
-    pub(crate) is_awaited: bool,
+    pub(crate) supply: Supply,
     pub(crate) stop: &'a Stop<'a>,
     pub(crate) overload: Overload,
 }
 
 impl PipelineOptions<'_> {
-    /// Returns whether packets that are not taken in time get lost, and whether they come from a graph.
-    fn place(&self) -> (bool, bool) {
-        (self.live, self.is_graph)
-    }
-
     /// Returns whether modules are measured, and left out when the pipeline is behind.
     pub(crate) fn is_regulated(&self) -> bool {
-        self.live && self.overload != Overload::OFF
+        self.supply.is_live() && self.overload != Overload::OFF
     }
 }
 
@@ -107,8 +112,7 @@ pub(crate) struct ViewStage {
     /// Whether the packets' own memory is mapped in the window, so that only descriptors are written.
     mapped: bool,
     pub(crate) loops: Vec<Batches>,
-    is_live: bool,
-    is_graph: bool,
+    supply: Supply,
     /// Whether a grant hides something. If so, the ends of blocks reveal only shown data.
     pub(crate) confined: bool,
     /// The block that is being filled, for a confined view or one that gathers.
@@ -148,21 +152,22 @@ pub(crate) fn has_own_blocks(module: &Placed, options: &PipelineOptions<'_>) -> 
     if !module.plan().manifest.queues.is_empty() {
         return true;
     }
-    options.live && module.plan().class == ModuleClass::Metered && module.plan().process.is_none()
+    let is_live = options.supply.is_live();
+    is_live && module.plan().class == ModuleClass::Metered && module.plan().process.is_none()
 }
 
 /// Returns the numbers of blocks that may wait for a module, by event queue if it has any.
-fn depths(plan: &ModulePlan, how: (bool, bool)) -> Result<Depths, RunError> {
-    if plan.manifest.queues.is_empty() { Ok(depth(plan, how).into()) } else { sorting::depths(plan) }
+fn depths(plan: &ModulePlan, supply: Supply) -> Result<Depths, RunError> {
+    if plan.manifest.queues.is_empty() { Ok(depth(plan, supply).into()) } else { sorting::depths(plan) }
 }
 
 /// Returns the number of blocks that may wait for a module without event queues.
-fn depth(plan: &ModulePlan, (is_live, is_graph): (bool, bool)) -> usize {
+fn depth(plan: &ModulePlan, supply: Supply) -> usize {
     // Outcomes of calls should come before many more packets.
-    let is_deep = plan.process.is_some() && !is_live && !plan.manifest.has_calls();
+    let is_deep = plan.process.is_some() && !supply.is_live() && !plan.manifest.has_calls();
     match plan.terms.buffer as usize {
         0 if is_deep => CAPTURE_DEPTH,
-        0 if is_live && is_graph && plan.process.is_some() => GRAPH_DEPTH,
+        0 if supply.is_live() && supply.is_graph && plan.process.is_some() => GRAPH_DEPTH,
         0 => SLOTS,
         granted => granted.min(SLOTS),
     }
@@ -177,13 +182,14 @@ impl ViewStage {
     pub(crate) fn new(module: &Placed, options: &PipelineOptions<'_>) -> Result<Self, RunError> {
         let spec = &module.plan().view;
         let view = View::new(spec, options.key)?;
-        let wall = Wall::of(module.plan(), options.live);
+        let supply = options.supply;
+        let wall = Wall::of(module.plan(), supply.is_live());
         let is_remote = wall != Wall::Here;
         let queues = sorting::queues(module.plan(), &view)?;
         let slots = match &queues {
             // Those that wait, and one of each queue that is being filled.
-            Some(_) => depths(module.plan(), options.place())?.sum() + module.plan().manifest.queues.len(),
-            None if is_remote => remote_slots(options.live),
+            Some(_) => depths(module.plan(), supply)?.sum() + module.plan().manifest.queues.len(),
+            None if is_remote => remote_slots(supply.is_live()),
             None => SLOTS,
         };
         let pool = Pool::new(slots)?;
@@ -207,8 +213,7 @@ impl ViewStage {
             view,
             pool,
             mapped,
-            is_live: options.live,
-            is_graph: options.is_graph,
+            supply,
             loops: Vec::new(),
             staged: None,
             first: Vec::new(),
@@ -222,11 +227,11 @@ impl ViewStage {
     pub(crate) fn has_room_for(&self, module: &Placed) -> bool {
         let plan = module.plan();
         self.spec.as_ref() == Some(&plan.view)
-            && self.wall == Wall::of(plan, self.is_live)
+            && self.wall == Wall::of(plan, self.supply.is_live())
             && self.staged.is_none()
             && self.loops.len() < flame_block::MAX_READERS
             && (!self.is_remote()
-                || self.buffers + depth(plan, (self.is_live, self.is_graph)) < remote_slots(self.is_live))
+                || self.buffers + depth(plan, self.supply) < remote_slots(self.supply.is_live()))
     }
 
     /// Returns whether its modules run in processes.
@@ -252,14 +257,14 @@ impl ViewStage {
         options: &PipelineOptions<'_>,
         outlet: &mut dyn Outlet<RunError>,
     ) -> Result<(), RunError> {
-        let (depths, is_gauged) = (depths(module.plan(), options.place())?, options.is_regulated());
+        let (depths, is_gauged) = (depths(module.plan(), options.supply)?, options.is_regulated());
         self.buffers += depths.sum();
         let module = match &module.site {
             Site::Local(module) => module,
             Site::Remote(module) => {
                 let place = (&mut self.pool, depths);
-                let batches =
-                    RemoteBatches::attach(module, options.worker, (options.live, options.is_awaited), place)?;
+                let at = (options.worker, options.supply.pace);
+                let batches = RemoteBatches::attach(module, at, place)?;
                 self.loops.push(Batches::new(Place::Remote(Box::new(batches)), &module.meters, is_gauged));
                 return Ok(());
             }
@@ -271,8 +276,8 @@ impl ViewStage {
             windows.push(Mapping { fd: shared.fd, offset: 0, bytes: shared.bytes, at });
         }
         let reader = self.pool.reader(depths).ok_or(RunError::TooManyModules)?;
-        let mut batches =
-            BatchLoop::new(options.shape, module, (options.worker, options.live), windows, reader);
+        let at = (options.worker, options.supply.is_live());
+        let mut batches = BatchLoop::new(options.shape, module, at, windows, reader);
         let _charged = charge::enter(module.meters.usage());
         batches.launch(false, outlet)?;
         batches.go(conditions((options.batch, options.stop)), outlet)?;
@@ -327,7 +332,7 @@ impl ViewStage {
         stop: &Stop<'_>,
         outlet: &mut dyn Outlet<RunError>,
     ) -> Result<(), RunError> {
-        if !self.is_remote() || self.is_live {
+        if !self.is_remote() || self.supply.is_live() {
             return Ok(());
         }
         let (mut interval, mut waits) = (ROOM, false);
@@ -350,7 +355,7 @@ impl ViewStage {
     ) -> Result<(), RunError> {
         // A process sees the last of the ticks between two blocks. In a replay it misses none.
         let is_carried = std::mem::replace(&mut self.has_published, false);
-        if self.is_remote() && !self.is_live && !is_carried {
+        if self.is_remote() && !self.supply.is_live() && !is_carried {
             self.wait_for_room(0, how.1, outlet)?;
             if let Some(slot) = self.pool.claim() {
                 let block = Block { slot, packets: 0, link: LinkType::ETHERNET, queue: 0, port: 0 };

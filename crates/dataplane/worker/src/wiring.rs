@@ -6,9 +6,9 @@ use crate::options::Options;
 use crate::overload::Overload;
 use crate::placed::Placed;
 use crate::read::ReadOptions;
-use crate::stage::PipelineOptions;
+use crate::stage::{PipelineOptions, Supply};
 use flame_execute::{Shape, Stop};
-use flame_plan::{Account, ModuleId};
+use flame_plan::{Account, ModuleId, Pace};
 use flame_source::Source;
 
 /// The accounts of the pipelines' modules, and the packet time at their end.
@@ -34,9 +34,7 @@ impl<'a> Wiring<'a> {
             batch: self.options.batch,
             key: self.options.key.as_ref(),
             shared: source.shared(),
-            live: source.is_live(),
-            is_graph: false,
-            is_awaited: false,
+            supply: Supply { pace: Pace::of(source.is_live()), is_graph: false },
             stop: self.stop,
             overload: self.overload,
         }

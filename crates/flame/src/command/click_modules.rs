@@ -93,7 +93,7 @@ impl ClickModules {
             submissions: vec![submission],
             workers: 1,
             interval_ns: args.interval.as_deref().map_or(Ok(0), |text| read_interval("INTERVAL", text))?,
-            is_live: args.is_live,
+            is_live: args.pace.is_live(),
             view: ViewSpec { snaplen: args.max_length.unwrap_or(0), ..Self::view(args)? },
             narrower: Self::narrower(args)?,
             restarts: args.restarts,

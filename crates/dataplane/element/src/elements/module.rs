@@ -26,6 +26,7 @@ use crate::runtime::packet::{Batch, Packet};
 use flame_abi::LinkType;
 use flame_click::Nanos;
 use flame_click::text::first_word;
+use flame_plan::Pace;
 use flame_source::{Frame, RawBlock};
 use std::cell::{Cell, RefCell};
 
@@ -524,8 +525,12 @@ class!(
             interval: args.key("INTERVAL"),
             restarts: args.key("RESTART").unwrap_or(0),
             packet_budget: args.key("BUDGET"),
-            is_live: args.key("LIVE").unwrap_or(false),
-            is_awaited: false,
+            pace: match (args.key("LIVE").unwrap_or(false), on_evict) {
+                (true, _) => Pace::Live,
+                // The first packet after a fault is dropped, so each waits for those before it.
+                (false, OnEvict::Drop) => Pace::Stepwise,
+                (false, OnEvict::Pass) => Pace::Waiting,
+            },
             limit: args.key("LIMIT"),
             max_length,
             capacity,
@@ -533,9 +538,6 @@ class!(
             inputs: setup.inputs,
             outputs: setup.outputs,
         };
-        // The first packet after a fault is dropped, so each waits for those before it.
-        let is_awaited = on_evict == OnEvict::Drop && !module_args.is_live;
-        let module_args = ModuleArgs { is_awaited, ..module_args };
         // No module is read for arguments that are wrong.
         let prepared = match setup.router.modules {
             _ if args.has_errors() => None,

@@ -23,7 +23,11 @@ impl ViewStage {
     /// Returns whether packets gather in a block while its process has much to do. A block of a confined view
     /// ends as its grant states.
     pub(crate) fn gathers(&self) -> bool {
-        self.is_graph && self.is_live && self.is_remote() && !self.confined && !self.is_sorted()
+        self.supply.is_graph
+            && self.supply.is_live()
+            && self.is_remote()
+            && !self.confined
+            && !self.is_sorted()
     }
 
     /// Returns whether packets wait for room.
