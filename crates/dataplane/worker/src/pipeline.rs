@@ -140,7 +140,7 @@ impl<'a> Pipeline<'a> {
             return outlet.removed(Removed { module: id, account: Account::default(), now_ns, reply });
         };
         if self.views[at].loops.len() == 1 {
-            self.views[at].publish(how, outlet)?;
+            self.views[at].flush(how, outlet)?;
             let mut view = self.views.remove(at);
             view.loops.iter_mut().filter_map(Batches::remote_mut).for_each(RemoteBatches::remove);
             self.leaving.push(Leaving { view, now_ns, reply });
@@ -267,7 +267,7 @@ impl<'a> Pipeline<'a> {
     /// Publishes the blocks that are being filled.
     fn flush(&mut self, outlet: &mut dyn PipelineOutlet) -> Result<(), RunError> {
         let how = self.how();
-        self.views.iter_mut().try_for_each(|view| view.publish(how, outlet))
+        self.views.iter_mut().try_for_each(|view| view.flush(how, outlet))
     }
 
     pub(crate) fn tick(&mut self, now_ns: u64, outlet: &mut dyn PipelineOutlet) -> Result<(), RunError> {

@@ -1,11 +1,13 @@
 //! One view and the modules that share it: packets are shown once, in blocks that all its loops read.
 
+mod confined;
 mod gathered;
+mod room;
 mod sorted;
+mod staged;
 
 use crate::batches::{Batches, Place};
 use crate::charge;
-use crate::draft::Draft;
 use crate::error::RunError;
 use crate::event::Removed;
 use crate::overload::Overload;
@@ -13,35 +15,17 @@ use crate::placed::{Placed, Site};
 use crate::read::Packets;
 use crate::remote::RemoteBatches;
 use crate::sorting;
-use flame_abi::{Descriptor, LinkType, MAX_BLOCK_BYTES, MAX_BLOCK_PACKETS, layout};
-use flame_block::{Block, Depths, MAX_SLOTS, Pool, SLOT_DESCRIPTORS};
+use flame_abi::{Descriptor, LinkType, layout};
+use flame_block::{Block, Pool, SLOT_DESCRIPTORS};
 use flame_execute::{BatchLoop, Conditions, Outlet, Shape, Stop};
-use flame_plan::{ModuleClass, ModuleId, ModulePlan, Pace, Shed, ViewSpec};
+use flame_plan::{ModuleId, ModulePlan, Pace, Shed, ViewSpec};
 use flame_run::Mapping;
 use flame_source::Shared;
 use flame_view::{Key, View, Written};
+pub(crate) use room::has_own_blocks;
+use room::{SLOTS, depth, depths, remote_slots};
 use sorted::Sorted;
-use std::time::Duration;
-
-/// The number of blocks of one view. A module has an overrun when it holds all of them.
-const SLOTS: usize = 4;
-
-/// The number of blocks of a live view whose modules run in a process. What one of them holds takes nothing
-/// from the others: the sum of their buffers is less. The process can make the kernel allocate all of them.
-const REMOTE_SLOTS: usize = 16;
-
-/// The number of blocks of a capture that may wait for a module in a process. Each wake-up of the process
-/// costs as much as many packets, and nothing is lost meanwhile.
-const CAPTURE_DEPTH: usize = 2 * SLOTS;
-
-/// The number of blocks of a graph that may wait for a module in a process with `LIVE true`. A tick ends a
-/// block, also one with few packets, and a process that begins takes none for a while.
-const GRAPH_DEPTH: usize = REMOTE_SLOTS - 2;
-
-/// The intervals at which a pipeline that reads a capture checks whether a process has room for a block: the
-/// first, and the longest of those that follow, each twice the one before.
-const ROOM: Duration = Duration::from_micros(160);
-const MOST_ROOM: Duration = Duration::from_micros(640);
+use staged::Filling;
 
 /// The way in which packets come to a pipeline.
 #[derive(Clone, Copy)]
@@ -116,25 +100,13 @@ pub(crate) struct ViewStage {
     /// Whether a grant hides something. If so, the ends of blocks reveal only shown data.
     pub(crate) confined: bool,
     /// The block that is being filled, for a confined view or one that gathers.
-    staged: Option<Staged>,
+    filling: Filling,
     /// The bytes of a packet that begins a block of another link type.
     first: Vec<u8>,
-    /// The place of a block for a process until it is complete, if its view hides anything.
-    draft: Option<Draft>,
     /// The event queues of its module, which has the view for itself.
     sorted: Option<Box<Sorted>>,
     /// Whether a block was published after the last tick. It carries that tick.
     has_published: bool,
-}
-
-/// A block being filled. Its packets wait until it is full, or until a tick, which falls on a multiple of the
-/// grant's resolution.
-#[derive(Clone, Copy)]
-struct Staged {
-    slot: usize,
-    link: LinkType,
-    packets: usize,
-    bytes: usize,
 }
 
 pub(crate) fn conditions<'a>((batch, stop): (usize, &'a Stop<'a>)) -> Conditions<'a> {
@@ -144,38 +116,6 @@ pub(crate) fn conditions<'a>((batch, stop): (usize, &'a Stop<'a>)) -> Conditions
 /// Returns whether the source's memory fits after the pool in a window.
 fn fits_window(shared: Shared, pool: &Pool) -> bool {
     pool.window().2 + shared.bytes <= layout::VIEW_BYTES as usize
-}
-
-/// Returns whether a module has separate blocks, because a metered one may keep them for long, or because
-/// they are those of its event queues.
-pub(crate) fn has_own_blocks(module: &Placed, options: &PipelineOptions<'_>) -> bool {
-    if !module.plan().manifest.queues.is_empty() {
-        return true;
-    }
-    let is_live = options.supply.is_live();
-    is_live && module.plan().class == ModuleClass::Metered && module.plan().process.is_none()
-}
-
-/// Returns the numbers of blocks that may wait for a module, by event queue if it has any.
-fn depths(plan: &ModulePlan, supply: Supply) -> Result<Depths, RunError> {
-    if plan.manifest.queues.is_empty() { Ok(depth(plan, supply).into()) } else { sorting::depths(plan) }
-}
-
-/// Returns the number of blocks that may wait for a module without event queues.
-fn depth(plan: &ModulePlan, supply: Supply) -> usize {
-    // Outcomes of calls should come before many more packets.
-    let is_deep = plan.process.is_some() && !supply.is_live() && !plan.manifest.has_calls();
-    match plan.terms.buffer as usize {
-        0 if is_deep => CAPTURE_DEPTH,
-        0 if supply.is_live() && supply.is_graph && plan.process.is_some() => GRAPH_DEPTH,
-        0 => SLOTS,
-        granted => granted.min(SLOTS),
-    }
-}
-
-/// Returns the number of blocks of a view whose modules run in a process.
-fn remote_slots(is_live: bool) -> usize {
-    if is_live { REMOTE_SLOTS } else { MAX_SLOTS }
 }
 
 impl ViewStage {
@@ -199,12 +139,12 @@ impl ViewStage {
         // batch may outlast the ring's block, which returns to the kernel.
         let is_mappable = is_open && !has_own_blocks && !is_remote;
         let has_draft = is_remote && !is_open;
-        let draft = (has_draft && queues.is_none()).then(Draft::new);
+        let filling = Filling::new(has_draft && queues.is_none());
         let count = module.plan().manifest.queues.len();
         let sorted = queues.map(|queues| Box::new(Sorted::new(queues, count, has_draft)));
         let mapped = options.shared.is_some_and(|s| fits_window(s, &pool)) && is_mappable;
         Ok(Self {
-            draft,
+            filling,
             sorted,
             wall,
             buffers: 0,
@@ -215,7 +155,6 @@ impl ViewStage {
             mapped,
             supply,
             loops: Vec::new(),
-            staged: None,
             first: Vec::new(),
             has_published: true,
         })
@@ -228,7 +167,7 @@ impl ViewStage {
         let plan = module.plan();
         self.spec.as_ref() == Some(&plan.view)
             && self.wall == Wall::of(plan, self.supply.is_live())
-            && self.staged.is_none()
+            && self.filling.is_empty()
             && self.loops.len() < flame_block::MAX_READERS
             && (!self.is_remote()
                 || self.buffers + depth(plan, self.supply) < remote_slots(self.supply.is_live()))
@@ -247,7 +186,7 @@ impl ViewStage {
     /// Returns the number of packets in the block that is being filled.
     pub(crate) fn staged_packets(&self) -> u64 {
         let of_queues = self.sorted.as_ref().map_or(0, |sorted| sorted.staged_packets());
-        self.staged.map_or(of_queues, |staged| staged.packets as u64)
+        of_queues + self.filling.packets() as u64
     }
 
     /// Creates an instance that reads this view's blocks, and starts it.
@@ -322,28 +261,6 @@ impl ViewStage {
                 self.pool.pass_over(batches.reader(), is_left_out);
             }
         }
-    }
-
-    /// Waits until no module in a process would lose a block of an event queue. A capture is read as fast as
-    /// they take it.
-    fn wait_for_room(
-        &mut self,
-        queue: usize,
-        stop: &Stop<'_>,
-        outlet: &mut dyn Outlet<RunError>,
-    ) -> Result<(), RunError> {
-        if !self.is_remote() || self.supply.is_live() {
-            return Ok(());
-        }
-        let (mut interval, mut waits) = (ROOM, false);
-        // Once it has to wait, it waits for room for several blocks.
-        while !self.loops.iter_mut().all(|m| m.has_room(&mut self.pool, (queue, waits), stop)) {
-            waits = true;
-            outlet.wait()?;
-            std::thread::sleep(interval);
-            interval = (2 * interval).min(MOST_ROOM);
-        }
-        Ok(())
     }
 
     /// Publishes a tick. The loops make it after the blocks before it.
@@ -426,7 +343,7 @@ impl ViewStage {
         };
         let base = layout::VIEW + Pool::offset(slot) as u32;
         let ring = layout::VIEW + self.pool.window().2 as u32;
-        let (descriptors, data) = Draft::place(&mut self.draft, &mut self.pool, slot);
+        let (descriptors, data) = self.filling.place(&mut self.pool, slot);
         let written = match (self.mapped, block.shared_offset) {
             (true, Some(offset)) => {
                 self.view.select(from, |_| link, &block.data, descriptors, ring + offset as u32)?
@@ -436,9 +353,7 @@ impl ViewStage {
                 self.view.copy(from, |_| link, &block.data, descriptors, data, at)?
             }
         };
-        if let Some(draft) = &self.draft {
-            draft.copy(&mut self.pool, slot, written.packets as usize, written.bytes);
-        }
+        self.filling.complete(&mut self.pool, slot, (written.packets as usize, written.bytes));
         let sampled = u64::from(written.sampled);
         let filtered = offered - sampled - u64::from(written.packets);
         self.pool.publish(Block { slot, packets: written.packets, link, queue: 0, port: 0 });
@@ -453,83 +368,6 @@ impl ViewStage {
             batches.count_blocks(&mut self.pool);
         }
         Ok(())
-    }
-
-    /// Fills blocks one after the other, independently of the ends of the source's blocks.
-    pub(crate) fn stage(
-        &mut self,
-        packets: Packets<'_>,
-        (batch, stop): (usize, &Stop<'_>),
-        outlet: &mut dyn Outlet<RunError>,
-    ) -> Result<(), RunError> {
-        let Packets { block, link, descriptors: mut rest } = packets;
-        if self.is_refused() {
-            return self.refuse_eligible(rest, link, &block.data);
-        }
-        while !rest.is_empty() {
-            // A packet of another link type ends the block if it is shown.
-            let mut first = None;
-            if self.staged.is_some_and(|s| s.link != link) {
-                let mut one = [Descriptor::default()];
-                self.first.resize(flame_abi::MAX_PACKET, 0);
-                let place = (&mut one[..], &mut self.first[..], usize::MAX);
-                let written = self.view.copy_some(rest, |_| link, &block.data, place, 0)?;
-                rest = &rest[written.taken..];
-                self.offer(written);
-                if written.packets == 0 {
-                    continue;
-                }
-                self.publish((batch, stop), outlet)?;
-                first = Some(one[0]);
-            }
-            let Some(mut staged) = self
-                .staged
-                .or_else(|| self.pool.claim().map(|slot| Staged { slot, link, packets: 0, bytes: 0 }))
-            else {
-                // Of the lost packets, only those that would have been eligible count.
-                let (eligible, sampled) = self.view.eligible(rest, |_| link, &block.data)?;
-                let eligible = u64::from(eligible);
-                let (conditions, first) = (conditions((batch, stop)), u64::from(first.is_some()));
-                for batches in &mut self.loops {
-                    batches.offer(eligible, 0);
-                    batches.sampled(sampled.into());
-                    batches.overrun(eligible + first);
-                    batches.go(conditions, outlet)?;
-                }
-                return Ok(());
-            };
-            let base = layout::VIEW + (Pool::offset(staged.slot) + SLOT_DESCRIPTORS + staged.bytes) as u32;
-            let (descriptors, data) = Draft::place(&mut self.draft, &mut self.pool, staged.slot);
-            if let Some(d) = first {
-                let n = d.cap_len as usize;
-                data[..n].copy_from_slice(&self.first[..n]);
-                descriptors[0] = Descriptor { addr: base, ..d };
-                (staged.packets, staged.bytes) = (1, n);
-                self.staged = Some(staged);
-                if staged.bytes >= MAX_BLOCK_BYTES {
-                    self.publish((batch, stop), outlet)?;
-                }
-                continue;
-            }
-            let out = (
-                &mut descriptors[staged.packets..MAX_BLOCK_PACKETS],
-                &mut data[staged.bytes..],
-                MAX_BLOCK_BYTES - staged.bytes,
-            );
-            let written = self.view.copy_some(rest, |_| link, &block.data, out, base)?;
-            rest = &rest[written.taken..];
-            staged.packets += written.packets as usize;
-            staged.bytes += written.bytes;
-            // An empty block has no link type.
-            self.staged = (staged.packets > 0).then_some(staged);
-            self.offer(written);
-            if staged.is_full() {
-                self.publish((batch, stop), outlet)?;
-            }
-        }
-        // Paused batches continue meanwhile.
-        let conditions = conditions((batch, stop));
-        self.resume(conditions, outlet)
     }
 
     /// Gives one quantum to each loop with waiting work.
@@ -554,23 +392,31 @@ impl ViewStage {
         }
     }
 
-    /// Publishes the block that is being filled, if there is one.
-    pub(crate) fn publish(
+    /// Publishes the blocks that are being filled.
+    pub(crate) fn flush(
         &mut self,
-        (batch, stop): (usize, &Stop<'_>),
+        how: (usize, &Stop<'_>),
         outlet: &mut dyn Outlet<RunError>,
     ) -> Result<(), RunError> {
-        self.publish_sorted((batch, stop), outlet)?;
-        let Some(staged) = self.staged.take() else { return Ok(()) };
-        if staged.packets == 0 {
+        self.publish_sorted(how, outlet)?;
+        self.publish(how, outlet)
+    }
+
+    /// Publishes the block that is being filled, if there is one.
+    fn publish(
+        &mut self,
+        how: (usize, &Stop<'_>),
+        outlet: &mut dyn Outlet<RunError>,
+    ) -> Result<(), RunError> {
+        if self.filling.is_empty() {
             return Ok(());
         }
-        self.wait_for_room(0, stop, outlet)?;
-        let Staged { slot, link, packets, bytes } = staged;
-        if let Some(draft) = &self.draft {
-            draft.copy(&mut self.pool, slot, packets, bytes);
+        // Before the block is in its slot, where the process sees it.
+        self.wait_for_room(0, how.1, outlet)?;
+        match self.filling.take(&mut self.pool, 0) {
+            Some(block) => self.hand_on(block, how, outlet),
+            None => Ok(()),
         }
-        self.hand_on(Block { slot, packets: packets as u32, link, queue: 0, port: 0 }, (batch, stop), outlet)
     }
 
     /// Publishes a block, and lets the modules work on it.

@@ -4,20 +4,13 @@
 //! blocks with a packet in each. So packets gather in one block while it holds many, and are handed over once
 //! it holds few, or once the block is full and there is room.
 
-use super::{Staged, ViewStage};
+use super::ViewStage;
+use super::staged::Free;
 use crate::batches::{Batches, POLL_INTERVAL};
-use crate::draft::Draft;
 use crate::error::RunError;
 use crate::read::Packets;
-use flame_abi::{MAX_BLOCK_BYTES, MAX_BLOCK_PACKETS, layout};
-use flame_block::{Pool, SLOT_DESCRIPTORS};
+use flame_block::Pool;
 use flame_execute::{Outlet, Stop};
-
-impl Staged {
-    pub(super) fn is_full(&self) -> bool {
-        self.packets == MAX_BLOCK_PACKETS || self.bytes >= MAX_BLOCK_BYTES
-    }
-}
 
 impl ViewStage {
     /// Returns whether packets gather in a block while its process has much to do. A block of a confined view
@@ -32,16 +25,15 @@ impl ViewStage {
 
     /// Returns whether packets wait for room.
     pub(crate) fn has_gathered(&self) -> bool {
-        self.gathers() && self.staged.is_some()
+        self.gathers() && !self.filling.is_empty()
     }
 
     /// Returns whether the block that gathers can be handed over now.
     pub(crate) fn can_hand_over(&mut self) -> bool {
-        if !self.gathers() {
+        if !self.has_gathered() {
             return false;
         }
-        let Some(is_full) = self.staged.map(|staged| staged.is_full()) else { return false };
-        let has_room = if is_full { Pool::has_room } else { Pool::has_much_room };
+        let has_room = if self.filling.is_full() { Pool::has_room } else { Pool::has_much_room };
         let pool = &mut self.pool;
         // No block reaches a module that has ended, whose packets are counted at once.
         self.loops.iter().all(|m| m.is_gone() || has_room(pool, m.reader(), 0).unwrap_or(true))
@@ -86,34 +78,25 @@ impl ViewStage {
             return Ok(());
         }
         while !rest.is_empty() {
-            if self.staged.is_some_and(|staged| staged.link != link) {
+            if self.filling.excludes(link) {
                 self.publish(how, outlet)?;
             }
-            let room = match self.staged {
-                Some(staged) => Some(staged).filter(|staged| !staged.is_full()),
-                None => self.pool.claim().map(|slot| Staged { slot, link, packets: 0, bytes: 0 }),
+            let view = &mut self.view;
+            let write = |free: Free<'_>, base| view.copy_some(rest, |_| link, &block.data, free, base);
+            let added = match self.filling.is_full() {
+                true => None,
+                false => self.filling.add((&mut self.pool, 0), link, write)?,
             };
-            let Some(mut staged) = room else {
+            let Some(written) = added else {
                 self.lose(rest.len() as u64);
                 return Ok(());
             };
-            let base = layout::VIEW + (Pool::offset(staged.slot) + SLOT_DESCRIPTORS + staged.bytes) as u32;
-            let (descriptors, data) = Draft::place(&mut self.draft, &mut self.pool, staged.slot);
-            let place = (
-                &mut descriptors[staged.packets..MAX_BLOCK_PACKETS],
-                &mut data[staged.bytes..],
-                MAX_BLOCK_BYTES - staged.bytes,
-            );
-            let written = self.view.copy_some(rest, |_| link, &block.data, place, base)?;
             rest = &rest[written.taken..];
             let offered = written.taken as u64 - u64::from(written.sampled);
             for batches in &mut self.loops {
                 batches.offer(offered, offered - u64::from(written.packets));
                 batches.sampled(written.sampled.into());
             }
-            staged.packets += written.packets as usize;
-            staged.bytes += written.bytes;
-            self.staged = (staged.packets > 0).then_some(staged);
             self.hand_over(how, outlet)?;
         }
         Ok(())

@@ -4,42 +4,33 @@
 //! with few packets uses few blocks, whatever the others do. The order in which blocks are handed on follows
 //! from the shown packets and the ticks alone: of two blocks, the one whose last packet came first.
 
-use super::{Staged, ViewStage, conditions};
-use crate::draft::Draft;
+use super::staged::Filling;
+use super::{ViewStage, conditions};
 use crate::error::RunError;
 use crate::read::Packets;
-use flame_abi::{LinkType, MAX_BLOCK_BYTES, MAX_BLOCK_PACKETS, layout};
-use flame_block::{Block, Pool, SLOT_DESCRIPTORS};
+use flame_abi::LinkType;
 use flame_execute::{Outlet, Stop};
 use flame_view::{Marks, Queues};
 
 /// The event queues of the module of a view.
 pub(super) struct Sorted {
     queues: Queues,
-    filling: Vec<Filling>,
+    filling: Vec<OfQueue>,
     marks: Marks,
     /// The link type of the blocks that are being filled.
     link: LinkType,
 }
 
 /// The block of a queue that is being filled.
-struct Filling {
-    staged: Option<Staged>,
-    /// Its place until it is complete, as that of a view without queues.
-    draft: Option<Draft>,
+struct OfQueue {
+    block: Filling,
     /// The index of the next packet of the source's block that may be in the queue.
     next: usize,
 }
 
-impl Filling {
-    fn is_full(&self) -> bool {
-        self.staged.is_some_and(|s| s.packets == MAX_BLOCK_PACKETS || s.bytes >= MAX_BLOCK_BYTES)
-    }
-}
-
 impl Sorted {
     pub(super) fn new(queues: Queues, count: usize, has_drafts: bool) -> Self {
-        let filling = || Filling { staged: None, draft: has_drafts.then(Draft::new), next: 0 };
+        let filling = || OfQueue { block: Filling::new(has_drafts), next: 0 };
         Self {
             queues,
             filling: (0..count).map(|_| filling()).collect(),
@@ -50,18 +41,18 @@ impl Sorted {
 
     /// Returns the mask of the slots that are being filled.
     fn taken(&self) -> u64 {
-        self.filling.iter().filter_map(|f| f.staged).fold(0, |mask, staged| mask | 1 << staged.slot)
+        self.filling.iter().fold(0, |mask, of_queue| mask | of_queue.block.taken())
     }
 
     /// Returns the queue whose block was full first, if one is full.
     fn first_full(&self) -> Option<usize> {
-        let full = self.filling.iter().enumerate().filter(|(_, filling)| filling.is_full());
-        full.min_by_key(|(_, filling)| filling.next).map(|(queue, _)| queue)
+        let full = self.filling.iter().enumerate().filter(|(_, of_queue)| of_queue.block.is_full());
+        full.min_by_key(|(_, of_queue)| of_queue.next).map(|(queue, _)| queue)
     }
 
     /// Returns the number of packets in the blocks that are being filled.
     pub(super) fn staged_packets(&self) -> u64 {
-        self.filling.iter().filter_map(|f| f.staged).map(|staged| staged.packets as u64).sum()
+        self.filling.iter().map(|of_queue| of_queue.block.packets() as u64).sum()
     }
 }
 
@@ -94,7 +85,7 @@ impl ViewStage {
         if written.packets > 0 && std::mem::replace(&mut sorted.link, link) != link {
             self.publish_all(&mut sorted, (batch, stop), outlet)?;
         }
-        sorted.filling.iter_mut().for_each(|filling| filling.next = 0);
+        sorted.filling.iter_mut().for_each(|of_queue| of_queue.next = 0);
         loop {
             for queue in 0..sorted.filling.len() {
                 self.fill(&mut sorted, queue, all)?;
@@ -112,33 +103,24 @@ impl ViewStage {
         let Packets { block, link, descriptors: all } = packets;
         let taken = sorted.taken();
         let Sorted { filling, marks, .. } = sorted;
-        let filling = &mut filling[queue];
+        let OfQueue { block: filling, next } = &mut filling[queue];
         if filling.is_full() {
             return Ok(());
         }
-        let Some(start) = marks.next_of(queue, filling.next) else {
-            filling.next = all.len();
+        let Some(start) = marks.next_of(queue, *next) else {
+            *next = all.len();
             return Ok(());
         };
-        let claim = || self.pool.claim_besides(taken).map(|slot| Staged { slot, link, packets: 0, bytes: 0 });
-        let Some(mut staged) = filling.staged.or_else(claim) else {
+        let (view, from) = (&mut self.view, (&*marks, queue, start));
+        let added = filling.add((&mut self.pool, taken), link, |free, base| {
+            view.copy_sorted(from, all, link, &block.data, free, base)
+        })?;
+        let Some(written) = added else {
             // There is a slot for each block that waits and for each that is filled.
             let reason = "no slot for the block of a queue";
             return Err(flame_view::ViewError::Internal { packet: start, reason }.into());
         };
-        let base = layout::VIEW + (Pool::offset(staged.slot) + SLOT_DESCRIPTORS + staged.bytes) as u32;
-        let (descriptors, data) = Draft::place(&mut filling.draft, &mut self.pool, staged.slot);
-        let place = (
-            &mut descriptors[staged.packets..MAX_BLOCK_PACKETS],
-            &mut data[staged.bytes..],
-            MAX_BLOCK_BYTES - staged.bytes,
-        );
-        let from = (&*marks, queue, start);
-        let written = self.view.copy_sorted(from, all, link, &block.data, place, base)?;
-        filling.next = start + written.taken;
-        staged.packets += written.packets as usize;
-        staged.bytes += written.bytes;
-        filling.staged = Some(staged);
+        *next = start + written.taken;
         Ok(())
     }
 
@@ -150,13 +132,16 @@ impl ViewStage {
         how: (usize, &Stop<'_>),
         outlet: &mut dyn Outlet<RunError>,
     ) -> Result<(), RunError> {
-        let filling = &mut sorted.filling[queue];
-        let Some(Staged { slot, link, packets, bytes }) = filling.staged.take() else { return Ok(()) };
-        self.wait_for_room(queue, how.1, outlet)?;
-        if let Some(draft) = &filling.draft {
-            draft.copy(&mut self.pool, slot, packets, bytes);
+        let filling = &mut sorted.filling[queue].block;
+        if filling.is_empty() {
+            return Ok(());
         }
-        self.hand_on(Block { slot, packets: packets as u32, link, queue, port: 0 }, how, outlet)
+        // Before the block is in its slot, where the process sees it.
+        self.wait_for_room(queue, how.1, outlet)?;
+        match filling.take(&mut self.pool, queue) {
+            Some(block) => self.hand_on(block, how, outlet),
+            None => Ok(()),
+        }
     }
 
     /// Hands on the blocks of all queues, in the order of their numbers.

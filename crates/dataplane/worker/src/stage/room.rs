@@ -1,0 +1,86 @@
+//! The numbers of blocks of a view and of its modules, and the wait until there is room for another one.
+
+use super::{PipelineOptions, Supply, ViewStage};
+use crate::error::RunError;
+use crate::placed::Placed;
+use crate::sorting;
+use flame_block::{Depths, MAX_SLOTS};
+use flame_execute::{Outlet, Stop};
+use flame_plan::{ModuleClass, ModulePlan};
+use std::time::Duration;
+
+/// The number of blocks of one view. A module has an overrun when it holds all of them.
+pub(super) const SLOTS: usize = 4;
+
+/// The number of blocks of a live view whose modules run in a process. What one of them holds takes nothing
+/// from the others: the sum of their buffers is less. The process can make the kernel allocate all of them.
+const REMOTE_SLOTS: usize = 16;
+
+/// The number of blocks of a capture that may wait for a module in a process. Each wake-up of the process
+/// costs as much as many packets, and nothing is lost meanwhile.
+const CAPTURE_DEPTH: usize = 2 * SLOTS;
+
+/// The number of blocks of a graph that may wait for a module in a process with `LIVE true`. A tick ends a
+/// block, also one with few packets, and a process that begins takes none for a while.
+const GRAPH_DEPTH: usize = REMOTE_SLOTS - 2;
+
+/// The intervals at which a pipeline that reads a capture checks whether a process has room for a block: the
+/// first, and the longest of those that follow, each twice the one before.
+const ROOM: Duration = Duration::from_micros(160);
+const MOST_ROOM: Duration = Duration::from_micros(640);
+
+/// Returns whether a module has separate blocks, because a metered one may keep them for long, or because
+/// they are those of its event queues.
+pub(crate) fn has_own_blocks(module: &Placed, options: &PipelineOptions<'_>) -> bool {
+    if !module.plan().manifest.queues.is_empty() {
+        return true;
+    }
+    let is_live = options.supply.is_live();
+    is_live && module.plan().class == ModuleClass::Metered && module.plan().process.is_none()
+}
+
+/// Returns the numbers of blocks that may wait for a module, by event queue if it has any.
+pub(super) fn depths(plan: &ModulePlan, supply: Supply) -> Result<Depths, RunError> {
+    if plan.manifest.queues.is_empty() { Ok(depth(plan, supply).into()) } else { sorting::depths(plan) }
+}
+
+/// Returns the number of blocks that may wait for a module without event queues.
+pub(super) fn depth(plan: &ModulePlan, supply: Supply) -> usize {
+    // Outcomes of calls should come before many more packets.
+    let is_deep = plan.process.is_some() && !supply.is_live() && !plan.manifest.has_calls();
+    match plan.terms.buffer as usize {
+        0 if is_deep => CAPTURE_DEPTH,
+        0 if supply.is_live() && supply.is_graph && plan.process.is_some() => GRAPH_DEPTH,
+        0 => SLOTS,
+        granted => granted.min(SLOTS),
+    }
+}
+
+/// Returns the number of blocks of a view whose modules run in a process.
+pub(super) fn remote_slots(is_live: bool) -> usize {
+    if is_live { REMOTE_SLOTS } else { MAX_SLOTS }
+}
+
+impl ViewStage {
+    /// Waits until no module in a process would lose a block of an event queue. A capture is read as fast as
+    /// they take it.
+    pub(super) fn wait_for_room(
+        &mut self,
+        queue: usize,
+        stop: &Stop<'_>,
+        outlet: &mut dyn Outlet<RunError>,
+    ) -> Result<(), RunError> {
+        if !self.is_remote() || self.supply.is_live() {
+            return Ok(());
+        }
+        let (mut interval, mut waits) = (ROOM, false);
+        // Once it has to wait, it waits for room for several blocks.
+        while !self.loops.iter_mut().all(|m| m.has_room(&mut self.pool, (queue, waits), stop)) {
+            waits = true;
+            outlet.wait()?;
+            std::thread::sleep(interval);
+            interval = (2 * interval).min(MOST_ROOM);
+        }
+        Ok(())
+    }
+}
