@@ -1,21 +1,46 @@
 //! Modules of a graph that measure, in processes of their own: they see the packets that they would see here,
 //! and what they report does not wait for others.
 
-use crate::click_modules::{folder, module, trapping};
+use crate::click_modules::{folder, module, packets, trapping};
 use crate::commands::text;
-use crate::common::runner;
+use crate::common::{pcap, runner, tcp_packet};
+use std::fs::{read_dir, read_to_string};
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 /// The time in which a line is to come, on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Counts packets. Traps at a tick that is not after the packets before it, at a packet before the last tick,
+/// and at the end if there was no tick.
+const ORDERED: &str = r#"(module (memory (export "memory") 1)
+    (data (i32.const 0) "\08\00\00\00\00\00\00\00")
+    (global $last (mut i64) (i64.const 0)) (global $tick (mut i64) (i64.const 0))
+    (func (export "flame_batch") (param $b i32) (result i64) (local $at i32) (local $end i32)
+        (local.set $at (i32.load (local.get $b)))
+        (local.set $end (i32.add (local.get $at) (i32.shl (i32.load offset=4 (local.get $b)) (i32.const 5))))
+        (i64.store (i32.const 8) (i64.add (i64.load (i32.const 8)) (i64.load32_u offset=4 (local.get $b))))
+        (block $done (loop $packet
+            (br_if $done (i32.ge_u (local.get $at) (local.get $end)))
+            (global.set $last (i64.load (local.get $at)))
+            (if (i64.lt_u (global.get $last) (global.get $tick)) (then (unreachable)))
+            (local.set $at (i32.add (local.get $at) (i32.const 32)))
+            (br $packet)))
+        (i64.const 0))
+    (func (export "flame_tick") (param $now i64) (result i64)
+        (global.set $tick (local.get $now))
+        (if (i64.ge_u (global.get $last) (global.get $tick)) (then (unreachable)))
+        (i64.const 0))
+    (func (export "flame_end") (param i64) (result i64)
+        (if (i64.eqz (global.get $tick)) (then (unreachable)))
+        (i64.const 0x1000000000)))"#;
 
 fn command(folder: &Path, graph: &str, more: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_flame"));
-    command.current_dir(folder).args(["click", "--format", "json", "--records", "/dev/null", "-e", graph]);
+    command.current_dir(folder).args(["click", "--format", "json", "--records", "records.json", "-e", graph]);
     command.args(more).env("FLAME_RUNNER", runner());
     command
 }
@@ -54,24 +79,34 @@ fn packets_after_a_fault_are_dropped_with_a_process_as_here() {
     assert_eq!(apart, here);
 }
 
-/// A graph that runs until it is killed, and the lines that it says.
-struct Quiet {
+/// A process that begins gets all packets of a capture that is read at full speed, although a tick falls
+/// before each of them.
+#[test]
+fn ticks_take_no_room_from_packets() {
+    let folder = folder();
+    module(folder.path(), "ordered", ORDERED);
+    let each_second = (0..5000_u64).map(|i| (5000 + 1000 * i, tcp_packet(7, 80)));
+    std::fs::write(folder.path().join("in.pcap"), pcap(each_second)).unwrap();
+    let graph = "FromDump(in.pcap, STOP true) -> Module(./ordered.wasm, LIVE true) -> Discard";
+    let out = command(folder.path(), graph, &["--isolate"]).output().unwrap();
+    let records = read_to_string(folder.path().join("records.json")).unwrap();
+    assert_eq!((text(&out.stderr).as_str(), packets(&records)), ("", vec![("ordered".to_owned(), 5000)]));
+}
+
+/// A graph with modules in processes, and the lines that it says. It ends with this.
+struct Graph {
     child: Child,
     lines: Receiver<String>,
 }
 
-impl Quiet {
-    fn start(folder: &Path, module: &str) -> Self {
-        let graph = format!(
-            "RatedSource(RATE 1000, LIMIT 50, LENGTH 60) -> Module(./{module}.wasm) -> Discard;
-             Script(wait 0.5s, print \"quiet\", wait 300s, stop)"
-        );
-        let mut command = command(folder, &graph, &["--isolate"]);
+impl Graph {
+    fn start(folder: &Path, graph: &str, more: &[&str]) -> Self {
+        let mut command = command(folder, graph, &[&["--isolate"], more].concat());
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let (send, lines) = channel();
         let (out, err) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
         let sends = send.clone();
-        let pass = |send: std::sync::mpsc::Sender<String>, lines: &mut dyn Iterator<Item = String>| {
+        let pass = |send: Sender<String>, lines: &mut dyn Iterator<Item = String>| {
             lines.for_each(|line| drop(send.send(line)));
         };
         std::thread::spawn(move || pass(send, &mut BufReader::new(out).lines().map_while(Result::ok)));
@@ -79,30 +114,34 @@ impl Quiet {
         Self { child, lines }
     }
 
-    /// Waits for a line with this text. Nothing wakes the graph meanwhile.
-    fn expect(&self, wanted: &str) {
+    /// Waits for a line with this text, and returns it. Nothing wakes the graph meanwhile.
+    fn expect(&self, wanted: &str) -> String {
         let mut said = Vec::new();
-        while !said.last().is_some_and(|line: &String| line.contains(wanted)) {
+        loop {
             let line = self.lines.recv_timeout(PATIENCE);
-            said.push(line.unwrap_or_else(|e| panic!("{wanted}: {e}: {said:?}")));
+            let line = line.unwrap_or_else(|e| panic!("{wanted}: {e}: {said:?}"));
+            if line.contains(wanted) {
+                return line;
+            }
+            said.push(line);
         }
     }
 
-    /// Kills the processes of its modules.
-    fn kill_modules(&self) {
-        let mut killed = 0;
-        for thread in std::fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap() {
-            let children = std::fs::read_to_string(thread.unwrap().path().join("children")).unwrap();
-            for pid in children.split_whitespace() {
-                killed += 1;
-                assert!(Command::new("kill").args(["-KILL", pid]).status().unwrap().success());
-            }
-        }
-        assert_eq!(killed, 1);
+    /// Returns the processes of its modules.
+    fn processes(&self) -> Vec<String> {
+        let threads = read_dir(format!("/proc/{}/task", self.child.id())).unwrap();
+        let children = threads.map(|thread| read_to_string(thread.unwrap().path().join("children")).unwrap());
+        children.flat_map(|pids| pids.split_whitespace().map(str::to_owned).collect::<Vec<_>>()).collect()
+    }
+
+    /// Sends a signal to the process of its module.
+    fn signal(&self, signal: &str) {
+        let [pid] = &self.processes()[..] else { panic!("{:?}", self.processes()) };
+        assert!(Command::new("kill").args([signal, pid]).status().unwrap().success());
     }
 }
 
-impl Drop for Quiet {
+impl Drop for Graph {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -114,9 +153,16 @@ impl Drop for Quiet {
 fn a_quiet_graph_reports_what_becomes_of_its_processes() {
     let folder = folder();
     module(folder.path(), "traps", &trapping(47));
-    Quiet::start(folder.path(), "traps").expect("unreachable");
-    let counts = Quiet::start(folder.path(), "counts");
+    let start = |module: &str| {
+        let graph = format!(
+            "RatedSource(RATE 1000, LIMIT 50, LENGTH 60) -> Module(./{module}.wasm) -> Discard;
+             Script(wait 0.5s, print \"quiet\", wait 300s, stop)"
+        );
+        Graph::start(folder.path(), &graph, &[])
+    };
+    start("traps").expect("unreachable");
+    let counts = start("counts");
     counts.expect("quiet");
-    counts.kill_modules();
+    counts.signal("-KILL");
     counts.expect("process ended");
 }

@@ -165,10 +165,15 @@ impl<'a> Pipeline<'a> {
 
     /// Gives one quantum to each module that is being removed.
     fn drain_leaving(&mut self, outlet: &mut dyn PipelineOutlet) -> Result<(), RunError> {
-        let conditions = Conditions { is_last: true, ..conditions(self.how()) };
+        let how = self.how();
+        let conditions = Conditions { is_last: true, ..conditions(how) };
         let mut at = 0;
         while at < self.leaving.len() {
             let Leaving { view, now_ns, .. } = &mut self.leaving[at];
+            if !view.hand_over_last(how, outlet)? {
+                at += 1;
+                continue;
+            }
             let Some(batches) = view.loops.first_mut() else { break };
             if !batches.leave(*now_ns, conditions, outlet)? {
                 at += 1;
@@ -288,7 +293,7 @@ impl<'a> Pipeline<'a> {
         outlet: &mut dyn PipelineOutlet,
     ) -> Result<Vec<(ModuleId, Account)>, RunError> {
         let how = self.how();
-        self.views.iter_mut().try_for_each(|view| view.hand_over_last(how, outlet))?;
+        self.views.iter_mut().try_for_each(|view| view.wait_until_handed_over(how, outlet))?;
         self.flush(outlet)?;
         while !self.leaving.is_empty() || self.awaits_process() || self.loops().any(|m| m.is_busy()) {
             self.resume(true, outlet)?;

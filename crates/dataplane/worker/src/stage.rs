@@ -22,6 +22,7 @@ use flame_plan::{ModuleId, ModulePlan, Pace, Shed, ViewSpec};
 use flame_run::Mapping;
 use flame_source::Shared;
 use flame_view::{Key, View, Written};
+use gathered::{Gathered, Next};
 pub(crate) use room::has_own_blocks;
 use room::{SLOTS, depth, depths, remote_slots};
 use sorted::Sorted;
@@ -101,6 +102,9 @@ pub(crate) struct ViewStage {
     pub(crate) confined: bool,
     /// The block that is being filled, for a confined view or one that gathers.
     filling: Filling,
+    /// The state of the block that gathers, if packets gather while its process has much to do. A block of a
+    /// confined view ends as its grant states.
+    gathered: Option<Gathered>,
     /// The bytes of a packet that begins a block of another link type.
     first: Vec<u8>,
     /// The event queues of its module, which has the view for itself.
@@ -140,16 +144,19 @@ impl ViewStage {
         let is_mappable = is_open && !has_own_blocks && !is_remote;
         let has_draft = is_remote && !is_open;
         let filling = Filling::new(has_draft && queues.is_none());
+        let confined = spec.key.is_some() && !is_open;
+        let gathers = supply.is_graph && supply.is_live() && is_remote && !confined && queues.is_none();
         let count = module.plan().manifest.queues.len();
         let sorted = queues.map(|queues| Box::new(Sorted::new(queues, count, has_draft)));
         let mapped = options.shared.is_some_and(|s| fits_window(s, &pool)) && is_mappable;
         Ok(Self {
             filling,
+            gathered: gathers.then(Gathered::default),
             sorted,
             wall,
             buffers: 0,
             spec: (!has_own_blocks).then(|| spec.clone()),
-            confined: spec.key.is_some() && !is_open,
+            confined,
             view,
             pool,
             mapped,
@@ -263,13 +270,17 @@ impl ViewStage {
         }
     }
 
-    /// Publishes a tick. The loops make it after the blocks before it.
+    /// Publishes a tick, or keeps it with packets that wait for room. The loops make it after the blocks
+    /// before it.
     pub(crate) fn tick(
         &mut self,
         now_ns: u64,
         how: (usize, &Stop<'_>),
         outlet: &mut dyn Outlet<RunError>,
     ) -> Result<(), RunError> {
+        if self.keeps_tick(now_ns) {
+            return Ok(());
+        }
         // A process sees the last of the ticks between two blocks. In a replay it misses none.
         let is_carried = std::mem::replace(&mut self.has_published, false);
         if self.is_remote() && !self.supply.is_live() && !is_carried {
@@ -280,10 +291,14 @@ impl ViewStage {
                 self.has_published = false;
             }
         }
+        self.publish_tick(now_ns);
+        Ok(())
+    }
+
+    fn publish_tick(&mut self, now_ns: u64) {
         // Before the process can report that it has passed the tick.
         self.loops.iter().for_each(|batches| batches.tick(now_ns));
         self.pool.tick(now_ns);
-        Ok(())
     }
 
     /// Removes the modules in processes that were removed while others share the view, and that have ended.
@@ -380,7 +395,7 @@ impl ViewStage {
             batches.go(conditions, outlet)?;
             batches.count_blocks(&mut self.pool);
         }
-        self.hand_over((conditions.batch as usize, conditions.stop), outlet)
+        self.hand_over(Next::Same, (conditions.batch as usize, conditions.stop), outlet).map(drop)
     }
 
     /// Counts the packets that passed trusted filters and sampling, and for the operator those that sampling
@@ -392,12 +407,15 @@ impl ViewStage {
         }
     }
 
-    /// Publishes the blocks that are being filled.
+    /// Publishes the blocks that are being filled. One that gathers waits until there is room for it.
     pub(crate) fn flush(
         &mut self,
         how: (usize, &Stop<'_>),
         outlet: &mut dyn Outlet<RunError>,
     ) -> Result<(), RunError> {
+        if self.gathers() {
+            return self.hand_over(Next::Same, how, outlet).map(drop);
+        }
         self.publish_sorted(how, outlet)?;
         self.publish(how, outlet)
     }

@@ -229,7 +229,12 @@ impl RemoteBatches {
         let released = pool.released(self.reader).unwrap_or(0);
         match has_room {
             true => self.deadline.rest(),
-            false => self.deadline.check(&self.module, Wait::Blocks { released }, stop),
+            false => {
+                // The blocks of one that is being removed belong to its end.
+                let is_removal = self.is_removal;
+                let wait = if is_removal { Wait::End { is_removal } } else { Wait::Blocks { released } };
+                self.deadline.check(&self.module, wait, stop);
+            }
         }
         has_room
     }

@@ -2,7 +2,11 @@
 //!
 //! Elements push packets alone as well as together. A process that is busy or that begins would hold all its
 //! blocks with a packet in each. So packets gather in one block while it holds many, and are handed over once
-//! it holds few, or once the block is full and there is room.
+//! it holds few, or once the block can take no more and there is room.
+//!
+//! A tick follows the block that gathers, and is handed over with it. If packets follow while the process
+//! holds many blocks, they are added to the block and the process misses that tick: a tick before them would
+//! come before the packets that it follows, and one block for each tick would soon use up the room.
 
 use super::ViewStage;
 use super::staged::Free;
@@ -12,15 +16,26 @@ use crate::read::Packets;
 use flame_block::Pool;
 use flame_execute::{Outlet, Stop};
 
+/// The packets that follow a block that gathers.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Next {
+    /// Those that may be added to it, or none yet.
+    Same,
+    /// Those of another link type.
+    Other,
+}
+
+/// The state of a view whose packets gather.
+#[derive(Default)]
+pub(super) struct Gathered {
+    /// The last tick that fell after the packets of the block.
+    tick: Option<u64>,
+}
+
 impl ViewStage {
-    /// Returns whether packets gather in a block while its process has much to do. A block of a confined view
-    /// ends as its grant states.
+    /// Returns whether packets gather in a block while its process has much to do.
     pub(crate) fn gathers(&self) -> bool {
-        self.supply.is_graph
-            && self.supply.is_live()
-            && self.is_remote()
-            && !self.confined
-            && !self.is_sorted()
+        self.gathered.is_some()
     }
 
     /// Returns whether packets wait for room.
@@ -30,37 +45,84 @@ impl ViewStage {
 
     /// Returns whether the block that gathers can be handed over now.
     pub(crate) fn can_hand_over(&mut self) -> bool {
-        if !self.has_gathered() {
-            return false;
-        }
-        let has_room = if self.filling.is_full() { Pool::has_room } else { Pool::has_much_room };
+        self.has_gathered() && self.has_room_before(Next::Same)
+    }
+
+    /// Returns whether the process has room for the block that gathers.
+    fn has_room_before(&mut self, next: Next) -> bool {
+        let is_over = next == Next::Other || self.filling.is_full();
+        let has_room = if is_over { Pool::has_room } else { Pool::has_much_room };
         let pool = &mut self.pool;
         // No block reaches a module that has ended, whose packets are counted at once.
         self.loops.iter().all(|m| m.is_gone() || has_room(pool, m.reader(), 0).unwrap_or(true))
     }
 
-    /// Hands over the block that gathers, if there is room for it.
-    pub(crate) fn hand_over(
+    /// Hands over the block that gathers, if there is room for it, and the tick after it. Returns whether no
+    /// packets wait any more.
+    pub(super) fn hand_over(
         &mut self,
+        next: Next,
         how: (usize, &Stop<'_>),
         outlet: &mut dyn Outlet<RunError>,
-    ) -> Result<(), RunError> {
-        if self.can_hand_over() { self.publish(how, outlet) } else { Ok(()) }
+    ) -> Result<bool, RunError> {
+        if self.has_gathered() {
+            if !self.has_room_before(next) {
+                return Ok(false);
+            }
+            self.hand_over_now(how, outlet)?;
+        }
+        Ok(true)
     }
 
-    /// Waits for room, and hands over the block that gathers. No packet follows, so nothing else would wait.
+    /// Hands over the block that gathers, which nothing follows, as [`ViewStage::hand_over`] does. A process
+    /// that takes too long for room has no more time.
     pub(crate) fn hand_over_last(
         &mut self,
         how: (usize, &Stop<'_>),
         outlet: &mut dyn Outlet<RunError>,
+    ) -> Result<bool, RunError> {
+        if self.has_gathered() {
+            if !self.loops.iter_mut().all(|m| m.has_room(&mut self.pool, (0, false), how.1)) {
+                return Ok(false);
+            }
+            self.hand_over_now(how, outlet)?;
+        }
+        Ok(true)
+    }
+
+    /// Waits until the block that gathers is handed over.
+    pub(crate) fn wait_until_handed_over(
+        &mut self,
+        how: (usize, &Stop<'_>),
+        outlet: &mut dyn Outlet<RunError>,
     ) -> Result<(), RunError> {
-        while self.has_gathered()
-            && !self.loops.iter_mut().all(|m| m.has_room(&mut self.pool, (0, false), how.1))
-        {
+        while !self.hand_over_last(how, outlet)? {
             outlet.wait()?;
             std::thread::sleep(POLL_INTERVAL);
         }
         Ok(())
+    }
+
+    /// Hands over the block that gathers, and the tick after it. There is room for it.
+    fn hand_over_now(
+        &mut self,
+        how: (usize, &Stop<'_>),
+        outlet: &mut dyn Outlet<RunError>,
+    ) -> Result<(), RunError> {
+        self.publish(how, outlet)?;
+        if let Some(now_ns) = self.gathered.as_mut().and_then(|gathered| gathered.tick.take()) {
+            self.publish_tick(now_ns);
+        }
+        Ok(())
+    }
+
+    /// Keeps a tick with the packets before it, if there are any that wait for room. Returns whether it does.
+    pub(super) fn keeps_tick(&mut self, now_ns: u64) -> bool {
+        let has_gathered = self.has_gathered();
+        if let Some(gathered) = self.gathered.as_mut().filter(|_| has_gathered) {
+            gathered.tick = Some(now_ns);
+        }
+        has_gathered
     }
 
     /// Adds packets to the block that gathers, and hands it over if there is room. Packets that do not fit
@@ -72,15 +134,17 @@ impl ViewStage {
         outlet: &mut dyn Outlet<RunError>,
     ) -> Result<(), RunError> {
         let Packets { block, link, descriptors: mut rest } = packets;
-        self.hand_over(how, outlet)?;
+        let next = if self.filling.excludes(link) { Next::Other } else { Next::Same };
+        let is_handed_over = self.hand_over(next, how, outlet)?;
         if self.is_refused() {
             self.refuse(rest.len() as u64);
             return Ok(());
         }
+        if !is_handed_over && next == Next::Other {
+            self.lose(rest.len() as u64);
+            return Ok(());
+        }
         while !rest.is_empty() {
-            if self.filling.excludes(link) {
-                self.publish(how, outlet)?;
-            }
             let view = &mut self.view;
             let write = |free: Free<'_>, base| view.copy_some(rest, |_| link, &block.data, free, base);
             let added = match self.filling.is_full() {
@@ -97,7 +161,10 @@ impl ViewStage {
                 batches.offer(offered, offered - u64::from(written.packets));
                 batches.sampled(written.sampled.into());
             }
-            self.hand_over(how, outlet)?;
+            if let Some(gathered) = self.gathered.as_mut().filter(|_| written.packets > 0) {
+                gathered.tick = None;
+            }
+            self.hand_over(Next::Same, how, outlet)?;
         }
         Ok(())
     }

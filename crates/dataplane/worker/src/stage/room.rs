@@ -21,7 +21,7 @@ const REMOTE_SLOTS: usize = 16;
 const CAPTURE_DEPTH: usize = 2 * SLOTS;
 
 /// The number of blocks of a graph that may wait for a module in a process with `LIVE true`. A tick ends a
-/// block, also one with few packets, and a process that begins takes none for a while.
+/// block while less than half of them wait, also one with few packets.
 const GRAPH_DEPTH: usize = REMOTE_SLOTS - 2;
 
 /// The intervals at which a pipeline that reads a capture checks whether a process has room for a block: the
