@@ -166,3 +166,23 @@ fn a_quiet_graph_reports_what_becomes_of_its_processes() {
     counts.signal("-KILL");
     counts.expect("process ended");
 }
+
+/// Each packet is in a counter once the process is gone that had some of them.
+#[test]
+fn packets_of_a_killed_process_are_counted() {
+    let folder = folder();
+    let graph = "RatedSource(RATE 300, LIMIT 900, LENGTH 60) -> m :: Module(./counts.wasm, LIVE true)
+            -> Discard;
+        Script(label again, wait 0.1s, print m.stats, goto again)";
+    let graph = Graph::start(folder.path(), graph, &[]);
+    let number = |line: &str| line.split(' ').nth(1).unwrap().parse::<u64>().unwrap();
+    while number(&graph.expect("processed")) == 0 {}
+    graph.signal("-STOP");
+    graph.expect("offered 900");
+    assert!(number(&graph.expect("processed")) < 900);
+    graph.signal("-KILL");
+    graph.expect("process ended");
+    graph.expect("offered 900");
+    let processed = number(&graph.expect("processed"));
+    assert_eq!(graph.expect("shed"), format!("shed {} stopped", 900 - processed));
+}

@@ -300,8 +300,26 @@ impl RemoteBatches {
         self.module.state.eviction.reason().is_some()
     }
 
-    /// Returns the account so far. What the process reports counts within the number of packets that it got.
+    /// Returns the account so far. Packets of which a module that has ended reported nothing are lost.
     pub(crate) fn account(&self) -> Account {
+        // First: all that was reported is in the account then.
+        let is_over = self.is_evicted() || self.is_gone();
+        let mut account = self.reported();
+        // Whoever has the packets of a module that forwards counts them.
+        if is_over && self.module.plan.manifest.ports.is_none() {
+            self.lose_rest(&mut account);
+        }
+        account
+    }
+
+    /// Counts packets that are in no counter as lost.
+    fn lose_rest(&self, account: &mut Account) {
+        let missing = account.offered.saturating_sub(account.accounted() + account.sampled);
+        account.shed(self.loss(), missing);
+    }
+
+    /// Returns the account that the process reports, which counts within the number of packets that it got.
+    fn reported(&self) -> Account {
         let reported = self.module.state.account(self.worker);
         let mut account = self.own.clone();
         account.faults = reported.faults;
@@ -334,9 +352,8 @@ impl RemoteBatches {
 
     /// Returns the final account: packets of which nothing was reported count as stopped.
     pub(crate) fn into_account(self) -> Account {
-        let mut account = self.account();
-        let missing = account.offered.saturating_sub(account.accounted() + account.sampled);
-        account.shed(self.loss(), missing);
+        let mut account = self.reported();
+        self.lose_rest(&mut account);
         account
     }
 
