@@ -4,12 +4,12 @@
 use crate::click_modules::{folder, module, packets, trapping};
 use crate::commands::text;
 use crate::common::{pcap, runner, tcp_packet};
-use std::fs::{read_dir, read_to_string};
-use std::io::{BufRead, BufReader};
+use std::fs::{File, read_dir, read_to_string};
+use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::time::Duration;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::{Duration, Instant};
 
 /// The time in which a line is to come, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -185,4 +185,34 @@ fn packets_of_a_killed_process_are_counted() {
     graph.expect("offered 900");
     let processed = number(&graph.expect("processed"));
     assert_eq!(graph.expect("shed"), format!("shed {} stopped", 900 - processed));
+}
+
+/// Simulated time does not run ahead of a process that is stopped, and the graph does not spin.
+#[test]
+fn simulated_time_waits_for_a_stopped_process() {
+    let folder = folder();
+    let pipe = folder.path().join("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let graph = "FromDump(pipe) -> Module(./counts.wasm, LIVE true) -> Discard;
+        Script(wait 100s, print \"later\", stop)";
+    let graph = Graph::start(folder.path(), graph, &["--simtime"]);
+    let capture = pcap((0..40_000).map(|_| (5000, tcp_packet(7, 80))));
+    let (first, rest) = capture.split_at(capture.len() / 2);
+    let mut file = File::create(&pipe).unwrap();
+    file.write_all(first).unwrap();
+    // Until it has confined itself, the graph waits for it.
+    let confined =
+        |pid: &String| read_to_string(format!("/proc/{pid}/status")).is_ok_and(|s| s.contains("Seccomp:\t2"));
+    let until = Instant::now() + PATIENCE;
+    while !graph.processes().iter().any(confined) && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    std::thread::sleep(Duration::from_millis(100));
+    graph.signal("-STOP");
+    file.write_all(rest).unwrap();
+    drop(file);
+    let waited = graph.lines.recv_timeout(Duration::from_secs(3));
+    assert_eq!(waited, Err(RecvTimeoutError::Timeout));
+    graph.signal("-CONT");
+    graph.expect("later");
 }

@@ -29,6 +29,7 @@ use flame_click::text::first_word;
 use flame_plan::Pace;
 use flame_source::{Frame, RawBlock};
 use std::cell::{Cell, RefCell};
+use std::time::Duration;
 
 const SOURCE: &str = include_str!("module.rs");
 
@@ -47,6 +48,8 @@ const LATER: Nanos = Nanos(1_000_000_000);
 
 /// The time between two attempts to continue a module that has used up its share of time.
 const PAUSE: Nanos = Nanos(1_000_000);
+/// The same time of the machine, where time is simulated.
+const REST: Duration = Duration::from_millis(1);
 
 /// The life of an element's module. It starts at most once.
 enum State {
@@ -142,6 +145,15 @@ impl Module {
                 cx.timer_after(PAUSED, PAUSE);
             }
             _ => cx.reschedule(),
+        }
+    }
+
+    /// Lets time pass for a module that waits for its share of time or for its process. Simulated time does
+    /// not bring either, and would only run ahead.
+    fn let_time_pass(&self, cx: &Cx<'_>) {
+        let is_waiting = || self.state.borrow_mut().running().is_some_and(|running| running.is_waiting());
+        if cx.router.clock.is_simulated() && is_waiting() {
+            std::thread::sleep(REST);
         }
     }
 
@@ -347,7 +359,10 @@ impl Element for Module {
                 }
             }
             HOLDS => self.is_observed.set(false),
-            _ => self.is_paused.set(false),
+            _ => {
+                self.is_paused.set(false);
+                self.let_time_pass(cx);
+            }
         }
         cx.reschedule();
     }
