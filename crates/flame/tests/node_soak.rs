@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// How long a node at rest keeps threads that it needs no more, and some more.
+/// The time for which a node at rest keeps threads that it needs no more, and some more.
 const IDLE: Duration = Duration::from_secs(12);
 
 /// Numbers that look random.

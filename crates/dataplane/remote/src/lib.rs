@@ -1,8 +1,8 @@
 //! The connection between a worker and a runner, the process in which modules of one principal run.
 //!
 //! Packets do not pass through it: they lie in shared blocks (`flame_block`). It carries commands to the
-//! runner and output back. A [`Sender`] and a [`Receiver`] are the ends of one Unix stream socket. Long output
-//! passes through memory that the worker creates: a [`BodyWriter`] and a [`BodyReader`] are its ends.
+//! runner and output back. A [`Sender`] and a [`Receiver`] are the ends of one Unix stream socket. Long
+//! output passes through memory that the worker creates: a [`BodyWriter`] and a [`BodyReader`] are its ends.
 //! Descriptors come with commands only: a runner has an [`FdReceiver`].
 //!
 //! # Trust
