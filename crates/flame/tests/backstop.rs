@@ -407,7 +407,7 @@ fn a_module_that_violated_its_bound_is_metered_from_then_on() {
 /// instruction waits for memory.
 #[test]
 fn calls_that_are_proved_and_count_have_a_deadline() {
-    let spin = "(local.set $n (i32.const 150000000))
+    let spin = "(local.set $n (i32.const 70000000))
       (loop $l (br_if $l (local.tee $n (i32.sub (local.get $n) (i32.const 1)))))";
     let tick = format!("{spin} (i64.const 0)");
     // No call reaches a function that counts, but the analysis cannot know that.
