@@ -3,6 +3,9 @@
 //! The reader copies a body before anything looks at it, since the writer may write at any time. Through
 //! another socket it tells how many of the oldest ones it has read, whose places are free again. An eventfd
 //! could be made to block it (see "Trust" in `flame_block`).
+//!
+//! A place takes few bytes in the socket and stands for many. The reader therefore accepts only what a writer
+//! could have written since it was told last: long bodies that do not overlap.
 
 use flame_block::{BlockError, Region, SharedMemory};
 use rustix::buffer::spare_capacity;
@@ -82,8 +85,8 @@ impl BodyWriter {
 pub struct BodyReader {
     file: OwnedFd,
     read: OwnedFd,
-    /// The number of bodies that were read since the writer was told.
-    untold: usize,
+    /// The places of the bodies that were read and of which the writer was not told, the oldest first.
+    untold: VecDeque<Range<usize>>,
 }
 
 impl BodyReader {
@@ -96,12 +99,16 @@ impl BodyReader {
         let file = Region::create(BYTES).map_err(io::Error::other)?;
         let (ours, theirs) = UnixStream::pair()?;
         let theirs = [file.try_clone()?, theirs.into()];
-        Ok((Self { file, read: ours.into(), untold: 0 }, theirs))
+        Ok((Self { file, read: ours.into(), untold: VecDeque::new() }, theirs))
     }
 
-    /// Copies the body of `bytes` at `place`. Returns `None` if it does not lie in the memory as a whole.
+    /// Copies the body of `bytes` at `place`. Returns `None` if it does not lie in the memory as a whole, is
+    /// not long, or overlaps one that the writer has not been told of.
     pub(crate) fn take(&mut self, place: usize, bytes: usize) -> io::Result<Option<Vec<u8>>> {
-        if place.checked_add(bytes).is_none_or(|end| end > BYTES) {
+        let Some(end) = place.checked_add(bytes).filter(|end| bytes >= LONG && *end <= BYTES) else {
+            return Ok(None);
+        };
+        if self.untold.iter().any(|other| place < other.end && other.start < end) {
             return Ok(None);
         }
         let mut body = Vec::with_capacity(bytes);
@@ -115,18 +122,18 @@ impl BodyReader {
             }
         }
         body.truncate(bytes);
-        self.untold += 1;
+        self.untold.push_back(place..end);
         Ok(Some(body))
     }
 
     /// Tells the writer what was read. It never waits for a writer that does not listen.
     pub(crate) fn tell(&mut self) {
-        let count = self.untold.min(usize::from(u8::MAX));
+        let count = self.untold.len().min(usize::from(u8::MAX));
         if count > 0
             && rustix::net::send(&self.read, &[count as u8], SendFlags::DONTWAIT | SendFlags::NOSIGNAL)
                 .is_ok()
         {
-            self.untold -= count;
+            self.untold.drain(..count);
         }
     }
 }

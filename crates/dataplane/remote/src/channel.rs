@@ -39,7 +39,7 @@ pub enum ChannelError {
     Length { head: usize, body: usize },
     #[error("a frame that cannot be decoded (is flame-runner of the same build as flame?): {0}")]
     Frame(#[from] postcard::Error),
-    #[error("a body of {bytes} bytes at {place}, which does not lie in the shared memory")]
+    #[error("a body of {bytes} bytes at {place}, which is no place in shared memory for it")]
     Place { place: usize, bytes: usize },
     #[error("{expected} descriptors, found {found}")]
     Descriptors { expected: usize, found: usize },

@@ -1,6 +1,6 @@
 //! Tests of a connection whose other end is slow, and of bodies in shared memory.
 
-use flame_remote::{BodyReader, BodyWriter, MAX_HEAD, Receiver, Sender};
+use flame_remote::{BodyReader, BodyWriter, ChannelError, MAX_HEAD, Receiver, Sender};
 use std::borrow::Cow;
 use std::io::Write;
 use std::os::fd::OwnedFd;
@@ -162,16 +162,50 @@ fn a_body_outside_the_shared_memory_is_an_error() {
     assert_eq!(body.len(), END as usize);
 }
 
-/// A writer that never listens does not keep the reader.
+/// A writer that never listens does not keep the reader. Its places are used up.
 #[test]
 fn a_reader_waits_for_no_writer_that_does_not_listen() {
     let (mut socket, theirs) = UnixStream::pair().unwrap();
     let mut receiver = Receiver::new(OwnedFd::from(theirs));
     let (bodies, _kept) = BodyReader::create().unwrap();
     receiver.take_bodies(bodies);
-    for _ in 0..10_000 {
-        socket.write_all(&frame(0, 1)).unwrap();
+    let mut taken = 0;
+    let error = loop {
+        socket.write_all(&frame((taken % 128) << 14, 1 << 14)).unwrap();
         receiver.receive(true).unwrap();
-        assert_eq!(receiver.next::<u32>(MAX_HEAD).unwrap().unwrap().1.len(), 1);
+        match receiver.next::<u32>(MAX_HEAD) {
+            Ok(_) => taken += 1,
+            Err(e) => break e,
+        }
+        assert!(taken < 10_000);
+    };
+    assert!(matches!(error, ChannelError::Place { .. }) && taken > 128, "{error}, after {taken}");
+}
+
+/// What comes at once refers to each byte of the memory once: few bytes cannot stand for work without limit.
+#[test]
+fn a_place_is_used_once_until_the_writer_is_told() {
+    let taken = |frames: &[Vec<u8>]| {
+        let (mut socket, theirs) = UnixStream::pair().unwrap();
+        let mut receiver = Receiver::new(OwnedFd::from(theirs));
+        let (bodies, _kept) = BodyReader::create().unwrap();
+        receiver.take_bodies(bodies);
+        socket.write_all(&frames.concat()).unwrap();
+        receiver.receive(true).unwrap();
+        let mut taken = 0;
+        loop {
+            match receiver.next::<u32>(MAX_HEAD) {
+                Ok(Some(_)) => taken += 1,
+                Ok(None) => break (taken, None),
+                Err(e) => break (taken, Some(e)),
+            }
+        }
+    };
+    const LONG: u32 = 16 << 10;
+    let disjoint: Vec<_> = (0..128).map(|n| frame(n * LONG, LONG)).collect();
+    assert!(matches!(taken(&disjoint), (128, None)));
+    for second in [frame(0, 2 << 20), frame(LONG - 1, LONG), frame(5, LONG), frame(3 * LONG, LONG - 1)] {
+        let (count, error) = taken(&[frame(0, LONG), second]);
+        assert!(count == 1 && matches!(error, Some(ChannelError::Place { .. })), "{count} {error:?}");
     }
 }
