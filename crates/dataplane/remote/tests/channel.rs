@@ -182,7 +182,7 @@ fn a_reader_waits_for_no_writer_that_does_not_listen() {
     assert!(matches!(error, ChannelError::Place { .. }) && taken > 128, "{error}, after {taken}");
 }
 
-/// What comes at once refers to each byte of the memory once: few bytes cannot stand for work without limit.
+/// Frames that come at once refer to each byte of the memory once: few bytes stand for little work.
 #[test]
 fn a_place_is_used_once_until_the_writer_is_told() {
     let taken = |frames: &[Vec<u8>]| {
