@@ -45,6 +45,9 @@ pub enum ChannelError {
     Descriptors { expected: usize, found: usize },
 }
 
+/// The head of a frame, and its body.
+pub type Frame<'a, T> = (T, Cow<'a, [u8]>);
+
 /// The writing end. Frames are buffered until [`Sender::flush`].
 pub struct Sender {
     socket: OwnedFd,
@@ -194,7 +197,7 @@ impl Receiver {
     pub fn next<T: DeserializeOwned>(
         &mut self,
         max_head: usize,
-    ) -> Result<Option<(T, Cow<'_, [u8]>)>, ChannelError> {
+    ) -> Result<Option<Frame<'_, T>>, ChannelError> {
         let arrived = &self.buffer[..self.end];
         let word = |at: usize| {
             let bytes = arrived.get(at..at + 4)?;
@@ -281,7 +284,7 @@ impl FdReceiver {
     pub fn next<T: DeserializeOwned>(
         &mut self,
         max_head: usize,
-    ) -> Result<Option<(T, Cow<'_, [u8]>)>, ChannelError> {
+    ) -> Result<Option<Frame<'_, T>>, ChannelError> {
         self.frames.next(max_head)
     }
 

@@ -17,5 +17,5 @@ mod channel;
 mod message;
 
 pub use bodies::{BodyReader, BodyWriter};
-pub use channel::{ChannelError, FdReceiver, MAX_BODY, MAX_HEAD, Receiver, Sender};
+pub use channel::{ChannelError, FdReceiver, Frame, MAX_BODY, MAX_HEAD, Receiver, Sender};
 pub use message::{Command, Install, Kept, Report};
