@@ -92,6 +92,12 @@ impl<'a> Collector<'a> {
         Ok(collector)
     }
 
+    /// Returns whether somebody waits for what comes of an event: packets that would get lost meanwhile, or a
+    /// module for the outcome of a call.
+    pub(crate) fn is_awaited(&self) -> bool {
+        self.is_live || self.outputs.services.are_used()
+    }
+
     /// Adds a module, before any pipeline sends output of it.
     pub(crate) fn add(&mut self, module: &Placed) -> Result<(), RunError> {
         let p = module.plan();

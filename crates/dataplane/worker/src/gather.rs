@@ -11,6 +11,10 @@ use std::time::Duration;
 /// The longest time without a look at whether files of the output are due.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
+/// The time that events of a capture wait at most until they are looked at, since they are many. To be woken
+/// up for each takes processor time from the workers, and the processor.
+const NAP: Duration = Duration::from_millis(1);
+
 /// The number of looks without an event after which a pipe is quiet.
 const QUIET: u32 = 4;
 
@@ -51,8 +55,9 @@ pub(crate) fn collect(
     // The number of events since slow instances had a quantum. They receive one when no event waits, and
     // after every `QUEUE` events otherwise.
     let mut since = 0;
-    // The number of looks since the last event.
+    // The number of looks since the last event, and whether the next one comes after a nap.
     let mut looks = 0;
+    let mut naps = false;
     let mut order = Order::new(workers, queues.lead(), collector.is_live);
     while ended < workers {
         collector.rotate()?;
@@ -64,10 +69,15 @@ pub(crate) fn collect(
         let event = match next(queues, &mut order) {
             Ok(Some(event)) => {
                 looks = 0;
+                naps = ending == 0 && !collector.is_awaited();
                 event
             }
             Ok(None) if can_progress => {
                 (since, _) = (0, collector.resume()?);
+                continue;
+            }
+            Ok(None) if std::mem::take(&mut naps) => {
+                std::thread::sleep(NAP);
                 continue;
             }
             Ok(None) => {
