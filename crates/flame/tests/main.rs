@@ -82,6 +82,7 @@ mod services;
 mod services_limits;
 mod shared;
 mod signals;
+mod slow_sink;
 mod state;
 mod terminal;
 mod trajectory;

@@ -4,6 +4,7 @@ use crate::common::{
     self, COUNT, Lines, Live, Memory, install, module, options, request, root, runner, taken_over,
     with_manifest,
 };
+use crate::slow_sink;
 use crate::wasm::busy_with_each;
 use arrow_array::{cast::AsArray, types::UInt64Type};
 use flame_abi::manifest::Table;
@@ -638,16 +639,7 @@ impl Sink for Sleepy {
 /// packets are not processed.
 #[test]
 fn rows_of_an_evicted_module_are_those_of_the_packets_that_it_processed() {
-    const EACH: &str = r#"(module (memory (export "memory") 1)
-        (func (export "flame_init") (param i32 i32) (result i64) (local $i i32)
-            (loop $l
-                (i64.store (local.get $i) (i64.const 8))
-                (br_if $l (i32.lt_u (local.tee $i (i32.add (local.get $i) (i32.const 16))) (i32.const 4096))))
-            (i64.const 0))
-        (func (export "flame_batch") (param i32) (result i64)
-            (i64.shl (i64.mul (i64.load32_u offset=4 (local.get 0)) (i64.const 16)) (i64.const 32))))"#;
-    let wasm = with_manifest(wat::parse_str(EACH).unwrap(), common::MANIFEST.as_bytes());
-    let module = in_process(&install(&wasm, &request()).unwrap(), "one");
+    let module = slow_sink::each();
     for workers in [1, 2, 2, 3] {
         let plan = Plan::new(vec![module.clone()], workers, 0);
         let run = Run::new(&plan, &[], &Engines::new().unwrap(), with(&runner())).unwrap();

@@ -1,4 +1,5 @@
 use crate::bodies::{BodyReader, BodyWriter};
+use crate::stall::{Stall, Waited};
 use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
@@ -11,7 +12,8 @@ use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
 /// The maximum number of bytes of an encoded report.
 pub const MAX_HEAD: usize = 1 << 20;
@@ -53,7 +55,7 @@ pub struct Sender {
     socket: OwnedFd,
     buffer: Vec<u8>,
     /// The time that the other end has to take all buffered frames.
-    limit: Option<Duration>,
+    limit: Option<(Waited, Duration)>,
     /// The memory for long bodies.
     bodies: Option<BodyWriter>,
     /// The number of bytes there whose frames are buffered.
@@ -66,10 +68,10 @@ impl Sender {
         Self { socket, buffer: Vec::new(), limit: None, bodies: None, placed: 0 }
     }
 
-    /// Creates an end that fails if the other end takes longer than `limit` for what is written at once,
-    /// however many small parts it takes. The socket must have a write timeout.
-    pub fn with_limit(socket: OwnedFd, limit: Duration) -> Self {
-        Self { limit: Some(limit), ..Self::new(socket) }
+    /// Creates an end that fails if the other end takes longer than `limit`, without the time of `stall`, for
+    /// what is written at once, however many small parts it takes. The socket must have a write timeout.
+    pub fn with_limit(socket: OwnedFd, limit: Duration, stall: Arc<Stall>) -> Self {
+        Self { limit: Some((Waited::without(stall), limit)), ..Self::new(socket) }
     }
 
     /// Passes long bodies through shared memory from now on, as long as there is room.
@@ -135,10 +137,13 @@ impl Sender {
     /// Returns an error if the other end is closed.
     pub fn flush(&mut self) -> Result<(), ChannelError> {
         let mut at = 0;
-        let begin = Instant::now();
+        let mut begun = None;
         while at < self.buffer.len() {
-            if self.limit.is_some_and(|limit| begin.elapsed() > limit) {
-                return Err(io::Error::from(io::ErrorKind::TimedOut).into());
+            if let Some((waited, limit)) = &mut self.limit {
+                let now = waited.look();
+                if now - *begun.get_or_insert(now) > *limit {
+                    return Err(io::Error::from(io::ErrorKind::TimedOut).into());
+                }
             }
             match retry(|| rustix::net::send(&self.socket, &self.buffer[at..], SendFlags::NOSIGNAL)) {
                 Ok(sent) => at += sent,

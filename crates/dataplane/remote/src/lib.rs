@@ -15,7 +15,9 @@
 mod bodies;
 mod channel;
 mod message;
+mod stall;
 
 pub use bodies::{BodyReader, BodyWriter};
 pub use channel::{ChannelError, FdReceiver, Frame, MAX_BODY, MAX_HEAD, Receiver, Sender};
 pub use message::{Command, Install, Kept, Report};
+pub use stall::{Stall, Stalled, Waited};

@@ -1,17 +1,18 @@
 //! Tests of a connection whose other end is slow, and of bodies in shared memory.
 
-use flame_remote::{BodyReader, BodyWriter, ChannelError, MAX_HEAD, Receiver, Sender};
+use flame_remote::{BodyReader, BodyWriter, ChannelError, MAX_HEAD, Receiver, Sender, Stall};
 use std::borrow::Cow;
 use std::io::Write;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::time::Duration;
 
 const FRAMES: u32 = 8;
 
 /// Sends more than the socket holds, where the other end reads nothing for `pause` and the sender has
-/// `limit`.
-fn send(pause: Duration, limit: Duration) -> bool {
+/// `limit`, without the time of `stall`.
+fn send(pause: Duration, limit: Duration, stall: Arc<Stall>) -> bool {
     let (ours, theirs) = UnixStream::pair().unwrap();
     ours.set_write_timeout(Some(Duration::from_millis(20))).unwrap();
     let reader = std::thread::spawn(move || {
@@ -24,7 +25,7 @@ fn send(pause: Duration, limit: Duration) -> bool {
             }
         }
     });
-    let mut sender = Sender::with_limit(OwnedFd::from(ours), limit);
+    let mut sender = Sender::with_limit(OwnedFd::from(ours), limit, stall);
     let body = vec![0; 1 << 20];
     let sent = (0..FRAMES).try_for_each(|number| sender.send(&number, &body)).is_ok();
     drop(sender);
@@ -34,8 +35,12 @@ fn send(pause: Duration, limit: Duration) -> bool {
 
 #[test]
 fn a_sender_waits_for_its_limit_whatever_the_timeout_of_its_socket() {
-    assert!(send(Duration::from_millis(200), Duration::from_secs(60)));
-    assert!(!send(Duration::from_millis(500), Duration::from_millis(100)));
+    let (pause, limit) = (Duration::from_millis(500), Duration::from_millis(100));
+    assert!(send(pause, Duration::from_secs(60), Arc::default()));
+    assert!(!send(pause, limit, Arc::default()));
+    let stall = Arc::<Stall>::default();
+    let _stalled = stall.begin();
+    assert!(send(pause, limit, stall.clone()), "of which nobody had any use");
 }
 
 /// Returns a sender and a receiver with shared memory for bodies.

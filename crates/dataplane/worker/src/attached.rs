@@ -137,7 +137,7 @@ impl Attached {
         sink: Box<dyn Sink>,
         observer: Box<dyn Observer>,
     ) -> Result<Self, RunError> {
-        let Run { shape, modules, options, handle, inboxes, events, .. } = run;
+        let Run { shape, modules, options, handle, inboxes, events, stall, .. } = run;
         if shape.workers != 1 {
             return Err(RunError::Broken);
         }
@@ -147,15 +147,15 @@ impl Attached {
             stop: Stop::shared(options.stop),
             key: options.key,
             sink: MutBorrow::new(sink),
-            events: Shared::new(observer),
+            events: Shared::new(observer, stall.clone()),
         };
         let commands = inboxes.pipelines.into_iter().next().unwrap_or_else(never);
         let has_processes = events.is_some();
         let (sender, queues) = events.unzip();
         let cell = Cell::try_new(owned, |owned| {
             let stop = &owned.stop;
-            let outputs =
-                Outputs::new(&mut **owned.sink.borrow_mut(), &owned.events, None, is_live || has_processes);
+            let times = (is_live || has_processes, stall);
+            let outputs = Outputs::new(&mut **owned.sink.borrow_mut(), &owned.events, None, times);
             let mut collector = Collector::new(shape, &modules, outputs, stop, is_live)?;
             if let Some(queues) = queues {
                 collector.take_reports_from(queues);

@@ -49,8 +49,8 @@ pub struct Collector<'a> {
     /// The last tick that each worker passed.
     passed: Vec<u64>,
     ticked: u64,
-    /// The time since which all workers have ended their fast instances.
-    ending: Option<Instant>,
+    /// The time of `outputs` since which all workers have ended their fast instances.
+    ending: Option<Duration>,
     /// The queues of processes, if the pipeline's thread also collects.
     reports: Option<Queues>,
     /// Whether the fast instances of that pipeline have ended, or are about to.
@@ -151,12 +151,12 @@ impl<'a> Collector<'a> {
     /// Completes the output's files if they are due, with all rows collected so far, and ends the run if the
     /// output takes no more.
     pub(crate) fn rotate(&mut self) -> Result<(), RunError> {
-        if self.outputs.sink.due() {
+        if self.outputs.are_due() {
             for m in &mut self.modules {
                 m.flush(&mut self.outputs)?;
             }
-            self.outputs.sink.rotate()?;
-            if self.outputs.sink.closed() {
+            self.outputs.sink(|sink| sink.rotate())?;
+            if self.outputs.are_closed() {
                 self.stop.set();
             }
         }
@@ -346,8 +346,8 @@ impl<'a> Collector<'a> {
         for m in &mut self.modules {
             m.flush(&mut self.outputs)?;
         }
-        self.outputs.sink.flush()?;
-        if self.outputs.sink.closed() {
+        self.outputs.sink(|sink| sink.flush())?;
+        if self.outputs.are_closed() {
             self.stop.set();
         }
         Ok(())

@@ -3,6 +3,7 @@
 use crate::collect::Collector;
 use crate::error::RunError;
 use crate::remote::{ModuleEvent, RemoteBatches};
+use crate::stalling::stalling;
 use flame_block::{Block, Pool};
 use flame_execute::{BatchLoop, Conditions, Origin, Outlet, SLICE, Stop};
 use flame_output::Sent;
@@ -257,12 +258,15 @@ impl RemoteDecider {
     /// Handles the reports that wait, for a slice: a process that always has another one must not keep the
     /// thread. Returns whether none is left.
     fn take_reports<'c>(&mut self, outlet: &mut dyn Deciding<'c>) -> Result<bool, RunError> {
-        let begun = Instant::now();
+        let (begun, stall) = (Instant::now(), self.batches.stall());
         while begun.elapsed() <= SLICE {
             let Some(event) = outlet.collector().next_report()? else { return Ok(true) };
             match event {
-                ModuleEvent::Sent(bytes) => self.sent(&bytes, outlet)?,
-                ModuleEvent::Decided { count, lost } => self.decided(count, lost, outlet)?,
+                // Elements may have to wait for whoever takes the packets.
+                ModuleEvent::Sent(bytes) => stalling(Some(&stall), || self.sent(&bytes, outlet))?,
+                ModuleEvent::Decided { count, lost } => {
+                    stalling(Some(&stall), || self.decided(count, lost, outlet))?;
+                }
                 ModuleEvent::Fault(report) => outlet.fault(report)?,
                 event => outlet.collector().event(event)?,
             }

@@ -52,6 +52,7 @@ mod services;
 mod slices;
 mod sorting;
 mod stage;
+mod stalling;
 mod threads;
 mod todo;
 mod turns;

@@ -1,8 +1,10 @@
 use crate::lock;
+use crate::stalling::stalling;
 use flame_plan::{Account, FaultReport, ModuleId};
+use flame_remote::Stall;
 use flame_source::{Damage, Notice, Progress};
 use std::ops::DerefMut;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 /// The outcome of a run.
 #[derive(Clone, Debug, Default)]
@@ -135,11 +137,22 @@ pub trait Observer: Send {
 }
 
 /// An observer that the threads of a run share.
-pub(crate) struct Shared<O>(Mutex<O>);
+pub(crate) struct Shared<O> {
+    observer: Mutex<O>,
+    /// As in [`Outputs`](crate::outputs::Outputs): texts may have to wait for a reader, too.
+    stall: Option<Arc<Stall>>,
+}
 
 impl<O> Shared<O> {
-    pub(crate) fn new(observer: O) -> Self {
-        Self(Mutex::new(observer))
+    pub(crate) fn new(observer: O, stall: Option<Arc<Stall>>) -> Self {
+        Self { observer: Mutex::new(observer), stall }
+    }
+}
+
+impl<O: DerefMut<Target: Observer>> Shared<O> {
+    /// Passes an event on that the thread that collects has.
+    fn event<T>(&self, pass: impl FnOnce(&mut O::Target) -> T) -> T {
+        stalling(self.stall.as_deref(), || pass(&mut lock(&self.observer)))
     }
 }
 
@@ -153,29 +166,29 @@ pub(crate) trait Events: Sync {
 
 impl<O: DerefMut<Target: Observer> + Send> Events for Shared<O> {
     fn log(&self, module: &str, text: &str) {
-        lock(&self.0).log(module, text);
+        self.event(|observer| observer.log(module, text));
     }
 
     fn overload(&self, module: &str, worker: usize, begins: bool) {
-        lock(&self.0).overload(module, worker, begins);
+        self.event(|observer| observer.overload(module, worker, begins));
     }
 
     fn fault(&self, report: &FaultReport) -> bool {
-        lock(&self.0).fault(report)
+        self.event(|observer| observer.fault(report))
     }
 
     fn left(&self, module: &str, account: &Account) -> bool {
-        lock(&self.0).left(module, account)
+        self.event(|observer| observer.left(module, account))
     }
 }
 
 impl<O: DerefMut<Target: Observer> + Send> Observer for &Shared<O> {
     fn progress(&mut self, packets: u64, progress: Progress) {
-        lock(&self.0).progress(packets, progress);
+        lock(&self.observer).progress(packets, progress);
     }
 
     fn source(&mut self, notice: &Notice) {
-        lock(&self.0).source(notice);
+        lock(&self.observer).source(notice);
     }
 }
 

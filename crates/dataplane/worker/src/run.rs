@@ -20,6 +20,7 @@ use flame_execute::{Behind, LONG_SLICE, Module, SLICE, Shape, Stop};
 use flame_plan::{ModulePlan, Plan};
 use flame_quota::Meters;
 use flame_record::Sink;
+use flame_remote::Stall;
 use flame_run::{Areas, Engines};
 use flame_source::Source;
 use std::sync::Arc;
@@ -64,6 +65,8 @@ pub struct Run {
     pub(crate) events: Option<(EventSender, Queues)>,
     charging: Option<Arc<Charging>>,
     overload: Overload,
+    /// The time for which output is not taken, if processes are waited for.
+    pub(crate) stall: Option<Arc<Stall>>,
 }
 
 impl Run {
@@ -88,9 +91,10 @@ impl Run {
         let events = has_collector.then(|| Queues::new(shape.workers, started));
         let sender = events.as_ref().map(|(sender, _)| sender.clone());
         let processes = options.runner.clone().zip(queues);
-        let processes = processes.map(|(program, queues)| {
+        let stall = processes.is_some().then(Arc::<Stall>::default);
+        let processes = processes.zip(stall.clone()).map(|((program, queues), stall)| {
             let watchdog = engines.watchdog().clone();
-            Arc::new(Processes::new(program, (options.batch, options.sharers), queues, watchdog))
+            Arc::new(Processes::new(program, (options.batch, options.sharers), queues, watchdog, stall))
         });
         check_sharing(plan, options.runner.is_some())?;
         let mut areas = Areas::of(&options.areas);
@@ -113,6 +117,7 @@ impl Run {
             events,
             charging: None,
             overload: Overload::default(),
+            stall,
         })
     }
 
@@ -164,7 +169,8 @@ impl Run {
             }
             input => input,
         };
-        let Self { shape, modules, engines, options, handle, inboxes, events, charging, overload } = self;
+        let Self { shape, modules, engines, options, handle, inboxes, events, charging, overload, stall } =
+            self;
         let charging = charging.as_deref();
         let _charged = charge::begin(charging);
         let _let_go = LetGo(&handle);
@@ -180,7 +186,7 @@ impl Run {
             charging,
             overload,
         };
-        let shared = Shared::new(observer);
+        let shared = Shared::new(observer, stall.clone());
         let observer: &mut dyn Observer = &mut &shared;
         let metered = inboxes.metered.clone();
         // Calls on captures are not paused for others.
@@ -188,7 +194,7 @@ impl Run {
         threads::with_slices(&engines, (slice, &metered), charging, || {
             // Modules in processes are called while packet time goes on.
             let is_clocked = is_live || options.runner.is_some();
-            let outputs = Outputs::new(sink, &shared, options.link.clone(), is_clocked);
+            let outputs = Outputs::new(sink, &shared, options.link.clone(), (is_clocked, stall));
             let collected = if is_live { &stop } else { &later };
             let mut collector = Collector::new(shape, &modules, outputs, collected, is_live)?;
             collector.waits = waits && !is_live;

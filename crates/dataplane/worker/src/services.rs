@@ -4,13 +4,16 @@ use crate::calls::{Calls, Delivery, Request};
 use flame_abi::output::{DONE_HEAD, SERVE_HEAD};
 use flame_plan::{ModuleId, ModulePlan};
 use flame_quota::Meters;
-use std::time::{Duration, Instant};
+use flame_remote::Stall;
+use std::sync::Arc;
+use std::time::Instant;
 
 /// The services of a run.
 pub(crate) struct Services {
     calls: Calls<Held>,
-    /// The beginning of the run, if calls are late by the node's clock, otherwise by packet time.
-    begun: Option<Instant>,
+    /// The beginning of the run, if calls are late by the node's clock, otherwise by packet time, and the time
+    /// for which output was not taken, which makes no call late.
+    begun: Option<(Instant, Arc<Stall>)>,
     /// The packet time of calls that are made now.
     packet_ns: u64,
     /// Whether that is the time of the first packet after each delivery, so that it follows from packets
@@ -26,7 +29,7 @@ enum Last {
     /// Some have not ended.
     Not,
     /// Calls that wait are delivered, for a while.
-    Open { since: Instant, rounds: usize },
+    Open { since_ns: u64, rounds: usize },
     /// All calls have an outcome, and outcomes are delivered.
     Closed,
 }
@@ -34,7 +37,7 @@ enum Last {
 /// The rounds in which calls are delivered after the end of all fast instances, and the time for it if
 /// modules do not wait for each other. Two modules could call each other without an end.
 const LAST_ROUNDS: usize = 4;
-const LAST: Duration = Duration::from_secs(1);
+const LAST_NS: u64 = 1_000_000_000;
 
 /// The memory of a call, which counts as that of its caller.
 pub(crate) struct Held {
@@ -49,10 +52,10 @@ impl Drop for Held {
 }
 
 impl Services {
-    /// Creates the services of a run. `is_clocked` states that calls are late by the node's clock: modules do
-    /// not wait for each other. Packet time is exact where they do.
-    pub(crate) fn new(is_clocked: bool) -> Self {
-        let begun = is_clocked.then(Instant::now);
+    /// Creates the services of a run. With the time for which output was not taken, calls are late by the
+    /// node's clock: modules do not wait for each other. Packet time is exact where they do.
+    pub(crate) fn new(clocked: Option<Arc<Stall>>) -> Self {
+        let begun = clocked.map(|stall| (Instant::now(), stall));
         let (packet_ns, has_edges, is_fresh) = (0, false, true);
         Self { calls: Calls::default(), begun, packet_ns, has_edges, is_fresh, last: Last::Not }
     }
@@ -92,7 +95,8 @@ impl Services {
     }
 
     fn now_ns(&self) -> u64 {
-        self.begun.map_or(self.packet_ns, |begun| begun.elapsed().as_nanos() as u64)
+        let clock = |(begun, stall): &(Instant, Arc<Stall>)| begun.elapsed().saturating_sub(stall.total());
+        self.begun.as_ref().map_or(self.packet_ns, |begun| clock(begun).as_nanos() as u64)
     }
 
     /// Adds a module, if it calls services or offers them.
@@ -185,13 +189,14 @@ impl Services {
     /// calls without an outcome end when nothing is left to deliver, after a while, or because the run
     /// `is_stopped`. Returns whether they have ended.
     pub(crate) fn close_all(&mut self, is_stopped: bool) -> bool {
+        let now_ns = self.now_ns();
         let is_over = match &mut self.last {
             Last::Closed => return true,
             last @ Last::Not => {
-                *last = Last::Open { since: Instant::now(), rounds: 1 };
+                *last = Last::Open { since_ns: now_ns, rounds: 1 };
                 false
             }
-            Last::Open { since, .. } if self.begun.is_some() => since.elapsed() > LAST,
+            Last::Open { since_ns, .. } if self.begun.is_some() => now_ns.saturating_sub(*since_ns) > LAST_NS,
             Last::Open { rounds, .. } => {
                 *rounds += 1;
                 *rounds > LAST_ROUNDS

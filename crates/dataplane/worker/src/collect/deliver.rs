@@ -13,7 +13,7 @@ use crate::report::LossReason;
 use flame_abi::Descriptor;
 use flame_execute::Quantum;
 use flame_plan::{FaultReport, ModuleId};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// The maximum number of calls and outcomes that are delivered before others have a turn: two modules could
 /// answer each other without an end.
@@ -135,7 +135,7 @@ impl Collector<'_> {
         let Some(process) = process else { return Ok(()) };
         process.drained();
         if process.is_removal() || self.outputs.services.are_closed() {
-            process.close();
+            process.close(self.outputs.waited());
             self.outputs.services.close(module);
             self.deliver()?;
         }
@@ -148,7 +148,7 @@ impl Collector<'_> {
     pub(crate) fn end_slow(&mut self) {
         for m in &mut self.modules {
             let Some(since) = m.process.as_ref().and_then(RemoteReference::closed) else { continue };
-            if since.elapsed() > LAST_OUTCOMES {
+            if self.outputs.waited() - since > LAST_OUTCOMES {
                 m.lose_messages(self.outputs.services.forget(m.id) as u64);
             }
             if self.outputs.services.is_settled(m.id) {
@@ -164,11 +164,12 @@ impl Collector<'_> {
     /// Advances the end of all calls, once all fast instances have ended in this process. Does nothing while
     /// some in other processes have not, which a worker ends after [`remote::END`].
     pub(crate) fn end_calls(&mut self) -> Result<(), RunError> {
-        let since = *self.ending.get_or_insert_with(Instant::now);
+        let now = self.outputs.waited();
+        let since = *self.ending.get_or_insert(now);
         if self.outputs.services.are_closed() {
             return Ok(());
         }
-        if since.elapsed() < remote::END && self.processes().any(|(_, process)| process.has_fast()) {
+        if now - since < remote::END && self.processes().any(|(_, process)| process.has_fast()) {
             return Ok(());
         }
         let quantum = Quantum::whole(self.stop);
@@ -176,7 +177,7 @@ impl Collector<'_> {
             m.go(&quantum, &mut self.outputs, &mut self.faults)?;
         }
         if self.outputs.services.close_all(self.stop.is_run_stopped()) {
-            self.processes().for_each(|(_, process)| process.close());
+            self.processes().for_each(|(_, process)| process.close(now));
         }
         self.deliver()
     }

@@ -7,7 +7,8 @@ use flame_block::{Depths, MAX_QUEUES, Pool, ReaderFds, ReaderId};
 use flame_execute::Stop;
 use flame_output::{FrameCounts, OutputError, Sent};
 use flame_plan::{Account, ModuleId, Pace, Shed};
-use flame_remote::Command;
+use flame_remote::{Command, Stall};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// The time in which the end of a process that has closed a buffer is to be known. The kernel closes the
@@ -38,7 +39,7 @@ pub(crate) struct RemoteBatches {
 
 impl RemoteBatches {
     fn new(module: RemoteModule, worker: usize, reader: ReaderId, depths: Depths) -> Self {
-        let own = module.plan.empty_account();
+        let (own, deadline) = (module.plan.empty_account(), WorkDeadline::of(&module));
         Self {
             module,
             worker,
@@ -50,7 +51,7 @@ impl RemoteBatches {
             is_ending: false,
             is_removal: false,
             closed: None,
-            deadline: WorkDeadline::default(),
+            deadline,
             leaving: None,
         }
     }
@@ -75,6 +76,11 @@ impl RemoteBatches {
 
     pub(crate) fn id(&self) -> ModuleId {
         self.module.plan.id
+    }
+
+    /// Returns the time for which the output of the run was not taken.
+    pub(crate) fn stall(&self) -> Arc<Stall> {
+        self.module.running.stall.clone()
     }
 
     pub(crate) fn reader(&self) -> ReaderId {

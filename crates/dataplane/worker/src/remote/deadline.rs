@@ -2,11 +2,11 @@
 
 use super::module::RemoteModule;
 use flame_execute::Stop;
-use flame_remote::Command;
+use flame_remote::{Command, Waited};
 use std::time::{Duration, Instant};
 
 /// The time that a process may sleep, in all waits of a worker for one module together. A process that is
-/// waited for has work; what it reports is no evidence of it.
+/// waited for has work; what it reports is no evidence of it. It has to wait while its reports are handled.
 const IDLE: Duration = Duration::from_secs(30);
 /// The time in which a process must release a block while a worker waits for it.
 const BLOCK: Duration = Duration::from_secs(60);
@@ -30,29 +30,51 @@ pub(super) enum Wait {
     Others,
 }
 
-/// The waits of one worker for one module.
-#[derive(Default)]
+/// The waits of one worker for one module. Times are those of `waited`: while the output of the run is not
+/// taken, because its reader is slow, no process can do anything about it.
 pub(super) struct WorkDeadline {
+    waited: Waited,
     /// The time since which the current wait has no progress, and the number of released blocks then.
-    since: Option<(Instant, u64)>,
+    since: Option<(Duration, u64)>,
     /// The time when the request to end was first waited for.
-    ending: Option<Instant>,
+    ending: Option<Duration>,
     /// Whether the process knows that the run is stopped.
     is_told: bool,
     /// The time when the run was found to be stopped, and the worker not behind others.
-    stopped: Option<Instant>,
+    stopped: Option<Duration>,
     /// The time that the process had for the end of all its modules then.
     last: Duration,
     /// Whether it waits for others.
     awaits_others: bool,
-    /// The last time when the kernel's counters were read, and the time that the process had worked or waited
-    /// for a processor.
-    seen: Option<(Instant, Duration)>,
+    /// The last look at the process.
+    seen: Option<Seen>,
     /// The time that the process slept in all waits.
     idle: Duration,
 }
 
+/// A look at a process.
+struct Seen {
+    at: Instant,
+    waited: Duration,
+    /// The time for which it has worked or waited for a processor, and its reports were handled.
+    busy: Duration,
+}
+
 impl WorkDeadline {
+    pub(super) fn of(module: &RemoteModule) -> Self {
+        Self {
+            waited: Waited::without(module.running.stall.clone()),
+            since: None,
+            ending: None,
+            is_told: false,
+            stopped: None,
+            last: Duration::ZERO,
+            awaits_others: false,
+            seen: None,
+            idle: Duration::ZERO,
+        }
+    }
+
     /// Ends a wait. The time that the process slept still counts.
     pub(super) fn rest(&mut self) {
         (self.since, self.seen) = (None, None);
@@ -60,7 +82,7 @@ impl WorkDeadline {
 
     /// Kills the process if it has used up its time.
     pub(super) fn check(&mut self, module: &RemoteModule, wait: Wait, stop: &Stop<'_>) {
-        let now = Instant::now();
+        let now = self.waited.look();
         if stop.is_run_stopped() && !std::mem::replace(&mut self.is_told, true) {
             // This one, even if it came later than that.
             module.process.send(Command::Stop, Vec::new());
@@ -77,7 +99,7 @@ impl WorkDeadline {
         if awaits_others {
             (self.ending, self.seen) = (None, None);
         }
-        let is_over = |since: Option<Instant>, limit| since.is_some_and(|at| now - at > limit);
+        let is_over = |since: Option<Duration>, limit| since.is_some_and(|at| now - at > limit);
         let reason = match wait {
             Wait::Blocks { released } => {
                 let (since, _) = match self.since {
@@ -103,13 +125,13 @@ impl WorkDeadline {
     }
 
     /// Adds the time that the process slept since the last look.
-    fn look(&mut self, now: Instant, module: &RemoteModule) -> Option<&'static str> {
-        if self.seen.is_some_and(|(at, _)| now - at < POLL_INTERVAL) {
+    fn look(&mut self, waited: Duration, module: &RemoteModule) -> Option<&'static str> {
+        if self.seen.as_ref().is_some_and(|seen| seen.at.elapsed() < POLL_INTERVAL) {
             return None;
         }
         let busy = module.process.busy_time()?;
-        if let Some((at, before)) = self.seen.replace((now, busy)) {
-            self.idle += (now - at).saturating_sub(busy.saturating_sub(before));
+        if let Some(before) = self.seen.replace(Seen { at: Instant::now(), waited, busy }) {
+            self.idle += (waited - before.waited).saturating_sub(busy.saturating_sub(before.busy));
         }
         // Under a share of processor time, a process sleeps with work waiting.
         let may_sleep = module.meters.timed();

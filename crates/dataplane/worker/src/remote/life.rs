@@ -6,7 +6,7 @@ use super::schedule;
 use super::state::State;
 use crate::lock;
 use flame_plan::{ModuleId, Share};
-use flame_remote::ChannelError;
+use flame_remote::{ChannelError, Stall};
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 use std::collections::BTreeMap;
 use std::io;
@@ -15,8 +15,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// The number of unanswered pings after which a process is killed. It answers between two calls, and calls of
-/// metered modules are cut into slices.
+/// The number of intervals of pings without an answer after which a process is killed. It answers between two
+/// calls, and calls of metered modules are cut into slices.
 pub(super) const UNANSWERED: u64 = 10;
 /// The same for a process with the least part of a processor.
 const MOST_UNANSWERED: f64 = 600.0;
@@ -53,14 +53,15 @@ pub(super) struct Life {
     modules: Mutex<BTreeMap<ModuleId, Arc<State>>>,
     pub(super) is_gone: AtomicBool,
     /// The numbers of the last ping and of the last one that was answered.
-    pub(super) pings: AtomicU64,
-    pub(super) answered: AtomicU64,
+    pings: AtomicU64,
+    answered: AtomicU64,
     /// The number of reports that belong to no module.
     stray: AtomicU64,
     /// The thread that reads its reports. Its time counts as the process's.
     reader: AtomicU64,
-    /// Whether its reports wait for the collector.
-    pub(super) is_blocked: AtomicBool,
+    /// The time for which its reports are handled, or wait for the collector. It has to wait for that, and
+    /// its answers do.
+    pub(super) handling: Arc<Stall>,
     /// The reason why the worker killed it.
     reason: Mutex<Option<String>>,
     /// The cause of its end, once it has ended.
@@ -94,7 +95,7 @@ impl Life {
             answered: AtomicU64::new(0),
             stray: AtomicU64::new(0),
             reader: AtomicU64::new(0),
-            is_blocked: AtomicBool::new(false),
+            handling: Arc::default(),
             reason: Mutex::default(),
             cause: Mutex::default(),
             reserved: Mutex::default(),
@@ -213,19 +214,29 @@ impl Life {
         lock(&self.reserved).contains_key(&id)
     }
 
-    /// Returns the number of unanswered pings after which the process is killed: more for one that the kernel
-    /// gives only a part of a processor, since its calls take longer.
-    pub(super) fn patience(&self) -> u64 {
+    /// Returns the number of intervals without an answer after which the process is killed: more for one that
+    /// the kernel gives only a part of a processor, since its calls take longer.
+    pub(super) fn patience(&self) -> f64 {
         let part: f64 = lock(&self.reserved).values().map(|share| share.part()).sum();
         match part > 0.0 {
-            true => (UNANSWERED as f64 / part.min(1.0)).min(MOST_UNANSWERED) as u64,
-            false => UNANSWERED,
+            true => (UNANSWERED as f64 / part.min(1.0)).min(MOST_UNANSWERED),
+            false => UNANSWERED as f64,
         }
     }
 
     pub(super) fn info(&self) -> ProcessInfo {
         let modules = lock(&self.modules).keys().copied().collect();
         ProcessInfo { name: self.name.clone(), pid: self.pid, modules }
+    }
+
+    /// Returns the number of the next ping.
+    pub(super) fn ping(&self) -> u64 {
+        self.pings.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// Returns whether the last ping was answered.
+    pub(super) fn is_answered(&self) -> bool {
+        self.answered.load(Ordering::Relaxed) >= self.pings.load(Ordering::Relaxed)
     }
 
     /// Records the answer to a ping. Returns false if it was not asked for.

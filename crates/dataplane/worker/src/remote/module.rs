@@ -7,7 +7,7 @@ use flame_plan::ModulePlan;
 use flame_quota::Meters;
 use flame_remote::Command;
 use std::sync::{Arc, Weak};
-use std::time::Instant;
+use std::time::Duration;
 
 /// A way to a module in a process that does not keep the process alive.
 pub(crate) struct RemoteReference {
@@ -42,8 +42,9 @@ impl RemoteReference {
         self.takes_calls() && matches!(self.state.ending(), Ending::Running | Ending::Reported)
     }
 
-    /// Returns the time since which the module takes the outcomes of its last calls, if it does.
-    pub(crate) fn closed(&self) -> Option<Instant> {
+    /// Returns the time since which the module takes the outcomes of its last calls, if it does, as it was
+    /// given to [`RemoteReference::close`].
+    pub(crate) fn closed(&self) -> Option<Duration> {
         match self.state.ending() {
             Ending::Closed { since } => Some(since),
             _ => None,
@@ -60,9 +61,10 @@ impl RemoteReference {
         self.state.is_removal()
     }
 
-    /// Records that the calls of a module that has drained have ended. Its process has its own time again.
-    pub(crate) fn close(&self) {
-        self.state.advance(|now| now == Ending::Drained, Ending::Closed { since: Instant::now() });
+    /// Records that the calls of a module that has drained have ended at `now`. Its process has its own time
+    /// again.
+    pub(crate) fn close(&self, now: Duration) {
+        self.state.advance(|now| now == Ending::Drained, Ending::Closed { since: now });
     }
 
     /// Requests the end of the slow instance.

@@ -10,7 +10,7 @@ use crate::lock;
 use crossbeam_channel::{Receiver as Inbox, RecvTimeoutError, Sender as Outbox, bounded, unbounded};
 use flame_plan::{ModuleId, Share};
 use flame_quota::Meters;
-use flame_remote::{BodyReader, ChannelError, Command, Receiver, Report, Sender};
+use flame_remote::{BodyReader, ChannelError, Command, Receiver, Report, Sender, Waited};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -86,8 +86,10 @@ impl Process {
         let (commands, inbox) = unbounded();
         // The first command, before any module could have output.
         let _ = commands.send((Command::Bodies, theirs.into()));
-        let sender = Sender::with_limit(OwnedFd::from(ours), PING * UNANSWERED as u32);
-        let writer = Writer { sender, inbox, life: life.clone(), watch: Watch::default() };
+        let handling = life.handling.clone();
+        let sender = Sender::with_limit(OwnedFd::from(ours), PING * UNANSWERED as u32, handling.clone());
+        let silence = (Waited::without(handling), Duration::ZERO);
+        let writer = Writer { sender, inbox, life: life.clone(), watch: Watch::default(), silence };
         let reader = Reader { receiver, life: life.clone(), events };
         std::thread::Builder::new().name("flame-commands".to_owned()).spawn(move || writer.run())?;
         Ok((Arc::new(Self { commands, life }), reader))
@@ -102,11 +104,11 @@ impl Process {
         self.life.is_gone.load(Ordering::Acquire)
     }
 
-    /// Returns the time for which its first thread has worked or waited for a processor, unless the process
-    /// has ended.
+    /// Returns the time for which its first thread has worked or waited for a processor, and its reports were
+    /// handled, unless the process has ended.
     pub(super) fn busy_time(&self) -> Option<Duration> {
         let Scheduled { worked, waited } = self.life.scheduled()?;
-        Some(worked + waited)
+        Some(worked + waited + self.life.handling.total())
     }
 
     /// Returns the time for which its first thread has waited for a processor, unless the process has ended.
@@ -206,6 +208,8 @@ struct Writer {
     inbox: Inbox<(Command, Vec<OwnedFd>)>,
     life: Arc<Life>,
     watch: Watch,
+    /// The time for which answers to pings are waited for, and that of the last ping.
+    silence: (Waited, Duration),
 }
 
 impl Writer {
@@ -246,8 +250,9 @@ impl Writer {
             }
             if now >= ping {
                 ping = now + PING;
-                let number = self.check()?;
-                self.sender.send(&Command::Ping(number), &[]).map_err(closed)?;
+                if let Some(number) = self.check()? {
+                    self.sender.send(&Command::Ping(number), &[]).map_err(closed)?;
+                }
             }
             if self.inbox.is_empty() {
                 self.sender.flush().map_err(closed)?;
@@ -255,16 +260,18 @@ impl Writer {
         }
     }
 
-    /// Checks the process, and returns the number of the next ping.
-    fn check(&mut self) -> Result<u64, Option<String>> {
+    /// Checks the process, and returns the number of the next ping, if the last one was answered.
+    fn check(&mut self) -> Result<Option<u64>, Option<String>> {
         self.watch.check(&self.life)?;
-        let answered = self.life.answered.load(Ordering::Relaxed);
-        let sent = self.life.pings.fetch_add(1, Ordering::Relaxed);
-        // While its reports wait for the collector, its answers do too.
-        let is_blocked = self.life.is_blocked.load(Ordering::Relaxed);
-        if !is_blocked && sent.saturating_sub(answered) >= self.life.patience() {
-            return Err(Some("it did not answer".to_owned()));
+        let (waited, since) = &mut self.silence;
+        let now = waited.look();
+        if !self.life.is_answered() {
+            return match now - *since > PING.mul_f64(self.life.patience()) {
+                true => Err(Some("it did not answer".to_owned())),
+                false => Ok(None),
+            };
         }
-        Ok(sent + 1)
+        *since = now;
+        Ok(Some(self.life.ping()))
     }
 }

@@ -13,7 +13,7 @@ use crossbeam_channel::{Receiver as Inbox, Sender as Outbox, bounded};
 use flame_block::Region;
 use flame_execute::{Keep, Module, Shape};
 use flame_plan::{ModuleClass, ModuleId, ModulePlan, ViewSpec};
-use flame_remote::{Command, Install};
+use flame_remote::{Command, Install, Stall};
 use flame_run::{Loaded, Watchdog};
 use std::io;
 use std::sync::{Arc, Weak};
@@ -37,15 +37,17 @@ pub(crate) struct Processes {
 
 impl Processes {
     /// Creates the processes of a run, whose batches have at most so many packets. The other value is the
-    /// number of processes that may count in the same meters, if there are several.
+    /// number of processes that may count in the same meters, if there are several. `stall` is the time for
+    /// which the output of the run is not taken.
     pub(crate) fn new(
         program: Runner,
         (batch, sharers): (usize, Option<usize>),
         queues: Outbox<Inbox<ModuleEvent>>,
         watchdog: Watchdog,
+        stall: Arc<Stall>,
     ) -> Self {
         let batch = batch.clamp(1, flame_abi::MAX_BATCH) as u32;
-        Self { program, queues, batch, sharers, running: Arc::new(Running::new()), watchdog }
+        Self { program, queues, batch, sharers, running: Arc::new(Running::new(stall)), watchdog }
     }
 
     /// Starts a module in the process `name`, and that process if it does not run. Its processor time is

@@ -8,9 +8,9 @@ use flame_execute::{Origin, Place};
 use flame_plan::{FaultClass, FaultReport, Reason};
 use flame_remote::{ChannelError, MAX_HEAD, Receiver, Report};
 use std::borrow::Cow;
+use std::convert::Infallible;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// The maximum number of characters of a fault that a process reports.
@@ -46,113 +46,115 @@ impl Reader {
     }
 
     /// Passes reports on until the connection ends.
-    fn read(&mut self) -> Result<std::convert::Infallible, ChannelError> {
-        let Self { receiver, life, events } = self;
-        let pass = |event| {
-            life.is_blocked.store(true, Ordering::Relaxed);
-            let sent = events.send(event);
-            life.is_blocked.store(false, Ordering::Relaxed);
-            sent.map_err(|_| ChannelError::Closed)
-        };
+    fn read(&mut self) -> Result<Infallible, ChannelError> {
+        let handling = self.life.handling.clone();
         loop {
-            receiver.receive(true)?;
-            while let Some((head, body)) = receiver.next(MAX_HEAD)? {
-                let id = match &head {
-                    Report::Output { module, .. }
-                    | Report::Sent { module }
-                    | Report::Decided { module, .. }
-                    | Report::Passed { module, .. }
-                    | Report::Account { module, .. }
-                    | Report::State { module, .. }
-                    | Report::Served { module, .. }
-                    | Report::Taken { module }
-                    | Report::Drained { module }
-                    | Report::Ended { module, .. } => *module,
-                    Report::Fault(fault) => fault.id,
-                    Report::Alive(number) => {
-                        if !life.answer(*number) {
-                            return Err(invalid(format!("an answer to ping {number}, which was not sent")));
-                        }
-                        continue;
-                    }
-                };
-                let Some(state) = life.module(id) else {
-                    if !life.count_stray() {
-                        return Err(invalid("too many reports of modules that are not there".to_owned()));
+            self.receiver.receive(true)?;
+            let _handling = handling.begin();
+            self.pass_on()?;
+        }
+    }
+
+    /// Passes the reports on that have arrived.
+    fn pass_on(&mut self) -> Result<(), ChannelError> {
+        let Self { receiver, life, events } = self;
+        let pass = |event| events.send(event).map_err(|_| ChannelError::Closed);
+        while let Some((head, body)) = receiver.next(MAX_HEAD)? {
+            let id = match &head {
+                Report::Output { module, .. }
+                | Report::Sent { module }
+                | Report::Decided { module, .. }
+                | Report::Passed { module, .. }
+                | Report::Account { module, .. }
+                | Report::State { module, .. }
+                | Report::Served { module, .. }
+                | Report::Taken { module }
+                | Report::Drained { module }
+                | Report::Ended { module, .. } => *module,
+                Report::Fault(fault) => fault.id,
+                Report::Alive(number) => {
+                    if !life.answer(*number) {
+                        return Err(invalid(format!("an answer to ping {number}, which was not sent")));
                     }
                     continue;
-                };
-                if !matches!(head, Report::Fault(_) | Report::Ended { .. }) {
-                    state.work();
                 }
-                match head {
-                    Report::Output { worker, processed, .. } => {
-                        if let Some(event) = output(&state, worker, body)? {
-                            pass(event)?;
-                            // Whoever finds the packets processed finds what came of them in the queue.
-                            if let Some(worker) = worker {
-                                state.raise_processed(worker, processed);
-                            }
-                        }
-                    }
-                    Report::Sent { .. } | Report::Decided { .. } if !state.forwards => {
-                        return Err(invalid(format!("{} does not forward packets", state.name)));
-                    }
-                    Report::Sent { .. } => {
-                        if let Some(bytes) = sent(&state, body)? {
-                            pass(ModuleEvent::Sent(bytes))?;
-                        }
-                    }
-                    Report::Decided { count, lost, .. } => {
-                        pass(ModuleEvent::Decided { count, lost })?;
-                    }
-                    Report::Passed { worker, now_ns, .. } => {
-                        if let Some(now_ns) = state.next_passed(worker, now_ns) {
-                            pass(ModuleEvent::Passed { module: id, worker, now_ns })?;
-                            state.set_passed(worker, now_ns);
-                        }
-                    }
-                    Report::Fault(fault) => {
-                        if let Some(report) = checked(&state, fault)? {
-                            pass(ModuleEvent::Fault(report))?;
-                        }
-                    }
-                    // No output that followed would be passed on: of those packets nothing was seen.
-                    Report::Account { .. } if state.eviction.reason().is_some() => {}
-                    Report::Account { worker, account, .. } => state.set_account(worker, account),
-                    Report::Served { call, ns, .. } => {
-                        state.end_call(call, Duration::from_nanos(ns));
-                        pass(ModuleEvent::Served { module: id, call })?;
-                    }
-                    Report::Taken { .. } => pass(ModuleEvent::Taken(id))?,
-                    Report::Drained { .. } => {
-                        if !state.is_requested()
-                            || !state.advance(|now| now == Ending::Running, Ending::Reported)
-                        {
-                            return Err(invalid(format!("{} is not at its end", state.name)));
-                        }
-                        pass(ModuleEvent::Drained(id))?;
-                    }
-                    Report::State { worker, kept, .. } => {
-                        let name = &state.name;
-                        let kept = state.kept(Place::of(worker), kept, &body);
-                        kept.map_err(|e| invalid(format!("{name}: {e}")))?;
-                    }
-                    Report::Ended { messages_lost, .. } => {
-                        if !state.may_end() {
-                            return Err(invalid(format!("it ended {}, which nobody removed", state.name)));
-                        }
-                        state.set_messages_lost(messages_lost);
-                        life.leave(id);
-                        if let Some(report) = state.eviction_report() {
-                            pass(ModuleEvent::Fault(report))?;
-                        }
-                        pass(ModuleEvent::Ended(state))?;
-                    }
-                    Report::Alive(_) => {}
+            };
+            let Some(state) = life.module(id) else {
+                if !life.count_stray() {
+                    return Err(invalid("too many reports of modules that are not there".to_owned()));
                 }
+                continue;
+            };
+            if !matches!(head, Report::Fault(_) | Report::Ended { .. }) {
+                state.work();
+            }
+            match head {
+                Report::Output { worker, processed, .. } => {
+                    if let Some(event) = output(&state, worker, body)? {
+                        pass(event)?;
+                        // Whoever finds the packets processed finds what came of them in the queue.
+                        if let Some(worker) = worker {
+                            state.raise_processed(worker, processed);
+                        }
+                    }
+                }
+                Report::Sent { .. } | Report::Decided { .. } if !state.forwards => {
+                    return Err(invalid(format!("{} does not forward packets", state.name)));
+                }
+                Report::Sent { .. } => {
+                    if let Some(bytes) = sent(&state, body)? {
+                        pass(ModuleEvent::Sent(bytes))?;
+                    }
+                }
+                Report::Decided { count, lost, .. } => {
+                    pass(ModuleEvent::Decided { count, lost })?;
+                }
+                Report::Passed { worker, now_ns, .. } => {
+                    if let Some(now_ns) = state.next_passed(worker, now_ns) {
+                        pass(ModuleEvent::Passed { module: id, worker, now_ns })?;
+                        state.set_passed(worker, now_ns);
+                    }
+                }
+                Report::Fault(fault) => {
+                    if let Some(report) = checked(&state, fault)? {
+                        pass(ModuleEvent::Fault(report))?;
+                    }
+                }
+                // No output that followed would be passed on: of those packets nothing was seen.
+                Report::Account { .. } if state.eviction.reason().is_some() => {}
+                Report::Account { worker, account, .. } => state.set_account(worker, account),
+                Report::Served { call, ns, .. } => {
+                    state.end_call(call, Duration::from_nanos(ns));
+                    pass(ModuleEvent::Served { module: id, call })?;
+                }
+                Report::Taken { .. } => pass(ModuleEvent::Taken(id))?,
+                Report::Drained { .. } => {
+                    if !state.is_requested() || !state.advance(|now| now == Ending::Running, Ending::Reported)
+                    {
+                        return Err(invalid(format!("{} is not at its end", state.name)));
+                    }
+                    pass(ModuleEvent::Drained(id))?;
+                }
+                Report::State { worker, kept, .. } => {
+                    let name = &state.name;
+                    let kept = state.kept(Place::of(worker), kept, &body);
+                    kept.map_err(|e| invalid(format!("{name}: {e}")))?;
+                }
+                Report::Ended { messages_lost, .. } => {
+                    if !state.may_end() {
+                        return Err(invalid(format!("it ended {}, which nobody removed", state.name)));
+                    }
+                    state.set_messages_lost(messages_lost);
+                    life.leave(id);
+                    if let Some(report) = state.eviction_report() {
+                        pass(ModuleEvent::Fault(report))?;
+                    }
+                    pass(ModuleEvent::Ended(state))?;
+                }
+                Report::Alive(_) => {}
             }
         }
+        Ok(())
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::process::Process;
 use crate::lock;
-use flame_remote::Command;
+use flame_remote::{Command, Stall};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
@@ -13,11 +13,14 @@ pub(super) struct Running {
     /// `None` once the run has ended.
     pub(super) processes: Mutex<Option<BTreeMap<String, Weak<Process>>>>,
     is_stopped: AtomicBool,
+    /// The time for which the output of the run was not taken.
+    pub(super) stall: Arc<Stall>,
 }
 
 impl Running {
-    pub(super) fn new() -> Self {
-        Self { processes: Mutex::new(Some(BTreeMap::new())), is_stopped: AtomicBool::new(false) }
+    pub(super) fn new(stall: Arc<Stall>) -> Self {
+        let (processes, is_stopped) = (Mutex::new(Some(BTreeMap::new())), AtomicBool::new(false));
+        Self { processes, is_stopped, stall }
     }
 
     pub(super) fn all(&self) -> Vec<Arc<Process>> {

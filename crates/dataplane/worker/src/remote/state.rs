@@ -11,7 +11,7 @@ use flame_run::{Eviction, Watchdog};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// The shortest time that an instance may need for its last calls once the run was stopped, while it shares
 /// the processors with others.
@@ -88,7 +88,7 @@ pub(crate) enum Ending {
     /// The collector has the output of its fast instances.
     Drained,
     /// Its calls have ended, and it takes their outcomes.
-    Closed { since: Instant },
+    Closed { since: Duration },
     /// Its slow instance may end.
     Last,
 }
