@@ -2,8 +2,8 @@ use crate::bodies::{BodyReader, BodyWriter};
 use crate::stall::{Stall, Waited};
 use rustix::io::Errno;
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
-    SendFlags, recvmsg, sendmsg,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -43,6 +43,8 @@ pub enum ChannelError {
     Frame(#[from] postcard::Error),
     #[error("a body of {bytes} bytes at {place}, which is no place in shared memory for it")]
     Place { place: usize, bytes: usize },
+    #[error("descriptors, which come with commands only")]
+    Control,
     #[error("{expected} descriptors, found {found}")]
     Descriptors { expected: usize, found: usize },
 }
@@ -158,7 +160,8 @@ impl Sender {
     }
 }
 
-/// The reading end of the worker. It takes no descriptors: the kernel closes those that are sent to it.
+/// The reading end of the worker. It takes no descriptors: the kernel closes those that are sent to it, and
+/// whoever sends some could make each read a short one.
 pub struct Receiver {
     socket: OwnedFd,
     /// It is filled with zeros as it grows, and not for each read.
@@ -238,13 +241,21 @@ impl Receiver {
     ///
     /// # Errors
     ///
-    /// Returns [`ChannelError::Closed`] at the end of the connection.
+    /// Returns [`ChannelError::Closed`] at the end of the connection, and [`ChannelError::Control`] if
+    /// descriptors were sent.
     pub fn receive(&mut self, wait: bool) -> Result<bool, ChannelError> {
         if let Some(bodies) = &mut self.bodies {
             bodies.tell();
         }
         let flags = if wait { RecvFlags::empty() } else { RecvFlags::DONTWAIT };
-        self.receive_by(|socket, bytes| rustix::net::recv(socket, bytes, flags).map(|(_, length)| length))
+        let mut is_cut = false;
+        let received = self.receive_by(|socket, bytes| {
+            let mut none = RecvAncillaryBuffer::default();
+            let received = recvmsg(socket, &mut [IoSliceMut::new(bytes)], &mut none, flags)?;
+            is_cut = received.flags.contains(ReturnFlags::CTRUNC);
+            Ok(received.bytes)
+        });
+        if is_cut { Err(ChannelError::Control) } else { received }
     }
 
     fn receive_by(

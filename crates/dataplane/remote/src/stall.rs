@@ -127,7 +127,7 @@ mod tests {
         assert_eq!(stall.total(), stall.total(), "none goes on");
     }
 
-    /// As after a suspension of the program.
+    /// A suspension of the program looks so.
     #[test]
     fn a_long_time_without_a_look_does_not_count() {
         let mut waited = Waited::without(Arc::default());

@@ -139,7 +139,7 @@ pub trait Observer: Send {
 /// An observer that the threads of a run share.
 pub(crate) struct Shared<O> {
     observer: Mutex<O>,
-    /// As in [`Outputs`](crate::outputs::Outputs): texts may have to wait for a reader, too.
+    /// The same time as in [`Outputs`](crate::outputs::Outputs): texts may have to wait for a reader, too.
     stall: Option<Arc<Stall>>,
 }
 

@@ -11,7 +11,7 @@ use std::time::Instant;
 /// The services of a run.
 pub(crate) struct Services {
     calls: Calls<Held>,
-    /// The beginning of the run, if calls are late by the node's clock, otherwise by packet time, and the time
+    /// The beginning of the run, if calls are late by the node's clock and not by packet time, and the time
     /// for which output was not taken, which makes no call late.
     begun: Option<(Instant, Arc<Stall>)>,
     /// The packet time of calls that are made now.
