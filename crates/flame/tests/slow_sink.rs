@@ -2,10 +2,10 @@
 
 use crate::common::{self, COUNT, Memory, install, options, request, runner, with_manifest};
 use flame_abi::manifest::Table;
-use flame_plan::{ModuleId, ModulePlan, Plan};
+use flame_plan::{Account, ModuleId, ModulePlan, Plan};
 use flame_record::{RecordBatch, Sink, SinkError};
 use flame_run::Engines;
-use flame_worker::{Input, Options, Run, Runner, Silent, Worker};
+use flame_worker::{Handle, Input, Options, Run, Runner, Silent, Worker};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -38,17 +38,18 @@ fn large() -> ModulePlan {
     ModulePlan { id: ModuleId(1), name: "large".to_owned(), ..module }
 }
 
-/// A sink that stands still within the first batches.
-struct Standing {
-    pause: Duration,
+/// A sink that takes its time for the first batches.
+struct Slow {
+    pause: fn(Duration),
+    time: Duration,
     batches: usize,
 }
 
-impl Sink for Standing {
+impl Sink for Slow {
     fn write(&mut self, _: &str, _: &Table, _: &RecordBatch) -> Result<(), SinkError> {
         if self.batches > 0 {
             self.batches -= 1;
-            std::thread::sleep(self.pause);
+            (self.pause)(self.time);
         }
         Ok(())
     }
@@ -62,42 +63,58 @@ impl Sink for Standing {
     }
 }
 
+fn work(time: Duration) {
+    let begun = Instant::now();
+    while begun.elapsed() < time {
+        std::hint::spin_loop();
+    }
+}
+
+const PACKETS: u64 = 600_000;
+
+/// Runs a module in a process that writes a row for each packet, and does `meanwhile` to the run after a
+/// second. All that was processed is written, and nobody is blamed.
+fn run(workers: usize, sink: Slow, meanwhile: impl FnOnce(&Handle)) -> Account {
+    let plan = Plan::new(vec![each()], workers, 0);
+    let options = Options { runner: Some(Runner::at(&runner()).unwrap()), ..options(Arc::default()) };
+    let run = Run::new(&plan, &[], &Engines::new().unwrap(), options).unwrap();
+    let input = Input::Shared(Box::new(Memory::tcp(PACKETS as usize, 3)));
+    let (begun, least) = (Instant::now(), sink.time * sink.batches as u32);
+    let worker = Worker::spawn(run, input, Box::new(sink), Box::new(Silent)).unwrap();
+    std::thread::sleep(Duration::from_secs(1));
+    meanwhile(&worker.handle());
+    let (report, _) = worker.join().unwrap();
+    assert!(begun.elapsed() >= least, "{:?}", begun.elapsed());
+    assert!(report.faults.is_empty(), "{:?}", report.faults);
+    let account = report.accounts[0].1.clone();
+    assert!(account.adds_up() && account.records == account.processed, "{account:?}");
+    account
+}
+
 /// The longest time that a process has for one block, or that it may sleep, is a minute.
 #[test]
 fn a_reader_that_takes_no_rows_for_more_than_a_minute_ends_no_process() {
     let minute = Duration::from_secs(61);
-    let (module, large) = (each(), large());
-    let run = |workers: usize, (pause, batches): (Duration, usize), stops: bool| {
-        let plan = Plan::new(vec![module.clone()], workers, 0);
-        let options = Options { runner: Some(Runner::at(&runner()).unwrap()), ..options(Arc::default()) };
-        let run = Run::new(&plan, &[], &Engines::new().unwrap(), options).unwrap();
-        let input = Input::Shared(Box::new(Memory::tcp(600_000, 3)));
-        let (begun, sink) = (Instant::now(), Box::new(Standing { pause, batches }));
-        let worker = Worker::spawn(run, input, sink, Box::new(Silent)).unwrap();
-        std::thread::sleep(Duration::from_secs(1));
-        if stops {
-            worker.handle().stop();
-        } else if batches == 1 {
-            // Its process does not read while it waits.
-            worker.handle().add(&large.clone().into()).unwrap();
-        }
-        let (report, _) = worker.join().unwrap();
-        let what = format!("{workers} workers, {pause:?} {batches} times, stops: {stops}");
-        assert!(begun.elapsed() > minute, "{what}: {:?}", begun.elapsed());
-        assert!(report.faults.is_empty(), "{what}: {:?}", report.faults);
-        let account = &report.accounts[0].1;
-        assert!(account.adds_up() && account.records == account.processed, "{what}: {account:?}");
-        assert!(stops || account.processed == 600_000, "{what}: {account:?}");
-    };
+    let once = || Slow { pause: std::thread::sleep, time: minute, batches: 1 };
+    let large = large();
     std::thread::scope(|scope| {
-        for (workers, stands, stops) in [
-            (1, (minute, 1), false),
-            (2, (minute, 1), false),
-            (1, (minute / 60, 60), false),
-            (1, (minute, 1), true),
-            (2, (minute, 1), true),
-        ] {
-            scope.spawn(move || run(workers, stands, stops));
+        for workers in [1, 2] {
+            let large = &large;
+            scope.spawn(move || {
+                // Its process does not read while it waits.
+                let account = run(workers, once(), |handle| handle.add(&large.clone().into()).unwrap());
+                assert_eq!(account.processed, PACKETS);
+            });
+            scope.spawn(move || run(workers, once(), Handle::stop));
         }
+        let account = run(1, Slow { time: minute / 60, batches: 60, ..once() }, |_| {});
+        assert_eq!(account.processed, PACKETS);
     });
+}
+
+/// A process may sleep for half a minute where it has work.
+#[test]
+fn rows_that_take_long_to_write_end_no_process() {
+    let sink = Slow { pause: work, time: Duration::from_millis(600), batches: 60 };
+    assert_eq!(run(1, sink, |_| {}).processed, PACKETS);
 }

@@ -57,37 +57,26 @@ impl ViewStage {
         self.loops.iter().all(|m| m.is_gone() || has_room(pool, m.reader(), 0).unwrap_or(true))
     }
 
-    /// Hands over the block that gathers, if there is room for it, and the tick after it. Returns whether no
-    /// packets wait any more.
+    /// Hands over the block that gathers, before those that follow. Returns whether no packets wait any more.
     pub(super) fn hand_over(
         &mut self,
         next: Next,
         how: (usize, &Stop<'_>),
         outlet: &mut dyn Outlet<RunError>,
     ) -> Result<bool, RunError> {
-        if self.has_gathered() {
-            if !self.has_room_before(next) {
-                return Ok(false);
-            }
-            self.hand_over_now(how, outlet)?;
-        }
-        Ok(true)
+        self.hand_over_if(|view| view.has_room_before(next), how, outlet)
     }
 
-    /// Hands over the block that gathers, which nothing follows, as [`ViewStage::hand_over`] does. A process
-    /// that takes too long for room has no more time.
+    /// Hands over the block that gathers, which nothing follows. Returns whether no packets wait any more. A
+    /// process that takes too long for room has no more time.
     pub(crate) fn hand_over_last(
         &mut self,
         how: (usize, &Stop<'_>),
         outlet: &mut dyn Outlet<RunError>,
     ) -> Result<bool, RunError> {
-        if self.has_gathered() {
-            if !self.loops.iter_mut().all(|m| m.has_room(&mut self.pool, (0, false), how.1)) {
-                return Ok(false);
-            }
-            self.hand_over_now(how, outlet)?;
-        }
-        Ok(true)
+        let has_room =
+            |view: &mut Self| view.loops.iter_mut().all(|m| m.has_room(&mut view.pool, (0, false), how.1));
+        self.hand_over_if(has_room, how, outlet)
     }
 
     /// Waits until the block that gathers is handed over.
@@ -103,17 +92,25 @@ impl ViewStage {
         Ok(())
     }
 
-    /// Hands over the block that gathers, and the tick after it. There is room for it.
-    fn hand_over_now(
+    /// Hands over the block that gathers and the tick after it, if there is room. Returns whether no packets
+    /// wait any more.
+    fn hand_over_if(
         &mut self,
+        has_room: impl FnOnce(&mut Self) -> bool,
         how: (usize, &Stop<'_>),
         outlet: &mut dyn Outlet<RunError>,
-    ) -> Result<(), RunError> {
+    ) -> Result<bool, RunError> {
+        if !self.has_gathered() {
+            return Ok(true);
+        }
+        if !has_room(self) {
+            return Ok(false);
+        }
         self.publish(how, outlet)?;
         if let Some(now_ns) = self.gathered.as_mut().and_then(|gathered| gathered.tick.take()) {
             self.publish_tick(now_ns);
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Keeps a tick with the packets before it, if there are any that wait for room. Returns whether it does.
