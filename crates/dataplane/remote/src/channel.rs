@@ -26,6 +26,8 @@ const BUFFER: usize = 64 << 10;
 /// The number of bytes of bodies in shared memory after which their frames are written. Each time the other
 /// end is woken up.
 const PLACED: usize = 4 * BUFFER;
+/// The longest time between two looks at the limit of a sender, whose socket has a shorter timeout.
+const LOOK: Duration = Duration::from_secs(2);
 /// The bit of a frame's first word that states that the body lies in shared memory: its place follows the
 /// head.
 const IS_PLACED: u32 = 1 << 31;
@@ -71,9 +73,10 @@ impl Sender {
     }
 
     /// Creates an end that fails if the other end takes longer than `limit`, without the time of `stall`, for
-    /// what is written at once, however many small parts it takes. The socket must have a write timeout.
+    /// what is written at once, however many small parts it takes. The socket must have a write timeout of a
+    /// second at most.
     pub fn with_limit(socket: OwnedFd, limit: Duration, stall: Arc<Stall>) -> Self {
-        Self { limit: Some((Waited::without(stall), limit)), ..Self::new(socket) }
+        Self { limit: Some((Waited::without(stall, LOOK), limit)), ..Self::new(socket) }
     }
 
     /// Passes long bodies through shared memory from now on, as long as there is room.

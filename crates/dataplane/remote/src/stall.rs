@@ -1,74 +1,83 @@
-//! Time that does not count in limits: of it, the one who is waited for had no use.
+//! Time that does not count in limits: the one who is waited for had no use of it.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::cell::Cell;
+use std::marker::PhantomData;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-
-/// The longest time between two looks that counts: a program that was suspended did not wait.
-const STEP: Duration = Duration::from_secs(2);
 
 /// The time for which one thread stands still, or works for others, as those see it who wait for it.
 #[derive(Debug)]
 pub struct Stall {
-    base: Instant,
-    /// The nanosecond in which the stall began that goes on, from 1 on, or 0.
-    begun: AtomicU64,
-    /// The nanoseconds of all stalls that have ended.
-    total: AtomicU64,
+    /// The time of each stall that is none.
+    least: Duration,
+    times: Mutex<Times>,
 }
 
-impl Default for Stall {
-    fn default() -> Self {
-        Self { base: Instant::now(), begun: AtomicU64::new(0), total: AtomicU64::new(0) }
-    }
+#[derive(Debug, Default)]
+struct Times {
+    /// The time when the stall began that goes on.
+    begun: Option<Instant>,
+    /// The time of all stalls that have ended.
+    total: Duration,
 }
+
+/// The thread that has the stalls.
+#[derive(Debug)]
+pub struct Staller {
+    stall: Arc<Stall>,
+    _one_thread: PhantomData<Cell<()>>,
+}
+
+/// A stall that goes on, until this is dropped.
+#[must_use]
+pub struct Stalled(Option<Arc<Stall>>);
 
 impl Stall {
-    fn now_ns(&self) -> u64 {
-        self.base.elapsed().as_nanos() as u64 + 1
+    /// Creates the time of a thread, of which nothing counts within the first `least` of a stall.
+    pub fn create(least: Duration) -> (Staller, Arc<Self>) {
+        let stall = Arc::new(Self { least, times: Mutex::default() });
+        (Staller { stall: stall.clone(), _one_thread: PhantomData }, stall)
     }
 
-    /// Begins a stall, which ends with the value that this returns. Only one thread has stalls. One within
-    /// another one is part of that.
-    #[must_use]
-    pub fn begin(&self) -> Stalled<'_> {
-        let is_outer = self.begun.load(Ordering::Relaxed) == 0;
-        if is_outer {
-            self.begun.store(self.now_ns(), Ordering::Release);
-        }
-        Stalled { stall: is_outer.then_some(self), worked: Duration::ZERO }
+    /// Returns the time of a thread that has no stalls.
+    pub fn none() -> Arc<Self> {
+        Self::create(Duration::ZERO).1
     }
 
-    /// Returns the time of all stalls so far. Of one that goes on, it is not known yet how much was work.
+    fn times(&self) -> MutexGuard<'_, Times> {
+        self.times.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn since(&self, begun: Option<Instant>) -> Duration {
+        begun.map_or(Duration::ZERO, |begun| begun.elapsed().saturating_sub(self.least))
+    }
+
+    /// Returns the time of all stalls so far.
     pub fn total(&self) -> Duration {
-        let begun = self.begun.load(Ordering::Acquire);
-        let open = if begun > 0 { self.now_ns().saturating_sub(begun) } else { 0 };
-        Duration::from_nanos(self.total.load(Ordering::Acquire) + open)
+        let times = self.times();
+        times.total + self.since(times.begun)
     }
 }
 
-/// A stall that goes on.
-pub struct Stalled<'a> {
-    /// `None` within another one.
-    stall: Option<&'a Stall>,
-    worked: Duration,
-}
-
-impl Stalled<'_> {
-    /// Ends the stall, in which the thread worked for `worked`: that is no part of it.
-    pub fn end(mut self, worked: Duration) {
-        self.worked = worked;
+impl Staller {
+    /// Begins a stall. One within another one is part of that.
+    pub fn begin(&self) -> Stalled {
+        let mut times = self.stall.times();
+        let is_outer = times.begun.is_none();
+        if is_outer {
+            times.begun = Some(Instant::now());
+        }
+        Stalled(is_outer.then(|| self.stall.clone()))
     }
 }
 
-impl Drop for Stalled<'_> {
+impl Drop for Stalled {
     fn drop(&mut self) {
-        let Some(stall) = self.stall else { return };
-        let elapsed = stall.now_ns().saturating_sub(stall.begun.load(Ordering::Relaxed));
-        let stalled = elapsed.saturating_sub(self.worked.as_nanos() as u64);
-        // In this order, nobody sees less for a moment, which would count as time of waiting for ever.
-        stall.total.fetch_add(stalled, Ordering::Release);
-        stall.begun.store(0, Ordering::Release);
+        if let Some(stall) = &self.0 {
+            let mut times = stall.times();
+            let begun = times.begun.take();
+            times.total += stall.since(begun);
+        }
     }
 }
 
@@ -76,23 +85,24 @@ impl Drop for Stalled<'_> {
 #[derive(Debug)]
 pub struct Waited {
     stall: Arc<Stall>,
+    /// The longest time between two looks that counts: a program that was suspended did not wait.
+    step: Duration,
     /// The time of the last look, and that of all stalls until then.
     last: Option<(Instant, Duration)>,
     sum: Duration,
 }
 
 impl Waited {
-    /// Creates a time that begins with the first look.
-    pub fn without(stall: Arc<Stall>) -> Self {
-        Self { stall, last: None, sum: Duration::ZERO }
+    /// Creates a time that begins with the first look, and is looked at more often than each `step`.
+    pub fn without(stall: Arc<Stall>, step: Duration) -> Self {
+        Self { stall, step, last: None, sum: Duration::ZERO }
     }
 
-    /// Returns the time since the first look. At most two seconds count between two looks.
+    /// Returns the time since the first look.
     pub fn look(&mut self) -> Duration {
         let (now, stalled) = (Instant::now(), self.stall.total());
         if let Some((at, before)) = self.last.replace((now, stalled)) {
-            // What turned out to be work counts after all.
-            self.sum += (now - at + before).saturating_sub(stalled).min(STEP);
+            self.sum += (now - at).saturating_sub(stalled.saturating_sub(before)).min(self.step);
         }
         self.sum
     }
@@ -103,34 +113,55 @@ mod tests {
     use super::*;
 
     const MOMENT: Duration = Duration::from_millis(40);
+    const STEP: Duration = Duration::from_secs(2);
 
     #[test]
-    fn stalls_do_not_count_and_work_within_them_does() {
-        let stall = Arc::<Stall>::default();
-        let mut waited = Waited::without(stall.clone());
-        let begun = Instant::now();
-        assert_eq!(waited.look(), Duration::ZERO);
-        std::thread::sleep(MOMENT);
-        assert!(waited.look() >= MOMENT);
-        let before = waited.look();
-        let stalled = stall.begin();
-        std::thread::sleep(MOMENT);
-        assert!(waited.look() < before + MOMENT, "one that goes on");
-        {
-            let _inner = stall.begin();
+    fn stalls_do_not_count_except_for_their_first_moment() {
+        for least in [Duration::ZERO, MOMENT] {
+            let (staller, stall) = Stall::create(least);
+            let mut waited = Waited::without(stall.clone(), STEP);
+            let begun = Instant::now();
+            assert_eq!(waited.look(), Duration::ZERO);
+            std::thread::sleep(MOMENT);
+            let before = waited.look();
+            assert!(before >= MOMENT);
+            let stalled = staller.begin();
+            std::thread::sleep(2 * MOMENT);
+            drop(staller.begin());
+            let open = stall.total();
+            assert!(open + least >= 2 * MOMENT, "one that goes on: {open:?}");
+            drop(stalled);
+            let (total, sum) = (stall.total(), waited.look());
+            assert!(total >= open && sum >= before + least, "{total:?} {sum:?}");
+            assert!(sum + total <= begun.elapsed(), "{sum:?} {total:?}");
+            std::thread::sleep(MOMENT);
+            assert_eq!(stall.total(), total, "none goes on");
+            assert!(waited.look() >= sum + MOMENT);
         }
-        std::thread::sleep(MOMENT);
-        stalled.end(MOMENT);
-        assert!(waited.look() >= before + MOMENT, "what was work");
-        let (sum, all) = (waited.look(), begun.elapsed());
-        assert!(sum + MOMENT <= all, "{sum:?} of {all:?}");
-        assert_eq!(stall.total(), stall.total(), "none goes on");
+    }
+
+    #[test]
+    fn nobody_sees_a_stall_twice() {
+        let (staller, stall) = Stall::create(Duration::ZERO);
+        let (begun, mut last) = (Instant::now(), Duration::ZERO);
+        std::thread::scope(|scope| {
+            let reader = scope.spawn(|| {
+                for _ in 0..200_000 {
+                    let total = stall.total();
+                    assert!(total >= last && total <= begun.elapsed(), "{total:?} after {last:?}");
+                    last = total;
+                }
+            });
+            while !reader.is_finished() {
+                drop(staller.begin());
+            }
+        });
     }
 
     /// A suspension of the program looks so.
     #[test]
     fn a_long_time_without_a_look_does_not_count() {
-        let mut waited = Waited::without(Arc::default());
+        let mut waited = Waited::without(Stall::none(), STEP);
         waited.last = Some((Instant::now() - 10 * STEP, Duration::ZERO));
         assert_eq!(waited.look(), STEP);
     }

@@ -36,11 +36,11 @@ fn send(pause: Duration, limit: Duration, stall: Arc<Stall>) -> bool {
 #[test]
 fn a_sender_waits_for_its_limit_whatever_the_timeout_of_its_socket() {
     let (pause, limit) = (Duration::from_millis(500), Duration::from_millis(100));
-    assert!(send(pause, Duration::from_secs(60), Arc::default()));
-    assert!(!send(pause, limit, Arc::default()));
-    let stall = Arc::<Stall>::default();
-    let _stalled = stall.begin();
-    assert!(send(pause, limit, stall.clone()), "of which nobody had any use");
+    assert!(send(pause, Duration::from_secs(60), Stall::none()));
+    assert!(!send(pause, limit, Stall::none()));
+    let (staller, stall) = Stall::create(Duration::ZERO);
+    let _stalled = staller.begin();
+    assert!(send(pause, limit, stall), "of which nobody had any use");
 }
 
 /// Returns a sender and a receiver with shared memory for bodies.

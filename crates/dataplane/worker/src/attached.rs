@@ -147,15 +147,15 @@ impl Attached {
             stop: Stop::shared(options.stop),
             key: options.key,
             sink: MutBorrow::new(sink),
-            events: Shared::new(observer, stall.clone()),
+            events: Shared::new(observer),
         };
         let commands = inboxes.pipelines.into_iter().next().unwrap_or_else(never);
         let has_processes = events.is_some();
         let (sender, queues) = events.unzip();
         let cell = Cell::try_new(owned, |owned| {
             let stop = &owned.stop;
-            let times = (is_live || has_processes, stall);
-            let outputs = Outputs::new(&mut **owned.sink.borrow_mut(), &owned.events, None, times);
+            let (sink, is_clocked) = (&mut **owned.sink.borrow_mut(), is_live || has_processes);
+            let outputs = Outputs::new(sink, &owned.events, None, is_clocked, stall);
             let mut collector = Collector::new(shape, &modules, outputs, stop, is_live)?;
             if let Some(queues) = queues {
                 collector.take_reports_from(queues);

@@ -45,11 +45,6 @@ fn now_ns(clock: ClockId) -> u64 {
     clock_gettime(clock).map_or(0, |now| now.tv_sec() as u64 * 1_000_000_000 + now.tv_nsec() as u64)
 }
 
-/// Returns the processor time of this thread in nanoseconds.
-pub(crate) fn own_ns() -> u64 {
-    now_ns(ClockId::CLOCK_THREAD_CPUTIME_ID)
-}
-
 impl Meter {
     fn charge(&mut self) {
         let now = now_ns(self.clock).max(self.since);
@@ -129,6 +124,10 @@ impl Drop for Charged {
 mod tests {
     use super::*;
     use std::sync::atomic::{AtomicBool, Ordering};
+
+    fn own_ns() -> u64 {
+        now_ns(ClockId::CLOCK_THREAD_CPUTIME_ID)
+    }
 
     fn work() {
         let start = own_ns();

@@ -151,12 +151,13 @@ impl<'a> Collector<'a> {
     /// Completes the output's files if they are due, with all rows collected so far, and ends the run if the
     /// output takes no more.
     pub(crate) fn rotate(&mut self) -> Result<(), RunError> {
-        if self.outputs.are_due() {
+        if self.outputs.sink.due() {
+            let _held_up = self.outputs.hold_up();
             for m in &mut self.modules {
                 m.flush(&mut self.outputs)?;
             }
-            self.outputs.sink(|sink| sink.rotate())?;
-            if self.outputs.are_closed() {
+            self.outputs.sink.rotate()?;
+            if self.outputs.sink.closed() {
                 self.stop.set();
             }
         }
@@ -185,6 +186,7 @@ impl<'a> Collector<'a> {
 
     /// Removes a module that has ended on one worker. Its slow instance ends after the last.
     pub(crate) fn removed(&mut self, removed: Removed) -> Result<(), RunError> {
+        let _held_up = self.outputs.hold_up();
         let Removed { module, account, now_ns, reply } = removed;
         let (total, left, latest) =
             self.leaving.entry(module).or_insert((Account::default(), self.shape.workers, 0));
@@ -322,6 +324,7 @@ impl<'a> Collector<'a> {
 
     /// Records that worker `worker` has passed the tick at `now_ns`.
     pub(crate) fn tick(&mut self, worker: usize, now_ns: u64) -> Result<(), RunError> {
+        let _held_up = self.outputs.hold_up();
         self.passed[worker] = now_ns;
         let all = self.passed.iter().copied().min().unwrap_or(0);
         if all > self.ticked {
@@ -343,11 +346,12 @@ impl<'a> Collector<'a> {
 
     /// Makes all rows visible.
     pub(crate) fn show(&mut self) -> Result<(), RunError> {
+        let _held_up = self.outputs.hold_up();
         for m in &mut self.modules {
             m.flush(&mut self.outputs)?;
         }
-        self.outputs.sink(|sink| sink.flush())?;
-        if self.outputs.are_closed() {
+        self.outputs.sink.flush()?;
+        if self.outputs.sink.closed() {
             self.stop.set();
         }
         Ok(())
@@ -382,6 +386,7 @@ impl<'a> Collector<'a> {
 
     /// Gives one quantum to each slow instance with waiting calls.
     pub(crate) fn resume(&mut self) -> Result<(), RunError> {
+        let _held_up = self.outputs.hold_up();
         if !self.has_edges() {
             self.deliver()?;
         }

@@ -173,12 +173,12 @@ impl Collected {
             }
             Frame::Packet(packet) if lets => {
                 self.account.written += 1;
-                outputs.sink(|sink| sink.packet(packet))?;
+                outputs.sink.packet(packet)?;
             }
             Frame::Record { table, row } if lets => {
                 self.account.records += 1;
                 if let Some((table, batch)) = self.rows.push(table, row) {
-                    let result = outputs.sink(|sink| sink.write(&self.name, table, &batch));
+                    let result = outputs.sink.write(&self.name, table, &batch);
                     self.losses.written(result, &table.name, batch.num_rows(), &mut self.account)?;
                 }
             }
@@ -218,7 +218,7 @@ impl Collected {
 
     pub(crate) fn flush(&mut self, outputs: &mut Outputs<'_>) -> Result<(), RunError> {
         for (table, batch) in self.rows.drain() {
-            let result = outputs.sink(|sink| sink.write(&self.name, table, &batch));
+            let result = outputs.sink.write(&self.name, table, &batch);
             self.losses.written(result, &table.name, batch.num_rows(), &mut self.account)?;
         }
         Ok(())

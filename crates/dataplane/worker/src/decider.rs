@@ -3,7 +3,6 @@
 use crate::collect::Collector;
 use crate::error::RunError;
 use crate::remote::{ModuleEvent, RemoteBatches};
-use crate::stalling::stalling;
 use flame_block::{Block, Pool};
 use flame_execute::{BatchLoop, Conditions, Origin, Outlet, SLICE, Stop};
 use flame_output::Sent;
@@ -258,15 +257,12 @@ impl RemoteDecider {
     /// Handles the reports that wait, for a slice: a process that always has another one must not keep the
     /// thread. Returns whether none is left.
     fn take_reports<'c>(&mut self, outlet: &mut dyn Deciding<'c>) -> Result<bool, RunError> {
-        let (begun, stall) = (Instant::now(), self.batches.stall());
+        let begun = Instant::now();
         while begun.elapsed() <= SLICE {
             let Some(event) = outlet.collector().next_report()? else { return Ok(true) };
             match event {
-                // Elements may have to wait for whoever takes the packets.
-                ModuleEvent::Sent(bytes) => stalling(Some(&stall), || self.sent(&bytes, outlet))?,
-                ModuleEvent::Decided { count, lost } => {
-                    stalling(Some(&stall), || self.decided(count, lost, outlet))?;
-                }
+                ModuleEvent::Sent(bytes) => self.sent(&bytes, outlet)?,
+                ModuleEvent::Decided { count, lost } => self.decided(count, lost, outlet)?,
                 ModuleEvent::Fault(report) => outlet.fault(report)?,
                 event => outlet.collector().event(event)?,
             }

@@ -118,6 +118,11 @@ impl EventReceiver {
         self.lead.clone()
     }
 
+    /// Returns whether somebody may wait for room.
+    pub(crate) fn is_full(&self) -> bool {
+        self.events.is_full() || self.large.is_full()
+    }
+
     /// Returns the channel that is ready when an event waits.
     pub(crate) fn events(&self) -> &Receiver<Sent> {
         &self.events

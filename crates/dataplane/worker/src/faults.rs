@@ -98,7 +98,7 @@ mod tests {
     fn a_grant_hides_what_the_module_chooses_and_most_faults() {
         for takes in [true, false] {
             let mut observer = Takes(Vec::new(), takes);
-            let shared = Shared::new(&mut observer, None);
+            let shared = Shared::new(&mut observer);
             let mut faults = Faults::new(&shared);
             faults.add_module(ModuleId(1), false);
             faults.add_module(ModuleId(2), true);

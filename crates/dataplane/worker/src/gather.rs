@@ -3,6 +3,7 @@
 use crate::collect::Collector;
 use crate::error::RunError;
 use crate::event::{Event, QUEUE};
+use crate::naps::{NAP, Naps};
 use crate::order::Order;
 use crate::queues::Queues;
 use crate::wiring::Ends;
@@ -10,10 +11,6 @@ use std::time::Duration;
 
 /// The longest time without a look at whether files of the output are due.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-
-/// The time that events of a capture wait at most until they are looked at, since they are many. To be woken
-/// up for each takes processor time from the workers, and the processor.
-const NAP: Duration = Duration::from_millis(1);
 
 /// The number of looks without an event after which a pipe is quiet.
 const QUIET: u32 = 4;
@@ -55,9 +52,10 @@ pub(crate) fn collect(
     // The number of events since slow instances had a quantum. They receive one when no event waits, and
     // after every `QUEUE` events otherwise.
     let mut since = 0;
-    // The number of looks since the last event, and whether the next one comes after a nap.
+    // The number of looks since the last event, and whether the next one may come after a nap.
     let mut looks = 0;
-    let mut naps = false;
+    let mut may_nap = false;
+    let mut naps = Naps::new();
     let mut order = Order::new(workers, queues.lead(), collector.is_live);
     while ended < workers {
         collector.rotate()?;
@@ -69,19 +67,21 @@ pub(crate) fn collect(
         let event = match next(queues, &mut order) {
             Ok(Some(event)) => {
                 looks = 0;
-                naps = ending == 0 && !collector.is_awaited();
+                may_nap = ending == 0 && naps.are_due() && !collector.is_awaited();
                 event
             }
             Ok(None) if can_progress => {
                 (since, _) = (0, collector.resume()?);
                 continue;
             }
-            Ok(None) if std::mem::take(&mut naps) => {
+            Ok(None) if std::mem::take(&mut may_nap) => {
                 std::thread::sleep(NAP);
+                naps.napped(queues.is_any_full());
                 continue;
             }
             Ok(None) => {
                 queues.wait(POLL_INTERVAL);
+                naps.waited();
                 looks += 1;
                 if looks == QUIET && collector.waits {
                     collector.show()?;

@@ -1,15 +1,17 @@
 use crate::report::Events;
 use crate::services::Services;
-use crate::stalling::stalling;
 use flame_record::Sink;
-use flame_remote::{Stall, Waited};
+use flame_remote::{Stall, Stalled, Staller, Waited};
 use flame_transmit::Link;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// The longest time between two looks at a clock that counts: the program was suspended.
+const LOOK: Duration = Duration::from_millis(250);
+
 /// The destinations of output.
 pub(crate) struct Outputs<'a> {
-    sink: &'a mut dyn Sink,
+    pub(crate) sink: &'a mut dyn Sink,
     /// Receives texts for the operator, faults, and the modules that have left.
     pub(crate) events: &'a dyn Events,
     /// The link on which modules send frames.
@@ -18,8 +20,8 @@ pub(crate) struct Outputs<'a> {
     pub(crate) services: Services,
     /// The latest packet time.
     pub(crate) now_ns: u64,
-    /// The time for which the thread waits for whoever takes the output, if that concerns others.
-    stall: Option<Arc<Stall>>,
+    /// The time for which the thread that collects is held up, if processes are waited for.
+    staller: Option<Staller>,
     waited: Waited,
 }
 
@@ -29,26 +31,23 @@ impl<'a> Outputs<'a> {
         sink: &'a mut dyn Sink,
         events: &'a dyn Events,
         link: Option<Arc<Link>>,
-        (is_clocked, stall): (bool, Option<Arc<Stall>>),
+        is_clocked: bool,
+        stall: Option<(Staller, Arc<Stall>)>,
     ) -> Self {
-        let measured = stall.clone().unwrap_or_default();
-        let services = Services::new(is_clocked.then(|| measured.clone()));
-        Self { sink, events, link, services, now_ns: 0, stall, waited: Waited::without(measured) }
+        let (staller, stall) = stall.unzip();
+        let stall = stall.unwrap_or_else(Stall::none);
+        let services = Services::new(is_clocked.then(|| Waited::without(stall.clone(), LOOK)));
+        Self { sink, events, link, services, now_ns: 0, staller, waited: Waited::without(stall, LOOK) }
     }
 
-    /// Gives the sink to `act`, which may have to wait for whoever takes the rows.
-    pub(crate) fn sink<T>(&mut self, act: impl FnOnce(&mut dyn Sink) -> T) -> T {
-        stalling(self.stall.as_deref(), || act(self.sink))
+    /// Begins work that may take long, as that for a slow reader of the rows. Processes have to wait for it.
+    pub(crate) fn hold_up(&self) -> Option<Stalled> {
+        self.staller.as_ref().map(Staller::begin)
     }
 
-    /// Returns whether the files of the output are due to be completed.
-    pub(crate) fn are_due(&self) -> bool {
-        self.sink.due()
-    }
-
-    /// Returns whether the output takes no more.
-    pub(crate) fn are_closed(&self) -> bool {
-        self.sink.closed()
+    /// Returns the time for which processes that are waited for could have worked.
+    pub(crate) fn waited(&mut self) -> Duration {
+        self.waited.look()
     }
 
     /// Advances packet time, in which frames leave to a capture file.
@@ -56,13 +55,7 @@ impl<'a> Outputs<'a> {
         self.now_ns = self.now_ns.max(now_ns);
         self.services.advance(self.now_ns);
         if let Some(link) = &self.link {
-            stalling(self.stall.as_deref(), || link.advance(self.now_ns));
+            link.advance(self.now_ns);
         }
-    }
-
-    /// Returns the time for which the processes that are waited for could have worked. At most two seconds
-    /// count between two calls.
-    pub(crate) fn waited(&mut self) -> Duration {
-        self.waited.look()
     }
 }

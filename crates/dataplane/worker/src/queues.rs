@@ -70,6 +70,11 @@ impl Queues {
         if is_open { Ok(None) } else { Err(RunError::Broken) }
     }
 
+    /// Returns whether a queue is full, and somebody may wait for room.
+    pub(crate) fn is_any_full(&self) -> bool {
+        self.workers.is_full() || self.processes.iter().any(Receiver::is_full)
+    }
+
     /// Waits until an event may be there, for `limit` at most.
     pub(crate) fn wait(&mut self, limit: Duration) {
         let mut select = Select::new();
@@ -107,6 +112,25 @@ mod tests {
             Some(Event::Module(ModuleEvent::Passed { now_ns, .. })) => Some(now_ns),
             _ => None,
         }
+    }
+
+    #[test]
+    fn a_full_queue_is_seen() {
+        let (start, started) = unbounded();
+        let (workers, mut queues) = Queues::new(1, Some(started));
+        let (one, first) = bounded(2);
+        start.send(first).unwrap();
+        assert!(queues.poll().unwrap().is_none());
+        one.send(passed(1)).unwrap();
+        assert!(!queues.is_any_full());
+        one.send(passed(2)).unwrap();
+        assert!(queues.is_any_full());
+        assert_eq!(number(queues.poll().unwrap()), Some(1));
+        assert!(!queues.is_any_full());
+        let from = flame_execute::Origin::of(ModuleId::default(), 0);
+        let large = || Event::Module(ModuleEvent::Output { from, bytes: vec![0; 1 << 20] });
+        (0..event::QUEUE).for_each(|_| workers.send(large()).unwrap());
+        assert!(queues.is_any_full(), "of large outputs");
     }
 
     /// A process that always has a report delays the workers by one report only.

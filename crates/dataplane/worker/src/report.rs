@@ -1,10 +1,8 @@
 use crate::lock;
-use crate::stalling::stalling;
 use flame_plan::{Account, FaultReport, ModuleId};
-use flame_remote::Stall;
 use flame_source::{Damage, Notice, Progress};
 use std::ops::DerefMut;
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 
 /// The outcome of a run.
 #[derive(Clone, Debug, Default)]
@@ -137,22 +135,11 @@ pub trait Observer: Send {
 }
 
 /// An observer that the threads of a run share.
-pub(crate) struct Shared<O> {
-    observer: Mutex<O>,
-    /// The same time as in [`Outputs`](crate::outputs::Outputs): texts may have to wait for a reader, too.
-    stall: Option<Arc<Stall>>,
-}
+pub(crate) struct Shared<O>(Mutex<O>);
 
 impl<O> Shared<O> {
-    pub(crate) fn new(observer: O, stall: Option<Arc<Stall>>) -> Self {
-        Self { observer: Mutex::new(observer), stall }
-    }
-}
-
-impl<O: DerefMut<Target: Observer>> Shared<O> {
-    /// Passes an event on that the thread that collects has.
-    fn event<T>(&self, pass: impl FnOnce(&mut O::Target) -> T) -> T {
-        stalling(self.stall.as_deref(), || pass(&mut lock(&self.observer)))
+    pub(crate) fn new(observer: O) -> Self {
+        Self(Mutex::new(observer))
     }
 }
 
@@ -166,29 +153,29 @@ pub(crate) trait Events: Sync {
 
 impl<O: DerefMut<Target: Observer> + Send> Events for Shared<O> {
     fn log(&self, module: &str, text: &str) {
-        self.event(|observer| observer.log(module, text));
+        lock(&self.0).log(module, text);
     }
 
     fn overload(&self, module: &str, worker: usize, begins: bool) {
-        self.event(|observer| observer.overload(module, worker, begins));
+        lock(&self.0).overload(module, worker, begins);
     }
 
     fn fault(&self, report: &FaultReport) -> bool {
-        self.event(|observer| observer.fault(report))
+        lock(&self.0).fault(report)
     }
 
     fn left(&self, module: &str, account: &Account) -> bool {
-        self.event(|observer| observer.left(module, account))
+        lock(&self.0).left(module, account)
     }
 }
 
 impl<O: DerefMut<Target: Observer> + Send> Observer for &Shared<O> {
     fn progress(&mut self, packets: u64, progress: Progress) {
-        lock(&self.observer).progress(packets, progress);
+        lock(&self.0).progress(packets, progress);
     }
 
     fn source(&mut self, notice: &Notice) {
-        lock(&self.observer).source(notice);
+        lock(&self.0).source(notice);
     }
 }
 

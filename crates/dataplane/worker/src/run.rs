@@ -20,11 +20,16 @@ use flame_execute::{Behind, LONG_SLICE, Module, SLICE, Shape, Stop};
 use flame_plan::{ModulePlan, Plan};
 use flame_quota::Meters;
 use flame_record::Sink;
-use flame_remote::Stall;
+use flame_remote::{Stall, Staller};
 use flame_run::{Areas, Engines};
 use flame_source::Source;
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// The time that the thread that collects may take for an event before a process is not blamed for its wait:
+/// whatever a process reports takes less.
+const HELD_UP: Duration = Duration::from_millis(20);
 
 /// The sources of a run.
 pub enum Input {
@@ -65,8 +70,8 @@ pub struct Run {
     pub(crate) events: Option<(EventSender, Queues)>,
     charging: Option<Arc<Charging>>,
     overload: Overload,
-    /// The time for which output is not taken, if processes are waited for.
-    pub(crate) stall: Option<Arc<Stall>>,
+    /// The time for which the thread that collects is held up, if processes are waited for.
+    pub(crate) stall: Option<(Staller, Arc<Stall>)>,
 }
 
 impl Run {
@@ -91,8 +96,9 @@ impl Run {
         let events = has_collector.then(|| Queues::new(shape.workers, started));
         let sender = events.as_ref().map(|(sender, _)| sender.clone());
         let processes = options.runner.clone().zip(queues);
-        let stall = processes.is_some().then(Arc::<Stall>::default);
-        let processes = processes.zip(stall.clone()).map(|((program, queues), stall)| {
+        let stall = processes.is_some().then(|| Stall::create(HELD_UP));
+        let processes = processes.zip(stall.as_ref()).map(|((program, queues), (_, stall))| {
+            let stall = stall.clone();
             let watchdog = engines.watchdog().clone();
             Arc::new(Processes::new(program, (options.batch, options.sharers), queues, watchdog, stall))
         });
@@ -186,7 +192,7 @@ impl Run {
             charging,
             overload,
         };
-        let shared = Shared::new(observer, stall.clone());
+        let shared = Shared::new(observer);
         let observer: &mut dyn Observer = &mut &shared;
         let metered = inboxes.metered.clone();
         // Calls on captures are not paused for others.
@@ -194,7 +200,7 @@ impl Run {
         threads::with_slices(&engines, (slice, &metered), charging, || {
             // Modules in processes are called while packet time goes on.
             let is_clocked = is_live || options.runner.is_some();
-            let outputs = Outputs::new(sink, &shared, options.link.clone(), (is_clocked, stall));
+            let outputs = Outputs::new(sink, &shared, options.link.clone(), is_clocked, stall);
             let collected = if is_live { &stop } else { &later };
             let mut collector = Collector::new(shape, &modules, outputs, collected, is_live)?;
             collector.waits = waits && !is_live;

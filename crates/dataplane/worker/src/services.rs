@@ -4,16 +4,14 @@ use crate::calls::{Calls, Delivery, Request};
 use flame_abi::output::{DONE_HEAD, SERVE_HEAD};
 use flame_plan::{ModuleId, ModulePlan};
 use flame_quota::Meters;
-use flame_remote::Stall;
-use std::sync::Arc;
-use std::time::Instant;
+use flame_remote::Waited;
 
 /// The services of a run.
 pub(crate) struct Services {
     calls: Calls<Held>,
-    /// The beginning of the run, if calls are late by the node's clock and not by packet time, and the time
-    /// for which output was not taken, which makes no call late.
-    begun: Option<(Instant, Arc<Stall>)>,
+    /// The node's clock, if calls are late by that and not by packet time. The time for which the thread that
+    /// collects is held up makes no call late.
+    clock: Option<Waited>,
     /// The packet time of calls that are made now.
     packet_ns: u64,
     /// Whether that is the time of the first packet after each delivery, so that it follows from packets
@@ -52,12 +50,11 @@ impl Drop for Held {
 }
 
 impl Services {
-    /// Creates the services of a run. With the time for which output was not taken, calls are late by the
-    /// node's clock: modules do not wait for each other. Packet time is exact where they do.
-    pub(crate) fn new(clocked: Option<Arc<Stall>>) -> Self {
-        let begun = clocked.map(|stall| (Instant::now(), stall));
+    /// Creates the services of a run. With the node's clock, calls are late by that: modules do not wait for
+    /// each other. Packet time is exact where they do.
+    pub(crate) fn new(clock: Option<Waited>) -> Self {
         let (packet_ns, has_edges, is_fresh) = (0, false, true);
-        Self { calls: Calls::default(), begun, packet_ns, has_edges, is_fresh, last: Last::Not }
+        Self { calls: Calls::default(), clock, packet_ns, has_edges, is_fresh, last: Last::Not }
     }
 
     /// States that calls are delivered after packets that [`Services::packet`] precedes, and at ticks only.
@@ -91,12 +88,11 @@ impl Services {
 
     /// Returns whether calls are late by the node's clock.
     pub(crate) fn is_clocked(&self) -> bool {
-        self.begun.is_some()
+        self.clock.is_some()
     }
 
-    fn now_ns(&self) -> u64 {
-        let clock = |(begun, stall): &(Instant, Arc<Stall>)| begun.elapsed().saturating_sub(stall.total());
-        self.begun.as_ref().map_or(self.packet_ns, |begun| clock(begun).as_nanos() as u64)
+    fn now_ns(&mut self) -> u64 {
+        self.clock.as_mut().map_or(self.packet_ns, |clock| clock.look().as_nanos() as u64)
     }
 
     /// Adds a module, if it calls services or offers them.
@@ -116,7 +112,8 @@ impl Services {
     /// Lets a call out, whose memory counts in `meters`. Returns whether it was let out.
     pub(crate) fn call(&mut self, call: (ModuleId, u16, u64), request: &[u8], meters: &Meters) -> bool {
         let hold = |bytes| meters.own(bytes).then(|| Held { meters: meters.clone(), bytes });
-        self.calls.call(call, request, self.now_ns(), hold)
+        let now_ns = self.now_ns();
+        self.calls.call(call, request, now_ns, hold)
     }
 
     /// Records the reply to a call that was delivered to `server`. Returns false if it comes too late, or to
@@ -148,8 +145,12 @@ impl Services {
     }
 
     /// Returns whether a call is late, or can be delivered to a module that takes one, or an outcome.
-    pub(crate) fn can_progress(&self, takes: impl Fn(ModuleId, bool) -> bool) -> bool {
-        self.are_used() && (self.calls.is_due(self.now_ns()) || self.calls.can_deliver(takes))
+    pub(crate) fn can_progress(&mut self, takes: impl Fn(ModuleId, bool) -> bool) -> bool {
+        if !self.are_used() {
+            return false;
+        }
+        let now_ns = self.now_ns();
+        self.calls.is_due(now_ns) || self.calls.can_deliver(takes)
     }
 
     /// Returns the next call to deliver to a module that takes one.
@@ -196,7 +197,7 @@ impl Services {
                 *last = Last::Open { since_ns: now_ns, rounds: 1 };
                 false
             }
-            Last::Open { since_ns, .. } if self.begun.is_some() => now_ns.saturating_sub(*since_ns) > LAST_NS,
+            Last::Open { since_ns, .. } if self.clock.is_some() => now_ns.saturating_sub(*since_ns) > LAST_NS,
             Last::Open { rounds, .. } => {
                 *rounds += 1;
                 *rounds > LAST_ROUNDS

@@ -102,7 +102,7 @@ impl Collector<'_> {
     }
 
     /// Returns whether a call or an outcome can be delivered.
-    pub(super) fn can_deliver(&self) -> bool {
+    pub(super) fn can_deliver(&mut self) -> bool {
         let is_stopped = self.stop.is_run_stopped();
         let can = |id, serves| !(serves && is_stopped) && takes(&self.modules, id, serves);
         self.outputs.services.can_progress(can)

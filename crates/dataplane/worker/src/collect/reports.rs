@@ -23,6 +23,7 @@ impl Collector<'_> {
 
     /// Handles an event of a module. What a module that forwards decides is handled by who has the packets.
     pub(crate) fn event(&mut self, event: ModuleEvent) -> Result<(), RunError> {
+        let _held_up = self.outputs.hold_up();
         match event {
             ModuleEvent::Output { from, bytes } => self.output(from, &bytes),
             ModuleEvent::Passed { module, worker, now_ns } => self.passed(module, worker, now_ns),

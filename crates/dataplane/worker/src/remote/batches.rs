@@ -7,8 +7,7 @@ use flame_block::{Depths, MAX_QUEUES, Pool, ReaderFds, ReaderId};
 use flame_execute::Stop;
 use flame_output::{FrameCounts, OutputError, Sent};
 use flame_plan::{Account, ModuleId, Pace, Shed};
-use flame_remote::{Command, Stall};
-use std::sync::Arc;
+use flame_remote::Command;
 use std::time::{Duration, Instant};
 
 /// The time in which the end of a process that has closed a buffer is to be known. The kernel closes the
@@ -76,11 +75,6 @@ impl RemoteBatches {
 
     pub(crate) fn id(&self) -> ModuleId {
         self.module.plan.id
-    }
-
-    /// Returns the time for which the output of the run was not taken.
-    pub(crate) fn stall(&self) -> Arc<Stall> {
-        self.module.running.stall.clone()
     }
 
     pub(crate) fn reader(&self) -> ReaderId {

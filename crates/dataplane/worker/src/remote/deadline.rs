@@ -16,6 +16,9 @@ pub(crate) const END: Duration = Duration::from_secs(600);
 /// The time that a process has to end a module that is removed while the run continues, and besides that of
 /// the last calls to end all modules once the run was stopped.
 const LAST: Duration = Duration::from_secs(10);
+/// The longest time between two looks at a process that counts. Who waits looks much more often, unless the
+/// program was suspended.
+const LOOK: Duration = Duration::from_secs(2);
 /// The interval at which the processor time of a process is read from the kernel.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
@@ -30,8 +33,8 @@ pub(super) enum Wait {
     Others,
 }
 
-/// The waits of one worker for one module. Times are those of `waited`: while the output of the run is not
-/// taken, because its reader is slow, no process can do anything about it.
+/// The waits of one worker for one module. Times are those of `waited`: while the thread that collects waits
+/// for whoever takes the output, as a slow reader, no process can do anything about it.
 pub(super) struct WorkDeadline {
     waited: Waited,
     /// The time since which the current wait has no progress, and the number of released blocks then.
@@ -63,7 +66,7 @@ struct Seen {
 impl WorkDeadline {
     pub(super) fn of(module: &RemoteModule) -> Self {
         Self {
-            waited: Waited::without(module.running.stall.clone()),
+            waited: Waited::without(module.running.stall.clone(), LOOK),
             since: None,
             ending: None,
             is_told: false,

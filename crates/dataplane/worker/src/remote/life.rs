@@ -59,8 +59,7 @@ pub(super) struct Life {
     stray: AtomicU64,
     /// The thread that reads its reports. Its time counts as the process's.
     reader: AtomicU64,
-    /// The time for which its reports are handled, or wait for the collector. It has to wait for that, and
-    /// its answers do.
+    /// The time for which its reports are handled, for which it has to wait.
     pub(super) handling: Arc<Stall>,
     /// The reason why the worker killed it.
     reason: Mutex<Option<String>>,
@@ -84,7 +83,8 @@ struct Alive {
 }
 
 impl Life {
-    pub(super) fn new(name: String, child: Child) -> Self {
+    /// Creates the life of a process. `handling` is the time for which its reports are handled.
+    pub(super) fn new(name: String, child: Child, handling: Arc<Stall>) -> Self {
         Self {
             name,
             pid: child.id(),
@@ -95,7 +95,7 @@ impl Life {
             answered: AtomicU64::new(0),
             stray: AtomicU64::new(0),
             reader: AtomicU64::new(0),
-            handling: Arc::default(),
+            handling,
             reason: Mutex::default(),
             cause: Mutex::default(),
             reserved: Mutex::default(),

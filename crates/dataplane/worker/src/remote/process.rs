@@ -10,7 +10,7 @@ use crate::lock;
 use crossbeam_channel::{Receiver as Inbox, RecvTimeoutError, Sender as Outbox, bounded, unbounded};
 use flame_plan::{ModuleId, Share};
 use flame_quota::Meters;
-use flame_remote::{BodyReader, ChannelError, Command, Receiver, Report, Sender, Waited};
+use flame_remote::{BodyReader, ChannelError, Command, Receiver, Report, Sender, Stall, Waited};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -76,7 +76,9 @@ impl Process {
             // A terminal's SIGINT is for this process, which ends its modules in order.
             .process_group(0)
             .spawn()?;
-        let life = Arc::new(Life::new(name, child));
+        let (handling, handled) = Stall::create(Duration::ZERO);
+        let (blocked, wait) = Stall::create(Duration::ZERO);
+        let life = Arc::new(Life::new(name, child, handled));
         // A process that reads nothing for so long is not alive.
         ours.set_write_timeout(Some(PING))?;
         let (bodies, theirs) = BodyReader::create()?;
@@ -86,11 +88,11 @@ impl Process {
         let (commands, inbox) = unbounded();
         // The first command, before any module could have output.
         let _ = commands.send((Command::Bodies, theirs.into()));
-        let handling = life.handling.clone();
-        let sender = Sender::with_limit(OwnedFd::from(ours), PING * UNANSWERED as u32, handling.clone());
-        let silence = (Waited::without(handling), Duration::ZERO);
+        // While its reports wait for the collector, its answers do too, and it takes no commands.
+        let sender = Sender::with_limit(OwnedFd::from(ours), PING * UNANSWERED as u32, wait.clone());
+        let silence = (Waited::without(wait, 2 * PING), Duration::ZERO);
         let writer = Writer { sender, inbox, life: life.clone(), watch: Watch::default(), silence };
-        let reader = Reader { receiver, life: life.clone(), events };
+        let reader = Reader { receiver, life: life.clone(), events, handling, blocked };
         std::thread::Builder::new().name("flame-commands".to_owned()).spawn(move || writer.run())?;
         Ok((Arc::new(Self { commands, life }), reader))
     }

@@ -38,7 +38,7 @@ pub(crate) struct Processes {
 impl Processes {
     /// Creates the processes of a run, whose batches have at most so many packets. The other value is the
     /// number of processes that may count in the same meters, if there are several. `stall` is the time for
-    /// which the output of the run is not taken.
+    /// which the thread that collects is held up.
     pub(crate) fn new(
         program: Runner,
         (batch, sharers): (usize, Option<usize>),

@@ -3,10 +3,10 @@
 use super::event::ModuleEvent;
 use super::life::Life;
 use super::state::{Ending, State};
-use crossbeam_channel::Sender as Outbox;
+use crossbeam_channel::{Sender as Outbox, TrySendError};
 use flame_execute::{Origin, Place};
 use flame_plan::{FaultClass, FaultReport, Reason};
-use flame_remote::{ChannelError, MAX_HEAD, Receiver, Report};
+use flame_remote::{ChannelError, MAX_HEAD, Receiver, Report, Staller};
 use std::borrow::Cow;
 use std::convert::Infallible;
 use std::io;
@@ -22,6 +22,9 @@ pub(super) struct Reader {
     pub(super) life: Arc<Life>,
     /// The process's own queue to the collector. A process that fills it waits alone.
     pub(super) events: Outbox<ModuleEvent>,
+    /// The time for which reports are handled, and that for which they wait for room in the queue.
+    pub(super) handling: Staller,
+    pub(super) blocked: Staller,
 }
 
 impl Reader {
@@ -47,18 +50,24 @@ impl Reader {
 
     /// Passes reports on until the connection ends.
     fn read(&mut self) -> Result<Infallible, ChannelError> {
-        let handling = self.life.handling.clone();
         loop {
             self.receiver.receive(true)?;
-            let _handling = handling.begin();
+            let _handling = self.handling.begin();
             self.pass_on()?;
         }
     }
 
     /// Passes the reports on that have arrived.
     fn pass_on(&mut self) -> Result<(), ChannelError> {
-        let Self { receiver, life, events } = self;
-        let pass = |event| events.send(event).map_err(|_| ChannelError::Closed);
+        let Self { receiver, life, events, blocked, .. } = self;
+        let pass = |event| match events.try_send(event) {
+            Ok(()) => Ok(()),
+            Err(TrySendError::Full(event)) => {
+                let _blocked = blocked.begin();
+                events.send(event).map_err(|_| ChannelError::Closed)
+            }
+            Err(TrySendError::Disconnected(_)) => Err(ChannelError::Closed),
+        };
         while let Some((head, body)) = receiver.next(MAX_HEAD)? {
             let id = match &head {
                 Report::Output { module, .. }

@@ -13,7 +13,7 @@ pub(super) struct Running {
     /// `None` once the run has ended.
     pub(super) processes: Mutex<Option<BTreeMap<String, Weak<Process>>>>,
     is_stopped: AtomicBool,
-    /// The time for which the output of the run was not taken.
+    /// The time for which the thread that collects was held up.
     pub(super) stall: Arc<Stall>,
 }
 
