@@ -3,7 +3,7 @@
 use crate::collect::Collector;
 use crate::error::RunError;
 use crate::event::{Event, QUEUE};
-use crate::naps::{NAP, Naps};
+use crate::naps::Naps;
 use crate::order::Order;
 use crate::queues::Queues;
 use crate::wiring::Ends;
@@ -75,7 +75,7 @@ pub(crate) fn collect(
                 continue;
             }
             Ok(None) if std::mem::take(&mut may_nap) => {
-                std::thread::sleep(NAP);
+                std::thread::sleep(naps.length());
                 naps.napped(queues.is_any_full());
                 continue;
             }
