@@ -154,18 +154,25 @@ fn packets_that_were_not_to_be_shown_are_not_lost_either() {
     let (policy, credential, module) = (path("policy.toml"), path("alice.cred"), path("m.wasm"));
     let under = ["--policy", &policy, "--credential", &credential];
     let run = [&module, "--metered", "--interval", "1ms", "--format", "json"];
-    let capture = net.capture(&[&run[..], &under].concat(), 1);
     // More packets than fit the blocks that may wait.
     let mut frames = vec![ipv4(&[], 6, (1, 1024), (2, 80), 74); 1];
     frames.extend(vec![ipv4(&[], 17, (1, 1024), (2, 53), 300); 4]);
-    net.send(&frames, 10_000);
-    // Its first batch takes longer than that. The packets after it must be read before the end.
-    std::thread::sleep(std::time::Duration::from_secs(3));
-    let out = capture.interrupt();
-    let said = text(&out.stderr);
-    let account: serde_json::Value = serde_json::from_str(&said[said.find("{\"").unwrap()..]).unwrap();
+    let measure = || {
+        let capture = net.capture(&[&run[..], &under].concat(), 1);
+        net.send(&frames, 10_000);
+        // Its first batch takes longer than that. The packets after it must be read before the end.
+        std::thread::sleep(std::time::Duration::from_secs(3));
+        let out = capture.interrupt();
+        let said = text(&out.stderr);
+        let account: serde_json::Value = serde_json::from_str(&said[said.find("{\"").unwrap()..]).unwrap();
+        (out, account)
+    };
+    let is_behind =
+        |account: &serde_json::Value| account["modules"]["m"]["shed"]["overrun"].as_u64() > Some(0);
+    // On a busy machine, packets can come more slowly than that.
+    let mut measured = std::iter::repeat_with(measure).take(5);
+    let (out, account) = measured.find(|(_, account)| is_behind(account)).expect("it fell behind");
     let m = &account["modules"]["m"];
-    assert!(m["shed"]["overrun"].as_u64() > Some(0), "it fell behind: {account}");
     assert!(m["offered"].as_u64() <= Some(10_000) && m["adds_up"] == true, "{account}");
     let lost = |l: &str| serde_json::from_str::<serde_json::Value>(l).unwrap()["lost"].as_u64().unwrap();
     let lost: u64 = text(&out.stdout).lines().map(lost).sum();

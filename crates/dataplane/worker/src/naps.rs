@@ -69,8 +69,8 @@ impl Naps {
 mod tests {
     use super::*;
 
-    /// Returns the number of naps between so many waits, if those of at least `holds_up` hold somebody up, and
-    /// the length of the last.
+    /// Returns the number of naps between so many waits, if those of this length hold somebody up, and the
+    /// length of the next.
     fn naps(waits: u32, holds_up: Duration) -> (u32, Duration) {
         let mut naps = Naps::new();
         let mut number = 0;
