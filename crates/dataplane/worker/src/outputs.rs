@@ -6,7 +6,7 @@ use flame_transmit::Link;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The longest time between two looks at a clock that counts: the program was suspended.
+/// The maximum time that counts between two looks at a clock. If it was longer, the program was suspended.
 const LOOK: Duration = Duration::from_millis(250);
 
 /// The destinations of output.

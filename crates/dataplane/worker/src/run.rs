@@ -27,8 +27,8 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// The time that the thread that collects may take for an event before a process is not blamed for its wait:
-/// whatever a process reports takes less.
+/// The time for one event of the thread that collects that counts in the limits of processes. A report takes
+/// less; whatever takes longer is no fault of a process.
 const HELD_UP: Duration = Duration::from_millis(20);
 
 /// The sources of a run.
