@@ -6,6 +6,7 @@ mod applications;
 mod backstop;
 mod bounds;
 mod built;
+mod chains;
 mod classes;
 mod click_modules;
 mod click_process;

@@ -6,14 +6,15 @@ use crate::field::{Field, hash_text};
 use crate::key::{PublicKey, Secret};
 use crate::layer::{Layer, Origin, decided, meet};
 use crate::policy::{Policy, Role};
-use crate::rights::{Call, Code, Rights};
+use crate::rights::{Call, Code, Rights, Sampled, Staged};
+use crate::stage::stages;
 use crate::time;
 use biscuit_auth::BlockBuilder;
 use biscuit_auth::builder::{Fact, Term};
 use flame_abi::manifest::{Access, Manifest, Service};
 use flame_plan::{
-    Expose, Forward, LOGS_PER_SECOND, Limits, Release, Sending, Services, ShownFilter, Terms, ViewKey,
-    ViewSpec, longest_call,
+    Expose, Forward, LOGS_PER_SECOND, Limits, Release, Seen, Sending, Services, ShownFilter, Stage, Terms,
+    ViewKey, ViewSpec, longest_call,
 };
 use flame_quota::{Amounts, Quota};
 use sha2::{Digest, Sha256};
@@ -176,10 +177,13 @@ pub struct Grant {
     pub ids: Vec<String>,
     /// The key for transforms, of this principal on this node.
     pub key: ViewKey,
+    /// The filters of its blocks, each with the form of packets that its author saw.
+    pub stages: Vec<Stage>,
     /// The key for sampling, of this node, so that nobody gets another sample by narrowing a credential.
     pub sample_key: ViewKey,
-    /// The resolution that policy and root state, in nanoseconds. Narrowing does not change it.
-    pub sample_ns: u64,
+    /// The form of packets that policy and root state, on which sampling decides. Narrowing does not change
+    /// it.
+    pub sample_seen: Seen,
     /// The links of the credential's chain that limit usage. A link belongs to all holders of credentials
     /// that were narrowed from it.
     pub links: Vec<Link>,
@@ -261,6 +265,10 @@ pub enum Denied {
     Named { module: String, act: &'static str, name: String, allowed: String, origin: String },
     #[error("too many filters: {0}")]
     Filters(String),
+    #[error(
+        "credential, block {block}: the filter {filter:?} of a cosigner reads {field}, and the packets have {field}={action} there: it would name a pseudonym, so sign before that, or filter by other fields"
+    )]
+    Pseudonym { block: usize, filter: String, field: &'static str, action: String },
     #[error("a check fails: {0}")]
     Check(String),
     #[error(
@@ -310,10 +318,10 @@ impl Policy {
         let mut so_far = meet(&layers);
         let mut links: Vec<Link> = Vec::new();
         let mut expires = u64::MAX;
-        for block in &blocks {
-            layers.extend(block.fields.iter().cloned());
-            so_far = block.fields.iter().fold(so_far, |all, layer| all.meet(layer.rights.clone()));
-            expires = block.fields.iter().fold(expires, |least, layer| least.min(layer.rights.expires));
+        for (block, stated) in blocks.iter().zip(stages(allowed, &blocks, &root)?) {
+            so_far = stated.iter().fold(so_far, |all, layer| all.meet(layer.rights.clone()));
+            expires = stated.iter().fold(expires, |least, layer| least.min(layer.rights.expires));
+            layers.extend(stated);
             let link = Link { id: block.id.clone(), expires, rights: so_far.clone() };
             // A link with the limits of the one before it adds nothing.
             if links.last().is_none_or(|before| before.quota(true) != link.quota(true)) {
@@ -374,7 +382,9 @@ impl Policy {
     ) -> Result<Grant, Denied> {
         layers.extend(request.module.fields.iter().cloned());
         let rights = meet(&layers);
-        ShownFilter::affordable(rights.select_shown.iter().chain(&rights.send)).map_err(Denied::Filters)?;
+        let staged = rights.stages.iter().map(|staged| &staged.filter);
+        let filters = staged.chain(&rights.select_shown).chain(&rights.send);
+        ShownFilter::affordable(filters).map_err(Denied::Filters)?;
         when_and_where(self, request, &layers, &rights)?;
         for set in &rights.code {
             let module = request.module;
@@ -422,18 +432,37 @@ impl Policy {
             return Err(Denied::Unfiltered { module: request.module.name.clone() });
         }
         named(request.module, &layers, &rights, is_fixed)?;
-        let sample_ns = meet(&layers.iter().filter(is_fixed).cloned().collect::<Vec<_>>()).resolution_ns;
         let of_others: Vec<Layer> = layers.iter().filter(|l| l.origin != Origin::Manifest).cloned().collect();
+        let of_others = meet(&of_others);
+        // Without a credential, that of the policy.
+        let sampled = rights.sampled.first().cloned().unwrap_or_else(|| Sampled::new(&of_others));
+        let sample_seen = Seen {
+            expose: sampled.expose,
+            transforms: sampled.transforms,
+            resolution_ns: sampled.resolution_ns,
+            key: Some(sample_key.clone()),
+        };
+        let stage = |staged: &Staged| Stage {
+            filter: staged.filter.clone(),
+            seen: Seen {
+                expose: staged.expose,
+                transforms: staged.transforms.clone(),
+                resolution_ns: staged.resolution_ns,
+                key: Some(ViewKey(secret.derive("view key", staged.author.as_bytes()))),
+            },
+        };
+        let stages = rights.stages.iter().map(stage).collect();
         Ok(Grant {
             principal,
             role,
             rights,
-            may_see: meet(&of_others).expose,
+            may_see: of_others.expose,
             layers,
             ids,
             key,
+            stages,
             sample_key,
-            sample_ns,
+            sample_seen,
             links,
         })
     }
@@ -667,13 +696,14 @@ impl Grant {
         let rights = &self.rights;
         ViewSpec {
             select: rights.select.iter().cloned().collect(),
+            stages: self.stages.clone(),
             select_expose: Some(self.may_see),
             select_shown: rights.select_shown.iter().cloned().collect(),
             expose: rights.expose,
             transforms: rights.transforms.clone(),
             resolution_ns: rights.resolution_ns,
             sample: rights.sample,
-            sample_ns: self.sample_ns,
+            sample_seen: Some(self.sample_seen.clone()),
             sample_key: Some(self.sample_key.clone()),
             key: Some(self.key.clone()),
             snaplen: 0,

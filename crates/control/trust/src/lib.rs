@@ -25,6 +25,7 @@ mod raw;
 mod revoked;
 mod rights;
 mod signature;
+mod stage;
 pub mod time;
 
 pub use audit::{Audit, AuditError, Event, counter_of, verify as verify_audit};
@@ -38,5 +39,5 @@ pub use layer::{Layer, Origin};
 pub use policy::{Policy, PolicyError, Role};
 pub use quota::{QuotaError, Quotas};
 pub use revoked::{Revoked, RevokedError};
-pub use rights::{Call, Code, Rights};
+pub use rights::{Call, Code, Rights, Sampled, Staged};
 pub use signature::{SignatureError, file_of, read_signers, sign_module, signers};
