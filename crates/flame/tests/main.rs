@@ -88,6 +88,7 @@ mod state;
 mod terminal;
 mod trajectory;
 mod truth;
+mod walls;
 mod wasm;
 mod workers;
 mod write;

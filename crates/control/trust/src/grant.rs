@@ -179,6 +179,8 @@ pub struct Grant {
     pub key: ViewKey,
     /// The filters of its blocks, each with the form of packets that its author saw.
     pub stages: Vec<Stage>,
+    /// The filters of its holder for this module, with the form of packets that the credential shows.
+    pub own: Vec<Stage>,
     /// The key for sampling, of this node, so that nobody gets another sample by narrowing a credential.
     pub sample_key: ViewKey,
     /// The form of packets that policy and root state, on which sampling decides. Narrowing does not change
@@ -422,7 +424,7 @@ impl Policy {
         }
         let secret = self.secret().ok_or_else(|| Denied::Node("the node has no key".to_owned()))?;
         // The root is part of the key: two roots may use the name alice for two people.
-        let key = ViewKey(secret.derive("view key", format!("{root} {principal}").as_bytes()));
+        let key = view_key(secret, &format!("{root} {principal}"));
         let sample_key = ViewKey(secret.derive("sample key", b""));
         let is_fixed =
             |l: &&Layer| matches!(l.origin, Origin::Policy { .. } | Origin::Default | Origin::Block(0));
@@ -432,35 +434,34 @@ impl Policy {
             return Err(Denied::Unfiltered { module: request.module.name.clone() });
         }
         named(request.module, &layers, &rights, is_fixed)?;
-        let of_others: Vec<Layer> = layers.iter().filter(|l| l.origin != Origin::Manifest).cloned().collect();
-        let of_others = meet(&of_others);
+        let of_origin = |is: fn(&Origin) -> bool| {
+            meet(&layers.iter().filter(|layer| is(&layer.origin)).cloned().collect::<Vec<_>>())
+        };
+        let may_see = of_origin(|origin| *origin != Origin::Manifest).expose;
+        let own = of_origin(|origin| *origin == Origin::Command).select_shown;
+        let of_credential = of_origin(|origin| !matches!(origin, Origin::Manifest | Origin::Command));
         // Without a credential, that of the policy.
-        let sampled = rights.sampled.first().cloned().unwrap_or_else(|| Sampled::new(&of_others));
+        let sampled = rights.sampled.first().cloned().unwrap_or_else(|| Sampled::new(&of_credential));
         let sample_seen = Seen {
             expose: sampled.expose,
             transforms: sampled.transforms,
             resolution_ns: sampled.resolution_ns,
             key: Some(sample_key.clone()),
         };
-        let stage = |staged: &Staged| Stage {
-            filter: staged.filter.clone(),
-            seen: Seen {
-                expose: staged.expose,
-                transforms: staged.transforms.clone(),
-                resolution_ns: staged.resolution_ns,
-                key: Some(ViewKey(secret.derive("view key", staged.author.as_bytes()))),
-            },
-        };
-        let stages = rights.stages.iter().map(stage).collect();
+        let stages = rights.stages.iter().map(|staged| staged.stage(secret)).collect();
+        let author = format!("{root} {principal}");
+        let bound = |filter| Staged::new(filter, &of_credential, &author).stage(secret);
+        let own = own.into_iter().map(bound).collect();
         Ok(Grant {
             principal,
             role,
             rights,
-            may_see: of_others.expose,
+            may_see,
             layers,
             ids,
             key,
             stages,
+            own,
             sample_key,
             sample_seen,
             links,
@@ -580,6 +581,11 @@ fn named(
     Ok(())
 }
 
+/// Returns the key for transforms of a principal, who is named with the root.
+pub(crate) fn view_key(secret: &Secret, whom: &str) -> ViewKey {
+    ViewKey(secret.derive("view key", whom.as_bytes()))
+}
+
 /// Returns the facts that the node gives to checks before a module is named.
 pub(crate) fn session_facts(node: &str, now: u64) -> BlockBuilder {
     let mut facts = BlockBuilder::new();
@@ -694,11 +700,13 @@ impl Grant {
     /// Returns the view that the module gets.
     pub fn view(&self) -> ViewSpec {
         let rights = &self.rights;
+        let of_manifest = self.layers.iter().filter(|layer| layer.origin == Origin::Manifest);
         ViewSpec {
             select: rights.select.iter().cloned().collect(),
             stages: self.stages.clone(),
+            own: self.own.clone(),
             select_expose: Some(self.may_see),
-            select_shown: rights.select_shown.iter().cloned().collect(),
+            select_shown: of_manifest.flat_map(|l| &l.rights.select_shown).cloned().collect(),
             expose: rights.expose,
             transforms: rights.transforms.clone(),
             resolution_ns: rights.resolution_ns,

@@ -110,21 +110,6 @@ pub struct Staged {
     pub author: String,
 }
 
-impl Staged {
-    /// Binds a filter to the packets as a credential with these rights shows them to `author`.
-    pub(crate) fn new(filter: ShownFilter, rights: &Rights, author: &str) -> Self {
-        let is_keyed = |action: &Action| matches!(action, Action::Prefix | Action::Hash);
-        let author = if rights.transforms.values().any(is_keyed) { author } else { "" };
-        Self {
-            filter,
-            expose: rights.expose,
-            transforms: rights.transforms.clone(),
-            resolution_ns: rights.resolution_ns,
-            author: author.to_owned(),
-        }
-    }
-}
-
 /// The form of packets that policy and root state, on which sampling decides.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Sampled {

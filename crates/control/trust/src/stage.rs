@@ -2,11 +2,34 @@
 //! them.
 
 use crate::credential::{Block, Signer};
-use crate::grant::{Denied, principal_path};
-use crate::key::PublicKey;
+use crate::grant::{Denied, principal_path, view_key};
+use crate::key::{PublicKey, Secret};
 use crate::layer::{Layer, meet};
 use crate::policy::Role;
-use crate::rights::{Sampled, Staged};
+use crate::rights::{Rights, Sampled, Staged};
+use flame_plan::{Action, Seen, ShownFilter, Stage};
+
+impl Staged {
+    /// Binds a filter to the packets as a credential with these rights shows them to `author`.
+    pub(crate) fn new(filter: ShownFilter, rights: &Rights, author: &str) -> Self {
+        let is_keyed = |action: &Action| matches!(action, Action::Prefix | Action::Hash);
+        let author = if rights.transforms.values().any(is_keyed) { author } else { "" };
+        Self {
+            filter,
+            expose: rights.expose,
+            transforms: rights.transforms.clone(),
+            resolution_ns: rights.resolution_ns,
+            author: author.to_owned(),
+        }
+    }
+
+    /// Returns the stage of a view on the node that has this key.
+    pub(crate) fn stage(&self, secret: &Secret) -> Stage {
+        let Self { filter, expose, transforms, resolution_ns, author } = self.clone();
+        let key = Some(view_key(secret, &author));
+        Stage { filter, seen: Seen { expose, transforms, resolution_ns, key } }
+    }
+}
 
 /// Returns the statements of each block of a credential with this role. The filters of the root's block are
 /// evaluated on the true packet. Those of a later one become [stages](Staged): its author saw the packets as

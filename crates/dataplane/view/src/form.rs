@@ -58,13 +58,14 @@ struct Filters {
 pub(crate) struct Stages(Vec<Filters>);
 
 impl Stages {
-    /// Creates the stages of a view. Filters on the same form of the packet share it.
-    pub(crate) fn new(spec: &ViewSpec, run: Option<&Key>) -> Result<Self, ViewError> {
-        let mut stages: Vec<&Stage> = spec.stages.iter().collect();
+    /// Creates stages for packets that are captured up to `snaplen`. Filters on the same form of the packet
+    /// share it.
+    pub(crate) fn new(stages: &[Stage], run: Option<&Key>, snaplen: u32) -> Result<Self, ViewError> {
+        let mut stages: Vec<&Stage> = stages.iter().collect();
         stages.sort_by(|a, b| a.seen.cmp(&b.seen));
         let filters = stages.chunk_by(|a, b| a.seen == b.seen).map(|same| {
             let filters: Vec<ShownFilter> = same.iter().map(|stage| stage.filter.clone()).collect();
-            let form = Form::new(&same[0].seen, run, spec.snaplen)?;
+            let form = Form::new(&same[0].seen, run, snaplen)?;
             let select = Select::new(&filters)?;
             select.check_lengths(form.seen.expose)?;
             Ok(Filters { form, select })

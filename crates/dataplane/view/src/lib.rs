@@ -23,7 +23,8 @@
 //! 2. sampling, on the packet as all see it whose views are narrowed from one (`form.rs`);
 //! 3. [stages](flame_plan::Stage): filters of those through whose hands the grant went, each on the packet as
 //!    its author saw it, however much narrower the view became afterwards;
-//! 4. filters of the holder and of the module, on the shown packet.
+//! 4. filters of the holder, on the packet as its grant shows it;
+//! 5. those of the module, on the shown packet.
 //!
 //! Everything else that leaves this crate is a function of shown packets and of keys:
 //!
@@ -74,6 +75,7 @@ pub struct View {
     select: Select<TrustedFilter>,
     sampling: Option<Sampling>,
     stages: Stages,
+    own: Stages,
     /// The filters that are evaluated on the shown packet.
     shown: Select<ShownFilter>,
     /// The bytes on which those filters are evaluated.
@@ -158,7 +160,8 @@ impl View {
         Ok(Self {
             select: Select::new(&spec.select)?,
             sampling: Sampling::new(spec, key)?,
-            stages: Stages::new(spec, key)?,
+            stages: Stages::new(&spec.stages, key, spec.snaplen)?,
+            own: Stages::new(&spec.own, key, spec.snaplen)?,
             shown,
             shown_expose,
             expose: spec.expose,
@@ -195,7 +198,7 @@ impl View {
 
     /// Returns whether every packet of the sample is shown.
     pub fn selects_all(&self) -> bool {
-        self.select.is_all() && self.stages.is_all() && self.shown.is_all()
+        self.select.is_all() && self.stages.is_all() && self.own.is_all() && self.shown.is_all()
     }
 
     /// Writes descriptors of the selected packets, for packets that stay in place: `base` is the address of
@@ -226,7 +229,9 @@ impl View {
             }
             written.eligible += 1;
             // The shown packet equals the true one.
-            if !self.shown.passes(link(i), ShownPacket { bytes, wire_len })? {
+            if !self.own.passes(link(i), d, bytes)?
+                || !self.shown.passes(link(i), ShownPacket { bytes, wire_len })?
+            {
                 continue;
             }
             let Some(slot) = out.get_mut(written.packets as usize) else {
@@ -374,7 +379,7 @@ impl View {
         bytes: &[u8],
         written: &mut Written,
     ) -> Result<bool, ViewError> {
-        if !self.admits(d, link, bytes, written)? {
+        if !self.admits(d, link, bytes, written)? || !self.own.passes(link, d, bytes)? {
             return Ok(false);
         }
         if self.shown.is_all() {
