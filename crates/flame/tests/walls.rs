@@ -171,6 +171,11 @@ fn a_credential_has_one_sample() {
     assert_eq!(ports("mixed.pcap", "alice.cred", "2"), sample, "beside others");
     let late = ports("late.pcap", "alice.cred", "1");
     assert_eq!(late, sample.iter().copied().filter(|port| *port >= 1700).collect(), "a later start");
+    // Shorter packets would be sampled otherwise.
+    let run = ["run", "flow", "-r", "all.pcap", "--policy", "policy.toml", "--credential", "alice.cred"];
+    let short = in_folder(folder, &[&run[..], &["--snaplen", "60"]].concat());
+    let error = String::from_utf8_lossy(&short.stderr).into_owned();
+    assert!(!short.status.success() && error.contains("--snaplen 128 or more"), "{error}");
     let less = ports("all.pcap", "less.cred", "1");
     assert!(less.is_subset(&sample) && less.len() < sample.len(), "{}", less.len());
 }
