@@ -56,6 +56,7 @@ mod node_input;
 mod node_live;
 mod node_logs;
 mod node_processes;
+mod node_released;
 mod node_renew;
 mod node_reserve;
 mod node_security;

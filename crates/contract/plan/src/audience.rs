@@ -96,8 +96,9 @@ mod tests {
     #[test]
     fn a_holder_has_the_packets_that_were_shown() {
         let account = |offered, sampled| {
-            let processed = offered - sampled;
-            Account { offered, processed, sampled, ..Account::default() }
+            let mut account = Account::default();
+            (account.offered, account.processed, account.sampled) = (offered, offered - sampled, sampled);
+            account
         };
         let accounts = vec![("a".to_owned(), account(1000, 989)), ("b".to_owned(), account(1000, 995))];
         let totals = RunTotals { packets: 1245, kernel_drops: 1000, accounts };
