@@ -81,7 +81,7 @@ wait $! || true
 # The probe works: root is told all.
 env -u SUDO_UID FLAME_CACHE=$T/cache-of-root "$FLAME" run ./flow.wasm -r mine.pcap > /dev/null 2> err
 all=$(sed -n 's/ packets read.*//p' err)
-head -c 20000 mine.pcap > cut.pcap && chown alice: cut.pcap
+head -c 20011 mine.pcap > cut.pcap && chown alice: cut.pcap
 if env -u SUDO_UID FLAME_CACHE=$T/cache-of-root "$FLAME" -vvv run ./flow.wasm -r cut.pcap > /dev/null 2> err; then exit 1; fi
 grep -q "damaged at byte" err && grep -q "cache is asked" err
 as_alice() { flame-node "$@" --credential narrow.cred --identity - < alice.key > /dev/null 2> err; }
