@@ -1,9 +1,11 @@
 //! Tests of what a holder learns of packets between two ticks of its grant: nothing, however often it asks.
 
 use crate::daemon::{Node, dense, module, session};
+use crate::network::{self, Net, wait_for};
+use crate::wasm::with_manifest;
 use serde_json::Value;
 use std::collections::BTreeSet;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// The resolution of the grant, and the time for which it is looked at.
 const TICK: Duration = Duration::from_secs(3);
@@ -107,4 +109,73 @@ fn polling_sees_no_change_between_the_ticks_of_a_grant() {
     for (workers, place) in [(2, "inline"), (1, "process")] {
         polled(workers, place);
     }
+}
+
+/// Returns a module that sends a text and more rows than are collected at once for each batch.
+fn talkative() -> Vec<u8> {
+    const ROWS: u64 = 9000;
+    let end = 76 + 16 * ROWS;
+    let output = (end - 64) << 32 | 64;
+    let text = format!(
+        r#"(module (memory (export "memory") 5)
+          (data (i32.const 64) "\04\00\00\00\fc\ff\00\00text")
+          (func (export "flame_batch") (param i32) (result i64) (local $at i32)
+            (local.set $at (i32.const 76))
+            (loop $l
+              (i64.store (local.get $at) (i64.const 8))
+              (i64.store offset=8 (local.get $at) (i64.const 1))
+              (br_if $l (i32.lt_u
+                (local.tee $at (i32.add (local.get $at) (i32.const 16))) (i32.const {end}))))
+            (i64.const {output})))"#
+    );
+    let manifest = "abi = 1\nname = \"talkative\"\nversion = \"1\"\ndescription = \"d\"\nlog = true\n\
+        [[tables]]\nname = \"t\"\ncolumns = [{ name = \"n\", type = \"u64\" }]\n";
+    with_manifest(wat::parse_str(text).unwrap(), manifest.as_bytes())
+}
+
+/// Sends packets of more than a block soon after a tick, and returns whether rows and texts came before the
+/// next one. Both come after it.
+fn came_early(net: &Net, arguments: &[&str]) -> [bool; 2] {
+    let since_tick = || {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+        Duration::from_nanos((now.as_nanos() % TICK.as_nanos()) as u64)
+    };
+    let frames: Vec<_> = (0..100).map(|i| network::ipv4(&[], 17, (i, 9), (2, 53), 122)).collect();
+    let came = |(rows, said): (String, String)| [!rows.is_empty(), said.contains("talkative: text")];
+    loop {
+        let capture = net.capture(arguments, 1);
+        wait_for("a tick", || since_tick() < TICK / 6);
+        let begun = Instant::now();
+        net.send(&frames, 30);
+        std::thread::sleep(TICK / 4);
+        let early = came(capture.so_far());
+        // On a busy machine the tick may have come.
+        if begun.elapsed() > TICK * 4 / 6 {
+            continue;
+        }
+        wait_for("rows and texts", || came(capture.so_far()) == [true; 2]);
+        assert!(capture.interrupt().status.success());
+        return early;
+    }
+}
+
+#[test]
+fn rows_and_texts_of_a_run_reach_a_holder_at_ticks() {
+    let Some(net) = Net::new() else { return };
+    let node = Node::new("");
+    let policy = std::fs::read_to_string(node.path("policy.toml")).unwrap();
+    let policy = policy.replace("records, messages, state", "records, log");
+    std::fs::write(node.path("policy.toml"), policy).unwrap();
+    let tick = format!("{}s", TICK.as_secs());
+    node.mint("alice", &["--resolution", &tick]);
+    let wasm = node.path("talkative.wasm");
+    std::fs::write(&wasm, talkative()).unwrap();
+    let path = |name: &str| node.path(name).display().to_string();
+    let (wasm, policy) = (path("talkative.wasm"), path("policy.toml"));
+    let (credential, key) = (path("alice.cred"), path("alice.key"));
+    let run = [&wasm, "--format", "json", "--interval", &tick];
+    // The probe works.
+    assert_eq!(came_early(&net, &run), [true; 2]);
+    let under = ["--policy", &policy, "--credential", &credential, "--identity", &key];
+    assert_eq!(came_early(&net, &[&run[..], &under].concat()), [false; 2]);
 }
