@@ -1,5 +1,5 @@
-//! Messages for people who look for a fault: on standard error, by `-v` and `FLAME_LOG`. Those beyond info are
-//! the operator's: they state what others have in caches, and may state what a grant hides.
+//! Messages for people who look for a fault: on standard error, by `-v` and `FLAME_LOG`. Those beyond info
+//! are the operator's: they state what others have in caches, and may state what a grant hides.
 //!
 //! | | |
 //! | --- | --- |

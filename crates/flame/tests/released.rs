@@ -88,8 +88,8 @@ fn polled(workers: u8, place: &str) {
     rows_of_the_account(&node);
 }
 
-/// The intervals of the accounting are far shorter than those of the grant. A row that is not of a tick states
-/// no use.
+/// The intervals of the accounting are far shorter than those of the grant. A row that is not of a tick
+/// states no use.
 fn rows_of_the_account(node: &Node) {
     let rows = |more: &[&str]| {
         let out = node.run(&[&["records", "--accounting", "--format", "json", "-q"][..], more].concat());

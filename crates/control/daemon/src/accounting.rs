@@ -2,8 +2,8 @@
 //!
 //! A session is a principal, `operator`, or `system`, which has what the node itself uses: the work of each
 //! source, and in a row without a source all else of the process. The operator reads exact numbers of all
-//! sessions. A principal reads the rows of its own session, with the use as of the last tick of each grant, in
-//! which numbers that a module can choose are rounded up to a power of two.
+//! sessions. A principal reads the rows of its own session, with the use as of the last tick of each grant.
+//! Numbers that a module can choose are rounded up to a power of two there.
 
 use crate::held;
 use crate::spool::Spool;
