@@ -4,6 +4,6 @@ use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
     if let Ok((_, damage)) = flame_source::parse(bytes) {
-        assert!(damage.len() <= 1 && damage.iter().all(|d| d.offset <= bytes.len() as u64));
+        assert!(damage.len() <= 1 && damage.iter().all(|d| d.offset() <= bytes.len() as u64));
     }
 });

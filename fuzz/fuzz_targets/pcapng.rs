@@ -10,7 +10,7 @@ const SECTION: [u8; 28] = [
 fuzz_target!(|bytes: &[u8]| {
     for file in [bytes.to_vec(), [&SECTION[..], bytes].concat()] {
         if let Ok((_, damage)) = flame_source::parse(&file) {
-            assert!(damage.len() <= 1 && damage.iter().all(|d| d.offset <= file.len() as u64));
+            assert!(damage.len() <= 1 && damage.iter().all(|d| d.offset() <= file.len() as u64));
         }
     }
 });

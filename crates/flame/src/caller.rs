@@ -2,6 +2,7 @@
 //! more.
 
 use crate::error::Error;
+use flame_plan::Audience;
 use signal_hook::consts::{SIGQUIT, SIGTSTP, SIGTTIN, SIGTTOU};
 use std::fs::File;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -117,6 +118,12 @@ fn machine_policy_at(path: &Path, root: u32) -> Result<Option<PathBuf>, Error> {
 /// Returns the policy in force: the one named, or this machine's, which only root may replace or omit.
 pub fn policy(named: Option<&Path>) -> Result<Option<PathBuf>, Error> {
     policy_for(Caller::here(), machine_policy()?, named)
+}
+
+/// Returns the audience of messages that are printed before a command knows its policy: where this machine
+/// has one, root is the only operator.
+pub fn audience() -> Audience {
+    policy(None).map_or(Audience::Holder, |policy| Audience::under(policy.as_ref()))
 }
 
 fn policy_for(

@@ -76,7 +76,7 @@ fn main() -> ExitCode {
     let settled = caller::Caller::here().settle();
     let run = || {
         let cli = Cli::of_process();
-        log::start(cli.verbose)?;
+        log::start(cli.verbose, caller::audience())?;
         cli.command.run()
     };
     match settled.and_then(|()| run()) {

@@ -3,8 +3,8 @@
 use crate::console::complain;
 use crate::exit::Status;
 use flame_record::human::grouped;
-use flame_source::{Damage, DamageKind};
-use flame_worker::Report;
+use flame_source::DamageKind;
+use flame_worker::{Report, ShownReport};
 use std::collections::BTreeMap;
 
 /// Returns the exit status of a run whose source did not fail.
@@ -21,15 +21,9 @@ pub fn status(report: &Report) -> Status {
 }
 
 /// Prints files that could not be read in full, faults of modules and losses. `-q` does not hide them.
-pub fn print(report: &Report) {
-    for damage in &report.damage {
-        let Damage { file, kind, offset, reason } = damage;
-        match kind {
-            DamageKind::Damaged if *offset > 0 => {
-                complain!("flame: warning: {file}: damaged at byte {offset}: {reason}")
-            }
-            _ => complain!("flame: warning: {file}: {}: {reason}", kind.name()),
-        }
+pub fn print(report: &ShownReport) {
+    for (_, text) in &report.damage {
+        complain!("flame: warning: {text}");
     }
     if report.damage.len() > 1 {
         complain!("flame: warning: {}", summary(&report.damage));
@@ -56,9 +50,9 @@ pub fn print(report: &Report) {
 }
 
 /// Returns the numbers of files by kind.
-fn summary(damage: &[Damage]) -> String {
+fn summary(damage: &[(DamageKind, String)]) -> String {
     let mut kinds: BTreeMap<DamageKind, usize> = BTreeMap::new();
-    damage.iter().for_each(|damage| *kinds.entry(damage.kind).or_default() += 1);
+    damage.iter().for_each(|(kind, _)| *kinds.entry(*kind).or_default() += 1);
     let empty: usize =
         [DamageKind::Empty, DamageKind::NoPackets].iter().filter_map(|k| kinds.remove(k)).sum();
     let mut parts: Vec<_> = kinds.iter().map(|(kind, n)| format!("{n} {}", kind.name())).collect();

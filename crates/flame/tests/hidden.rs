@@ -104,6 +104,31 @@ fn no_progress_is_shown_under_a_grant() {
     assert!(!granted.contains("packets") && granted.contains("\"count\":"), "{granted}");
 }
 
+/// The place of the damage would be the sum of the lengths of all packets before it.
+#[test]
+fn damage_has_no_place_in_bytes_under_a_grant() {
+    let folder = node("", "headers", 1);
+    let run = |hidden: usize, more: &[&str]| {
+        let mut packets: Vec<_> = (0..5).map(|i| (i, tcp_packet(7, 80))).collect();
+        packets.extend((0..hidden).map(|_| (6, tcp_packet(7, 443))));
+        let path = folder.path().join("c.pcap");
+        capture(&path, 1, &packets);
+        let mut file = std::fs::read(&path).unwrap();
+        file.truncate(file.len() - 3);
+        std::fs::write(&path, file).unwrap();
+        let out = flame(folder.path(), &[&["run", "./m.wasm", "-r", "c.pcap"], more].concat());
+        assert_eq!(out.status.code(), Some(3), "{}", text(&out.stderr));
+        text(&out.stderr)
+    };
+    // The last packet, which is cut, is hidden as well. The operator sees the difference.
+    let (few, many) = (run(1, &[]), run(20, &[]));
+    assert!(few != many && few.contains("damaged at byte") && few.contains("5 packets read"), "{few}");
+    let (few, many) = (run(1, &UNDER), run(20, &UNDER));
+    assert_eq!(few, many);
+    assert!(few.contains("c.pcap: the capture is damaged; the packets before the damage were read"), "{few}");
+    assert!(few.contains("5 packets shown, up to 0 dropped by the kernel"), "{few}");
+}
+
 #[test]
 fn hidden_packets_are_not_counted_and_end_no_block() {
     for expose in ["none", "headers", "all"] {

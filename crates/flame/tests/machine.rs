@@ -77,6 +77,25 @@ flame-node run ./flow.wasm -r - -q > /dev/null < <(sleep 3) 2> /dev/null &
 sleep 1; node=$(pgrep -u flame -f 'flame run' | head -1); kill -TSTP "$node"; sleep 0.2
 if grep -q "^State:.*stopped" "/proc/$node/status"; then exit 1; fi
 wait $! || true
+# The policy of the machine decides what is printed, whether or not an option names it.
+# The probe works: root is told all.
+env -u SUDO_UID FLAME_CACHE=$T/cache-of-root "$FLAME" run ./flow.wasm -r mine.pcap > /dev/null 2> err
+all=$(sed -n 's/ packets read.*//p' err)
+head -c 20011 mine.pcap > cut.pcap && chown alice: cut.pcap
+if env -u SUDO_UID FLAME_CACHE=$T/cache-of-root "$FLAME" -vvv run ./flow.wasm -r cut.pcap > /dev/null 2> err; then exit 1; fi
+grep -q "damaged at byte" err && grep -q "cache is asked" err
+as_alice() { flame-node "$@" --credential narrow.cred --identity - < alice.key > /dev/null 2> err; }
+"$FLAME" grant mint --key "$T/root.key" --to alice --role researcher --code any --select 'port 53' \
+    --holder "$(cat alice.pub)" -o narrow.cred
+chown alice: narrow.cred && chmod 644 narrow.cred
+as_alice run ./flow.wasm -r mine.pcap
+grep -q " packets shown, up to 0 dropped by the kernel" err
+if grep -q "$all\|packets read" err; then exit 1; fi
+as_alice run ./flow.wasm -r mine.pcap --stats json
+if grep -q "$(echo "$all" | tr -d ,)" err; then exit 1; fi
+if as_alice -vvv run ./flow.wasm -r cut.pcap; then exit 1; fi
+grep -q "the capture is damaged; the packets before the damage were read" err
+if grep -q "at byte\|cache is asked\|TRACE\|DEBUG" err; then exit 1; fi
 # Root needs no policy.
 env -u SUDO_UID FLAME_CACHE=$T/cache-of-root "$FLAME" run ./flow.wasm -r mine.pcap -q --format json | grep -q '"src"'
 # A policy that others may write holds for nobody.

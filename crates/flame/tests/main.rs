@@ -73,6 +73,7 @@ mod plot_statistics;
 mod policies;
 mod pressure;
 mod queues;
+mod released;
 mod remedies;
 mod rotate;
 mod rows;

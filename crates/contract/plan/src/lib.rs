@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod account;
+mod audience;
 mod catalog;
 mod decision;
 mod fault;
@@ -18,6 +19,7 @@ mod view;
 mod wire;
 
 pub use account::{Account, Processed, QueueAccount, Shed, Unsent};
+pub use audience::{Audience, RunTotals, ShownTotals, rounded};
 pub use catalog::{Catalog, CatalogEntry};
 pub use decision::Decision;
 pub use fault::{CallName, FaultClass, FaultReport};

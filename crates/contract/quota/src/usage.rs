@@ -30,6 +30,8 @@ pub struct Usage {
     pub blocks: Level,
     pub memory: Level,
     pub kept: Level,
+    /// The numbers as of the last tick of the grant, while an instance runs under one.
+    released: Mutex<Option<Used>>,
 }
 
 /// An amount that is held for some time.
@@ -138,6 +140,33 @@ impl Usage {
         self.record_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
+    /// Records that an instance runs: from now on, the holder has the numbers as of ticks.
+    pub fn begin(&self) {
+        let now = self.used();
+        self.released().get_or_insert(now);
+    }
+
+    /// Makes the numbers now those that the holder of the grant has, until the next call.
+    pub fn release(&self) {
+        let now = self.used();
+        *self.released() = Some(now);
+    }
+
+    /// Records that no instance runs any more: the holder has the numbers as they are.
+    pub fn rest(&self) {
+        *self.released() = None;
+    }
+
+    /// Returns the numbers that the holder of the grant has.
+    pub fn shown(&self) -> Used {
+        let released = *self.released();
+        released.unwrap_or_else(|| self.used())
+    }
+
+    fn released(&self) -> MutexGuard<'_, Option<Used>> {
+        self.released.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Returns the numbers now. Those of a call that has not ended are not in them.
     pub fn used(&self) -> Used {
         let load = |n: &AtomicU64| n.load(Ordering::Relaxed);
@@ -160,6 +189,22 @@ impl Usage {
 mod tests {
     use super::*;
     use std::time::Duration;
+
+    #[test]
+    fn a_holder_has_the_numbers_of_the_last_tick() {
+        let usage = Usage::default();
+        usage.add_packets(1);
+        assert_eq!(usage.shown().packets, 1, "nothing runs");
+        usage.begin();
+        usage.add_packets(2);
+        usage.begin();
+        assert_eq!((usage.shown().packets, usage.used().packets), (1, 3));
+        usage.release();
+        assert_eq!(usage.shown().packets, 3);
+        usage.add_packets(4);
+        usage.rest();
+        assert_eq!(usage.shown().packets, 7);
+    }
 
     #[test]
     fn a_level_is_integrated_over_time() {

@@ -2,14 +2,14 @@
 //!
 //! A session is a principal, `operator`, or `system`, which has what the node itself uses: the work of each
 //! source, and in a row without a source all else of the process. The operator reads exact numbers of all
-//! sessions. A principal reads the rows of its own session, in which numbers that a module can choose are
-//! rounded up to a power of two.
+//! sessions. A principal reads the rows of its own session, with the use as of the last tick of each grant.
+//! Numbers that a module can choose are rounded up to a power of two there.
 
 use crate::held;
 use crate::spool::Spool;
 use crate::store::Owner;
 use flame_abi::manifest::Manifest;
-use flame_plan::CatalogEntry;
+use flame_plan::{CatalogEntry, rounded};
 use flame_quota::{LevelState, Usage, Used};
 use flame_record::Rows;
 use flame_worker::Charging;
@@ -89,11 +89,10 @@ impl Amounts {
 
     /// Returns the numbers as a principal sees them.
     fn rounded(&self) -> Self {
-        let up = |n: u64| if n == 0 { 0 } else { n.checked_next_power_of_two().unwrap_or(n) };
         Self {
-            cpu_ns: up(self.cpu_ns),
-            block_ns: up(self.block_ns),
-            memory_byte_seconds: up(self.memory_byte_seconds),
+            cpu_ns: rounded(self.cpu_ns),
+            block_ns: rounded(self.block_ns),
+            memory_byte_seconds: rounded(self.memory_byte_seconds),
             ..*self
         }
     }
@@ -106,7 +105,9 @@ struct Item {
     source: String,
     usage: Arc<Usage>,
     before: Used,
-    /// The use up to the last interval, as its principal sees it.
+    /// The use as of the last tick of its grant before the last interval, and so far as its principal sees
+    /// it.
+    released: Used,
     shown: Amounts,
 }
 
@@ -154,6 +155,7 @@ impl Accounting {
             source: source.clone(),
             // Its threads may have begun.
             before: Used::default(),
+            released: Used::default(),
             usage: charging.system.clone(),
             shown: Amounts::default(),
         };
@@ -176,6 +178,7 @@ impl Accounting {
             module: module.to_owned(),
             source: source.to_owned(),
             before: Used::default(),
+            released: Used::default(),
             usage: usage.clone(),
             shown: Amounts::default(),
         });
@@ -218,7 +221,10 @@ impl Accounting {
             if let Session::Of(owner) = &item.session
                 && !owner.is_operator()
             {
-                let rounded = used.rounded();
+                // As of the last tick: the interval may be shorter than the grant's resolution.
+                let now = item.usage.shown();
+                let rounded = Amounts::between(&item.released, &now).rounded();
+                item.released = now;
                 item.shown.add(&rounded, true);
                 let sheet = own.entry(owner.clone());
                 let sheet = sheet.or_insert_with(|| Sheet::new(&self.tables, (ended, interval_ns)));
@@ -314,6 +320,7 @@ impl Sheet {
         for (table, batch) in self.rows.drain() {
             spool.push(entry, table, &batch);
         }
+        spool.release();
     }
 }
 

@@ -9,15 +9,14 @@ use crate::kept::{Before, Beginning};
 use crate::log::Log;
 use crate::reach::{Known, Reach};
 use crate::route::Route;
-use crate::source::SourceRun;
+use crate::source::{Accounts, SourceRun};
 use crate::spool::Spool;
 use crate::store::states::StoredStates;
 use crate::store::{Owner, Proof, Stored};
 use flame_api::{Code, InstallRequest, Module, Problem, State, UpdateRequest};
-use flame_plan::{Account, Reason};
+use flame_plan::{Account, Audience, Reason};
 use flame_quota::Usage;
 use flame_trust::{Verified, time};
-use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -454,13 +453,13 @@ impl Engine {
 
     /// Returns the account of the present instance of a module. The workers are waited for, so the caller
     /// must not hold the lock of the modules.
-    pub(crate) fn present_account(&self, key: &Key) -> Option<Account> {
+    pub(crate) fn present_account(&self, key: &Key) -> Option<Accounts> {
         let (source, name) = {
             let modules = self.modules();
             let entry = modules.get(key)?;
             (entry.stored.source.clone(), entry.live.as_ref()?.module.plan.name.clone())
         };
-        self.sources.get(&source)?.snapshot().1.remove(&name)
+        self.sources.get(&source)?.accounts_of(&name)
     }
 
     /// Lets clients see the account of a module's instance while it is being replaced, until `ending` is
@@ -471,7 +470,7 @@ impl Engine {
             && let Some((live, account)) = entry.live.as_ref().zip(account)
         {
             let (name, state) = (live.module.plan.name.clone(), entry.state());
-            entry.ending = Some(Ending { name, account: RefCell::new(account), state });
+            entry.ending = Some(Ending::new(name, account, state));
         }
     }
 
@@ -480,8 +479,8 @@ impl Engine {
     pub(crate) fn show_ended(&self, key: &Key, account: Account) -> Account {
         match self.modules().get(key).and_then(|entry| entry.ending.as_ref()) {
             Some(ending) => {
-                ending.note(&account);
-                ending.account.borrow().clone()
+                ending.ended(&account);
+                ending.account(Audience::Operator)
             }
             None => account,
         }
@@ -560,9 +559,9 @@ pub(crate) fn entry_of(stored: Stored, spool: u64, usage: Arc<Usage>) -> Entry {
 /// Gives the rows and events of `module` to `entry`, under the module's own name.
 pub(crate) fn route(module: &flame_worker::Module, source: &SourceRun, entry: &Entry) {
     let (spool, log) = (entry.spool.clone(), entry.log.clone());
-    let operator = entry.stored.owner.is_operator();
+    let audience = entry.stored.owner.audience();
     let catalog = flame_plan::CatalogEntry { name: entry.stored.name.clone(), ..module.plan.catalog_entry() };
-    source.routes.insert(&module.plan.name, Route { spool, log, entry: Arc::new(catalog), operator });
+    source.routes.insert(&module.plan.name, Route { spool, log, entry: Arc::new(catalog), audience });
 }
 
 impl Prepared {

@@ -3,13 +3,13 @@
 use crate::engine::{By, Ending, Entry, Key};
 use crate::held;
 use crate::route::ToLogs;
+use crate::source::Accounts;
 use crate::test_world::{NAME, PATIENCE, World, revocation, write_policy};
 use flame_api::State;
 use flame_node::Node;
 use flame_plan::{Account, FaultReport, ModuleId, Reason};
 use flame_trust::{Field, Narrow};
 use flame_worker::Observer;
-use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
 /// Reports the eviction of an instance on a source, as a worker does.
@@ -172,13 +172,15 @@ fn a_module_that_is_stopped_as_its_source_ends_keeps_its_last_account() {
         account
     };
     let known = account(36);
-    let ending =
-        Ending { name: NAME.to_owned(), account: RefCell::new(known.clone()), state: State::Running };
+    let accounts = Accounts { live: known.clone(), released: account(30) };
+    let ending = Ending::new(NAME.to_owned(), accounts, State::Running);
     world.engine.modules().get_mut(&world.key()).unwrap().ending = Some(ending);
+    let shown = || world.engine.show(&world.owner(), NAME).unwrap().account.offered;
+    assert_eq!(shown(), 30, "its holder waits for the end");
     assert_eq!(world.engine.show_ended(&world.key(), Account::default()), known);
     let later = account(40);
     assert_eq!(world.engine.show_ended(&world.key(), later.clone()), later);
-    assert_eq!(world.engine.show(&world.owner(), NAME).unwrap().account.offered, 40);
+    assert_eq!(shown(), 40);
 }
 
 /// Its owner has seen the reason already.

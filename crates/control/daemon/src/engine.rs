@@ -15,7 +15,7 @@ use crate::log::Log;
 use crate::reach::Known;
 use crate::reserve::Ledger;
 use crate::restarts::Restarts;
-use crate::source::SourceRun;
+use crate::source::{Accounts, SourceRun};
 use crate::spool::Spool;
 use crate::stamps::Stamp;
 use crate::store::{Owner, Store, Stored};
@@ -23,7 +23,7 @@ use flame_api as api;
 use flame_api::{Code, Problem, State};
 use flame_compile::Cache;
 use flame_node::Node;
-use flame_plan::{Account, ModuleClass, QueueAccount, Shed, Unsent};
+use flame_plan::{Account, Audience, ModuleClass, QueueAccount, Shed, Unsent, rounded};
 use flame_quota::{Usage, Used};
 use flame_worker::Module;
 use std::cell::RefCell;
@@ -73,15 +73,35 @@ pub(crate) struct Ending {
     /// The name in its plan.
     pub name: String,
     /// The last account that is known.
-    pub account: RefCell<Account>,
+    account: RefCell<Accounts>,
     /// The module's state before. A client that waits for the next one finds a complete account with it.
     pub state: State,
 }
 
 impl Ending {
-    /// Records a later account, which a client has seen.
-    pub fn note(&self, account: &Account) {
+    pub fn new(name: String, account: Accounts, state: State) -> Self {
+        Self { name, account: RefCell::new(account), state }
+    }
+
+    /// Returns the account that `audience` has.
+    pub fn account(&self, audience: Audience) -> Account {
+        let account = self.account.borrow();
+        match audience {
+            Audience::Operator => account.live.clone(),
+            Audience::Holder => account.released.clone(),
+        }
+    }
+
+    /// Records the last account of the instance, which has ended.
+    pub fn ended(&self, account: &Account) {
+        self.note(account);
         let mut last = self.account.borrow_mut();
+        last.released = last.live.clone();
+    }
+
+    /// Records a later account, which the operator has seen.
+    pub fn note(&self, account: &Account) {
+        let last = &mut self.account.borrow_mut().live;
         if account.offered >= last.offered {
             last.clone_from(account);
         }
@@ -123,13 +143,13 @@ impl Entry {
     /// state as before and `account`, so that no counter falls.
     pub fn take_live(
         &mut self,
-        account: Option<Account>,
+        account: Option<Accounts>,
         is_it: impl FnOnce(&mut Live) -> bool,
     ) -> Option<Live> {
         let state = self.state();
         let live = self.live.take_if(is_it)?;
-        let account = RefCell::new(account.unwrap_or_default());
-        self.ending = Some(Ending { name: live.module.plan.name.clone(), account, state });
+        let name = live.module.plan.name.clone();
+        self.ending = Some(Ending::new(name, account.unwrap_or_default(), state));
         Some(live)
     }
 
@@ -356,15 +376,15 @@ impl Engine {
     }
 
     /// Returns the modules with these keys, or all of them.
-    pub fn list(&self, of: Option<&[Key]>) -> Vec<api::Module> {
-        let accounts: BTreeMap<_, _> = self.sources.iter().map(|(name, s)| (name, s.snapshot().1)).collect();
+    pub fn list(&self, of: Option<&[Key]>, audience: Audience) -> Vec<api::Module> {
+        let accounts: BTreeMap<_, _> =
+            self.sources.iter().map(|(name, s)| (name, s.accounts(audience))).collect();
         let processes = self.running_processes();
         let modules = self.modules();
         let mine = modules.iter().filter(|(key, _)| of.is_none_or(|of| of.contains(key)));
-        let is_exact = of.is_none();
         let shown = |entry: &Entry| api::Module {
-            process: processes.iter().find(|p| is_exact && p.has(entry)).map(|p| p.pid),
-            ..self.shown(entry, accounts.get(&entry.stored.source), is_exact)
+            process: processes.iter().find(|p| audience.is_operator() && p.has(entry)).map(|p| p.pid),
+            ..self.shown(entry, accounts.get(&entry.stored.source), audience)
         };
         mine.map(|(_, entry)| shown(entry)).collect()
     }
@@ -375,39 +395,39 @@ impl Engine {
     ///
     /// Returns an error if the owner has no module of this name.
     pub fn show(&self, owner: &Owner, name: &str) -> Result<api::Module, Problem> {
-        self.show_to(owner, name, owner.is_operator())
+        self.show_to(owner, name, owner.audience())
     }
 
-    /// Returns one module. If `is_exact`, its use is not rounded.
+    /// Returns one module as `audience` sees it.
     ///
     /// # Errors
     ///
     /// Returns an error if the owner has no module of this name.
-    pub fn show_to(&self, owner: &Owner, name: &str, is_exact: bool) -> Result<api::Module, Problem> {
+    pub fn show_to(&self, owner: &Owner, name: &str, audience: Audience) -> Result<api::Module, Problem> {
         let key = (owner.clone(), name.to_owned());
         let source = self.modules().get(&key).map(|e| e.stored.source.clone());
         let source = source.ok_or_else(|| Self::missing(name))?;
         // Without the lock: the workers answer between two blocks.
-        let accounts = self.sources.get(&source).map(|s| s.snapshot().1);
-        let processes = if is_exact { self.running_processes() } else { Vec::new() };
+        let accounts = self.sources.get(&source).map(|s| s.accounts(audience));
+        let processes = if audience.is_operator() { self.running_processes() } else { Vec::new() };
         let modules = self.modules();
         let entry = modules.get(&key).ok_or_else(|| Self::missing(name))?;
         let process = processes.iter().find(|p| p.has(entry)).map(|p| p.pid);
-        Ok(api::Module { process, ..self.shown(entry, accounts.as_ref(), is_exact) })
+        Ok(api::Module { process, ..self.shown(entry, accounts.as_ref(), audience) })
     }
 
-    /// Returns the lines of a module's log, the oldest first.
+    /// Returns the lines of a module's log that `audience` has, the oldest first.
     ///
     /// # Errors
     ///
     /// Returns an error if the owner has no module of this name.
-    pub fn log(&self, owner: &Owner, name: &str) -> Result<Vec<api::LogLine>, Problem> {
+    pub fn log(&self, owner: &Owner, name: &str, audience: Audience) -> Result<Vec<api::LogLine>, Problem> {
         let log = {
             let modules = self.modules();
             let entry = modules.get(&(owner.clone(), name.to_owned())).ok_or_else(|| Self::missing(name))?;
             entry.log.clone()
         };
-        Ok(log.lines())
+        Ok(log.lines(audience))
     }
 
     /// Returns the spool of a module. It is shared, so a reader may hold it after the module's removal.
@@ -422,9 +442,10 @@ impl Engine {
     }
 
     /// Returns the sources, with totals for the operator only: they include packets that grants hide.
-    pub fn sources(&self, operator: bool) -> Vec<api::Source> {
+    pub fn sources(&self, audience: Audience) -> Vec<api::Source> {
+        let operator = audience.is_operator();
         let of = |s: &SourceRun| {
-            let (totals, _) = s.snapshot();
+            let totals = operator.then(|| s.snapshot().0);
             let (kind, from) = match &s.config.from {
                 crate::config::From::Interface { name, .. } => ("interface", Some(name.clone())),
                 crate::config::From::File { path, .. } => {
@@ -440,9 +461,9 @@ impl Engine {
                 running: s.failed().is_none(),
                 // It may name files.
                 reason: s.silent().filter(|_| operator),
-                packets: operator.then_some(totals.packets),
-                bytes: operator.then_some(totals.bytes),
-                kernel_drops: operator.then_some(totals.kernel_drops),
+                packets: totals.map(|totals| totals.packets),
+                bytes: totals.map(|totals| totals.bytes),
+                kernel_drops: totals.map(|totals| totals.kernel_drops),
             }
         };
         self.sources.values().map(of).collect()
@@ -464,7 +485,7 @@ impl Engine {
             started: self.started,
             modules: count,
             running,
-            sources: self.sources(true),
+            sources: self.sources(Audience::Operator),
             notes,
         }
     }
@@ -513,13 +534,13 @@ impl Engine {
 }
 
 impl Engine {
-    /// Returns a module as clients see it. Under a grant, counts that the module chooses are rounded as in
-    /// the reports of `flame run`.
+    /// Returns a module as `audience` sees it, with its accounts for that audience. Under a grant, counts that
+    /// the module chooses are rounded as in the reports of `flame run`.
     fn shown(
         &self,
         entry: &Entry,
         accounts: Option<&BTreeMap<String, Account>>,
-        is_exact: bool,
+        audience: Audience,
     ) -> api::Module {
         let Stored { owner, name, source, hash, settings, narrow, reason, revision, installed, .. } =
             &entry.stored;
@@ -533,8 +554,8 @@ impl Engine {
         let mut account = match ending {
             Some(ending) => {
                 // While it is removed, the source knows a part of its account.
-                now.iter().for_each(|now| ending.note(now));
-                ending.account.borrow().clone()
+                now.iter().filter(|_| audience.is_operator()).for_each(|now| ending.note(now));
+                ending.account(audience)
             }
             None => now.cloned().unwrap_or_default(),
         };
@@ -566,7 +587,7 @@ impl Engine {
             settings: settings.iter().map(|(name, value)| (name.clone(), excerpt(value))).collect(),
             narrow: narrow.clone(),
             account: account_of(&account, !owner.is_operator()),
-            usage: self.usage_of(entry, is_exact),
+            usage: self.usage_of(entry, audience),
             reserved: entry.stored.reserved,
             spool: api::Spool {
                 first: cursor(filled.first),
@@ -579,12 +600,13 @@ impl Engine {
         }
     }
 
-    fn usage_of(&self, entry: &Entry, is_exact: bool) -> api::Usage {
+    fn usage_of(&self, entry: &Entry, audience: Audience) -> api::Usage {
         let now = entry.usage.used();
-        let used = match is_exact {
-            true => Amounts::between(&Used::default(), &now),
-            false => self.accounting.shown(&entry.usage),
+        let used = match audience {
+            Audience::Operator => Amounts::between(&Used::default(), &now),
+            Audience::Holder => self.accounting.shown(&entry.usage),
         };
+        let is_exact = audience.is_operator();
         api::Usage {
             cpu_ns: used.cpu_ns,
             block_ns: used.block_ns,
@@ -612,10 +634,7 @@ fn excerpt(text: &str) -> String {
 fn account_of(account: &Account, granted: bool) -> api::Account {
     // The API has the account of the packets that a grant shows.
     let account = &account.without_sampled();
-    let rounded = |n: u64| match granted && n > 0 {
-        true => n.checked_next_power_of_two().unwrap_or(n),
-        false => n,
-    };
+    let rounded = |n: u64| if granted { rounded(n) } else { n };
     let shed = Shed::ALL.into_iter().map(|cause| (cause.name().to_owned(), account.shed_by(cause)));
     let of_cause = |cause: Unsent| (cause.name().to_owned(), rounded(account.unsent_by(cause)));
     let unsent = Unsent::ALL.into_iter().map(of_cause);

@@ -6,6 +6,7 @@ use crate::held;
 use crate::server::Part;
 use crate::store::{Owner, Proof};
 use flame_api::{Answer as ApiAnswer, ChallengeRequest, Code, Problem, Session, SessionRequest};
+use flame_plan::Audience;
 use flame_trust::{Answer, Challenge, Credential, Policy, PublicKey, Verified, time};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
@@ -79,8 +80,9 @@ impl Caller {
         }
     }
 
-    pub fn is_operator(&self) -> bool {
-        matches!(self, Self::Operator)
+    /// Returns the audience of replies: the one decision for the requests of a session.
+    pub fn audience(&self) -> Audience {
+        self.owner().audience()
     }
 
     /// Returns the principal to which work is charged, or nothing for the operator.

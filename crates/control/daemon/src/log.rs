@@ -1,7 +1,10 @@
 //! The log of a module: changes and faults, and apart from them its texts, which cannot displace the others.
+//!
+//! Lines that packets cause reach the holder of a grant at its ticks, with the times of these. The operator
+//! has them as they come.
 
 use flame_api::{LogKind, LogLine};
-use flame_plan::FaultReport;
+use flame_plan::{Audience, FaultReport};
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -19,25 +22,55 @@ pub struct Log(Mutex<Inner>);
 struct Inner {
     /// The number of lines so far, which orders those of one second.
     count: u64,
-    lines: VecDeque<(u64, LogLine)>,
-    texts: VecDeque<(u64, LogLine)>,
+    kept: Lines,
+    /// The lines that packets caused since the last tick.
+    waiting: Lines,
     /// The faults since the last install or update.
     faults: Vec<String>,
 }
 
-impl Inner {
-    fn add(&mut self, kind: LogKind, text: &str) {
-        self.count += 1;
-        let count = self.count;
-        let to = match kind {
+/// A line with its number, and the time that it has for the holder of a grant.
+#[derive(Clone)]
+struct Line {
+    number: u64,
+    line: LogLine,
+    released: u64,
+}
+
+/// The last lines of each kind.
+#[derive(Default)]
+struct Lines {
+    changes: VecDeque<Line>,
+    texts: VecDeque<Line>,
+}
+
+impl Lines {
+    fn push(&mut self, line: Line) {
+        let to = match line.line.kind {
             LogKind::Text => &mut self.texts,
-            LogKind::Change | LogKind::Fault => &mut self.lines,
+            LogKind::Change | LogKind::Fault => &mut self.changes,
         };
         if to.len() == LINES {
             to.pop_front();
         }
-        let text = text.chars().take(LONGEST).collect();
-        to.push_back((count, LogLine { time: flame_trust::time::now(), kind, text }));
+        to.push_back(line);
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &Line> {
+        self.changes.iter().chain(&self.texts)
+    }
+}
+
+impl Inner {
+    fn line(&mut self, kind: LogKind, text: &str) -> Line {
+        self.count += 1;
+        let (time, text) = (flame_trust::time::now(), text.chars().take(LONGEST).collect());
+        Line { number: self.count, line: LogLine { time, kind, text }, released: time }
+    }
+
+    fn wait(&mut self, kind: LogKind, text: &str) {
+        let line = self.line(kind, text);
+        self.waiting.push(line);
     }
 }
 
@@ -46,12 +79,29 @@ impl Log {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Records a change that no packet caused.
     pub fn change(&self, text: &str) {
-        self.inner().add(LogKind::Change, text);
+        let mut inner = self.inner();
+        let line = inner.line(LogKind::Change, text);
+        inner.kept.push(line);
     }
 
+    /// Records a change that packets caused.
+    pub fn caused(&self, text: &str) {
+        self.inner().wait(LogKind::Change, text);
+    }
+
+    /// Records a text of the module.
     pub fn text(&self, text: &str) {
-        self.inner().add(LogKind::Text, text);
+        self.inner().wait(LogKind::Text, text);
+    }
+
+    /// Lets the holder of the grant have all lines so far, with the present time.
+    pub fn release(&self) {
+        let released = flame_trust::time::now();
+        let mut inner = self.inner();
+        let waiting = std::mem::take(&mut inner.waiting);
+        waiting.iter().for_each(|line| inner.kept.push(Line { released, ..line.clone() }));
     }
 
     /// Records the end of an instance by a fault.
@@ -70,7 +120,7 @@ impl Log {
         };
         let text = format!("fault ({place}): {}; {after}", report.text.trim_end());
         let mut inner = self.inner();
-        inner.add(LogKind::Fault, &text);
+        inner.wait(LogKind::Fault, &text);
         if inner.faults.len() < AUDITED {
             inner.faults.push(text);
         }
@@ -81,12 +131,17 @@ impl Log {
         std::mem::take(&mut self.inner().faults)
     }
 
-    /// Returns all lines, in order.
-    pub fn lines(&self) -> Vec<LogLine> {
+    /// Returns all lines that `audience` has, in order.
+    pub fn lines(&self, audience: Audience) -> Vec<LogLine> {
         let inner = self.inner();
-        let mut all: Vec<_> = inner.lines.iter().chain(&inner.texts).cloned().collect();
-        all.sort_by_key(|(count, _)| *count);
-        all.into_iter().map(|(_, line)| line).collect()
+        let waiting = inner.waiting.iter().filter(|_| audience.is_operator());
+        let mut all: Vec<_> = inner.kept.iter().chain(waiting).collect();
+        all.sort_by_key(|line| line.number);
+        let shown = |Line { line, released, .. }: &Line| match audience {
+            Audience::Operator => line.clone(),
+            Audience::Holder => LogLine { time: *released, ..line.clone() },
+        };
+        all.into_iter().map(shown).collect()
     }
 }
 
@@ -118,7 +173,10 @@ mod tests {
             }
         }
         log.text(&"x".repeat(2 * LONGEST));
-        let lines = log.lines();
+        assert_eq!(log.lines(Audience::Holder).len(), 1, "no tick has come");
+        log.release();
+        let lines = log.lines(Audience::Holder);
+        assert_eq!(lines, log.lines(Audience::Operator));
         assert_eq!(lines.len(), 3 + LINES);
         let texts: Vec<&str> = lines.iter().map(|line| line.text.as_str()).collect();
         assert_eq!(

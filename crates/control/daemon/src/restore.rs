@@ -16,6 +16,7 @@ use crate::store::{Store, Stored, code_name};
 use flame_api::{Problem, State};
 use flame_compile::Cache;
 use flame_node::Node;
+use flame_plan::Audience;
 use flame_run::Engines;
 use flame_trust::{Revoked, time};
 use flame_view::Key;
@@ -262,7 +263,9 @@ impl Engine {
         for source in self.sources.values() {
             source.stop();
         }
-        let accounts: BTreeMap<_, _> = self.sources.iter().map(|(name, s)| (name, s.snapshot().1)).collect();
+        let whole =
+            |(name, source): (&String, &SourceRun)| (name.clone(), source.accounts(Audience::Operator));
+        let accounts: BTreeMap<_, _> = self.sources.iter().map(whole).collect();
         let mut ended = Vec::new();
         for (key, entry) in self.modules().iter_mut() {
             let Some(mut live) = entry.live.take() else { continue };

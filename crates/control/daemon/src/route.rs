@@ -5,7 +5,7 @@
 use crate::log::Log;
 use crate::spool::Spool;
 use flame_abi::manifest::Table;
-use flame_plan::{Account, CatalogEntry, FaultReport, ModuleId, Reason};
+use flame_plan::{Account, Audience, CatalogEntry, FaultReport, ModuleId, Reason};
 use flame_record::{RecordBatch, Sink, SinkError};
 use flame_source::{Notice, Progress};
 use flame_worker::Observer;
@@ -19,8 +19,26 @@ pub struct Route {
     pub log: Arc<Log>,
     /// The module's tables, under the name that its principal gave it.
     pub entry: Arc<CatalogEntry>,
-    /// Whether the module is the operator's, who may read causes that name files of the node.
-    pub operator: bool,
+    /// The owner of the module. The operator may read causes that name files of the node.
+    pub audience: Audience,
+}
+
+impl Route {
+    /// Lets the holder of a grant have the rows and lines so far, and the use.
+    fn release(&self) {
+        self.spool.release();
+        self.log.release();
+        if !self.audience.is_operator() {
+            self.spool.usage.release();
+        }
+    }
+
+    /// Lets the operator have what came of its own module: it waits for no tick.
+    fn came(&self) {
+        if self.audience.is_operator() {
+            self.release();
+        }
+    }
 }
 
 /// The routes of a source's modules, by the modules' names in the plan, and the evictions by its workers.
@@ -30,6 +48,8 @@ pub struct Routes(Arc<Mutex<Inner>>);
 #[derive(Default)]
 struct Inner {
     routes: HashMap<String, Route>,
+    /// The accounts of the present run's modules under a grant as of their last tick.
+    released: BTreeMap<String, Account>,
     evicted: Vec<(ModuleId, Reason)>,
     /// The modules that lose packets to an overload, each with the worker and the time of its beginning in
     /// seconds since 1970.
@@ -52,13 +72,42 @@ impl Routes {
     }
 
     pub fn insert(&self, module: &str, route: Route) {
+        if !route.audience.is_operator() {
+            route.spool.usage.begin();
+        }
         self.inner().routes.insert(module.to_owned(), route);
     }
 
+    /// Removes the route of a module that has ended, with everything that came of it.
     pub fn remove(&self, module: &str) {
         let mut inner = self.inner();
-        inner.routes.remove(module);
         inner.overloaded.retain(|(name, _), _| name != module);
+        inner.released.remove(module);
+        let Some(route) = inner.routes.remove(module) else { return };
+        route.release();
+        // Of an update, the next instance runs already.
+        if !inner.routes.values().any(|other| Arc::ptr_eq(&other.spool, &route.spool)) {
+            route.spool.usage.rest();
+        }
+    }
+
+    /// Makes the copy of everything that holders learn of packets until the next tick: these accounts, by
+    /// the modules' names in the plan, and their rows, lines and use so far.
+    fn release(&self, accounts: &[(&str, Account)]) {
+        let mut inner = self.inner();
+        for (module, account) in accounts {
+            if let Some(route) = inner.routes.get(*module) {
+                route.release();
+                inner.released.insert((*module).to_owned(), account.clone());
+            }
+        }
+    }
+
+    /// Adds the accounts of the present run as of their last tick.
+    pub fn add_released(&self, to: &mut BTreeMap<String, Account>) {
+        for (module, account) in &self.inner().released {
+            to.entry(module.clone()).or_default().add(account);
+        }
     }
 
     /// Returns the modules that lose packets to an overload: the name in the plan, the worker, and the time
@@ -74,11 +123,13 @@ impl Routes {
         self.inner().down.clone()
     }
 
-    /// Forgets what the workers reported of the source and of overloads, because they have ended.
+    /// Forgets what the workers reported, because they have ended, and releases what came last.
     pub fn forget_run(&self) {
         let mut inner = self.inner();
         inner.overloaded.clear();
         inner.down = None;
+        inner.released.clear();
+        inner.routes.values().for_each(Route::release);
     }
 
     fn get(&self, module: &str) -> Option<Route> {
@@ -89,7 +140,7 @@ impl Routes {
     pub fn tell_all(&self, text: &str, detail: Option<&str>) {
         let routes: Vec<Route> = self.inner().routes.values().cloned().collect();
         for route in &routes {
-            match detail.filter(|_| route.operator) {
+            match detail.filter(|_| route.audience.is_operator()) {
                 Some(detail) => route.log.change(&format!("{text}: {detail}")),
                 None => route.log.change(text),
             }
@@ -112,8 +163,9 @@ pub struct ToSpools(pub Routes);
 
 impl Sink for ToSpools {
     fn write(&mut self, module: &str, table: &Table, batch: &RecordBatch) -> Result<(), SinkError> {
-        if let Some(Route { spool, entry, .. }) = self.0.get(module) {
-            spool.push(&entry, table, batch);
+        if let Some(route) = self.0.get(module) {
+            route.spool.push(&route.entry, table, batch);
+            route.came();
         }
         Ok(())
     }
@@ -136,6 +188,7 @@ impl Observer for ToLogs {
     fn log(&mut self, module: &str, text: &str) {
         if let Some(route) = self.0.get(module) {
             route.log.text(text);
+            route.came();
         }
     }
 
@@ -162,7 +215,8 @@ impl Observer for ToLogs {
             }
         };
         drop(inner);
-        route.log.change(&format!("{text} (worker {worker})"));
+        route.log.caused(&format!("{text} (worker {worker})"));
+        route.came();
     }
 
     fn fault(&mut self, report: &FaultReport) -> bool {
@@ -174,10 +228,15 @@ impl Observer for ToLogs {
             None => {
                 if let Some(route) = self.0.get(&report.module) {
                     route.log.fault(report);
+                    route.came();
                 }
             }
         }
         true
+    }
+
+    fn released(&mut self, accounts: &[(&str, Account)]) {
+        self.0.release(accounts);
     }
 
     fn left(&mut self, _: &str, _: &Account) -> bool {

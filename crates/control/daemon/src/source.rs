@@ -3,7 +3,7 @@
 use crate::config;
 use crate::paced::Paced;
 use crate::route::{Routes, ToLogs, ToSpools};
-use flame_plan::{Account, ModuleId, Plan, Reason, Share};
+use flame_plan::{Account, Audience, ModuleId, Plan, Reason, Share};
 use flame_run::Engines;
 use flame_source::SourceError;
 use flame_source::live::{self, LiveOptions};
@@ -43,6 +43,14 @@ pub struct Totals {
     pub packets: u64,
     pub bytes: u64,
     pub kernel_drops: u64,
+}
+
+/// The account of a module's instance: as it is, for the operator, and as of the last tick of its grant, for
+/// its holder.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Accounts {
+    pub live: Account,
+    pub released: Account,
 }
 
 /// A running source.
@@ -113,9 +121,11 @@ impl Shared {
     }
 
     /// Adds what a run that has ended counted to the past accounts. Returns the reason of its end.
-    fn ended(&self, ended: Result<Report, RunError>) -> String {
+    fn ended(&self, ended: Result<Report, RunError>, routes: &Routes) -> String {
         let mut inner = self.inner();
         inner.handle = None;
+        // With the lock: the accounts as of ticks go where those of the run come.
+        routes.forget_run();
         let reason = match ended {
             Ok(report) => {
                 inner.past.packets += report.packets;
@@ -515,6 +525,24 @@ impl SourceRun {
         (totals, accounts)
     }
 
+    /// Returns the accounts of the modules that `audience` has, by their names in the plan. Those of holders
+    /// do not change between two ticks.
+    pub fn accounts(&self, audience: Audience) -> BTreeMap<String, Account> {
+        if audience.is_operator() {
+            return self.snapshot().1;
+        }
+        let inner = self.shared.inner();
+        let mut accounts = inner.past_accounts.clone();
+        self.routes.add_released(&mut accounts);
+        accounts
+    }
+
+    /// Returns the account of a module's instance by its name in the plan.
+    pub fn accounts_of(&self, name: &str) -> Option<Accounts> {
+        let of = |audience| self.accounts(audience).remove(name);
+        Some(Accounts { released: of(Audience::Holder).unwrap_or_default(), live: of(Audience::Operator)? })
+    }
+
     /// Returns the processes in which modules run.
     pub fn processes(&self) -> Vec<ProcessInfo> {
         self.shared.inner().handle.clone().map(|handle| handle.processes()).unwrap_or_default()
@@ -609,8 +637,7 @@ fn supervise(launch: &Launch, shared: &Shared, mut worker: Option<Worker>) {
     loop {
         if let Some(worker) = worker.take() {
             let ended = worker.join();
-            launch.routes.forget_run();
-            let reason = shared.ended(ended.map(|(report, _)| report));
+            let reason = shared.ended(ended.map(|(report, _)| report), &launch.routes);
             if !shared.stopping.load(Ordering::SeqCst) {
                 launch.routes.tell_all("the source does not run", Some(&reason));
             }

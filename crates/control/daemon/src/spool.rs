@@ -2,7 +2,8 @@
 //! number of bytes.
 //!
 //! The dataplane appends and never waits for a reader: when the spool is full, the oldest batches are dropped
-//! and counted. Readers share the batches.
+//! and counted. Readers share the batches. Rows can be read once they are released, those of a module under a
+//! grant at its ticks: the time at which one comes would be that of a packet.
 
 use flame_abi::manifest::Table;
 use flame_plan::CatalogEntry;
@@ -57,12 +58,64 @@ pub struct Spool {
 }
 
 struct Inner {
-    batches: VecDeque<Batch>,
+    /// The rows that can be read.
+    kept: Batches,
+    /// The rows that are not released yet. They displace none of those that can be read, since that would
+    /// show when they came.
+    waiting: Batches,
+    /// The number of the next row, and of the next one that can be read.
     next: u64,
-    bytes: u64,
+    released: u64,
     most: u64,
     dropped: u64,
     closed: bool,
+}
+
+impl Inner {
+    fn bytes(&self) -> u64 {
+        self.kept.bytes + self.waiting.bytes
+    }
+
+    fn fit(&mut self) {
+        self.dropped += self.kept.fit(self.most);
+    }
+}
+
+/// Batches in order, with their bytes.
+#[derive(Default)]
+struct Batches {
+    batches: VecDeque<Batch>,
+    bytes: u64,
+}
+
+impl Batches {
+    fn push(&mut self, batch: Batch) {
+        if self.batches.back().is_none_or(|last| !Arc::ptr_eq(&last.entry, &batch.entry)) {
+            self.bytes += bytes_of_entry(&batch.entry);
+        }
+        self.bytes += batch.bytes;
+        self.batches.push_back(batch);
+    }
+
+    fn pop(&mut self) -> Option<Batch> {
+        let oldest = self.batches.pop_front()?;
+        self.bytes -= oldest.bytes;
+        // The last batch that refers to its tables gives them up.
+        if self.batches.front().is_none_or(|next| !Arc::ptr_eq(&next.entry, &oldest.entry)) {
+            self.bytes -= bytes_of_entry(&oldest.entry);
+        }
+        Some(oldest)
+    }
+
+    /// Drops the oldest rows until the rest fits, and returns their number.
+    fn fit(&mut self, most: u64) -> u64 {
+        let mut rows = 0;
+        while self.bytes > most {
+            let Some(oldest) = self.pop() else { break };
+            rows += oldest.rows.num_rows() as u64;
+        }
+        rows
+    }
 }
 
 /// The result of reading a spool.
@@ -76,7 +129,7 @@ pub enum Read {
 }
 
 impl Spool {
-    /// Creates a spool of at most `most` bytes.
+    /// Creates a spool of at most `most` bytes, and as many of rows that are not released yet.
     pub fn new(most: u64, usage: Arc<Usage>) -> Self {
         let mut epoch = [0; 8];
         // Without random numbers, the time distinguishes spools.
@@ -84,7 +137,8 @@ impl Spool {
             let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
             epoch = (now.as_nanos() as u64).to_le_bytes();
         }
-        let inner = Inner { batches: VecDeque::new(), next: 0, bytes: 0, most, dropped: 0, closed: false };
+        let (kept, waiting) = Default::default();
+        let inner = Inner { kept, waiting, next: 0, released: 0, most, dropped: 0, closed: false };
         let (epoch, inner) = (u64::from_le_bytes(epoch), Mutex::new(inner));
         Self { epoch, usage, inner, changed: watch::Sender::new(0) }
     }
@@ -93,37 +147,56 @@ impl Spool {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Appends rows, and drops the oldest ones that no longer fit. Rows that do not fit at all are dropped
-    /// themselves.
+    /// Changes the rows, and counts their bytes.
+    fn change<T>(&self, change: impl FnOnce(&mut Inner) -> T) -> T {
+        let mut inner = self.inner();
+        let before = inner.bytes();
+        let result = change(&mut inner);
+        self.usage.kept.replace(before, inner.bytes());
+        result
+    }
+
+    /// Appends rows, which can be read once they are released. The oldest ones that no longer fit are
+    /// dropped. Rows that do not fit at all are dropped themselves.
     pub fn push(&self, entry: &Arc<CatalogEntry>, table: &Table, rows: &RecordBatch) {
         // Rows are of a table of their module; others were refused when they were decoded.
         let Some(table) = entry.manifest.tables.iter().position(|t| t.name == table.name) else { return };
         let bytes = bytes_of(rows);
-        let mut inner = self.inner();
-        let before = inner.bytes;
-        if inner.batches.back().is_none_or(|last| !Arc::ptr_eq(&last.entry, entry)) {
-            inner.bytes += bytes_of_entry(entry);
-        }
-        let batch = Batch { first: inner.next, rows: rows.clone(), entry: entry.clone(), table, bytes };
-        inner.next = batch.next();
-        inner.bytes += bytes;
-        inner.batches.push_back(batch);
-        self.usage.kept.add(inner.bytes - before);
-        self.usage.kept.subtract(inner.fit());
-        let next = inner.next;
-        drop(inner);
+        self.change(|inner| {
+            let batch = Batch { first: inner.next, rows: rows.clone(), entry: entry.clone(), table, bytes };
+            inner.next = batch.next();
+            inner.waiting.push(batch);
+            // They are counted when it is seen that they are missing.
+            inner.waiting.fit(inner.most);
+        });
+    }
+
+    /// Lets all rows so far be read. The oldest ones that no longer fit are dropped.
+    pub fn release(&self) {
+        let next = self.change(|inner| {
+            let fits: u64 = inner.waiting.batches.iter().map(|batch| batch.rows.num_rows() as u64).sum();
+            inner.dropped += inner.next - inner.released - fits;
+            while let Some(batch) = inner.waiting.pop() {
+                inner.kept.push(batch);
+            }
+            inner.fit();
+            inner.released = inner.next;
+            inner.next
+        });
         self.changed.send_modify(|seen| *seen = next.max(*seen));
     }
 
     /// Changes the maximum number of bytes.
     pub fn limit(&self, most: u64) {
-        let mut inner = self.inner();
-        inner.most = most;
-        self.usage.kept.subtract(inner.fit());
+        self.change(|inner| {
+            inner.most = most;
+            inner.fit();
+        });
     }
 
     /// Records that no row will come any more.
     pub fn close(&self) {
+        self.release();
         self.inner().closed = true;
         self.changed.send_modify(|seen| *seen = u64::MAX);
     }
@@ -135,16 +208,15 @@ impl Spool {
 
     /// Drops all rows.
     pub fn clear(&self) {
-        let mut inner = self.inner();
-        let most = std::mem::replace(&mut inner.most, 0);
-        self.usage.kept.subtract(inner.fit());
-        inner.most = most;
+        self.release();
+        self.change(|inner| inner.dropped += inner.kept.fit(0));
     }
 
+    /// Returns the numbers of the rows that can be read.
     pub fn filled(&self) -> Filled {
         let inner = self.inner();
-        let first = inner.batches.front().map_or(inner.next, |b| b.first);
-        Filled { first, next: inner.next, bytes: inner.bytes, dropped: inner.dropped }
+        let first = inner.kept.batches.front().map_or(inner.released, |b| b.first);
+        Filled { first, next: inner.released, bytes: inner.kept.bytes, dropped: inner.dropped }
     }
 
     /// Returns a receiver that is notified of new rows and of the end.
@@ -155,8 +227,9 @@ impl Spool {
     /// Reads one batch from row `row` on.
     pub fn read(&self, row: u64) -> Read {
         let inner = self.inner();
-        let at = inner.batches.partition_point(|batch| batch.next() <= row);
-        let Some(batch) = inner.batches.get(at) else {
+        let batches = &inner.kept.batches;
+        let at = batches.partition_point(|batch| batch.next() <= row);
+        let Some(batch) = batches.get(at) else {
             return if inner.closed { Read::End } else { Read::Nothing };
         };
         let skip = row.saturating_sub(batch.first) as usize;
@@ -168,24 +241,7 @@ impl Spool {
 
 impl Drop for Spool {
     fn drop(&mut self) {
-        self.usage.kept.subtract(self.inner().bytes);
-    }
-}
-
-impl Inner {
-    /// Drops the oldest rows until the rest fits, and returns the number of their bytes.
-    fn fit(&mut self) -> u64 {
-        let before = self.bytes;
-        while self.bytes > self.most {
-            let Some(oldest) = self.batches.pop_front() else { break };
-            self.bytes -= oldest.bytes;
-            // The last batch that refers to its tables gives them up.
-            if self.batches.front().is_none_or(|next| !Arc::ptr_eq(&next.entry, &oldest.entry)) {
-                self.bytes -= bytes_of_entry(&oldest.entry);
-            }
-            self.dropped += oldest.rows.num_rows() as u64;
-        }
-        before - self.bytes
+        self.usage.kept.subtract(self.inner().bytes());
     }
 }
 
@@ -241,13 +297,14 @@ mod tests {
         let one = rows(1);
         for _ in 0..100_000 {
             spool.push(&entry, &entry.manifest.tables[0], &one);
+            spool.release();
         }
         // Each batch of one row keeps far more than its eight bytes.
         let filled = spool.filled();
         assert!(filled.bytes <= 1 << 20 && filled.next == 100_000, "{filled:?}");
         let accounted = || spool.usage.used().kept.now;
         assert_eq!(accounted(), filled.bytes, "the accounting has the same bytes");
-        let batches = spool.inner().batches.len();
+        let batches = spool.inner().kept.batches.len();
         let least = size_of::<Batch>() + one.get_array_memory_size();
         assert!(batches * least <= 1 << 20, "{batches} batches of {least} bytes");
         assert_eq!(filled.dropped, 100_000 - batches as u64);
@@ -261,17 +318,49 @@ mod tests {
     }
 
     #[test]
+    fn rows_that_are_not_released_change_nothing_that_is_seen() {
+        let (entry, one) = (entry(1024), rows(1));
+        let spool = Spool::new(64 << 10, Arc::default());
+        let push = || spool.push(&entry, &entry.manifest.tables[0], &one);
+        let first = |row| match spool.read(row) {
+            Read::Batch { lost, batch } => Some((lost, batch.first)),
+            Read::Nothing | Read::End => None,
+        };
+        push();
+        assert_eq!((first(0), spool.filled().next), (None, 0));
+        spool.release();
+        let seen = spool.filled();
+        assert_eq!((first(0), seen.next), (Some((0, 0)), 1));
+        // Far more than there is room for.
+        (0..10_000).for_each(|_| push());
+        assert_eq!((first(0), first(1), spool.filled()), (Some((0, 0)), None, seen));
+        assert!(spool.usage.used().kept.now <= 2 * (64 << 10), "{}", spool.usage.used().kept.now);
+        spool.release();
+        let filled = spool.filled();
+        assert_eq!(filled.next, 10_001);
+        assert_eq!(filled.dropped, filled.first, "each row that is gone is counted once");
+        assert!(first(0).is_some_and(|(lost, first)| lost == first && first == filled.first));
+        push();
+        spool.close();
+        assert_eq!(first(10_001), Some((0, 10_001)), "the last ones can be read");
+        assert!(matches!(spool.read(10_002), Read::End));
+    }
+
+    #[test]
     fn tables_of_each_version_count_while_rows_refer_to_them() {
         let spool = Spool::new(1 << 20, Arc::default());
         let (first, second) = (entry(1000), entry(10));
         let bytes = || spool.filled().bytes;
         let one = rows(1);
         spool.push(&first, &first.manifest.tables[0], &one);
+        spool.release();
         let with_tables = bytes();
         spool.push(&first, &first.manifest.tables[0], &one);
+        spool.release();
         let batch = bytes() - with_tables;
         assert!(with_tables - batch > 1000, "the description");
         spool.push(&second, &second.manifest.tables[0], &one);
+        spool.release();
         assert_eq!(bytes(), 3 * batch + bytes_of_entry(&first) + bytes_of_entry(&second));
         spool.limit(batch + bytes_of_entry(&second));
         assert_eq!(bytes(), batch + bytes_of_entry(&second));

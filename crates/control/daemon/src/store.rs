@@ -21,6 +21,7 @@ use crate::locked::assert_unlocked;
 pub use error::StoreError;
 use flame_api::{Narrowing, Reservation, State};
 use flame_files::Folder;
+use flame_plan::Audience;
 use flame_trust::hex;
 use read::of_row;
 pub use read::{StoredRow, read_all};
@@ -89,6 +90,11 @@ impl Owner {
     /// Returns the principal's name, or `None` for the operator.
     pub fn shown(&self) -> Option<String> {
         (!self.is_operator()).then(|| self.principal.clone())
+    }
+
+    /// Returns the reader of what concerns the owner's modules.
+    pub fn audience(&self) -> Audience {
+        if self.is_operator() { Audience::Operator } else { Audience::Holder }
     }
 }
 

@@ -3,12 +3,12 @@
 use crate::escape;
 use crate::grid::{Form, Head, render};
 use crate::human::grouped;
-use flame_plan::{Account, QueueAccount, Shed, Unsent};
+use flame_plan::{Account, Audience, QueueAccount, Shed, ShownTotals, Unsent};
 use serde_json::{Map, Value, json};
 use std::io::{self, Write};
 
-/// Writes one object in one line: the packets that the source delivered, the packets that the kernel had
-/// dropped before, and the account of each module by its name in the plan.
+/// Writes one object in one line: the packets that the source delivered, or that were shown to a holder, the
+/// packets that the kernel had dropped before, and the account of each module by its name in the plan.
 ///
 /// ```text
 /// {"kernel_drops":0,"modules":{"flow":{"offered":9,…}},"packets":9}
@@ -17,13 +17,10 @@ use std::io::{self, Write};
 /// # Errors
 ///
 /// Returns the errors of `out`.
-pub fn json(
-    mut out: impl Write,
-    packets: u64,
-    kernel_drops: u64,
-    accounts: &[(String, Account)],
-) -> io::Result<()> {
-    let modules: Map<String, Value> = accounts.iter().map(|(name, a)| (name.clone(), object(a))).collect();
+pub fn json(mut out: impl Write, totals: &ShownTotals) -> io::Result<()> {
+    let modules: Map<String, Value> =
+        totals.accounts().iter().map(|(name, a)| (name.clone(), object(a))).collect();
+    let (packets, kernel_drops) = (totals.packets(), totals.kernel_drops());
     let all = json!({ "packets": packets, "kernel_drops": kernel_drops, "modules": modules });
     writeln!(out, "{}", escape::json(&all.to_string()))
 }
@@ -77,14 +74,13 @@ pub fn object(account: &Account) -> Value {
 /// # Errors
 ///
 /// Returns the errors of `out`.
-pub fn table(
-    mut out: impl Write,
-    packets: u64,
-    kernel_drops: u64,
-    accounts: &[(String, Account)],
-    width: Option<u16>,
-) -> io::Result<()> {
-    writeln!(out, "{} packets read, {} dropped by the kernel", grouped(packets), grouped(kernel_drops))?;
+pub fn table(mut out: impl Write, totals: &ShownTotals, width: Option<u16>) -> io::Result<()> {
+    let [packets, drops] = [totals.packets(), totals.kernel_drops()].map(grouped);
+    let accounts = totals.accounts();
+    match totals.audience() {
+        Audience::Operator => writeln!(out, "{packets} packets read, {drops} dropped by the kernel")?,
+        Audience::Holder => writeln!(out, "{packets} packets shown, up to {drops} dropped by the kernel")?,
+    }
     if accounts.is_empty() {
         return Ok(());
     }
@@ -162,6 +158,7 @@ pub fn table(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use flame_plan::RunTotals;
 
     fn simple(offered: u64, processed: u64) -> Account {
         let mut a = Account::default();
@@ -181,14 +178,17 @@ mod tests {
     fn text(accounts: &[(&str, Account)]) -> String {
         let accounts: Vec<_> = accounts.iter().map(|(n, a)| (n.to_string(), a.clone())).collect();
         let mut out = Vec::new();
-        table(&mut out, 12_345, 0, &accounts, None).unwrap();
+        let totals = RunTotals { packets: 12_345, kernel_drops: 0, accounts };
+        table(&mut out, &totals.shown_to(Audience::Operator), None).unwrap();
         String::from_utf8(out).unwrap()
     }
 
     #[test]
     fn json_names_every_cause() {
         let mut line = Vec::new();
-        json(&mut line, 12_345, 2, &[("flow".to_owned(), account())]).unwrap();
+        let accounts = vec![("flow".to_owned(), account())];
+        let totals = RunTotals { packets: 12_345, kernel_drops: 2, accounts };
+        json(&mut line, &totals.shown_to(Audience::Operator)).unwrap();
         let value: Value = serde_json::from_slice(&line).unwrap();
         let expected = json!({"packets": 12345, "kernel_drops": 2, "modules": {"flow": {
             "offered": 12345, "processed": 12000, "filtered": 300, "sampled": 0,
@@ -217,9 +217,12 @@ mod tests {
         sampled.sampled = 6;
         let table = text(&[("flow", sampled.clone())]);
         assert!(table.contains("+ sampled") && !table.contains("does not add up"), "{table}");
-        let hidden = sampled.without_sampled();
-        assert!(hidden.adds_up() && hidden.offered == 4);
-        assert!(!text(&[("flow", hidden)]).contains("sampled"));
+        let totals = RunTotals { packets: 10, kernel_drops: 3, accounts: vec![("flow".to_owned(), sampled)] };
+        let mut hidden = Vec::new();
+        super::table(&mut hidden, &totals.shown_to(Audience::Holder), None).unwrap();
+        let hidden = String::from_utf8(hidden).unwrap();
+        assert!(hidden.starts_with("4 packets shown, up to 4 dropped by the kernel\n"), "{hidden}");
+        assert!(!hidden.contains("sampled") && !hidden.contains("10"), "{hidden}");
     }
 
     #[test]

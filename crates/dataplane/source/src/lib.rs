@@ -24,6 +24,7 @@ pub use names::link_name;
 
 use bytes::Bytes;
 use flame_abi::LinkType;
+use flame_plan::Audience;
 
 /// The place and lengths of one packet in its block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,9 +91,29 @@ pub struct Damage {
     pub file: String,
     pub kind: DamageKind,
     /// The byte offset in the (decompressed) capture.
-    pub offset: u64,
+    pub(crate) offset: u64,
     /// A description of the bytes found and the bytes expected.
-    pub reason: String,
+    pub(crate) reason: String,
+}
+
+impl Damage {
+    /// Returns the byte offset in the (decompressed) capture, for tests. [`Damage::text`] is what is printed.
+    pub fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// Returns the description for `audience`. A place in a capture is the sum of the lengths of all packets
+    /// before it, shown or not, so a holder has none.
+    pub fn text(&self, audience: Audience) -> String {
+        let Self { file, kind, offset, reason } = self;
+        match (kind, audience) {
+            (DamageKind::Damaged, Audience::Holder) => {
+                format!("{file}: the capture is damaged; the packets before the damage were read")
+            }
+            (DamageKind::Damaged, _) if *offset > 0 => format!("{file}: damaged at byte {offset}: {reason}"),
+            _ => format!("{file}: {}: {reason}", kind.name()),
+        }
+    }
 }
 
 /// The kinds of files that cannot be read in full.

@@ -78,7 +78,9 @@ impl Forwarding<'_> {
     fn tick(&mut self, now_ns: u64) -> Result<(), RunError> {
         self.forward.tick(now_ns, &self.options, &mut self.collector)?;
         self.forward.go(&self.options, false, &mut self.collector)?;
-        self.collector.tick(0, now_ns)
+        let is_live = self.collector.is_live;
+        let account = is_live.then(|| self.forward.account()).into_iter().collect();
+        self.collector.tick(0, (now_ns, account))
     }
 
     fn resume(&mut self) -> Result<(), RunError> {

@@ -12,6 +12,7 @@ use crate::outputs::Outputs;
 use crate::overload::Change;
 use crate::placed::{Placed, Site};
 use crate::queues::Queues;
+use crate::released::Released;
 use crate::report::{LossReason, Lost, Report};
 use flame_execute::{Origin, Quantum, Shape, SlowLoop, Stop};
 use flame_output::{Frame, Gate, frames};
@@ -49,6 +50,8 @@ pub struct Collector<'a> {
     /// The last tick that each worker passed.
     passed: Vec<u64>,
     ticked: u64,
+    /// The accounts of the fast instances at ticks.
+    released: Released,
     /// The time of `outputs` since which all workers have ended their fast instances.
     ending: Option<Duration>,
     /// The queues of processes, if the pipeline's thread also collects.
@@ -84,6 +87,7 @@ impl<'a> Collector<'a> {
             faults,
             passed: vec![0; shape.workers],
             ticked: 0,
+            released: Released::new(shape.workers),
             ending: None,
             reports: None,
             is_ending: false,
@@ -322,10 +326,17 @@ impl<'a> Collector<'a> {
         m.losses.add(LossReason::Packets, None, 1);
     }
 
-    /// Records that worker `worker` has passed the tick at `now_ns`.
-    pub(crate) fn tick(&mut self, worker: usize, now_ns: u64) -> Result<(), RunError> {
+    /// Records that worker `worker` has passed the tick at `now_ns`, on a live source with these accounts.
+    pub(crate) fn tick(
+        &mut self,
+        worker: usize,
+        (now_ns, accounts): (u64, Vec<(ModuleId, Account)>),
+    ) -> Result<(), RunError> {
         let _held_up = self.outputs.hold_up();
         self.passed[worker] = now_ns;
+        if self.is_live {
+            self.released.add(worker, (now_ns, accounts));
+        }
         let all = self.passed.iter().copied().min().unwrap_or(0);
         if all > self.ticked {
             // Records from a process belong to the ticks that it reports.
@@ -340,8 +351,29 @@ impl<'a> Collector<'a> {
             }
             self.deliver()?;
             self.show()?;
+            self.release();
         }
         Ok(())
+    }
+
+    /// Passes on the accounts of the modules under a grant, as of the last tick, on a live source. That of a
+    /// module that ends follows when it has ended.
+    fn release(&mut self) {
+        if !self.is_live {
+            return;
+        }
+        let mut fast = self.released.at(self.ticked);
+        let mut all = Vec::new();
+        for m in self.modules.iter_mut().filter(|m| m.granted && m.last.is_none()) {
+            if self.leaving.contains_key(&m.id) {
+                continue;
+            }
+            let mut account = fast.remove(&m.id).unwrap_or_default();
+            m.channels.count(&mut m.account);
+            account.add(&m.account);
+            all.push((m.name.as_str(), account));
+        }
+        self.outputs.events.released(&all);
     }
 
     /// Makes all rows visible.

@@ -23,9 +23,11 @@ const LARGE: usize = 16 << 10;
 /// Messages from pipelines, handles and processes to the collector.
 pub(crate) enum Event {
     Module(ModuleEvent),
+    /// A worker has passed a tick, on a live source with these accounts.
     Tick {
         worker: usize,
         now_ns: u64,
+        accounts: Vec<(ModuleId, Account)>,
     },
     Add(Box<Placed>, Sender<()>),
     Removed(Removed),

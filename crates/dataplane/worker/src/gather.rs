@@ -96,7 +96,7 @@ pub(crate) fn collect(
         since += 1;
         match event {
             Event::Module(event) => collector.event(event)?,
-            Event::Tick { worker, now_ns } => collector.tick(worker, now_ns)?,
+            Event::Tick { worker, now_ns, accounts } => collector.tick(worker, (now_ns, accounts))?,
             Event::Add(module, done) => {
                 collector.add(&module)?;
                 let _ = done.send(());

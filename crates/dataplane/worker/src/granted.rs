@@ -5,7 +5,7 @@
 //! quantifies the information that is left.
 
 use crate::report::Report;
-use flame_plan::{Account, FaultReport, Unsent};
+use flame_plan::{Account, FaultReport, Unsent, rounded};
 use std::collections::BTreeSet;
 
 /// The maximum number of faults of one module that are reported individually. All are counted.
@@ -40,22 +40,5 @@ pub(crate) fn reduce(granted: &BTreeSet<String>, report: &mut Report) {
         for cause in Unsent::ALL {
             account.set_unsent(cause, rounded(account.unsent_by(cause)));
         }
-    }
-    // The kernel also drops packets that no grant shows.
-    report.kernel_drops = rounded(report.kernel_drops);
-}
-
-/// Rounds up to the next power of two, which leaves only the order of magnitude.
-fn rounded(n: u64) -> u64 {
-    n.checked_next_power_of_two().filter(|_| n > 0).unwrap_or(n)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn numbers_are_rounded_up() {
-        assert_eq!([0, 1, 2, 3, 1000, u64::MAX].map(rounded), [0, 1, 2, 4, 1024, u64::MAX]);
     }
 }

@@ -46,6 +46,7 @@ mod placed;
 mod queues;
 mod read;
 mod regulator;
+mod released;
 mod remote;
 mod report;
 mod run;
@@ -72,7 +73,7 @@ pub use handle::{Handle, check_joins};
 pub use options::Options;
 pub use overload::Overload;
 pub use remote::{LostModule, ProcessInfo, Runner, StartedProcess};
-pub use report::{LossReason, Lost, Observer, Report, Silent, Snapshot};
+pub use report::{LossReason, Lost, Observer, Report, ShownReport, Silent, Snapshot};
 pub use run::{Input, Run, Worker};
 pub use slices::Slices;
 

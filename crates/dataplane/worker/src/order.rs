@@ -89,7 +89,7 @@ mod tests {
     use flame_plan::ModuleId;
 
     fn tick(worker: usize, now_ns: u64) -> Sent {
-        Sent { worker: Some(worker), event: Event::Tick { worker, now_ns } }
+        Sent { worker: Some(worker), event: Event::Tick { worker, now_ns, accounts: Vec::new() } }
     }
 
     fn output(worker: usize, byte: u8) -> Sent {

@@ -28,7 +28,7 @@ pub(crate) struct Queue<'a> {
 
 impl Queue<'_> {
     pub(crate) fn send(&self, event: Event) -> Result<(), RunError> {
-        if let Event::Tick { worker, now_ns } = &event {
+        if let Event::Tick { worker, now_ns, .. } = &event {
             self.events.lead().pass(*worker, *now_ns);
         }
         self.events.send(event)

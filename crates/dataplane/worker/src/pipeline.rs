@@ -224,6 +224,12 @@ impl<'a> Pipeline<'a> {
         self.views.iter().flat_map(|view| &view.loops).map(|l| (l.module(), l.account())).collect()
     }
 
+    /// Returns the accounts as of the tick that was just passed, on a live source: of a capture, the times of
+    /// packets show in nothing that is read before the end.
+    pub(crate) fn released(&self) -> Vec<(ModuleId, Account)> {
+        if self.options.supply.is_live() { self.accounts() } else { Vec::new() }
+    }
+
     /// Returns whether no module has an instance any more.
     pub(crate) fn is_gone(&self) -> bool {
         self.views.iter().flat_map(|view| &view.loops).all(Batches::is_gone)

@@ -99,7 +99,7 @@ mod tests {
     use flame_plan::ModuleId;
 
     fn tick(now_ns: u64) -> Event {
-        Event::Tick { worker: 0, now_ns }
+        Event::Tick { worker: 0, now_ns, accounts: Vec::new() }
     }
 
     fn passed(now_ns: u64) -> ModuleEvent {

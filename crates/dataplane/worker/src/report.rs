@@ -1,10 +1,10 @@
 use crate::lock;
-use flame_plan::{Account, FaultReport, ModuleId};
-use flame_source::{Damage, Notice, Progress};
+use flame_plan::{Account, Audience, FaultReport, ModuleId, RunTotals, ShownTotals};
+use flame_source::{Damage, DamageKind, Notice, Progress};
 use std::ops::DerefMut;
 use std::sync::Mutex;
 
-/// The outcome of a run.
+/// The outcome of a run, as the operator may know it. [`Report::shown_to`] returns what is printed of it.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
     /// The number of packets that the source delivered.
@@ -25,6 +25,31 @@ pub struct Report {
     /// The rows, and messages with rows to be, that no output received. Rows that a grant withholds are not
     /// lost.
     pub lost: Vec<Lost>,
+}
+
+/// The outcome of a run without what its reader may not know: made by [`Report::shown_to`] alone.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ShownReport {
+    pub totals: ShownTotals,
+    /// The files that could not be read in full, with the kind and the description of each.
+    pub damage: Vec<(DamageKind, String)>,
+    pub faults: Vec<FaultReport>,
+    pub lost: Vec<Lost>,
+}
+
+impl Report {
+    /// Returns what `audience` may know of the outcome.
+    pub fn shown_to(&self, audience: Audience) -> ShownReport {
+        let Self { packets, kernel_drops, .. } = *self;
+        let totals = RunTotals { packets, kernel_drops, accounts: self.accounts.clone() };
+        ShownReport {
+            totals: totals.shown_to(audience),
+            damage: self.damage.iter().map(|damage| (damage.kind, damage.text(audience))).collect(),
+            faults: self.faults.clone(),
+            lost: self.lost.clone(),
+        }
+    }
 }
 
 /// Rows of one module that were lost for one reason.
@@ -126,6 +151,11 @@ pub trait Observer: Send {
         false
     }
 
+    /// Called at each tick of a live run that all workers have passed, after the rows up to it, with the
+    /// account as of that tick of each module under a grant, by its name. A tick is a multiple of each
+    /// grant's resolution: what a holder is told of packets between two of them was known at the first.
+    fn released(&mut self, _accounts: &[(&str, Account)]) {}
+
     /// Called once for each module that was removed while the run goes on, with its final account. Returns
     /// whether the observer takes it: the run then keeps nothing of the module. A run whose modules come and
     /// go without end needs an observer that takes faults and accounts.
@@ -148,6 +178,7 @@ pub(crate) trait Events: Sync {
     fn log(&self, module: &str, text: &str);
     fn overload(&self, module: &str, worker: usize, begins: bool);
     fn fault(&self, report: &FaultReport) -> bool;
+    fn released(&self, accounts: &[(&str, Account)]);
     fn left(&self, module: &str, account: &Account) -> bool;
 }
 
@@ -162,6 +193,10 @@ impl<O: DerefMut<Target: Observer> + Send> Events for Shared<O> {
 
     fn fault(&self, report: &FaultReport) -> bool {
         lock(&self.0).fault(report)
+    }
+
+    fn released(&self, accounts: &[(&str, Account)]) {
+        lock(&self.0).released(accounts);
     }
 
     fn left(&self, module: &str, account: &Account) -> bool {

@@ -111,7 +111,7 @@ impl Consumer for Inline<'_, '_> {
 
     fn tick(&mut self, now_ns: u64) -> Result<(), RunError> {
         self.pipeline.tick(now_ns, &mut self.collector)?;
-        self.collector.tick(0, now_ns)
+        self.collector.tick(0, (now_ns, self.pipeline.released()))
     }
 
     fn end(&mut self, now_ns: u64) -> Result<(), RunError> {
@@ -291,7 +291,8 @@ impl Consumer for Parallel<'_, '_> {
 
     fn tick(&mut self, now_ns: u64) -> Result<(), RunError> {
         self.pipeline.tick(now_ns, &mut self.outlet)?;
-        self.outlet.send(Event::Tick { worker: self.outlet.worker, now_ns })
+        let (worker, accounts) = (self.outlet.worker, self.pipeline.released());
+        self.outlet.send(Event::Tick { worker, now_ns, accounts })
     }
 
     fn end(&mut self, now_ns: u64) -> Result<(), RunError> {

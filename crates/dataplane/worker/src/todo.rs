@@ -135,7 +135,8 @@ pub(crate) fn worker_loop(
             Work::Tick(at) => {
                 now_ns = now_ns.max(at);
                 pipeline.tick(at, outlet)?;
-                outlet.send(Event::Tick { worker, now_ns: at })?;
+                let accounts = pipeline.released();
+                outlet.send(Event::Tick { worker, now_ns: at, accounts })?;
             }
             Work::End(now_ns) => {
                 stop.end_worker();

@@ -21,13 +21,13 @@ use flame_abi::manifest::duration_ns;
 use flame_admit::Protection;
 use flame_compile::Compiler;
 use flame_node::{Built, Node, NodeError, RunRequest, Submission, Watch};
-use flame_plan::{Account, Expose, Limits, ModulePlan, Plan, Transforms, TrustedFilter, ViewSpec};
+use flame_plan::{Account, Audience, Expose, Limits, ModulePlan, Plan, Transforms, TrustedFilter, ViewSpec};
 use flame_record::{CaptureFormat, LeftOut};
 use flame_source::live::{self, Capture, LiveOptions, Way};
 use flame_source::{FileOptions, Source};
 use flame_transform::Key;
 use flame_trust::{Field, Layer, Origin};
-use flame_worker::{Input, Observer, Options, Report, Worker};
+use flame_worker::{Input, Observer, Options, ShownReport, Worker};
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
@@ -241,6 +241,8 @@ impl Run {
         }
         self.settle_modules()?;
         let node = self.trust.open(self.interface.as_deref().unwrap_or("file"))?;
+        // The only decision: whichever option or machine the policy is of.
+        let audience = Audience::under(node.as_ref());
         if node.is_some() && (self.unchecked || self.key.is_some()) {
             return Err("--unchecked and --key are the operator's, and this runs under a policy".into());
         }
@@ -306,19 +308,22 @@ impl Run {
         };
         self.files.stop_in_time(signals.expiry())?;
         let mut input = signals.while_opening(|| self.input())?;
-        let hint = vlan::Hint::new(&self.view()?.select).filter(|_| node.is_none() && !self.quiet);
+        let hint = vlan::Hint::new(&self.view()?.select).filter(|_| audience.is_operator() && !self.quiet);
         if let Some(hint) = &hint {
             input = each_source(input, |source| hint.watch(source))?;
         }
         let key = options.key.clone();
         let mut sink = self.sink(&plan)?;
-        if !self.quiet && node.is_none() {
+        if !self.quiet && audience.is_operator() {
             let is_shown = self.format()? == flame_record::Format::Table && is_stdout(self.output.as_deref());
             sink = notice::tee(sink, is_shown);
         }
         let plot = self.plot(&plan)?;
         if let Some(plot) = &plot {
             sink = plot.tee(sink);
+        }
+        if self.interface.is_some() && !audience.is_operator() {
+            sink = flame_record::at_ticks(sink);
         }
         sink = signals.guard(sink);
         if writes_view {
@@ -332,9 +337,8 @@ impl Run {
             let workers = "-w: one worker alone keeps packets in order: --workers 1";
             input = each_source(input, |source| Ok(writer.take().ok_or(workers)?.tee(source)))?;
         }
-        // Progress counts all packets of the source, including those that a grant hides.
-        let terminal = progress::Terminal::new(self.quiet || node.is_some());
-        let observer: Box<dyn Observer> = Box::new(progress::Console { terminal, logs: !self.quiet });
+        let console = progress::Console::new(audience, self.interface.is_some(), self.quiet);
+        let observer: Box<dyn Observer> = Box::new(console);
         let run = flame_worker::Run::new(&plan, &meters, &engine, options)?.overload(self.overload.overload);
         // Before packets flow: the policy may have changed while modules were compiled.
         let warn = |text: &str| complain!("flame: warning: {text}");
@@ -355,7 +359,7 @@ impl Run {
         let finished = sink.finish();
         let kept = state.map_or(Ok(()), |state| state.write());
         let drawn = plot.filter(|_| finished.is_ok()).map_or(Ok(()), |plot| plot.draw());
-        self.print_report(&report)?;
+        self.print_report(report.shown_to(audience))?;
         audited?;
         finished?;
         kept?;
@@ -599,27 +603,15 @@ impl Run {
     }
 
     /// Prints faults and the account of all packets on standard error.
-    fn print_report(&self, report: &Report) -> Result<(), Error> {
-        outcome::print(report);
+    fn print_report(&self, report: ShownReport) -> Result<(), Error> {
+        outcome::print(&report);
         if self.quiet || self.stats == StatsFormat::None {
             return Ok(());
         }
-        // Under a policy, packets that are hidden by a grant are not counted either.
-        // The number of packets that sampling hides is for the operator.
-        let is_through = matches!(Caller::here(), Caller::Through { .. });
-        let shown = |(name, account): &(String, Account)| {
-            (name.clone(), if is_through { account.without_sampled() } else { account.clone() })
-        };
-        let accounts: Vec<_> = report.accounts.iter().map(shown).collect();
-        let offered = accounts.iter().map(|(_, account)| account.offered).max();
-        let packets = if self.trust.policy.is_some() { offered.unwrap_or(0) } else { report.packets };
         let stderr = std::io::stderr().lock();
         let written = match self.stats {
-            StatsFormat::Json => flame_record::account::json(stderr, packets, report.kernel_drops, &accounts),
-            _ => {
-                let width = width_of(&std::io::stderr());
-                flame_record::account::table(stderr, packets, report.kernel_drops, &accounts, width)
-            }
+            StatsFormat::Json => flame_record::account::json(stderr, &report.totals),
+            _ => flame_record::account::table(stderr, &report.totals, width_of(&std::io::stderr())),
         };
         match written {
             // Nobody reads the statistics, which changes nothing in the results.

@@ -451,6 +451,13 @@ impl Connection {
         self.receive()
     }
 
+    /// Returns the body of a reply that is text.
+    pub fn text(&self, path: &str) -> String {
+        self.send(&format!("GET {path} HTTP/1.1\r\nhost: node\r\n\r\n"));
+        let bytes = self.receive_bytes();
+        text(&bytes).split_once("\r\n\r\n").map(|(_, body)| body.to_owned()).unwrap_or_default()
+    }
+
     pub fn send(&self, text: &str) {
         self.0.borrow_mut().write_all(text.as_bytes()).unwrap();
     }
@@ -472,6 +479,10 @@ impl Connection {
 
     /// Reads one reply, whose length is stated.
     pub fn receive(&self) -> (u16, Value) {
+        reply(&self.receive_bytes()).unwrap()
+    }
+
+    fn receive_bytes(&self) -> Vec<u8> {
         let mut stream = self.0.borrow_mut();
         let (mut bytes, mut one) = (Vec::new(), [0]);
         while !bytes.ends_with(b"\r\n\r\n") {
@@ -483,6 +494,6 @@ impl Connection {
         let mut body = vec![0; length.unwrap_or(0)];
         stream.read_exact(&mut body).unwrap();
         bytes.extend(body);
-        reply(&bytes).unwrap()
+        bytes
     }
 }

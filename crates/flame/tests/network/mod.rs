@@ -206,6 +206,11 @@ impl Pipe {
 }
 
 impl Capture {
+    /// Returns the output so far: records and messages.
+    pub fn so_far(&self) -> (String, String) {
+        (self.stdout.so_far(), self.stderr.so_far())
+    }
+
     pub fn signal(&self, name: &str) {
         let pid = self.pid().to_string();
         assert!(Command::new("kill").args(["-s", name, &pid]).status().unwrap().success());

@@ -6,6 +6,7 @@ use axum::extract::State;
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use flame_api::{Code, Problem, QueueAccount, State as ModuleState};
+use flame_plan::Audience;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -49,15 +50,15 @@ pub(super) async fn metrics(
     let gathered = move |engine: &crate::Engine| {
         let permitted = engine.permitted(&of_work);
         let failed = || Problem::new(Code::Internal, "metrics could not be gathered", "report this");
-        gather(engine, permitted.as_deref(), of_work.is_operator()).ok_or_else(failed)
+        gather(engine, permitted.as_deref(), of_work.audience()).ok_or_else(failed)
     };
     let text = working(&app, caller.tenant().as_deref(), gathered).await?;
     let kind = HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
     Ok(([(header::CONTENT_TYPE, kind)], text).into_response())
 }
 
-fn gather(engine: &crate::Engine, of: Option<&[crate::engine::Key]>, operator: bool) -> Option<String> {
-    let modules = engine.list(of);
+fn gather(engine: &crate::Engine, of: Option<&[crate::engine::Key]>, audience: Audience) -> Option<String> {
+    let modules = engine.list(of, audience);
     let label = |m: &flame_api::Module| -> Labels {
         let principal = m.principal.clone().unwrap_or_default();
         vec![("module", m.name.clone()), ("principal", principal), ("source", m.source.clone())]
@@ -111,8 +112,8 @@ fn gather(engine: &crate::Engine, of: Option<&[crate::engine::Key]>, operator: b
     metrics.counters("flame_module_faults", "Instances that a fault ended", each(|m| m.account.faults));
     metrics.counters("flame_module_spool_dropped", "Rows dropped to make room", each(|m| m.spool.dropped));
     metrics.gauges("flame_module_spool_bytes", "Bytes of rows that are kept", each(|m| m.spool.bytes));
-    if operator {
-        let sources = engine.sources(true);
+    if audience.is_operator() {
+        let sources = engine.sources(audience);
         let of = |value: fn(&flame_api::Source) -> u64| {
             sources.iter().map(|s| (vec![("source", s.name.clone())], value(s))).collect::<Vec<_>>()
         };

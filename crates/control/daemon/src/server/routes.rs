@@ -134,8 +134,8 @@ pub(super) async fn sources(
     State(app): State<Arc<App>>,
     Authenticated(caller, _): Authenticated,
 ) -> Reply<Sources> {
-    let operator = caller.is_operator();
-    let work = move |engine: &Engine| Ok(Sources { sources: engine.sources(operator) });
+    let audience = caller.audience();
+    let work = move |engine: &Engine| Ok(Sources { sources: engine.sources(audience) });
     Ok(Json(blocking(&app, &caller, work).await?))
 }
 
@@ -184,7 +184,7 @@ pub(super) async fn list(
     let of_work = caller.clone();
     let work = move |engine: &Engine| {
         let permitted = engine.permitted(&of_work);
-        Ok(Modules { modules: engine.list(permitted.as_deref()) })
+        Ok(Modules { modules: engine.list(permitted.as_deref(), of_work.audience()) })
     };
     Ok(Json(blocking(&app, &caller, work).await?))
 }
@@ -216,7 +216,7 @@ pub(super) async fn show(
     let of_work = caller.clone();
     let work = move |engine: &Engine| {
         let permit = engine.permit(&of_work, whose.principal.as_deref(), &name, false)?;
-        engine.show_to(&permit.owner, &name, of_work.is_operator())
+        engine.show_to(&permit.owner, &name, of_work.audience())
     };
     Ok(Json(blocking(&app, &caller, work).await?))
 }
@@ -314,7 +314,7 @@ pub(super) async fn log(
     let of_work = caller.clone();
     let work = move |engine: &Engine| {
         let permit = engine.permit(&of_work, whose.principal.as_deref(), &name, false)?;
-        engine.log(&permit.owner, &name)
+        engine.log(&permit.owner, &name, of_work.audience())
     };
     Ok(Json(blocking(&app, &caller, work).await?))
 }

@@ -80,7 +80,7 @@ fn a_module_that_is_removed_as_its_source_ends_keeps_its_account() {
         }
         // The longer, the more a removal that does not wait would miss.
         std::thread::sleep(Duration::from_millis(50));
-        source.shared.ended(Ok(report));
+        source.shared.ended(Ok(report), &source.routes);
         removing.join().unwrap()
     });
     assert_eq!(removed, account(40));
@@ -129,7 +129,7 @@ fn a_module_that_is_replaced_while_its_source_is_started_again_keeps_all_packets
             // What the new one had until the source ended.
             let mut report = Report::default();
             report.accounts.push(("probe#2".to_owned(), account(1000)));
-            source.shared.ended(Ok(report));
+            source.shared.ended(Ok(report), &source.routes);
             let mut inner = source.shared.inner();
             inner.handle = Some(handle.clone());
             inner.starts += 1;
@@ -176,7 +176,7 @@ fn a_module_that_is_added_as_its_source_ends_keeps_all_packets() {
             let mut account = Account::default();
             account.offered = 1000;
             report.accounts.push(("probe#1".to_owned(), account));
-            source.shared.ended(Ok(report));
+            source.shared.ended(Ok(report), &source.routes);
             if restarts {
                 let mut inner = source.shared.inner();
                 inner.handle = Some(handle.clone());

@@ -19,6 +19,7 @@ use crate::runtime::packet::{ANNO_EXTRA_LENGTH, Batch, HEADROOM, Packet, TAILROO
 use crate::runtime::signal::Signal;
 use flame_abi::LinkType;
 use flame_click::Nanos;
+use flame_plan::Audience;
 use flame_source::{FileOptions, Next, RawBlock, RawPacket, Source};
 use std::cell::{Cell, RefCell};
 
@@ -105,7 +106,8 @@ impl Reader for Capture {
             }
         }
         for d in r.source.damage() {
-            cx.error(&format!("{}: damaged at byte {}: {}", d.file, d.offset, d.reason));
+            // Who writes a graph sees all of its packets.
+            cx.error(&d.text(Audience::Operator));
         }
         Reading::End
     }
