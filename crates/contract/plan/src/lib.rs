@@ -15,6 +15,7 @@ mod reason;
 mod terms;
 mod view;
 mod wire;
+mod words;
 
 pub use account::{Account, Processed, QueueAccount, Shed, Unsent};
 pub use catalog::{Catalog, CatalogEntry};
@@ -29,6 +30,7 @@ pub use pace::Pace;
 pub use reason::{Overrun, Reason};
 pub use terms::{Forward, LOGS_PER_SECOND, Release, Sending, Services, Share, Terms, TimeLimit};
 pub use view::{Action, Expose, Field, MAX_HEADERS, Transforms, ViewKey, ViewSpec, quantize};
+pub use words::filter_metadata;
 
 use flame_abi::manifest::{Manifest, Queue};
 use serde::{Deserialize, Serialize};

@@ -1,9 +1,11 @@
 //! Compiles expressions to classic BPF with libpcap.
 
 use crate::program::MAX_INSTRUCTIONS;
-use crate::{FilterError, Instruction, MAX_TEXT, MAX_UNOPTIMIZED, Program, ProgramError};
+use crate::spelled::spelled;
+use crate::{FilterError, Instruction, MAX_TEXT, Program, ProgramError};
 use flame_abi::LinkType;
-use pcap::{Capture, Linktype};
+use pcap::{Capture, Dead, Linktype};
+use std::fmt;
 
 impl Program {
     /// Compiles `expr` with libpcap and checks the result. An empty expression does not involve libpcap, so
@@ -14,52 +16,32 @@ impl Program {
     /// Returns an error if the expression is too long or wrong, does not apply to this link type, or takes
     /// too many instructions.
     pub fn compile(expr: &str, link: LinkType) -> Result<Self, FilterError> {
-        compile(expr, link, Most { unoptimized: MAX_UNOPTIMIZED, instructions: MAX_INSTRUCTIONS })
+        compile(expr, link, MAX_INSTRUCTIONS)
     }
 
-    pub(crate) fn compile_within(expr: &str, link: LinkType, most: Most) -> Result<Self, FilterError> {
+    pub(crate) fn compile_within(expr: &str, link: LinkType, most: usize) -> Result<Self, FilterError> {
         compile(expr, link, most)
     }
 }
 
-/// The maximum number of instructions of a program.
-#[derive(Clone, Copy)]
-pub struct Most {
-    pub(crate) unoptimized: usize,
-    pub(crate) instructions: usize,
-}
-
-fn compile(text: &str, link: LinkType, most: Most) -> Result<Program, FilterError> {
+fn compile(text: &str, link: LinkType, most: usize) -> Result<Program, FilterError> {
     if text.len() > MAX_TEXT {
         return Err(FilterError::TooLong { found: text.len() });
     }
-    let wrong = |message| FilterError::Syntax { expr: excerpt(text), link: link.0, message };
+    let syntax = |message| FilterError::Syntax { expr: excerpt(text), message };
     // libpcap receives only this text, in which there are no names to look up.
-    let expr = &flame_plan::normalize_filter(text).map_err(wrong)?;
+    let expr = &flame_plan::normalize_filter(text).map_err(syntax)?;
     if expr.is_empty() {
         return Ok(Program::all());
     }
-    let syntax = |e: pcap::Error| FilterError::Syntax {
-        expr: excerpt(expr),
-        link: link.0,
-        message: match e {
-            pcap::Error::PcapError(message) => message,
-            pcap::Error::InvalidInputString => "it contains a NUL character".to_owned(),
-            other => other.to_string(),
-        },
-    };
-    let dead = Capture::dead(Linktype(data_link(link))).map_err(syntax)?;
-    // libpcap's optimizer takes more than quadratic time (a minute for 1200 hosts), its code generator does
-    // not: the unoptimized size shows whether optimizing is affordable.
-    let found = dead.compile(expr, false).map_err(syntax)?.get_instructions().len();
-    if found > most.unoptimized {
-        return Err(FilterError::TooComplex { expr: excerpt(expr), found, most: most.unoptimized });
-    }
-    let compiled = dead.compile(expr, true).map_err(syntax)?;
+    let expr_spelled = spelled(expr).map_err(syntax)?;
+    let dead = Capture::dead(Linktype(data_link(link))).map_err(|e| syntax(message(e)))?;
+    // Not optimized: libpcap's optimizer merges tests that differ.
+    let compiled = dead.compile(&expr_spelled, false).map_err(|e| fault(&dead, expr, link, message(e)))?;
     let wrong = |source| FilterError::Program { expr: excerpt(expr), source };
     let found = compiled.get_instructions().len();
-    if found > most.instructions {
-        return Err(wrong(ProgramError::TooLong { found, most: most.instructions }));
+    if found > most {
+        return Err(wrong(ProgramError::TooLong { found, most }));
     }
     // The crate provides an instruction only as text: "code jt jf k".
     let code: Option<Vec<Instruction>> =
@@ -68,7 +50,56 @@ fn compile(text: &str, link: LinkType, most: Most) -> Result<Program, FilterErro
         expr: excerpt(expr),
         message: "an instruction of libpcap was not understood".to_owned(),
     })?;
-    Program::check(&code).map_err(wrong)
+    match Program::check(&code) {
+        Ok(program) => Ok(program.on(link)),
+        Err(source @ ProgramError::Metadata { .. }) => {
+            let reason = |word| Some((word, flame_plan::filter_metadata(word)?));
+            Err(expr.split(' ').find_map(reason).map_or(wrong(source), |(word, reason)| FilterError::Link {
+                expr: excerpt(expr),
+                word: word.to_owned(),
+                link: LinkName(link),
+                message: reason.to_owned(),
+            }))
+        }
+        Err(source) => Err(wrong(source)),
+    }
+}
+
+fn message(e: pcap::Error) -> String {
+    match e {
+        pcap::Error::PcapError(message) => message,
+        pcap::Error::InvalidInputString => "it contains a NUL character".to_owned(),
+        other => other.to_string(),
+    }
+}
+
+/// Returns the error for an expression that libpcap refuses. Except for the grammar's faults, libpcap refuses an
+/// expression at the word that does not apply, so the shortest part with the same message ends there.
+fn fault(dead: &Capture<Dead>, expr: &str, link: LinkType, message: String) -> FilterError {
+    if message.contains("syntax error") {
+        return FilterError::Syntax { expr: excerpt(expr), message };
+    }
+    let ends: Vec<usize> = expr.match_indices(' ').map(|(at, _)| at).chain([expr.len()]).collect();
+    let is_refused = |end: usize| match dead.compile(&expr[..end], false) {
+        Err(pcap::Error::PcapError(found)) => found == message,
+        _ => false,
+    };
+    let end = ends.get(ends.partition_point(|end| !is_refused(*end))).map_or(expr, |end| &expr[..*end]);
+    let word = end.rsplit(' ').next().unwrap_or(end).to_owned();
+    FilterError::Link { expr: excerpt(expr), word, link: LinkName(link), message }
+}
+
+/// A link type, which is displayed with its number and libpcap's description.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LinkName(pub LinkType);
+
+impl fmt::Display for LinkName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match Linktype(data_link(self.0)).get_description() {
+            Ok(description) => write!(f, "{} ({description})", self.0.0),
+            Err(_) => write!(f, "{}", self.0.0),
+        }
+    }
 }
 
 /// Returns the first part of an expression, for messages.
