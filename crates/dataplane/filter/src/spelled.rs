@@ -203,6 +203,7 @@ impl<'a> Reader<'_, 'a> {
             "-" => {
                 let Some(mut inner) = self.operand(depth + 1)? else { return Ok(None) };
                 inner.text.insert_str(0, "- ");
+                inner.is_open = true;
                 Some(inner)
             }
             protocol if is_access => self.access(protocol, depth)?,
@@ -261,6 +262,7 @@ mod tests {
             ("8 * 5 % 3 + 1 = 2", "( ( 8 * 5 ) % 3 ) + 1 = 2".to_owned()),
             ("1 & 2 ^ 3 | 4 = 5", "( ( 1 & 2 ) ^ 3 ) | 4 = 5".to_owned()),
             ("9 % 4 % 3 < - ( 1 + 2 )", "( ( 9 % 4 ) % 3 ) < - ( 1 + 2 )".to_owned()),
+            ("- 9 % - 4 = 1", "( ( - 9 ) % ( - 4 ) ) = 1".to_owned()),
             ("1 + ip6 [ 0 ] = 9", "( ip6 and 1 + ip6 [ 0 ] = 9 )".to_owned()),
             ("1 + icmp6 [ 0 ] = 9", "( ip6 [ 6 ] = 58 and 1 + icmp6 [ 0 ] = 9 )".to_owned()),
             ("not ip multicast or tcp", "not ( ip dst net 224.0.0.0 / 4 ) or tcp".to_owned()),

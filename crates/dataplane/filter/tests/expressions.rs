@@ -1,7 +1,7 @@
 //! Results and errors of compiling expressions.
 
 use flame_abi::LinkType;
-use flame_filter::{Filter, FilterError};
+use flame_filter::{Filter, FilterError, ProgramError};
 
 fn error(expr: &str, link: LinkType) -> String {
     Filter::compile(expr, link).unwrap_err().to_string()
@@ -52,7 +52,10 @@ fn long_expressions_end_in_a_filter_or_an_error_in_bounded_time() {
     };
     let f = Filter::compile(&hosts(100), LinkType::ETHERNET).unwrap();
     assert!(!f.matches(&[0; 60], 60));
-    assert!(matches!(Filter::compile(&hosts(1200), LinkType::ETHERNET), Err(FilterError::TooComplex { .. })));
+    assert!(matches!(
+        Filter::compile(&hosts(1200), LinkType::ETHERNET),
+        Err(FilterError::Program { source: ProgramError::TooLong { .. }, .. })
+    ));
     assert!(matches!(Filter::compile(&hosts(4000), LinkType::ETHERNET), Err(FilterError::TooLong { .. })));
     let deep = format!("{}ip{}", "(".repeat(15_000), ")".repeat(15_000));
     assert!(error(&deep, LinkType::ETHERNET).len() < 400);
@@ -72,7 +75,7 @@ fn filters_of_strangers_are_compiled_in_bounded_time() {
         different("host 10.1.2."),
         different("host ::"),
         different("port "),
-        many("not vlan and ip6 protochain 6"),
+        many("not vlan and ip6 proto 6"),
         different("vlan or tcp port "),
         format!("{}ip", "not ".repeat(MAX_SHOWN_WORDS - 1)),
         format!("ip[0]{} = 1", "+1".repeat(MAX_SHOWN_VALUES - 2)),
