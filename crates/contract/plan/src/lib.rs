@@ -30,7 +30,7 @@ pub use pace::Pace;
 pub use reason::{Overrun, Reason};
 pub use terms::{Forward, LOGS_PER_SECOND, Release, Sending, Services, Share, Terms, TimeLimit};
 pub use view::{Action, Expose, Field, MAX_HEADERS, Transforms, ViewKey, ViewSpec, quantize};
-pub use words::filter_metadata;
+pub use words::{filter_metadata, filter_words};
 
 use flame_abi::manifest::{Manifest, Queue};
 use serde::{Deserialize, Serialize};

@@ -189,6 +189,11 @@ pub(crate) fn is_word(word: &str, before: &str) -> Result<bool, String> {
     }
 }
 
+/// Returns the words that are passed to libpcap wherever they stand.
+pub fn filter_words() -> impl Iterator<Item = &'static str> {
+    KEYWORDS.iter().copied()
+}
+
 /// Returns the reason why a word is refused for packets that do not carry the property that it tests: the
 /// kernel knows it for a packet that it captures, and no file states it.
 pub fn filter_metadata(word: &str) -> Option<&'static str> {

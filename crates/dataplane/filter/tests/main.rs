@@ -6,3 +6,4 @@ mod expressions;
 mod language;
 mod meaning;
 mod random;
+mod truth;

@@ -1,18 +1,19 @@
 //! FromDevice(DEVNAME, PROMISC, SNAPLEN, SNIFFER, BPF_FILTER, METHOD, BURST, OUTBOUND, FORCE_IP, HEADROOM,
 //! TIMESTAMP, RING): the frames that an interface of this machine receives. PROMISC true (false) receives
-//! those for other machines, too; OUTBOUND true those that this machine sends. BPF_FILTER is a filter as for
-//! tcpdump. With SNIFFER false (true), the kernel does not handle any packet of the interface while this
-//! element is there, not even ARP; it needs CAP_BPF, CAP_NET_ADMIN and Linux 6.6. Frames are taken until
-//! there are BURST (64) packets. METHOD is LINUX: an AF_PACKET ring (TPACKET_V3) of RING (128) blocks of 128
-//! KiB, where a frame waits for at most 1 ms. PCAP is another name for it. Frames that the card or the kernel
-//! joined are cut into the segments that were sent, missing checksums are computed, and VLAN tags are put
-//! back, so that each packet is a whole frame. METHOD XDP is AF_XDP: sockets on all receive queues, with as
-//! much memory, by a program in the driver, or in the kernel's stack for a driver that runs none; which one
-//! is printed. It takes the frames away, so SNIFFER and OUTBOUND are false, and needs CAP_BPF, CAP_NET_ADMIN
-//! and Linux 5.9. Frames are as the driver has them: without tags that the card took out, and on a virtual
-//! interface without the checksums that the other end left to its card (there: `ethtool -K NAME tx off`).
-//! NETMAP and DPDK are not there. SNAPLEN bytes of a frame are kept (all). HEADROOM bytes (64) are free in
-//! front. With FORCE_IP true, packets that are not IPv4 or IPv6 are dropped. It needs CAP_NET_RAW.
+//! those for other machines, too; OUTBOUND true those that this machine sends. BPF_FILTER is a filter as of
+//! pcap-filter(7), evaluated here and not by the kernel. With SNIFFER false (true), the kernel does not
+//! handle any packet of the interface while this element is there, not even ARP; it needs CAP_BPF,
+//! CAP_NET_ADMIN and Linux 6.6. Frames are taken until there are BURST (64) packets. METHOD is LINUX: an
+//! AF_PACKET ring (TPACKET_V3) of RING (128) blocks of 128 KiB, where a frame waits for at most 1 ms. PCAP is
+//! another name for it. Frames that the card or the kernel joined are cut into the segments that were sent,
+//! missing checksums are computed, and VLAN tags are put back, so that each packet is a whole frame. METHOD
+//! XDP is AF_XDP: sockets on all receive queues, with as much memory, by a program in the driver, or in the
+//! kernel's stack for a driver that runs none; which one is printed. It takes the frames away, so SNIFFER and
+//! OUTBOUND are false, and needs CAP_BPF, CAP_NET_ADMIN and Linux 5.9. Frames are as the driver has them:
+//! without tags that the card took out, and on a virtual interface without the checksums that the other end
+//! left to its card (there: `ethtool -K NAME tx off`). NETMAP and DPDK are not there. SNAPLEN bytes of a
+//! frame are kept (all). HEADROOM bytes (64) are free in front. With FORCE_IP true, packets that are not IPv4
+//! or IPv6 are dropped. It needs CAP_NET_RAW.
 //! Expects: nothing.
 //! Gives: frames with their times, unless TIMESTAMP is false, and their types (broadcast, multicast, for
 //! another host). IPv4 headers are marked.
