@@ -34,7 +34,7 @@ impl Packet {
 /// A test of a packet. `None` if a byte that it needs was not captured.
 type Test = Rc<dyn Fn(&Packet) -> Option<bool>>;
 
-/// Where the headers are for which the next term looks.
+/// The headers in front of those for which the next term looks.
 #[derive(Clone, Copy)]
 pub struct Layers {
     /// Whether packets begin with an IP header, and not with an Ethernet header.
