@@ -90,7 +90,8 @@ fn sum(n: &mut Numbers, depth: u32) -> String {
 
 fn term(n: &mut Numbers) -> String {
     let transport = ["", "", "tcp ", "udp ", "sctp "];
-    match n.below(20) {
+    match n.below(21) {
+        20 => n.of(&["inbound", "outbound", "ip", "tcp"]).to_owned(),
         0 | 1 => {
             let words = ["ip", "ip6", "arp", "rarp", "tcp", "udp", "icmp", "icmp6", "sctp", "ah", "igmp"];
             n.of(&words).to_owned()

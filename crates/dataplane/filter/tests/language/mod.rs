@@ -37,22 +37,27 @@ type Test = Rc<dyn Fn(&Packet) -> Option<bool>>;
 /// The headers in front of those for which the next term looks.
 #[derive(Clone, Copy)]
 pub struct Layers {
-    /// Whether packets begin with an IP header, and not with an Ethernet header.
-    is_raw: bool,
+    /// The place of the EtherType; none if packets begin with an IP header.
+    kind: Option<u64>,
+    payload: u64,
+    /// The place and size of the kind of a cooked packet: received, or sent by the machine itself.
+    direction: Option<(u64, u64)>,
     tags: u64,
     labels: u64,
 }
 
 impl Layers {
-    pub const ETHERNET: Self = Self { is_raw: false, tags: 0, labels: 0 };
-    pub const RAW: Self = Self { is_raw: true, tags: 0, labels: 0 };
-
-    fn kind(self) -> u64 {
-        12 + 4 * self.tags
+    const fn new(kind: Option<u64>, payload: u64, direction: Option<(u64, u64)>) -> Self {
+        Self { kind, payload, direction, tags: 0, labels: 0 }
     }
 
+    pub const ETHERNET: Self = Self::new(Some(12), 14, None);
+    pub const RAW: Self = Self::new(None, 0, None);
+    pub const LINUX_SLL: Self = Self::new(Some(14), 16, Some((0, 2)));
+    pub const LINUX_SLL2: Self = Self::new(Some(0), 20, Some((10, 1)));
+
     fn payload(self) -> u64 {
-        if self.is_raw { 0 } else { 14 + 4 * self.tags + 4 * self.labels }
+        self.payload + 4 * self.tags + 4 * self.labels
     }
 }
 

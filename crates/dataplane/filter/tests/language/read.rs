@@ -138,6 +138,10 @@ impl Reader {
                 let most = self.number()?;
                 Some(test(move |p| Some(if is_less { p.wire_len <= most } else { p.wire_len >= most })))
             }
+            "outbound" | "inbound" => {
+                let outbound = terms::outbound(self.layers)?;
+                Some(if self.next()? == "outbound" { outbound } else { not(outbound) })
+            }
             "vlan" => {
                 self.at += 1;
                 let number = self.value();

@@ -62,13 +62,11 @@ pub fn link(layers: Layers, kind: u32) -> Test {
         IPV6 => field(payload, 1, 0xf0, 0x60),
         _ => test(|_| Some(false)),
     };
-    if layers.is_raw {
-        return version;
+    match layers.kind {
+        None => version,
+        Some(_) if layers.labels > 0 => and(field(payload - 2, 1, 1, 1), version),
+        Some(at) => field(at + 4 * layers.tags, 2, u32::MAX, kind),
     }
-    if layers.labels > 0 {
-        return and(field(payload - 2, 1, 1, 1), version);
-    }
-    field(layers.kind(), 2, u32::MAX, kind)
 }
 
 /// `ip proto NUMBER`.
@@ -204,6 +202,12 @@ pub fn mpls(layers: &mut Layers, label: Option<u32>) -> Test {
     }
     layers.labels += 1;
     entry
+}
+
+/// `outbound`, of a cooked packet.
+pub fn outbound(layers: Layers) -> Option<Test> {
+    let (at, size) = layers.direction?;
+    Some(field(at, size, u32::MAX, 4))
 }
 
 /// `broadcast`, `ip broadcast`.
