@@ -28,7 +28,7 @@ mod typed;
 pub use typed::{FilterText, MAX_SHOWN_INSTRUCTIONS, PacketFilter, ShownPacket, TruePacket};
 
 pub use program::{Instruction, Program, ProgramError};
-pub use text::LinkName;
+pub use text::LinkFault;
 
 use flame_abi::LinkType;
 
@@ -52,8 +52,8 @@ pub enum FilterError {
     Syntax { expr: String, message: String },
     /// The expression tests a property that packets of this link type do not have, or a value that it cannot
     /// have.
-    #[error("filter {expr:?}, at `{word}`, for packets of link type {link}: {message}")]
-    Link { expr: String, word: String, link: LinkName, message: String },
+    #[error("{0}")]
+    Link(LinkFault),
     #[error("filter {expr:?}: {source}")]
     Program {
         expr: String,

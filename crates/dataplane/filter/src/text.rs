@@ -4,7 +4,7 @@ use crate::program::MAX_INSTRUCTIONS;
 use crate::spelled::spelled;
 use crate::{FilterError, Instruction, MAX_TEXT, Program, ProgramError};
 use flame_abi::LinkType;
-use pcap::{Capture, Dead, Linktype};
+use pcap::{Capture, Linktype};
 use std::fmt;
 
 impl Program {
@@ -35,9 +35,16 @@ fn compile(text: &str, link: LinkType, most: usize) -> Result<Program, FilterErr
         return Ok(Program::all());
     }
     let expr_spelled = spelled(expr).map_err(syntax)?;
+    let not_here = |word: Option<&str>, message| {
+        let (expr, word) = (expr.clone(), word.map(str::to_owned));
+        FilterError::Link(LinkFault { expr, link, word, message })
+    };
     let dead = Capture::dead(Linktype(data_link(link))).map_err(|e| syntax(message(e)))?;
     // Not optimized: libpcap's optimizer merges tests that differ.
-    let compiled = dead.compile(&expr_spelled, false).map_err(|e| fault(&dead, expr, link, message(e)))?;
+    let compiled = dead.compile(&expr_spelled, false).map_err(|e| match message(e) {
+        fault if fault.contains("syntax error") => syntax(fault),
+        fault => not_here(None, fault),
+    })?;
     let wrong = |source| FilterError::Program { expr: excerpt(expr), source };
     let found = compiled.get_instructions().len();
     if found > most {
@@ -54,12 +61,8 @@ fn compile(text: &str, link: LinkType, most: usize) -> Result<Program, FilterErr
         Ok(program) => Ok(program.on(link)),
         Err(source @ ProgramError::Metadata { .. }) => {
             let reason = |word| Some((word, flame_plan::filter_metadata(word)?));
-            Err(expr.split(' ').find_map(reason).map_or(wrong(source), |(word, reason)| FilterError::Link {
-                expr: excerpt(expr),
-                word: word.to_owned(),
-                link: LinkName(link),
-                message: reason.to_owned(),
-            }))
+            let refused = expr.split(' ').find_map(reason);
+            Err(refused.map_or(wrong(source), |(word, reason)| not_here(Some(word), reason.to_owned())))
         }
         Err(source) => Err(wrong(source)),
     }
@@ -73,32 +76,45 @@ fn message(e: pcap::Error) -> String {
     }
 }
 
-/// Returns the error for an expression that libpcap refuses. Except for the grammar's faults, libpcap refuses an
-/// expression at the word that does not apply, so the shortest part with the same message ends there.
-fn fault(dead: &Capture<Dead>, expr: &str, link: LinkType, message: String) -> FilterError {
-    if message.contains("syntax error") {
-        return FilterError::Syntax { expr: excerpt(expr), message };
-    }
-    let ends: Vec<usize> = expr.match_indices(' ').map(|(at, _)| at).chain([expr.len()]).collect();
-    let is_refused = |end: usize| match dead.compile(&expr[..end], false) {
-        Err(pcap::Error::PcapError(found)) => found == message,
-        _ => false,
-    };
-    let end = ends.get(ends.partition_point(|end| !is_refused(*end))).map_or(expr, |end| &expr[..*end]);
-    let word = end.rsplit(' ').next().unwrap_or(end).to_owned();
-    FilterError::Link { expr: excerpt(expr), word, link: LinkName(link), message }
+/// A fault of an expression for packets of a link type. Its display names the word.
+#[derive(Clone, Debug)]
+pub struct LinkFault {
+    expr: String,
+    link: LinkType,
+    /// The word, if it is known.
+    word: Option<String>,
+    message: String,
 }
 
-/// A link type, which is displayed with its number and libpcap's description.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LinkName(pub LinkType);
+impl LinkFault {
+    /// Finds the word. Except for the grammar's faults, libpcap refuses an expression at the word that does not
+    /// apply, so the shortest part with the same message ends there. It is only looked for where the error is
+    /// displayed, since it takes a dozen compilations.
+    fn find(&self) -> Option<&str> {
+        let ends: Vec<usize> =
+            self.expr.match_indices(' ').map(|(at, _)| at).chain([self.expr.len()]).collect();
+        let dead = Capture::dead(Linktype(data_link(self.link))).ok()?;
+        let is_accepted = |end: &usize| match dead.compile(&self.expr[..*end], false) {
+            Err(pcap::Error::PcapError(found)) => found != self.message,
+            _ => true,
+        };
+        let end = ends.get(ends.partition_point(is_accepted))?;
+        self.expr[..*end].rsplit(' ').next()
+    }
+}
 
-impl fmt::Display for LinkName {
+impl fmt::Display for LinkFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match Linktype(data_link(self.0)).get_description() {
-            Ok(description) => write!(f, "{} ({description})", self.0.0),
-            Err(_) => write!(f, "{}", self.0.0),
+        let Self { expr, link, word, message } = self;
+        write!(f, "filter {:?}, ", excerpt(expr))?;
+        if let Some(word) = word.as_deref().or_else(|| self.find()) {
+            write!(f, "at `{word}`, ")?;
         }
+        write!(f, "for packets of link type {}", link.0)?;
+        if let Ok(description) = Linktype(data_link(*link)).get_description() {
+            write!(f, " ({description})")?;
+        }
+        write!(f, ": {message}")
     }
 }
 
