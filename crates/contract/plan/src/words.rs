@@ -158,8 +158,8 @@ const INTERFACE: &str =
 const REFUSED: &[(&str, &str)] = &[
     (
         "protochain",
-        "it follows a chain of headers by a loop, which filters here do not have: write `proto N`, or test the \
-         header, as in `ip6 [ 6 ] = 0 and ip6 [ 40 ] = 6`",
+        "it follows a chain of headers by a loop, which filters here do not have: write `proto N`, or test \
+         the header, as in `ip6 [ 6 ] = 0 and ip6 [ 40 ] = 6`",
     ),
     ("gateway", "it needs a name, and names are not looked up: write `ether host MAC and not host ADDRESS`"),
     ("byte", "its meaning is not documented: write `link [ 5 ] & 3 != 0` for byte 5"),

@@ -5,16 +5,16 @@
 //! ```
 //!
 //! pcap-filter(7) defines the meaning of an expression. libpcap's optimizer is not used: it merges tests that
-//! differ, and what it gains is done here ([`direct`]). Its generator is used, except for forms that it takes
-//! otherwise than documented ([`spelled`]). Words that it can only test with the kernel's help are refused.
-//! The program is not trusted: [`Program::check`] is the only way to obtain a [`Program`], and every load in the
-//! machine code is preceded by a proof or a test that it lies in the packet. A packet that ends before a byte
-//! which the expression reads does not pass, even if the test is negated.
+//! differ, and `direct.rs` gains the same. Forms that its generator takes otherwise than documented are
+//! spelled out (`spelled.rs`). Words that it can only test with the kernel's help are refused. The program is
+//! not trusted: [`Program::check`] is the only way to obtain a [`Program`], and every load in the machine
+//! code is preceded by a proof or a test that it lies in the packet. A packet that ends before a byte which
+//! the expression reads does not pass, even if the test is negated.
 //!
-//! Limits: an expression has at most [`MAX_TEXT`] bytes, its program at most [`program::MAX_INSTRUCTIONS`], some
-//! 300 hosts, for which compiling takes about half a second. Names of hosts, networks, ports and protocols are
-//! refused before libpcap receives an expression, so no resolver is used. Cost: no allocation, lock or system
-//! call per packet.
+//! Limits: an expression has at most [`MAX_TEXT`] bytes, its program at most [`program::MAX_INSTRUCTIONS`],
+//! some 300 hosts, for which compiling takes about half a second. Names of hosts, networks, ports and
+//! protocols are refused before libpcap receives an expression, so no resolver is used. Cost: no allocation,
+//! lock or system call per packet.
 
 mod direct;
 mod jit;

@@ -1,7 +1,7 @@
 //! Spells out what an expression states, where libpcap takes it otherwise than pcap-filter(7) documents.
 //!
-//! - A relation that reads bytes of a protocol holds for packets of that protocol only. libpcap tests that for
-//!   the first operand of a sum alone: `1 + tcp[13] = 3` would read bytes of any packet.
+//! - A relation that reads bytes of a protocol holds for packets of that protocol only. libpcap tests that
+//!   for the first operand of a sum alone: `1 + tcp[13] = 3` would read bytes of any packet.
 //! - `%` and `^` bind as in C. libpcap lets them end at the end of the sum.
 //! - `ip multicast` holds for 224.0.0.0/4. libpcap includes all addresses above.
 

@@ -118,7 +118,8 @@ fn a_planted_fault_is_found() {
 /// A filter that contradicts itself. libpcap's optimizer lets packets pass.
 #[test]
 fn the_optimizer_of_libpcap_is_not_used() {
-    let text = "host 10.1.1.1 and not ((host 1.2.3.4 or host 5.6.7.8) and icmp) and not (host 5.6.7.8 or host 10.1.1.1)";
+    let text = "host 10.1.1.1 and not ((host 1.2.3.4 or host 5.6.7.8) and icmp) \
+                and not (host 5.6.7.8 or host 10.1.1.1)";
     let Capture { packets, .. } = captures::classic(include_bytes!("data/optimizer.pcap")).unwrap();
     let expected = Expression::read(text, Layers::ETHERNET).unwrap();
     let count = |selects: &dyn Fn(&Packet) -> bool| packets.iter().filter(|packet| selects(packet)).count();
