@@ -3,8 +3,8 @@
 //! Source: McCanne and Jacobson, "The BSD Packet Filter" (USENIX 1993), with the modulo and xor operations
 //! that libpcap added. All arithmetic is on 32 bits and wraps. A load outside the captured bytes and a
 //! division by zero end the program with 0 (no match); a shift by 32 or more gives 0. `A`, `X` and the
-//! scratch words start as 0. Loads at constant offsets of 2^31 and above, for which the kernel has a meaning of
-//! its own, are refused.
+//! scratch words start as 0. Loads at constant offsets of 2^31 and above, for which the kernel has a meaning
+//! of its own, are refused.
 
 use flame_abi::LinkType;
 
@@ -76,8 +76,8 @@ pub(crate) enum Order {
 /// The values of IPv6 as an address family, by system. libpcap compares with the first only.
 pub(crate) const FAMILIES_OF_IPV6: [u32; 5] = [10, 23, 24, 28, 30];
 
-/// Returns the value that libpcap compares for the first word of a loopback header. Its bytes are in the order
-/// of the machine that captured the packet, and the values of IPv6 differ by system.
+/// Returns the value that libpcap compares for the first word of a loopback header. Its bytes are in the
+/// order of the machine that captured the packet, and the values of IPv6 differ by system.
 pub(crate) fn family(word: u32, order: Order) -> u32 {
     let family = if word > 0xffff { word.swap_bytes() } else { word };
     let family = if FAMILIES_OF_IPV6.contains(&family) { FAMILIES_OF_IPV6[0] } else { family };
@@ -190,8 +190,8 @@ impl Program {
         self.0.len()
     }
 
-    /// Returns the program for packets of `link`: libpcap's tests of a loopback header expect the byte order and
-    /// the families of this machine.
+    /// Returns the program for packets of `link`: libpcap's tests of a loopback header expect the byte order
+    /// and the families of this machine.
     pub(crate) fn on(mut self, link: LinkType) -> Self {
         let order = match link {
             LinkType::NULL => Order::Native,

@@ -88,8 +88,8 @@ pub struct LinkFault {
 
 impl LinkFault {
     /// Finds the word. Except for the grammar's faults, libpcap refuses an expression at the word that does
-    /// not apply, so the shortest part with the same message ends there. It is only looked for where the error
-    /// is displayed, since it takes a dozen compilations.
+    /// not apply, so the shortest part with the same message ends there. It is looked for where the error is
+    /// displayed, since it takes a dozen compilations.
     fn find(&self) -> Option<&str> {
         let ends: Vec<usize> =
             self.expr.match_indices(' ').map(|(at, _)| at).chain([self.expr.len()]).collect();

@@ -6,7 +6,7 @@
 //! - `vlan` and `mpls` move what is read by the rest of the text by one header, also behind `or` and `not`.
 //! - `host` and `net` without a protocol concern IPv4, ARP and RARP, or IPv6; source before destination.
 //! - `port` and bytes of a transport header are read in the first fragment only (IPv4), and directly behind
-//!   the fixed header (IPv6). `proto` looks behind one fragment header of IPv6, and no other extension header.
+//!   the fixed header (IPv6). `proto` looks behind one fragment header of IPv6, and no further extension.
 //! - `ip broadcast` knows no netmask: it holds for 0.0.0.0 and 255.255.255.255.
 //! - Arithmetic has 32 bits and wraps; a packet for which it divides by 0 does not pass.
 
