@@ -2,8 +2,8 @@
 //!
 //! libpcap's generator writes each term on its own, so `host A or host B` tests the type of the packet
 //! twelve times. A jump to a test whose outcome is known from the tests before it leads to the outcome
-//! directly. The bytes of a packet do not change, so a fact about them holds on all paths from the test that established
-//! it, and that test has also shown that the bytes were captured.
+//! directly. The bytes of a packet do not change, so a fact about them holds on all paths from the test that
+//! established it, and that test has also shown that the bytes were captured.
 
 use crate::program::{Alu, Op, Operand, Program, Size, Test};
 
