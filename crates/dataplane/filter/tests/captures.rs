@@ -1,4 +1,4 @@
-//! Captured packets.
+//! Captured packets: of the project, and those of the folder `FLAME_TRACES`.
 
 use super::language::Packet;
 use std::path::{Path, PathBuf};
