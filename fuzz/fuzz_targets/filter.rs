@@ -34,7 +34,7 @@ fn text(data: &[u8]) {
     if let Ok(form) = flame_plan::normalize_filter(expression) {
         assert_eq!(flame_plan::normalize_filter(&form).as_deref(), Ok(form.as_str()), "one form");
     }
-    for link in [LinkType::ETHERNET, LinkType::RAW, LinkType::LINUX_SLL2] {
+    for link in [LinkType::ETHERNET, LinkType::RAW, LinkType::LINUX_SLL2, LinkType::NULL] {
         match Program::compile(expression, link) {
             Ok(program) => agree(&program, data),
             Err(e) => assert!(!e.to_string().is_empty()),

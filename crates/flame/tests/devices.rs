@@ -360,6 +360,39 @@ fn types_filters_and_directions_are_as_asked() {
     assert_eq!((count("c5.count"), count("c6.count")), (10, 0), "{out}");
 }
 
+/// Packets of a tunnel begin with IP, and filters read them so.
+#[test]
+fn filters_are_those_of_the_interfaces_link_type() {
+    let Some(net) = net() else { return };
+    net.shell("ip tuntap add dev tun0 mode tun && ip link set tun0 up");
+    let text = format!(
+        "{CONTROL}
+        some :: FromDevice(tun0, BPF_FILTER \"udp port 53\") -> dns :: Counter -> Discard;
+        every :: FromDevice(tun0) -> all :: Counter -> Discard;"
+    );
+    let arguments = ["-h", "*.account", "-h", "dns.count", "-h", "all.count"];
+    let mut graph = Graph::start(&net, &text, &arguments);
+    let packets = (0..10).map(|i| ipv4(&[], if i < 4 { 17 } else { 6 }, (1, i), (2, 53), 100)[14..].to_vec());
+    let packets: Vec<String> =
+        packets.map(|p| p.iter().map(|byte| format!("{byte:02x}")).collect()).collect();
+    net.shell(&format!(
+        "python3 -c 'import fcntl, os, struct
+tun = os.open(\"/dev/net/tun\", os.O_RDWR)
+fcntl.ioctl(tun, 0x400454ca, struct.pack(\"16sH\", b\"tun0\", 0x1001))
+[os.write(tun, bytes.fromhex(packet)) for packet in \"{}\".split()]'",
+        packets.join(" ")
+    ));
+    graph.wait("all.count", "10");
+    let out = graph.end();
+    add_up(&out);
+    assert_eq!(value(&out, "dns.count"), "4", "{out}");
+    // A word that such packets do not answer is refused by name.
+    let text = "FromDevice(tun0, BPF_FILTER \"ether host 1:2:3:4:5:6\") -> Discard";
+    let out = net.command(&flame()).args(["click", "-e", text]).output().unwrap();
+    let said = String::from_utf8_lossy(&out.stderr);
+    assert!(!out.status.success() && said.contains("for packets of link type 101"), "{said}");
+}
+
 #[test]
 fn frames_that_an_interface_refuses_are_named_and_it_comes_back() {
     let Some(net) = net() else { return };

@@ -132,6 +132,12 @@ fn a_first_word_that_is_nothing_is_an_error_of_the_filter() {
         (&["-r", "in.pcap"][..], 2, "MODULES"),
         (&["-r", "in.pcap", "-w", "out.pcap", "--transform", "ip=prefix"][..], 1, "--key FILE"),
         (&["-r", "in.pcap", "--nano", "count"][..], 2, "--write"),
+        (
+            &["-r", "in.pcap", "-w", "out.pcap", "tcp", "and", "inbound"][..],
+            1,
+            "`inbound`, for packets of link type 1",
+        ),
+        (&["-r", "in.pcap", "-w", "out.pcap", "protochain", "6"][..], 1, "`protochain` is refused"),
     ] {
         let out = flame(folder.path(), &[&["run"], args].concat());
         assert_eq!(out.status.code(), Some(status), "{args:?}: {}", text(&out.stderr));

@@ -10,6 +10,7 @@
 //! spec.select.extend(flame_plan::ShownFilter::parse("port 53").unwrap());
 //! ```
 
+use crate::words::is_word;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -179,151 +180,6 @@ const OPERATORS: [&str; 26] = [
     "%", "(", ")", "[", "]", ":", ",",
 ];
 
-/// The words of libpcap's language (pcap-filter(7)) that name no host, network, port or protocol to look up.
-/// `gateway`, which needs a name, and tests of the firewall's pseudo headers are left out.
-const KEYWORDS: &[&str] = &[
-    "aarp",
-    "addr1",
-    "addr2",
-    "addr3",
-    "addr4",
-    "ah",
-    "and",
-    "arp",
-    "atalk",
-    "broadcast",
-    "byte",
-    "clnp",
-    "dir",
-    "direction",
-    "dst",
-    "ether",
-    "esp",
-    "fddi",
-    "geneve",
-    "greater",
-    "host",
-    "icmp",
-    "icmp6",
-    "icmp6code",
-    "icmp6type",
-    "icmpcode",
-    "icmptype",
-    "igmp",
-    "igrp",
-    "inbound",
-    "ip",
-    "ip6",
-    "ipx",
-    "iso",
-    "isis",
-    "lat",
-    "len",
-    "length",
-    "less",
-    "link",
-    "llc",
-    "mask",
-    "mopdl",
-    "moprc",
-    "mpls",
-    "multicast",
-    "net",
-    "netbeui",
-    "not",
-    "or",
-    "outbound",
-    "pim",
-    "port",
-    "portrange",
-    "ppp",
-    "pppoed",
-    "pppoes",
-    "proto",
-    "protochain",
-    "ra",
-    "ta",
-    "rarp",
-    "sctp",
-    "slip",
-    "src",
-    "stp",
-    "subtype",
-    "tcp",
-    "tcpflags",
-    "tr",
-    "type",
-    "udp",
-    "vlan",
-    "vrrp",
-    "carp",
-    "wlan",
-    "vxlan",
-    "mgt",
-    "ctl",
-    "data",
-    "beacon",
-    "probe-req",
-    "probe-resp",
-    "assoc-req",
-    "assoc-resp",
-    "reassoc-req",
-    "reassoc-resp",
-    "atim",
-    "disassoc",
-    "auth",
-    "deauth",
-    "ps-poll",
-    "rts",
-    "cts",
-    "ack",
-    "cf-end",
-    "cf-end-ack",
-    "null",
-    "qos-data",
-    "tods",
-    "fromds",
-    "dstods",
-    "nods",
-    "icmp-echoreply",
-    "icmp-unreach",
-    "icmp-sourcequench",
-    "icmp-redirect",
-    "icmp-echo",
-    "icmp-routeradvert",
-    "icmp-routersolicit",
-    "icmp-timxceed",
-    "icmp-paramprob",
-    "icmp-tstamp",
-    "icmp-tstampreply",
-    "icmp-ireq",
-    "icmp-ireqreply",
-    "icmp-maskreq",
-    "icmp-maskreply",
-    "icmp6-destinationunreach",
-    "icmp6-packettoobig",
-    "icmp6-timeexceeded",
-    "icmp6-parameterproblem",
-    "icmp6-echo",
-    "icmp6-echoreply",
-    "icmp6-multicastlistenerquery",
-    "icmp6-multicastlistenerreportv1",
-    "icmp6-multicastlistenerdone",
-    "icmp6-routersolicit",
-    "icmp6-routeradvert",
-    "icmp6-neighborsolicit",
-    "icmp6-neighboradvert",
-    "icmp6-redirect",
-    "tcp-fin",
-    "tcp-syn",
-    "tcp-rst",
-    "tcp-push",
-    "tcp-ack",
-    "tcp-urg",
-    "tcp-ece",
-    "tcp-cwr",
-];
-
 fn read(text: &str, most: usize) -> Result<Words, String> {
     if text.len() > most {
         return Err(format!(
@@ -332,7 +188,7 @@ fn read(text: &str, most: usize) -> Result<Words, String> {
         ));
     }
     let (mut words, mut rest, mut brackets) = (Words::default(), text.trim_start(), 0u32);
-    let mut ranges = false;
+    let mut before = String::new();
     while let Some(first) = rest.chars().next() {
         let in_word = |c: char| {
             c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-') || (brackets == 0 && c == ':')
@@ -340,10 +196,10 @@ fn read(text: &str, most: usize) -> Result<Words, String> {
         if first.is_ascii_alphanumeric() || first == '_' || (brackets == 0 && first == ':') {
             let end = rest.find(|c| !in_word(c)).unwrap_or(rest.len());
             let (word, behind) = rest.split_at(end);
-            let (word, is_value) = form(word, ranges)?;
+            let (word, is_value) = form(word, &before)?;
             words.values += usize::from(is_value);
-            ranges = word == "portrange";
             words.push(&word);
+            before = word;
             rest = behind.trim_start();
             continue;
         }
@@ -373,14 +229,14 @@ fn read(text: &str, most: usize) -> Result<Words, String> {
     Ok(words)
 }
 
-/// Returns the normal form of a word, and whether it is a value.
-fn form(word: &str, ranges: bool) -> Result<(String, bool), String> {
-    if KEYWORDS.contains(&word) {
+/// Returns the normal form of a word after `before`, and whether it is a value.
+fn form(word: &str, before: &str) -> Result<(String, bool), String> {
+    if is_word(word, before)? {
         return Ok((word.to_owned(), false));
     }
     let value = number(word)
         .map(|n| n.to_string())
-        .or_else(|| ranges.then(|| range(word)).flatten())
+        .or_else(|| (before == "portrange").then(|| range(word)).flatten())
         .or_else(|| dotted(word))
         .or_else(|| mac(word))
         .or_else(|| ipv6(word));

@@ -17,6 +17,7 @@ mod reason;
 mod terms;
 mod view;
 mod wire;
+mod words;
 
 pub use account::{Account, Processed, QueueAccount, Shed, Unsent};
 pub use audience::{Audience, RunTotals, ShownTotals, rounded};
@@ -33,6 +34,7 @@ pub use reads::Reads;
 pub use reason::{Overrun, Reason};
 pub use terms::{Forward, LOGS_PER_SECOND, Release, Sending, Services, Share, Terms, TimeLimit};
 pub use view::{Action, Expose, Field, MAX_HEADERS, Seen, Stage, Transforms, ViewKey, ViewSpec, quantize};
+pub use words::{filter_metadata, filter_words};
 
 use flame_abi::manifest::{Manifest, Queue};
 use serde::{Deserialize, Serialize};

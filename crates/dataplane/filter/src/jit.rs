@@ -6,7 +6,7 @@
 //! instruction, computed in one pass, since all predecessors come first.
 #![allow(unsafe_code)]
 
-use crate::program::{Alu, Op, Operand, Program, SCRATCH, Size, Test};
+use crate::program::{Alu, FAMILIES_OF_IPV6, Op, Operand, Order, Program, SCRATCH, Size, Test};
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{AbiParam, Block, InstBuilder, MemFlagsData, Value, types};
 use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext, Variable};
@@ -216,6 +216,24 @@ impl<'a> Translator<'a> {
         self.read(address, size)
     }
 
+    /// Computes [`crate::program::family`].
+    fn family(&mut self, order: Order) -> Value {
+        let word = self.load(Size::Word, 0);
+        let most = self.imm(0xffff);
+        let is_other = self.b.ins().icmp(IntCC::UnsignedGreaterThan, word, most);
+        let swapped = self.b.ins().bswap(word);
+        let mut family = self.b.ins().select(is_other, swapped, word);
+        let [first, others @ ..] = FAMILIES_OF_IPV6.map(|family| self.imm(family));
+        for other in others {
+            let is_other = self.b.ins().icmp(IntCC::Equal, family, other);
+            family = self.b.ins().select(is_other, first, family);
+        }
+        match order == Order::Native && cfg!(target_endian = "little") {
+            true => self.b.ins().bswap(family),
+            false => family,
+        }
+    }
+
     fn alu(&mut self, alu: Alu, operand: Operand) {
         let a = self.b.use_var(self.a);
         let b = self.operand(operand);
@@ -262,6 +280,7 @@ impl<'a> Translator<'a> {
         let (variable, value) = match op {
             Op::LoadAbs(size, k) => (self.a, self.load(size, k)),
             Op::LoadInd(size, k) => (self.a, self.load_indirect(size, k)),
+            Op::LoadFamily(order) => (self.a, self.family(order)),
             Op::LoadXHeader(k) => {
                 let byte = self.load(Size::Byte, k);
                 let (mask, two) = (self.imm(15), self.imm(2));

@@ -3,10 +3,13 @@
 //! Source: McCanne and Jacobson, "The BSD Packet Filter" (USENIX 1993), with the modulo and xor operations
 //! that libpcap added. All arithmetic is on 32 bits and wraps. A load outside the captured bytes and a
 //! division by zero end the program with 0 (no match); a shift by 32 or more gives 0. `A`, `X` and the
-//! scratch words start as 0.
+//! scratch words start as 0. Loads at constant offsets of 2^31 and above, for which the kernel has a meaning
+//! of its own, are refused.
 
-/// The maximum number of instructions, as in the kernel (BPF_MAXINSNS).
-pub const MAX_INSTRUCTIONS: usize = 4096;
+use flame_abi::LinkType;
+
+/// The maximum number of instructions. No program is passed to the kernel, whose limit is 4,096.
+pub const MAX_INSTRUCTIONS: usize = 10_000;
 /// The number of words of scratch memory.
 pub const SCRATCH: usize = 16;
 
@@ -51,6 +54,39 @@ pub(crate) enum Test {
     Set,
 }
 
+impl Test {
+    pub(crate) fn holds(self, a: u32, b: u32) -> bool {
+        match self {
+            Self::Eq => a == b,
+            Self::Gt => a > b,
+            Self::Ge => a >= b,
+            Self::Set => a & b != 0,
+        }
+    }
+}
+
+/// The order of bytes in which libpcap compares an address family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Order {
+    Network,
+    /// This machine's.
+    Native,
+}
+
+/// The values of IPv6 as an address family, by system. libpcap compares with the first only.
+pub(crate) const FAMILIES_OF_IPV6: [u32; 5] = [10, 23, 24, 28, 30];
+
+/// Returns the value that libpcap compares for the first word of a loopback header. Its bytes are in the
+/// order of the machine that captured the packet, and the values of IPv6 differ by system.
+pub(crate) fn family(word: u32, order: Order) -> u32 {
+    let family = if word > 0xffff { word.swap_bytes() } else { word };
+    let family = if FAMILIES_OF_IPV6.contains(&family) { FAMILIES_OF_IPV6[0] } else { family };
+    match order {
+        Order::Network => family,
+        Order::Native => family.to_be(),
+    }
+}
+
 /// The second operand of an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Operand {
@@ -63,6 +99,8 @@ pub(crate) enum Operand {
 pub(crate) enum Op {
     LoadAbs(Size, u32),
     LoadInd(Size, u32),
+    /// Loads the address family of a loopback header, as [`family`] defines it.
+    LoadFamily(Order),
     LoadLen,
     LoadImm(u32),
     LoadScratch(u8),
@@ -100,6 +138,8 @@ pub enum ProgramError {
     Scratch { at: usize, found: u32 },
     #[error("instruction {at}: divides by the constant 0")]
     Zero { at: usize },
+    #[error("instruction {at}: loads at {offset:#x}, where the kernel has what the bytes do not state")]
+    Metadata { at: usize, offset: u32 },
     #[error("the last instruction does not return")]
     Open,
 }
@@ -150,32 +190,25 @@ impl Program {
         self.0.len()
     }
 
-    /// Returns the same filter for packets of LINKTYPE_NULL that a machine of the other byte order captured:
-    /// comparisons with the address family, the first word, are byte-swapped.
-    pub(crate) fn for_other_order(&self) -> Self {
-        let mut ops = self.0.clone();
-        // Whether A holds the first word, per instruction. All predecessors come before.
-        let mut holds: Vec<Option<bool>> = vec![None; ops.len() + 1];
-        holds[0] = Some(false);
-        for at in 0..ops.len() {
-            let Some(now) = holds[at] else { continue };
-            let mut reach = |to: usize, value: bool| holds[to] = Some(holds[to].unwrap_or(value) && value);
-            match &mut ops[at] {
-                Op::LoadAbs(size, k) => reach(at + 1, *size == Size::Word && *k == 0),
-                Op::LoadInd(..) | Op::LoadLen | Op::LoadImm(_) | Op::LoadScratch(_) => reach(at + 1, false),
-                Op::Alu(..) | Op::Negate | Op::MoveToA => reach(at + 1, false),
-                Op::Branch(test, operand, yes, no) => {
-                    if let (true, Test::Eq, Operand::K(family)) = (now, &test, operand) {
-                        *family = family.swap_bytes();
-                    }
-                    reach(*yes, now);
-                    reach(*no, now);
-                }
-                Op::Jump(to) => reach(*to, now),
-                Op::ReturnImm(_) | Op::ReturnA => {}
-                _ => reach(at + 1, now),
+    /// Returns the program for packets of `link`: libpcap's tests of a loopback header expect the byte order
+    /// and the families of this machine.
+    pub(crate) fn on(mut self, link: LinkType) -> Self {
+        let order = match link {
+            LinkType::NULL => Order::Native,
+            LinkType::LOOP => Order::Network,
+            _ => return self,
+        };
+        for op in &mut self.0 {
+            // Bytes that an expression accesses are loaded at an index.
+            if *op == Op::LoadAbs(Size::Word, 0) {
+                *op = Op::LoadFamily(order);
             }
         }
+        self
+    }
+
+    /// Creates a program from the operations of a checked one, whose jumps lead forward and stay inside.
+    pub(crate) fn of(ops: Vec<Op>) -> Self {
         Self(ops)
     }
 
@@ -200,14 +233,15 @@ fn decode(at: usize, i: Instruction, len: usize) -> Result<Op, ProgramError> {
     };
     let alu = |alu: Alu| Ok(Op::Alu(alu, operand));
     let branch = |test: Test| Ok(Op::Branch(test, operand, target(i.jt.into())?, target(i.jf.into())?));
+    let offset = || if i.k < 1 << 31 { Ok(i.k) } else { Err(ProgramError::Metadata { at, offset: i.k }) };
     match i.code & CLASS {
         0 => Ok(match i.code {
-            0x20 => Op::LoadAbs(Size::Word, i.k),
-            0x28 => Op::LoadAbs(Size::Half, i.k),
-            0x30 => Op::LoadAbs(Size::Byte, i.k),
-            0x40 => Op::LoadInd(Size::Word, i.k),
-            0x48 => Op::LoadInd(Size::Half, i.k),
-            0x50 => Op::LoadInd(Size::Byte, i.k),
+            0x20 => Op::LoadAbs(Size::Word, offset()?),
+            0x28 => Op::LoadAbs(Size::Half, offset()?),
+            0x30 => Op::LoadAbs(Size::Byte, offset()?),
+            0x40 => Op::LoadInd(Size::Word, offset()?),
+            0x48 => Op::LoadInd(Size::Half, offset()?),
+            0x50 => Op::LoadInd(Size::Byte, offset()?),
             0x80 => Op::LoadLen,
             0x00 => Op::LoadImm(i.k),
             0x60 => Op::LoadScratch(scratch()?),
@@ -217,7 +251,7 @@ fn decode(at: usize, i: Instruction, len: usize) -> Result<Op, ProgramError> {
             0x01 => Op::LoadXImm(i.k),
             0x81 => Op::LoadXLen,
             0x61 => Op::LoadXScratch(scratch()?),
-            0xb1 => Op::LoadXHeader(i.k),
+            0xb1 => Op::LoadXHeader(offset()?),
             _ => return Err(unknown),
         }),
         2 if i.code == 0x02 => Ok(Op::Store(scratch()?)),
@@ -270,7 +304,10 @@ mod tests {
     #[test]
     fn each_fault_is_named() {
         let ret = i(0x06, 0, 0, 1);
-        let cases: [(&[Instruction], ProgramError); 8] = [
+        let metadata = ProgramError::Metadata { at: 0, offset: 0xffff_f004 };
+        let cases: [(&[Instruction], ProgramError); 10] = [
+            (&[i(0x28, 0, 0, 0xffff_f004), ret], metadata.clone()),
+            (&[i(0x48, 0, 0, 0xffff_f004), ret], metadata),
             (&[], ProgramError::Empty),
             (&[i(0x20, 0, 0, 0)], ProgramError::Open),
             (&[i(0xffff, 0, 0, 0), ret], ProgramError::Unknown { at: 0, code: 0xffff }),
@@ -278,7 +315,7 @@ mod tests {
             (&[i(0x15, 0, 1, 0), ret], ProgramError::Jump { at: 0, target: 2, len: 2 }),
             (&[i(0x02, 0, 0, 16), ret], ProgramError::Scratch { at: 0, found: 16 }),
             (&[i(0x34, 0, 0, 0), ret], ProgramError::Zero { at: 0 }),
-            (&[ret; 4097], ProgramError::TooLong { found: 4097, most: 4096 }),
+            (&[ret; 10_001], ProgramError::TooLong { found: 10_001, most: 10_000 }),
         ];
         for (code, expected) in cases {
             assert_eq!(Program::check(code), Err(expected));

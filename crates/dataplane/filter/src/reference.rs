@@ -1,7 +1,7 @@
 //! An interpreter with the same semantics: the oracle with which tests and fuzzing compare the machine code.
 //! Nothing else uses it.
 
-use crate::program::{Alu, Op, Operand, Program, SCRATCH, Size, Test};
+use crate::program::{Alu, Op, Operand, Program, SCRATCH, Size, family};
 
 /// Runs `program`. See [`crate::program`] for the semantics.
 pub fn run(program: &Program, bytes: &[u8], wire_len: u32) -> u32 {
@@ -18,6 +18,10 @@ pub fn run(program: &Program, bytes: &[u8], wire_len: u32) -> u32 {
             },
             Op::LoadInd(size, k) => match load(bytes, u64::from(x) + u64::from(k), size) {
                 Some(v) => a = v,
+                None => return 0,
+            },
+            Op::LoadFamily(order) => match load(bytes, 0, Size::Word) {
+                Some(v) => a = family(v, order),
                 None => return 0,
             },
             Op::LoadXHeader(k) => match load(bytes, u64::from(k), Size::Byte) {
@@ -39,7 +43,7 @@ pub fn run(program: &Program, bytes: &[u8], wire_len: u32) -> u32 {
             Op::Negate => a = a.wrapping_neg(),
             Op::Jump(target) => at = target,
             Op::Branch(test, operand, yes, no) => {
-                at = if holds(test, a, value(operand, x)) { yes } else { no };
+                at = if test.holds(a, value(operand, x)) { yes } else { no };
             }
             Op::ReturnImm(k) => return k,
             Op::ReturnA => return a,
@@ -75,13 +79,4 @@ fn calculate(alu: Alu, a: u32, b: u32) -> Option<u32> {
         Alu::Lsh => a.checked_shl(b).unwrap_or(0),
         Alu::Rsh => a.checked_shr(b).unwrap_or(0),
     })
-}
-
-fn holds(test: Test, a: u32, b: u32) -> bool {
-    match test {
-        Test::Eq => a == b,
-        Test::Gt => a > b,
-        Test::Ge => a >= b,
-        Test::Set => a & b != 0,
-    }
 }

@@ -1,9 +1,11 @@
 //! Compiles expressions to classic BPF with libpcap.
 
 use crate::program::MAX_INSTRUCTIONS;
-use crate::{FilterError, Instruction, MAX_TEXT, MAX_UNOPTIMIZED, Program, ProgramError};
+use crate::spelled::spelled;
+use crate::{FilterError, Instruction, MAX_TEXT, Program, ProgramError};
 use flame_abi::LinkType;
 use pcap::{Capture, Linktype};
+use std::fmt;
 
 impl Program {
     /// Compiles `expr` with libpcap and checks the result. An empty expression does not involve libpcap, so
@@ -14,52 +16,39 @@ impl Program {
     /// Returns an error if the expression is too long or wrong, does not apply to this link type, or takes
     /// too many instructions.
     pub fn compile(expr: &str, link: LinkType) -> Result<Self, FilterError> {
-        compile(expr, link, Most { unoptimized: MAX_UNOPTIMIZED, instructions: MAX_INSTRUCTIONS })
+        compile(expr, link, MAX_INSTRUCTIONS)
     }
 
-    pub(crate) fn compile_within(expr: &str, link: LinkType, most: Most) -> Result<Self, FilterError> {
+    pub(crate) fn compile_within(expr: &str, link: LinkType, most: usize) -> Result<Self, FilterError> {
         compile(expr, link, most)
     }
 }
 
-/// The maximum number of instructions of a program.
-#[derive(Clone, Copy)]
-pub struct Most {
-    pub(crate) unoptimized: usize,
-    pub(crate) instructions: usize,
-}
-
-fn compile(text: &str, link: LinkType, most: Most) -> Result<Program, FilterError> {
+fn compile(text: &str, link: LinkType, most: usize) -> Result<Program, FilterError> {
     if text.len() > MAX_TEXT {
         return Err(FilterError::TooLong { found: text.len() });
     }
-    let wrong = |message| FilterError::Syntax { expr: excerpt(text), link: link.0, message };
+    let syntax = |message| FilterError::Syntax { expr: excerpt(text), message };
     // libpcap receives only this text, in which there are no names to look up.
-    let expr = &flame_plan::normalize_filter(text).map_err(wrong)?;
+    let expr = &flame_plan::normalize_filter(text).map_err(syntax)?;
     if expr.is_empty() {
         return Ok(Program::all());
     }
-    let syntax = |e: pcap::Error| FilterError::Syntax {
-        expr: excerpt(expr),
-        link: link.0,
-        message: match e {
-            pcap::Error::PcapError(message) => message,
-            pcap::Error::InvalidInputString => "it contains a NUL character".to_owned(),
-            other => other.to_string(),
-        },
+    let expr_spelled = spelled(expr).map_err(syntax)?;
+    let not_here = |word: Option<&str>, message| {
+        let (expr, word) = (expr.clone(), word.map(str::to_owned));
+        FilterError::Link(LinkFault { expr, link, word, message })
     };
-    let dead = Capture::dead(Linktype(data_link(link))).map_err(syntax)?;
-    // libpcap's optimizer takes more than quadratic time (a minute for 1200 hosts), its code generator does
-    // not: the unoptimized size shows whether optimizing is affordable.
-    let found = dead.compile(expr, false).map_err(syntax)?.get_instructions().len();
-    if found > most.unoptimized {
-        return Err(FilterError::TooComplex { expr: excerpt(expr), found, most: most.unoptimized });
-    }
-    let compiled = dead.compile(expr, true).map_err(syntax)?;
+    let dead = Capture::dead(Linktype(data_link(link))).map_err(|e| syntax(message(e)))?;
+    // Not optimized: libpcap's optimizer merges tests that differ.
+    let compiled = dead.compile(&expr_spelled, false).map_err(|e| match message(e) {
+        fault if fault.contains("syntax error") => syntax(fault),
+        fault => not_here(None, fault),
+    })?;
     let wrong = |source| FilterError::Program { expr: excerpt(expr), source };
     let found = compiled.get_instructions().len();
-    if found > most.instructions {
-        return Err(wrong(ProgramError::TooLong { found, most: most.instructions }));
+    if found > most {
+        return Err(wrong(ProgramError::TooLong { found, most }));
     }
     // The crate provides an instruction only as text: "code jt jf k".
     let code: Option<Vec<Instruction>> =
@@ -68,7 +57,65 @@ fn compile(text: &str, link: LinkType, most: Most) -> Result<Program, FilterErro
         expr: excerpt(expr),
         message: "an instruction of libpcap was not understood".to_owned(),
     })?;
-    Program::check(&code).map_err(wrong)
+    match Program::check(&code) {
+        Ok(program) => Ok(program.on(link)),
+        Err(source @ ProgramError::Metadata { .. }) => {
+            let reason = |word| Some((word, flame_plan::filter_metadata(word)?));
+            let refused = expr.split(' ').find_map(reason);
+            Err(refused.map_or(wrong(source), |(word, reason)| not_here(Some(word), reason.to_owned())))
+        }
+        Err(source) => Err(wrong(source)),
+    }
+}
+
+fn message(e: pcap::Error) -> String {
+    match e {
+        pcap::Error::PcapError(message) => message,
+        pcap::Error::InvalidInputString => "it contains a NUL character".to_owned(),
+        other => other.to_string(),
+    }
+}
+
+/// A fault of an expression for packets of a link type. Its display names the word.
+#[derive(Clone, Debug)]
+pub struct LinkFault {
+    expr: String,
+    link: LinkType,
+    /// The word, if it is known.
+    word: Option<String>,
+    message: String,
+}
+
+impl LinkFault {
+    /// Finds the word. Except for the grammar's faults, libpcap refuses an expression at the word that does
+    /// not apply, so the shortest part with the same message ends there. It is looked for where the error is
+    /// displayed, since it takes a dozen compilations.
+    fn find(&self) -> Option<&str> {
+        let ends: Vec<usize> =
+            self.expr.match_indices(' ').map(|(at, _)| at).chain([self.expr.len()]).collect();
+        let dead = Capture::dead(Linktype(data_link(self.link))).ok()?;
+        let is_accepted = |end: &usize| match dead.compile(&self.expr[..*end], false) {
+            Err(pcap::Error::PcapError(found)) => found != self.message,
+            _ => true,
+        };
+        let end = ends.get(ends.partition_point(is_accepted))?;
+        self.expr[..*end].rsplit(' ').next()
+    }
+}
+
+impl fmt::Display for LinkFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { expr, link, word, message } = self;
+        write!(f, "filter {:?}, ", excerpt(expr))?;
+        if let Some(word) = word.as_deref().or_else(|| self.find()) {
+            write!(f, "at `{word}`, ")?;
+        }
+        write!(f, "for packets of link type {}", link.0)?;
+        if let Ok(description) = Linktype(data_link(*link)).get_description() {
+            write!(f, " ({description})")?;
+        }
+        write!(f, ": {message}")
+    }
 }
 
 /// Returns the first part of an expression, for messages.

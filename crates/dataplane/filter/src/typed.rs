@@ -17,8 +17,7 @@
 //! assert!(!filter.matches(ShownPacket { bytes: &[0; 60], wire_len: 60 }));
 //! ```
 
-use crate::text::Most;
-use crate::{Filter, FilterError, MAX_UNOPTIMIZED, Program, program::MAX_INSTRUCTIONS};
+use crate::{Filter, FilterError, Program, program::MAX_INSTRUCTIONS};
 use flame_abi::LinkType;
 use flame_plan::{ShownFilter, TrustedFilter};
 use std::marker::PhantomData;
@@ -37,11 +36,8 @@ pub struct ShownPacket<'a> {
     pub wire_len: u32,
 }
 
-/// The maximum number of instructions of a [`ShownFilter`] before optimization. libpcap spends milliseconds
-/// on them.
-pub const MAX_SHOWN_UNOPTIMIZED: usize = 3000;
-/// The maximum number of instructions of a [`ShownFilter`] after optimization.
-pub const MAX_SHOWN_INSTRUCTIONS: usize = 1024;
+/// The maximum number of instructions of a [`ShownFilter`]. They are compiled within milliseconds.
+pub const MAX_SHOWN_INSTRUCTIONS: usize = 3000;
 
 mod sealed {
     pub trait Sealed {}
@@ -53,7 +49,7 @@ mod sealed {
 pub trait FilterText: sealed::Sealed + Clone {
     type Packet<'a>: Copy;
     #[doc(hidden)]
-    const MOST: Most;
+    const MOST: usize;
     /// Whether a filter that cannot be compiled for the link type of packets is an error. That of a module or
     /// credential is none, since it would end the run of all others: it lets no such packet pass.
     const IS_STRICT: bool;
@@ -64,7 +60,7 @@ pub trait FilterText: sealed::Sealed + Clone {
 
 impl FilterText for TrustedFilter {
     type Packet<'a> = TruePacket<'a>;
-    const MOST: Most = Most { unoptimized: MAX_UNOPTIMIZED, instructions: MAX_INSTRUCTIONS };
+    const MOST: usize = MAX_INSTRUCTIONS;
     const IS_STRICT: bool = true;
 
     fn text(&self) -> &str {
@@ -79,7 +75,7 @@ impl FilterText for TrustedFilter {
 
 impl FilterText for ShownFilter {
     type Packet<'a> = ShownPacket<'a>;
-    const MOST: Most = Most { unoptimized: MAX_SHOWN_UNOPTIMIZED, instructions: MAX_SHOWN_INSTRUCTIONS };
+    const MOST: usize = MAX_SHOWN_INSTRUCTIONS;
     const IS_STRICT: bool = false;
 
     fn text(&self) -> &str {
@@ -108,7 +104,7 @@ impl<F: FilterText> PacketFilter<F> {
     pub fn compile(filter: &F, link: LinkType) -> Result<Self, FilterError> {
         let program = Program::compile_within(filter.text(), link, F::MOST)?;
         let reads_length = program.reads_length();
-        Ok(Self { filter: Filter::of(&program, filter.text(), link)?, reads_length, kind: PhantomData })
+        Ok(Self { filter: Filter::of(&program, filter.text())?, reads_length, kind: PhantomData })
     }
 
     /// Returns whether a packet passes.

@@ -1,7 +1,7 @@
 //! Results and errors of compiling expressions.
 
 use flame_abi::LinkType;
-use flame_filter::{Filter, FilterError};
+use flame_filter::{Filter, FilterError, ProgramError};
 
 fn error(expr: &str, link: LinkType) -> String {
     Filter::compile(expr, link).unwrap_err().to_string()
@@ -52,7 +52,10 @@ fn long_expressions_end_in_a_filter_or_an_error_in_bounded_time() {
     };
     let f = Filter::compile(&hosts(100), LinkType::ETHERNET).unwrap();
     assert!(!f.matches(&[0; 60], 60));
-    assert!(matches!(Filter::compile(&hosts(1200), LinkType::ETHERNET), Err(FilterError::TooComplex { .. })));
+    assert!(matches!(
+        Filter::compile(&hosts(1200), LinkType::ETHERNET),
+        Err(FilterError::Program { source: ProgramError::TooLong { .. }, .. })
+    ));
     assert!(matches!(Filter::compile(&hosts(4000), LinkType::ETHERNET), Err(FilterError::TooLong { .. })));
     let deep = format!("{}ip{}", "(".repeat(15_000), ")".repeat(15_000));
     assert!(error(&deep, LinkType::ETHERNET).len() < 400);
@@ -72,7 +75,7 @@ fn filters_of_strangers_are_compiled_in_bounded_time() {
         different("host 10.1.2."),
         different("host ::"),
         different("port "),
-        many("not vlan and ip6 protochain 6"),
+        many("not vlan and ip6 proto 6"),
         different("vlan or tcp port "),
         format!("{}ip", "not ".repeat(MAX_SHOWN_WORDS - 1)),
         format!("ip[0]{} = 1", "+1".repeat(MAX_SHOWN_VALUES - 2)),
@@ -101,16 +104,100 @@ fn vlan_and_lengths() {
     assert!(!ok("ip", &vlan[..13], 64));
 }
 
+/// Packets of IPv6, whose family differs by system, are found, in either byte order.
 #[test]
-fn loopback_packets_of_either_byte_order() {
-    let f = |expr: &str| Filter::compile(expr, LinkType::NULL).unwrap();
-    let (tcp, ip6, both) = (f("tcp port 80"), f("ip6"), f("ip6 or udp or tcp dst port 80"));
-    for family in [[2, 0, 0, 0], [0, 0, 0, 2]] {
-        let mut packet = [0u8; 44];
-        packet[..4].copy_from_slice(&family);
-        (packet[4], packet[13], packet[27]) = (0x45, 6, 80);
-        assert!(tcp.matches(&packet, 44) && both.matches(&packet, 44) && !ip6.matches(&packet, 44));
-        packet[13] = 1;
-        assert!(!tcp.matches(&packet, 44) && !both.matches(&packet, 44));
+fn loopback_packets_of_any_system() {
+    for link in [LinkType::NULL, LinkType::LOOP] {
+        let f = |expr: &str| Filter::compile(expr, link).unwrap();
+        let (tcp, ip6, both) = (f("tcp port 80"), f("ip6"), f("ip6 or udp or (ip and tcp dst port 80)"));
+        let (hidden, word) = (f("not ip6 and not host fe80::1"), f("link[0:4] > 0"));
+        for family in [2, 10, 23, 24, 28, 30, 7] {
+            for family in [u32::to_le_bytes(family), u32::to_be_bytes(family)] {
+                let value = u32::from_be_bytes(family).min(u32::from_le_bytes(family));
+                let mut packet = [0u8; 84];
+                packet[..4].copy_from_slice(&family);
+                (packet[4], packet[13], packet[27]) = (0x45, 6, 80);
+                let (is_ip4, is_ip6) = (value == 2, value != 2 && value != 7);
+                let passes = |f: &Filter| f.matches(&packet, 84);
+                assert_eq!(passes(&tcp), is_ip4, "{link:?} {family:?}");
+                assert_eq!((passes(&ip6), passes(&hidden)), (is_ip6, !is_ip6), "{link:?} {family:?}");
+                assert_eq!(passes(&both), is_ip4 || is_ip6, "{link:?} {family:?}");
+                assert!(passes(&word));
+            }
+        }
     }
+}
+
+/// `inbound` and `outbound` are evaluated where the header states the direction, and refused elsewhere.
+#[test]
+fn directions_are_evaluated_or_refused() {
+    for link in LinkType::DECODED {
+        for (word, other) in [("inbound", "outbound"), ("outbound", "inbound")] {
+            let result = Filter::compile(&format!("ip or not {word}"), link);
+            match link {
+                LinkType::LINUX_SLL | LinkType::LINUX_SLL2 => {
+                    let (f, other) =
+                        (Filter::compile(word, link).unwrap(), Filter::compile(other, link).unwrap());
+                    let kind = if link == LinkType::LINUX_SLL { 1 } else { 10 };
+                    for sent in [true, false] {
+                        let mut packet = [0u8; 40];
+                        packet[kind] = if sent { 4 } else { 0 };
+                        assert_eq!(f.matches(&packet, 40), sent == (word == "outbound"));
+                        assert_eq!(other.matches(&packet, 40), sent != (word == "outbound"));
+                    }
+                }
+                // Other words are not known there either.
+                _ if Filter::compile("ip", link).is_err() => assert!(result.is_err()),
+                _ => {
+                    let e = result.unwrap_err();
+                    assert!(matches!(e, FilterError::Link { .. }), "{e}");
+                    let e = e.to_string();
+                    let number = format!("link type {}", link.0);
+                    assert!(e.contains(&format!("`{word}`")) && e.contains(&number), "{e}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn errors_name_the_word_and_the_link_type() {
+    for (expr, link, word) in [
+        ("tcp or (vlan 5 and ip)", LinkType::RAW, "vlan"),
+        ("host 10.0.0.1 and broadcast", LinkType::LINUX_SLL, "broadcast"),
+        ("ip or ether src 1:2:3:4:5:6 or tcp", LinkType::RAW, "01:02:03:04:05:06"),
+        ("tcp and mpls and arp", LinkType::ETHERNET, "arp"),
+        ("ip and type mgt", LinkType::ETHERNET, "mgt"),
+        ("udp or ip", LinkType::NFLOG, "udp"),
+        ("ip or vlan 4096", LinkType::ETHERNET, "4096"),
+    ] {
+        let e = error(expr, link);
+        assert!(e.contains(&format!("`{word}`")) && e.contains(&format!("link type {}", link.0)), "{e}");
+    }
+    for word in ["protochain 6", "byte 3 = 4", "gateway 10.0.0.1", "ifname eth0", "vxlan 5", "rnr 5"] {
+        let e = error(&format!("tcp or ip6 and {word}"), LinkType::ETHERNET);
+        let word = word.split(' ').next().unwrap();
+        assert!(e.contains(&format!("`{word}` is refused: ")), "{e}");
+    }
+}
+
+/// libpcap knows every word that it receives: it looks up no other.
+#[test]
+fn no_word_is_looked_up() {
+    let dead = pcap::Capture::dead(pcap::Linktype(1)).unwrap();
+    for word in flame_plan::filter_words() {
+        // Names of numbers are hosts.
+        if let Err(e) = dead.compile(&format!("host {word}"), false) {
+            assert!(e.to_string().contains("syntax error"), "{word}: {e}");
+        }
+    }
+    for text in
+        ["host beacon", "port data", "net null", "proto auth", "ether host ack", "src mgt", "host vxlan"]
+    {
+        assert!(
+            matches!(Filter::compile(text, LinkType::ETHERNET), Err(FilterError::Syntax { .. })),
+            "{text}"
+        );
+    }
+    assert!(Filter::compile("type mgt subtype beacon or dir tods", LinkType::IEEE802_11).is_ok());
 }

@@ -1,6 +1,9 @@
 //! The tests of filters, in one program.
 
+mod captures;
 mod engines;
 mod expressions;
-mod interpreter;
-mod tcpdump;
+mod language;
+mod meaning;
+mod random;
+mod truth;

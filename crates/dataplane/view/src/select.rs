@@ -24,11 +24,11 @@ impl<F: FilterText> Select<F> {
     pub(crate) fn new(filters: &[F]) -> Result<Self, FilterError> {
         let mut select = Self { filters: filters.to_vec(), compiled: Vec::new(), last: 0 };
         for filter in filters {
-            // Some filters, such as `inbound`, need a cooked link header, so any link type suffices.
+            // A filter may test a property of other link types, as `inbound` does, so any link type suffices.
             if let Err(e) = PacketFilter::compile(filter, LinkType::ETHERNET) {
                 let mut others = LinkType::DECODED.into_iter().filter(|l| *l != LinkType::ETHERNET);
-                let syntax = matches!(e, FilterError::Syntax { .. });
-                if !syntax || !others.any(|l| PacketFilter::compile(filter, l).is_ok()) {
+                let is_of_others = matches!(e, FilterError::Link { .. });
+                if !is_of_others || !others.any(|l| PacketFilter::compile(filter, l).is_ok()) {
                     return Err(e);
                 }
             }
@@ -80,7 +80,7 @@ impl<F: FilterText> Select<F> {
             Ok(filters) => Verdict::Filters(filters),
             // Packets of other link types count as not IP; a filter that cannot be compiled for them is
             // false.
-            Err(FilterError::Syntax { .. }) if !link.is_decoded() => Verdict::Nothing,
+            Err(FilterError::Link { .. }) if !link.is_decoded() => Verdict::Nothing,
             Err(e) if !F::IS_STRICT && !matches!(e, FilterError::Internal { .. }) => Verdict::Nothing,
             Err(e) => return Err(e),
         };

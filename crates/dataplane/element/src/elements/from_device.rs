@@ -1,18 +1,19 @@
 //! FromDevice(DEVNAME, PROMISC, SNAPLEN, SNIFFER, BPF_FILTER, METHOD, BURST, OUTBOUND, FORCE_IP, HEADROOM,
 //! TIMESTAMP, RING): the frames that an interface of this machine receives. PROMISC true (false) receives
-//! those for other machines, too; OUTBOUND true those that this machine sends. BPF_FILTER is a filter as for
-//! tcpdump. With SNIFFER false (true), the kernel does not handle any packet of the interface while this
-//! element is there, not even ARP; it needs CAP_BPF, CAP_NET_ADMIN and Linux 6.6. Frames are taken until
-//! there are BURST (64) packets. METHOD is LINUX: an AF_PACKET ring (TPACKET_V3) of RING (128) blocks of 128
-//! KiB, where a frame waits for at most 1 ms. PCAP is another name for it. Frames that the card or the kernel
-//! joined are cut into the segments that were sent, missing checksums are computed, and VLAN tags are put
-//! back, so that each packet is a whole frame. METHOD XDP is AF_XDP: sockets on all receive queues, with as
-//! much memory, by a program in the driver, or in the kernel's stack for a driver that runs none; which one
-//! is printed. It takes the frames away, so SNIFFER and OUTBOUND are false, and needs CAP_BPF, CAP_NET_ADMIN
-//! and Linux 5.9. Frames are as the driver has them: without tags that the card took out, and on a virtual
-//! interface without the checksums that the other end left to its card (there: `ethtool -K NAME tx off`).
-//! NETMAP and DPDK are not there. SNAPLEN bytes of a frame are kept (all). HEADROOM bytes (64) are free in
-//! front. With FORCE_IP true, packets that are not IPv4 or IPv6 are dropped. It needs CAP_NET_RAW.
+//! those for other machines, too; OUTBOUND true those that this machine sends. BPF_FILTER is a filter as of
+//! pcap-filter(7), evaluated here and not by the kernel. With SNIFFER false (true), the kernel does not
+//! handle any packet of the interface while this element is there, not even ARP; it needs CAP_BPF,
+//! CAP_NET_ADMIN and Linux 6.6. Frames are taken until there are BURST (64) packets. METHOD is LINUX: an
+//! AF_PACKET ring (TPACKET_V3) of RING (128) blocks of 128 KiB, where a frame waits for at most 1 ms. PCAP is
+//! another name for it. Frames that the card or the kernel joined are cut into the segments that were sent,
+//! missing checksums are computed, and VLAN tags are put back, so that each packet is a whole frame. METHOD
+//! XDP is AF_XDP: sockets on all receive queues, with as much memory, by a program in the driver, or in the
+//! kernel's stack for a driver that runs none; which one is printed. It takes the frames away, so SNIFFER and
+//! OUTBOUND are false, and needs CAP_BPF, CAP_NET_ADMIN and Linux 5.9. Frames are as the driver has them:
+//! without tags that the card took out, and on a virtual interface without the checksums that the other end
+//! left to its card (there: `ethtool -K NAME tx off`). NETMAP and DPDK are not there. SNAPLEN bytes of a
+//! frame are kept (all). HEADROOM bytes (64) are free in front. With FORCE_IP true, packets that are not IPv4
+//! or IPv6 are dropped. It needs CAP_NET_RAW.
 //! Expects: nothing.
 //! Gives: frames with their times, unless TIMESTAMP is false, and their types (broadcast, multicast, for
 //! another host). IPv4 headers are marked.
@@ -27,7 +28,7 @@ use crate::runtime::packet::{ANNO_EXTRA_LENGTH, Batch, HEADROOM, Kind, Packet, T
 use crate::runtime::router::Router;
 use flame_abi::LinkType;
 use flame_click::{Args, Ip, Nanos};
-use flame_filter::Filter;
+use flame_filter::{Filter, FilterError};
 use flame_source::live::{DeviceOptions, FrameIn, Receive, Receiver, Unfinishable, XdpReceiver};
 use std::cell::{Cell, RefCell};
 
@@ -36,6 +37,8 @@ const SOURCE: &str = include_str!("from_device.rs");
 /// An open interface, and the thread that waits for its frames.
 struct Open {
     receiver: Box<dyn Receive>,
+    /// The filter for the interface's link type.
+    filter: Option<Filter>,
     watch: Watch,
 }
 
@@ -58,7 +61,7 @@ struct Settings {
 
 struct FromDevice {
     settings: Settings,
-    filter: Option<(String, Filter)>,
+    filter: Option<String>,
     burst: usize,
     snaplen: usize,
     headroom: usize,
@@ -84,9 +87,15 @@ impl FromDevice {
             Method::Xdp => XdpReceiver::open(name, options).map(|r| Box::new(r) as Box<dyn Receive>),
         };
         let receiver = receiver.map_err(|e| e.to_string())?;
+        let filter = self.filter_for(receiver.link())?;
         let watch = self.watch(cx, &*receiver)?;
         cx.message(&format!("{}: interface {name} by {}", cx.declaration(), receiver.way()));
-        Ok(Open { receiver, watch })
+        Ok(Open { receiver, filter, watch })
+    }
+
+    fn filter_for(&self, link: LinkType) -> Result<Option<Filter>, String> {
+        let compile = |text: &String| Filter::compile(text, link).map_err(|e| format!("BPF_FILTER: {e}"));
+        self.filter.as_ref().map(compile).transpose()
     }
 
     /// Begins to wait for a receiver.
@@ -119,7 +128,13 @@ impl FromDevice {
     }
 
     /// Adds the packets of a frame to a batch: one, or its segments. Returns how many were made.
-    fn take(&self, cx: &Cx<'_>, frame: FrameIn<'_>, link: LinkType, batch: &mut Batch) -> usize {
+    fn take(
+        &self,
+        cx: &Cx<'_>,
+        frame: FrameIn<'_>,
+        (link, filter): (LinkType, Option<&Filter>),
+        batch: &mut Batch,
+    ) -> usize {
         let cut_off = frame.wire_len as usize - frame.bytes.len().min(frame.wire_len as usize);
         let before = batch.len();
         let mut each = |front: &[u8], rest: &[u8]| {
@@ -148,7 +163,14 @@ impl FromDevice {
         cx.made(made);
         let mut at = before;
         while at < batch.len() {
-            match self.complete(&mut batch[at], &frame, link, cut_off) {
+            let p = &mut batch[at];
+            let whole = p.len() + cut_off;
+            let wire = u32::try_from(whole).unwrap_or(u32::MAX);
+            let completed = match filter.is_none_or(|filter| filter.matches(p.data(), wire)) {
+                true => self.complete(p, &frame, link, whole),
+                false => Err("filter"),
+            };
+            match completed {
                 Ok(()) => at += 1,
                 Err(cause) => cx.drop(cause, batch.remove(at)),
             }
@@ -156,19 +178,15 @@ impl FromDevice {
         made
     }
 
-    /// Sets marks and annotations. Returns the cause if it is dropped.
+    /// Sets marks and annotations of a packet that had `whole` bytes on the wire. Returns the cause if it is
+    /// dropped.
     fn complete(
         &self,
         p: &mut Packet,
         frame: &FrameIn<'_>,
         link: LinkType,
-        cut_off: usize,
+        whole: usize,
     ) -> Result<(), &'static str> {
-        let whole = p.len() + cut_off;
-        let wire = u32::try_from(whole).unwrap_or(u32::MAX);
-        if self.filter.as_ref().is_some_and(|(_, filter)| !filter.matches(p.data(), wire)) {
-            return Err("filter");
-        }
         if self.has_times {
             p.anno.time = Nanos(i64::try_from(frame.ts_ns).unwrap_or(i64::MAX));
         }
@@ -220,8 +238,8 @@ impl Element for FromDevice {
         let mut batch = Batch::default();
         let mut error = None;
         let taken = self.open.with(|open| {
-            let link = open.receiver.link();
-            let taken = open.receiver.take(self.burst, &mut |frame| self.take(cx, frame, link, &mut batch));
+            let of = (open.receiver.link(), open.filter.as_ref());
+            let taken = open.receiver.take(self.burst, &mut |frame| self.take(cx, frame, of, &mut batch));
             let is_ready = open.receiver.is_ready();
             if self.is_due.take() || !is_ready {
                 error = self.look(cx, open).err();
@@ -264,7 +282,12 @@ impl Element for FromDevice {
         let Some(old) = (old as &dyn std::any::Any).downcast_ref::<Self>() else { return };
         let Settings { name, method, options } = &self.settings;
         let is_same = (&old.settings.name, &old.settings.method) == (name, method);
-        let goes_on = |open: &mut Open| open.receiver.has_its_name() && open.receiver.adopt(options);
+        let goes_on = |open: &mut Open| {
+            let filter = self.filter_for(open.receiver.link());
+            let goes_on = filter.is_ok() && open.receiver.has_its_name() && open.receiver.adopt(options);
+            open.filter = filter.ok().flatten();
+            goes_on
+        };
         if is_same
             && !self.open.is_open()
             && old.open.with(goes_on) == Some(true)
@@ -367,12 +390,12 @@ class!(
                 }
             }
         }
-        let mut filter = None;
-        if let Some(text) = args.key::<String>("BPF_FILTER") {
-            match Filter::compile(&text, LinkType::ETHERNET) {
-                Ok(compiled) => filter = Some((text, compiled)),
-                Err(e) => args.error(format!("BPF_FILTER: {e}")),
-            }
+        let filter = args.key::<String>("BPF_FILTER");
+        // A filter that Ethernet does not have is compiled when the interface is opened.
+        if let Some(Err(e)) = filter.as_ref().map(|text| Filter::compile(text, LinkType::ETHERNET))
+            && !matches!(e, FilterError::Link { .. })
+        {
+            args.error(format!("BPF_FILTER: {e}"));
         }
         let options = DeviceOptions {
             is_promiscuous,
