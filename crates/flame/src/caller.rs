@@ -22,6 +22,24 @@ pub enum Caller {
     Through { uid: u32 },
 }
 
+/// The one whom a command tells about the policy in force.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Audience {
+    /// The person who chooses the policy.
+    Operator,
+    /// A holder of rights under a policy that others chose.
+    Holder,
+}
+
+/// Returns the audience of this command.
+pub fn audience() -> Result<Audience, Error> {
+    Ok(match Caller::here() {
+        Caller::Operator => Audience::Operator,
+        Caller::User if machine_policy()?.is_none() => Audience::Operator,
+        Caller::User | Caller::Through { .. } => Audience::Holder,
+    })
+}
+
 impl Caller {
     pub fn here() -> Self {
         static HERE: OnceLock<Caller> = OnceLock::new();

@@ -4,8 +4,8 @@ use flame_compile::{Compiler, ModuleInfo, Start};
 use flame_plan::{ModuleId, Reason, ViewKey, ViewSpec};
 use flame_quota::{Meter, Meters};
 use flame_trust::{
-    Answer, Challenge, Credential, Denied, Event, Field, Grant, GrantRequest, Layer, ModuleRequest, Policy,
-    PublicKey, Quotas, Secret, time,
+    Answer, Challenge, Credential, Denied, Event, Field, Grant, GrantRequest, Layer, ModuleRequest, Place,
+    Policy, PublicKey, Quotas, Secret, time,
 };
 use flame_view::View;
 use std::collections::HashMap;
@@ -32,7 +32,8 @@ pub struct Node {
     holder: Option<Box<dyn Holder + Send + Sync>>,
     /// An answer that was made before, for one module.
     proof: Option<(Challenge, Answer)>,
-    interface: String,
+    /// The place from which packets come.
+    place: Place,
     /// The text appended to the audit log's entry of an install: the command's arguments and its caller.
     options: String,
     /// Meters of all installs, by the link of the credential to which they belong. A meter lives as long as
@@ -121,13 +122,13 @@ pub fn check_viewable(layer: &Layer) -> Result<(), NodeError> {
 }
 
 impl Node {
-    /// Opens the node whose policy is at `path`. Packets come from `interface`; `options` is recorded in the
-    /// audit log.
+    /// Opens the node whose policy is at `path`. Packets come from `place`; `options` is recorded in the audit
+    /// log.
     ///
     /// # Errors
     ///
     /// Returns an error if the policy cannot be read, or if no view can be made of one of its roles.
-    pub fn open(path: &Path, interface: &str, options: String) -> Result<Self, NodeError> {
+    pub fn open(path: &Path, place: &Place, options: String) -> Result<Self, NodeError> {
         let policy = Policy::open(path)?;
         let roles = policy.roles.values().chain([&policy.best_effort]);
         roles.flat_map(|role| &role.fields).try_for_each(check_viewable)?;
@@ -137,7 +138,7 @@ impl Node {
             credential: None,
             holder: None,
             proof: None,
-            interface: interface.to_owned(),
+            place: place.clone(),
             options,
             meters: Arc::default(),
             owed: Arc::default(),
@@ -161,7 +162,7 @@ impl Node {
         &self,
         credential: Option<Credential>,
         proof: Option<(Challenge, Answer)>,
-        interface: &str,
+        place: &Place,
         options: String,
     ) -> Self {
         Self {
@@ -170,7 +171,7 @@ impl Node {
             credential: credential.map(Arc::new),
             holder: None,
             proof,
-            interface: interface.to_owned(),
+            place: place.clone(),
             options,
             meters: self.meters.clone(),
             owed: self.owed.clone(),
@@ -180,7 +181,7 @@ impl Node {
     /// Returns this node without a credential, with the same meters.
     #[must_use]
     pub fn anonymous(&self) -> Self {
-        self.for_credential(None, None, &self.interface, self.options.clone())
+        self.for_credential(None, None, &self.place, self.options.clone())
     }
 
     /// Reads the policy again, at `path`. The meters remain.
@@ -189,7 +190,7 @@ impl Node {
     ///
     /// Returns the errors of [`Node::open`].
     pub fn reopened(&self, path: &Path) -> Result<Self, NodeError> {
-        let opened = Self::open(path, &self.interface, self.options.clone())?;
+        let opened = Self::open(path, &self.place, self.options.clone())?;
         Ok(Self { meters: self.meters.clone(), owed: self.owed.clone(), ..opened })
     }
 
@@ -207,7 +208,7 @@ impl Node {
             credential: self.credential.clone(),
             holder: None,
             proof: self.proof.clone(),
-            interface: self.interface.clone(),
+            place: self.place.clone(),
             options: self.options.clone(),
             meters: self.meters.clone(),
             owed: self.owed.clone(),
@@ -266,7 +267,7 @@ impl Node {
                 Ok(AdmittedModule { request, possession, grant, id, passed })
             }
             Err(denied) => {
-                self.audit(Event::Refuse, &self.claimed(), &request, &denied.to_string())?;
+                self.audit(Event::Refuse, &self.claimed(), &request, &denied.operator())?;
                 Err(denied)
             }
         }
@@ -289,7 +290,7 @@ impl Node {
         GrantRequest {
             credential: self.credential.as_deref(),
             module,
-            interface: &self.interface,
+            place: &self.place,
             now: time::now(),
             possession: possession.map(|(challenge, answer)| (challenge, answer)),
         }
@@ -333,7 +334,7 @@ impl Node {
                 None
             }
             Ok(_) => Some(Reason::Narrowed),
-            Err(denied) => Some(Reason::Denied(denied.to_string())),
+            Err(denied) => Some(reason(&denied)),
         }
     }
 
@@ -344,14 +345,14 @@ impl Node {
             return None;
         }
         let denied = self.policy.not_known_as_revoked(self.credential.as_ref()?).err()?;
-        Some(Reason::Denied(denied.to_string()))
+        Some(reason(&denied))
     }
 
     /// Returns the check for which a module may not run any longer, if there is one. Checks are Datalog, so
     /// this may take far longer than [`Node::lost_by_fields`].
     pub fn lost_by_checks(&self, admitted: &AdmittedModule) -> Option<Reason> {
         let request = self.request(&admitted.request, admitted.possession.as_ref());
-        self.policy.check(&request).err().map(|denied| Reason::Denied(denied.to_string()))
+        self.policy.check(&request).err().map(|denied| reason(&denied))
     }
 
     /// Records in the audit log that a module is evicted.
@@ -360,7 +361,7 @@ impl Node {
     ///
     /// Returns an error if the log cannot be written.
     pub fn note_eviction(&self, admitted: &AdmittedModule, reason: &Reason) -> Result<(), NodeError> {
-        self.audit(Event::Evict, &admitted.grant.principal, &admitted.request, &reason.to_string())
+        self.audit(Event::Evict, &admitted.grant.principal, &admitted.request, &reason.operator())
     }
 
     /// Writes the entries of the audit log that could not be written when they were due. Returns whether
@@ -510,6 +511,11 @@ impl Node {
         self.audit(Event::Install, &grant.principal, &admitted.request, &text)?;
         Ok(Entered::new(self.log(), name, &grant.principal, &named(&admitted.request)))
     }
+}
+
+/// Returns a denial as the reason of an eviction.
+fn reason(denied: &Denied) -> Reason {
+    Reason::Denied { public: denied.to_string(), operator: denied.operator() }
 }
 
 fn named(module: &ModuleRequest) -> String {
