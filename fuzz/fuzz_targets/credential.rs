@@ -3,7 +3,9 @@
 #![no_main]
 
 use biscuit_auth::{BlockBuilder, UnverifiedBiscuit};
-use flame_trust::{Credential, Field, Grant, GrantRequest, Mint, ModuleRequest, Narrow, Place, Policy, Secret};
+use flame_trust::{
+    Credential, Field, Grant, GrantRequest, Mint, ModuleRequest, Narrow, Place, Policy, Secret,
+};
 use libfuzzer_sys::fuzz_target;
 use std::sync::LazyLock;
 

@@ -2,7 +2,8 @@
 
 use clap::ValueEnum;
 use clap::builder::PossibleValue;
-use flame_record::Format;
+use flame_record::{Format, SinkError};
+use std::path::Path;
 
 /// The format of records: those of the sinks.
 #[derive(Clone, Copy)]
@@ -32,10 +33,13 @@ impl ValueEnum for FormatArg {
     }
 }
 
-impl From<FormatArg> for Format {
-    fn from(format: FormatArg) -> Self {
-        format.0
-    }
+/// Returns the format of an output: as stated, or else by the name of its file.
+///
+/// # Errors
+///
+/// Returns an error if the file has the name of another format.
+pub fn of(stated: Option<FormatArg>, output: Option<&Path>) -> Result<Format, SinkError> {
+    Format::of(stated.map(|format| format.0), output)
 }
 
 /// The format of an answer.

@@ -11,30 +11,30 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-fn demo() -> String {
+pub fn demo() -> String {
     root().join("demo/demo.pcap").canonicalize().unwrap().display().to_string()
 }
 
 /// Returns the folder of the standard modules. If they are not built, reports this and returns `None`.
-fn modules() -> Option<String> {
+pub fn modules() -> Option<String> {
     common::module("flow")?;
     common::module("count")?;
     let bin = Path::new(env!("CARGO_BIN_EXE_flame")).parent().unwrap().join("modules");
     Some(std::env::var("FLAME_MODULES").unwrap_or_else(|_| bin.display().to_string()))
 }
 
-fn in_folder(folder: &Path, arguments: &[&str]) -> Output {
+pub fn in_folder(folder: &Path, arguments: &[&str]) -> Output {
     Command::new(flame()).args(arguments).current_dir(folder).output().unwrap()
 }
 
-fn done(folder: &Path, arguments: &[&str]) -> String {
+pub fn done(folder: &Path, arguments: &[&str]) -> String {
     let out = in_folder(folder, arguments);
     assert!(out.status.success(), "{arguments:?}: {}", text(&out.stderr));
     text(&out.stdout).trim().to_owned()
 }
 
 /// Creates a node's folder: `root.key`, `policy.toml` with one role of these fields, revocations and log.
-fn node(fields: &str) -> tempfile::TempDir {
+pub fn node(fields: &str) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let root = done(folder.path(), &["key", "new", "root.key"]);
     done(folder.path(), &["key", "new", "node.key"]);
@@ -47,9 +47,10 @@ fn node(fields: &str) -> tempfile::TempDir {
     folder
 }
 
-const ALL: &str = "select = \"\"\nexpose = \"all\"\ncalls = \"records, messages, packets\"\ncode = \"any\"";
+pub const ALL: &str =
+    "select = \"\"\nexpose = \"all\"\ncalls = \"records, messages, packets\"\ncode = \"any\"";
 
-fn mint(folder: &Path, to: &str, more: &[&str]) {
+pub fn mint(folder: &Path, to: &str, more: &[&str]) {
     let file = format!("{to}.cred");
     let all =
         ["grant", "mint", "--key", "root.key", "--to", to, "--role", "all", "--code", "any", "-o", &file];
@@ -59,7 +60,7 @@ fn mint(folder: &Path, to: &str, more: &[&str]) {
 const POLICY: [&str; 2] = ["--policy", "policy.toml"];
 
 /// Returns the rows of a run under a credential.
-fn rows(folder: &Path, module: &str, more: &[&str]) -> Vec<Value> {
+pub fn rows(folder: &Path, module: &str, more: &[&str]) -> Vec<Value> {
     let demo = demo();
     let run = ["run", module, "-r", &demo, "-q", "--format", "json"];
     let out = done(folder, &[&run[..], more].concat());

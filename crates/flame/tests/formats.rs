@@ -227,3 +227,48 @@ fn an_output_of_one_table_has_the_main_one_and_names_the_others() {
     assert_eq!(out.status.code(), Some(1));
     assert!(text(&out.stderr).contains("choose one with --table"), "{}", text(&out.stderr));
 }
+
+/// The name of a file decides its format, and a file of a table has all rows.
+#[test]
+fn a_file_has_the_format_of_its_name_and_every_row() {
+    if !has_modules() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let run = |more: &[&str]| {
+        let fixed = ["run", "rtt", "-r", &demo(), "-q", "--table", "sample"];
+        flame(folder.path(), &[&fixed[..], more].concat())
+    };
+    let read = |name: &str| std::fs::read(folder.path().join(name)).unwrap();
+    for (name, format) in
+        [("a.csv", "csv"), ("a.json", "json"), ("a.jsonl", "json"), ("a.parquet", "parquet")]
+    {
+        let (named, stated) = (run(&["-o", name]), run(&["-o", "stated", "--format", format]));
+        assert!(named.status.success() && stated.status.success(), "{}", text(&named.stderr));
+        let stated = match folder.path().join("stated").is_dir() {
+            true => read(&format!("stated/rtt.sample.{format}")),
+            false => read("stated"),
+        };
+        assert_eq!(read(name), stated, "{name}");
+        let _ = std::fs::remove_file(folder.path().join("stated"));
+        let _ = std::fs::remove_dir_all(folder.path().join("stated"));
+    }
+    let rows = text(&read("a.json")).lines().count();
+    assert!(rows > 100, "{rows} rows");
+    assert!(run(&["-o", "a.txt"]).status.success());
+    let table = text(&read("a.txt"));
+    assert!(!table.contains(" more ("), "a cut table");
+    assert_eq!(table.lines().filter(|line| line.contains(" ms") || line.contains(" µs")).count(), rows);
+    let shown = text(&run(&[]).stdout);
+    assert!(shown.contains(&format!("… and {} more", rows - 40)), "{shown}");
+
+    for (name, format) in [("b.parquet", "table"), ("b.csv", "json"), ("b.json", "parquet")] {
+        let out = run(&["-o", name, "--format", format]);
+        assert!(
+            !out.status.success() && text(&out.stderr).contains("leave --format out"),
+            "{}",
+            text(&out.stderr)
+        );
+        assert!(!folder.path().join(name).exists(), "{name}");
+    }
+}

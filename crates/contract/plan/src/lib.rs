@@ -11,6 +11,7 @@ mod fault;
 mod filter;
 mod name;
 mod pace;
+mod reads;
 mod reason;
 mod terms;
 mod view;
@@ -26,9 +27,10 @@ pub use filter::{
 };
 pub use name::{MAX_NAME, readable_name};
 pub use pace::Pace;
+pub use reads::Reads;
 pub use reason::{Overrun, Reason};
 pub use terms::{Forward, LOGS_PER_SECOND, Release, Sending, Services, Share, Terms, TimeLimit};
-pub use view::{Action, Expose, Field, MAX_HEADERS, Transforms, ViewKey, ViewSpec, quantize};
+pub use view::{Action, Expose, Field, MAX_HEADERS, Seen, Stage, Transforms, ViewKey, ViewSpec, quantize};
 
 use flame_abi::manifest::{Manifest, Queue};
 use serde::{Deserialize, Serialize};

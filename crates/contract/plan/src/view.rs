@@ -9,8 +9,14 @@ use std::str::FromStr;
 pub struct ViewSpec {
     /// The filters that are evaluated on the true packet. A packet must pass all of them.
     pub select: Vec<TrustedFilter>,
+    /// The filters of those through whose hands the grant went, each evaluated on the packet as its author
+    /// saw it. A packet must pass all of them; the others are hidden, and so is their number.
+    pub stages: Vec<Stage>,
+    /// The filters of the holder itself, on the packet as the grant shows it before the holder narrows it for a
+    /// module. Packets that do not pass count as filtered.
+    pub own: Vec<Stage>,
     /// The filters that are evaluated on the packet as it is shown: hidden bytes must not be filtered on
-    /// either.
+    /// either. Packets that do not pass count as filtered.
     pub select_shown: Vec<ShownFilter>,
     /// The bytes on which `select_shown` is evaluated, if they are more than the module needs.
     pub select_expose: Option<Expose>,
@@ -20,10 +26,9 @@ pub struct ViewSpec {
     pub resolution_ns: u64,
     /// One packet in this many is shown; 0 and 1 show all.
     pub sample: u32,
-    /// The unit of time for sampling. The choice depends on the multiple of this time in which a packet falls
-    /// and on its place there, so that narrower views of one credential, whose `resolution_ns` may be longer,
-    /// show no other packets. 0 means `resolution_ns`.
-    pub sample_ns: u64,
+    /// The form of packets on which sampling decides, so that narrower views of one credential show no other
+    /// packets. If it is missing, the packet as it is shown.
+    pub sample_seen: Option<Seen>,
     /// The key of sampling, one for all views of a node. If it is missing, [`ViewSpec::key`] is used, and
     /// without that the key of the run.
     pub sample_key: Option<ViewKey>,
@@ -35,11 +40,38 @@ pub struct ViewSpec {
     pub snaplen: u32,
 }
 
+/// The form of packets on which a decision rests that another than the holder of the view took.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Seen {
+    pub expose: Expose,
+    pub transforms: Transforms,
+    /// The unit to which time stamps are rounded down; 0 and 1 leave them unchanged.
+    pub resolution_ns: u64,
+    /// The key of the transforms. If it is missing, the key of the run is used.
+    pub key: Option<ViewKey>,
+}
+
+/// A filter of somebody who narrowed a grant. It is a value only together with the view of its author: on
+/// another form of the packet, an address in it would stand for another host, and a negation would let pass
+/// what it was written to exclude.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Stage {
+    pub filter: ShownFilter,
+    pub seen: Seen,
+}
+
 /// The maximum number of header bytes that are exposed: link header, tags, tunnels and options. Longer
 /// headers are cut.
 pub const MAX_HEADERS: u32 = 512;
 
 impl ViewSpec {
+    /// Returns the form in which this view shows packets.
+    pub fn seen(&self) -> Seen {
+        let Self { expose, transforms, resolution_ns, key, .. } = self;
+        let (transforms, key) = (transforms.clone(), key.clone());
+        Seen { expose: *expose, transforms, resolution_ns: *resolution_ns, key }
+    }
+
     /// Returns the maximum number of bytes of a packet that this view shows. Views cut there, and bounds of
     /// modules rely on it.
     pub fn longest(&self) -> u32 {

@@ -31,12 +31,14 @@ const STATE: &str = "state";
 fn rights_in_state(rights: &Rights) -> String {
     let Rights {
         select,
+        stages,
         select_shown,
         expose,
         transforms,
         resolution_ns,
         ticks_ns,
         sample,
+        sampled,
         calls,
         records_per_second,
         bytes_per_second,
@@ -61,8 +63,9 @@ fn rights_in_state(rights: &Rights) -> String {
     // A filter that others evaluate on the packet as shown is another right than one on the true packet.
     let select: Vec<_> = select.iter().map(ToString::to_string).collect();
     let shown: Vec<_> = select_shown.iter().map(ToString::to_string).collect();
+    let shown = (stages, shown);
     let send: Vec<_> = send.iter().map(ToString::to_string).collect();
-    let seen = (select, shown, expose, transforms, resolution_ns, sample, calls);
+    let seen = (select, shown, expose, transforms, resolution_ns, (sample, sampled), calls);
     let given =
         (records_per_second, bytes_per_second, transmit, send, (call, serve, read, write), group, code);
     // Only where it is narrowed, so that the texts of states that were stored before stay.

@@ -110,9 +110,10 @@ pub fn check_viewable(layer: &Layer) -> Result<(), NodeError> {
     if !matches!(layer.field, Field::Select | Field::Transform) {
         return Ok(());
     }
+    let staged = layer.rights.stages.iter().map(|staged| &staged.filter);
     let spec = ViewSpec {
         select: layer.rights.select.iter().cloned().collect(),
-        select_shown: layer.rights.select_shown.iter().cloned().collect(),
+        select_shown: staged.chain(&layer.rights.select_shown).cloned().collect(),
         transforms: layer.rights.transforms.clone(),
         key: Some(ViewKey([0; 32])),
         ..ViewSpec::default()

@@ -59,6 +59,10 @@ pub enum Denied {
     Named { module: String, act: &'static str, name: String, allowed: String, origin: String },
     #[error("too many filters: {0}")]
     Filters(String),
+    #[error(
+        "credential, block {block}: the filter {filter:?} of a cosigner reads {field}, and the packets have {field}={action} there: it would name a pseudonym, so sign before that, or filter by other fields"
+    )]
+    Pseudonym { block: usize, filter: String, field: &'static str, action: String },
     #[error("a check fails: {0}")]
     Check(Failed),
     #[error(

@@ -254,7 +254,9 @@ impl Field {
         match self {
             Self::Select => {
                 let trusted = rights.select.iter().map(ToString::to_string);
-                joined_filters(trusted.chain(rights.select_shown.iter().map(ToString::to_string)))
+                let staged = rights.stages.iter().map(ToString::to_string);
+                let shown = rights.select_shown.iter().map(ToString::to_string);
+                joined_filters(trusted.chain(staged).chain(shown))
             }
             Self::Send => joined_filters(rights.send.iter().map(ToString::to_string)),
             Self::Call => joined(&rights.call),

@@ -9,13 +9,14 @@ use crate::key::{PublicKey, Secret};
 use crate::layer::{Layer, Origin, decided, meet};
 use crate::place::Place;
 use crate::policy::{Policy, Role};
-use crate::rights::{Call, Code, Rights};
+use crate::rights::{Call, Code, Rights, Sampled, Staged};
+use crate::stage::stages;
 use crate::time;
 use biscuit_auth::BlockBuilder;
 use flame_abi::manifest::{Access, Manifest, Service};
 use flame_plan::{
-    Expose, Forward, LOGS_PER_SECOND, Limits, Release, Sending, Services, ShownFilter, Terms, ViewKey,
-    ViewSpec, longest_call,
+    Expose, Forward, LOGS_PER_SECOND, Limits, Release, Seen, Sending, Services, ShownFilter, Stage, Terms,
+    ViewKey, ViewSpec, longest_call,
 };
 use flame_quota::{Amounts, Quota};
 use sha2::{Digest, Sha256};
@@ -178,10 +179,15 @@ pub struct Grant {
     pub ids: Vec<String>,
     /// The key for transforms, of this principal on this node.
     pub key: ViewKey,
+    /// The filters of its blocks, each with the form of packets that its author saw.
+    pub stages: Vec<Stage>,
+    /// The filters of its holder for this module, with the form of packets that the credential shows.
+    pub own: Vec<Stage>,
     /// The key for sampling, of this node, so that nobody gets another sample by narrowing a credential.
     pub sample_key: ViewKey,
-    /// The resolution that policy and root state, in nanoseconds. Narrowing does not change it.
-    pub sample_ns: u64,
+    /// The form of packets that policy and root state, on which sampling decides. Narrowing does not change
+    /// it.
+    pub sample_seen: Seen,
     /// The links of the credential's chain that limit usage. A link belongs to all holders of credentials
     /// that were narrowed from it.
     pub links: Vec<Link>,
@@ -254,10 +260,10 @@ impl Policy {
         let mut so_far = meet(&layers);
         let mut links: Vec<Link> = Vec::new();
         let mut expires = u64::MAX;
-        for block in &blocks {
-            layers.extend(block.fields.iter().cloned());
-            so_far = block.fields.iter().fold(so_far, |all, layer| all.meet(layer.rights.clone()));
-            expires = block.fields.iter().fold(expires, |least, layer| least.min(layer.rights.expires));
+        for (block, stated) in blocks.iter().zip(stages(allowed, &blocks, &root)?) {
+            so_far = stated.iter().fold(so_far, |all, layer| all.meet(layer.rights.clone()));
+            expires = stated.iter().fold(expires, |least, layer| least.min(layer.rights.expires));
+            layers.extend(stated);
             let link = Link { id: block.id.clone(), expires, rights: so_far.clone() };
             // A link with the limits of the one before it adds nothing.
             if links.last().is_none_or(|before| before.quota(true) != link.quota(true)) {
@@ -338,7 +344,9 @@ impl Policy {
     ) -> Result<Grant, Denied> {
         layers.extend(request.module.fields.iter().cloned());
         let rights = meet(&layers);
-        ShownFilter::affordable(rights.select_shown.iter().chain(&rights.send)).map_err(Denied::Filters)?;
+        let staged = rights.stages.iter().map(|staged| &staged.filter);
+        let filters = staged.chain(&rights.select_shown).chain(&rights.send);
+        ShownFilter::affordable(filters).map_err(Denied::Filters)?;
         when_and_where(self, request, &layers, &rights)?;
         for set in &rights.code {
             let module = request.module;
@@ -376,7 +384,7 @@ impl Policy {
         }
         let secret = self.secret().ok_or_else(|| Denied::Node("the node has no key".to_owned()))?;
         // The root is part of the key: two roots may use the name alice for two people.
-        let key = ViewKey(secret.derive("view key", format!("{root} {principal}").as_bytes()));
+        let key = view_key(secret, &format!("{root} {principal}"));
         let sample_key = ViewKey(secret.derive("sample key", b""));
         let is_fixed =
             |l: &&Layer| matches!(l.origin, Origin::Policy { .. } | Origin::Default | Origin::Block(0));
@@ -386,18 +394,36 @@ impl Policy {
             return Err(Denied::Unfiltered { module: request.module.name.clone() });
         }
         named(request.module, &layers, &rights, is_fixed)?;
-        let sample_ns = meet(&layers.iter().filter(is_fixed).cloned().collect::<Vec<_>>()).resolution_ns;
-        let of_others: Vec<Layer> = layers.iter().filter(|l| l.origin != Origin::Manifest).cloned().collect();
+        let of_origin = |is: fn(&Origin) -> bool| {
+            meet(&layers.iter().filter(|layer| is(&layer.origin)).cloned().collect::<Vec<_>>())
+        };
+        let may_see = of_origin(|origin| *origin != Origin::Manifest).expose;
+        let own = of_origin(|origin| *origin == Origin::Command).select_shown;
+        let of_credential = of_origin(|origin| !matches!(origin, Origin::Manifest | Origin::Command));
+        // Without a credential, that of the policy.
+        let sampled = rights.sampled.first().cloned().unwrap_or_else(|| Sampled::new(&of_credential));
+        let sample_seen = Seen {
+            expose: sampled.expose,
+            transforms: sampled.transforms,
+            resolution_ns: sampled.resolution_ns,
+            key: Some(sample_key.clone()),
+        };
+        let stages = rights.stages.iter().map(|staged| staged.stage(secret)).collect();
+        let author = format!("{root} {principal}");
+        let bound = |filter| Staged::new(filter, &of_credential, &author).stage(secret);
+        let own = own.into_iter().map(bound).collect();
         Ok(Grant {
             principal,
             role,
             rights,
-            may_see: meet(&of_others).expose,
+            may_see,
             layers,
             ids,
             key,
+            stages,
+            own,
             sample_key,
-            sample_ns,
+            sample_seen,
             links,
         })
     }
@@ -500,6 +526,11 @@ fn named(
         }
     }
     Ok(())
+}
+
+/// Returns the key for transforms of a principal, who is named with the root.
+pub(crate) fn view_key(secret: &Secret, whom: &str) -> ViewKey {
+    ViewKey(secret.derive("view key", whom.as_bytes()))
 }
 
 /// Returns the principals of a credential's blocks. Names contain no slash, so different principals have
@@ -608,15 +639,18 @@ impl Grant {
     /// Returns the view that the module gets.
     pub fn view(&self) -> ViewSpec {
         let rights = &self.rights;
+        let of_manifest = self.layers.iter().filter(|layer| layer.origin == Origin::Manifest);
         ViewSpec {
             select: rights.select.iter().cloned().collect(),
+            stages: self.stages.clone(),
+            own: self.own.clone(),
             select_expose: Some(self.may_see),
-            select_shown: rights.select_shown.iter().cloned().collect(),
+            select_shown: of_manifest.flat_map(|l| &l.rights.select_shown).cloned().collect(),
             expose: rights.expose,
             transforms: rights.transforms.clone(),
             resolution_ns: rights.resolution_ns,
             sample: rights.sample,
-            sample_ns: self.sample_ns,
+            sample_seen: Some(self.sample_seen.clone()),
             sample_key: Some(self.sample_key.clone()),
             key: Some(self.key.clone()),
             snaplen: 0,

@@ -14,6 +14,7 @@ use crate::layer::{Layer, meet};
 use crate::place::Place;
 use crate::policy::Policy;
 use crate::rights::Rights;
+use crate::stage::stages;
 use crate::time;
 use sha2::{Digest, Sha256};
 
@@ -131,8 +132,8 @@ impl Policy {
         self.may_give(&role, allowed, &root)?;
         self.cosigned(&role, allowed, &blocks)?;
         datalog::affordable(&self.programs(&blocks)?).map_err(CredentialError::Form)?;
-        let layers: Vec<_> =
-            allowed.fields.iter().chain(blocks.iter().flat_map(|b| &b.fields)).cloned().collect();
+        let stated = stages(allowed, &blocks, &root)?.into_iter().flatten();
+        let layers: Vec<_> = allowed.fields.iter().cloned().chain(stated).collect();
         let rights = meet(&layers);
         let identity = Identity { root, principal: name_of(&blocks), role, expires: rights.expires };
         Ok(Verified { identity, blocks, layers, rights })
@@ -206,12 +207,14 @@ impl Policy {
     ///
     /// # Errors
     ///
-    /// Returns an error if the credential cannot be read or its role is not known.
+    /// Returns an error if the credential cannot be read, or if its root or its role is not known.
     pub fn rights_of(&self, credential: &Credential, module: &ModuleRequest) -> Result<Rights, Denied> {
         let blocks = credential.blocks()?;
         let role = blocks.first().and_then(|b| b.role.as_deref()).ok_or(Denied::Missing { what: "role" })?;
-        let fields = blocks.iter().flat_map(|b| &b.fields).chain(&module.fields);
-        Ok(meet(&self.role(role)?.fields.iter().chain(fields).cloned().collect::<Vec<_>>()))
+        let (role, root) = (self.role(role)?, self.verified(credential)?);
+        let stated = stages(role, &blocks, &root)?.into_iter().flatten();
+        let fields = stated.chain(module.fields.iter().cloned());
+        Ok(meet(&role.fields.iter().cloned().chain(fields).collect::<Vec<_>>()))
     }
 }
 

@@ -29,6 +29,7 @@ mod raw;
 mod revoked;
 mod rights;
 mod signature;
+mod stage;
 pub mod time;
 
 pub use audit::{Audit, AuditError, Event, counter_of, verify as verify_audit};
@@ -46,5 +47,5 @@ pub use place::Place;
 pub use policy::{Policy, PolicyError, Role};
 pub use quota::{QuotaError, Quotas};
 pub use revoked::{Revoked, RevokedError};
-pub use rights::{Call, Code, Rights};
+pub use rights::{Call, Code, Rights, Sampled, Staged};
 pub use signature::{SignatureError, file_of, read_signers, sign_module, signers};

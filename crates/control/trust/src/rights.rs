@@ -98,6 +98,47 @@ impl fmt::Display for Code {
     }
 }
 
+/// The filter of a block, with the form of the packets on which it is evaluated: as its author saw them.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Staged {
+    pub filter: ShownFilter,
+    pub expose: Expose,
+    pub transforms: Transforms,
+    pub resolution_ns: u64,
+    /// The root and the principal under whose key the packets were transformed; empty if no transform has a
+    /// key.
+    pub author: String,
+}
+
+/// The form of packets that policy and root state, on which sampling decides.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Sampled {
+    pub expose: Expose,
+    pub transforms: Transforms,
+    pub resolution_ns: u64,
+}
+
+impl Sampled {
+    pub(crate) fn new(rights: &Rights) -> Self {
+        let Rights { expose, transforms, resolution_ns, .. } = rights;
+        Self { expose: *expose, transforms: transforms.clone(), resolution_ns: *resolution_ns }
+    }
+}
+
+impl fmt::Display for Staged {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.filter)?;
+        if self.expose != Expose::All || !self.transforms.is_empty() {
+            write!(f, " {{packets with expose={}", self.expose)?;
+            self.transforms
+                .iter()
+                .try_for_each(|(field, action)| write!(f, ", {}={action}", field.name()))?;
+            f.write_str("}")?;
+        }
+        Ok(())
+    }
+}
+
 /// Everything that can be granted. [`Rights::all`] is the widest value. [`Rights::meet`] is the widest that
 /// neither of two values exceeds, so that adding rights to a chain can only narrow it. Rights form a lattice:
 /// the meet is independent of order, and repeating it changes nothing.
@@ -105,6 +146,9 @@ impl fmt::Display for Code {
 pub struct Rights {
     /// Filters of the policy or a root, in pcap syntax. A packet must pass all.
     pub select: BTreeSet<TrustedFilter>,
+    /// Filters of blocks after the root's, each on the packet as its author saw it. What a later block hides
+    /// changes no filter before it.
+    pub stages: BTreeSet<Staged>,
     /// Filters of others, evaluated on the packet as shown, since a filter on a hidden byte would reveal it.
     pub select_shown: BTreeSet<ShownFilter>,
     pub expose: Expose,
@@ -119,6 +163,9 @@ pub struct Rights {
     /// The divisor of sampling, one packet in `sample`, never 0. A sample of one in 100 is a subset of that
     /// of one in 10.
     pub sample: u32,
+    /// The forms of packets on which sampling decides: one for each credential, which its narrowing does not
+    /// change.
+    pub sampled: BTreeSet<Sampled>,
     pub calls: BTreeSet<Call>,
     /// Maximum memory of one instance, in bytes.
     pub memory: u64,
@@ -157,12 +204,14 @@ impl Rights {
     pub fn all() -> Self {
         Self {
             select: BTreeSet::new(),
+            stages: BTreeSet::new(),
             select_shown: BTreeSet::new(),
             expose: Expose::All,
             transforms: BTreeMap::new(),
             resolution_ns: 1,
             ticks_ns: 1,
             sample: 1,
+            sampled: BTreeSet::new(),
             calls: Call::ALL.into(),
             memory: u64::MAX,
             packet_budget: u64::MAX,
@@ -190,6 +239,7 @@ impl Rights {
     #[must_use]
     pub fn meet(mut self, other: Self) -> Self {
         self.select.extend(other.select);
+        self.stages.extend(other.stages);
         self.select_shown.extend(other.select_shown);
         self.expose = self.expose.meet(other.expose);
         for (field, action) in other.transforms {
@@ -200,6 +250,7 @@ impl Rights {
         self.resolution_ns = least_common_multiple(self.resolution_ns, other.resolution_ns);
         self.ticks_ns = least_common_multiple(self.ticks_ns, other.ticks_ns);
         self.sample = self.sample.max(other.sample);
+        self.sampled.extend(other.sampled);
         self.calls.retain(|call| other.calls.contains(call));
         self.memory = self.memory.min(other.memory);
         self.packet_budget = self.packet_budget.min(other.packet_budget);
@@ -229,7 +280,9 @@ impl Rights {
 
     /// Returns whether `self` grants nothing beyond `other`.
     pub fn within(&self, other: &Self) -> bool {
-        self.clone().meet(other.clone()) == *self
+        // All packets contain every sample.
+        let sampled = if other.sample > 1 { other.sampled.clone() } else { BTreeSet::new() };
+        self.clone().meet(Self { sampled, ..other.clone() }) == *self
     }
 }
 

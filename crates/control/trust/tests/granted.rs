@@ -17,7 +17,7 @@ fn a_grant_is_the_meet_of_policy_chain_and_manifest() {
     assert_eq!(r.expose, Expose::Headers);
     let filters: Vec<_> = r.select.iter().map(|f| f.as_str()).collect();
     assert_eq!(filters, ["ip or ip6", "udp"]);
-    let shown = |view: ViewSpec| view.select_shown.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let shown = |view: ViewSpec| view.stages.iter().map(|s| s.filter.to_string()).collect::<Vec<_>>();
     assert_eq!(r.transforms[&PacketField::IpSrc], Action::Zero);
     assert_eq!(r.transforms[&PacketField::IpDst], Action::Prefix);
     assert_eq!((r.memory, r.calls.len()), (64 << 20, 1));
@@ -27,18 +27,19 @@ fn a_grant_is_the_meet_of_policy_chain_and_manifest() {
     assert_eq!(of(Field::Transform).2, [Origin::Block(0), Origin::Block(1)]);
     assert!(matches!(of(Field::Memory).2[..], [Origin::Policy { line: 15 }]), "{:?}", of(Field::Memory));
     assert_eq!(of(Field::Expose).2.last(), Some(&Origin::Manifest));
-    // A narrower's filter is evaluated on the packet as shown, those of policy and root on the true packet.
+    // A narrower's filter is evaluated on the packet as it saw it, those of policy and root on the true packet.
     assert_eq!(shown(grant.view()), ["port 53"]);
     let again = chain.narrow(&narrow(&[("select", "udp")]).unwrap(), None).unwrap();
     // A narrower may repeat the root's filter. The root's stays trusted, and the repeated one is evaluated on
-    // the packet as shown.
+    // the packet as the narrower saw it.
     let again = world.grant(&again).unwrap().view();
     assert_eq!((again.select.len(), shown(again)), (2, vec!["port 53".to_owned(), "udp".to_owned()]));
     // The view has these rights, under a key of this principal alone.
     let view = grant.view();
     assert_eq!((view.select.len(), view.expose), (2, Expose::Headers));
     // A new principal has another key for pseudonyms, but the same sample.
-    assert_eq!((&view.sample_key, view.sample_ns), (&world.grant(&root).unwrap().view().sample_key, 1));
+    let of_root = world.grant(&root).unwrap().view();
+    assert_eq!((&view.sample_key, &view.sample_seen), (&of_root.sample_key, &of_root.sample_seen));
     assert_eq!(view.key, world.grant(&root).unwrap().view().key);
     let handed = Narrow { principal: Some("bob".to_owned()), ..Narrow::default() };
     let handed = world.grant(&chain.narrow(&handed, None).unwrap()).unwrap();

@@ -3,7 +3,7 @@
 use crate::common::*;
 use flame_abi::manifest::ColumnType;
 use flame_plan::{Catalog, CatalogEntry};
-use flame_record::{Format, Options, SinkError, left_out, open};
+use flame_record::{Format, Options, SinkError, left_out, open, open_writer};
 use std::fs;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
@@ -107,19 +107,29 @@ fn table_for_people() {
 }
 
 #[test]
-fn long_tables_are_cut_and_counted() {
+fn long_tables_are_cut_and_counted_unless_they_are_files() {
     let dir = TempDir::new().unwrap();
-    let path = dir.path().join("out.txt");
+    let [file, pipe] = ["file.txt", "pipe.txt"].map(|name| dir.path().join(name));
     let catalog = catalog(vec![small("a"), small("b")]);
     let mut output = Vec::new();
     (0..20_000).for_each(|n| record(&mut output, 0, &[Value::U32(n)]));
-    let mut sink = open(Format::Table, Some(&path), &catalog, &Options::default()).unwrap();
-    assert_eq!(send(&catalog.modules[0], &output, &mut *sink), 20_000);
-    sink.finish().unwrap();
-    let text = fs::read_to_string(&path).unwrap();
+    let options = Options::default();
+    let writer = Box::new(fs::File::create(&pipe).unwrap());
+    for mut sink in [
+        open(Format::Table, Some(&file), &catalog, &options).unwrap(),
+        open_writer(Format::Table, writer, "pipe", &catalog, &options).unwrap(),
+    ] {
+        assert_eq!(send(&catalog.modules[0], &output, &mut *sink), 20_000);
+        sink.finish().unwrap();
+    }
+    let text = fs::read_to_string(&pipe).unwrap();
     assert!(text.contains(" 39\n") && !text.contains(" 40\n"), "{text}");
     assert!(text.contains("… and 19,960 more (use --format json)"), "{text}");
     assert!(text.ends_with("b.n\nno records\n\n"), "{text}");
+    let text = fs::read_to_string(&file).unwrap();
+    let numbers = text.lines().filter_map(|line| line.trim().parse::<u32>().ok());
+    assert!(numbers.eq(0..20_000) && !text.contains("more (use"), "all rows, in order");
+    assert_eq!((text.matches("a.n\n").count(), text.matches("b.n\n").count()), (1, 1), "one header each");
 }
 
 #[test]

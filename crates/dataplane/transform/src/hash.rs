@@ -82,107 +82,57 @@ impl FlowHash {
     }
 }
 
-/// Decides which packets are in a sample, by their time and their position among the packets of that time.
+/// Decides which packets are in a sample, by a keyed function of what is given of each packet alone: no state,
+/// so that neither the other packets nor the start of a run change the decision.
+///
+/// The function is a protected counter sum (Bernstein, *How to stretch random functions*, 1999): the numbered
+/// blocks of the message are encrypted independently, and their sum once more. The kinds of blocks keep both
+/// uses of the cipher apart.
 pub struct Sampler {
     aes: Hash,
     /// The threshold: a packet is in the sample if its number is at most this.
     most: u32,
-    time: u64,
-    place: u32,
-    /// The unused numbers, last first.
-    numbers: [u32; 4 * LANES],
-    left: usize,
-    /// The first numbers of later times, and the index of the next.
-    ahead: [(u64, [u32; 4]); LANES],
-    next: usize,
 }
 
-fn sample_block(time: u64, place: u32) -> Array<u8, aes::cipher::consts::U16> {
-    let mut block = [0; 16];
-    (block[0], block[1]) = (SAMPLE, 12);
-    block[2..10].copy_from_slice(&time.to_le_bytes());
-    block[10..14].copy_from_slice(&place.to_le_bytes());
-    block.into()
-}
-
-/// The kind of samples, after the kind of flow hashes.
+/// The kinds of blocks of samples, after the kind of flow hashes.
 const SAMPLE: u8 = 5;
+const SAMPLE_SUM: u8 = 6;
+/// The bytes of a message in each block.
+const PART: usize = 14;
 
 impl Sampler {
+    /// The maximum number of bytes of a packet that decide.
+    pub const BYTES: usize = PART * LANES - Self::FIELDS;
+    /// The number of bytes before those of the packet.
+    const FIELDS: usize = 24;
+
     /// Creates a sampler of one packet in `one_in`.
     pub fn new(key: &Key, one_in: u32) -> Self {
-        let most = u32::MAX / one_in.max(1);
-        Self {
-            aes: Hash::new(key),
-            most,
-            time: u64::MAX,
-            place: 0,
-            numbers: [0; 4 * LANES],
-            left: 0,
-            ahead: [(u64::MAX, [0; 4]); LANES],
-            next: LANES,
-        }
+        Self { aes: Hash::new(key), most: u32::MAX / one_in.max(1) }
     }
 
-    /// Returns whether the next packet, of time `time`, is in the sample.
+    /// Returns whether a packet is in the sample that has these fields, and of which these are the first
+    /// [`Sampler::BYTES`] bytes.
     #[inline]
-    pub fn takes(&mut self, time: u64) -> bool {
-        if time != self.time {
-            (self.time, self.place, self.left) = (time, 0, 0);
-            while let Some((ahead, numbers)) = self.ahead.get(self.next) {
-                self.next += 1;
-                if *ahead == time {
-                    self.numbers[..4].copy_from_slice(numbers);
-                    (self.place, self.left) = (1, 4);
-                    break;
-                }
-            }
+    pub fn takes(&self, fields: [u64; 3], bytes: &[u8]) -> bool {
+        let mut message = [0; PART * LANES];
+        for (place, field) in message.chunks_exact_mut(8).zip(fields) {
+            place.copy_from_slice(&field.to_le_bytes());
         }
-        if self.left == 0 {
-            self.refill();
-        }
-        self.left -= 1;
-        self.numbers[self.left] <= self.most
-    }
-
-    /// Prepares for packets of these times, in this order. It only affects the time that decisions take.
-    #[inline]
-    pub fn look_ahead(&mut self, times: impl Iterator<Item = u64>) {
-        if self.next < LANES {
-            return;
-        }
-        let mut last = self.time;
-        let new = times.filter(|time| std::mem::replace(&mut last, *time) != *time);
+        let bytes = &bytes[..bytes.len().min(Self::BYTES)];
+        let end = Self::FIELDS + bytes.len();
+        message[Self::FIELDS..end].copy_from_slice(bytes);
         let mut blocks = [Array::from([0; 16]); LANES];
-        self.ahead.iter_mut().for_each(|(time, _)| *time = u64::MAX);
-        for ((block, (ahead, _)), time) in blocks.iter_mut().zip(&mut self.ahead).zip(new) {
-            *ahead = time;
-            *block = sample_block(time, 0);
+        let blocks = &mut blocks[..end.div_ceil(PART)];
+        for ((number, block), part) in (0..).zip(&mut *blocks).zip(message.chunks_exact(PART)) {
+            (block[0], block[1]) = (SAMPLE, number);
+            block[2..].copy_from_slice(part);
         }
-        self.aes.0.encrypt_blocks(&mut blocks);
-        for (block, (_, numbers)) in blocks.iter().zip(&mut self.ahead) {
-            for (number, bytes) in numbers.iter_mut().rev().zip(block.chunks_exact(4)) {
-                *number = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
-            }
-        }
-        self.next = 0;
-    }
-
-    /// Generates many numbers at once for a time with many packets.
-    fn refill(&mut self) {
-        let lanes = if self.place == 0 { 1 } else { LANES };
-        let mut blocks = [Array::from([0; 16]); LANES];
-        for (block, place) in blocks.iter_mut().zip(self.place..) {
-            *block = sample_block(self.time, place);
-        }
-        self.aes.0.encrypt_blocks(&mut blocks[..lanes]);
-        for (block, numbers) in blocks[..lanes].iter().rev().zip(self.numbers.chunks_exact_mut(4)) {
-            for (number, bytes) in numbers.iter_mut().rev().zip(block.chunks_exact(4)) {
-                *number = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
-            }
-        }
-        self.place = self.place.wrapping_add(lanes as u32);
-        self.left = 4 * lanes;
+        self.aes.0.encrypt_blocks(blocks);
+        let add = |sum: u128, block: &Array<u8, _>| sum ^ u128::from_le_bytes((*block).into());
+        let mut sum = (blocks.iter().fold(0, add) << 8 | u128::from(SAMPLE_SUM)).to_le_bytes().into();
+        self.aes.0.encrypt_block(&mut sum);
+        u32::from_le_bytes([sum[0], sum[1], sum[2], sum[3]]) <= self.most
     }
 }
 
@@ -211,20 +161,31 @@ mod tests {
         assert_eq!(seen.len(), all);
     }
 
+    /// Each field and each byte that decides does, and the part that is taken is the one asked for.
     #[test]
-    fn looking_ahead_changes_no_sample() {
-        let times: Vec<u64> = (0..500u64).map(|i| i * i / 90 % 61).collect();
-        let plain = |times: &[u64]| {
-            let mut sampler = Sampler::new(&Key::new([1; 32]), 3);
-            times.iter().map(|t| sampler.takes(*t)).collect::<Vec<_>>()
+    fn samples_depend_on_every_part_of_a_packet_and_on_nothing_else() {
+        let taken = |key: u8, change: &dyn Fn(&mut [u64; 3], &mut [u8; Sampler::BYTES])| {
+            let sampler = Sampler::new(&Key::new([key; 32]), 4);
+            let of = |n: u64| {
+                let (mut fields, mut bytes) = ([n, 60, 6], [n as u8; Sampler::BYTES]);
+                change(&mut fields, &mut bytes);
+                assert_eq!(sampler.takes(fields, &bytes), sampler.takes(fields, &bytes));
+                sampler.takes(fields, &bytes)
+            };
+            (0..1000).map(of).collect::<Vec<_>>()
         };
-        let mut sampler = Sampler::new(&Key::new([1; 32]), 3);
-        let ahead = |(i, t): (usize, &u64)| {
-            sampler.look_ahead(times[i..].iter().copied());
-            sampler.takes(*t)
-        };
-        let ahead: Vec<bool> = times.iter().enumerate().map(ahead).collect();
-        assert_eq!(ahead, plain(&times));
-        assert!((100..250).contains(&ahead.iter().filter(|t| **t).count()));
+        let one = taken(1, &|_, _| {});
+        assert!((190..310).contains(&one.iter().filter(|t| **t).count()));
+        let mut others = vec![taken(2, &|_, _| {})];
+        others.extend((0..3).map(|at| taken(1, &|fields, _| fields[at] ^= 1)));
+        others.extend((0..Sampler::BYTES).map(|at| taken(1, &|_, bytes| bytes[at] ^= 1)));
+        for other in others {
+            let both = one.iter().zip(&other).filter(|(a, b)| **a && **b).count();
+            assert!((25..110).contains(&both), "two samples of one in four share one in sixteen: {both}");
+        }
+        let sampler = Sampler::new(&Key::new([1; 32]), 4);
+        let beyond =
+            |n: u64, last: u8| sampler.takes([n, 0, 0], &[&[0; Sampler::BYTES][..], &[last]].concat());
+        assert!((0..100).all(|n| beyond(n, 0) == beyond(n, 1)), "later bytes decide nothing");
     }
 }

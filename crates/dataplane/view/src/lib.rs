@@ -17,9 +17,16 @@
 //! # Outputs
 //!
 //! The *shown packet* is computed in one place (`shape.rs`) from the true one: its first bytes, transformed,
-//! and the contents of its descriptor. Filters are evaluated on the true packet only if they are
-//! [trusted](flame_plan::TrustedFilter); all others, which have another type, on the shown one. Everything
-//! else that leaves this crate is a function of shown packets and of keys:
+//! and the contents of its descriptor. A view is a chain, in which each part can only remove packets:
+//!
+//! 1. filters that are [trusted](flame_plan::TrustedFilter), on the true packet;
+//! 2. sampling, on the packet as all see it whose views are narrowed from one (`form.rs`);
+//! 3. [stages](flame_plan::Stage): filters of those through whose hands the grant went, each on the packet as
+//!    its author saw it, however much narrower the view became afterwards;
+//! 4. filters of the holder, on the packet as its grant shows it;
+//! 5. those of the module, on the shown packet.
+//!
+//! Everything else that leaves this crate is a function of shown packets and of keys:
 //!
 //! | output | function of |
 //! | --- | --- |
@@ -36,15 +43,16 @@
 //! | `cap_len` | the number of shown bytes |
 //! | `l3`, `l4`, `l4_len` | the offsets of the headers in the shown bytes |
 //! | `proto`, `tcp_flags`, `flags` | the headers, which every exposure but `count` reveals; `TRANSPORT` is cleared if the header is not shown completely, `TRUNCATED` set if it was cut at the longest |
-//! | the choice of packets | trusted filters; sampling by the sample key, the time at the resolution (or the coarser of those of policy and root, where a credential was narrowed) and the position among the packets of that time; filters of others on the shown packet |
+//! | the choice of packets | the chain above. Of sampling: the sample key, and the first bytes from the IP header on, the length, and the time at the resolution, as policy and root show them. A sample of packets that are equal so far has all of them or none: with `count`, all of one time |
 //! | [`Written::packets`], [`Written::bytes`], [`Written::eligible`] | the choice of packets and their shown bytes |
 //! | the end of [`View::copy_some`] | likewise: blocks of a view that hides something end by the bytes that were shown |
 //!
-//! Packets that trusted filters or sampling leave out are hidden, but [`Written::taken`] counts them, and
+//! Packets that trusted filters, sampling or stages leave out are hidden, but [`Written::taken`] counts them, and
 //! [`Written::sampled`] those of sampling: these are for the caller's loop and for the operator's account,
 //! and must not be passed on to the holder of a grant.
 
 mod expose;
+mod form;
 mod quantize;
 mod select;
 mod shape;
@@ -57,6 +65,7 @@ use flame_abi::{Descriptor, LinkType, flags};
 use flame_filter::{FilterError, ShownPacket, TruePacket};
 use flame_plan::{Expose, ShownFilter, TrustedFilter, ViewSpec};
 use flame_transform::{Rewriter, TransformError};
+use form::{Sampling, Stages};
 use quantize::Quantizer;
 use select::Select;
 use shape::{Shape, limit};
@@ -64,6 +73,9 @@ use shape::{Shape, limit};
 /// A view with its caches. Each worker has its own.
 pub struct View {
     select: Select<TrustedFilter>,
+    sampling: Option<Sampling>,
+    stages: Stages,
+    own: Stages,
     /// The filters that are evaluated on the shown packet.
     shown: Select<ShownFilter>,
     /// The bytes on which those filters are evaluated.
@@ -78,7 +90,7 @@ pub struct View {
 pub struct Written {
     /// The number of packets of the input that were handled.
     pub taken: usize,
-    /// The number of packets that passed the trusted filters and are in the sample.
+    /// The number of packets that passed trusted filters and stages, and are in the sample.
     pub eligible: u32,
     /// The number of packets that passed the trusted filters and are not in the sample.
     pub sampled: u32,
@@ -134,39 +146,36 @@ impl View {
     /// is missing. Filters for other link types than the first that fits are compiled when packets need them.
     pub fn new(spec: &ViewSpec, key: Option<&Key>) -> Result<Self, ViewError> {
         let own = spec.key.as_ref().map(|key| Key::new(key.0));
-        let mut rewriter = Rewriter::hiding(&spec.transforms, own.as_ref().or(key))?;
+        let transforms = form::transforms(spec.expose, &spec.transforms);
+        let mut rewriter = Rewriter::hiding(&transforms, own.as_ref().or(key))?;
         // If times or packets are hidden, headers must not show notes about them.
-        if spec.resolution_ns > 1 || spec.sample > 1 || (own.is_some() && !spec.select.is_empty()) {
+        let hides_packets = spec.sample > 1 || !spec.select.is_empty() || !spec.stages.is_empty();
+        if spec.resolution_ns > 1 || spec.sample > 1 || (own.is_some() && hides_packets) {
             rewriter.hide_notes();
         }
         let shown = Select::new(&spec.select_shown)?;
         let shown_expose = spec.select_expose.map_or(spec.expose, |e| e.max(spec.expose));
         let hides_bytes = spec.expose != Expose::All || rewriter.changes_any();
-        let view = Self {
+        shown.check_lengths(shown_expose)?;
+        Ok(Self {
             select: Select::new(&spec.select)?,
+            sampling: Sampling::new(spec, key)?,
+            stages: Stages::new(&spec.stages, key, spec.snaplen)?,
+            own: Stages::new(&spec.own, key, spec.snaplen)?,
             shown,
             shown_expose,
             expose: spec.expose,
             quantizer: Quantizer::new(spec, key, hides_bytes),
             shape: Shape { rewriter, snaplen: spec.snaplen, scratch: Vec::new() },
-        };
-        view.check_lengths(&view.shown)?;
-        Ok(view)
-    }
-
-    /// Checks that filters on the shown packet ask for lengths only if these are shown.
-    fn check_lengths(&self, filters: &Select<ShownFilter>) -> Result<(), ViewError> {
-        if self.shown_expose == Expose::Count
-            && let Some(filter) = filters.reads_length()
-        {
-            return Err(ViewError::Length { filter: filter.to_string() });
-        }
-        Ok(())
+        })
     }
 
     /// Returns whether every byte of every selected packet, and its descriptor, is shown unchanged.
     pub fn hides_nothing(&self) -> bool {
-        self.expose == Expose::All && !self.shape.rewriter.changes_any() && self.quantizer.is_none()
+        self.expose == Expose::All
+            && !self.shape.rewriter.changes_any()
+            && self.quantizer.is_none()
+            && self.sampling.is_none()
     }
 
     /// Returns whether descriptors do not show the lengths of packets.
@@ -177,17 +186,19 @@ impl View {
     /// Returns whether flow hashes are shown, as they are or as pseudonyms. If not, those of the true packets
     /// change nothing.
     pub fn reads_hash(&self) -> bool {
-        self.quantizer.reads_hash()
+        self.quantizer.reads_hash() || self.sampling.as_ref().is_some_and(Sampling::reads_hash)
     }
 
     /// Returns whether anything of packets is read but their times.
     pub fn reads_packets(&self) -> bool {
-        self.expose != Expose::Count || !self.selects_all()
+        self.expose != Expose::Count
+            || !self.selects_all()
+            || self.sampling.as_ref().is_some_and(Sampling::reads_packets)
     }
 
-    /// Returns whether every packet is shown.
+    /// Returns whether every packet of the sample is shown.
     pub fn selects_all(&self) -> bool {
-        self.select.is_all() && self.shown.is_all()
+        self.select.is_all() && self.stages.is_all() && self.own.is_all() && self.shown.is_all()
     }
 
     /// Writes descriptors of the selected packets, for packets that stay in place: `base` is the address of
@@ -211,12 +222,16 @@ impl View {
             let bytes = packet(d, data, i)?;
             let wire_len = d.wire_len;
             written.taken = i + 1;
-            if !self.select.passes(link(i), TruePacket { bytes, wire_len })? {
+            if !self.select.passes(link(i), TruePacket { bytes, wire_len })?
+                || !self.stages.passes(link(i), d, bytes)?
+            {
                 continue;
             }
             written.eligible += 1;
             // The shown packet equals the true one.
-            if !self.shown.passes(link(i), ShownPacket { bytes, wire_len })? {
+            if !self.own.passes(link(i), d, bytes)?
+                || !self.shown.passes(link(i), ShownPacket { bytes, wire_len })?
+            {
                 continue;
             }
             let Some(slot) = out.get_mut(written.packets as usize) else {
@@ -279,7 +294,7 @@ impl View {
             return Ok(self.descriptors_only(packets, place.0, base));
         }
         self.copy_chosen(packets, link, data, place, base, |view, i, link, bytes, written| {
-            view.chooses(&packets[i..], link, bytes, written)
+            view.chooses(&packets[i], link, bytes, written)
         })
     }
 
@@ -311,7 +326,7 @@ impl View {
             place,
             base,
             |view, i, link, bytes, written| {
-                let chosen = view.chooses(&packets[i..], link, bytes, written)?;
+                let chosen = view.chooses(&packets[i], link, bytes, written)?;
                 shown.extend(chosen.then_some(i));
                 Ok(chosen)
             },
@@ -329,28 +344,44 @@ impl View {
             Expose::None => !self.shape.rewriter.changes_any(),
             _ => false,
         };
-        is_bare && self.selects_all() && self.quantizer.shows_all()
+        is_bare && self.selects_all() && self.sampling.is_none()
     }
 
-    /// Returns whether the first of `packets`, whose bytes are `bytes`, is shown, and counts it.
-    #[inline(always)] // The loop over packets is the hottest of all.
-    fn chooses(
+    /// Returns whether a packet reaches the filters on the shown packet, and counts it.
+    #[inline(always)]
+    fn admits(
         &mut self,
-        packets: &[Descriptor],
+        d: &Descriptor,
         link: LinkType,
         bytes: &[u8],
         written: &mut Written,
     ) -> Result<bool, ViewError> {
-        let d = &packets[0];
-        self.quantizer.look_ahead(packets);
         if !self.select.passes(link, TruePacket { bytes, wire_len: d.wire_len })? {
             return Ok(false);
         }
-        if !self.quantizer.shows(d.ts_ns) {
+        if let Some(sampling) = &mut self.sampling
+            && !sampling.takes(link, d, bytes)
+        {
             written.sampled += 1;
             return Ok(false);
         }
-        written.eligible += 1;
+        let passes = self.stages.passes(link, d, bytes)?;
+        written.eligible += u32::from(passes);
+        Ok(passes)
+    }
+
+    /// Returns whether a packet is shown, and counts it.
+    #[inline(always)] // The loop over packets is the hottest of all.
+    fn chooses(
+        &mut self,
+        d: &Descriptor,
+        link: LinkType,
+        bytes: &[u8],
+        written: &mut Written,
+    ) -> Result<bool, ViewError> {
+        if !self.admits(d, link, bytes, written)? || !self.own.passes(link, d, bytes)? {
+            return Ok(false);
+        }
         if self.shown.is_all() {
             return Ok(true);
         }
@@ -438,8 +469,8 @@ impl View {
         Ok(seen)
     }
 
-    /// Returns the number of packets that passed the trusted filters and are in the sample, when none of them
-    /// is shown, and the number of those that are not in the sample. A caller that uses only the first number
+    /// Returns the number of packets that passed trusted filters and stages and are in the sample, when none is
+    /// shown, and the number of those that are not in the sample. A caller that uses only the first number
     /// learns about no other packet.
     ///
     /// # Errors
@@ -452,18 +483,11 @@ impl View {
         link: impl Fn(usize) -> LinkType,
         data: &[u8],
     ) -> Result<(u32, u32), ViewError> {
-        let (mut eligible, mut sampled) = (0, 0);
+        let mut written = Written::default();
         for (i, d) in packets.iter().enumerate() {
-            let bytes = packet(d, data, i)?;
-            self.quantizer.look_ahead(&packets[i..]);
-            let passes = self.select.passes(link(i), TruePacket { bytes, wire_len: d.wire_len })?;
-            if passes && self.quantizer.shows(d.ts_ns) {
-                eligible += 1;
-            } else if passes {
-                sampled += 1;
-            }
+            self.admits(d, link(i), packet(d, data, i)?, &mut written)?;
         }
-        Ok((eligible, sampled))
+        Ok((written.eligible, written.sampled))
     }
 
     /// Writes all descriptors without bytes, the view of modules that only count.

@@ -1,14 +1,12 @@
-//! Reduces the information in descriptors: fewer packets, coarser times, pseudonymous flows.
+//! Reduces the information in descriptors: coarser times, pseudonymous flows.
 
 use flame_abi::Descriptor;
 use flame_plan::{Expose, ViewSpec};
-use flame_transform::{FlowHash, Key, Sampler};
+use flame_transform::{FlowHash, Key};
 
-/// The reduction of times and flow hashes, and the sampling of packets.
+/// The reduction of times and flow hashes.
 pub(crate) struct Quantizer {
     resolution_ns: u64,
-    sample_ns: u64,
-    sampler: Option<Sampler>,
     count_only: bool,
     flows: Flows,
 }
@@ -23,9 +21,6 @@ enum Flows {
     Zero,
 }
 
-/// The key for samples where there is no other: without a key, nothing is kept from anybody.
-const NO_KEY: [u8; 32] = *b"flame: sampling without any key.";
-
 impl Quantizer {
     /// Creates the reduction of a view. `run` is the key of the run, for views without a key.
     pub(crate) fn new(spec: &ViewSpec, run: Option<&Key>, hides_bytes: bool) -> Self {
@@ -37,50 +32,17 @@ impl Quantizer {
             (None, None) if hides_flow => Flows::Zero,
             _ => Flows::Stay,
         };
-        let of_sample = spec.sample_key.as_ref().map(|key| Key::new(key.0));
-        let key = of_sample.or(own).or(run.cloned()).unwrap_or_else(|| Key::new(NO_KEY));
-        Self {
-            resolution_ns: spec.resolution_ns,
-            sample_ns: if spec.sample_ns == 0 { spec.resolution_ns } else { spec.sample_ns },
-            sampler: (spec.sample > 1).then(|| Sampler::new(&key, spec.sample)),
-            count_only: spec.expose == Expose::Count,
-            flows,
-        }
+        Self { resolution_ns: spec.resolution_ns, count_only: spec.expose == Expose::Count, flows }
     }
 
-    /// Returns whether all packets are shown, with their times and flow hashes.
+    /// Returns whether times and flow hashes are shown as they are.
     pub(crate) fn is_none(&self) -> bool {
-        self.resolution_ns <= 1
-            && self.sampler.is_none()
-            && !self.count_only
-            && matches!(self.flows, Flows::Stay)
+        self.resolution_ns <= 1 && !self.count_only && matches!(self.flows, Flows::Stay)
     }
 
     /// Returns whether anything of flow hashes stays.
     pub(crate) fn reads_hash(&self) -> bool {
         !self.count_only && !matches!(self.flows, Flows::Zero)
-    }
-
-    /// Returns whether no packet is left out.
-    pub(crate) fn shows_all(&self) -> bool {
-        self.sampler.is_none()
-    }
-
-    /// Returns whether the next packet, of this time, is in the sample.
-    #[inline]
-    pub(crate) fn shows(&mut self, ts_ns: u64) -> bool {
-        match &mut self.sampler {
-            None => true,
-            Some(sampler) => sampler.takes(flame_plan::quantize(ts_ns, self.sample_ns)),
-        }
-    }
-
-    /// Prepares sampling for the packets that follow.
-    #[inline]
-    pub(crate) fn look_ahead(&mut self, packets: &[Descriptor]) {
-        if let Some(sampler) = &mut self.sampler {
-            sampler.look_ahead(packets.iter().map(|d| flame_plan::quantize(d.ts_ns, self.sample_ns)));
-        }
     }
 
     /// Reduces a descriptor, but for the pseudonym of its flow.

@@ -1,7 +1,9 @@
 //! Filters, compiled once for each link type that occurs.
 
+use crate::ViewError;
 use flame_abi::LinkType;
 use flame_filter::{FilterError, FilterText, PacketFilter};
+use flame_plan::{Expose, ShownFilter};
 
 /// The packets that pass all of several filters of one kind.
 pub(crate) struct Select<F> {
@@ -85,5 +87,15 @@ impl<F: FilterText> Select<F> {
         self.compiled.push((link, verdict));
         self.last = self.compiled.len() - 1;
         Ok(())
+    }
+}
+
+impl Select<ShownFilter> {
+    /// Checks that filters ask for lengths only where these are shown.
+    pub(crate) fn check_lengths(&self, expose: Expose) -> Result<(), ViewError> {
+        match self.reads_length().filter(|_| expose == Expose::Count) {
+            Some(filter) => Err(ViewError::Length { filter: filter.to_string() }),
+            None => Ok(()),
+        }
     }
 }

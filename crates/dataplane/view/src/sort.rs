@@ -27,7 +27,7 @@ impl Queues {
     pub fn new(filters: &[Option<ShownFilter>], view: &View) -> Result<Self, ViewError> {
         let filters = filters.iter().map(|filter| {
             let select = Select::new(filter.as_slice())?;
-            view.check_lengths(&select)?;
+            select.check_lengths(view.shown_expose)?;
             Ok(select)
         });
         Ok(Self { filters: filters.collect::<Result<_, ViewError>>()? })
@@ -76,7 +76,7 @@ impl View {
         for (i, d) in packets.iter().enumerate() {
             let bytes = packet(d, data, i)?;
             let mut mark = NONE;
-            if self.chooses(&packets[i..], link, bytes, &mut written)? {
+            if self.chooses(d, link, bytes, &mut written)? {
                 let mut seen = Descriptor::default();
                 let bytes = self.shape.shown(self.shown_expose, link, d, bytes, &mut seen);
                 let wire_len = if self.shown_expose == Expose::Count { 0 } else { seen.wire_len };

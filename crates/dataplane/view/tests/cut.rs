@@ -127,15 +127,16 @@ fn padding_is_shown_as_no_header() {
 /// Link headers that note the time of a packet and the number of packets before it.
 #[test]
 fn notes_of_captures_tell_no_hidden_times_and_packets() {
-    let ip = ipv4(17, &[], &udp(53, &[9; 4]));
-    let nflog = |b: u8| {
+    let ip = |n: u8| ipv4(17, &[], &udp(53 + u16::from(n), &[9; 4]));
+    let nflog = |b: u8, n: u8| {
+        let ip = ip(n);
         let time = [&[20, 0, 3, 0][..], &[b; 16]].concat();
         [&[2, 0, 0, 0][..], &time, &[8, 0, 12, 0, b, b, b, b, 4 + ip.len() as u8, 0, 9, 0], &ip].concat()
     };
-    let radiotap = |b: u8| {
+    let radiotap = |b: u8, n: u8| {
         let data = [8, 0, 0, 0, 2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 3, 0, 0];
         let llc = [0xaa, 0xaa, 3, 0, 0, 0, 8, 0];
-        [&[0, 0, 16, 0, 1, 0, 0, 0][..], &[b; 8], &data, &llc, &ip].concat()
+        [&[0, 0, 16, 0, 1, 0, 0, 0][..], &[b; 8], &data, &llc, &ip(n)].concat()
     };
     let key = Some(flame_plan::ViewKey([1; 32]));
     let select = flame_plan::TrustedFilter::parse("udp").unwrap();
@@ -144,7 +145,7 @@ fn notes_of_captures_tell_no_hidden_times_and_packets() {
         ViewSpec { sample: 2, sample_key: key.clone(), ..ViewSpec::default() },
         ViewSpec { select: select.into_iter().collect(), key, ..ViewSpec::default() },
     ];
-    type Make<'a> = (LinkType, &'a dyn Fn(u8) -> Vec<u8>);
+    type Make<'a> = (LinkType, &'a dyn Fn(u8, u8) -> Vec<u8>);
     let makes: [Make; 2] = [(LinkType::NFLOG, &nflog), (LinkType::IEEE802_11_RADIOTAP, &radiotap)];
     for (link, make) in makes {
         for expose in [Expose::Headers, Expose::Payload(2), Expose::All] {
@@ -152,7 +153,7 @@ fn notes_of_captures_tell_no_hidden_times_and_packets() {
             for spec in hiding.iter().filter(|s| s.select.is_empty() || link != LinkType::NFLOG) {
                 let seen = |b: u8| {
                     let mut view = View::new(&ViewSpec { expose, ..spec.clone() }, None).unwrap();
-                    see(&mut view, link, &vec![make(b); 8])
+                    see(&mut view, link, &(0..8).map(|n| make(b, n)).collect::<Vec<_>>())
                 };
                 let (one, other) = (seen(1), seen(200));
                 assert!(!one.descriptors.is_empty());
@@ -163,7 +164,7 @@ fn notes_of_captures_tell_no_hidden_times_and_packets() {
                 );
             }
             let mut all = View::new(&ViewSpec { expose, ..ViewSpec::default() }, None).unwrap();
-            let seen = see(&mut all, link, &[make(77)]);
+            let seen = see(&mut all, link, &[make(77, 0)]);
             assert!(seen.packet(0).windows(4).any(|w| w == [77; 4]), "who is kept from nothing has them");
         }
     }

@@ -2,7 +2,7 @@
 
 use crate::common::*;
 use flame_abi::{Descriptor, LinkType};
-use flame_plan::{Action, Expose, Field, ShownFilter, Transforms, TrustedFilter, ViewKey, ViewSpec};
+use flame_plan::{Action, Expose, Field, Seen, ShownFilter, Transforms, TrustedFilter, ViewKey, ViewSpec};
 use flame_view::View;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -114,8 +114,12 @@ fn filters_over_what_is_shown_tell_nothing_that_is_hidden() {
 #[test]
 fn narrowing_gives_no_other_sample() {
     let zero: Transforms = Field::ALL.into_iter().map(|f| (f, Action::Zero)).collect();
-    let wide =
-        ViewSpec { sample: 10, sample_ns: 1000, sample_key: Some(ViewKey([9; 32])), ..keyed(1, Expose::All) };
+    let wide = ViewSpec {
+        sample: 10,
+        sample_seen: Some(Seen { resolution_ns: 1000, ..keyed(1, Expose::All).seen() }),
+        sample_key: Some(ViewKey([9; 32])),
+        ..keyed(1, Expose::All)
+    };
     // The length of the payload identifies a packet, as times get coarser.
     let lengths = |spec: &ViewSpec| {
         let bytes: Vec<Vec<u8>> =

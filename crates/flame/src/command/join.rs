@@ -39,9 +39,9 @@ pub struct Join {
     #[arg(long, value_name = "PACKETS", default_value_t = 1_000_000)]
     max_waiting: usize,
 
-    /// Format of the result
-    #[arg(short, long, default_value = "table")]
-    format: FormatArg,
+    /// Format of the result [default: that of the extension of -o, or else table]
+    #[arg(short, long)]
+    format: Option<FormatArg>,
 
     /// Write the result to this file; to a folder, one file per table
     #[arg(short, long, value_name = "PATH")]
@@ -112,11 +112,12 @@ struct Output {
 impl Output {
     fn open(command: &Join, catalog: &Catalog) -> Result<Self, SinkError> {
         let output = command.output.as_deref();
+        let format = crate::format::of(command.format, output)?;
         let options = command.table_args.apply(flame_record::Options::default(), output);
-        if let Some(left_out) = flame_record::left_out(command.format.into(), output, catalog, &options) {
+        if let Some(left_out) = flame_record::left_out(format, output, catalog, &options) {
             crate::command::run::left_out_note(&left_out);
         }
-        let sink = flame_record::open(command.format.into(), command.output.as_deref(), catalog, &options)?;
+        let sink = flame_record::open(format, output, catalog, &options)?;
         Ok(Self { rows: Rows::new(&catalog.modules[0]), sink })
     }
 

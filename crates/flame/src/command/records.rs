@@ -52,9 +52,9 @@ pub struct Records {
     #[arg(long)]
     cursor: Option<Cursor>,
 
-    /// Format of the records
-    #[arg(long, value_enum, default_value = "table")]
-    format: FormatArg,
+    /// Format of the records [default: that of the extension of -o, or else table]
+    #[arg(long, value_enum)]
+    format: Option<FormatArg>,
 
     /// Tables to print, as for `flame run` [default: all]
     #[arg(long = "table", value_name = "TABLE")]
@@ -315,7 +315,8 @@ impl Output<'_> {
         let tables = self.args.tables.clone();
         let options =
             flame_record::Options { live: self.args.follow, tables, ..flame_record::Options::default() };
-        let (format, output) = (self.args.format.into(), self.args.output.as_deref());
+        let output = self.args.output.as_deref();
+        let format = crate::format::of(self.args.format, output)?;
         let options = self.args.table_args.apply(options, output);
         let catalog = Catalog { modules: vec![entry.clone()] };
         if let Some(left_out) = flame_record::left_out(format, output, &catalog, &options)

@@ -122,9 +122,9 @@ pub struct Run {
     #[arg(long, value_name = "MODULE.PARAMETER=VALUE")]
     set: Vec<String>,
 
-    /// Format of records
-    #[arg(short, long, default_value = "table")]
-    format: FormatArg,
+    /// Format of records [default: that of the extension of -o, or else table]
+    #[arg(short, long)]
+    format: Option<FormatArg>,
 
     /// Put a ' before CSV cells that a spreadsheet would evaluate; always done on a terminal
     #[arg(long)]
@@ -234,6 +234,7 @@ impl Run {
         let engine = flame_run::Engines::new()?;
         let _opened = self.of_caller()?;
         self.files.check([self.output.as_deref(), self.write.as_deref()])?;
+        self.format()?;
         // Unchecked code has no proven bounds.
         if !self.unchecked {
             engine.watchdog().on_violation(cache::violations(self.quiet));
@@ -317,7 +318,7 @@ impl Run {
         let key = options.key.clone();
         let mut sink = self.sink(&plan)?;
         if !self.quiet && node.is_none() {
-            let is_shown = self.format.0 == flame_record::Format::Table && is_stdout(self.output.as_deref());
+            let is_shown = self.format()? == flame_record::Format::Table && is_stdout(self.output.as_deref());
             sink = notice::tee(sink, is_shown);
         }
         let plot = self.plot(&plan)?;
@@ -564,6 +565,10 @@ impl Run {
         Ok(Input::of(opened.sources))
     }
 
+    fn format(&self) -> Result<flame_record::Format, flame_record::SinkError> {
+        crate::format::of(self.format, self.output.as_deref())
+    }
+
     fn sink(&self, plan: &Plan) -> Result<Box<dyn flame_record::Sink>, Error> {
         let live = self.interface.is_some() || self.interval.is_some();
         let tables = self.tables.clone();
@@ -572,7 +577,7 @@ impl Run {
         let options =
             flame_record::Options { tables, live, guard_formulas, time, ..flame_record::Options::default() };
         let options = self.table_args.apply(options, self.output.as_deref());
-        let (format, output, catalog) = (self.format.into(), self.output.as_deref(), plan.catalog());
+        let (format, output, catalog) = (self.format()?, self.output.as_deref(), plan.catalog());
         let has_tables = plan.modules.iter().any(|module| !module.manifest.tables.is_empty());
         if has_tables && is_stdout(output) && self.write.is_some() && is_stdout(self.write.as_deref()) {
             return Err("-w - and records would both go to standard output: add -o FILE".into());
@@ -613,7 +618,7 @@ impl Run {
         let Some(plot) = &self.plot else { return Ok(None) };
         if matches!(plot.target, Target::Terminal)
             && is_stdout(self.output.as_deref())
-            && self.format.0 != flame_record::Format::Table
+            && self.format()? != flame_record::Format::Table
         {
             return Err("--plot term and records would both go to standard output: add -o FILE".into());
         }

@@ -1,8 +1,10 @@
 //! The sinks of records, each in its own file. [`open`] is the registry.
 //!
+//! The format is that of `--format`, or else that of the file's extension ([`Format::of`]).
+//!
 //! | format | `-o` missing | `-o PATH` |
 //! | --- | --- | --- |
-//! | `table` | standard output | a file |
+//! | `table` | standard output, the first rows | a file, all rows |
 //! | `json` | standard output | a file |
 //! | `eve` | standard output | a file |
 //! | `zeek`, `zeek-json`, `ecs` | standard output | a file |
@@ -165,6 +167,8 @@ pub trait Sink: Send {
 pub enum SinkError {
     #[error("{0:?} is no format: expected {list}", list = Format::ALL.map(Format::name).join(", "))]
     Format(String),
+    #[error("{}: its name is that of {named}, and --format is {stated}: leave --format out, or give another name", path.display())]
+    Named { path: PathBuf, stated: &'static str, named: &'static str },
     #[error("parquet is not written to a terminal or pipe: add -o NAME.parquet or -o FOLDER")]
     NeedsPath,
     #[error(
@@ -274,6 +278,34 @@ impl Format {
         }
     }
 
+    /// Returns the format that a file of this name has by its extension.
+    pub fn of_name(path: &Path) -> Option<Self> {
+        match path.extension()?.to_str()? {
+            "csv" => Some(Self::Csv),
+            "json" | "jsonl" | "ndjson" => Some(Self::Json),
+            "parquet" => Some(Self::Parquet),
+            _ => None,
+        }
+    }
+
+    /// Returns the format of an output: as stated, or else by its name, or else a table.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the name has the extension of another format, which readers would go by.
+    pub fn of(stated: Option<Self>, output: Option<&Path>) -> Result<Self, SinkError> {
+        let named = output.and_then(|path| Some((path, Self::of_name(path)?)));
+        let Some((path, named)) = named else { return Ok(stated.unwrap_or_default()) };
+        // These are lines of JSON, too.
+        let is_json = |format| matches!(format, Self::Json | Self::Eve | Self::ZeekJson | Self::Ecs);
+        match stated {
+            Some(stated) if stated != named && !(named == Self::Json && is_json(stated)) => {
+                Err(SinkError::Named { path: path.to_owned(), stated: stated.name(), named: named.name() })
+            }
+            stated => Ok(stated.unwrap_or(named)),
+        }
+    }
+
     /// Returns whether the format prescribes its columns.
     fn is_fixed(self) -> bool {
         matches!(self, Self::Eve | Self::Zeek | Self::ZeekJson | Self::Ecs)
@@ -295,7 +327,7 @@ pub struct Options {
     pub tables: Vec<String>,
     /// The columns to write, by name in any table, with or without `_ns`; `+NAME` adds one to all others.
     pub columns: Vec<String>,
-    /// The number of rows of a table that are shown. Further ones are only counted.
+    /// The number of rows of a table that are shown on standard output. Further ones are only counted.
     pub rows: usize,
     /// The width in characters that tables must fit, or unlimited.
     pub width: Option<u16>,

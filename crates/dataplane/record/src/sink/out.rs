@@ -78,6 +78,11 @@ impl Out {
         matches!(self.writer.get_ref().target, Target::Staged(_)).then(|| self.path.clone())
     }
 
+    /// Returns whether the output is a file of its own, and no terminal, pipe or device.
+    pub(crate) fn is_file(&self) -> bool {
+        self.file().is_some()
+    }
+
     pub(crate) fn closed(&self) -> bool {
         self.closed
     }

@@ -2,8 +2,8 @@
 //!
 //! Usage:    --format table, -o FILE (default: standard output)
 //! Expects:  records of any table; --table selects some.
-//! Gives:    a heading MODULE.TABLE, units in the header, numbers aligned to the right, at most 40 rows a
-//!           table, then the number of rows left out. Fits the width of the terminal, COLUMNS or --width:
+//! Gives:    a heading MODULE.TABLE, units in the header, numbers aligned to the right; in a file all rows, on
+//!           standard output at most 40 a table, then the number of rows left out. Fits the width of the terminal, COLUMNS or --width:
 //!           texts are wrapped between words, details are left out, which a line below names, and a table
 //!           that is still too wide has one line for each value, as with --vertical. No address is ever
 //!           broken. --columns NAME,... selects columns. A pipe or file has no width. Shown at the end of the
@@ -27,9 +27,14 @@ use flame_plan::Catalog;
 use std::fmt::Write;
 use std::path::PathBuf;
 
+/// The number of rows of a file's table that are arranged together.
+const TOGETHER: usize = 10_000;
+
 pub(crate) struct TableSink {
     out: Out,
     options: Options,
+    /// The number of rows of a table that are collected before they are shown.
+    most: usize,
     /// The tables in the order of the plan.
     tables: Vec<Section>,
     /// The table that was shown last with `live`, and its arrangement, which its next rows keep.
@@ -56,7 +61,8 @@ impl TableSink {
             .iter()
             .flat_map(|m| m.manifest.tables.iter().map(|t| section(&m.name, t)))
             .collect();
-        Self { out, options: options.clone(), tables, last: None }
+        let most = if out.is_file() { TOGETHER } else { options.rows };
+        Self { out, options: options.clone(), most, tables, last: None }
     }
 
     /// Writes the tables that have rows; with `empty_too`, also the first one of a module without any.
@@ -78,17 +84,19 @@ impl TableSink {
     }
 
     fn write_section(&mut self, number: usize) -> Result<(), SinkError> {
-        let (before, is_live) = (self.last.take(), self.options.live);
-        if is_live && before.as_ref().is_some_and(|(table, _)| *table != number) {
+        // Rows of one table may come in several parts, below one header.
+        let continues = self.options.live || self.out.is_file();
+        let before = self.last.take();
+        if continues && before.as_ref().is_some_and(|(table, _)| *table != number) {
             self.out.write(b"\n")?;
         }
-        let above = before.filter(|(table, _)| is_live && *table == number).map(|(_, above)| above);
+        let above = before.filter(|(table, _)| continues && *table == number).map(|(_, above)| above);
         let section = &mut self.tables[number];
         let (text, arranged) = section.text(&self.options, above);
         section.rows.clear();
         section.more = 0;
         self.out.write(text.as_bytes())?;
-        if !is_live && arranged.is_some() {
+        if !continues && arranged.is_some() {
             self.out.write(b"\n")?;
         }
         self.last = arranged.map(|arranged| (number, arranged));
@@ -98,16 +106,26 @@ impl TableSink {
 
 impl Sink for TableSink {
     fn write(&mut self, module: &str, table: &Table, batch: &RecordBatch) -> Result<(), SinkError> {
-        let limit = self.options.rows;
-        let section = self.tables.iter_mut().find(|s| s.module == module && s.table.name == table.name);
-        let Some(section) = section else {
+        let is_it = |s: &Section| s.module == module && s.table.name == table.name;
+        let Some(number) = self.tables.iter().position(is_it) else {
             return Err(SinkError::Unplanned { module: module.to_owned(), table: table.name.clone() });
         };
         let columns = cells(batch)?;
-        let shown = limit.saturating_sub(section.rows.len()).min(batch.num_rows());
-        section.rows.extend((0..shown).map(|row| section.table.row(&columns, row)));
-        section.more += (batch.num_rows() - shown) as u64;
-        Ok(())
+        let mut taken = 0;
+        loop {
+            let section = &mut self.tables[number];
+            let end = (taken + self.most.saturating_sub(section.rows.len())).min(batch.num_rows());
+            section.rows.extend((taken..end).map(|row| section.table.row(&columns, row)));
+            taken = end;
+            if taken == batch.num_rows() {
+                return Ok(());
+            }
+            if !self.out.is_file() {
+                section.more += (batch.num_rows() - taken) as u64;
+                return Ok(());
+            }
+            self.write_section(number)?;
+        }
     }
 
     fn flush(&mut self) -> Result<(), SinkError> {

@@ -94,6 +94,10 @@ pub fn open(interface: &Interface, options: &LiveOptions, use_: Use) -> Result<(
             socket.set(PACKET_IGNORE_OUTGOING, &one).map_err(|e| io("PACKET_IGNORE_OUTGOING", e))?;
         }
     }
+    // The kernel then reads the time of a packet once, when it arrives, and not once for each socket: all
+    // captures state the same time, on which the choice of a sample rests.
+    let one: libc::c_int = 1;
+    socket.set_at(libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, &one).map_err(|e| io("SO_TIMESTAMPNS", e))?;
     if options.hardware_timestamps {
         let raw = libc::SOF_TIMESTAMPING_RAW_HARDWARE as libc::c_int;
         socket.set(libc::PACKET_TIMESTAMP, &raw).map_err(|e| io("PACKET_TIMESTAMP", e))?;
