@@ -168,7 +168,7 @@ fn options_that_act_on_the_machine_need_the_policys_leave() {
     let options: Vec<&str> = under.iter().map(String::as_str).collect();
     let mut arguments = vec!["count", "--capture", "xdp-generic"];
     arguments.extend(options);
-    let capture = net.capture_when("rx0", &arguments, |_| net.said("ip link show rx0").contains("xdp"));
+    let capture = net.capture_when("rx0", &arguments, |said| said.contains("is captured by AF_XDP"));
     assert_eq!(capture.interrupt().status.code(), Some(0));
     // For the operator, nothing changes.
     let capture = net.capture(&["count"], 1);
