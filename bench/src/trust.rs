@@ -76,7 +76,7 @@ impl Node {
         let request = flame_trust::GrantRequest {
             credential: Some(&credential),
             module: &module_request,
-            interface: "file",
+            place: &flame_trust::Place::captures(),
             now: flame_trust::time::now(),
             possession: None,
         };

@@ -3,7 +3,9 @@
 #![no_main]
 
 use biscuit_auth::{BlockBuilder, UnverifiedBiscuit};
-use flame_trust::{Credential, Field, Grant, GrantRequest, Mint, ModuleRequest, Narrow, Policy, Secret};
+use flame_trust::{
+    Credential, Field, Grant, GrantRequest, Mint, ModuleRequest, Narrow, Place, Policy, Secret,
+};
 use libfuzzer_sys::fuzz_target;
 use std::sync::LazyLock;
 
@@ -45,7 +47,7 @@ fn grant(policy: &Policy, credential: &Credential) -> Result<Grant, String> {
     let request = GrantRequest {
         credential: Some(credential),
         module: &module,
-        interface: "eth0",
+        place: &Place::interface("eth0").expect("the name means nothing else"),
         now: 1_800_000_000,
         possession: None,
     };

@@ -2,7 +2,7 @@
 //! more than what it states for those.
 #![no_main]
 
-use flame_trust::{GrantRequest, ModuleRequest, Policy, Revoked, Rights, Secret};
+use flame_trust::{GrantRequest, ModuleRequest, Place, Policy, Revoked, Rights, Secret};
 use libfuzzer_sys::fuzz_target;
 use std::sync::LazyLock;
 
@@ -38,7 +38,7 @@ fuzz_target!(|data: &[u8]| {
     let request = GrantRequest {
         credential: None,
         module: &module,
-        interface: "eth0",
+        place: &Place::interface("eth0").expect("the name means nothing else"),
         now: 1_800_000_000,
         possession: None,
     };

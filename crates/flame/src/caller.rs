@@ -120,10 +120,14 @@ pub fn policy(named: Option<&Path>) -> Result<Option<PathBuf>, Error> {
     policy_for(Caller::here(), machine_policy()?, named)
 }
 
-/// Returns the audience of messages that are printed before a command knows its policy: where this machine
-/// has one, root is the only operator.
+/// Returns the audience of messages about the policy in force, and of those that are printed before a command
+/// knows its policy: the operator is who chooses it. Where this machine has one, that is root.
 pub fn audience() -> Audience {
-    policy(None).map_or(Audience::Holder, |policy| Audience::under(policy.as_ref()))
+    match Caller::here() {
+        Caller::Operator => Audience::Operator,
+        Caller::User if machine_policy().is_ok_and(|machine| machine.is_none()) => Audience::Operator,
+        Caller::User | Caller::Through { .. } => Audience::Holder,
+    }
 }
 
 fn policy_for(

@@ -55,6 +55,11 @@ impl SendArgs {
         ))
     }
 
+    /// Returns the interface on which frames are sent, if they do not go to a file.
+    pub fn interface(&self) -> Option<&str> {
+        self.send.as_deref().filter(|target| !is_file(target))
+    }
+
     /// Opens the link.
     pub fn link(&self, plan: &Plan) -> Result<Option<Arc<Link>>, Error> {
         let Some(target) = &self.send else { return Ok(None) };
@@ -64,7 +69,7 @@ impl SendArgs {
         let channels = sending(plan).flat_map(|module| &module.manifest.channels);
         let bandwidth = self.send_rate.unwrap_or_else(|| channels.map(|channel| channel.rate()).sum());
         let path = Path::new(target);
-        if !matches!(path.extension().and_then(|e| e.to_str()), Some("pcap" | "pcapng")) {
+        if !is_file(target) {
             return Ok(Some(Link::interface(target, bandwidth)?));
         }
         if plan.workers > 1 {
@@ -73,6 +78,11 @@ impl SendArgs {
         let sink = flame_record::packets(path, CaptureFormat::of(path, true))?;
         Ok(Some(Link::capture(Box::new(ToFile(sink)), bandwidth)))
     }
+}
+
+/// Returns whether frames go to a capture file, and not to an interface.
+fn is_file(target: &str) -> bool {
+    matches!(Path::new(target).extension().and_then(|e| e.to_str()), Some("pcap" | "pcapng"))
 }
 
 fn sending(plan: &Plan) -> impl Iterator<Item = &ModulePlan> {

@@ -4,8 +4,9 @@
 use crate::caller::{self, Caller};
 use crate::error::Error;
 use clap::Args;
-use flame_node::{Holder, Node};
-use flame_trust::{Credential, PublicKey, Secret};
+use flame_node::{Holder, Node, NodeError};
+use flame_source::live::Interface;
+use flame_trust::{Credential, Place, PublicKey, Secret};
 use std::path::{Path, PathBuf};
 
 /// Options for policy, credential and key.
@@ -28,21 +29,36 @@ pub struct TrustArgs {
 }
 
 impl TrustArgs {
-    /// Opens the node for packets from `interface`, or returns `None` without a policy.
-    pub fn open(&self, interface: &str) -> Result<Option<Node>, Error> {
+    /// Opens the node for packets from `place`, or returns `None` without a policy.
+    pub fn open(&self, place: &Place) -> Result<Option<Node>, Error> {
         let Some(path) = caller::policy(self.policy.as_deref())? else {
             return match &self.credential {
                 Some(_) => Err("--credential is for a node with a policy: --policy FILE".into()),
                 None => Ok(None),
             };
         };
-        tracing::info!(policy = %path.display(), credential = ?self.credential, interface, "policy applies");
-        let node = Node::open(&path, interface, options())?;
+        tracing::info!(policy = %path.display(), credential = ?self.credential, place = place.name(), "policy applies");
+        let node = Node::open(&path, place, options())?;
         let credential = self.credential.as_deref().map(credential).transpose()?;
         let identity = self.identity.as_deref().map(identity).transpose()?;
         let holder = identity.map(|secret| Box::new(secret) as Box<dyn Holder + Send + Sync>);
         Ok(Some(node.presented(credential, holder)))
     }
+}
+
+/// Returns the place that an option names: `file`, `any`, or one of the names of an interface. One that this
+/// machine does not have is taken as the kernel's own name.
+pub fn place(name: &str) -> Result<Place, Error> {
+    match (Place::of_word(name), Interface::find(name)) {
+        (Some(place), _) => Ok(place),
+        (None, Ok(interface)) => Ok(flame_node::place_of(&interface)?),
+        (None, Err(_)) => Ok(Place::interface(name)?),
+    }
+}
+
+/// Returns the error of a decision. What the policy states is for its operator.
+pub fn told(error: NodeError) -> Error {
+    if caller::audience().is_operator() { error.operator().into() } else { error.into() }
 }
 
 /// Reads a credential from a file.

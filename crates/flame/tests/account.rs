@@ -287,7 +287,7 @@ fn who_is_evicted_gets_no_further_continuation() {
         let act = |handle: Handle| -> OnPacket {
             Box::new(move |written| {
                 if written == 10 {
-                    handle.evict(ModuleId(0), Reason::Denied("revoked".to_owned())).unwrap();
+                    handle.evict(ModuleId(0), Reason::denied("revoked")).unwrap();
                 }
             })
         };

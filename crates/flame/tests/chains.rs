@@ -7,7 +7,9 @@ use flame_abi::manifest::Manifest;
 use flame_abi::{Descriptor, LinkType};
 use flame_decode::{Options, decode};
 use flame_plan::ViewSpec;
-use flame_trust::{Credential, Field, Grant, GrantRequest, Mint, ModuleRequest, Narrow, Policy, Secret};
+use flame_trust::{
+    Credential, Field, Grant, GrantRequest, Mint, ModuleRequest, Narrow, Place, Policy, Secret,
+};
 use flame_view::View;
 
 /// A generator of pseudorandom numbers (SplitMix64).
@@ -94,9 +96,9 @@ impl World {
     }
 
     fn grant(&self, credential: &Credential) -> Result<Grant, String> {
-        let (module, interface, now) = (&self.module, "file", 1_800_000_000);
+        let (module, place, now) = (&self.module, &Place::captures(), 1_800_000_000);
         let credential = Some(credential);
-        let request = GrantRequest { credential, module, interface, now, possession: None };
+        let request = GrantRequest { credential, module, place, now, possession: None };
         self.policy.grant(&request).map_err(|e| e.to_string())
     }
 

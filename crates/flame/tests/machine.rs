@@ -60,6 +60,22 @@ if setpriv --reuid alice --regid alice --clear-groups "$FLAME" run ./flow.wasm -
 grep -q "node.key: Permission denied" err
 if setpriv --reuid alice --regid alice --clear-groups "$FLAME" run ./flow.wasm -r mine.pcap --policy policy.toml 2> err; then exit 1; fi
 grep -q "only root runs modules under another" err
+# Graphs open devices, so the policy has to let its users run them.
+if setpriv --reuid alice --regid alice --clear-groups "$FLAME" click -e 'Idle -> Discard' 2> err; then exit 1; fi
+grep -q 'flame click opens devices of this machine, and the policy does not let it: options = \["click"\]' err
+setpriv --reuid alice --regid alice --clear-groups "$FLAME" click check -e 'Idle -> Discard'
+sed 's/^\[node\]$/[node]\noptions = ["click"]/' policy.toml > /etc/flame/policy.toml
+setpriv --reuid alice --regid alice --clear-groups "$FLAME" click -e 'Idle -> Discard; DriverManager(stop)'
+cat policy.toml > /etc/flame/policy.toml
+# What the policy states is not for those who hold rights under it.
+foreign=$("$FLAME" key new "$T/foreign.key")
+sed "s|^operator = .*|operator = \"$foreign\"|" policy.toml > "$T/other.toml"
+"$FLAME" grant mint --key "$T/foreign.key" --policy "$T/other.toml" --to alice --role researcher --code any -o foreign.cred
+chown alice: foreign.cred && chmod 644 foreign.cred
+if flame-node run ./flow.wasm -r mine.pcap --credential foreign.cred 2> err; then exit 1; fi
+grep -q "not signed by a root of this node" err
+if grep -q "(operator)" err; then exit 1; fi
+runuser -u flame -- /usr/libexec/flame/flame audit show --policy /etc/flame/policy.toml | grep -q "roots (operator)"
 # A key that is held out to the node by name is not taken.
 if flame-node run ./flow.wasm -r mine.pcap --credential alice.cred --identity alice.key 2> err; then exit 1; fi
 grep -q "the key stays yours" err

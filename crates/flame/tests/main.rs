@@ -68,6 +68,7 @@ mod node_top;
 mod node_walls;
 mod outputs;
 mod pipes;
+mod places;
 mod plot;
 mod plot_statistics;
 mod policies;

@@ -42,7 +42,7 @@ fn a_session_does_no_more_than_its_whole_credential_says() {
         assert!(refused.contains("a check fails"), "{command:?}: {refused}");
     }
     // A check for one module keeps off all others.
-    narrow(&node, "alice", "other", &["--datalog", "check if module(\"count\")"]);
+    narrow(&node, "alice", "other", &["--datalog", "check if claimed_name(\"count\")"]);
     let other = session(&node, "other", "alice");
     assert_eq!(other.get("/v1/modules").1["modules"], json!([]));
     for path in ["/v1/modules/flow", "/v1/modules/flow/records", "/v1/modules/flow/log", "/v1/accounting"] {
@@ -273,6 +273,63 @@ fn a_principal_has_its_share_of_connections() {
     wait_for("a place", || {
         node.output(&[&["list"][..], &shown("alice.cred", "alice.key")].concat()).status.success()
     });
+}
+
+/// A client without the key of a credential of this node learns nothing of its policy. The log has it all.
+#[test]
+fn a_refused_session_learns_nothing_of_the_policy_that_the_log_has() {
+    let mut node = started("");
+    let policy = std::fs::read_to_string(node.path("policy.toml")).unwrap();
+    let (hidden, privacy) =
+        (node.run(&["key", "new", "second.key"]), node.run(&["key", "new", "privacy.key"]));
+    let roles = policy.replace(
+        "[roots]\n",
+        &format!("[cosigners]\nwarden = \"{privacy}\"\n[roots]\nuniversity = \"{hidden}\"\n"),
+    );
+    let role = "select = \"\"\nexpose = \"none\"\ncalls = \"\"\ncode = \"any\"\n";
+    let roles = format!(
+        "{roles}[roles.signed]\ncosigned = [\"warden\"]\n{role}[roles.theirs]\nroots = [\"university\"]\n{role}"
+    );
+    std::fs::write(node.path("policy.toml"), roles).unwrap();
+    node.signal("HUP");
+    wait_for("the policy", || node.said().contains("reloaded"));
+    let foreign = node.run(&["key", "new", "foreign.key"]);
+    let holder = node.run(&["key", "show", "alice.key"]);
+    let mint = |key: &str, role: &str, file: &str| {
+        let all = ["grant", "mint", "--key", key, "--to", "mallory", "--code", "any", "--holder", &holder];
+        node.run(&[&all[..], &["--role", role, "-o", file]].concat());
+    };
+    mint("foreign.key", "all", "foreign.cred");
+    mint("root.key", "signed", "signed.cred");
+    mint("root.key", "theirs", "theirs.cred");
+    mint("root.key", "unknown", "unknown.cred");
+    node.run(&["key", "new", "other.key"]);
+    // The words that a client may learn with the key, and those that the log has.
+    for (credential, told, logged) in [
+        (
+            "foreign.cred",
+            "not signed by a root of this node",
+            "any of this node's roots (operator, university)",
+        ),
+        ("signed.cred", "needs a second signature by warden", "the key ed25519/"),
+        ("theirs.cred", "may not give the role", "the policy names university"),
+        ("unknown.cred", "role \"unknown\" is not known", "which has all, signed, theirs"),
+    ] {
+        for holder in ["other.key", "alice.key"] {
+            let refused = node.refused(&[&["list"][..], &shown(credential, holder)].concat());
+            for word in ["university", "(operator", "warden", &foreign, &privacy, &hidden] {
+                let is_own = word == "warden" && (credential, holder) == ("signed.cred", "alice.key");
+                assert!(is_own || !refused.contains(word), "{credential}, {holder}: {word}: {refused}");
+            }
+            if holder == "alice.key" {
+                assert!(refused.contains(told), "{credential}: {refused}");
+            }
+        }
+        wait_for("the line of the log", || node.said().contains(logged));
+    }
+    // With a good credential all is well.
+    assert!(node.output(&[&["list"][..], &shown("alice.cred", "alice.key")].concat()).status.success());
+    node.end();
 }
 
 #[test]

@@ -6,8 +6,9 @@ use std::fmt;
 pub enum Reason {
     /// The node's policy grants less than when the module was installed.
     Narrowed,
-    /// The grant is no longer valid: it expired or was revoked, or a check now fails.
-    Denied(String),
+    /// The grant is no longer valid: it expired or was revoked, or a check now fails. The text for the
+    /// operator may repeat what the policy states, the other one does not.
+    Denied { public: String, operator: String },
     /// A call of the module violated its verified bound.
     BoundViolated,
     /// The batches of the module exceeded their time limit too often.
@@ -35,6 +36,20 @@ pub struct Overrun {
 }
 
 impl Reason {
+    /// Returns the reason for which a module is denied what it had, with one text for everybody.
+    pub fn denied(text: impl Into<String>) -> Self {
+        let public = text.into();
+        Self::Denied { operator: public.clone(), public }
+    }
+
+    /// Returns the text for the node's operator.
+    pub fn operator(&self) -> String {
+        match self {
+            Self::Denied { operator, .. } => operator.clone(),
+            other => other.to_string(),
+        }
+    }
+
     /// Returns the reason without numbers that the module can influence, such as the times of its batches.
     pub fn without_measurements(&self) -> String {
         match self {
@@ -48,7 +63,7 @@ impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Narrowed => f.write_str("the policy grants less now: install it again"),
-            Self::Denied(reason) => f.write_str(reason),
+            Self::Denied { public, .. } => f.write_str(public),
             Self::BoundViolated => f.write_str("a call of this module violated its bound"),
             Self::Unfinished => f.write_str("its last calls did not end in time after its removal"),
             Self::Overrun(o) => write!(

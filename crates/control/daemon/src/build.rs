@@ -15,7 +15,9 @@ use flame_compile::{Cache, Compiler, Worker};
 use flame_node::{AdmittedModule, Built, Node, NodeError, Note, RunRequest, Submission, build_unentered};
 use flame_plan::{Limits, ViewSpec, longest_call};
 use flame_quota::Usage;
-use flame_trust::{Answer, Challenge, Credential, Field, Layer, ModuleRequest, Origin, PublicKey, time};
+use flame_trust::{
+    Answer, Challenge, Credential, Field, Layer, ModuleRequest, Origin, Place, PublicKey, time,
+};
 use flame_worker::Module;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -85,7 +87,7 @@ impl Engine {
     }
 
     /// Returns the node for the credential of a module, or `None` for the operator's own.
-    pub(crate) fn node_for(&self, stored: &Stored, interface: &str) -> Result<Option<Node>, Problem> {
+    pub(crate) fn node_for(&self, stored: &Stored, place: &Place) -> Result<Option<Node>, Problem> {
         if stored.owner.is_operator() {
             return Ok(None);
         }
@@ -108,7 +110,7 @@ impl Engine {
         let options = format!("node, module {:?} on source {:?}", stored.name, stored.source);
         let base = held(&self.node);
         let base = base.as_ref().ok_or_else(no_policy)?;
-        Ok(Some(base.for_credential(Some(credential), Some(possession), interface, options)))
+        Ok(Some(base.for_credential(Some(credential), Some(possession), place, options)))
     }
 
     /// Checks that the credential of a stored module is its owner's. Otherwise a damaged row would show one
@@ -170,7 +172,7 @@ impl Engine {
         let PrepareRequest { stored, wasm, source, usage } = request;
         // Before anything is recorded of it.
         check_runs(&*self.examine(wasm)?, &stored.name)?;
-        let node = self.node_for(stored, source.interface())?;
+        let node = self.node_for(stored, &source.place)?;
         let (limits, narrower) = (self.config().limits, Self::narrower(stored)?);
         let priority = narrower.iter().map(|layer| layer.rights.priority).min();
         let request = RunRequest {
@@ -256,7 +258,7 @@ impl Engine {
         let operator = || {
             Problem::new(Code::Invalid, "the operator's modules have no credential", "leave them as they are")
         };
-        let node = self.node_for(stored, source.interface())?.ok_or_else(operator)?;
+        let node = self.node_for(stored, &source.place)?.ok_or_else(operator)?;
         let wasm = self.stored(self.store.code(&stored.hash))?;
         let info = self.compiler()?.examine(&wasm).map_err(|e| of_node(&NodeError::from(e)))?;
         let admitted = node.admit(&info, &Self::signers(stored)?, &Self::narrower(stored)?);

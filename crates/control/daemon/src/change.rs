@@ -345,7 +345,7 @@ impl Engine {
                 let _ = self.guarantee(source, &live.module.plan, &entry.stored.reserved);
                 // One that was evicted before its source had it, too.
                 if let Some(reason) = &live.leaving {
-                    source.evict(live.module.plan.id, Reason::Denied(reason.clone()));
+                    source.evict(live.module.plan.id, Reason::denied(reason));
                 }
                 entry.note("an update failed: another instance of the module as it was before runs, empty but for a state that it keeps");
             }

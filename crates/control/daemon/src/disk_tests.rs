@@ -171,9 +171,9 @@ fn ends_are_read_as_this_program_writes_them() {
     assert_eq!(read().unwrap()[0].revision, 1);
 }
 
-/// The program of version 1 knows nothing of ends: it would run again what has ended.
+/// What is stored has another meaning in each format: filters, say.
 #[test]
-fn storage_of_an_older_version_is_taken_over_and_that_of_a_newer_one_is_refused_as_it_is() {
+fn storage_of_another_format_is_refused_by_its_number_and_stays_as_it_is() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("state");
     let (store, module) = (store(folder.path()), module(1));
@@ -182,19 +182,19 @@ fn storage_of_an_older_version_is_taken_over_and_that_of_a_newer_one_is_refused_
     let version = || -> i64 {
         database(folder.path()).pragma_query_value(None, "user_version", |row| row.get(0)).unwrap()
     };
-    database(folder.path()).execute_batch("DROP TABLE ends; PRAGMA user_version = 1").unwrap();
-    let again = self::store(folder.path());
-    assert_eq!((again.modules().unwrap(), version()), (vec![module.clone()], 2));
-    again.end(&ended(&module, 2), 1, None).unwrap();
-    drop(again);
-    assert_eq!(self::store(folder.path()).modules().unwrap(), [ended(&module, 2)]);
-    database(folder.path()).execute_batch("DROP TABLE proposals; PRAGMA user_version = 3").unwrap();
-    let refused = Store::open(&path).map(drop).unwrap_err();
-    assert!(matches!(refused, StoreError::Version { found: 3, .. }), "{refused}");
-    let text = refused.to_string();
-    assert!(text.contains("version 3") && text.contains("has 2: use the program that wrote it"), "{text}");
     assert_eq!(version(), 3);
-    assert!(!database(folder.path()).table_exists(None, "proposals").unwrap(), "it was changed");
+    database(folder.path()).execute_batch("DROP TABLE proposals").unwrap();
+    for other in [1, 2, 4] {
+        database(folder.path()).pragma_update(None, "user_version", other).unwrap();
+        let refused = Store::open(&path).map(drop).unwrap_err();
+        assert!(matches!(refused, StoreError::Version { found, .. } if found == other), "{refused}");
+        let said = format!("format {other}; this program reads 3: use the program that wrote it, or move");
+        assert!(refused.to_string().contains(&said), "{refused}");
+        assert_eq!(version(), other);
+        assert!(!database(folder.path()).table_exists(None, "proposals").unwrap(), "it was changed");
+    }
+    database(folder.path()).pragma_update(None, "user_version", 3).unwrap();
+    assert_eq!(self::store(folder.path()).modules().unwrap(), [module]);
 }
 
 #[test]

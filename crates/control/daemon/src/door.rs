@@ -4,6 +4,7 @@
 //! own credential covers, at the time of the operation, with all checks of the credential and of the policy.
 
 use crate::engine::{Engine, Entry, Key};
+use crate::error::denied;
 use crate::held;
 use crate::identity::Caller;
 use crate::reach::Reach;
@@ -103,16 +104,12 @@ impl Engine {
     }
 
     fn decide(&self, session: &Verified, source: &str, reach: &Reach) -> Result<(), Problem> {
-        let denied = |reason: String| {
-            Problem::new(
-                Code::Forbidden,
-                reason,
-                "present a credential that covers the module (flame --credential)",
-            )
-        };
-        let policy = self.policy().ok_or_else(|| denied("the node has no policy".to_owned()))?;
-        let interface = self.source(Some(source))?.interface();
-        policy.admit_operation(session, &reach.operation(interface)).map_err(|e| denied(e.to_string()))
+        let remedy = "present a credential that covers the module (flame --credential)";
+        let policy =
+            self.policy().ok_or_else(|| Problem::new(Code::Forbidden, "the node has no policy", remedy))?;
+        let place = &self.source(Some(source))?.place;
+        let admitted = policy.admit_operation(session, &reach.operation(place));
+        admitted.map_err(|e| denied(e.to_string(), e.operator(), remedy))
     }
 
     /// Returns a module as it is stored, what it was admitted with last, and before.

@@ -13,6 +13,7 @@ use crate::kept::Kept;
 use crate::locked::Locked;
 use crate::log::Log;
 use crate::reach::Known;
+use crate::refusals::Refusals;
 use crate::reserve::Ledger;
 use crate::restarts::Restarts;
 use crate::source::{Accounts, SourceRun};
@@ -206,6 +207,8 @@ pub struct Engine {
     /// Reasons why something does not work, by subject. They are for the operator.
     pub(crate) faults: Mutex<BTreeMap<String, String>>,
     pub(crate) notes: Mutex<Vec<String>>,
+    /// The sessions that were refused lately, for the log.
+    pub(crate) refusals: Mutex<Refusals>,
     pub(crate) stopping: Arc<AtomicBool>,
     pub accounting: Accounting,
     /// The ends of principals' processes.
@@ -447,7 +450,7 @@ impl Engine {
         let of = |s: &SourceRun| {
             let totals = operator.then(|| s.snapshot().0);
             let (kind, from) = match &s.config.from {
-                crate::config::From::Interface { name, .. } => ("interface", Some(name.clone())),
+                crate::config::From::Interface { .. } => ("interface", Some(s.place.name().to_owned())),
                 crate::config::From::File { path, .. } => {
                     ("file", operator.then(|| path.display().to_string()))
                 }

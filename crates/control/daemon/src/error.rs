@@ -25,11 +25,9 @@ pub fn of_node(error: &NodeError) -> Problem {
     };
     let text = inner.to_string();
     match inner {
-        NodeError::Denied(_) | NodeError::Credential(_) => Problem::new(
-            Code::Forbidden,
-            text,
-            "ask the named grantor for a wider credential, or request less",
-        ),
+        NodeError::Denied(_) | NodeError::Credential(_) => {
+            denied(text, inner.operator(), "ask the named grantor for a wider credential, or request less")
+        }
         NodeError::View { .. } | NodeError::Manifest(_) => {
             Problem::new(Code::Refused, text, "change the field that is named")
         }
@@ -73,6 +71,13 @@ pub fn of_node(error: &NodeError) -> Problem {
     }
 }
 
+/// Returns the problem of a denial, with the text for the operator if it says more.
+pub fn denied(public: String, operator: String, remedy: &str) -> Problem {
+    let is_more = operator != public;
+    let problem = Problem::new(Code::Forbidden, public, remedy);
+    if is_more { problem.with_detail(operator) } else { problem }
+}
+
 /// Returns the problem of files that cannot be written. They are named to the operator alone.
 fn unwritable(text: String) -> Problem {
     let remedy = "free space on the node's disks, and make its folders writable";
@@ -83,7 +88,10 @@ fn unwritable(text: String) -> Problem {
 pub fn of_source(error: &SourceRunError) -> Problem {
     let text = error.to_string();
     match error {
-        SourceRunError::Down { .. } | SourceRunError::Source(_) | SourceRunError::Thread(_) => Problem::new(
+        SourceRunError::Down { .. }
+        | SourceRunError::Moved { .. }
+        | SourceRunError::Source(_)
+        | SourceRunError::Thread(_) => Problem::new(
             Code::Unavailable,
             "the source does not run",
             "the source is opened again every second: repeat the request",

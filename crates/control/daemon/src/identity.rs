@@ -7,7 +7,7 @@ use crate::server::Part;
 use crate::store::{Owner, Proof};
 use flame_api::{Answer as ApiAnswer, ChallengeRequest, Code, Problem, Session, SessionRequest};
 use flame_plan::Audience;
-use flame_trust::{Answer, Challenge, Credential, Policy, PublicKey, Verified, time};
+use flame_trust::{Answer, Challenge, Credential, Denied, Policy, PublicKey, Verified, time};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 
@@ -178,7 +178,8 @@ impl Connection {
             Problem::new(Code::Invalid, e.to_string(), "send the whole text of the credential's file")
         })?;
         let policy = policy(engine)?;
-        policy.claim(&credential, time::now()).map_err(denied)?;
+        // The rest is decided for the holder alone, who answers.
+        policy.recognize(&credential).map_err(|e| self.denied(engine, &e))?;
         let mut nonce = [0; 32];
         getrandom::fill(&mut nonce).map_err(|e| {
             Problem::new(Code::Internal, "no random numbers", "try again").with_detail(e.to_string())
@@ -211,7 +212,7 @@ impl Connection {
         // The session before ends, whatever the answer is.
         held(&self.state).session = None;
         let answer = parsed(&request.key, &request.signature)?;
-        let decided = decide(engine, &credential, (&challenge, &answer), None)?;
+        let decided = self.decide(engine, &credential, (&challenge, &answer), None)?;
         let (owner, session) = named(&decided.verified);
         let tenant = owner.tenant();
         let place = Arc::new(place(&tenant)?);
@@ -251,12 +252,37 @@ impl Connection {
                  and --identity)",
             ));
         };
-        let decided = decide(engine, &credential, (&challenge, &answer), Some(decided))?;
+        let decided = self.decide(engine, &credential, (&challenge, &answer), Some(decided))?;
         let caller = Caller::of_session(decided.verified.clone());
         if let Some(opened) = held(&self.state).session.as_mut().filter(|o| o.challenge == challenge) {
             opened.decided = decided;
         }
         Ok(caller)
+    }
+
+    /// Returns the reply to a session that is denied. The log has the text for the operator.
+    fn denied(&self, engine: &Engine, denied: &Denied) -> Problem {
+        held(&engine.refusals).add(&self.label(), &denied.operator());
+        Problem::new(Code::Forbidden, denied.to_string(), "present a credential that is valid on this node")
+    }
+
+    /// Decides on a session now. Of an earlier decision under the same version, the verification is kept.
+    fn decide(
+        &self,
+        engine: &Engine,
+        credential: &Credential,
+        shown: (&Challenge, &Answer),
+        before: Option<Decided>,
+    ) -> Result<Decided, Problem> {
+        // Before the policy is read: if it changes meanwhile, this decision is an old one.
+        let (version, second) = (engine.version(), time::now());
+        let policy = policy(engine)?;
+        let verified = match before.filter(|before| before.version == version) {
+            Some(before) => before.verified,
+            None => Arc::new(policy.present(credential, shown).map_err(|e| self.denied(engine, &e))?),
+        };
+        policy.admit_session(&verified, second).map_err(|e| self.denied(engine, &e))?;
+        Ok(Decided { version, second, verified })
     }
 
     /// Returns the credential of this session with the holder's answer for one module.
@@ -303,10 +329,6 @@ fn parsed(key: &str, signature: &[u8]) -> Result<Answer, Problem> {
     Ok(Answer { key, signature })
 }
 
-fn denied(denied: flame_trust::Denied) -> Problem {
-    Problem::new(Code::Forbidden, denied.to_string(), "present a credential that is valid on this node")
-}
-
 fn policy(engine: &Engine) -> Result<Arc<Policy>, Problem> {
     engine.policy().ok_or_else(|| {
         Problem::new(
@@ -319,24 +341,6 @@ fn policy(engine: &Engine) -> Result<Arc<Policy>, Problem> {
 
 fn public(policy: &Policy) -> String {
     policy.secret().map_or_else(String::new, |secret| secret.public().to_string())
-}
-
-/// Decides on a session now. Of an earlier decision under the same version, the verification is kept.
-fn decide(
-    engine: &Engine,
-    credential: &Credential,
-    shown: (&Challenge, &Answer),
-    before: Option<Decided>,
-) -> Result<Decided, Problem> {
-    // Before the policy is read: if it changes meanwhile, this decision is an old one.
-    let (version, second) = (engine.version(), time::now());
-    let policy = policy(engine)?;
-    let verified = match before.filter(|before| before.version == version) {
-        Some(before) => before.verified,
-        None => Arc::new(policy.present(credential, shown).map_err(denied)?),
-    };
-    policy.admit_session(&verified, second).map_err(denied)?;
-    Ok(Decided { version, second, verified })
 }
 
 /// Returns the owner of a session's modules, and the session as clients see it.

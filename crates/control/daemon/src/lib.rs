@@ -33,6 +33,7 @@ mod paced;
 mod privileges;
 mod processes;
 mod reach;
+mod refusals;
 mod renew;
 mod reservation;
 mod reserve;

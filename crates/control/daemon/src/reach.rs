@@ -1,7 +1,7 @@
 //! The rights under which a module runs, and those that its rows were made with.
 
 use flame_node::AdmittedModule;
-use flame_trust::{ModuleRequest, Operation, Rights, time};
+use flame_trust::{ModuleRequest, Operation, Place, Rights, time};
 use std::sync::Arc;
 
 /// The number of different rights whose rows a spool holds. With one more, it is emptied.
@@ -19,8 +19,8 @@ impl Reach {
     }
 
     /// Returns an operation on the module, now.
-    pub fn operation<'a>(&'a self, interface: &'a str) -> Operation<'a> {
-        Operation { module: &self.module, interface, rights: &self.rights, now: time::now() }
+    pub fn operation<'a>(&'a self, place: &'a Place) -> Operation<'a> {
+        Operation { module: &self.module, place, rights: &self.rights, now: time::now() }
     }
 }
 

@@ -2,11 +2,13 @@
 
 use crate::config::{Config, From, Isolation, Scheduler, Socket, Source};
 use crate::engine::Engine;
+use crate::held;
 use crate::privileges;
 use crate::restore::StartError;
 use crate::server::{self, Listeners};
 use crate::source::{Opened, open};
-use flame_source::live::Capture;
+use flame_source::live::{Capture, Interface};
+use flame_trust::Place;
 use flame_worker::Runner;
 use listenfd::ListenFd;
 use nix::unistd::{Uid, User};
@@ -154,7 +156,10 @@ async fn serve(
     let (mut look, mut troubles) = (tokio::time::interval(LOOK), BTreeMap::new());
     loop {
         tokio::select! {
-            _ = look.tick() => note_changes(&mut troubles, engine.troubles(), note),
+            _ = look.tick() => {
+                note_changes(&mut troubles, engine.troubles(), note);
+                held(&engine.refusals).take().iter().for_each(|text| note(text));
+            }
             _ = hangup.recv() => reload(path, engine, note),
             _ = terminate.recv() => break,
             _ = interrupt.recv() => break,
@@ -299,7 +304,7 @@ pub fn check(path: &Path) -> Result<Vec<String>, StartError> {
     let config = Config::open(path)?;
     let mut notes = Vec::new();
     if let Some(policy) = &config.policy {
-        flame_node::Node::open(policy, "node", "check".to_owned())?;
+        flame_node::Node::open(policy, &Place::all_interfaces(), "check".to_owned())?;
     } else {
         notes.push("no policy: only the operator has access".to_owned());
     }
@@ -332,6 +337,8 @@ pub fn check(path: &Path) -> Result<Vec<String>, StartError> {
 }
 
 fn has_interface(name: &str) -> Result<(), String> {
-    let is_there = Path::new("/sys/class/net").join(name).exists();
-    if is_there { Ok(()) } else { Err(format!("no interface {name:?} (see ip link)")) }
+    match Interface::find(name).and_then(|interface| flame_node::place_of(&interface)) {
+        Ok(_) => Ok(()),
+        Err(e) => Err(e.to_string()),
+    }
 }

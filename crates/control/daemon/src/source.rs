@@ -6,7 +6,8 @@ use crate::route::{Routes, ToLogs, ToSpools};
 use flame_plan::{Account, Audience, ModuleId, Plan, Reason, Share};
 use flame_run::Engines;
 use flame_source::SourceError;
-use flame_source::live::{self, LiveOptions};
+use flame_source::live::{self, Interface, LiveOptions};
+use flame_trust::Place;
 use flame_view::Key;
 use flame_worker::{
     Bandwidth, Charging, Handle, Input, Link, LostModule, Module, Options, ProcessInfo, Report, Run,
@@ -33,6 +34,9 @@ pub enum SourceRunError {
     Run(#[from] RunError),
     #[error("a thread: {0}")]
     Thread(std::io::Error),
+    /// The name in the configuration is another interface's by now, which modules may not see.
+    #[error("its interface was {before} and is {now}: start the node again")]
+    Moved { before: String, now: String },
     #[error("source {source_name} does not run: {reason}")]
     Down { source_name: String, reason: String },
 }
@@ -57,6 +61,8 @@ pub struct Accounts {
 pub struct SourceRun {
     pub name: String,
     pub config: config::Source,
+    /// The place from which its packets come, for grants.
+    pub place: Place,
     pub routes: Routes,
     /// The measurement of its threads, and the use of the source's own work: capture, decoding, views.
     pub charging: Arc<Charging>,
@@ -151,6 +157,8 @@ impl Shared {
 /// A source that was opened, before its workers are started.
 pub struct Opened {
     input: Input,
+    /// The place from which its packets come, for grants.
+    place: Place,
     /// The way in which the packets come.
     pub method: String,
     /// The reason why an interface is not captured in the better way.
@@ -176,14 +184,17 @@ pub fn open(config: &config::Source) -> Result<Opened, SourceError> {
     match from {
         config::From::File { path, repeat } => {
             let input = Input::Shared(Box::new(Paced::open(path.clone(), *repeat, *snaplen)?));
-            Ok(Opened { input, method: "file, paced".to_owned(), reason: None })
+            Ok(Opened { input, place: Place::captures(), method: "file, paced".to_owned(), reason: None })
         }
         config::From::Interface { name, promiscuous, capture } => {
             let usual = LiveOptions::default();
             let options = LiveOptions { promiscuous: *promiscuous, snaplen: *snaplen, ..usual };
-            let opened = live::open_by(*capture, name, &options, (*workers).into())?;
+            // What is decided about is what is opened, whatever it is called later.
+            let interface = Interface::find(name)?;
+            let place = flame_node::place_of(&interface)?;
+            let opened = live::open_by(*capture, &interface, &options, (*workers).into())?;
             let method = opened.way.to_string();
-            Ok(Opened { input: Input::of(opened.sources), method, reason: opened.reason })
+            Ok(Opened { input: Input::of(opened.sources), place, method, reason: opened.reason })
         }
     }
 }
@@ -194,6 +205,7 @@ pub type Starting = JoinHandle<Option<StartedProcess>>;
 /// The parts of a run that are the same each time it is started.
 struct Launch {
     config: config::Source,
+    place: Place,
     engines: Engines,
     /// The program for modules in processes of their own, if there are any.
     runner: Option<Runner>,
@@ -207,6 +219,10 @@ struct Launch {
 impl Launch {
     /// Starts a run with the modules of `inner`, but for those in processes.
     fn start(&self, inner: &mut Inner, opened: Opened) -> Result<Worker, SourceRunError> {
+        if opened.place != self.place {
+            let name = |place: &Place| place.name().to_owned();
+            return Err(SourceRunError::Moved { before: name(&self.place), now: name(&opened.place) });
+        }
         let modules = inner.modules.values().filter(|module| module.plan.process.is_none());
         let states = modules.clone().filter_map(|m| Some((m.plan.id, m.keep.clone()?)));
         let (plans, meters) =
@@ -250,8 +266,10 @@ impl SourceRun {
         (opened, link): (Opened, Option<Arc<Link>>),
     ) -> Result<Self, SourceRunError> {
         let (routes, charging) = (Routes::default(), Arc::<Charging>::default());
+        let place = opened.place.clone();
         let launch = Launch {
             config: config.clone(),
+            place: place.clone(),
             engines: engines.clone(),
             runner,
             dispatch_key,
@@ -284,15 +302,7 @@ impl SourceRun {
         }
         let (name, thread) = (name.to_owned(), Mutex::new(Some(thread)));
         let bandwidth = Mutex::default();
-        Ok(Self { name, config, routes, charging, link, bandwidth, shared, thread })
-    }
-
-    /// Returns the name of the interface for grants, or `file`.
-    pub fn interface(&self) -> &str {
-        match &self.config.from {
-            config::From::Interface { name, .. } => name,
-            config::From::File { .. } => "file",
-        }
+        Ok(Self { name, config, place, routes, charging, link, bandwidth, shared, thread })
     }
 
     /// Returns the way in which the packets come.

@@ -34,7 +34,7 @@ use std::time::Instant;
 use transaction::{LOCKED, Space, Synced};
 
 /// The version of the tables. A database of another version is refused.
-const VERSION: i64 = 2;
+const VERSION: i64 = 3;
 const DATABASE: &str = "node.sqlite";
 /// The size in bytes to which SQLite's log is cut once it is not used.
 const LOG_BYTES: u32 = 4 << 20;
@@ -196,8 +196,7 @@ impl Store {
         let version: i64 = database
             .pragma_query_value(None, "user_version", |row| row.get(0))
             .map_err(|error| StoreError::Database { path: at(&path), error })?;
-        // One that cannot be written may lack what was added since.
-        if !(1..=VERSION).contains(&version) {
+        if version != VERSION {
             return Err(StoreError::Version { path: at(&path), found: version });
         }
         let code = Folder::private(&code_path);
@@ -229,15 +228,13 @@ impl Store {
             database.pragma_update(None, "journal_size_limit", LOG_BYTES)?;
             let change = database.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
             let version: i64 = change.pragma_query_value(None, "user_version", |row| row.get(0))?;
-            // One of a newer program stays as it is.
-            if !(0..=VERSION).contains(&version) {
+            // One of another program stays as it is.
+            if ![0, VERSION].contains(&version) {
                 drop(change);
                 return Ok(database);
             }
             if version == 0 {
                 change.execute_batch(TABLES)?;
-            }
-            if version < VERSION {
                 change.pragma_update(None, "user_version", VERSION)?;
             }
             // Later than the others of this version.

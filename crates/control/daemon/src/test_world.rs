@@ -15,7 +15,7 @@ use flame_compile::ModuleInfo;
 use flame_node::Node;
 use flame_plan::{Account, Limits, ModuleClass, ModuleId, ModulePlan, OnFault, Terms, ViewSpec};
 use flame_run::Engines;
-use flame_trust::{Challenge, Credential, Field, Mint, Narrow, Secret};
+use flame_trust::{Challenge, Credential, Field, Mint, Narrow, Place, Secret};
 use flame_worker::Module;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -46,7 +46,9 @@ impl World {
         let text = "[node]\nstorage = \"state\"\npolicy = \"policy.toml\"\n[socket]\npath = \"sock\"\n\
                     [sources.tap]\ninterface = \"eth0\"\n[limits]\nmodules = 8\n";
         let config = Config::parse(text.as_bytes(), "node.toml", folder.path()).unwrap();
-        let node = Node::open(&folder.path().join("policy.toml"), "node", "test".to_owned()).unwrap();
+        let node =
+            Node::open(&folder.path().join("policy.toml"), &Place::all_interfaces(), "test".to_owned())
+                .unwrap();
         let capacity = config.capacity;
         let engine = Arc::new(Engine {
             store: Store::open(&config.storage).unwrap(),
@@ -66,6 +68,7 @@ impl World {
             version: Default::default(),
             faults: Default::default(),
             notes: Default::default(),
+            refusals: Default::default(),
             stopping: Default::default(),
             accounting: Accounting::new(std::iter::empty()).unwrap(),
             restarts: Default::default(),
@@ -106,7 +109,7 @@ impl World {
         let node = held(&self.engine.node).as_ref().unwrap().for_credential(
             Some(credential.clone()),
             Some((challenge, answer)),
-            "eth0",
+            &Place::interface("eth0").unwrap(),
             "test".to_owned(),
         );
         let admitted = node.admit(&info, &[], &[]).unwrap();

@@ -423,7 +423,7 @@ fn a_narrowed_session_reads_no_rows_of_wider_instances() {
         let node = base.as_ref().unwrap().for_credential(
             Some(credential.clone()),
             Some((challenge, answer)),
-            "eth0",
+            &flame_trust::Place::interface("eth0").unwrap(),
             String::new(),
         );
         crate::reach::Reach::of(&node.admit(&info, &[], &[]).unwrap())
@@ -445,10 +445,10 @@ fn a_narrowed_session_reads_no_rows_of_wider_instances() {
         .unwrap();
     let challenge = Challenge::new().unwrap();
     let answer = challenge.answer(&world.alice, &narrow, &SESSION);
-    let policy = world.engine.policy().unwrap();
+    let (policy, eth0) = (world.engine.policy().unwrap(), flame_trust::Place::interface("eth0").unwrap());
     let session = policy.present(&narrow, (&challenge, &answer)).unwrap();
-    assert!(policy.admit_operation(&session, &reach(&wide).operation("eth0")).is_err());
-    assert!(policy.admit_operation(&session, &reach(&narrow).operation("eth0")).is_ok());
+    assert!(policy.admit_operation(&session, &reach(&wide).operation(&eth0)).is_err());
+    assert!(policy.admit_operation(&session, &reach(&narrow).operation(&eth0)).is_ok());
 }
 
 #[test]
@@ -567,10 +567,11 @@ fn a_row_whose_owner_is_not_that_of_its_credential_does_not_run() {
     let row = world.row().unwrap();
     world.engine.check_owner(&row).unwrap();
     let (bob, root) = (Owner { principal: "bob".to_owned(), ..world.owner() }, world.alice.public());
+    let eth0 = flame_trust::Place::interface("eth0").unwrap();
     for owner in [bob, Owner { root: root.to_string(), ..world.owner() }] {
         let row = Stored { owner, ..row.clone() };
         // At the start, and when one that is stopped is changed.
-        for refused in [world.engine.check_owner(&row), world.engine.node_for(&row, "eth0").map(drop)] {
+        for refused in [world.engine.check_owner(&row), world.engine.node_for(&row, &eth0).map(drop)] {
             let refused = refused.unwrap_err();
             assert!(refused.cause.contains("another principal's"), "{refused}");
         }

@@ -43,6 +43,15 @@ pub enum NodeError {
 }
 
 impl NodeError {
+    /// Returns the text for the node's operator. The other one is for everybody.
+    pub fn operator(&self) -> String {
+        match self {
+            Self::Denied(denied) => denied.operator(),
+            Self::Module { name, source } => format!("{name}: {}", source.operator()),
+            other => other.to_string(),
+        }
+    }
+
     pub(crate) fn of(self, name: &str) -> Self {
         Self::Module { name: name.to_owned(), source: Box::new(self) }
     }

@@ -15,6 +15,7 @@ mod build;
 mod elements;
 mod error;
 mod node;
+mod place;
 mod record;
 mod watch;
 
@@ -22,5 +23,6 @@ pub use build::{Built, Note, RunRequest, Submission, build, build_unentered};
 pub use elements::{Client, Elements, Notify, RecordViolation};
 pub use error::NodeError;
 pub use node::{AdmittedModule, Holder, Node, check_viewable};
+pub use place::place_of;
 pub use record::Entered;
 pub use watch::Watch;

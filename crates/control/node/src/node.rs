@@ -4,8 +4,8 @@ use flame_compile::{Compiler, ModuleInfo, Start};
 use flame_plan::{ModuleId, Reason, ViewKey, ViewSpec};
 use flame_quota::{Meter, Meters};
 use flame_trust::{
-    Answer, Challenge, Credential, Denied, Event, Field, Grant, GrantRequest, Layer, ModuleRequest, Policy,
-    PublicKey, Quotas, Secret, time,
+    Answer, Challenge, Credential, Denied, Event, Field, Grant, GrantRequest, Layer, ModuleRequest, Place,
+    Policy, PublicKey, Quotas, Secret, time,
 };
 use flame_view::View;
 use std::collections::HashMap;
@@ -32,7 +32,8 @@ pub struct Node {
     holder: Option<Box<dyn Holder + Send + Sync>>,
     /// An answer that was made before, for one module.
     proof: Option<(Challenge, Answer)>,
-    interface: String,
+    /// The place from which packets come.
+    place: Place,
     /// The text appended to the audit log's entry of an install: the command's arguments and its caller.
     options: String,
     /// Meters of all installs, by the link of the credential to which they belong. A meter lives as long as
@@ -122,13 +123,13 @@ pub fn check_viewable(layer: &Layer) -> Result<(), NodeError> {
 }
 
 impl Node {
-    /// Opens the node whose policy is at `path`. Packets come from `interface`; `options` is recorded in the
-    /// audit log.
+    /// Opens the node whose policy is at `path`. Packets come from `place`; `options` is recorded in the audit
+    /// log.
     ///
     /// # Errors
     ///
     /// Returns an error if the policy cannot be read, or if no view can be made of one of its roles.
-    pub fn open(path: &Path, interface: &str, options: String) -> Result<Self, NodeError> {
+    pub fn open(path: &Path, place: &Place, options: String) -> Result<Self, NodeError> {
         let policy = Policy::open(path)?;
         let roles = policy.roles.values().chain([&policy.best_effort]);
         roles.flat_map(|role| &role.fields).try_for_each(check_viewable)?;
@@ -138,7 +139,7 @@ impl Node {
             credential: None,
             holder: None,
             proof: None,
-            interface: interface.to_owned(),
+            place: place.clone(),
             options,
             meters: Arc::default(),
             owed: Arc::default(),
@@ -162,7 +163,7 @@ impl Node {
         &self,
         credential: Option<Credential>,
         proof: Option<(Challenge, Answer)>,
-        interface: &str,
+        place: &Place,
         options: String,
     ) -> Self {
         Self {
@@ -171,7 +172,7 @@ impl Node {
             credential: credential.map(Arc::new),
             holder: None,
             proof,
-            interface: interface.to_owned(),
+            place: place.clone(),
             options,
             meters: self.meters.clone(),
             owed: self.owed.clone(),
@@ -181,7 +182,7 @@ impl Node {
     /// Returns this node without a credential, with the same meters.
     #[must_use]
     pub fn anonymous(&self) -> Self {
-        self.for_credential(None, None, &self.interface, self.options.clone())
+        self.for_credential(None, None, &self.place, self.options.clone())
     }
 
     /// Reads the policy again, at `path`. The meters remain.
@@ -190,7 +191,7 @@ impl Node {
     ///
     /// Returns the errors of [`Node::open`].
     pub fn reopened(&self, path: &Path) -> Result<Self, NodeError> {
-        let opened = Self::open(path, &self.interface, self.options.clone())?;
+        let opened = Self::open(path, &self.place, self.options.clone())?;
         Ok(Self { meters: self.meters.clone(), owed: self.owed.clone(), ..opened })
     }
 
@@ -208,7 +209,7 @@ impl Node {
             credential: self.credential.clone(),
             holder: None,
             proof: self.proof.clone(),
-            interface: self.interface.clone(),
+            place: self.place.clone(),
             options: self.options.clone(),
             meters: self.meters.clone(),
             owed: self.owed.clone(),
@@ -267,7 +268,7 @@ impl Node {
                 Ok(AdmittedModule { request, possession, grant, id, passed })
             }
             Err(denied) => {
-                self.audit(Event::Refuse, &self.claimed(), &request, &denied.to_string())?;
+                self.audit(Event::Refuse, &self.claimed(), &request, &denied.operator())?;
                 Err(denied)
             }
         }
@@ -290,7 +291,7 @@ impl Node {
         GrantRequest {
             credential: self.credential.as_deref(),
             module,
-            interface: &self.interface,
+            place: &self.place,
             now: time::now(),
             possession: possession.map(|(challenge, answer)| (challenge, answer)),
         }
@@ -334,7 +335,7 @@ impl Node {
                 None
             }
             Ok(_) => Some(Reason::Narrowed),
-            Err(denied) => Some(Reason::Denied(denied.to_string())),
+            Err(denied) => Some(reason(&denied)),
         }
     }
 
@@ -345,14 +346,14 @@ impl Node {
             return None;
         }
         let denied = self.policy.not_known_as_revoked(self.credential.as_ref()?).err()?;
-        Some(Reason::Denied(denied.to_string()))
+        Some(reason(&denied))
     }
 
     /// Returns the check for which a module may not run any longer, if there is one. Checks are Datalog, so
     /// this may take far longer than [`Node::lost_by_fields`].
     pub fn lost_by_checks(&self, admitted: &AdmittedModule) -> Option<Reason> {
         let request = self.request(&admitted.request, admitted.possession.as_ref());
-        self.policy.check(&request).err().map(|denied| Reason::Denied(denied.to_string()))
+        self.policy.check(&request).err().map(|denied| reason(&denied))
     }
 
     /// Records in the audit log that a module is evicted.
@@ -361,7 +362,7 @@ impl Node {
     ///
     /// Returns an error if the log cannot be written.
     pub fn note_eviction(&self, admitted: &AdmittedModule, reason: &Reason) -> Result<(), NodeError> {
-        self.audit(Event::Evict, &admitted.grant.principal, &admitted.request, &reason.to_string())
+        self.audit(Event::Evict, &admitted.grant.principal, &admitted.request, &reason.operator())
     }
 
     /// Writes the entries of the audit log that could not be written when they were due. Returns whether
@@ -511,6 +512,11 @@ impl Node {
         self.audit(Event::Install, &grant.principal, &admitted.request, &text)?;
         Ok(Entered::new(self.log(), name, &grant.principal, &named(&admitted.request)))
     }
+}
+
+/// Returns a denial as the reason of an eviction.
+fn reason(denied: &Denied) -> Reason {
+    Reason::Denied { public: denied.to_string(), operator: denied.operator() }
 }
 
 fn named(module: &ModuleRequest) -> String {

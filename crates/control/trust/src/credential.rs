@@ -1,6 +1,7 @@
 //! Credentials: minted by a root, narrowed by anyone, handed on by their holders, countersigned by others.
 
 use crate::datalog;
+use crate::facts::{self, OWN};
 use crate::field::Field;
 use crate::hex::hex;
 use crate::key::{PublicKey, Secret};
@@ -17,6 +18,10 @@ pub const MAX_BLOCKS: usize = 16;
 /// The largest number of fields in all blocks. Each is read whenever a running module is decided on.
 pub const MAX_FIELDS: usize = 512;
 
+/// The format of credentials. Their meaning changed with it: a filter is evaluated on the view of its block.
+const FORMAT: i64 = 2;
+/// The root's statement of the format.
+const FORMAT_FACT: &str = "format";
 /// Names of facts that are not fields.
 const PRINCIPAL: &str = "principal";
 /// The sessions of a node's accounts that are no principals.
@@ -24,8 +29,6 @@ const NOT_PRINCIPALS: [&str; 2] = ["operator", "system"];
 const ROLE: &str = "role";
 const HOLDER: &str = "holder";
 const APPROVED: &str = "approved";
-/// The prefix of facts for a block's own checks.
-pub(crate) const OWN: &str = "x_";
 
 /// The reason why a credential cannot be read or made.
 #[derive(Debug, thiserror::Error)]
@@ -118,6 +121,7 @@ impl Narrow {
         if let Some(fact) = block.facts.iter().find(|f| !f.predicate.name.starts_with(OWN)) {
             return Err(wrong(format!("datalog: {fact}: facts of your own begin with {OWN}")));
         }
+        facts::known(&block).map_err(|e| wrong(format!("datalog: {e}")))?;
         for (field, value) in &self.fields {
             field.rights(value).map_err(wrong)?;
             block.facts.push(fact(field.name(), value));
@@ -175,6 +179,7 @@ impl Credential {
     /// if the result is too large.
     pub fn mint(root: &Secret, mint: &Mint) -> Result<Self, CredentialError> {
         let mut block = mint.narrow.block()?;
+        block.facts.push(Fact::new(FORMAT_FACT.to_owned(), vec![Term::Integer(FORMAT)]));
         for (name, value) in [(PRINCIPAL, &mint.principal), (ROLE, &mint.role)] {
             block.facts.push(fact(name, plain(value).map_err(CredentialError::Make)?));
         }
@@ -318,6 +323,20 @@ fn make(e: biscuit_auth::error::Token) -> CredentialError {
     CredentialError::Make(e.to_string())
 }
 
+/// Checks the format that a root's block states. Those of format 1 stated none.
+fn readable_format(root: &BlockBuilder) -> Result<(), String> {
+    let mut stated = root.facts.iter().filter(|fact| fact.predicate.name == FORMAT_FACT);
+    let found = match stated.next().map(|fact| fact.predicate.terms.as_slice()) {
+        None => 1,
+        Some([Term::Integer(found)]) if stated.next().is_none() => *found,
+        Some(_) => return Err(format!("{FORMAT_FACT}: expected one number, once")),
+    };
+    match found {
+        FORMAT => Ok(()),
+        found => Err(format!("format {found}; this program reads {FORMAT}: mint it again")),
+    }
+}
+
 /// Reads a block in the form that the library prints.
 fn read(n: usize, signer: Signer, id: String, source: String) -> Result<Block, String> {
     datalog::readable(&source)?;
@@ -326,6 +345,9 @@ fn read(n: usize, signer: Signer, id: String, source: String) -> Result<Block, S
     if block.to_string() != source {
         return Err("it does not read as it is written".to_owned());
     }
+    if n == 0 {
+        readable_format(&block)?;
+    }
     if let Some(rule) = block.rules.iter().find(|r| !r.head.name.starts_with(OWN)) {
         return Err(format!("{}: rights are stated as facts; rules of your own begin with {OWN}", rule.head));
     }
@@ -333,7 +355,7 @@ fn read(n: usize, signer: Signer, id: String, source: String) -> Result<Block, S
         (Vec::new(), None, None, None, Vec::new());
     for fact in &block.facts {
         let name = fact.predicate.name.as_str();
-        if name.starts_with(OWN) {
+        if name.starts_with(OWN) || n == 0 && name == FORMAT_FACT {
             continue;
         }
         let [Term::Str(value)] = fact.predicate.terms.as_slice() else {
@@ -372,6 +394,7 @@ fn read(n: usize, signer: Signer, id: String, source: String) -> Result<Block, S
     let mut checks = block;
     // Fields are read above. As facts, they could be mistaken for facts of the node.
     checks.facts.retain(|fact| fact.predicate.name.starts_with(OWN));
+    facts::known(&checks)?;
     Ok(Block { signer, id, fields, principal, role, holder, approved, source, checks })
 }
 

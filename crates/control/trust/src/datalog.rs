@@ -3,6 +3,7 @@
 mod limited;
 mod steps;
 
+use crate::facts;
 use biscuit_auth::builder::{Binary, Check, Expression, Op, Rule, Term};
 use biscuit_auth::builder_ext::AuthorizerExt;
 use biscuit_auth::datalog::RunLimits;
@@ -12,15 +13,54 @@ use limited::{MAX_WAIT, TOO_LONG};
 use std::collections::{HashMap, HashSet};
 use steps::Sizes;
 
-/// Maximum number of signers that the node names to checks.
-pub(crate) const MAX_SIGNERS: usize = 8;
+/// The checks that failed, or the reason why they were not evaluated to the end.
+///
+/// `Display` is the text for everybody. It has no check of the node's policy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failed {
+    /// The checks of the credential's blocks, and other reasons.
+    own: Vec<String>,
+    /// The checks of the node's policy.
+    of_policy: Vec<String>,
+    /// The facts of the request.
+    here: String,
+}
 
-/// Returns the maximum number of facts of this name that the node gives to checks.
-fn given(name: &str) -> u64 {
-    match name {
-        "time" | "node" | "interface" | "module" | "hash" => 1,
-        "signer" => MAX_SIGNERS as u64,
-        _ => 0,
+impl Failed {
+    /// Returns the failure of a check of the block, or of the policy, that no packets of `place` satisfy,
+    /// because they may come from all interfaces.
+    pub fn anywhere(block: Option<usize>, check: &str, place: &str) -> Self {
+        let here = format!(
+            "interface({place:?}), which may have packets of every interface: capture one interface, or state \
+             check if interface({place:?})"
+        );
+        let (own, of_policy) = match block {
+            Some(n) => (vec![format!("block {n}: {check}")], Vec::new()),
+            None => (Vec::new(), vec![check.to_owned()]),
+        };
+        Self { own, of_policy, here }
+    }
+
+    fn because(reason: impl Into<String>) -> Self {
+        Self { own: vec![reason.into()], of_policy: Vec::new(), here: String::new() }
+    }
+
+    /// Returns the text for the node's operator.
+    pub fn operator(&self) -> String {
+        self.text(self.of_policy.iter().map(|check| format!("policy: {check}")))
+    }
+
+    fn text(&self, of_policy: impl Iterator<Item = String>) -> String {
+        let all: Vec<String> = self.own.iter().cloned().chain(of_policy).collect();
+        let here = if self.here.is_empty() { String::new() } else { format!("; here: {}", self.here) };
+        format!("{}{here}", all.join("; "))
+    }
+}
+
+impl std::fmt::Display for Failed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let of_policy = (!self.of_policy.is_empty()).then(|| "one of this node's policy".to_owned());
+        f.write_str(&self.text(of_policy.into_iter()))
     }
 }
 
@@ -66,18 +106,18 @@ pub fn readable(source: &str) -> Result<(), String> {
 ///
 /// Returns the reason why the evaluation could take too long.
 pub fn affordable(blocks: &[BlockBuilder]) -> Result<(), String> {
-    let mut facts: HashMap<&str, u64> = HashMap::new();
+    let mut stated: HashMap<&str, u64> = HashMap::new();
     for block in blocks {
         for fact in &block.facts {
-            *facts.entry(&fact.predicate.name).or_default() += 1;
+            *stated.entry(&fact.predicate.name).or_default() += 1;
             fact.predicate.terms.iter().try_for_each(small)?;
         }
     }
     for rule in blocks.iter().flat_map(|b| &b.rules) {
-        facts.insert(&rule.head.name, MAX_FACTS);
+        stated.insert(&rule.head.name, MAX_FACTS);
     }
     let sizes = Sizes::of(blocks);
-    let of_name = |name: &str| facts.get(name).copied().unwrap_or(0) + given(name);
+    let of_name = |name: &str| stated.get(name).copied().unwrap_or(0) + facts::most(name);
     let work = |rule: &Rule| {
         rule.expressions.iter().try_for_each(expression)?;
         let all = rule.body.iter().fold(1u64, |all, p| all.saturating_mul(of_name(&p.name).max(1)));
@@ -178,14 +218,15 @@ pub fn authorize(
     blocks: &[BlockBuilder],
     facts: &BlockBuilder,
     checks: &str,
-) -> Result<(), String> {
+) -> Result<(), Failed> {
     // Running modules are decided on each second, most of them without any checks.
     if checks.trim().is_empty() && blocks.iter().all(|b| b.rules.is_empty() && b.checks.is_empty()) {
         return Ok(());
     }
-    let token = rebuilt(blocks).map_err(|e| e.to_string())?;
+    let token = rebuilt(blocks).map_err(|e| Failed::because(e.to_string()))?;
     let (facts, checks) = (facts.clone(), checks.to_owned());
-    limited::evaluate(whose, move || evaluate(&token, &facts, &checks))
+    let evaluated = limited::evaluate(whose, move || Ok(evaluate(&token, &facts, &checks)));
+    evaluated.unwrap_or_else(|reason| Err(Failed::because(reason)))
 }
 
 /// Builds a token, signed with keys that exist during this call only. The relevant signatures were verified
@@ -198,7 +239,7 @@ fn rebuilt(blocks: &[BlockBuilder]) -> Result<Biscuit, Token> {
     others.iter().try_fold(token, |token, block| token.append(block.clone()))
 }
 
-fn evaluate(token: &Biscuit, facts: &BlockBuilder, checks: &str) -> Result<(), String> {
+fn evaluate(token: &Biscuit, facts: &BlockBuilder, checks: &str) -> Result<(), Failed> {
     let limits = RunLimits { max_facts: MAX_FACTS, max_iterations: MAX_ITERATIONS, max_time: MAX_WAIT };
     let authorizer = AuthorizerBuilder::new()
         .merge_block(facts.clone())
@@ -212,18 +253,20 @@ fn evaluate(token: &Biscuit, facts: &BlockBuilder, checks: &str) -> Result<(), S
     };
     Err(match failed {
         Token::FailedLogic(Logic::Unauthorized { checks, .. } | Logic::NoMatchingPolicy { checks }) => {
-            let each: Vec<_> = checks
-                .iter()
-                .map(|check| match check {
-                    FailedCheck::Block(c) => format!("block {}: {}", c.block_id, c.rule),
-                    FailedCheck::Authorizer(c) => format!("policy: {}", c.rule),
-                })
-                .collect();
+            let (mut own, mut of_policy) = (Vec::new(), Vec::new());
+            for check in checks {
+                match check {
+                    FailedCheck::Block(c) => own.push(format!("block {}: {}", c.block_id, c.rule)),
+                    FailedCheck::Authorizer(c) => of_policy.push(c.rule),
+                }
+            }
             let given: Vec<_> = facts.facts.iter().map(|f| f.to_string()).collect();
-            format!("{}; here: {}", each.join("; "), given.join(", "))
+            Failed { own, of_policy, here: given.join(", ") }
         }
-        Token::RunLimit(RunLimit::Timeout) => TOO_LONG.to_owned(),
-        Token::RunLimit(_) => format!("its Datalog makes more than {MAX_FACTS} facts, or does not end"),
-        other => other.to_string(),
+        Token::RunLimit(RunLimit::Timeout) => Failed::because(TOO_LONG),
+        Token::RunLimit(_) => {
+            Failed::because(format!("its Datalog makes more than {MAX_FACTS} facts, or does not end"))
+        }
+        other => Failed::because(other.to_string()),
     })
 }

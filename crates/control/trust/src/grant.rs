@@ -1,16 +1,18 @@
 //! The meet of policy, credential and manifest: the grant of a module, and its reasons.
 
 use crate::credential::{Block, Credential, CredentialError, Signer};
-use crate::datalog::{self, MAX_SIGNERS};
+use crate::datalog::{self, Failed};
+use crate::denied::Denied;
+use crate::facts;
 use crate::field::{Field, hash_text};
 use crate::key::{PublicKey, Secret};
 use crate::layer::{Layer, Origin, decided, meet};
+use crate::place::Place;
 use crate::policy::{Policy, Role};
 use crate::rights::{Call, Code, Rights, Sampled, Staged};
 use crate::stage::stages;
 use crate::time;
 use biscuit_auth::BlockBuilder;
-use biscuit_auth::builder::{Fact, Term};
 use flame_abi::manifest::{Access, Manifest, Service};
 use flame_plan::{
     Expose, Forward, LOGS_PER_SECOND, Limits, Release, Seen, Sending, Services, ShownFilter, Stage, Terms,
@@ -154,8 +156,8 @@ pub struct GrantRequest<'a> {
     pub credential: Option<&'a Credential>,
     /// The module and what it asks for.
     pub module: &'a ModuleRequest,
-    /// The interface from which packets come, or `file` for captures.
-    pub interface: &'a str,
+    /// The place from which packets come.
+    pub place: &'a Place,
     /// The present time in seconds since 1970.
     pub now: u64,
     /// The node's challenge and the holder's answer.
@@ -218,69 +220,6 @@ impl Link {
     }
 }
 
-/// The reason why a module gets no grant. Its text states what is missing and who could give it.
-#[derive(Debug, thiserror::Error)]
-pub enum Denied {
-    #[error(transparent)]
-    Credential(#[from] CredentialError),
-    #[error(
-        "the credential is not signed by any of this node's roots ({roots}), or was changed since: ask {remedy} for one"
-    )]
-    Root { roots: String, remedy: String },
-    #[error("the credential is revoked: {what}")]
-    Revoked { what: String },
-    #[error("the credential's root block states no {what}: ask its root for a whole one")]
-    Missing { what: &'static str },
-    #[error("role {role:?} is not known on this node, which has {known}")]
-    Role { role: String, known: String },
-    #[error("{root} may not give the role {role:?}: the policy names {allowed}")]
-    RoleRoot { role: String, root: String, allowed: String },
-    #[error("role {role:?} needs a second signature by {name} ({key}): flame grant cosign --name {name}")]
-    Cosign { role: String, name: String, key: PublicKey },
-    #[error(
-        "credential, block {block}: it names a new holder, but the holder so far, {holder}, did not sign it"
-    )]
-    HandedOn { block: usize, holder: PublicKey },
-    #[error("only the holder of {holder} may use this credential: {reason}")]
-    Possession { holder: PublicKey, reason: &'static str },
-    #[error("too early: it is {now}, and {origin} is valid from {since}")]
-    Early { now: String, since: String, origin: String },
-    #[error("expired: it is {now}, and {origin} is valid until {until}: ask for a new one")]
-    Expired { now: String, until: String, origin: String },
-    #[error("not for this {what}: here it is {here:?}, and {origin} names {allowed}")]
-    Place { what: &'static str, here: String, allowed: String, origin: String },
-    #[error("not for this module ({hash}, {signers}): {origin} names {allowed}")]
-    Code { hash: String, signers: String, allowed: String, origin: String },
-    #[error(
-        "{module} uses {call}, which is not granted: {origin} leaves it out of calls; {who} could give it"
-    )]
-    Call { module: String, call: &'static str, origin: String, who: String },
-    #[error(
-        "{module} uses send, and no filter states what it may send: the policy or the credential's root has to, as send = \"icmp\""
-    )]
-    Unfiltered { module: String },
-    #[error(
-        "{module} uses {call}, and nothing states the names of the {kind}s: the policy or the credential's root has to, as {verb} = {name:?}"
-    )]
-    Unnamed { module: String, call: &'static str, kind: &'static str, verb: &'static str, name: String },
-    #[error("{module} may not {act} {name:?}: {origin} names {allowed}")]
-    Named { module: String, act: &'static str, name: String, allowed: String, origin: String },
-    #[error("too many filters: {0}")]
-    Filters(String),
-    #[error(
-        "credential, block {block}: the filter {filter:?} of a cosigner reads {field}, and the packets have {field}={action} there: it would name a pseudonym, so sign before that, or filter by other fields"
-    )]
-    Pseudonym { block: usize, filter: String, field: &'static str, action: String },
-    #[error("a check fails: {0}")]
-    Check(String),
-    #[error(
-        "{module} has rights that this session's credential does not give: use the one that it was installed with"
-    )]
-    Beyond { module: String },
-    #[error("{0}")]
-    Node(String),
-}
-
 impl Policy {
     /// Returns the meet of this policy, the credential and the module's request.
     ///
@@ -304,6 +243,8 @@ impl Policy {
         let root = self.verified(credential)?;
         let blocks = credential.blocks()?;
         self.not_revoked(&blocks, Some(&root))?;
+        // Only its holder learns what the policy requires of it.
+        possession(&blocks, credential, &request.module.hash, request.possession)?;
 
         let first = blocks.first().ok_or(Denied::Missing { what: "block" })?;
         let role = first.role.as_deref().ok_or(Denied::Missing { what: "role" })?;
@@ -314,7 +255,6 @@ impl Policy {
         let allowed = self.role(role)?;
         self.may_give(role, allowed, &root)?;
         self.cosigned(role, allowed, &blocks)?;
-        possession(&blocks, credential, &request.module.hash, request.possession)?;
 
         let mut layers = allowed.fields.clone();
         let mut so_far = meet(&layers);
@@ -353,17 +293,37 @@ impl Policy {
     ///
     /// Returns the checks that fail, or the reason why they are not evaluated.
     pub fn check(&self, request: &GrantRequest<'_>) -> Result<(), Denied> {
-        let facts = self.facts(request);
         let blocks = request.credential.map_or(Ok(Vec::new()), |credential| credential.blocks())?;
-        let whose = blocks.first().map_or_else(String::new, |root| root.id.clone());
-        let read: Vec<_> = blocks.into_iter().map(|b| b.checks).collect();
         if request.credential.is_some() {
-            let node = BlockBuilder::new().code(&self.checks).map_err(|e| Denied::Node(e.to_string()))?;
-            let all: Vec<_> = read.iter().cloned().chain([node]).collect();
-            datalog::affordable(&all).map_err(CredentialError::Form)?;
+            datalog::affordable(&self.programs(&blocks)?).map_err(CredentialError::Form)?;
         }
-        // The node's checks apply to everyone. Without a credential, the token has no content.
-        datalog::authorize(&whose, &read, &facts, &self.checks).map_err(Denied::Check)
+        self.evaluate(&blocks, request)
+    }
+
+    /// Returns the checks of the blocks, and those of this policy.
+    pub(crate) fn programs(&self, blocks: &[Block]) -> Result<Vec<BlockBuilder>, Denied> {
+        let node = BlockBuilder::new().code(&self.checks).map_err(|e| Denied::Node(e.to_string()))?;
+        Ok(blocks.iter().map(|b| b.checks.clone()).chain([node]).collect())
+    }
+
+    /// Evaluates all checks of the blocks and of this policy for a module. The node's checks apply to
+    /// everyone: without a credential there are no blocks.
+    pub(crate) fn evaluate(&self, blocks: &[Block], request: &GrantRequest<'_>) -> Result<(), Denied> {
+        let (module, root) = (request.module, blocks.first());
+        let mut programs = self.programs(blocks)?;
+        for (n, program) in programs.iter().enumerate() {
+            if let Some(statement) = facts::unanswerable(program, request.place) {
+                let block = (n < blocks.len()).then_some(n);
+                return Err(Denied::Check(Failed::anywhere(block, &statement, request.place.name())));
+            }
+        }
+        programs.pop();
+        let principal = root.and_then(|root| root.principal.as_deref());
+        let mut facts = facts::of_session(&self.name, request.now, principal);
+        let hash = hash_text(&module.hash);
+        facts::add_module(&mut facts, request.place, &hash, &module.signers, &module.name);
+        let whose = root.map_or("", |root| &root.id);
+        datalog::authorize(whose, &programs, &facts, &self.checks).map_err(Denied::Check)
     }
 
     fn best_effort(&self, request: &GrantRequest<'_>) -> Result<Grant, Denied> {
@@ -522,19 +482,6 @@ impl Policy {
         }
         Ok(())
     }
-
-    /// Returns the facts that the node gives to checks.
-    pub(crate) fn facts(&self, request: &GrantRequest<'_>) -> BlockBuilder {
-        let mut facts = session_facts(&self.name, request.now);
-        let mut add = |name: &str, term: Term| facts.facts.push(Fact::new(name.to_owned(), vec![term]));
-        add("interface", Term::Str(request.interface.to_owned()));
-        add("module", Term::Str(request.module.name.clone()));
-        add("hash", Term::Str(hash_text(&request.module.hash)));
-        for signer in request.module.signers.iter().take(MAX_SIGNERS) {
-            add("signer", Term::Str(signer.to_string()));
-        }
-        facts
-    }
 }
 
 /// Checks the names of the services that a module calls and offers, and of the areas that it shares. They are
@@ -584,14 +531,6 @@ fn named(
 /// Returns the key for transforms of a principal, who is named with the root.
 pub(crate) fn view_key(secret: &Secret, whom: &str) -> ViewKey {
     ViewKey(secret.derive("view key", whom.as_bytes()))
-}
-
-/// Returns the facts that the node gives to checks before a module is named.
-pub(crate) fn session_facts(node: &str, now: u64) -> BlockBuilder {
-    let mut facts = BlockBuilder::new();
-    let stated = [("time", Term::Date(now)), ("node", Term::Str(node.to_owned()))];
-    facts.facts.extend(stated.map(|(name, term)| Fact::new(name.to_owned(), vec![term])));
-    facts
 }
 
 /// Returns the principals of a credential's blocks. Names contain no slash, so different principals have
@@ -654,7 +593,7 @@ fn when_and_where(
     }
     let places = [
         ("node", &rights.nodes, policy.name.as_str(), Field::Node),
-        ("interface", &rights.interfaces, request.interface, Field::Interface),
+        ("interface", &rights.interfaces, request.place.name(), Field::Interface),
     ];
     for (what, allowed, here, field) in places {
         if let Some(allowed) = allowed.as_ref().filter(|set| !set.contains(here)) {

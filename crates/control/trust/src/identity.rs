@@ -5,21 +5,19 @@
 
 use crate::credential::{Block, Credential, CredentialError, Signer};
 use crate::datalog;
-use crate::grant::{
-    Answer, Challenge, Denied, GrantRequest, ModuleRequest, possession, principal_path, session_facts,
-};
+use crate::denied::Denied;
+use crate::facts::{self, Given};
+use crate::grant::{Answer, Challenge, GrantRequest, ModuleRequest, possession, principal_path};
 use crate::hex::hex;
 use crate::key::PublicKey;
 use crate::layer::{Layer, meet};
+use crate::place::Place;
 use crate::policy::Policy;
 use crate::rights::Rights;
 use crate::stage::stages;
 use crate::time;
-use biscuit_auth::BlockBuilder;
 use sha2::{Digest, Sha256};
 
-/// The facts that the node gives to checks about a module. A session has none of them.
-const OF_MODULE: [&str; 4] = ["interface", "module", "hash", "signer"];
 /// The number of hexadecimal digits by which a principal's name distinguishes holders.
 const DIGITS: usize = 20;
 
@@ -53,7 +51,8 @@ pub struct Verified {
 #[derive(Clone, Copy)]
 pub struct Operation<'a> {
     pub module: &'a ModuleRequest,
-    pub interface: &'a str,
+    /// The place from which the module's packets come.
+    pub place: &'a Place,
     /// The rights that the module has.
     pub rights: &'a Rights,
     pub now: u64,
@@ -83,7 +82,8 @@ impl Policy {
     ///
     /// Returns the errors of [`Policy::identify`], except those of the answer.
     pub fn claim(&self, credential: &Credential, now: u64) -> Result<Identity, Denied> {
-        let verified = self.claimed(credential)?;
+        let (root, blocks) = self.recognized(credential)?;
+        let verified = self.claimed(root, blocks)?;
         self.admit_session(&verified, now)?;
         Ok(verified.identity)
     }
@@ -94,15 +94,36 @@ impl Policy {
     ///
     /// Returns the errors of [`Policy::identify`], except those of time, place and checks.
     pub fn present(&self, credential: &Credential, shown: (&Challenge, &Answer)) -> Result<Verified, Denied> {
-        let verified = self.claimed(credential)?;
-        possession(&verified.blocks, credential, &SESSION, Some(shown))?;
-        Ok(verified)
+        let (root, blocks) = self.recognized(credential)?;
+        // Only its holder learns what the policy requires of it.
+        possession(&blocks, credential, &SESSION, Some(shown))?;
+        self.claimed(root, blocks)
     }
 
-    fn claimed(&self, credential: &Credential) -> Result<Verified, Denied> {
+    /// Checks that a root of this node signed a credential, and that it is not revoked: all that a client
+    /// learns before it proved to be the holder.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the credential is not of this node's roots, or is revoked.
+    pub fn recognize(&self, credential: &Credential) -> Result<(), Denied> {
+        self.recognized(credential).map(drop)
+    }
+
+    fn recognized(&self, credential: &Credential) -> Result<(PublicKey, Vec<Block>), Denied> {
         let root = self.verified(credential)?;
         let blocks = credential.blocks()?;
         self.not_revoked(&blocks, Some(&root))?;
+        Ok((root, blocks))
+    }
+
+    fn claimed(&self, root: PublicKey, blocks: Vec<Block>) -> Result<Verified, Denied> {
+        if blocks.iter().all(|b| b.holder.is_none()) {
+            // Anyone who read it on its way could use it.
+            return Err(Denied::Missing {
+                what: "holder, without which it is not accepted over a connection",
+            });
+        }
         let first = blocks.first().filter(|b| b.signer == Signer::Root);
         let first = first.ok_or(Denied::Missing { what: "block" })?;
         let role = first.role.clone().ok_or(Denied::Missing { what: "role" })?;
@@ -110,24 +131,12 @@ impl Policy {
         let allowed = self.role(&role)?;
         self.may_give(&role, allowed, &root)?;
         self.cosigned(&role, allowed, &blocks)?;
-        if blocks.iter().all(|b| b.holder.is_none()) {
-            // Anyone who read it on its way could use it.
-            return Err(Denied::Missing {
-                what: "holder, without which it is not accepted over a connection",
-            });
-        }
         datalog::affordable(&self.programs(&blocks)?).map_err(CredentialError::Form)?;
         let stated = stages(allowed, &blocks, &root)?.into_iter().flatten();
         let layers: Vec<_> = allowed.fields.iter().cloned().chain(stated).collect();
         let rights = meet(&layers);
         let identity = Identity { root, principal: name_of(&blocks), role, expires: rights.expires };
         Ok(Verified { identity, blocks, layers, rights })
-    }
-
-    /// Returns the checks of the blocks, and those of this policy.
-    fn programs(&self, blocks: &[Block]) -> Result<Vec<BlockBuilder>, Denied> {
-        let node = BlockBuilder::new().code(&self.checks).map_err(|e| Denied::Node(e.to_string()))?;
-        Ok(blocks.iter().map(|b| b.checks.clone()).chain([node]).collect())
     }
 
     /// Decides on a session at `now`: its time, its node, and all checks that name no module.
@@ -155,13 +164,15 @@ impl Policy {
             });
         }
         let mut programs = self.programs(&session.blocks)?;
-        datalog::forget(&mut programs, &OF_MODULE);
+        datalog::forget(&mut programs, &Given::OF_MODULE);
         if programs.iter().all(|p| p.checks.is_empty()) {
             return Ok(());
         }
         let of_policy = programs.pop().unwrap_or_default().to_string();
-        let facts = session_facts(&self.name, now);
-        datalog::authorize(root_of(session), &programs, &facts, &of_policy).map_err(Denied::Check)
+        let root = session.blocks.first();
+        let facts = facts::of_session(&self.name, now, root.and_then(|root| root.principal.as_deref()));
+        datalog::authorize(root.map_or("", |root| &root.id), &programs, &facts, &of_policy)
+            .map_err(Denied::Check)
     }
 
     /// Decides on one operation of a session: all checks hold for the module, and the module's rights are
@@ -175,16 +186,14 @@ impl Policy {
         let request = GrantRequest {
             credential: None,
             module: on.module,
-            interface: on.interface,
+            place: on.place,
             now: on.now,
             possession: None,
         };
         let has_checks =
             session.blocks.iter().any(|b| !b.checks.checks.is_empty()) || !self.checks.is_empty();
         if has_checks {
-            let read: Vec<_> = session.blocks.iter().map(|b| b.checks.clone()).collect();
-            let facts = self.facts(&request);
-            datalog::authorize(root_of(session), &read, &facts, &self.checks).map_err(Denied::Check)?;
+            self.evaluate(&session.blocks, &request)?;
         }
         let whom = (session.identity.principal.clone(), session.identity.role.clone());
         let grant = self.finish(&request, session.layers.clone(), whom, Vec::new(), Vec::new(), "")?;
@@ -207,11 +216,6 @@ impl Policy {
         let fields = stated.chain(module.fields.iter().cloned());
         Ok(meet(&role.fields.iter().cloned().chain(fields).collect::<Vec<_>>()))
     }
-}
-
-/// Returns the id of the root's block.
-fn root_of(session: &Verified) -> &str {
-    session.blocks.first().map_or("", |root| &root.id)
 }
 
 /// Returns what a module may do, without the conditions of time, place and code. They are decided by

@@ -7,18 +7,22 @@
 //!
 //! Credentials are [Biscuit](https://www.biscuitsec.org) tokens, version 3. Each block states fields as
 //! facts, `expose("headers")`, in the same words as policies do ([`Field`]). Every block narrows, no matter
-//! who wrote it. All other conditions are Datalog checks over facts supplied by the node ([`GrantRequest`]).
+//! who wrote it. All other conditions are Datalog checks over facts that somebody vouches for ([`GrantRequest`]).
 #![forbid(unsafe_code)]
 
 mod audit;
 mod credential;
 mod datalog;
+mod denied;
+mod facts;
 mod field;
 mod grant;
 mod hex;
 mod identity;
 mod key;
 mod layer;
+mod machine;
+mod place;
 mod policy;
 mod quota;
 mod raw;
@@ -30,12 +34,16 @@ pub mod time;
 
 pub use audit::{Audit, AuditError, Event, counter_of, verify as verify_audit};
 pub use credential::{Block, Credential, CredentialError, MAX_BLOCKS, MAX_BYTES, Mint, Narrow, Signer};
+pub use datalog::Failed;
+pub use denied::Denied;
 pub use field::{Field, hash_text};
-pub use grant::{Answer, Challenge, Denied, Grant, GrantRequest, Link, ModuleRequest};
+pub use grant::{Answer, Challenge, Grant, GrantRequest, Link, ModuleRequest};
 pub use hex::hex;
 pub use identity::{Identity, Operation, SESSION, Verified};
 pub use key::{KeyError, PublicKey, Secret};
 pub use layer::{Layer, Origin};
+pub use machine::MachineOption;
+pub use place::Place;
 pub use policy::{Policy, PolicyError, Role};
 pub use quota::{QuotaError, Quotas};
 pub use revoked::{Revoked, RevokedError};

@@ -7,6 +7,7 @@
 //! revocations = "revoked"      # optional, as are the next two
 //! audit = "audit.log"
 //! decapsulate = true           # permits `--decapsulate`: headers in tunnels count as headers
+//! options = ["promiscuous"]    # options that act on the machine and are permitted; by default none
 //!
 //! [roots]                      # keys whose credentials are accepted
 //! operator = "ed25519/…"
@@ -31,13 +32,15 @@
 
 use crate::audit::{Audit, counter_of};
 use crate::credential::plain;
+use crate::facts;
 use crate::field::Field;
 use crate::key::{KeyError, PublicKey, Secret};
 use crate::layer::{Layer, Origin, meet};
+use crate::machine::MachineOption;
 use crate::revoked::{Revoked, RevokedError};
 use biscuit_auth::{AuthorizerBuilder, BlockBuilder};
 use serde::Deserialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use toml::Spanned;
@@ -87,6 +90,8 @@ pub struct Policy {
     pub audit: Option<PathBuf>,
     /// Whether `--decapsulate` is permitted, by which headers in tunnels count as headers.
     pub decapsulate: bool,
+    /// The options of commands that act on the machine and are permitted.
+    pub options: BTreeSet<MachineOption>,
     key: PathBuf,
     secret: Option<Arc<Secret>>,
 }
@@ -117,6 +122,8 @@ struct Node {
     audit: Option<PathBuf>,
     #[serde(default)]
     decapsulate: bool,
+    #[serde(default)]
+    options: Vec<Spanned<String>>,
 }
 
 #[derive(Deserialize)]
@@ -236,6 +243,10 @@ impl Policy {
             }
             None => Role { roots: Vec::new(), cosigned: Vec::new(), fields: defaults(&BEST_EFFORT) },
         };
+        let option = |name: &Spanned<String>| {
+            name.get_ref().parse().map_err(|reason: String| (name.span().start, format!("options: {reason}")))
+        };
+        let options: Result<BTreeSet<_>, _> = file.node.options.iter().map(option).collect();
         let checks = match file.checks {
             Some(checks) => {
                 let (start, text) = (checks.datalog.span().start, checks.datalog.into_inner());
@@ -255,6 +266,7 @@ impl Policy {
             revocations: file.node.revocations,
             audit: file.node.audit,
             decapsulate: file.node.decapsulate,
+            options: options.map_err(|(start, reason)| wrong(start, reason))?,
             key: file.node.key,
             secret: None,
         })
@@ -269,6 +281,15 @@ impl Policy {
         let mut policy = self.clone();
         policy.revoked.add(lines)?;
         Ok(policy)
+    }
+
+    /// Checks that an option is permitted, `stated` as on the command line.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error that names the option and what the policy would have to state.
+    pub fn permits(&self, option: MachineOption, stated: &str) -> Result<(), String> {
+        if self.options.contains(&option) { Ok(()) } else { Err(option.refusal(stated)) }
     }
 
     /// Returns the policy without what a line of the list revokes.
@@ -318,6 +339,7 @@ impl Policy {
 fn check_datalog(text: &str) -> Result<(), String> {
     let block = BlockBuilder::new().code(text).map_err(|e| e.to_string())?;
     AuthorizerBuilder::new().code(text).map_err(|e| e.to_string())?;
+    facts::known(&block)?;
     crate::datalog::affordable(&[block])
 }
 

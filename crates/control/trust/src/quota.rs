@@ -19,7 +19,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
-const PURPOSE: &str = "quota";
+/// The format of the files. Those of format 1 did not state it.
+const FORMAT: u32 = 2;
+const PURPOSE: &str = "quota 2";
 /// Maximum length of a file, in bytes.
 const MAX_BYTES: u64 = 64 << 10;
 /// Maximum number of seconds by which time stamps of packets may be ahead of the node's clock.
@@ -175,8 +177,15 @@ struct Process {
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Sealed {
+    #[serde(default = "unstated")]
+    format: u32,
     content: String,
     mac: String,
+}
+
+/// Returns the format of files that state none.
+fn unstated() -> u32 {
+    1
 }
 
 /// Returns the time when a process started, if it exists.
@@ -199,8 +208,12 @@ fn mac(secret: &Secret, name: &str, content: &str) -> String {
 /// `remedy`.
 fn read(folder: &Folder, secret: &Secret, name: &str, remedy: &str) -> io::Result<Option<Content>> {
     let Some(text) = folder.read(name, MAX_BYTES)? else { return Ok(None) };
-    let sealed = serde_json::from_slice(&text).ok();
-    let sealed = sealed.filter(|sealed: &Sealed| mac(secret, name, &sealed.content) == sealed.mac);
+    let sealed = serde_json::from_slice::<Sealed>(&text).ok();
+    if let Some(found) = sealed.as_ref().map(|sealed| sealed.format).filter(|found| *found != FORMAT) {
+        let how = format!("format {found}; this program reads {FORMAT}: {remedy}");
+        return Err(Error::new(io::ErrorKind::InvalidData, how));
+    }
+    let sealed = sealed.filter(|sealed| mac(secret, name, &sealed.content) == sealed.mac);
     let content = sealed.and_then(|sealed| serde_json::from_str(&sealed.content).ok());
     match content.filter(|content: &Content| content.state.is_sound()) {
         Some(content) => Ok(Some(content)),
@@ -220,7 +233,7 @@ fn read_ledger(folder: &Folder, secret: &Secret, name: &str) -> io::Result<Optio
 fn write(folder: &Folder, secret: &Secret, name: &str, content: &Content) -> io::Result<()> {
     let content = serde_json::to_string(content)?;
     let mac = mac(secret, name, &content);
-    folder.put(name, &serde_json::to_vec(&Sealed { content, mac })?)
+    folder.put(name, &serde_json::to_vec(&Sealed { format: FORMAT, content, mac })?)
 }
 
 /// Returns the latest expiry of a credential whose file was removed. The folder is locked.
@@ -403,6 +416,25 @@ mod tests {
         let locked = files();
         assert_eq!(ledgers[1].draw(None, TEN), TEN);
         assert_eq!(files(), locked + 1);
+    }
+
+    #[test]
+    fn a_file_of_another_format_is_refused_by_its_number() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("quotas");
+        let quotas = Quotas::open(&path, Arc::new(Secret::generate())).unwrap();
+        let open = || quotas.ledger("a", (quota(), u64::MAX), true);
+        assert_eq!(open().unwrap().draw(None, TEN), TEN);
+        let name = name_of("a");
+        let text = String::from_utf8(quotas.folder.read(&name, MAX_BYTES).unwrap().unwrap()).unwrap();
+        assert!(text.starts_with("{\"format\":2,"), "{text}");
+        for (found, stated) in [(1, "{"), (1, "{\"format\":1,"), (3, "{\"format\":3,")] {
+            let other = text.replacen("{\"format\":2,", stated, 1);
+            quotas.folder.put(&name, other.as_bytes()).unwrap();
+            let refused = open().map(drop).unwrap_err().to_string();
+            let said = format!("format {found}; this program reads 2: remove it to give the credential");
+            assert!(refused.contains(&said), "{refused}");
+        }
     }
 
     /// No clock gives a credential anew what it has used.

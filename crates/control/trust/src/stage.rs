@@ -2,7 +2,8 @@
 //! them.
 
 use crate::credential::{Block, Signer};
-use crate::grant::{Denied, principal_path, view_key};
+use crate::denied::Denied;
+use crate::grant::{principal_path, view_key};
 use crate::key::{PublicKey, Secret};
 use crate::layer::{Layer, meet};
 use crate::policy::Role;

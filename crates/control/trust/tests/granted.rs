@@ -254,7 +254,7 @@ fn datalog_checks_see_what_the_node_says() {
         let mint = Mint { principal: "alice".to_owned(), role: "researcher".to_owned(), narrow };
         world.grant(&Credential::mint(&world.root, &mint).unwrap())
     };
-    let good = "check if interface(\"eth0\"), node(\"tap1\"), module(\"probe\"); check if time($t), $t > 2026-01-01T00:00:00Z";
+    let good = "check if interface(\"eth0\"), node(\"tap1\"), claimed_name(\"probe\"), principal(\"alice\"); check if time($t), $t > 2026-01-01T00:00:00Z";
     assert!(checked(good).is_ok());
     let refused = checked("check if interface(\"eth1\")").unwrap_err();
     assert!(
@@ -273,7 +273,7 @@ fn without_a_credential_there_are_packet_counts() {
     let request = flame_trust::GrantRequest {
         credential: None,
         module: &module,
-        interface: "eth0",
+        place: &crate::common::eth0(),
         now: crate::common::NOW,
         possession: None,
     };

@@ -11,7 +11,7 @@ fn identify(
     challenge: &Challenge,
     answer: &Answer,
 ) -> Result<Identity, String> {
-    world.policy()?.identify(credential, (challenge, answer), world.now).map_err(|e| e.to_string())
+    world.policy()?.identify(credential, (challenge, answer), world.now).map_err(|e| e.operator())
 }
 
 #[test]
@@ -74,8 +74,7 @@ fn session(world: &World, credential: &Credential, holder: &Secret) -> Result<Ve
 /// Decides whether a session may act on the module that was granted `granted`.
 fn acts(world: &World, session: &Verified, granted: &Grant) -> Result<(), String> {
     let module = world.module_request()?;
-    let on =
-        Operation { module: &module, interface: world.interface, rights: &granted.rights, now: world.now };
+    let on = Operation { module: &module, place: &world.place, rights: &granted.rights, now: world.now };
     world.policy()?.admit_operation(session, &on).map_err(|e| e.to_string())
 }
 
@@ -95,8 +94,10 @@ fn checks_of_a_credential_hold_for_its_sessions() {
     let minted = world.mint_held(&[], &world.alice);
     let granted = world.grant_as(&minted, Some(&world.alice)).unwrap();
     let until = checked(&minted, "check if time($t), $t < 2027-02-01T00:00:00Z");
-    let of_flow = checked(&minted, "check if module(\"flow\")");
-    let by_rule = checked(&minted, "x_ok(true) <- module(\"flow\"); check if x_ok(true)");
+    let of_flow = checked(&minted, "check if claimed_name(\"flow\")");
+    let hash = |byte: &str| format!("hash(\"sha256:{}\")", byte.repeat(32));
+    let by_rule = |hash: String| checked(&minted, &format!("x_ok(true) <- {hash}; check if x_ok(true)"));
+    let (by_rule, by_other) = (by_rule(hash("07")), by_rule(hash("08")));
     let admitted = |world: &World, credential: &Credential| {
         let session = session(world, credential, &world.alice).unwrap();
         let admitted = world.policy().unwrap().admit_session(&session, world.now).map_err(|e| e.to_string());
@@ -104,7 +105,7 @@ fn checks_of_a_credential_hold_for_its_sessions() {
     };
     assert_eq!(admitted(&world, &until), (Ok(()), Ok(())));
     // A check that names a module is for the module of each operation.
-    for credential in [&of_flow, &by_rule] {
+    for credential in [&of_flow, &by_other] {
         let (of_session, of_operation) = admitted(&world, credential);
         assert_eq!(of_session, Ok(()));
         assert!(of_operation.unwrap_err().contains("a check fails"));

@@ -2,6 +2,7 @@
 
 mod audit;
 mod common;
+mod facts;
 mod granted;
 mod identity;
 mod refused;

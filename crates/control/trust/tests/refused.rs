@@ -37,7 +37,7 @@ fn fields(fields: &[(&str, &str)]) -> Result<(), String> {
 fn foreign(datalog: &str) -> Result<(), String> {
     let world = World::new();
     let key = biscuit(&world.root);
-    let code = format!("principal(\"alice\"); role(\"researcher\"); code(\"any\"); {datalog}");
+    let code = format!("principal(\"alice\"); format(2); role(\"researcher\"); code(\"any\"); {datalog}");
     let token = biscuit_auth::Biscuit::builder().code(code).map_err(text)?.build(&key).map_err(text)?;
     granted(&world, &Credential::parse(&token.to_base64().map_err(text)?).map_err(text)?)
 }
@@ -117,7 +117,7 @@ fn answered(change: fn(&World, &Credential, &Challenge) -> (Challenge, Answer)) 
     let request = GrantRequest {
         credential: Some(&credential),
         module: &module,
-        interface: "eth0",
+        place: &crate::common::eth0(),
         now: NOW,
         possession: Some((&challenge, &answer)),
     };
@@ -134,7 +134,7 @@ fn revoked(line: fn(&World, &Credential) -> String) -> Result<(), String> {
     let request = GrantRequest {
         credential: Some(&credential),
         module: &module,
-        interface: "eth0",
+        place: &crate::common::eth0(),
         now: NOW,
         possession: None,
     };
@@ -262,7 +262,7 @@ const CASES: &[Case] = &[
     }),
     ("without a principal", "states no principal", || {
         let world = World::new();
-        let token = biscuit_auth::Biscuit::builder().code("role(\"researcher\"); code(\"any\")").map_err(text)?.build(&biscuit(&world.root)).map_err(text)?;
+        let token = biscuit_auth::Biscuit::builder().code("format(2); role(\"researcher\"); code(\"any\")").map_err(text)?.build(&biscuit(&world.root)).map_err(text)?;
         granted(&world, &Credential::parse(&token.to_base64().map_err(text)?).map_err(text)?)
     }),
     ("a text with a quote in it", "texts with quotes", || {
@@ -285,7 +285,7 @@ const CASES: &[Case] = &[
     ("a check on what the narrower says of itself", "a check fails: block 0", || {
         let world = World::new();
         let key = biscuit(&world.root);
-        let code = "principal(\"a\"); role(\"researcher\"); code(\"any\"); check if x_trusted(true)";
+        let code = "principal(\"a\"); format(2); role(\"researcher\"); code(\"any\"); check if x_trusted(true)";
         let token = biscuit_auth::Biscuit::builder().code(code).map_err(text)?.build(&key).map_err(text)?;
         let token = token.append(biscuit_auth::BlockBuilder::new().code("x_trusted(true)").map_err(text)?).map_err(text)?;
         granted(&world, &Credential::parse(&token.to_base64().map_err(text)?).map_err(text)?)
@@ -459,14 +459,15 @@ fn fields_have_one_name_each() {
 fn checks_as_people_write_them_are_granted() {
     let hashes = |n| (0..n).map(|n| format!("\"sha256:{n:064x}\"")).collect::<Vec<_>>().join(", ");
     for check in [
-        "time($t), node($n), interface($i), module($m), hash($h), $t > 2020-01-01T00:00:00Z, $n != \"x\", \
-         $i != \"x\", $m != \"x\""
+        "time($t), node($n), interface($i), principal($p), hash($h), $t > 2020-01-01T00:00:00Z, $n != \"x\", \
+         $i != \"x\", $p != \"x\""
             .to_owned(),
-        "hash($h), module($m), node($n), time($t), !{\"sha256:0\"}.contains($h), $t > 2020-01-01T00:00:00Z"
+        "hash($h), principal($p), node($n), time($t), !{\"sha256:0\"}.contains($h), $t > 2020-01-01T00:00:00Z"
             .to_owned(),
         format!("hash($h), !{{{}}}.contains($h)", hashes(60)),
         format!("hash($h), ![{}].any($x -> $x == $h)", hashes(60)),
-        "module($m), $m.matches(\"^[a-z]+$\")".to_owned(),
+        "principal($p), $p.matches(\"^[a-z]+$\")".to_owned(),
+        "claimed_name(\"flow\") or claimed_name(\"probe\")".to_owned(),
     ] {
         assert_eq!(foreign(&format!("check if {check}")), Ok(()), "{check}");
     }

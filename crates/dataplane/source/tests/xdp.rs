@@ -6,7 +6,7 @@
 #[path = "xdp/devices.rs"]
 mod devices;
 
-use flame_source::live::{self, Capture, LiveOptions, Opened, Sender, Unsent, Way, XdpMode};
+use flame_source::live::{self, Capture, Interface, LiveOptions, Opened, Sender, Unsent, Way, XdpMode};
 use flame_source::{Next, RawBlock, Source};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -62,8 +62,12 @@ fn send(sender: &Sender, frames: &[Vec<u8>]) {
     }
 }
 
+fn rx0() -> Interface {
+    Interface::find("rx0").unwrap()
+}
+
 fn open(capture: Capture, options: &LiveOptions) -> Opened {
-    live::open_by(capture, "rx0", options, 1).unwrap()
+    live::open_by(capture, &rx0(), options, 1).unwrap()
 }
 
 fn mode(opened: &Opened) -> XdpMode {
@@ -103,6 +107,35 @@ fn seen(source: &mut dyn Source, most: usize) -> Seen {
     let mut seen = Seen::default();
     seen.take(source, most);
     seen
+}
+
+/// Names move and have others beside them. A right is for the interface that was found.
+#[test]
+fn what_was_found_is_opened_whatever_has_its_name_by_then() {
+    within(|| {
+        sh("ip link property add dev rx0 altname visitor0");
+        let found = rx0();
+        for name in ["visitor0", "rx0:1"] {
+            assert_eq!(Interface::find(name).unwrap(), found, "{name}");
+        }
+        let sender = Sender::open("tx0").unwrap();
+        sh(
+            "ip link property del dev rx0 altname visitor0; ip link set rx0 down; ip link set rx0 name was0; \
+            ip link set was0 up; ip link add rx0 type veth peer name other0; ip link set rx0 up; \
+            ip link property add dev rx0 altname visitor0",
+        );
+        assert_ne!(Interface::find("visitor0").unwrap(), found);
+        let frames: Vec<_> = (0..20).map(|n| frame(n, 60, 0)).collect();
+        for capture in [Capture::Packet, Capture::XdpGeneric, Capture::Auto] {
+            let mut opened = live::open_by(capture, &found, &LiveOptions::default(), 1).unwrap();
+            send(&sender, &frames);
+            assert_eq!(
+                seen(&mut *opened.sources[0], frames.len()).packets.len(),
+                frames.len(),
+                "{capture:?}"
+            );
+        }
+    });
 }
 
 #[test]
@@ -212,7 +245,7 @@ fn packets_that_arrived_before_the_end_are_returned_and_the_program_is_gone() {
         assert_eq!(seen(&mut *packet.sources[0], 100).packets.len(), 100);
         drop((packet, opened));
         let start = Instant::now();
-        while let Err(e) = live::open_by(Capture::Xdp, "rx0", &LiveOptions::default(), 1) {
+        while let Err(e) = live::open_by(Capture::Xdp, &rx0(), &LiveOptions::default(), 1) {
             assert!(start.elapsed() < Duration::from_secs(5), "{e}");
         }
     });
@@ -260,7 +293,10 @@ fn what_does_not_fit_is_refused_with_its_reason_and_auto_copies() {
     within(|| {
         let options = LiveOptions::default();
         let refused = |interface: &str, options: &LiveOptions| {
-            live::open_by(Capture::Xdp, interface, options, 1).err().unwrap().to_string()
+            live::open_by(Capture::Xdp, &Interface::find(interface).unwrap(), options, 1)
+                .err()
+                .unwrap()
+                .to_string()
         };
         assert!(refused("any", &options).contains("one interface"));
         let hardware = LiveOptions { hardware_timestamps: true, ..options };

@@ -327,7 +327,7 @@ impl Handle {
         }
         // Known even if a pipeline has ended: on the others it would run, while its caller does not know it.
         self.send(&command(Box::new(placed))).inspect_err(|_| {
-            let reason = Reason::Denied("a worker of the run has ended".to_owned());
+            let reason = Reason::denied("a worker of the run has ended");
             let _ = self.evict(id, reason);
         })
     }

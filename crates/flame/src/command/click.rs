@@ -1,12 +1,14 @@
-use crate::caller::Caller;
+use crate::caller::{self, Caller};
 use crate::command::click_modules::modules;
 use crate::error::Error;
 use crate::exit::Status;
 use clap::Args;
-use flame_element::driver::{Divided, Division, Invocation, Language, Worst, run};
+use flame_element::driver::{Divided, Division, Invocation, Language, What, Worst, run};
 use flame_graph::{Element, Graph, Options, Rules, Stuck, draw, open_library, read, unbounded_cycles};
+use flame_trust::{MachineOption, Policy};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -26,6 +28,7 @@ impl Click {
         let invocation = Invocation::parse(self.arguments.into_iter().map(OsStringExt::into_vec))?;
         // A configuration names files to read and to write.
         Caller::here().may_name("flame click", "run it with your own rights")?;
+        permitted(&invocation)?;
         let interrupt = Arc::new(AtomicBool::new(false));
         stop_on_signals(&interrupt)?;
         let modules = modules(&invocation, &interrupt)?;
@@ -35,6 +38,18 @@ impl Click {
             _ => Ok(Status::Failed),
         }
     }
+}
+
+/// Checks that the policy of this machine lets its users run graphs, whose elements open devices.
+fn permitted(invocation: &Invocation) -> Result<(), Error> {
+    if invocation.what != What::Run || caller::audience().is_operator() {
+        return Ok(());
+    }
+    let named = invocation.policy.as_ref().map(Path::new);
+    let Some(path) = caller::policy(named)? else { return Ok(()) };
+    // Its key may be closed to this user, and does not matter here.
+    let policy = std::fs::read(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+    Ok(Policy::parse(&policy)?.permits(MachineOption::Click, "flame click")?)
 }
 
 /// Ends the run at SIGINT and SIGTERM, as Click does: files are flushed and handlers are printed.

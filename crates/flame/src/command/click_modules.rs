@@ -15,16 +15,12 @@ use flame_element::modules::{ModuleArgs, Modules};
 use flame_node::{Client, Elements, Holder, Node, Notify, RecordViolation, RunRequest, Submission};
 use flame_plan::{Catalog, Expose, TimeLimit, Transforms, TrustedFilter, ViewSpec};
 use flame_record::{Format, Options, Sink};
-use flame_trust::{Field, Layer, Origin};
+use flame_trust::{Field, Layer, Origin, Place};
 use flame_worker::Runner;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
-
-/// The interface of a graph's packets for policies and credentials. They may come from anywhere, so rights
-/// for captures or for an interface are none for them.
-const INTERFACE: &str = "click";
 
 /// The batches of a module per 1000 that may take longer than its limit.
 const MAX_OVERRUNS: u32 = 10;
@@ -113,7 +109,7 @@ impl ClickModules {
         let mut base = self.node.lock().unwrap_or_else(PoisonError::into_inner);
         if base.is_none() {
             let trust = TrustArgs { policy: self.policy.clone(), credential: None, identity: None };
-            *base = trust.open(INTERFACE)?;
+            *base = trust.open(&Place::graph())?;
         }
         let Some(base) = &*base else {
             return match &args.credential {

@@ -4,7 +4,7 @@ use crate::error::Error;
 use crate::exit::Status;
 use crate::files::read_module;
 use crate::format::OutputFormat;
-use crate::trust_args::{TrustArgs, signers};
+use crate::trust_args::{TrustArgs, place, signers, told};
 use clap::Args;
 use flame_abi::Descriptor;
 use flame_source::{FileOptions, Next, RawBlock};
@@ -41,7 +41,8 @@ pub struct Explain {
 
 impl Explain {
     pub fn run(self) -> Result<Status, Error> {
-        let node = self.trust.open(&self.interface)?.ok_or("give the node's policy: --policy FILE")?;
+        let place = place(&self.interface)?;
+        let node = self.trust.open(&place)?.ok_or("give the node's policy: --policy FILE")?;
         if self.read.is_some() {
             // The original packet is shown next to the module's view of it.
             Caller::here().may_name("--read", "the operator can show a packet")?;
@@ -49,7 +50,7 @@ impl Explain {
         let (path, wasm) = read_module(&self.module)?;
         let compiler = node.noting(crate::compiler::looking()?);
         let examined = compiler.examine(&wasm).map_err(|e| format!("{}: {e}", path.display()))?;
-        let grant = node.explain(&examined, &signers(&path, &examined.hash)?)?;
+        let grant = node.explain(&examined, &signers(&path, &examined.hash)?).map_err(told)?;
         // Whether the view can be constructed is part of the answer.
         let mut view = View::new(&grant.view(), None)?;
         if matches!(self.format, OutputFormat::Table) {
@@ -57,7 +58,7 @@ impl Explain {
             say!(
                 "{} on {name}, {}: principal {}, role {}\n",
                 self.module,
-                self.interface,
+                place.name(),
                 grant.principal,
                 grant.role
             );

@@ -7,7 +7,7 @@ use crate::files::read_module;
 use crate::format::OutputFormat;
 use crate::grant_args::Fields;
 use crate::mint_checks;
-use crate::trust_args::{TrustArgs, credential, signers};
+use crate::trust_args::{TrustArgs, credential, place, signers, told};
 use clap::{Args, Subcommand};
 use flame_trust::{Credential, Event, Mint, Narrow, Policy, PublicKey, Revoked, Secret, Signer};
 use serde_json::json;
@@ -114,7 +114,7 @@ struct More {
     /// Public key of the holder; using the credential requires the matching secret key
     #[arg(long, value_name = "PUBLIC KEY")]
     holder: Option<String>,
-    /// Checks in Datalog, over time, node, interface, module, hash and signer
+    /// Checks in Datalog, over time, node, principal, interface, hash, signer and claimed_name
     #[arg(long, value_name = "TEXT", default_value = "")]
     datalog: String,
     /// Write the credential to this file instead of standard output
@@ -222,11 +222,11 @@ fn inspect(credential: &Credential, format: OutputFormat) -> Result<Status, Erro
 }
 
 fn verify(trust: &TrustArgs, module: &str, interface: &str, format: OutputFormat) -> Result<Status, Error> {
-    let node = trust.open(interface)?.ok_or("--policy is missing")?;
+    let node = trust.open(&place(interface)?)?.ok_or("--policy is missing")?;
     let (path, wasm) = read_module(module)?;
     let compiler = node.noting(crate::compiler::looking()?);
     let examined = compiler.examine(&wasm).map_err(|e| format!("{}: {e}", path.display()))?;
-    let grant = node.explain(&examined, &signers(&path, &examined.hash)?)?;
+    let grant = node.explain(&examined, &signers(&path, &examined.hash)?).map_err(told)?;
     if matches!(format, OutputFormat::Table) {
         say!("{} for {}, role {}: granted on {}", module, grant.principal, grant.role, node.policy().name);
     }

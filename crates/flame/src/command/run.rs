@@ -13,20 +13,20 @@ use crate::settings::settings;
 use crate::signals::Signals;
 use crate::state_file::StateFile;
 use crate::table_args::{TableArgs, width_of};
-use crate::trust_args::{TrustArgs, signers};
+use crate::trust_args::{TrustArgs, signers, told};
 use crate::write::{Count, Writer};
 use crate::{cache, limits, notice, outcome, paths, progress, vlan};
 use clap::{Args, ValueEnum};
 use flame_abi::manifest::duration_ns;
 use flame_admit::Protection;
 use flame_compile::Compiler;
-use flame_node::{Built, Node, NodeError, RunRequest, Submission, Watch};
+use flame_node::{Built, Node, NodeError, RunRequest, Submission, Watch, place_of};
 use flame_plan::{Account, Audience, Expose, Limits, ModulePlan, Plan, Transforms, TrustedFilter, ViewSpec};
 use flame_record::{CaptureFormat, LeftOut};
-use flame_source::live::{self, Capture, LiveOptions, Way};
+use flame_source::live::{self, Capture, Interface, LiveOptions, Way};
 use flame_source::{FileOptions, Source};
 use flame_transform::Key;
-use flame_trust::{Field, Layer, Origin};
+use flame_trust::{Field, Layer, MachineOption, Origin, Place, Policy};
 use flame_worker::{Input, Observer, Options, ShownReport, Worker};
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -240,7 +240,11 @@ impl Run {
             engine.watchdog().on_violation(cache::violations(self.quiet));
         }
         self.settle_modules()?;
-        let node = self.trust.open(self.interface.as_deref().unwrap_or("file"))?;
+        // What is decided about is what is opened, whatever it is called later.
+        let interface = self.interface.as_deref().map(Interface::find).transpose()?;
+        self.interface = interface.as_ref().map(|interface| interface.name().to_owned());
+        let place = interface.as_ref().map_or_else(|| Ok(Place::captures()), place_of)?;
+        let node = self.trust.open(&place)?;
         // The only decision: whichever option or machine the policy is of.
         let audience = Audience::under(node.as_ref());
         if node.is_some() && (self.unchecked || self.key.is_some()) {
@@ -254,6 +258,7 @@ impl Run {
             if self.decapsulate && !node.policy().decapsulate {
                 return Err("--decapsulate shows headers in what may be hidden payload, and the policy does not let it: decapsulate = true in [node] does".into());
             }
+            self.act_on_machine(node.policy())?;
         }
         let Built { mut plan, meters, admitted, entered, notes, .. } = {
             let built = self.build(node.as_ref(), stop);
@@ -307,7 +312,7 @@ impl Run {
             link: self.send.link(&plan)?,
         };
         self.files.stop_in_time(signals.expiry())?;
-        let mut input = signals.while_opening(|| self.input())?;
+        let mut input = signals.while_opening(|| self.input(interface.as_ref()))?;
         let hint = vlan::Hint::new(&self.view()?.select).filter(|_| audience.is_operator() && !self.quiet);
         if let Some(hint) = &hint {
             input = each_source(input, |source| hint.watch(source))?;
@@ -468,7 +473,7 @@ impl Run {
             Err(NodeError::UnusedSettings(name)) => {
                 Err(format!("--set {name}.…: no such module in this run").into())
             }
-            Err(e) => Err(e.into()),
+            Err(e) => Err(told(e)),
         }
     }
 
@@ -513,9 +518,32 @@ impl Run {
         Ok(ViewSpec { select, expose, transforms, snaplen: self.snaplen, ..ViewSpec::default() })
     }
 
-    fn input(&self) -> Result<Input, Error> {
+    /// Checks that the policy permits the options that act on the machine. Promiscuous mode, which nobody has
+    /// to ask for, is left out otherwise.
+    fn act_on_machine(&mut self, policy: &Policy) -> Result<(), Error> {
+        if let Some(capture) = self.capture.filter(|capture| *capture != Capture::Packet) {
+            policy.permits(MachineOption::Xdp, &format!("--capture {}", capture.name()))?;
+        }
+        if let Some(interface) = self.send.interface() {
+            policy.permits(MachineOption::Send, &format!("--send {interface}"))?;
+        }
+        let is_one = self.interface.as_deref().is_some_and(|name| name != Place::all_interfaces().name());
+        let is_promiscuous = !self.no_promiscuous && is_one;
+        if is_promiscuous && policy.permits(MachineOption::Promiscuous, "-i").is_err() {
+            self.no_promiscuous = true;
+            if !self.quiet {
+                complain!(
+                    "flame: note: the interface is not promiscuous: options = [\"promiscuous\"] in [node] of the \
+                     policy lets it be (-p leaves out this note)"
+                );
+            }
+        }
+        Ok(())
+    }
+
+    fn input(&self, interface: Option<&Interface>) -> Result<Input, Error> {
         tracing::info!(interface = self.interface, files = ?self.read, workers = self.workers, "packets are read");
-        let Some(interface) = &self.interface else {
+        let Some(interface) = interface else {
             if !self.quiet {
                 self.read.iter().for_each(|path| note_folders(path));
             }
@@ -532,7 +560,7 @@ impl Run {
         // Packets are counted over all workers, so a count needs one source.
         let sources = if self.count.is_some() { 1 } else { workers };
         let opened = live::open_by(self.capture.unwrap_or_default(), interface, &options, sources.into())?;
-        let way = opened.way;
+        let (way, interface) = (opened.way, interface.name());
         let reason = opened.reason.map(|reason| format!(": {reason}")).unwrap_or_default();
         tracing::info!("interface {interface} is captured by {way}{reason}");
         if self.capture == Some(Capture::Auto) && way == Way::Packet && !self.quiet {

@@ -18,6 +18,7 @@ fn started() -> (SourceRun, Worker) {
     let (routes, charging) = (Routes::default(), Arc::<Charging>::default());
     let launch = Launch {
         config: config.clone(),
+        place: Place::captures(),
         engines: Engines::new().unwrap(),
         runner: None,
         dispatch_key: None,
@@ -29,7 +30,8 @@ fn started() -> (SourceRun, Worker) {
     let worker = launch.start(&mut shared.inner(), open(&config).unwrap()).unwrap();
     let (bandwidth, thread) = Default::default();
     let name = "tap".to_owned();
-    (SourceRun { name, config, routes, charging, link: None, bandwidth, shared, thread }, worker)
+    let place = Place::captures();
+    (SourceRun { name, config, place, routes, charging, link: None, bandwidth, shared, thread }, worker)
 }
 
 /// The workers have ended, and what they counted is not reported yet.

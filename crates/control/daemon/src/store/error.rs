@@ -11,7 +11,8 @@ pub enum StoreError {
     #[error("{path}: {error}")]
     Database { path: String, error: rusqlite::Error },
     #[error(
-        "{path}: it has version {found} of the tables, this program has {VERSION}: use the program that wrote it"
+        "{path}: format {found}; this program reads {VERSION}: use the program that wrote it, or move the folder away \
+         and install the modules again, with credentials that are minted again"
     )]
     Version { path: String, found: i64 },
     #[error("{path}: the code of {hash} is missing or was changed")]

@@ -43,7 +43,7 @@ fn with_check(name: &str) -> Result<(), String> {
 fn under(check: &str, root: &str) -> Result<(), String> {
     let node = format!("[checks]\ndatalog = '{check}'");
     let world = World { node, ..World::new() };
-    let code = format!("principal(\"alice\"); role(\"researcher\"); code(\"any\"); {root}");
+    let code = format!("principal(\"alice\"); format(2); role(\"researcher\"); code(\"any\"); {root}");
     let token = biscuit_auth::Biscuit::builder()
         .code(code)
         .map_err(text)?
@@ -88,7 +88,7 @@ fn of_signer(revoke: bool) -> Result<(), String> {
     let request = GrantRequest {
         credential: Some(&credential),
         module: &module,
-        interface: "eth0",
+        place: &crate::common::eth0(),
         now: NOW,
         possession: None,
     };
@@ -147,7 +147,7 @@ pub const MORE: &[Case] = &[
     ("the root's interfaces as the node's", "a check fails: policy: check if interface($i)", || under("check if interface($i), $i.starts_with(\"lab0\")", "interface(\"lab0,eth0\")")),
     ("the root's interfaces word by word", "a check fails: policy: check if interface(\"lab0,eth0\")", || under("check if interface(\"lab0,eth0\")", "interface(\"lab0,eth0\")")),
     ("the root's nodes as the node's", "a check fails: policy: check if node(\"tap1,tap2\")", || under("check if node(\"tap1,tap2\")", "node(\"tap1,tap2\")")),
-    ("the root's principal as the node's word", "a check fails: policy", || under("check if principal(\"alice\")", "")),
+    ("the root's principal is the node's word", "a check fails: policy: check if principal(\"bob\")", || under("check if principal(\"bob\")", "")),
     ("a time of the root's", "expected one text", || foreign("time(2000-01-01T00:00:00Z)")),
     ("a module of the root's", "no such field", || foreign("module(\"flow\")")),
     ("a hash of the root's", "no such field", || foreign("hash(\"sha256:00\")")),
@@ -159,9 +159,9 @@ pub const MORE: &[Case] = &[
         let narrow = Narrow { datalog: "x_ok(true)".into(), ..Narrow::default() };
         granted(&world, &world.mint(&[]).narrow(&narrow, None).map_err(text)?)
     }),
-    ("a rejection of the root's", "a check fails: block 0: reject if", || foreign("reject if module(\"probe\")")),
+    ("a rejection of the root's", "a check fails: block 0: reject if", || foreign("reject if interface(\"eth0\")")),
     ("a check of all that fails for one", "a check fails: block 1: check all", || appended("check all interface($i), $i == \"eth1\"")),
-    ("a check on a narrower's own field", "a check fails: block 1", || appended("expose(\"none\"); check if expose(\"none\")")),
+    ("a check on a narrower's own field", "expose(\"none\"): no such fact: expected time", || appended("expose(\"none\"); check if expose(\"none\")")),
     // Invalid values.
     ("a payload of no length", "expected count, none", || fields(&[("expose", "payload:x")])),
     ("a resolution of nothing", "resolution = \"0s\"", || fields(&[("resolution", "0s")])),
@@ -192,7 +192,7 @@ pub const MORE: &[Case] = &[
         let mut policy = world.policy()?;
         policy.revoked = Revoked::parse(&format!("key {}", world.alice.public())).unwrap();
         let (credential, module) = (bound(&world), world.module_request()?);
-        let request = GrantRequest { credential: Some(&credential), module: &module, interface: "eth0", now: NOW, possession: None };
+        let request = GrantRequest { credential: Some(&credential), module: &module, place: &crate::common::eth0(), now: NOW, possession: None };
         policy.grant(&request).map(|_| ()).map_err(text)
     }),
     ("the signer of the code is revoked", "not for this module", || of_signer(true)),

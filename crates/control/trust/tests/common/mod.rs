@@ -1,7 +1,7 @@
 //! A world for tests: a node, its roots, a holder, and a module that requests a grant.
 
 use flame_trust::{
-    Challenge, Credential, Field, Grant, GrantRequest, Mint, ModuleRequest, Narrow, Policy, Secret,
+    Challenge, Credential, Field, Grant, GrantRequest, Mint, ModuleRequest, Narrow, Place, Policy, Secret,
 };
 
 pub const NOW: u64 = 1_800_000_000;
@@ -19,7 +19,7 @@ pub struct World {
     pub manifest: String,
     pub asked_hash: [u8; 32],
     pub now: u64,
-    pub interface: &'static str,
+    pub place: Place,
     pub messages: bool,
     pub signers: Vec<flame_trust::PublicKey>,
 }
@@ -37,7 +37,7 @@ impl World {
             manifest: MANIFEST.to_owned(),
             asked_hash: HASH,
             now: NOW,
-            interface: "eth0",
+            place: eth0(),
             messages: false,
             signers: Vec::new(),
         }
@@ -105,12 +105,17 @@ impl World {
         let request = GrantRequest {
             credential: Some(credential),
             module: &module,
-            interface: self.interface,
+            place: &self.place,
             now: self.now,
             possession: answer.as_ref().map(|a| (&challenge, a)),
         };
-        self.policy()?.grant(&request).map_err(|e| e.to_string())
+        self.policy()?.grant(&request).map_err(|e| e.operator())
     }
+}
+
+/// Returns the place of packets in these tests.
+pub fn eth0() -> Place {
+    Place::interface("eth0").unwrap()
 }
 
 pub fn narrow(fields: &[(&str, &str)]) -> Result<Narrow, String> {

@@ -3,7 +3,7 @@
 //! The settings of a network card that change which packets a capture shows, and interfaces that a program
 //! provides itself.
 
-use super::socket;
+use super::interface;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
@@ -212,7 +212,7 @@ impl Card {
         let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
         request.ifr_name = match self.key {
             Key::Name(name) => name,
-            Key::Number(index) => socket::name(index)?,
+            Key::Number(index) => interface::name(index)?,
         };
         Ok(request)
     }

@@ -2,9 +2,9 @@
 //! from the machine's own stack and from other captures.
 
 use super::card::Card;
-use super::socket::ANY;
+use super::interface::{ANY, Interface};
 use super::xdp::{self, Manner, chunk};
-use super::{LiveOptions, open, open_group};
+use super::{LiveOptions, open_found, open_group};
 use crate::{Source, SourceError};
 use ::xdp::nic::NicIndex;
 use std::ffi::CString;
@@ -84,7 +84,7 @@ pub struct Opened {
 /// way.
 pub fn open_by(
     capture: Capture,
-    interface: &str,
+    interface: &Interface,
     options: &LiveOptions,
     workers: usize,
 ) -> Result<Opened, SourceError> {
@@ -92,18 +92,18 @@ pub fn open_by(
     let reason = match capture {
         Capture::Packet => None,
         Capture::Xdp | Capture::XdpGeneric => {
-            return xdp::open(interface, options, is_generic).map(|source| taken(interface, source));
+            return xdp::open(interface, options, is_generic).map(|source| taken(interface.name(), source));
         }
-        Capture::Auto => match objection(interface, options) {
+        Capture::Auto => match objection(interface.name(), options) {
             Some(reason) => Some(reason),
             None => match xdp::open(interface, options, false) {
-                Ok(source) => return Ok(taken(interface, source)),
+                Ok(source) => return Ok(taken(interface.name(), source)),
                 Err(error) => Some(error.to_string()),
             },
         },
     };
     let sources = match workers {
-        1 => vec![open(interface, options)?],
+        1 => vec![open_found(interface, options)?],
         _ => open_group(interface, options, workers)?,
     };
     let boxed = |source| -> Box<dyn Source> { Box::new(source) };

@@ -7,6 +7,7 @@
 use super::card::Card;
 use super::deaf::Deaf;
 use super::finish::Unfinished;
+use super::interface::{self, Interface};
 use super::ring::{Form, Ring, Taken, work_left};
 use super::socket::{self, SENT_AT_ONCE, Socket, Use};
 use super::state::State;
@@ -115,7 +116,7 @@ pub struct Receiver {
 ///
 /// Returns the error with which [`Receiver::open`] and [`Sender::open`] would fail.
 pub fn may_open(interface: &str) -> Result<LinkType, SourceError> {
-    socket::open_to_send(interface).map(|(_, link)| link.link)
+    socket::open_to_send(&Interface::find(interface)?).map(|(_, link)| link.link)
 }
 
 impl Receiver {
@@ -135,12 +136,13 @@ impl Receiver {
             timeout_ms: HANDOVER_MS,
             ..LiveOptions::default()
         };
-        if interface == socket::ANY {
+        let found = Interface::find(interface)?;
+        if found.is_all() {
             let error = io::Error::other("frames of all interfaces cannot be sent on: name one");
             return Err(io("opening", error));
         }
         let use_ = Use::Forward { is_outgoing: options.is_outgoing };
-        let (socket, link) = socket::open(interface, &live, use_)?;
+        let (socket, link) = socket::open(&found, &live, use_)?;
         let ring = Ring::new(socket, Form::Stated, live.block_bytes, live.blocks)
             .map_err(|e| io("mapping the ring", e))?;
         let deaf = match options.is_sniffer {
@@ -266,7 +268,7 @@ impl Sender {
     ///
     /// Returns an error without the rights, or if there is no such interface.
     pub fn open(interface: &str) -> Result<Self, SourceError> {
-        let (socket, link) = socket::open_to_send(interface)?;
+        let (socket, link) = socket::open_to_send(&Interface::find(interface)?)?;
         let card = Card::open(interface).map_err(|error| {
             let place = format!("interface {interface}: opening");
             SourceError::Io { place, error }
@@ -291,7 +293,7 @@ impl Sender {
 
     /// Returns whether the name by which it was opened is still that of its interface.
     pub fn has_its_name(&self) -> bool {
-        socket::index(&self.interface).is_ok_and(|index| index == self.link.index)
+        interface::index(&self.interface).is_ok_and(|index| index == self.link.index)
     }
 
     /// Sends whole frames in one system call, at most [`Sender::MOST`]. Returns how many were sent.

@@ -22,6 +22,7 @@ mod deaf;
 mod device;
 mod fetch;
 mod finish;
+mod interface;
 mod naps;
 mod patience;
 mod ring;
@@ -34,8 +35,8 @@ pub use card::{Card, Offload, RingSize, open_tun};
 pub use choice::{Capture, Opened, Way, objection, open_by};
 pub use device::{DeviceOptions, FrameIn, Receive, Receiver, Sender, Unsent, may_open};
 pub use finish::{Unfinishable, Unfinished};
+pub use interface::{Interface, interfaces};
 pub use patience::Patience;
-pub use socket::interfaces;
 pub use xdp::{Manner, XdpReceiver, XdpSender};
 
 use crate::{Described, Next, Notice, Progress, RawBlock, RawPacket, Shared, Source, SourceError};
@@ -144,13 +145,18 @@ struct Closing {
 ///
 /// Returns an error without CAP_NET_RAW, or if there is no such interface or it cannot be captured.
 pub fn open(interface: &str, options: &LiveOptions) -> Result<Live, SourceError> {
-    let io = |step: &str, error| SourceError::Io { place: format!("interface {interface}: {step}"), error };
+    open_found(&Interface::find(interface)?, options)
+}
+
+fn open_found(interface: &Interface, options: &LiveOptions) -> Result<Live, SourceError> {
+    let name = interface.name();
+    let io = |step: &str, error| SourceError::Io { place: format!("interface {name}: {step}"), error };
     let (socket, link) = socket::open(interface, options, socket::Use::Capture)?;
-    let form = if interface == socket::ANY { Form::Cooked } else { Form::Plain };
+    let form = if interface.is_all() { Form::Cooked } else { Form::Plain };
     let ring = Ring::new(socket, form, options.block_bytes, options.blocks)
         .map_err(|e| io("mapping the ring", e))?;
     Ok(Live {
-        interface: interface.to_owned(),
+        interface: name.to_owned(),
         index: link.index,
         state: State::Unknown,
         notice: None,
@@ -175,14 +181,18 @@ pub fn open(interface: &str, options: &LiveOptions) -> Result<Live, SourceError>
 /// # Errors
 ///
 /// Returns the errors of [`open`].
-pub fn open_group(interface: &str, options: &LiveOptions, members: usize) -> Result<Vec<Live>, SourceError> {
+pub fn open_group(
+    interface: &Interface,
+    options: &LiveOptions,
+    members: usize,
+) -> Result<Vec<Live>, SourceError> {
     let mut group: Vec<Live> = Vec::with_capacity(members);
     for _ in 0..members {
         let fanout = match group.first() {
             None => Fanout::New,
             Some(first) => Fanout::Of(first.group()?),
         };
-        group.push(open(interface, &LiveOptions { fanout: Some(fanout), ..*options })?);
+        group.push(open_found(interface, &LiveOptions { fanout: Some(fanout), ..*options })?);
     }
     Ok(group)
 }

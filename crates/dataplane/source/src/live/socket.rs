@@ -1,9 +1,9 @@
 #![allow(unsafe_code)] // Talks to the kernel.
 
+use super::interface::{Interface, name};
 use super::{Fanout, LiveOptions};
 use crate::SourceError;
 use flame_abi::LinkType;
-use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
@@ -20,9 +20,6 @@ pub struct Link {
 // linux/if_packet.h
 const PACKET_VNET_HDR: libc::c_int = 15;
 const PACKET_IGNORE_OUTGOING: libc::c_int = 23;
-
-/// The name that stands for all interfaces, as in tcpdump.
-pub const ANY: &str = "any";
 
 /// The kernel's `PACKET_FANOUT_FLAG_UNIQUEID`.
 const UNIQUE: u32 = 0x2000;
@@ -54,9 +51,9 @@ fn failed(interface: &str, step: &str, error: io::Error) -> SourceError {
 }
 
 /// Opens a socket that sends frames to an interface, and receives none.
-pub fn open_to_send(interface: &str) -> Result<(Socket, Link), SourceError> {
-    let io = |step: &str, error: io::Error| failed(interface, step, error);
-    let index = index(interface)?;
+pub fn open_to_send(interface: &Interface) -> Result<(Socket, Link), SourceError> {
+    let io = |step: &str, error: io::Error| failed(interface.name(), step, error);
+    let index = interface.index();
     let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
     // SAFETY: plain system call; the result is checked.
     let fd = unsafe { libc::socket(libc::AF_PACKET, kind, 0) };
@@ -71,10 +68,9 @@ pub fn open_to_send(interface: &str) -> Result<(Socket, Link), SourceError> {
 }
 
 /// Opens and binds a socket whose ring is set up but not mapped.
-pub fn open(interface: &str, options: &LiveOptions, use_: Use) -> Result<(Socket, Link), SourceError> {
-    let io = |step: &str, error: io::Error| failed(interface, step, error);
-    let is_any = interface == ANY;
-    let index = if is_any { 0 } else { index(interface)? };
+pub fn open(interface: &Interface, options: &LiveOptions, use_: Use) -> Result<(Socket, Link), SourceError> {
+    let io = |step: &str, error: io::Error| failed(interface.name(), step, error);
+    let (is_any, index) = (interface.is_all(), interface.index());
     // Without a link header, the packets of all interfaces are alike.
     let kind = if is_any { libc::SOCK_DGRAM } else { libc::SOCK_RAW };
     // With protocol 0, no packet arrives before the ring and the interface are chosen.
@@ -158,48 +154,6 @@ pub fn lost(interface: &str, error: io::Error) -> SourceError {
         _ => error,
     };
     SourceError::Io { place: format!("interface {interface}: receiving"), error }
-}
-
-/// Returns the number of an interface.
-pub fn index(interface: &str) -> Result<libc::c_int, SourceError> {
-    let none = |error: io::Error| {
-        let error = io::Error::new(error.kind(), format!("{error}; there are {}", interfaces().join(", ")));
-        SourceError::Io { place: format!("interface {interface}"), error }
-    };
-    let name = CString::new(interface).map_err(|e| none(e.into()))?;
-    // SAFETY: a NUL-terminated name that lives through the call.
-    match unsafe { libc::if_nametoindex(name.as_ptr()) } {
-        0 => Err(none(io::Error::last_os_error())),
-        index => Ok(index as libc::c_int),
-    }
-}
-
-/// Returns the present name of the interface with number `index`, or an error if there is none.
-pub fn name(index: libc::c_int) -> io::Result<[libc::c_char; libc::IFNAMSIZ]> {
-    let mut name = [0; libc::IFNAMSIZ];
-    // SAFETY: the name has room for `IFNAMSIZ` bytes, the most that the call writes.
-    match unsafe { libc::if_indextoname(index as u32, name.as_mut_ptr()) }.is_null() {
-        true => Err(io::Error::from_raw_os_error(libc::ENODEV)),
-        false => Ok(name),
-    }
-}
-
-/// Returns the names of this machine's interfaces.
-pub fn interfaces() -> Vec<String> {
-    let mut names = Vec::new();
-    // SAFETY: the list is read up to its end mark and freed once.
-    unsafe {
-        let list = libc::if_nameindex();
-        let mut entry = list;
-        while !entry.is_null() && !(*entry).if_name.is_null() {
-            names.push(std::ffi::CStr::from_ptr((*entry).if_name).to_string_lossy().into_owned());
-            entry = entry.add(1);
-        }
-        if !list.is_null() {
-            libc::if_freenameindex(list);
-        }
-    }
-    names
 }
 
 impl AsFd for Socket {
@@ -305,9 +259,14 @@ impl Socket {
         }
     }
 
-    fn link(&self, interface: &str) -> Result<LinkType, SourceError> {
-        let place = format!("interface {interface}: SIOCGIFHWADDR");
-        let mut request = request(interface);
+    fn link(&self, interface: &Interface) -> Result<LinkType, SourceError> {
+        let place = format!("interface {}: SIOCGIFHWADDR", interface.name());
+        let mut request = request("");
+        // It may have another name by now.
+        request.ifr_name = match name(interface.index()) {
+            Ok(name) => name,
+            Err(error) => return Err(SourceError::Io { place, error }),
+        };
         // SAFETY: the kernel reads the name and writes the address of this request.
         if unsafe { libc::ioctl(self.fd(), libc::SIOCGIFHWADDR, &mut request) } < 0 {
             return Err(SourceError::Io { place, error: io::Error::last_os_error() });

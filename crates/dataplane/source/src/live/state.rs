@@ -1,5 +1,6 @@
 //! The state of an interface that is in use.
 
+use super::interface;
 use super::socket::{self, Socket};
 use crate::SourceError;
 
@@ -60,6 +61,6 @@ impl State {
 
     /// Returns whether the name by which it was opened is still that of the interface.
     pub fn has_its_name(&self) -> bool {
-        socket::index(&self.interface).is_ok_and(|index| index == self.index)
+        interface::index(&self.interface).is_ok_and(|index| index == self.index)
     }
 }

@@ -18,6 +18,7 @@ pub use send::XdpSender;
 use super::LiveOptions;
 use super::bpf::{Count, Sockets, XdpMode};
 use super::card::Card;
+use super::interface::Interface;
 use super::socket::{self, Socket};
 use crate::{Next, Notice, Progress, RawBlock, RawPacket, Source, SourceError};
 use bytes::Bytes;
@@ -160,16 +161,16 @@ struct Found {
 }
 
 /// Looks for an interface, and checks that its packets are such as AF_XDP can have.
-fn find(interface: &str) -> Result<Found, SourceError> {
-    let io = |step: &str, error| failed(interface, step, error);
-    if interface == socket::ANY {
+fn find(interface: &Interface) -> Result<Found, SourceError> {
+    let io = |step: &str, error| failed(interface.name(), step, error);
+    if interface.is_all() {
         return Err(io("opening", io::Error::other("it takes one interface, not all")));
     }
     let (socket, link) = socket::open_to_send(interface)?;
     if link.link != LinkType::ETHERNET {
         return Err(io("opening", io::Error::other("it takes Ethernet only")));
     }
-    let card = Card::open(interface).map_err(|e| io("opening", e))?;
+    let card = Card::open(interface.name()).map_err(|e| io("opening", e))?;
     let card = card.by_number(link.index);
     let chunk = chunk(&card).map_err(|e| io("frames", e))?;
     Ok(Found { socket, index: link.index, card, chunk })
@@ -225,8 +226,8 @@ impl Clocks {
 /// # Errors
 ///
 /// Returns an error without the rights, or if the interface cannot be captured in this way.
-pub fn open(interface: &str, options: &LiveOptions, is_generic: bool) -> Result<Xdp, SourceError> {
-    let io = |step: &str, error| failed(interface, step, error);
+pub fn open(interface: &Interface, options: &LiveOptions, is_generic: bool) -> Result<Xdp, SourceError> {
+    let io = |step: &str, error| failed(interface.name(), step, error);
     if options.hardware_timestamps {
         let text = "its packets have the kernel's time, not the card's: leave out --hardware-timestamps";
         return Err(io("opening", io::Error::other(text)));
@@ -251,7 +252,7 @@ pub fn open(interface: &str, options: &LiveOptions, is_generic: bool) -> Result<
         polled: queues.iter().map(Queue::polled).collect(),
         queues,
         socket,
-        interface: interface.to_owned(),
+        interface: interface.name().to_owned(),
         index,
         mode,
         snaplen: options.snaplen.max(1) as usize,

@@ -9,6 +9,7 @@ use crate::live::card::Card;
 use crate::live::deaf::Deaf;
 use crate::live::device::{BLOCK_BYTES, DeviceOptions, FrameIn, Receive};
 use crate::live::finish::Unfinished;
+use crate::live::interface::Interface;
 use crate::live::socket::{self, Socket};
 use crate::live::state::State;
 use flame_abi::LinkType;
@@ -65,7 +66,7 @@ impl XdpReceiver {
     /// Returns an error without the rights, if there is no such interface, or if AF_XDP cannot have it.
     pub fn open(interface: &str, options: &DeviceOptions) -> Result<Self, SourceError> {
         let io = |step: &str, error| failed(interface, step, error);
-        let Found { socket, index, card, chunk } = find(interface)?;
+        let Found { socket, index, card, chunk } = find(&Interface::find(interface)?)?;
         let count = card.queues().map_err(|e| io("queues", e))?;
         let address = card.address().map_err(|e| io("address", e))?;
         let unmatched = Count::new().map_err(|e| io("program", e))?;
@@ -115,7 +116,8 @@ impl XdpReceiver {
         if !is_promiscuous {
             self.promiscuous = None;
         } else if self.promiscuous.is_none() {
-            let opened = socket::open_to_send(self.state.interface());
+            let opened =
+                Interface::find(self.state.interface()).and_then(|found| socket::open_to_send(&found));
             let (socket, _) = opened.map_err(|e| io::Error::other(e.to_string()))?;
             socket.be_promiscuous(self.state.index())?;
             self.promiscuous = Some(socket);

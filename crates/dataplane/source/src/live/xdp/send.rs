@@ -7,6 +7,7 @@ use super::{Found, failed, find};
 use crate::SourceError;
 use crate::live::card::Card;
 use crate::live::device::Unsent;
+use crate::live::interface::Interface;
 use crate::live::socket::Socket;
 use crate::live::state::State;
 use flame_abi::LinkType;
@@ -56,7 +57,7 @@ impl XdpSender {
     /// Returns an error without the rights, if there is no such interface, or if AF_XDP cannot have it.
     pub fn open(interface: &str) -> Result<Self, SourceError> {
         let io = |step: &str, error| failed(interface, step, error);
-        let Found { socket, index, card, chunk } = find(interface)?;
+        let Found { socket, index, card, chunk } = find(&Interface::find(interface)?)?;
         // Without a program that receives, not every driver can read the memory itself.
         let shape = Shape { chunk, frames: RECEIVED, to_send: 0, may_share: false };
         let queue = shared::open(index as u32, 0, shape).map_err(|e| io("queue 0", e))?;
