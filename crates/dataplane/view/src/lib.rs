@@ -37,7 +37,7 @@
 //! | `l3`, `l4`, `l4_len` | the offsets of the headers in the shown bytes |
 //! | `proto`, `tcp_flags`, `flags` | the headers, which every exposure but `count` reveals; `TRANSPORT` is cleared if the header is not shown completely, `TRUNCATED` set if it was cut at the longest |
 //! | the choice of packets | trusted filters; sampling by the sample key, the time at the resolution (or the coarser of those of policy and root, where a credential was narrowed) and the position among the packets of that time; filters of others on the shown packet |
-//! | [`Written::packets`], [`Written::bytes`], [`Written::eligible`] | the choice of packets and their shown bytes |
+//! | [`Written::packets`], [`Written::bytes`], [`Written::eligible`], [`Written::cut`] | the choice of packets and their shown bytes |
 //! | the end of [`View::copy_some`] | likewise: blocks of a view that hides something end by the bytes that were shown |
 //!
 //! Packets that trusted filters or sampling leave out are hidden, but [`Written::taken`] counts them, and
@@ -56,7 +56,7 @@ pub use sort::{Marks, Queues};
 use flame_abi::{Descriptor, LinkType, flags};
 use flame_filter::{FilterError, ShownPacket, TruePacket};
 use flame_plan::{Expose, ShownFilter, TrustedFilter, ViewSpec};
-use flame_transform::{Rewriter, TransformError};
+use flame_transform::{Rewriter, Secrets, TransformError};
 use quantize::Quantizer;
 use select::Select;
 use shape::{Shape, limit};
@@ -86,6 +86,9 @@ pub struct Written {
     pub packets: u32,
     /// The number of bytes of packets written.
     pub bytes: usize,
+    /// The number of packets written whose payload was left out because it contains a packet that no
+    /// transform would change.
+    pub cut: u32,
 }
 
 /// The reason why a view cannot be created, or failed.
@@ -135,9 +138,11 @@ impl View {
     pub fn new(spec: &ViewSpec, key: Option<&Key>) -> Result<Self, ViewError> {
         let own = spec.key.as_ref().map(|key| Key::new(key.0));
         let mut rewriter = Rewriter::hiding(&spec.transforms, own.as_ref().or(key))?;
-        // If times or packets are hidden, headers must not show notes about them.
-        if spec.resolution_ns > 1 || spec.sample > 1 || (own.is_some() && !spec.select.is_empty()) {
-            rewriter.hide_notes();
+        if spec.resolution_ns > 1 {
+            rewriter.hide(Secrets::TIME);
+        }
+        if spec.sample > 1 || (own.is_some() && !spec.select.is_empty()) {
+            rewriter.hide(Secrets::NUMBER);
         }
         let shown = Select::new(&spec.select_shown)?;
         let shown_expose = spec.select_expose.map_or(spec.expose, |e| e.max(spec.expose));
@@ -388,6 +393,7 @@ impl View {
                 }
                 let seen = &mut chunk[made];
                 let shown = self.shape.shown(self.expose, link, d, bytes, seen);
+                written.cut += u32::from(self.shape.rewriter.has_cut());
                 let at = written.bytes;
                 let Some(visible) = out_data.get_mut(at..at + shown.len()) else {
                     return Err(ViewError::Internal { packet: i, reason: "no room for its bytes" });
@@ -509,7 +515,7 @@ impl View {
                 out.copy_from_slice(chunk);
             }
         }
-        Written { taken, eligible: taken as u32, sampled: 0, packets: taken as u32, bytes: 0 }
+        Written { taken, eligible: taken as u32, packets: taken as u32, ..Written::default() }
     }
 }
 
