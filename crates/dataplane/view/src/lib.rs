@@ -393,7 +393,6 @@ impl View {
                 }
                 let seen = &mut chunk[made];
                 let shown = self.shape.shown(self.expose, link, d, bytes, seen);
-                written.cut += u32::from(self.shape.rewriter.has_cut());
                 let at = written.bytes;
                 let Some(visible) = out_data.get_mut(at..at + shown.len()) else {
                     return Err(ViewError::Internal { packet: i, reason: "no room for its bytes" });
@@ -401,6 +400,7 @@ impl View {
                 copy_exact(visible, shown);
                 seen.addr = base.wrapping_add(at as u32);
                 written.bytes += shown.len();
+                written.cut += u32::from(self.shape.rewriter.has_cut());
                 self.quantizer.apply(seen);
                 made += 1;
             }

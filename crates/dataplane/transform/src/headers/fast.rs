@@ -53,7 +53,9 @@ pub(super) fn rewrite(rewriter: &mut Rewriter, bytes: &mut [u8], ask: usize) -> 
             if segment.len() >= 8
                 && usize::from(u16::from_be_bytes([segment[4], segment[5]])) == end - l4 =>
         {
-            if changes && (TUNNEL_PORTS.contains(&ports[0]) || TUNNEL_PORTS.contains(&ports[1])) {
+            if rewriter.loses(Part::Opaque)
+                && (TUNNEL_PORTS.contains(&ports[0]) || TUNNEL_PORTS.contains(&ports[1]))
+            {
                 return None;
             }
             (l4 + 6, true, l4 + 8)

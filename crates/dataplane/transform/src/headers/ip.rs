@@ -45,6 +45,8 @@ impl Packet<'_> {
     pub(super) fn ipv4(&mut self, at: usize) -> End {
         self.datagram_end = None;
         if !self.has(at + 20) {
+            // Its checksum covers hidden bytes.
+            self.blank(at + 10, (at + 12).min(self.layer_end));
             return Err(at);
         }
         let depth = self.sums.depth();
