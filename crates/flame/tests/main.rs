@@ -15,6 +15,7 @@ mod commands;
 mod common;
 mod confine;
 mod credentials;
+mod cut;
 mod daemon;
 mod devices;
 mod devices_xdp;

@@ -34,7 +34,7 @@ pub use grant::{Answer, Challenge, Denied, Grant, GrantRequest, Link, ModuleRequ
 pub use hex::hex;
 pub use identity::{Identity, Operation, SESSION, Verified};
 pub use key::{KeyError, PublicKey, Secret};
-pub use layer::{Layer, Origin};
+pub use layer::{Layer, Origin, meet};
 pub use policy::{Policy, PolicyError, Role};
 pub use quota::{QuotaError, Quotas};
 pub use revoked::{Revoked, RevokedError};

@@ -278,8 +278,7 @@ pub fn remains(expose: Expose, transforms: &Transforms, resolution_ns: u64) -> V
     let rows = [
         (
             shows_headers && ip && !(mac_src && mac_dst),
-            "hides ip but shows mac: MAC addresses distinguish hosts of a link, and determine the interface \
-             identifiers of IPv6 addresses that are made from them",
+            "hides ip but shows mac: it distinguishes hosts of a link, and is part of many addresses of IPv6",
             Some("add mac=zero or mac=hash to transform"),
         ),
         (

@@ -18,6 +18,11 @@ const PROTOCOLS: [u8; 16] = [1, 2, 4, 6, 17, 33, 41, 47, 50, 51, 88, 89, 103, 11
 /// The headers that follow IPv6's, in tunnels.
 const NEXT: [u8; 14] = [0, 4, 6, 17, 41, 43, 44, 47, 50, 51, 58, 59, 60, 132];
 
+const NO_NEXT: u8 = 59;
+
+/// Those of them that name another one: options, routing, fragment.
+const EXTENSIONS: [u8; 4] = [0, 43, 44, 60];
+
 /// The length of a payload as the headers before it state it, of which fewer bytes may be shown.
 #[derive(Clone, Copy)]
 pub(super) struct Length {
@@ -102,10 +107,14 @@ impl Rest<'_> {
             return false;
         }
         let (total, next) = (40 + self.be16(4), self.shown[6]);
-        let unicast = |b: u8| matches!(b, 0 | 0x20..=0x3f | 0xfc..=0xfe);
-        let has_source = unicast(self.shown[8]);
-        let has_destination = self.shown.get(24).is_none_or(|b| unicast(*b) || *b == 0xff);
-        let agrees = NEXT.contains(&next) && self.shown[7] > 0 && has_source && has_destination;
+        let source = &self.shown[8..self.shown.len().min(24)];
+        let destination = self.shown.get(24..).unwrap_or(&[]);
+        let has_addresses =
+            is_unicast(source) && (is_unicast(destination) || destination.first() == Some(&0xff));
+        // Every header but the one that means that none follows has eight bytes or more.
+        let is_filled = total >= 48 || next == NO_NEXT;
+        let has_next = !EXTENSIONS.contains(&next) || self.shown.get(40).is_none_or(|b| NEXT.contains(b));
+        let agrees = NEXT.contains(&next) && self.shown[7] > 0 && has_addresses && is_filled && has_next;
         agrees && (total == self.stated || total + 4 == self.stated || self.has_right_sum(total, next))
     }
 
@@ -115,7 +124,18 @@ impl Rest<'_> {
             return false;
         };
         let pseudo = i64::from(next) + (total - 40) as i64;
-        total >= 48 && (sum(&whole[8..]) + pseudo).rem_euclid(0xffff) == 0
+        (sum(&whole[8..]) + pseudo).rem_euclid(0xffff) == 0
+    }
+}
+
+/// Returns whether an address of a host may begin with these bytes: global, local or of the link, or the one of
+/// none and those that contain an IPv4 address.
+fn is_unicast(address: &[u8]) -> bool {
+    match address {
+        [] | [0x20..=0x3f | 0xfc | 0xfd | 0xfe, ..] => true,
+        [0, 0x64, 0xff, 0x9b, ..] => true,
+        [0, ..] => address.iter().take(8).all(|b| *b == 0),
+        _ => false,
     }
 }
 
@@ -174,7 +194,7 @@ mod tests {
         let arp = [&ARP[..], &[0; 20]].concat();
         for before in [0, 1, 7, 50, DEPTH - 1] {
             for packet in
-                [four(&[], 30), four(&[1, 1, 1, 0], 30), four(&[148, 4, 0, 0], 9), six(4), arp.clone()]
+                [four(&[], 30), four(&[1, 1, 1, 0], 30), four(&[148, 4, 0, 0], 9), six(8), arp.clone()]
             {
                 let payload = [&vec![0xaa; before][..], &packet].concat();
                 assert_eq!(holds(&payload, payload.len()), [true; 2], "{before} {packet:02x?}");
@@ -182,7 +202,7 @@ mod tests {
         }
         // Something follows it.
         assert_eq!(holds(&[four(&[], 30), vec![9; 50]].concat(), 100), [true; 2]);
-        assert_eq!(holds(&[six(4), vec![9; 4]].concat(), 48), [true; 2], "a frame check sequence");
+        assert_eq!(holds(&[six(8), vec![9; 4]].concat(), 52), [true; 2], "a frame check sequence");
         let mut summed = six(20);
         summed[46..48].fill(0);
         let total = (sum(&summed[8..]) + 17 + 20).rem_euclid(0xffff) as u16;
@@ -218,7 +238,7 @@ mod tests {
             assert_eq!(holds(&wrong, wrong.len()), [false; 2], "{at}");
         }
         for (at, byte) in [(5, 9), (6, 200), (8, 0x10), (24, 0x10)] {
-            let mut wrong = six(4);
+            let mut wrong = six(8);
             wrong[at] = byte;
             assert_eq!(holds(&wrong, wrong.len()), [false; 2], "{at}");
         }
@@ -233,6 +253,7 @@ mod tests {
             "EHLO mail.example.org",
             "Elephants, 45 of them",
             "hello",
+            "pp\0\0\0\0\0\x06rotcel\0\0\0\0\0\x0b#root.cell.\0\0\0\0\x098+9H\0\0@\0\0\0(\0\0\0\x01\0\0",
         ] {
             for shown in 0..=text.len() {
                 assert_eq!(holds(text.as_bytes(), shown), [false; 2], "{text}");
