@@ -199,18 +199,19 @@ impl Rewriter {
     /// Returns the new value of a MAC address that is changed as `field`, and may contain addresses of `ip`.
     #[inline]
     pub(crate) fn map_mac(&mut self, field: Field, ip: Secrets, old: [u8; 6]) -> [u8; 6] {
-        let mut new = old;
+        let cleared = if may_contain_ip(old[0]) { self.clear_mac(ip, old) } else { old };
         match self.actions[field as usize] {
-            Action::Keep | Action::Truncate(_) => self.clear_mac(ip, &mut new),
-            Action::Zero | Action::Hash | Action::Prefix => {}
+            Action::Keep => cleared,
+            Action::Zero => [0; 6],
+            Action::Truncate(_) => first(self.map(field, &cleared)),
+            Action::Hash | Action::Prefix => first(self.map(field, &old)),
         }
-        if self.changes(field) { first(self.map(field, &new)) } else { new }
     }
 
     /// Clears the bits of hidden addresses of IP in a MAC address.
-    #[inline]
-    fn clear_mac(&self, ip: Secrets, mac: &mut [u8; 6]) {
-        match *mac {
+    #[cold]
+    fn clear_mac(&self, ip: Secrets, mut mac: [u8; 6]) -> [u8; 6] {
+        match mac {
             [0x33, 0x33, ..] if self.loses_of(Part::GroupMac, ip) => mac[2..].fill(0),
             [0x33, 0x33, 0xff, ..] if self.loses(Part::Neighbour) => mac[3..].fill(0),
             [1, 0, 0x5e, bits, ..] if bits < 0x80 && self.loses_of(Part::GroupMac, ip) => mac[3..].fill(0),
@@ -219,6 +220,7 @@ impl Rewriter {
             }
             _ => {}
         }
+        mac
     }
 
     /// Returns the new value of an IPv6 address that is changed as `field`, and may contain a MAC address
@@ -242,12 +244,21 @@ impl Rewriter {
                 new[8..].copy_from_slice(&[a ^ 2, b, c, 0xff, 0xfe, d, e, f]);
             }
         }
-        truncate::apply(&mut new, bits);
-        if new.starts_with(&NEIGHBOURS) && self.loses(Part::Neighbour) {
+        if bits < 128 {
+            truncate::apply(&mut new, bits);
+        }
+        if new[0] == NEIGHBOURS[0] && new.starts_with(&NEIGHBOURS) && self.loses(Part::Neighbour) {
             new[NEIGHBOURS.len()..].fill(0);
         }
         new
     }
+}
+
+/// Returns whether a MAC address with this first byte may contain an address of IP.
+#[inline]
+pub(crate) fn may_contain_ip(first: u8) -> bool {
+    const FIRST: u64 = 1 << 0x01 | 1 << 0x33 | 1 << CONTAINERS[0][0] | 1 << CONTAINERS[1][0];
+    first < 64 && FIRST >> first & 1 != 0
 }
 
 fn first(bytes: [u8; 16]) -> [u8; 6] {

@@ -13,6 +13,8 @@
 //! hold hidden data; others become padding. Payload that is a tunnel, by its port or because a packet is
 //! found in its first 128 bytes, is not shown unless its headers were changed.
 //!
+//! Some parts of packets contain others: [`TABLE`] states which, and with what they are hidden.
+//!
 //! Checksums (IPv4, TCP, UDP, ICMP, ICMPv6, GRE) are right for the shown bytes if all the bytes they cover
 //! are shown and they were right; otherwise they are zero, and so are those of SCTP, DCCP and UDP-Lite, and
 //! the values of authentication headers.

@@ -25,9 +25,10 @@
 //! | --- | --- |
 //! | bytes | the exposed bytes, transformed; at most [`ViewSpec::longest`] of them |
 //! | checksums in them | right for the shown bytes if all the bytes they cover are shown and they were right (unchanged if no byte they cover was changed); zero otherwise. No flag distinguishes this: 0 means that there is none |
-//! | options in them | those known not to hold hidden data, where payload is hidden (TCP) or addresses are changed (IPv4, IPv6, TCP); padding in place of others |
+//! | options in them | those known not to hold hidden data, where payload is hidden (TCP), addresses are changed or times hidden (IPv4, IPv6, TCP); padding in place of others |
 //! | bytes after a datagram | shown only where nothing is hidden |
 //! | headers that were cut off | as far as they reveal nothing about bytes that were not captured, which count as hidden |
+//! | parts that contain others: MAC addresses of groups and containers, interface identifiers, clocks of hosts and tunnels | without those that are hidden: addresses by a transform, clocks by a resolution ([`flame_transform::TABLE`]) |
 //! | notes of NFLOG and radiotap about a packet: times, numbers, signals, users | shown only where no time and no packet is hidden and no field is changed |
 //! | `ts_ns` | the time, rounded down to the resolution |
 //! | `addr` | the lengths of the bytes shown before |

@@ -7,7 +7,7 @@ use super::look::{Length, holds_packet};
 use super::transport::{NOP, is_clock, tcp_stay};
 use crate::Rewriter;
 use crate::checksum::sum;
-use crate::contains::{Part, twin};
+use crate::contains::{Part, may_contain_ip, twin};
 use crate::cover::moved;
 use flame_decode::TUNNEL_PORTS;
 use flame_plan::Field;
@@ -22,6 +22,16 @@ const L3: usize = 14;
 /// packets.
 #[inline]
 pub(super) fn rewrite(rewriter: &mut Rewriter, bytes: &mut [u8], ask: usize) -> Option<usize> {
+    // Without a branch for each place where it matters.
+    match rewriter.loses(Part::TcpClock) {
+        true => rewrite_as::<true>(rewriter, bytes, ask),
+        false => rewrite_as::<false>(rewriter, bytes, ask),
+    }
+}
+
+/// Rewrites likewise; `LOSES` states whether timestamps of TCP are hidden.
+#[inline(always)]
+fn rewrite_as<const LOSES: bool>(rewriter: &mut Rewriter, bytes: &mut [u8], ask: usize) -> Option<usize> {
     let head: &[u8; 34] = bytes.first_chunk()?;
     let be16 = |at: usize| u16::from_be_bytes([head[at], head[at + 1]]);
     let (v4, proto, l4, end) = match (be16(12), head[L3]) {
@@ -42,9 +52,9 @@ pub(super) fn rewrite(rewriter: &mut Rewriter, bytes: &mut [u8], ask: usize) -> 
     let (checksum, optional, payload) = match (proto, segment.get(12)) {
         (TCP, Some(offset)) => {
             let payload = usize::from(offset >> 4) * 4;
-            let (options, loses) = (segment.get(20..payload)?, rewriter.loses(Part::TcpClock));
-            pads = loses && is_clock(options);
-            if !pads && !tcp_stay(options, !loses) && (changes || loses || end > ask) {
+            let options = segment.get(20..payload)?;
+            pads = LOSES && is_clock(options);
+            if !pads && !tcp_stay(options, !LOSES) && (changes || LOSES || end > ask) {
                 return None;
             }
             (l4 + 16, false, l4 + payload)
@@ -53,9 +63,7 @@ pub(super) fn rewrite(rewriter: &mut Rewriter, bytes: &mut [u8], ask: usize) -> 
             if segment.len() >= 8
                 && usize::from(u16::from_be_bytes([segment[4], segment[5]])) == end - l4 =>
         {
-            if rewriter.loses(Part::Opaque)
-                && (TUNNEL_PORTS.contains(&ports[0]) || TUNNEL_PORTS.contains(&ports[1]))
-            {
+            if (changes || LOSES) && (TUNNEL_PORTS.contains(&ports[0]) || TUNNEL_PORTS.contains(&ports[1])) {
                 return None;
             }
             (l4 + 6, true, l4 + 8)
@@ -63,11 +71,9 @@ pub(super) fn rewrite(rewriter: &mut Rewriter, bytes: &mut [u8], ask: usize) -> 
         _ => return None,
     };
     // Payload that contains a packet is left to the general rewriter.
-    if changes && payload < ask {
-        let length = Length { stated: Some(end.saturating_sub(payload)), is_stream: proto == TCP };
-        if holds_packet(&bytes[payload..end.min(ask).max(payload)], length) {
-            return None;
-        }
+    let length = Length { stated: Some(end.saturating_sub(payload)), is_stream: proto == TCP };
+    if changes && payload < ask && holds_packet(&bytes[payload..end.min(ask).max(payload)], length) {
+        return None;
     }
     let shown = if changes { end.min(ask) } else { ask };
     // Whether the checksum was right, if all the bytes it covers are present and shown.
@@ -83,7 +89,7 @@ pub(super) fn rewrite(rewriter: &mut Rewriter, bytes: &mut [u8], ask: usize) -> 
         return Some(shown);
     }
     let header_right = v4 && sum(&bytes[L3..34]).rem_euclid(0xffff) == 0;
-    if rewriter.changes_addresses() {
+    if rewriter.changes_mac() || may_contain_ip(bytes[0]) || may_contain_ip(bytes[6]) {
         replace_mac(rewriter, bytes, 0, Field::MacDst);
         replace_mac(rewriter, bytes, 6, Field::MacSrc);
     }

@@ -12,16 +12,54 @@ const DEPTH: usize = 128;
 /// The beginning of ARP for Ethernet and IPv4, with its EtherType.
 const ARP: [u8; 8] = [8, 6, 0, 1, 8, 0, 6, 4];
 
+/// The values of one byte that may begin a packet, or that are protocols.
+const V4: u8 = 1;
+const V6: u8 = 2;
+const OF_ARP: u8 = 4;
+const PROTOCOL: u8 = 8;
+const NEXT: u8 = 16;
+const EXTENSION: u8 = 32;
+
+/// The roles that a byte can have, for a decision in one step for each byte of a payload.
+static ROLES: [u8; 256] = roles();
+
 /// The protocols of packets in tunnels: ICMP, IGMP, TCP, UDP, DCCP, SCTP, UDP-Lite, tunnels, IPsec, routing.
 const PROTOCOLS: [u8; 16] = [1, 2, 4, 6, 17, 33, 41, 47, 50, 51, 88, 89, 103, 112, 132, 136];
 
 /// The headers that follow IPv6's, in tunnels.
-const NEXT: [u8; 14] = [0, 4, 6, 17, 41, 43, 44, 47, 50, 51, 58, 59, 60, 132];
+const HEADERS: [u8; 14] = [0, 4, 6, 17, 41, 43, 44, 47, 50, 51, 58, 59, 60, 132];
 
 const NO_NEXT: u8 = 59;
 
 /// Those of them that name another one: options, routing, fragment.
 const EXTENSIONS: [u8; 4] = [0, 43, 44, 60];
+
+const fn roles() -> [u8; 256] {
+    let mut roles = [0; 256];
+    let mut low = 0;
+    while low < 16 {
+        roles[0x60 + low] |= V6;
+        if low >= 5 {
+            roles[0x40 + low] |= V4;
+        }
+        roles[PROTOCOLS[low] as usize] |= PROTOCOL;
+        if low < HEADERS.len() {
+            roles[HEADERS[low] as usize] |= NEXT;
+        }
+        if low < EXTENSIONS.len() {
+            roles[EXTENSIONS[low] as usize] |= EXTENSION;
+        }
+        low += 1;
+    }
+    roles[ARP[0] as usize] |= OF_ARP;
+    roles
+}
+
+/// Returns whether a byte has a role.
+#[inline(always)]
+fn is(byte: u8, role: u8) -> bool {
+    ROLES[usize::from(byte)] & role != 0
+}
 
 /// The length of a payload as the headers before it state it, of which fewer bytes may be shown.
 #[derive(Clone, Copy)]
@@ -59,20 +97,28 @@ struct Rest<'a> {
 /// shown bytes end within, or ARP.
 pub(super) fn holds_packet(payload: &[u8], length: Length) -> bool {
     let stated = length.stated.unwrap_or(0).max(payload.len());
-    (0..payload.len().min(DEPTH)).any(|at| {
-        let rest = || Rest { shown: &payload[at..], stated: stated - at, is_stream: length.is_stream };
-        match payload[at] {
-            0x45..=0x4f => rest().is_ipv4(),
-            0x60..=0x6f => rest().is_ipv6(),
-            8 => payload[at..].starts_with(&ARP),
-            _ => false,
-        }
+    payload.iter().take(DEPTH).enumerate().any(|(at, first)| {
+        is(*first, V4 | V6 | OF_ARP)
+            && Rest { shown: &payload[at..], stated: stated - at, is_stream: length.is_stream }.is_packet()
     })
 }
 
 impl Rest<'_> {
     fn be16(&self, at: usize) -> usize {
         usize::from(u16::from_be_bytes([self.shown[at], self.shown[at + 1]]))
+    }
+
+    fn is_packet(&self) -> bool {
+        let first = self.shown[0];
+        // Most text and most random bytes end here.
+        let may_be_six = || self.shown.get(6).is_some_and(|next| is(*next, NEXT));
+        if is(first, V4) {
+            self.is_ipv4()
+        } else if is(first, V6) {
+            may_be_six() && self.is_ipv6()
+        } else {
+            self.shown.starts_with(&ARP)
+        }
     }
 
     /// Returns whether IPv4 begins here. Of a header whose end is not shown, the bytes after the protocol
@@ -82,7 +128,7 @@ impl Rest<'_> {
         if self.shown.len() < 11 {
             return false;
         }
-        let (total, is_known) = (self.be16(2), PROTOCOLS.contains(&self.shown[9]));
+        let (total, is_known) = (self.be16(2), is(self.shown[9], PROTOCOL));
         let fits = total <= self.stated;
         let Some(whole) = self.shown.get(..header) else {
             // Without the checksum: no fragment, and none but known protocols.
@@ -113,8 +159,8 @@ impl Rest<'_> {
             is_unicast(source) && (is_unicast(destination) || destination.first() == Some(&0xff));
         // Every header but the one that means that none follows has eight bytes or more.
         let is_filled = total >= 48 || next == NO_NEXT;
-        let has_next = !EXTENSIONS.contains(&next) || self.shown.get(40).is_none_or(|b| NEXT.contains(b));
-        let agrees = NEXT.contains(&next) && self.shown[7] > 0 && has_addresses && is_filled && has_next;
+        let has_next = !is(next, EXTENSION) || self.shown.get(40).is_none_or(|b| is(*b, NEXT));
+        let agrees = self.shown[7] > 0 && has_addresses && is_filled && has_next;
         agrees && (total == self.stated || total + 4 == self.stated || self.has_right_sum(total, next))
     }
 
