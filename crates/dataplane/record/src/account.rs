@@ -159,7 +159,8 @@ pub fn table(
         let (cut, module) = (grouped(account.cut), escape::line(module));
         writeln!(
             out,
-            "{module}: payload of {cut} packets was not shown: it contains a packet that no transform would change"
+            "{module}: payload of {cut} packets was not shown: it contains a packet that no transform would \
+             change"
         )?;
     }
     for (module, _) in accounts.iter().filter(|(_, a)| !a.adds_up()) {

@@ -174,8 +174,8 @@ impl Rest<'_> {
     }
 }
 
-/// Returns whether an address of a host may begin with these bytes: global, local or of the link, or the one of
-/// none and those that contain an IPv4 address.
+/// Returns whether an address of a host may begin with these bytes: global, local or of the link, or the one
+/// of none and those that contain an IPv4 address.
 fn is_unicast(address: &[u8]) -> bool {
     match address {
         [] | [0x20..=0x3f | 0xfc | 0xfd | 0xfe, ..] => true,
