@@ -16,6 +16,7 @@ mod commands;
 mod common;
 mod confine;
 mod credentials;
+mod cut;
 mod daemon;
 mod devices;
 mod devices_xdp;

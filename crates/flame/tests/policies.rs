@@ -102,12 +102,29 @@ fn a_policy_is_checked_without_a_run() {
         ("code = \"any\"\n", "code = \"any\"\nexpires = \"2001-01-01T00:00:00Z\"\n", "it ended at 2001"),
         ("code = \"any\"\n", "code = \"any\"\nroots = [\"operator\"]\n", "root guest: it may give no role"),
         ("expose = \"headers\"", "expose = \"all\"", "any code sees every byte"),
+        ("code = \"any\"\n", "code = \"any\"\ntransform = \"ip=prefix\"\n", "hides ip but shows mac"),
+        ("code = \"any\"\n", "code = \"any\"\ntransform = \"mac.src=zero\"\n", "hides one side of a field"),
     ] {
         with(&good.replace(from, to));
         assert_eq!(check(&["--strict"]).status.code(), Some(1), "{to}");
         let out = check(&[]);
         assert_eq!(out.status.code(), Some(0), "{to}: {}", text(&out.stderr));
         assert!(text(&out.stdout).contains(said), "{to}: {}", text(&out.stdout));
+    }
+}
+
+/// What no transform hides is stated, and is no warning: a role may be meant so.
+#[test]
+fn a_policy_states_what_stays_visible() {
+    let node = node(&ROLE.replace("expose = \"headers\"", "expose = \"payload:64\""));
+    let policy = std::fs::read_to_string(node.path().join("policy.toml")).unwrap();
+    let fields = "code = \"any\"\ntransform = \"ip=prefix, mac=zero\"\nresolution = \"1s\"\n";
+    std::fs::write(node.path().join("policy.toml"), policy.replace("code = \"any\"\n", fields)).unwrap();
+    let out = flame(node.path(), &["policy", "check", "policy.toml", "--strict"]);
+    let said = text(&out.stdout);
+    assert_eq!(out.status.code(), Some(0), "{said}");
+    for part in ["addresses in payload stay visible", "clocks in payload stay visible", "numbers that grow"] {
+        assert_eq!(said.matches(part).count(), 1, "{part}\n{said}");
     }
 }
 

@@ -205,6 +205,10 @@ pub struct Account {
     pub filtered: u64,
     /// Packets that did not reach the module, by cause.
     pub shed: BTreeMap<String, u64>,
+    /// Packets of which no payload was shown because it contains a packet. They are counted as others
+    /// besides.
+    #[serde(default)]
+    pub cut: u64,
     pub records: u64,
     pub records_lost: u64,
     pub messages_lost: u64,

@@ -130,6 +130,9 @@ pub struct Account {
     /// Packets that sampling left out. Only the operator may learn their number.
     pub sampled: u64,
     shed: [u64; Shed::ALL.len()],
+    /// Packets of which no payload was shown because it contains a packet that no transform would change.
+    /// They are counted as others besides.
+    pub cut: u64,
     /// Records that reached the sink.
     pub records: u64,
     /// Records that the module itself reported as dropped.
@@ -258,6 +261,7 @@ impl Account {
         self.processed += other.processed;
         self.filtered += other.filtered;
         self.sampled += other.sampled;
+        self.cut += other.cut;
         self.records += other.records;
         self.written += other.written;
         self.withheld += other.withheld;

@@ -646,6 +646,7 @@ fn account_of(account: &Account, granted: bool) -> api::Account {
         processed: account.processed,
         filtered: account.filtered,
         shed: shed.filter(|(_, packets)| *packets > 0).collect(),
+        cut: account.cut,
         records: account.records,
         records_lost: if granted { 0 } else { account.records_lost },
         messages_lost: rounded(account.messages_lost),

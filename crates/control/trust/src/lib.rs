@@ -41,7 +41,7 @@ pub use grant::{Answer, Challenge, Grant, GrantRequest, Link, ModuleRequest};
 pub use hex::hex;
 pub use identity::{Identity, Operation, SESSION, Verified};
 pub use key::{KeyError, PublicKey, Secret};
-pub use layer::{Layer, Origin};
+pub use layer::{Layer, Origin, meet};
 pub use machine::MachineOption;
 pub use place::Place;
 pub use policy::{Policy, PolicyError, Role};

@@ -11,6 +11,8 @@ pub enum Kind {
     MacAny,
     /// Bytes up to the layer's end that belong to a header and have no known meaning.
     Opaque,
+    /// Bytes up to the layer's end that hold a time.
+    Clock,
     /// Bytes up to the layer's end in which the capturing system recorded when and how the packet arrived,
     /// its number, and its sender.
     Notes,

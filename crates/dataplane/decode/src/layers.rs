@@ -129,8 +129,8 @@ fn network(bytes: &[u8], found: link::Found, quoted: bool, depth: usize, l: &mut
         network(inner, quote, true, depth - 1, l);
         return;
     }
-    if let Some((at, end)) = tunnel::opaque(inner, &d) {
-        l.push(Kind::Opaque, at, end.min(inner.len()), 0, quoted);
+    for (kind, at, end) in tunnel::unknown(inner, &d).into_iter().flatten() {
+        l.push(kind, at, end.min(inner.len()), 0, quoted);
     }
     match tunnel::inside(inner, &d) {
         Some(tunnel::Inside::Ip(at)) => {

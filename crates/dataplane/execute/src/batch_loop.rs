@@ -161,6 +161,11 @@ impl BatchLoop {
         self.account.sampled += packets;
     }
 
+    /// Counts packets without their payload, which contains a packet.
+    pub fn cut(&mut self, packets: u64) {
+        self.account.cut += packets;
+    }
+
     /// Counts packets that the module does not process. It learns their number with its next batch.
     pub fn shed(&mut self, cause: Shed, packets: u64) {
         self.account.shed(cause, packets);

@@ -25,7 +25,8 @@ pub fn json(mut out: impl Write, totals: &ShownTotals) -> io::Result<()> {
     writeln!(out, "{}", escape::json(&all.to_string()))
 }
 
-/// Returns an account as JSON. Counts are packets, except `records`, `records_lost`, `messages_lost`,
+/// Returns an account as JSON. `cut` counts packets whose payload was not shown because it contains a packet;
+/// they are among the others. Counts are packets, except `records`, `records_lost`, `messages_lost`,
 /// `logged`, `logs_dropped`, `sent` and `unsent`, which are frames of channels, `calls`, `calls_lost`,
 /// `replies` and `replies_lost`, which are of services, and `faults`. `queues` is there for a module with
 /// event queues.
@@ -42,6 +43,7 @@ pub fn object(account: &Account) -> Value {
         "filtered": account.filtered,
         "sampled": account.sampled,
         "shed": shed,
+        "cut": account.cut,
         "records": account.records,
         "records_lost": account.records_lost,
         "messages_lost": account.messages_lost,
@@ -149,6 +151,14 @@ pub fn table(mut out: impl Write, totals: &ShownTotals, width: Option<u16>) -> i
             )?;
         }
     }
+    for (module, account) in accounts.iter().filter(|(_, a)| a.cut > 0) {
+        let (cut, module) = (grouped(account.cut), escape::line(module));
+        writeln!(
+            out,
+            "{module}: payload of {cut} packets was not shown: it contains a packet that no transform would \
+             change"
+        )?;
+    }
     for (module, _) in accounts.iter().filter(|(_, a)| !a.adds_up()) {
         writeln!(out, "{module}: the account does not add up (a bug: please report it)")?;
     }
@@ -193,7 +203,7 @@ mod tests {
         let expected = json!({"packets": 12345, "kernel_drops": 2, "modules": {"flow": {
             "offered": 12345, "processed": 12000, "filtered": 300, "sampled": 0,
             "shed": {"trap": 40, "budget": 0, "bound": 0, "output": 0, "stopped": 5, "overrun": 0, "share": 0, "evicted": 0, "overload": 0},
-            "records": 7, "records_lost": 0, "messages_lost": 0, "withheld": 0, "written": 0, "logged": 0, "logs_dropped": 0,
+            "cut": 0, "records": 7, "records_lost": 0, "messages_lost": 0, "withheld": 0, "written": 0, "logged": 0, "logs_dropped": 0,
             "sent": 0, "unsent": {"link": 0, "filter": 0, "rate": 0, "queue": 0, "interface": 0},
             "calls": 0, "calls_lost": 0, "replies": 0, "replies_lost": 0, "faults": 1, "adds_up": true,
         }}});
@@ -209,6 +219,15 @@ mod tests {
             assert!(both.contains(part), "{part}\n{both}");
         }
         assert!(!both.contains("budget") && !both.contains("records lost"), "{both}");
+    }
+
+    #[test]
+    fn payload_that_was_not_shown_has_a_line() {
+        let mut cut = simple(1200, 1200);
+        assert!(!text(&[("flow", cut.clone())]).contains("payload"));
+        cut.cut = 1100;
+        let table = text(&[("flow", cut)]);
+        assert!(table.contains("\nflow: payload of 1,100 packets was not shown: it contains"), "{table}");
     }
 
     #[test]

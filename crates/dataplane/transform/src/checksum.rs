@@ -19,13 +19,15 @@ struct Sum {
     cover: Cover,
     /// The sum of the changes in the bytes covered, relative to `start`.
     change: i64,
+    /// Whether any of those bytes was replaced.
+    is_touched: bool,
 }
 
 #[derive(Default)]
 pub(crate) struct Sums {
     open: [Sum; MAX_OPEN],
     len: usize,
-    /// Whether a wrong checksum stays as long as no byte that it covers changes.
+    /// Whether a wrong checksum stays as long as no byte that it covers is replaced.
     keeps_wrong: bool,
     /// The list in which bytes that change are noted, if anybody asks.
     pub(crate) hidden: Option<Hidden>,
@@ -50,7 +52,7 @@ impl Sums {
             self.replace(bytes, cover.at, &[0; 2]);
             return;
         }
-        self.open[self.len] = Sum { cover, change: 0 };
+        self.open[self.len] = Sum { cover, change: 0, is_touched: false };
         self.len += 1;
     }
 
@@ -70,6 +72,7 @@ impl Sums {
         for s in &mut self.open[..self.len] {
             // 256 * 256 = 1 (mod 65535): shifting by a byte is multiplying by 256.
             s.change += if (at - s.cover.start).is_multiple_of(2) { change } else { change * 256 };
+            s.is_touched = true;
         }
         change
     }
@@ -78,17 +81,16 @@ impl Sums {
     pub(crate) fn close(&mut self, bytes: &mut [u8], depth: usize, shown: usize) {
         while self.len > depth {
             self.len -= 1;
-            let Sum { cover, change } = self.open[self.len];
+            let Sum { cover, change, is_touched } = self.open[self.len];
             let old = u16::from_be_bytes([bytes[cover.at], bytes[cover.at + 1]]);
             let all = cover.end.filter(|end| *end <= shown.min(bytes.len()) && *end >= cover.at + 2);
-            let unchanged = (change + cover.change).rem_euclid(0xffff) == 0;
-            if let Some(hidden) = self.hidden.as_mut().filter(|_| all.is_none()) {
+            if let Some(hidden) = self.hidden.as_mut().filter(|_| all.is_none() || is_touched) {
                 hidden.add_checksum(cover);
             }
             let new = match all {
                 _ if cover.optional && old == 0 => continue,
                 None => 0,
-                Some(_) if unchanged && self.keeps_wrong => continue,
+                Some(_) if !is_touched && self.keeps_wrong => continue,
                 Some(end) => {
                     let was = sum(&bytes[cover.start..end]) + cover.pseudo - change;
                     let right = was.rem_euclid(0xffff) == 0;

@@ -13,6 +13,8 @@
 //! hold hidden data; others become padding. Payload that is a tunnel, by its port or because a packet is
 //! found in its first 128 bytes, is not shown unless its headers were changed.
 //!
+//! Some parts of packets contain others: [`TABLE`] states which, and with what they are hidden.
+//!
 //! Checksums (IPv4, TCP, UDP, ICMP, ICMPv6, GRE) are right for the shown bytes if all the bytes they cover
 //! are shown and they were right; otherwise they are zero, and so are those of SCTP, DCCP and UDP-Lite, and
 //! the values of authentication headers.
@@ -21,6 +23,7 @@
 #![forbid(unsafe_code)]
 
 mod checksum;
+mod contains;
 mod cover;
 mod hash;
 mod headers;
@@ -31,7 +34,7 @@ mod prefix;
 mod truncate;
 mod zero;
 
-use flame_abi::LinkType;
+use flame_abi::{Descriptor, LinkType, flags};
 use flame_plan::{Action, Field, Transforms};
 
 /// The text of the transforms, each of which begins with its manual.
@@ -43,6 +46,7 @@ pub const MANUALS: &[&str] = &[
     include_str!("zero.rs"),
 ];
 
+pub use contains::{Part, Remains, Row, Secrets, TABLE, remains};
 pub use hash::{FlowHash, Sampler};
 pub use hidden::Hidden;
 pub use key::{Key, KeyError};
@@ -79,14 +83,14 @@ pub fn parse(list: &str) -> Result<Transforms, String> {
 /// The actions by field, with their keys.
 pub struct Rewriter {
     actions: [Action; Field::ALL.len()],
-    /// Whether any action changes something.
-    any: bool,
-    /// Whether the notes of a capture about a packet are hidden.
-    hides_notes: bool,
+    /// The data that is hidden: fields that an action changes, and others.
+    secrets: Secrets,
     hash: Option<hash::Hash>,
     prefix: Option<Prefix>,
     /// The list in which bytes that change are noted, if anybody asks.
     pub(crate) hidden: Option<Hidden>,
+    /// Whether the payload of the last packet was left out because it contains a packet.
+    pub(crate) is_cut: bool,
 }
 
 impl Rewriter {
@@ -109,11 +113,11 @@ impl Rewriter {
     pub fn hiding(transforms: &Transforms, key: Option<&Key>) -> Result<Self, TransformError> {
         let mut r = Self {
             actions: [Action::Keep; Field::ALL.len()],
-            any: false,
-            hides_notes: false,
+            secrets: Secrets::default(),
             hash: None,
             prefix: None,
             hidden: None,
+            is_cut: false,
         };
         for (field, action) in transforms {
             let keyed = |action| key.ok_or(TransformError::NoKey { field: field.name(), action });
@@ -134,20 +138,30 @@ impl Rewriter {
                 Action::Keep | Action::Zero | Action::Truncate(_) => {}
             }
             r.actions[*field as usize] = *action;
+            if *action != Action::Keep {
+                r.hide(Secrets::of(*field));
+            }
         }
-        r.any = r.actions.iter().any(|a| *a != Action::Keep);
         Ok(r)
     }
 
-    /// Hides, in addition, the notes of some link types about a packet: its time, its number, and its sender.
-    pub fn hide_notes(&mut self) {
-        self.hides_notes = true;
+    /// Hides `secrets` in all parts of packets that contain them ([`TABLE`]).
+    pub fn hide(&mut self, secrets: Secrets) {
+        self.secrets = self.secrets.with(secrets);
     }
 
-    /// Returns whether packets of `link` have notes that are hidden.
+    /// Returns whether packets of `link` may be shown in another form although no field changes.
     #[inline]
-    pub fn changes_notes(&self, link: LinkType) -> bool {
-        self.hides_notes && matches!(link, LinkType::NFLOG | LinkType::IEEE802_11_RADIOTAP)
+    pub fn changes_parts(&self, link: LinkType) -> bool {
+        let has_notes = matches!(link, LinkType::NFLOG | LinkType::IEEE802_11_RADIOTAP);
+        self.hides(Secrets::TIME) || (has_notes && self.loses(Part::Notes))
+    }
+
+    /// Returns whether the payload of the last packet was left out because it contains a packet that no
+    /// transform would change.
+    #[inline]
+    pub fn has_cut(&self) -> bool {
+        self.is_cut
     }
 
     /// Changes the packet's fields in place and returns the length that was understood. Bytes after it may
@@ -177,24 +191,25 @@ impl Rewriter {
     /// Returns whether any field changes.
     #[inline]
     pub fn changes_any(&self) -> bool {
-        self.any
+        self.hides(Secrets::FIELDS)
     }
 
-    /// Returns whether the flow hash changes.
-    pub fn changes_flow(&self) -> bool {
-        self.changes_ip() || self.changes(Field::PortSrc) || self.changes(Field::PortDst)
+    /// Returns whether the flow hash of a packet changes. Addresses of IPv6 may contain those of MAC.
+    #[inline]
+    pub fn changes_flow(&self, d: &Descriptor) -> bool {
+        self.hides(Secrets::IP.with(Secrets::PORT)) || (d.has(flags::IPV6) && self.hides(Secrets::MAC))
     }
 
     pub(crate) fn changes_ip(&self) -> bool {
-        self.changes(Field::IpSrc) || self.changes(Field::IpDst)
+        self.hides(Secrets::IP)
     }
 
     pub(crate) fn changes_mac(&self) -> bool {
-        self.changes(Field::MacSrc) || self.changes(Field::MacDst)
+        self.hides(Secrets::MAC)
     }
 
     pub(crate) fn changes(&self, field: Field) -> bool {
-        self.actions[field as usize] != Action::Keep
+        self.hides(Secrets::of(field))
     }
 
     /// Returns the new value of IPv4 address `old`.

@@ -7,7 +7,7 @@ use crate::{ViewError, copy_exact};
 use flame_abi::{Descriptor, LinkType};
 use flame_filter::ShownPacket;
 use flame_plan::{Expose, Field, Seen, ShownFilter, Stage, Transforms, ViewSpec};
-use flame_transform::{Key, Rewriter, Sampler};
+use flame_transform::{Key, Rewriter, Sampler, Secrets};
 
 /// Returns the transforms of a view with this exposure. Where no header is shown, all that is left of addresses
 /// and ports is a name of the flow, which does not tell its directions apart. If one side alone were changed
@@ -35,8 +35,11 @@ impl Form {
         let own = seen.key.as_ref().map(|key| Key::new(key.0));
         let mut rewriter =
             Rewriter::hiding(&transforms(seen.expose, &seen.transforms), own.as_ref().or(run))?;
-        // No decision rests on the notes of a capture: they are those of one machine and one run.
-        rewriter.hide_notes();
+        if seen.resolution_ns > 1 {
+            rewriter.hide(Secrets::TIME);
+        }
+        // No decision rests on numbers that one run of a capture gave to packets.
+        rewriter.hide(Secrets::NUMBER);
         Ok(Self { seen: seen.clone(), shape: Shape { rewriter, snaplen, scratch: Vec::new() } })
     }
 

@@ -32,9 +32,10 @@
 //! | --- | --- |
 //! | bytes | the exposed bytes, transformed; at most [`ViewSpec::longest`] of them |
 //! | checksums in them | right for the shown bytes if all the bytes they cover are shown and they were right (unchanged if no byte they cover was changed); zero otherwise. No flag distinguishes this: 0 means that there is none |
-//! | options in them | those known not to hold hidden data, where payload is hidden (TCP) or addresses are changed (IPv4, IPv6, TCP); padding in place of others |
+//! | options in them | those known not to hold hidden data, where payload is hidden (TCP), addresses are changed or times hidden (IPv4, IPv6, TCP); padding in place of others |
 //! | bytes after a datagram | shown only where nothing is hidden |
 //! | headers that were cut off | as far as they reveal nothing about bytes that were not captured, which count as hidden |
+//! | parts that contain others: MAC addresses of groups and containers, interface identifiers, clocks of hosts and tunnels | without those that are hidden: addresses by a transform, clocks by a resolution ([`flame_transform::TABLE`]) |
 //! | notes of NFLOG and radiotap about a packet: times, numbers, signals, users | shown only where no time and no packet is hidden and no field is changed |
 //! | `ts_ns` | the time, rounded down to the resolution |
 //! | `addr` | the lengths of the bytes shown before |
@@ -44,7 +45,7 @@
 //! | `l3`, `l4`, `l4_len` | the offsets of the headers in the shown bytes |
 //! | `proto`, `tcp_flags`, `flags` | the headers, which every exposure but `count` reveals; `TRANSPORT` is cleared if the header is not shown completely, `TRUNCATED` set if it was cut at the longest |
 //! | the choice of packets | the chain above. Of sampling: the sample key, and the first bytes from the IP header on, the length, and the time at the resolution, as policy and root show them. A sample of packets that are equal so far has all of them or none: with `count`, all of one time |
-//! | [`Written::packets`], [`Written::bytes`], [`Written::eligible`] | the choice of packets and their shown bytes |
+//! | [`Written::packets`], [`Written::bytes`], [`Written::eligible`], [`Written::cut`] | the choice of packets and their shown bytes |
 //! | the end of [`View::copy_some`] | likewise: blocks of a view that hides something end by the bytes that were shown |
 //!
 //! Packets that trusted filters, sampling or stages leave out are hidden, but [`Written::taken`] counts them, and
@@ -64,7 +65,7 @@ pub use sort::{Marks, Queues};
 use flame_abi::{Descriptor, LinkType, flags};
 use flame_filter::{FilterError, ShownPacket, TruePacket};
 use flame_plan::{Expose, ShownFilter, TrustedFilter, ViewSpec};
-use flame_transform::{Rewriter, TransformError};
+use flame_transform::{Rewriter, Secrets, TransformError};
 use form::{Sampling, Stages};
 use quantize::Quantizer;
 use select::Select;
@@ -98,6 +99,9 @@ pub struct Written {
     pub packets: u32,
     /// The number of bytes of packets written.
     pub bytes: usize,
+    /// The number of packets written whose payload was left out because it contains a packet that no
+    /// transform would change.
+    pub cut: u32,
 }
 
 /// The reason why a view cannot be created, or failed.
@@ -148,10 +152,12 @@ impl View {
         let own = spec.key.as_ref().map(|key| Key::new(key.0));
         let transforms = form::transforms(spec.expose, &spec.transforms);
         let mut rewriter = Rewriter::hiding(&transforms, own.as_ref().or(key))?;
-        // If times or packets are hidden, headers must not show notes about them.
-        let hides_packets = spec.sample > 1 || !spec.select.is_empty() || !spec.stages.is_empty();
-        if spec.resolution_ns > 1 || spec.sample > 1 || (own.is_some() && hides_packets) {
-            rewriter.hide_notes();
+        if spec.resolution_ns > 1 {
+            rewriter.hide(Secrets::TIME);
+        }
+        let hides_packets = !spec.select.is_empty() || !spec.stages.is_empty();
+        if spec.sample > 1 || (own.is_some() && hides_packets) {
+            rewriter.hide(Secrets::NUMBER);
         }
         let shown = Select::new(&spec.select_shown)?;
         let shown_expose = spec.select_expose.map_or(spec.expose, |e| e.max(spec.expose));
@@ -426,6 +432,7 @@ impl View {
                 copy_exact(visible, shown);
                 seen.addr = base.wrapping_add(at as u32);
                 written.bytes += shown.len();
+                written.cut += u32::from(self.shape.rewriter.has_cut());
                 self.quantizer.apply(seen);
                 made += 1;
             }
@@ -533,7 +540,7 @@ impl View {
                 out.copy_from_slice(chunk);
             }
         }
-        Written { taken, eligible: taken as u32, sampled: 0, packets: taken as u32, bytes: 0 }
+        Written { taken, eligible: taken as u32, packets: taken as u32, ..Written::default() }
     }
 }
 

@@ -17,7 +17,7 @@ impl Shape {
     /// Returns whether all captured bytes of a packet are shown as they are, whatever they are.
     pub(crate) fn shows_all(&self, expose: Expose, link: LinkType, d: &Descriptor, bytes: &[u8]) -> bool {
         let ask = exposed(expose, link, d, bytes).min(expose.longest(self.snaplen) as usize);
-        let changes = self.rewriter.changes_any() || self.rewriter.changes_notes(link);
+        let changes = self.rewriter.changes_any() || self.rewriter.changes_parts(link);
         !changes && ask == bytes.len() && is_all(expose, ask, link, d, bytes)
     }
 
@@ -38,8 +38,8 @@ impl Shape {
         let changes = self.rewriter.changes_any();
         // Nothing is hidden, or everything.
         let whole = is_all(expose, ask, link, d, bytes);
-        let notes = self.rewriter.changes_notes(link);
-        let shown = if !changes && (whole && !notes || ask == 0) {
+        let parts = self.rewriter.changes_parts(link);
+        let shown = if !changes && (whole && !parts || ask == 0) {
             &bytes[..ask]
         } else {
             let headers = d.payload() as usize;
@@ -54,7 +54,7 @@ impl Shape {
             copy_exact(scratch, &bytes[..taken]);
             let understood = self.rewriter.rewrite_shown(link, scratch, most);
             let changed = &scratch[..understood];
-            if self.rewriter.changes_flow() || understood < headers {
+            if self.rewriter.changes_flow(d) || understood < headers {
                 seen.hash = flame_decode::flow_hash(changed, d);
             }
             &changed[..ask.min(understood)]

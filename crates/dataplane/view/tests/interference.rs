@@ -97,13 +97,21 @@ fn true_filter(text: &str, capture: &Capture) -> Outside {
     (0..capture.packets.len()).map(|i| u8::from(passes(i))).collect()
 }
 
+fn hides(case: &Case, field: Field) -> bool {
+    case.link == LinkType::ETHERNET && case.spec.transforms.contains_key(&field)
+}
+
+fn shows(case: &Case, field: Field) -> bool {
+    case.spec.expose >= HEADERS && !case.spec.transforms.contains_key(&field)
+}
+
 fn is_tcp(d: &Descriptor) -> bool {
     d.proto == 6 && d.has(flags::TRANSPORT) && d.has(flags::IPV4)
 }
 
 const HEADERS: Expose = Expose::Headers;
 
-const LEAKS: [(&str, Leak); 13] = [
+const LEAKS: [(&str, Leak); 18] = [
     ("(a) a filter with a space before it is evaluated on the true packet", |case, capture| {
         if case.spec.expose < HEADERS { Vec::new() } else { true_filter(" ip[15] & 1 = 0", capture) }
     }),
@@ -189,6 +197,43 @@ const LEAKS: [(&str, Leak); 13] = [
             let end =
                 usize::from(d.l3) + usize::from(u16::from_be_bytes(total.try_into().unwrap_or([0xff; 2])));
             if d.has(flags::IPV4) && end > 40 { bytes_at(d, capture, end, 20) } else { Vec::new() }
+        })
+    }),
+    ("(i) MAC addresses of groups show addresses of IP", |case, capture| {
+        let hides = hides(case, Field::IpDst) && shows(case, Field::MacDst);
+        each(capture, |d| match bytes_at(d, capture, 0, 6)[..] {
+            [1, 0, 0x5e, ..] | [0x33, 0x33, ..] if hides => bytes_at(d, capture, 0, 6),
+            _ => Vec::new(),
+        })
+    }),
+    ("(i) MAC addresses of containers show addresses of IP", |case, capture| {
+        let hides = hides(case, Field::IpSrc) && shows(case, Field::MacSrc);
+        each(capture, |d| match bytes_at(d, capture, 6, 6)[..] {
+            [2, 0x42, ..] if hides => bytes_at(d, capture, 6, 6),
+            _ => Vec::new(),
+        })
+    }),
+    ("(i) interface identifiers show MAC addresses", |case, capture| {
+        let hides = hides(case, Field::MacSrc) && shows(case, Field::IpSrc);
+        each(capture, |d| match bytes_at(d, capture, usize::from(d.l3) + 16, 8)[..] {
+            [.., 0xff, 0xfe, _, _, _] if hides && d.has(flags::IPV6) => {
+                bytes_at(d, capture, usize::from(d.l3) + 16, 8)
+            }
+            _ => Vec::new(),
+        })
+    }),
+    ("(i) groups of neighbours show addresses", |case, capture| {
+        let hides = hides(case, Field::IpSrc) && shows(case, Field::IpDst);
+        each(capture, |d| match bytes_at(d, capture, usize::from(d.l3) + 24, 16)[..] {
+            [0xff, 2, .., 1, 0xff, a, b, c] if hides && d.has(flags::IPV6) => vec![a, b, c],
+            _ => Vec::new(),
+        })
+    }),
+    ("(j) timestamps of TCP show times below the resolution", |case, capture| {
+        let hides = case.spec.resolution_ns > 1 && case.spec.expose >= HEADERS;
+        each(capture, |d| match bytes_at(d, capture, usize::from(d.l4) + 20, 12)[..] {
+            [1, 1, 8, 10, ..] if hides && is_tcp(d) => bytes_at(d, capture, usize::from(d.l4) + 24, 8),
+            _ => Vec::new(),
         })
     }),
 ];

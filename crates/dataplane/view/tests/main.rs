@@ -11,6 +11,7 @@ mod interference;
 mod longest;
 mod maker;
 mod monotony;
+mod ordinary;
 mod pair;
 mod quantize;
 mod select;

@@ -207,6 +207,14 @@ impl Batches {
         }
     }
 
+    /// Counts packets without their payload, which contains a packet.
+    pub(crate) fn cut(&mut self, packets: u64) {
+        match &mut self.place {
+            Place::Local(batches) => batches.cut(packets),
+            Place::Remote(batches) => batches.cut(packets),
+        }
+    }
+
     pub(crate) fn shed(&mut self, cause: Shed, packets: u64) {
         match &mut self.place {
             Place::Local(batches) => batches.shed(cause, packets),

@@ -8,6 +8,7 @@ use flame_execute::{BatchLoop, Conditions, Origin, Outlet, SLICE, Stop};
 use flame_output::Sent;
 use flame_plan::{Account, Shed};
 use flame_run::Output;
+use flame_view::Written;
 use std::time::{Duration, Instant};
 
 /// The longest wait for a report before the limits of the process are looked at.
@@ -69,16 +70,20 @@ impl Decider {
         }
     }
 
-    /// Counts packets that were offered, those that filters did not select, and those that sampling left out.
-    pub(crate) fn offer(&mut self, offered: u64, filtered: u64, sampled: u64) {
+    /// Counts packets that were offered, those of them that filters did not select, and what else a view
+    /// counts.
+    pub(crate) fn offer(&mut self, offered: u64, filtered: u64, written: Written) {
+        let (sampled, cut) = (written.sampled.into(), written.cut.into());
         match self {
             Self::Local(batches) => {
                 batches.offer(offered, filtered);
                 batches.sampled(sampled);
+                batches.cut(cut);
             }
             Self::Remote(remote) => {
                 remote.batches.offer(offered, filtered);
                 remote.batches.sampled(sampled);
+                remote.batches.cut(cut);
             }
         }
     }

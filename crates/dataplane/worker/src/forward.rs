@@ -321,7 +321,7 @@ impl Forward {
             true => u64::from(eligible),
             false => descriptors.len() as u64 - u64::from(sampled),
         };
-        self.decider.offer(offered, offered - count, sampled.into());
+        self.decider.offer(offered, offered - count, written);
         // The instance that held packets may have ended since the last ones were offered.
         decisions.extend(std::mem::take(&mut self.held.is_forgotten).then_some(Decision::Forget));
         self.flight = Some(Flight { link, lists, count: 0, made: Made::default(), bytes: Vec::new() });

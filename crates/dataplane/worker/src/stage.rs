@@ -378,6 +378,7 @@ impl ViewStage {
         for batches in &mut self.loops {
             batches.offer(offered - sampled, filtered);
             batches.sampled(sampled);
+            batches.cut(written.cut.into());
             batches.published(&mut self.pool, 0, packets);
             batches.go(conditions, outlet)?;
             batches.count_blocks(&mut self.pool);
@@ -404,6 +405,7 @@ impl ViewStage {
         for batches in &mut self.loops {
             batches.offer(u64::from(written.eligible), u64::from(written.eligible - written.packets));
             batches.sampled(written.sampled.into());
+            batches.cut(written.cut.into());
         }
     }
 

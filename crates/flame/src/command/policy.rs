@@ -4,6 +4,7 @@ use crate::error::Error;
 use crate::exit::Status;
 use clap::{Args, Subcommand};
 use flame_node::check_viewable;
+use flame_transform::Remains;
 use flame_trust::{Field, Policy, Role, time};
 use std::path::{Path, PathBuf};
 
@@ -60,6 +61,9 @@ fn check(path: &Path, strict: bool) -> Result<Status, Error> {
     }
     for (name, role) in &roles {
         say!("  {name}: {}", summary(role));
+        // Others are warnings.
+        let inherent = remains(role).into_iter().filter(|remains| remains.remedy.is_none());
+        inherent.for_each(|Remains { text, .. }| say!("    {text}"));
     }
     let warnings = warnings(&policy);
     warnings.iter().for_each(|warning| say!("warning: {warning}"));
@@ -77,6 +81,12 @@ fn summary(role: &Role) -> String {
         parts.push(format!("cosigned by {}", role.cosigned.join(" and ")));
     }
     parts.join(", ")
+}
+
+/// Returns what stays visible of the data that a role hides.
+fn remains(role: &Role) -> Vec<Remains> {
+    let rights = flame_trust::meet(&role.fields);
+    flame_transform::remains(rights.expose, &rights.transforms, rights.resolution_ns)
 }
 
 /// Returns what a node accepts and its operator may not mean, with the remedy.
@@ -108,6 +118,9 @@ fn warnings(policy: &Policy) -> Vec<String> {
             found.push(format!(
                 "role {name}: any code sees every byte of every packet; narrow expose, code, or add transform"
             ));
+        }
+        for Remains { text, remedy } in remains(role) {
+            found.extend(remedy.map(|remedy| format!("role {name}: {text}; {remedy}")));
         }
     }
     let used =

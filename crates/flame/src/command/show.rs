@@ -43,6 +43,9 @@ impl Show {
             "packets",
             &format!("{} = {} processed + {} filtered{}", a.offered, a.processed, a.filtered, shed.concat()),
         );
+        if a.cut > 0 {
+            line("cut", &format!("payload of {} packets was not shown: it contains a packet", a.cut));
+        }
         for queue in &a.queues {
             let lost = format!("{} lost with all blocks in use", queue.overrun);
             line("queue", &format!("{}: {} packets, {lost}", queue.name, queue.packets));

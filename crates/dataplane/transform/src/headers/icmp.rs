@@ -4,6 +4,7 @@
 //! because extensions (RFC 4884) hold addresses of interfaces.
 
 use super::{End, Packet};
+use crate::contains::{Part, Secrets, twin};
 use flame_plan::Field;
 
 impl Packet<'_> {
@@ -13,11 +14,15 @@ impl Packet<'_> {
             return Err(at);
         }
         match self.byte(at) {
-            // Echo and timestamp.
-            0 | 8 | 13 | 14 => self.payload = self.is_payload(at + 8),
+            0 | 8 => self.payload = self.is_payload(at + 8, self.datagram_end),
+            // Timestamp: three of them.
+            13 | 14 => {
+                self.lose(Part::IcmpClock, at + 8, (at + 20).min(self.layer_end))?;
+                self.payload = self.is_payload(at + 8, self.datagram_end);
+            }
             // The gateway of a redirect.
             5 => {
-                self.sideless::<4>(at + 4);
+                self.field::<4>(at + 4, self.any_ip());
             }
             3 | 4 | 11 | 12 => {}
             _ => return Err(at + 8),
@@ -31,7 +36,7 @@ impl Packet<'_> {
             return Err(at);
         }
         match self.byte(at) {
-            128 | 129 => self.payload = self.is_payload(at + 8),
+            128 | 129 => self.payload = self.is_payload(at + 8, self.datagram_end),
             1..=4 => {}
             133 => return self.neighbour_options(at + 8, end),
             134 => return self.neighbour_options(at + 16, end),
@@ -51,7 +56,7 @@ impl Packet<'_> {
         if !self.has(at + 16) {
             return Err(at);
         }
-        self.sideless::<16>(at);
+        self.sideless6(at);
         Ok(at + 16)
     }
 
@@ -64,16 +69,17 @@ impl Packet<'_> {
                 break;
             }
             match (self.byte(at), n) {
-                (1, 8) => self.field::<6>(at + 2, Field::MacSrc),
-                (2, 8) => {
-                    let dst = self.rewriter.changes(Field::MacDst);
-                    self.field::<6>(at + 2, if dst { Field::MacDst } else { Field::MacSrc })
+                (1, 8) => self.mac(at + 2, Field::MacSrc, twin(Field::MacSrc)),
+                (2, 8) => self.mac(at + 2, self.any_mac(), Secrets::IP),
+                (3, 32) => {
+                    self.sideless6(at + 16);
                 }
-                (3, 32) => self.sideless::<16>(at + 16),
                 // Maximum transmission unit, nonce.
-                (5 | 14, 8) => 0,
+                (5 | 14, 8) => {}
+                // Timestamp, of which six bytes are reserved.
+                (13, 16) if self.rewriter.loses(Part::IcmpClock) => self.blank(at + 2, at + 16),
                 _ => break,
-            };
+            }
             at += n;
         }
         Err(at.min(end))

@@ -1,6 +1,7 @@
 //! IPv4 with options (RFC 791), IPv6 with extension headers (RFC 8200), the GRE checksum.
 
 use super::{End, Packet};
+use crate::contains::Part;
 use crate::cover::Cover;
 use flame_plan::Field;
 
@@ -44,6 +45,8 @@ impl Packet<'_> {
     pub(super) fn ipv4(&mut self, at: usize) -> End {
         self.datagram_end = None;
         if !self.has(at + 20) {
+            // Its checksum covers hidden bytes.
+            self.blank(at + 10, (at + 12).min(self.layer_end));
             return Err(at);
         }
         let depth = self.sums.depth();
@@ -53,7 +56,7 @@ impl Packet<'_> {
         let change = self.field::<4>(at + 12, Field::IpSrc) + self.field::<4>(at + 16, Field::IpDst);
         self.pseudo = Pseudo { sum, change, addresses: (at + 12, at + 20) };
         let end = if length >= 20 && self.has(at + length) {
-            if self.rewriter.changes_ip() {
+            if self.rewriter.loses(Part::IpClock) {
                 self.options4(at + 20, at + length);
             }
             Ok(at + length)
@@ -82,14 +85,15 @@ impl Packet<'_> {
         if !self.has(at + 40) {
             return Err(at);
         }
-        let mut src = (self.sum(at + 8, at + 24), self.field::<16>(at + 8, Field::IpSrc));
-        let mut dst = (self.sum(at + 24, at + 40), self.field::<16>(at + 24, Field::IpDst));
+        let mut src = (self.sum(at + 8, at + 24), self.ip6(at + 8, Field::IpSrc, Field::MacSrc));
+        let mut dst = (self.sum(at + 24, at + 40), self.ip6(at + 24, Field::IpDst, Field::MacDst));
         let (mut next, mut place) = (self.byte(at + 6), at + 40);
         let payload = usize::from(self.be16(at + 4));
         let datagram_end = (payload != 0).then_some(at + 40 + payload);
         let (mut fragment, mut later) = (false, false);
         let mut extensions = 0;
-        let changes = self.rewriter.changes_ip();
+        let changes = self.rewriter.changes_addresses();
+        let pads = changes || self.rewriter.loses(Part::IpClock);
         while !later {
             let units = usize::from(self.byte(place + 1));
             let length = match next {
@@ -111,7 +115,7 @@ impl Packet<'_> {
                     fragment = true;
                     later = self.be16(place + 2) & 0xfff8 != 0;
                 }
-                0 | 60 if changes => src = self.options6(place + 2, place + length).unwrap_or(src),
+                0 | 60 if pads => src = self.options6(place + 2, place + length).unwrap_or(src),
                 43 if changes => dst = self.routing(place, place + length).unwrap_or(dst),
                 // Mobility, HIP and shim6 contain addresses.
                 135 | 139 | 140 if changes => self.blank(place + 2, place + length),
@@ -136,7 +140,8 @@ impl Packet<'_> {
     /// Zeroes the value of an authentication header (RFC 4302), which depends on all it protects, if any of
     /// that is changed or hidden.
     fn authentication(&mut self, at: usize, end: usize) {
-        if self.rewriter.changes_any() || self.hides(self.datagram_end) {
+        let loses = self.rewriter.loses(Part::TcpClock);
+        if self.rewriter.changes_any() || loses || self.hides(self.datagram_end) {
             self.blank(at + 12, end);
         }
     }
@@ -162,7 +167,7 @@ impl Packet<'_> {
         for i in 0..count {
             let place = at + 8 + i * 16;
             let sum = self.sum(place, place + 16);
-            let change = self.sideless::<16>(place);
+            let change = self.sideless6(place);
             if left && i == last {
                 destination = Some((sum, change));
             }

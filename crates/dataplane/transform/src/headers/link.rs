@@ -1,6 +1,7 @@
 //! Ethernet, Linux cooked headers and ARP.
 
 use super::{End, Packet};
+use crate::contains::{Part, Secrets, twin};
 use flame_abi::LinkType;
 use flame_plan::Field;
 
@@ -17,7 +18,7 @@ impl Packet<'_> {
             return Err(0);
         }
         if length == 6 {
-            self.field::<6>(address, Field::MacSrc);
+            self.mac(address, Field::MacSrc, twin(Field::MacSrc));
             self.blank(address + 6, address + 8);
         } else if length != 0 && (self.rewriter.changes_mac() || self.rewriter.changes_ip()) {
             self.blank(address, address + 8);
@@ -30,31 +31,23 @@ impl Packet<'_> {
         if !self.has(at + 12) {
             return Err(at);
         }
-        self.field::<6>(at, Field::MacDst);
-        self.field::<6>(at + 6, Field::MacSrc);
+        self.mac(at, Field::MacDst, twin(Field::MacDst));
+        self.mac(at + 6, Field::MacSrc, twin(Field::MacSrc));
         Ok(at + 14)
     }
 
-    pub(super) fn mac(&mut self, at: usize, field: Field) -> End {
+    /// Changes the address of a link header, which may contain an address of `ip`.
+    pub(super) fn mac_header(&mut self, at: usize, field: Field, ip: Secrets) -> End {
         if !self.has(at + 6) {
             return Err(at);
         }
-        self.field::<6>(at, field);
+        self.mac(at, field, ip);
         Ok(at + 6)
     }
 
-    /// Zeroes bytes of unknown form that may reveal more than the places of headers.
-    pub(super) fn opaque(&mut self, at: usize, end: usize) -> End {
-        if self.rewriter.changes_any() {
-            self.blank(at, end);
-        }
-        Ok(end)
-    }
-
-    /// Zeroes notes of a capture if times or packets are hidden, or any field is changed, because they
-    /// contain times, numbers of packets and addresses.
-    pub(super) fn notes(&mut self, at: usize, end: usize) -> End {
-        if self.rewriter.changes_any() || self.rewriter.hides_notes {
+    /// Zeroes bytes that are hidden with the data that they contain.
+    pub(super) fn lose(&mut self, part: Part, at: usize, end: usize) -> End {
+        if self.rewriter.loses(part) {
             self.blank(at, end);
         }
         Ok(end)
@@ -66,9 +59,9 @@ impl Packet<'_> {
         if !ours || !self.has(at + 28) {
             return Err(at);
         }
-        self.field::<6>(at + 8, Field::MacSrc);
+        self.mac(at + 8, Field::MacSrc, twin(Field::MacSrc));
         self.field::<4>(at + 14, Field::IpSrc);
-        self.field::<6>(at + 18, Field::MacDst);
+        self.mac(at + 18, Field::MacDst, twin(Field::MacDst));
         self.field::<4>(at + 24, Field::IpDst);
         Ok(at + 28)
     }

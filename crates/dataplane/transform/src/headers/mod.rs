@@ -13,6 +13,7 @@ mod transport;
 
 use crate::Rewriter;
 use crate::checksum::{Sums, sum};
+use crate::contains::{Part, Secrets, twin};
 use flame_abi::LinkType;
 use flame_decode::{Kind, Layer};
 use flame_plan::Field;
@@ -44,6 +45,7 @@ struct Packet<'a> {
 /// the maximum to be shown. Returns the number of bytes that are shown.
 #[inline]
 pub(crate) fn rewrite(rewriter: &mut Rewriter, link: LinkType, bytes: &mut [u8], ask: usize) -> usize {
+    rewriter.is_cut = false;
     let is_simple = link == LinkType::ETHERNET && rewriter.hidden.is_none();
     let fast = if is_simple { fast::rewrite(rewriter, bytes, ask) } else { None };
     fast.unwrap_or_else(|| walk(rewriter, link, bytes, ask))
@@ -110,13 +112,12 @@ impl Packet<'_> {
         let at = layer.at;
         match layer.kind {
             Kind::Ethernet => self.ethernet(at),
-            Kind::MacDst => self.mac(at, Field::MacDst),
-            Kind::MacSrc => self.mac(at, Field::MacSrc),
-            Kind::MacAny => {
-                self.mac(at, if self.rewriter.changes(Field::MacDst) { Field::MacDst } else { Field::MacSrc })
-            }
-            Kind::Opaque => self.opaque(at, layer.end),
-            Kind::Notes => self.notes(at, layer.end),
+            Kind::MacDst => self.mac_header(at, Field::MacDst, twin(Field::MacDst)),
+            Kind::MacSrc => self.mac_header(at, Field::MacSrc, twin(Field::MacSrc)),
+            Kind::MacAny => self.mac_header(at, self.any_mac(), Secrets::IP),
+            Kind::Opaque => self.lose(Part::Opaque, at, layer.end),
+            Kind::Clock => self.lose(Part::TunnelClock, at, layer.end),
+            Kind::Notes => self.lose(Part::Notes, at, layer.end),
             Kind::Arp => self.arp(at),
             Kind::Ipv4 => self.ipv4(at),
             Kind::Ipv6 => self.ipv6(at),
@@ -166,10 +167,39 @@ impl Packet<'_> {
         self.sums.replace(self.bytes, at, &new[..N])
     }
 
-    /// Changes an IP address without a side.
-    fn sideless<const N: usize>(&mut self, at: usize) -> i64 {
-        let dst = self.rewriter.changes(Field::IpDst);
-        self.field::<N>(at, if dst { Field::IpDst } else { Field::IpSrc })
+    /// Returns the field as which a MAC address without a side is changed.
+    fn any_mac(&self) -> Field {
+        if self.rewriter.changes(Field::MacDst) { Field::MacDst } else { Field::MacSrc }
+    }
+
+    /// Returns the field as which an IP address without a side is changed.
+    fn any_ip(&self) -> Field {
+        if self.rewriter.changes(Field::IpDst) { Field::IpDst } else { Field::IpSrc }
+    }
+
+    /// Changes a MAC address, which the caller has found to be present and which may contain an address of
+    /// `ip`.
+    fn mac(&mut self, at: usize, field: Field, ip: Secrets) {
+        if self.rewriter.changes_addresses()
+            && let Some(old) = self.bytes.get(at..).and_then(<[u8]>::first_chunk)
+        {
+            let new = self.rewriter.map_mac(field, ip, *old);
+            self.sums.replace(self.bytes, at, &new);
+        }
+    }
+
+    /// Changes an IPv6 address, which may contain a MAC address that is changed as `mac`. Returns the change
+    /// of its sum.
+    fn ip6(&mut self, at: usize, field: Field, mac: Field) -> i64 {
+        let old = self.bytes.get(at..).and_then(<[u8]>::first_chunk);
+        let Some(old) = old.filter(|_| self.rewriter.changes_addresses()) else { return 0 };
+        let new = self.rewriter.map6(field, mac, *old);
+        self.sums.replace(self.bytes, at, &new)
+    }
+
+    /// Changes an IPv6 address without a side.
+    fn sideless6(&mut self, at: usize) -> i64 {
+        self.ip6(at, self.any_ip(), self.any_mac())
     }
 
     fn put(&mut self, at: usize, new: &[u8]) {

@@ -1,6 +1,7 @@
 //! TCP, UDP, SCTP and others: ports and checksums.
 
 use super::{End, Packet, look, options};
+use crate::contains::Part;
 use flame_decode::TUNNEL_PORTS;
 use flame_plan::Field;
 
@@ -10,11 +11,20 @@ impl Packet<'_> {
         self.field::<2>(at + 2, Field::PortDst);
     }
 
-    /// Returns whether the bytes from `at` on may be shown as payload.
-    pub(super) fn is_payload(&self, at: usize) -> bool {
-        // No search is needed if no byte after the header is shown.
+    /// Returns whether the bytes from `at` on may be shown as payload, which ends at `stated`.
+    pub(super) fn is_payload(&mut self, at: usize, stated: Option<usize>) -> bool {
+        self.is_plain(at, look::Length::whole(stated.map(|end| end.saturating_sub(at))))
+    }
+
+    /// Returns whether payload from `at` on, of this length, may be shown.
+    fn is_plain(&mut self, at: usize, length: look::Length) -> bool {
+        // No search is needed if no byte after the header is shown, or nothing would be changed.
+        if at >= self.ask || !self.rewriter.changes_any() {
+            return true;
+        }
         let end = self.payload_end.unwrap_or(self.layer_end).min(self.layer_end).min(self.ask);
-        at >= self.ask || !look::holds_packet(self.bytes.get(at..end).unwrap_or(&[]))
+        self.rewriter.is_cut |= look::holds_packet(self.bytes.get(at..end).unwrap_or(&[]), length);
+        !self.rewriter.is_cut
     }
 
     pub(super) fn tcp(&mut self, at: usize) -> End {
@@ -24,7 +34,8 @@ impl Packet<'_> {
         self.open_transport(at, at + 16, self.datagram_end, 6, false);
         self.ports(at);
         let end = at + usize::from(self.byte(at + 12) >> 4) * 4;
-        if self.rewriter.changes_any() || self.hides(self.datagram_end) {
+        let pads = self.rewriter.changes_any() || self.rewriter.loses(Part::TcpClock);
+        if pads || self.hides(self.datagram_end) {
             // If the header was cut off, the options that are present.
             self.tcp_options(at + 20, end.min(self.layer_end));
         }
@@ -32,7 +43,8 @@ impl Packet<'_> {
             // Ports and sequence number, which an ICMP error quotes.
             return Err(at + 8);
         }
-        self.payload = self.is_payload(end);
+        let stated = self.datagram_end.map(|stated| stated.saturating_sub(end));
+        self.payload = self.is_plain(end, look::Length::of_stream(stated));
         Ok(end)
     }
 
@@ -42,15 +54,17 @@ impl Packet<'_> {
         }
         let is_tunnel = [at, at + 2].iter().any(|at| TUNNEL_PORTS.contains(&self.be16(*at)));
         // The length in the UDP header, unless the IP header contradicts it.
-        let end = at + usize::from(self.be16(at + 4));
-        let end = self.datagram_end.filter(|datagram| (at + 8..=*datagram).contains(&end)).map(|_| end);
+        let stated = at + usize::from(self.be16(at + 4));
+        let end = self.datagram_end.filter(|datagram| (at + 8..=*datagram).contains(&stated)).map(|_| stated);
         self.payload_end = end;
         self.open_transport(at, at + 6, end, 17, true);
         self.ports(at);
         if !self.has(at + 8) {
             return Err(at + 4);
         }
-        self.payload = !is_tunnel && self.is_payload(at + 8);
+        // A first fragment states the length of the whole datagram.
+        let stated = end.or(self.datagram_end).or((stated >= at + 8).then_some(stated));
+        self.payload = !is_tunnel && self.is_payload(at + 8, stated);
         Ok(at + 8)
     }
 
@@ -78,4 +92,4 @@ impl Packet<'_> {
 }
 
 /// Used by the fast path, `headers/fast.rs`.
-pub(super) use options::tcp_stay;
+pub(super) use options::{NOP, is_clock, tcp_stay};

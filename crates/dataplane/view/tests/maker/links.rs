@@ -47,7 +47,7 @@ impl Maker<'_> {
                 [macs, self.draw(4, false), vec![8, 0], self.ipv4(0)].concat()
             }
             LinkType::LINUX_SLL => {
-                let address = self.field(Field::MacSrc, 6);
+                let address = self.mac(Field::MacSrc, &[Field::IpSrc]);
                 [vec![0, 0, 0, 1, 0, 6], address, vec![0, 0, 8, 0], self.ipv4(0)].concat()
             }
             _ => self.frame(),
@@ -58,11 +58,11 @@ impl Maker<'_> {
         let any = if self.transforms.contains_key(&Field::MacDst) { Field::MacDst } else { Field::MacSrc };
         // A beacon holds no packet, and no data of a known form.
         if self.choose(6) == 0 {
-            let macs = [self.macs(), self.field(any, 6)].concat();
+            let macs = [self.macs(), self.mac(any, &[Field::IpSrc, Field::IpDst])].concat();
             let is_hidden = self.hidden.opaque;
             return [vec![0x80, 0, 0, 0], macs, vec![0, 0], self.draw(20, is_hidden)].concat();
         }
-        let macs = [self.macs(), self.field(any, 6)].concat();
+        let macs = [self.macs(), self.mac(any, &[Field::IpSrc, Field::IpDst])].concat();
         let llc = [0xaa, 0xaa, 3, 0, 0, 0, 8, 0];
         [&[8, 0, 0, 0][..], &macs, &[0, 0], &llc, &self.ipv4(0)].concat()
     }

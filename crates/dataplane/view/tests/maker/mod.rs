@@ -60,7 +60,11 @@ pub struct Hidden {
     pub padding: bool,
     /// The notes of a capture about a packet.
     pub notes: bool,
+    /// The times of packets below the resolution.
+    pub times: bool,
 }
+
+const ADDRESSES: [Field; 4] = [Field::MacSrc, Field::MacDst, Field::IpSrc, Field::IpDst];
 
 pub struct Maker<'a> {
     pub shown: Numbers,
@@ -111,8 +115,65 @@ impl Maker<'_> {
         value
     }
 
+    fn changes(&self, fields: &[Field]) -> bool {
+        fields.iter().any(|field| self.transforms.contains_key(field))
+    }
+
+    fn is_pseudonym(&self, field: Field) -> bool {
+        matches!(self.transforms.get(&field), Some(Action::Hash | Action::Prefix))
+    }
+
+    /// Draws a MAC address, which may contain an address of IP on the side `ip`.
+    pub fn mac(&mut self, field: Field, ip: &[Field]) -> Vec<u8> {
+        let mac = self.field(field, 6);
+        let (form, is_hidden) = (self.choose(8), self.changes(ip));
+        let is_neighbour_hidden = is_hidden || self.changes(&ADDRESSES);
+        // Pseudonyms of a whole address show whether it is the same.
+        if self.is_pseudonym(field) {
+            return mac;
+        }
+        let mut new = match form {
+            0 => [vec![1, 0, 0x5e], self.draw(3, is_hidden)].concat(),
+            1 => [vec![0x33, 0x33, 0], self.draw(3, is_hidden)].concat(),
+            2 => [vec![0x33, 0x33, 0xff], self.draw(3, is_neighbour_hidden)].concat(),
+            3 => [vec![2, 0x42], self.draw(4, is_hidden)].concat(),
+            4 => [vec![0x0a, 0x58], self.draw(4, is_hidden)].concat(),
+            _ => return mac,
+        };
+        if form == 0 {
+            new[3] &= 0x7f;
+        }
+        new
+    }
+
+    /// Draws an IPv6 address, which may contain a MAC address that is changed as `mac`.
+    fn six(&mut self, field: Field, mac: Field) -> Vec<u8> {
+        let mut address = self.field(field, 16);
+        let form = self.choose(4);
+        let id = self.field(mac, 6);
+        let is_hidden = self.changes(&ADDRESSES);
+        let neighbour = self.draw(3, is_hidden);
+        let is_true = match self.transforms.get(&field) {
+            None => true,
+            Some(Action::Truncate(bits)) => *bits > 64,
+            Some(_) => false,
+        };
+        match form {
+            _ if !is_true => {}
+            0 => {
+                address[8..].copy_from_slice(&[id[0] ^ 2, id[1], id[2], 0xff, 0xfe, id[3], id[4], id[5]]);
+            }
+            1 => {
+                address = vec![0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0xff];
+                address.extend(neighbour);
+            }
+            _ => {}
+        }
+        address
+    }
+
     fn macs(&mut self) -> Vec<u8> {
-        [self.field(Field::MacDst, 6), self.field(Field::MacSrc, 6)].concat()
+        [self.mac(Field::MacDst, &[Field::IpDst]), self.mac(Field::MacSrc, &[Field::IpSrc])].concat()
     }
 
     /// Generates a frame, perhaps with padding after it.
@@ -134,9 +195,9 @@ impl Maker<'_> {
         match self.choose(12) {
             0 => {
                 frame.extend([8, 6, 0, 1, 8, 0, 6, 4, 0, 1]);
-                frame.extend(self.field(Field::MacSrc, 6));
+                frame.extend(self.mac(Field::MacSrc, &[Field::IpSrc]));
                 frame.extend(self.field(Field::IpSrc, 4));
-                frame.extend(self.field(Field::MacDst, 6));
+                frame.extend(self.mac(Field::MacDst, &[Field::IpDst]));
                 frame.extend(self.field(Field::IpDst, 4));
                 frame
             }
@@ -227,21 +288,23 @@ impl Maker<'_> {
             6 => (136, 4),
             _ => return Vec::new(),
         };
-        let is_hidden = self.hidden.addresses;
+        // Of these, only the option 68 and the unknown one hold times.
+        let is_hidden = self.hidden.addresses || (matches!(kind, 68 | 99) && self.hidden.times);
         let mut options = [vec![kind, n as u8], self.draw(n - 2, is_hidden)].concat();
         options.resize(n.next_multiple_of(4), 1);
         options
     }
 
     fn ipv6(&mut self, depth: u64) -> Vec<u8> {
-        let (src, dst) = (self.field(Field::IpSrc, 16), self.field(Field::IpDst, 16));
+        let (src, dst) = (self.six(Field::IpSrc, Field::MacSrc), self.six(Field::IpDst, Field::MacDst));
         let (mut next, mut rest) = self.transport(depth, &[&src[..], &dst].concat());
         for _ in 0..self.choose(5).saturating_sub(2) {
             let is_hidden = self.hidden.addresses;
+            let pads = is_hidden || self.hidden.times;
             let (kind, body) = match self.choose(5) {
-                // PadN that is not padding, an unknown option, quick start.
-                0 => (0, [vec![1, 4], self.draw(4, is_hidden)].concat()),
-                1 => (60, [vec![0x1e, 4], self.draw(4, is_hidden)].concat()),
+                // PadN that is not padding, an unknown option, or one of IOAM.
+                0 => (0, [vec![1, 4], self.draw(4, pads)].concat()),
+                1 => (60, [vec![[0x1e, 0x31][self.choose(2) as usize], 4], self.draw(4, pads)].concat()),
                 2 => (0, vec![5, 2, 0, 0, 1, 0]),
                 3 if is_hidden => (43, [vec![9, 0], self.draw(4, true)].concat()),
                 _ if is_hidden => (135, self.draw(6, true)),
@@ -297,15 +360,16 @@ impl Maker<'_> {
     }
 
     fn tcp_options(&mut self) -> Vec<u8> {
-        let is_hidden = self.hidden.options;
-        let mut options = match self.choose(9) {
+        let (is_hidden, times) = (self.hidden.options || self.hidden.times, self.hidden.times);
+        let mut options = match self.choose(10) {
             0 => [vec![28, 4], self.draw(2, is_hidden)].concat(),
             1 => [vec![200, 10], self.draw(8, is_hidden)].concat(),
             2 => [vec![253, 8], self.draw(6, is_hidden)].concat(),
             3 => [vec![30, 8, 0x30], self.draw(5, is_hidden)].concat(),
             4 => [vec![19, 18], self.draw(16, is_hidden)].concat(),
             5 => [vec![2, 4], self.draw(2, false), vec![1, 3, 3, 7]].concat(),
-            6 => [vec![1, 1, 8, 10], self.draw(8, false)].concat(),
+            6 => [vec![1, 1, 8, 10], self.draw(8, times)].concat(),
+            8 => [vec![2, 4, 5, 6, 8, 10], self.draw(8, times)].concat(),
             7 => [vec![0], self.draw(3, is_hidden)].concat(),
             _ => Vec::new(),
         };
@@ -335,8 +399,11 @@ impl Maker<'_> {
                 (17, self.udp(ports, payload, addresses))
             }
             6 => {
-                let kind = if six { 128 } else { 8 };
-                let mut p = [vec![kind, 0, 0, 0, 0, 1, 0, 2], self.payload()].concat();
+                let has_times = !six && self.choose(3) == 0;
+                let kind = if six { 128 } else { 8 + u8::from(has_times) * 5 };
+                let times = if has_times { self.times() } else { Vec::new() };
+                let payload = if has_times { Vec::new() } else { self.payload() };
+                let mut p = [vec![kind, 0, 0, 0, 0, 1, 0, 2], times, payload].concat();
                 let proto = if six { 58 } else { 1 };
                 self.sum(&mut p, 2, proto, addresses);
                 (proto, p)
@@ -366,13 +433,14 @@ impl Maker<'_> {
                 (47, gre)
             }
             11 => {
-                let reserved = self.draw(3, self.hidden.addresses);
+                let reserved = self.draw(3, self.hidden.addresses || self.hidden.times);
                 let frame = self.ethernet(depth + 1);
                 let port = [4789u16, 8472][self.choose(2) as usize];
                 self.tunnel(port, [vec![8], reserved, vec![0, 0, 9, 0], frame].concat(), addresses)
             }
             12 => {
-                let options = [vec![1, 2, 3, 1], self.draw(4, self.hidden.addresses)].concat();
+                let options = self.draw(4, self.hidden.addresses || self.hidden.times);
+                let options = [vec![1, 2, 3, 1], options].concat();
                 let frame = self.ethernet(depth + 1);
                 self.tunnel(6081, [vec![2, 0, 0x65, 0x58, 0, 0, 9, 0], options, frame].concat(), addresses)
             }
@@ -401,6 +469,17 @@ impl Maker<'_> {
                 (proto, p)
             }
         }
+    }
+
+    /// Draws the times in a message of ICMP. They are payload to a view that hides no times.
+    fn times(&mut self) -> Vec<u8> {
+        let shown = self.hidden.payload.unwrap_or(usize::MAX).min(12);
+        let mut times = self.draw(12, false);
+        let secret = self.secret.bytes(12);
+        let from = if self.hidden.times { 0 } else { shown };
+        times.iter_mut().for_each(|byte| *byte = *byte & 0x1f | 0x80);
+        times[from..].copy_from_slice(&secret[from..]);
+        times
     }
 
     /// Generates an IPv4 packet with a right checksum and hidden addresses.

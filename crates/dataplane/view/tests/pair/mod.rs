@@ -39,6 +39,7 @@ pub fn shown_by(case: &Case, capture: &Capture) -> (Vec<Descriptor>, Vec<u8>, Ou
         rest = &rest[written.taken..];
         outside.extend(written.packets.to_le_bytes());
         outside.extend(written.eligible.to_le_bytes());
+        outside.extend(written.cut.to_le_bytes());
         for d in &out[..written.packets as usize] {
             outside.extend(d.to_bytes());
             all.push(*d);
@@ -54,7 +55,11 @@ fn action(numbers: &mut Numbers, field: Field) -> Action {
     let is_ip = matches!(field, Field::IpSrc | Field::IpDst);
     match numbers.below(8) {
         0..=2 => Action::Zero,
-        3 => Action::Truncate(if is_ip { 17 } else { 3 }),
+        3 => Action::Truncate(match field {
+            Field::IpSrc | Field::IpDst => [17, 17, 80, 120][numbers.below(4) as usize],
+            Field::MacSrc | Field::MacDst => [3, 40][numbers.below(2) as usize],
+            Field::PortSrc | Field::PortDst => 3,
+        }),
         4 => Action::Hash,
         5 if is_ip => Action::Prefix,
         _ => Action::Keep,
@@ -146,6 +151,7 @@ pub fn capture(case: &Case, shown: &Numbers, secret: u64) -> Capture {
             || spec.resolution_ns > 1
             || spec.sample > 1
             || (spec.key.is_some() && !spec.select.is_empty()),
+        times: spec.resolution_ns > 1,
     };
     let count = spec.expose == Expose::Count;
     let mut maker = Maker {

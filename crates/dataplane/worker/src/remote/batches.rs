@@ -153,6 +153,13 @@ impl RemoteBatches {
         }
     }
 
+    /// Counts packets without their payload, which contains a packet.
+    pub(crate) fn cut(&mut self, packets: u64) {
+        if self.leaving.is_none() {
+            self.own.cut += packets;
+        }
+    }
+
     pub(crate) fn shed(&mut self, cause: Shed, packets: u64) {
         if self.leaving.is_none() {
             self.own.shed(cause, packets);

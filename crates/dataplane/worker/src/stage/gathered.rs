@@ -157,6 +157,7 @@ impl ViewStage {
             for batches in &mut self.loops {
                 batches.offer(offered, offered - u64::from(written.packets));
                 batches.sampled(written.sampled.into());
+                batches.cut(written.cut.into());
             }
             if let Some(gathered) = self.gathered.as_mut().filter(|_| written.packets > 0) {
                 gathered.tick = None;

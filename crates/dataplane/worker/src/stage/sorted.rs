@@ -121,6 +121,7 @@ impl ViewStage {
             return Err(flame_view::ViewError::Internal { packet: start, reason }.into());
         };
         *next = start + written.taken;
+        self.loops.iter_mut().for_each(|batches| batches.cut(written.cut.into()));
         Ok(())
     }
 
