@@ -596,6 +596,9 @@ impl Run {
     /// Prints faults and the account of all packets on standard error.
     fn print_report(&self, report: &Report) -> Result<(), Error> {
         outcome::print(report);
+        if !self.quiet {
+            outcome::print_undue(report);
+        }
         if self.quiet || self.stats == StatsFormat::None {
             return Ok(());
         }
