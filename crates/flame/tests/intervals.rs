@@ -170,6 +170,7 @@ fn options_of(plan: &ModulePlan, stop: &Arc<AtomicBool>) -> Options {
 fn run(plan: &ModulePlan, workers: u64, (start, stop_at): (u64, u64)) -> Seen {
     let stop = Arc::<AtomicBool>::default();
     let mut links = links(workers, (start, stop_at + 60_000));
+    meet(&mut links, stop_at - 100);
     for link in &mut links {
         let stop = stop.clone();
         link.acts.push_back((stop_at, Box::new(move || stop.store(true, Ordering::Relaxed))));
