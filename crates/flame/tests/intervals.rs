@@ -1,15 +1,20 @@
 //! Tests of views that show times in steps: on a live source they show whole intervals only, whenever a run or
 //! a module begins and ends.
 
+use crate::commands::{done, policy};
 use crate::common::{self, MANIFEST, install, options, request, runner, tcp_packet, with_manifest};
+use crate::daemon::{Node, wait_for};
+use crate::network::{self, Net};
 use flame_plan::{Account, Expose, ModuleId, ModulePlan, Plan, ViewKey, ViewSpec};
 use flame_run::Engines;
 use flame_source::{Next, Progress, RawBlock, Source, SourceError};
 use flame_worker::{Input, Module, NotDue, Options, Run, Runner, Silent, Worker};
+use serde_json::Value;
 use std::collections::VecDeque;
+use std::process::Output;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 const MS: u64 = 1_000_000;
 /// The packets of a second.
@@ -44,11 +49,16 @@ const COUNTS: &str = r#"(module (memory (export "memory") 1)
         (call $row (i64.const 2) (global.get $total))
         (i64.const 0x1800000040)))"#;
 
-/// Returns the plan of the module on a view with this resolution.
-fn counts(resolution_ns: u64, process: Option<&str>) -> ModulePlan {
+/// Returns the module.
+fn module() -> Vec<u8> {
     let column = "columns = [{ name = \"packets\", type = \"u64\" }]";
     let columns = "columns = [{ name = \"kind\", type = \"u64\" }, { name = \"packets\", type = \"u64\" }]";
-    let wasm = with_manifest(wat::parse_str(COUNTS).unwrap(), MANIFEST.replace(column, columns).as_bytes());
+    with_manifest(wat::parse_str(COUNTS).unwrap(), MANIFEST.replace(column, columns).as_bytes())
+}
+
+/// Returns the plan of the module on a view with this resolution.
+fn counts(resolution_ns: u64, process: Option<&str>) -> ModulePlan {
+    let wasm = module();
     let key = Some(ViewKey([7; 32]));
     let view = ViewSpec { expose: Expose::None, resolution_ns, key, ..ViewSpec::default() };
     let plan = install(&wasm, &flame_compile::InstallRequest { view, ..request() }).unwrap();
@@ -318,4 +328,168 @@ fn records_wait_for_the_end_of_their_interval() {
         }
         assert!(due > 0);
     }
+}
+
+/// The resolution of the tests on an interface: much longer than all that they do within an interval.
+const STEP: u64 = 10;
+
+/// Returns the present time in milliseconds since the last multiple of the resolution.
+fn phase() -> u64 {
+    (SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as u64) % (STEP * 1000)
+}
+
+/// Waits until an interval has begun a moment ago.
+fn wait_for_interval() {
+    let left = STEP * 1000 - phase();
+    std::thread::sleep(Duration::from_millis(left + 100));
+}
+
+fn frames() -> Vec<Vec<u8>> {
+    (0..50).map(|n| network::ipv4(&[], 17, (n, 9), (2, 53), 122)).collect()
+}
+
+/// The rows of a capture, its messages and its status.
+fn captured(out: Output) -> (Vec<Value>, String, Option<i32>) {
+    let rows = String::from_utf8(out.stdout).unwrap();
+    let rows = rows.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    (rows, String::from_utf8(out.stderr).unwrap(), out.status.code())
+}
+
+/// Returns the packets that the fast instances have reported at ticks and at the end.
+fn packets(rows: &[Value]) -> u64 {
+    let of = |row: &&Value| matches!(row["kind"].as_u64(), Some(1 | 2));
+    rows.iter().filter(of).map(|row| row["packets"].as_u64().unwrap()).sum()
+}
+
+#[test]
+fn a_command_on_an_interface_ends_with_an_interval() {
+    common::runner();
+    let Some(net) = Net::new() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    done(folder.path(), &["key", "new", "root.key"]);
+    done(folder.path(), &["key", "new", "node.key"]);
+    let role = "expose = \"none\"\ncalls = \"records, messages\"\n";
+    std::fs::write(folder.path().join("revoked"), "").unwrap();
+    policy(folder.path(), role);
+    std::fs::write(folder.path().join("m.wasm"), module()).unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let mint = |name: &str, more: &[&str]| {
+        let to =
+            ["grant", "mint", "--key", "root.key", "--to", "alice", "--role", "all", "--code", "any", "-o"];
+        done(folder.path(), &[&to[..], &[name], more].concat());
+    };
+    mint("exact.cred", &[]);
+    mint("steps.cred", &["--resolution", "10s"]);
+    let (wasm, policy) = (path("m.wasm"), path("policy.toml"));
+    let start = |credential: &str, sockets, more: &[&str]| {
+        let credential = path(credential);
+        let of = [&wasm, "--policy", &policy, "--credential", &credential, "--format", "json"];
+        net.capture(&[&of[..], more].concat(), sockets)
+    };
+    // A run of a moment, within an interval. Without a resolution it counts exactly.
+    for credential in ["exact.cred", "steps.cred"] {
+        let (rows, said, status) = loop {
+            wait_for_interval();
+            let capture = start(credential, 1, &[]);
+            net.send(&frames(), 2);
+            std::thread::sleep(Duration::from_millis(200));
+            capture.signal("INT");
+            let began = phase();
+            let out = captured(capture.end());
+            if (100..STEP * 1000 - 1000).contains(&began) && phase() >= began {
+                break out;
+            }
+        };
+        assert_eq!(status, Some(0), "{said}");
+        let (packets, account): (_, Value) = (packets(&rows), account(&said));
+        if credential == "exact.cred" {
+            assert_eq!(
+                (packets, account["modules"]["hostile"]["offered"].as_u64()),
+                (100, Some(100)),
+                "{said}"
+            );
+        } else {
+            assert!(rows.is_empty() && account["modules"]["hostile"]["offered"] == 0, "{rows:?} {said}");
+            assert!(said.contains("hostile: nothing is due yet"), "{said}");
+        }
+    }
+    // The first packets are of an interval that had begun before, the next ones of the one in which it stops.
+    let both = [start("steps.cred", 1, &[]), start("steps.cred", 3, &["--isolate", "--workers", "2"])];
+    let again = start("steps.cred", 4, &[]);
+    net.send(&frames(), 1);
+    wait_for_interval();
+    net.send(&frames(), 2);
+    std::thread::sleep(Duration::from_millis(300));
+    both.iter().chain([&again]).for_each(|capture| capture.signal("INT"));
+    std::thread::sleep(Duration::from_millis(1300));
+    // It is shown all that comes until the interval ends.
+    net.send(&frames(), 3);
+    again.signal("INT");
+    let (rows, said, status) = captured(again.end());
+    assert_eq!((rows.len(), status), (0, Some(130)), "{said}");
+    let stops = phase();
+    for capture in both {
+        let (rows, said, status) = captured(capture.end());
+        assert_eq!(status, Some(0), "{said}");
+        assert!(said.contains("stopping at ") && phase() < stops, "{said}");
+        assert_eq!(packets(&rows), 250, "{said}");
+        assert_eq!(account(&said)["modules"]["hostile"]["offered"], 250, "{said}");
+    }
+}
+
+/// Returns the account, which is one line of messages.
+fn account(said: &str) -> Value {
+    let line = said.lines().find(|line| line.starts_with('{'));
+    serde_json::from_str(line.unwrap_or_else(|| panic!("no account in {said}"))).unwrap()
+}
+
+#[test]
+fn a_holder_learns_nothing_by_stopping_a_module_on_a_node() {
+    let Some(net) = Net::new() else { return };
+    let tap = format!("[sources.tap]\ninterface = \"rx0\"\ninterval = \"{STEP}s\"\n");
+    let mut node = Node::new(&tap).within(&net.namespace);
+    node.mint("exact", &[]);
+    node.mint("steps", &["--resolution", "10s"]);
+    std::fs::write(node.path("m.wasm"), module()).unwrap();
+    node.start();
+    let of = |name: &str, words: &[&str]| {
+        let (credential, key) = (format!("{name}.cred"), format!("{name}.key"));
+        node.run(&[words, &["--credential", &credential, "--identity", &key]].concat())
+    };
+    let rows = |name: &str| -> Vec<Value> {
+        let text = of(name, &["records", "m", "--format", "json"]);
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    };
+    for name in ["exact", "steps"] {
+        // The first time, the module is compiled.
+        of(name, &["install", "./m.wasm", "--name", "m"]);
+        of(name, &["remove", "m"]);
+        let rows_of = loop {
+            wait_for_interval();
+            of(name, &["install", "./m.wasm", "--name", "m"]);
+            net.send(&frames(), 2);
+            std::thread::sleep(Duration::from_millis(300));
+            of(name, &["stop", "m"]);
+            let ended = phase();
+            let rows = rows(name);
+            if (100..STEP * 1000 - 500).contains(&ended) {
+                break rows;
+            }
+            of(name, &["remove", "m"]);
+        };
+        match name {
+            "exact" => assert_eq!(packets(&rows_of), 100, "{rows_of:?}"),
+            _ => assert!(rows_of.is_empty(), "{rows_of:?}"),
+        }
+    }
+    // A whole interval, and a part of the next one.
+    of("steps", &["update", "m", "./m.wasm"]);
+    wait_for_interval();
+    net.send(&frames(), 3);
+    wait_for_interval();
+    net.send(&frames(), 1);
+    wait_for("the interval", || packets(&rows("steps")) > 0);
+    of("steps", &["stop", "m"]);
+    assert_eq!(packets(&rows("steps")), 150);
+    node.end();
 }

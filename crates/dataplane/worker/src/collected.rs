@@ -133,7 +133,13 @@ impl Collected {
         outputs: &mut Outputs<'_>,
     ) -> Result<(), RunError> {
         let due = self.undue.as_mut().map(|undue| undue.pass(instance, now_ns)).unwrap_or_default();
-        frames(&due).try_for_each(|frame| self.pass_on(frame, true, outputs))
+        if due.is_empty() {
+            return Ok(());
+        }
+        frames(&due).try_for_each(|frame| self.pass_on(frame, true, outputs))?;
+        // The next tick, at which rows become visible, may be far away.
+        self.flush(outputs)?;
+        Ok(outputs.sink.flush()?)
     }
 
     /// Writes the records of a module whose last interval has ended. What follows is due at once.
