@@ -266,6 +266,7 @@ fn a_module_that_comes_and_goes_sees_whole_intervals_only() {
                 None => assert!(seen.fast > 0 && seen.fast == account.offered, "{seen:?}"),
                 Some(0) => assert_eq!((seen.rows, seen.account), (0, (0, 0)), "{workers} {process:?}"),
                 Some(packets) => {
+                    assert_eq!(seen.account, (packets, packets), "{workers} {process:?}");
                     assert_eq!(
                         (seen.batches, seen.fast, seen.slow),
                         (packets, packets, packets),
@@ -491,5 +492,8 @@ fn a_holder_learns_nothing_by_stopping_a_module_on_a_node() {
     wait_for("the interval", || packets(&rows("steps")) > 0);
     of("steps", &["stop", "m"]);
     assert_eq!(packets(&rows("steps")), 150);
+    // Neither the account nor the log has the packets of the interval that did not end.
+    let account = |name: &str| node.json_of(name, &["show", "m"])["account"]["offered"].clone();
+    assert_eq!((account("steps"), account("exact")), (150.into(), 100.into()));
     node.end();
 }

@@ -471,7 +471,8 @@ impl Engine {
             && let Some((live, account)) = entry.live.as_ref().zip(account)
         {
             let (name, state) = (live.module.plan.name.clone(), entry.state());
-            entry.ending = Some(Ending { name, account: RefCell::new(account), state });
+            let may_fall = live.module.plan.view.has_steps();
+            entry.ending = Some(Ending { name, account: RefCell::new(account), state, may_fall });
         }
     }
 

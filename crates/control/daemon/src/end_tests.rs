@@ -172,13 +172,21 @@ fn a_module_that_is_stopped_as_its_source_ends_keeps_its_last_account() {
         account
     };
     let known = account(36);
-    let ending =
-        Ending { name: NAME.to_owned(), account: RefCell::new(known.clone()), state: State::Running };
+    let ending = Ending {
+        name: NAME.to_owned(),
+        account: RefCell::new(known.clone()),
+        state: State::Running,
+        may_fall: false,
+    };
     world.engine.modules().get_mut(&world.key()).unwrap().ending = Some(ending);
     assert_eq!(world.engine.show_ended(&world.key(), Account::default()), known);
     let later = account(40);
     assert_eq!(world.engine.show_ended(&world.key(), later.clone()), later);
     assert_eq!(world.engine.show(&world.owner(), NAME).unwrap().account.offered, 40);
+    // What a holder may not learn is in none.
+    let falls = |entry: &mut Entry| entry.ending.iter_mut().for_each(|ending| ending.may_fall = true);
+    world.engine.modules().get_mut(&world.key()).into_iter().for_each(falls);
+    assert_eq!(world.engine.show_ended(&world.key(), known.clone()), known);
 }
 
 /// Its owner has seen the reason already.

@@ -76,13 +76,15 @@ pub(crate) struct Ending {
     pub account: RefCell<Account>,
     /// The module's state before. A client that waits for the next one finds a complete account with it.
     pub state: State,
+    /// Whether its last account may be smaller: packets of an interval that did not end count no more.
+    pub may_fall: bool,
 }
 
 impl Ending {
     /// Records a later account, which a client has seen.
     pub fn note(&self, account: &Account) {
         let mut last = self.account.borrow_mut();
-        if account.offered >= last.offered {
+        if self.may_fall || account.offered >= last.offered {
             last.clone_from(account);
         }
     }
@@ -129,7 +131,8 @@ impl Entry {
         let state = self.state();
         let live = self.live.take_if(is_it)?;
         let account = RefCell::new(account.unwrap_or_default());
-        self.ending = Some(Ending { name: live.module.plan.name.clone(), account, state });
+        let (name, may_fall) = (live.module.plan.name.clone(), live.module.plan.view.has_steps());
+        self.ending = Some(Ending { name, account, state, may_fall });
         Some(live)
     }
 

@@ -19,6 +19,8 @@ pub(crate) struct Batches {
     waiting: Waiting,
     /// Its beginning, before which no packet is offered to it.
     awaited: Option<Awaited>,
+    /// Its account at the last tick, if it is shown whole intervals only: at its end no later packet counts.
+    whole: Option<Box<Account>>,
     /// Whether it receives nothing of the present block, because the worker is behind.
     is_left_out: bool,
     gauge: Option<Gauge>,
@@ -87,6 +89,7 @@ impl Batches {
             place,
             waiting: Waiting { usage: meters.usage().cloned(), blocks: 0 },
             awaited,
+            whole: None,
             is_left_out: false,
             gauge: is_gauged.then(Gauge::default),
         }
@@ -114,7 +117,18 @@ impl Batches {
 
     /// Passes a tick, at which the module may begin. Returns whether it does.
     pub(crate) fn begin(&mut self, now_ns: u64) -> bool {
-        self.awaited.take_if(|awaited| awaited.pass(now_ns)).is_some()
+        let begins = self.awaited.take_if(|awaited| awaited.pass(now_ns)).is_some();
+        if begins {
+            self.whole = Some(Box::new(self.account()));
+        }
+        begins
+    }
+
+    /// Records that an interval has ended with the packets so far.
+    pub(crate) fn end_interval(&mut self) {
+        if self.whole.is_some() {
+            self.whole = Some(Box::new(self.account()));
+        }
     }
 
     /// Returns the measurement since the last call.
@@ -192,10 +206,15 @@ impl Batches {
         }
     }
 
+    /// Returns the final account.
     pub(crate) fn into_account(self) -> Account {
-        match self.place {
+        let account = match self.place {
             Place::Local(batches) => batches.into_account(),
             Place::Remote(batches) => batches.into_account(),
+        };
+        match self.whole {
+            Some(whole) => account.until(&whole),
+            None => account,
         }
     }
 

@@ -309,7 +309,10 @@ impl<'a> Pipeline<'a> {
         let conditions = conditions(how);
         for view in &mut self.views {
             view.tick(now_ns, how, outlet)?;
-            view.loops.iter_mut().try_for_each(|batches| batches.go(conditions, outlet))?;
+            for batches in &mut view.loops {
+                batches.go(conditions, outlet)?;
+                batches.end_interval();
+            }
         }
         if self.has_awaited {
             self.has_awaited = self.views.iter_mut().fold(false, |any, view| view.begin(now_ns) || any);
