@@ -267,8 +267,11 @@ impl Account {
         };
         take(self.processed, &mut account.processed);
         self.shed.iter().zip(&mut account.shed).for_each(|(now, before)| take(*now, before));
+        let mut gained = account.processed - processed;
         for (queue, now) in account.queues.iter_mut().zip(&self.queues) {
-            queue.processed += queue.others().min(now.processed.saturating_sub(queue.processed));
+            let more = queue.others().min(now.processed.saturating_sub(queue.processed)).min(gained);
+            queue.processed += more;
+            gained -= more;
         }
         account.shed(Shed::Stopped, left);
         account
