@@ -2,19 +2,20 @@
 
 use crate::cache;
 use crate::error::Error;
+use crate::interrupts;
 use flame_compile::{Compiler, Worker};
-use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// Returns a flag that the first SIGINT or SIGTERM sets; a second one ends the process at once.
+/// Returns a flag that the first interrupt sets; a further one ends the process at once.
 pub fn stop_flag() -> Result<Arc<AtomicBool>, Error> {
     let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        flag::register_conditional_shutdown(signal, 1, stop.clone())?;
+    for signal in interrupts::SIGNALS {
+        // The handler itself sets the flag, so that a wait interrupted by the signal finds it set.
         flag::register(signal, stop.clone())?;
     }
+    interrupts::watch(|| {})?;
     Ok(stop)
 }
 

@@ -18,6 +18,7 @@ mod files;
 mod format;
 mod grant_args;
 mod help_groups;
+mod interrupts;
 mod limits;
 mod log;
 mod mint_checks;

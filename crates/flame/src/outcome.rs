@@ -4,7 +4,7 @@ use crate::console::complain;
 use crate::exit::Status;
 use flame_record::human::grouped;
 use flame_source::DamageKind;
-use flame_worker::{Report, ShownReport};
+use flame_worker::{NotDue, Report, ShownReport};
 use std::collections::BTreeMap;
 
 /// Returns the exit status of a run whose source did not fail.
@@ -46,6 +46,22 @@ pub fn print(report: &ShownReport) {
         };
         let (number, noun) = (grouped(lost.rows), lost.reason.noun());
         complain!("flame: {place}: {number} {noun} lost: {}", lost.reason.explain());
+    }
+}
+
+/// Prints the modules of which something is not due, because the run ended within an interval.
+pub fn print_undue(report: &ShownReport) {
+    for NotDue { module, since_ns } in &report.undue {
+        match since_ns {
+            None => complain!(
+                "flame: note: {module}: nothing is due yet: its view shows whole intervals only, and none has \
+                 begun and ended in this run"
+            ),
+            Some(since_ns) => complain!(
+                "flame: note: {module}: nothing is due of the interval since {}, in which the run has ended",
+                flame_trust::time::show(since_ns / 1_000_000_000)
+            ),
+        }
     }
 }
 

@@ -59,6 +59,12 @@ impl Observer for Console {
         self.line("flame", notice.text());
     }
 
+    fn stopping(&mut self, until_ns: u64) {
+        let until = flame_trust::time::show(until_ns.div_ceil(1_000_000_000));
+        let text = "when an interval ends that is shown whole; interrupt again to end now, without it";
+        self.line("flame", &format!("stopping at {until}, {text}"));
+    }
+
     fn overload(&mut self, module: &str, worker: usize, begins: bool) {
         if !self.audience.is_operator() {
             return;

@@ -1,18 +1,16 @@
-//! Signals to a run. Ctrl-C: the first ends it in order, the second at once; records already written are
+//! Signals to a run. The first interrupt ends it in order, a further one at once; records already written are
 //! kept. SIGHUP and SIGUSR1 complete the files of its output, and the run goes on.
 
 use crate::console::complain;
+use crate::interrupts::{self, INTERRUPTED, Interrupts};
 use flame_abi::manifest::Table;
 use flame_record::{Packet, RecordBatch, Sink, SinkError};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
+use signal_hook::consts::{SIGHUP, SIGUSR1};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread;
-use std::time::Duration;
-
-/// The exit status of a run that was interrupted twice, as in shells after SIGINT.
-const INTERRUPTED: i32 = 130;
+use std::time::{Duration, Instant};
 
 /// The message about an interrupt while the input is opened.
 const INPUT: &str = "interrupted before the input began";
@@ -39,11 +37,11 @@ impl Signals {
     pub fn new() -> std::io::Result<Self> {
         let (stop, rotate, opens) = <[Arc<AtomicBool>; 3]>::default().into();
         let slot = Slot::default();
-        for signal in [SIGINT, SIGTERM] {
+        for signal in interrupts::SIGNALS {
             // The handler itself sets the flag, so that a wait interrupted by the signal finds it set.
             signal_hook::flag::register(signal, stop.clone())?;
         }
-        let mut wanted = vec![SIGINT, SIGTERM, SIGUSR1];
+        let mut wanted = [&interrupts::SIGNALS[..], &[SIGUSR1]].concat();
         // Under nohup, SIGHUP is ignored from the start and stays ignored.
         if !is_ignored(SIGHUP) {
             wanted.push(SIGHUP);
@@ -53,19 +51,17 @@ impl Signals {
         let opening = opens.clone();
         let had_terminal = has_terminal();
         thread::Builder::new().name("signals".to_owned()).spawn(move || {
-            let mut ends = 0;
+            let mut interrupts = Interrupts::default();
             for signal in signals.forever() {
                 match signal {
                     // The terminal was closed: nobody can interrupt the run any more.
                     SIGHUP if had_terminal && !has_terminal() => stopping.store(true, Ordering::Relaxed),
                     SIGHUP | SIGUSR1 => rotating.store(true, Ordering::Relaxed),
-                    _ => ends += 1,
+                    _ if interrupts.is_further(Instant::now()) => end_at_once(of_thread),
+                    _ => {}
                 }
                 if opening.load(Ordering::SeqCst) && stopping.load(Ordering::SeqCst) {
                     end_before_input(INPUT, INTERRUPTED);
-                }
-                if ends == 2 {
-                    end_at_once(of_thread);
                 }
             }
         })?;
@@ -101,7 +97,7 @@ impl Signals {
         }
     }
 
-    /// Returns the flag that the first signal sets.
+    /// Returns the flag that the first interrupt sets.
     pub fn stop(&self) -> &Arc<AtomicBool> {
         &self.stop
     }
@@ -230,7 +226,7 @@ impl Sink for Guarded {
     }
 
     fn finish(self: Box<Self>) -> Result<(), SinkError> {
-        // The lock is held, so that a second signal waits for the nearly finished output.
+        // The lock is held, so that a further interrupt waits for the nearly finished output.
         let mut slot = held(&self.slot);
         slot.take().map_or(Ok(()), |sink| sink.finish())
     }

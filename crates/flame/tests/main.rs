@@ -43,6 +43,7 @@ mod ids;
 mod ids_budget;
 mod interface;
 mod interference;
+mod intervals;
 mod isolation;
 mod lead;
 mod live;

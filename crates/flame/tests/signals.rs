@@ -1,8 +1,8 @@
 //! Tests of Ctrl-C, once and twice, while a module is in a call that does not end.
 
-use crate::common::{MANIFEST, root, with_manifest};
+use crate::common::{MANIFEST, pcap, root, tcp_packet, with_manifest};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
 
 const SPIN: &str = "(loop $spin (br $spin))";
@@ -33,9 +33,10 @@ struct Running {
 }
 
 impl Running {
-    /// Starts a run whose module has reported its row, and spins from then on.
+    /// Starts a run whose module has reported its row, and spins from then on. It is metered, as no watchdog
+    /// ends its calls then.
     fn new(batch: &str, tick: &str) -> Self {
-        let running = Self::start(batch, tick, &[]);
+        let running = Self::start(batch, tick, &["--metered"]);
         running.wait(|| {
             let rows = running.partial().and_then(|path| std::fs::read_to_string(path).ok());
             rows.is_some_and(|rows| rows.contains('\n'))
@@ -119,7 +120,10 @@ fn once_it_ends_in_order() {
 fn twice_it_ends_at_once_and_what_was_written_is_kept() {
     let mut running = Running::new("", SPIN);
     running.interrupt();
-    std::thread::sleep(Duration::from_millis(500));
+    std::thread::sleep(Duration::from_millis(100));
+    // Within a second of the first, it is the same interrupt.
+    running.interrupt();
+    std::thread::sleep(Duration::from_millis(1200));
     // A tick may use its whole budget, which takes minutes here.
     assert!(running.child.try_wait().unwrap().is_none());
     let partial = running.partial().unwrap();
@@ -134,6 +138,60 @@ fn twice_it_ends_at_once_and_what_was_written_is_kept() {
     let rows = std::fs::read_to_string(partial).unwrap();
     assert_eq!(rows, "{\"module\":\"spins\",\"table\":\"t\",\"packets\":42}\n");
     assert!(!folder.path().join("rows.json").exists(), "it has its name only when it is whole");
+}
+
+/// Returns the exit status and the output of a command that GNU `timeout` ends, whose input stays open: it is
+/// signalled, and then its group.
+fn timed_out(signal: &str, folder: &Path, arguments: &[&str], input: &[u8]) -> (Option<i32>, String) {
+    let mut command = Command::new("timeout");
+    command.args(["--preserve-status", "-s", signal, "3", env!("CARGO_BIN_EXE_flame")]).args(arguments);
+    command.env("XDG_CACHE_HOME", folder).current_dir(folder);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut open = child.stdin.take().unwrap();
+    std::io::Write::write_all(&mut open, input).unwrap();
+    let Output { status, stdout, stderr } = child.wait_with_output().unwrap();
+    drop(open);
+    let [out, said] = [stdout, stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+    (status.code(), out + &said)
+}
+
+#[test]
+fn the_two_signals_of_timeout_are_one_interrupt() {
+    crate::common::runner();
+    let folder = tempfile::tempdir().unwrap();
+    let text = r#"(module (memory (export "memory") 1)
+        (data (i32.const 0) "\08\00\00\00\00\00\00\00\2a")
+        (func (export "flame_batch") (param i32) (result i64) (i64.const 0))
+        (func (export "flame_end") (param i64) (result i64) (i64.const 0x1000000000)))"#;
+    let wasm = with_manifest(wat::parse_str(text).unwrap(), MANIFEST.as_bytes());
+    std::fs::write(folder.path().join("m.wasm"), wasm).unwrap();
+    let input = pcap((0..10).map(|ms| (ms, tcp_packet(0, 80))));
+    std::fs::write(folder.path().join("c.pcap"), &input).unwrap();
+    let run =
+        |from: &'static str, more| [&["run", "./m.wasm", "-r", from, "--format", "json"][..], more].concat();
+    // From now on the module is in the cache.
+    let mut first = Command::new(env!("CARGO_BIN_EXE_flame"));
+    first.args(run("c.pcap", &["-q"])).env("XDG_CACHE_HOME", folder.path()).current_dir(folder.path());
+    assert!(first.output().unwrap().status.success());
+    let graph = "FromDump(/dev/stdin) -> c :: Counter -> Discard; Script(wait 60s)";
+    let all = [
+        (run("-", &[]), r#""packets":42}"#),
+        (run("-", &["--isolate", "--workers", "2"]), r#""packets":42}"#),
+        (["click", "-e", graph, "-h", "c.count"].to_vec(), "10\n"),
+    ];
+    std::thread::scope(|scope| {
+        for (arguments, expected) in &all {
+            for signal in ["INT", "TERM"] {
+                let (folder, input) = (folder.path(), &input);
+                scope.spawn(move || {
+                    let (status, said) = timed_out(signal, folder, arguments, input);
+                    assert_eq!(status, Some(0), "{signal} {arguments:?}: {said}");
+                    assert!(said.contains(expected), "{signal} {arguments:?}: {said}");
+                });
+            }
+        }
+    });
 }
 
 /// One packet becomes 2⁴⁰, in one step of the graph: its end drops the rest, which is counted.

@@ -255,6 +255,31 @@ impl Account {
         Self { offered: self.offered.saturating_sub(self.sampled), sampled: 0, ..self.clone() }
     }
 
+    /// Returns the part of the packets that had been offered by an earlier account of the same instance, which
+    /// has ended with this one. Those that were on their way then came to their ends before others.
+    #[must_use]
+    pub fn until(&self, then: &Self) -> Self {
+        let Self { offered, processed, filtered, sampled, shed, ref queues, .. } = *then;
+        let mut left = offered.saturating_sub(then.accounted() + sampled);
+        let mut account =
+            Self { offered, processed, filtered, sampled, shed, queues: queues.clone(), ..self.clone() };
+        let mut take = |now: u64, before: &mut u64| {
+            let more = now.saturating_sub(*before).min(left);
+            left -= more;
+            *before += more;
+        };
+        take(self.processed, &mut account.processed);
+        self.shed.iter().zip(&mut account.shed).for_each(|(now, before)| take(*now, before));
+        let mut gained = account.processed - processed;
+        for (queue, now) in account.queues.iter_mut().zip(&self.queues) {
+            let more = queue.others().min(now.processed.saturating_sub(queue.processed)).min(gained);
+            queue.processed += more;
+            gained -= more;
+        }
+        account.shed(Shed::Stopped, left);
+        account
+    }
+
     /// Adds the numbers of another account.
     pub fn add(&mut self, other: &Self) {
         self.offered += other.offered;
@@ -304,6 +329,29 @@ impl Account {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_account_until_an_earlier_one_has_no_later_packets() {
+        let mut then = Account::with_queues(["a".to_owned()]);
+        (then.offered, then.filtered, then.sampled) = (100, 20, 10);
+        then.queued(0, 70);
+        then.process(0, 40);
+        then.shed(Shed::Share, 5);
+        // 25 are on their way. Of all, 3 are shed before the others.
+        let mut end = Account { offered: 1000, filtered: 220, faults: 1, ..then.clone() };
+        end.queued(0, 700);
+        end.process(0, 722);
+        end.shed(Shed::Trap, 3);
+        assert!(end.adds_up(), "{end:?}");
+        let until = end.until(&then);
+        assert!(until.adds_up(), "{until:?}");
+        assert_eq!((until.offered, until.filtered, until.processed, until.faults), (100, 20, 65, 1));
+        assert_eq!(until.queues[0].packets, 70);
+        // Some had no end.
+        let end = Account { processed: 60, ..end };
+        assert_eq!((end.until(&then).shed_by(Shed::Trap), end.until(&then).shed_by(Shed::Stopped)), (3, 2));
+        assert_eq!(end.until(&Account::default()).offered, 0);
+    }
 
     #[test]
     fn queues_add_up_and_are_added_by_name() {

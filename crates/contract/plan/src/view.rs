@@ -77,6 +77,12 @@ impl ViewSpec {
     pub fn longest(&self) -> u32 {
         self.expose.longest(self.snaplen)
     }
+
+    /// Returns whether times are shown in steps of more than a nanosecond. The view then shows whole intervals
+    /// of a live source only.
+    pub fn has_steps(&self) -> bool {
+        self.resolution_ns > 1
+    }
 }
 
 /// Returns `ts_ns` rounded down to a multiple of the resolution.

@@ -470,7 +470,7 @@ impl Engine {
             && let Some((live, account)) = entry.live.as_ref().zip(account)
         {
             let (name, state) = (live.module.plan.name.clone(), entry.state());
-            entry.ending = Some(Ending::new(name, account, state));
+            entry.ending = Some(Ending::new(name, account, state, live.module.plan.view.has_steps()));
         }
     }
 

@@ -173,7 +173,7 @@ fn a_module_that_is_stopped_as_its_source_ends_keeps_its_last_account() {
     };
     let known = account(36);
     let accounts = Accounts { live: known.clone(), released: account(30) };
-    let ending = Ending::new(NAME.to_owned(), accounts, State::Running);
+    let ending = Ending::new(NAME.to_owned(), accounts, State::Running, false);
     world.engine.modules().get_mut(&world.key()).unwrap().ending = Some(ending);
     let shown = || world.engine.show(&world.owner(), NAME).unwrap().account.offered;
     assert_eq!(shown(), 30, "its holder waits for the end");
@@ -181,6 +181,10 @@ fn a_module_that_is_stopped_as_its_source_ends_keeps_its_last_account() {
     let later = account(40);
     assert_eq!(world.engine.show_ended(&world.key(), later.clone()), later);
     assert_eq!(shown(), 40);
+    // What a holder may not learn is in none.
+    let falls = |entry: &mut Entry| entry.ending.iter_mut().for_each(|ending| ending.may_fall = true);
+    world.engine.modules().get_mut(&world.key()).into_iter().for_each(falls);
+    assert_eq!(world.engine.show_ended(&world.key(), known.clone()), known);
 }
 
 /// Its owner has seen the reason already.

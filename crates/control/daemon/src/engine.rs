@@ -77,11 +77,13 @@ pub(crate) struct Ending {
     account: RefCell<Accounts>,
     /// The module's state before. A client that waits for the next one finds a complete account with it.
     pub state: State,
+    /// Whether its last account may be smaller: packets of an interval that did not end count no more.
+    pub may_fall: bool,
 }
 
 impl Ending {
-    pub fn new(name: String, account: Accounts, state: State) -> Self {
-        Self { name, account: RefCell::new(account), state }
+    pub fn new(name: String, account: Accounts, state: State, may_fall: bool) -> Self {
+        Self { name, account: RefCell::new(account), state, may_fall }
     }
 
     /// Returns the account that `audience` has.
@@ -103,7 +105,7 @@ impl Ending {
     /// Records a later account, which the operator has seen.
     pub fn note(&self, account: &Account) {
         let last = &mut self.account.borrow_mut().live;
-        if account.offered >= last.offered {
+        if self.may_fall || account.offered >= last.offered {
             last.clone_from(account);
         }
     }
@@ -149,8 +151,8 @@ impl Entry {
     ) -> Option<Live> {
         let state = self.state();
         let live = self.live.take_if(is_it)?;
-        let name = live.module.plan.name.clone();
-        self.ending = Some(Ending::new(name, account.unwrap_or_default(), state));
+        let (name, may_fall) = (live.module.plan.name.clone(), live.module.plan.view.has_steps());
+        self.ending = Some(Ending::new(name, account.unwrap_or_default(), state, may_fall));
         Some(live)
     }
 

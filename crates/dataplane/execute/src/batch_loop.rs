@@ -111,14 +111,14 @@ impl BatchLoop {
             calls: 0,
             meters: module.meters.clone(),
             resolution_ns: p.view.resolution_ns,
-            ticks: Ticks::new(p, shape.tick_ns),
+            ticks: Ticks::new(p, shape.tick_ns, is_live),
             delivered_tick: 0,
             passed_tick: 0,
             account: p.empty_account(),
             lost: [0; MAX_QUEUES],
             unsorted: 0,
             is_ending: false,
-            keeping: Keeping::new(module.take_place(Place::Worker(worker))),
+            keeping: Keeping::new(module.take_place(Place::Worker(worker)), is_live && p.view.has_steps()),
         }
     }
 

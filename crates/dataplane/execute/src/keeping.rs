@@ -9,7 +9,7 @@ pub(crate) struct Keeping {
     stage: Stage,
     /// Whether an export is to be made before the next other call.
     is_due: bool,
-    /// Whether the last export was begun.
+    /// Whether the last export was begun, or is not made.
     is_last: bool,
     /// The last tick.
     ticked: u64,
@@ -37,8 +37,10 @@ pub(crate) enum Next {
 }
 
 impl Keeping {
-    pub(crate) fn new(requested: Option<Requested>) -> Self {
-        Self { stage: requested.map_or(Stage::None, Stage::Waiting), ..Self::default() }
+    /// Creates the part of an instance. If `in_steps`, it exports at ticks only: its end may lie within an
+    /// interval of its view.
+    pub(crate) fn new(requested: Option<Requested>, in_steps: bool) -> Self {
+        Self { stage: requested.map_or(Stage::None, Stage::Waiting), is_last: in_steps, ..Self::default() }
     }
 
     /// Returns the next step. The call that it returns is made at once.

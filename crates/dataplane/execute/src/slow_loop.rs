@@ -32,6 +32,9 @@ pub struct SlowLoop {
     due: u64,
     /// The last tick that was queued.
     done: u64,
+    /// The tick whose call began last, and the last one of which no call is left.
+    ticking: u64,
+    ended: u64,
     /// The last tick that each worker's fast instance passed.
     passed: Vec<u64>,
     /// The number of the fast call of each worker whose message was processed last, and the rest of the
@@ -76,7 +79,8 @@ enum Task {
     },
     /// The outcome of a call of a service.
     Done(Vec<u8>),
-    Tick(u64),
+    /// A tick: its call, if it has one, and the tick of the run.
+    Tick { call: Option<u64>, passed: u64 },
     /// The last call, at this packet time.
     End(u64),
 }
@@ -104,9 +108,11 @@ impl SlowLoop {
             granted: module.meters.granted(),
             is_live,
             resolution_ns: p.view.resolution_ns,
-            ticks: Ticks::new(p, shape.tick_ns),
+            ticks: Ticks::new(p, shape.tick_ns, is_live),
             due: ticked,
             done: ticked,
+            ticking: ticked,
+            ended: ticked,
             passed: vec![0; shape.workers],
             allowances: vec![None; shape.workers],
             caller: None,
@@ -122,7 +128,7 @@ impl SlowLoop {
             outcomes_since: None,
             is_split: false,
             lost: 0,
-            keeping: Keeping::new(module.take_place(Place::Slow)),
+            keeping: Keeping::new(module.take_place(Place::Slow), is_live && p.view.has_steps()),
         };
         let mut caller = Box::new(Caller::new(shape, module, Role::Slow, is_live));
         let fault = caller.launch(false).err().map(|fault| slow.report(&fault));
@@ -243,13 +249,30 @@ impl SlowLoop {
             return;
         }
         self.done = self.due;
-        if let Some(now_ns) = self.ticks.pass(self.due).filter(|_| self.caller.is_some()) {
+        let now = self.ticks.pass(self.due);
+        if self.caller.is_some() {
             match self.queue.back_mut() {
-                Some(Task::Tick(due)) => *due = now_ns,
-                _ => self.queue.push_back(Task::Tick(now_ns)),
+                Some(Task::Tick { call, passed }) => (*call, *passed) = (now.or(*call), self.due),
+                _ => self.queue.push_back(Task::Tick { call: now, passed: self.due }),
             }
         }
+        if self.caller.as_ref().is_some_and(|caller| !caller.is_busy()) {
+            self.skip_ticks();
+        }
         self.release(self.done);
+    }
+
+    /// Records the ticks without a call that are next, between two calls.
+    fn skip_ticks(&mut self) {
+        while let Some(Task::Tick { call: None, passed }) = self.queue.front() {
+            self.ended = *passed;
+            self.queue.pop_front();
+        }
+    }
+
+    /// Returns the last tick of which no call is left. Output that follows belongs to the time after it.
+    pub fn passed_tick(&self) -> u64 {
+        if self.caller.is_none() { self.done } else { self.ended }
     }
 
     /// Queues the messages that waited for ticks up to `tick`.
@@ -333,7 +356,10 @@ impl SlowLoop {
                     break;
                 }
                 Ended::Done(Call::Done(_), _) => self.taken += 1,
-                Ended::Done(Call::Tick { now_ns }, _) => self.keeping.tick(now_ns),
+                Ended::Done(Call::Tick { now_ns }, _) => {
+                    self.ended = self.ticking;
+                    self.keeping.tick(now_ns);
+                }
                 Ended::Done(..) => {}
                 Ended::Faulted(call, fault) => {
                     self.end_service(caller.spent());
@@ -362,6 +388,7 @@ impl SlowLoop {
 
     /// Starts the next call, unless it has another payer than one that was `made` in this quantum.
     fn starts(&mut self, made: bool, caller: &mut Caller, quantum: &Quantum<'_>) -> bool {
+        self.skip_ticks();
         while let Some(Waiting { call, payer, .. }) = self.calls.front() {
             match () {
                 () if quantum.stop.is_run_stopped() => self.served.push((*call, Duration::ZERO)),
@@ -398,7 +425,11 @@ impl SlowLoop {
                 self.serving = Some((call, payer));
             }
             Some(Task::End(now_ns)) => caller.start(Call::End { now_ns }, caller.allowance()),
-            Some(Task::Tick(now_ns)) => caller.start(Call::Tick { now_ns }, caller.allowance()),
+            Some(Task::Tick { call, passed }) => {
+                self.ticking = passed;
+                let now_ns = call.unwrap_or(passed);
+                caller.start(Call::Tick { now_ns }, caller.allowance());
+            }
             Some(Task::Done(bytes)) => caller.start(Call::Done(bytes), caller.allowance()),
             Some(Task::Message { worker, call, bytes }) => {
                 self.queued = self.queued.saturating_sub(bytes.len() + ENTRY);
@@ -434,7 +465,13 @@ impl SlowLoop {
             self.queue.retain(|task| {
                 let is_lost = messages && matches!(task, Task::Message { .. });
                 self.lost += u64::from(is_lost);
-                !(is_lost || ticks && matches!(task, Task::Tick(_)))
+                if let Task::Tick { passed, .. } = task
+                    && ticks
+                {
+                    self.ended = *passed;
+                    return false;
+                }
+                !is_lost
             });
         }
     }

@@ -471,6 +471,15 @@ impl<'a> Frames<'a> {
     pub fn rest(&self) -> &'a [u8] {
         self.rest
     }
+
+    /// Returns the frames, each with its bytes.
+    pub fn with_bytes(mut self) -> impl Iterator<Item = (Frame<'a>, &'a [u8])> {
+        std::iter::from_fn(move || {
+            let before = self.rest;
+            let frame = self.next()?;
+            Some((frame, &before[..before.len() - self.rest.len()]))
+        })
+    }
 }
 
 impl<'a> Iterator for Frames<'a> {

@@ -108,6 +108,11 @@ pub enum Report {
         worker: usize,
         now_ns: u64,
     },
+    /// The slow instance has passed the tick at `now_ns`. Reported only if the view shows whole intervals.
+    SlowPassed {
+        module: ModuleId,
+        now_ns: u64,
+    },
     /// The account of the packets of the module's fast instance on a worker so far.
     Account {
         module: ModuleId,

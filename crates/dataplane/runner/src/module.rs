@@ -103,6 +103,8 @@ struct Slow {
     /// The last tick that the fast instance on each worker passed.
     passed: Vec<u64>,
     messages_lost: u64,
+    /// The last tick that was reported as passed, if the view shows whole intervals.
+    steps: Option<u64>,
     /// The calls of services that came before the instance.
     early: Vec<(u64, Vec<u8>)>,
 }
@@ -197,7 +199,7 @@ impl Slow {
     }
 
     fn go(&mut self, id: ModuleId, quantum: &Quantum<'_>, sender: &mut Sender) -> Result<(), ChannelError> {
-        let Some(slow) = &mut self.instance else { return Ok(()) };
+        let Some(slow) = &mut self.instance else { return self.pass(id, sender) };
         let head = Report::Output { module: id, worker: None, processed: Processed::default() };
         let fault = loop {
             let fault = slow.go(quantum, &mut |output| sender.send(&head, output.bytes))?;
@@ -213,7 +215,19 @@ impl Slow {
             }
         };
         self.messages_lost += slow.take_lost();
-        fault.map_or(Ok(()), |report| sender.send(&Report::Fault(report), &[]))
+        fault.map_or(Ok(()), |report| sender.send(&Report::Fault(report), &[]))?;
+        self.pass(id, sender)
+    }
+
+    /// Reports a tick that it has passed. Without an instance, it follows the fast ones.
+    fn pass(&mut self, id: ModuleId, sender: &mut Sender) -> Result<(), ChannelError> {
+        let Some(steps) = &mut self.steps else { return Ok(()) };
+        let of_fast = || self.passed.iter().copied().min().unwrap_or(0);
+        let now_ns = self.instance.as_ref().map_or_else(of_fast, SlowLoop::passed_tick);
+        if now_ns > std::mem::replace(steps, now_ns) {
+            sender.send(&Report::SlowPassed { module: id, now_ns }, &[])?;
+        }
+        Ok(())
     }
 }
 
@@ -250,7 +264,8 @@ impl Installed {
         let region = Region::open(region).map_err(|e| e.to_string())?;
         let module = LoadedModule::within(engines, &module, region).map_err(|e| e.to_string())?;
         let passed = vec![0; workers];
-        let slow = Slow { instance: None, is_live: false, passed, messages_lost: 0, early: Vec::new() };
+        let (is_live, messages_lost, steps) = Default::default();
+        let slow = Slow { instance: None, is_live, passed, messages_lost, steps, early: Vec::new() };
         Ok(Self {
             id,
             shape,
@@ -302,6 +317,9 @@ impl Installed {
         };
         self.pace = pace;
         let is_live = pace.is_live();
+        if is_live && self.module.plan.view.has_steps() {
+            self.slow.steps.get_or_insert(0);
+        }
         let window = Mapping { fd, offset, bytes, at: flame_abi::layout::VIEW };
         if self.loops_started == 0 && self.module.loaded.has_slow_path() {
             self.slow.is_live = is_live;

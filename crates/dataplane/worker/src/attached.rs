@@ -228,7 +228,7 @@ impl Attached {
         Self::with(&mut self.cell, |work| {
             let Work::Measure(parts) = work else { return Err(RunError::Broken) };
             parts.commands(clock.now)?;
-            send_ticking((block, described), clock, &mut **parts)?;
+            send_ticking((block, described), clock, &mut **parts, |_| false)?;
             parts.collector.poll().map(drop)
         })
     }

@@ -1,5 +1,6 @@
 use crate::charge;
 use crate::error::RunError;
+use crate::onset::Awaited;
 use crate::overload::Sample;
 use crate::remote::RemoteBatches;
 use flame_block::{Pool, ReaderId};
@@ -16,6 +17,10 @@ pub(crate) const POLL_INTERVAL: Duration = Duration::from_micros(100);
 pub(crate) struct Batches {
     place: Place,
     waiting: Waiting,
+    /// Its beginning, before which no packet is offered to it.
+    awaited: Option<Awaited>,
+    /// Its account at the last tick, if it is shown whole intervals only: at its end no later packet counts.
+    whole: Option<Box<Account>>,
     /// Whether it receives nothing of the present block, because the worker is behind.
     is_left_out: bool,
     gauge: Option<Gauge>,
@@ -79,10 +84,12 @@ impl Gauge {
 
 impl Batches {
     /// Creates the part of a module here. It is measured if `is_gauged`.
-    pub(crate) fn new(place: Place, meters: &Meters, is_gauged: bool) -> Self {
+    pub(crate) fn new(place: Place, meters: &Meters, is_gauged: bool, awaited: Option<Awaited>) -> Self {
         Self {
             place,
             waiting: Waiting { usage: meters.usage().cloned(), blocks: 0 },
+            awaited,
+            whole: None,
             is_left_out: false,
             gauge: is_gauged.then(Gauge::default),
         }
@@ -91,6 +98,37 @@ impl Batches {
     /// Decides whether the module receives packets. Returns whether that is new.
     pub(crate) fn leave_out(&mut self, is_left_out: bool) -> bool {
         std::mem::replace(&mut self.is_left_out, is_left_out) != is_left_out
+    }
+
+    /// Returns whether the module has not begun: packets are not offered to it.
+    pub(crate) fn is_awaited(&self) -> bool {
+        self.awaited.is_some()
+    }
+
+    /// Returns whether the next blocks are not for the module.
+    pub(crate) fn is_passed_over(&self) -> bool {
+        self.is_left_out || self.is_awaited()
+    }
+
+    /// Reports a time to the workers on which the module begins as well.
+    pub(crate) fn report_time(&mut self, now_ns: u64) {
+        self.awaited.iter_mut().for_each(|awaited| awaited.report(now_ns));
+    }
+
+    /// Passes a tick, at which the module may begin. Returns whether it does.
+    pub(crate) fn begin(&mut self, now_ns: u64) -> bool {
+        let begins = self.awaited.take_if(|awaited| awaited.pass(now_ns)).is_some();
+        if begins {
+            self.whole = Some(Box::new(self.account()));
+        }
+        begins
+    }
+
+    /// Records that an interval has ended with the packets so far.
+    pub(crate) fn end_interval(&mut self) {
+        if self.whole.is_some() {
+            self.whole = Some(Box::new(self.account()));
+        }
     }
 
     /// Returns the measurement since the last call.
@@ -168,10 +206,15 @@ impl Batches {
         }
     }
 
+    /// Returns the final account.
     pub(crate) fn into_account(self) -> Account {
-        match self.place {
+        let account = match self.place {
             Place::Local(batches) => batches.into_account(),
             Place::Remote(batches) => batches.into_account(),
+        };
+        match self.whole {
+            Some(whole) => account.until(&whole),
+            None => account,
         }
     }
 
@@ -183,6 +226,9 @@ impl Batches {
     }
 
     pub(crate) fn offer(&mut self, offered: u64, filtered: u64) {
+        if self.is_awaited() {
+            return;
+        }
         if let Some(gauge) = self.gauge.as_mut().filter(|_| !self.is_left_out) {
             gauge.offered += offered;
         }
@@ -195,6 +241,7 @@ impl Batches {
     /// Counts packets that came into an event queue.
     pub(crate) fn queued(&mut self, queue: usize, packets: u64) {
         match &mut self.place {
+            _ if self.awaited.is_some() => {}
             Place::Local(batches) => batches.queued(queue, packets),
             Place::Remote(batches) => batches.queued(queue, packets),
         }
@@ -202,6 +249,7 @@ impl Batches {
 
     pub(crate) fn sampled(&mut self, packets: u64) {
         match &mut self.place {
+            _ if self.awaited.is_some() => {}
             Place::Local(batches) => batches.sampled(packets),
             Place::Remote(batches) => batches.sampled(packets),
         }
@@ -217,6 +265,7 @@ impl Batches {
 
     pub(crate) fn shed(&mut self, cause: Shed, packets: u64) {
         match &mut self.place {
+            _ if self.awaited.is_some() => {}
             Place::Local(batches) => batches.shed(cause, packets),
             Place::Remote(batches) => batches.shed(cause, packets),
         }
@@ -230,12 +279,13 @@ impl Batches {
     /// Returns why no block reaches the module, if it is known here.
     pub(crate) fn refuses(&self) -> Option<Shed> {
         let refuses = self.remote().and_then(RemoteBatches::refuses);
-        refuses.or(self.is_left_out.then_some(Shed::Overload))
+        refuses.or(self.is_passed_over().then_some(Shed::Overload))
     }
 
     /// Counts a block of `packets` that was published in an event queue.
     pub(crate) fn published(&mut self, pool: &mut Pool, queue: usize, packets: u64) {
         match &mut self.place {
+            _ if self.awaited.is_some() => {}
             _ if self.is_left_out => {
                 let cause = self.refuses().unwrap_or(Shed::Overload);
                 self.shed(cause, packets);

@@ -13,7 +13,8 @@ use crate::overload::Change;
 use crate::placed::{Placed, Site};
 use crate::queues::Queues;
 use crate::released::Released;
-use crate::report::{LossReason, Lost, Report};
+use crate::report::{LossReason, Lost, NotDue, Report};
+use crate::undue::Undue;
 use flame_execute::{Origin, Quantum, Shape, SlowLoop, Stop};
 use flame_output::{Frame, Gate, frames};
 use flame_plan::{Account, ModuleId};
@@ -126,6 +127,7 @@ impl<'a> Collector<'a> {
             usage: module.meters().usage().cloned(),
             account: Account::default(),
             losses: Losses::default(),
+            undue: None,
             last: None,
         };
         self.faults.add_module(p.id, collected.granted);
@@ -139,6 +141,10 @@ impl<'a> Collector<'a> {
             let (slow, fault) = SlowLoop::new(self.shape, module, self.is_live, self.ticked);
             collected.slow = Some(Box::new(slow));
             collected.fault(fault, &mut self.faults);
+        }
+        if let Some(onset) = module.onset.as_ref().filter(|_| self.is_live) {
+            let has_slow = collected.remote.is_some() || collected.slow.is_some();
+            collected.undue = Some(Undue::new(onset, self.shape.workers + usize::from(has_slow)));
         }
         self.outputs.services.join(p);
         self.modules.push(collected);
@@ -274,10 +280,10 @@ impl<'a> Collector<'a> {
     pub(crate) fn output(&mut self, from: Origin, bytes: &[u8]) -> Result<(), RunError> {
         let Some(at) = self.place(from.module) else { return Ok(()) };
         let _charged = charge::enter(self.modules[at].usage.as_ref());
-        for frame in frames(bytes) {
+        for (frame, bytes) in frames(bytes).with_bytes() {
             let m = &mut self.modules[at];
             let Frame::Message(message) = frame else {
-                m.take(frame, &mut self.outputs)?;
+                m.take(from.worker, (frame, bytes), &mut self.outputs)?;
                 continue;
             };
             // A process passes messages to its own slow instance.
@@ -402,6 +408,7 @@ impl<'a> Collector<'a> {
             self.advance_to_tick();
         }
         let m = &mut self.modules[at];
+        m.pass(worker, now_ns, &mut self.outputs)?;
         if let Some(slow) = &mut m.slow {
             slow.passed(worker, now_ns);
         }
@@ -440,6 +447,12 @@ impl<'a> Collector<'a> {
         self.modules[module].go(&quantum, &mut self.outputs, &mut self.faults)
     }
 
+    /// Releases what the modules have reported: all fast instances have ended with an interval.
+    pub(crate) fn complete(&mut self) -> Result<(), RunError> {
+        let _held_up = self.outputs.hold_up();
+        self.modules.iter_mut().try_for_each(|m| m.complete(&mut self.outputs))
+    }
+
     /// Ends the slow instances and returns the report of the modules. `accounts` are those of the pipelines.
     pub(crate) fn end(mut self, now_ns: u64, accounts: Vec<(ModuleId, Account)>) -> Result<Report, RunError> {
         self.stop.end_worker();
@@ -456,6 +469,9 @@ impl<'a> Collector<'a> {
             self.lost.extend(m.take_losses());
         }
         self.finish_channels()?;
+        let not_due =
+            |m: &Collected| Some(NotDue { module: m.name.clone(), since_ns: m.undue.as_ref()?.open_since() });
+        let undue = self.modules.iter().filter_map(not_due).collect();
         let mut all = self.ended;
         all.extend(self.modules.into_iter().map(|m| (m.id, (m.name, m.account))));
         // A module may have been removed on some workers while others had ended already.
@@ -469,6 +485,7 @@ impl<'a> Collector<'a> {
             accounts: all.into_values().collect(),
             faults: self.faults.into_kept(),
             lost: self.lost,
+            undue,
             ..Report::default()
         };
         crate::granted::reduce(&self.granted, &mut report);

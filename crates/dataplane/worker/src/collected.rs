@@ -10,6 +10,7 @@ use crate::outputs::Outputs;
 use crate::remote::RemoteReference;
 use crate::report::{LossReason, Lost};
 use crate::services::request_bytes;
+use crate::undue::Undue;
 use crossbeam_channel::Sender;
 use flame_execute::{Quantum, SlowLoop};
 use flame_output::{Frame, Gate, frames};
@@ -38,6 +39,8 @@ pub(crate) struct Collected {
     pub(crate) usage: Option<Arc<Usage>>,
     pub(crate) account: Account,
     pub(crate) losses: Losses,
+    /// The records that are not due yet, if its view shows whole intervals only.
+    pub(crate) undue: Option<Undue>,
     /// The rest of its removal, once its fast instances have ended on all workers.
     pub(crate) last: Option<Last>,
 }
@@ -110,7 +113,39 @@ impl Collected {
         self.slow = Some(slow);
         self.lose_messages(lost);
         self.fault(fault?, faults);
-        Ok(())
+        self.pass_slow(outputs)
+    }
+
+    /// Records the tick that the slow instance here has passed.
+    fn pass_slow(&mut self, outputs: &mut Outputs<'_>) -> Result<(), RunError> {
+        match (&self.slow, &self.undue) {
+            (Some(slow), Some(undue)) => self.pass(undue.slow(), slow.passed_tick(), outputs),
+            _ => Ok(()),
+        }
+    }
+
+    /// Records that an instance has passed the tick at `now_ns`, by the number of its worker or that of the
+    /// slow one, and writes the records that are due.
+    pub(crate) fn pass(
+        &mut self,
+        instance: usize,
+        now_ns: u64,
+        outputs: &mut Outputs<'_>,
+    ) -> Result<(), RunError> {
+        let due = self.undue.as_mut().map(|undue| undue.pass(instance, now_ns)).unwrap_or_default();
+        if due.is_empty() {
+            return Ok(());
+        }
+        frames(&due).try_for_each(|frame| self.pass_on(frame, true, outputs))?;
+        // The next tick, at which rows become visible, may be far away.
+        self.flush(outputs)?;
+        Ok(outputs.sink.flush()?)
+    }
+
+    /// Writes the records of a module whose last interval has ended. What follows is due at once.
+    pub(crate) fn complete(&mut self, outputs: &mut Outputs<'_>) -> Result<(), RunError> {
+        let Some(mut undue) = self.undue.take_if(|undue| undue.open_since().is_some()) else { return Ok(()) };
+        frames(&undue.complete()).try_for_each(|frame| self.pass_on(frame, true, outputs))
     }
 
     /// Counts messages as lost.
@@ -157,12 +192,28 @@ impl Collected {
         }
     }
 
-    pub(crate) fn take(&mut self, frame: Frame<'_>, outputs: &mut Outputs<'_>) -> Result<(), RunError> {
+    /// Handles a frame of an instance, by the number of its worker or that of the slow one.
+    pub(crate) fn take(
+        &mut self,
+        instance: usize,
+        (frame, bytes): (Frame<'_>, &[u8]),
+        outputs: &mut Outputs<'_>,
+    ) -> Result<(), RunError> {
         // Those who forward packets have decided on these.
         if matches!(frame, Frame::Send { .. } | Frame::Held(_)) {
             return Ok(());
         }
         let lets = self.gate.lets(&frame);
+        if let (Some(undue), Frame::Record { .. } | Frame::Packet(_), true) = (&mut self.undue, &frame, lets)
+        {
+            undue.keep(instance, bytes);
+            return Ok(());
+        }
+        self.pass_on(frame, lets, outputs)
+    }
+
+    /// Passes a frame on, unless its grant withholds it.
+    fn pass_on(&mut self, frame: Frame<'_>, lets: bool, outputs: &mut Outputs<'_>) -> Result<(), RunError> {
         match frame {
             Frame::Lost { records, table } => {
                 self.account.records_lost = self.account.records_lost.saturating_add(records);
@@ -232,6 +283,7 @@ impl Collected {
     }
 
     pub(crate) fn rows_of(&mut self, output: Output<'_>, outputs: &mut Outputs<'_>) -> Result<(), RunError> {
-        frames(output.bytes).try_for_each(|frame| self.take(frame, outputs))
+        let slow = self.undue.as_ref().map_or(0, Undue::slow);
+        frames(output.bytes).with_bytes().try_for_each(|frame| self.take(slow, frame, outputs))
     }
 }

@@ -5,6 +5,7 @@ use crate::error::RunError;
 use crate::event::{Event, EventSender};
 use crate::lock;
 use crate::numbers::Numbers;
+use crate::onset::Onset;
 use crate::placed::{Evictor, Placed, Site};
 use crate::remote::{LostModule, ProcessInfo, Processes, StartedProcess};
 use crate::report::Snapshot;
@@ -71,7 +72,11 @@ pub(crate) struct Shared {
     processes: Option<Arc<Processes>>,
     key: Option<Key>,
     shape: Shape,
-    pub(crate) stop: Arc<AtomicBool>,
+    /// Whether the end of the run is requested. It follows once it falls within no interval that a view shows
+    /// whole.
+    stop: Arc<AtomicBool>,
+    /// Whether a run on live sources ends.
+    pub(crate) ended: AtomicBool,
     pub(crate) progress: Progress,
     /// Tells the thread that ends slices that there is a metered module.
     metered: Sender<()>,
@@ -106,6 +111,11 @@ impl Shared {
         // A worker has one thread.
         let set = |inlet: &Inlet| inlet.sleeper.set(std::thread::current());
         let _ = self.pipelines.get(worker).map(set);
+    }
+
+    /// Returns whether a module is within an interval that its view shows whole.
+    pub(crate) fn is_open(&self) -> bool {
+        lock(&self.modules).values().any(|known| !known.is_leaving && known.evictor.is_open())
     }
 
     /// Lets slices be ended from now on, if the calls of a module need that. A process ends those of its own.
@@ -175,6 +185,7 @@ impl Handle {
             key,
             shape,
             stop,
+            ended: AtomicBool::new(false),
             progress: Progress::default(),
             metered: tell,
             pipelines,
@@ -467,9 +478,11 @@ impl Handle {
         })
     }
 
-    /// Ends the run. All packets that were read are still processed and reported.
+    /// Ends the run at once. All packets that were read are still processed and reported, but for those of an
+    /// interval that a view shows whole: nothing of it leaves.
     pub fn stop(&self) {
         self.0.stop.store(true, Ordering::Relaxed);
+        self.0.ended.store(true, Ordering::Relaxed);
     }
 }
 
@@ -516,5 +529,7 @@ pub(crate) fn place(
         (Some(name), Some(processes)) => Site::Remote(processes.install(name, (module, replaced), shape)?),
         (Some(_), None) => return Err(RunError::NoProcess(module.plan.name.clone())),
     };
-    Ok(Placed { site, filters })
+    let has_steps = module.plan.view.has_steps();
+    let onset = has_steps.then(|| Onset::new(shape.tick_ns, shape.workers));
+    Ok(Placed { site, filters, onset })
 }

@@ -21,6 +21,8 @@ pub(crate) struct Pipeline<'a> {
     options: PipelineOptions<'a>,
     /// The control of overload on a live source.
     regulator: Option<Regulator>,
+    /// Whether a module has not begun.
+    has_awaited: bool,
 }
 
 /// A module that is being removed, alone in its view.
@@ -38,7 +40,8 @@ impl<'a> Pipeline<'a> {
     ) -> Result<Self, RunError> {
         let options = PipelineOptions { batch: options.batch.clamp(1, flame_abi::MAX_BATCH), ..options };
         let regulator = Regulator::new(options.overload).filter(|_| options.is_regulated());
-        let mut pipeline = Self { views: Vec::new(), leaving: Vec::new(), options, regulator };
+        let (views, leaving) = Default::default();
+        let mut pipeline = Self { views, leaving, options, regulator, has_awaited: false };
         modules.iter().try_for_each(|module| pipeline.add(module, outlet))?;
         Ok(pipeline)
     }
@@ -57,10 +60,30 @@ impl<'a> Pipeline<'a> {
             }
         };
         self.views[at].add(module, &self.options, outlet)?;
+        self.has_awaited |= module.onset.is_some();
         if let Some(regulator) = &mut self.regulator {
             regulator.add(module.plan().id, module.plan().terms.priority, &mut self.views);
         }
         Ok(())
+    }
+
+    /// Adds a module when packet time is `now_ns`.
+    fn add_at(
+        &mut self,
+        module: &Placed,
+        now_ns: u64,
+        outlet: &mut dyn PipelineOutlet,
+    ) -> Result<(), RunError> {
+        self.add(module, outlet)?;
+        self.report_time(now_ns);
+        Ok(())
+    }
+
+    /// Reports a time to the other workers on which modules begin. It is 0 before the first packet.
+    pub(crate) fn report_time(&mut self, now_ns: u64) {
+        if self.has_awaited {
+            self.loops().for_each(|batches| batches.report_time(now_ns));
+        }
     }
 
     /// Begins a block of the source, of whose buffer `fill` thousandths wait, or records that none waits.
@@ -94,7 +117,7 @@ impl<'a> Pipeline<'a> {
         outlet: &mut dyn PipelineOutlet,
     ) -> Result<(), RunError> {
         match command {
-            Command::Add(module) => match self.add(&module, outlet) {
+            Command::Add(module) => match self.add_at(&module, now_ns, outlet) {
                 // No memory or descriptor is left for its blocks. It does not run here; the others continue.
                 Err(RunError::Block(e)) => {
                     module.abandon(self.options.worker);
@@ -204,8 +227,13 @@ impl<'a> Pipeline<'a> {
         outlet: &mut dyn PipelineOutlet,
     ) -> Result<(), RunError> {
         let how = self.how();
+        if self.has_awaited {
+            let latest = packets.descriptors.iter().map(|d| d.ts_ns).max();
+            self.report_time(latest.unwrap_or(0));
+        }
         for view in &mut self.views {
             match () {
+                () if self.has_awaited && view.is_awaited() => {}
                 () if view.is_sorted() => view.sort(packets, how, outlet)?,
                 () if view.confined => view.stage(packets, how, outlet)?,
                 () if view.gathers() => view.gather(packets, how, outlet)?,
@@ -287,7 +315,13 @@ impl<'a> Pipeline<'a> {
         let conditions = conditions(how);
         for view in &mut self.views {
             view.tick(now_ns, how, outlet)?;
-            view.loops.iter_mut().try_for_each(|batches| batches.go(conditions, outlet))?;
+            for batches in &mut view.loops {
+                batches.go(conditions, outlet)?;
+                batches.end_interval();
+            }
+        }
+        if self.has_awaited {
+            self.has_awaited = self.views.iter_mut().fold(false, |any, view| view.begin(now_ns) || any);
         }
         Ok(())
     }

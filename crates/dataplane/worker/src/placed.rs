@@ -1,4 +1,5 @@
 use crate::channels::Filters;
+use crate::onset::Onset;
 use crate::remote::{LostModule, RemoteModule};
 use flame_execute::LoadedModule;
 use flame_plan::{ModulePlan, Reason};
@@ -12,6 +13,8 @@ use std::sync::Arc;
 pub(crate) struct Placed {
     pub(crate) site: Site,
     pub(crate) filters: Arc<Filters>,
+    /// The beginning of the module on a live source, if its view shows times in steps.
+    pub(crate) onset: Option<Arc<Onset>>,
 }
 
 /// The place where a module runs.
@@ -38,6 +41,7 @@ impl Placed {
 
     /// Records that the module does not run on `worker`. Its process must not wait for this worker.
     pub(crate) fn abandon(&self, worker: usize) {
+        self.onset.iter().for_each(|onset| onset.leave_out());
         if let Site::Remote(module) = &self.site {
             module.end(worker, 0, false);
         }
@@ -45,10 +49,14 @@ impl Placed {
 
     pub(crate) fn evictor(&self) -> Evictor {
         match &self.site {
-            Site::Local(module) => Evictor { eviction: module.eviction.clone(), remote: None },
-            Site::Remote(module) => {
-                Evictor { eviction: module.state.eviction.clone(), remote: Some(module.clone()) }
+            Site::Local(module) => {
+                Evictor { eviction: module.eviction.clone(), onset: self.onset.clone(), remote: None }
             }
+            Site::Remote(module) => Evictor {
+                eviction: module.state.eviction.clone(),
+                onset: self.onset.clone(),
+                remote: Some(module.clone()),
+            },
         }
     }
 }
@@ -56,12 +64,18 @@ impl Placed {
 /// Evicts one module.
 pub(crate) struct Evictor {
     eviction: Eviction,
+    onset: Option<Arc<Onset>>,
     remote: Option<RemoteModule>,
 }
 
 impl Evictor {
     pub(crate) fn let_go(&mut self) {
         self.remote = None;
+    }
+
+    /// Returns whether the module is within an interval that its view shows whole, on a live source.
+    pub(crate) fn is_open(&self) -> bool {
+        self.onset.as_ref().is_some_and(|onset| onset.has_begun()) && self.eviction.reason().is_none()
     }
 
     /// Returns the module's process, if it has one.

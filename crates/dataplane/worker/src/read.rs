@@ -1,11 +1,11 @@
 use crate::clock::Clock;
+use crate::closing::{Closing, Look};
 use crate::error::RunError;
-use crate::handle::Progress;
+use crate::handle::Shared;
 use crate::report::Observer;
 use flame_abi::{Descriptor, LinkType};
 use flame_source::{Described, Frame, Next, RawBlock, Source, SourceError};
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// The maximum age in nanoseconds of packets that arrive after a live source was idle, because the kernel
@@ -105,6 +105,10 @@ pub(crate) struct Reading<'a> {
     described: Described,
     stats: ReadStats,
     closed: bool,
+    /// What the source did next when that was looked up last.
+    look: Look,
+    /// The tick at which the source has ended, on request.
+    ended: Option<u64>,
     /// Whether what was written is visible.
     shown: bool,
     /// The time of the last look around.
@@ -116,9 +120,10 @@ impl<'a> Reading<'a> {
         let described = Described::with_capacity(flame_abi::MAX_BLOCK_PACKETS);
         let clock = Clock::new(options.tick_ns);
         let (block, stats) = Default::default();
-        let looked = Instant::now();
+        let (looked, look, ended) = (Instant::now(), Look::Goes, None);
         source.tell_when_quiet();
-        Self { source, options, clock, block, described, stats, closed: false, shown: true, looked }
+        let (closed, shown) = (false, true);
+        Self { source, options, clock, block, described, stats, closed, look, ended, shown, looked }
     }
 
     /// Reads a block, or waits for one as long as the source does, and gives it to the consumer. Returns
@@ -128,8 +133,9 @@ impl<'a> Reading<'a> {
         consumer: &mut dyn Consumer,
         observer: &mut dyn Observer,
     ) -> Result<bool, RunError> {
-        let Self { source, options, clock, block, described, stats, closed, shown, looked } = self;
-        if stats.packets >= options.count {
+        let Self { source, options, clock, block, described, stats, closed, look, ended, shown, looked } =
+            self;
+        if stats.packets >= options.count || ended.is_some() {
             return Ok(false);
         }
         consumer.commands(clock.now)?;
@@ -139,13 +145,19 @@ impl<'a> Reading<'a> {
             *looked = present;
             consumer.rotate()?;
         }
-        if !*closed && options.stop.load(Ordering::Relaxed) {
+        let before = std::mem::replace(look, options.look());
+        if let Look::Until(until_ns) = *look
+            && before != *look
+        {
+            observer.stopping(until_ns);
+        }
+        if !*closed && *look == Look::Ends {
             if !source.close() {
                 return Ok(false);
             }
             *closed = true;
         }
-        while !source.is_ready() && !options.stop.load(Ordering::Relaxed) && consumer.resume()? {
+        while !source.is_ready() && *look != Look::Ends && options.look() == *look && consumer.resume()? {
             consumer.commands(clock.now)?;
         }
         let decodes = consumer.decodes();
@@ -175,6 +187,7 @@ impl<'a> Reading<'a> {
                 consumer.regulate(None)?;
                 if let Some(tick) = clock.advance(past) {
                     consumer.tick(tick)?;
+                    *ended = options.closing.pass(tick).then_some(tick);
                 }
                 return Ok(true);
             }
@@ -196,13 +209,13 @@ impl<'a> Reading<'a> {
         *shown = false;
         // Before any pipeline can count them as offered.
         let source_progress = source.progress();
-        options.progress.add(packets, totals.bytes, source_progress.kernel_drops);
+        options.shared.progress.add(packets, totals.bytes, source_progress.kernel_drops);
         consumer.regulate(Some(source.fill()))?;
-        if decodes {
-            send_raw(block, totals.latest_ns, clock, consumer)?;
-        } else {
-            send_ticking((block, described), clock, consumer)?;
-        }
+        let ends = |tick| options.closing.pass(tick);
+        *ended = match decodes {
+            true => send_raw((block, totals.latest_ns), clock, consumer, ends)?,
+            false => send_ticking((block, described), clock, consumer, ends)?,
+        };
         if looks {
             observer.progress(stats.packets, source_progress);
         }
@@ -211,7 +224,7 @@ impl<'a> Reading<'a> {
 
     /// Ends the consumer, after the last block.
     pub(crate) fn end(&mut self, consumer: &mut dyn Consumer) -> Result<ReadStats, RunError> {
-        consumer.end(self.clock.now)?;
+        consumer.end(self.ended.unwrap_or(self.clock.now))?;
         let mut stats = std::mem::take(&mut self.stats);
         match stats.failed.take() {
             // No packet was processed that could be reported.
@@ -248,51 +261,56 @@ pub(crate) fn decode_apart(
     (sum, latest)
 }
 
-/// Passes the packets of a block on, with the ticks that fall between them.
+/// Passes the packets of a block on, with the ticks that fall between them, until a tick that `ends` them.
+/// Returns that tick.
 pub(crate) fn send_ticking(
     (block, described): (&RawBlock, &Described),
     clock: &mut Clock,
     consumer: &mut dyn Consumer,
-) -> Result<(), RunError> {
+    ends: impl Fn(u64) -> bool,
+) -> Result<Option<u64>, RunError> {
     let times = described.descriptors().iter().map(|d| d.ts_ns);
-    between_ticks((times, described.totals().latest_ns), clock, consumer, |consumer, range| {
+    let send = |consumer: &mut dyn Consumer, range| {
         for (link, descriptors) in described.runs(range) {
             consumer.packets(Packets { block, link, descriptors })?;
         }
         consumer.pause()
-    })
+    };
+    between_ticks((times, described.totals().latest_ns), clock, consumer, (send, ends))
 }
 
-/// Passes the packets of a block on that the consumer decodes, with the ticks that fall between them.
-/// `latest_ns` is the latest of their times.
+/// Passes the packets of a block on that the consumer decodes, as [`send_ticking`]. `latest_ns` is the latest
+/// of their times.
 fn send_raw(
-    block: &mut RawBlock,
-    latest_ns: u64,
+    (block, latest_ns): (&mut RawBlock, u64),
     clock: &mut Clock,
     consumer: &mut dyn Consumer,
-) -> Result<(), RunError> {
+    ends: impl Fn(u64) -> bool,
+) -> Result<Option<u64>, RunError> {
     let packets = Vec::with_capacity(flame_abi::MAX_BLOCK_PACKETS);
     let block = std::mem::replace(block, RawBlock { packets, ..RawBlock::default() });
     // The packets' memory goes with them, so the pipelines copy the exposed bytes.
     let block = RawBlock { shared_offset: None, ..block };
     // Nearly always. Otherwise the list of packets is copied.
     if clock.quiet(latest_ns) {
-        return consumer.raw(block);
+        return consumer.raw(block).map(|()| None);
     }
     let times = block.packets.iter().map(|packet| packet.ts_ns);
-    between_ticks((times, latest_ns), clock, consumer, |consumer, range| {
+    let send = |consumer: &mut dyn Consumer, range: Range<usize>| {
         let packets = block.packets[range].to_vec();
         consumer.raw(RawBlock { data: block.data.clone(), packets, shared_offset: None })
-    })
+    };
+    between_ticks((times, latest_ns), clock, consumer, (send, ends))
 }
 
-/// Passes packets on with `send`, in parts between which ticks fall. `times` are theirs, with the latest one.
+/// Passes packets on with `send`, in parts between which ticks fall, until a tick that `ends` them, which it
+/// returns. `times` are those of the packets, with the latest one.
 fn between_ticks(
     (times, latest_ns): (impl ExactSizeIterator<Item = u64>, u64),
     clock: &mut Clock,
     consumer: &mut dyn Consumer,
-    send: impl Fn(&mut dyn Consumer, Range<usize>) -> Result<(), RunError>,
-) -> Result<(), RunError> {
+    (send, ends): (impl Fn(&mut dyn Consumer, Range<usize>) -> Result<(), RunError>, impl Fn(u64) -> bool),
+) -> Result<Option<u64>, RunError> {
     let (mut start, end) = (0, times.len());
     if !clock.quiet(latest_ns) {
         for (i, ts_ns) in times.enumerate() {
@@ -301,10 +319,16 @@ fn between_ticks(
                 send(consumer, start..i)?;
             }
             consumer.tick(tick)?;
+            if ends(tick) {
+                return Ok(Some(tick));
+            }
             start = i;
         }
     }
-    if start < end { send(consumer, start..end) } else { Ok(()) }
+    if start < end {
+        send(consumer, start..end)?;
+    }
+    Ok(None)
 }
 
 pub struct ReadOptions<'a> {
@@ -312,7 +336,15 @@ pub struct ReadOptions<'a> {
     pub tick_ns: u64,
     /// The maximum number of packets to read.
     pub count: u64,
-    pub stop: &'a AtomicBool,
-    /// The place where packets are counted.
-    pub(crate) progress: &'a Progress,
+    /// The end of the run, on request.
+    pub(crate) closing: &'a Closing<'a>,
+    /// The modules of the run, and the place where packets are counted.
+    pub(crate) shared: &'a Shared,
+}
+
+impl ReadOptions<'_> {
+    /// Returns what the source does next.
+    fn look(&self) -> Look {
+        self.closing.look(|| self.shared.is_open())
+    }
 }

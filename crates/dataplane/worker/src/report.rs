@@ -25,6 +25,17 @@ pub struct Report {
     /// The rows, and messages with rows to be, that no output received. Rows that a grant withholds are not
     /// lost.
     pub lost: Vec<Lost>,
+    /// The modules of which something is not due, because the run ended within an interval that their views
+    /// show whole, or before the first one.
+    pub undue: Vec<NotDue>,
+}
+
+/// A module of which nothing leaves from some time on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NotDue {
+    pub module: String,
+    /// The packet time in nanoseconds, or `None` if no whole interval has passed.
+    pub since_ns: Option<u64>,
 }
 
 /// The outcome of a run without what its reader may not know: made by [`Report::shown_to`] alone.
@@ -36,6 +47,7 @@ pub struct ShownReport {
     pub damage: Vec<(DamageKind, String)>,
     pub faults: Vec<FaultReport>,
     pub lost: Vec<Lost>,
+    pub undue: Vec<NotDue>,
 }
 
 impl Report {
@@ -48,6 +60,7 @@ impl Report {
             damage: self.damage.iter().map(|damage| (damage.kind, damage.text(audience))).collect(),
             faults: self.faults.clone(),
             lost: self.lost.clone(),
+            undue: self.undue.clone(),
         }
     }
 }
@@ -140,6 +153,10 @@ pub trait Observer: Send {
     /// Called when the state of the source changes, such as that its interface went down.
     fn source(&mut self, _notice: &Notice) {}
 
+    /// Called when the end of a live run is requested, and it goes on until the tick at `until_ns`: an
+    /// interval ends then that a view shows whole.
+    fn stopping(&mut self, _until_ns: u64) {}
+
     /// Called when a module begins to lose packets because `worker` is behind and others have a higher
     /// priority, and when it receives all packets again.
     fn overload(&mut self, _module: &str, _worker: usize, _begins: bool) {}
@@ -211,6 +228,10 @@ impl<O: DerefMut<Target: Observer> + Send> Observer for &Shared<O> {
 
     fn source(&mut self, notice: &Notice) {
         lock(&self.0).source(notice);
+    }
+
+    fn stopping(&mut self, until_ns: u64) {
+        lock(&self.0).stopping(until_ns);
     }
 }
 

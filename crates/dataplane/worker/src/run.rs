@@ -1,6 +1,7 @@
 //! Connects sources, views, modules and a sink, and selects the arrangement of threads.
 
 use crate::charge::{self, Charging};
+use crate::closing::Closing;
 use crate::collect::Collector;
 use crate::error::RunError;
 use crate::event::EventSender;
@@ -180,7 +181,11 @@ impl Run {
         let charging = charging.as_deref();
         let _charged = charge::begin(charging);
         let _let_go = LetGo(&handle);
-        let (stop, behind) = (Stop::new(&options.stop), Behind::default());
+        // A live source may go on after a request, until the intervals end that views show whole.
+        let ended = if is_live { &handle.shared().ended } else { &*options.stop };
+        let (stop, behind) = (Stop::new(ended), Behind::default());
+        let sources = if let Input::PerWorker(sources) = &input { sources.len() } else { 1 };
+        let closing = Closing::new((&options.stop, ended), shape.tick_ns, sources);
         // What was read of a capture before a stop may be many seconds of packet time.
         let later = Stop::after(&stop, &behind);
         let wiring = Wiring {
@@ -189,6 +194,7 @@ impl Run {
             options: &options,
             handle: &handle,
             stop: &stop,
+            closing: &closing,
             charging,
             overload,
         };

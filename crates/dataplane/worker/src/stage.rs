@@ -10,6 +10,7 @@ use crate::batches::{Batches, Place};
 use crate::charge;
 use crate::error::RunError;
 use crate::event::Removed;
+use crate::onset::Awaited;
 use crate::overload::Overload;
 use crate::placed::{Placed, Site};
 use crate::read::Packets;
@@ -205,13 +206,15 @@ impl ViewStage {
     ) -> Result<(), RunError> {
         let (depths, is_gauged) = (depths(module.plan(), options.supply)?, options.is_regulated());
         self.buffers += depths.sum();
+        let awaited = module.onset.as_ref().filter(|_| options.supply.is_live()).map(Awaited::new);
         let module = match &module.site {
             Site::Local(module) => module,
             Site::Remote(module) => {
                 let place = (&mut self.pool, depths);
                 let at = (options.worker, options.supply.pace);
                 let batches = RemoteBatches::attach(module, at, place)?;
-                self.loops.push(Batches::new(Place::Remote(Box::new(batches)), &module.meters, is_gauged));
+                let place = Place::Remote(Box::new(batches));
+                self.push(Batches::new(place, &module.meters, is_gauged, awaited));
                 return Ok(());
             }
         };
@@ -227,8 +230,28 @@ impl ViewStage {
         let _charged = charge::enter(module.meters.usage());
         batches.launch(false, outlet)?;
         batches.go(conditions((options.batch, options.stop)), outlet)?;
-        self.loops.push(Batches::new(Place::Local(Box::new(batches)), &module.meters, is_gauged));
+        self.push(Batches::new(Place::Local(Box::new(batches)), &module.meters, is_gauged, awaited));
         Ok(())
+    }
+
+    fn push(&mut self, batches: Batches) {
+        self.pool.pass_over(batches.reader(), batches.is_passed_over());
+        self.loops.push(batches);
+    }
+
+    /// Returns whether none of its modules has begun.
+    pub(crate) fn is_awaited(&self) -> bool {
+        self.loops.iter().all(Batches::is_awaited)
+    }
+
+    /// Passes a tick, at which modules begin. Returns whether one has not begun.
+    pub(crate) fn begin(&mut self, now_ns: u64) -> bool {
+        for batches in &mut self.loops {
+            if batches.begin(now_ns) {
+                self.pool.pass_over(batches.reader(), batches.is_passed_over());
+            }
+        }
+        self.loops.iter().any(Batches::is_awaited)
     }
 
     /// Returns whether no block reaches any of the modules.
@@ -265,7 +288,7 @@ impl ViewStage {
         for batches in &mut self.loops {
             let is_left_out = leaves_out(batches.module());
             if batches.leave_out(is_left_out) {
-                self.pool.pass_over(batches.reader(), is_left_out);
+                self.pool.pass_over(batches.reader(), batches.is_passed_over());
             }
         }
     }

@@ -127,6 +127,7 @@ impl Consumer for Inline<'_, '_> {
     }
 
     fn commands(&mut self, now_ns: u64) -> Result<(), RunError> {
+        self.pipeline.report_time(now_ns);
         while let Ok(command) = self.commands.try_recv() {
             match &command {
                 Command::Add(module) | Command::Replace(module, ..) => self.collector.add(module)?,
@@ -161,8 +162,9 @@ pub(crate) fn run_inline(
     let commands = inboxes.pipelines.into_iter().next().unwrap_or_else(never);
     let mut consumer = Inline { pipeline, collector, commands, end: None, has_turns, packets: 0 };
     let stats = read_loop(&mut *source, &mut consumer, observer, wiring.read_options());
-    let Inline { collector, end, .. } = consumer;
+    let Inline { mut collector, end, .. } = consumer;
     let Some((accounts, now)) = end else { return Err(stats.err().unwrap_or(RunError::Broken)) };
+    wiring.complete(&mut collector)?;
     let mut report = collector.end(now, accounts)?;
     add_source(&mut report, stats?, &*source);
     Ok(report)
@@ -218,6 +220,7 @@ pub(crate) fn run_dispatched(
         (reader.map(|reader| reader.join().unwrap_or(Err(RunError::Broken))), ends)
     });
     let (accounts, now) = ends?;
+    wiring.complete(&mut collector)?;
     let mut report = collector.end(now, accounts)?;
     let stats = stats.or_else(|| front.map(Front::into_result)).unwrap_or(Err(RunError::Broken))?;
     add_source(&mut report, stats, &*source);
@@ -306,6 +309,7 @@ impl Consumer for Parallel<'_, '_> {
     }
 
     fn commands(&mut self, now_ns: u64) -> Result<(), RunError> {
+        self.pipeline.report_time(now_ns);
         while let Ok(command) = self.commands.try_recv() {
             self.pipeline.command(command, now_ns, &mut self.outlet)?;
         }
@@ -371,6 +375,7 @@ pub(crate) fn run_parallel(
         (stats, ends)
     });
     let (accounts, now) = ends?;
+    wiring.complete(&mut collector)?;
     let mut report = collector.end(now, accounts)?;
     for (stats, source) in all_stats.into_iter().zip(&sources) {
         add_source(&mut report, stats?, &**source);

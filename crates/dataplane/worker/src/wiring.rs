@@ -1,6 +1,9 @@
 //! The shared state of the threads of a run.
 
 use crate::charge::Charging;
+use crate::closing::Closing;
+use crate::collect::Collector;
+use crate::error::RunError;
 use crate::handle::Handle;
 use crate::options::Options;
 use crate::overload::Overload;
@@ -21,6 +24,8 @@ pub(crate) struct Wiring<'a> {
     pub(crate) options: &'a Options,
     pub(crate) handle: &'a Handle,
     pub(crate) stop: &'a Stop<'a>,
+    /// The end of the run, on request.
+    pub(crate) closing: &'a Closing<'a>,
     /// The measurement of the threads' time, if there is one.
     pub(crate) charging: Option<&'a Charging>,
     pub(crate) overload: Overload,
@@ -40,13 +45,18 @@ impl<'a> Wiring<'a> {
         }
     }
 
+    /// Releases what the modules have reported, if the run has ended with their intervals.
+    pub(crate) fn complete(&self, collector: &mut Collector<'_>) -> Result<(), RunError> {
+        if self.closing.is_complete() { collector.complete() } else { Ok(()) }
+    }
+
     pub(crate) fn read_options(&self) -> ReadOptions<'a> {
         ReadOptions {
             decapsulate: self.options.decapsulate,
             tick_ns: self.shape.tick_ns,
             count: self.options.count,
-            stop: &self.options.stop,
-            progress: &self.handle.shared().progress,
+            closing: self.closing,
+            shared: self.handle.shared(),
         }
     }
 }

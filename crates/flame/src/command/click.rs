@@ -2,6 +2,7 @@ use crate::caller::{self, Caller};
 use crate::command::click_modules::modules;
 use crate::error::Error;
 use crate::exit::Status;
+use crate::interrupts;
 use clap::Args;
 use flame_element::driver::{Divided, Division, Invocation, Language, What, Worst, run};
 use flame_graph::{Element, Graph, Options, Rules, Stuck, draw, open_library, read, unbounded_cycles};
@@ -52,20 +53,14 @@ fn permitted(invocation: &Invocation) -> Result<(), Error> {
     Ok(Policy::parse(&policy)?.permits(MachineOption::Click, "flame click")?)
 }
 
-/// Ends the run at SIGINT and SIGTERM, as Click does: files are flushed and handlers are printed.
+/// Ends the run at the first interrupt, as Click does: files are flushed and handlers are printed. A further
+/// one ends the command, should the first not do.
 fn stop_on_signals(interrupt: &Arc<AtomicBool>) -> Result<(), Error> {
-    use signal_hook::consts::{SIGINT, SIGTERM};
-    let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM])?;
     let (interrupt, runner) = (interrupt.clone(), std::thread::current());
-    std::thread::spawn(move || {
-        for _ in signals.forever() {
-            // A second signal ends the command, should the first not do.
-            if interrupt.swap(true, Ordering::Relaxed) {
-                std::process::exit(130);
-            }
-            runner.unpark();
-        }
-    });
+    interrupts::watch(move || {
+        interrupt.store(true, Ordering::Relaxed);
+        runner.unpark();
+    })?;
     Ok(())
 }
 

@@ -39,10 +39,10 @@ use std::sync::atomic::AtomicBool;
 /// Exit status: 0 success; 1 nothing, or not everything, could be done; 2 wrong usage; 3 a capture was
 /// damaged, or a file of a folder could not be read (results cover the rest); 4 a module was ended by a
 /// fault (the other modules' results are complete); 5 rows were lost, as a line on standard error states;
-/// 130 interrupted twice, or before the input began. The first Ctrl-C ends a run in order, and everything
-/// read so far is reported. The second ends it at once: records written so far are kept, in files as
-/// NAME.RANDOM.partial. SIGHUP and SIGUSR1 complete the files of -o and -w, and the run goes on with the
-/// next ones.
+/// 130 interrupted again, or before the input began. The first Ctrl-C ends a run in order, and everything
+/// read so far is reported. Another one, a second or more after the first, ends it at once: records written
+/// so far are kept, in files as NAME.RANDOM.partial. SIGHUP and SIGUSR1 complete the files of -o and -w, and
+/// the run goes on with the next ones.
 #[derive(Args)]
 pub struct Run {
     /// Modules by name or path, separated by commas: `count,flow,./mine.wasm`. With -w they can be left out:
@@ -633,6 +633,9 @@ impl Run {
     /// Prints faults and the account of all packets on standard error.
     fn print_report(&self, report: ShownReport) -> Result<(), Error> {
         outcome::print(&report);
+        if !self.quiet {
+            outcome::print_undue(&report);
+        }
         if self.quiet || self.stats == StatsFormat::None {
             return Ok(());
         }

@@ -10,6 +10,7 @@ use crate::collected::Collected;
 use crate::error::RunError;
 use crate::remote::{self, RemoteReference};
 use crate::report::LossReason;
+use crate::undue::Undue;
 use flame_abi::Descriptor;
 use flame_execute::Quantum;
 use flame_plan::{FaultReport, ModuleId};
@@ -205,6 +206,12 @@ impl Collector<'_> {
         // Calls are served by the slow instance, which belongs to no worker.
         if report.process || report.evicted.is_some() || report.worker.is_none() {
             self.outputs.services.leave(report.id);
+        }
+        // Nothing leaves of the interval in which a module is evicted.
+        if report.evicted.is_some()
+            && let Some(at) = self.place(report.id)
+        {
+            self.modules[at].undue.iter_mut().for_each(Undue::clear);
         }
         self.faults.add(report);
     }

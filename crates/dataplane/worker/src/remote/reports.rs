@@ -74,6 +74,7 @@ impl Reader {
                 | Report::Sent { module }
                 | Report::Decided { module, .. }
                 | Report::Passed { module, .. }
+                | Report::SlowPassed { module, .. }
                 | Report::Account { module, .. }
                 | Report::State { module, .. }
                 | Report::Served { module, .. }
@@ -123,6 +124,10 @@ impl Reader {
                         pass(ModuleEvent::Passed { module: id, worker, now_ns })?;
                         state.set_passed(worker, now_ns);
                     }
+                }
+                Report::SlowPassed { now_ns, .. } => {
+                    let (worker, now_ns) = (state.workers(), state.all_passed().min(now_ns));
+                    pass(ModuleEvent::Passed { module: id, worker, now_ns })?;
                 }
                 Report::Fault(fault) => {
                     if let Some(report) = checked(&state, fault)? {
@@ -228,7 +233,8 @@ fn output(
         state.lose(counts.records);
         return Ok(None);
     }
-    let worker = worker.filter(|worker| *worker < state.workers()).unwrap_or(0);
+    // The slow instance has the number after those of the workers.
+    let worker = worker.unwrap_or(usize::MAX).min(state.workers());
     let from = Origin::of(state.id, worker);
     Ok(Some(ModuleEvent::Output { from, bytes: body.into_owned() }))
 }

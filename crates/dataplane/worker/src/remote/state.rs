@@ -322,6 +322,11 @@ impl State {
         self.ticks.get(worker)?.next_passed(now_ns)
     }
 
+    /// Returns the last tick that the process has passed on all workers.
+    pub(super) fn all_passed(&self) -> u64 {
+        self.ticks.iter().map(|ticks| ticks.passed.load(Ordering::Acquire)).min().unwrap_or(0)
+    }
+
     /// Records the last tick that the process has passed on `worker`. Its event is in the queue.
     pub(super) fn set_passed(&self, worker: usize, now_ns: u64) {
         if let Some(ticks) = self.ticks.get(worker) {
