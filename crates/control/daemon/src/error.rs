@@ -25,6 +25,10 @@ pub fn of_node(error: &NodeError) -> Problem {
     };
     let text = inner.to_string();
     match inner {
+        NodeError::Compile(error @ (CompileError::Spent { .. } | CompileError::Beyond { .. }))
+        | NodeError::Install(InstallError::Compile(
+            error @ (CompileError::Spent { .. } | CompileError::Beyond { .. }),
+        )) => of_allowance(error),
         NodeError::Denied(_) | NodeError::Credential(_) => Problem::new(
             Code::Forbidden,
             text,
@@ -67,6 +71,19 @@ pub fn of_node(error: &NodeError) -> Problem {
             .with_detail(text)
         }
         NodeError::Module { .. } => Problem::new(Code::Refused, text, "see the reason"),
+    }
+}
+
+/// Returns the problem of work for which the allowance of a credential does not suffice.
+fn of_allowance(error: &CompileError) -> Problem {
+    let larger = "ask for a credential with a larger allowance (compile)";
+    match error {
+        CompileError::Spent { spent, .. } if spent.wait.is_some() => {
+            Problem::new(Code::TooMany, error.to_string(), format!("repeat the request then, or {larger}"))
+        }
+        error => {
+            Problem::new(Code::Refused, error.to_string(), format!("make the module smaller, or {larger}"))
+        }
     }
 }
 

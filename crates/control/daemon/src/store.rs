@@ -20,6 +20,7 @@ mod transaction;
 use crate::locked::assert_unlocked;
 pub use error::StoreError;
 use flame_api::{Narrowing, Reservation, State};
+use flame_compile::Cache;
 use flame_files::Folder;
 use flame_trust::hex;
 use read::of_row;
@@ -84,6 +85,14 @@ impl Owner {
     pub fn tenant(&self) -> String {
         let named = self.principal.split(['/', '#']).next().unwrap_or_default();
         format!("{} {named}", self.root)
+    }
+
+    /// Returns the owner's part of the cache.
+    pub fn part_of(&self, cache: &Cache) -> Cache {
+        match self.is_operator() {
+            true => cache.clone(),
+            false => cache.of(&self.tenant(), &format!("{} {}", self.root, self.principal)),
+        }
     }
 
     /// Returns the principal's name, or `None` for the operator.

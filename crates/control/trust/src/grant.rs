@@ -12,7 +12,7 @@ use biscuit_auth::BlockBuilder;
 use biscuit_auth::builder::{Fact, Term};
 use flame_abi::manifest::{Access, Manifest, Service};
 use flame_plan::{
-    Expose, Forward, LOGS_PER_SECOND, Limits, Release, Sending, Services, ShownFilter, Terms, ViewKey,
+    Expose, Forward, LOGS_PER_SECOND, Limits, Release, Sending, Services, Share, ShownFilter, Terms, ViewKey,
     ViewSpec, longest_call,
 };
 use flame_quota::{Amounts, Quota};
@@ -195,7 +195,27 @@ pub struct Link {
     rights: Rights,
 }
 
+/// A credential whose signatures, role and holder were verified.
+pub(crate) struct Chain {
+    pub root: PublicKey,
+    pub blocks: Vec<Block>,
+    pub role: String,
+    /// The fields of the role and of the blocks.
+    pub layers: Vec<Layer>,
+    pub links: Vec<Link>,
+}
+
 impl Link {
+    /// Returns all limits.
+    fn limits(&self) -> (Quota, Option<Share>) {
+        (self.quota(true), self.compilation())
+    }
+
+    /// Returns the processor time for the compilation of modules, if it is limited.
+    pub fn compilation(&self) -> Option<Share> {
+        self.rights.compile
+    }
+
     /// Returns the quota. A share of the processor applies to live sources only.
     pub fn quota(&self, live: bool) -> Quota {
         let rights = &self.rights;
@@ -291,6 +311,20 @@ impl Policy {
     /// Returns the reason why the module gets no grant, whether or not the checks hold.
     pub fn stated(&self, request: &GrantRequest<'_>) -> Result<Grant, Denied> {
         let Some(credential) = request.credential else { return self.best_effort(request) };
+        let Chain { root, blocks, role, layers, links } =
+            self.chain(credential, &request.module.hash, request.possession)?;
+        let path = principal_path(&blocks);
+        let ids = blocks.into_iter().map(|b| b.id).collect();
+        self.finish(request, layers, (path, role), ids, links, &root.to_string())
+    }
+
+    /// Verifies a credential for the module with the SHA-256 `hash`, of which nothing else is known.
+    pub(crate) fn chain(
+        &self,
+        credential: &Credential,
+        hash: &[u8; 32],
+        possessed: Option<(&Challenge, &Answer)>,
+    ) -> Result<Chain, Denied> {
         let root = self.verified(credential)?;
         let blocks = credential.blocks()?;
         self.not_revoked(&blocks, Some(&root))?;
@@ -304,7 +338,7 @@ impl Policy {
         let allowed = self.role(role)?;
         self.may_give(role, allowed, &root)?;
         self.cosigned(role, allowed, &blocks)?;
-        possession(&blocks, credential, &request.module.hash, request.possession)?;
+        possession(&blocks, credential, hash, possessed)?;
 
         let mut layers = allowed.fields.clone();
         let mut so_far = meet(&layers);
@@ -316,14 +350,12 @@ impl Policy {
             expires = block.fields.iter().fold(expires, |least, layer| least.min(layer.rights.expires));
             let link = Link { id: block.id.clone(), expires, rights: so_far.clone() };
             // A link with the limits of the one before it adds nothing.
-            if links.last().is_none_or(|before| before.quota(true) != link.quota(true)) {
+            if links.last().is_none_or(|before| before.limits() != link.limits()) {
                 links.push(link);
             }
         }
-        let path = principal_path(&blocks);
         let role = role.to_owned();
-        let ids = blocks.into_iter().map(|b| b.id).collect();
-        self.finish(request, layers, (path, role), ids, links, &root.to_string())
+        Ok(Chain { root, blocks, role, layers, links })
     }
 
     /// Checks that a credential that was read before is not revoked, without verifying its signatures: in a
@@ -359,8 +391,13 @@ impl Policy {
     fn best_effort(&self, request: &GrantRequest<'_>) -> Result<Grant, Denied> {
         let layers = self.best_effort.fields.clone();
         let whom = ("anyone".to_owned(), "best-effort".to_owned());
-        let links = vec![Link { id: "best-effort".to_owned(), expires: u64::MAX, rights: meet(&layers) }];
-        self.finish(request, layers, whom, Vec::new(), links, "")
+        self.finish(request, layers, whom, Vec::new(), vec![self.best_effort_link()], "")
+    }
+
+    /// Returns the quota that all who have no credential share.
+    pub(crate) fn best_effort_link(&self) -> Link {
+        let rights = meet(&self.best_effort.fields);
+        Link { id: "best-effort".to_owned(), expires: u64::MAX, rights }
     }
 
     pub(crate) fn finish(
@@ -375,7 +412,7 @@ impl Policy {
         layers.extend(request.module.fields.iter().cloned());
         let rights = meet(&layers);
         ShownFilter::affordable(rights.select_shown.iter().chain(&rights.send)).map_err(Denied::Filters)?;
-        when_and_where(self, request, &layers, &rights)?;
+        when_and_where(self, (request.now, request.interface), &layers, &rights)?;
         for set in &rights.code {
             let module = request.module;
             let fits = |code: &Code| match code {
@@ -601,25 +638,26 @@ pub(crate) fn possession(
     }
 }
 
-fn when_and_where(
+/// Checks the time, in seconds since 1970, and the place, which is the interface.
+pub(crate) fn when_and_where(
     policy: &Policy,
-    request: &GrantRequest<'_>,
+    (at, interface): (u64, &str),
     layers: &[Layer],
     rights: &Rights,
 ) -> Result<(), Denied> {
     let origin = |field| decided(layers, field).pop().map_or_else(String::new, |o| o.to_string());
-    let now = || time::show(request.now);
-    if request.now < rights.not_before {
+    let now = || time::show(at);
+    if at < rights.not_before {
         let since = time::show(rights.not_before);
         return Err(Denied::Early { now: now(), since, origin: origin(Field::NotBefore) });
     }
-    if request.now >= rights.expires {
+    if at >= rights.expires {
         let until = time::show(rights.expires);
         return Err(Denied::Expired { now: now(), until, origin: origin(Field::Expires) });
     }
     let places = [
         ("node", &rights.nodes, policy.name.as_str(), Field::Node),
-        ("interface", &rights.interfaces, request.interface, Field::Interface),
+        ("interface", &rights.interfaces, interface, Field::Interface),
     ];
     for (what, allowed, here, field) in places {
         if let Some(allowed) = allowed.as_ref().filter(|set| !set.contains(here)) {

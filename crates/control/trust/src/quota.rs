@@ -7,10 +7,12 @@
 //! The file of a credential that has expired is removed. Then another one, the horizon, states up to which
 //! expiry that was done: if the clock goes back, a credential that expires before it has no quotas.
 
+use crate::grant::Link;
 use crate::hex::hex;
 use crate::key::Secret;
 use flame_files::Folder;
-use flame_quota::{Amounts, Ledger, Quota, State};
+use flame_plan::Share;
+use flame_quota::{Allowance, Amounts, Ledger, Quota, State};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeSet;
@@ -76,6 +78,23 @@ impl Quotas {
         // A file that cannot be read is reported before anything runs.
         file.change(|_| ())?;
         Ok(file)
+    }
+
+    /// Opens the allowance of a chain for the compilation of modules. Its ledgers are apart from those of the
+    /// same links' other quotas.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`Quotas::ledger`].
+    pub fn allowance(&self, links: &[Link]) -> Result<Allowance, QuotaError> {
+        let limited = links.iter().filter_map(|link| Some((link, link.compilation()?)));
+        let ledger = |(link, share): (&Link, Share)| {
+            let (amounts, memory) = (Amounts::default(), u64::MAX);
+            let quota = Quota { per_second: amounts, per_packet: amounts, share: Some(share), memory };
+            let ledger = self.ledger(&format!("compile {}", link.id), (quota, link.expires), true)?;
+            Ok((share, Box::new(ledger) as Box<dyn Ledger>))
+        };
+        Ok(Allowance::new(limited.map(ledger).collect::<Result<_, _>>()?))
     }
 
     /// Checks that the horizon can be read. Without it, no ledger is begun and none is removed.
@@ -308,6 +327,10 @@ impl Ledger for QuotaFile {
         }
     }
 
+    fn refilled_in(&self) -> Option<Duration> {
+        self.change(|c| c.state.refilled_in(&self.quota, now_ns())).ok().flatten()
+    }
+
     fn may_own(&self, bytes: u64) -> bool {
         let mut claimed = self.claimed.lock().unwrap_or_else(PoisonError::into_inner);
         // A claim that is a little too large stays, so that not every change accesses the file.
@@ -341,7 +364,6 @@ impl Ledger for QuotaFile {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use flame_plan::Share;
     use std::os::unix::fs::PermissionsExt;
 
     fn quota() -> Quota {
