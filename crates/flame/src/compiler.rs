@@ -21,12 +21,12 @@ pub fn stop_flag() -> Result<Arc<AtomicBool>, Error> {
     Ok(stop)
 }
 
-/// Returns a function that waits until an allowance may have more, and says so the first time. It gives up if
-/// `stop` is set, or if the allowance never has more.
+/// Returns a function that waits until an allowance may have more, and says so the first time. It returns false
+/// if `stop` is set.
 pub fn waiting(stop: Arc<AtomicBool>) -> impl Fn(&Spent) -> bool {
     let is_said = Cell::new(false);
     move |Spent { share, wait }| {
-        let Some(wait) = wait else { return false };
+        let wait = wait.unwrap_or_default();
         if !is_said.replace(true) {
             let seconds = wait.as_secs() + 1;
             complain!(
@@ -35,7 +35,7 @@ pub fn waiting(stop: Arc<AtomicBool>) -> impl Fn(&Spent) -> bool {
             );
         }
         // Another process may give back what it has reserved.
-        std::thread::sleep((*wait).clamp(SHORTEST, LONGEST));
+        std::thread::sleep(wait.clamp(SHORTEST, LONGEST));
         !stop.load(Ordering::Relaxed)
     }
 }

@@ -4,10 +4,11 @@
 use crate::Ledger;
 use flame_plan::Share;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The allowance of a credential: those of each link of its chain, all of which must suffice.
-pub struct Allowance(Vec<(Share, Box<dyn Ledger>)>);
+pub struct Allowance(Vec<(Share, Arc<dyn Ledger>)>);
 
 /// Processor time that is reserved. It counts as used until [`Reserved::used`] corrects it, so a process that is
 /// killed meanwhile has used all of it.
@@ -39,7 +40,7 @@ impl fmt::Display for Spent {
 
 impl Allowance {
     /// Creates the allowance of a chain.
-    pub fn new(links: Vec<(Share, Box<dyn Ledger>)>) -> Self {
+    pub fn new(links: Vec<(Share, Arc<dyn Ledger>)>) -> Self {
         Self(links)
     }
 
@@ -95,36 +96,9 @@ impl Reserved<'_> {
 mod tests {
     use super::*;
     use crate::{Amounts, Quota, ThisRun};
-    use std::sync::Arc;
 
     const S: fn(u64) -> Duration = Duration::from_secs;
     const HOUR: u64 = 3_600_000_000_000;
-
-    struct Shared(Arc<ThisRun>);
-
-    impl Ledger for Shared {
-        fn draw(&self, _: Option<u64>, _: Amounts) -> Amounts {
-            Amounts::default()
-        }
-
-        fn give_back(&self, _: Amounts) {}
-
-        fn reserve(&self, over: Duration, want: Duration) -> Duration {
-            self.0.reserve(over, want)
-        }
-
-        fn give_back_time(&self, time: Duration) {
-            self.0.give_back_time(time);
-        }
-
-        fn refilled_in(&self) -> Option<Duration> {
-            self.0.refilled_in()
-        }
-
-        fn may_own(&self, _: u64) -> bool {
-            true
-        }
-    }
 
     fn link(seconds: u64) -> (Share, Arc<ThisRun>) {
         let share = Share { slice_ns: seconds * 1_000_000_000, period_ns: HOUR };
@@ -134,10 +108,9 @@ mod tests {
     }
 
     fn allowance(links: &[&(Share, Arc<ThisRun>)]) -> Allowance {
-        let of = |(share, ledger): &&(Share, Arc<ThisRun>)| {
-            (*share, Box::new(Shared(ledger.clone())) as Box<dyn Ledger>)
-        };
-        Allowance::new(links.iter().map(of).collect())
+        Allowance::new(
+            links.iter().map(|(share, ledger)| (*share, ledger.clone() as Arc<dyn Ledger>)).collect(),
+        )
     }
 
     #[test]
@@ -162,14 +135,14 @@ mod tests {
     #[test]
     fn what_is_used_beyond_is_worked_off_by_later_periods() {
         let only = link(3);
-        let allowance = allowance(&[&only]);
-        allowance.reserve(S(3)).unwrap().used(S(7));
-        let spent = allowance.reserve(S(1)).map(|r| r.time()).unwrap_err();
+        let mine = allowance(&[&only]);
+        mine.reserve(S(3)).unwrap().used(S(7));
+        let spent = mine.reserve(S(1)).map(|r| r.time()).unwrap_err();
         assert!(spent.to_string().contains("compilation (3s/1h) is used up for about 7"), "{spent}");
         let wait = spent.wait.unwrap();
         assert!(wait > S(7190) && wait <= S(7200), "{wait:?}");
         let never = link(0);
-        let spent = super::tests::allowance(&[&never]).reserve(S(1)).map(|r| r.time()).unwrap_err();
+        let spent = allowance(&[&never]).reserve(S(1)).map(|r| r.time()).unwrap_err();
         assert!(spent.wait.is_none() && spent.to_string().ends_with("(0ns/1h) gives nothing"), "{spent}");
         assert_eq!(Allowance::new(Vec::new()).reserve(S(9)).unwrap().time(), S(9), "no link limits");
     }

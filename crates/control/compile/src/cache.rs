@@ -307,6 +307,63 @@ mod tests {
         assert_eq!(others.get("a"), None);
     }
 
+    #[test]
+    fn principals_do_not_see_each_others_entries() {
+        let above = tempfile::tempdir().unwrap();
+        let folder = above.path().join("cache");
+        let of_node = Cache::open(&folder).unwrap();
+        let [alice, bob] = ["root alice", "root bob"].map(|of| of_node.of(of, of));
+        let carol = of_node.of("root alice", "root alice/carol");
+        let all = [&of_node, &alice, &bob, &carol];
+        let has = |cache: &Cache| cache.get(&cache.name(&[7; 32], Artifact::Bounded));
+        for (n, cache) in all.iter().enumerate() {
+            assert!(all[n..].iter().all(|cache| has(cache).is_none()), "{n}");
+            cache.put(&cache.name(&[7; 32], Artifact::Bounded), &[n as u8]).unwrap();
+        }
+        all.iter().enumerate().for_each(|(n, cache)| assert_eq!(has(cache), Some(vec![n as u8])));
+        // No name of a file shows whose it is, or of which module.
+        let names = fs::read_dir(&folder).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap());
+        assert_eq!(names.filter(|name| name.contains(&hex(&[7; 32]))).count(), 1, "the operator's");
+        // An entry under another principal's name is none.
+        let path = |cache: &Cache| folder.join(cache.name(&[7; 32], Artifact::Bounded));
+        fs::copy(path(&alice), path(&bob)).unwrap();
+        assert_eq!(has(&bob), None);
+        bob.put(&bob.name(&[7; 32], Artifact::Bounded), &[2]).unwrap();
+        alice.forget(&[7; 32]);
+        assert_eq!(all.map(|cache| has(cache).is_some()), [true, false, true, true]);
+        assert_eq!((alice.bytes_of(&[7; 32]), carol.bytes_of(&[7; 32])), (0, MAC_BYTES as u64 + 1));
+        of_node.keep_only(&[(bob.clone(), [7; 32]), (alice.clone(), [7; 32])]).unwrap();
+        assert_eq!(all.map(|cache| has(cache).is_some()), [false, false, true, false]);
+    }
+
+    #[test]
+    fn the_entries_of_a_tenant_are_limited_together() {
+        let above = tempfile::tempdir().unwrap();
+        let folder = above.path().join("cache");
+        let of_node = Cache::open(&folder).unwrap();
+        let [alice, carol] = ["alice", "alice/carol"].map(|of| of_node.of("alice", of));
+        let bob = of_node.of("bob", "bob");
+        let name = |cache: &Cache, n: u8| cache.name(&[n; 32], Artifact::Bounded);
+        let large = |cache: &Cache, n: u8, seconds: u64| {
+            cache.put(&name(cache, n), b"").unwrap();
+            let file = fs::File::options().write(true).open(folder.join(name(cache, n))).unwrap();
+            // A file without blocks.
+            file.set_len(200 << 20).unwrap();
+            file.set_modified(std::time::UNIX_EPOCH + std::time::Duration::from_secs(seconds)).unwrap();
+        };
+        [&alice, &carol, &bob, &of_node]
+            .into_iter()
+            .zip(1..)
+            .for_each(|(cache, n)| large(cache, n, n.into()));
+        let there = |cache: &Cache, n: u8| folder.join(name(cache, n)).exists();
+        large(&alice, 5, 5);
+        assert!(there(&alice, 1) && there(&carol, 2), "400 MiB");
+        alice.put(&name(&alice, 6), b"code").unwrap();
+        assert!(!there(&alice, 1) && there(&carol, 2) && there(&alice, 6), "the oldest gives way");
+        assert!(there(&bob, 3) && there(&of_node, 4), "but none of others");
+        assert!(!alice.make_room(&alice.owner.as_ref().unwrap().prefix, MAX_OF_TENANT + 1));
+    }
+
     /// A folder made by another user can have a key that the other user knows: forged code would pass its
     /// MAC.
     #[test]

@@ -144,7 +144,7 @@ pub enum Payment<'a> {
     Free,
     /// At once. Otherwise the work is refused.
     Now,
-    /// Once the allowance is there. The function waits for it, and returns false to give up.
+    /// Once the allowance is there. The function waits for it, and returns false when it is interrupted.
     Later(Box<dyn Fn(&Spent) -> bool + 'a>),
 }
 
@@ -371,10 +371,16 @@ impl<'a> Compiler<'a> {
         let Some(allowance) = &self.allowance else { return Ok(None) };
         let most = Duration::from_secs(Limits::of(step, module_bytes).cpu);
         loop {
-            match (allowance.reserve(most), &self.payment) {
-                (Ok(reserved), _) => return Ok(Some(reserved)),
-                (Err(spent), Payment::Later(wait)) if wait(&spent) => {}
-                (Err(spent), _) => return Err(CompileError::Spent { step, spent }),
+            let spent = match allowance.reserve(most) {
+                Ok(reserved) => return Ok(Some(reserved)),
+                Err(spent) => spent,
+            };
+            match &self.payment {
+                Payment::Later(wait) if spent.wait.is_some() => {
+                    let stopped = Stopped::Interrupted;
+                    wait(&spent).then_some(()).ok_or(CompileError::Stopped { step, stopped })?;
+                }
+                _ => return Err(CompileError::Spent { step, spent }),
             }
         }
     }

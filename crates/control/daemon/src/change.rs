@@ -257,7 +257,9 @@ impl Engine {
         let state = self.state_before(&before, kept)?;
         let beginning = Beginning::of(&prepared, (source, interval), &log, state, why_empty);
         prepared.begin(&beginning);
-        self.stored(self.store.put_code(&hash, &wasm))?;
+        if hash != before.hash || self.store.code(&hash).is_err() {
+            self.stored(self.store.put_code(&hash, &wasm))?;
+        }
         let mut proposal = self.propose(&stored, Some(row))?;
 
         let old = {

@@ -487,7 +487,8 @@ impl Store {
         read.optional().map_err(at)
     }
 
-    /// Stores code by its hash.
+    /// Stores code by its hash, whether or not it is there: a client does not learn by the time or by an error
+    /// that another one has it.
     ///
     /// # Errors
     ///
@@ -495,9 +496,6 @@ impl Store {
     pub fn put_code(&self, hash: &[u8; 32], wasm: &[u8]) -> Result<(), StoreError> {
         let folder = self.code.as_ref().ok_or(StoreError::ReadOnly)?;
         let io = |error| StoreError::Folder { path: self.code_path.display().to_string(), error };
-        if folder.read(&code_name(hash), MAX_CODE).ok().flatten().is_some_and(|found| found == wasm) {
-            return Ok(());
-        }
         folder.put_synced(&code_name(hash), wasm).map_err(io)
     }
 

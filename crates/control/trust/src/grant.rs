@@ -192,7 +192,7 @@ pub struct Link {
     /// The time from which no credential with this link is valid, in seconds since 1970, whatever the policy
     /// is. Only the fields of the credential state it.
     pub expires: u64,
-    rights: Rights,
+    pub(crate) rights: Rights,
 }
 
 /// A credential whose signatures, role and holder were verified.

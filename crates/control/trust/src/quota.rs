@@ -92,7 +92,7 @@ impl Quotas {
             let (amounts, memory) = (Amounts::default(), u64::MAX);
             let quota = Quota { per_second: amounts, per_packet: amounts, share: Some(share), memory };
             let ledger = self.ledger(&format!("compile {}", link.id), (quota, link.expires), true)?;
-            Ok((share, Box::new(ledger) as Box<dyn Ledger>))
+            Ok((share, Arc::new(ledger) as Arc<dyn Ledger>))
         };
         Ok(Allowance::new(limited.map(ledger).collect::<Result<_, _>>()?))
     }
@@ -408,6 +408,31 @@ mod tests {
         b.change(|c| c.processes.extend([other, gone])).unwrap();
         assert!(!b.may_own(30 << 20) && b.may_own(20 << 20));
         assert!(b.may_own(0));
+    }
+
+    #[test]
+    fn compilation_is_paid_across_runs_and_by_each_link() {
+        let folder = tempfile::tempdir().unwrap();
+        let secret = Arc::new(Secret::generate());
+        let open = || Quotas::open(&folder.path().join("quotas"), secret.clone()).unwrap();
+        let link = |id: &str, value: &str| {
+            let rights = crate::Field::Compile.rights(value).unwrap();
+            Link { id: id.to_owned(), expires: u64::MAX, rights }
+        };
+        let (root, narrowed) = (link("a", "10s/1h"), link("b", "4s/1h"));
+        let second = Duration::from_secs(1);
+        let chain = [root.clone(), narrowed];
+        let time = |links: &[Link]| open().allowance(links).unwrap().reserve(60 * second).map(|r| r.time());
+        open().allowance(&chain).unwrap().reserve(3 * second).unwrap().used(2 * second);
+        assert_eq!(time(&chain), Ok(2 * second), "what a run before left");
+        // It was reserved and never returned, as by a run that was killed.
+        let spent = time(&chain).unwrap_err();
+        assert_eq!(spent.share, Share { slice_ns: 4_000_000_000, period_ns: 3_600_000_000_000 });
+        assert!(spent.wait.is_some_and(|wait| wait > 3500 * second), "{spent}");
+        assert_eq!(time(&[root]), Ok(6 * second));
+        // Other quotas of the link are others.
+        let ledger = open().ledger("a", (quota(), u64::MAX), true).unwrap();
+        assert_eq!(ledger.reserve(Duration::ZERO, Duration::from_micros(9)), Duration::from_micros(9));
     }
 
     #[test]
