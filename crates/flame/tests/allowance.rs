@@ -218,24 +218,18 @@ fn a_node_refuses_what_an_allowance_does_not_pay() {
     node.mint("bob", &[]);
     node.start();
     let alice = ["--credential", "alice.cred", "--identity", "alice.key"];
-    let install = |module: &str, name: &str, shown: &[&str]| {
-        node.output(&[&["install", module, "--name", name][..], shown].concat())
-    };
-    let refused = |out: std::process::Output| {
-        let said = text(&out.stderr);
-        assert!(
-            !out.status.success() && said.contains("allowance of compilation (1ms/1h) is used up"),
-            "{said}"
-        );
+    let refused = |node: &Node, module: &str, shown: &[&str]| {
+        let said = node.refused(&[&["install", module, "--name", "refused"][..], shown].concat());
+        assert!(said.contains("allowance of compilation (1ms/1h) is used up"), "{said}");
         assert!(said.contains("repeat the request then"), "{said}");
     };
     // Its first step takes what there is.
-    refused(install(&count, "count", &alice));
+    refused(&node, &count, &alice);
     // One to whom she hands it on has no other.
     let public = node.run(&["key", "new", "carol.key"]);
     let narrow = ["grant", "narrow", "alice.cred", "--to", "carol", "--holder", &public];
     node.run(&[&narrow[..], &["--identity", "alice.key", "-o", "carol.cred"]].concat());
-    refused(install(&flow, "flow", &["--credential", "carol.cred", "--identity", "carol.key"]));
+    refused(&node, &flow, &["--credential", "carol.cred", "--identity", "carol.key"]);
     // Others pay for themselves; what is theirs already costs nothing.
     let files = || std::fs::read_dir(node.path("state/cache")).unwrap().count();
     let before = files();
@@ -271,5 +265,5 @@ fn a_node_refuses_what_an_allowance_does_not_pay() {
     }
     node.start();
     assert_eq!(node.json(&["show", "flow", "--principal", "bob"])["state"], "running");
-    refused(install(&count, "count", &["--credential", "bob.cred", "--identity", "bob.key"]));
+    refused(&node, &count, &["--credential", "bob.cred", "--identity", "bob.key"]);
 }
