@@ -41,6 +41,8 @@ pub struct Cache {
     /// The folder's path, for errors.
     path: String,
     key: [u8; KEY_BYTES],
+    /// The user for whom entries of principals are kept apart, or nothing.
+    caller: String,
     /// The principal whose entries these are, or `None` for the operator.
     owner: Option<Owner>,
 }
@@ -78,14 +80,21 @@ impl Cache {
         let key = found.try_into().map_err(|_| {
             of_key(io::Error::other(format!("it is not {KEY_BYTES} bytes: remove the folder")))
         })?;
-        Ok(Self { folder: Arc::new(opened), path: shown(), key, owner: None })
+        Ok(Self { folder: Arc::new(opened), path: shown(), key, caller: String::new(), owner: None })
+    }
+
+    /// Returns the cache with other entries of principals for each `caller`: users without a credential are one
+    /// principal.
+    #[must_use]
+    pub fn for_caller(self, caller: &str) -> Self {
+        Self { caller: caller.to_owned(), ..self }
     }
 
     /// Returns the part of this cache that belongs to `principal`. All principals of a `tenant` together have
     /// at most 512 MiB, of which the oldest entries give way.
     #[must_use]
     pub fn of(&self, tenant: &str, principal: &str) -> Self {
-        let prefix = format!("{}-", &hex(&self.keyed(&["tenant", tenant]))[..PREFIX_DIGITS]);
+        let prefix = format!("{}-", &hex(&self.keyed(&["tenant", &self.caller, tenant]))[..PREFIX_DIGITS]);
         Self { owner: Some(Owner { prefix, principal: principal.to_owned() }), ..self.clone() }
     }
 
@@ -95,7 +104,7 @@ impl Cache {
         let (of, version) = (hex(identity), env!("CARGO_PKG_VERSION"));
         let of = match &self.owner {
             Some(Owner { prefix, principal }) => {
-                format!("{prefix}{}", hex(&self.keyed(&["principal", principal, &of])))
+                format!("{prefix}{}", hex(&self.keyed(&["principal", &self.caller, principal, &of])))
             }
             None => of,
         };
@@ -314,7 +323,8 @@ mod tests {
         let of_node = Cache::open(&folder).unwrap();
         let [alice, bob] = ["root alice", "root bob"].map(|of| of_node.of(of, of));
         let carol = of_node.of("root alice", "root alice/carol");
-        let all = [&of_node, &alice, &bob, &carol];
+        let by_another = of_node.clone().for_caller("user 1000").of("root alice", "root alice");
+        let all = [&of_node, &alice, &bob, &carol, &by_another];
         let has = |cache: &Cache| cache.get(&cache.name(&[7; 32], Artifact::Bounded));
         for (n, cache) in all.iter().enumerate() {
             assert!(all[n..].iter().all(|cache| has(cache).is_none()), "{n}");
@@ -330,10 +340,10 @@ mod tests {
         assert_eq!(has(&bob), None);
         bob.put(&bob.name(&[7; 32], Artifact::Bounded), &[2]).unwrap();
         alice.forget(&[7; 32]);
-        assert_eq!(all.map(|cache| has(cache).is_some()), [true, false, true, true]);
+        assert_eq!(all.map(|cache| has(cache).is_some()), [true, false, true, true, true]);
         assert_eq!((alice.bytes_of(&[7; 32]), carol.bytes_of(&[7; 32])), (0, MAC_BYTES as u64 + 1));
         of_node.keep_only(&[(bob.clone(), [7; 32]), (alice.clone(), [7; 32])]).unwrap();
-        assert_eq!(all.map(|cache| has(cache).is_some()), [false, false, true, false]);
+        assert_eq!(all.map(|cache| has(cache).is_some()), [false, false, true, false, false]);
     }
 
     #[test]
