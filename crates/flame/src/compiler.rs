@@ -21,8 +21,8 @@ pub fn stop_flag() -> Result<Arc<AtomicBool>, Error> {
     Ok(stop)
 }
 
-/// Returns a function that waits until an allowance may have more, and says so the first time. It returns false
-/// if `stop` is set.
+/// Returns a function that waits until an allowance may have more, and says so the first time. It returns
+/// false if `stop` is set.
 pub fn waiting(stop: Arc<AtomicBool>) -> impl Fn(&Spent) -> bool {
     let is_said = Cell::new(false);
     move |Spent { share, wait }| {

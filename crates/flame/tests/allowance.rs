@@ -1,5 +1,5 @@
-//! Tests of what compilation costs, and whom: the allowance of a credential, and a cache that shows nothing of
-//! what others have installed.
+//! Tests of the cost of compilation: the allowance of a credential, and a cache that shows nothing of what
+//! others have installed.
 
 use crate::commands::{self, done, flame, text};
 use crate::common::{MANIFEST, pcap, script, tcp_packet, with_manifest};

@@ -1,5 +1,5 @@
-//! The processor time that the holders of a credential may use for the compilation of their modules, apart from
-//! that of the modules themselves.
+//! The processor time that the holders of a credential may use for the compilation of their modules. It is
+//! apart from the time that the modules use.
 
 use crate::Ledger;
 use flame_plan::Share;
@@ -10,8 +10,8 @@ use std::time::Duration;
 /// The allowance of a credential: those of each link of its chain, all of which must suffice.
 pub struct Allowance(Vec<(Share, Arc<dyn Ledger>)>);
 
-/// Processor time that is reserved. It counts as used until [`Reserved::used`] corrects it, so a process that is
-/// killed meanwhile has used all of it.
+/// Processor time that is reserved. It counts as used until [`Reserved::used`] corrects it, so a process that
+/// is killed meanwhile has used all of it.
 #[must_use = "it counts as used"]
 pub struct Reserved<'a> {
     allowance: &'a Allowance,

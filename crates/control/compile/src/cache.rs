@@ -83,8 +83,8 @@ impl Cache {
         Ok(Self { folder: Arc::new(opened), path: shown(), key, caller: String::new(), owner: None })
     }
 
-    /// Returns the cache with other entries of principals for each `caller`: users without a credential are one
-    /// principal.
+    /// Returns the cache with other entries of principals for each `caller`: users without a credential are
+    /// one principal.
     #[must_use]
     pub fn for_caller(self, caller: &str) -> Self {
         Self { caller: caller.to_owned(), ..self }
@@ -98,8 +98,8 @@ impl Cache {
         Self { owner: Some(Owner { prefix, principal: principal.to_owned() }), ..self.clone() }
     }
 
-    /// Returns the file name for an artifact of a module, or of another `identity`. Of a principal's entry, it
-    /// shows neither the module nor the principal.
+    /// Returns the file name for an artifact of a module, or of another `identity`. The name of a principal's
+    /// entry shows neither the module nor the principal.
     pub(crate) fn name(&self, identity: &[u8; 32], artifact: Artifact) -> String {
         let (of, version) = (hex(identity), env!("CARGO_PKG_VERSION"));
         let of = match &self.owner {
@@ -152,8 +152,8 @@ impl Cache {
         self.folder.put(name, &entry).map_err(|error| CacheError { path: self.path.clone(), error })
     }
 
-    /// Removes the oldest entries whose names begin with `prefix` until there is room for one of `bytes` bytes.
-    /// Returns whether there is.
+    /// Removes the oldest entries whose names begin with `prefix` until there is room for one of `bytes`
+    /// bytes. Returns whether there is.
     fn make_room(&self, prefix: &str, bytes: u64) -> bool {
         let of = |entry: std::fs::DirEntry| {
             let file = entry

@@ -140,11 +140,12 @@ type Note<'a> = Box<dyn Fn(&Start) -> Result<(), String> + 'a>;
 
 /// The way in which a principal pays for work, by its allowance.
 pub enum Payment<'a> {
-    /// Not at all: the work is the operator's own.
+    /// No payment: the work is the operator's own.
     Free,
-    /// At once. Otherwise the work is refused.
+    /// A payment at once. Otherwise the work is refused.
     Now,
-    /// Once the allowance is there. The function waits for it, and returns false when it is interrupted.
+    /// A payment once the allowance is there. The function waits for it, and returns false when it is
+    /// interrupted.
     Later(Box<dyn Fn(&Spent) -> bool + 'a>),
 }
 

@@ -293,8 +293,8 @@ impl Engine {
         Pin { engine: self, code }
     }
 
-    /// Removes an owner's code that none of its modules has and none of its changes in progress needs: what was
-    /// compiled of it, and the file, unless others have it, too.
+    /// Removes an owner's code that none of its modules has and none of its changes in progress needs: the
+    /// compiled code, and the file unless others have it, too.
     pub(crate) fn drop_unused_code(&self, (owner, hash): &(Owner, [u8; 32])) {
         // Held to the end: a change that pins it later stores it again.
         let pinned = held(&self.pinned);

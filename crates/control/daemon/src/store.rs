@@ -487,8 +487,8 @@ impl Store {
         read.optional().map_err(at)
     }
 
-    /// Stores code by its hash, whether or not it is there: a client does not learn by the time or by an error
-    /// that another one has it.
+    /// Stores code by its hash, whether or not it is there: neither the time nor an error shows a client that
+    /// another one has it.
     ///
     /// # Errors
     ///

@@ -12,7 +12,7 @@ use crate::policy::Policy;
 pub struct Payer {
     /// The principal that a root named, with the root.
     pub tenant: String,
-    /// The principal with all to whom the credential was handed on: different principals have different names.
+    /// The principal with all to whom the credential was handed on. No two principals have one name.
     pub principal: String,
     /// The links of its chain, each with an allowance of its own.
     pub links: Vec<Link>,
@@ -41,8 +41,8 @@ pub struct PayerRequest<'a> {
 }
 
 impl Policy {
-    /// Returns the principal that pays for work on a module. Whether it may run the module is decided when the
-    /// module is known ([`Policy::grant`]).
+    /// Returns the principal that pays for work on a module. Whether it may run the module is decided when
+    /// the module is known ([`Policy::grant`]).
     ///
     /// # Errors
     ///

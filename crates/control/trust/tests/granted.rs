@@ -46,7 +46,7 @@ fn a_grant_is_the_meet_of_policy_chain_and_manifest() {
     assert_ne!(view.key, handed.view().key, "the pseudonyms of two principals cannot be joined");
 }
 
-/// Who pays for work on a module is decided before the module is read, by nothing but its hash.
+/// The payer of work on a module is known before the module is read, by nothing but its hash.
 #[test]
 fn work_is_paid_by_a_holder_that_proved_to_be_one() {
     let world = World::new();
