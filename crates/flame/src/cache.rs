@@ -1,5 +1,6 @@
 //! The cache of compiled code. A command works without it, too.
 
+use crate::caller::Caller;
 use crate::console::complain;
 use crate::paths;
 use flame_compile::Cache;
@@ -10,7 +11,10 @@ use std::sync::Once;
 pub fn open(quiet: bool) -> Option<Cache> {
     static WARNED: Once = Once::new();
     match Cache::open(&paths::cache()) {
-        Ok(cache) => Some(cache),
+        Ok(cache) => Some(match Caller::here() {
+            Caller::Through { uid } => cache.for_caller(&format!("user {uid}")),
+            Caller::Operator | Caller::User => cache,
+        }),
         Err(error) => {
             if !quiet {
                 WARNED.call_once(|| complain!("flame: warning: running without a cache: {error}"));

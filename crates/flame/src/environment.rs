@@ -4,7 +4,10 @@
 /// Variables, and the meaning of each.
 pub const VARIABLES: [(&str, &str); 16] = [
     ("FLAME_MODULES", "folders of modules that are given by name, separated by colons"),
-    ("FLAME_CACHE", "folder of compiled modules and calibrations; only its user may be able to write it"),
+    (
+        "FLAME_CACHE",
+        "folder of compiled modules (of each principal apart) and calibrations; only its user may be able to write it",
+    ),
     ("FLAME_SDK", "folder of the SDKs for flame new and flame build"),
     (
         "FLAME_RUNNER",

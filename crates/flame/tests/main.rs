@@ -1,6 +1,7 @@
 //! The tests of the command, of runs and of nodes, in one program: each of several would link all of FLAME.
 
 mod account;
+mod allowance;
 mod anonymize;
 mod applications;
 mod backstop;

@@ -1,6 +1,7 @@
 use crate::filter::ShownFilter;
 use crate::least_common_multiple;
 use serde::{Deserialize, Serialize};
+use std::fmt;
 
 /// The terms of a grant besides view and limits. The default has no restrictions.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -130,6 +131,20 @@ impl Share {
     /// Returns the part of one processor that this is.
     pub fn part(self) -> f64 {
         self.slice_ns as f64 / self.period_ns.max(1) as f64
+    }
+}
+
+impl fmt::Display for Share {
+    /// Writes `SLICE/PERIOD`, in the form of policies.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shown = |ns: u64| match ns {
+            n if n > 0 && n.is_multiple_of(3_600_000_000_000) => format!("{}h", n / 3_600_000_000_000),
+            n if n > 0 && n.is_multiple_of(1_000_000_000) => format!("{}s", n / 1_000_000_000),
+            n if n > 0 && n.is_multiple_of(1_000_000) => format!("{}ms", n / 1_000_000),
+            n if n > 0 && n.is_multiple_of(1000) => format!("{}us", n / 1000),
+            n => format!("{n}ns"),
+        };
+        write!(f, "{}/{}", shown(self.slice_ns), shown(self.period_ns))
     }
 }
 

@@ -3,9 +3,11 @@
 
 #![forbid(unsafe_code)]
 
+mod allowance;
 mod meters;
 mod usage;
 
+pub use allowance::{Allowance, Reserved, Spent};
 pub use meters::{Exceeded, Meters};
 pub use usage::{Level, LevelState, Usage, Used};
 
@@ -85,6 +87,10 @@ pub trait Ledger: Send + Sync {
     fn reserve(&self, over: Duration, want: Duration) -> Duration;
     /// Returns reserved processor time that was not used.
     fn give_back_time(&self, time: Duration);
+    /// Returns the time until there is processor time to reserve, or `None` if that is not known.
+    fn refilled_in(&self) -> Option<Duration> {
+        None
+    }
     /// Returns whether all instances of this process may own `bytes` together.
     fn may_own(&self, bytes: u64) -> bool;
 }
@@ -286,6 +292,10 @@ impl Ledger for ThisRun {
         self.state().give_back_time(time);
     }
 
+    fn refilled_in(&self) -> Option<Duration> {
+        self.state().refilled_in(&self.quota, self.began.elapsed().as_nanos() as u64)
+    }
+
     fn may_own(&self, _: u64) -> bool {
         true
     }
@@ -377,6 +387,15 @@ impl State {
     /// Takes back processor time that was reserved and not used.
     pub fn give_back_time(&mut self, time: Duration) {
         self.used_ns = self.used_ns.saturating_sub(nanoseconds(time));
+    }
+
+    /// Returns the time until there is processor time to reserve, or `None` if there will never be any.
+    pub fn refilled_in(&self, quota: &Quota, now_ns: u64) -> Option<Duration> {
+        let Some(share) = quota.share else { return Some(Duration::ZERO) };
+        let Some(over) = self.used_ns.checked_sub(share.slice_ns) else { return Some(Duration::ZERO) };
+        let periods = over.checked_div(share.slice_ns)?.saturating_add(1);
+        let at = self.worked_off_ns.saturating_add(periods.saturating_mul(share.period_ns));
+        Some(Duration::from_nanos(at.saturating_sub(now_ns)))
     }
 
     /// Returns whether the state is consistent, as a check of a state that was read from a file.

@@ -6,6 +6,7 @@ use sha2::{Digest, Sha256};
 use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// The version of the results. It increases whenever checks, bounds, rewriting or the engine's configuration
 /// change.
@@ -14,6 +15,10 @@ const MAC_BYTES: usize = 32;
 const KEY_BYTES: usize = 32;
 /// Maximum size of an entry, in bytes. Larger code is compiled each time.
 const MAX_ENTRY: u64 = 1 << 30;
+/// Maximum size of all entries of a tenant, in bytes.
+const MAX_OF_TENANT: u64 = 512 << 20;
+/// The number of hexadecimal digits by which entries of tenants differ.
+const PREFIX_DIGITS: usize = 16;
 
 /// The error of a cache that cannot be used. The remedy is another folder, or no cache.
 #[derive(Debug, thiserror::Error)]
@@ -27,11 +32,27 @@ pub struct CacheError {
 /// was not written by a holder of the key, or under another name, is never run. Only this user may be able to
 /// write folder, key and entries ([`flame_files`]): another user's folder could contain a key that the other
 /// user knows.
+///
+/// Each principal has entries of its own ([`Cache::of`]): whether another one has installed a module shows in
+/// nothing that is read here.
+#[derive(Clone)]
 pub struct Cache {
-    folder: Folder,
+    folder: Arc<Folder>,
     /// The folder's path, for errors.
     path: String,
     key: [u8; KEY_BYTES],
+    /// The user for whom entries of principals are kept apart, or nothing.
+    caller: String,
+    /// The principal whose entries these are, or `None` for the operator.
+    owner: Option<Owner>,
+}
+
+#[derive(Clone)]
+struct Owner {
+    /// The beginning of the names of all entries of the principal that a root named, and of those to whom it
+    /// handed its credential on.
+    prefix: String,
+    principal: String,
 }
 
 impl Cache {
@@ -59,7 +80,45 @@ impl Cache {
         let key = found.try_into().map_err(|_| {
             of_key(io::Error::other(format!("it is not {KEY_BYTES} bytes: remove the folder")))
         })?;
-        Ok(Self { folder: opened, path: shown(), key })
+        Ok(Self { folder: Arc::new(opened), path: shown(), key, caller: String::new(), owner: None })
+    }
+
+    /// Returns the cache with other entries of principals for each `caller`: users without a credential are
+    /// one principal.
+    #[must_use]
+    pub fn for_caller(self, caller: &str) -> Self {
+        Self { caller: caller.to_owned(), ..self }
+    }
+
+    /// Returns the part of this cache that belongs to `principal`. All principals of a `tenant` together have
+    /// at most 512 MiB, of which the oldest entries give way.
+    #[must_use]
+    pub fn of(&self, tenant: &str, principal: &str) -> Self {
+        let prefix = format!("{}-", &hex(&self.keyed(&["tenant", &self.caller, tenant]))[..PREFIX_DIGITS]);
+        Self { owner: Some(Owner { prefix, principal: principal.to_owned() }), ..self.clone() }
+    }
+
+    /// Returns the file name for an artifact of a module, or of another `identity`. The name of a principal's
+    /// entry shows neither the module nor the principal.
+    pub(crate) fn name(&self, identity: &[u8; 32], artifact: Artifact) -> String {
+        let (of, version) = (hex(identity), env!("CARGO_PKG_VERSION"));
+        let of = match &self.owner {
+            Some(Owner { prefix, principal }) => {
+                format!("{prefix}{}", hex(&self.keyed(&["principal", &self.caller, principal, &of])))
+            }
+            None => of,
+        };
+        format!("{of}-{version}-{GENERATION}-{artifact:?}").to_lowercase()
+    }
+
+    /// Returns a digest of texts that only the holder of the key can compute.
+    fn keyed(&self, texts: &[&str]) -> [u8; 32] {
+        let mut mac = Hmac::<Sha256>::new_from_slice(&self.key).expect("HMAC takes keys of any length");
+        for text in texts {
+            mac.update(&(text.len() as u64).to_le_bytes());
+            mac.update(text.as_bytes());
+        }
+        mac.finalize().into_bytes().into()
     }
 
     /// Returns the code of `name`, or `None` if there is none or its MAC is invalid.
@@ -83,19 +142,47 @@ impl Cache {
     ///
     /// Returns an error if the file cannot be written. An existing entry is then unchanged.
     pub fn put(&self, name: &str, code: &[u8]) -> Result<(), CacheError> {
+        if let Some(owner) = &self.owner
+            && !self.make_room(&owner.prefix, code.len() as u64)
+        {
+            return Ok(());
+        }
         let tag = self.mac(name, code).finalize().into_bytes();
         let entry = [&tag[..], code].concat();
         self.folder.put(name, &entry).map_err(|error| CacheError { path: self.path.clone(), error })
     }
 
-    /// Removes all entries except those of the modules with these hashes, as made without estimates of time,
-    /// and the records of violations.
+    /// Removes the oldest entries whose names begin with `prefix` until there is room for one of `bytes`
+    /// bytes. Returns whether there is.
+    fn make_room(&self, prefix: &str, bytes: u64) -> bool {
+        let of = |entry: std::fs::DirEntry| {
+            let file = entry
+                .metadata()
+                .ok()
+                .filter(|_| entry.file_name().as_encoded_bytes().starts_with(prefix.as_bytes()))?;
+            Some((file.modified().ok()?, file.len(), entry.path()))
+        };
+        let entries = std::fs::read_dir(&self.path).into_iter().flatten().flatten();
+        let mut all: Vec<_> = entries.filter_map(of).collect();
+        all.sort();
+        let mut sum = all.iter().map(|(_, bytes, _)| bytes).sum::<u64>();
+        for (_, of_entry, path) in all {
+            if sum.saturating_add(bytes) <= MAX_OF_TENANT || std::fs::remove_file(path).is_err() {
+                break;
+            }
+            sum -= of_entry;
+        }
+        sum.saturating_add(bytes) <= MAX_OF_TENANT
+    }
+
+    /// Removes all entries except those of the modules with these hashes in their principals' parts of the
+    /// cache, as made without estimates of time, and the records of violations.
     ///
     /// # Errors
     ///
     /// Returns an error if the folder cannot be listed.
-    pub fn keep_only(&self, used: &[[u8; 32]]) -> Result<(), CacheError> {
-        let used: BTreeSet<String> = used.iter().flat_map(entries_of).collect();
+    pub fn keep_only(&self, used: &[(Self, [u8; 32])]) -> Result<(), CacheError> {
+        let used: BTreeSet<String> = used.iter().flat_map(|(of, hash)| of.entries_of(hash)).collect();
         let fail = |error| CacheError { path: self.path.clone(), error };
         for entry in std::fs::read_dir(&self.path).map_err(fail)?.flatten() {
             let name = entry.file_name();
@@ -111,7 +198,7 @@ impl Cache {
 
     /// Removes the entries of a module, except a record of a violation.
     pub fn forget(&self, hash: &[u8; 32]) {
-        for name in entries_of(hash) {
+        for name in self.entries_of(hash) {
             // A file that stays is removed with all that are not used.
             let _ = std::fs::remove_file(Path::new(&self.path).join(name));
         }
@@ -120,7 +207,7 @@ impl Cache {
     /// Returns the bytes of the entries of the module with this hash.
     pub fn bytes_of(&self, hash: &[u8; 32]) -> u64 {
         let size = |name| std::fs::metadata(Path::new(&self.path).join(name)).map_or(0, |file| file.len());
-        entries_of(hash).into_iter().map(size).sum()
+        self.entries_of(hash).map(size).sum()
     }
 
     /// Records that a module's bound was violated.
@@ -139,6 +226,17 @@ impl Cache {
         self.get(&name).map(|_| Path::new(&self.path).join(name))
     }
 
+    /// Returns the names of all entries that a module can have without estimates of time.
+    fn entries_of(&self, hash: &[u8; 32]) -> impl Iterator<Item = String> {
+        let (hash, analysed) = (*hash, identity_of(hash, None));
+        Artifact::ALL.into_iter().map(move |artifact| match artifact {
+            Artifact::Verdict | Artifact::Report | Artifact::Unanalysed => self.name(&analysed, artifact),
+            Artifact::Bounded | Artifact::Metered | Artifact::Unchecked | Artifact::ModuleInfo => {
+                self.name(&hash, artifact)
+            }
+        })
+    }
+
     fn mac(&self, name: &str, code: &[u8]) -> Hmac<Sha256> {
         let mut mac = Hmac::<Sha256>::new_from_slice(&self.key).expect("HMAC takes keys of any length");
         mac.update(name.as_bytes());
@@ -146,13 +244,6 @@ impl Cache {
         mac.update(code);
         mac
     }
-}
-
-/// Returns the file name for an artifact of a module.
-pub(crate) fn entry_name(hash: &[u8; 32], artifact: Artifact) -> String {
-    let hex: String = hash.iter().map(|b| format!("{b:02x}")).collect();
-    let version = env!("CARGO_PKG_VERSION");
-    format!("{hex}-{version}-{GENERATION}-{artifact:?}").to_lowercase()
 }
 
 /// The end of the names of records of violations. Those that end in `-violated` are of watchdogs that counted
@@ -166,21 +257,12 @@ pub(crate) fn identity_of(hash: &[u8; 32], costs: Option<&Costs>) -> [u8; 32] {
     Sha256::digest(format!("{hash:?} {costs:?}")).into()
 }
 
-/// Returns the names of all entries that a module can have without estimates of time.
-fn entries_of(hash: &[u8; 32]) -> Vec<String> {
-    let identity = identity_of(hash, None);
-    let names = Artifact::ALL.into_iter().map(|artifact| match artifact {
-        Artifact::Verdict | Artifact::Report | Artifact::Unanalysed => entry_name(&identity, artifact),
-        Artifact::Bounded | Artifact::Metered | Artifact::Unchecked | Artifact::ModuleInfo => {
-            entry_name(hash, artifact)
-        }
-    });
-    names.collect()
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
 fn violation_name(hash: &[u8; 32]) -> String {
-    let hex: String = hash.iter().map(|b| format!("{b:02x}")).collect();
-    format!("{hex}{VIOLATED}")
+    format!("{}{VIOLATED}", hex(hash))
 }
 
 #[cfg(test)]
@@ -232,6 +314,64 @@ mod tests {
         fs::write(other.join("b"), &entry).unwrap();
         fs::rename(other.join("b"), other.join("a")).unwrap();
         assert_eq!(others.get("a"), None);
+    }
+
+    #[test]
+    fn principals_do_not_see_each_others_entries() {
+        let above = tempfile::tempdir().unwrap();
+        let folder = above.path().join("cache");
+        let of_node = Cache::open(&folder).unwrap();
+        let [alice, bob] = ["root alice", "root bob"].map(|of| of_node.of(of, of));
+        let carol = of_node.of("root alice", "root alice/carol");
+        let by_another = of_node.clone().for_caller("user 1000").of("root alice", "root alice");
+        let all = [&of_node, &alice, &bob, &carol, &by_another];
+        let has = |cache: &Cache| cache.get(&cache.name(&[7; 32], Artifact::Bounded));
+        for (n, cache) in all.iter().enumerate() {
+            assert!(all[n..].iter().all(|cache| has(cache).is_none()), "{n}");
+            cache.put(&cache.name(&[7; 32], Artifact::Bounded), &[n as u8]).unwrap();
+        }
+        all.iter().enumerate().for_each(|(n, cache)| assert_eq!(has(cache), Some(vec![n as u8])));
+        // No name of a file shows whose it is, or of which module.
+        let names = fs::read_dir(&folder).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap());
+        assert_eq!(names.filter(|name| name.contains(&hex(&[7; 32]))).count(), 1, "the operator's");
+        // An entry under another principal's name is none.
+        let path = |cache: &Cache| folder.join(cache.name(&[7; 32], Artifact::Bounded));
+        fs::copy(path(&alice), path(&bob)).unwrap();
+        assert_eq!(has(&bob), None);
+        bob.put(&bob.name(&[7; 32], Artifact::Bounded), &[2]).unwrap();
+        alice.forget(&[7; 32]);
+        assert_eq!(all.map(|cache| has(cache).is_some()), [true, false, true, true, true]);
+        assert_eq!((alice.bytes_of(&[7; 32]), carol.bytes_of(&[7; 32])), (0, MAC_BYTES as u64 + 1));
+        of_node.keep_only(&[(bob.clone(), [7; 32]), (alice.clone(), [7; 32])]).unwrap();
+        assert_eq!(all.map(|cache| has(cache).is_some()), [false, false, true, false, false]);
+    }
+
+    #[test]
+    fn the_entries_of_a_tenant_are_limited_together() {
+        let above = tempfile::tempdir().unwrap();
+        let folder = above.path().join("cache");
+        let of_node = Cache::open(&folder).unwrap();
+        let [alice, carol] = ["alice", "alice/carol"].map(|of| of_node.of("alice", of));
+        let bob = of_node.of("bob", "bob");
+        let name = |cache: &Cache, n: u8| cache.name(&[n; 32], Artifact::Bounded);
+        let large = |cache: &Cache, n: u8, seconds: u64| {
+            cache.put(&name(cache, n), b"").unwrap();
+            let file = fs::File::options().write(true).open(folder.join(name(cache, n))).unwrap();
+            // A file without blocks.
+            file.set_len(200 << 20).unwrap();
+            file.set_modified(std::time::UNIX_EPOCH + std::time::Duration::from_secs(seconds)).unwrap();
+        };
+        [&alice, &carol, &bob, &of_node]
+            .into_iter()
+            .zip(1..)
+            .for_each(|(cache, n)| large(cache, n, n.into()));
+        let there = |cache: &Cache, n: u8| folder.join(name(cache, n)).exists();
+        large(&alice, 5, 5);
+        assert!(there(&alice, 1) && there(&carol, 2), "400 MiB");
+        alice.put(&name(&alice, 6), b"code").unwrap();
+        assert!(!there(&alice, 1) && there(&carol, 2) && there(&alice, 6), "the oldest gives way");
+        assert!(there(&bob, 3) && there(&of_node, 4), "but none of others");
+        assert!(!alice.make_room(&alice.owner.as_ref().unwrap().prefix, MAX_OF_TENANT + 1));
     }
 
     /// A folder made by another user can have a key that the other user knows: forged code would pass its

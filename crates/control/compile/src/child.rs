@@ -9,6 +9,7 @@ use flame_confine::{Filter, Resource, limit};
 use std::ffi::OsString;
 use std::io;
 use std::process::ExitCode;
+use std::time::Duration;
 
 /// The first argument of a program that is started as a child process of the compiler.
 pub const CHILD: &str = "confined-compiler";
@@ -16,19 +17,21 @@ pub const CHILD: &str = "confined-compiler";
 /// The exit status of a child that could not confine itself.
 pub(crate) const NOT_CONFINED: u8 = 70;
 
-/// Returns the arguments of a child, without the program.
-pub(crate) fn arguments(step: Step, module_bytes: usize) -> [OsString; 4] {
-    let parent = std::process::id().to_string();
-    [CHILD.into(), format!("{step:?}").into(), module_bytes.to_string().into(), parent.into()]
+/// Returns the arguments of a child, without the program. It may use `seconds` of processor time.
+pub(crate) fn arguments(step: Step, module_bytes: usize, seconds: u64) -> [OsString; 5] {
+    let numbers = [module_bytes as u64, seconds, std::process::id().into()].map(|n| n.to_string().into());
+    let [module_bytes, seconds, parent] = numbers;
+    [CHILD.into(), format!("{step:?}").into(), module_bytes, seconds, parent]
 }
 
-/// Parses a child's arguments: the step, the length of the module in bytes, and the id of the parent.
-fn parse(mut arguments: impl Iterator<Item = OsString>) -> Option<(Step, usize, u32)> {
+/// Parses a child's arguments: the step, its limits, and the id of the parent.
+fn parse(mut arguments: impl Iterator<Item = OsString>) -> Option<(Step, Limits, u32)> {
     let mut next = || arguments.next()?.into_string().ok();
     let step = next()?;
     let all = [Step::Examine, Step::Analyse, Step::Compile, Step::Lines];
     let step = all.into_iter().find(|s| format!("{s:?}") == step)?;
-    Some((step, next()?.parse().ok()?, next()?.parse().ok()?))
+    let limits = Limits::of(step, next()?.parse().ok()?).within(Duration::from_secs(next()?.parse().ok()?));
+    Some((step, limits, next()?.parse().ok()?))
 }
 
 /// Does one job as the child of a [`crate::Worker`], if this program was started as one. A program from which
@@ -40,7 +43,7 @@ pub fn serve() -> Option<ExitCode> {
     }
     let served = match parse(arguments) {
         None => Err("this is not for people: `flame check` and `flame run` start it".to_owned()),
-        Some((step, module_bytes, parent)) => prepare(step, module_bytes, parent),
+        Some((step, limits, parent)) => prepare(step, limits, parent),
     };
     Some(match served {
         Ok(engines) => work(engines.as_ref()),
@@ -52,14 +55,13 @@ pub fn serve() -> Option<ExitCode> {
 }
 
 /// Confines the process, before the module is read.
-fn prepare(step: Step, module_bytes: usize, parent: u32) -> Result<Option<Engines>, String> {
+fn prepare(step: Step, limits: Limits, parent: u32) -> Result<Option<Engines>, String> {
     flame_confine::begin(parent)?;
     let engines = match step {
         Step::Compile => Some(Engines::new().map_err(|e| format!("compiler: {e}"))?),
         _ => None,
     };
     flame_confine::end()?;
-    let limits = Limits::of(step, module_bytes);
     // Reserved address space costs nothing, but nothing here needs it.
     limit(Resource::As, limits.memory + ADDRESS_SPACE, limits.memory + ADDRESS_SPACE)?;
     limit(Resource::Data, limits.memory, limits.memory)?;

@@ -26,6 +26,7 @@ pub use answer::parse_answer;
 pub use cache::{Cache, CacheError};
 pub use child::{CHILD, serve};
 pub use engine::Engines;
+pub use flame_quota::Spent;
 pub use install::{Conditions, InstallError, InstallRequest, Installed, conditions};
 pub use report::Report;
 pub use step::Step;
@@ -35,11 +36,15 @@ pub use worker::{Stopped, Worker};
 
 use answer::Answer;
 use flame_abi::manifest::{Manifest, ManifestError};
+use flame_plan::Share;
+use flame_quota::{Allowance, Reserved};
 use job::{Job, perform};
+use limits::Limits;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 /// The reason why a module is not run.
 #[derive(Debug, thiserror::Error)]
@@ -57,6 +62,15 @@ pub enum CompileError {
     Manifest(#[from] ManifestError),
     #[error("{step}: {stopped}")]
     Stopped { step: Step, stopped: Stopped },
+    /// The allowance of the principal is used up.
+    #[error("{step}: {spent}")]
+    Spent { step: Step, spent: Spent },
+    /// The work takes more than the whole allowance.
+    #[error(
+        "{step}: it took more processor time than the credential's allowance of compilation ({share}) gives in \
+         one period"
+    )]
+    Beyond { step: Step, share: Share },
     /// The start of work could not be noted, so the work was not started.
     #[error("{step}: {reason}")]
     Unnoted { step: Step, reason: String },
@@ -124,14 +138,26 @@ pub struct Start {
 
 type Note<'a> = Box<dyn Fn(&Start) -> Result<(), String> + 'a>;
 
+/// The way in which a principal pays for work, by its allowance.
+pub enum Payment<'a> {
+    /// No payment: the work is the operator's own.
+    Free,
+    /// A payment at once. Otherwise the work is refused.
+    Now,
+    /// A payment once the allowance is there. The function waits for it, and returns false when it is
+    /// interrupted.
+    Later(Box<dyn Fn(&Spent) -> bool + 'a>),
+}
+
 /// The place where foreign modules are parsed, analysed and compiled.
+#[derive(Clone)]
 enum Place {
     Child(Worker),
     InProcess(Engines),
 }
 
-/// The name and the contents of an entry that is not kept yet.
-type Waiting = (String, Vec<u8>);
+/// The result of an examination that is not kept yet, and the module's hash.
+type Waiting = ([u8; 32], Vec<u8>);
 
 /// Parses, analyses and compiles foreign modules: in a confined process, or in this one.
 pub struct Compiler<'a> {
@@ -141,6 +167,9 @@ pub struct Compiler<'a> {
     /// Results of examinations that are written to the cache once their modules are admitted, if that is
     /// waited for.
     waiting: Option<Mutex<Vec<Waiting>>>,
+    payment: Payment<'a>,
+    /// The allowance of the principal for whom it works.
+    allowance: Option<Allowance>,
 }
 
 impl<'a> Compiler<'a> {
@@ -157,13 +186,50 @@ impl<'a> Compiler<'a> {
     /// Returns a compiler that works in confined child processes. Without a cache, every module is compiled
     /// each time.
     pub fn new(worker: Worker, cache: Option<Cache>) -> Self {
-        Self { place: Place::Child(worker), cache, note: None, waiting: None }
+        Self::at(Place::Child(worker), cache)
     }
 
     /// Returns a compiler that works in this process, without limits: for trusted modules, in tests and
     /// benchmarks.
     pub fn in_process(engines: Engines, cache: Option<Cache>) -> Self {
-        Self { place: Place::InProcess(engines), cache, note: None, waiting: None }
+        Self::at(Place::InProcess(engines), cache)
+    }
+
+    fn at(place: Place, cache: Option<Cache>) -> Self {
+        Self { place, cache, note: None, waiting: None, payment: Payment::Now, allowance: None }
+    }
+
+    /// Returns the compiler for the work of principals that is paid in this way.
+    #[must_use]
+    pub fn paid(self, payment: Payment<'a>) -> Self {
+        Self { payment, ..self }
+    }
+
+    /// Returns a compiler of this kind that works for a principal, one of `tenant`: it reads and writes the
+    /// principal's own part of the cache, and all its work is charged to the allowance.
+    #[must_use]
+    pub fn of<'b>(&'b self, tenant: &str, principal: &str, allowance: Allowance) -> Compiler<'b> {
+        Compiler {
+            place: self.place.clone(),
+            cache: self.cache.as_ref().map(|cache| cache.of(tenant, principal)),
+            note: self.note.as_ref().map(|note| Box::new(move |start: &Start| note(start)) as Note<'b>),
+            waiting: self.waiting.as_ref().map(|_| Mutex::default()),
+            payment: match &self.payment {
+                Payment::Later(wait) => Payment::Later(Box::new(move |spent| wait(spent))),
+                Payment::Now => Payment::Now,
+                Payment::Free => Payment::Free,
+            },
+            allowance: Some(allowance).filter(|_| !matches!(self.payment, Payment::Free)),
+        }
+    }
+
+    fn known(&self, identity: &[u8; 32], artifact: Artifact) -> Option<Vec<u8>> {
+        let cache = self.cache.as_ref()?;
+        cache.get(&cache.name(identity, artifact))
+    }
+
+    fn keep(&self, identity: &[u8; 32], artifact: Artifact, bytes: &[u8]) -> Result<(), CacheError> {
+        self.cache.as_ref().map_or(Ok(()), |cache| cache.put(&cache.name(identity, artifact), bytes))
     }
 
     /// Returns the compiler with a function that is called before each piece of work. If `note` fails, the
@@ -186,9 +252,9 @@ impl<'a> Compiler<'a> {
     ///
     /// Returns an error if the cache cannot be written.
     pub fn keep_examined(&self) -> Result<(), CompileError> {
-        let (Some(cache), Some(waiting)) = (&self.cache, &self.waiting) else { return Ok(()) };
+        let Some(waiting) = &self.waiting else { return Ok(()) };
         let waiting = std::mem::take(&mut *waiting.lock().unwrap_or_else(PoisonError::into_inner));
-        waiting.iter().try_for_each(|(name, bytes)| Ok(cache.put(name, bytes)?))
+        waiting.iter().try_for_each(|(hash, bytes)| Ok(self.keep(hash, Artifact::ModuleInfo, bytes)?))
     }
 
     /// Examines a module without compiling it.
@@ -200,8 +266,7 @@ impl<'a> Compiler<'a> {
     pub fn examine(&self, wasm: &[u8]) -> Result<ModuleInfo, CompileError> {
         only_wasm(wasm)?;
         let hash = hash_of(wasm);
-        let name = cache::entry_name(&hash, Artifact::ModuleInfo);
-        let known = self.cache.as_ref().and_then(|c| c.get(&name));
+        let known = self.known(&hash, Artifact::ModuleInfo);
         let known = known.and_then(|bytes| postcard::from_bytes::<(Vec<u8>, bool)>(&bytes).ok());
         let (manifest, messages) = match known {
             Some(known) => known,
@@ -212,12 +277,12 @@ impl<'a> Compiler<'a> {
                     return Err(unexpected(Step::Examine));
                 };
                 let found = (manifest, messages);
-                if let (Some(cache), Ok(bytes)) = (&self.cache, postcard::to_stdvec(&found)) {
+                if let Ok(bytes) = postcard::to_stdvec(&found) {
                     match &self.waiting {
                         Some(waiting) => {
-                            waiting.lock().unwrap_or_else(PoisonError::into_inner).push((name, bytes));
+                            waiting.lock().unwrap_or_else(PoisonError::into_inner).push((hash, bytes));
                         }
-                        None => cache.put(&name, &bytes)?,
+                        None => self.keep(&hash, Artifact::ModuleInfo, &bytes)?,
                     }
                 }
                 found
@@ -254,9 +319,7 @@ impl<'a> Compiler<'a> {
         artifact: Artifact,
     ) -> Result<Compiled, CompileError> {
         let ModuleInfo { hash, manifest, .. } = examined.clone();
-        let name = cache::entry_name(&hash, artifact);
-        if let Some(cache) = &self.cache
-            && let Some(code) = cache.get(&name)
+        if let Some(code) = self.known(&hash, artifact)
             // Another version of Wasmtime or type of machine recognises the entry as foreign and compiles
             // again.
             && wasmtime::Engine::detect_precompiled(&code) == Some(wasmtime::Precompiled::Module)
@@ -266,9 +329,7 @@ impl<'a> Compiler<'a> {
         let (Answer::Code { .. }, code) = self.perform(&Job::Compile { artifact }, wasm, &hash)? else {
             return Err(unexpected(Step::Compile));
         };
-        if let Some(cache) = &self.cache {
-            cache.put(&name, &code)?;
-        }
+        self.keep(&hash, artifact, &code)?;
         Ok(Compiled { hash, manifest, code: code.into(), cached: false })
     }
 
@@ -279,18 +340,49 @@ impl<'a> Compiler<'a> {
         if wasm.len() > most {
             return Err(CompileError::TooLarge { bytes: wasm.len(), most });
         }
-        if let Some(note) = &self.note {
-            let start = Start { step, hash: *hash, bytes: wasm.len() };
-            note(&start).map_err(|reason| CompileError::Unnoted { step, reason })?;
+        loop {
+            let reserved = self.reserve(step, wasm.len())?;
+            let noted = self
+                .note
+                .as_ref()
+                .map_or(Ok(()), |note| note(&Start { step, hash: *hash, bytes: wasm.len() }));
+            if let Err(reason) = noted {
+                reserved.into_iter().for_each(|reserved| reserved.used(Duration::ZERO));
+                return Err(CompileError::Unnoted { step, reason });
+            }
+            let (done, used) = match &self.place {
+                Place::Child(worker) => worker.perform(job, wasm, reserved.as_ref().map(Reserved::time)),
+                Place::InProcess(engines) => (Ok(perform(job, wasm, Some(engines))), Duration::ZERO),
+            };
+            let all = reserved.as_ref().and_then(Reserved::is_all_of);
+            reserved.into_iter().for_each(|reserved| reserved.used(used));
+            return match (done, all) {
+                (Ok((Answer::Refused(reason), _)), _) => Err(CompileError::Refused(reason)),
+                (Ok(answer), _) => Ok(answer),
+                // Later there may be more than what was left.
+                (Err(Stopped::Allowance { .. }), None) => continue,
+                (Err(Stopped::Allowance { .. }), Some(share)) => Err(CompileError::Beyond { step, share }),
+                (Err(stopped), _) => Err(CompileError::Stopped { step, stopped }),
+            };
         }
-        let done = match &self.place {
-            Place::Child(worker) => worker.perform(job, wasm),
-            Place::InProcess(engines) => Ok(perform(job, wasm, Some(engines))),
-        };
-        match done {
-            Ok((Answer::Refused(reason), _)) => Err(CompileError::Refused(reason)),
-            Ok(answer) => Ok(answer),
-            Err(stopped) => Err(CompileError::Stopped { step, stopped }),
+    }
+
+    /// Reserves the processor time of a child, if the principal pays for it.
+    fn reserve(&self, step: Step, module_bytes: usize) -> Result<Option<Reserved<'_>>, CompileError> {
+        let Some(allowance) = &self.allowance else { return Ok(None) };
+        let most = Duration::from_secs(Limits::of(step, module_bytes).cpu);
+        loop {
+            let spent = match allowance.reserve(most) {
+                Ok(reserved) => return Ok(Some(reserved)),
+                Err(spent) => spent,
+            };
+            match &self.payment {
+                Payment::Later(wait) if spent.wait.is_some() => {
+                    let stopped = Stopped::Interrupted;
+                    wait(&spent).then_some(()).ok_or(CompileError::Stopped { step, stopped })?;
+                }
+                _ => return Err(CompileError::Spent { step, spent }),
+            }
         }
     }
 }

@@ -39,4 +39,9 @@ impl Limits {
         let wall = Duration::from_secs(10 + 10 * cpu);
         Self { cpu, memory, wall, answer: answer::most(step, module_bytes) }
     }
+
+    /// Returns the limits with at most `time` of processor time, in the kernel's unit: at least a second.
+    pub(crate) fn within(self, time: Duration) -> Self {
+        Self { cpu: self.cpu.min(time.as_secs_f64().ceil() as u64).max(1), ..self }
+    }
 }

@@ -36,10 +36,8 @@ impl Compiler<'_> {
         examined: &ModuleInfo,
         costs: Option<&Costs>,
     ) -> Result<Result<BatchBounds, String>, CompileError> {
-        let name = cache::entry_name(&identity(examined, costs), Artifact::Verdict);
-        if let Some(known) =
-            self.cache.as_ref().and_then(|c| c.get(&name)).and_then(|b| BatchBounds::from_bytes(&b))
-        {
+        let of = identity(examined, costs);
+        if let Some(known) = self.known(&of, Artifact::Verdict).and_then(|b| BatchBounds::from_bytes(&b)) {
             return Ok(Ok(known));
         }
         let report = match self.analyse(wasm, examined, costs)? {
@@ -47,9 +45,7 @@ impl Compiler<'_> {
             Analysed::Exceeded(why) => return Ok(Err(why)),
         };
         let found = report.batches();
-        if let Some(cache) = &self.cache {
-            cache.put(&name, &found.to_bytes())?;
-        }
+        self.keep(&of, Artifact::Verdict, &found.to_bytes())?;
         Ok(Ok(found))
     }
 
@@ -66,21 +62,16 @@ impl Compiler<'_> {
         costs: Option<&Costs>,
     ) -> Result<Analysed, CompileError> {
         let of = identity(examined, costs);
-        let cached = |artifact| self.cache.as_ref()?.get(&cache::entry_name(&of, artifact));
-        if let Some(report) = cached(Artifact::Report).and_then(|b| postcard::from_bytes(&b).ok()) {
+        if let Some(report) = self.known(&of, Artifact::Report).and_then(|b| postcard::from_bytes(&b).ok()) {
             return Ok(Analysed::Report(report));
         }
-        if let Some(why) = cached(Artifact::Unanalysed).and_then(|b| String::from_utf8(b).ok()) {
+        if let Some(why) = self.known(&of, Artifact::Unanalysed).and_then(|b| String::from_utf8(b).ok()) {
             return Ok(Analysed::Exceeded(why));
         }
-        let put = |artifact, bytes: &[u8]| match &self.cache {
-            Some(cache) => cache.put(&cache::entry_name(&of, artifact), bytes),
-            None => Ok(()),
-        };
         match self.perform(&Job::Analyse { costs: costs.cloned() }, wasm, &examined.hash) {
             Ok((Answer::Report(report), _)) => {
                 if let Ok(bytes) = postcard::to_stdvec(&report) {
-                    put(Artifact::Report, &bytes)?;
+                    self.keep(&of, Artifact::Report, &bytes)?;
                 }
                 Ok(Analysed::Report(report))
             }
@@ -91,7 +82,7 @@ impl Compiler<'_> {
                 // Failures that depend on the load of the machine are not cached, so that the analysis is
                 // repeated next time.
                 if matches!(stopped, Stopped::Cpu { .. } | Stopped::Memory { .. }) {
-                    put(Artifact::Unanalysed, why.as_bytes())?;
+                    self.keep(&of, Artifact::Unanalysed, why.as_bytes())?;
                 }
                 Ok(Analysed::Exceeded(why))
             }

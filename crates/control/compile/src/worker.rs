@@ -32,6 +32,9 @@ pub enum Stopped {
     Cpu { seconds: u64, bytes: usize },
     #[error("it took more than {mib} MiB of memory, the limit for {bytes} bytes of module; {REMEDY}")]
     Memory { mib: u64, bytes: usize },
+    /// The reserved part of an allowance was used, which is less than the limit.
+    #[error("it took more than {seconds} s of processor time, all that the credential's allowance had left")]
+    Allowance { seconds: u64 },
     #[error("it had no answer after {seconds} s; try again when the machine does less")]
     Deadline { seconds: u64 },
     #[error("interrupted")]
@@ -50,7 +53,7 @@ const REMEDY: &str = "split its largest functions, call fewer functions in funct
 impl Stopped {
     /// Returns whether the failure is attributed to the module, and not to the machine or its operator.
     pub(crate) fn is_the_modules(&self) -> bool {
-        !matches!(self, Self::Interrupted | Self::Start(_))
+        !matches!(self, Self::Interrupted | Self::Start(_) | Self::Allowance { .. })
     }
 }
 
@@ -90,28 +93,41 @@ impl Worker {
         *self.usage.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does a job in a child process.
-    pub(crate) fn perform(&self, job: &Job, wasm: &[u8]) -> Result<(Answer, Vec<u8>), Stopped> {
-        let limits = Limits::of(job.step(), wasm.len());
-        let input = input(job, wasm).map_err(|e| Stopped::Start(e.to_string()))?;
-        let mut child = Child::start(self, job.step(), wasm.len(), input)?;
+    /// Does a job in a child process, in the reserved processor time if there is any. Also returns the
+    /// processor time that was used, by the kernel's account.
+    pub(crate) fn perform(&self, job: &Job, wasm: &[u8], reserved: Option<Duration>) -> (Done, Duration) {
+        let full = Limits::of(job.step(), wasm.len());
+        let limits = reserved.map_or(full, |time| full.within(time));
+        let child = input(job, wasm).map_err(|e| Stopped::Start(e.to_string()));
+        let child = child.and_then(|input| Child::start(self, job.step(), wasm.len(), limits.cpu, input));
+        let mut child = match child {
+            Ok(child) => child,
+            Err(stopped) => return (Err(stopped), Duration::ZERO),
+        };
         let read = child.read(&self.stop, &limits);
         let (waited, errors) = child.end();
-        if let Ok((_, used)) = waited {
+        // There is no account if this process was started with SIGCHLD ignored.
+        let used = waited.as_ref().map_or(Duration::from_secs(limits.cpu), |(_, used)| used.cpu);
+        if let Ok((_, used)) = &waited {
             let mut usage = self.usage.lock().unwrap_or_else(PoisonError::into_inner);
             *usage = Usage { cpu: usage.cpu + used.cpu, memory: usage.memory.max(used.memory) };
         }
-        let answer = read?;
-        match waited {
+        let done = read.and_then(|answer| match waited {
             Ok((status, used)) if !status.success() => {
-                Err(reason(status, used, &errors, &limits, wasm.len()))
+                Err(match reason(status, used, &errors, &limits, wasm.len()) {
+                    Stopped::Cpu { seconds, .. } if seconds < full.cpu => Stopped::Allowance { seconds },
+                    stopped => stopped,
+                })
             }
-            // There is no status if this process was started with SIGCHLD ignored. A complete answer is
-            // enough.
+            // A complete answer is enough if there is no status.
             _ => Answer::parse(job.step(), answer).map_err(Stopped::Answer),
-        }
+        });
+        (done, used)
     }
 }
+
+/// An answer with its machine code, or the reason why there is none.
+type Done = Result<(Answer, Vec<u8>), Stopped>;
 
 /// Returns job and module in memory that the child can read and nobody can change.
 fn input(job: &Job, wasm: &[u8]) -> io::Result<OwnedFd> {
@@ -137,14 +153,21 @@ struct Child {
 }
 
 impl Child {
-    fn start(worker: &Worker, step: Step, module_bytes: usize, input: OwnedFd) -> Result<Self, Stopped> {
+    /// Starts a child that may use `seconds` of processor time.
+    fn start(
+        worker: &Worker,
+        step: Step,
+        module_bytes: usize,
+        seconds: u64,
+        input: OwnedFd,
+    ) -> Result<Self, Stopped> {
         let fail = |what: &str, e: &dyn std::fmt::Display| Stopped::Start(format!("{what}: {e}"));
         let stderr =
             rustix::fs::memfd_create("flame-errors", MemfdFlags::CLOEXEC).map_err(|e| fail("memfd", &e))?;
         let stderr = File::from(stderr);
         let errors = stderr.try_clone().map_err(|e| fail("memfd", &e))?;
         let started = Command::new(&worker.program)
-            .args(child::arguments(step, module_bytes))
+            .args(child::arguments(step, module_bytes, seconds))
             .env_clear()
             .stdin(Stdio::from(input))
             .stdout(Stdio::piped())

@@ -1,17 +1,17 @@
 //! The preparation of a stored module for a worker: examination, grant, compilation.
 
-use crate::engine::Engine;
+use crate::engine::{By, Engine};
 use crate::error::{of_node, of_source};
 use crate::granted::Granted;
 use crate::held;
 use crate::kept::{Beginning, Kept};
 use crate::reservation::{self, check_grant};
 use crate::source::{SourceRun, Starting};
-use crate::store::{Proof, Stored};
+use crate::store::{Owner, Proof, Stored};
 use flame_abi::manifest::Manifest;
 use flame_admit::{Protection, Why};
 use flame_api::{Code, Problem};
-use flame_compile::{Cache, Compiler, Worker};
+use flame_compile::{Cache, Compiler, ModuleInfo, Payment, Worker};
 use flame_node::{AdmittedModule, Built, Node, NodeError, Note, RunRequest, Submission, build_unentered};
 use flame_plan::{Limits, ViewSpec, longest_call};
 use flame_quota::Usage;
@@ -35,6 +35,8 @@ pub(crate) struct PrepareRequest<'a> {
     pub source: &'a SourceRun,
     /// The counters of the module's use.
     pub usage: &'a Arc<Usage>,
+    /// The one who prepares it. Its owner pays for what a request causes, and for nothing else.
+    pub by: By,
 }
 
 /// A module that is ready to run.
@@ -59,27 +61,41 @@ impl Prepared {
 }
 
 impl Engine {
-    /// Returns a compiler whose work is done in confined child processes.
-    fn compiler(&self) -> Result<Compiler<'static>, Problem> {
+    /// Returns a compiler for the modules of an owner, whose work is done in confined child processes.
+    fn compiler(&self, owner: &Owner, by: By) -> Result<Compiler<'static>, Problem> {
         let cache = Cache::open(&self.cache).map_err(|e| {
             let cause = "the node's cache cannot be used";
             Problem::new(Code::Storage, cause, "the operator has to make its storage writable")
                 .with_detail(e.to_string())
         })?;
         let worker = Worker::this_program().stopped_by(self.stopping.clone());
-        Ok(Compiler::new(worker, Some(cache)).keeping_admitted())
+        let payment = match by {
+            By::Request => Payment::Now,
+            By::Node => Payment::Free,
+        };
+        Ok(Compiler::new(worker, Some(owner.part_of(&cache))).paid(payment))
     }
 
-    /// Returns the manifest of a module.
-    pub(crate) fn examine(&self, wasm: &[u8]) -> Result<Arc<Manifest>, Problem> {
-        let info = self.compiler()?.examine(wasm).map_err(|e| of_node(&NodeError::from(e)))?;
-        Ok(info.manifest)
+    /// Returns a module as it is examined. `node` is that of its credential.
+    pub(crate) fn examine(
+        &self,
+        stored: &Stored,
+        wasm: &[u8],
+        node: Option<&Node>,
+        by: By,
+    ) -> Result<ModuleInfo, Problem> {
+        let compiler = self.compiler(&stored.owner, by)?.keeping_admitted();
+        let examined = match node {
+            Some(node) => node.compiler(&compiler, &stored.hash).and_then(|paid| Ok(paid.examine(wasm)?)),
+            None => compiler.examine(wasm).map_err(NodeError::from),
+        };
+        examined.map_err(|e| of_node(&e))
     }
 
     /// Returns what a stored module asks for, with its narrowing.
     pub(crate) fn request_of(&self, stored: &Stored) -> Option<ModuleRequest> {
         let wasm = self.store.code(&stored.hash).ok()?;
-        let info = self.compiler().ok()?.examine(&wasm).ok()?;
+        let info = self.compiler(&stored.owner, By::Node).ok()?.examine(&wasm).ok()?;
         let signers = Self::signers(stored).ok()?;
         let mut request = ModuleRequest::new(&info.manifest, info.hash, info.messages, signers).ok()?;
         request.fields.extend(Self::narrower(stored).ok()?);
@@ -169,10 +185,10 @@ impl Engine {
 
     /// Examines, admits and compiles a module, and records its install in the audit log.
     pub(crate) fn prepare(&self, request: &PrepareRequest<'_>) -> Result<Prepared, Problem> {
-        let PrepareRequest { stored, wasm, source, usage } = request;
-        // Before anything is recorded of it.
-        check_runs(&*self.examine(wasm)?, &stored.name)?;
+        let PrepareRequest { stored, wasm, source, usage, by } = request;
         let node = self.node_for(stored, &source.place)?;
+        // Before anything is recorded of it.
+        check_runs(&self.examine(stored, wasm, node.as_ref(), *by)?.manifest, &stored.name)?;
         let (limits, narrower) = (self.config().limits, Self::narrower(stored)?);
         let priority = narrower.iter().map(|layer| layer.rights.priority).min();
         let request = RunRequest {
@@ -203,11 +219,7 @@ impl Engine {
             time_limit: None,
             seed: None,
         };
-        let compiler = self.compiler()?;
-        let compiler = match &node {
-            Some(node) => node.noting(compiler),
-            None => compiler,
-        };
+        let compiler = self.compiler(&stored.owner, *by)?.keeping_admitted();
         let built = build_unentered(&request, node.as_ref(), &compiler).map_err(|e| of_node(&e));
         drop(compiler);
         let Built { plan, meters, admitted, notes, .. } = built?;
@@ -260,7 +272,7 @@ impl Engine {
         };
         let node = self.node_for(stored, &source.place)?.ok_or_else(operator)?;
         let wasm = self.stored(self.store.code(&stored.hash))?;
-        let info = self.compiler()?.examine(&wasm).map_err(|e| of_node(&NodeError::from(e)))?;
+        let info = self.examine(stored, &wasm, Some(&node), By::Request)?;
         let admitted = node.admit(&info, &Self::signers(stored)?, &Self::narrower(stored)?);
         let admitted = admitted.map_err(|e| of_node(&e))?;
         Ok((node, admitted))

@@ -1,7 +1,7 @@
 //! Changes of modules: install, update, stop and remove.
 
 use crate::build::{PrepareRequest, Prepared};
-use crate::engine::{AUDIT_LOG, Ending, Engine, Entry, Key, Live};
+use crate::engine::{AUDIT_LOG, By, Ending, Engine, Entry, Key, Live};
 use crate::error::of_source;
 use crate::granted::Granted;
 use crate::held;
@@ -56,26 +56,10 @@ impl Engine {
         let source = self.source(request.source.as_deref())?;
         // Before the module is examined, which takes time.
         self.has_room(owner, 1)?;
-        let name = match &request.name {
-            Some(name) => name.clone(),
-            None => self.examine(&request.wasm)?.name.clone(),
-        };
-        if !crate::units::is_name(&name) {
-            return Err(Problem::new(
-                Code::Invalid,
-                format!("name {:?}", name.chars().take(80).collect::<String>()),
-                "use a lower-case letter, then up to 31 of letters, digits, _ and -",
-            ));
-        }
-        let _changing = self.begin(owner, &name)?;
-        let key = (owner.clone(), name.clone());
-        self.is_new(&key)?;
-        // The change in progress is counted.
-        self.has_room(owner, 0)?;
-        let pin = self.pin(flame_compile::hash_of(&request.wasm));
-        let stored = Stored {
+        let is_unnamed = request.name.is_none();
+        let mut stored = Stored {
             owner: owner.clone(),
-            name: name.clone(),
+            name: request.name.unwrap_or_default(),
             source: source.name.clone(),
             hash: flame_compile::hash_of(&request.wasm),
             signatures: request.signatures.unwrap_or_default(),
@@ -88,10 +72,30 @@ impl Engine {
             revision: 1,
             installed: time::now(),
         };
+        if is_unnamed {
+            let node = self.node_for(&stored, &source.place)?;
+            let examined = self.examine(&stored, &request.wasm, node.as_ref(), By::Request)?;
+            stored.name.clone_from(&examined.manifest.name);
+        }
+        let name = stored.name.clone();
+        if !crate::units::is_name(&name) {
+            return Err(Problem::new(
+                Code::Invalid,
+                format!("name {:?}", name.chars().take(80).collect::<String>()),
+                "use a lower-case letter, then up to 31 of letters, digits, _ and -",
+            ));
+        }
+        let _changing = self.begin(owner, &name)?;
+        let key = (owner.clone(), name.clone());
+        self.is_new(&key)?;
+        // The change in progress is counted.
+        self.has_room(owner, 0)?;
+        let pin = self.pin(owner, stored.hash);
         let mut reserving = self.reserve(&key, &stored.reserved, source)?;
         let usage = Arc::<Usage>::default();
+        let (wasm, by) = (&request.wasm, By::Request);
         let mut prepared =
-            self.prepare(&PrepareRequest { stored: &stored, wasm: &request.wasm, source, usage: &usage })?;
+            self.prepare(&PrepareRequest { stored: &stored, wasm, source, usage: &usage, by })?;
         self.fits(&key, prepared.bytes)?;
         self.state_fits(&key, &prepared.module.plan, source)?;
         self.stored(self.store.put_code(&stored.hash, &request.wasm))?;
@@ -231,12 +235,13 @@ impl Engine {
             ..before.clone()
         };
         let key = (owner.clone(), name.to_owned());
-        let _pin = self.pin(hash);
+        let _pin = self.pin(owner, hash);
         let mut reserving = self.reserve(&key, &stored.reserved, source)?;
         let usage = self.modules().get(&key).map(|entry| entry.usage.clone());
         let usage = usage.ok_or_else(|| Self::missing(name))?;
+        let by = By::Request;
         let mut prepared =
-            self.prepare(&PrepareRequest { stored: &stored, wasm: &wasm, source, usage: &usage })?;
+            self.prepare(&PrepareRequest { stored: &stored, wasm: &wasm, source, usage: &usage, by })?;
         let granted = prepared.granted.as_ref();
         self.permit_grant(session, &before.source, granted.map(|granted| &*granted.admitted))?;
         self.fits(&key, prepared.bytes)?;
@@ -251,7 +256,9 @@ impl Engine {
         let state = self.state_before(&before, kept)?;
         let beginning = Beginning::of(&prepared, (source, interval), &log, state, why_empty);
         prepared.begin(&beginning);
-        self.stored(self.store.put_code(&hash, &wasm))?;
+        if hash != before.hash || self.store.code(&hash).is_err() {
+            self.stored(self.store.put_code(&hash, &wasm))?;
+        }
         let mut proposal = self.propose(&stored, Some(row))?;
 
         let old = {
@@ -298,7 +305,7 @@ impl Engine {
             self.end_of(&live, &account, source, &log);
         }
         if before.hash != hash {
-            self.drop_unused_code(&before.hash);
+            self.drop_unused_code(&(owner.clone(), before.hash));
         }
         // Without the lock: the instances before may take their time to end.
         if let Some(note) = self.state_note(&beginning)
@@ -418,7 +425,7 @@ impl Engine {
         if let Some(entry) = entry {
             entry.spool.close();
         }
-        self.drop_unused_code(&before.hash);
+        self.drop_unused_code(&(owner.clone(), before.hash));
         let reason = Some("removed".to_owned());
         module.map(|module| Module { state: State::Stopped, reason, ..module })
     }

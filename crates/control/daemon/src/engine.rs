@@ -193,8 +193,8 @@ pub struct Engine {
     pub(crate) watched: Mutex<Vec<Weak<Watched>>>,
     /// The modules that are being changed, and by whom.
     pub(crate) changing: Mutex<BTreeMap<Key, By>>,
-    /// The code of changes in progress, which is stored before the module that has it.
-    pub(crate) pinned: Mutex<Vec<[u8; 32]>>,
+    /// The code of changes in progress with its owners, which is stored before the module that has it.
+    pub(crate) pinned: Mutex<Vec<(Owner, [u8; 32])>>,
     /// Modules that are to be taken down, once no other change of them is in progress.
     pub(crate) evictions: Mutex<BTreeSet<Key>>,
     /// Whether rows may be behind their modules.
@@ -243,17 +243,17 @@ impl Drop for Changing<'_> {
 /// Code that is not removed while this value lives, and that is removed afterwards if no module has it.
 pub(crate) struct Pin<'a> {
     engine: &'a Engine,
-    hash: [u8; 32],
+    code: (Owner, [u8; 32]),
 }
 
 impl Drop for Pin<'_> {
     fn drop(&mut self) {
         let mut pinned = held(&self.engine.pinned);
-        if let Some(at) = pinned.iter().position(|hash| *hash == self.hash) {
+        if let Some(at) = pinned.iter().position(|code| *code == self.code) {
             pinned.swap_remove(at);
         }
         drop(pinned);
-        self.engine.drop_unused_code(&self.hash);
+        self.engine.drop_unused_code(&self.code);
     }
 }
 
@@ -311,21 +311,31 @@ impl Engine {
         }
     }
 
-    /// Keeps code, from before it is stored until a module has it.
-    pub(crate) fn pin(&self, hash: [u8; 32]) -> Pin<'_> {
-        held(&self.pinned).push(hash);
-        Pin { engine: self, hash }
+    /// Keeps the code of an owner's module, from before it is stored until a module has it.
+    pub(crate) fn pin(&self, owner: &Owner, hash: [u8; 32]) -> Pin<'_> {
+        let code = (owner.clone(), hash);
+        held(&self.pinned).push(code.clone());
+        Pin { engine: self, code }
     }
 
-    /// Removes code that no module has and no change in progress needs.
-    pub(crate) fn drop_unused_code(&self, hash: &[u8; 32]) {
+    /// Removes an owner's code that none of its modules has and none of its changes in progress needs: the
+    /// compiled code, and the file unless others have it, too.
+    pub(crate) fn drop_unused_code(&self, (owner, hash): &(Owner, [u8; 32])) {
         // Held to the end: a change that pins it later stores it again.
         let pinned = held(&self.pinned);
-        if !pinned.contains(hash) && !self.modules().values().any(|entry| entry.stored.hash == *hash) {
+        let owners: Vec<Owner> = {
+            let modules = self.modules();
+            let installed = modules.values().map(|entry| (&entry.stored.owner, &entry.stored.hash));
+            let all = installed.chain(pinned.iter().map(|(owner, hash)| (owner, hash)));
+            all.filter(|(_, of)| *of == hash).map(|(owner, _)| owner.clone()).collect()
+        };
+        if owners.is_empty() {
             self.store.drop_code(hash);
-            if let Ok(cache) = Cache::open(&self.cache) {
-                cache.forget(hash);
-            }
+        }
+        if !owners.contains(owner)
+            && let Ok(cache) = Cache::open(&self.cache)
+        {
+            owner.part_of(&cache).forget(hash);
         }
     }
 

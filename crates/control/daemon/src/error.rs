@@ -25,6 +25,10 @@ pub fn of_node(error: &NodeError) -> Problem {
     };
     let text = inner.to_string();
     match inner {
+        NodeError::Compile(error @ (CompileError::Spent { .. } | CompileError::Beyond { .. }))
+        | NodeError::Install(InstallError::Compile(
+            error @ (CompileError::Spent { .. } | CompileError::Beyond { .. }),
+        )) => of_allowance(error),
         NodeError::Denied(_) | NodeError::Credential(_) => {
             denied(text, inner.operator(), "ask the named grantor for a wider credential, or request less")
         }
@@ -76,6 +80,19 @@ pub fn denied(public: String, operator: String, remedy: &str) -> Problem {
     let is_more = operator != public;
     let problem = Problem::new(Code::Forbidden, public, remedy);
     if is_more { problem.with_detail(operator) } else { problem }
+}
+
+/// Returns the problem of work for which the allowance of a credential does not suffice.
+fn of_allowance(error: &CompileError) -> Problem {
+    let larger = "ask for a credential with a larger allowance (compile)";
+    match error {
+        CompileError::Spent { spent, .. } if spent.wait.is_some() => {
+            Problem::new(Code::TooMany, error.to_string(), format!("repeat the request then, or {larger}"))
+        }
+        error => {
+            Problem::new(Code::Refused, error.to_string(), format!("make the module smaller, or {larger}"))
+        }
+    }
 }
 
 /// Returns the problem of files that cannot be written. They are named to the operator alone.

@@ -53,6 +53,7 @@ fn rights_in_state(rights: &Rights) -> String {
         memory: _,
         packet_budget: _,
         cpu: _,
+        compile: _,
         buffer: _,
         priority: _,
         not_before: _,

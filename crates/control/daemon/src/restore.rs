@@ -4,7 +4,7 @@ use crate::accounting::Accounting;
 use crate::build::PrepareRequest;
 use crate::change::entry_of;
 use crate::config::Config;
-use crate::engine::{Engine, Entry};
+use crate::engine::{By, Engine, Entry};
 use crate::error::problem;
 use crate::held;
 use crate::kept::Beginning;
@@ -141,10 +141,11 @@ impl Engine {
         engine.check_audit(&warn)?;
         let used: BTreeSet<String> = engine.store.modules()?.iter().map(|m| code_name(&m.hash)).collect();
         engine.store.sweep(&|name| used.contains(name));
-        let hashes: Vec<_> = engine.store.modules()?.iter().map(|m| m.hash).collect();
         if let Ok(cache) = Cache::open(&engine.cache) {
+            let all = engine.store.modules()?;
+            let used: Vec<_> = all.iter().map(|m| (m.owner.part_of(&cache), m.hash)).collect();
             // A file that stays is removed at the next start.
-            let _ = cache.keep_only(&hashes);
+            let _ = cache.keep_only(&used);
         }
         for stored in engine.store.modules()? {
             engine.restore(stored, &warn);
@@ -189,7 +190,8 @@ impl Engine {
         let before = stored.state;
         let mut entry = entry_of(stored, self.config().limits.spool, Arc::default());
         let hash = &entry.stored.hash;
-        let compiled = Cache::open(&self.cache).map_or(0, |cache| cache.bytes_of(hash));
+        let owner = &entry.stored.owner;
+        let compiled = Cache::open(&self.cache).map_or(0, |cache| owner.part_of(&cache).bytes_of(hash));
         entry.known.bytes = self.store.code_bytes(hash) + compiled + entry.stored.row_bytes();
         if entry.stored.state == State::Running || entry.stored.state == State::Failed {
             match self.run_again(&mut entry) {
@@ -238,8 +240,8 @@ impl Engine {
         let wasm = self.store.code(&stored.hash).map_err(|e| problem(&e))?;
         let key = (stored.owner.clone(), stored.name.clone());
         let mut reserving = self.reserve(&key, &stored.reserved, source)?;
-        let mut prepared =
-            self.prepare(&PrepareRequest { stored, wasm: &wasm, source, usage: &entry.usage })?;
+        let (wasm, usage, by) = (&wasm, &entry.usage, By::Node);
+        let mut prepared = self.prepare(&PrepareRequest { stored, wasm, source, usage, by })?;
         let at = (source, self.config().states);
         let state = self.state_before(stored, None)?;
         let beginning = Beginning::of(&prepared, at, &entry.log, state, None);

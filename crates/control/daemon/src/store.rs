@@ -20,6 +20,7 @@ mod transaction;
 use crate::locked::assert_unlocked;
 pub use error::StoreError;
 use flame_api::{Narrowing, Reservation, State};
+use flame_compile::Cache;
 use flame_files::Folder;
 use flame_plan::Audience;
 use flame_trust::hex;
@@ -85,6 +86,14 @@ impl Owner {
     pub fn tenant(&self) -> String {
         let named = self.principal.split(['/', '#']).next().unwrap_or_default();
         format!("{} {named}", self.root)
+    }
+
+    /// Returns the owner's part of the cache.
+    pub fn part_of(&self, cache: &Cache) -> Cache {
+        match self.is_operator() {
+            true => cache.clone(),
+            false => cache.of(&self.tenant(), &format!("{} {}", self.root, self.principal)),
+        }
     }
 
     /// Returns the principal's name, or `None` for the operator.
@@ -481,7 +490,8 @@ impl Store {
         read.optional().map_err(at)
     }
 
-    /// Stores code by its hash.
+    /// Stores code by its hash, whether or not it is there: neither the time nor an error shows a client that
+    /// another one has it.
     ///
     /// # Errors
     ///
@@ -489,9 +499,6 @@ impl Store {
     pub fn put_code(&self, hash: &[u8; 32], wasm: &[u8]) -> Result<(), StoreError> {
         let folder = self.code.as_ref().ok_or(StoreError::ReadOnly)?;
         let io = |error| StoreError::Folder { path: self.code_path.display().to_string(), error };
-        if folder.read(&code_name(hash), MAX_CODE).ok().flatten().is_some_and(|found| found == wasm) {
-            return Ok(());
-        }
         folder.put_synced(&code_name(hash), wasm).map_err(io)
     }
 

@@ -3,7 +3,7 @@
 use crate::engine::By;
 use crate::held;
 use crate::store::states::StateTerms;
-use crate::store::{Owner, StoreError, Stored};
+use crate::store::{Owner, StoreError, Stored, code_name};
 use crate::test_world::{MANIFEST, NAME, PATIENCE, World, revocation, write_policy};
 use flame_abi::manifest::Manifest;
 use flame_api::{Answer, Code, RenewRequest, State};
@@ -576,4 +576,18 @@ fn a_row_whose_owner_is_not_that_of_its_credential_does_not_run() {
             assert!(refused.cause.contains("another principal's"), "{refused}");
         }
     }
+}
+
+/// Whether another principal has installed a file shows in nothing that an install does.
+#[test]
+fn code_that_is_there_is_written_again() {
+    let world = World::new();
+    let hash = flame_compile::hash_of(b"code");
+    let stored = || {
+        world.engine.store.put_code(&hash, b"code").unwrap();
+        let file = world.engine.config().storage.join("code").join(code_name(&hash));
+        std::os::unix::fs::MetadataExt::ino(&std::fs::metadata(file).unwrap())
+    };
+    let first = stored();
+    assert_ne!(stored(), first, "another file");
 }

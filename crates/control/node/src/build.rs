@@ -94,7 +94,8 @@ impl std::fmt::Display for Note {
 }
 
 /// Examines, admits and compiles the modules, records them in the audit log, and creates their plan. Under a
-/// node's policy each module runs with its grant, otherwise with the operator's rights.
+/// node's policy each module runs with its grant, and its principal pays for the work; otherwise it runs with
+/// the operator's rights.
 ///
 /// # Errors
 ///
@@ -171,6 +172,14 @@ impl Building {
         compiler: &Compiler<'_>,
     ) -> Result<(), NodeError> {
         let Submission { name, wasm, signers, .. } = submission;
+        let hash = flame_compile::hash_of(wasm);
+        // Who pays is decided before the module is read.
+        let of_principal = node.map(|node| {
+            let paid = node.compiler(compiler, &hash).map_err(|e| node.refused(&hash, e))?;
+            Ok::<_, NodeError>(node.noting(paid))
+        });
+        let of_principal = of_principal.transpose()?;
+        let compiler = of_principal.as_ref().unwrap_or(compiler);
         let info = compiler.examine(wasm)?;
         let admitted = match node {
             Some(node) => Some((node, node.admit(&info, signers, &request.narrower)?)),

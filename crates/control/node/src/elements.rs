@@ -197,10 +197,7 @@ impl<C: Client + 'static> Modules for Elements<C> {
         let node = if shared.is_check { None } else { shared.client.node(args)? };
         let compiler = shared.client.compiler();
         let cost_class = if shared.is_check { cost_class(&compiler, &request) } else { None };
-        let built = match &node {
-            Some(node) => build_unentered(&request, Some(node), &node.noting(compiler)),
-            None => build_unentered(&request, None, &compiler),
-        };
+        let built = build_unentered(&request, node.as_ref(), &compiler);
         let Built { mut plan, meters, mut admitted, notes, mut verdicts, .. } =
             built.map_err(|e| e.to_string())?;
         notes.iter().for_each(|note| notify(&format!("{}: note: {note}", args.element)));

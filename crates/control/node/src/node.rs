@@ -4,8 +4,8 @@ use flame_compile::{Compiler, ModuleInfo, Start};
 use flame_plan::{ModuleId, Reason, ViewKey, ViewSpec};
 use flame_quota::{Meter, Meters};
 use flame_trust::{
-    Answer, Challenge, Credential, Denied, Event, Field, Grant, GrantRequest, Layer, ModuleRequest, Place,
-    Policy, PublicKey, Quotas, Secret, time,
+    Answer, Challenge, Credential, Denied, Event, Field, Grant, GrantRequest, Layer, ModuleRequest, Payer,
+    PayerRequest, Place, Policy, PublicKey, Quotas, Secret, time,
 };
 use flame_view::View;
 use std::collections::HashMap;
@@ -235,19 +235,65 @@ impl Node {
         let request = ModuleRequest::new(&module.manifest, module.hash, module.messages, signers.to_vec());
         let mut request = request.map_err(NodeError::Manifest)?;
         request.fields.extend(more.iter().cloned());
-        let possession = match (&self.holder, &self.credential) {
-            (Some(holder), Some(credential)) => {
-                let challenge = Challenge::new().map_err(NodeError::Challenge)?;
-                let answer = holder.answer(&challenge, credential, &request.hash);
-                Some((challenge, answer))
-            }
-            _ => self.proof.clone(),
-        };
+        let possession = self.possession(&request.hash)?;
         let decided = self.decide(&request, possession.as_ref()).map_err(NodeError::from).and_then(|grant| {
             grant.layers.iter().try_for_each(check_viewable)?;
             Ok(grant)
         });
         Ok(Decision { request, possession, decided })
+    }
+
+    /// Returns the proof that the holder of the credential wants to run the module with this hash.
+    fn possession(&self, hash: &[u8; 32]) -> Result<Option<(Challenge, Answer)>, NodeError> {
+        Ok(match (&self.holder, &self.credential) {
+            (Some(holder), Some(credential)) => {
+                let challenge = Challenge::new().map_err(NodeError::Challenge)?;
+                let answer = holder.answer(&challenge, credential, hash);
+                Some((challenge, answer))
+            }
+            _ => self.proof.clone(),
+        })
+    }
+
+    /// Returns a compiler for the module with this hash, for whose work the principal of the credential pays.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the credential is not valid, or not its holder's, or if its allowance cannot be
+    /// read.
+    pub fn compiler<'c>(
+        &'c self,
+        compiler: &'c Compiler<'_>,
+        hash: &[u8; 32],
+    ) -> Result<Compiler<'c>, NodeError> {
+        let possession = self.possession(hash)?;
+        let Payer { tenant, principal, links } = self.policy.payer(&PayerRequest {
+            credential: self.credential.as_deref(),
+            hash,
+            place: &self.place,
+            now: time::now(),
+            possession: possession.as_ref().map(|(challenge, answer)| (challenge, answer)),
+        })?;
+        let secret = self.policy.shared_secret().ok_or(NodeError::NoKey)?;
+        let allowance = Quotas::open(&self.policy.quotas(), secret)?.allowance(&links)?;
+        Ok(compiler.of(&tenant, &principal, allowance))
+    }
+
+    /// Records in the audit log each start of an examination, analysis or compilation. The module's name is
+    /// not known then.
+    pub fn noting<'a>(&'a self, compiler: Compiler<'a>) -> Compiler<'a> {
+        compiler.noted_by(|Start { step, hash, bytes }| {
+            let Some(log) = self.log() else { return Ok(()) };
+            let (module, text) = (flame_trust::hash_text(hash), format!("{step}, {bytes} bytes"));
+            log.write(Event::Begin, &self.claimed(), &module, &text).map_err(|e| e.to_string())
+        })
+    }
+
+    /// Records in the audit log that no work is done on the module with this hash, and returns the reason.
+    pub(crate) fn refused(&self, hash: &[u8; 32], denied: NodeError) -> NodeError {
+        let (NodeError::Denied(_), Some(log)) = (&denied, self.log()) else { return denied };
+        let (module, text) = (flame_trust::hash_text(hash), denied.to_string());
+        log.write(Event::Refuse, &self.claimed(), &module, &text).err().unwrap_or(denied)
     }
 
     /// Admits a module, or returns the reason why not. Each refusal is recorded in the audit log.
@@ -481,16 +527,6 @@ impl Node {
     pub fn meters_in_use(&self) -> usize {
         let meters = self.meters.lock().unwrap_or_else(PoisonError::into_inner);
         meters.values().filter(|meter| meter.strong_count() > 0).count()
-    }
-
-    /// Records in the audit log each start of an examination, analysis or compilation. The module's name is
-    /// not known then.
-    pub fn noting<'a>(&'a self, compiler: Compiler<'a>) -> Compiler<'a> {
-        compiler.noted_by(|Start { step, hash, bytes }| {
-            let Some(log) = self.log() else { return Ok(()) };
-            let (module, text) = (flame_trust::hash_text(hash), format!("{step}, {bytes} bytes"));
-            log.write(Event::Begin, &self.claimed(), &module, &text).map_err(|e| e.to_string())
-        })
     }
 
     /// Records in the audit log that the module runs, with its options. The returned value records its end.

@@ -29,6 +29,7 @@ pub enum Field {
     Read,
     Write,
     Cpu,
+    Compile,
     Buffer,
     Priority,
     Group,
@@ -43,7 +44,7 @@ pub enum Field {
 pub const MAX_VALUE: usize = 4096;
 
 impl Field {
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 27] = [
         Self::Select,
         Self::Expose,
         Self::Transform,
@@ -62,6 +63,7 @@ impl Field {
         Self::Read,
         Self::Write,
         Self::Cpu,
+        Self::Compile,
         Self::Buffer,
         Self::Priority,
         Self::Group,
@@ -111,6 +113,9 @@ impl Field {
             Self::Read => ("read", "names of shared areas that it may read, separated by commas"),
             Self::Write => ("write", "names of shared areas that it may read and write, separated by commas"),
             Self::Cpu => ("cpu", "SLICE/PERIOD of processor time, all workers together: 10ms/100ms"),
+            Self::Compile => {
+                ("compile", "SLICE/PERIOD of processor time to examine, analyse and compile modules: 60s/1h")
+            }
             Self::Buffer => ("buffer", "blocks that may wait for it"),
             Self::Priority => ("priority", "higher is shed later"),
             Self::Group => ("group", "packets that a record must stand for, at least"),
@@ -166,6 +171,15 @@ impl Field {
             let names: BTreeSet<String> = list().map(str::to_owned).collect();
             if names.is_empty() { Err(form()) } else { Ok(Some(names)) }
         };
+        let share = || {
+            let (slice, period) = value.split_once('/').ok_or_else(form)?;
+            let ns = |text: &str| duration_ns(text.trim()).map_err(wrong);
+            let share = Share { slice_ns: ns(slice)? as u64, period_ns: ns(period)? as u64 };
+            match share.period_ns == 0 || share.slice_ns > share.period_ns {
+                true => Err(wrong("the slice must fit in the period".to_owned())),
+                false => Ok(share),
+            }
+        };
         match self {
             Self::Select => r.select_shown.extend(ShownFilter::parse(value).map_err(wrong)?),
             Self::Expose => r.expose = value.parse::<Expose>().map_err(wrong)?,
@@ -213,15 +227,8 @@ impl Field {
             Self::Serve => r.serve = names()?,
             Self::Read => r.read = names()?,
             Self::Write => r.write = names()?,
-            Self::Cpu => {
-                let (slice, period) = value.split_once('/').ok_or_else(form)?;
-                let ns = |text: &str| duration_ns(text.trim()).map_err(wrong);
-                let share = Share { slice_ns: ns(slice)? as u64, period_ns: ns(period)? as u64 };
-                if share.period_ns == 0 || share.slice_ns > share.period_ns {
-                    return Err(wrong("the slice must fit in the period".to_owned()));
-                }
-                r.cpu = Some(share);
-            }
+            Self::Cpu => r.cpu = Some(share()?),
+            Self::Compile => r.compile = Some(share()?),
             Self::Buffer => r.buffer = small(1)?,
             Self::Priority => r.priority = small(0)?,
             Self::Group => r.group = number()?,
@@ -287,9 +294,8 @@ impl Field {
                 number(rights.bytes_per_second, all.bytes_per_second).map(|_| size(rights.bytes_per_second))
             }
             Self::Transmit => number(rights.transmit, all.transmit).map(|_| size(rights.transmit)),
-            Self::Cpu => {
-                rights.cpu.map(|s| format!("{}/{}", nanoseconds(s.slice_ns), nanoseconds(s.period_ns)))
-            }
+            Self::Cpu => rights.cpu.map(|share| share.to_string()),
+            Self::Compile => rights.compile.map(|share| share.to_string()),
             Self::Buffer => (rights.buffer != all.buffer).then(|| rights.buffer.to_string()),
             Self::Priority => (rights.priority != all.priority).then(|| rights.priority.to_string()),
             Self::Group => number(rights.group, 0),

@@ -15,8 +15,8 @@ use crate::time;
 use biscuit_auth::BlockBuilder;
 use flame_abi::manifest::{Access, Manifest, Service};
 use flame_plan::{
-    Expose, Forward, LOGS_PER_SECOND, Limits, Release, Seen, Sending, Services, ShownFilter, Stage, Terms,
-    ViewKey, ViewSpec, longest_call,
+    Expose, Forward, LOGS_PER_SECOND, Limits, Release, Seen, Sending, Services, Share, ShownFilter, Stage,
+    Terms, ViewKey, ViewSpec, longest_call,
 };
 use flame_quota::{Amounts, Quota};
 use sha2::{Digest, Sha256};
@@ -200,10 +200,30 @@ pub struct Link {
     /// The time from which no credential with this link is valid, in seconds since 1970, whatever the policy
     /// is. Only the fields of the credential state it.
     pub expires: u64,
-    rights: Rights,
+    pub(crate) rights: Rights,
+}
+
+/// A credential whose signatures, role and holder were verified.
+pub(crate) struct Chain {
+    pub root: PublicKey,
+    pub blocks: Vec<Block>,
+    pub role: String,
+    /// The fields of the role and of the blocks.
+    pub layers: Vec<Layer>,
+    pub links: Vec<Link>,
 }
 
 impl Link {
+    /// Returns all limits.
+    fn limits(&self) -> (Quota, Option<Share>) {
+        (self.quota(true), self.compilation())
+    }
+
+    /// Returns the processor time for the compilation of modules, if it is limited.
+    pub fn compilation(&self) -> Option<Share> {
+        self.rights.compile
+    }
+
     /// Returns the quota. A share of the processor applies to live sources only.
     pub fn quota(&self, live: bool) -> Quota {
         let rights = &self.rights;
@@ -240,11 +260,25 @@ impl Policy {
     /// Returns the reason why the module gets no grant, whether or not the checks hold.
     pub fn stated(&self, request: &GrantRequest<'_>) -> Result<Grant, Denied> {
         let Some(credential) = request.credential else { return self.best_effort(request) };
+        let Chain { root, blocks, role, layers, links } =
+            self.chain(credential, &request.module.hash, request.possession)?;
+        let path = principal_path(&blocks);
+        let ids = blocks.into_iter().map(|b| b.id).collect();
+        self.finish(request, layers, (path, role), ids, links, &root.to_string())
+    }
+
+    /// Verifies a credential for the module with the SHA-256 `hash`, of which nothing else is known.
+    pub(crate) fn chain(
+        &self,
+        credential: &Credential,
+        hash: &[u8; 32],
+        possessed: Option<(&Challenge, &Answer)>,
+    ) -> Result<Chain, Denied> {
         let root = self.verified(credential)?;
         let blocks = credential.blocks()?;
         self.not_revoked(&blocks, Some(&root))?;
         // Only its holder learns what the policy requires of it.
-        possession(&blocks, credential, &request.module.hash, request.possession)?;
+        possession(&blocks, credential, hash, possessed)?;
 
         let first = blocks.first().ok_or(Denied::Missing { what: "block" })?;
         let role = first.role.as_deref().ok_or(Denied::Missing { what: "role" })?;
@@ -266,14 +300,12 @@ impl Policy {
             layers.extend(stated);
             let link = Link { id: block.id.clone(), expires, rights: so_far.clone() };
             // A link with the limits of the one before it adds nothing.
-            if links.last().is_none_or(|before| before.quota(true) != link.quota(true)) {
+            if links.last().is_none_or(|before| before.limits() != link.limits()) {
                 links.push(link);
             }
         }
-        let path = principal_path(&blocks);
         let role = role.to_owned();
-        let ids = blocks.into_iter().map(|b| b.id).collect();
-        self.finish(request, layers, (path, role), ids, links, &root.to_string())
+        Ok(Chain { root, blocks, role, layers, links })
     }
 
     /// Checks that a credential that was read before is not revoked, without verifying its signatures: in a
@@ -329,8 +361,13 @@ impl Policy {
     fn best_effort(&self, request: &GrantRequest<'_>) -> Result<Grant, Denied> {
         let layers = self.best_effort.fields.clone();
         let whom = ("anyone".to_owned(), "best-effort".to_owned());
-        let links = vec![Link { id: "best-effort".to_owned(), expires: u64::MAX, rights: meet(&layers) }];
-        self.finish(request, layers, whom, Vec::new(), links, "")
+        self.finish(request, layers, whom, Vec::new(), vec![self.best_effort_link()], "")
+    }
+
+    /// Returns the quota that all who have no credential share.
+    pub(crate) fn best_effort_link(&self) -> Link {
+        let rights = meet(&self.best_effort.fields);
+        Link { id: "best-effort".to_owned(), expires: u64::MAX, rights }
     }
 
     pub(crate) fn finish(
@@ -347,7 +384,7 @@ impl Policy {
         let staged = rights.stages.iter().map(|staged| &staged.filter);
         let filters = staged.chain(&rights.select_shown).chain(&rights.send);
         ShownFilter::affordable(filters).map_err(Denied::Filters)?;
-        when_and_where(self, request, &layers, &rights)?;
+        when_and_where(self, (request.now, request.place.name()), &layers, &rights)?;
         for set in &rights.code {
             let module = request.module;
             let fits = |code: &Code| match code {
@@ -575,25 +612,26 @@ pub(crate) fn possession(
     }
 }
 
-fn when_and_where(
+/// Checks the time, in seconds since 1970, and the place, which is the interface.
+pub(crate) fn when_and_where(
     policy: &Policy,
-    request: &GrantRequest<'_>,
+    (at, interface): (u64, &str),
     layers: &[Layer],
     rights: &Rights,
 ) -> Result<(), Denied> {
     let origin = |field| decided(layers, field).pop().map_or_else(String::new, |o| o.to_string());
-    let now = || time::show(request.now);
-    if request.now < rights.not_before {
+    let now = || time::show(at);
+    if at < rights.not_before {
         let since = time::show(rights.not_before);
         return Err(Denied::Early { now: now(), since, origin: origin(Field::NotBefore) });
     }
-    if request.now >= rights.expires {
+    if at >= rights.expires {
         let until = time::show(rights.expires);
         return Err(Denied::Expired { now: now(), until, origin: origin(Field::Expires) });
     }
     let places = [
         ("node", &rights.nodes, policy.name.as_str(), Field::Node),
-        ("interface", &rights.interfaces, request.place.name(), Field::Interface),
+        ("interface", &rights.interfaces, interface, Field::Interface),
     ];
     for (what, allowed, here, field) in places {
         if let Some(allowed) = allowed.as_ref().filter(|set| !set.contains(here)) {

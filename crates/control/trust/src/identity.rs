@@ -227,7 +227,7 @@ fn unconditional(rights: &Rights) -> Rights {
 
 /// Returns the name of a principal with its holders. The holder that the root named is the root's statement
 /// about the principal itself, who may change keys.
-fn name_of(blocks: &[Block]) -> String {
+pub(crate) fn name_of(blocks: &[Block]) -> String {
     let path = principal_path(blocks);
     let mut holders = blocks.iter().skip(1).filter_map(|b| b.holder).peekable();
     if holders.peek().is_none() {

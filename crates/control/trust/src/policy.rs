@@ -133,17 +133,18 @@ struct Checks {
 }
 
 /// The values of fields that a role does not state.
-const DEFAULTS: [(Field, &str); 6] = [
+const DEFAULTS: [(Field, &str); 7] = [
     (Field::Memory, "256MiB"),
     (Field::PacketBudget, "100000000"),
     (Field::RecordsPerSecond, "10000"),
     (Field::BytesPerSecond, "4MiB"),
     (Field::Transmit, "128MiB"),
     (Field::Cpu, "1s/1s"),
+    (Field::Compile, "60s/1h"),
 ];
 
 /// The rights without a credential, unless the policy states others: packet counts.
-const BEST_EFFORT: [(Field, &str); 7] = [
+const BEST_EFFORT: [(Field, &str); 8] = [
     (Field::Expose, "count"),
     (Field::Calls, "records,messages"),
     (Field::Resolution, "1s"),
@@ -151,6 +152,7 @@ const BEST_EFFORT: [(Field, &str); 7] = [
     (Field::RecordsPerSecond, "1000"),
     (Field::BytesPerSecond, "256KiB"),
     (Field::Cpu, "100ms/1s"),
+    (Field::Compile, "10s/1h"),
 ];
 
 /// Fields that each role must state, so that none of them is granted by omission.

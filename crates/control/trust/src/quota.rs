@@ -7,10 +7,12 @@
 //! The file of a credential that has expired is removed. Then another one, the horizon, states up to which
 //! expiry that was done: if the clock goes back, a credential that expires before it has no quotas.
 
+use crate::grant::Link;
 use crate::hex::hex;
 use crate::key::Secret;
 use flame_files::Folder;
-use flame_quota::{Amounts, Ledger, Quota, State};
+use flame_plan::Share;
+use flame_quota::{Allowance, Amounts, Ledger, Quota, State};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeSet;
@@ -78,6 +80,23 @@ impl Quotas {
         // A file that cannot be read is reported before anything runs.
         file.change(|_| ())?;
         Ok(file)
+    }
+
+    /// Opens the allowance of a chain for the compilation of modules. Its ledgers are apart from those of the
+    /// same links' other quotas.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`Quotas::ledger`].
+    pub fn allowance(&self, links: &[Link]) -> Result<Allowance, QuotaError> {
+        let limited = links.iter().filter_map(|link| Some((link, link.compilation()?)));
+        let ledger = |(link, share): (&Link, Share)| {
+            let (amounts, memory) = (Amounts::default(), u64::MAX);
+            let quota = Quota { per_second: amounts, per_packet: amounts, share: Some(share), memory };
+            let ledger = self.ledger(&format!("compile {}", link.id), (quota, link.expires), true)?;
+            Ok((share, Arc::new(ledger) as Arc<dyn Ledger>))
+        };
+        Ok(Allowance::new(limited.map(ledger).collect::<Result<_, _>>()?))
     }
 
     /// Checks that the horizon can be read. Without it, no ledger is begun and none is removed.
@@ -321,6 +340,10 @@ impl Ledger for QuotaFile {
         }
     }
 
+    fn refilled_in(&self) -> Option<Duration> {
+        self.change(|c| c.state.refilled_in(&self.quota, now_ns())).ok().flatten()
+    }
+
     fn may_own(&self, bytes: u64) -> bool {
         let mut claimed = self.claimed.lock().unwrap_or_else(PoisonError::into_inner);
         // A claim that is a little too large stays, so that not every change accesses the file.
@@ -354,7 +377,6 @@ impl Ledger for QuotaFile {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use flame_plan::Share;
     use std::os::unix::fs::PermissionsExt;
 
     fn quota() -> Quota {
@@ -399,6 +421,31 @@ mod tests {
         b.change(|c| c.processes.extend([other, gone])).unwrap();
         assert!(!b.may_own(30 << 20) && b.may_own(20 << 20));
         assert!(b.may_own(0));
+    }
+
+    #[test]
+    fn compilation_is_paid_across_runs_and_by_each_link() {
+        let folder = tempfile::tempdir().unwrap();
+        let secret = Arc::new(Secret::generate());
+        let open = || Quotas::open(&folder.path().join("quotas"), secret.clone()).unwrap();
+        let link = |id: &str, value: &str| {
+            let rights = crate::Field::Compile.rights(value).unwrap();
+            Link { id: id.to_owned(), expires: u64::MAX, rights }
+        };
+        let (root, narrowed) = (link("a", "10s/1h"), link("b", "4s/1h"));
+        let second = Duration::from_secs(1);
+        let chain = [root.clone(), narrowed];
+        let time = |links: &[Link]| open().allowance(links).unwrap().reserve(60 * second).map(|r| r.time());
+        open().allowance(&chain).unwrap().reserve(3 * second).unwrap().used(2 * second);
+        assert_eq!(time(&chain), Ok(2 * second), "what a run before left");
+        // It was reserved and never returned, as by a run that was killed.
+        let spent = time(&chain).unwrap_err();
+        assert_eq!(spent.share, Share { slice_ns: 4_000_000_000, period_ns: 3_600_000_000_000 });
+        assert!(spent.wait.is_some_and(|wait| wait > 3500 * second), "{spent}");
+        assert_eq!(time(&[root]), Ok(6 * second));
+        // Other quotas of the link are others.
+        let ledger = open().ledger("a", (quota(), u64::MAX), true).unwrap();
+        assert_eq!(ledger.reserve(Duration::ZERO, Duration::from_micros(9)), Duration::from_micros(9));
     }
 
     #[test]

@@ -183,7 +183,10 @@ pub struct Rights {
     /// The shared areas that it may only read, and those that it may write; `None` permits all.
     pub read: Option<BTreeSet<String>>,
     pub write: Option<BTreeSet<String>>,
+    /// The processor time of its modules.
     pub cpu: Option<Share>,
+    /// The processor time in which its modules are examined, analysed and compiled.
+    pub compile: Option<Share>,
     /// Maximum number of blocks that may wait for the module.
     pub buffer: u32,
     pub priority: u32,
@@ -224,6 +227,7 @@ impl Rights {
             read: None,
             write: None,
             cpu: None,
+            compile: None,
             buffer: u32::MAX,
             priority: u32::MAX,
             group: 0,
@@ -258,10 +262,12 @@ impl Rights {
         self.bytes_per_second = self.bytes_per_second.min(other.bytes_per_second);
         self.transmit = self.transmit.min(other.transmit);
         self.send.extend(other.send);
-        self.cpu = either(self.cpu, other.cpu, |a, b| Share {
+        let least = |a: Share, b: Share| Share {
             slice_ns: a.slice_ns.min(b.slice_ns),
             period_ns: a.period_ns.max(b.period_ns),
-        });
+        };
+        self.cpu = either(self.cpu, other.cpu, least);
+        self.compile = either(self.compile, other.compile, least);
         self.buffer = self.buffer.min(other.buffer);
         self.priority = self.priority.min(other.priority);
         self.group = self.group.max(other.group);

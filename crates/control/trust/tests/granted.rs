@@ -1,8 +1,8 @@
 //! Tests of grants: their contents, and that no chain of narrowing ever widens anything.
 
-use crate::common::{World, narrow};
+use crate::common::{HASH, World, narrow};
 use flame_plan::{Action, Expose, Field as PacketField, ViewSpec};
-use flame_trust::{Call, Credential, Field, Mint, Narrow, Origin, Rights, Secret};
+use flame_trust::{Call, Challenge, Credential, Field, Mint, Narrow, Origin, PayerRequest, Rights, Secret};
 use proptest::prelude::*;
 
 #[test]
@@ -45,6 +45,53 @@ fn a_grant_is_the_meet_of_policy_chain_and_manifest() {
     let handed = world.grant(&chain.narrow(&handed, None).unwrap()).unwrap();
     assert_eq!(handed.principal, "alice/bob");
     assert_ne!(view.key, handed.view().key, "the pseudonyms of two principals cannot be joined");
+}
+
+/// The payer of work on a module is known before the module is read, by nothing but its hash.
+#[test]
+fn work_is_paid_by_a_holder_that_proved_to_be_one() {
+    let world = World::new();
+    let policy = world.policy().unwrap();
+    let payer = |credential: Option<&Credential>, holder: Option<&Secret>| {
+        let challenge = Challenge::new().unwrap();
+        let answer = holder.zip(credential).map(|(key, of)| challenge.answer(key, of, &HASH));
+        let possession = answer.as_ref().map(|answer| (&challenge, answer));
+        let (hash, place, now) = (&HASH, &world.place, world.now);
+        policy.payer(&PayerRequest { credential, hash, place, now, possession }).map_err(|e| e.to_string())
+    };
+    let compile = |payer: &flame_trust::Payer| {
+        payer.links.iter().map(|link| link.compilation().unwrap().to_string()).collect::<Vec<_>>()
+    };
+    let anyone = payer(None, None).unwrap();
+    assert_eq!((anyone.principal.as_str(), compile(&anyone)), (" anyone", vec!["10s/1h".to_owned()]));
+    let root = world.mint_held(&[], &world.alice);
+    let alice = payer(Some(&root), Some(&world.alice)).unwrap();
+    assert_eq!(compile(&alice), ["60s/1h"]);
+    for other in [None, Some(&world.bob)] {
+        let refused = payer(Some(&root), other).unwrap_err();
+        assert!(refused.contains("only the holder of"), "{refused}");
+    }
+    // One to whom it is handed on is another principal of the same tenant, and pays with alice.
+    let handed = Narrow {
+        principal: Some("bob".to_owned()),
+        holder: Some(world.bob.public()),
+        ..narrow(&[("compile", "5s/2h")]).unwrap()
+    };
+    let handed = root.narrow(&handed, Some(&world.alice)).unwrap();
+    let bob = payer(Some(&handed), Some(&world.bob)).unwrap();
+    assert_eq!(
+        (compile(&bob), &bob.links[0]),
+        (vec!["60s/1h".to_owned(), "5s/2h".to_owned()], &alice.links[0])
+    );
+    assert!(bob.principal.starts_with(&format!("{}/bob#", alice.principal)), "{bob:?}");
+    assert_eq!((&bob.tenant, &alice.tenant), (&alice.principal, &alice.principal));
+    // What is not valid here and now pays for nothing.
+    let expired = world.mint(&[("expires", "2001-01-01T00:00:00Z")]);
+    let elsewhere = world.mint(&[("interface", "eth9")]);
+    for (credential, said) in [(expired, "expired"), (elsewhere, "not for this interface")] {
+        let refused = payer(Some(&credential), None).unwrap_err();
+        assert!(refused.contains(said), "{refused}");
+    }
 }
 
 /// Frames are sent by a right of their own, which alone is not enough: policy or root state what may be sent,
@@ -340,6 +387,7 @@ fn stated() -> impl Strategy<Value = (Field, String)> {
         small.clone().prop_map(|n| (Field::PacketBudget, n.to_string())),
         small.clone().prop_map(|n| (Field::RecordsPerSecond, n.to_string())),
         (1u64..9, 9u64..20).prop_map(|(s, p)| (Field::Cpu, format!("{s}ms/{p}ms"))),
+        (1u64..9, 9u64..20).prop_map(|(s, p)| (Field::Compile, format!("{s}s/{p}h"))),
         small.clone().prop_map(|n| (Field::Priority, n.to_string())),
         small.clone().prop_map(|n| (Field::Group, n.to_string())),
         (0u8..4).prop_map(|n| (

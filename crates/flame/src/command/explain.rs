@@ -48,7 +48,8 @@ impl Explain {
             Caller::here().may_name("--read", "the operator can show a packet")?;
         }
         let (path, wasm) = read_module(&self.module)?;
-        let compiler = node.noting(crate::compiler::looking()?);
+        let compiler = crate::compiler::looking()?;
+        let compiler = node.noting(node.compiler(&compiler, &flame_compile::hash_of(&wasm))?);
         let examined = compiler.examine(&wasm).map_err(|e| format!("{}: {e}", path.display()))?;
         let grant = node.explain(&examined, &signers(&path, &examined.hash)?).map_err(told)?;
         // Whether the view can be constructed is part of the answer.

@@ -224,7 +224,8 @@ fn inspect(credential: &Credential, format: OutputFormat) -> Result<Status, Erro
 fn verify(trust: &TrustArgs, module: &str, interface: &str, format: OutputFormat) -> Result<Status, Error> {
     let node = trust.open(&place(interface)?)?.ok_or("--policy is missing")?;
     let (path, wasm) = read_module(module)?;
-    let compiler = node.noting(crate::compiler::looking()?);
+    let compiler = crate::compiler::looking()?;
+    let compiler = node.noting(node.compiler(&compiler, &flame_compile::hash_of(&wasm))?);
     let examined = compiler.examine(&wasm).map_err(|e| format!("{}: {e}", path.display()))?;
     let grant = node.explain(&examined, &signers(&path, &examined.hash)?).map_err(told)?;
     if matches!(format, OutputFormat::Table) {

@@ -19,7 +19,7 @@ use crate::{cache, limits, notice, outcome, paths, progress, vlan};
 use clap::{Args, ValueEnum};
 use flame_abi::manifest::duration_ns;
 use flame_admit::Protection;
-use flame_compile::Compiler;
+use flame_compile::{Compiler, Payment};
 use flame_node::{Built, Node, NodeError, RunRequest, Submission, Watch, place_of};
 use flame_plan::{Account, Audience, Expose, Limits, ModulePlan, Plan, Transforms, TrustedFilter, ViewSpec};
 use flame_record::{CaptureFormat, LeftOut};
@@ -438,11 +438,8 @@ impl Run {
     /// Builds the run, under the node's policy if there is one.
     fn build(&self, node: Option<&Node>, stop: &Arc<AtomicBool>) -> Result<Built, Error> {
         let child = flame_compile::Worker::this_program().stopped_by(stop.clone());
-        let compiler = Compiler::new(child, cache::open(self.quiet));
-        let compiler = match node {
-            Some(node) => node.noting(compiler),
-            None => compiler,
-        };
+        let compiler = Compiler::new(child, cache::open(self.quiet))
+            .paid(Payment::Later(Box::new(crate::compiler::waiting(stop.clone()))));
         let time_limit = self.admission.packet_time_limit(self.interface.as_deref(), self.snaplen.into())?;
         // Only a time limit needs estimates.
         let costs = match time_limit {

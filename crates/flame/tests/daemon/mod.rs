@@ -83,7 +83,8 @@ impl Node {
         let policy = format!(
             "[node]\nname = \"tap1\"\nkey = \"node.key\"\nrevocations = \"revoked\"\naudit = \"audit.log\"\n\
              [roots]\noperator = \"{root}\"\n[roles.all]\nselect = \"\"\nexpose = \"all\"\n\
-             calls = \"records, messages, state\"\ncode = \"any\"\nrecords_per_second = 1000000\n"
+             calls = \"records, messages, state\"\ncode = \"any\"\nrecords_per_second = 1000000\n\
+             compile = \"1h/1h\"\n"
         );
         std::fs::write(node.path("policy.toml"), policy).unwrap();
         std::fs::write(node.path("revoked"), "").unwrap();
