@@ -1,4 +1,4 @@
-//! Tests of payload under a transform: ordinary payload is shown, and packets in it are not, which is counted.
+//! Tests of payload under a transform: ordinary payload is shown; packets in it are not, and are counted.
 
 use crate::commands::{flame, text};
 use crate::common;
