@@ -1,5 +1,5 @@
-//! Tests of views that show times in steps: on a live source they show whole intervals only, whenever a run or
-//! a module begins and ends.
+//! Tests of views that show times in steps: on a live source they show whole intervals only, whenever a run
+//! or a module begins and ends.
 
 use crate::commands::{done, policy};
 use crate::common::{self, MANIFEST, install, options, request, runner, tcp_packet, with_manifest};
@@ -72,7 +72,7 @@ struct Link {
     now: u64,
     until: u64,
     acts: VecDeque<(u64, Act)>,
-    /// Where the workers meet, after one of them has acted.
+    /// The places where the workers meet, after one of them has acted.
     meets: VecDeque<(u64, Arc<Barrier>)>,
 }
 
