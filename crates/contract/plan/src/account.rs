@@ -255,8 +255,8 @@ impl Account {
         Self { offered: self.offered.saturating_sub(self.sampled), sampled: 0, ..self.clone() }
     }
 
-    /// Returns the part of the packets that had been offered by an earlier account of the same instance, which
-    /// has ended with this one. Those that were on their way then came to their ends before others.
+    /// Returns the part of the packets that had been offered by an earlier account of the same instance,
+    /// which has ended with this one. Those that were on their way then came to their ends before others.
     #[must_use]
     pub fn until(&self, then: &Self) -> Self {
         let Self { offered, processed, filtered, sampled, shed, ref queues, .. } = *then;

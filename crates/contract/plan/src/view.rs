@@ -78,8 +78,8 @@ impl ViewSpec {
         self.expose.longest(self.snaplen)
     }
 
-    /// Returns whether times are shown in steps of more than a nanosecond. The view then shows whole intervals
-    /// of a live source only.
+    /// Returns whether times are shown in steps of more than a nanosecond. The view then shows whole
+    /// intervals of a live source only.
     pub fn has_steps(&self) -> bool {
         self.resolution_ns > 1
     }

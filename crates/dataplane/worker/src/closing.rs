@@ -1,7 +1,7 @@
 //! The end of a run on live sources, on request.
 //!
-//! Views that show times in steps show whole intervals only. If such a module has begun, the run goes on until
-//! the next tick, which is the same for all of its sources; otherwise it ends at once.
+//! Views that show times in steps show whole intervals only. If such a module has begun, the run goes on
+//! until the next tick, which is the same for all of its sources; otherwise it ends at once.
 
 use crate::lock;
 use std::sync::Mutex;
@@ -77,7 +77,7 @@ impl<'a> Closing<'a> {
     }
 }
 
-/// What a source does next.
+/// The next step of a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Look {
     Goes,

@@ -321,7 +321,8 @@ impl<'a> Pipeline<'a> {
             }
         }
         if self.has_awaited {
-            self.has_awaited = self.views.iter_mut().fold(false, |any, view| view.begin(now_ns) || any);
+            let waiting = self.views.iter_mut().filter_map(|view| view.begin(now_ns).then_some(()));
+            self.has_awaited = waiting.count() > 0;
         }
         Ok(())
     }

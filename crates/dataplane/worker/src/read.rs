@@ -105,7 +105,7 @@ pub(crate) struct Reading<'a> {
     described: Described,
     stats: ReadStats,
     closed: bool,
-    /// What the source did next when that was looked up last.
+    /// The next step of the source, as it was when it was looked up last.
     look: Look,
     /// The tick at which the source has ended, on request.
     ended: Option<u64>,
