@@ -176,7 +176,7 @@ fn options_that_act_on_the_machine_need_the_policys_leave() {
     assert_eq!(capture.interrupt().status.code(), Some(0));
 }
 
-/// Without an interface nothing acts on the machine, and a run over captures is as before.
+/// Captures have a name of their own in fields and checks.
 #[test]
 fn captures_are_a_place_of_their_own() {
     if common::module("count").is_none() {

@@ -171,7 +171,7 @@ fn ends_are_read_as_this_program_writes_them() {
     assert_eq!(read().unwrap()[0].revision, 1);
 }
 
-/// What is stored has another meaning in each format: filters, say.
+/// Stored filters have another meaning in each format.
 #[test]
 fn storage_of_another_format_is_refused_by_its_number_and_stays_as_it_is() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,7 +1,7 @@
 //! Sessions that were refused. A client learns less about them than the log.
 
-/// The sessions that were refused since the log was last written. Their number does not lengthen the log: it has
-/// one line for all of them.
+/// The sessions that were refused since the log was last written. Their number does not lengthen the log: it
+/// has one line for all of them.
 #[derive(Default)]
 pub struct Refusals {
     count: u64,

@@ -123,8 +123,8 @@ pub fn check_viewable(layer: &Layer) -> Result<(), NodeError> {
 }
 
 impl Node {
-    /// Opens the node whose policy is at `path`. Packets come from `place`; `options` is recorded in the audit
-    /// log.
+    /// Opens the node whose policy is at `path`. Packets come from `place`; `options` is recorded in the
+    /// audit log.
     ///
     /// # Errors
     ///

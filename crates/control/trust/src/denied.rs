@@ -6,8 +6,8 @@ use crate::key::PublicKey;
 
 /// The reason why a module gets no grant. Its text states what is missing and who could give it.
 ///
-/// `Display` is the text for everybody. It repeats what the credential and the request state, and nothing that
-/// only the policy does: no names of roots, of other roles or of keys, and no checks of the node.
+/// `Display` is the text for everybody. It repeats what the credential and the request state, and nothing
+/// that only the policy does: no names of roots, of other roles or of keys, and no checks of the node.
 /// [`Denied::operator`] is the text for the node's operator.
 #[derive(Debug, thiserror::Error)]
 pub enum Denied {

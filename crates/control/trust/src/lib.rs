@@ -7,7 +7,8 @@
 //!
 //! Credentials are [Biscuit](https://www.biscuitsec.org) tokens, version 3. Each block states fields as
 //! facts, `expose("headers")`, in the same words as policies do ([`Field`]). Every block narrows, no matter
-//! who wrote it. All other conditions are Datalog checks over facts that somebody vouches for ([`GrantRequest`]).
+//! who wrote it. All other conditions are Datalog checks over facts that somebody vouches for
+//! ([`GrantRequest`]).
 #![forbid(unsafe_code)]
 
 mod audit;

@@ -2,8 +2,8 @@
 
 use std::str::FromStr;
 
-/// An option of a command that acts on the machine, or on the packets of others, and not only on the module of
-/// the caller. Under a policy it is permitted by name: `options = ["xdp"]` in `[node]`.
+/// An option of a command that acts on the machine, or on the packets of others, and not only on the module
+/// of the caller. Under a policy it is permitted by name: `options = ["xdp"]` in `[node]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum MachineOption {
     /// `--capture xdp`, `xdp-generic` and `auto`: packets do not reach the machine's own stack.
