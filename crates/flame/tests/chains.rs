@@ -1,4 +1,5 @@
-//! What credentials reveal: a narrowed one shows a part of what the wider one shows, whatever its blocks state.
+//! Tests of chains of credentials: a narrowed one shows a part of what the wider one shows, whatever its
+//! blocks state.
 //!
 //! Random chains of blocks (filters, negations, transforms, exposures, new holders, cosigners) become grants
 //! and views, as on a node. Their packets are compared, not their rights.
@@ -171,9 +172,12 @@ fn described(frames: &[Vec<u8>], times: &[u64]) -> (Vec<Descriptor>, Vec<u8>) {
     (descriptors, data)
 }
 
+/// A packet as a view shows it: descriptor and bytes; `None` if it does not.
+type Shown = Option<Vec<u8>>;
+
 /// Returns what a view shows of each packet: descriptor and bytes, or nothing. A view that cannot be made,
 /// since a filter asks for what its author did not see, shows nothing.
-fn shown(spec: &ViewSpec, (descriptors, data): &(Vec<Descriptor>, Vec<u8>)) -> Vec<Option<Vec<u8>>> {
+fn shown(spec: &ViewSpec, (descriptors, data): &(Vec<Descriptor>, Vec<u8>)) -> Vec<Shown> {
     let Ok(mut view) = View::new(spec, None) else { return vec![None; descriptors.len()] };
     let (mut out, mut bytes) = (vec![Descriptor::default(); descriptors.len()], vec![0; data.len()]);
     let mut listed = Vec::new();
@@ -231,7 +235,7 @@ fn search(chains: usize, view: Viewed) -> Result<Compared, String> {
         };
         let others: Vec<_> = frames.iter().map(|frame| mix(frame, &mut numbers)).collect();
         let (one, other) = (described(&frames, &times), described(&others, &times));
-        let mut wider: Option<(Grant, [Vec<Option<Vec<u8>>>; 2])> = None;
+        let mut wider: Option<(Grant, [Vec<Shown>; 2])> = None;
         for credential in &chain {
             // A filter of a cosigner on a pseudonym is refused.
             let Ok(grant) = world.grant(credential) else { break };

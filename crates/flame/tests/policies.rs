@@ -113,7 +113,7 @@ fn a_policy_is_checked_without_a_run() {
     }
 }
 
-/// What no transform hides is stated, and is no warning: a role may be meant so.
+/// A policy states what no transform hides, without a warning: a role may be meant so.
 #[test]
 fn a_policy_states_what_stays_visible() {
     let node = node(&ROLE.replace("expose = \"headers\"", "expose = \"payload:64\""));

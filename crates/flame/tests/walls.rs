@@ -18,7 +18,7 @@ fn narrow(folder: &Path, from: &str, to: &str, more: &[&str]) {
     done(folder, &[&["grant", "narrow", from, "-o", to][..], more].concat());
 }
 
-/// Whoever gets a credential that excludes packets cannot bring them back by hiding what excludes them.
+/// A credential that excludes packets does not give them back when it hides what excludes them.
 #[test]
 fn what_a_holder_excludes_stays_excluded_under_later_transforms() {
     if modules().is_none() {

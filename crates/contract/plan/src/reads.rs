@@ -2,8 +2,8 @@
 
 use crate::{Action, Field, ShownFilter, Transforms};
 
-/// The fields that a filter reads, as far as its words show. An expression such as `ip[12:4]` reads any bytes,
-/// and counts as reading every field.
+/// The fields that a filter reads, as far as its words show. An expression such as `ip[12:4]` reads any
+/// bytes, and counts as reading every field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reads {
     pub mac: bool,

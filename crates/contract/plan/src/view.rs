@@ -12,8 +12,8 @@ pub struct ViewSpec {
     /// The filters of those through whose hands the grant went, each evaluated on the packet as its author
     /// saw it. A packet must pass all of them; the others are hidden, and so is their number.
     pub stages: Vec<Stage>,
-    /// The filters of the holder itself, on the packet as the grant shows it before the holder narrows it for a
-    /// module. Packets that do not pass count as filtered.
+    /// The filters of the holder itself, on the packet as the grant shows it before the holder narrows it for
+    /// a module. Packets that do not pass count as filtered.
     pub own: Vec<Stage>,
     /// The filters that are evaluated on the packet as it is shown: hidden bytes must not be filtered on
     /// either. Packets that do not pass count as filtered.

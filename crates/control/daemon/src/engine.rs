@@ -549,8 +549,8 @@ impl Engine {
 }
 
 impl Engine {
-    /// Returns a module as `audience` sees it, with its accounts for that audience. Under a grant, counts that
-    /// the module chooses are rounded as in the reports of `flame run`.
+    /// Returns a module as `audience` sees it, with its accounts for that audience. Under a grant, counts
+    /// that the module chooses are rounded as in the reports of `flame run`.
     fn shown(
         &self,
         entry: &Entry,

@@ -10,7 +10,7 @@ use crate::layer::{Layer, Origin, decided, meet};
 use crate::place::Place;
 use crate::policy::{Policy, Role};
 use crate::rights::{Call, Code, Rights, Sampled, Staged};
-use crate::stage::stages;
+use crate::stage::{principal_path, stages, view_key};
 use crate::time;
 use biscuit_auth::BlockBuilder;
 use flame_abi::manifest::{Access, Manifest, Service};
@@ -563,17 +563,6 @@ fn named(
         }
     }
     Ok(())
-}
-
-/// Returns the key for transforms of a principal, who is named with the root.
-pub(crate) fn view_key(secret: &Secret, whom: &str) -> ViewKey {
-    ViewKey(secret.derive("view key", whom.as_bytes()))
-}
-
-/// Returns the principals of a credential's blocks. Names contain no slash, so different principals have
-/// different paths.
-pub(crate) fn principal_path(blocks: &[Block]) -> String {
-    blocks.iter().filter_map(|b| b.principal.as_deref()).collect::<Vec<_>>().join("/")
 }
 
 fn joined<T: ToString>(all: impl Iterator<Item = T>) -> String {

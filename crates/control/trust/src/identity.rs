@@ -7,14 +7,14 @@ use crate::credential::{Block, Credential, CredentialError, Signer};
 use crate::datalog;
 use crate::denied::Denied;
 use crate::facts::{self, Given};
-use crate::grant::{Answer, Challenge, GrantRequest, ModuleRequest, possession, principal_path};
+use crate::grant::{Answer, Challenge, GrantRequest, ModuleRequest, possession};
 use crate::hex::hex;
 use crate::key::PublicKey;
 use crate::layer::{Layer, meet};
 use crate::place::Place;
 use crate::policy::Policy;
 use crate::rights::Rights;
-use crate::stage::stages;
+use crate::stage::{principal_path, stages};
 use crate::time;
 use sha2::{Digest, Sha256};
 

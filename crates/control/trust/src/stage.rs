@@ -3,12 +3,11 @@
 
 use crate::credential::{Block, Signer};
 use crate::denied::Denied;
-use crate::grant::{principal_path, view_key};
 use crate::key::{PublicKey, Secret};
 use crate::layer::{Layer, meet};
 use crate::policy::Role;
 use crate::rights::{Rights, Sampled, Staged};
-use flame_plan::{Action, Seen, ShownFilter, Stage};
+use flame_plan::{Action, Seen, ShownFilter, Stage, ViewKey};
 
 impl Staged {
     /// Binds a filter to the packets as a credential with these rights shows them to `author`.
@@ -34,8 +33,8 @@ impl Staged {
 
 /// Returns the statements of each block of a credential with this role. The filters of the root's block are
 /// evaluated on the true packet. Those of a later one become [stages](Staged): its author saw the packets as
-/// the blocks before it show them, under the key of the principal that these name. Sampling decides on packets
-/// as policy and root show them.
+/// the blocks before it show them, under the key of the principal that these name. Sampling decides on
+/// packets as policy and root show them.
 ///
 /// # Errors
 ///
@@ -68,4 +67,15 @@ pub(crate) fn stages(role: &Role, blocks: &[Block], root: &PublicKey) -> Result<
         all.push(layers);
     }
     Ok(all)
+}
+
+/// Returns the key for transforms of a principal, who is named with the root.
+pub(crate) fn view_key(secret: &Secret, whom: &str) -> ViewKey {
+    ViewKey(secret.derive("view key", whom.as_bytes()))
+}
+
+/// Returns the principals of a credential's blocks. Names contain no slash, so different principals have
+/// different paths.
+pub(crate) fn principal_path(blocks: &[Block]) -> String {
+    blocks.iter().filter_map(|b| b.principal.as_deref()).collect::<Vec<_>>().join("/")
 }

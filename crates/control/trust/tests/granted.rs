@@ -27,7 +27,8 @@ fn a_grant_is_the_meet_of_policy_chain_and_manifest() {
     assert_eq!(of(Field::Transform).2, [Origin::Block(0), Origin::Block(1)]);
     assert!(matches!(of(Field::Memory).2[..], [Origin::Policy { line: 15 }]), "{:?}", of(Field::Memory));
     assert_eq!(of(Field::Expose).2.last(), Some(&Origin::Manifest));
-    // A narrower's filter is evaluated on the packet as it saw it, those of policy and root on the true packet.
+    // A narrower's filter is evaluated on the packet as it saw it, those of policy and root on the true
+    // packet.
     assert_eq!(shown(grant.view()), ["port 53"]);
     let again = chain.narrow(&narrow(&[("select", "udp")]).unwrap(), None).unwrap();
     // A narrower may repeat the root's filter. The root's stays trusted, and the repeated one is evaluated on

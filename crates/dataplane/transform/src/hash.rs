@@ -82,8 +82,8 @@ impl FlowHash {
     }
 }
 
-/// Decides which packets are in a sample, by a keyed function of what is given of each packet alone: no state,
-/// so that neither the other packets nor the start of a run change the decision.
+/// Decides which packets are in a sample, by a keyed function of what is given of each packet alone: no
+/// state, so that neither the other packets nor the start of a run change the decision.
 ///
 /// The function is a protected counter sum (Bernstein, *How to stretch random functions*, 1999): the numbered
 /// blocks of the message are encrypted independently, and their sum once more. The kinds of blocks keep both

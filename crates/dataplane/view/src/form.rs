@@ -9,9 +9,9 @@ use flame_filter::ShownPacket;
 use flame_plan::{Expose, Field, Seen, ShownFilter, Stage, Transforms, ViewSpec};
 use flame_transform::{Key, Rewriter, Sampler, Secrets};
 
-/// Returns the transforms of a view with this exposure. Where no header is shown, all that is left of addresses
-/// and ports is a name of the flow, which does not tell its directions apart. If one side alone were changed
-/// before, it would; so both are, as either is.
+/// Returns the transforms of a view with this exposure. Where no header is shown, all that is left of
+/// addresses and ports is a name of the flow, which does not tell its directions apart. If one side alone
+/// were changed before, it would; so both are, as either is.
 pub(crate) fn transforms(expose: Expose, stated: &Transforms) -> Transforms {
     let mut transforms = stated.clone();
     if expose <= Expose::None {

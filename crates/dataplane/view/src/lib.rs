@@ -48,9 +48,9 @@
 //! | [`Written::packets`], [`Written::bytes`], [`Written::eligible`], [`Written::cut`] | the choice of packets and their shown bytes |
 //! | the end of [`View::copy_some`] | likewise: blocks of a view that hides something end by the bytes that were shown |
 //!
-//! Packets that trusted filters, sampling or stages leave out are hidden, but [`Written::taken`] counts them, and
-//! [`Written::sampled`] those of sampling: these are for the caller's loop and for the operator's account,
-//! and must not be passed on to the holder of a grant.
+//! Packets that trusted filters, sampling or stages leave out are hidden, but [`Written::taken`] counts them,
+//! and [`Written::sampled`] those of sampling: these are for the caller's loop and for the operator's
+//! account, and must not be passed on to the holder of a grant.
 
 mod expose;
 mod form;
@@ -476,8 +476,8 @@ impl View {
         Ok(seen)
     }
 
-    /// Returns the number of packets that passed trusted filters and stages and are in the sample, when none is
-    /// shown, and the number of those that are not in the sample. A caller that uses only the first number
+    /// Returns the number of packets that passed trusted filters and stages and are in the sample, when none
+    /// is shown, and the number of those that are not in the sample. A caller that uses only the first number
     /// learns about no other packet.
     ///
     /// # Errors

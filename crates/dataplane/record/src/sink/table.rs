@@ -2,13 +2,13 @@
 //!
 //! Usage:    --format table, -o FILE (default: standard output)
 //! Expects:  records of any table; --table selects some.
-//! Gives:    a heading MODULE.TABLE, units in the header, numbers aligned to the right; in a file all rows, on
-//!           standard output at most 40 a table, then the number of rows left out. Fits the width of the terminal, COLUMNS or --width:
-//!           texts are wrapped between words, details are left out, which a line below names, and a table
-//!           that is still too wide has one line for each value, as with --vertical. No address is ever
-//!           broken. --columns NAME,... selects columns. A pipe or file has no width. Shown at the end of the
-//!           run, or at every tick with --interval or on an interface, then with one header for all ticks. If
-//!           a module has no records, its first table is shown empty.
+//! Gives:    a heading MODULE.TABLE, units in the header, numbers aligned to the right; in a file all rows,
+//!           on standard output at most 40 a table, then the number of rows left out. Fits the width of the
+//!           terminal, COLUMNS or --width: texts are wrapped between words, details are left out, which a
+//!           line below names, and a table that is still too wide has one line for each value, as with
+//!           --vertical. No address is ever broken. --columns NAME,... selects columns. A pipe or file has no
+//!           width. Shown at the end of the run, or at every tick with --interval or on an interface, then
+//!           with one header for all ticks. If a module has no records, its first table is shown empty.
 //! Types:    u8, u16 and u32 without a unit as 8080, other integers as 1,234,567, f64 with at most three
 //!           decimals, times in UTC to the microsecond, durations as 12.3 ms, text with control characters
 //!           escaped.
