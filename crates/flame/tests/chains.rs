@@ -65,6 +65,19 @@ const TRANSFORMS: [&str; 11] = [
 const EXPOSES: [&str; 5] = ["all", "payload:2", "headers", "none", "count"];
 const RESOLUTIONS: [&str; 3] = ["10ns", "50ns", "1us"];
 
+/// The keys of root, cosigner and node, for these tests only, so that pseudonyms are the same in each run.
+const KEYS: [&str; 3] = [
+    "-----BEGIN PRIVATE KEY-----\n\
+     MFECAQEwBQYDK2VwBCIEIN9Qma5YrJ+tYTT7nF2y7QEMoWtIuzeiQrmRmtcjvaJp\n\
+     gSEApWAyF0pDvYZ5PpztqXvqeRFlQZZpiNEDjgvpMuVe2io=\n-----END PRIVATE KEY-----\n",
+    "-----BEGIN PRIVATE KEY-----\n\
+     MFECAQEwBQYDK2VwBCIEIC0BNepdlG2R7iSCWfnIEOOarhAa/9RnUwno1olHV03P\n\
+     gSEACmhTvqHxdey7MXI03cqzclOtjgiE9eNUycoOnAzZsO8=\n-----END PRIVATE KEY-----\n",
+    "-----BEGIN PRIVATE KEY-----\n\
+     MFECAQEwBQYDK2VwBCIEIMvIeweazMbann3Y/jx/9QdOo9izb8tp8kAiYCBtOZS4\n\
+     gSEAnHEFDvQnMdLRaXmFrlm23Hwb1P+YPmqLHRk/4PF6Oic=\n-----END PRIVATE KEY-----\n",
+];
+
 /// Keys and the policy of a node.
 struct World {
     root: Secret,
@@ -75,20 +88,21 @@ struct World {
 
 impl World {
     fn new() -> Self {
-        let (root, cosigner) = (Secret::generate(), Secret::generate());
+        let [root, cosigner, node] = KEYS.map(|pem| Secret::from_pem(pem).unwrap());
         let role = |name: &str, more: &str| {
             let fields = "select = \"\"\nexpose = \"all\"\ncalls = \"records\"\ncode = \"any\"";
             format!("[roles.{name}]\n{fields}\n{more}\n")
         };
         let policy = format!(
-            "[node]\nname = \"tap\"\nkey = \"node.key\"\n[roots]\noperator = \"{}\"\n[cosigners]\nprivacy = \"{}\"\n{}{}{}",
+            "[node]\nname = \"tap\"\nkey = \"node.key\"\n[roots]\n\
+             operator = \"{}\"\n[cosigners]\nprivacy = \"{}\"\n{}{}{}",
             root.public(),
             cosigner.public(),
             role("all", ""),
             role("pseudonyms", "transform = \"ip=prefix\""),
             role("sample", "sample = 3\ntransform = \"mac=zero\"\nresolution = \"10ns\""),
         );
-        let policy = Policy::parse(policy.as_bytes()).unwrap().with_secret(Secret::generate());
+        let policy = Policy::parse(policy.as_bytes()).unwrap().with_secret(node);
         let manifest =
             "abi = 1\nname = \"probe\"\nversion = \"1\"\ndescription = \"d\"\n[needs]\nexpose = \"all\"\n";
         let manifest = Manifest::parse(manifest.as_bytes()).unwrap();

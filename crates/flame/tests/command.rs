@@ -413,7 +413,7 @@ fn documented_commands_work_as_written() {
         ran += 1;
     }
     assert_eq!(ran, 10, "lines");
-    assert!(folder.path().join("flows/flow.flow.parquet").is_file());
+    assert!(folder.path().join("flows.parquet").is_file());
 }
 
 /// Returns the words of a line, without times, and with `#` in place of each number.

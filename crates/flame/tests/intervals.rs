@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 use std::process::Output;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 const MS: u64 = 1_000_000;
 /// The packets of a second.
@@ -493,12 +493,15 @@ fn a_holder_learns_nothing_by_stopping_a_module_on_a_node() {
     wait_for_interval();
     net.send(&frames(), 3);
     wait_for_interval();
+    let begun = Instant::now() - Duration::from_millis(phase());
     net.send(&frames(), 1);
     wait_for("the interval", || packets(&rows("steps")) > 0);
     of("steps", &["stop", "m"]);
-    assert_eq!(packets(&rows("steps")), 150);
+    // On a busy machine, the next interval ended meanwhile.
+    let due = if begun.elapsed() < Duration::from_secs(STEP) { 150 } else { 200 };
+    assert_eq!(packets(&rows("steps")), due);
     // Neither the account nor the log has the packets of the interval that did not end.
     let account = |name: &str| node.json_of(name, &["show", "m"])["account"]["offered"].clone();
-    assert_eq!((account("steps"), account("exact")), (150.into(), 100.into()));
+    assert_eq!((account("steps"), account("exact")), (due.into(), 100.into()));
     node.end();
 }

@@ -75,7 +75,8 @@ chown alice: foreign.cred && chmod 644 foreign.cred
 if flame-node run ./flow.wasm -r mine.pcap --credential foreign.cred 2> err; then exit 1; fi
 grep -q "not signed by a root of this node" err
 if grep -q "(operator)" err; then exit 1; fi
-runuser -u flame -- /usr/libexec/flame/flame audit show --policy /etc/flame/policy.toml | grep -q "roots (operator)"
+runuser -u flame -- /usr/libexec/flame/flame audit show --policy /etc/flame/policy.toml > log
+grep -q "roots (operator)" log || { cat log; exit 1; }
 # A key that is held out to the node by name is not taken.
 if flame-node run ./flow.wasm -r mine.pcap --credential alice.cred --identity alice.key 2> err; then exit 1; fi
 grep -q "the key stays yours" err

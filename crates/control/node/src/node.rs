@@ -292,7 +292,7 @@ impl Node {
     /// Records in the audit log that no work is done on the module with this hash, and returns the reason.
     pub(crate) fn refused(&self, hash: &[u8; 32], denied: NodeError) -> NodeError {
         let (NodeError::Denied(_), Some(log)) = (&denied, self.log()) else { return denied };
-        let (module, text) = (flame_trust::hash_text(hash), denied.to_string());
+        let (module, text) = (flame_trust::hash_text(hash), denied.operator());
         log.write(Event::Refuse, &self.claimed(), &module, &text).err().unwrap_or(denied)
     }
 

@@ -2,8 +2,10 @@
 //!
 //! A view that hides a field, or the times of packets, also hides every part in [`TABLE`] that contains it.
 //! This is decided here only: each place of the rewriter that changes such a part asks [`Rewriter::loses`]. A
-//! part that becomes a pseudonym (`hash`, `prefix`) is one of its true value, since a pseudonym shows nothing
-//! but what its own field is granted to show. [`remains`] states what no row covers.
+//! part that becomes a pseudonym (`hash`, `prefix`) is one of what is left of it, with one exception: the
+//! pseudonym of an IPv6 address is that of the whole, or all hosts of a network whose addresses contain
+//! hidden MAC addresses would be one. It shows which addresses are equal, as its own field is granted to.
+//! [`remains`] states what no row covers.
 
 use crate::{Rewriter, truncate};
 use flame_plan::{Action, Expose, Field, Transforms};
@@ -203,8 +205,7 @@ impl Rewriter {
         match self.actions[field as usize] {
             Action::Keep => cleared,
             Action::Zero => [0; 6],
-            Action::Truncate(_) => first(self.map(field, &cleared)),
-            Action::Hash | Action::Prefix => first(self.map(field, &old)),
+            _ => first(self.map(field, &cleared)),
         }
     }
 
@@ -226,12 +227,17 @@ impl Rewriter {
     /// Returns the new value of an IPv6 address that is changed as `field`, and may contain a MAC address
     /// that is changed as `mac`.
     pub(crate) fn map6(&mut self, field: Field, mac: Field, old: [u8; 16]) -> [u8; 16] {
-        let bits = match self.actions[field as usize] {
-            Action::Keep => 128,
-            Action::Truncate(bits) => bits,
-            Action::Zero | Action::Hash | Action::Prefix => return self.map(field, &old),
-        };
         let mut new = old;
+        if new[0] == NEIGHBOURS[0] && new.starts_with(&NEIGHBOURS) && self.loses(Part::Neighbour) {
+            new[NEIGHBOURS.len()..].fill(0);
+        }
+        let is_evened = !self.evened.and(Secrets::of(field)).is_empty();
+        let bits = match self.actions[field as usize] {
+            Action::Truncate(bits) => bits,
+            Action::Keep => 128,
+            Action::Hash | Action::Prefix if is_evened => 128,
+            Action::Zero | Action::Hash | Action::Prefix => return self.map(field, &new),
+        };
         if self.loses_of(Part::InterfaceId, Secrets::of(mac)) {
             if bits < 128 {
                 // Whether ff:fe is there may be hidden as well.
@@ -247,10 +253,7 @@ impl Rewriter {
         if bits < 128 {
             truncate::apply(&mut new, bits);
         }
-        if new[0] == NEIGHBOURS[0] && new.starts_with(&NEIGHBOURS) && self.loses(Part::Neighbour) {
-            new[NEIGHBOURS.len()..].fill(0);
-        }
-        new
+        if is_evened { self.map(field, &new) } else { new }
     }
 }
 

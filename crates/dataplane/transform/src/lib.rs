@@ -85,6 +85,8 @@ pub struct Rewriter {
     actions: [Action; Field::ALL.len()],
     /// The data that is hidden: fields that an action changes, and others.
     secrets: Secrets,
+    /// The fields that are changed because the other side is, and would be kept by themselves.
+    evened: Secrets,
     hash: Option<hash::Hash>,
     prefix: Option<Prefix>,
     /// The list in which bytes that change are noted, if anybody asks.
@@ -114,6 +116,7 @@ impl Rewriter {
         let mut r = Self {
             actions: [Action::Keep; Field::ALL.len()],
             secrets: Secrets::default(),
+            evened: Secrets::default(),
             hash: None,
             prefix: None,
             hidden: None,
@@ -143,6 +146,23 @@ impl Rewriter {
             }
         }
         Ok(r)
+    }
+
+    /// Changes both sides of addresses and of ports as either is. For views that show no header: all that is
+    /// left of both is a name of the flow, which does not tell its directions apart. If one side alone were
+    /// changed before, it would.
+    pub fn even_sides(&mut self) {
+        for sides in [[Field::IpSrc, Field::IpDst], [Field::PortSrc, Field::PortDst]] {
+            let [one, other] = sides.map(|field| self.actions[field as usize]);
+            let both = one.meet(other);
+            for field in sides.into_iter().filter(|_| both != Action::Keep) {
+                if self.actions[field as usize] == Action::Keep {
+                    self.evened = self.evened.with(Secrets::of(field));
+                }
+                self.actions[field as usize] = both;
+                self.hide(Secrets::of(field));
+            }
+        }
     }
 
     /// Hides `secrets` in all parts of packets that contain them ([`TABLE`]).

@@ -6,23 +6,8 @@ use crate::shape::Shape;
 use crate::{ViewError, copy_exact};
 use flame_abi::{Descriptor, LinkType};
 use flame_filter::ShownPacket;
-use flame_plan::{Expose, Field, Seen, ShownFilter, Stage, Transforms, ViewSpec};
+use flame_plan::{Expose, Seen, ShownFilter, Stage, ViewSpec};
 use flame_transform::{Key, Rewriter, Sampler, Secrets};
-
-/// Returns the transforms of a view with this exposure. Where no header is shown, all that is left of
-/// addresses and ports is a name of the flow, which does not tell its directions apart. If one side alone
-/// were changed before, it would; so both are, as either is.
-pub(crate) fn transforms(expose: Expose, stated: &Transforms) -> Transforms {
-    let mut transforms = stated.clone();
-    if expose <= Expose::None {
-        for (one, other) in [(Field::IpSrc, Field::IpDst), (Field::PortSrc, Field::PortDst)] {
-            let action = |field| stated.get(&field).copied().unwrap_or_default();
-            let both = action(one).meet(action(other));
-            transforms.extend([(one, both), (other, both)]);
-        }
-    }
-    transforms
-}
 
 /// A form of packets, with what is needed to make it.
 pub(crate) struct Form {
@@ -33,8 +18,10 @@ pub(crate) struct Form {
 impl Form {
     fn new(seen: &Seen, run: Option<&Key>, snaplen: u32) -> Result<Self, ViewError> {
         let own = seen.key.as_ref().map(|key| Key::new(key.0));
-        let mut rewriter =
-            Rewriter::hiding(&transforms(seen.expose, &seen.transforms), own.as_ref().or(run))?;
+        let mut rewriter = Rewriter::hiding(&seen.transforms, own.as_ref().or(run))?;
+        if seen.expose <= Expose::None {
+            rewriter.even_sides();
+        }
         if seen.resolution_ns > 1 {
             rewriter.hide(Secrets::TIME);
         }

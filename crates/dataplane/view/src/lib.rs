@@ -150,8 +150,10 @@ impl View {
     /// is missing. Filters for other link types than the first that fits are compiled when packets need them.
     pub fn new(spec: &ViewSpec, key: Option<&Key>) -> Result<Self, ViewError> {
         let own = spec.key.as_ref().map(|key| Key::new(key.0));
-        let transforms = form::transforms(spec.expose, &spec.transforms);
-        let mut rewriter = Rewriter::hiding(&transforms, own.as_ref().or(key))?;
+        let mut rewriter = Rewriter::hiding(&spec.transforms, own.as_ref().or(key))?;
+        if spec.expose <= Expose::None {
+            rewriter.even_sides();
+        }
         if spec.resolution_ns > 1 {
             rewriter.hide(Secrets::TIME);
         }

@@ -37,7 +37,7 @@ pub(crate) struct TableSink {
     most: usize,
     /// The tables in the order of the plan.
     tables: Vec<Section>,
-    /// The table that was shown last with `live`, and its arrangement, which its next rows keep.
+    /// The table that was written last and may go on, and its arrangement, which its next rows keep.
     last: Option<(usize, Arranged)>,
 }
 
@@ -79,26 +79,26 @@ impl TableSink {
         let others = (0..self.tables.len()).filter(|number| Some(*number) != above);
         for number in above.into_iter().chain(others).filter(|number| wanted[*number]) {
             self.write_section(number)?;
+            // Shown at once, each table is followed by an empty line.
+            if !self.options.live && self.last.take().is_some() {
+                self.out.write(b"\n")?;
+            }
         }
         self.out.flush()
     }
 
+    /// Writes the rows of a table, below those of before if they are the last ones that were written.
     fn write_section(&mut self, number: usize) -> Result<(), SinkError> {
-        // Rows of one table may come in several parts, below one header.
-        let continues = self.options.live || self.out.is_file();
         let before = self.last.take();
-        if continues && before.as_ref().is_some_and(|(table, _)| *table != number) {
+        if before.as_ref().is_some_and(|(table, _)| *table != number) {
             self.out.write(b"\n")?;
         }
-        let above = before.filter(|(table, _)| continues && *table == number).map(|(_, above)| above);
+        let above = before.filter(|(table, _)| *table == number).map(|(_, above)| above);
         let section = &mut self.tables[number];
         let (text, arranged) = section.text(&self.options, above);
         section.rows.clear();
         section.more = 0;
         self.out.write(text.as_bytes())?;
-        if !continues && arranged.is_some() {
-            self.out.write(b"\n")?;
-        }
         self.last = arranged.map(|arranged| (number, arranged));
         Ok(())
     }
