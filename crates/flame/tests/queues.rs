@@ -201,7 +201,7 @@ fn overflow_is_lost_in_its_queue_alone() {
     let limits = Limits { packet_budget: 100_000_000, ..request().limits };
     let request = InstallRequest { limits, ..metered() };
     let text = manifest(&TWO) + "[limits]\npacket_budget = 100_000_000\n";
-    let plan = install(&wasm(&text, 2_000_000), &request).unwrap();
+    let plan = install(&wasm(&text, 12_000_000), &request).unwrap();
     for plan in [plan.clone(), in_process(&plan)] {
         let (_, account, rows) = run(&plan, 1, source()).unwrap();
         let [web, mail] = &account.queues[..] else { panic!("{account:?}") };

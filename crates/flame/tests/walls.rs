@@ -84,11 +84,16 @@ fn filters_on_pseudonyms_mean_what_their_author_saw() {
     done(folder, &["key", "new", "privacy.key"]);
     let cosign =
         ["grant", "cosign", "alice.cred", "--key", "privacy.key", "--name", "privacy", "-o", "c.cred"];
-    done(folder, &[&cosign[..], &["--select", "not host 10.9.0.1"]].concat());
     let run = ["run", "count", "-r", &demo(), "--policy", "policy.toml", "--credential", "c.cred"];
-    let refused = in_folder(folder, &run);
-    let error = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert!(!refused.status.success() && error.contains("of a cosigner reads ip.src"), "{error}");
+    let refused = |filter: &str| {
+        done(folder, &[&cosign[..], &["--select", filter]].concat());
+        let out = in_folder(folder, &run);
+        let error = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert!(!out.status.success() && error.contains("may read what ip.src=prefix changes"), "{error}");
+    };
+    ["not host 10.9.0.1", "not src 168361985", "not ether host 1:0:5e:1:2:3", "not ip[12:4] = 168361985"]
+        .into_iter()
+        .for_each(refused);
     done(folder, &[&cosign[..], &["--select", "not port 80"]].concat());
     assert!(packets(folder, "c.cred") < all, "ports are shown as they are");
 }
@@ -171,11 +176,29 @@ fn a_credential_has_one_sample() {
     assert_eq!(ports("mixed.pcap", "alice.cred", "2"), sample, "beside others");
     let late = ports("late.pcap", "alice.cred", "1");
     assert_eq!(late, sample.iter().copied().filter(|port| *port >= 1700).collect(), "a later start");
-    // Shorter packets would be sampled otherwise.
-    let run = ["run", "flow", "-r", "all.pcap", "--policy", "policy.toml", "--credential", "alice.cred"];
-    let short = in_folder(folder, &[&run[..], &["--snaplen", "60"]].concat());
-    let error = String::from_utf8_lossy(&short.stderr).into_owned();
-    assert!(!short.status.success() && error.contains("--snaplen 128 or more"), "{error}");
+    // The length up to which a holder asks to see packets decides nothing.
+    for length in ["35", "60", "128"] {
+        let run =
+            ["run", "flow", "-r", "all.pcap", "-q", "--format", "json", "--stats", "json", "-s", length];
+        let out = in_folder(
+            folder,
+            &[&run[..], &["--policy", "policy.toml", "--credential", "alice.cred"]].concat(),
+        );
+        let rows = String::from_utf8_lossy(&out.stdout).lines().count();
+        assert!(out.status.success() && (length == "35" || rows == sample.len()), "{length}: {rows} rows");
+    }
+    let counted = |credential: &str, length: &str| {
+        let run = ["run", "count", "-r", "all.pcap", "-q", "--format", "json", "-s", length];
+        done(folder, &[&run[..], &["--policy", "policy.toml", "--credential", credential]].concat())
+    };
+    let packets = |row: &str| serde_json::from_str::<Value>(row).unwrap()["packets"].clone();
+    narrow(folder, "alice.cred", "zero.cred", &["--select", "tcp[16:2] = 0 and tcp[13] = 2"]);
+    for (credential, length) in
+        [("alice.cred", "20"), ("alice.cred", "64"), ("zero.cred", "40"), ("zero.cred", "53")]
+    {
+        let shown = packets(&counted(credential, length));
+        assert_eq!(shown, sample.len() as u64, "{credential} up to {length} bytes");
+    }
     let less = ports("all.pcap", "less.cred", "1");
     assert!(less.is_subset(&sample) && less.len() < sample.len(), "{}", less.len());
 }

@@ -1,91 +1,116 @@
-//! The fields of packets that a filter reads, from its words.
+//! The parts of packets that a filter reads, from its words: as far as each word is known to read no more.
 
-use crate::{Action, Field, ShownFilter, Transforms};
+use crate::{Action, ShownFilter, Transforms};
 
-/// The fields that a filter reads, as far as its words show. An expression such as `ip[12:4]` reads any
-/// bytes, and counts as reading every field.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The parts of packets that a filter may read, besides protocols, tags and lengths, which no view changes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reads {
-    pub mac: bool,
-    pub ip: bool,
-    pub port: bool,
+    /// Addresses of IP or of the link. Each can contain parts of the other.
+    pub addresses: bool,
+    pub ports: bool,
+    /// Any bytes, as in `ip[12:4]`.
+    pub bytes: bool,
 }
 
-/// Words that compare an IP address, unless `ether` or another link precedes them.
-const HOSTS: [&str; 3] = ["host", "net", "mask"];
-/// Words that compare a port.
-const PORTS: [&str; 2] = ["port", "portrange"];
-/// Words that compare an address of the link, or whose meaning depends on one.
-const LINKS: [&str; 11] =
-    ["ether", "link", "wlan", "fddi", "tr", "addr1", "addr2", "addr3", "addr4", "ra", "ta"];
-/// Words that test whether an address is one of a group.
-const GROUPS: [&str; 2] = ["broadcast", "multicast"];
+/// Words that read protocols.
+const PROTOCOLS: [&str; 18] = [
+    "ip", "ip6", "arp", "rarp", "tcp", "udp", "sctp", "icmp", "icmp6", "igmp", "pim", "ah", "esp", "vrrp",
+    "carp", "igrp", "iso", "stp",
+];
+/// Words that read protocols, tags or lengths, and take numbers, as comparisons do. A number after another
+/// word is a host.
+const TAKE_NUMBERS: [&str; 13] =
+    ["proto", "vlan", "mpls", "less", "greater", "len", "length", "=", "==", "!=", "<", ">", "<="];
+const CONNECTIVES: [&str; 7] = ["and", "or", "not", "&&", "||", "!", "("];
 
 impl ShownFilter {
-    /// Returns the fields that the filter reads.
+    /// Returns the parts that the filter may read.
     pub fn reads(&self) -> Reads {
         let words: Vec<&str> = self.as_str().split(' ').collect();
-        let has = |known: &[&str]| words.iter().any(|word| known.contains(word));
-        // In `ether src host`, the host is one of the link.
-        let is_of_link = |at: usize| {
-            let before = words[..at].iter().rev().find(|word| !matches!(**word, "src" | "dst"));
-            before.is_some_and(|word| LINKS.contains(word))
-        };
-        let host = words.iter().enumerate().any(|(at, word)| HOSTS.contains(word) && !is_of_link(at));
-        let is_ip = |word: &&str| word.contains('.') || word.matches(':').count() == 7;
-        let is_mac = |word: &&str| word.matches(':').count() == 5;
-        let (any, group) = (has(&["["]), has(&GROUPS));
-        Reads {
-            mac: any || group || has(&LINKS) || words.iter().any(is_mac),
-            ip: any || group || host || words.iter().any(is_ip),
-            port: any || has(&PORTS),
+        let mut reads = Reads::default();
+        // In `port 80 or 443`, both numbers are ports.
+        let mut takes_numbers = false;
+        for (at, word) in words.iter().enumerate() {
+            let is_number = word.bytes().all(|b| b.is_ascii_digit() || b == b'-');
+            match *word {
+                "port" | "portrange" => (reads.ports, takes_numbers) = (true, true),
+                // In `src port 80`, they are sides of the port.
+                "src" | "dst" => {
+                    let is_other = |word: &&&str| !matches!(**word, "src" | "dst" | "and" | "or");
+                    let of_port = words[at..].iter().find(is_other).is_some_and(|w| w.starts_with("port"));
+                    (reads.addresses, takes_numbers) = (reads.addresses || !of_port, of_port);
+                }
+                word if PROTOCOLS.contains(&word) => takes_numbers = false,
+                word if TAKE_NUMBERS.contains(&word) || word == ">=" => takes_numbers = true,
+                word if CONNECTIVES.contains(&word) || word == ")" => {}
+                "host" | "net" | "mask" | "broadcast" | "multicast" | "ether" | "link" => {
+                    reads.addresses = true
+                }
+                word if word.contains('.') || word.contains(':') && word.len() > 1 => reads.addresses = true,
+                _ if is_number => reads.addresses |= !takes_numbers,
+                _ => reads.bytes = true,
+            }
         }
+        reads
     }
 }
 
 impl Reads {
-    /// Returns the first field that is read and that `transforms` change, with the change.
-    pub fn changed(self, transforms: &Transforms) -> Option<(Field, Action)> {
-        let reads = |field: Field| match field {
-            Field::MacSrc | Field::MacDst => self.mac,
-            Field::IpSrc | Field::IpDst => self.ip,
-            Field::PortSrc | Field::PortDst => self.port,
-        };
-        let changed = |(field, action): (&Field, &Action)| {
-            (*action != Action::Keep && reads(*field)).then_some((*field, *action))
-        };
-        transforms.iter().find_map(changed)
+    /// Returns the first transform that may change what is read, in words, or the `resolution`, which removes
+    /// the clocks that packets contain.
+    pub fn changed(self, transforms: &Transforms, resolution_ns: u64) -> Option<String> {
+        let reads =
+            |name: &str| self.bytes || if name.starts_with("port") { self.ports } else { self.addresses };
+        let mut changes = transforms.iter().filter(|(_, action)| **action != Action::Keep);
+        let changed = changes.find(|(field, _)| reads(field.name()));
+        let by_time = || (self.bytes && resolution_ns > 1).then(|| "resolution".to_owned());
+        changed.map(|(field, action)| format!("{}={action}", field.name())).or_else(by_time)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Field;
 
     #[test]
-    fn fields_are_read_by_words_addresses_and_bytes() {
-        for (text, mac, ip, port) in [
-            ("not host 10.1.2.3", false, true, false),
-            ("src 10.1.2.3 or udp", false, true, false),
-            ("net 10", false, true, false),
-            ("host fe80::1", false, true, false),
+    fn parts_are_read_by_words_that_are_known() {
+        for (text, addresses, ports, bytes) in [
+            ("not host 10.1.2.3", true, false, false),
+            ("src 10.1.2.3 or udp", true, false, false),
+            ("not src 167838211", true, false, false),
+            ("not 167838211", true, false, false),
+            ("port 80 or udp 167838211", true, true, false),
+            ("net 10", true, false, false),
+            ("host fe80::1", true, false, false),
             ("ether src 1:2:3:4:5:6", true, false, false),
-            ("ether host 1:2:3:4:5:6 and port 53", true, false, true),
-            ("tcp portrange 80-90", false, false, true),
-            ("multicast", true, true, false),
-            ("ip[12:4] = 1", true, true, true),
-            ("udp and len < 90 and vlan 7", false, false, false),
+            ("ether host 1:2:3:4:5:6 and port 53", true, true, false),
+            ("tcp portrange 80-90", false, true, false),
+            ("src or dst port 80 or 443", false, true, false),
+            ("multicast", true, false, false),
+            ("ip[12:4] = 1", true, false, true),
+            ("tcp[20:2] = 0x080a", true, false, true),
+            ("udp and len < 90 and vlan 7 and not ip proto 47", false, false, false),
+            ("llc", false, false, true),
         ] {
             let filter = ShownFilter::parse(text).unwrap().unwrap();
-            assert_eq!(filter.reads(), Reads { mac, ip, port }, "{text}");
+            assert_eq!(filter.reads(), Reads { addresses, ports, bytes }, "{text}");
         }
     }
 
     #[test]
     fn a_change_of_what_is_read_is_found() {
-        let zero = [(Field::IpDst, Action::Zero), (Field::PortSrc, Action::Keep)].into();
-        let changed = |text: &str| ShownFilter::parse(text).unwrap().unwrap().reads().changed(&zero);
-        assert_eq!(changed("host 10.0.0.1"), Some((Field::IpDst, Action::Zero)));
-        assert_eq!((changed("port 53"), changed("udp")), (None, None));
+        let changed = |text: &str, transforms: &[(Field, Action)], resolution_ns| {
+            let transforms = transforms.iter().copied().collect();
+            ShownFilter::parse(text).unwrap().unwrap().reads().changed(&transforms, resolution_ns)
+        };
+        let ip = [(Field::IpDst, Action::Zero), (Field::PortSrc, Action::Keep)];
+        assert_eq!(changed("host 10.0.0.1", &ip, 1).as_deref(), Some("ip.dst=zero"));
+        assert_eq!(changed("ether host 1:0:5e:1:2:3", &ip, 1).as_deref(), Some("ip.dst=zero"), "a group");
+        let mac = [(Field::MacSrc, Action::Zero)];
+        assert!(changed("host 2001:db8::211:22ff:fe33:4455", &mac, 1).is_some(), "an identifier");
+        assert_eq!((changed("port 53", &ip, 9), changed("udp", &ip, 9)), (None, None));
+        assert_eq!(changed("not tcp[20:2] = 0x080a", &[], 10).as_deref(), Some("resolution"));
+        assert_eq!(changed("not tcp[20:2] = 0x080a", &[], 1), None);
     }
 }

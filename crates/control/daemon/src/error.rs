@@ -35,9 +35,6 @@ pub fn of_node(error: &NodeError) -> Problem {
         NodeError::View { .. } | NodeError::Manifest(_) => {
             Problem::new(Code::Refused, text, "change the field that is named")
         }
-        NodeError::Snaplen { .. } => {
-            Problem::new(Code::Refused, text, "the operator captures longer packets on this source")
-        }
         NodeError::UnusedSettings(_) => Problem::new(Code::Invalid, text, "name settings of this module"),
         NodeError::Compile(CompileError::Stopped { .. }) => Problem::new(
             Code::Refused,

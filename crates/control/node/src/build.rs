@@ -149,10 +149,6 @@ struct Building {
     seed: Option<u64>,
 }
 
-/// The number of bytes that have to be captured of packets of which a sample is shown: link header and tags,
-/// and those that decide.
-const SAMPLED: u32 = 128;
-
 impl Building {
     /// Returns the seed of this run, which is made with the first module that needs it.
     fn new_seed(&mut self) -> Result<u64, NodeError> {
@@ -194,11 +190,6 @@ impl Building {
         let restarts =
             if admitted.is_some() { request.restarts.min(GRANTED_RESTARTS) } else { request.restarts };
         let grant = admitted.as_ref().map(|(_, a)| &a.grant);
-        let (found, least) = (request.view.snaplen, SAMPLED);
-        if grant.is_some_and(|grant| grant.rights.sample > 1) && (1..least).contains(&found) {
-            // Otherwise whoever asks for other lengths gets other samples.
-            return Err(NodeError::Snaplen { found, least });
-        }
         let install = InstallRequest {
             view: grant.map_or_else(
                 || request.view.clone(),

@@ -25,10 +25,6 @@ pub enum NodeError {
     /// The module's manifest requests rights that no grant can give.
     #[error("{0}")]
     Manifest(String),
-    #[error(
-        "the grant shows a sample, which the first {least} bytes of each packet decide, and {found} are captured: use --snaplen {least} or more"
-    )]
-    Snaplen { found: u32, least: u32 },
     #[error("the node has no key")]
     NoKey,
     #[error("a challenge for the holder's key: {0}")]

@@ -60,9 +60,10 @@ pub enum Denied {
     #[error("too many filters: {0}")]
     Filters(String),
     #[error(
-        "credential, block {block}: the filter {filter:?} of a cosigner reads {field}, and the packets have {field}={action} there: it would name a pseudonym, so sign before that, or filter by other fields"
+        "credential, block {block}: the filter {filter:?} of a cosigner may read what {by} changes before it: it \
+         would name a pseudonym, so sign before that, or filter by other fields"
     )]
-    Pseudonym { block: usize, filter: String, field: &'static str, action: String },
+    Pseudonym { block: usize, filter: String, by: String },
     #[error("a check fails: {0}")]
     Check(Failed),
     #[error(

@@ -38,8 +38,8 @@ impl Staged {
 ///
 /// # Errors
 ///
-/// Returns an error if a cosigner filters by a field that a transform changed before: it cannot know the
-/// pseudonyms of others, so its filter would name another host than it means.
+/// Returns an error if a cosigner filters by what may be changed before: it cannot know the pseudonyms of
+/// others, so its filter would name another host than it means.
 pub(crate) fn stages(role: &Role, blocks: &[Block], root: &PublicKey) -> Result<Vec<Vec<Layer>>, Denied> {
     let mut rights = meet(&role.fields);
     let mut holder: Option<PublicKey> = None;
@@ -50,11 +50,9 @@ pub(crate) fn stages(role: &Role, blocks: &[Block], root: &PublicKey) -> Result<
         let mut layers = block.fields.clone();
         for layer in &mut layers {
             for filter in std::mem::take(&mut layer.rights.select_shown) {
-                if let Some((field, action)) =
-                    is_cosigner.then(|| filter.reads().changed(&rights.transforms)).flatten()
-                {
-                    let (field, action) = (field.name(), action.to_string());
-                    return Err(Denied::Pseudonym { block: n, filter: filter.to_string(), field, action });
+                let changed = filter.reads().changed(&rights.transforms, rights.resolution_ns);
+                if let Some(by) = changed.filter(|_| is_cosigner) {
+                    return Err(Denied::Pseudonym { block: n, filter: filter.to_string(), by });
                 }
                 layer.rights.stages.insert(Staged::new(filter, &rights, &author));
             }

@@ -39,6 +39,12 @@ fn compile(text: &str, link: LinkType, most: usize) -> Result<Program, FilterErr
         let (expr, word) = (expr.clone(), word.map(str::to_owned));
         FilterError::Link(LinkFault { expr, link, word, message })
     };
+    // libpcap reads such bytes of any link header, which are others than the expression means.
+    let words: Vec<&str> = expr.split(' ').collect();
+    let is_bytes = |pair: &&[&str]| matches!(pair[0], "ether" | "fddi" | "tr") && pair[1] == "[";
+    if let Some(pair) = words.windows(2).find(is_bytes).filter(|_| link != LinkType::ETHERNET) {
+        return Err(not_here(Some(pair[0]), "its bytes are those of Ethernet's header".to_owned()));
+    }
     let dead = Capture::dead(Linktype(data_link(link))).map_err(|e| syntax(message(e)))?;
     // Not optimized: libpcap's optimizer merges tests that differ.
     let compiled = dead.compile(&expr_spelled, false).map_err(|e| match message(e) {

@@ -170,6 +170,7 @@ fn errors_name_the_word_and_the_link_type() {
         ("ip and type mgt", LinkType::ETHERNET, "mgt"),
         ("udp or ip", LinkType::NFLOG, "udp"),
         ("ip or vlan 4096", LinkType::ETHERNET, "4096"),
+        ("not ether[12:2] = 0x800", LinkType::LINUX_SLL2, "ether"),
     ] {
         let e = error(expr, link);
         assert!(e.contains(&format!("`{word}`")) && e.contains(&format!("link type {}", link.0)), "{e}");

@@ -16,7 +16,7 @@ pub(crate) struct Form {
 }
 
 impl Form {
-    fn new(seen: &Seen, run: Option<&Key>, snaplen: u32) -> Result<Self, ViewError> {
+    fn new(seen: &Seen, run: Option<&Key>) -> Result<Self, ViewError> {
         let own = seen.key.as_ref().map(|key| Key::new(key.0));
         let mut rewriter = Rewriter::hiding(&seen.transforms, own.as_ref().or(run))?;
         if seen.expose <= Expose::None {
@@ -27,7 +27,8 @@ impl Form {
         }
         // No decision rests on numbers that one run of a capture gave to packets.
         rewriter.hide(Secrets::NUMBER);
-        Ok(Self { seen: seen.clone(), shape: Shape { rewriter, snaplen, scratch: Vec::new() } })
+        // The holder of the view chooses the length up to which it is shown, and so none on which this rests.
+        Ok(Self { seen: seen.clone(), shape: Shape { rewriter, snaplen: 0, scratch: Vec::new() } })
     }
 
     #[inline]
@@ -48,14 +49,13 @@ struct Filters {
 pub(crate) struct Stages(Vec<Filters>);
 
 impl Stages {
-    /// Creates stages for packets that are captured up to `snaplen`. Filters on the same form of the packet
-    /// share it.
-    pub(crate) fn new(stages: &[Stage], run: Option<&Key>, snaplen: u32) -> Result<Self, ViewError> {
+    /// Creates stages. Filters on the same form of the packet share it.
+    pub(crate) fn new(stages: &[Stage], run: Option<&Key>) -> Result<Self, ViewError> {
         let mut stages: Vec<&Stage> = stages.iter().collect();
         stages.sort_by(|a, b| a.seen.cmp(&b.seen));
         let filters = stages.chunk_by(|a, b| a.seen == b.seen).map(|same| {
             let filters: Vec<ShownFilter> = same.iter().map(|stage| stage.filter.clone()).collect();
-            let form = Form::new(&same[0].seen, run, snaplen)?;
+            let form = Form::new(&same[0].seen, run)?;
             let select = Select::new(&filters)?;
             select.check_lengths(form.seen.expose)?;
             Ok(Filters { form, select })
@@ -108,7 +108,7 @@ impl Sampling {
         }
         let keys = [&spec.sample_key, &spec.key].map(|key| key.as_ref().map(|key| Key::new(key.0)));
         let key = keys.into_iter().flatten().next().or(run.cloned()).unwrap_or_else(|| Key::new(NO_KEY));
-        let form = Form::new(&spec.sample_seen.clone().unwrap_or_else(|| spec.seen()), run, spec.snaplen)?;
+        let form = Form::new(&spec.sample_seen.clone().unwrap_or_else(|| spec.seen()), run)?;
         Ok(Some(Self { form, sampler: Sampler::new(&key, spec.sample) }))
     }
 

@@ -168,8 +168,8 @@ impl View {
         Ok(Self {
             select: Select::new(&spec.select)?,
             sampling: Sampling::new(spec, key)?,
-            stages: Stages::new(&spec.stages, key, spec.snaplen)?,
-            own: Stages::new(&spec.own, key, spec.snaplen)?,
+            stages: Stages::new(&spec.stages, key)?,
+            own: Stages::new(&spec.own, key)?,
             shown,
             shown_expose,
             expose: spec.expose,

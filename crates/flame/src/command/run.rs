@@ -312,7 +312,9 @@ impl Run {
             link: self.send.link(&plan)?,
         };
         self.files.stop_in_time(signals.expiry())?;
-        let mut input = signals.while_opening(|| self.input(interface.as_ref()))?;
+        // Filters and samples of others are decided on the packet as it is, whatever its holder asks to see.
+        let captured = if audience.is_operator() { self.snaplen } else { flame_abi::MAX_PACKET as u32 };
+        let mut input = signals.while_opening(|| self.input(interface.as_ref(), captured))?;
         let hint = vlan::Hint::new(&self.view()?.select).filter(|_| audience.is_operator() && !self.quiet);
         if let Some(hint) = &hint {
             input = each_source(input, |source| hint.watch(source))?;
@@ -538,19 +540,20 @@ impl Run {
         Ok(())
     }
 
-    fn input(&self, interface: Option<&Interface>) -> Result<Input, Error> {
+    /// Opens the source, which captures each packet up to `captured` bytes.
+    fn input(&self, interface: Option<&Interface>, captured: u32) -> Result<Input, Error> {
         tracing::info!(interface = self.interface, files = ?self.read, workers = self.workers, "packets are read");
         let Some(interface) = interface else {
             if !self.quiet {
                 self.read.iter().for_each(|path| note_folders(path));
             }
-            let options = FileOptions { snaplen: self.snaplen };
+            let options = FileOptions { snaplen: captured };
             return Ok(Input::Shared(flame_source::open(&self.read, &options)?));
         };
         let workers = self.workers;
         let options = LiveOptions {
             promiscuous: !self.no_promiscuous,
-            snaplen: self.snaplen,
+            snaplen: captured,
             hardware_timestamps: self.hardware_timestamps,
             ..LiveOptions::default()
         };

@@ -282,7 +282,7 @@ impl Format {
 
     /// Returns the format that a file of this name has by its extension.
     pub fn of_name(path: &Path) -> Option<Self> {
-        match path.extension()?.to_str()? {
+        match path.extension()?.to_str()?.to_ascii_lowercase().as_str() {
             "csv" => Some(Self::Csv),
             "json" | "jsonl" | "ndjson" => Some(Self::Json),
             "parquet" => Some(Self::Parquet),

@@ -138,7 +138,9 @@ impl Rest<'_> {
         };
         let is_all = total == self.stated;
         // Segments that a card is to divide state no length.
-        let is_long = total >= header && (fits || self.is_stream) || total == 0;
+        // Samples and quotations of packets end before the packet does: no fragment, and a known protocol.
+        let is_cut = is_known && matches!(self.be16(6), 0 | 0x4000) && self.shown[8] > 0;
+        let is_long = total >= header && (fits || self.is_stream || is_cut) || total == 0;
         let agrees = is_long && (is_known || is_all) && self.shown[6] < 0x80 && are_options(&whole[20..]);
         // A card is to fill in the checksum.
         let is_unfilled = whole[10..12] == [0, 0] && is_all;
@@ -254,8 +256,8 @@ mod tests {
         let total = (sum(&summed[8..]) + 17 + 20).rem_euclid(0xffff) as u16;
         summed[46..48].copy_from_slice(&(!total).to_be_bytes());
         assert_eq!(holds(&[summed, vec![9; 50]].concat(), 110), [true; 2]);
-        // It ends in a later segment of a stream.
-        assert_eq!(holds(&four(&[], 200)[..90], 90), [false, true]);
+        // It ends in a later segment of a stream, or is the sample of a longer one.
+        assert_eq!(holds(&four(&[], 200)[..90], 90), [true; 2]);
     }
 
     #[test]
