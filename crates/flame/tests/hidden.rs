@@ -93,7 +93,7 @@ fn no_progress_is_shown_under_a_grant() {
     let shown = |more: &[&str]| {
         let (flame, more) = (env!("CARGO_BIN_EXE_flame"), more.join(" "));
         // The rest arrives when a progress line is due.
-        let feed = "head -c 5000000 c.pcap; sleep 0.6; tail -c +5000001 c.pcap; sleep 0.4";
+        let feed = "head -c 5000000 c.pcap; sleep 1.5; tail -c +5000001 c.pcap; sleep 1";
         let run = format!("({feed}) | {flame} run ./m.wasm -r - -s 200 --format json --stats none {more}");
         let out =
             Command::new("script").args(["-qec", &run, "/dev/null"]).current_dir(folder.path()).output();
