@@ -111,7 +111,7 @@ fn rewrite_as<const LOSES: bool>(rewriter: &mut Rewriter, bytes: &mut [u8], ask:
     Some(shown)
 }
 
-/// Changes an IPv4 address like [`replace`]. Inlined, because two calls per packet would be noticeable.
+/// Changes an IPv4 address like `replace`. Inlined, because two calls per packet would be noticeable.
 #[inline(always)]
 fn replace4(rewriter: &mut Rewriter, bytes: &mut [u8], at: usize, field: Field) -> i64 {
     let Some(place) = bytes.get_mut(at..).and_then(<[u8]>::first_chunk_mut::<4>) else { return 0 };
