@@ -437,7 +437,7 @@ impl Policy {
         let may_see = of_origin(|origin| *origin != Origin::Manifest).expose;
         let own = of_origin(|origin| *origin == Origin::Command).select_shown;
         let of_credential = of_origin(|origin| !matches!(origin, Origin::Manifest | Origin::Command));
-        // Without a credential, that of the policy.
+        // Without a credential, the policy alone states it.
         let sampled = rights.sampled.first().cloned().unwrap_or_else(|| Sampled::new(&of_credential));
         let sample_seen = Seen {
             expose: sampled.expose,

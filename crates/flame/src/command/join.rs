@@ -39,7 +39,7 @@ pub struct Join {
     #[arg(long, value_name = "PACKETS", default_value_t = 1_000_000)]
     max_waiting: usize,
 
-    /// Format of the result [default: that of the extension of -o, or else table]
+    /// Format of the result [default: by the extension of -o, or else table]
     #[arg(short, long)]
     format: Option<FormatArg>,
 

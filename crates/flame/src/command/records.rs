@@ -52,7 +52,7 @@ pub struct Records {
     #[arg(long)]
     cursor: Option<Cursor>,
 
-    /// Format of the records [default: that of the extension of -o, or else table]
+    /// Format of the records [default: by the extension of -o, or else table]
     #[arg(long, value_enum)]
     format: Option<FormatArg>,
 

@@ -122,7 +122,7 @@ pub struct Run {
     #[arg(long, value_name = "MODULE.PARAMETER=VALUE")]
     set: Vec<String>,
 
-    /// Format of records [default: that of the extension of -o, or else table]
+    /// Format of records [default: by the extension of -o, or else table]
     #[arg(short, long)]
     format: Option<FormatArg>,
 

@@ -1,6 +1,6 @@
 //! The sinks of records, each in its own file. [`open`] is the registry.
 //!
-//! The format is that of `--format`, or else that of the file's extension ([`Format::of`]).
+//! `--format` states the format, or else the extension of the file ([`Format::of`]).
 //!
 //! | format | `-o` missing | `-o PATH` |
 //! | --- | --- | --- |
@@ -169,7 +169,7 @@ pub trait Sink: Send {
 pub enum SinkError {
     #[error("{0:?} is no format: expected {list}", list = Format::ALL.map(Format::name).join(", "))]
     Format(String),
-    #[error("{}: its name is that of {named}, and --format is {stated}: leave --format out, or give another name", path.display())]
+    #[error("{}: its extension states {named}, and --format states {stated}: leave --format out, or give another name", path.display())]
     Named { path: PathBuf, stated: &'static str, named: &'static str },
     #[error("parquet is not written to a terminal or pipe: add -o NAME.parquet or -o FOLDER")]
     NeedsPath,
