@@ -4,8 +4,11 @@ SHELL := /bin/bash
 
 # Build results stay between checkouts if CARGO_TARGET_DIR points outside.
 TARGET := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),$(CURDIR)/target)
-FLAME := $(TARGET)/release/flame
-MODULES := $(TARGET)/release/modules
+# `fast-build` is for trying and testing. `make install` and `make bench` use `release`, optimized in full.
+PROFILE ?= fast-build
+FLAME := $(TARGET)/$(PROFILE)/flame
+MODULES := $(TARGET)/$(PROFILE)/modules
+RELEASED := FLAME=$(TARGET)/release/flame FLAME_MODULES=$(TARGET)/release/modules
 VENV := $(TARGET)/venv
 TESTED := $(TARGET)/test-cache
 # A command that was built in another checkout with the same build results looks for the SDKs there.
@@ -18,20 +21,20 @@ help: ## List the targets
 setup: ## Install what is missing: system packages, Rust, the wasm32 target
 	@scripts/setup.sh
 
-build: setup ## Build the command and the standard modules
-	@cargo build --release -p flame
+build: setup ## Build the command and the standard modules; PROFILE=release to optimize in full
+	@cargo build --profile $(PROFILE) -p flame
 	@# By itself, so that no feature of other packages brings the compiler into it.
-	@cargo build --release -p flame-runner
+	@cargo build --profile $(PROFILE) -p flame-runner
 	@$(MAKE) -s -j$$(nproc) --no-print-directory $(patsubst modules/%/,$(MODULES)/%.wasm,$(wildcard modules/*/))
 
 demo: build ## Run the standard modules over the recorded capture
 	@scripts/demo.sh $(FLAME)
 
-test: build $(VENV)/ready ## Run every test
+test: build $(VENV)/ready ## Run every test; PROFILE=release to test what is installed
 	@# A cache of their own: what a user's run or an earlier test recorded of a module does not change results.
 	@rm -f $(TESTED)/flame/*-violated-*
 	@FLAME=$(FLAME) FLAME_MODULES=$(MODULES) XDG_CACHE_HOME=$(TESTED) FLAME_PYTHON=$(VENV)/bin/python \
-	  cargo test --release --workspace --no-fail-fast
+	  cargo test --profile $(PROFILE) --workspace --no-fail-fast
 
 python: $(VENV)/ready ## Install the Python packages of the tests
 
@@ -39,24 +42,27 @@ $(VENV)/ready: tests/requirements.txt
 	@echo "setup: Python packages of tests/requirements.txt into $(VENV)"
 	@python3 -m venv $(VENV) && $(VENV)/bin/pip install -q --no-compile -r tests/requirements.txt && touch $@
 
-bench: build ## Measure against native code and rivals; TRACE=file to choose the trace
+release: ## Build the command and the standard modules as they are installed
+	@$(MAKE) -s --no-print-directory build PROFILE=release
+
+bench: release ## Measure against native code and rivals; TRACE=file to choose the trace
 	@scripts/setup.sh bench
-	@FLAME=$(FLAME) FLAME_MODULES=$(MODULES) cargo run -q --release -p flame-bench -- --json $(TARGET)/bench.json $(if $(TRACE),--trace $(TRACE))
+	@$(RELEASED) cargo run -q --release -p flame-bench -- --json $(TARGET)/bench.json $(if $(TRACE),--trace $(TRACE))
 	@echo "also in $(TARGET)/bench.json"
 
-experiments: build ## Measure figures of the papers, with tables and plots (as root); ONLY=name for one
-	@FLAME=$(FLAME) FLAME_MODULES=$(MODULES) cargo run -q --release -p flame-bench -- --experiments $(TARGET)/experiments $(if $(ONLY),--only $(ONLY))
+experiments: release ## Measure figures of the papers, with tables and plots (as root); ONLY=name for one
+	@$(RELEASED) cargo run -q --release -p flame-bench -- --experiments $(TARGET)/experiments $(if $(ONLY),--only $(ONLY))
 
 fuzz: ## Fuzz every parser for SECONDS each (needs nightly and cargo-fuzz)
 	@fuzz/run.sh $(or $(SECONDS_EACH),60)
 
 soak: ## Hold bounds and counters against Wasmtime's meter: 30 million calls of generated modules; PROGRAMS=n for fewer
-	@FLAME_PROGRAMS=$(or $(PROGRAMS),8000) FLAME_ARGUMENTS=2000 FLAME_THREADS=$$(nproc) cargo test --release -p flame-bounds --test all -- oracle:: --nocapture
-	@FLAME_PROGRAMS=$(or $(PROGRAMS),60000) FLAME_ARGUMENTS=40 cargo test --release -p flame-bounds --test all -- bounds:: --nocapture
-	@FLAME_PROGRAMS=$(or $(SMITH_MODULES),60000) FLAME_ARGUMENTS=8 cargo test --release -p flame-bounds --test all -- smith:: --nocapture
+	@FLAME_PROGRAMS=$(or $(PROGRAMS),8000) FLAME_ARGUMENTS=2000 FLAME_THREADS=$$(nproc) cargo test --profile $(PROFILE) -p flame-bounds --test all -- oracle:: --nocapture
+	@FLAME_PROGRAMS=$(or $(PROGRAMS),60000) FLAME_ARGUMENTS=40 cargo test --profile $(PROFILE) -p flame-bounds --test all -- bounds:: --nocapture
+	@FLAME_PROGRAMS=$(or $(SMITH_MODULES),60000) FLAME_ARGUMENTS=8 cargo test --profile $(PROFILE) -p flame-bounds --test all -- smith:: --nocapture
 
 soak-node: build ## Change a node's modules at random for SOAK_SECONDS, hostile ones among them, and kill it: no leak, no crash
-	@FLAME=$(FLAME) FLAME_MODULES=$(MODULES) FLAME_SOAK_SECONDS=$(or $(SOAK_SECONDS),3600) cargo test --release -p flame --test all -- node_soak:: --nocapture
+	@FLAME=$(FLAME) FLAME_MODULES=$(MODULES) FLAME_SOAK_SECONDS=$(or $(SOAK_SECONDS),3600) cargo test --profile $(PROFILE) -p flame --test all -- node_soak:: --nocapture
 
 prove: ## Prove the rules that bounds rest on, by z3
 	@scripts/setup.sh prove
@@ -66,37 +72,39 @@ mutants: ## Change the rewriter's code and see which changes no test notices (ca
 	@FLAME_PROGRAMS=$(or $(PROGRAMS),400) cargo mutants --in-place $(if $(FILE),--file $(FILE)) --output $(TARGET)
 
 mutants-checker: ## Change the checker of bounds and see which changes no test notices
-	@FLAME_PROGRAMS=$(or $(PROGRAMS),400) cargo mutants --no-config --in-place --profile release --timeout 60 -p flame-verify $(if $(FILE),--file $(FILE)) --output $(TARGET)
+	@FLAME_PROGRAMS=$(or $(PROGRAMS),400) cargo mutants --no-config --in-place --profile fast-build --timeout 60 -p flame-verify $(if $(FILE),--file $(FILE)) --output $(TARGET)
 
 lint: ## rustfmt, clippy
-	@cargo fmt --check && cargo clippy --release --workspace --all-targets -- -D warnings
+	@cargo fmt --check && cargo clippy --profile $(PROFILE) --workspace --all-targets -- -D warnings
 
 doc: ## Build the documentation of the crates; warnings are errors
 	@# Private items are documented, so links to them resolve.
-	@RUSTDOCFLAGS="-D warnings -A rustdoc::private-intra-doc-links" cargo doc --release --no-deps --workspace --document-private-items
+	@RUSTDOCFLAGS="-D warnings -A rustdoc::private-intra-doc-links" cargo doc --profile $(PROFILE) --no-deps --workspace --document-private-items
 
 deny: ## Check licences and advisories of dependencies (cargo install cargo-deny)
 	@cargo deny --workspace check
 	@cd tests/foreign && cargo deny --config ../../deny.toml check licenses bans sources
 
-install: build ## Install to PREFIX (default /usr/local)
-	install -D $(FLAME) $(or $(PREFIX),/usr/local)/bin/flame
-	install -D $(TARGET)/release/flame-runner $(or $(PREFIX),/usr/local)/bin/flame-runner
-	mkdir -p $(or $(PREFIX),/usr/local)/share/flame/modules $(or $(PREFIX),/usr/local)/share/flame/sdk
-	$(FLAME) help --man $(or $(PREFIX),/usr/local)/share/man/man1
-	mkdir -p $(or $(PREFIX),/usr/local)/share/bash-completion/completions $(or $(PREFIX),/usr/local)/share/zsh/site-functions
-	mkdir -p $(or $(PREFIX),/usr/local)/share/fish/vendor_completions.d
-	$(FLAME) completions bash > $(or $(PREFIX),/usr/local)/share/bash-completion/completions/flame
-	$(FLAME) completions zsh > $(or $(PREFIX),/usr/local)/share/zsh/site-functions/_flame
-	$(FLAME) completions fish > $(or $(PREFIX),/usr/local)/share/fish/vendor_completions.d/flame.fish
-	cp $(MODULES)/*.wasm $(or $(PREFIX),/usr/local)/share/flame/modules/
-	cp -r sdk/c sdk/rust sdk/rust-macros crates/contract/abi $(or $(PREFIX),/usr/local)/share/flame/sdk/
-	install -D -m 644 -t $(or $(PREFIX),/usr/local)/lib/systemd/system packaging/flame-node.service packaging/flame-node.socket
+# Where `make install` puts things.
+PREFIX ?= /usr/local
+SHARED := $(PREFIX)/share
+
+install: release ## Install to PREFIX (default /usr/local)
+	install -D -t $(PREFIX)/bin $(TARGET)/release/flame $(TARGET)/release/flame-runner
+	mkdir -p $(SHARED)/flame/modules $(SHARED)/flame/sdk $(SHARED)/bash-completion/completions
+	mkdir -p $(SHARED)/zsh/site-functions $(SHARED)/fish/vendor_completions.d
+	$(TARGET)/release/flame help --man $(SHARED)/man/man1
+	$(TARGET)/release/flame completions bash > $(SHARED)/bash-completion/completions/flame
+	$(TARGET)/release/flame completions zsh > $(SHARED)/zsh/site-functions/_flame
+	$(TARGET)/release/flame completions fish > $(SHARED)/fish/vendor_completions.d/flame.fish
+	cp $(TARGET)/release/modules/*.wasm $(SHARED)/flame/modules/
+	cp -r sdk/c sdk/rust sdk/rust-macros crates/contract/abi $(SHARED)/flame/sdk/
+	install -D -m 644 -t $(PREFIX)/lib/systemd/system packaging/flame-node.service packaging/flame-node.socket
 	@# The SDK's crates are members of a workspace there too.
 	sed -e 's/^members = .*/members = ["abi", "rust", "rust-macros"]/' -e '/^exclude = /d' -e 's|"crates/contract/abi"|"abi"|' \
-	  -e 's|"sdk/|"|' Cargo.toml > $(or $(PREFIX),/usr/local)/share/flame/sdk/Cargo.toml
+	  -e 's|"sdk/|"|' Cargo.toml > $(SHARED)/flame/sdk/Cargo.toml
 
-.PHONY: help setup build demo test python bench fuzz soak soak-node prove mutants mutants-checker lint doc deny install
+.PHONY: help setup build release demo test python bench fuzz soak soak-node prove mutants mutants-checker lint doc deny install
 
 # A module is built again when its files, the SDKs or the command have changed.
 .SECONDEXPANSION:

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Fetches a page through a home router of untrusted modules, between a house and an internet, and shows what
 # the modules report and that no packet is lost count of:
-#   demo/home.sh target/release/flame
+#   demo/home.sh target/fast-build/flame
 # It needs root, iproute2, curl and python3.
 set -euo pipefail
 flame=$(realpath "$1")

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs a command on a live interface with traffic for about six seconds, then ends it with Ctrl-C:
-#   demo/live.sh target/release/flame run count,rtt -i mirror
+#   demo/live.sh target/fast-build/flame run count,rtt -i mirror
 # The interface is called mirror; see setup.sh.
 set -euo pipefail
 # shellcheck source=setup.sh

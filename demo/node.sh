@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs a node with two tenants on a live link, of whom Bob means harm, and shows what each got:
-#   demo/node.sh target/release/flame
+#   demo/node.sh target/fast-build/flame
 # It needs root, iproute2 and python3.
 set -euo pipefail
 flame=$(realpath "$1")

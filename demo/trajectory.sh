@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Two monitors at the ends of a path with a bottleneck, which UDP overloads for a third of the time, and the
 # join of what they saw:
-#   demo/trajectory.sh target/release/flame [JOIN OPTIONS]
+#   demo/trajectory.sh target/fast-build/flame [JOIN OPTIONS]
 set -euo pipefail
 flame=$(realpath "$1")
 here=$(cd "$(dirname "$0")" && pwd)

@@ -188,7 +188,7 @@ ip=prefix,mac=zero,port=truncate:8
 2027-01-01T00:00:00Z
 DATALOG
 printf '\x00asm\x01\x00\x00\x00' > "$corpus"/rewriter/empty.wasm
-for file in "${FLAME_MODULES:-../target/release/modules}"/*.wasm; do
+for file in "${FLAME_MODULES:-../target/fast-build/modules}"/*.wasm; do
     [ -f "$file" ] && cp "$file" "$corpus"/rewriter/
     # Large ones take the analyser too long under a sanitizer.
     [ -f "$file" ] && [ "$(stat -c %s "$file")" -lt 20000 ] && cp "$file" "$corpus"/analyser/

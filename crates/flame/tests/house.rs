@@ -171,40 +171,6 @@ fn unsafe_stands_only_where_a_file_allows_it_and_no_file_is_endless() {
     }
 }
 
-/// CI lints a library with its tests only (scripts/lint.sh).
-#[test]
-fn tests_leave_out_no_code() {
-    let mut all = Vec::new();
-    ["crates", "modules", "sdk", "bench", "fuzz/replay"]
-        .iter()
-        .for_each(|f| files(&root().join(f), &mut all));
-    let leaves_out = |path: &PathBuf| {
-        let text = std::fs::read_to_string(path).unwrap_or_default();
-        let words = ["not(test", "test = false"];
-        let is_asked = path.extension().is_some_and(|e| e == "rs" || e == "toml");
-        is_asked && !path.ends_with("tests/house.rs") && words.iter().any(|word| text.contains(word))
-    };
-    all.retain(leaves_out);
-    assert!(all.is_empty(), "code that is not compiled with tests, or has none: {all:?}");
-}
-
-/// Tests build crates in folders that are gone when CI lints and documents what it noted.
-#[test]
-fn lints_note_the_crates_of_this_project_alone() {
-    let notes = tempfile::tempdir().unwrap();
-    for (folder, noted) in [(notes.path(), 0), (&root(), 1)] {
-        let status = std::process::Command::new(root().join("scripts/lint.sh"))
-            .args(["true", "--crate-name", "a", "--crate-type", "lib", "--emit=link", "--out-dir", "."])
-            .env("LINTS", notes.path().join("lints"))
-            .current_dir(folder)
-            .status()
-            .unwrap();
-        assert!(status.success());
-        let found = std::fs::read_dir(notes.path().join("lints")).map_or(0, Iterator::count);
-        assert_eq!(found, noted, "noted in {}", folder.display());
-    }
-}
-
 /// Text from outside reaches a terminal only through `console.rs`, which escapes it.
 #[test]
 fn the_command_speaks_through_one_door() {

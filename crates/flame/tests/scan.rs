@@ -1,7 +1,7 @@
 //! Tests of a scan of a million flows: the state of modules stays within its limits, and dropped entries are
 //! counted.
 //!
-//! `FLAME_SCAN=10000000 cargo test --release -p flame --test all scan::` uses ten million.
+//! `FLAME_SCAN=10000000 cargo test --profile fast-build -p flame --test all scan::` uses ten million.
 
 use crate::common;
 use serde_json::Value;

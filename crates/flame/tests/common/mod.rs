@@ -44,16 +44,19 @@ pub fn root() -> PathBuf {
 pub fn runner() -> PathBuf {
     static BUILT: std::sync::OnceLock<PathBuf> = std::sync::OnceLock::new();
     let build = || {
-        let target =
-            std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
+        // TARGET/PROFILE/deps/TEST
+        let test = std::env::current_exe().unwrap();
+        let built_in = test.ancestors().nth(2).unwrap();
+        let profile = built_in.file_name().unwrap();
         let built = std::process::Command::new(env!("CARGO"))
-            .args(["build", "--release", "--quiet", "-p", "flame-runner", "--target-dir"])
-            .arg(&target)
+            .args(["build", "--quiet", "-p", "flame-runner", "--target-dir"])
+            .args([built_in.parent().unwrap().as_os_str(), "--profile".as_ref()])
+            .arg(if profile == "debug" { "dev".as_ref() } else { profile })
             .current_dir(root())
             .output()
             .unwrap();
         assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
-        target.join("release/flame-runner")
+        built_in.join("flame-runner")
     };
     BUILT.get_or_init(build).clone()
 }
