@@ -94,7 +94,7 @@ impl Collected {
         let fault = loop {
             let payer = slow.payer().and_then(Meters::usage).cloned();
             let _charged = charge::enter(payer.as_ref().or(self.usage.as_ref()));
-            let fault = slow.go(quantum, &mut |output| self.rows_of(output, outputs));
+            let fault = slow.go(quantum, &mut |since_ns, output| self.rows_of(since_ns, output, outputs));
             if !slow.is_split() || !matches!(fault, Ok(None)) {
                 break fault;
             }
@@ -282,8 +282,15 @@ impl Collected {
         if self.granted { Vec::new() } else { losses.report(&self.name, self.rows.tables()) }
     }
 
-    pub(crate) fn rows_of(&mut self, output: Output<'_>, outputs: &mut Outputs<'_>) -> Result<(), RunError> {
+    /// Handles output that the slow instance here made after the tick at `since_ns`.
+    fn rows_of(
+        &mut self,
+        since_ns: u64,
+        output: Output<'_>,
+        outputs: &mut Outputs<'_>,
+    ) -> Result<(), RunError> {
         let slow = self.undue.as_ref().map_or(0, Undue::slow);
+        self.pass(slow, since_ns, outputs)?;
         frames(output.bytes).with_bytes().try_for_each(|frame| self.take(slow, frame, outputs))
     }
 }
