@@ -39,7 +39,7 @@ pub(crate) struct Collected {
     pub(crate) usage: Option<Arc<Usage>>,
     pub(crate) account: Account,
     pub(crate) losses: Losses,
-    /// The records that are not due yet, if its view shows whole intervals only.
+    /// The output that is not due yet, if its view shows whole intervals only.
     pub(crate) undue: Option<Undue>,
     /// The rest of its removal, once its fast instances have ended on all workers.
     pub(crate) last: Option<Last>,
@@ -125,24 +125,29 @@ impl Collected {
     }
 
     /// Records that an instance has passed the tick at `now_ns`, by the number of its worker or that of the
-    /// slow one, and writes the records that are due.
+    /// slow one, and lets the output leave that is due, and the outcomes of calls of its services.
     pub(crate) fn pass(
         &mut self,
         instance: usize,
         now_ns: u64,
         outputs: &mut Outputs<'_>,
     ) -> Result<(), RunError> {
-        let due = self.undue.as_mut().map(|undue| undue.pass(instance, now_ns)).unwrap_or_default();
+        let Some(undue) = &mut self.undue else { return Ok(()) };
+        let (before, due) = (undue.since(), undue.pass(instance, now_ns));
+        let has_ended = undue.since() > before;
+        frames(&due).try_for_each(|frame| self.pass_on(frame, true, outputs))?;
+        if has_ended {
+            outputs.services.end_interval(self.id);
+        }
         if due.is_empty() {
             return Ok(());
         }
-        frames(&due).try_for_each(|frame| self.pass_on(frame, true, outputs))?;
         // The next tick, at which rows become visible, may be far away.
         self.flush(outputs)?;
         Ok(outputs.sink.flush()?)
     }
 
-    /// Writes the records of a module whose last interval has ended. What follows is due at once.
+    /// Lets the output leave of a module whose last interval has ended. What follows is due at once.
     pub(crate) fn complete(&mut self, outputs: &mut Outputs<'_>) -> Result<(), RunError> {
         let Some(mut undue) = self.undue.take_if(|undue| undue.open_since().is_some()) else { return Ok(()) };
         frames(&undue.complete()).try_for_each(|frame| self.pass_on(frame, true, outputs))
@@ -204,15 +209,15 @@ impl Collected {
             return Ok(());
         }
         let lets = self.gate.lets(&frame);
-        if let (Some(undue), Frame::Record { .. } | Frame::Packet(_), true) = (&mut self.undue, &frame, lets)
-        {
-            undue.keep(instance, bytes);
-            return Ok(());
+        match &mut self.undue {
+            Some(undue) if lets && !matches!(frame, Frame::Lost { .. } | Frame::Message(_)) => {
+                if undue.keep(instance, bytes) { Ok(()) } else { self.pass_on(frame, false, outputs) }
+            }
+            _ => self.pass_on(frame, lets, outputs),
         }
-        self.pass_on(frame, lets, outputs)
     }
 
-    /// Passes a frame on, unless its grant withholds it.
+    /// Passes a frame on, or counts it as withheld.
     fn pass_on(&mut self, frame: Frame<'_>, lets: bool, outputs: &mut Outputs<'_>) -> Result<(), RunError> {
         match frame {
             Frame::Lost { records, table } => {
