@@ -382,7 +382,7 @@ fn a_lost_message_leaves_its_call_a_budget() {
     let flag = AtomicBool::new(false);
     let stop = Stop::new(&flag);
     let go = |slow: &mut SlowLoop| {
-        slow.go::<()>(&Quantum::whole(&stop), &mut |_| Ok(())).unwrap().map(|fault| fault.text)
+        slow.go::<()>(&Quantum::whole(&stop), &mut |_, _| Ok(())).unwrap().map(|fault| fault.text)
     };
     slow.message(0, 1, b"one");
     slow.message(0, 1, b"two");

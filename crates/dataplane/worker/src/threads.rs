@@ -220,7 +220,6 @@ pub(crate) fn run_dispatched(
         (reader.map(|reader| reader.join().unwrap_or(Err(RunError::Broken))), ends)
     });
     let (accounts, now) = ends?;
-    wiring.complete(&mut collector)?;
     let mut report = collector.end(now, accounts)?;
     let stats = stats.or_else(|| front.map(Front::into_result)).unwrap_or(Err(RunError::Broken))?;
     add_source(&mut report, stats, &*source);
@@ -243,7 +242,7 @@ fn collect_all(
         }
     }
     let mut stopping = StopUnless(wiring.stop, false);
-    let ends = collect(&mut queues, collector, wiring.shape.workers);
+    let ends = collect(&mut queues, collector, wiring);
     stopping.1 = ends.is_ok();
     if ends.is_err() {
         collector.let_go();
@@ -375,7 +374,6 @@ pub(crate) fn run_parallel(
         (stats, ends)
     });
     let (accounts, now) = ends?;
-    wiring.complete(&mut collector)?;
     let mut report = collector.end(now, accounts)?;
     for (stats, source) in all_stats.into_iter().zip(&sources) {
         add_source(&mut report, stats?, &**source);

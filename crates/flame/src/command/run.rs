@@ -329,9 +329,6 @@ impl Run {
         if let Some(plot) = &plot {
             sink = plot.tee(sink);
         }
-        if self.interface.is_some() && !audience.is_operator() {
-            sink = flame_record::at_ticks(sink);
-        }
         sink = signals.guard(sink);
         if writes_view {
             let count = match (self.count, plan.modules.is_empty()) {
@@ -344,7 +341,7 @@ impl Run {
             let workers = "-w: one worker alone keeps packets in order: --workers 1";
             input = each_source(input, |source| Ok(writer.take().ok_or(workers)?.tee(source)))?;
         }
-        let console = progress::Console::new(audience, self.interface.is_some(), self.quiet);
+        let console = progress::Console::new(audience, self.quiet);
         let observer: Box<dyn Observer> = Box::new(console);
         let run = flame_worker::Run::new(&plan, &meters, &engine, options)?.overload(self.overload.overload);
         // Before packets flow: the policy may have changed while modules were compiled.
