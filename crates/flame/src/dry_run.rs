@@ -142,6 +142,7 @@ pub fn measure(
         workers: 1,
         interval_ns: SECOND_NS,
         is_live: false,
+        links: Vec::new(),
         view: ViewSpec::default(),
         narrower: Vec::new(),
         settings: if settings.is_empty() { BTreeMap::new() } else { [(name.to_owned(), settings)].into() },

@@ -4,6 +4,7 @@
 use crate::caller::{self, Caller};
 use crate::error::Error;
 use clap::Args;
+use flame_abi::LinkType;
 use flame_node::{Holder, Node, NodeError};
 use flame_source::live::Interface;
 use flame_trust::{Credential, Place, PublicKey, Secret};
@@ -54,6 +55,18 @@ pub fn place(name: &str) -> Result<Place, Error> {
         (None, Ok(interface)) => Ok(flame_node::place_of(&interface)?),
         (None, Err(_)) => Ok(Place::interface(name)?),
     }
+}
+
+/// Returns the link types of packets of an interface, or of captures, as far as they are known before these
+/// come.
+pub fn links(interface: Option<&str>, files: &[PathBuf]) -> Vec<LinkType> {
+    let mut links: Vec<LinkType> = match interface {
+        Some(name) => flame_source::live::may_open(name).into_iter().collect(),
+        None => files.iter().filter_map(|path| flame_source::first_link(path)).collect(),
+    };
+    links.sort_unstable();
+    links.dedup();
+    links
 }
 
 /// Returns the error of a decision. What the policy states is for its operator.

@@ -35,6 +35,7 @@ impl Client for InMemory {
             workers: 1,
             interval_ns: 0,
             is_live: false,
+            links: Vec::new(),
             view: ViewSpec { expose, ..ViewSpec::default() },
             narrower: Vec::new(),
             settings: Default::default(),

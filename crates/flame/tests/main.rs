@@ -55,6 +55,7 @@ mod network;
 mod node;
 mod node_accounting;
 mod node_demo;
+mod node_filters;
 mod node_fuzz;
 mod node_input;
 mod node_live;

@@ -67,8 +67,10 @@ fn shown(net: &Net, folder: &Path, interface: &str) -> u64 {
 
 /// Returns the error of a run on an interface under a policy.
 fn refused(net: &Net, folder: &Path, interface: &str, more: &[&str]) -> String {
-    let mut command = net.command(&crate::network::flame());
-    command.args(["run", "count", "-i", interface]).args(under(folder)).args(more);
+    // One that is not refused would run on.
+    let mut command = net.command("timeout");
+    command.args(["30", &crate::network::flame(), "run", "count", "-i", interface]);
+    command.args(under(folder)).args(more);
     let out = command.output().unwrap();
     assert_eq!(out.status.code(), Some(1), "{interface}: {}{}", text(&out.stdout), text(&out.stderr));
     text(&out.stderr)
@@ -99,6 +101,13 @@ fn an_interface_is_excluded_by_all_its_names() {
     for name in ["rx0", "visitor0"] {
         let error = refused(&net, by_other_name.path(), name, &[]);
         assert!(error.contains("here it is \"rx0\""), "{name}: {error}");
+    }
+    // An explanation is of the same place.
+    for name in ["rx0", "visitor0"] {
+        let mut explain = net.command(&crate::network::flame());
+        let out =
+            explain.args(["explain", "count", "-i", name]).args(under(includes.path())).output().unwrap();
+        assert!(out.status.success(), "{name}: {}", text(&out.stderr));
     }
     let all = node("", "interface = \"any\"", "check if interface(\"any\")");
     assert!(shown(&net, all.path(), "any") >= 30);

@@ -19,8 +19,8 @@ mod view;
 mod wire;
 mod words;
 
-pub use account::{Account, Processed, QueueAccount, Shed, Unsent};
-pub use audience::{Audience, RunTotals, ShownTotals, rounded};
+pub use account::{Account, Processed, QueueAccount, Shed, Unsent, rounded};
+pub use audience::{Audience, RunTotals, ShownTotals};
 pub use catalog::{Catalog, CatalogEntry};
 pub use decision::Decision;
 pub use fault::{CallName, FaultClass, FaultReport};

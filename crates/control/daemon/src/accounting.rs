@@ -369,6 +369,32 @@ mod tests {
         all
     }
 
+    /// Intervals may be shorter than those of a grant.
+    #[test]
+    fn a_principal_has_the_use_as_of_the_ticks_of_its_grant() {
+        let accounting = Accounting::new(std::iter::empty()).unwrap();
+        let (alice, usage) = (owner("alice"), Arc::<Usage>::default());
+        accounting.add(&alice, "flow", "tap", &usage);
+        usage.begin();
+        let uses = |ns, is_tick: bool| {
+            usage.add_cpu(ns);
+            is_tick.then(|| usage.release());
+            accounting.end_interval();
+            let sum = |spool: &Spool| -> u64 {
+                let of = |row: &serde_json::Value| row["cpu_ns"].as_u64().unwrap();
+                rows(spool, "module").iter().filter(|row| row["session"] == "alice").map(of).sum()
+            };
+            (
+                accounting.shown(&usage).cpu_ns,
+                sum(&accounting.spool(&alice)),
+                sum(&accounting.spool(&owner(""))),
+            )
+        };
+        assert_eq!(uses(5, false), (0, 0, 5));
+        assert_eq!(uses(5, true), (16, 16, 10));
+        assert_eq!(uses(7, false), (16, 16, 17));
+    }
+
     #[test]
     fn rows_add_up_and_principals_see_their_own_rounded() {
         let charging = Arc::<Charging>::default();

@@ -201,6 +201,7 @@ impl Engine {
             workers: source.config.workers.into(),
             interval_ns: source.config.interval_ns,
             is_live: true,
+            links: source.links(),
             view: ViewSpec::default(),
             narrower,
             settings: match stored.settings.is_empty() {

@@ -24,7 +24,7 @@ use flame_api as api;
 use flame_api::{Code, Problem, State};
 use flame_compile::Cache;
 use flame_node::Node;
-use flame_plan::{Account, Audience, ModuleClass, QueueAccount, Shed, Unsent, rounded};
+use flame_plan::{Account, Audience, ModuleClass, QueueAccount, Shed, Unsent};
 use flame_quota::{Usage, Used};
 use flame_worker::Module;
 use std::cell::RefCell;
@@ -648,10 +648,12 @@ fn excerpt(text: &str) -> String {
 
 fn account_of(account: &Account, granted: bool) -> api::Account {
     // The API has the account of the packets that a grant shows.
-    let account = &account.without_sampled();
-    let rounded = |n: u64| if granted { rounded(n) } else { n };
+    let account = match granted {
+        true => account.without_sampled().without_choices(),
+        false => account.without_sampled(),
+    };
     let shed = Shed::ALL.into_iter().map(|cause| (cause.name().to_owned(), account.shed_by(cause)));
-    let of_cause = |cause: Unsent| (cause.name().to_owned(), rounded(account.unsent_by(cause)));
+    let of_cause = |cause: Unsent| (cause.name().to_owned(), account.unsent_by(cause));
     let unsent = Unsent::ALL.into_iter().map(of_cause);
     api::Account {
         offered: account.offered,
@@ -660,15 +662,15 @@ fn account_of(account: &Account, granted: bool) -> api::Account {
         shed: shed.filter(|(_, packets)| *packets > 0).collect(),
         cut: account.cut,
         records: account.records,
-        records_lost: if granted { 0 } else { account.records_lost },
-        messages_lost: rounded(account.messages_lost),
-        withheld: rounded(account.withheld),
+        records_lost: account.records_lost,
+        messages_lost: account.messages_lost,
+        withheld: account.withheld,
         sent: account.sent,
         unsent: unsent.filter(|(_, frames)| *frames > 0).collect(),
-        calls: rounded(account.calls),
-        calls_lost: rounded(account.calls_lost),
-        replies: rounded(account.replies),
-        replies_lost: rounded(account.replies_lost),
+        calls: account.calls,
+        calls_lost: account.calls_lost,
+        replies: account.replies,
+        replies_lost: account.replies_lost,
         faults: account.faults,
         adds_up: account.adds_up(),
         queues: account.queues.iter().map(queue_of).collect(),

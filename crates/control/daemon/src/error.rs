@@ -32,7 +32,7 @@ pub fn of_node(error: &NodeError) -> Problem {
         NodeError::Denied(_) | NodeError::Credential(_) => {
             denied(text, inner.operator(), "ask the named grantor for a wider credential, or request less")
         }
-        NodeError::View { .. } | NodeError::Manifest(_) => {
+        NodeError::View { .. } | NodeError::Manifest(_) | NodeError::Misfit(_) => {
             Problem::new(Code::Refused, text, "change the field that is named")
         }
         NodeError::UnusedSettings(_) => Problem::new(Code::Invalid, text, "name settings of this module"),

@@ -244,3 +244,44 @@ impl Observer for ToLogs {
         true
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_world::MANIFEST;
+    use flame_abi::manifest::Manifest;
+    use flame_quota::Usage;
+
+    /// Its holder has the use as of ticks while an instance runs, the operator has it as it is.
+    #[test]
+    fn the_use_of_a_module_is_released_with_its_ticks() {
+        let manifest = Arc::new(Manifest::parse(MANIFEST.as_bytes()).unwrap());
+        let entry = Arc::new(CatalogEntry { name: "m".to_owned(), hash: [0; 32], manifest });
+        for (audience, expected) in
+            [(Audience::Operator, [3, 3, 7, 15, 31, 63]), (Audience::Holder, [1, 3, 3, 15, 15, 63])]
+        {
+            let (routes, usage) = (Routes::default(), Arc::<Usage>::default());
+            let spool = Arc::new(Spool::new(1000, usage.clone()));
+            let route = Route { spool, log: Arc::default(), entry: entry.clone(), audience };
+            let add = |packets| {
+                usage.add_packets(packets);
+                usage.shown().packets
+            };
+            usage.add_packets(1);
+            routes.insert("m#1", route.clone());
+            let begun = add(2);
+            ToLogs(routes.clone()).released(&[("m#1", Account::default())]);
+            let ticked = add(0);
+            // An update: the next instance begins before this one has ended.
+            routes.insert("m#2", route);
+            let updating = add(4);
+            usage.add_packets(8);
+            routes.remove("m#1");
+            let updated = add(0);
+            let running = add(16);
+            routes.remove("m#2");
+            let ended = add(32);
+            assert_eq!([begun, ticked, updating, updated, running, ended], expected, "{audience:?}");
+        }
+    }
+}

@@ -50,6 +50,18 @@ fn an_eviction_waits_for_the_change_that_is_in_progress() {
     assert_eq!(world.log().matches("\"evict\"").count(), 2, "{}", world.log());
 }
 
+/// A holder could read what its module sees from such numbers, whatever its grant lets out.
+#[test]
+fn numbers_that_a_module_chooses_are_rounded() {
+    let world = World::new();
+    world.install(&world.credential(&[]));
+    let mut chosen = Account::default();
+    (chosen.calls, chosen.messages_lost, chosen.records_lost, chosen.records) = (1000, 3, 7, 5);
+    world.engine.modules().get_mut(&world.key()).unwrap().past = chosen;
+    let shown = world.engine.show(&world.owner(), NAME).unwrap().account;
+    assert_eq!((shown.calls, shown.messages_lost, shown.records_lost, shown.records), (1024, 4, 0, 5));
+}
+
 /// Clients were told of it, also if the node ends before the module is taken down.
 #[test]
 fn an_eviction_is_written_at_the_end_of_the_node() {

@@ -1,12 +1,14 @@
 use crate::error::NodeError;
 use crate::node::{AdmittedModule, Node};
 use crate::record::Entered;
+use flame_abi::LinkType;
 use flame_admit::{PacketTimeLimit, Protection, Verdict, Why};
 use flame_bounds::Costs;
 use flame_compile::{Compiler, InstallRequest};
 use flame_plan::{Limits, ModuleClass, ModulePlan, OnFault, Plan, Terms, TimeLimit, ViewSpec};
 use flame_quota::Meters;
 use flame_trust::{Layer, PublicKey};
+use flame_view::{Misfits, ViewError};
 use std::collections::BTreeMap;
 
 /// A module that is submitted to run.
@@ -26,6 +28,8 @@ pub struct RunRequest {
     pub interval_ns: u64,
     /// Whether packets come from an interface.
     pub is_live: bool,
+    /// The link types of packets, as far as they are known before these come.
+    pub links: Vec<LinkType>,
     /// The view of the operator's own modules. Under a grant, the grant's view applies.
     pub view: ViewSpec,
     /// Layers that narrow grants further.
@@ -66,6 +70,8 @@ pub struct Built {
 pub enum Note {
     /// The module's view is narrower than its needs.
     Reduced(String),
+    /// A filter that others stated lets no packet of a link type of the source pass.
+    Misfit { module: String, fault: String },
     /// The module logs, and its grant does not let that out.
     Silenced(String),
     /// The module is metered, although by a time limit or an earlier run it should not have to be.
@@ -78,6 +84,11 @@ impl std::fmt::Display for Note {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Reduced(text) => f.write_str(text),
+            Self::Misfit { module, fault } => write!(
+                f,
+                "{module} is shown no packet of this link type: {fault} (a credential without this word, or packets \
+                 of another link type)"
+            ),
             Self::Silenced(module) => write!(
                 f,
                 "{module} logs, and its grant does not let that out: its texts are dropped (calls = \"…, log\" lets them)"
@@ -160,6 +171,20 @@ impl Building {
         Ok(*self.seed.insert(u64::from_le_bytes(bytes)))
     }
 
+    /// Checks that filters apply to the link types of a source. Nothing else would show that they let no
+    /// packet pass.
+    fn check_links(&mut self, name: &str, view: &ViewSpec, links: &[LinkType]) -> Result<(), NodeError> {
+        for link in links {
+            let misfits = Misfits::of(view, *link);
+            if let Some(fault) = misfits.stated.into_iter().next() {
+                return Err(NodeError::Misfit(fault));
+            }
+            let note = |fault: ViewError| Note::Misfit { module: name.to_owned(), fault: fault.to_string() };
+            self.notes.extend(misfits.inherited.into_iter().map(note));
+        }
+        Ok(())
+    }
+
     fn install(
         &mut self,
         request: &RunRequest,
@@ -181,6 +206,9 @@ impl Building {
             Some(node) => Some((node, node.admit(&info, signers, &request.narrower)?)),
             None => None,
         };
+        if let Some((_, admitted)) = &admitted {
+            self.check_links(name, &admitted.grant.view(), &request.links)?;
+        }
         // Only now: nothing is kept of a module that may not run.
         compiler.keep_examined()?;
         let (terms, meters) = match &admitted {

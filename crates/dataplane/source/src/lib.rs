@@ -19,7 +19,7 @@ pub const MANUALS: &[&str] = &[
 
 pub use described::{Adding, Described, Totals};
 pub use each::each;
-pub use files::{FileOptions, Help, open, parse};
+pub use files::{FileOptions, Help, first_link, open, parse};
 pub use names::link_name;
 
 use bytes::Bytes;

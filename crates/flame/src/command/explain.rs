@@ -1,15 +1,15 @@
 use crate::caller::Caller;
-use crate::console::{say, say_json};
+use crate::console::{complain, say, say_json};
 use crate::error::Error;
 use crate::exit::Status;
 use crate::files::read_module;
 use crate::format::OutputFormat;
-use crate::trust_args::{TrustArgs, place, signers, told};
+use crate::trust_args::{TrustArgs, links, place, signers, told};
 use clap::Args;
 use flame_abi::Descriptor;
 use flame_source::{FileOptions, Next, RawBlock};
-use flame_trust::Grant;
-use flame_view::View;
+use flame_trust::{Grant, Place};
+use flame_view::{Misfits, View};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 
@@ -65,6 +65,13 @@ impl Explain {
             );
         }
         fields(&grant, self.format);
+        let files = self.read.as_slice();
+        let interface = (place != Place::captures()).then_some(&*self.interface);
+        for link in links(interface, files) {
+            let Misfits { stated, inherited } = Misfits::of(&grant.view(), link);
+            let faults = stated.iter().chain(&inherited);
+            faults.for_each(|fault| complain!("flame: note: no packet of this link type is shown: {fault}"));
+        }
         match &self.read {
             None => Ok(Status::Done),
             Some(file) => packet(file, self.packet, &mut view, self.format),

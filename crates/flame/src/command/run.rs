@@ -13,7 +13,7 @@ use crate::settings::settings;
 use crate::signals::Signals;
 use crate::state_file::StateFile;
 use crate::table_args::{TableArgs, width_of};
-use crate::trust_args::{TrustArgs, signers, told};
+use crate::trust_args::{TrustArgs, links, signers, told};
 use crate::write::{Count, Writer};
 use crate::{cache, limits, notice, outcome, paths, progress, vlan};
 use clap::{Args, ValueEnum};
@@ -450,6 +450,8 @@ impl Run {
             workers: self.workers.into(),
             interval_ns: self.interval_ns()?,
             is_live: self.interface.is_some(),
+            // Without a policy, the packets themselves show which filter does not apply to them.
+            links: node.map(|_| links(self.interface.as_deref(), &self.read)).unwrap_or_default(),
             view: self.view()?,
             narrower: self.narrower()?,
             settings: settings(&self.set)?,
