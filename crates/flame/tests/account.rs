@@ -627,7 +627,7 @@ fn the_largest_table_of_flow_is_written_at_the_end() {
     if common::module("flow").is_none() {
         return;
     }
-    let manifest = include_str!("../../../modules/flow/module.toml");
+    let manifest = std::fs::read_to_string(common::root().join("modules/flow/module.toml")).unwrap();
     let parameter = manifest.split("[parameters.max_flows]").nth(1).unwrap();
     let max: u32 =
         parameter.split("max = ").nth(1).unwrap().split_whitespace().next().unwrap().parse().unwrap();

@@ -191,8 +191,11 @@ type Shown = Option<Vec<u8>>;
 
 /// Returns what a view shows of each packet: descriptor and bytes, or nothing. A view that cannot be made,
 /// since a filter asks for what its author did not see, shows nothing.
-fn shown(spec: &ViewSpec, (descriptors, data): &(Vec<Descriptor>, Vec<u8>)) -> Vec<Shown> {
-    let Ok(mut view) = View::new(spec, None) else { return vec![None; descriptors.len()] };
+fn shown(
+    view: &mut Result<View, flame_view::ViewError>,
+    (descriptors, data): &(Vec<Descriptor>, Vec<u8>),
+) -> Vec<Shown> {
+    let Ok(view) = view else { return vec![None; descriptors.len()] };
     let (mut out, mut bytes) = (vec![Descriptor::default(); descriptors.len()], vec![0; data.len()]);
     let mut listed = Vec::new();
     let place = (&mut out[..], &mut bytes[..]);
@@ -253,8 +256,8 @@ fn search(chains: usize, view: Viewed) -> Result<Compared, String> {
         for credential in &chain {
             // A filter of a cosigner on a pseudonym is refused.
             let Ok(grant) = world.grant(credential) else { break };
-            let spec = view(&grant);
-            let seen = [&one, &other].map(|capture| shown(&spec, capture));
+            let mut made = View::new(&view(&grant), None);
+            let seen = [&one, &other].map(|capture| shown(&mut made, capture));
             if let Some((before, of_before)) = &wider {
                 let fail = |what: &str, i: usize| {
                     let fields = |grant: &Grant| format!("{:?}", grant.explain());
@@ -315,7 +318,8 @@ fn rights_within_others_show_no_other_packet() {
         .collect();
     let frames: Vec<_> = (0..60).map(|_| frame(&mut numbers)).collect();
     let capture = described(&frames, &(0..60).map(|i| 1_000_000 + i * 7).collect::<Vec<_>>());
-    let seen: Vec<_> = grants.iter().map(|grant| shown(&grant.view(), &capture)).collect();
+    let seen: Vec<_> =
+        grants.iter().map(|grant| shown(&mut View::new(&grant.view(), None), &capture)).collect();
     let mut related = 0;
     for (i, one) in grants.iter().enumerate() {
         for (j, other) in grants.iter().enumerate() {

@@ -3,13 +3,13 @@
 
 use crate::click_modules::{folder, module, packets, trapping};
 use crate::commands::text;
-use crate::common::{pcap, runner, tcp_packet};
+use crate::common::{eventually, pcap, runner, tcp_packet};
 use std::fs::{File, read_dir, read_to_string};
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// The time in which a line is to come, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -203,10 +203,7 @@ fn simulated_time_waits_for_a_stopped_process() {
     // Until it has confined itself, the graph waits for it.
     let confined =
         |pid: &String| read_to_string(format!("/proc/{pid}/status")).is_ok_and(|s| s.contains("Seccomp:\t2"));
-    let until = Instant::now() + PATIENCE;
-    while !graph.processes().iter().any(confined) && Instant::now() < until {
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    eventually("a process that has confined itself", || graph.processes().iter().any(confined));
     std::thread::sleep(Duration::from_millis(100));
     graph.signal("-STOP");
     file.write_all(rest).unwrap();

@@ -134,14 +134,8 @@ fn a_control_socket_of_any_thread_replaces_the_router() {
         )
     };
     let client = |path: std::path::PathBuf, graphs: Vec<String>| {
-        let until = std::time::Instant::now() + std::time::Duration::from_secs(30);
-        let stream = loop {
-            match std::os::unix::net::UnixStream::connect(&path) {
-                Ok(stream) => break stream,
-                Err(e) => assert!(std::time::Instant::now() < until, "{e}"),
-            }
-            std::thread::sleep(std::time::Duration::from_millis(20));
-        };
+        let connect = || std::os::unix::net::UnixStream::connect(&path).ok();
+        let stream = crate::common::eventually("the socket", connect);
         let mut reader = BufReader::new(stream.try_clone().unwrap());
         let mut line = move || {
             let mut line = String::new();

@@ -1,7 +1,7 @@
 //! Tests of the child processes that read foreign modules: the rights that they gave up, and the parent's
 //! handling of misbehaving children.
 
-use crate::common::{self, MANIFEST, install_by, request, with_manifest};
+use crate::common::{self, MANIFEST, eventually, install_by, request, with_manifest};
 use flame_compile::{Cache, Compiler, Worker};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -148,28 +148,24 @@ fn field(process: u32, name: &str) -> Option<String> {
 }
 
 /// Returns the confined child of a process, once it compiles.
-fn compiling(parent: u32) -> Option<u32> {
-    let start = Instant::now();
-    while start.elapsed() < Duration::from_secs(60) {
-        for entry in fs::read_dir("/proc").unwrap().flatten() {
-            let Some(pid) = entry.file_name().to_str().and_then(|n| n.parse::<u32>().ok()) else { continue };
-            let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-            let compiles = String::from_utf8_lossy(&words).contains("\0confined-compiler\0Compile\0");
-            let of = |name| field(pid, name);
-            if compiles && of("PPid:") == Some(parent.to_string()) && of("Seccomp:").as_deref() == Some("2") {
-                return Some(pid);
-            }
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    None
+fn compiling(parent: u32) -> u32 {
+    let compiles = |pid: &u32| {
+        let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let of = |name| field(*pid, name);
+        String::from_utf8_lossy(&words).contains("\0confined-compiler\0Compile\0")
+            && of("PPid:") == Some(parent.to_string())
+            && of("Seccomp:").as_deref() == Some("2")
+    };
+    let all =
+        || fs::read_dir("/proc").unwrap().flatten().filter_map(|e| e.file_name().to_str()?.parse().ok());
+    eventually("a child that compiles", || all().find(compiles))
 }
 
 #[test]
 fn a_child_has_given_up_everything() {
     let folder = tempfile::tempdir().unwrap();
     let mut parent = start(folder.path());
-    let child = compiling(parent.id()).expect("a child that compiles");
+    let child = compiling(parent.id());
     let limits = fs::read_to_string(format!("/proc/{child}/limits")).unwrap();
     let descriptors = fs::read_dir(format!("/proc/{child}/fd")).unwrap().count();
     let environment = fs::read(format!("/proc/{child}/environ")).unwrap();
@@ -195,18 +191,14 @@ fn a_child_has_given_up_everything() {
         eprintln!("no network namespace of its own: not allowed here");
     }
     // The parent was killed, so the child must end.
-    let start = Instant::now();
-    while field(child, "State:").is_some_and(|s| !s.starts_with('Z')) {
-        assert!(start.elapsed() < Duration::from_secs(10), "the child is still there");
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    eventually("the end of the child", || field(child, "State:").is_none_or(|s| s.starts_with('Z')));
 }
 
 #[test]
 fn an_interrupt_ends_child_and_command_with_a_message() {
     let folder = tempfile::tempdir().unwrap();
     let parent = start(folder.path());
-    let child = compiling(parent.id()).expect("a child that compiles");
+    let child = compiling(parent.id());
     let start = Instant::now();
     let id = parent.id().to_string();
     assert!(Command::new("kill").args(["-INT", &id]).status().unwrap().success());

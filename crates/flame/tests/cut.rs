@@ -31,14 +31,8 @@ fn datagram(payload: &[u8]) -> Vec<u8> {
 }
 
 fn capture(path: &Path, packets: &[Vec<u8>]) {
-    let mut file: Vec<u8> =
-        [0xa1b2_c3d4, 4 << 16 | 2, 0, 0, 65535, 1u32].into_iter().flat_map(u32::to_le_bytes).collect();
-    for packet in packets {
-        let n = packet.len() as u32;
-        file.extend([1_700_000_000, 0, n, n].into_iter().flat_map(u32::to_le_bytes));
-        file.extend(packet);
-    }
-    std::fs::write(path, file).unwrap();
+    let packets = packets.iter().map(|packet| (1_700_000_000_000_000_000, packet));
+    common::Pcap::default().with(packets).write(path);
 }
 
 /// A transform of MAC addresses takes no alert on a payload.

@@ -6,7 +6,7 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, Command};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// A graph that runs. Standard error is in a file.
 pub struct Graph {
@@ -78,13 +78,7 @@ impl Graph {
     /// Waits until a handler has a value.
     pub fn wait(&self, handler: &str, value: &str) {
         let line = format!("DATA {}\r\n{value}", value.len());
-        let mut answer = String::new();
-        let end = Instant::now() + Duration::from_secs(60);
-        while !answer.contains(&line) {
-            assert!(Instant::now() < end, "expected {value}: {answer}\n{}", self.said());
-            std::thread::sleep(Duration::from_millis(10));
-            answer = self.ask(&format!("READ {handler}"));
-        }
+        wait_for(format!("{handler}: {value}"), || self.ask(&format!("READ {handler}")).contains(&line));
     }
 }
 

@@ -2,13 +2,12 @@
 //! module in C has the same getters; and `flame build` names what is wrong.
 
 use crate::built::{build, flame, pcap, rows, rows_with, text};
-use crate::common::{root, script};
+use crate::common::{eventually, root, script};
 use flame_module::testing::Traffic;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 const EXAMPLES: [&str; 16] = [
     "bursts",
@@ -731,10 +730,10 @@ fn an_interrupted_build_leaves_nothing() {
         .spawn()
         .unwrap();
     let written = || std::fs::read_to_string(&begun).is_ok_and(|pid| pid.ends_with('\n'));
-    while !written() {
+    eventually("the compiler", || {
         assert!(build.try_wait().unwrap().is_none(), "it ended before its compiler began");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+        written()
+    });
     let interrupt = Command::new("kill").args(["-TERM", &build.id().to_string()]).status().unwrap();
     assert!(interrupt.success());
     let out = build.wait_with_output().unwrap();

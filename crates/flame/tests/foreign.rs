@@ -2,7 +2,7 @@
 //! contents of captures, and `flame check` reports for each the verdict in `expected.tsv`. A lost bound fails
 //! the test, and so does a gained one.
 
-use crate::common::{for_each, modules_target, root, traces};
+use crate::common::{Pcap, for_each, modules_target, root, traces};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -126,10 +126,7 @@ fn made() -> PathBuf {
         (9004, b"gr\xfc\xdfe"),
         (9005, &[0x5a; 1400]),
     ];
-    let mut file = Vec::new();
-    for word in [0xa1b2_c3d4u32, 0x0004_0002, 0, 0, 65_535, 1] {
-        file.extend(word.to_le_bytes());
-    }
+    let mut file = Pcap::default();
     for (i, (port, payload)) in payloads.iter().enumerate() {
         let udp = 8 + payload.len() as u16;
         let mut packet = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0, 0x45, 0];
@@ -138,13 +135,10 @@ fn made() -> PathBuf {
         packet.extend(4000u16.to_be_bytes());
         packet.extend([port.to_be_bytes(), udp.to_be_bytes(), [0; 2]].concat());
         packet.extend(*payload);
-        for word in [i as u32 + 1, 0, packet.len() as u32, packet.len() as u32] {
-            file.extend(word.to_le_bytes());
-        }
-        file.extend(packet);
+        file.push((i as u64 + 1) * 1_000_000_000, &packet);
     }
     let path = kept().join("made.pcap");
-    std::fs::write(&path, file).unwrap();
+    file.write(&path);
     path
 }
 

@@ -261,14 +261,16 @@ fn packets_of_a_revoked_module_leave_although_none_come() {
         let _ = std::fs::remove_file(folder.join("ready"));
         let graph = format!(
             "{} -> m :: Module(./fwd.wasm, CREDENTIAL alice.cred, ON_EVICT {policy}) -> c :: Counter -> Discard;
-            Script(wait 0.2s, save m.held ready, wait 6s, print $(m.gone) $(m.held) $(c.count), stop)",
+            Script(label held, wait 0.05s, save m.held ready, goto held $(eq $(m.held) 0),
+                label here, wait 0.05s, goto here $(eq $(m.gone) false),
+                wait 0.1s, print $(m.gone) $(m.held) $(c.count), stop)",
             source(folder, 1)
         );
         let revoked = std::thread::scope(|scope| {
             scope.spawn(|| {
-                while !std::fs::read_to_string(folder.join("ready")).is_ok_and(|held| held.starts_with('1')) {
-                    std::thread::sleep(std::time::Duration::from_millis(20));
-                }
+                crate::common::eventually("a packet that is held", || {
+                    std::fs::read_to_string(folder.join("ready")).is_ok_and(|held| held.starts_with('1'))
+                });
                 crate::commands::done(folder, &revoke);
             });
             // Not in simulated time.

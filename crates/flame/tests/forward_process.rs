@@ -2,13 +2,16 @@
 //! that its module has taken over decides about its own packets only.
 
 use crate::commands::node;
-use crate::common::{frame, root, runner, taken_over, with_manifest};
+use crate::common::{eventually, frame, root, runner, taken_over, test_name, with_manifest};
+use crate::feed::signal;
 use crate::forward_random::{End, module, run};
 use crate::forwards::{folder, forwarding, module as wasm_of};
+use crate::network::Ended;
 use flame_block::Reader;
 use flame_plan::Shed;
 use flame_remote::{Command as Request, FdReceiver, Report, Sender};
 use std::fs;
+use std::io::{BufRead, BufReader, Read};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -124,8 +127,8 @@ fn hostile_forwarder() {
 
 /// Returns a program that behaves as `mode` says (see [`hostile_forwarder`]).
 fn hostile(folder: &Path, mode: &str) -> PathBuf {
-    let test = "forward_process::hostile_forwarder";
-    taken_over(folder.join(mode), test, ("FLAME_HOSTILE_FORWARDER", mode))
+    let test = test_name(module_path!(), "hostile_forwarder");
+    taken_over(folder.join(mode), &test, ("FLAME_HOSTILE_FORWARDER", mode))
 }
 
 const GRAPH: &str = "InfiniteSource(LENGTH 60, LIMIT 60, BURST 4, STOP true)
@@ -157,33 +160,31 @@ fn others_continue_beside_a_process_that_does_not_decide() {
     fs::write(&path, wasm).unwrap();
     let graph = format!(
         "RatedSource(LENGTH 60, RATE 100) -> m :: Module({}, LIVE true) -> Discard; m [1] -> Discard;
-         TimedSource(INTERVAL 0.1) -> c :: Counter -> Discard; Script(wait 4, print $(c.count))",
+         TimedSource(INTERVAL 0.05) -> c :: Counter -> Discard; Script(wait 2, print $(c.count))",
         path.display()
     );
-    for mode in ["floods", "sleeps"] {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_flame"))
+    let runs = |mode: &str| {
+        let child = Command::new(env!("CARGO_BIN_EXE_flame"))
             .args(["click", "--isolate", "-e", &graph])
             .env("FLAME_RUNNER", hostile(folder.path(), mode))
             .stdout(std::process::Stdio::piped())
             .spawn()
             .unwrap();
-        std::thread::sleep(Duration::from_secs(6));
-        assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
-        let begun = std::time::Instant::now();
-        while child.try_wait().unwrap().is_none() {
-            if begun.elapsed() > Duration::from_secs(30) {
-                child.kill().unwrap();
-            }
-            std::thread::sleep(Duration::from_millis(100));
+        let mut child = Ended(child);
+        let mut line = String::new();
+        BufReader::new(child.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let count = line.trim().parse::<u32>();
+        assert!(count.clone().is_ok_and(|n| n > 20), "{mode}: {count:?}");
+        signal(child.0.id(), "INT");
+        let status = eventually(format!("the end beside one that {mode}"), || child.0.try_wait().unwrap());
+        assert!(status.success(), "{mode}: {status}");
+    };
+    let runs = &runs;
+    std::thread::scope(|scope| {
+        for mode in ["floods", "sleeps"] {
+            scope.spawn(move || runs(mode));
         }
-        let out = child.wait_with_output().unwrap();
-        let count = String::from_utf8_lossy(&out.stdout).trim().parse::<u32>();
-        assert!(
-            out.status.success() && count.clone().is_ok_and(|n| n > 20),
-            "{mode}: {count:?} {}",
-            out.status
-        );
-    }
+    });
 }
 
 /// Standard modules, whose graphs give the same packets, records and handlers.
@@ -298,21 +299,25 @@ fn an_interrupt_of_the_group_ends_modules_in_order() {
         return;
     }
     use std::os::unix::process::CommandExt;
-    let child = Command::new(env!("CARGO_BIN_EXE_flame"))
+    let mut child = Command::new(env!("CARGO_BIN_EXE_flame"))
         .args(["click", "--isolate", "--format", "json", "-e"])
-        .arg("RatedSource(LENGTH 60, RATE 1000, LIMIT 10) -> Module(count) -> Discard")
+        .arg(
+            "RatedSource(LENGTH 60, RATE 1000, LIMIT 10) -> Module(count) -> c :: Counter -> Discard;
+            Script(label l, wait 0.05s, goto l $(eq $(gt $(c.count) 9) false), print all)",
+        )
         .env("FLAME_RUNNER", runner())
         .process_group(0)
         .stdout(std::process::Stdio::piped())
         .stderr(std::process::Stdio::piped())
         .spawn()
         .unwrap();
-    std::thread::sleep(Duration::from_secs(2));
+    let (mut out, mut all) = (BufReader::new(child.stdout.take().unwrap()), String::new());
+    out.read_line(&mut all).unwrap();
     let group = format!("-{}", child.id());
     assert!(Command::new("kill").args(["-INT", "--", &group]).status().unwrap().success());
-    let out = child.wait_with_output().unwrap();
-    let said = String::from_utf8_lossy(&out.stderr).into_owned();
-    assert!(String::from_utf8_lossy(&out.stdout).contains("\"packets\":10"), "{said}");
+    out.read_to_string(&mut all).unwrap();
+    let said = String::from_utf8_lossy(&child.wait_with_output().unwrap().stderr).into_owned();
+    assert!(all.contains("\"packets\":10"), "{all}{said}");
     assert_eq!(said, "");
 }
 

@@ -1,7 +1,7 @@
 //! Modules that forward packets, in elements and routers that are replaced while packets are on their way.
 
 use crate::commands::{done, flame, node, ran, text};
-use crate::common::{self, with_manifest};
+use crate::common::{self, eventually, with_manifest};
 use crate::forwards::{self, forwarding, handler, module, returning, send};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -41,13 +41,7 @@ fn start(folder: &Path, arguments: &[&str]) -> Child {
 }
 
 fn wait_for(folder: &Path, events: &[&str]) {
-    for _ in 0..3000 {
-        if log(folder) == events {
-            return;
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    panic!("{:?}", log(folder));
+    eventually(format!("{events:?}"), || log(folder) == events);
 }
 
 /// The element is configured again inside its module's own push. The loop of the old element goes on then.

@@ -2,10 +2,10 @@
 //! commands.
 
 use crate::commands::{done, flame, text};
-use crate::common::{tcp_packet, with_manifest};
-use crate::network::{Net, ipv4};
+use crate::common::{Pcap, eventually, tcp_packet, with_manifest};
+use crate::network::{Ended, Net, ipv4};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 const UNDER: [&str; 4] = ["--policy", "policy.toml", "--credential", "alice.cred"];
 
@@ -41,14 +41,9 @@ fn node(of_node: &str, expose: &str, iterations: u32) -> tempfile::TempDir {
 
 /// Writes a capture of one link type. Packets have a time in milliseconds, within one second, and bytes.
 fn capture(path: &Path, link: u32, packets: &[(u32, Vec<u8>)]) {
-    let words = |all: &[u32]| all.iter().flat_map(|w| w.to_le_bytes()).collect::<Vec<_>>();
-    let mut file = words(&[0xa1b2_c3d4, 0x0004_0002, 0, 0, 65535, link]);
-    for (ms, packet) in packets {
-        let n = packet.len() as u32;
-        file.extend(words(&[1_700_000_000, ms * 1000, n, n]));
-        file.extend(packet);
-    }
-    std::fs::write(path, file).unwrap();
+    let packets =
+        packets.iter().map(|(ms, packet)| ((1_700_000_000_000 + u64::from(*ms)) * 1_000_000, packet));
+    Pcap::new(link).with(packets).write(path);
 }
 
 fn seven(path: &Path) {
@@ -90,17 +85,30 @@ fn no_progress_is_shown_under_a_grant() {
         1,
         &(0..100_000).map(|i| (i / 200, tcp_packet(7, 80))).collect::<Vec<_>>(),
     );
-    let shown = |more: &[&str]| {
-        let (flame, more) = (env!("CARGO_BIN_EXE_flame"), more.join(" "));
-        // The rest arrives when a progress line is due.
-        let feed = "head -c 5000000 c.pcap; sleep 1.5; tail -c +5000001 c.pcap; sleep 1";
-        let run = format!("({feed}) | {flame} run ./m.wasm -r - -s 200 --format json --stats none {more}");
-        let out =
-            Command::new("script").args(["-qec", &run, "/dev/null"]).current_dir(folder.path()).output();
-        text(&out.unwrap().stdout)
+    let late = 1_700_000_000_500_000_000;
+    let more = Pcap::default().with((0..100).map(|_| (late, tcp_packet(7, 80)))).bytes().split_off(24);
+    std::fs::write(folder.path().join("more"), more).unwrap();
+    // Once the capture is read, more packets follow until the file `stop` is there. The file `parts` has a byte
+    // for each part of them.
+    let feed = "cat c.pcap; while [ ! -e stop ]; do cat more; echo >> parts; sleep 0.1; done";
+    let parts = || std::fs::metadata(folder.path().join("parts")).map_or(0, |parts| parts.len());
+    let shown = |options: &[&str], until: &dyn Fn(&str) -> bool| {
+        let (flame, options) = (env!("CARGO_BIN_EXE_flame"), options.join(" "));
+        let run = format!("({feed}) | {flame} run ./m.wasm -r - -s 200 --format json --stats none {options}");
+        ["stop", "parts"].iter().for_each(|name| drop(std::fs::remove_file(folder.path().join(name))));
+        let mut script = Command::new("script");
+        script.args(["-qefc", &run, "shown"]).current_dir(folder.path()).stdout(Stdio::null());
+        let mut script = Ended(script.spawn().unwrap());
+        let shown = || text(&std::fs::read(folder.path().join("shown")).unwrap_or_default());
+        eventually("what is shown", || until(&shown()));
+        std::fs::write(folder.path().join("stop"), "").unwrap();
+        assert!(script.0.wait().unwrap().success());
+        shown()
     };
-    assert!(shown(&[]).contains(" packets  "), "{}", shown(&[]));
-    let granted = shown(&UNDER);
+    // The operator sees progress after some parts, and a holder after twice as many none.
+    shown(&[], &|shown| shown.contains(" packets  "));
+    let seen = parts();
+    let granted = shown(&UNDER, &|_| parts() > 2 * seen + 5);
     assert!(!granted.contains("packets") && granted.contains("\"count\":"), "{granted}");
 }
 

@@ -1,7 +1,10 @@
 //! Tests of modules that are added and removed while packets flow: no packet of another module is lost, and
 //! accounts and records are exact.
 
-use crate::common::{self, COUNT, Endless, Memory, Sums, install, options, request, with_manifest};
+use crate::common::{
+    self, COUNT, Endless, Memory, Paced, Sums, Writes, eventually, install, numbers, options, request,
+    with_manifest,
+};
 use crate::services::wasm;
 use flame_abi::manifest::Table;
 use flame_admit::Protection;
@@ -13,7 +16,7 @@ use flame_source::{Next, Progress, RawBlock, Source, SourceError};
 use flame_worker::{Input, LoadError, LossReason, Lost, Module, Run, RunError, Silent, Worker};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 fn counter(id: u32, protection: Protection) -> ModulePlan {
     let wasm = with_manifest(wat::parse_str(COUNT).unwrap(), common::MANIFEST.as_bytes());
@@ -40,8 +43,14 @@ fn start(protection: Protection, workers: usize, is_live: bool, per_worker: bool
         true => Input::PerWorker((0..workers).map(|_| source()).collect()),
         false => Input::Shared(source()),
     };
-    let worker = Worker::spawn(run, input, Box::new(sums.clone()), Box::new(Silent)).unwrap();
+    let worker = Worker::spawn(run, input, sums.sink(), Box::new(Silent)).unwrap();
     Running { worker, delivered, sums }
+}
+
+/// Waits until a source has given `more` packets than now.
+fn wait_for_packets(delivered: &AtomicU64, more: u64) {
+    let before = delivered.load(Ordering::Relaxed);
+    eventually("packets", || delivered.load(Ordering::Relaxed) >= before + more);
 }
 
 fn module(id: u32, protection: Protection) -> Module {
@@ -64,10 +73,7 @@ fn modules_come_and_go_and_every_packet_is_accounted_for() {
         let mut removed: Vec<(u32, Account)> = Vec::new();
         for id in 1..=12 {
             handle.add(&module(id, protection)).unwrap();
-            let before = delivered.load(Ordering::Relaxed);
-            while delivered.load(Ordering::Relaxed) < before + 1000 {
-                std::thread::sleep(Duration::from_millis(1));
-            }
+            wait_for_packets(&delivered, 1000);
             let snapshot = handle.snapshot().unwrap();
             assert_eq!(snapshot.accounts.len(), 2 + (id.clamp(5, 9) - 5) as usize, "{what}: {snapshot:?}");
             let (_, name, account) = snapshot.accounts.last().unwrap();
@@ -120,13 +126,8 @@ fn a_slow_module_that_comes_later_stops_nobody() {
         let handle = worker.handle();
         handle.add(&Module::from(ModulePlan { id: ModuleId(1), ..plan })).unwrap();
         let slow = || handle.snapshot().unwrap().accounts[1].2.clone();
-        while slow().offered == 0 {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        let (before, begun) = (delivered.load(Ordering::Relaxed), Instant::now());
-        while delivered.load(Ordering::Relaxed) < before + 2000 && begun.elapsed().as_secs() < 60 {
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        eventually("the batch", || slow().offered > 0);
+        wait_for_packets(&delivered, 2000);
         assert_eq!(slow().processed, 0, "{workers} workers: the batch has ended, and the others had waited");
         handle.stop();
         worker.join().unwrap();
@@ -140,10 +141,7 @@ fn a_module_is_evicted_and_the_others_go_on() {
         let handle = worker.handle();
         handle.add(&module(1, Protection::Auto)).unwrap();
         handle.evict(ModuleId(1), Reason::Narrowed).unwrap();
-        let before = delivered.load(Ordering::Relaxed);
-        while delivered.load(Ordering::Relaxed) < before + 2000 {
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        wait_for_packets(&delivered, 2000);
         // The module is still present, with its account, until it is removed.
         let account = handle.remove(ModuleId(1)).unwrap();
         assert!(account.adds_up() && account.shed_by(Shed::Evicted) > 0, "{account:?}");
@@ -227,7 +225,7 @@ fn with_endless(brief: Brief, stop: &Arc<AtomicBool>, delivered: &Arc<AtomicU64>
     let run = Run::new(&plan, &[], &Engines::new().unwrap(), options(stop.clone())).unwrap();
     let endless = Endless { stop: stop.clone(), delivered: delivered.clone(), is_live: brief.is_live };
     let input = Input::PerWorker(vec![Box::new(endless), Box::new(brief)]);
-    Worker::spawn(run, input, Box::new(sums.clone()), Box::new(Silent)).unwrap()
+    Worker::spawn(run, input, sums.sink(), Box::new(Silent)).unwrap()
 }
 
 // Without the stop in `collect` and `run_parallel` this hangs: the other worker reads on, and no tick is due.
@@ -251,7 +249,7 @@ fn sources_that_fail_at_once_are_an_error_in_any_order() {
         let source =
             || -> Box<dyn Source> { Box::new(Brief { blocks: 0, fate: Fate::Fails, is_live: true }) };
         let input = Input::PerWorker(vec![source(), source()]);
-        let worker = Worker::spawn(run, input, Box::new(Sums::default()), Box::new(Silent)).unwrap();
+        let worker = Worker::spawn(run, input, Sums::default().sink(), Box::new(Silent)).unwrap();
         assert!(matches!(worker.join(), Err(RunError::Source(_))));
     }
 }
@@ -275,10 +273,7 @@ fn commands_reach_the_workers_that_are_left() {
     let worker = with_endless(brief, &stop, &delivered, &sums);
     let handle = worker.handle();
     let run_on = || {
-        let before = delivered.load(Ordering::Relaxed);
-        while delivered.load(Ordering::Relaxed) < before + 1000 {
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        wait_for_packets(&delivered, 1000);
     };
     while handle.snapshot().is_ok() {
         run_on();
@@ -299,24 +294,13 @@ fn commands_reach_the_workers_that_are_left() {
     assert!(report.accounts[1].1.shed_by(Shed::Evicted) > 0, "{:?}", report.accounts[1].1);
 }
 
-/// A sink that was opened for `count0` only, as those of CSV, Parquet and tables.
-struct Planned(Sums);
-
-impl Sink for Planned {
-    fn write(&mut self, module: &str, table: &Table, batch: &RecordBatch) -> Result<(), SinkError> {
-        if module != "count0" {
-            return Err(SinkError::Unplanned { module: module.to_owned(), table: table.name.clone() });
-        }
-        self.0.write(module, table, batch)
-    }
-
-    fn flush(&mut self) -> Result<(), SinkError> {
-        Ok(())
-    }
-
-    fn finish(self: Box<Self>) -> Result<(), SinkError> {
-        Ok(())
-    }
+/// Returns a sink that was opened for `count0` only, as those of CSV, Parquet and tables.
+fn planned(sums: &Sums) -> Box<dyn Sink> {
+    let mut sums = sums.sink();
+    Box::new(Writes(move |module: &str, table: &Table, batch: &RecordBatch| match module {
+        "count0" => sums.write(module, table, batch),
+        _ => Err(SinkError::Unplanned { module: module.to_owned(), table: table.name.clone() }),
+    }))
 }
 
 #[test]
@@ -326,7 +310,7 @@ fn records_that_no_file_is_open_for_are_lost_and_end_nothing() {
     let plan = Plan { modules: vec![counter(0, Protection::Auto)], workers: 1, interval_ns: 0 };
     let run = Run::new(&plan, &[], &Engines::new().unwrap(), options(stop.clone())).unwrap();
     let source = Endless { stop, delivered: delivered.clone(), is_live: true };
-    let sink = Box::new(Planned(sums.clone()));
+    let sink = planned(&sums);
     let worker = Worker::spawn(run, Input::Shared(Box::new(source)), sink, Box::new(Silent)).unwrap();
     let handle = worker.handle();
     handle.add(&module(1, Protection::Auto)).unwrap();
@@ -379,42 +363,6 @@ const BATCHES: &str = r#"(module (memory (export "memory") 1)
     (func (export "flame_batch") (param i32) (result i64)
         (i64.store (i32.const 8) (i64.load32_u offset=4 (local.get 0))) (i64.const 0x1000000000)))"#;
 
-/// The rows of one module, in order.
-#[derive(Clone, Default)]
-struct Sizes(Arc<Mutex<Vec<u64>>>);
-
-impl Sink for Sizes {
-    fn write(&mut self, module: &str, _: &Table, batch: &RecordBatch) -> Result<(), SinkError> {
-        use arrow_array::{cast::AsArray, types::UInt64Type};
-        if module == "base" {
-            self.0.lock().unwrap().extend(batch.column(0).as_primitive::<UInt64Type>().values());
-        }
-        Ok(())
-    }
-
-    fn flush(&mut self) -> Result<(), SinkError> {
-        Ok(())
-    }
-
-    fn finish(self: Box<Self>) -> Result<(), SinkError> {
-        Ok(())
-    }
-}
-
-/// Packets in blocks of 50, a millisecond after each other.
-struct Slow(Memory);
-
-impl Source for Slow {
-    fn next(&mut self, block: &mut RawBlock) -> Result<Next, SourceError> {
-        std::thread::sleep(Duration::from_millis(1));
-        self.0.next(block)
-    }
-
-    fn progress(&self) -> Progress {
-        Progress::default()
-    }
-}
-
 /// Batch edges of a view that hides something depend on what is shown, not on the modules that share it.
 #[test]
 fn nobody_sees_in_a_confined_view_when_others_come_and_go() {
@@ -424,12 +372,20 @@ fn nobody_sees_in_a_confined_view_when_others_come_and_go() {
     plan.view.key = Some(flame_plan::ViewKey([7; 32]));
     plan.view.expose = flame_plan::Expose::None;
     let sizes = |changes: bool| {
-        let sizes = Sizes::default();
+        let sizes = Arc::<Mutex<Vec<u64>>>::default();
+        let of_sink = sizes.clone();
+        let sink = Writes(move |module: &str, _: &Table, batch: &RecordBatch| {
+            if module == "base" {
+                of_sink.lock().unwrap().extend(numbers(batch));
+            }
+            Ok(())
+        });
         let one = Plan::new(vec![plan.clone()], 1, 0);
         let run = Run::new(&one, &[], &Engines::new().unwrap(), options(Arc::default())).unwrap();
-        let source = Slow(Memory { per_block: 50, ..Memory::tcp(5000, 3) });
+        let source = Memory { per_block: 50, ..Memory::tcp(5000, 3) };
+        let source = Paced { source, every: Duration::from_millis(1) };
         let input = Input::Shared(Box::new(source));
-        let worker = Worker::spawn(run, input, Box::new(sizes.clone()), Box::new(Silent)).unwrap();
+        let worker = Worker::spawn(run, input, Box::new(sink), Box::new(Silent)).unwrap();
         let handle = worker.handle();
         let mut changed = 0;
         for id in (1..).take_while(|_| changes) {
@@ -444,7 +400,7 @@ fn nobody_sees_in_a_confined_view_when_others_come_and_go() {
         assert!(!changes || changed > 5, "{changed}");
         let (report, _) = worker.join().unwrap();
         assert_eq!(report.accounts[0].1.processed, 5000);
-        sizes.0.lock().unwrap().clone()
+        sizes.lock().unwrap().clone()
     };
     assert_eq!(sizes(true), sizes(false));
 }

@@ -2,7 +2,7 @@
 //! the same records, account, faults and explanations, byte for byte. Views alone are tested with many more
 //! packets in `crates/dataplane/view/tests/interference.rs`.
 
-use crate::common;
+use crate::common::{self, Pcap};
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -43,7 +43,7 @@ fn sum(parts: &[&[u8]]) -> u16 {
 /// is missing.
 fn capture(secret: u64, left_out: Option<u32>) -> Vec<u8> {
     let (mut secret, mut shown) = (secret, 1);
-    let mut file = vec![0xd4, 0xc3, 0xb2, 0xa1, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4, 0, 1, 0, 0, 0];
+    let mut file = Pcap::default();
     for i in 0..400u32 {
         let hidden_kind = i % 5 == 4;
         let mut ip = vec![0x45, 0, 0, 0, 1, 2, 0, 0, 64, if hidden_kind { 17 } else { 6 }, 0, 0];
@@ -65,13 +65,11 @@ fn capture(secret: u64, left_out: Option<u32>) -> Vec<u8> {
         let micros = u32::from(bytes(&mut secret, 1)[0]) * 3000 + i % 100;
         let copies = if hidden_kind { bytes(&mut secret, 1)[0] % 3 } else { 1 };
         for _ in 0..if left_out == Some(i) { 0 } else { copies } {
-            for word in [1_700_000_000 + i / 100, micros, frame.len() as u32, frame.len() as u32] {
-                file.extend(word.to_le_bytes());
-            }
-            file.extend(&frame);
+            let seconds = u64::from(1_700_000_000 + i / 100);
+            file.push((seconds * 1_000_000 + u64::from(micros)) * 1000, &frame);
         }
     }
-    file
+    file.bytes()
 }
 
 const GRANTS: [&str; 5] = [

@@ -357,7 +357,7 @@ fn a_client_presents_no_credential_to_another_user() {
     let socket = folder.path().join("socket");
     let mut command = std::process::Command::new(&program);
     command
-        .args(["--ignored", "--exact", "node::listen_as_another_user"])
+        .args(["--ignored", "--exact", &crate::common::test_name(module_path!(), "listen_as_another_user")])
         .env("FLAME_TEST_SOCKET", &socket)
         .current_dir(folder.path())
         .uid(65534)

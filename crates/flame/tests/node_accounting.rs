@@ -42,7 +42,7 @@ fn time_of(pid: u32, names: &[&str]) -> u64 {
 /// Returns the processor time of all that works for sources: threads of the node, and the processes of
 /// principals.
 fn threads_ns(node: &Node) -> u64 {
-    let security = node.json(&["node", "status", "--security"]);
+    let (_, security) = node.request("GET", "/v1/status/security", None);
     let all = security["processes"].as_array().unwrap().iter();
     let runners = all.filter(|p| p["name"] == "flame-runner").filter_map(|p| p["pid"].as_u64());
     let apart: u64 = runners.map(|pid| time_of(pid as u32, &[])).sum();

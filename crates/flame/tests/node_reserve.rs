@@ -190,7 +190,7 @@ fn a_dry_run_says_what_would_be_needed_and_whether_it_fits() {
     let out = node.output(&["install", "./long.wasm", "--dry-run", &capture, "--format", "json"]);
     assert!(daemon::text(&out.stdout).contains("\"faults\":[]"), "{}", daemon::text(&out.stderr));
     // A module that faults on it is reported.
-    let traps = include_str!("../../../tests/hostile/trap-in-batch.wat");
+    let traps = std::fs::read_to_string(root().join("tests/hostile/trap-in-batch.wat")).unwrap();
     let wasm = with_manifest(wat::parse_str(traps).unwrap(), wasm::MANIFEST.as_bytes());
     std::fs::write(node.path("trap.wasm"), wasm).unwrap();
     let out = node.output(&["install", "./trap.wasm", "--dry-run", &capture]);

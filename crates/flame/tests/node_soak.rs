@@ -51,10 +51,10 @@ impl Held {
     }
 
     /// Returns what the node holds once the threads have ended that it keeps for some seconds after a request
-    /// that waited for a file or a compiler.
-    fn at_rest(node: &Node) -> Self {
+    /// that waited for a file or a compiler, or once it has no more than `enough`.
+    fn at_rest(node: &Node, enough: usize) -> Self {
         let (start, mut least) = (Instant::now(), Self::of(node));
-        while start.elapsed() < IDLE {
+        while start.elapsed() < IDLE && least.threads() > enough {
             std::thread::sleep(Duration::from_millis(250));
             let now = Self::of(node);
             if now.threads() < least.threads() {
@@ -254,7 +254,7 @@ fn random_changes_leak_nothing_and_end_nothing() {
             change(&Caller::Operator(&node), &wasm, &mut random, &mut counts);
         }
         remove_all(&node);
-        let before = Held::at_rest(&node);
+        let before = Held::at_rest(&node, 0);
         // Long rounds, so that a leak shows; short ones at the end, for kills.
         let until = Instant::now() + (duration / 4).min(duration.saturating_sub(start.elapsed()));
         let mut changes = 0;
@@ -266,7 +266,7 @@ fn random_changes_leak_nothing_and_end_nothing() {
             }
         }
         remove_all(&node);
-        Held::at_rest(&node).check(&before, changes);
+        Held::at_rest(&node, before.threads()).check(&before, changes);
         let (kernel, accounted) = accounts(&node);
         assert!(accounted <= kernel * 1.02 + 0.05, "{accounted} s of {kernel} s");
         std::thread::sleep(Duration::from_millis(1100));
@@ -348,12 +348,13 @@ fn principals_processes_and_revocations_leak_nothing() {
             if changes == 60 {
                 remove_all(&node);
                 wait_for("the ends of processes", || runners(&node).is_empty());
-                before = Some(Held::at_rest(&node));
+                before = Some(Held::at_rest(&node, 0));
             }
         }
         remove_all(&node);
         wait_for("the ends of processes", || runners(&node).is_empty());
-        Held::at_rest(&node).check(&before.unwrap(), changes);
+        let before = before.unwrap();
+        Held::at_rest(&node, before.threads()).check(&before, changes);
         for name in NAMES {
             change(&Caller::Tenant(&Session::open(&node, name)), &wasm, &mut random, &mut counts);
         }

@@ -281,14 +281,8 @@ fn a_process_that_is_killed_begins_with_the_state_of_before() {
 
 /// A capture of 20 packets in 200 ms.
 fn short_capture() -> Vec<u8> {
-    let mut file = vec![0xd4, 0xc3, 0xb2, 0xa1, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4, 0, 1, 0, 0, 0];
-    for n in 0..20_u32 {
-        for word in [1_000, n * 10_000, 60, 60] {
-            file.extend(word.to_le_bytes());
-        }
-        file.extend([0; 60]);
-    }
-    file
+    let packet = |n: u64| (1_000_000_000_000 + n * 10_000_000, [0; 60]);
+    flame_testing::Pcap::default().with((0..20).map(packet)).bytes()
 }
 
 #[test]

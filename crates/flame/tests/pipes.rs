@@ -132,11 +132,7 @@ fn an_interrupt_ends_a_run_whose_input_has_not_begun() {
             let path = format!("/proc/{}/task/{0}/syscall", child.id());
             std::fs::read_to_string(path).is_ok_and(|call| call.starts_with("0 0x"))
         };
-        let start = std::time::Instant::now();
-        while !waits() {
-            assert!(start.elapsed() < Duration::from_secs(60));
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        crate::common::eventually("a read", waits);
         signal(child.id(), "INT");
         let mut stderr = child.stderr.take().unwrap();
         let (told, ended) = std::sync::mpsc::channel();

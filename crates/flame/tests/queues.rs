@@ -19,7 +19,6 @@ use flame_worker::{Input, Module, Options, Report, Run, RunError, Runner, Silent
 use serde_json::Value;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
 
 /// The queue of a row that states a tick.
 const TICK: u64 = 99;
@@ -305,9 +304,7 @@ fn modules_with_queues_come_and_go() {
         let handle = worker.handle();
         let wait = || {
             let before = delivered.load(Ordering::Relaxed);
-            while delivered.load(Ordering::Relaxed) < before + 1500 {
-                std::thread::sleep(Duration::from_millis(1));
-            }
+            common::eventually("packets", || delivered.load(Ordering::Relaxed) >= before + 1500);
         };
         for id in 1..=4 {
             wait();

@@ -5,7 +5,6 @@ use crate::feed::{self, Fed, capture, command, complete, packets, partial};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
@@ -127,23 +126,34 @@ fn a_run_ends_after_its_duration() {
     assert!(end.stdout.contains("\"packets\":"), "{}", end.stdout);
 }
 
+/// Starts a run with rows in `rows.json`, by another program that becomes it.
+fn rows_by(folder: &Path, program: &[&str]) -> Fed {
+    let inner = command(folder, &["-r", "-", "--format", "json", "-o", "rows.json", "-q"]);
+    let mut command = Command::new(program[0]);
+    command.args(&program[1..]).arg(inner.get_program()).args(inner.get_args()).current_dir(folder);
+    command.env("FLAME_CACHE", folder.join("cache"));
+    command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+    Fed::of(command)
+}
+
 #[test]
 fn signals_complete_files_and_the_run_goes_on() {
     for signal in ["USR1", "HUP"] {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path();
-        let mut fed = Fed::new(path, &["--format", "json", "-o", "rows.json", "-q"]);
+        // The tests themselves may run under nohup.
+        let mut fed = rows_by(path, &["env", "--default-signal=HUP"]);
         let pid = fed.pid();
         fed.send_until("the partial file", || !partial(path).is_empty());
         for files in 1..=3 {
             (0..10).for_each(|_| assert!(fed.send()));
             // A signal before the first row of a file completes none.
-            let mut signalled: Option<Instant> = None;
+            let mut rows = 0;
             fed.send_until("a complete file", || {
-                if signalled.is_none_or(|at| at.elapsed() > Duration::from_secs(5)) {
-                    signalled = Some(Instant::now());
+                if rows % 200 == 0 {
                     feed::signal(pid, signal);
                 }
+                rows += 1;
                 complete(path, "rows").len() >= files
             });
         }
@@ -190,12 +200,7 @@ fn signals_caught(pid: u32) -> bool {
 fn nohup_keeps_its_meaning() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path();
-    let inner = command(path, &["-r", "-", "--format", "json", "-o", "rows.json", "-q"]);
-    let mut nohup = Command::new("nohup");
-    nohup.arg(inner.get_program()).args(inner.get_args()).current_dir(path);
-    nohup.env("FLAME_CACHE", path.join("cache"));
-    nohup.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
-    let mut fed = Fed::of(nohup);
+    let mut fed = rows_by(path, &["nohup"]);
     fed.send_until("the partial file", || !partial(path).is_empty());
     fed.signal("HUP");
     (0..200).for_each(|_| assert!(fed.send()));

@@ -1,22 +1,23 @@
 //! Modules in a process of their own: the same records, and nothing but their own packets is lost with it.
 
 use crate::common::{
-    self, COUNT, Lines, Live, Memory, install, module, options, request, root, runner, taken_over,
-    with_manifest,
+    self, COUNT, Endless, Lines, Memory, Paced, Writes, eventually, install, module, numbers, options,
+    request, root, runner, taken_over, test_name, with_manifest,
 };
 use crate::slow_sink;
 use crate::wasm::busy_with_each;
-use arrow_array::{cast::AsArray, types::UInt64Type};
 use flame_abi::manifest::Table;
 use flame_block::Reader;
 use flame_execute::LONG_SLICE;
 use flame_plan::{ModulePlan, Plan, Reason, Shed};
 use flame_quota::{Meters, Usage};
-use flame_record::{RecordBatch, Sink, SinkError};
+use flame_record::{RecordBatch, Sink};
 use flame_remote::{Command as Request, FdReceiver, Report, Sender};
 use flame_run::Engines;
 use flame_source::{FileOptions, Next, Progress, RawBlock, Source, SourceError};
-use flame_worker::{Handle, Input, Options, Report as Outcome, Run, RunError, Runner, Silent, Worker};
+use flame_worker::{
+    Handle, Input, Options, ProcessLimits, Report as Outcome, Run, RunError, Runner, Silent, Worker,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::Write;
@@ -29,6 +30,16 @@ use std::time::{Duration, Instant};
 
 fn with(runner: &Path) -> Options {
     Options { runner: Some(Runner::at(runner).unwrap()), ..options(Arc::default()) }
+}
+
+/// Returns options with which processes have other limits.
+fn within(runner: &Path, limits: ProcessLimits) -> Options {
+    Options { runner: Some(Runner::at(runner).unwrap().with_limits(limits)), ..options(Arc::default()) }
+}
+
+/// The limits of processes without tests.
+fn usual() -> ProcessLimits {
+    ProcessLimits::default()
 }
 
 fn counter(name: &str) -> ModulePlan {
@@ -107,37 +118,22 @@ impl Source for Opened {
     }
 }
 
-/// Packets in blocks of 50, a millisecond after each other.
-struct Slow(Memory);
-
-impl Source for Slow {
-    fn next(&mut self, block: &mut RawBlock) -> Result<Next, SourceError> {
-        std::thread::sleep(Duration::from_millis(1));
-        self.0.next(block)
-    }
-
-    fn progress(&self) -> Progress {
-        Progress::default()
-    }
+/// Returns packets in blocks of 50, a millisecond after each other.
+fn paced(packets: usize) -> Paced<Memory> {
+    Paced { source: Memory { per_block: 50, ..Memory::tcp(packets, 3) }, every: Duration::from_millis(1) }
 }
 
 /// The last value of each module.
 #[derive(Clone, Default)]
 struct Last(Arc<Mutex<BTreeMap<String, u64>>>);
 
-impl Sink for Last {
-    fn write(&mut self, module: &str, _: &Table, batch: &RecordBatch) -> Result<(), SinkError> {
-        let values = batch.column(0).as_primitive::<UInt64Type>();
-        self.0.lock().unwrap().insert(module.to_owned(), values.value(values.len() - 1));
-        Ok(())
-    }
-
-    fn flush(&mut self) -> Result<(), SinkError> {
-        Ok(())
-    }
-
-    fn finish(self: Box<Self>) -> Result<(), SinkError> {
-        Ok(())
+impl Last {
+    fn sink(&self) -> Box<dyn Sink> {
+        let last = self.0.clone();
+        Box::new(Writes(move |module: &str, _: &Table, batch: &RecordBatch| {
+            last.lock().unwrap().insert(module.to_owned(), *numbers(batch).last().unwrap());
+            Ok(())
+        }))
     }
 }
 
@@ -164,15 +160,8 @@ fn copy(name: &str) -> PathBuf {
     copy
 }
 
-fn wait_for<T>(mut found: impl FnMut() -> Option<T>) -> T {
-    let begun = Instant::now();
-    loop {
-        if let Some(found) = found() {
-            return found;
-        }
-        assert!(begun.elapsed() < Duration::from_secs(60), "in vain");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+fn wait_for<T>(found: impl FnMut() -> Option<T>) -> T {
+    eventually("a process", found)
 }
 
 /// A process that is killed takes only its own modules with it, and their packets are accounted for.
@@ -184,9 +173,9 @@ fn a_killed_process_disturbs_nobody() {
     let plan = Plan::new(counts.to_vec(), 1, 0);
     let run = Run::new(&plan, &[], &Engines::new().unwrap(), with(&program)).unwrap();
     let sink = Last::default();
-    let source = Slow(Memory { per_block: 50, ..Memory::tcp(50_000, 3) });
+    let source = paced(50_000);
     let input = Input::Shared(Box::new(source));
-    let worker = Worker::spawn(run, input, Box::new(sink.clone()), Box::new(Silent)).unwrap();
+    let worker = Worker::spawn(run, input, sink.sink(), Box::new(Silent)).unwrap();
     let ids = wait_for(|| Some(children(&program)).filter(|ids| ids.len() == 2));
     // The processes start in the order of the modules.
     let last = ids.into_iter().max().unwrap();
@@ -236,7 +225,9 @@ fn a_hostile_process_is_contained() {
         let alive = r"printf '\002\000\000\000\000\000\000\000\000\000' >&0";
         let program = program(10 + n, &format!("{alive}\n{script}"));
         let modules = vec![counter("here"), in_process(&counter("there"), "hostile")];
-        let (report, lines) = run(modules, 1, Memory::tcp(20_000, 3), with(&program)).unwrap();
+        let ping = if text.ends_with("answer") { Duration::from_millis(100) } else { usual().ping };
+        let options = within(&program, ProcessLimits { ping, ..usual() });
+        let (report, lines) = run(modules, 1, Memory::tcp(20_000, 3), options).unwrap();
         assert_eq!(lines.keys().collect::<Vec<_>>(), ["here.t"], "{script}");
         let accounts: BTreeMap<_, _> = report.accounts.into_iter().collect();
         assert_eq!(accounts["here"].processed, 20_000, "{script}");
@@ -250,7 +241,8 @@ fn a_hostile_process_is_contained() {
 fn hostile(mode: &str) -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("hostile-{mode}"));
     fs::create_dir_all(&folder).unwrap();
-    taken_over(folder.join("runner"), "runner::hostile_process", ("FLAME_HOSTILE", mode))
+    let test = test_name(module_path!(), "hostile_process");
+    taken_over(folder.join("runner"), &test, ("FLAME_HOSTILE", mode))
 }
 
 /// The process of a module that has taken it over, when it is started as one; not a test. It answers pings
@@ -316,11 +308,12 @@ fn hostile_process() {
     }
 }
 
-/// A process that reports without end and takes no block delays a capture for less than a minute.
+/// A process that reports without end and takes no block delays a capture for no longer than it may sleep.
 #[test]
 fn reports_are_no_evidence_of_work() {
     let modules = vec![counter("here"), in_process(&counter("there"), "one")];
-    let (report, _) = run(modules, 1, Memory::tcp(100_000, 3), with(&hostile("reports"))).unwrap();
+    let options = within(&hostile("reports"), ProcessLimits { asleep: Duration::from_secs(1), ..usual() });
+    let (report, _) = run(modules, 1, Memory::tcp(100_000, 3), options).unwrap();
     let accounts: BTreeMap<_, _> = report.accounts.into_iter().collect();
     assert_eq!(accounts["here"].processed, 100_000);
     assert!(accounts["there"].shed_by(Shed::Stopped) > 90_000, "{:?}", accounts["there"]);
@@ -338,8 +331,8 @@ fn descriptors_of_a_process_are_not_kept() {
     fs::write(&gift, "").unwrap();
     let plan = Plan::new(vec![in_process(&counter("there"), "one")], 1, 0);
     let run = Run::new(&plan, &[], &Engines::new().unwrap(), with(&hostile("descriptors"))).unwrap();
-    let input = Input::Shared(Box::new(Slow(Memory { per_block: 50, ..Memory::tcp(200_000, 3) })));
-    let worker = Worker::spawn(run, input, Box::new(Last::default()), Box::new(Silent)).unwrap();
+    let input = Input::Shared(Box::new(paced(200_000)));
+    let worker = Worker::spawn(run, input, Last::default().sink(), Box::new(Silent)).unwrap();
     let handle = worker.handle();
     let lost = wait_for(|| handle.lost().pop());
     assert!(lost.cause.ends_with("descriptors, which come with commands only"), "{}", lost.cause);
@@ -360,10 +353,11 @@ fn until<T>(program: &Path, meters: Meters, mut found: impl FnMut(&Handle) -> Op
     let mut module = in_process(&counter("there"), "one");
     module.limits.memory = 1 << 20;
     let plan = Plan::new(vec![module], 1, 0);
-    let run = Run::new(&plan, &[meters], &Engines::new().unwrap(), with(program)).unwrap();
-    let source = Live(Slow(Memory { per_block: 50, ..Memory::tcp(10_000_000, 3) }));
+    let options = with(program);
+    let source = Endless { stop: options.stop.clone(), delivered: Arc::default(), is_live: true };
+    let run = Run::new(&plan, &[meters], &Engines::new().unwrap(), options).unwrap();
     let input = Input::Shared(Box::new(source));
-    let worker = Worker::spawn(run, input, Box::new(Last::default()), Box::new(Silent)).unwrap();
+    let worker = Worker::spawn(run, input, Last::default().sink(), Box::new(Silent)).unwrap();
     let handle = worker.handle();
     let found = wait_for(|| found(&handle));
     handle.stop();
@@ -430,7 +424,9 @@ fn a_start_has_an_end() {
     for (script, text) in cases {
         common::script(program.clone(), script);
         let plan = Plan::new(vec![in_process(&counter("there"), "hostile")], 1, 0);
-        let error = Run::new(&plan, &[], &Engines::new().unwrap(), with(&program)).err().unwrap().to_string();
+        let start = if text == "timed out" { Duration::from_secs(2) } else { usual().start };
+        let options = within(&program, ProcessLimits { start, ..usual() });
+        let error = Run::new(&plan, &[], &Engines::new().unwrap(), options).err().unwrap().to_string();
         assert!(error.contains("it did not start: ") && error.contains(text), "{script}: {error}");
     }
 }
@@ -439,11 +435,13 @@ fn a_start_has_an_end() {
 #[test]
 fn answers_are_checked() {
     let plan = Plan::new(vec![in_process(&counter("there"), "one")], 1, 0);
-    let run = Run::new(&plan, &[], &Engines::new().unwrap(), with(&hostile("pings"))).unwrap();
-    let input = Input::Shared(Box::new(Slow(Memory { per_block: 50, ..Memory::tcp(200_000, 3) })));
-    let worker = Worker::spawn(run, input, Box::new(Last::default()), Box::new(Silent)).unwrap();
-    std::thread::sleep(Duration::from_secs(3));
-    worker.handle().stop();
+    let limits = ProcessLimits { ping: Duration::from_millis(200), ..usual() };
+    let run = Run::new(&plan, &[], &Engines::new().unwrap(), within(&hostile("pings"), limits)).unwrap();
+    let input = Input::Shared(Box::new(paced(200_000)));
+    let worker = Worker::spawn(run, input, Last::default().sink(), Box::new(Silent)).unwrap();
+    let handle = worker.handle();
+    wait_for(|| handle.processes().is_empty().then_some(()));
+    handle.stop();
     let (report, _) = worker.join().unwrap();
     let text = &report.faults[0].text;
     assert!(text.contains("an answer to ping") && text.contains("which was not sent"), "{text}");
@@ -455,11 +453,13 @@ fn a_removal_delays_nobody() {
     let mut plans = vec![counter("here")];
     plans.extend(["stays", "goes"].map(|name| in_process(&counter(name), "one")));
     let plan = Plan::new(plans, 1, 0);
-    let run = Run::new(&plan, &[], &Engines::new().unwrap(), with(&hostile("removal"))).unwrap();
+    let limits = ProcessLimits { last: Duration::from_secs(4), ..usual() };
+    let options = within(&hostile("removal"), limits);
     // A live source waits for nobody.
-    let source = Live(Slow(Memory { per_block: 50, ..Memory::tcp(10_000_000, 3) }));
+    let source = Endless { stop: options.stop.clone(), delivered: Arc::default(), is_live: true };
+    let run = Run::new(&plan, &[], &Engines::new().unwrap(), options).unwrap();
     let input = Input::Shared(Box::new(source));
-    let worker = Worker::spawn(run, input, Box::new(Last::default()), Box::new(Silent)).unwrap();
+    let worker = Worker::spawn(run, input, Last::default().sink(), Box::new(Silent)).unwrap();
     let handle = worker.handle();
     let processed = |name: &str| {
         let accounts = handle.snapshot().unwrap().accounts;
@@ -468,9 +468,10 @@ fn a_removal_delays_nobody() {
     wait_for(|| (processed("here") > 1000).then_some(()));
     let (removing, goes) = (handle.clone(), plan.modules[2].id);
     let removal = std::thread::spawn(move || removing.remove(goes).unwrap());
-    std::thread::sleep(Duration::from_secs(1));
-    let before = processed("here");
-    wait_for(|| (processed("here") > before + 1_000).then_some(()));
+    for _ in 0..2 {
+        let before = processed("here");
+        wait_for(|| (processed("here") > before + 1_000).then_some(()));
+    }
     assert!(!removal.is_finished(), "the process did not let it go");
     let account = removal.join().unwrap();
     assert!(account.adds_up(), "{account:?}");
@@ -485,9 +486,10 @@ fn a_removal_delays_nobody() {
 #[test]
 fn a_process_that_only_answers_is_ended() {
     let plan = Plan::new(vec![counter("here"), in_process(&counter("there"), "one")], 1, 0);
-    let run = Run::new(&plan, &[], &Engines::new().unwrap(), with(&hostile("answers"))).unwrap();
+    let limits = ProcessLimits { last: Duration::from_secs(1), ..usual() };
+    let run = Run::new(&plan, &[], &Engines::new().unwrap(), within(&hostile("answers"), limits)).unwrap();
     let input = Input::Shared(Box::new(Memory::tcp(20_000, 3)));
-    let worker = Worker::spawn(run, input, Box::new(Last::default()), Box::new(Silent)).unwrap();
+    let worker = Worker::spawn(run, input, Last::default().sink(), Box::new(Silent)).unwrap();
     std::thread::sleep(Duration::from_millis(500));
     worker.handle().stop();
     let (report, _) = worker.join().unwrap();
@@ -515,9 +517,9 @@ fn the_kernel_confines_the_process() {
     let program = copy("confined");
     let plan = Plan::new(vec![in_process(&counter("there"), "one")], 1, 0);
     let run = Run::new(&plan, &[], &Engines::new().unwrap(), with(&program)).unwrap();
-    let source = Slow(Memory { per_block: 50, ..Memory::tcp(20_000, 3) });
+    let source = paced(20_000);
     let input = Input::Shared(Box::new(source));
-    let worker = Worker::spawn(run, input, Box::new(Last::default()), Box::new(Silent)).unwrap();
+    let worker = Worker::spawn(run, input, Last::default().sink(), Box::new(Silent)).unwrap();
     let handle = worker.handle();
     wait_for(|| handle.snapshot().ok().filter(|s| s.accounts.iter().any(|(.., a)| a.processed > 0)));
     let [id] = children(&program)[..] else { panic!("one process") };
@@ -572,9 +574,9 @@ fn eviction_ends_a_process() {
     let program = copy("evicted");
     let plan = Plan::new(["a", "b"].map(|name| in_process(&counter(name), "one")).to_vec(), 1, 0);
     let run = Run::new(&plan, &[], &Engines::new().unwrap(), with(&program)).unwrap();
-    let source = Slow(Memory { per_block: 50, ..Memory::tcp(100_000, 3) });
+    let source = paced(100_000);
     let input = Input::Shared(Box::new(source));
-    let worker = Worker::spawn(run, input, Box::new(Last::default()), Box::new(Silent)).unwrap();
+    let worker = Worker::spawn(run, input, Last::default().sink(), Box::new(Silent)).unwrap();
     let handle = worker.handle();
     wait_for(|| handle.snapshot().ok().filter(|s| s.accounts.iter().all(|(.., a)| a.processed > 1000)));
     plan.modules.iter().for_each(|module| handle.evict(module.id, Reason::Narrowed).unwrap());
@@ -603,9 +605,9 @@ fn eviction_reaches_a_process() {
         Plan::new(vec![in_process(&counter("stays"), "one"), in_process(&counter("goes"), "one")], 1, 0);
     let run = Run::new(&plan, &[], &Engines::new().unwrap(), with(&runner())).unwrap();
     let sink = Last::default();
-    let source = Slow(Memory { per_block: 50, ..Memory::tcp(20_000, 3) });
+    let source = paced(20_000);
     let input = Input::Shared(Box::new(source));
-    let worker = Worker::spawn(run, input, Box::new(sink.clone()), Box::new(Silent)).unwrap();
+    let worker = Worker::spawn(run, input, sink.sink(), Box::new(Silent)).unwrap();
     let handle = worker.handle();
     wait_for(|| handle.snapshot().ok().filter(|s| s.accounts.iter().all(|(.., a)| a.processed > 1000)));
     handle.evict(plan.modules[1].id, Reason::Narrowed).unwrap();
@@ -619,24 +621,6 @@ fn eviction_reaches_a_process() {
     assert_eq!(report.faults[0].evicted, Some(Reason::Narrowed));
 }
 
-/// A sink that takes its time for each batch of rows.
-struct Sleepy;
-
-impl Sink for Sleepy {
-    fn write(&mut self, _: &str, _: &Table, _: &RecordBatch) -> Result<(), SinkError> {
-        std::thread::sleep(Duration::from_millis(50));
-        Ok(())
-    }
-
-    fn flush(&mut self) -> Result<(), SinkError> {
-        Ok(())
-    }
-
-    fn finish(self: Box<Self>) -> Result<(), SinkError> {
-        Ok(())
-    }
-}
-
 /// A row for each packet: those that were on their way when the module was evicted are no rows, and their
 /// packets are not processed.
 #[test]
@@ -647,7 +631,11 @@ fn rows_of_an_evicted_module_are_those_of_the_packets_that_it_processed() {
         let run = Run::new(&plan, &[], &Engines::new().unwrap(), with(&runner())).unwrap();
         let input = Input::Shared(Box::new(Memory::tcp(500_000, 3)));
         // Much is on its way, because the records are written slowly.
-        let worker = Worker::spawn(run, input, Box::new(Sleepy), Box::new(Silent)).unwrap();
+        let sleepy = Writes(|_: &str, _: &Table, _: &RecordBatch| {
+            std::thread::sleep(Duration::from_millis(50));
+            Ok(())
+        });
+        let worker = Worker::spawn(run, input, Box::new(sleepy), Box::new(Silent)).unwrap();
         let handle = worker.handle();
         wait_for(|| handle.snapshot().ok().filter(|s| s.accounts[0].2.processed > 10_000));
         handle.evict(module.id, Reason::Narrowed).unwrap();
@@ -664,9 +652,9 @@ fn modules_come_and_go_in_a_process() {
     let plan = Plan::new(vec![in_process(&counter("base"), "one")], 1, 0);
     let run = Run::new(&plan, &[], &Engines::new().unwrap(), with(&runner())).unwrap();
     let sink = Last::default();
-    let source = Slow(Memory { per_block: 50, ..Memory::tcp(50_000, 3) });
+    let source = paced(50_000);
     let input = Input::Shared(Box::new(source));
-    let worker = Worker::spawn(run, input, Box::new(sink.clone()), Box::new(Silent)).unwrap();
+    let worker = Worker::spawn(run, input, sink.sink(), Box::new(Silent)).unwrap();
     let handle = worker.handle();
     let other = in_process(&counter("other"), "one");
     for id in 1..=10 {

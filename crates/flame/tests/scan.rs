@@ -41,9 +41,7 @@ fn scan(flows: u32) -> (u64, Vec<Value>) {
         let line = text.lines().find_map(|l| l.strip_prefix("VmRSS:"));
         most = line.and_then(|l| l.split_whitespace().next()?.parse().ok()).unwrap_or(0).max(most);
     };
-    input
-        .write_all(&[0xd4, 0xc3, 0xb2, 0xa1, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4, 0, 1, 0, 0, 0])
-        .unwrap();
+    input.write_all(&common::Pcap::default().bytes()).unwrap();
     for n in 0..flows {
         packet(n, &mut record);
         input.write_all(&record).unwrap();

@@ -4,7 +4,6 @@
 use crate::built::build;
 use crate::common::{self, Lines, Memory, frame, install, options, request, root, runner, with_manifest};
 use crate::network::{self, Net, PING};
-use crate::services::Paced;
 use flame_admit::Protection;
 use flame_compile::InstallRequest;
 use flame_plan::{Account, ModuleId, ModulePlan, Plan, Release, Sending, ShownFilter, Terms, Unsent};
@@ -187,7 +186,7 @@ fn refused_frames_stop_no_others() {
     let short = ModulePlan { id: ModuleId(1), name: "short".to_owned(), ..short };
     let options = Options { link: Some(link), ..options(Arc::default()) };
     let run = Run::new(&Plan::new(vec![long, short], 1, 0), &[], &Engines::new().unwrap(), options).unwrap();
-    let source = Paced(Memory { per_block: 1, ..Memory::tcp(1500, 1) }, 3);
+    let source = crate::services::paced(1500, 3);
     let report = run.execute(Input::Shared(Box::new(source)), &mut Lines::default(), &mut Silent).unwrap();
     let of = |name: &str| &report.accounts.iter().find(|(of, _)| of == name).unwrap().1;
     let (long, short) = (of("hostile"), of("short"));

@@ -1,7 +1,9 @@
 //! Tests of services: calls between modules, their outcomes, what they cost and whom, and each end of the
 //! other side; in this process and in one of its own.
 
-use crate::common::{Lines, Memory, frame, install, options, request, runner, tcp_packet, with_manifest};
+use crate::common::{
+    Lines, Memory, Paced, eventually, frame, install, options, request, runner, tcp_packet, with_manifest,
+};
 use crate::daemon::{Node, replay, wait_for};
 use crate::network::{Net, PING};
 use flame_abi::output::Outcome;
@@ -10,7 +12,7 @@ use flame_compile::InstallRequest;
 use flame_plan::{Account, ModuleId, ModulePlan, Pace, Plan, Reason, Services, Share, Terms};
 use flame_quota::{Amounts, Meter, Meters, Quota, ThisRun, Usage};
 use flame_run::Engines;
-use flame_source::{Next, Progress, RawBlock, Source, SourceError};
+use flame_source::{RawBlock, Source};
 use flame_worker::{Attached, Handle, Input, Options, Report, Run, RunError, Runner, Silent};
 use std::sync::Arc;
 use std::time::Duration;
@@ -101,35 +103,29 @@ pub fn caller_of(batch: &str) -> (&'static str, String, String) {
     ("caller", manifest, fields)
 }
 
-/// Packets in blocks of one, `ms` of the node's clock and 1 ms of packet time apart.
-pub struct Paced(pub Memory, pub u64);
-
-impl Source for Paced {
-    fn next(&mut self, block: &mut RawBlock) -> Result<Next, SourceError> {
-        std::thread::sleep(Duration::from_millis(self.1));
-        self.0.next(block)
-    }
-
-    fn progress(&self) -> Progress {
-        Progress::default()
-    }
-}
-
-pub fn paced(packets: usize, ms: u64) -> Paced {
-    Paced(Memory { per_block: 1, ..Memory::tcp(packets, 1) }, ms)
+/// Returns packets in blocks of one, `ms` of the node's clock and 1 ms of packet time apart.
+pub fn paced(packets: usize, ms: u64) -> Paced<Memory> {
+    Paced { source: Memory { per_block: 1, ..Memory::tcp(packets, 1) }, every: Duration::from_millis(ms) }
 }
 
 /// Packets of which ten are between two ticks, at which calls are delivered.
-fn ticking(packets: u64) -> Paced {
+fn ticking(packets: u64) -> Paced<Memory> {
     let packets = (0..packets).map(|n| (1_000_000_000 + n * 100_000_000, tcp_packet(0, 80)));
-    Paced(Memory { packets: packets.collect(), per_block: 1 }, 10)
+    let source = Memory { packets: packets.collect(), per_block: 1 };
+    Paced { source, every: Duration::from_millis(10) }
+}
+
+/// Waits until the first module of a run was offered some packets.
+pub fn wait_for_packets(handle: &Handle, packets: u64) {
+    let is_there = || handle.snapshot().map_or(true, |now| now.accounts[0].2.offered >= packets);
+    eventually("packets", is_there);
 }
 
 /// Runs modules, and returns the report and the outcomes: token, outcome, and bytes of the reply.
 pub fn run(
     modules: Vec<ModulePlan>,
     meters: &[Meters],
-    source: Paced,
+    source: impl Source + 'static,
     act: impl FnOnce(Handle) + Send + 'static,
 ) -> (Report, Vec<(u64, u64, u64)>) {
     let (report, lines) = lines(modules, meters, source, act);
@@ -249,19 +245,18 @@ fn a_call_has_an_outcome_whatever_the_server_does() {
     let (_, found) = run(vec![caller(1, auto)], &[], paced(10, 0), drop);
     assert_eq!(of(&found, NOBODY), 10);
     // Others end it while packets flow.
-    let wait = || std::thread::sleep(Duration::from_millis(300));
     for process in [None, Some("p".to_owned())] {
         let both = |body| {
             let server = ModulePlan { process: process.clone(), ..server(body, auto) };
             vec![caller(1, auto), server]
         };
         let (_, found) = run(both(REPLY), &[], ticking(80), move |handle| {
-            wait();
+            wait_for_packets(&handle, 30);
             handle.remove(ModuleId(1)).unwrap();
         });
         assert!(of(&found, REPLIED) > 5 && of(&found, NOBODY) > 5, "removed, {process:?}: {found:?}");
         let (_, found) = run(both(REPLY), &[], ticking(80), move |handle| {
-            wait();
+            wait_for_packets(&handle, 30);
             handle.evict(ModuleId(1), Reason::Narrowed).unwrap();
         });
         assert!(of(&found, REPLIED) > 5 && of(&found, NOBODY) > 5, "evicted, {process:?}: {found:?}");
@@ -269,7 +264,7 @@ fn a_call_has_an_outcome_whatever_the_server_does() {
     }
     let killed = |body| {
         run(vec![caller(1, auto), apart(server(body, auto), "p")], &[], paced(80, 10), move |handle| {
-            wait();
+            wait_for_packets(&handle, 30);
             let pid = handle.processes()[0].pid;
             std::process::Command::new("kill").args(["-9", &pid.to_string()]).status().unwrap();
         })
@@ -290,7 +285,7 @@ fn a_server_survives_its_callers() {
     let other = ModulePlan { name: "other".to_owned(), ..other };
     let modules = vec![one, other, server(REPLY, auto)];
     let (report, found) = run(modules, &[], paced(60, 10), |handle| {
-        std::thread::sleep(Duration::from_millis(200));
+        wait_for_packets(&handle, 20);
         handle.remove(ModuleId(0)).unwrap();
     });
     assert!(report.faults.is_empty(), "{:?}", report.faults);
@@ -378,7 +373,7 @@ fn a_name_is_offered_by_one_module() {
     let error = Run::new(&both, &[], &engines, Options::default()).err().unwrap().to_string();
     assert_eq!(error, "second offers the service \"s\", which server offers already");
     let (_, found) = run(vec![caller(1, auto), server(REPLY, auto)], &[], paced(80, 10), move |handle| {
-        std::thread::sleep(Duration::from_millis(100));
+        wait_for_packets(&handle, 10);
         let refused = handle.add(&second().into()).unwrap_err();
         assert!(matches!(refused, RunError::Service { .. }), "{refused}");
         handle.replace(ModuleId(1), &second().into()).unwrap();

@@ -1,6 +1,6 @@
 //! Tests of Ctrl-C, once and twice, while a module is in a call that does not end.
 
-use crate::common::{MANIFEST, pcap, root, tcp_packet, with_manifest};
+use crate::common::{MANIFEST, eventually, pcap, root, tcp_packet, with_manifest};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -37,7 +37,7 @@ impl Running {
     /// ends its calls then.
     fn new(batch: &str, tick: &str) -> Self {
         let running = Self::start(batch, tick, &["--metered"]);
-        running.wait(|| {
+        eventually("the row", || {
             let rows = running.partial().and_then(|path| std::fs::read_to_string(path).ok());
             rows.is_some_and(|rows| rows.contains('\n'))
         });
@@ -67,19 +67,19 @@ impl Running {
         all.into_iter().find(|path| path.extension().is_some_and(|e| e == "partial"))
     }
 
-    fn wait(&self, mut there: impl FnMut() -> bool) {
-        let started = Instant::now();
-        while !there() {
-            assert!(started.elapsed() < Duration::from_secs(60));
-            std::thread::sleep(Duration::from_millis(10));
-        }
-    }
-
-    /// Returns the processor time of the run and of its processes that are there.
-    fn processor_seconds(&self) -> u64 {
-        let id = self.child.id().to_string();
-        let out = Command::new("ps").args(["-o", "cputimes=", "--pid", &id, "--ppid", &id]).output().unwrap();
-        String::from_utf8_lossy(&out.stdout).split_whitespace().filter_map(|n| n.parse::<u64>().ok()).sum()
+    /// Returns whether a thread of the run or of one of its processes has worked without a pause for so many
+    /// milliseconds: it is in the call that does not end.
+    fn spins(&self, ms: u64) -> bool {
+        let tasks = |id: u32| std::fs::read_dir(format!("/proc/{id}/task")).into_iter().flatten().flatten();
+        let read = |path: PathBuf| std::fs::read_to_string(path).unwrap_or_default();
+        let own = self.child.id();
+        let children: String = tasks(own).map(|task| read(task.path().join("children"))).collect();
+        let all = children.split_whitespace().filter_map(|id| id.parse().ok()).chain([own]);
+        let worked = |task: std::fs::DirEntry| {
+            let times = read(task.path().join("schedstat"));
+            times.split(' ').next().and_then(|ns| ns.parse::<u64>().ok()).unwrap_or(0)
+        };
+        all.flat_map(tasks).any(|task| worked(task) >= ms * 1_000_000)
     }
 
     fn interrupt(&self) {
@@ -104,8 +104,9 @@ fn once_it_ends_in_order() {
     // A worker that is behind has read what others have only after the stop, and no call takes for ever.
     for more in [&[][..], &["--isolate"], &["--workers", "2"], &["--workers", "2", "--isolate"]] {
         let running = Running::start(SPIN, "", more);
-        // What a process reports may come only when its module returns, so this waits for work.
-        running.wait(|| running.processor_seconds() >= 1);
+        // What a process reports may come only when its module returns, so this waits for work: more than the
+        // module has before its first tick.
+        eventually("the call", || running.spins(700));
         running.interrupt();
         let (status, took, said, folder) = running.end();
         assert_eq!(status.code(), Some(4), "{more:?}: {said}");
@@ -210,23 +211,14 @@ fn a_graph_whose_packets_multiply_ends() {
         let mut click = Command::new(env!("CARGO_BIN_EXE_flame"));
         click.args(["click", "-e", &text, "-h", "*.account"]).stdout(file(&out)).stderr(file(&err));
         let mut click = click.spawn().unwrap();
-        crate::network::wait_for("the start", || std::fs::read_to_string(&out).unwrap().contains("begun"));
-        std::thread::sleep(Duration::from_secs(1));
+        eventually("the start", || std::fs::read_to_string(&out).unwrap().contains("begun"));
+        // Its packets multiply by then.
+        std::thread::sleep(Duration::from_millis(500));
         assert!(click.try_wait().unwrap().is_none());
         let pid = click.id().to_string();
         assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
-        let started = Instant::now();
-        let status = loop {
-            if let Some(status) = click.try_wait().unwrap() {
-                break status;
-            }
-            if started.elapsed() > Duration::from_secs(20) {
-                click.kill().unwrap();
-                click.wait().unwrap();
-                panic!("{signal}: it did not end");
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        };
+        let mut click = crate::network::Ended(click);
+        let status = eventually(format!("the end after {signal}"), || click.0.try_wait().unwrap());
         let (out, err) = (std::fs::read_to_string(&out).unwrap(), std::fs::read_to_string(&err).unwrap());
         assert!(status.success(), "{signal}: {out}{err}");
         assert!(out.contains(" interrupted"), "{signal}: {out}{err}");

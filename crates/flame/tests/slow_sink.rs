@@ -1,11 +1,11 @@
 //! Modules in processes, whose rows nobody takes for long: they have to wait, and are not blamed for it.
 
-use crate::common::{self, COUNT, Memory, install, options, request, runner, with_manifest};
+use crate::common::{self, COUNT, Memory, Writes, install, options, request, runner, with_manifest};
 use flame_abi::manifest::Table;
 use flame_plan::{Account, ModuleId, ModulePlan, Plan};
-use flame_record::{RecordBatch, Sink, SinkError};
+use flame_record::RecordBatch;
 use flame_run::Engines;
-use flame_worker::{Handle, Input, Options, Run, Runner, Silent, Worker};
+use flame_worker::{Handle, Input, Options, ProcessLimits, Run, Runner, Silent, Worker};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -38,29 +38,12 @@ fn large() -> ModulePlan {
     ModulePlan { id: ModuleId(1), name: "large".to_owned(), ..module }
 }
 
-/// A sink that takes its time for the first batches.
+/// The waits of a sink for its first batches.
+#[derive(Clone, Copy)]
 struct Slow {
     pause: fn(Duration),
     time: Duration,
-    batches: usize,
-}
-
-impl Sink for Slow {
-    fn write(&mut self, _: &str, _: &Table, _: &RecordBatch) -> Result<(), SinkError> {
-        if self.batches > 0 {
-            self.batches -= 1;
-            (self.pause)(self.time);
-        }
-        Ok(())
-    }
-
-    fn flush(&mut self) -> Result<(), SinkError> {
-        Ok(())
-    }
-
-    fn finish(self: Box<Self>) -> Result<(), SinkError> {
-        Ok(())
-    }
+    batches: u32,
 }
 
 fn work(time: Duration) {
@@ -72,16 +55,34 @@ fn work(time: Duration) {
 
 const PACKETS: u64 = 600_000;
 
-/// Runs a module in a process that writes a row for each packet, and does `meanwhile` to the run after a
-/// second. All that was processed is written, and nobody is blamed.
-fn run(workers: usize, sink: Slow, meanwhile: impl FnOnce(&Handle)) -> Account {
+/// The limits of processes here. Without tests, they are a minute and half a minute.
+const BLOCK: Duration = Duration::from_secs(3);
+const ASLEEP: Duration = Duration::from_secs(2);
+/// One that does not answer for ten of these intervals is ended.
+const PING: Duration = Duration::from_millis(250);
+
+/// Runs a module in a process that writes a row for each packet, and does `meanwhile` to the run once its
+/// sink takes nothing. All that was processed is written, and nobody is blamed.
+fn run(workers: usize, slow: Slow, meanwhile: impl FnOnce(&Handle)) -> Account {
     let plan = Plan::new(vec![each()], workers, 0);
-    let options = Options { runner: Some(Runner::at(&runner()).unwrap()), ..options(Arc::default()) };
+    let limits = ProcessLimits { block: BLOCK, asleep: ASLEEP, ping: PING, ..ProcessLimits::default() };
+    let runner = Runner::at(&runner()).unwrap().with_limits(limits);
+    let options = Options { runner: Some(runner), ..options(Arc::default()) };
     let run = Run::new(&plan, &[], &Engines::new().unwrap(), options).unwrap();
     let input = Input::Shared(Box::new(Memory::tcp(PACKETS as usize, 3)));
-    let (begun, least) = (Instant::now(), sink.time * sink.batches as u32);
+    let (begun, least) = (Instant::now(), slow.time * slow.batches);
+    let (waits, first) = std::sync::mpsc::channel();
+    let mut left = slow.batches;
+    let sink = Writes(move |_: &str, _: &Table, _: &RecordBatch| {
+        if left > 0 {
+            left -= 1;
+            let _ = waits.send(());
+            (slow.pause)(slow.time);
+        }
+        Ok(())
+    });
     let worker = Worker::spawn(run, input, Box::new(sink), Box::new(Silent)).unwrap();
-    std::thread::sleep(Duration::from_secs(1));
+    first.recv().unwrap();
     meanwhile(&worker.handle());
     let (report, _) = worker.join().unwrap();
     assert!(begun.elapsed() >= least, "{:?}", begun.elapsed());
@@ -91,30 +92,30 @@ fn run(workers: usize, sink: Slow, meanwhile: impl FnOnce(&Handle)) -> Account {
     account
 }
 
-/// The longest time that a process has for one block, or that it may sleep, is a minute.
+/// Neither the time that a process has for one block counts then, nor the time that it may sleep.
 #[test]
 fn a_reader_that_takes_no_rows_for_more_than_a_minute_ends_no_process() {
-    let minute = Duration::from_secs(61);
-    let once = || Slow { pause: std::thread::sleep, time: minute, batches: 1 };
+    let more = BLOCK + Duration::from_secs(1);
+    let once = Slow { pause: std::thread::sleep, time: more, batches: 1 };
     let large = large();
     std::thread::scope(|scope| {
         for workers in [1, 2] {
             let large = &large;
             scope.spawn(move || {
                 // Its process does not read while it waits.
-                let account = run(workers, once(), |handle| handle.add(&large.clone().into()).unwrap());
+                let account = run(workers, once, |handle| handle.add(&large.clone().into()).unwrap());
                 assert_eq!(account.processed, PACKETS);
             });
-            scope.spawn(move || run(workers, once(), Handle::stop));
+            scope.spawn(move || run(workers, once, Handle::stop));
         }
-        let account = run(1, Slow { time: minute / 60, batches: 60, ..once() }, |_| {});
+        let account = run(1, Slow { time: more / 20, batches: 20, ..once }, |_| {});
         assert_eq!(account.processed, PACKETS);
     });
 }
 
-/// A process may sleep for half a minute where it has work.
+/// A process may sleep for a while where it has work.
 #[test]
 fn rows_that_take_long_to_write_end_no_process() {
-    let sink = Slow { pause: work, time: Duration::from_millis(600), batches: 60 };
-    assert_eq!(run(1, sink, |_| {}).processed, PACKETS);
+    let slow = Slow { pause: work, time: ASLEEP / 20, batches: 30 };
+    assert_eq!(run(1, slow, |_| {}).processed, PACKETS);
 }

@@ -2,7 +2,7 @@
 //! of wrong sizes, and of modules that fail in the two calls; and of seeds.
 
 use crate::common::{
-    Endless, Lines, MANIFEST, Memory, Sums, install, options, request, runner, with_manifest,
+    Endless, Lines, MANIFEST, Memory, Sums, eventually, install, options, request, runner, with_manifest,
 };
 use flame_admit::Protection;
 use flame_compile::InstallRequest;
@@ -137,14 +137,12 @@ fn an_update_under_load_carries_exact_counts() {
             true => Input::PerWorker((0..workers).map(|_| source()).collect()),
             false => Input::Shared(source()),
         };
-        let worker = Worker::spawn(run, input, Box::new(sums.clone()), Box::new(Silent)).unwrap();
+        let worker = Worker::spawn(run, input, sums.sink(), Box::new(Silent)).unwrap();
         let handle = worker.handle();
         let mut removed: Vec<Account> = Vec::new();
         for id in 1..=UPDATES {
             let before = delivered.load(Ordering::Relaxed);
-            while delivered.load(Ordering::Relaxed) < before + 1000 {
-                std::thread::sleep(Duration::from_millis(1));
-            }
+            eventually("packets", || delivered.load(Ordering::Relaxed) >= before + 1000);
             removed.push(handle.replace(ModuleId(id - 1), &module(id)).unwrap());
         }
         keep.wait_for_begun(workers, Duration::from_secs(60));
@@ -293,9 +291,7 @@ fn a_state_outlives_work_that_the_end_leaves_out() {
         let slow = |wanted: &News| {
             told.lock().unwrap().iter().any(|(place, n)| *place == Place::Slow && n == wanted)
         };
-        while !slow(&News::Begun(Begun::Taken)) {
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        eventually("the state", || slow(&News::Begun(Begun::Taken)));
         std::thread::sleep(Duration::from_millis(500));
         stop.store(true, Ordering::Relaxed);
         worker.join().unwrap();

@@ -165,16 +165,10 @@ fn a_real_terminal_is_asked_for_its_width() {
         demo()
     );
     tmux(&["new-session", "-d", "-x", "70", "-y", "60", &command]);
-    let start = std::time::Instant::now();
-    let shown = loop {
-        let shown = tmux(&["capture-pane", "-p", "-J"]);
-        if shown.contains("done") || start.elapsed().as_secs() > 120 {
-            break shown;
-        }
-        std::thread::sleep(std::time::Duration::from_millis(200));
-    };
+    let shown = crate::common::eventually("the end of the command", || {
+        Some(tmux(&["capture-pane", "-p", "-J"])).filter(|shown| shown.contains("done"))
+    });
     tmux(&["kill-server"]);
-    assert!(shown.contains("done"), "{shown}");
     // Lines that the terminal wrapped are joined here, so a line that was too long would show.
     assert!(shown.lines().skip(1).all(|line| line.chars().count() <= 70), "{shown}");
     assert!(shown.lines().any(|line| line.starts_with("packets  ")), "one line for each value\n{shown}");

@@ -1,5 +1,6 @@
 //! Breaks of confidentiality that were found by attackers: each as its steps were, by the command.
 
+use crate::common::Pcap;
 use crate::credentials::{ALL, demo, done, in_folder, mint, modules, node, rows};
 use crate::network::{Net, ipv4};
 use serde_json::Value;
@@ -144,14 +145,9 @@ fn a_credential_has_one_sample() {
         frame
     };
     let write = |name: &str, frames: &[Vec<u8>]| {
-        let mut file =
-            [&0xa1b2_c3d4_u32.to_le_bytes()[..], &[2, 0, 4, 0], &[0; 8], &[0, 0, 4, 0, 1, 0, 0, 0]].concat();
-        for (n, frame) in (0u32..).zip(frames) {
-            let words = [1_700_000_000 + n / 1000, n % 1000, frame.len() as u32, frame.len() as u32];
-            file.extend(words.iter().flat_map(|word| word.to_le_bytes()));
-            file.extend(frame);
-        }
-        std::fs::write(folder.join(name), file).unwrap();
+        let time = |n: u64| (1_700_000_000 + n / 1000) * 1_000_000_000 + n % 1000 * 1000;
+        let packets = (0..).map(time).zip(frames);
+        Pcap::default().with(packets).write(&folder.join(name));
     };
     let tcp: Vec<Vec<u8>> = (0..2000).map(|n| frame(n, false)).collect();
     write("all.pcap", &tcp);

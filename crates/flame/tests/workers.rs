@@ -1,7 +1,7 @@
 //! Tests of several workers on one source: each packet belongs to one of them, and all stop after the same
 //! one. They read the source themselves, or another thread does if the source waits for packets.
 
-use crate::common::{Lines, Memory, frame, install, options, pcap, request, tcp_packet};
+use crate::common::{Lines, Memory, eventually, frame, install, options, pcap, request, tcp_packet};
 use crate::services::{NO_BATCH, data, plan, wasm};
 use flame_abi::manifest::Table;
 use flame_admit::Protection;
@@ -129,9 +129,7 @@ fn a_slow_module_gets_what_was_read_before_the_stop() {
     source.memory.packets = (0..5000).map(|n| (n * 1000, tcp_packet(1, 80))).collect();
     let (handle, read) = (run.handle(), source.read.clone());
     let stopping = std::thread::spawn(move || {
-        while read.load(Ordering::Relaxed) < BLOCKS {
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        eventually("blocks", || read.load(Ordering::Relaxed) >= BLOCKS);
         handle.stop();
     });
     let report = run.execute(Input::Shared(Box::new(source)), &mut Lines::default(), &mut Silent).unwrap();

@@ -30,15 +30,8 @@ fn read(path: &Path) -> Vec<(u64, Vec<u8>)> {
 
 /// Writes a pcap file with times in nanoseconds.
 fn capture(path: &Path, packets: &[(u64, Vec<u8>)]) {
-    let mut bytes: Vec<u8> =
-        [0xa1b2_3c4d, 4 << 16 | 2, 0, 0, 65535, 1u32].into_iter().flat_map(u32::to_le_bytes).collect();
-    for (ns, packet) in packets {
-        let n = packet.len() as u32;
-        let head = [(ns / 1_000_000_000) as u32, (ns % 1_000_000_000) as u32, n, n];
-        bytes.extend(head.into_iter().flat_map(u32::to_le_bytes));
-        bytes.extend(packet);
-    }
-    std::fs::write(path, bytes).unwrap();
+    let packets = packets.iter().map(|(ns, packet)| (*ns, packet));
+    common::Pcap::nanoseconds().with(packets).write(path);
 }
 
 fn tagged(packet: &[u8]) -> Vec<u8> {

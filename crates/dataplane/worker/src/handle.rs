@@ -7,7 +7,7 @@ use crate::lock;
 use crate::numbers::Numbers;
 use crate::onset::Onset;
 use crate::placed::{Evictor, Placed, Site};
-use crate::remote::{LostModule, ProcessInfo, Processes, StartedProcess};
+use crate::remote::{LostModule, ProcessInfo, ProcessLimits, Processes, StartedProcess};
 use crate::report::Snapshot;
 use crate::sorting;
 use crossbeam_channel::{Receiver, RecvTimeoutError, SendError, Sender, bounded, unbounded};
@@ -130,6 +130,7 @@ impl Shared {
 /// The time that a removed module has for its last calls, before it is evicted. In a process it has a little
 /// less, after which the process ends.
 const REMOVAL: Duration = Duration::from_secs(12);
+const _: () = assert!(ProcessLimits::USUAL.last.as_millis() < REMOVAL.as_millis());
 
 /// A module of the run, until its end is complete.
 struct Known {
@@ -227,8 +228,8 @@ impl Handle {
 
     /// Waits for the end of a module that is being removed, and returns its account. One that takes too long
     /// is evicted, wherever it runs.
-    fn ended(&self, id: ModuleId, account: &Receiver<Account>) -> Result<Account, RunError> {
-        let account = account.recv_timeout(REMOVAL).or_else(|e| match e {
+    fn ended(&self, id: ModuleId, account: &Receiver<Account>, limit: Duration) -> Result<Account, RunError> {
+        let account = account.recv_timeout(limit).or_else(|e| match e {
             RecvTimeoutError::Timeout => {
                 self.evict(id, Reason::Unfinished)?;
                 account.recv().map_err(|_| RunError::Ended)
@@ -273,7 +274,7 @@ impl Handle {
         self.begin_removal(old)?;
         let (reply, account) = bounded(1);
         match self.launch(module, Some(old), |loaded| Command::Replace(loaded, old, reply)) {
-            Ok(()) => self.ended(old, &account),
+            Ok(()) => self.ended(old, &account, REMOVAL),
             Err(e) => {
                 // It was not removed, unless the run has ended.
                 self.modules().get_mut(&old).into_iter().for_each(|known| known.is_leaving = false);
@@ -350,12 +351,21 @@ impl Handle {
     ///
     /// Returns an error if the run has ended, or no module has this number.
     pub fn remove(&self, id: ModuleId) -> Result<Account, RunError> {
+        self.remove_within(id, REMOVAL)
+    }
+
+    /// Ends a module as [`Handle::remove`], and evicts it after `limit`.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`Handle::remove`].
+    pub fn remove_within(&self, id: ModuleId, limit: Duration) -> Result<Account, RunError> {
         self.begin_removal(id)?;
         self.withdraw(id, Offers::new());
         let (reply, account) = bounded(1);
         // If a pipeline has ended, nobody replies.
         self.send(&Command::Remove(id, reply)).inspect_err(|_| drop(self.modules().remove(&id)))?;
-        self.ended(id, &account)
+        self.ended(id, &account, limit)
     }
 
     /// Makes `modules` the ones that run: removes the others, adds the new ones, and leaves the rest

@@ -75,7 +75,7 @@ pub use granted::MAX_FAULTS;
 pub use handle::{Handle, check_joins};
 pub use options::Options;
 pub use overload::Overload;
-pub use remote::{LostModule, ProcessInfo, Runner, StartedProcess};
+pub use remote::{LostModule, ProcessInfo, ProcessLimits, Runner, StartedProcess};
 pub use report::{LossReason, Lost, NotDue, Observer, Report, ShownReport, Silent, Snapshot};
 pub use run::{Input, Run, Worker};
 pub use slices::Slices;

@@ -5,6 +5,7 @@ use flame_abi::output::{DONE_HEAD, SERVE_HEAD};
 use flame_plan::{ModuleId, ModulePlan};
 use flame_quota::Meters;
 use flame_remote::Waited;
+use std::time::Instant;
 
 /// The services of a run.
 pub(crate) struct Services {
@@ -92,7 +93,7 @@ impl Services {
     }
 
     fn now_ns(&mut self) -> u64 {
-        self.clock.as_mut().map_or(self.packet_ns, |clock| clock.look().as_nanos() as u64)
+        self.clock.as_mut().map_or(self.packet_ns, |clock| clock.look(Instant::now()).as_nanos() as u64)
     }
 
     /// Adds a module, if it calls services or offers them. If it is `in_steps`, its replies wait for the ends
