@@ -316,3 +316,42 @@ fn under_a_policy_an_element_has_the_rights_of_its_credential() {
         text(&out.stderr)
     );
 }
+
+/// The numbers of an element's module that a handler states.
+fn stats(out: &str) -> Vec<(String, u64)> {
+    let pairs = out.lines().filter_map(|line| line.split_once(' '));
+    pairs.filter_map(|(name, n)| Some((name.trim().to_owned(), n.parse().ok()?))).collect()
+}
+
+#[test]
+fn handlers_of_an_element_state_what_the_policy_lets_its_reader_know() {
+    let dir = folder();
+    let folder = dir.path();
+    let number = |out: &str, name: &str| {
+        let all = stats(&out.replace("m.stats:", ""));
+        all.into_iter().find(|(of, _)| of == name).unwrap_or_else(|| panic!("no {name} in {out}")).1
+    };
+    // The number of packets that a sample leaves out is not the holder's.
+    let graph =
+        |more: &str| format!("FromDump(in.pcap, STOP true) -> m :: Module(./counts.wasm{more}) -> Discard");
+    let credential = ", CREDENTIAL alice.cred";
+    node(folder, "expose = \"headers\"\ncalls = \"records\"\nsample = 4");
+    let policy = ["--policy", "policy.toml", "-h", "m.stats"];
+    let (out, _) = ran(folder, &graph(credential), &policy);
+    assert_eq!(number(&out, "sampled"), 0, "{out}");
+    assert!((1..1500).contains(&number(&out, "offered")), "{out}");
+    // In a live graph, nothing grows between two ticks.
+    let graph = |more: &str| {
+        format!(
+            "RatedSource(RATE 1000) -> m :: Module(./counts.wasm, LIVE true{more}) -> c :: Counter -> Discard;
+             Script(wait 700ms, print \"count $(c.count)\", stop)"
+        )
+    };
+    let all = std::fs::read_to_string(folder.join("policy.toml")).unwrap();
+    std::fs::write(folder.join("policy.toml"), all.replace("sample = 4", "resolution = \"1h\"")).unwrap();
+    let (out, _) = ran(folder, &graph(credential), &policy);
+    assert!(number(&out, "count") > 100, "{out}");
+    assert_eq!((number(&out, "offered"), number(&out, "processed")), (0, 0), "{out}");
+    let (out, _) = ran(folder, &graph(""), &["-h", "m.stats"]);
+    assert!(number(&out, "offered") > 100, "{out}");
+}

@@ -63,6 +63,7 @@ mod node_logs;
 mod node_processes;
 mod node_renew;
 mod node_reserve;
+mod node_rights;
 mod node_security;
 mod node_send;
 mod node_soak;

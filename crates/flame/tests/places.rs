@@ -161,6 +161,12 @@ fn options_that_act_on_the_machine_need_the_policys_leave() {
     }
     let error = refused(&net, strict.path(), "rx0", &["--send", "tx0"]);
     assert!(error.contains("--send tx0 sends frames") && error.contains("options = [\"send\"]"), "{error}");
+    // A second clock would give a second sample, whatever the policy lets.
+    let lets = node("options = [\"promiscuous\", \"xdp\", \"send\", \"click\"]", "", "");
+    for folder in [&strict, &lets] {
+        let error = refused(&net, folder.path(), "rx0", &["--hardware-timestamps"]);
+        assert!(error.contains("--hardware-timestamps changes the times by which"), "{error}");
+    }
     // The interface is not promiscuous meanwhile, unless the policy lets it be.
     let promiscuous = |folder: &Path| {
         let under = under(folder);

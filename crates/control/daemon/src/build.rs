@@ -5,6 +5,7 @@ use crate::error::{of_node, of_source};
 use crate::granted::Granted;
 use crate::held;
 use crate::kept::{Beginning, Kept};
+use crate::reach::Reach;
 use crate::reservation::{self, check_grant};
 use crate::source::{SourceRun, Starting};
 use crate::store::{Owner, Proof, Stored};
@@ -43,6 +44,8 @@ pub(crate) struct PrepareRequest<'a> {
 pub(crate) struct Prepared {
     pub module: Module,
     pub granted: Option<Granted>,
+    /// The rights under which everything is made that comes of it, or `None` of the operator's own.
+    pub reach: Option<Arc<Reach>>,
     pub notes: Vec<String>,
     /// The bytes of its file and of its code.
     pub bytes: u64,
@@ -261,8 +264,9 @@ impl Engine {
         let time = self.time_of(&plan, &stored.reserved);
         let module = Module { plan, meters, keep: None, areas: Vec::new(), time };
         let notes = notes.iter().map(|note| shown(note, stored.owner.is_operator())).collect();
+        let reach = granted.as_ref().map(|granted| Arc::new(Reach::of(&granted.admitted, &source.place)));
         let bytes = (wasm.len() + module.plan.code.len()) as u64 + stored.row_bytes();
-        Ok(Prepared { module, granted, notes, bytes, kept: None, starting })
+        Ok(Prepared { module, granted, reach, notes, bytes, kept: None, starting })
     }
 
     /// Admits a module under its credential, without compiling it.

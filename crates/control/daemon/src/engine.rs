@@ -9,6 +9,7 @@ use crate::config::Config;
 use crate::error::problem;
 use crate::granted::{Granted, Watched};
 use crate::held;
+use crate::identity::Caller;
 use crate::kept::Kept;
 use crate::locked::Locked;
 use crate::log::Log;
@@ -55,7 +56,7 @@ pub(crate) struct Entry {
     pub live: Option<Live>,
     pub spool: Arc<Spool>,
     /// The account of instances that ended, since the node was started.
-    pub past: Account,
+    pub past: Past,
     pub ending: Option<Ending>,
     pub log: Arc<Log>,
     /// The use since it was installed or the node was started.
@@ -67,6 +68,39 @@ pub(crate) struct Entry {
     pub state_bytes: u64,
     /// The revision of its row, which is an earlier one until the end of the module could be written.
     pub row: u64,
+}
+
+/// The accounts of the instances of a module that have ended.
+#[derive(Default)]
+pub(crate) struct Past {
+    /// Those that had the rights that the module has now.
+    same: Account,
+    other: Account,
+}
+
+impl Past {
+    pub fn add(&mut self, account: &Account) {
+        self.same.add(account);
+    }
+
+    /// Adds the account of an instance that had other rights.
+    pub fn add_other(&mut self, account: &Account) {
+        self.other.add(account);
+    }
+
+    /// Records that the module has other rights from now on.
+    pub fn turn(&mut self) {
+        self.other.add(&std::mem::take(&mut self.same));
+    }
+
+    /// Adds the accounts that `audience` has to one. A holder has those of the rights that a session has to
+    /// cover.
+    fn add_to(&self, account: &mut Account, audience: Audience) {
+        account.add(&self.same);
+        if audience.is_operator() {
+            account.add(&self.other);
+        }
+    }
 }
 
 /// An instance that is being removed from its source, as clients see it until its last account is there.
@@ -431,18 +465,18 @@ impl Engine {
         Ok(api::Module { process, ..self.shown(entry, accounts.as_ref(), audience) })
     }
 
-    /// Returns the lines of a module's log that `audience` has, the oldest first.
+    /// Returns the lines of a module's log that a caller has, the oldest first.
     ///
     /// # Errors
     ///
     /// Returns an error if the owner has no module of this name.
-    pub fn log(&self, owner: &Owner, name: &str, audience: Audience) -> Result<Vec<api::LogLine>, Problem> {
+    pub fn log(&self, owner: &Owner, name: &str, caller: &Caller) -> Result<Vec<api::LogLine>, Problem> {
         let log = {
             let modules = self.modules();
             let entry = modules.get(&(owner.clone(), name.to_owned())).ok_or_else(|| Self::missing(name))?;
             entry.log.clone()
         };
-        Ok(log.lines(audience))
+        Ok(log.lines(caller.audience(), |made| self.permit_made(caller, [made]).is_ok()))
     }
 
     /// Returns the spool of a module. It is shared, so a reader may hold it after the module's removal.
@@ -574,7 +608,7 @@ impl Engine {
             }
             None => now.cloned().unwrap_or_default(),
         };
-        account.add(&entry.past);
+        entry.past.add_to(&mut account, audience);
         let class = entry.live.as_ref().map(|live| match live.module.plan.class {
             ModuleClass::Bounded => "bounded".to_owned(),
             ModuleClass::Metered => "metered".to_owned(),

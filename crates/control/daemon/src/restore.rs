@@ -230,7 +230,7 @@ impl Engine {
             warn(format!("{label} is {}: {reason}", entry.stored.state.name()));
         }
         let Stored { owner, name, source, .. } = &entry.stored;
-        self.accounting.add(owner, name, source, &entry.usage);
+        self.accounting.add((owner, name, source), &entry.usage, entry.known.now.as_ref());
         self.modules().insert((owner.clone(), name.clone()), entry);
     }
 

@@ -3,6 +3,7 @@
 //! Workers never wait for requests: a route has locks of its own, which are held for a moment.
 
 use crate::log::Log;
+use crate::reach::{Made, Reach};
 use crate::spool::Spool;
 use flame_abi::manifest::Table;
 use flame_plan::{Account, Audience, CatalogEntry, FaultReport, ModuleId, Reason};
@@ -19,6 +20,8 @@ pub struct Route {
     pub log: Arc<Log>,
     /// The module's tables, under the name that its principal gave it.
     pub entry: Arc<CatalogEntry>,
+    /// The rights under which the module runs, and so everything is made that comes of it.
+    pub made: Made,
     /// The owner of the module. The operator may read causes that name files of the node.
     pub audience: Audience,
 }
@@ -31,6 +34,11 @@ impl Route {
         if !self.audience.is_operator() {
             self.spool.usage.release();
         }
+    }
+
+    /// Returns the rights of the module, or `None` of one of the operator.
+    fn reach(&self) -> Option<&Arc<Reach>> {
+        self.made.first()
     }
 
     /// Lets the operator have what came of its own module: it waits for no tick.
@@ -164,7 +172,7 @@ pub struct ToSpools(pub Routes);
 impl Sink for ToSpools {
     fn write(&mut self, module: &str, table: &Table, batch: &RecordBatch) -> Result<(), SinkError> {
         if let Some(route) = self.0.get(module) {
-            route.spool.push(&route.entry, table, batch);
+            route.spool.push((&route.entry, &route.made), table, batch);
             route.came();
         }
         Ok(())
@@ -187,7 +195,7 @@ impl Observer for ToLogs {
 
     fn log(&mut self, module: &str, text: &str) {
         if let Some(route) = self.0.get(module) {
-            route.log.text(text);
+            route.log.text(text, route.reach());
             route.came();
         }
     }
@@ -215,7 +223,7 @@ impl Observer for ToLogs {
             }
         };
         drop(inner);
-        route.log.caused(&format!("{text} (worker {worker})"));
+        route.log.caused(&format!("{text} (worker {worker})"), route.reach());
         route.came();
     }
 
@@ -227,7 +235,7 @@ impl Observer for ToLogs {
             }
             None => {
                 if let Some(route) = self.0.get(&report.module) {
-                    route.log.fault(report);
+                    route.log.fault(report, route.reach());
                     route.came();
                 }
             }

@@ -8,7 +8,9 @@ use flame_abi::LinkType;
 use flame_admit::Verdict;
 use flame_compile::{Analysed, Compiler};
 use flame_element::modules::{self, Decisions, ModuleArgs, Modules, Prepared, Running};
-use flame_plan::{Account, Catalog, CatalogEntry, FaultReport, ModuleClass, ModulePlan, Pace, Plan};
+use flame_plan::{
+    Account, Audience, Catalog, CatalogEntry, FaultReport, ModuleClass, ModulePlan, Pace, Plan,
+};
 use flame_quota::Meters;
 use flame_record::{RecordBatch, Sink, SinkError};
 use flame_run::{Area, Areas, Engines};
@@ -340,10 +342,14 @@ impl<C: Client> Prepared for Ready<C> {
             _ => Ok(None),
         };
         let held = held.map_err(|e| e.to_string())?;
-        let faults = Arc::default();
-        let observer = NotifyingObserver { notify: notify.clone(), faults: Arc::clone(&faults) };
+        let (faults, released) = (Arc::default(), Arc::default());
+        let observer = NotifyingObserver {
+            notify: notify.clone(),
+            faults: Arc::clone(&faults),
+            released: Arc::clone(&released),
+        };
         match Attached::start(run, pace, Box::new(sink), Box::new(observer)) {
-            Ok(attached) => Ok(Box::new(Element { attached, plan, pace, faults, held, notify })),
+            Ok(attached) => Ok(Box::new(Element { attached, plan, pace, faults, released, held, notify })),
             Err(e) => {
                 if let Some(Held { entered, .. }) = held {
                     entered.ended(&[], &Account::default()).map_err(|e| e.to_string())?;
@@ -397,6 +403,7 @@ impl Held {
 struct NotifyingObserver {
     notify: Notify,
     faults: Arc<Mutex<Vec<String>>>,
+    released: Arc<Mutex<Account>>,
 }
 
 impl Observer for NotifyingObserver {
@@ -417,6 +424,12 @@ impl Observer for NotifyingObserver {
             faults.push(report.text.clone());
         }
         true
+    }
+
+    fn released(&mut self, accounts: &[(&str, Account)]) {
+        if let [(_, account)] = accounts {
+            locked(&self.released).clone_from(account);
+        }
     }
 }
 
@@ -455,6 +468,8 @@ struct Element {
     plan: Plan,
     pace: Pace,
     faults: Arc<Mutex<Vec<String>>>,
+    /// The account as of the last tick, of a module under a grant in a live graph.
+    released: Arc<Mutex<Account>>,
     held: Option<Held>,
     notify: Notify,
 }
@@ -507,7 +522,11 @@ impl Running for Element {
     }
 
     fn account(&mut self) -> Account {
-        self.attached.account()
+        match (Audience::under(self.held.as_ref()), self.pace.is_live()) {
+            (Audience::Operator, _) => self.attached.account(),
+            (Audience::Holder, true) => locked(&self.released).without_sampled(),
+            (Audience::Holder, false) => self.attached.account().without_sampled(),
+        }
     }
 
     fn faults(&self) -> Vec<String> {

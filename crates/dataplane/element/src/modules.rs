@@ -181,7 +181,8 @@ pub trait Running: std::any::Any + Send {
     /// Returns the errors of [`Running::packets`].
     fn look(&mut self) -> Result<Option<bool>, String>;
 
-    /// Returns the account of the packets offered so far.
+    /// Returns the account of the packets offered so far, as its reader may know it: under a grant in a live
+    /// graph, as of the last tick.
     fn account(&mut self) -> Account;
 
     /// Returns the texts of the faults so far.

@@ -255,6 +255,10 @@ impl Run {
             if self.count.is_some() {
                 return Err("--count counts packets that a grant may hide, and this runs under a policy: leave it out".into());
             }
+            // A packet is sampled by its time, and a second clock would show a second sample.
+            if self.hardware_timestamps {
+                return Err("--hardware-timestamps changes the times by which a grant's samples and intervals are decided, and this runs under a policy: leave it out".into());
+            }
             if self.decapsulate && !node.policy().decapsulate {
                 return Err("--decapsulate shows headers in what may be hidden payload, and the policy does not let it: decapsulate = true in [node] does".into());
             }
