@@ -4,11 +4,12 @@
 use crate::console::complain;
 use crate::interrupts::{self, INTERRUPTED, Interrupts};
 use flame_abi::manifest::Table;
+use flame_base::lock;
 use flame_record::{Packet, RecordBatch, Sink, SinkError};
 use signal_hook::consts::{SIGHUP, SIGUSR1};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, MutexGuard, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -138,7 +139,7 @@ fn has_terminal() -> bool {
 }
 
 fn held(slot: &Slot) -> MutexGuard<'_, Option<Box<dyn Sink>>> {
-    slot.lock().unwrap_or_else(PoisonError::into_inner)
+    lock(&slot)
 }
 
 /// Ends the process before it has read anything.
