@@ -15,7 +15,8 @@ use flame_run::{Area, Areas, Engines};
 use flame_source::{Frame, Progress, RawBlock};
 use flame_trust::Grant;
 use flame_worker::{
-    Attached, Decided, Fate, Observer, Options, Run, RunError, Runner, Slices, check_forward,
+    Attached, Decided, Fate, Observer, Options, Run, RunError, Runner, SliceThread, Slices,
+    check_forward,
 };
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -95,7 +96,7 @@ struct Shared<C> {
     sink: Mutex<Option<(SharedSink, Catalog)>>,
     areas: Mutex<GraphAreas>,
     /// Ends slices, from the first module on that needs it.
-    slices: Mutex<Option<Slices>>,
+    slices: Mutex<Option<SliceThread>>,
 }
 
 /// The memory that modules of a graph share.
@@ -326,7 +327,9 @@ impl<C: Client> Prepared for Ready<C> {
         if has_slices {
             let mut slices = locked(&shared.slices);
             if slices.is_none() {
-                *slices = Some(Slices::start(shared.engines()?).map_err(|e| e.to_string())?);
+                let of_all = Slices::default();
+                of_all.need(true);
+                *slices = Some(of_all.start(shared.engines()?, || ()).map_err(|e| e.to_string())?);
             }
         }
         let sink = Tap(shared.sink()?);

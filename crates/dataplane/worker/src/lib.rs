@@ -53,7 +53,6 @@ mod remote;
 mod report;
 mod run;
 mod services;
-mod slices;
 mod sorting;
 mod stage;
 mod threads;
@@ -66,7 +65,7 @@ pub use attached::Attached;
 pub use channels::reserved_rate;
 pub use charge::Charging;
 pub use error::RunError;
-pub use flame_execute::{Begun, Keep, LoadError, Module, News, OnNews, Place, State};
+pub use flame_execute::{Begun, Keep, LoadError, Module, News, OnNews, Place, SliceThread, Slices, State};
 pub use flame_plan::FaultReport;
 pub use flame_run::{Area, AreaError, Areas, MAX_AREAS};
 pub use flame_transmit::{Bandwidth, Capture, Link, LinkError, Wire};
@@ -78,7 +77,6 @@ pub use overload::Overload;
 pub use remote::{LostModule, ProcessInfo, Runner, StartedProcess};
 pub use report::{LossReason, Lost, NotDue, Observer, Report, ShownReport, Silent, Snapshot};
 pub use run::{Input, Run, Worker};
-pub use slices::Slices;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
