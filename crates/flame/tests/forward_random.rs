@@ -4,9 +4,9 @@
 use crate::common::{Lines, frame, with_manifest};
 use flame_admit::Protection;
 use flame_compile::Compiler;
-use flame_element::modules::{ModuleArgs, Modules};
+use flame_element::modules::{ModuleArgs, Modules, Notify};
 use flame_element::{Account, Environment, Outcome, Router};
-use flame_node::{Client, Elements, Node, Notify, RecordViolation, RunRequest, Submission};
+use flame_node::{Client, Elements, Node, RecordViolation, RunRequest, Submission};
 use flame_plan::{Catalog, Limits, ViewSpec};
 use flame_record::Sink;
 use flame_worker::Runner;

@@ -5,6 +5,8 @@
 mod cycles;
 #[path = "house/lines.rs"]
 mod lines;
+#[path = "house/packets.rs"]
+mod packets;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -67,6 +69,11 @@ fn edges_go_down() {
             let above_node = here == "other" || here_is_daemon;
             assert!(name != "flame-node" || above_node, "{} depends on the node", package.name);
             assert!(name != "flame-daemon" || here == "other", "{} depends on the daemon", package.name);
+            let of_packets = matches!(
+                name,
+                "flame-block" | "flame-decode" | "flame-execute" | "flame-output" | "flame-remote"
+            );
+            assert!(here != "control" || !of_packets, "{} depends on {name}: packets", package.name);
             // Requests are served on one side of the API and made on the other; nothing else knows networks.
             let networked = matches!(name, "axum" | "hyper" | "tokio" | "rustls" | "rusqlite");
             assert!(!networked || above_node, "{} depends on {name}", package.name);

@@ -20,7 +20,7 @@ mod record;
 mod watch;
 
 pub use build::{Built, Note, RunRequest, Submission, build, build_unentered};
-pub use elements::{Client, Elements, Notify, RecordViolation};
+pub use elements::{Client, Elements, RecordViolation};
 pub use error::NodeError;
 pub use node::{AdmittedModule, Holder, Node, check_viewable};
 pub use place::place_of;

@@ -69,7 +69,7 @@ pub use flame_execute::{Begun, Keep, LoadError, Module, News, OnNews, Place, Sli
 pub use flame_plan::FaultReport;
 pub use flame_run::{Area, AreaError, Areas, MAX_AREAS};
 pub use flame_transmit::{Bandwidth, Capture, Link, LinkError, Wire};
-pub use forward::{Decided, Fate, check_forward};
+pub use forward::check_forward;
 pub use granted::MAX_FAULTS;
 pub use handle::{Handle, check_joins};
 pub use options::Options;

@@ -41,7 +41,7 @@ struct File {
 }
 
 /// Splits code into words and punctuation, without comments, texts and lifetimes.
-fn tokens(code: &str) -> Vec<String> {
+pub fn tokens(code: &str) -> Vec<String> {
     let s: Vec<char> = code.chars().collect();
     let (mut all, mut i) = (Vec::new(), 0);
     let is_word = |c: char| c.is_alphanumeric() || c == '_';
