@@ -1,5 +1,6 @@
 //! The modules of a graph of elements: each `Module` element has a run of its own, built as every other one.
 
+use crate::applicant::Applicant;
 use crate::build::{Built, RunRequest, Submission, build_unentered};
 use crate::error::NodeError;
 use crate::node::{AdmittedModule, Node};
@@ -44,12 +45,12 @@ pub trait Client: Send + Sync {
     /// Returns the function that records violations of bounds, so that later runs meter their modules.
     fn violations(&self) -> RecordViolation;
 
-    /// Returns the node with the credential of an element, or `None` without a policy.
+    /// Returns the node and the credential of an element, or `None` without a policy.
     ///
     /// # Errors
     ///
     /// Returns an error if the policy, the credential or the key cannot be read.
-    fn node(&self, args: &ModuleArgs) -> Result<Option<Node>, String>;
+    fn applicant(&self, args: &ModuleArgs) -> Result<Option<Applicant>, String>;
 
     /// Opens the output of all records.
     ///
@@ -182,10 +183,10 @@ impl<C: Client + 'static> Modules for Elements<C> {
         let notify = shared.client.notify();
         let submission = shared.client.submission(&args.file)?;
         let request = shared.client.request(args, submission)?;
-        let node = if shared.is_check { None } else { shared.client.node(args)? };
+        let applicant = if shared.is_check { None } else { shared.client.applicant(args)? };
         let compiler = shared.client.compiler();
         let cost_class = if shared.is_check { cost_class(&compiler, &request) } else { None };
-        let built = build_unentered(&request, node.as_ref(), &compiler);
+        let built = build_unentered(&request, applicant.as_ref(), &compiler);
         let Built { mut plan, meters, mut admitted, notes, mut verdicts, .. } =
             built.map_err(|e| e.to_string())?;
         notes.iter().for_each(|note| notify(&format!("{}: note: {note}", args.element)));
@@ -211,7 +212,7 @@ impl<C: Client + 'static> Modules for Elements<C> {
             meters,
             areas,
             runner,
-            grant: admitted.pop().zip(node),
+            grant: admitted.pop().zip(applicant.map(|applicant| applicant.node)),
             pace: args.pace,
             verdict: verdicts.pop(),
             cost_class,
