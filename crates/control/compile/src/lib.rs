@@ -254,7 +254,7 @@ impl<'a> Compiler<'a> {
     /// Returns an error if the cache cannot be written.
     pub fn keep_examined(&self) -> Result<(), CompileError> {
         let Some(waiting) = &self.waiting else { return Ok(()) };
-        let waiting = std::mem::take(&mut *lock(&waiting));
+        let waiting = std::mem::take(&mut *lock(waiting));
         waiting.iter().try_for_each(|(hash, bytes)| Ok(self.keep(hash, Artifact::ModuleInfo, bytes)?))
     }
 
@@ -281,7 +281,7 @@ impl<'a> Compiler<'a> {
                 if let Ok(bytes) = postcard::to_stdvec(&found) {
                     match &self.waiting {
                         Some(waiting) => {
-                            lock(&waiting).push((hash, bytes));
+                            lock(waiting).push((hash, bytes));
                         }
                         None => self.keep(&hash, Artifact::ModuleInfo, &bytes)?,
                     }
