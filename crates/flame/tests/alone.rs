@@ -1,7 +1,8 @@
 //! The tests that measure time or memory, or need all processors: one after the other, and apart from all
 //! others. `main.rs` lists those.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use flame_base::lock;
+use std::sync::{Mutex, MutexGuard};
 
 #[allow(dead_code, unused_imports)] // The tests of `main.rs` use the rest of these four.
 mod common;
@@ -23,5 +24,5 @@ mod xdp;
 /// Waits until no other test of this program runs.
 fn turn() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
-    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+    lock(&TURN)
 }

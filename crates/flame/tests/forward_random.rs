@@ -4,9 +4,9 @@
 use crate::common::{Lines, frame, with_manifest};
 use flame_admit::Protection;
 use flame_compile::Compiler;
-use flame_element::modules::{ModuleArgs, Modules};
+use flame_element::modules::{ModuleArgs, Modules, Notify};
 use flame_element::{Account, Environment, Outcome, Router};
-use flame_node::{Client, Elements, Node, Notify, RecordViolation, RunRequest, Submission};
+use flame_node::{Applicant, Client, Elements, RecordViolation, RunRequest, Submission};
 use flame_plan::{Catalog, Limits, ViewSpec};
 use flame_record::Sink;
 use flame_worker::Runner;
@@ -57,7 +57,7 @@ impl Client for InMemory {
         Compiler::in_process(engines, None)
     }
 
-    fn node(&self, _: &ModuleArgs) -> Result<Option<Node>, String> {
+    fn applicant(&self, _: &ModuleArgs) -> Result<Option<Applicant>, String> {
         Ok(None)
     }
 

@@ -5,6 +5,8 @@
 mod cycles;
 #[path = "house/lines.rs"]
 mod lines;
+#[path = "house/packets.rs"]
+mod packets;
 #[path = "house/phrases.rs"]
 mod phrases;
 

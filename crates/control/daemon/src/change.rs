@@ -73,8 +73,8 @@ impl Engine {
             installed: time::now(),
         };
         if is_unnamed {
-            let node = self.node_for(&stored, &source.place)?;
-            let examined = self.examine(&stored, &request.wasm, node.as_ref(), By::Request)?;
+            let applicant = self.applicant(&stored, &source.place)?;
+            let examined = self.examine(&stored, &request.wasm, applicant.as_ref(), By::Request)?;
             stored.name.clone_from(&examined.manifest.name);
         }
         let name = stored.name.clone();

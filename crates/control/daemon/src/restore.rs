@@ -18,7 +18,7 @@ use flame_compile::Cache;
 use flame_node::Node;
 use flame_plan::Audience;
 use flame_run::Engines;
-use flame_trust::{Place, Revoked, time};
+use flame_trust::{Revoked, time};
 use flame_view::Key;
 use flame_worker::{Link, Runner};
 use std::collections::{BTreeMap, BTreeSet};
@@ -76,7 +76,7 @@ impl Engine {
         let node = match &config.policy {
             Some(path) => {
                 // The policy names one of its files, so it is read twice.
-                let node = Node::open(path, &Place::all_interfaces(), "node".to_owned())?;
+                let node = Node::open(path)?;
                 read_at = stamps(&node);
                 Some(node.reopened(path)?)
             }

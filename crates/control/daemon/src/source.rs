@@ -1,13 +1,12 @@
 //! A source of packets with its workers: started again when it fails, with the modules that it had.
 
 use crate::config;
-use crate::paced::Paced;
 use crate::route::{Routes, ToLogs, ToSpools};
 use flame_abi::LinkType;
 use flame_plan::{Account, Audience, ModuleId, Plan, Reason, Share};
 use flame_run::Engines;
-use flame_source::SourceError;
 use flame_source::live::{self, Interface, LiveOptions};
+use flame_source::{Paced, SourceError};
 use flame_trust::Place;
 use flame_view::Key;
 use flame_worker::{

@@ -11,6 +11,7 @@ use crate::test_world::{MANIFEST, NAME, PATIENCE, World, revocation, write_polic
 use flame_abi::manifest::Manifest;
 use flame_api::{Answer, Code, RenewRequest, State};
 use flame_compile::ModuleInfo;
+use flame_node::Possession;
 use flame_plan::{Account, Audience, ModuleId};
 use flame_trust::{Challenge, Credential, Field, Narrow, SESSION};
 use flame_worker::Place;
@@ -434,14 +435,8 @@ fn a_narrowed_session_reads_no_rows_of_wider_instances() {
         let info = ModuleInfo { hash: [7; 32], manifest, messages: false };
         let challenge = Challenge::new().unwrap();
         let answer = challenge.answer(&world.alice, credential, &info.hash);
-        let base = held(&world.engine.node);
-        let node = base.as_ref().unwrap().for_credential(
-            Some(credential.clone()),
-            Some((challenge, answer)),
-            &flame_trust::Place::interface("eth0").unwrap(),
-            String::new(),
-        );
-        let admitted = node.admit(&info, &[], &[]).unwrap();
+        let applicant = world.applicant(credential, Possession::Answered(challenge, answer));
+        let admitted = applicant.admit(&info, &[], &[]).unwrap();
         Arc::new(Reach::of(&admitted, &flame_trust::Place::interface("eth0").unwrap()))
     };
     let manifest = Arc::new(Manifest::parse(MANIFEST.as_bytes()).unwrap());
@@ -527,7 +522,7 @@ fn meters_of_a_credential_live_as_long_as_its_modules() {
         let mut modules = world.engine.modules();
         let live = modules.get_mut(&world.key()).unwrap().live.as_mut().unwrap();
         let granted = live.granted.as_ref().unwrap();
-        let (node, admitted) = (&granted.node, &granted.admitted);
+        let (node, admitted) = (world.engine.present_node().unwrap(), &granted.admitted);
         let (one, two) = (node.meters(admitted, true).unwrap(), node.meters(admitted, true).unwrap());
         let in_use = node.meters_in_use();
         assert!(in_use > 0);
@@ -602,7 +597,7 @@ fn a_row_whose_owner_is_not_that_of_its_credential_does_not_run() {
     for owner in [bob, Owner { root: root.to_string(), ..world.owner() }] {
         let row = Stored { owner, ..row.clone() };
         // At the start, and when one that is stopped is changed.
-        for refused in [world.engine.check_owner(&row), world.engine.node_for(&row, &eth0).map(drop)] {
+        for refused in [world.engine.check_owner(&row), world.engine.applicant(&row, &eth0).map(drop)] {
             let refused = refused.unwrap_err();
             assert!(refused.cause.contains("another principal's"), "{refused}");
         }

@@ -1,5 +1,6 @@
+use crate::applicant::Applicant;
 use crate::error::NodeError;
-use crate::node::{AdmittedModule, Node};
+use crate::node::AdmittedModule;
 use crate::record::Entered;
 use flame_abi::LinkType;
 use flame_admit::{PacketTimeLimit, Protection, Verdict, Why};
@@ -112,8 +113,12 @@ impl std::fmt::Display for Note {
 ///
 /// Returns the error of the first module that cannot be run, with its file, or an error for settings of a
 /// module that is not submitted.
-pub fn build(request: &RunRequest, node: Option<&Node>, compiler: &Compiler<'_>) -> Result<Built, NodeError> {
-    build_some(request, node, compiler, Building { enters: true, ..Building::default() })
+pub fn build(
+    request: &RunRequest,
+    applicant: Option<&Applicant>,
+    compiler: &Compiler<'_>,
+) -> Result<Built, NodeError> {
+    build_some(request, applicant, compiler, Building { enters: true, ..Building::default() })
 }
 
 /// Does what [`build()`] does, but leaves it to the caller to record modules in the audit log, when they
@@ -124,15 +129,15 @@ pub fn build(request: &RunRequest, node: Option<&Node>, compiler: &Compiler<'_>)
 /// Returns the errors of [`build()`].
 pub fn build_unentered(
     request: &RunRequest,
-    node: Option<&Node>,
+    applicant: Option<&Applicant>,
     compiler: &Compiler<'_>,
 ) -> Result<Built, NodeError> {
-    build_some(request, node, compiler, Building::default())
+    build_some(request, applicant, compiler, Building::default())
 }
 
 fn build_some(
     request: &RunRequest,
-    node: Option<&Node>,
+    applicant: Option<&Applicant>,
     compiler: &Compiler<'_>,
     mut built: Building,
 ) -> Result<Built, NodeError> {
@@ -141,7 +146,7 @@ fn build_some(
         return Err(NodeError::UnusedSettings(unused.clone()));
     }
     for submission in &request.submissions {
-        built.install(request, submission, node, compiler).map_err(|e| e.of(&submission.file))?;
+        built.install(request, submission, applicant, compiler).map_err(|e| e.of(&submission.file))?;
     }
     Ok(built.finish(request))
 }
@@ -189,28 +194,27 @@ impl Building {
         &mut self,
         request: &RunRequest,
         submission: &Submission,
-        node: Option<&Node>,
+        applicant: Option<&Applicant>,
         compiler: &Compiler<'_>,
     ) -> Result<(), NodeError> {
         let Submission { name, wasm, signers, .. } = submission;
         let hash = flame_compile::hash_of(wasm);
         // Who pays is decided before the module is read.
-        let of_principal = node.map(|node| {
-            let paid = node.compiler(compiler, &hash).map_err(|e| node.refused(&hash, e))?;
-            Ok::<_, NodeError>(node.noting(paid))
+        let of_principal = applicant.map(|applicant| {
+            let paid = applicant.compiler(compiler, &hash).map_err(|e| applicant.refused(&hash, e))?;
+            Ok::<_, NodeError>(applicant.noting(paid))
         });
         let of_principal = of_principal.transpose()?;
         let compiler = of_principal.as_ref().unwrap_or(compiler);
         let info = compiler.examine(wasm)?;
-        let admitted = match node {
-            Some(node) => Some((node, node.admit(&info, signers, &request.narrower)?)),
-            None => None,
-        };
-        if let Some((_, admitted)) = &admitted {
+        let admit = |applicant: &Applicant| applicant.admit(&info, signers, &request.narrower);
+        let admitted = applicant.map(admit).transpose()?;
+        if let Some(admitted) = &admitted {
             self.check_links(name, &admitted.grant.view(), &request.links)?;
         }
         // Only now: nothing is kept of a module that may not run.
         compiler.keep_examined()?;
+        let admitted = applicant.map(|applicant| &applicant.node).zip(admitted);
         let (terms, meters) = match &admitted {
             Some((node, a)) => (a.grant.terms(), node.meters(a, request.is_live)?),
             None => (Terms::default(), Meters::default()),

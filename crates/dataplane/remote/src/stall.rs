@@ -1,8 +1,9 @@
 //! Time that does not count in limits: the one who is waited for had no use of it.
 
+use flame_base::lock;
 use std::cell::Cell;
 use std::marker::PhantomData;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// The time for which one thread stands still, or works for others, as those see it who wait for it.
@@ -44,17 +45,13 @@ impl Stall {
         Self::create(Duration::ZERO).1
     }
 
-    fn times(&self) -> MutexGuard<'_, Times> {
-        self.times.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn since(&self, begun: Option<Instant>, now: Instant) -> Duration {
         begun.map_or(Duration::ZERO, |begun| now.duration_since(begun).saturating_sub(self.least))
     }
 
     /// Returns the time of all stalls until `now`.
     pub fn total(&self, now: Instant) -> Duration {
-        let times = self.times();
+        let times = lock(&self.times);
         times.total + self.since(times.begun, now)
     }
 }
@@ -66,7 +63,7 @@ impl Staller {
     }
 
     fn begin_at(&self, now: Instant) -> Stalled {
-        let mut times = self.stall.times();
+        let mut times = lock(&self.stall.times);
         let is_outer = times.begun.is_none();
         if is_outer {
             times.begun = Some(now);
@@ -78,7 +75,7 @@ impl Staller {
 impl Stalled {
     fn end_at(&mut self, now: Instant) {
         if let Some(stall) = self.0.take() {
-            let mut times = stall.times();
+            let mut times = lock(&stall.times);
             let begun = times.begun.take();
             times.total += stall.since(begun, now);
         }

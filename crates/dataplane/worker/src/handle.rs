@@ -12,7 +12,7 @@ use crate::report::Snapshot;
 use crate::sorting;
 use crossbeam_channel::{Receiver, RecvTimeoutError, SendError, Sender, bounded, unbounded};
 use flame_abi::manifest::Manifest;
-use flame_execute::{LoadedModule, Module, Shape};
+use flame_execute::{LoadedModule, Module, Shape, Slices};
 use flame_plan::{Account, ModuleClass, ModuleId, ModulePlan, Reason, Share};
 use flame_run::Engines;
 use flame_view::Key;
@@ -78,8 +78,8 @@ pub(crate) struct Shared {
     /// Whether a run on live sources ends.
     pub(crate) ended: AtomicBool,
     pub(crate) progress: Progress,
-    /// Tells the thread that ends slices that there is a metered module.
-    metered: Sender<()>,
+    /// The slices of the calls that this run makes itself.
+    pub(crate) slices: Slices,
     pipelines: Vec<Inlet>,
     /// The queue of the collector, or `None` if the only pipeline's thread also collects.
     collector: Option<EventSender>,
@@ -121,8 +121,7 @@ impl Shared {
     /// Lets slices be ended from now on, if the calls of a module need that. A process ends those of its own.
     fn note_class(&self, plan: &ModulePlan) {
         if plan.class == ModuleClass::Metered && plan.process.is_none() {
-            // If there is a message already, that is enough.
-            let _ = self.metered.try_send(());
+            self.slices.need(true);
         }
     }
 }
@@ -149,8 +148,6 @@ impl Known {
 /// The receiving ends of the command channels, for the threads of a run.
 pub(crate) struct Inboxes {
     pub(crate) pipelines: Vec<Receiver<Command>>,
-    /// Has a message once there is a metered module, whose slices must be ended.
-    pub(crate) metered: Receiver<()>,
 }
 
 impl Handle {
@@ -179,7 +176,6 @@ impl Handle {
                 RunError::Service { module: m.plan().name.clone(), service, by }
             })?;
         }
-        let (tell, metered) = bounded(1);
         let shared = Shared {
             engines: engines.clone(),
             processes,
@@ -188,7 +184,7 @@ impl Handle {
             stop,
             ended: AtomicBool::new(false),
             progress: Progress::default(),
-            metered: tell,
+            slices: Slices::default(),
             pipelines,
             collector,
             used: Mutex::new(known.keys().copied().collect()),
@@ -196,7 +192,7 @@ impl Handle {
             services: Mutex::new(services),
         };
         modules.iter().for_each(|module| shared.note_class(module.plan()));
-        Ok((Self(Arc::new(shared)), Inboxes { pipelines: inboxes, metered }))
+        Ok((Self(Arc::new(shared)), Inboxes { pipelines: inboxes }))
     }
 
     pub(crate) fn shared(&self) -> &Shared {

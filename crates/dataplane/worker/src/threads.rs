@@ -1,6 +1,6 @@
 //! The threads of a run: one for everything, or one for each worker, one that reads and one that collects.
 
-use crate::charge::{self, Charging};
+use crate::charge;
 use crate::collect::Collector;
 use crate::dispatch::{Dispatcher, Partition};
 use crate::error::RunError;
@@ -17,37 +17,9 @@ use crate::stage::PipelineOptions;
 use crate::todo::worker_loop;
 use crate::turns::TURN;
 use crate::wiring::{Ends, Wiring};
-use crossbeam_channel::{Receiver, RecvTimeoutError, bounded, never, select, unbounded};
+use crossbeam_channel::{Receiver, bounded, never, unbounded};
 use flame_execute::Stop;
 use flame_source::Source;
-use std::time::Duration;
-
-/// Runs `run` next to a thread that ends slices of this length once there is a metered module, of which
-/// `metered` tells it.
-pub(crate) fn with_slices<T>(
-    engines: &flame_run::Engines,
-    (slice, metered): (Duration, &Receiver<()>),
-    charging: Option<&Charging>,
-    run: impl FnOnce() -> T,
-) -> T {
-    let (done, over) = bounded::<()>(0);
-    std::thread::scope(|scope| {
-        scope.spawn(move || {
-            let _charged = charge::begin(charging);
-            // Until then it does not wake up at all.
-            let is_over = select! {
-                recv(over) -> _ => true,
-                recv(metered) -> _ => false,
-            };
-            while !is_over && over.recv_timeout(slice) == Err(RecvTimeoutError::Timeout) {
-                engines.end_slice();
-            }
-        });
-        let result = run();
-        drop(done);
-        result
-    })
-}
 
 fn add_source(report: &mut Report, stats: ReadStats, source: &dyn Source) {
     report.packets += stats.packets;

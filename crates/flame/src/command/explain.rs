@@ -42,20 +42,20 @@ pub struct Explain {
 impl Explain {
     pub fn run(self) -> Result<Status, Error> {
         let place = place(&self.interface)?;
-        let node = self.trust.open(&place)?.ok_or("give the node's policy: --policy FILE")?;
+        let applicant = self.trust.open(&place)?.ok_or("give the node's policy: --policy FILE")?;
         if self.read.is_some() {
             // The original packet is shown next to the module's view of it.
             Caller::here().may_name("--read", "the operator can show a packet")?;
         }
         let (path, wasm) = read_module(&self.module)?;
         let compiler = crate::compiler::looking()?;
-        let compiler = node.noting(node.compiler(&compiler, &flame_compile::hash_of(&wasm))?);
+        let compiler = applicant.noting(applicant.compiler(&compiler, &flame_compile::hash_of(&wasm))?);
         let examined = compiler.examine(&wasm).map_err(|e| format!("{}: {e}", path.display()))?;
-        let grant = node.explain(&examined, &signers(&path, &examined.hash)?).map_err(told)?;
+        let grant = applicant.explain(&examined, &signers(&path, &examined.hash)?).map_err(told)?;
         // Whether the view can be constructed is part of the answer.
         let mut view = View::new(&grant.view(), None)?;
         if matches!(self.format, OutputFormat::Table) {
-            let name = &node.policy().name;
+            let name = &applicant.node.policy().name;
             say!(
                 "{} on {name}, {}: principal {}, role {}\n",
                 self.module,

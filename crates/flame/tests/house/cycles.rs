@@ -13,16 +13,20 @@ const ALLOWED: [(&str, &str, &str, &str); 1] =
 type Edges = BTreeMap<String, BTreeSet<String>>;
 
 /// Returns the code of a file without comments and without the unit tests at its end.
-fn code(text: &str) -> String {
+pub fn code(text: &str) -> String {
     let product = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
     product.lines().filter(|line| !line.trim_start().starts_with("//")).collect::<Vec<_>>().join("\n")
 }
 
-/// Returns the beginnings of the paths that follow `text`: one, or those of a list in braces.
-fn paths(text: &str) -> Vec<Vec<&str>> {
+/// Returns the path at the start of `text`, or the paths of a list in braces.
+pub fn paths(text: &str) -> Vec<Vec<&str>> {
     let Some(list) = text.strip_prefix('{') else {
         let end = text.find(|c: char| !(c.is_alphanumeric() || "_:".contains(c))).unwrap_or(text.len());
-        return vec![text[..end].split("::").collect()];
+        let names: Vec<_> = text[..end].split("::").filter(|name| !name.is_empty()).collect();
+        return match text[end..].starts_with('{') {
+            true => paths(&text[end..]).into_iter().map(|rest| [&names[..], &rest[..]].concat()).collect(),
+            false => vec![names],
+        };
     };
     let (mut depth, mut begin, mut all) = (0, 0, Vec::new());
     for (at, c) in list.char_indices() {

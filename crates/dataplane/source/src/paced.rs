@@ -8,7 +8,7 @@
 //! Example:  flame node run -c node.toml
 //! Related:  file, live
 
-use flame_source::{Damage, FileOptions, Next, Progress, RawBlock, RawPacket, Source, SourceError};
+use crate::{Damage, FileOptions, Next, Progress, RawBlock, RawPacket, Source, SourceError};
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -37,9 +37,13 @@ pub struct Paced {
 
 impl Paced {
     /// Opens the file, so that its errors are found before packets are due.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`crate::open`].
     pub fn open(path: PathBuf, repeat: bool, snaplen: u32) -> Result<Self, SourceError> {
         let options = FileOptions { snaplen };
-        let source = flame_source::open(std::slice::from_ref(&path), &options)?;
+        let source = crate::open(std::slice::from_ref(&path), &options)?;
         Ok(Self {
             path,
             repeat,
@@ -70,7 +74,7 @@ impl Paced {
             }
             self.shift = None;
             self.progress.bytes = 0;
-            self.source = Some(flame_source::open(std::slice::from_ref(&self.path), &self.options)?);
+            self.source = Some(crate::open(std::slice::from_ref(&self.path), &self.options)?);
         }
     }
 }
@@ -160,7 +164,7 @@ mod tests {
         let start = now_ns() as u64;
         let times = count(50);
         assert!(times.is_sorted() && times[0] >= start);
-        let mut file = flame_source::open(&[demo.into()], &FileOptions { snaplen: 64 }).unwrap();
+        let mut file = crate::open(&[demo.into()], &FileOptions { snaplen: 64 }).unwrap();
         let mut block = RawBlock::default();
         file.next(&mut block).unwrap();
         let gap = block.packets[49].ts_ns - block.packets[0].ts_ns;
