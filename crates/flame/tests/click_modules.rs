@@ -355,3 +355,34 @@ fn handlers_of_an_element_state_what_the_policy_lets_its_reader_know() {
     let (out, _) = ran(folder, &graph(""), &["-h", "m.stats"]);
     assert!(number(&out, "offered") > 100, "{out}");
 }
+
+/// A module that reports how many packets are in each batch.
+const BATCHES: &str = r#"(module (memory (export "memory") 1)
+    (data (i32.const 64) "\08\00\00\00\00\00\00\00")
+    (func (export "flame_batch") (param $batch i32) (result i64)
+        (i64.store (i32.const 72) (i64.load32_u offset=4 (local.get $batch)))
+        (i64.const 0x1000000040)))"#;
+
+/// A module of a live graph whose grant shows times in steps gives nothing of an interval that has not ended.
+#[test]
+fn a_live_graph_shows_whole_intervals_only() {
+    let dir = folder();
+    let folder = dir.path();
+    module(folder, "batches", BATCHES);
+    node(folder, "expose = \"none\"\ncalls = \"records\"");
+    let mint = ["grant", "mint", "--key", "root.key", "--to", "alice", "--role", "all", "--code", "any"];
+    done(folder, &[&mint[..], &["--resolution", "8s", "-o", "steps.cred"]].concat());
+    let seen = |credential: &str, wait: u64| -> u64 {
+        let graph = format!(
+            "RatedSource(RATE 100) -> m :: Module(./batches.wasm, LIVE true, CREDENTIAL {credential}.cred)
+             -> Discard; Script(wait {wait}s, stop)"
+        );
+        let (out, _) = ran(folder, &graph, &["--policy", "policy.toml"]);
+        packets(&out).iter().map(|(_, count)| count).sum()
+    };
+    // Simulated time, which begins with an interval. The module is shown the next ones.
+    for (wait, exact, whole) in [(7, 700, 0), (15, 1500, 0), (17, 1700, 800), (31, 3100, 1600)] {
+        let found = (seen("alice", wait), seen("steps", wait));
+        assert!(found.0.abs_diff(exact) < 20 && found.1 == whole, "{wait} s: {found:?}");
+    }
+}

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-const MS: u64 = 1_000_000;
+pub const MS: u64 = 1_000_000;
 /// The packets of a second.
 const RATE: u64 = 100;
 
@@ -58,15 +58,19 @@ fn module() -> Vec<u8> {
 
 /// Returns the plan of the module on a view with this resolution.
 fn counts(resolution_ns: u64, process: Option<&str>) -> ModulePlan {
-    let wasm = module();
-    let key = Some(ViewKey([7; 32]));
-    let view = ViewSpec { expose: Expose::None, resolution_ns, key, ..ViewSpec::default() };
-    let plan = install(&wasm, &flame_compile::InstallRequest { view, ..request() }).unwrap();
+    let plan = on_view(install(&module(), &request()).unwrap(), resolution_ns);
     ModulePlan { process: process.map(str::to_owned), ..plan }
 }
 
+/// Lets a module see times in steps, and no bytes.
+pub fn on_view(plan: ModulePlan, resolution_ns: u64) -> ModulePlan {
+    let key = Some(ViewKey([7; 32]));
+    let view = ViewSpec { expose: Expose::None, resolution_ns, key, ..ViewSpec::default() };
+    ModulePlan { view, ..plan }
+}
+
 /// A step of a link, between two blocks.
-enum Step {
+pub enum Step {
     Act(Box<dyn FnOnce() + Send>),
     /// The workers wait for each other.
     Meet(Arc<Barrier>),
@@ -77,10 +81,10 @@ enum Step {
 }
 
 /// A live source of a packet each 10 ms, which takes steps at given times. Times are in milliseconds.
-struct Link {
+pub struct Link {
     now: u64,
     until: u64,
-    steps: VecDeque<(u64, Step)>,
+    pub steps: VecDeque<(u64, Step)>,
 }
 
 impl Source for Link {
@@ -124,7 +128,7 @@ impl Source for Link {
 }
 
 /// A link of each worker.
-fn links(workers: u64, (now, until): (u64, u64)) -> Vec<Link> {
+pub fn links(workers: u64, (now, until): (u64, u64)) -> Vec<Link> {
     let link = |_| Link { now, until, steps: VecDeque::new() };
     let mut links: Vec<_> = (0..workers).map(link).collect();
     meet(&mut links, now + 100);
@@ -148,7 +152,7 @@ impl Drop for Done {
 
 /// Lets a thread act before the block at a time, while all workers wait. They have executed its commands
 /// before any of them gets another packet.
-fn act(links: &mut [Link], at: u64, act: impl FnOnce() + Send + 'static) {
+pub fn act(links: &mut [Link], at: u64, act: impl FnOnce() + Send + 'static) {
     meet(links, at);
     let done = Arc::<AtomicBool>::default();
     let of = Done(done.clone());
@@ -163,7 +167,7 @@ fn act(links: &mut [Link], at: u64, act: impl FnOnce() + Send + 'static) {
     meet(links, at);
 }
 
-fn input(links: Vec<Link>) -> Input {
+pub fn input(links: Vec<Link>) -> Input {
     Input::PerWorker(links.into_iter().map(|link| Box::new(link) as Box<dyn Source>).collect())
 }
 
@@ -215,7 +219,7 @@ impl Seen {
     }
 }
 
-fn options_of(plan: &ModulePlan, stop: &Arc<AtomicBool>) -> Options {
+pub fn options_of(plan: &ModulePlan, stop: &Arc<AtomicBool>) -> Options {
     let runner = plan.process.as_ref().map(|_| Runner::at(&runner()).unwrap());
     Options { runner, ..options(stop.clone()) }
 }
@@ -239,7 +243,7 @@ fn run(plan: &ModulePlan, workers: u64, (start, stop_at): (u64, u64)) -> Seen {
 }
 
 /// The places and numbers of workers.
-const PLACES: [(u64, Option<&str>); 4] = [(1, None), (2, None), (1, Some("p")), (2, Some("p"))];
+pub const PLACES: [(u64, Option<&str>); 4] = [(1, None), (2, None), (1, Some("p")), (2, Some("p"))];
 
 #[test]
 fn a_run_shows_whole_intervals_only() {

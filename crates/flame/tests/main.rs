@@ -45,6 +45,7 @@ mod ids_budget;
 mod interface;
 mod interference;
 mod intervals;
+mod intervals_output;
 mod isolation;
 mod lead;
 mod live;
