@@ -13,12 +13,19 @@ mod network;
 #[allow(dead_code)]
 mod wasm;
 
+#[path = "run/exhaust.rs"]
 mod exhaust;
+#[path = "run/many.rs"]
 mod many;
+#[path = "run/memory.rs"]
 mod memory;
+#[path = "node/node_overload.rs"]
 mod node_overload;
+#[path = "node/node_shares.rs"]
 mod node_shares;
+#[path = "run/overload.rs"]
 mod overload;
+#[path = "devices/xdp.rs"]
 mod xdp;
 
 /// Waits until no other test of this program runs.

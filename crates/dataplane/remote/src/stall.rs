@@ -59,32 +59,33 @@ impl Stall {
 impl Staller {
     /// Begins a stall. One within another one is part of that.
     pub fn begin(&self) -> Stalled {
-        self.begin_at(Instant::now())
+        self.begin_at(Instant::now)
     }
 
-    fn begin_at(&self, now: Instant) -> Stalled {
+    /// Reads `clock` under the lock, as the end does, so that no look sees a time that is taken back.
+    fn begin_at(&self, clock: impl FnOnce() -> Instant) -> Stalled {
         let mut times = lock(&self.stall.times);
         let is_outer = times.begun.is_none();
         if is_outer {
-            times.begun = Some(now);
+            times.begun = Some(clock());
         }
         Stalled(is_outer.then(|| self.stall.clone()))
     }
 }
 
 impl Stalled {
-    fn end_at(&mut self, now: Instant) {
+    fn end_at(&mut self, clock: impl FnOnce() -> Instant) {
         if let Some(stall) = self.0.take() {
             let mut times = lock(&stall.times);
             let begun = times.begun.take();
-            times.total += stall.since(begun, now);
+            times.total += stall.since(begun, clock());
         }
     }
 }
 
 impl Drop for Stalled {
     fn drop(&mut self) {
-        self.end_at(Instant::now());
+        self.end_at(Instant::now);
     }
 }
 
@@ -131,10 +132,10 @@ mod tests {
             let at = |moments| begun + moments * MOMENT;
             assert_eq!(waited.look(at(0)), Duration::ZERO);
             assert_eq!(waited.look(at(1)), MOMENT);
-            let mut stalled = staller.begin_at(at(1));
-            staller.begin_at(at(2)).end_at(at(3));
+            let mut stalled = staller.begin_at(|| at(1));
+            staller.begin_at(|| at(2)).end_at(|| at(3));
             assert_eq!(stall.total(at(3)), 2 * MOMENT - least, "the outer one has not ended");
-            stalled.end_at(at(4));
+            stalled.end_at(|| at(4));
             assert_eq!(waited.look(at(4)), MOMENT + least);
             assert_eq!(stall.total(at(9)), 3 * MOMENT - least, "it has ended");
             assert_eq!(waited.look(at(9)), 6 * MOMENT + least);

@@ -235,7 +235,7 @@ impl Node {
         self.signal("TERM");
         let mut child = self.child.take().expect("the node was started");
         let status = wait_for("the end of the node", || child.try_wait().unwrap());
-        // What it said last is read once the pipe is at its end.
+        // Its last message is read once the pipe is at its end.
         let listener = self.listener.take().expect("the node was started");
         wait_for("the end of its messages", || listener.is_finished());
         assert!(status.success(), "{status}: {}", self.said());

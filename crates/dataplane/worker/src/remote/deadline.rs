@@ -6,7 +6,7 @@ use flame_execute::Stop;
 use flame_remote::{Command, Waited};
 use std::time::{Duration, Instant};
 
-/// The longest interval between two checks that is charged. A longer one means that the program was suspended.
+/// The longest interval between two checks that is charged. In a longer one the program was suspended.
 const LOOK: Duration = Duration::from_secs(2);
 /// The interval at which the processor time of a process is read from the kernel.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
@@ -24,8 +24,8 @@ pub(super) enum Wait {
 
 /// The waits of one worker for one module.
 pub(super) struct WorkDeadline {
-    /// The time of all waits. While the thread that collects waits for a slow reader of the output, no process
-    /// can do anything about it.
+    /// The time of all waits. While the thread that collects waits for a slow reader of the output, no
+    /// process can do anything about it.
     waited: Waited,
     /// Whether the process knows that the run is stopped.
     is_told: bool,
@@ -174,8 +174,8 @@ mod tests {
     const BLOCKS: Wait = Wait::Blocks { released: 0 };
     const LIMITS: ProcessLimits = ProcessLimits::USUAL;
 
-    /// Looks at a process that works for a part of the time, a second after the other, until there is a reason
-    /// to end it. Returns the seconds until then, and the reason.
+    /// Looks at a process that works for a part of the time, once a second, until there is a reason to end
+    /// it. Returns the seconds until then, and the reason.
     fn ended(waits: &mut Waits, from: u32, part: f64, wait: impl Fn(u32) -> Wait) -> (u32, &'static str) {
         let after = |second: u32| {
             let busy = Use { busy: (second * SECOND).mul_f64(part), may_sleep: false };
@@ -217,11 +217,11 @@ mod tests {
             waits.rest();
         }
         assert_eq!(waits.asleep, 27 * SECOND, "the time between waits is no wait");
-        // One that has a share of processor time may sleep.
+        // With a share of processor time, a process may sleep.
         let mut waits = Waits::new(LIMITS);
         let share = || Some(Use { busy: Duration::ZERO, may_sleep: true });
         assert!((0..60).all(|second| waits.look(second * SECOND, BLOCKS, share).is_none()));
-        // One that is gone is not measured, and it is measured seldom.
+        // A process that is gone is not measured, and others seldom.
         let mut waits = Waits::new(LIMITS);
         assert!((0..60).all(|second| waits.look(second * SECOND, BLOCKS, || None).is_none()));
         let (mut waits, mut times) = (Waits::new(LIMITS), 0);
@@ -241,7 +241,7 @@ mod tests {
         let late = "it did not end in time";
         assert_eq!(ended(&mut Waits::new(LIMITS), 7, 1.0, |_| removal), (11, late));
         assert_eq!(ended(&mut Waits::new(LIMITS), 7, 1.0, |_| end), (601, late));
-        // Once the run was stopped, all ends have little time, and that of the last calls.
+        // Once the run was stopped, all ends have little time besides the last calls.
         let still = "it still worked long after the run was stopped";
         for (calls, expected) in [(0, 11), (5, 16)] {
             let mut waits = Waits::new(LIMITS);

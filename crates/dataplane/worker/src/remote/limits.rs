@@ -12,8 +12,8 @@ pub(crate) const END: Duration = Duration::from_secs(600);
 pub struct ProcessLimits {
     /// The time in which a process must have confined itself.
     pub start: Duration,
-    /// The interval at which a process must show that it is alive, and its use of time is measured. One that
-    /// does not answer for several of them is ended.
+    /// The interval at which a process must show that it is alive, and its use of time is measured. A
+    /// process that does not answer for several of them is ended.
     pub ping: Duration,
     /// The time that a process may sleep, in all waits of a worker for one module together. A process that is
     /// waited for has work; what it reports is no evidence of it. It has to wait while its reports are

@@ -220,7 +220,8 @@ fn frames_that_wait_do_not_leave_by_another_interface_by_af_xdp() {
     let sent = numbered(50);
     net.send(&sent, 1);
     graph.wait_for_account("to", "held 50");
-    std::thread::sleep(Duration::from_secs(3));
+    // Longer than the two seconds with a carrier.
+    std::thread::sleep(Duration::from_millis(2200));
     graph.swap(&towards("out0", "XDP"));
     graph.wait_for_account("to", "held 50");
     graph.swap(&towards("rx0", "XDP"));

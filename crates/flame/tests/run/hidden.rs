@@ -88,8 +88,8 @@ fn no_progress_is_shown_under_a_grant() {
     let late = 1_700_000_000_500_000_000;
     let more = Pcap::default().with((0..100).map(|_| (late, tcp_packet(7, 80)))).bytes().split_off(24);
     std::fs::write(folder.path().join("more"), more).unwrap();
-    // Once the capture is read, more packets follow until the file `stop` is there. The file `parts` has a byte
-    // for each part of them.
+    // Once the capture is read, more packets follow until the file `stop` is there. The file `parts` has a
+    // byte for each part of them.
     let feed = "cat c.pcap; while [ ! -e stop ]; do cat more; echo >> parts; sleep 0.1; done";
     let parts = || std::fs::metadata(folder.path().join("parts")).map_or(0, |parts| parts.len());
     let shown = |options: &[&str], until: &dyn Fn(&str) -> bool| {

@@ -1,5 +1,24 @@
 //! Tests of a node: its operator, its principals, and what survives a restart.
 
+mod node_accounting;
+mod node_demo;
+mod node_filters;
+mod node_fuzz;
+mod node_input;
+mod node_live;
+mod node_logs;
+mod node_processes;
+mod node_renew;
+mod node_reserve;
+mod node_rights;
+mod node_security;
+mod node_send;
+mod node_soak;
+mod node_state;
+mod node_storage;
+mod node_top;
+mod node_walls;
+
 use crate::daemon::{self, Node, module, replay, text, wait_for};
 use serde_json::{Value, json};
 use std::time::Duration;

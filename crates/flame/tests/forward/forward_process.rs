@@ -11,7 +11,6 @@ use flame_block::Reader;
 use flame_plan::Shed;
 use flame_remote::{Command as Request, FdReceiver, Report, Sender};
 use std::fs;
-use std::io::{BufRead, BufReader, Read};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -164,16 +163,16 @@ fn others_continue_beside_a_process_that_does_not_decide() {
         path.display()
     );
     let runs = |mode: &str| {
+        let printed = folder.path().join(format!("{mode}.out"));
         let child = Command::new(env!("CARGO_BIN_EXE_flame"))
             .args(["click", "--isolate", "-e", &graph])
             .env("FLAME_RUNNER", hostile(folder.path(), mode))
-            .stdout(std::process::Stdio::piped())
+            .stdout(fs::File::create(&printed).unwrap())
             .spawn()
             .unwrap();
         let mut child = Ended(child);
-        let mut line = String::new();
-        BufReader::new(child.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let count = line.trim().parse::<u32>();
+        let text = || fs::read_to_string(&printed).ok().filter(|text| text.ends_with('\n'));
+        let count = eventually("its count", text).trim().parse::<u32>();
         assert!(count.clone().is_ok_and(|n| n > 20), "{mode}: {count:?}");
         signal(child.0.id(), "INT");
         let status = eventually(format!("the end beside one that {mode}"), || child.0.try_wait().unwrap());
@@ -299,26 +298,28 @@ fn an_interrupt_of_the_group_ends_modules_in_order() {
         return;
     }
     use std::os::unix::process::CommandExt;
-    let mut child = Command::new(env!("CARGO_BIN_EXE_flame"))
+    let folder = tempfile::tempdir().unwrap();
+    let [out, err] = ["out", "err"].map(|name| folder.path().join(name));
+    let child = Command::new(env!("CARGO_BIN_EXE_flame"))
         .args(["click", "--isolate", "--format", "json", "-e"])
         .arg(
             "RatedSource(LENGTH 60, RATE 1000, LIMIT 10) -> Module(count) -> c :: Counter -> Discard;
-            Script(label l, wait 0.05s, goto l $(eq $(gt $(c.count) 9) false), print all)",
+            Script(label l, wait 0.05s, goto l $(eq $(gt $(c.count) 9) false), print \"all\")",
         )
         .env("FLAME_RUNNER", runner())
         .process_group(0)
-        .stdout(std::process::Stdio::piped())
-        .stderr(std::process::Stdio::piped())
+        .stdout(fs::File::create(&out).unwrap())
+        .stderr(fs::File::create(&err).unwrap())
         .spawn()
         .unwrap();
-    let (mut out, mut all) = (BufReader::new(child.stdout.take().unwrap()), String::new());
-    out.read_line(&mut all).unwrap();
-    let group = format!("-{}", child.id());
+    let mut child = Ended(child);
+    let text = |path: &Path| fs::read_to_string(path).unwrap();
+    eventually("all packets", || text(&out).contains("all"));
+    let group = format!("-{}", child.0.id());
     assert!(Command::new("kill").args(["-INT", "--", &group]).status().unwrap().success());
-    out.read_to_string(&mut all).unwrap();
-    let said = String::from_utf8_lossy(&child.wait_with_output().unwrap().stderr).into_owned();
-    assert!(all.contains("\"packets\":10"), "{all}{said}");
-    assert_eq!(said, "");
+    eventually("its end", || child.0.try_wait().unwrap());
+    assert!(text(&out).contains("\"packets\":10"), "{}{}", text(&out), text(&err));
+    assert_eq!(text(&err), "");
 }
 
 /// Modules that cannot run are refused with the configuration, before any packet.

@@ -1,5 +1,11 @@
 //! Tests of `Module` elements that forward packets: whole commands, modules in text.
 
+mod forward_held;
+mod forward_limit;
+mod forward_process;
+pub mod forward_random;
+mod forward_replaced;
+
 use crate::commands::{done, flame, node, policy, ran, text};
 use crate::common::{self, frame, tcp_packet, with_manifest};
 use crate::forwards::{

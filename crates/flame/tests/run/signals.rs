@@ -67,8 +67,8 @@ impl Running {
         all.into_iter().find(|path| path.extension().is_some_and(|e| e == "partial"))
     }
 
-    /// Returns whether a thread of the run or of one of its processes has worked without a pause for so many
-    /// milliseconds: it is in the call that does not end.
+    /// Returns whether a thread of the run or of a process of it has worked for `ms` milliseconds: it is in
+    /// the call that does not end.
     fn spins(&self, ms: u64) -> bool {
         let tasks = |id: u32| std::fs::read_dir(format!("/proc/{id}/task")).into_iter().flatten().flatten();
         let read = |path: PathBuf| std::fs::read_to_string(path).unwrap_or_default();

@@ -1,6 +1,10 @@
 //! Tests of graphs in line on interfaces, with veth pairs in namespaces: `tx0`–`rx0` and `out0`–`far0`. They
 //! need root, and report when they are skipped.
 
+mod devices_xdp;
+mod interface;
+mod live;
+
 use crate::network::{Net, flame, ipv4, wait_for};
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;

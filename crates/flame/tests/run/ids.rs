@@ -1,6 +1,6 @@
 //! Tests of `flame run ids`, as people use it.
 
-#[path = "../../../modules/ids/tests/shapes/mod.rs"]
+#[path = "../../../../modules/ids/tests/shapes/mod.rs"]
 mod shapes;
 
 use crate::common::{self, root};

@@ -58,7 +58,7 @@ const PACKETS: u64 = 600_000;
 /// The limits of processes here. Without tests, they are a minute and half a minute.
 const BLOCK: Duration = Duration::from_secs(3);
 const ASLEEP: Duration = Duration::from_secs(2);
-/// One that does not answer for ten of these intervals is ended.
+/// A process that does not answer for ten of these intervals is ended.
 const PING: Duration = Duration::from_millis(250);
 
 /// Runs a module in a process that writes a row for each packet, and does `meanwhile` to the run once its

@@ -642,7 +642,7 @@ fn the_largest_table_of_flow_is_written_at_the_end() {
         .arg("-r")
         .arg(&capture)
         .arg("-o")
-        .arg(folder.path().join("out"))
+        .arg(folder.path().join("out.json"))
         .output()
         .unwrap();
     let said = String::from_utf8_lossy(&out.stderr);

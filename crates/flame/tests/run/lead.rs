@@ -138,11 +138,11 @@ fn interrupted_after(time: Duration, folder: &Path, modules: &str, more: &[&str]
     panic!("the run does not begin");
 }
 
-/// Runs modules on the capture, and interrupts them after half a second. Returns the rows, what was said and the
+/// Runs modules on the capture, and interrupts them after a second. Returns the rows, what was said and the
 /// statistics, with the status.
 fn interrupted(folder: &Path, modules: &str, more: &[&str]) -> (usize, String, Value, Option<i32>) {
     let Interrupted { rows, said, stats, status, .. } =
-        interrupted_after(Duration::from_millis(500), folder, modules, more);
+        interrupted_after(Duration::from_secs(1), folder, modules, more);
     (rows, said, stats, status)
 }
 

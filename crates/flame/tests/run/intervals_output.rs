@@ -1,9 +1,9 @@
 //! Tests of what a module makes on a live source whose view shows times in steps: everything waits for the end
 //! of its interval, and its state is exported then.
 
+use super::intervals::{MS, PLACES, Step, act, input, links, options_of};
 use crate::common::{Lines, MANIFEST, frame, install, request, with_manifest};
 use crate::daemon::wait_for;
-use crate::intervals::{MS, PLACES, Step, act, input, links, options_of};
 use crate::services::{REPLY, call_frame, data, plan, server_parts};
 use flame_admit::Protection;
 use flame_plan::{Account, ModuleId, ModulePlan, Plan, Unsent};

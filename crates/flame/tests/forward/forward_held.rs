@@ -262,8 +262,9 @@ fn packets_of_a_revoked_module_leave_although_none_come() {
         let graph = format!(
             "{} -> m :: Module(./fwd.wasm, CREDENTIAL alice.cred, ON_EVICT {policy}) -> c :: Counter -> Discard;
             Script(label held, wait 0.05s, save m.held ready, goto held $(eq $(m.held) 0),
-                label here, wait 0.05s, goto here $(eq $(m.gone) false),
-                wait 0.1s, print $(m.gone) $(m.held) $(c.count), stop)",
+                set n 0, label gone, wait 0.05s, set n $(add $n 1),
+                goto end $(gt $n 400), goto gone $(eq $(m.held) 1),
+                label end, print $(m.gone) $(m.held) $(c.count), stop)",
             source(folder, 1)
         );
         let revoked = std::thread::scope(|scope| {
