@@ -10,7 +10,7 @@ use crate::identity::Caller;
 use crate::reach::Reach;
 use crate::spool::Spool;
 use crate::store::{Owner, Stored};
-use flame_api::{Code, Problem};
+use flame_api::{Code, LogLine, Problem};
 use flame_trust::{Credential, ModuleRequest, Rights, Verified};
 use std::sync::Arc;
 
@@ -52,6 +52,21 @@ impl Engine {
             self.permit_made(caller, spool.rights().iter().map(|reach| &**reach))?;
         }
         Ok(Permit { owner: key.0, revision: Some(revision) })
+    }
+
+    /// Returns the lines of a module's log that a caller has, the oldest first. The caller may act on the
+    /// module.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the owner has no module of this name.
+    pub(crate) fn log(&self, owner: &Owner, name: &str, caller: &Caller) -> Result<Vec<LogLine>, Problem> {
+        let log = {
+            let modules = self.modules();
+            let entry = modules.get(&(owner.clone(), name.to_owned())).ok_or_else(|| Self::missing(name))?;
+            entry.log.clone()
+        };
+        Ok(log.lines(caller.audience(), |made| self.permit_made(caller, [made]).is_ok()))
     }
 
     /// Decides whether a caller may have what was made under these rights.

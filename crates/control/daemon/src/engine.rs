@@ -9,7 +9,6 @@ use crate::config::Config;
 use crate::error::problem;
 use crate::granted::{Granted, Watched};
 use crate::held;
-use crate::identity::Caller;
 use crate::kept::Kept;
 use crate::locked::Locked;
 use crate::log::Log;
@@ -463,20 +462,6 @@ impl Engine {
         let entry = modules.get(&key).ok_or_else(|| Self::missing(name))?;
         let process = processes.iter().find(|p| p.has(entry)).map(|p| p.pid);
         Ok(api::Module { process, ..self.shown(entry, accounts.as_ref(), audience) })
-    }
-
-    /// Returns the lines of a module's log that a caller has, the oldest first.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the owner has no module of this name.
-    pub fn log(&self, owner: &Owner, name: &str, caller: &Caller) -> Result<Vec<api::LogLine>, Problem> {
-        let log = {
-            let modules = self.modules();
-            let entry = modules.get(&(owner.clone(), name.to_owned())).ok_or_else(|| Self::missing(name))?;
-            entry.log.clone()
-        };
-        Ok(log.lines(caller.audience(), |made| self.permit_made(caller, [made]).is_ok()))
     }
 
     /// Returns the spool of a module. It is shared, so a reader may hold it after the module's removal.

@@ -451,7 +451,8 @@ fn a_narrowed_session_reads_no_rows_of_wider_instances() {
     let make = |reach: Arc<Reach>| {
         spool.push((&entry, &[reach.clone()].into()), &entry.manifest.tables[0], &row);
         log.text("text", Some(&reach));
-        (spool.release(), log.release());
+        spool.release();
+        log.release();
         let lines = log.lines(Audience::Holder, |made| made.is_like(&reach));
         (spool.rights().len(), spool.filled().dropped, lines.len())
     };
