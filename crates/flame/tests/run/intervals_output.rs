@@ -50,7 +50,7 @@ fn texts_frames_calls_and_replies_wait_for_the_end_of_an_interval() {
         for resolution in [1, STEP * MS] {
             let of = |id, plan: ModulePlan| {
                 let plan = ModulePlan { id: ModuleId(id), process: process.map(str::to_owned), ..plan };
-                let mut plan = crate::intervals::on_view(plan, resolution);
+                let mut plan = super::intervals::on_view(plan, resolution);
                 plan.name = format!("m{id}");
                 plan
             };
@@ -110,7 +110,7 @@ fn state_is_exported_in_steps_of_the_interval() {
         for resolution in [1, STEP * MS] {
             let plan = install(&wasm, &request()).unwrap();
             let plan = ModulePlan { process: process.map(str::to_owned), ..plan };
-            let plan = crate::intervals::on_view(plan, resolution);
+            let plan = super::intervals::on_view(plan, resolution);
             let stored = Arc::<Mutex<Vec<u64>>>::default();
             let to = stored.clone();
             let on_news = Box::new(move |_, news: &News| {
