@@ -138,6 +138,7 @@ impl Drop for SliceThread {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Instant;
 
     #[test]
     fn slices_end_while_metered_modules_work() {
@@ -152,7 +153,9 @@ mod tests {
         let thread = thread.unwrap();
         let is_asleep = || slices.0.is_asleep.load(Ordering::SeqCst);
         let wait_for = |met: &dyn Fn() -> bool| {
+            let begun = Instant::now();
             while !met() {
+                assert!(begun.elapsed() < Duration::from_secs(60), "it is not met");
                 std::thread::yield_now();
             }
         };
