@@ -166,7 +166,8 @@ fn packets_that_wait_fit_the_element_that_replaces_theirs() {
         Script(wait 0.2s, print $(c.count) $(m.gone), print $(m.account), stop)";
     std::fs::write(folder.join("next"), next).unwrap();
     let graph = "a :: InfiniteSource(LIMIT 9, BURST 1) -> m :: Module(./slow.wasm, LIVE true, BUDGET 4000000000) -> Discard;
-        b :: InfiniteSource(LIMIT 6, BURST 1) -> [1] m; Script(wait 0.03s, write hotconfig $(cat next))";
+        b :: InfiniteSource(LIMIT 6, BURST 1) -> [1] m;
+        Script(label l, wait 0.01s, goto l $(lt $(add $(a.count) $(b.count)) 15), write hotconfig $(cat next))";
     let out = flame(folder, &["click", "-R", "-e", graph]);
     let (out, err) = (text(&out.stdout), text(&out.stderr));
     assert!(out.starts_with("4 false\n"), "{out}{err}");
