@@ -412,7 +412,7 @@ mod tests {
     fn a_principal_has_the_use_as_of_the_ticks_of_its_grant() {
         let accounting = Accounting::new(std::iter::empty()).unwrap();
         let (alice, usage) = (owner("alice"), Arc::<Usage>::default());
-        accounting.add(&alice, "flow", "tap", &usage);
+        accounting.add((&alice, "flow", "tap"), &usage, None);
         usage.begin();
         let uses = |ns, is_tick: bool| {
             usage.add_cpu(ns);

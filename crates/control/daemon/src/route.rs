@@ -270,7 +270,8 @@ mod tests {
         {
             let (routes, usage) = (Routes::default(), Arc::<Usage>::default());
             let spool = Arc::new(Spool::new(1000, usage.clone()));
-            let route = Route { spool, log: Arc::default(), entry: entry.clone(), audience };
+            let (log, made) = (Arc::default(), [].into());
+            let route = Route { spool, log, entry: entry.clone(), made, audience };
             let add = |packets| {
                 usage.add_packets(packets);
                 usage.shown().packets

@@ -61,7 +61,7 @@ fn numbers_that_a_module_chooses_are_rounded() {
     world.install(&world.credential(&[]));
     let mut chosen = Account::default();
     (chosen.calls, chosen.messages_lost, chosen.records_lost, chosen.records) = (1000, 3, 7, 5);
-    world.engine.modules().get_mut(&world.key()).unwrap().past = chosen;
+    world.engine.modules().get_mut(&world.key()).unwrap().past.add(&chosen);
     let shown = world.engine.show(&world.owner(), NAME).unwrap().account;
     assert_eq!((shown.calls, shown.messages_lost, shown.records_lost, shown.records), (1024, 4, 0, 5));
 }
