@@ -56,8 +56,8 @@ fn an_operator_installs_changes_and_removes_modules() {
     // Reading goes on where it ended, and no row comes twice.
     let first = node.output(&["records", "count", "--format", "json"]);
     let cursor = text(&first.stderr).split("--cursor ").nth(1).unwrap().trim().to_owned();
-    std::thread::sleep(Duration::from_millis(500));
-    let more = node.run(&["records", "count", "--format", "json", "-q", "--cursor", &cursor]);
+    let later = || node.run(&["records", "count", "--format", "json", "-q", "--cursor", &cursor]);
+    let more = wait_for("more rows", || Some(later()).filter(|rows| !rows.is_empty()));
     let end_of = |lines: &str, at: usize| {
         let row: Value = serde_json::from_str(lines.lines().nth(at).unwrap()).unwrap();
         row["end_ns"].as_u64().unwrap()
