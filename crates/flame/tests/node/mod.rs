@@ -19,7 +19,6 @@ mod node_walls;
 
 use crate::daemon::{self, Node, module, replay, text, wait_for};
 use serde_json::{Value, json};
-use std::time::Duration;
 
 fn tls(node: &Node) -> (String, String) {
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
