@@ -21,7 +21,6 @@ mod node_walls;
 
 use crate::daemon::{self, Node, module, replay, text, wait_for};
 use serde_json::{Value, json};
-use std::time::Duration;
 
 fn tls(node: &Node) -> (String, String) {
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
@@ -58,8 +57,8 @@ fn an_operator_installs_changes_and_removes_modules() {
     // Reading goes on where it ended, and no row comes twice.
     let first = node.output(&["records", "count", "--format", "json"]);
     let cursor = text(&first.stderr).split("--cursor ").nth(1).unwrap().trim().to_owned();
-    std::thread::sleep(Duration::from_millis(500));
-    let more = node.run(&["records", "count", "--format", "json", "-q", "--cursor", &cursor]);
+    let later = || node.run(&["records", "count", "--format", "json", "-q", "--cursor", &cursor]);
+    let more = wait_for("more rows", || Some(later()).filter(|rows| !rows.is_empty()));
     let end_of = |lines: &str, at: usize| {
         let row: Value = serde_json::from_str(lines.lines().nth(at).unwrap()).unwrap();
         row["end_ns"].as_u64().unwrap()

@@ -101,6 +101,7 @@ fn an_eviction_is_in_the_log_once_with_its_reason() {
     });
     node.run(&["grant", "revoke", "alice.cred", "--policy", "policy.toml"]);
     wait_for("its end", || node.json(&["show", "quiet", "--principal", "alice"])["state"] == "evicted");
+    // A second entry would come with another look at the policy.
     std::thread::sleep(std::time::Duration::from_millis(500));
     let lines = lines(&node, &["quiet", "--principal", "alice"]);
     let changes = of_kind(&lines, "change");

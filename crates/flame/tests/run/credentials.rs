@@ -302,7 +302,8 @@ fn ended_with(options: &[&str], end: impl FnOnce(&Path), more: &[&str]) -> Optio
     let (policy, credential) = (file("policy.toml"), file("alice.cred"));
     let run = ["count", "--format", "json", "--policy", &policy, "--credential", &credential];
     let capture = net.capture(&[&run[..], options].concat(), 1);
-    std::thread::sleep(Duration::from_millis(500));
+    let received = || net.said("cat /sys/class/net/rx0/statistics/rx_packets").parse::<u64>().unwrap();
+    network::wait_for("packets", || received() > 0);
     let start = Instant::now();
     end(node.path());
     let out = capture.end();
