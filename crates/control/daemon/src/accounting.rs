@@ -6,6 +6,7 @@
 //! Numbers that a module can choose are rounded up to a power of two there.
 
 use crate::held;
+use crate::reach::{Made, Reach, add_to};
 use crate::spool::Spool;
 use crate::store::Owner;
 use flame_abi::manifest::Manifest;
@@ -109,6 +110,10 @@ struct Item {
     /// it.
     released: Used,
     shown: Amounts,
+    /// The rights that the module had since the last interval ended, or before and until then in a change
+    /// that was in progress, the present ones last.
+    made: Vec<Arc<Reach>>,
+    is_changing: bool,
 }
 
 pub struct Accounting {
@@ -158,6 +163,8 @@ impl Accounting {
             released: Used::default(),
             usage: charging.system.clone(),
             shown: Amounts::default(),
+            made: Vec::new(),
+            is_changing: false,
         };
         let inner = Inner {
             items: names.into_iter().zip(&charging).map(item).collect(),
@@ -171,8 +178,13 @@ impl Accounting {
         Ok(Self { inner: Mutex::new(inner), charging, all, entry, tables })
     }
 
-    /// Begins to account for a module, until nothing else holds `usage`.
-    pub fn add(&self, owner: &Owner, module: &str, source: &str, usage: &Arc<Usage>) {
+    /// Begins to account for a module, until nothing else holds `usage`. `reach` has its rights.
+    pub(crate) fn add(
+        &self,
+        (owner, module, source): (&Owner, &str, &str),
+        usage: &Arc<Usage>,
+        reach: Option<&Arc<Reach>>,
+    ) {
         held(&self.inner).items.push(Item {
             session: Session::Of(owner.clone()),
             module: module.to_owned(),
@@ -181,7 +193,23 @@ impl Accounting {
             released: Used::default(),
             usage: usage.clone(),
             shown: Amounts::default(),
+            made: reach.cloned().into_iter().collect(),
+            is_changing: false,
         });
+    }
+
+    /// Records that an instance of a module begins which has these rights, in a change of it.
+    pub(crate) fn begins(&self, usage: &Arc<Usage>, reach: Option<&Arc<Reach>>) {
+        if let (Some(item), Some(reach)) = (held(&self.inner).item(usage), reach) {
+            item.made.retain(|known| !known.is_like(reach));
+            item.made.push(reach.clone());
+            item.is_changing = true;
+        }
+    }
+
+    /// Records that no change of a module is in progress: all instances but one have ended.
+    pub(crate) fn settled(&self, usage: &Arc<Usage>) {
+        held(&self.inner).item(usage).into_iter().for_each(|item| item.is_changing = false);
     }
 
     /// Returns the rows of a session, or of all sessions for the operator.
@@ -194,8 +222,7 @@ impl Accounting {
 
     /// Returns the use of a module so far as its principal sees it: up to the last interval, and rounded.
     pub fn shown(&self, usage: &Arc<Usage>) -> Amounts {
-        let inner = held(&self.inner);
-        inner.items.iter().find(|item| Arc::ptr_eq(&item.usage, usage)).map(|i| i.shown).unwrap_or_default()
+        held(&self.inner).item(usage).map(|item| item.shown).unwrap_or_default()
     }
 
     /// Ends an interval: adds its rows to the spools.
@@ -228,6 +255,10 @@ impl Accounting {
                 item.shown.add(&rounded, true);
                 let sheet = own.entry(owner.clone());
                 let sheet = sheet.or_insert_with(|| Sheet::new(&self.tables, (ended, interval_ns)));
+                item.made.iter().for_each(|reach| add_to(&mut sheet.made, reach));
+                if !item.is_changing {
+                    item.made.drain(..item.made.len().saturating_sub(1));
+                }
                 sheet.module(&item.session, &item.module, &item.source, &rounded);
             }
             !is_last
@@ -254,6 +285,10 @@ impl Accounting {
 }
 
 impl Inner {
+    fn item(&mut self, usage: &Arc<Usage>) -> Option<&mut Item> {
+        self.items.iter_mut().find(|item| Arc::ptr_eq(&item.usage, usage))
+    }
+
     fn of_session(&mut self, owner: &Owner) -> Arc<Spool> {
         let new = || Arc::new(Spool::new(SPOOL.0, Arc::default()));
         self.sessions.entry(owner.clone()).or_insert_with(new).clone()
@@ -275,11 +310,13 @@ struct Sheet {
     rows: Rows,
     time: (u64, u64),
     sessions: BTreeMap<Session, Amounts>,
+    /// The rights of all modules in it.
+    made: Vec<Arc<Reach>>,
 }
 
 impl Sheet {
     fn new(tables: &Rows, time: (u64, u64)) -> Self {
-        Self { rows: tables.empty(), time, sessions: BTreeMap::new() }
+        Self { rows: tables.empty(), time, sessions: BTreeMap::new(), made: Vec::new() }
     }
 
     fn module(&mut self, session: &Session, module: &str, source: &str, used: &Amounts) {
@@ -317,8 +354,9 @@ impl Sheet {
         for (session, used) in std::mem::take(&mut self.sessions) {
             self.row(1, &session, &[], &used);
         }
+        let made: Made = self.made.into();
         for (table, batch) in self.rows.drain() {
-            spool.push(entry, table, &batch);
+            spool.push((entry, &made), table, &batch);
         }
         spool.release();
     }
@@ -369,15 +407,41 @@ mod tests {
         all
     }
 
+    /// Intervals may be shorter than those of a grant.
+    #[test]
+    fn a_principal_has_the_use_as_of_the_ticks_of_its_grant() {
+        let accounting = Accounting::new(std::iter::empty()).unwrap();
+        let (alice, usage) = (owner("alice"), Arc::<Usage>::default());
+        accounting.add((&alice, "flow", "tap"), &usage, None);
+        usage.begin();
+        let uses = |ns, is_tick: bool| {
+            usage.add_cpu(ns);
+            is_tick.then(|| usage.release());
+            accounting.end_interval();
+            let sum = |spool: &Spool| -> u64 {
+                let of = |row: &serde_json::Value| row["cpu_ns"].as_u64().unwrap();
+                rows(spool, "module").iter().filter(|row| row["session"] == "alice").map(of).sum()
+            };
+            (
+                accounting.shown(&usage).cpu_ns,
+                sum(&accounting.spool(&alice)),
+                sum(&accounting.spool(&owner(""))),
+            )
+        };
+        assert_eq!(uses(5, false), (0, 0, 5));
+        assert_eq!(uses(5, true), (16, 16, 10));
+        assert_eq!(uses(7, false), (16, 16, 17));
+    }
+
     #[test]
     fn rows_add_up_and_principals_see_their_own_rounded() {
         let charging = Arc::<Charging>::default();
         let (name, source) = ("tap".to_owned(), charging.system.clone());
         let accounting = Accounting::new([(&name, charging)].into_iter()).unwrap();
         let [a, b, c] = [0; 3].map(|_| Arc::<Usage>::default());
-        accounting.add(&owner("alice"), "flow", "tap", &a);
-        accounting.add(&owner("alice"), "count", "tap", &b);
-        accounting.add(&owner(""), "count", "tap", &c);
+        accounting.add((&owner("alice"), "flow", "tap"), &a, None);
+        accounting.add((&owner("alice"), "count", "tap"), &b, None);
+        accounting.add((&owner(""), "count", "tap"), &c, None);
         [(&source, 100), (&a, 1000), (&b, 23), (&c, 5)].iter().for_each(|(usage, ns)| usage.add_cpu(*ns));
         a.add_packets(7);
         a.add_sent(11);
@@ -416,7 +480,7 @@ mod tests {
     fn intervals_share_their_schemas_and_keep_little_more_than_their_rows() {
         let accounting = Accounting::new(std::iter::empty()).unwrap();
         let stays = Arc::<Usage>::default();
-        accounting.add(&owner("stays"), "m", "tap", &stays);
+        accounting.add((&owner("stays"), "m", "tap"), &stays, None);
         const INTERVALS: u64 = 100;
         (0..INTERVALS).for_each(|_| accounting.end_interval());
         let spool = accounting.spool(&owner(""));
@@ -439,9 +503,9 @@ mod tests {
     fn principals_who_left_are_forgotten_when_they_are_many() {
         let accounting = Accounting::new(std::iter::empty()).unwrap();
         let stays = Arc::<Usage>::default();
-        accounting.add(&owner("stays"), "m", "tap", &stays);
+        accounting.add((&owner("stays"), "m", "tap"), &stays, None);
         for n in 0..3 * FORMER {
-            accounting.add(&owner(&format!("p{n}")), "m", "tap", &Arc::default());
+            accounting.add((&owner(&format!("p{n}")), "m", "tap"), &Arc::default(), None);
             accounting.end_interval();
         }
         let inner = held(&accounting.inner);

@@ -151,7 +151,7 @@ impl Engine {
     ) -> Result<Option<String>, Problem> {
         // Kept until the module is there.
         let _started = prepared.starting.take().and_then(|starting| starting.join().ok());
-        prepared.route(source, entry);
+        self.route(source, entry, &prepared.module, prepared.reach.as_ref());
         let started = self.run_on(source, prepared, None).inspect_err(|_| prepared.unroute(source));
         started.map(|(_, note)| note)
     }
@@ -160,6 +160,7 @@ impl Engine {
     pub(crate) fn end_change(&self, key: &Key) {
         let modules = self.modules();
         held(&self.changing).remove(key);
+        modules.get(key).into_iter().for_each(|entry| self.accounting.settled(&entry.usage));
         self.release_idle(&modules, key);
     }
 

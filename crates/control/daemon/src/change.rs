@@ -1,7 +1,7 @@
 //! Changes of modules: install, update, stop and remove.
 
 use crate::build::{PrepareRequest, Prepared};
-use crate::engine::{AUDIT_LOG, By, Ending, Engine, Entry, Key, Live};
+use crate::engine::{AUDIT_LOG, By, Ending, Engine, Entry, Key, Live, Past};
 use crate::error::of_source;
 use crate::granted::Granted;
 use crate::held;
@@ -73,8 +73,8 @@ impl Engine {
             installed: time::now(),
         };
         if is_unnamed {
-            let node = self.node_for(&stored, &source.place)?;
-            let examined = self.examine(&stored, &request.wasm, node.as_ref(), By::Request)?;
+            let applicant = self.applicant(&stored, &source.place)?;
+            let examined = self.examine(&stored, &request.wasm, applicant.as_ref(), By::Request)?;
             stored.name.clone_from(&examined.manifest.name);
         }
         let name = stored.name.clone();
@@ -120,7 +120,8 @@ impl Engine {
         entry.note("installed");
         prepared.into_entry(&mut entry, std::mem::take(&mut reserving.notes));
         reserving.keep();
-        self.accounting.add(owner, &name, &entry.stored.source, &entry.usage);
+        let made = entry.known.now.as_ref();
+        self.accounting.add((owner, &name, &entry.stored.source), &entry.usage, made);
         self.enter(key, entry);
         drop(pin);
         self.show(owner, &name)
@@ -242,8 +243,7 @@ impl Engine {
         let by = By::Request;
         let mut prepared =
             self.prepare(&PrepareRequest { stored: &stored, wasm: &wasm, source, usage: &usage, by })?;
-        let granted = prepared.granted.as_ref();
-        self.permit_grant(session, &before.source, granted.map(|granted| &*granted.admitted))?;
+        self.permit_grant(session, prepared.reach.as_ref())?;
         self.fits(&key, prepared.bytes)?;
         self.state_fits(&key, &prepared.module.plan, source)?;
         let interval = self.config().states;
@@ -264,7 +264,7 @@ impl Engine {
         let old = {
             let modules = self.modules();
             let entry = modules.get(&key).ok_or_else(|| Self::missing(name))?;
-            prepared.route(source, entry);
+            self.route(source, entry, &prepared.module, prepared.reach.as_ref());
             entry.live.as_ref().map(|live| live.module.plan.clone())
         };
         self.show_ending(&key);
@@ -291,9 +291,10 @@ impl Engine {
             let ended = (entry.live.take(), entry.log.clone());
             entry.past.add(&account);
             entry.ending = None;
+            let text = format!("updated; the instance before had {} packets", account.offered);
+            entry.log.change_of(&text, entry.known.now.as_ref());
             entry.version.clone_from(&prepared.module.plan.manifest.version);
             entry.keep(stored);
-            entry.note(format!("updated; the instance before had {} packets", account.offered));
             entry.state_bytes = self.state_need(&prepared.module.plan, &source.name);
             prepared.into_entry(entry, std::mem::take(&mut reserving.notes));
             self.leave_if_evicted(&key, entry);
@@ -337,7 +338,7 @@ impl Engine {
         let mut modules = self.modules();
         let Some(entry) = modules.get_mut(key) else { return };
         entry.past.add(account);
-        entry.past.add(&of_failed);
+        entry.past.add_other(&of_failed);
         entry.ending = None;
         match (error, again) {
             (None, again) => {
@@ -552,7 +553,7 @@ pub(crate) fn entry_of(stored: Stored, spool: u64, usage: Arc<Usage>) -> Entry {
         version: String::new(),
         live: None,
         spool: Arc::new(Spool::new(spool, usage.clone())),
-        past: Account::default(),
+        past: Past::default(),
         ending: None,
         log: Arc::default(),
         usage,
@@ -563,20 +564,27 @@ pub(crate) fn entry_of(stored: Stored, spool: u64, usage: Arc<Usage>) -> Entry {
     }
 }
 
-/// Gives the rows and events of `module` to `entry`, under the module's own name.
-pub(crate) fn route(module: &flame_worker::Module, source: &SourceRun, entry: &Entry) {
-    let (spool, log) = (entry.spool.clone(), entry.log.clone());
-    let audience = entry.stored.owner.audience();
-    let catalog = flame_plan::CatalogEntry { name: entry.stored.name.clone(), ..module.plan.catalog_entry() };
-    source.routes.insert(&module.plan.name, Route { spool, log, entry: Arc::new(catalog), audience });
+impl Engine {
+    /// Gives the rows and events of `module` to `entry`, under the module's own name, with the rights under
+    /// which they are made. Nothing of a module comes before that.
+    pub(crate) fn route(
+        &self,
+        source: &SourceRun,
+        entry: &Entry,
+        module: &flame_worker::Module,
+        reach: Option<&Arc<Reach>>,
+    ) {
+        let (spool, log) = (entry.spool.clone(), entry.log.clone());
+        let audience = entry.stored.owner.audience();
+        let name = entry.stored.name.clone();
+        let catalog = Arc::new(flame_plan::CatalogEntry { name, ..module.plan.catalog_entry() });
+        let made = reach.cloned().into_iter().collect();
+        self.accounting.begins(&entry.usage, reach);
+        source.routes.insert(&module.plan.name, Route { spool, log, entry: catalog, made, audience });
+    }
 }
 
 impl Prepared {
-    /// Gives the rows and events of the module to `entry`, under the module's own name.
-    pub(crate) fn route(&self, source: &SourceRun, entry: &Entry) {
-        route(&self.module, source, entry);
-    }
-
     pub(crate) fn unroute(&self, source: &SourceRun) {
         source.routes.remove(&self.module.plan.name);
     }
@@ -586,10 +594,12 @@ impl Prepared {
         entry.notes = self.notes;
         entry.notes.extend(more);
         entry.expires = self.granted.as_ref().and_then(|g| Engine::expiry(&g.admitted));
-        let reach = self.granted.as_ref().map(|granted| Reach::of(&granted.admitted));
-        if entry.known.admit(reach, self.bytes) {
-            entry.spool.clear();
+        if let (Some(before), Some(now)) = (&entry.known.now, &self.reach)
+            && !before.is_like(now)
+        {
+            entry.past.turn();
         }
+        entry.known = Known { now: self.reach, bytes: self.bytes };
         let earlier = Account::default();
         let Self { module, granted, kept, .. } = self;
         entry.live = Some(Live { module, granted, kept, earlier, leaving: None });

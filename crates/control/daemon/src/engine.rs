@@ -24,7 +24,7 @@ use flame_api as api;
 use flame_api::{Code, Problem, State};
 use flame_compile::Cache;
 use flame_node::Node;
-use flame_plan::{Account, Audience, ModuleClass, QueueAccount, Shed, Unsent, rounded};
+use flame_plan::{Account, Audience, ModuleClass, QueueAccount, Shed, Unsent};
 use flame_quota::{Usage, Used};
 use flame_worker::Module;
 use std::cell::RefCell;
@@ -55,7 +55,7 @@ pub(crate) struct Entry {
     pub live: Option<Live>,
     pub spool: Arc<Spool>,
     /// The account of instances that ended, since the node was started.
-    pub past: Account,
+    pub past: Past,
     pub ending: Option<Ending>,
     pub log: Arc<Log>,
     /// The use since it was installed or the node was started.
@@ -67,6 +67,39 @@ pub(crate) struct Entry {
     pub state_bytes: u64,
     /// The revision of its row, which is an earlier one until the end of the module could be written.
     pub row: u64,
+}
+
+/// The accounts of the instances of a module that have ended.
+#[derive(Default)]
+pub(crate) struct Past {
+    /// Those that had the rights that the module has now.
+    same: Account,
+    other: Account,
+}
+
+impl Past {
+    pub fn add(&mut self, account: &Account) {
+        self.same.add(account);
+    }
+
+    /// Adds the account of an instance that had other rights.
+    pub fn add_other(&mut self, account: &Account) {
+        self.other.add(account);
+    }
+
+    /// Records that the module has other rights from now on.
+    pub fn turn(&mut self) {
+        self.other.add(&std::mem::take(&mut self.same));
+    }
+
+    /// Adds the accounts that `audience` has to one. A holder has those of the rights that a session has to
+    /// cover.
+    fn add_to(&self, account: &mut Account, audience: Audience) {
+        account.add(&self.same);
+        if audience.is_operator() {
+            account.add(&self.other);
+        }
+    }
 }
 
 /// An instance that is being removed from its source, as clients see it until its last account is there.
@@ -431,20 +464,6 @@ impl Engine {
         Ok(api::Module { process, ..self.shown(entry, accounts.as_ref(), audience) })
     }
 
-    /// Returns the lines of a module's log that `audience` has, the oldest first.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the owner has no module of this name.
-    pub fn log(&self, owner: &Owner, name: &str, audience: Audience) -> Result<Vec<api::LogLine>, Problem> {
-        let log = {
-            let modules = self.modules();
-            let entry = modules.get(&(owner.clone(), name.to_owned())).ok_or_else(|| Self::missing(name))?;
-            entry.log.clone()
-        };
-        Ok(log.lines(audience))
-    }
-
     /// Returns the spool of a module. It is shared, so a reader may hold it after the module's removal.
     ///
     /// # Errors
@@ -574,7 +593,7 @@ impl Engine {
             }
             None => now.cloned().unwrap_or_default(),
         };
-        account.add(&entry.past);
+        entry.past.add_to(&mut account, audience);
         let class = entry.live.as_ref().map(|live| match live.module.plan.class {
             ModuleClass::Bounded => "bounded".to_owned(),
             ModuleClass::Metered => "metered".to_owned(),
@@ -648,10 +667,12 @@ fn excerpt(text: &str) -> String {
 
 fn account_of(account: &Account, granted: bool) -> api::Account {
     // The API has the account of the packets that a grant shows.
-    let account = &account.without_sampled();
-    let rounded = |n: u64| if granted { rounded(n) } else { n };
+    let account = match granted {
+        true => account.without_sampled().without_choices(),
+        false => account.without_sampled(),
+    };
     let shed = Shed::ALL.into_iter().map(|cause| (cause.name().to_owned(), account.shed_by(cause)));
-    let of_cause = |cause: Unsent| (cause.name().to_owned(), rounded(account.unsent_by(cause)));
+    let of_cause = |cause: Unsent| (cause.name().to_owned(), account.unsent_by(cause));
     let unsent = Unsent::ALL.into_iter().map(of_cause);
     api::Account {
         offered: account.offered,
@@ -660,15 +681,15 @@ fn account_of(account: &Account, granted: bool) -> api::Account {
         shed: shed.filter(|(_, packets)| *packets > 0).collect(),
         cut: account.cut,
         records: account.records,
-        records_lost: if granted { 0 } else { account.records_lost },
-        messages_lost: rounded(account.messages_lost),
-        withheld: rounded(account.withheld),
+        records_lost: account.records_lost,
+        messages_lost: account.messages_lost,
+        withheld: account.withheld,
         sent: account.sent,
         unsent: unsent.filter(|(_, frames)| *frames > 0).collect(),
-        calls: rounded(account.calls),
-        calls_lost: rounded(account.calls_lost),
-        replies: rounded(account.replies),
-        replies_lost: rounded(account.replies_lost),
+        calls: account.calls,
+        calls_lost: account.calls_lost,
+        replies: account.replies,
+        replies_lost: account.replies_lost,
         faults: account.faults,
         adds_up: account.adds_up(),
         queues: account.queues.iter().map(queue_of).collect(),

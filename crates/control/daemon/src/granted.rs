@@ -2,17 +2,13 @@
 //! far the change is that begins or ends it.
 
 use crate::held;
-use flame_node::{AdmittedModule, Entered, Node};
+use flame_node::{AdmittedModule, Entered};
 use flame_plan::ModuleId;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
-/// The node as it was for a credential, and the decision on a module.
-pub(crate) type Decided = (Arc<Node>, Arc<AdmittedModule>);
-
 /// The grant of one instance of a module.
 pub(crate) struct Granted {
-    pub node: Arc<Node>,
     pub admitted: Arc<AdmittedModule>,
     pub entered: Entered,
     pub watched: Arc<Watched>,
@@ -24,14 +20,14 @@ pub(crate) struct Watched {
     /// The numbers of the instance: another process of its principal runs it under another one, and while it
     /// is started there are both.
     ids: Mutex<BTreeSet<ModuleId>>,
-    decided: Mutex<Decided>,
+    decided: Mutex<Arc<AdmittedModule>>,
     /// The reason for which the instance is evicted, once it is.
     evicted: Mutex<Option<String>>,
 }
 
 impl Watched {
     /// Creates what the review knows of the instance `id` on a source.
-    pub fn new((source, id): (&str, ModuleId), decided: Decided) -> Arc<Self> {
+    pub fn new((source, id): (&str, ModuleId), decided: Arc<AdmittedModule>) -> Arc<Self> {
         let (decided, evicted) = (Mutex::new(decided), Mutex::default());
         Arc::new(Self { source: source.to_owned(), ids: Mutex::new([id].into()), decided, evicted })
     }
@@ -41,7 +37,7 @@ impl Watched {
         held(&self.ids).clone()
     }
 
-    pub fn decided(&self) -> Decided {
+    pub fn decided(&self) -> Arc<AdmittedModule> {
         held(&self.decided).clone()
     }
 
@@ -57,14 +53,13 @@ impl Watched {
 impl Granted {
     /// Creates the grant of an instance that is reviewed already.
     pub fn new(watched: Arc<Watched>, entered: Entered) -> Self {
-        let (node, admitted) = watched.decided();
-        Self { node, admitted, entered, watched }
+        Self { admitted: watched.decided(), entered, watched }
     }
 
     /// Replaces the decision by that on a new credential.
-    pub fn renew(&mut self, (node, admitted): Decided) {
-        *held(&self.watched.decided) = (node.clone(), admitted.clone());
-        (self.node, self.admitted) = (node, admitted);
+    pub fn renew(&mut self, admitted: Arc<AdmittedModule>) {
+        *held(&self.watched.decided) = admitted.clone();
+        self.admitted = admitted;
     }
 
     /// Returns the reason for which the instance is evicted, if it is.

@@ -5,7 +5,7 @@
 //! node.toml → Engine: sources, modules, store, spools ← server: HTTP over a Unix socket and TLS 1.3
 //! ```
 //!
-//! Files by subject: `config`; `store` (SQLite and code); `source` (workers), `paced` (captures replayed);
+//! Files by subject: `config`; `store` (SQLite and code); `source` (workers);
 //! `spool` (records kept for clients); `engine`, `build`, `change`, `renew`, `restore`, `review` and `rows`
 //! (modules), `stamps` (of a policy's files); `keep`, `kept` and `store::states` (the state that modules
 //! keep); `ledgers` (of quotas); `reserve` (the ledger of reservations), `reservation` and `admission`;
@@ -29,7 +29,6 @@ mod kept;
 mod ledgers;
 mod locked;
 mod log;
-mod paced;
 mod privileges;
 mod processes;
 mod reach;
@@ -62,9 +61,6 @@ mod end_tests;
 mod test_world;
 #[cfg(test)]
 mod wall_tests;
-
-/// The text of the sources that only nodes have, each of which begins with its manual.
-pub const MANUALS: &[&str] = &[include_str!("paced.rs")];
 
 pub use build::check_runs;
 pub use config::{Config, ConfigError};

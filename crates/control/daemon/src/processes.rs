@@ -2,7 +2,6 @@
 //! ends by itself. It is started again after a while, which doubles with each end; after too many ends its
 //! modules fail.
 
-use crate::change::route;
 use crate::config::Scheduler;
 use crate::engine::{By, Engine, Entry, Key};
 use crate::error::of_source;
@@ -230,7 +229,7 @@ impl Engine {
             areas: Vec::new(),
             time: None,
         };
-        route(&module, source, entry);
+        self.route(source, entry, &module, entry.known.now.as_ref());
         // A review finds it under this number from its first packet on.
         live.granted.iter().for_each(|granted| granted.begins_as(new));
         Some(module)

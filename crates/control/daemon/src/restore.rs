@@ -18,7 +18,7 @@ use flame_compile::Cache;
 use flame_node::Node;
 use flame_plan::Audience;
 use flame_run::Engines;
-use flame_trust::{Place, Revoked, time};
+use flame_trust::{Revoked, time};
 use flame_view::Key;
 use flame_worker::{Link, Runner};
 use std::collections::{BTreeMap, BTreeSet};
@@ -76,7 +76,7 @@ impl Engine {
         let node = match &config.policy {
             Some(path) => {
                 // The policy names one of its files, so it is read twice.
-                let node = Node::open(path, &Place::all_interfaces(), "node".to_owned())?;
+                let node = Node::open(path)?;
                 read_at = stamps(&node);
                 Some(node.reopened(path)?)
             }
@@ -230,7 +230,7 @@ impl Engine {
             warn(format!("{label} is {}: {reason}", entry.stored.state.name()));
         }
         let Stored { owner, name, source, .. } = &entry.stored;
-        self.accounting.add(owner, name, source, &entry.usage);
+        self.accounting.add((owner, name, source), &entry.usage, entry.known.now.as_ref());
         self.modules().insert((owner.clone(), name.clone()), entry);
     }
 

@@ -1,7 +1,7 @@
 //! Decides again, while modules run, whether they may: policies change, credentials are revoked or expire.
 
 use crate::engine::{AUDIT_LOG, By, Engine, Entry, Key, Live};
-use crate::granted::{Decided, Granted, Watched};
+use crate::granted::{Granted, Watched};
 use crate::held;
 use crate::revoke::with_all;
 use crate::source::SourceRun;
@@ -164,7 +164,7 @@ impl Engine {
 
     /// Returns the node as it is, so that it need not stay locked.
     pub(crate) fn present_node(&self) -> Option<Node> {
-        held(&self.node).as_ref().map(|node| node.under(node.shared_policy()))
+        held(&self.node).clone()
     }
 
     /// Reviews the instance `id` on a source from now on.
@@ -173,7 +173,11 @@ impl Engine {
     ///
     /// Returns an error if it has lost its grant since that was decided, while the module was compiled, for
     /// instance: a revocation waits for the instances that are reviewed only.
-    pub(crate) fn watch(&self, at: (&str, ModuleId), decided: Decided) -> Result<Arc<Watched>, Problem> {
+    pub(crate) fn watch(
+        &self,
+        at: (&str, ModuleId),
+        decided: Arc<AdmittedModule>,
+    ) -> Result<Arc<Watched>, Problem> {
         let watched = Watched::new(at, decided);
         {
             let mut all = held(&self.watched);
@@ -188,8 +192,7 @@ impl Engine {
 
     /// Returns why an instance has lost its grant since that was decided, if it has.
     pub(crate) fn why_lost(&self, watched: &Watched) -> Option<Problem> {
-        let (node, admitted) = watched.decided();
-        let reason = node.under(self.policy()?).lost(&admitted)?;
+        let reason = self.present_node()?.lost(&watched.decided())?;
         Some(Problem::new(
             Code::Forbidden,
             format!("the module lost its grant before the change was made: {reason}"),
@@ -258,10 +261,10 @@ impl Engine {
         watched: Vec<Arc<Watched>>,
         mut found: impl FnMut(&Arc<Watched>, &Arc<AdmittedModule>, Reason),
     ) {
-        let Some(policy) = self.policy() else { return };
+        let Some(node) = self.present_node() else { return };
         for watched in watched {
-            let (node, admitted) = watched.decided();
-            if let Some(reason) = part(&node.under(policy.clone()), &admitted) {
+            let admitted = watched.decided();
+            if let Some(reason) = part(&node, &admitted) {
                 found(&watched, &admitted, reason);
             }
         }
@@ -285,7 +288,7 @@ impl Engine {
                 live.leaving.get_or_insert_with(|| reason.to_string());
                 (!was_leaving).then(|| key.clone())
             }
-            None if Arc::ptr_eq(&watched.decided().1, admitted) => None,
+            None if Arc::ptr_eq(&watched.decided(), admitted) => None,
             None => return None,
         };
         // While the modules are locked: a module that is entered later leaves at once.
