@@ -3,10 +3,10 @@
 //! A principal's sessions may have credentials of different width. Each acts only on modules whose rights its
 //! own credential covers, at the time of the operation, with all checks of the credential and of the policy.
 
-use crate::engine::{Engine, Entry, Key};
+use crate::engine::Engine;
 use crate::error::denied;
-use crate::held;
 use crate::identity::Caller;
+use crate::life::{Entry, Key};
 use crate::reach::Reach;
 use crate::store::{Owner, Stored};
 use flame_api::{Code, Problem};
@@ -157,10 +157,5 @@ impl Engine {
         };
         let rights = rights().unwrap_or_else(Rights::all);
         Reach { module: Arc::new(module), rights }
-    }
-
-    /// Returns the policy, which stays as it is while the value is held.
-    pub(crate) fn policy(&self) -> Option<Arc<flame_trust::Policy>> {
-        held(&self.node).as_ref().map(flame_node::Node::shared_policy)
     }
 }

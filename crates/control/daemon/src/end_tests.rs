@@ -1,7 +1,7 @@
 //! Tests of ends that come while a change is in progress, or while the storage takes no rows.
 
-use crate::engine::{By, Ending, Entry, Key};
-use crate::held;
+use crate::engine::By;
+use crate::life::{Entry, Key, Life};
 use crate::route::ToLogs;
 use crate::source::Accounts;
 use crate::test_world::{NAME, PATIENCE, World, revocation, write_policy};
@@ -74,14 +74,14 @@ fn a_module_stops_although_that_cannot_be_stored() {
         let world = World::new();
         world.install(&world.credential(&[]));
         if !runs {
-            world.engine.end_as(&world.key(), ModuleId(1), State::Failed, "a reason".to_owned());
+            world.fail(ModuleId(1), "a reason");
             assert!(world.engine.write_rows());
         }
         let before = world.row().unwrap().revision;
         world.refuse_rows(true);
         let problem = world.engine.stop(&world.owner(), NAME, Some(before)).unwrap_err();
         assert!(problem.cause.contains("the module has ended, but a restart finds it"), "{problem:?}");
-        assert!(world.engine.modules()[&world.key()].live.is_none());
+        assert!(!world.is_live());
         let (state, reason) = shown(&world);
         assert!(state == State::Stopped && reason.contains("by request"), "{state:?} {reason}");
         assert_eq!(world.row().unwrap().revision, before);
@@ -102,7 +102,7 @@ fn no_end_waits_for_the_storage() {
     std::thread::scope(|scope| {
         let changing = world.engine.begin_by(By::Node, &world.key()).unwrap_or_else(|_| panic!());
         let ending = scope.spawn(|| {
-            world.engine.end_as(&world.key(), ModuleId(1), State::Failed, "a reason".to_owned());
+            world.fail(ModuleId(1), "a reason");
         });
         let start = Instant::now();
         while !ending.is_finished() && start.elapsed() < PATIENCE / 4 {
@@ -126,18 +126,18 @@ fn a_workers_eviction_waits_for_the_change_that_enters_its_module() {
     let (key, entry) = take_out(&world);
     evict_by_worker(&world, ModuleId(1));
     evict_by_worker(&world, ModuleId(1));
-    world.engine.take_down_evicted();
+    world.take_down();
     evict_by_worker(&world, ModuleId(1));
     assert_eq!(world.engine.sources["tap"].routes.take_evicted().len(), 1, "it is kept once");
     evict_by_worker(&world, ModuleId(1));
-    world.engine.enter(key, entry);
+    world.enter(key, entry);
     drop(changing);
-    world.engine.take_down_evicted();
+    world.take_down();
     let (state, reason) = shown(&world);
     assert!(state == State::Evicted && reason.contains("bound"), "{state:?} {reason}");
     // Nothing is kept of instances that no change enters.
     evict_by_worker(&world, ModuleId(9));
-    world.engine.take_down_evicted();
+    world.take_down();
     assert!(world.engine.sources["tap"].routes.take_evicted().is_empty());
 }
 
@@ -152,12 +152,12 @@ fn a_module_whose_instance_was_evicted_meanwhile_leaves_as_it_is_entered() {
     world.engine.revoke(&revocation(&credential)).unwrap();
     std::fs::write(world.folder.path().join("revoked"), "").unwrap();
     world.engine.withdraw(&revocation(&credential)).unwrap();
-    world.engine.enter(key, entry);
+    world.enter(key, entry);
     let (state, reason) = shown(&world);
     assert!(state == State::Evicted && reason.contains("revoked"), "{state:?} {reason}");
     drop(changing);
-    world.engine.take_down_waiting();
-    assert!(world.engine.modules()[&world.key()].live.is_none());
+    world.take_down();
+    assert!(!world.is_live());
     assert_eq!(world.log().matches("\"evict\"").count(), 1, "{}", world.log());
 }
 
@@ -173,8 +173,7 @@ fn a_module_that_is_stopped_as_its_source_ends_keeps_its_last_account() {
     };
     let known = account(36);
     let accounts = Accounts { live: known.clone(), released: account(30) };
-    let ending = Ending::new(NAME.to_owned(), accounts, State::Running, false);
-    world.engine.modules().get_mut(&world.key()).unwrap().ending = Some(ending);
+    world.engine.modules().get_mut(&world.key()).unwrap().replace(accounts);
     let shown = || world.engine.show(&world.owner(), NAME).unwrap().account.offered;
     assert_eq!(shown(), 30, "its holder waits for the end");
     assert_eq!(world.engine.show_ended(&world.key(), Account::default()), known);
@@ -182,7 +181,10 @@ fn a_module_that_is_stopped_as_its_source_ends_keeps_its_last_account() {
     assert_eq!(world.engine.show_ended(&world.key(), later.clone()), later);
     assert_eq!(shown(), 40);
     // What a holder may not learn is in none.
-    let falls = |entry: &mut Entry| entry.ending.iter_mut().for_each(|ending| ending.may_fall = true);
+    let falls = |entry: &mut Entry| match &mut entry.life {
+        Life::Replacing(_, ending) => ending.may_fall = true,
+        _ => panic!("it is not replaced"),
+    };
     world.engine.modules().get_mut(&world.key()).into_iter().for_each(falls);
     assert_eq!(world.engine.show_ended(&world.key(), known.clone()), known);
 }
@@ -199,10 +201,10 @@ fn a_module_that_leaves_ends_as_that_whoever_ends_it() {
         let before = shown(&world);
         assert!(before.0 == State::Evicted && before.1.contains("revoked"), "{before:?}");
         evict_by_worker(&world, ModuleId(1));
-        world.engine.take_down_evicted();
+        world.take_down();
         assert_eq!(shown(&world), before, "{by}");
         match by {
-            "failure" => world.engine.end_as(&world.key(), ModuleId(1), State::Failed, by.to_owned()),
+            "failure" => world.fail(ModuleId(1), by),
             "stop" => {
                 drop(changing);
                 let stopped = world.engine.stop(&world.owner(), NAME, None).unwrap();
@@ -212,11 +214,11 @@ fn a_module_that_leaves_ends_as_that_whoever_ends_it() {
             }
             _ => {
                 drop(changing);
-                world.engine.take_down_waiting();
+                world.take_down();
             }
         }
         assert_eq!(shown(&world), before, "{by}");
-        assert!(world.engine.modules()[&world.key()].live.is_none(), "{by}");
+        assert!(!world.is_live(), "{by}");
         assert!(world.engine.write_rows() || by == "failure");
     }
 }
@@ -316,17 +318,17 @@ fn an_evicted_module_does_not_run_anew() {
     let world = World::new().with_source();
     world.install(&world.credential(&[]));
     let source = &world.engine.sources["tap"];
-    let anew = || world.engine.anew(&world.key(), source, ModuleId(1)).is_some();
+    let anew = || world.engine.copy(&world.key(), source, ModuleId(1)).is_some();
     assert!(anew());
     let watched = world.engine.watched().remove(0);
     watched.evict("revoked");
     assert!(!anew(), "its instance was evicted");
     let world = World::new().with_source();
     world.install(&world.credential(&[]));
-    world.engine.modules().get_mut(&world.key()).unwrap().live.as_mut().unwrap().leaving =
-        Some("its bound was violated".to_owned());
+    let why = "its bound was violated".to_owned();
+    assert!(world.engine.modules().get_mut(&world.key()).unwrap().life.leave(why));
     let source = &world.engine.sources["tap"];
-    assert!(world.engine.anew(&world.key(), source, ModuleId(1)).is_none(), "it leaves");
+    assert!(world.engine.copy(&world.key(), source, ModuleId(1)).is_none(), "it leaves");
 }
 
 /// Checks may take their time, so that the end of others does not wait for them.
@@ -377,7 +379,7 @@ fn delay_by_checks(by: &str) {
     engine.evict_lost_by(Node::lost_by_checks, engine.watched());
     let each = begun.elapsed();
     {
-        let mut watched = held(&engine.watched);
+        let watched = &mut engine.modules().watched;
         let checked = watched[0].clone();
         watched.extend(std::iter::repeat_n(checked, PASS.div_duration_f64(each) as usize));
     }
@@ -404,7 +406,7 @@ fn delay_by_checks(by: &str) {
 fn a_horizon_of_quotas_that_is_damaged_meanwhile_is_a_fault_until_it_is_mended() {
     let world = World::new();
     let engine = &world.engine;
-    engine.keep_ledgers().unwrap();
+    engine.keep_storage().unwrap();
     assert!(engine.health().ok, "{:?}", engine.health().reasons);
     let horizon = engine.present_node().unwrap().policy().quotas().join("horizon");
     std::fs::create_dir_all(&horizon).unwrap();
@@ -447,7 +449,7 @@ fn a_stop_of_an_evicted_module_changes_nothing() {
         world.install(&credential);
         world.engine.revoke(&revocation(&credential)).unwrap();
         if is_down {
-            world.engine.take_down_waiting();
+            world.take_down();
         }
         let before = shown(&world);
         assert!(before.0 == State::Evicted && before.1.contains("revoked"), "{before:?}");

@@ -5,10 +5,11 @@
 //! rights, and nobody reads it but the module.
 
 use crate::build::Prepared;
-use crate::engine::{Engine, Key, Live};
+use crate::engine::Engine;
 use crate::error::problem;
 use crate::granted::Granted;
 use crate::kept::{Before, Beginning, Kept};
+use crate::life::{Entry, Key, Live};
 use crate::log::Log;
 use crate::source::SourceRun;
 use crate::store::states::StateTerms;
@@ -18,7 +19,6 @@ use flame_plan::ModulePlan;
 use flame_trust::Rights;
 use flame_worker::{Begun, Keep, News, OnNews, Place, State};
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// The time that a change waits for new instances to begin, so that its reply states how they did.
@@ -295,37 +295,28 @@ impl Engine {
     }
 
     /// Writes all states that have changed.
-    fn write_states(&self) {
+    pub(crate) fn write_states(&self) {
         let all: Vec<(Key, u64, Kept)> = {
             let modules = self.modules();
-            let kept = |(key, entry): (&Key, &crate::engine::Entry)| {
-                Some((key.clone(), entry.stored.revision, entry.live.as_ref()?.kept.clone()?))
+            let kept = |(key, entry): (&Key, &Entry)| {
+                Some((key.clone(), entry.stored.revision, entry.life.live()?.kept.clone()?))
             };
             modules.iter().filter_map(kept).collect()
         };
         for (key, revision, mut kept) in all {
             let before = kept.written;
-            // Without the lock: the disk may take its time. A change meanwhile has another revision.
+            // Without the lock, because the disk may take its time. A change meanwhile has another revision.
             if !self.write_state(&key, Some(revision), &mut kept) {
                 return;
             }
             if kept.written != before
                 && let Some(entry) = self.modules().get_mut(&key)
-                && let Some(now) = entry.live.as_mut().and_then(|live| live.kept.as_mut())
+                && let Some(now) = entry.life.live_mut().and_then(|live| live.kept.as_mut())
                 && Arc::ptr_eq(&now.has_ended, &kept.has_ended)
             {
                 now.written = kept.written;
             }
         }
-    }
-
-    /// Starts the thread that writes the states that modules have exported, until the node stops.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the thread cannot be started.
-    pub fn keep_states(self: &Arc<Self>) -> std::io::Result<JoinHandle<()>> {
-        self.every("states", self.config().states, Self::write_states)
     }
 }
 

@@ -2,27 +2,19 @@
 //! ends by itself. It is started again after a while, which doubles with each end; after too many ends its
 //! modules fail.
 
-use crate::change::route;
 use crate::config::Scheduler;
-use crate::engine::{By, Engine, Entry, Key};
-use crate::error::of_source;
-use crate::held;
+use crate::engine::{By, Engine, Modules};
+use crate::life::{Entry, Key, Works};
+use crate::reconcile::Wish;
 use crate::restarts::{Decision, ProcessKey};
 use crate::source::SourceRun;
 use crate::store::Owner;
-use flame_api::{Problem, Reservation, Runs, State};
-use flame_plan::{ModuleId, ModulePlan};
-use flame_worker::{LostModule, Module};
+use flame_api::{Reservation, Runs, State};
+use flame_plan::ModuleId;
+use flame_worker::{HaltedModule, LostModule};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
-
-/// The interval at which processes are looked at.
-const POLL: Duration = Duration::from_millis(100);
-/// The number of further attempts to reserve processor time for a process that was started again.
-const GUARANTEES: usize = 20;
+use std::time::Instant;
 
 /// The end of the names of processes whose modules have reserved processor time. Others of the same principal
 /// have a process with the usual scheduling.
@@ -50,7 +42,7 @@ pub(crate) struct RunningProcess {
 impl RunningProcess {
     /// Returns whether a module runs in this process.
     pub fn has(&self, entry: &Entry) -> bool {
-        let id = entry.live.as_ref().map(|live| live.module.plan.id);
+        let id = entry.life.live().map(|live| live.module.plan.id);
         entry.stored.source == self.source && id.is_some_and(|id| self.modules.contains(&id))
     }
 }
@@ -85,7 +77,7 @@ impl Engine {
     /// Returns for each source how many processes there are, and how many have ended by themselves.
     pub(crate) fn process_counts(&self) -> Vec<(String, u64, u64)> {
         let running = self.running_processes();
-        let restarts = held(&self.restarts);
+        let restarts = &self.modules().restarts;
         let of = |source: &String| {
             let now = running.iter().filter(|process| process.source == *source).count() as u64;
             (source.clone(), now, restarts.total.get(source).copied().unwrap_or(0))
@@ -101,7 +93,7 @@ impl Engine {
     pub fn security(&self) -> std::io::Result<flame_api::Security> {
         let mut security = crate::security::processes()?;
         let running = self.running_processes();
-        let restarts = held(&self.restarts);
+        let restarts = &self.modules().restarts;
         for process in &mut security.processes {
             let Some(of) = running.iter().find(|of| i64::from(of.pid) == i64::from(process.pid)) else {
                 continue;
@@ -119,54 +111,70 @@ impl Engine {
         Ok(security)
     }
 
-    /// Starts the thread that starts processes again until the node stops.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the thread cannot be started.
-    pub fn watch_processes(self: &Arc<Self>) -> std::io::Result<JoinHandle<()>> {
-        let engine = self.clone();
-        std::thread::Builder::new().name("processes".to_owned()).spawn(move || {
-            while !engine.stopping.load(Ordering::SeqCst) {
-                for (name, source) in &engine.sources {
-                    engine.look_at_processes(name, source);
+    /// Notes on which workers each module of a source receives packets, and decides on the processes that have
+    /// ended.
+    pub(crate) fn look_at_instances(self: &Arc<Self>, source_name: &str, source: &SourceRun) {
+        let lost: Vec<LostModule> = source.lost();
+        let halted: BTreeMap<ModuleId, HaltedModule> =
+            source.halted().into_iter().map(|module| (module.id, module)).collect();
+        let works = |id: &ModuleId| match (lost.iter().find(|lost| lost.id == *id), halted.get(id)) {
+            (Some(lost), _) => Works::Waiting(lost.cause.clone()),
+            (None, None) => Works::Everywhere,
+            (None, Some(&HaltedModule { workers, faults, .. })) => {
+                match workers >= source.config.workers.into() {
+                    true => Works::Nowhere { faults },
+                    false => Works::Partly { halted: workers, faults },
                 }
-                held(&engine.restarts).sweep(Instant::now());
-                std::thread::park_timeout(POLL);
             }
-        })
+        };
+        let mut modules = self.modules();
+        let on_source = modules.values_mut().filter(|entry| entry.stored.source == source_name);
+        on_source.for_each(|entry| entry.works(works));
+        drop(modules);
+        self.look_at_processes(source_name, lost);
     }
 
-    /// Decides on the processes of a source that have ended.
-    fn look_at_processes(self: &Arc<Self>, source_name: &str, source: &SourceRun) {
+    /// Decides on the processes of a source that have ended, with the modules `lost`.
+    fn look_at_processes(self: &Arc<Self>, source_name: &str, lost: Vec<LostModule>) {
         let mut ended: BTreeMap<String, Vec<LostModule>> = BTreeMap::new();
-        for lost in source.lost() {
+        for lost in lost {
             ended.entry(lost.process.clone()).or_default().push(lost);
         }
         for (process, modules) in ended {
             let key = (source_name.to_owned(), process);
-            if held(&self.restarts).starting.contains(&key) {
-                continue;
-            }
-            let most = self.config().isolation.restarts;
             // Modules of the process that this one replaced may be among them.
             let pid = modules.iter().map(|lost| lost.pid).max().unwrap_or(0);
             let cause = modules.first().map(|lost| lost.cause.clone()).unwrap_or_default();
-            let decision = held(&self.restarts).decide(&key, pid, most, Instant::now());
+            let most = self.config().isolation.restarts;
+            let decision = {
+                let restarts = &mut self.modules().restarts;
+                if restarts.starting.contains(&key) {
+                    continue;
+                }
+                restarts.decide(&key, pid, most, Instant::now())
+            };
             match decision {
                 Decision::Wait(None) => {}
                 Decision::Wait(Some(wait)) => {
                     let text = format!("{cause}; another one is started in {wait:?}");
-                    self.for_each(source_name, &modules, |entry| entry.note(text.clone()));
+                    let mut all = self.modules();
+                    for lost in &modules {
+                        let key = key_of(&all, source_name, lost.id);
+                        key.and_then(|key| all.get_mut(&key)).into_iter().for_each(|e| e.note(text.clone()));
+                    }
                 }
                 Decision::Start => self.start_again(key, modules),
                 Decision::Fail(count) => {
                     let reason = format!("its process ended {count} times in ten minutes: {cause}");
                     for lost in &modules {
-                        if let Some(key) = self.key_of(source_name, lost.id)
+                        let end =
+                            Wish::End { of: Some(lost.id), state: State::Failed, reason: reason.clone() };
+                        let key = key_of(&self.modules(), source_name, lost.id);
+                        if let Some(key) = key
                             && let Ok(_changing) = self.begin_by(By::Node, &key)
                         {
-                            self.end_as(&key, lost.id, State::Failed, reason.clone());
+                            // An end does not fail.
+                            let _ = self.reconcile(&key, end);
                         }
                     }
                 }
@@ -174,139 +182,38 @@ impl Engine {
         }
     }
 
-    /// Starts a process again. It has a thread for that: nobody else waits for a process that takes its time.
+    /// Starts a process again, in a thread of its own: other processes do not wait for it.
     fn start_again(self: &Arc<Self>, key: ProcessKey, modules: Vec<LostModule>) {
-        held(&self.restarts).starting.insert(key.clone());
+        self.modules().restarts.starting.insert(key.clone());
         let (engine, of) = (self.clone(), key.clone());
         let start = move || {
-            let (source_name, _) = &of;
-            let revived = modules.iter().map(|lost| match engine.sources.get(source_name) {
-                Some(source) => engine.revive(source_name, source, lost.id),
-                None => true,
-            });
+            let revived = modules.iter().map(|lost| engine.revive(&of.0, lost.id));
             // Each is tried: one that does not start must not keep off the others.
             let is_running = revived.fold(true, |all, one| all & one);
-            held(&engine.restarts).started(&of, is_running);
+            engine.modules().restarts.started(&of, is_running);
         };
         if std::thread::Builder::new().name("restart".to_owned()).spawn(start).is_err() {
-            held(&self.restarts).started(&key, false);
+            self.modules().restarts.started(&key, false);
         }
     }
 
-    fn key_of(&self, source: &str, id: ModuleId) -> Option<Key> {
-        let modules = self.modules();
-        let mut all = modules.iter();
-        let is_it = |entry: &Entry| {
-            let is_live =
-                entry.live.as_ref().is_some_and(|live| live.module.plan.id == id && live.leaving.is_none());
-            entry.stored.source == source && is_live
-        };
-        all.find(|(_, entry)| is_it(entry)).map(|(key, _)| key.clone())
-    }
-
-    fn for_each(&self, source: &str, lost: &[LostModule], mut then: impl FnMut(&mut Entry)) {
-        let keys = lost.iter().filter_map(|lost| self.key_of(source, lost.id)).collect::<Vec<_>>();
-        let mut modules = self.modules();
-        keys.iter().for_each(|key| {
-            if let Some(entry) = modules.get_mut(key) {
-                then(entry);
-            }
-        });
-    }
-
-    /// Returns the module of a live instance with a number of its own and the meters that it has, and gives
-    /// it the way of its rows. One that was evicted does not run anew.
-    pub(crate) fn anew(&self, key: &Key, source: &SourceRun, id: ModuleId) -> Option<Module> {
-        let new = source.number();
-        let modules = self.modules();
-        let entry = modules.get(key)?;
-        let live = entry.live.as_ref().filter(|live| live.module.plan.id == id && live.stays())?;
-        let name = format!("{}#{}", entry.stored.name, new.0);
-        let plan = ModulePlan { id: new, name, ..live.module.plan.clone() };
-        let module = Module {
-            plan,
-            meters: live.module.meters.clone(),
-            keep: live.module.keep.clone(),
-            areas: Vec::new(),
-            time: None,
-        };
-        route(&module, source, entry);
-        // A review finds it under this number from its first packet on.
-        live.granted.iter().for_each(|granted| granted.begins_as(new));
-        Some(module)
-    }
-
-    /// Lets the kernel guarantee a reservation in another process. The kernel gives up the time of the ended
-    /// one a little later.
-    fn guarantee_again(
-        &self,
-        source: &SourceRun,
-        plan: &ModulePlan,
-        reserved: &Reservation,
-    ) -> Result<Option<String>, Problem> {
-        let mut guaranteed = self.guarantee(source, plan, reserved);
-        for _ in 0..GUARANTEES {
-            if guaranteed.is_ok() {
-                break;
-            }
-            std::thread::sleep(POLL);
-            guaranteed = self.guarantee(source, plan, reserved);
-        }
-        guaranteed
-    }
-
-    /// Starts a module anew in a new process of its principal, with the meters that it has. Returns false if
-    /// that failed. A module that is being changed is left to that change.
-    fn revive(&self, source_name: &str, source: &SourceRun, id: ModuleId) -> bool {
-        let Some(key) = self.key_of(source_name, id) else { return true };
+    /// Starts a module again in a new process of its principal. Returns false if that failed. A module that
+    /// is being changed is left to that change.
+    fn revive(&self, source_name: &str, id: ModuleId) -> bool {
+        let Some(source) = self.sources.get(source_name) else { return true };
+        let Some(key) = key_of(&self.modules(), source_name, id) else { return true };
         let Ok(_changing) = self.begin_by(By::Node, &key) else { return true };
         // It may have been changed before this change began.
-        if !source.lost().iter().any(|lost| lost.id == id) {
-            return true;
-        }
-        let Some(module) = self.anew(&key, source, id) else { return true };
-        self.show_ending(&key);
-        // Without the lock: the process may take its time to start.
-        let replaced = source.replace(id, &module).map(|account| self.show_ended(&key, account));
-        let reserved = self.modules().get(&key).map(|entry| entry.stored.reserved).unwrap_or_default();
-        let guaranteed = match &replaced {
-            Ok(_) => self.guarantee_again(source, &module.plan, &reserved),
-            Err(_) => Ok(None),
-        };
-        let mut modules = self.modules();
-        let Some(entry) = modules.get_mut(&key) else { return true };
-        entry.ending = None;
-        match replaced {
-            Ok(account) => {
-                let (new, mut lost_grant) = (module.plan.id, false);
-                if let Some(live) = &mut entry.live {
-                    source.routes.remove(&live.module.plan.name);
-                    live.earlier.add(&account);
-                    live.module = module;
-                    live.granted.iter().for_each(|granted| granted.ended_as(id));
-                    lost_grant = live.leaving.is_some();
-                }
-                entry.past.add(&account);
-                entry.note("another process was started: a new instance runs in it, empty but for a state that it keeps");
-                drop(modules);
-                if lost_grant {
-                    // Its eviction may have come before it ran here.
-                    self.review_all();
-                }
-                if let Err(problem) = guaranteed {
-                    let reason = format!("its reservation is refused in another process: {}", problem.cause);
-                    self.end_as(&key, new, State::Failed, reason);
-                }
-                true
-            }
-            Err(e) => {
-                source.routes.remove(&module.plan.name);
-                let granted = entry.live.as_ref().and_then(|live| live.granted.as_ref());
-                granted.iter().for_each(|granted| granted.ended_as(module.plan.id));
-                // The detail names files of the node.
-                entry.note(format!("no other process could be started: {}", of_source(&e).cause));
-                false
-            }
-        }
+        let is_lost = source.lost().iter().any(|lost| lost.id == id);
+        !is_lost || self.reconcile(&key, Wish::RunAgain(id)).is_ok()
     }
+}
+
+/// Returns the module that has the instance `id` on a source, unless it leaves.
+fn key_of(modules: &Modules, source: &str, id: ModuleId) -> Option<Key> {
+    let is_it = |entry: &Entry| {
+        let live = entry.life.live().filter(|_| entry.life.why_leaving().is_none());
+        entry.stored.source == source && live.is_some_and(|live| live.module.plan.id == id)
+    };
+    modules.iter().find(|(_, entry)| is_it(entry)).map(|(key, _)| key.clone())
 }

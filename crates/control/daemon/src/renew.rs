@@ -1,8 +1,9 @@
 //! Renewals: a running module gets another credential.
 
 use crate::admission::RESERVED;
-use crate::engine::{Engine, Key, Live};
+use crate::engine::Engine;
 use crate::error::of_node;
+use crate::life::{Key, Live};
 use crate::reservation::{check_grant, meter};
 use crate::store::{Owner, Proof, Stored};
 use flame_api::{Code, Module, Problem, RenewRequest};
@@ -61,7 +62,7 @@ impl Engine {
             ));
         }
         let key = (owner.clone(), name.to_owned());
-        // Before the modules are locked: settings may have many megabytes.
+        // Before the modules are locked, because settings may have many megabytes.
         let sizes = (before.row_bytes(), stored.row_bytes());
         self.renewal_fits(&key, sizes)?;
         let (node, admitted) = self.admitted(&stored)?;
@@ -71,7 +72,7 @@ impl Engine {
             let modules = self.modules();
             let entry = modules.get(&key).ok_or_else(|| Self::missing(name))?;
             Self::stays(Some(entry), name)?;
-            entry.live.as_ref().map(|live| Self::renewable(live, admitted)).transpose()?
+            entry.life.live().map(|live| Self::renewable(live, admitted)).transpose()?
         };
         let audited = self.audited();
         let renewed = match &running {
@@ -86,9 +87,9 @@ impl Engine {
         let stays = Self::stays(Some(&*entry), name);
         entry.known.bytes = entry.known.bytes.saturating_sub(sizes.0) + sizes.1;
         entry.keep(stored);
-        // One that lost its grant meanwhile ends with this revision.
+        // A module that lost its grant meanwhile ends with this revision.
         stays?;
-        if let (Some(live), Some(running)) = (&mut entry.live, running)
+        if let (Some(live), Some(running)) = (entry.life.live_mut(), running)
             && let Some(granted) = &mut live.granted
         {
             granted.renew((Arc::new(node), Arc::new(running.admitted)));
@@ -97,9 +98,10 @@ impl Engine {
             entry.notes.retain(|note| !note.starts_with(RESERVED));
             entry.notes.extend(notes);
         }
-        entry.expires = entry.live.as_ref().and_then(|l| Engine::expiry(&l.granted.as_ref()?.admitted));
+        let granted = entry.life.live().and_then(|live| live.granted.as_ref());
+        let watched = granted.map(|granted| granted.watched.clone());
+        entry.expires = granted.and_then(|granted| Engine::expiry(&granted.admitted));
         entry.note("renewed");
-        let watched = entry.live.as_ref().and_then(|live| Some(live.granted.as_ref()?.watched.clone()));
         drop(modules);
         // The review has known the new credential only since then: a revocation of it did not wait.
         if let Some(watched) = watched

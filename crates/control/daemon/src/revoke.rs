@@ -65,7 +65,7 @@ impl Engine {
             let policy = node.policy().with_revocations(&line).map_err(|e| invalid(e.to_string()))?;
             let node = node.under(Arc::new(policy));
             *held(&self.node) = Some(node.under(node.shared_policy()));
-            self.decide_anew();
+            self.end_decisions();
             if !revocations.contains(&line) {
                 revocations.push(line.clone());
             }
@@ -143,7 +143,7 @@ impl Engine {
             if let Some(node) = self.present_node() {
                 let policy = Arc::new(node.policy().without_revocation(&line));
                 *held(&self.node) = Some(node.under(policy));
-                self.decide_anew();
+                self.end_decisions();
             }
         }
         // Its list may have the revocation.

@@ -94,17 +94,7 @@ pub fn run(path: &Path, note: &dyn Fn(&str)) -> Result<(), StartError> {
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).thread_name("api").enable_all().build();
     let runtime = runtime.map_err(at("threads"))?;
     let engine = Engine::start(config, runner, opened, note)?;
-    let threads = [
-        Engine::review,
-        Engine::review_checks,
-        Engine::take_down_all,
-        Engine::keep_rows,
-        Engine::keep_room,
-        Engine::keep_ledgers,
-        Engine::account,
-        Engine::watch_processes,
-        Engine::keep_states,
-    ];
+    let threads = [Engine::review, Engine::review_checks, Engine::keep_modules, Engine::keep_storage];
     let threads = threads.into_iter().map(|start| start(&engine).map_err(at("threads")));
     let threads = threads.collect::<Result<Vec<_>, _>>()?;
     let listeners = Listeners { unix, tls };
@@ -158,7 +148,7 @@ async fn serve(
         tokio::select! {
             _ = look.tick() => {
                 note_changes(&mut troubles, engine.troubles(), note);
-                held(&engine.refusals).take().iter().for_each(|text| note(text));
+                held(&engine.reports).refusals.take().iter().for_each(|text| note(text));
             }
             _ = hangup.recv() => reload(path, engine, note),
             _ = terminate.recv() => break,
@@ -227,7 +217,7 @@ fn reload(path: &Path, engine: &Engine, note: &dyn Fn(&str)) {
         }
         config.policy.clone()
     };
-    engine.decide_anew();
+    engine.end_decisions();
     engine.apply_limits();
     engine.reload_policy(policy.as_deref());
     engine.evict_lost();

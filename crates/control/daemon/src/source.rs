@@ -10,8 +10,8 @@ use flame_source::live::{self, Interface, LiveOptions};
 use flame_trust::Place;
 use flame_view::Key;
 use flame_worker::{
-    Bandwidth, Charging, Handle, Input, Link, LostModule, Module, Options, ProcessInfo, Report, Run,
-    RunError, Runner, Snapshot, StartedProcess, Worker, reserved_rate,
+    Bandwidth, Charging, HaltedModule, Handle, Input, Link, LostModule, Module, Options, ProcessInfo, Report,
+    Run, RunError, Runner, Snapshot, StartedProcess, Worker, reserved_rate,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -573,6 +573,11 @@ impl SourceRun {
             LostModule { id, process, pid: 0, cause }
         }));
         lost
+    }
+
+    /// Returns the modules that have no instance on some workers, and get none there, while the source runs.
+    pub fn halted(&self) -> Vec<HaltedModule> {
+        self.shared.inner().handle.clone().map(|handle| handle.halted()).unwrap_or_default()
     }
 
     /// Charges the processor time of all processes so far.

@@ -1,11 +1,12 @@
 //! A node for tests of its engine, without workers.
 
 use crate::accounting::Accounting;
-use crate::change::entry_of;
 use crate::config::Config;
-use crate::engine::{Engine, Key, Live};
+use crate::engine::{Engine, Modules};
 use crate::granted::{Decided, Granted};
 use crate::held;
+use crate::life::{Entry, Key, Life, Live};
+use crate::reconcile::Wish;
 use crate::reserve::Ledger;
 use crate::source::{SourceRun, open};
 use crate::store::{Owner, Proof, Store, Stored};
@@ -13,7 +14,7 @@ use flame_abi::manifest::Manifest;
 use flame_api::{Reservation, RevokeRequest, State};
 use flame_compile::ModuleInfo;
 use flame_node::Node;
-use flame_plan::{Account, Limits, ModuleClass, ModuleId, ModulePlan, OnFault, Terms, ViewSpec};
+use flame_plan::{Limits, ModuleClass, ModuleId, ModulePlan, OnFault, Terms, ViewSpec};
 use flame_run::Engines;
 use flame_trust::{Challenge, Credential, Field, Mint, Narrow, Place, Secret};
 use flame_worker::Module;
@@ -57,22 +58,15 @@ impl World {
             sources: BTreeMap::new(),
             node: Some(node).into(),
             read_at: Default::default(),
-            modules: Default::default(),
-            changing: Default::default(),
+            modules: Modules::new(Ledger::new(capacity, capacity)).into(),
+            changed: Default::default(),
             pinned: Default::default(),
-            evictions: Default::default(),
-            is_behind: Default::default(),
-            watched: Default::default(),
             revocations: Default::default(),
             recording: Default::default(),
             version: Default::default(),
-            faults: Default::default(),
-            notes: Default::default(),
-            refusals: Default::default(),
+            reports: Default::default(),
             stopping: Default::default(),
             accounting: Accounting::new(std::iter::empty()).unwrap(),
-            restarts: Default::default(),
-            ledger: Ledger::new(capacity, capacity).into(),
             started: 0,
         });
         Self { folder, root, alice, engine }
@@ -142,16 +136,9 @@ impl World {
             installed: 0,
         };
         self.engine.store.put(&stored, None, None).unwrap();
-        let mut entry = entry_of(stored, 1 << 20, Arc::default());
+        let mut entry = Entry::new(stored, 1 << 20, Arc::default());
         let granted = Granted::new(self.engine.watch(("tap", plan.id), decided).unwrap(), entered);
-        let module = Module::from(plan);
-        entry.live = Some(Live {
-            module,
-            granted: Some(granted),
-            kept: None,
-            earlier: Account::default(),
-            leaving: None,
-        });
+        entry.life = Life::Running(Live::new(Module::from(plan), Some(granted), None));
         self.engine.modules().insert((self.owner(), name.to_owned()), entry);
     }
 
@@ -188,6 +175,29 @@ impl World {
             };
             database.execute_batch(&change).unwrap();
         }
+    }
+
+    /// Ends the instance `id` of the module, for a reason that its owner did not give.
+    pub fn fail(&self, id: ModuleId, reason: &str) {
+        let (state, reason) = (State::Failed, reason.to_owned());
+        self.engine.reconcile(&self.key(), Wish::End { of: Some(id), state, reason }).unwrap();
+    }
+
+    /// Enters a module that was taken out, as its change does.
+    pub fn enter(&self, key: Key, mut entry: Entry) {
+        entry.life = Life::of(entry.life.into_live().unwrap());
+        self.engine.modules().insert(key, entry);
+    }
+
+    /// Takes down what workers have evicted, and what leaves for another reason.
+    pub fn take_down(&self) {
+        self.engine.mark_evicted_by_workers();
+        self.engine.take_down_leaving();
+    }
+
+    /// Returns whether the module has an instance.
+    pub fn is_live(&self) -> bool {
+        self.engine.modules()[&self.key()].life.live().is_some()
     }
 
     pub fn state(&self) -> State {

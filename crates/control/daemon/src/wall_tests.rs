@@ -23,7 +23,7 @@ fn an_eviction_waits_for_the_change_that_is_in_progress() {
     let changing = world.engine.begin(&world.owner(), NAME).unwrap();
     world.engine.revoke(&revocation(&credential)).unwrap();
     // Its instances have ended, and its row is the change's alone.
-    assert!(world.engine.modules()[&world.key()].live.as_ref().unwrap().leaving.is_some());
+    assert!(world.engine.modules()[&world.key()].life.why_leaving().is_some());
     assert_eq!((world.state(), world.row().unwrap().revision), (State::Running, 1));
     // Clients see at once that it does not run.
     let shown = world.engine.show(&world.owner(), NAME).unwrap();
@@ -38,7 +38,7 @@ fn an_eviction_waits_for_the_change_that_is_in_progress() {
     world.engine.store.remove(&world.owner(), NAME, 1, None).unwrap();
     world.engine.modules().remove(&world.key());
     drop(removing);
-    world.engine.take_down_waiting();
+    world.take_down();
     assert_eq!(world.row(), None);
     // Without a change in progress it is taken down at once.
     let other = world.credential(&[(Field::Memory, "64MiB")]);
@@ -75,12 +75,12 @@ fn an_instance_that_no_module_has_yet_is_evicted_once() {
     let credential = world.credential(&[]);
     world.install(&credential);
     let changing = world.engine.begin(&world.owner(), NAME).unwrap();
-    let live = world.engine.modules().get_mut(&world.key()).unwrap().live.take().unwrap();
+    let live = std::mem::take(&mut world.engine.modules().get_mut(&world.key()).unwrap().life);
     world.engine.revoke(&revocation(&credential)).unwrap();
     world.engine.review_all();
     assert_eq!(world.log().matches("\"evict\"").count(), 1, "{}", world.log());
     // It is the module's again, which leaves.
-    world.engine.modules().get_mut(&world.key()).unwrap().live = Some(live);
+    world.engine.modules().get_mut(&world.key()).unwrap().life = live;
     drop(changing);
     world.engine.review_all();
     assert_eq!((world.state(), world.row().unwrap().state), (State::Evicted, State::Evicted));
@@ -112,7 +112,8 @@ fn ends_that_could_not_be_written_are_written_before_other_entries() {
     let (log, aside) = (world.folder.path().join("audit.log"), world.folder.path().join("aside"));
     std::fs::rename(&log, &aside).unwrap();
     std::fs::create_dir(&log).unwrap();
-    let live = world.engine.modules().get_mut(&world.key()).unwrap().live.take().unwrap();
+    let live = std::mem::take(&mut world.engine.modules().get_mut(&world.key()).unwrap().life);
+    let live = live.into_live().unwrap();
     world.engine.record_end(live.granted.as_ref(), &["a fault".to_owned()], &Account::default());
     assert!(world.engine.health().reasons[0].contains("audit log"), "{:?}", world.engine.health().reasons);
     drop(live);
@@ -188,7 +189,7 @@ fn modules_are_not_locked_while_grants_are_decided_and_logged() {
         let start = Instant::now();
         let is_leaving = || {
             let modules = world.engine.modules.try_lock().ok()?;
-            modules[&world.key()].live.as_ref().map(|live| live.leaving.is_some())
+            Some(modules[&world.key()].life.why_leaving().is_some())
         };
         while is_leaving() != Some(true) {
             assert!(start.elapsed() < PATIENCE, "the modules are locked, or nothing is reviewed");
@@ -462,7 +463,7 @@ fn the_rights_of_a_user_are_those_of_the_present_configuration() {
         let socket = config.socket.as_mut().unwrap();
         (socket.operators, socket.users) = (of(operators), of(users));
         drop(config);
-        world.engine.decide_anew();
+        world.engine.end_decisions();
     };
     let is_operator = || matches!(connection.caller(&world.engine), Ok(Caller::Operator));
     assert_eq!(connection.access(&world.engine), Access::None);
@@ -494,7 +495,7 @@ fn meters_of_a_credential_live_as_long_as_its_modules() {
         let credential = world.credential(&[(Field::Memory, &format!("{}MiB", 64 + n))]);
         world.install(&credential);
         let mut modules = world.engine.modules();
-        let live = modules.get_mut(&world.key()).unwrap().live.as_mut().unwrap();
+        let live = modules.get_mut(&world.key()).unwrap().life.live_mut().unwrap();
         let granted = live.granted.as_ref().unwrap();
         let (node, admitted) = (&granted.node, &granted.admitted);
         let (one, two) = (node.meters(admitted, true).unwrap(), node.meters(admitted, true).unwrap());

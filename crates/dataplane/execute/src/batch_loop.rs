@@ -1,7 +1,7 @@
 use crate::caller::{Caller, Ended};
 use crate::keep::Place;
 use crate::keeping::{Keeping, Next};
-use crate::module::{LoadedModule, Shape};
+use crate::module::{Halts, LoadedModule, Shape};
 use crate::outlet::{Origin, Outlet};
 use crate::stop::{Quantum, Stop};
 use crate::ticks::Ticks;
@@ -32,6 +32,7 @@ pub struct BatchLoop {
     /// Whether others wait for the end of a quantum, which ends with a call then.
     is_timed: bool,
     restarts: u32,
+    halts: Halts,
     reader: Reader,
     /// The current block.
     work: Option<Work>,
@@ -103,6 +104,7 @@ impl BatchLoop {
                 OnFault::Stop => 0,
                 OnFault::Restart(times) => times,
             },
+            halts: module.halts.clone(),
             reader,
             work: None,
             forwards: module.loaded.forwards(),
@@ -509,6 +511,9 @@ impl BatchLoop {
         outlet: &mut dyn Outlet<E>,
     ) -> Result<(), E> {
         self.account.faults += 1;
+        if !restarted {
+            self.halts.add(self.account.faults);
+        }
         let report = self.fault_report(fault.text(self.meters.granted()), packet, None, restarted);
         outlet.fault(FaultReport { class: Some((fault.call, fault.class())), ..report })
     }

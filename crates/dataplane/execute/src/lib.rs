@@ -19,7 +19,7 @@ mod ticks;
 pub use batch_loop::{BatchLoop, Conditions};
 pub use caller::{Caller, Ended};
 pub use keep::{Begun, Held, Keep, Lost, News, OnNews, Place, Requested, State};
-pub use module::{LoadError, LoadedModule, Module, Shape};
+pub use module::{Halts, LoadError, LoadedModule, Module, Shape};
 pub use outlet::{Origin, Outlet};
 pub use slow_loop::SlowLoop;
 pub use stop::{Behind, LONG_SLICE, Quantum, SLICE, Stop};

@@ -127,6 +127,16 @@ impl Shared {
     }
 }
 
+/// A module without an instance on some workers, where its last one ended in a fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HaltedModule {
+    pub id: ModuleId,
+    /// The number of these workers.
+    pub workers: usize,
+    /// The number of its faults, which its account has as well.
+    pub faults: u64,
+}
+
 /// The time that a removed module has for its last calls, before it is evicted. In a process it has a little
 /// less, after which the process ends.
 const REMOVAL: Duration = Duration::from_secs(12);
@@ -416,6 +426,17 @@ impl Handle {
             .filter(|known| !known.is_leaving)
             .filter_map(|known| known.evictor.lost())
             .collect()
+    }
+
+    /// Returns the modules that have no instance on some workers, and get none there: the packets of these
+    /// workers are shed.
+    pub fn halted(&self) -> Vec<HaltedModule> {
+        let modules = self.modules();
+        let of = |(id, known): (&ModuleId, &Known)| {
+            let (workers, faults) = known.evictor.halts();
+            (workers > 0).then_some(HaltedModule { id: *id, workers, faults })
+        };
+        modules.iter().filter_map(of).collect()
     }
 
     /// Charges the processor time of all processes so far.

@@ -1,0 +1,371 @@
+//! The life of a module on the node: one state, from which follows everything that clients see of it.
+//!
+//! ```text
+//!             install, update, start of the node
+//!   (none) ─────────────────────────────────────► Running ◄──┐
+//!      ▲               ┌────────────────────────►  │  │  │   │ another instance runs: an update,
+//!      │               │   update, start           │  │  └───► Replacing   another process, an update
+//!      │            Ended ◄─ Ending ◄──────────────┘  │          │          that is undone
+//!      │ remove        │       ▲   stop, failure,     │ loses    │ loses its grant
+//!      └───────────────┘       │   remove             ▼ its grant▼
+//!                              └──────────────────── Leaving ◄───┘
+//!                                takes it down
+//! ```
+//!
+//! What is stored of a module is what it is to be, and has a revision. Its life is what it is now.
+//! [`Engine::reconcile`](crate::engine::Engine) alone makes the one follow the other.
+
+use crate::granted::Granted;
+use crate::kept::Kept;
+use crate::log::Log;
+use crate::reach::Known;
+use crate::source::Accounts;
+use crate::spool::Spool;
+use crate::store::{Owner, Stored};
+use flame_api::State;
+use flame_plan::{Account, Audience, ModuleId};
+use flame_quota::Usage;
+use flame_worker::Module;
+use std::cell::RefCell;
+use std::sync::Arc;
+
+/// The key of a module.
+pub type Key = (Owner, String);
+
+/// An installed module.
+pub(crate) struct Entry {
+    /// The module as it is to be, with its revision.
+    pub stored: Stored,
+    /// The revision that the storage has: an earlier one until the end of the module could be written.
+    pub written: u64,
+    pub life: Life,
+    pub version: String,
+    pub spool: Arc<Spool>,
+    /// The account of instances that ended, since the node was started.
+    pub past: Account,
+    pub log: Arc<Log>,
+    /// The use since it was installed or the node was started.
+    pub usage: Arc<Usage>,
+    pub notes: Vec<String>,
+    pub expires: Option<u64>,
+    pub known: Known,
+    /// The most bytes of state that it can keep.
+    pub state_bytes: u64,
+}
+
+/// The life of a module.
+#[derive(Default)]
+pub(crate) enum Life {
+    /// It has no instance. Its row has the reason.
+    #[default]
+    Ended,
+    Running(Live),
+    /// Another instance takes the place of this one. Clients see it as it was until then.
+    Replacing(Live, Ending),
+    /// It was evicted: it is called no more, and is to be taken down. Its instance may just be replaced.
+    Leaving {
+        live: Live,
+        why: String,
+        replaced: Option<Ending>,
+    },
+    /// Its instance is being removed from its source.
+    Ending(Ending),
+}
+
+/// A module on a worker.
+pub(crate) struct Live {
+    pub module: Module,
+    /// The account of its instances in processes that have ended.
+    pub earlier: Account,
+    /// The state of its instances, if the module keeps one.
+    pub kept: Option<Kept>,
+    /// The node as it was for the module's credential, and the decision on it.
+    pub granted: Option<Granted>,
+    pub works: Works,
+}
+
+/// The part of the workers on which a module that runs receives packets.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Works {
+    #[default]
+    Everywhere,
+    /// Not on this number of workers, where its last instance has ended in a fault.
+    Partly { halted: usize, faults: u64 },
+    /// On none, after this number of faults. It keeps its place, so that its packets are accounted for.
+    Nowhere { faults: u64 },
+    /// Its process has ended for this cause, and another one is to be started.
+    Waiting(String),
+}
+
+impl Works {
+    /// Returns the reason why the module receives no packets, or not all, if that is so.
+    pub fn reason(&self) -> Option<String> {
+        match self {
+            Self::Everywhere => None,
+            Self::Partly { halted, .. } => Some(format!(
+                "no instance is started again on {halted} of its workers, whose packets are shed"
+            )),
+            Self::Nowhere { faults } => Some(format!(
+                "its instances have ended in {faults} faults, and no instance is started again: its packets are \
+                 shed until it is updated"
+            )),
+            Self::Waiting(cause) => Some(format!("{cause}; another process is to be started")),
+        }
+    }
+
+    /// Returns the number of faults that led to it.
+    fn faults(&self) -> u64 {
+        match self {
+            Self::Partly { faults, .. } | Self::Nowhere { faults } => *faults,
+            Self::Everywhere | Self::Waiting(_) => 0,
+        }
+    }
+}
+
+/// An instance that is being removed from its source, as clients see it until its last account is there.
+pub(crate) struct Ending {
+    /// The name in its plan.
+    pub name: String,
+    /// The last account that is known.
+    account: RefCell<Accounts>,
+    /// The module's state before. A client that waits for the next one finds a complete account with it.
+    pub state: State,
+    /// Whether its last account may be smaller: packets of an interval that did not end count no more.
+    pub may_fall: bool,
+}
+
+impl Ending {
+    pub fn new(name: String, account: Accounts, state: State, may_fall: bool) -> Self {
+        Self { name, account: RefCell::new(account), state, may_fall }
+    }
+
+    /// Returns the account that `audience` has.
+    pub fn account(&self, audience: Audience) -> Account {
+        let account = self.account.borrow();
+        match audience {
+            Audience::Operator => account.live.clone(),
+            Audience::Holder => account.released.clone(),
+        }
+    }
+
+    /// Records the last account of the instance, which has ended.
+    pub fn ended(&self, account: &Account) {
+        self.note(account);
+        let mut last = self.account.borrow_mut();
+        last.released = last.live.clone();
+    }
+
+    /// Records a later account, which the operator has seen.
+    pub fn note(&self, account: &Account) {
+        let last = &mut self.account.borrow_mut().live;
+        if self.may_fall || account.offered >= last.offered {
+            last.clone_from(account);
+        }
+    }
+}
+
+impl Live {
+    /// Returns an instance that begins.
+    pub fn new(module: Module, granted: Option<Granted>, kept: Option<Kept>) -> Self {
+        Self { module, granted, kept, earlier: Account::default(), works: Works::default() }
+    }
+
+    /// Returns what clients see of the instance while it is removed or replaced.
+    fn ending(&self, account: Accounts, state: State) -> Ending {
+        Ending::new(self.module.plan.name.clone(), account, state, self.module.plan.view.has_steps())
+    }
+}
+
+impl Life {
+    /// Returns the life of an instance that begins: one that was evicted meanwhile leaves.
+    pub fn of(live: Live) -> Self {
+        match live.granted.as_ref().and_then(Granted::evicted) {
+            Some(why) => Self::Leaving { live, why, replaced: None },
+            None => Self::Running(live),
+        }
+    }
+
+    /// Returns the instance that its source has, also one that leaves.
+    pub fn live(&self) -> Option<&Live> {
+        match self {
+            Self::Running(live) | Self::Replacing(live, _) | Self::Leaving { live, .. } => Some(live),
+            Self::Ended | Self::Ending(_) => None,
+        }
+    }
+
+    pub fn live_mut(&mut self) -> Option<&mut Live> {
+        match self {
+            Self::Running(live) | Self::Replacing(live, _) | Self::Leaving { live, .. } => Some(live),
+            Self::Ended | Self::Ending(_) => None,
+        }
+    }
+
+    /// Takes the instance out.
+    pub fn into_live(self) -> Option<Live> {
+        match self {
+            Self::Running(live) | Self::Replacing(live, _) | Self::Leaving { live, .. } => Some(live),
+            Self::Ended | Self::Ending(_) => None,
+        }
+    }
+
+    /// Returns the instance that was not evicted.
+    pub fn staying(&self) -> Option<&Live> {
+        let stays = |live: &&Live| live.granted.as_ref().is_none_or(|granted| granted.evicted().is_none());
+        self.live().filter(|_| self.why_leaving().is_none()).filter(stays)
+    }
+
+    /// Returns the reason of the eviction of a module that is to be taken down.
+    pub fn why_leaving(&self) -> Option<&String> {
+        match self {
+            Self::Leaving { why, .. } => Some(why),
+            _ => None,
+        }
+    }
+
+    /// Returns the instance that is being removed or replaced, as clients see it.
+    pub fn ending(&self) -> Option<&Ending> {
+        match self {
+            Self::Replacing(_, ending) | Self::Ending(ending) => Some(ending),
+            Self::Leaving { replaced, .. } => replaced.as_ref(),
+            Self::Ended | Self::Running(_) => None,
+        }
+    }
+
+    /// Lets the module leave for the reason `why`, unless it leaves already or has no instance. Returns
+    /// whether it does now.
+    pub fn leave(&mut self, why: String) -> bool {
+        let (leaving, left) = match std::mem::take(self) {
+            Self::Running(live) => (Self::Leaving { live, why, replaced: None }, true),
+            Self::Replacing(live, ending) => (Self::Leaving { live, why, replaced: Some(ending) }, true),
+            other => (other, false),
+        };
+        *self = leaving;
+        left
+    }
+
+    /// Ends the replacement of the instance: its place has the instance that [`Life::live`] returns.
+    pub fn replaced(&mut self) {
+        *self = match std::mem::take(self) {
+            Self::Replacing(live, _) => Self::of(live),
+            Self::Leaving { live, why, .. } => Self::Leaving { live, why, replaced: None },
+            other => other,
+        };
+    }
+}
+
+impl Entry {
+    /// Returns a module that has no instance, with a spool of at most `spool` bytes.
+    pub fn new(stored: Stored, spool: u64, usage: Arc<Usage>) -> Self {
+        Self {
+            written: stored.revision,
+            stored,
+            life: Life::Ended,
+            version: String::new(),
+            spool: Arc::new(Spool::new(spool, usage.clone())),
+            past: Account::default(),
+            log: Arc::default(),
+            usage,
+            notes: Vec::new(),
+            expires: None,
+            known: Known::default(),
+            state_bytes: 0,
+        }
+    }
+
+    /// Returns the state of the module for the operator.
+    pub fn state(&self) -> State {
+        match &self.life {
+            Life::Leaving { .. } => State::Evicted,
+            Life::Replacing(_, ending) | Life::Ending(ending) => ending.state,
+            Life::Running(Live { works: Works::Nowhere { .. }, .. }) => State::Failed,
+            Life::Running(_) | Life::Ended => self.stored.state,
+        }
+    }
+
+    /// Returns the reason of that state.
+    pub fn reason(&self) -> Option<String> {
+        match &self.life {
+            Life::Leaving { why, .. } => Some(why.clone()),
+            Life::Running(live) => live.works.reason(),
+            Life::Replacing(..) | Life::Ending(_) | Life::Ended => self.stored.reason.clone(),
+        }
+    }
+
+    /// Returns state and reason for clients that have this account of the present instance. The holder of a
+    /// grant learns at the next tick that faults have ended its instances, when it learns of the faults.
+    pub fn shown(&self, account: &Account) -> (State, Option<String>) {
+        match &self.life {
+            Life::Running(live) if account.faults < live.works.faults() => (self.stored.state, None),
+            _ => (self.state(), self.reason()),
+        }
+    }
+
+    /// Lets clients see the state as before and `account` while the instance is replaced, so that no counter
+    /// falls.
+    pub fn replace(&mut self, account: Accounts) {
+        let state = self.state();
+        self.life = match std::mem::take(&mut self.life) {
+            Life::Running(live) => {
+                let ending = live.ending(account, state);
+                Life::Replacing(live, ending)
+            }
+            Life::Leaving { live, why, .. } => {
+                let replaced = Some(live.ending(account, state));
+                Life::Leaving { live, why, replaced }
+            }
+            other => other,
+        };
+    }
+
+    /// Takes the instance out, to be removed. Clients see the state as before and `account` until
+    /// [`Entry::has_ended`].
+    pub fn take_live(&mut self, account: Accounts) -> Option<Live> {
+        let state = self.state();
+        let live = std::mem::take(&mut self.life).into_live()?;
+        self.life = Life::Ending(live.ending(account, state));
+        Some(live)
+    }
+
+    /// Records that the instance which was removed has ended with this account.
+    pub fn has_ended(&mut self, account: &Account) {
+        self.past.add(account);
+        self.life = Life::Ended;
+    }
+
+    /// Records on which workers the instance of this number receives packets, as `works` states it. The
+    /// holder of a grant does not have the last faults, so that its log states the failure.
+    pub fn works(&mut self, works: impl Fn(&ModuleId) -> Works) {
+        let Some(live) = self.life.live_mut() else { return };
+        let now = works(&live.module.plan.id);
+        if live.works != now {
+            live.works = now;
+            if let Works::Nowhere { .. } = live.works
+                && live.granted.is_some()
+            {
+                let reason = live.works.reason().unwrap_or_default();
+                self.log.caused(&format!("{}: {reason}", State::Failed.name()));
+            }
+        }
+    }
+
+    /// Records the end of the module, which is written later.
+    pub fn end(&mut self, state: State, reason: String) {
+        (self.stored.state, self.stored.reason) = (state, Some(reason));
+        self.stored.revision += 1;
+    }
+
+    /// Returns whether the storage has an earlier revision.
+    pub fn is_behind(&self) -> bool {
+        self.written != self.stored.revision
+    }
+
+    /// Replaces the module by what its row is now.
+    pub fn keep(&mut self, stored: Stored) {
+        self.written = stored.revision;
+        self.stored = stored;
+    }
+
+    pub fn note(&mut self, text: impl Into<String>) {
+        self.log.change(&text.into());
+    }
+}
