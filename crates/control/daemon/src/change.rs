@@ -261,9 +261,8 @@ impl Engine {
     pub fn remove(&self, owner: &Owner, name: &str, revision: Option<u64>) -> Result<Module, Problem> {
         let _changing = self.begin(owner, name)?;
         let (before, row) = self.expect(owner, name, revision)?;
-        self.stored(self.store.remove(owner, name, row, self.audited()))?;
         let key = (owner.clone(), name.to_owned());
-        self.reconcile(&key, Wish::Rest)?;
+        self.reconcile(&key, Wish::Remove { before: row })?;
         let module = self.show(owner, name);
         let entry = self.modules().remove(&key);
         if let Some(entry) = entry {

@@ -30,8 +30,8 @@ impl Permit {
 }
 
 impl Engine {
-    /// Decides whether a caller may act on a module: its own, or for the operator that of `principal`. If
-    /// `rows`, it is about the records that are kept, also those of earlier instances.
+    /// Decides whether a caller may act on a module: its own, or for the operator a module of `principal`. If
+    /// `rows`, it is about the records that are kept, also from earlier instances.
     ///
     /// # Errors
     ///
@@ -66,7 +66,7 @@ impl Engine {
     }
 
     /// Decides whether a caller may act on all modules that it has, and returns their owner. Rows about all
-    /// of them, such as those of the accounting, are for such a caller only.
+    /// of them, such as the rows of the accounting, are for such a caller only.
     ///
     /// # Errors
     ///

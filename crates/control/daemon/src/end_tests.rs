@@ -30,7 +30,7 @@ fn shown(world: &World) -> (State, String) {
     (shown.state, shown.reason.unwrap_or_default())
 }
 
-/// A row that the storage does not take is written later. Until then, changes are for the one that it has.
+/// A row that the storage does not take is written later. Until then, changes are for the row that it has.
 #[test]
 fn an_eviction_that_cannot_be_stored_hinders_no_later_change() {
     for then in ["write", "stop", "remove"] {
@@ -191,7 +191,7 @@ fn a_module_that_is_stopped_as_its_source_ends_keeps_its_last_account() {
 
 /// Its owner has seen the reason already.
 #[test]
-fn a_module_that_leaves_ends_as_that_whoever_ends_it() {
+fn a_module_that_leaves_ends_as_evicted_by_any_end() {
     for by in ["stop", "failure", "eviction"] {
         let world = World::new().with_source();
         let credential = world.credential(&[(Field::Memory, "64MiB")]);
@@ -223,8 +223,8 @@ fn a_module_that_leaves_ends_as_that_whoever_ends_it() {
     }
 }
 
-/// One module's row that the storage does not take holds up no other's, and is a fault until it is written,
-/// whatever else is.
+/// One module's row that the storage does not take delays no other row, and is a fault until it is written,
+/// whatever else is written.
 #[test]
 fn a_row_that_cannot_be_written_hinders_no_other_and_stays_a_fault() {
     let world = World::new();
@@ -314,15 +314,15 @@ fn a_revocation_that_waits_for_the_disk_delays_no_other() {
 
 /// An instance that was evicted is not started again, by an update that fails, say.
 #[test]
-fn an_evicted_module_does_not_run_anew() {
+fn an_evicted_module_does_not_run_again() {
     let world = World::new().with_source();
     world.install(&world.credential(&[]));
     let source = &world.engine.sources["tap"];
-    let anew = || world.engine.copy(&world.key(), source, ModuleId(1)).is_some();
-    assert!(anew());
+    let again = || world.engine.copy(&world.key(), source, ModuleId(1)).is_some();
+    assert!(again());
     let watched = world.engine.watched().remove(0);
     watched.evict("revoked");
-    assert!(!anew(), "its instance was evicted");
+    assert!(!again(), "its instance was evicted");
     let world = World::new().with_source();
     world.install(&world.credential(&[]));
     let why = "its bound was violated".to_owned();

@@ -2,7 +2,7 @@
 //! and at the end of the node, and given back to the instances that follow.
 //!
 //! A state may be made of everything that the module saw. So another instance gets it only if it has the same
-//! rights, and nobody reads it but the module.
+//! rights, and only the module reads it.
 
 use crate::build::Prepared;
 use crate::engine::Engine;

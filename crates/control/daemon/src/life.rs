@@ -1,19 +1,14 @@
 //! The life of a module on the node: one state, from which follows everything that clients see of it.
 //!
 //! ```text
-//!             install, update, start of the node
-//!   (none) ─────────────────────────────────────► Running ◄──┐
-//!      ▲               ┌────────────────────────►  │  │  │   │ another instance runs: an update,
-//!      │               │   update, start           │  │  └───► Replacing   another process, an update
-//!      │            Ended ◄─ Ending ◄──────────────┘  │          │          that is undone
-//!      │ remove        │       ▲   stop, failure,     │ loses    │ loses its grant
-//!      └───────────────┘       │   remove             ▼ its grant▼
-//!                              └──────────────────── Leaving ◄───┘
-//!                                takes it down
+//! (none), Ended       install, update, start of the node    Running
+//! Running             update, another process               Replacing, then Running
+//! Running, Replacing  it loses its grant                    Leaving
+//! Running, Leaving    stop, failure, removal, taken down    Ending, then Ended
 //! ```
 //!
-//! What is stored of a module is what it is to be, and has a revision. Its life is what it is now.
-//! [`Engine::reconcile`](crate::engine::Engine) alone makes the one follow the other.
+//! What is stored of a module is what it is to be, and has a revision. Its life is what it is now. The file
+//! `reconcile` alone makes the one follow the other.
 
 use crate::granted::Granted;
 use crate::kept::Kept;
@@ -25,7 +20,7 @@ use crate::store::{Owner, Stored};
 use flame_api::State;
 use flame_plan::{Account, Audience, ModuleId};
 use flame_quota::Usage;
-use flame_worker::Module;
+use flame_worker::{HaltedModule, LostModule, Module};
 use std::cell::RefCell;
 use std::sync::Arc;
 
@@ -113,6 +108,19 @@ impl Works {
         }
     }
 
+    /// Returns the part for an instance that is lost with its process or not, and that has no instance on some
+    /// of the source's `workers` or not.
+    pub fn of(lost: Option<&LostModule>, halted: Option<&HaltedModule>, workers: usize) -> Self {
+        match (lost, halted) {
+            (Some(lost), _) => Self::Waiting(lost.cause.clone()),
+            (None, None) => Self::Everywhere,
+            (None, Some(halted)) if halted.workers < workers => {
+                Self::Partly { halted: halted.workers, faults: halted.faults }
+            }
+            (None, Some(halted)) => Self::Nowhere { faults: halted.faults },
+        }
+    }
+
     /// Returns the number of faults that led to it.
     fn faults(&self) -> u64 {
         match self {
@@ -177,7 +185,7 @@ impl Live {
 }
 
 impl Life {
-    /// Returns the life of an instance that begins: one that was evicted meanwhile leaves.
+    /// Returns the life of an instance that begins: if it was evicted meanwhile, it leaves.
     pub fn of(live: Live) -> Self {
         match live.granted.as_ref().and_then(Granted::evicted) {
             Some(why) => Self::Leaving { live, why, replaced: None },
@@ -185,7 +193,7 @@ impl Life {
         }
     }
 
-    /// Returns the instance that its source has, also one that leaves.
+    /// Returns the instance that its source has, also if it leaves.
     pub fn live(&self) -> Option<&Live> {
         match self {
             Self::Running(live) | Self::Replacing(live, _) | Self::Leaving { live, .. } => Some(live),
@@ -278,7 +286,8 @@ impl Entry {
             Life::Leaving { .. } => State::Evicted,
             Life::Replacing(_, ending) | Life::Ending(ending) => ending.state,
             Life::Running(Live { works: Works::Nowhere { .. }, .. }) => State::Failed,
-            Life::Running(_) | Life::Ended => self.stored.state,
+            Life::Running(_) => State::Running,
+            Life::Ended => self.stored.state,
         }
     }
 
@@ -286,8 +295,8 @@ impl Entry {
     pub fn reason(&self) -> Option<String> {
         match &self.life {
             Life::Leaving { why, .. } => Some(why.clone()),
-            Life::Running(live) => live.works.reason(),
-            Life::Replacing(..) | Life::Ending(_) | Life::Ended => self.stored.reason.clone(),
+            Life::Running(live) | Life::Replacing(live, _) => live.works.reason(),
+            Life::Ending(_) | Life::Ended => self.stored.reason.clone(),
         }
     }
 
@@ -295,7 +304,9 @@ impl Entry {
     /// grant learns at the next tick that faults have ended its instances, when it learns of the faults.
     pub fn shown(&self, account: &Account) -> (State, Option<String>) {
         match &self.life {
-            Life::Running(live) if account.faults < live.works.faults() => (self.stored.state, None),
+            Life::Running(live) | Life::Replacing(live, _) if account.faults < live.works.faults() => {
+                (State::Running, None)
+            }
             _ => (self.state(), self.reason()),
         }
     }
@@ -367,5 +378,96 @@ impl Entry {
 
     pub fn note(&mut self, text: impl Into<String>) {
         self.log.change(&text.into());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_world::{HASH, NAME, plan};
+
+    fn entry() -> Entry {
+        let stored = Stored {
+            owner: Owner::default(),
+            name: NAME.to_owned(),
+            source: "tap".to_owned(),
+            hash: HASH,
+            signatures: String::new(),
+            settings: Arc::default(),
+            narrow: Vec::new(),
+            proof: None,
+            reserved: Default::default(),
+            state: State::Running,
+            reason: None,
+            revision: 1,
+            installed: 0,
+        };
+        let mut entry = Entry::new(stored, 1 << 20, Arc::default());
+        entry.life = Life::of(Live::new(Module::from(plan(ModuleId(1), NAME)), None, None));
+        entry
+    }
+
+    fn account(faults: u64) -> Account {
+        let mut account = Account::default();
+        account.faults = faults;
+        account
+    }
+
+    #[test]
+    fn a_module_that_receives_no_packets_has_failed() {
+        let halted = |workers| HaltedModule { id: ModuleId(1), workers, faults: 34 };
+        let lost =
+            LostModule { id: ModuleId(1), process: "p".to_owned(), pid: 7, cause: "killed".to_owned() };
+        for (lost, halted, state, reason) in [
+            (None, None, State::Running, ""),
+            (None, Some(halted(1)), State::Running, "on 1 of its workers"),
+            (None, Some(halted(2)), State::Failed, "34 faults"),
+            (Some(&lost), Some(halted(2)), State::Running, "killed; another process"),
+        ] {
+            let mut entry = entry();
+            entry.works(|_| Works::of(lost, halted.as_ref(), 2));
+            assert_eq!(entry.state(), state, "{reason}");
+            assert!(entry.reason().unwrap_or_default().contains(reason), "{:?}", entry.reason());
+            // While it is replaced it is shown as before, and then as its new instance.
+            entry.replace(Accounts::default());
+            assert_eq!(entry.state(), state, "{reason}");
+            entry.life.replaced();
+            entry.works(|_| Works::Everywhere);
+            assert_eq!((entry.state(), entry.reason()), (State::Running, None));
+        }
+    }
+
+    /// Otherwise the time of the failure would show when the packets came that caused it.
+    #[test]
+    fn a_holder_learns_of_the_failure_when_it_learns_of_the_faults() {
+        let mut entry = entry();
+        entry.works(|_| Works::Nowhere { faults: 17 });
+        assert_eq!(entry.shown(&account(16)), (State::Running, None));
+        let (state, reason) = entry.shown(&account(17));
+        assert!(state == State::Failed && reason.is_some_and(|reason| reason.contains("17 faults")));
+        entry.works(|_| Works::Partly { halted: 1, faults: 17 });
+        assert_eq!(entry.shown(&account(16)), (State::Running, None));
+        assert!(entry.shown(&account(17)).1.is_some());
+    }
+
+    #[test]
+    fn a_module_that_leaves_is_evicted_until_it_has_ended() {
+        for is_replaced in [false, true] {
+            let mut entry = entry();
+            entry.works(|_| Works::Nowhere { faults: 1 });
+            if is_replaced {
+                entry.replace(Accounts::default());
+            }
+            assert!(entry.life.leave("revoked".to_owned()) && !entry.life.leave("again".to_owned()));
+            assert!(entry.life.staying().is_none());
+            entry.life.replaced();
+            let seen = (State::Evicted, Some("revoked".to_owned()));
+            assert_eq!((entry.state(), entry.reason()), seen);
+            entry.take_live(Accounts::default()).unwrap();
+            assert!(entry.state() == State::Evicted && !entry.life.leave("late".to_owned()));
+            entry.end(State::Evicted, "revoked".to_owned());
+            entry.has_ended(&account(1));
+            assert_eq!(((entry.state(), entry.reason()), entry.past.faults), (seen, 1));
+        }
     }
 }

@@ -11,7 +11,7 @@ use crate::source::SourceRun;
 use crate::store::Owner;
 use flame_api::{Reservation, Runs, State};
 use flame_plan::ModuleId;
-use flame_worker::{HaltedModule, LostModule};
+use flame_worker::LostModule;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
@@ -114,18 +114,11 @@ impl Engine {
     /// Notes on which workers each module of a source receives packets, and decides on the processes that have
     /// ended.
     pub(crate) fn look_at_instances(self: &Arc<Self>, source_name: &str, source: &SourceRun) {
-        let lost: Vec<LostModule> = source.lost();
-        let halted: BTreeMap<ModuleId, HaltedModule> =
-            source.halted().into_iter().map(|module| (module.id, module)).collect();
-        let works = |id: &ModuleId| match (lost.iter().find(|lost| lost.id == *id), halted.get(id)) {
-            (Some(lost), _) => Works::Waiting(lost.cause.clone()),
-            (None, None) => Works::Everywhere,
-            (None, Some(&HaltedModule { workers, faults, .. })) => {
-                match workers >= source.config.workers.into() {
-                    true => Works::Nowhere { faults },
-                    false => Works::Partly { halted: workers, faults },
-                }
-            }
+        let (lost, halted) = (source.lost(), source.halted());
+        let workers = source.config.workers.into();
+        let works = |id: &ModuleId| {
+            let lost = lost.iter().find(|lost| lost.id == *id);
+            Works::of(lost, halted.iter().find(|halted| halted.id == *id), workers)
         };
         let mut modules = self.modules();
         let on_source = modules.values_mut().filter(|entry| entry.stored.source == source_name);
@@ -188,7 +181,7 @@ impl Engine {
         let (engine, of) = (self.clone(), key.clone());
         let start = move || {
             let revived = modules.iter().map(|lost| engine.revive(&of.0, lost.id));
-            // Each is tried: one that does not start must not keep off the others.
+            // Each is tried: a module that does not start must not keep off the others.
             let is_running = revived.fold(true, |all, one| all & one);
             engine.modules().restarts.started(&of, is_running);
         };

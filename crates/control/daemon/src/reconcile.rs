@@ -39,10 +39,14 @@ pub(crate) enum Wish<'a> {
     Run(Box<Candidate<'a>>),
     /// Another instance runs in place of this one, whose process has ended.
     RunAgain(ModuleId),
+    /// It runs as it does, with this row in place of the one with the revision `before`.
+    Renew { stored: &'a Stored, before: u64 },
     /// It ends with this state and reason. With a number, only if this is its instance, and it has one.
     End { of: Option<ModuleId>, state: State, reason: String },
-    /// It has no instance: it is removed, or the node ends. Its row stays as it is.
-    Rest,
+    /// It is removed, with its row of the revision `before`.
+    Remove { before: u64 },
+    /// It has no instance, because the node ends. Its row stays as it is.
+    NoInstance,
     /// It is what it is: only a module that leaves is taken down.
     Same,
 }
@@ -63,7 +67,7 @@ pub(crate) enum Row {
     New(Box<Entry>),
     /// It takes the place of the row with this revision.
     After(u64),
-    /// It is the one that is stored. Should it be stored as one that has failed, that is corrected if possible.
+    /// It is stored already. If it is stored as failed, that is corrected if possible.
     Restored,
 }
 
@@ -97,7 +101,15 @@ impl Engine {
         match wish {
             Wish::Run(candidate) => self.run(key, *candidate),
             Wish::RunAgain(id) => self.run_again(key, id),
-            Wish::End { .. } | Wish::Rest | Wish::Same => Ok(self.take_down(key, wish)),
+            Wish::Renew { stored, before } => {
+                self.stored(self.store.put(stored, Some(before), self.audited()))?;
+                Ok(Account::default())
+            }
+            Wish::Remove { before } => {
+                self.stored(self.store.remove(&key.0, &key.1, before, self.audited()))?;
+                Ok(self.take_down(key, Wish::NoInstance))
+            }
+            Wish::End { .. } | Wish::NoInstance | Wish::Same => Ok(self.take_down(key, wish)),
         }
     }
 
@@ -129,17 +141,18 @@ impl Engine {
             self.modules().get_mut(key).into_iter().for_each(|entry| entry.life.replaced());
         })?;
         let account = self.show_ended(key, account);
-        let put = match beginning.is_empty {
-            _ if is_restored => Ok(()),
-            // What is stored is of the instances before, which cannot write any more.
-            true => self.store.put_empty(&stored, before, self.audited()),
-            false => self.store.put(&stored, before, self.audited()),
-        };
-        if let Err(problem) = self.stored(put) {
-            self.undo(key, source, &prepared, &account);
-            return Err(problem);
+        if let Some(proposal) = proposal {
+            let put = match beginning.is_empty {
+                // What is stored is of the instances before, which cannot write any more.
+                true => self.store.put_empty(&stored, before, self.audited()),
+                false => self.store.put(&stored, before, self.audited()),
+            };
+            if let Err(problem) = self.stored(put) {
+                self.undo(key, source, &prepared, &account);
+                return Err(problem);
+            }
+            proposal.is_stored();
         }
-        proposal.map(Proposal::is_stored);
         reserving.notes.extend(note);
         let state_bytes = self.state_need(&prepared.module.plan, &source.name);
         let (ended, log) = {
@@ -168,8 +181,8 @@ impl Engine {
         Ok(account)
     }
 
-    /// Stores that a module runs which is stored as one that has failed. If that is not possible, the next
-    /// start tries to run it again, as this one did.
+    /// Stores that a module runs which is stored as failed. If that is not possible, the next start tries to
+    /// run it again, as this one did.
     fn correct_row(&self, key: &Key) {
         let Some(stored) = self.modules().get(key).map(|entry| entry.stored.clone()) else { return };
         if stored.state == State::Running {
@@ -323,7 +336,7 @@ impl Engine {
             let mut modules = self.modules();
             let Some(entry) = modules.get_mut(key) else { return Account::default() };
             let end = match (entry.life.why_leaving(), wish) {
-                (_, Wish::Rest) => None,
+                (_, Wish::NoInstance) => None,
                 (Some(why), _) => Some((State::Evicted, why.clone())),
                 (None, Wish::End { of, state, reason }) => {
                     let id = entry.life.live().map(|live| live.module.plan.id);
@@ -380,8 +393,8 @@ impl Engine {
         }
     }
 
-    /// Takes down the modules that leave like [`Engine::take_down_leaving`], those of each owner in threads of
-    /// their own: the end of one owner's module delays the end of no other's.
+    /// Takes down the modules that leave like [`Engine::take_down_leaving`], with threads for each owner: the end
+    /// of one owner's module delays the end of no other's.
     pub(crate) fn take_down_apart(self: &Arc<Self>) {
         let mut leaving = self.leaving();
         leaving.dedup_by(|later, first| later.0 == first.0);
@@ -463,8 +476,8 @@ impl Engine {
         }
     }
 
-    /// Writes the rows that are behind, but for those of changes in progress. Returns false if one could not
-    /// be written, which is a fault of the node until all are. The others do not wait for it.
+    /// Writes the rows that are behind, unless a change of the module is in progress. Returns false if a row
+    /// could not be written, which is a fault of the node until all are. The others do not wait for it.
     pub(crate) fn write_rows(&self) -> bool {
         let behind: Vec<Key> = {
             let modules = self.modules();
@@ -522,8 +535,8 @@ fn route(module: &Module, source: &SourceRun, entry: &Entry) {
     source.routes.insert(&module.plan.name, Route { spool, log, entry: Arc::new(catalog), audience });
 }
 
-/// Makes `module` the instance of `entry`, in place of the one that has ended with `account`. If it was
-/// evicted meanwhile, that may have come before its source had this one.
+/// Makes `module` the instance of `entry`, after the instance before has ended with `account`. If the module
+/// was evicted meanwhile, its source may not have had this instance by then.
 fn continue_as(entry: &mut Entry, source: &SourceRun, module: Module, account: &Account) {
     entry.past.add(account);
     if let Some(live) = entry.life.live_mut() {
@@ -540,7 +553,7 @@ fn continue_as(entry: &mut Entry, source: &SourceRun, module: Module, account: &
 }
 
 impl Prepared {
-    /// Makes the module the one that runs. `more` are further notes for its owner.
+    /// Makes this the instance of `entry`. `more` are further notes for its owner.
     fn enter(self, entry: &mut Entry, more: Vec<String>) {
         let Self { module, granted, notes, bytes, kept, .. } = self;
         entry.version.clone_from(&module.plan.manifest.version);

@@ -4,6 +4,7 @@ use crate::admission::RESERVED;
 use crate::engine::Engine;
 use crate::error::of_node;
 use crate::life::{Key, Live};
+use crate::reconcile::Wish;
 use crate::reservation::{check_grant, meter};
 use crate::store::{Owner, Proof, Stored};
 use flame_api::{Code, Module, Problem, RenewRequest};
@@ -74,11 +75,11 @@ impl Engine {
             Self::stays(Some(entry), name)?;
             entry.life.live().map(|live| Self::renewable(live, admitted)).transpose()?
         };
-        let audited = self.audited();
+        let wish = Wish::Renew { stored: &stored, before: row };
         let renewed = match &running {
-            Some(running) => Some(self.renew_live(running, (&before, row), &stored, &meters, audited)?),
+            Some(running) => Some(self.renew_live(running, &before, &stored, &meters, wish)?),
             None => {
-                self.stored(self.store.put(&stored, Some(row), audited))?;
+                self.reconcile(&key, wish)?;
                 None
             }
         };
@@ -143,15 +144,15 @@ impl Engine {
     fn renew_live(
         &self,
         Running { meters: now, plan, .. }: &Running,
-        (before, row): (&Stored, u64),
+        before: &Stored,
         stored: &Stored,
         meters: &Meters,
-        audited: Option<u64>,
+        wish: Wish<'_>,
     ) -> Result<Vec<String>, Problem> {
         check_grant(&stored.reserved, meters)?;
         let source = self.source(Some(&stored.source))?;
-        let mut reserving =
-            self.reserve(&(stored.owner.clone(), stored.name.clone()), &stored.reserved, source)?;
+        let key = (stored.owner.clone(), stored.name.clone());
+        let mut reserving = self.reserve(&key, &stored.reserved, source)?;
         let charged = now.with(None, None);
         now.renew(&meters.with(meter(&stored.reserved), None)).map_err(|e| {
             Problem::new(
@@ -162,7 +163,7 @@ impl Engine {
         })?;
         let guaranteed = self.guarantee(source, plan, &stored.reserved);
         let stored_now = guaranteed.and_then(|note| {
-            self.stored(self.store.put(stored, Some(row), audited))?;
+            self.reconcile(&key, wish)?;
             Ok(note)
         });
         match stored_now {

@@ -237,7 +237,7 @@ impl Engine {
         for key in keys {
             // Also within a change that is in progress: nothing runs any more. Clients were told that a
             // module which leaves is evicted. None of these ends fails.
-            let _ = self.reconcile(&key, Wish::Same).and_then(|_| self.reconcile(&key, Wish::Rest));
+            let _ = self.reconcile(&key, Wish::Same).and_then(|_| self.reconcile(&key, Wish::NoInstance));
         }
         self.modules().values().for_each(|entry| entry.spool.close());
         self.accounting.end_interval();

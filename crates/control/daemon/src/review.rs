@@ -96,7 +96,7 @@ impl Engine {
         }
     }
 
-    /// Replaces the policy by that of a node which was read. The caller holds the revocations.
+    /// Replaces the policy by the policy of a node which was read. The caller holds the revocations.
     pub(crate) fn put_in_force(&self, node: Node) {
         *held(&self.node) = Some(node);
         self.end_decisions();
@@ -160,7 +160,7 @@ impl Engine {
         self.evict_lost_by(Node::lost_by_fields, self.watched());
     }
 
-    /// Evicts those of `watched` that have lost their grant as far as a part of the decision shows it.
+    /// Evicts the instances among `watched` that have lost their grant as far as a part of the decision shows it.
     pub(crate) fn evict_lost_by(&self, part: Part, watched: Vec<Arc<Watched>>) {
         let mut evicted = Vec::new();
         self.find_lost(part, watched, |watched, admitted, reason| {

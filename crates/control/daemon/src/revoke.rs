@@ -42,7 +42,7 @@ fn line_of(request: &RevokeRequest) -> Result<(String, String), Problem> {
 }
 
 impl Engine {
-    /// Revokes a credential or a key, and evicts what it concerns. It is in force when this returns, also if
+    /// Revokes a credential or a key, and evicts the modules under it. It is in force when this returns, also if
     /// the policy's file cannot be read at the moment, and after a restart.
     ///
     /// # Errors

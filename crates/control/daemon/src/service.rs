@@ -23,8 +23,8 @@ use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
-/// The time between looks at what does not work.
-const LOOK: Duration = Duration::from_secs(1);
+/// The time between two checks for faults.
+const FAULT_CHECK: Duration = Duration::from_secs(1);
 
 fn at(place: impl std::fmt::Display) -> impl FnOnce(io::Error) -> StartError {
     move |error| StartError::Io { place: place.to_string(), error }
@@ -140,10 +140,10 @@ async fn serve(
     let mut interrupt = signal(SignalKind::interrupt())?;
     let (end, ending) = watch::channel(false);
     let mut server = tokio::spawn(server::serve(engine.clone(), listeners, ending));
-    // Without a service manager nobody listens.
+    // Without a service manager there is no listener.
     let _ = sd_notify::notify(false, &[NotifyState::Ready]);
     note("ready");
-    let (mut look, mut troubles) = (tokio::time::interval(LOOK), BTreeMap::new());
+    let (mut look, mut troubles) = (tokio::time::interval(FAULT_CHECK), BTreeMap::new());
     loop {
         tokio::select! {
             _ = look.tick() => {
@@ -256,7 +256,7 @@ fn lock(storage: &Path) -> io::Result<Option<std::fs::File>> {
     }
 }
 
-/// Binds the Unix socket, or takes the one that the service manager passed. One that was left behind is
+/// Binds the Unix socket, or takes the socket that the service manager passed. A socket that was left behind is
 /// replaced.
 fn bind_unix(socket: &Socket, user: Option<&User>, passed: &mut ListenFd) -> io::Result<UnixListener> {
     if passed.len() > 0 {

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 const INSTANCES: Duration = Duration::from_millis(50);
 /// The interval at which rows are written.
 const ROWS: Duration = Duration::from_millis(50);
-/// The time until rows are written again after one that could not be.
+/// The time until rows are written again after a failure.
 const ROWS_AGAIN: Duration = Duration::from_secs(1);
 /// The interval at which space that was given up is kept again.
 const ROOM: Duration = Duration::from_secs(10);

@@ -167,7 +167,7 @@ fn rows_are_written_for_the_revision_that_was_read() {
     assert_eq!(world.row(), None);
 }
 
-/// The audit log is locked by another process here, which holds up the review while it writes there.
+/// The audit log is locked by another process here, which delays the review while it writes there.
 #[test]
 fn modules_are_not_locked_while_grants_are_decided_and_logged() {
     let world = World::new();
@@ -214,7 +214,7 @@ fn a_revocation_is_in_force_when_it_is_acknowledged() {
     std::fs::write(&path, "[node\n").unwrap();
     world.engine.revoke(&revocation(&credential)).unwrap();
     assert_eq!(world.state(), State::Evicted);
-    assert!(world.engine.version() > before, "sessions are decided anew");
+    assert!(world.engine.version() > before, "sessions are decided again");
     let claimed = world.engine.policy().unwrap().claim(&credential, flame_trust::time::now());
     assert!(claimed.unwrap_err().to_string().contains("revoked"));
     assert!(world.log().contains("\"revoke\""), "{}", world.log());
@@ -257,7 +257,7 @@ fn a_revocation_is_withdrawn_by_a_command_and_not_by_another_list() {
     world.engine.revoke(&revocation(&credential)).unwrap();
     let in_list = world.engine.withdraw(&revocation(&credential)).unwrap_err();
     assert!(in_list.code == Code::Conflict && in_list.cause.contains("revoked"), "{in_list}");
-    // A list of before comes back, and may be read or not.
+    // An earlier list comes back, and may be read or not.
     std::fs::write(&list, "").unwrap();
     world.engine.reload_policy(None);
     assert!(is_revoked());
@@ -401,7 +401,7 @@ fn a_principal_has_its_number_of_modules_and_its_storage() {
     world.engine.has_room(&other, 1).unwrap();
     drop(coming);
     world.engine.has_room(&delegate, 1).unwrap();
-    // The node's total tells nobody how many modules others have.
+    // The node's total does not show how many modules others have.
     let all: Vec<_> =
         (0..7).map(|n| world.engine.begin(&Owner::default(), &format!("m{n}")).unwrap()).collect();
     let refused = world.engine.has_room(&other, 1).unwrap_err();
@@ -571,7 +571,7 @@ fn a_row_whose_owner_is_not_that_of_its_credential_does_not_run() {
     let eth0 = flame_trust::Place::interface("eth0").unwrap();
     for owner in [bob, Owner { root: root.to_string(), ..world.owner() }] {
         let row = Stored { owner, ..row.clone() };
-        // At the start, and when one that is stopped is changed.
+        // At the start, and when a stopped module is changed.
         for refused in [world.engine.check_owner(&row), world.engine.node_for(&row, &eth0).map(drop)] {
             let refused = refused.unwrap_err();
             assert!(refused.cause.contains("another principal's"), "{refused}");
