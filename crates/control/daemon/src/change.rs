@@ -276,7 +276,7 @@ impl Engine {
     /// Checks that a module was not evicted. Otherwise its instances have ended, and a new credential would
     /// continue nothing.
     pub(crate) fn stays(entry: Option<&Entry>, name: &str) -> Result<(), Problem> {
-        match entry.and_then(|entry| entry.life.why_leaving()) {
+        match entry.and_then(|entry| entry.life.live()?.why_leaving()) {
             Some(_) => Err(Problem::new(
                 Code::Conflict,
                 format!("module {name} has just lost its grant"),

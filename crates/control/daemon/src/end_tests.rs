@@ -1,9 +1,10 @@
 //! Tests of ends that come while a change is in progress, or while the storage takes no rows.
 
 use crate::engine::By;
-use crate::life::{Entry, Key, Life};
+use crate::life::{Entry, Key, Phase};
 use crate::route::ToLogs;
 use crate::source::Accounts;
+use crate::standing::{CHECKS, REVIEW, STORAGE};
 use crate::test_world::{NAME, PATIENCE, World, revocation, write_policy};
 use flame_api::State;
 use flame_node::Node;
@@ -181,8 +182,8 @@ fn a_module_that_is_stopped_as_its_source_ends_keeps_its_last_account() {
     assert_eq!(world.engine.show_ended(&world.key(), later.clone()), later);
     assert_eq!(shown(), 40);
     // What a holder may not learn is in none.
-    let falls = |entry: &mut Entry| match &mut entry.life {
-        Life::Replacing(_, ending) => ending.may_fall = true,
+    let falls = |entry: &mut Entry| match &mut entry.life.live_mut().unwrap().phase {
+        Phase::Replacing(ending) => ending.may_fall = true,
         _ => panic!("it is not replaced"),
     };
     world.engine.modules().get_mut(&world.key()).into_iter().for_each(falls);
@@ -326,7 +327,7 @@ fn an_evicted_module_does_not_run_again() {
     let world = World::new().with_source();
     world.install(&world.credential(&[]));
     let why = "its bound was violated".to_owned();
-    assert!(world.engine.modules().get_mut(&world.key()).unwrap().life.leave(why));
+    world.engine.modules().get_mut(&world.key()).unwrap().life.live_mut().unwrap().leave(why);
     let source = &world.engine.sources["tap"];
     assert!(world.engine.copy(&world.key(), source, ModuleId(1)).is_none(), "it leaves");
 }
@@ -383,8 +384,7 @@ fn delay_by_checks(by: &str) {
         let checked = watched[0].clone();
         watched.extend(std::iter::repeat_n(checked, PASS.div_duration_f64(each) as usize));
     }
-    engine.review_checks().unwrap();
-    engine.review().unwrap();
+    [CHECKS, REVIEW].into_iter().for_each(|standing| drop(engine.stand(standing).unwrap()));
     std::thread::sleep(PASS / 20);
     let begun = Instant::now();
     match by {
@@ -406,7 +406,7 @@ fn delay_by_checks(by: &str) {
 fn a_horizon_of_quotas_that_is_damaged_meanwhile_is_a_fault_until_it_is_mended() {
     let world = World::new();
     let engine = &world.engine;
-    engine.keep_storage().unwrap();
+    engine.stand(STORAGE).unwrap();
     assert!(engine.health().ok, "{:?}", engine.health().reasons);
     let horizon = engine.present_node().unwrap().policy().quotas().join("horizon");
     std::fs::create_dir_all(&horizon).unwrap();

@@ -19,6 +19,7 @@ use crate::store::{Owner, Store};
 use flame_api::{Code, Problem};
 use flame_compile::Cache;
 use flame_node::Node;
+use flame_plan::ModuleId;
 use std::collections::btree_map::Entry as Slot;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Deref, DerefMut};
@@ -49,6 +50,14 @@ impl Modules {
     pub fn new(ledger: Ledger<Key>) -> Self {
         let (installed, changing, watched, restarts) = Default::default();
         Self { installed, changing, watched, ledger, restarts }
+    }
+
+    /// Returns the module that has the instance `id` on a source.
+    pub fn of_instance(&mut self, source: &str, id: ModuleId) -> Option<(&Key, &mut Entry)> {
+        self.installed.iter_mut().find(|(_, entry)| {
+            let plan = entry.life.live().map(|live| &live.module.plan);
+            entry.stored.source == source && plan.is_some_and(|plan| plan.id == id)
+        })
     }
 
     /// Returns the keys of all modules, those that are being installed included.

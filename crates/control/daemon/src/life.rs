@@ -54,21 +54,14 @@ pub(crate) enum Life {
     /// It has no instance. Its row has the reason.
     #[default]
     Ended,
-    Running(Live),
-    /// Another instance takes the place of this one. Clients see it as it was until then.
-    Replacing(Live, Ending),
-    /// It was evicted: it is called no more, and is to be taken down. Its instance may just be replaced.
-    Leaving {
-        live: Live,
-        why: String,
-        replaced: Option<Ending>,
-    },
+    Live(Live),
     /// Its instance is being removed from its source.
     Ending(Ending),
 }
 
-/// A module on a worker.
+/// A module with an instance, which its source has.
 pub(crate) struct Live {
+    pub phase: Phase,
     pub module: Module,
     /// The account of its instances in processes that have ended.
     pub earlier: Account,
@@ -76,7 +69,18 @@ pub(crate) struct Live {
     pub kept: Option<Kept>,
     /// The node as it was for the module's credential, and the decision on it.
     pub granted: Option<Granted>,
-    pub works: Works,
+}
+
+/// The phase in the life of a module that has an instance.
+pub(crate) enum Phase {
+    Running(Works),
+    /// Another instance takes the place of this one. Clients see it as it was until then.
+    Replacing(Ending),
+    /// It was evicted: it is called no more, and is to be taken down. Its instance may just be replaced.
+    Leaving {
+        why: String,
+        replaced: Option<Ending>,
+    },
 }
 
 /// The part of the workers on which a module that runs receives packets.
@@ -175,7 +179,39 @@ impl Ending {
 impl Live {
     /// Returns an instance that begins.
     pub fn new(module: Module, granted: Option<Granted>, kept: Option<Kept>) -> Self {
-        Self { module, granted, kept, earlier: Account::default(), works: Works::default() }
+        let (earlier, phase) = (Account::default(), Phase::of(granted.as_ref()));
+        Self { phase, module, earlier, kept, granted }
+    }
+
+    /// Returns the reason of the eviction of a module that is to be taken down.
+    pub fn why_leaving(&self) -> Option<&String> {
+        if let Phase::Leaving { why, .. } = &self.phase { Some(why) } else { None }
+    }
+
+    /// Returns whether the instance was not evicted.
+    pub fn stays(&self) -> bool {
+        self.why_leaving().is_none() && matches!(Phase::of(self.granted.as_ref()), Phase::Running(_))
+    }
+
+    /// Lets the module leave for the reason `why`, unless it does so already.
+    pub fn leave(&mut self, why: String) {
+        let replaced = match std::mem::take(&mut self.phase) {
+            Phase::Running(_) => None,
+            Phase::Replacing(ending) => Some(ending),
+            leaving @ Phase::Leaving { .. } => {
+                self.phase = leaving;
+                return;
+            }
+        };
+        self.phase = Phase::Leaving { why, replaced };
+    }
+
+    /// Records that the instance is not replaced any more: it is the one that runs.
+    pub fn replaced(&mut self) {
+        match &mut self.phase {
+            Phase::Leaving { replaced, .. } => *replaced = None,
+            phase => *phase = Phase::of(self.granted.as_ref()),
+        }
     }
 
     /// Returns what clients see of the instance while it is removed or replaced.
@@ -184,80 +220,47 @@ impl Live {
     }
 }
 
-impl Life {
-    /// Returns the life of an instance that begins: if it was evicted meanwhile, it leaves.
-    pub fn of(live: Live) -> Self {
-        match live.granted.as_ref().and_then(Granted::evicted) {
-            Some(why) => Self::Leaving { live, why, replaced: None },
-            None => Self::Running(live),
-        }
+impl Default for Phase {
+    fn default() -> Self {
+        Self::Running(Works::Everywhere)
     }
+}
 
-    /// Returns the instance that its source has, also if it leaves.
+impl Phase {
+    /// Returns the phase of an instance that begins: if it was evicted meanwhile, it leaves.
+    fn of(granted: Option<&Granted>) -> Self {
+        let why = granted.and_then(Granted::evicted);
+        why.map_or_else(Self::default, |why| Self::Leaving { why, replaced: None })
+    }
+}
+
+impl Life {
     pub fn live(&self) -> Option<&Live> {
-        match self {
-            Self::Running(live) | Self::Replacing(live, _) | Self::Leaving { live, .. } => Some(live),
-            Self::Ended | Self::Ending(_) => None,
-        }
+        if let Self::Live(live) = self { Some(live) } else { None }
     }
 
     pub fn live_mut(&mut self) -> Option<&mut Live> {
-        match self {
-            Self::Running(live) | Self::Replacing(live, _) | Self::Leaving { live, .. } => Some(live),
-            Self::Ended | Self::Ending(_) => None,
-        }
+        if let Self::Live(live) = self { Some(live) } else { None }
     }
 
     /// Takes the instance out.
-    pub fn into_live(self) -> Option<Live> {
-        match self {
-            Self::Running(live) | Self::Replacing(live, _) | Self::Leaving { live, .. } => Some(live),
-            Self::Ended | Self::Ending(_) => None,
-        }
-    }
-
-    /// Returns the instance that was not evicted.
-    pub fn staying(&self) -> Option<&Live> {
-        let stays = |live: &&Live| live.granted.as_ref().is_none_or(|granted| granted.evicted().is_none());
-        self.live().filter(|_| self.why_leaving().is_none()).filter(stays)
-    }
-
-    /// Returns the reason of the eviction of a module that is to be taken down.
-    pub fn why_leaving(&self) -> Option<&String> {
-        match self {
-            Self::Leaving { why, .. } => Some(why),
-            _ => None,
+    pub fn take_live(&mut self) -> Option<Live> {
+        match std::mem::take(self) {
+            Self::Live(live) => Some(live),
+            other => {
+                *self = other;
+                None
+            }
         }
     }
 
     /// Returns the instance that is being removed or replaced, as clients see it.
     pub fn ending(&self) -> Option<&Ending> {
         match self {
-            Self::Replacing(_, ending) | Self::Ending(ending) => Some(ending),
-            Self::Leaving { replaced, .. } => replaced.as_ref(),
-            Self::Ended | Self::Running(_) => None,
+            Self::Ending(ending) | Self::Live(Live { phase: Phase::Replacing(ending), .. }) => Some(ending),
+            Self::Live(Live { phase: Phase::Leaving { replaced, .. }, .. }) => replaced.as_ref(),
+            Self::Live(_) | Self::Ended => None,
         }
-    }
-
-    /// Lets the module leave for the reason `why`, unless it leaves already or has no instance. Returns
-    /// whether it does now.
-    pub fn leave(&mut self, why: String) -> bool {
-        let (leaving, left) = match std::mem::take(self) {
-            Self::Running(live) => (Self::Leaving { live, why, replaced: None }, true),
-            Self::Replacing(live, ending) => (Self::Leaving { live, why, replaced: Some(ending) }, true),
-            other => (other, false),
-        };
-        *self = leaving;
-        left
-    }
-
-    /// Ends the replacement of the instance: its place has the instance that [`Life::live`] returns.
-    pub fn replaced(&mut self) {
-        *self = match std::mem::take(self) {
-            Self::Replacing(live, _) => Self::of(live),
-            Self::Leaving { live, why, .. } => Self::Leaving { live, why, replaced: None },
-            other => other,
-        };
     }
 }
 
@@ -282,57 +285,54 @@ impl Entry {
 
     /// Returns the state of the module for the operator.
     pub fn state(&self) -> State {
-        match &self.life {
-            Life::Leaving { .. } => State::Evicted,
-            Life::Replacing(_, ending) | Life::Ending(ending) => ending.state,
-            Life::Running(Live { works: Works::Nowhere { .. }, .. }) => State::Failed,
-            Life::Running(_) => State::Running,
-            Life::Ended => self.stored.state,
+        match (&self.life, self.phase()) {
+            (_, Some(Phase::Leaving { .. })) => State::Evicted,
+            (_, Some(Phase::Replacing(ending))) | (Life::Ending(ending), _) => ending.state,
+            (_, Some(Phase::Running(Works::Nowhere { .. }))) => State::Failed,
+            (_, Some(Phase::Running(_))) => State::Running,
+            (_, None) => self.stored.state,
         }
     }
 
     /// Returns the reason of that state.
     pub fn reason(&self) -> Option<String> {
-        match &self.life {
-            Life::Leaving { why, .. } => Some(why.clone()),
-            Life::Running(live) | Life::Replacing(live, _) => live.works.reason(),
-            Life::Ending(_) | Life::Ended => self.stored.reason.clone(),
+        match self.phase() {
+            Some(Phase::Leaving { why, .. }) => Some(why.clone()),
+            Some(Phase::Running(works)) => works.reason(),
+            Some(Phase::Replacing(_)) | None => self.stored.reason.clone(),
         }
     }
 
     /// Returns state and reason for clients that have this account of the present instance. The holder of a
     /// grant learns at the next tick that faults have ended its instances, when it learns of the faults.
     pub fn shown(&self, account: &Account) -> (State, Option<String>) {
-        match &self.life {
-            Life::Running(live) | Life::Replacing(live, _) if account.faults < live.works.faults() => {
-                (State::Running, None)
-            }
+        match self.phase() {
+            Some(Phase::Running(works)) if account.faults < works.faults() => (State::Running, None),
             _ => (self.state(), self.reason()),
         }
+    }
+
+    fn phase(&self) -> Option<&Phase> {
+        self.life.live().map(|live| &live.phase)
     }
 
     /// Lets clients see the state as before and `account` while the instance is replaced, so that no counter
     /// falls.
     pub fn replace(&mut self, account: Accounts) {
         let state = self.state();
-        self.life = match std::mem::take(&mut self.life) {
-            Life::Running(live) => {
-                let ending = live.ending(account, state);
-                Life::Replacing(live, ending)
-            }
-            Life::Leaving { live, why, .. } => {
-                let replaced = Some(live.ending(account, state));
-                Life::Leaving { live, why, replaced }
-            }
-            other => other,
-        };
+        let Some(live) = self.life.live_mut() else { return };
+        let ending = live.ending(account, state);
+        match &mut live.phase {
+            Phase::Leaving { replaced, .. } => *replaced = Some(ending),
+            phase => *phase = Phase::Replacing(ending),
+        }
     }
 
     /// Takes the instance out, to be removed. Clients see the state as before and `account` until
     /// [`Entry::has_ended`].
     pub fn take_live(&mut self, account: Accounts) -> Option<Live> {
         let state = self.state();
-        let live = std::mem::take(&mut self.life).into_live()?;
+        let live = self.life.take_live()?;
         self.life = Life::Ending(live.ending(account, state));
         Some(live)
     }
@@ -347,15 +347,14 @@ impl Entry {
     /// holder of a grant does not have the last faults, so that its log states the failure.
     pub fn works(&mut self, works: impl Fn(&ModuleId) -> Works) {
         let Some(live) = self.life.live_mut() else { return };
-        let now = works(&live.module.plan.id);
-        if live.works != now {
-            live.works = now;
-            if let Works::Nowhere { .. } = live.works
-                && live.granted.is_some()
-            {
-                let reason = live.works.reason().unwrap_or_default();
-                self.log.caused(&format!("{}: {reason}", State::Failed.name()));
-            }
+        let Phase::Running(now) = &mut live.phase else { return };
+        let before = std::mem::replace(now, works(&live.module.plan.id));
+        if let Works::Nowhere { .. } = now
+            && *now != before
+            && live.granted.is_some()
+        {
+            let reason = now.reason().unwrap_or_default();
+            self.log.caused(&format!("{}: {reason}", State::Failed.name()));
         }
     }
 
@@ -403,7 +402,7 @@ mod tests {
             installed: 0,
         };
         let mut entry = Entry::new(stored, 1 << 20, Arc::default());
-        entry.life = Life::of(Live::new(Module::from(plan(ModuleId(1), NAME)), None, None));
+        entry.life = Life::Live(Live::new(Module::from(plan(ModuleId(1), NAME)), None, None));
         entry
     }
 
@@ -431,7 +430,7 @@ mod tests {
             // While it is replaced it is shown as before, and then as its new instance.
             entry.replace(Accounts::default());
             assert_eq!(entry.state(), state, "{reason}");
-            entry.life.replaced();
+            entry.life.live_mut().unwrap().replaced();
             entry.works(|_| Works::Everywhere);
             assert_eq!((entry.state(), entry.reason()), (State::Running, None));
         }
@@ -458,13 +457,14 @@ mod tests {
             if is_replaced {
                 entry.replace(Accounts::default());
             }
-            assert!(entry.life.leave("revoked".to_owned()) && !entry.life.leave("again".to_owned()));
-            assert!(entry.life.staying().is_none());
-            entry.life.replaced();
+            let live = entry.life.live_mut().unwrap();
+            ["revoked", "again"].iter().for_each(|why| live.leave((*why).to_owned()));
+            assert!(!live.stays());
+            live.replaced();
             let seen = (State::Evicted, Some("revoked".to_owned()));
             assert_eq!((entry.state(), entry.reason()), seen);
             entry.take_live(Accounts::default()).unwrap();
-            assert!(entry.state() == State::Evicted && !entry.life.leave("late".to_owned()));
+            assert!(entry.state() == State::Evicted && entry.life.live().is_none());
             entry.end(State::Evicted, "revoked".to_owned());
             entry.has_ended(&account(1));
             assert_eq!(((entry.state(), entry.reason()), entry.past.faults), (seen, 1));

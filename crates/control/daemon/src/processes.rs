@@ -3,8 +3,8 @@
 //! modules fail.
 
 use crate::config::Scheduler;
-use crate::engine::{By, Engine, Modules};
-use crate::life::{Entry, Key, Works};
+use crate::engine::{By, Engine};
+use crate::life::{Entry, Works};
 use crate::reconcile::Wish;
 use crate::restarts::{Decision, ProcessKey};
 use crate::source::SourceRun;
@@ -152,23 +152,17 @@ impl Engine {
                     let text = format!("{cause}; another one is started in {wait:?}");
                     let mut all = self.modules();
                     for lost in &modules {
-                        let key = key_of(&all, source_name, lost.id);
-                        key.and_then(|key| all.get_mut(&key)).into_iter().for_each(|e| e.note(text.clone()));
+                        let found = all.of_instance(source_name, lost.id);
+                        found.into_iter().for_each(|(_, entry)| entry.note(text.clone()));
                     }
                 }
                 Decision::Start => self.start_again(key, modules),
                 Decision::Fail(count) => {
                     let reason = format!("its process ended {count} times in ten minutes: {cause}");
                     for lost in &modules {
-                        let end =
-                            Wish::End { of: Some(lost.id), state: State::Failed, reason: reason.clone() };
-                        let key = key_of(&self.modules(), source_name, lost.id);
-                        if let Some(key) = key
-                            && let Ok(_changing) = self.begin_by(By::Node, &key)
-                        {
-                            // An end does not fail.
-                            let _ = self.reconcile(&key, end);
-                        }
+                        let reason = reason.clone();
+                        let end = Wish::End { of: Some(lost.id), state: State::Failed, reason };
+                        self.change_instance(source_name, lost.id, end);
                     }
                 }
             }
@@ -190,23 +184,19 @@ impl Engine {
         }
     }
 
-    /// Starts a module again in a new process of its principal. Returns false if that failed. A module that
-    /// is being changed is left to that change.
-    fn revive(&self, source_name: &str, id: ModuleId) -> bool {
-        let Some(source) = self.sources.get(source_name) else { return true };
-        let Some(key) = key_of(&self.modules(), source_name, id) else { return true };
-        let Ok(_changing) = self.begin_by(By::Node, &key) else { return true };
-        // It may have been changed before this change began.
-        let is_lost = source.lost().iter().any(|lost| lost.id == id);
-        !is_lost || self.reconcile(&key, Wish::RunAgain(id)).is_ok()
+    /// Starts a module again in a new process of its principal. Returns false if that failed.
+    fn revive(&self, source: &str, id: ModuleId) -> bool {
+        // It may have been changed meanwhile.
+        let is_lost = |run: &SourceRun| run.lost().iter().any(|lost| lost.id == id);
+        !self.sources.get(source).is_some_and(is_lost) || self.change_instance(source, id, Wish::RunAgain(id))
     }
-}
 
-/// Returns the module that has the instance `id` on a source, unless it leaves.
-fn key_of(modules: &Modules, source: &str, id: ModuleId) -> Option<Key> {
-    let is_it = |entry: &Entry| {
-        let live = entry.life.live().filter(|_| entry.life.why_leaving().is_none());
-        entry.stored.source == source && live.is_some_and(|live| live.module.plan.id == id)
-    };
-    modules.iter().find(|(_, entry)| is_it(entry)).map(|(key, _)| key.clone())
+    /// Reconciles the module that has the instance `id` on a source. Returns false if that failed. A module
+    /// that is being changed is left to that change.
+    fn change_instance(&self, source: &str, id: ModuleId, wish: Wish<'_>) -> bool {
+        let key = self.modules().of_instance(source, id).map(|(key, _)| key.clone());
+        let Some(key) = key else { return true };
+        let Ok(_changing) = self.begin_by(By::Node, &key) else { return true };
+        self.reconcile(&key, wish).is_ok()
+    }
 }

@@ -138,7 +138,7 @@ impl Engine {
         let started = self.run_on(source, &mut prepared, old);
         let (account, note) = started.inspect_err(|_| {
             source.routes.remove(&prepared.module.plan.name);
-            self.modules().get_mut(key).into_iter().for_each(|entry| entry.life.replaced());
+            self.modules().get_mut(key).and_then(|e| e.life.live_mut()).into_iter().for_each(Live::replaced);
         })?;
         let account = self.show_ended(key, account);
         if let Some(proposal) = proposal {
@@ -161,7 +161,7 @@ impl Engine {
                 modules.insert(key.clone(), entry);
             }
             let entry = modules.get_mut(key).ok_or_else(missing)?;
-            let ended = std::mem::take(&mut entry.life).into_live();
+            let ended = entry.life.take_live();
             entry.past.add(&account);
             if !is_restored {
                 entry.keep(stored);
@@ -230,15 +230,15 @@ impl Engine {
                 entry.past.add(account);
                 if let Some(live) = entry.life.live_mut() {
                     live.earlier.add(account);
+                    live.replaced();
                 }
-                entry.life.replaced();
             }
             (Some(problem), again) => {
                 if let Some(module) = again {
                     source.routes.remove(&module.plan.name);
                 }
                 let reason = format!("an update failed, and so did its undoing: {}", problem.cause);
-                let (ended, log) = (std::mem::take(&mut entry.life).into_live(), entry.log.clone());
+                let (ended, log) = (entry.life.take_live(), entry.log.clone());
                 entry.past.add(account);
                 entry.note(&reason);
                 entry.end(State::Failed, reason);
@@ -270,9 +270,10 @@ impl Engine {
             Ok(account) => account,
             Err(e) => {
                 source.routes.remove(&module.plan.name);
-                let granted = entry.life.live().and_then(|live| live.granted.as_ref());
-                granted.iter().for_each(|granted| granted.ended_as(module.plan.id));
-                entry.life.replaced();
+                if let Some(live) = entry.life.live_mut() {
+                    live.granted.iter().for_each(|granted| granted.ended_as(module.plan.id));
+                    live.replaced();
+                }
                 // The detail names files of the node.
                 let problem = of_source(&e);
                 entry.note(format!("no other process could be started: {}", problem.cause));
@@ -298,7 +299,7 @@ impl Engine {
         let new = source.number();
         let modules = self.modules();
         let entry = modules.get(key)?;
-        let live = entry.life.staying().filter(|live| live.module.plan.id == id)?;
+        let live = entry.life.live().filter(|live| live.module.plan.id == id && live.stays())?;
         let name = format!("{}#{}", entry.stored.name, new.0);
         let plan = ModulePlan { id: new, name, ..live.module.plan.clone() };
         let (meters, keep) = (live.module.meters.clone(), live.module.keep.clone());
@@ -335,7 +336,7 @@ impl Engine {
         let (mut live, source, log) = {
             let mut modules = self.modules();
             let Some(entry) = modules.get_mut(key) else { return Account::default() };
-            let end = match (entry.life.why_leaving(), wish) {
+            let end = match (entry.life.live().and_then(Live::why_leaving), wish) {
                 (_, Wish::NoInstance) => None,
                 (Some(why), _) => Some((State::Evicted, why.clone())),
                 (None, Wish::End { of, state, reason }) => {
@@ -419,12 +420,13 @@ impl Engine {
     /// Returns the modules that leave, once the audit log has their evictions.
     fn leaving(&self) -> Vec<Key> {
         let modules = self.modules();
-        let is_due = |live: &Live| live.granted.as_ref().is_none_or(|granted| !granted.is_unlogged());
-        let is_leaving = |entry: &Entry| matches!(&entry.life, Life::Leaving { live, .. } if is_due(live));
-        let mut keys: Vec<Key> =
-            modules.iter().filter(|(_, entry)| is_leaving(entry)).map(|(key, _)| key.clone()).collect();
-        keys.retain(|key| !modules.changing.contains_key(key));
-        keys
+        let is_due = |live: &Live| {
+            live.why_leaving().is_some() && live.granted.as_ref().is_none_or(|granted| !granted.is_unlogged())
+        };
+        let due = modules.iter().filter(|(key, entry)| {
+            entry.life.live().is_some_and(is_due) && !modules.changing.contains_key(key)
+        });
+        due.map(|(key, _)| key.clone()).collect()
     }
 
     /// Returns the account of the present instance of a module. The workers are waited for, so the caller
@@ -544,11 +546,10 @@ fn continue_as(entry: &mut Entry, source: &SourceRun, module: Module, account: &
         live.earlier.add(account);
         let before = std::mem::replace(&mut live.module, module).plan.id;
         live.granted.iter().for_each(|granted| granted.ended_as(before));
-        live.works = Default::default();
-    }
-    entry.life.replaced();
-    if let Life::Leaving { live, why, .. } = &entry.life {
-        source.evict(live.module.plan.id, Reason::denied(why));
+        live.replaced();
+        if let Some(why) = live.why_leaving() {
+            source.evict(live.module.plan.id, Reason::denied(why));
+        }
     }
 }
 
@@ -564,6 +565,6 @@ impl Prepared {
         if entry.known.admit(reach, bytes) {
             entry.spool.clear();
         }
-        entry.life = Life::of(Live::new(module, granted, kept));
+        entry.life = Life::Live(Live::new(module, granted, kept));
     }
 }

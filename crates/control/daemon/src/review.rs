@@ -3,7 +3,7 @@
 use crate::engine::{AUDIT_LOG, Engine};
 use crate::granted::{Decided, Watched};
 use crate::held;
-use crate::life::{Entry, Live};
+use crate::life::Live;
 use crate::revoke::with_all;
 use crate::stamps::{Stamp, stamps};
 use flame_api::{Code, Problem};
@@ -12,65 +12,36 @@ use flame_plan::{ModuleId, Reason};
 use flame_trust::time;
 use std::path::Path;
 use std::sync::{Arc, Weak};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-
-/// The interval at which files and clock are checked. Changes take effect within a second.
-const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Maximum wait of a revocation for the ends of the instances that it concerns, and the interval at which it
 /// looks.
 const REVOCATION_WAIT: Duration = Duration::from_secs(2);
 const REVOCATION_POLL: Duration = Duration::from_millis(10);
 
-/// Minimum time between two evaluations of all checks. Each takes at most half of the time.
-const CHECK_INTERVAL: Duration = Duration::from_secs(1);
-
 /// A part of the decision on a grant.
 type Part = fn(&Node, &AdmittedModule) -> Option<Reason>;
 
 impl Engine {
-    /// Starts the thread that reviews the modules until the node stops. It waits for no worker and evaluates
-    /// no checks, so that neither slow modules of one principal nor costly checks delay the end of another
-    /// one's authority.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the thread cannot be started.
-    pub fn review(self: &Arc<Self>) -> std::io::Result<JoinHandle<()>> {
-        let engine = self.clone();
-        std::thread::Builder::new().name("review".to_owned()).spawn(move || {
-            let (mut seen, mut second) = (engine.read_at.clone(), 0);
-            while !engine.is_stopping() {
-                let (stamps, now) = (engine.stamps(), time::now());
-                if stamps != seen {
-                    seen = stamps;
-                    engine.reload_policy(None);
-                    engine.evict_lost();
-                } else if now != second {
-                    second = now;
-                    engine.evict_lost();
-                    engine.write_owed();
-                }
-                std::thread::park_timeout(POLL_INTERVAL);
-            }
-        })
+    /// Reads the policy again if its files are not those of `seen` any more, and evicts modules that have lost
+    /// their grant, once in each `second`. It waits for no worker and evaluates no checks, so that neither
+    /// slow modules of one principal nor costly checks delay the end of another one's authority.
+    pub(crate) fn review(&self, seen: &mut Vec<Stamp>, second: &mut u64) {
+        let (stamps, now) = (self.stamps(), time::now());
+        if stamps != *seen {
+            *seen = stamps;
+            self.reload_policy(None);
+            self.evict_lost();
+        } else if now != *second {
+            *second = now;
+            self.evict_lost();
+            self.write_owed();
+        }
     }
 
-    /// Starts the thread that evaluates the checks of running modules until the node stops.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the thread cannot be started.
-    pub fn review_checks(self: &Arc<Self>) -> std::io::Result<JoinHandle<()>> {
-        let engine = self.clone();
-        std::thread::Builder::new().name("checks".to_owned()).spawn(move || {
-            while !engine.is_stopping() {
-                let begun = Instant::now();
-                engine.evict_lost_by(Node::lost_by_checks, engine.watched());
-                std::thread::park_timeout(begun.elapsed().max(CHECK_INTERVAL));
-            }
-        })
+    /// Evicts the modules that a check ends.
+    pub(crate) fn review_checks(&self) {
+        self.evict_lost_by(Node::lost_by_checks, self.watched());
     }
 
     fn stamps(&self) -> Vec<Stamp> {
@@ -217,8 +188,8 @@ impl Engine {
     ) -> Option<bool> {
         let mut modules = self.modules();
         let is_it = |live: &Live| live.granted.as_ref().is_some_and(|granted| granted.is(watched, admitted));
-        match modules.values_mut().find(|entry| entry.life.live().is_some_and(is_it)) {
-            Some(entry) => drop(entry.life.leave(reason.to_string())),
+        match modules.values_mut().filter_map(|entry| entry.life.live_mut()).find(|live| is_it(live)) {
+            Some(live) => live.leave(reason.to_string()),
             None if Arc::ptr_eq(&watched.decided().1, admitted) => {}
             None => return None,
         }
@@ -245,13 +216,10 @@ impl Engine {
     /// waits for a change in progress. Returns whether there is one.
     fn mark_evicted(&self, source: &str, id: ModuleId, reason: &Reason) -> bool {
         let mut modules = self.modules();
-        let is_it = |entry: &Entry| {
-            let plan = entry.life.live().map(|live| &live.module.plan);
-            entry.stored.source == source && plan.is_some_and(|plan| plan.id == id)
-        };
-        let found = modules.iter_mut().find(|(_, entry)| is_it(entry));
-        let Some((key, entry)) = found else { return false };
-        entry.life.leave(match key.0.is_operator() {
+        let found =
+            modules.of_instance(source, id).and_then(|(key, entry)| Some((key, entry.life.live_mut()?)));
+        let Some((key, live)) = found else { return false };
+        live.leave(match key.0.is_operator() {
             true => reason.to_string(),
             false => reason.without_measurements(),
         });

@@ -7,6 +7,7 @@ use crate::privileges;
 use crate::restore::StartError;
 use crate::server::{self, Listeners};
 use crate::source::{Opened, open};
+use crate::standing::STANDING;
 use flame_source::live::{Capture, Interface};
 use flame_trust::Place;
 use flame_worker::Runner;
@@ -94,8 +95,7 @@ pub fn run(path: &Path, note: &dyn Fn(&str)) -> Result<(), StartError> {
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).thread_name("api").enable_all().build();
     let runtime = runtime.map_err(at("threads"))?;
     let engine = Engine::start(config, runner, opened, note)?;
-    let threads = [Engine::review, Engine::review_checks, Engine::keep_modules, Engine::keep_storage];
-    let threads = threads.into_iter().map(|start| start(&engine).map_err(at("threads")));
+    let threads = STANDING.into_iter().map(|standing| engine.stand(standing).map_err(at("threads")));
     let threads = threads.collect::<Result<Vec<_>, _>>()?;
     let listeners = Listeners { unix, tls };
     let served = runtime.block_on(serve(path, &engine, listeners, note));

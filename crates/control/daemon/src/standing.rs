@@ -10,89 +10,94 @@
 //! A module whose end or start is waited for has a thread for that time.
 
 use crate::engine::Engine;
-use crate::ledgers::QUOTA_CHECK;
 use crate::source::SourceRun;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+/// The interval at which the policy's files and the clock are checked. Changes take effect within a second.
+const REVIEW_INTERVAL: Duration = Duration::from_millis(200);
+/// Minimum time between two evaluations of all checks. Each takes at most half of the time.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// The interval at which instances are looked at, and modules taken down.
-const INSTANCES: Duration = Duration::from_millis(50);
-/// The interval at which rows are written.
-const ROWS: Duration = Duration::from_millis(50);
-/// The time until rows are written again after a failure.
-const ROWS_AGAIN: Duration = Duration::from_secs(1);
+const INSTANCES_INTERVAL: Duration = Duration::from_millis(50);
+/// The interval at which rows are written, and after a row that could not be.
+const ROWS_INTERVAL: Duration = Duration::from_millis(50);
+const ROWS_RETRY: Duration = Duration::from_secs(1);
 /// The interval at which space that was given up is kept again.
-const ROOM: Duration = Duration::from_secs(10);
+const ROOM_INTERVAL: Duration = Duration::from_secs(10);
+/// The interval at which the file is read that all quota ledgers need.
+const QUOTA_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Work of a standing thread. Returns the time until it is due again.
-type Job = Box<dyn FnMut(&Arc<Engine>) -> Duration + Send>;
+/// The name of a standing thread, and its work.
+pub(crate) type Standing = (&'static str, fn(&Engine) -> Vec<Job>);
 
-/// Returns work that is due once in each interval.
+/// The time until work is done for the first time, and the work, which returns the time until the next.
+type Job = (Duration, Box<dyn FnMut(&Arc<Engine>) -> Duration + Send>);
+
+pub(crate) const STANDING: [Standing; 4] = [REVIEW, CHECKS, MODULES, STORAGE];
+
+pub(crate) const REVIEW: Standing = ("review", |engine| {
+    let (mut seen, mut second) = (engine.read_at.clone(), 0);
+    vec![each(REVIEW_INTERVAL, move |engine| engine.review(&mut seen, &mut second))]
+});
+
+pub(crate) const CHECKS: Standing = ("checks", |_| {
+    let checks = |engine: &Arc<Engine>| {
+        let begun = Instant::now();
+        engine.review_checks();
+        CHECK_INTERVAL.max(2 * begun.elapsed())
+    };
+    vec![(Duration::ZERO, Box::new(checks))]
+});
+
+const MODULES: Standing = ("modules", |engine| {
+    let instances = each(INSTANCES_INTERVAL, |engine| {
+        engine.sources.iter().for_each(|(name, source)| engine.look_at_instances(name, source));
+        engine.modules().restarts.sweep(Instant::now());
+        engine.mark_evicted_by_workers();
+        engine.take_down_apart();
+    });
+    let account = each(engine.config().accounting, |engine| {
+        engine.sources.values().for_each(SourceRun::settle);
+        engine.accounting.end_interval();
+    });
+    vec![instances, account]
+});
+
+pub(crate) const STORAGE: Standing = ("storage", |engine| {
+    let mut swept = None;
+    let rows = |engine: &Arc<Engine>| if engine.write_rows() { ROWS_INTERVAL } else { ROWS_RETRY };
+    vec![
+        (Duration::ZERO, Box::new(rows)),
+        (Duration::ZERO, each(QUOTA_INTERVAL, move |engine| engine.keep_ledgers(&mut swept)).1),
+        each(ROOM_INTERVAL, |engine| engine.store.keep_room()),
+        each(engine.config().states, |engine| engine.write_states()),
+    ]
+});
+
+/// Returns work that is done once in each interval.
 fn each(interval: Duration, mut work: impl FnMut(&Arc<Engine>) + Send + 'static) -> Job {
-    Box::new(move |engine| {
+    let job = move |engine: &Arc<Engine>| {
         work(engine);
         interval
-    })
+    };
+    (interval, Box::new(job))
 }
 
 impl Engine {
-    /// Starts the thread that looks at the instances of modules until the node stops.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the thread cannot be started.
-    pub fn keep_modules(self: &Arc<Self>) -> std::io::Result<JoinHandle<()>> {
-        let instances = each(INSTANCES, |engine| {
-            engine.sources.iter().for_each(|(name, source)| engine.look_at_instances(name, source));
-            engine.modules().restarts.sweep(Instant::now());
-            engine.mark_evicted_by_workers();
-            engine.take_down_apart();
-        });
-        let interval = self.config().accounting;
-        let account = each(interval, |engine| {
-            engine.sources.values().for_each(SourceRun::settle);
-            engine.accounting.end_interval();
-        });
-        self.stand("modules", vec![(Duration::ZERO, instances), (interval, account)])
-    }
-
-    /// Removes the ledgers of expired credentials, and starts the thread that writes to the disk what waits
-    /// for it until the node stops.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the thread cannot be started.
-    pub fn keep_storage(self: &Arc<Self>) -> std::io::Result<JoinHandle<()>> {
-        self.sweep_ledgers();
-        let mut swept = Instant::now();
-        let states = self.config().states;
-        let rows: Job = Box::new(|engine| if engine.write_rows() { ROWS } else { ROWS_AGAIN });
-        let jobs = vec![
-            (ROWS, rows),
-            (ROOM, each(ROOM, |engine| engine.store.keep_room())),
-            (states, each(states, |engine| engine.write_states())),
-            (QUOTA_CHECK, each(QUOTA_CHECK, move |engine| engine.keep_ledgers(&mut swept))),
-        ];
-        self.stand("storage", jobs)
-    }
-
-    /// Starts a thread that does work until the node stops, each for the first time after the time beside it.
-    /// Intervals that were missed, because the machine slept, are one.
-    fn stand(self: &Arc<Self>, name: &str, jobs: Vec<(Duration, Job)>) -> std::io::Result<JoinHandle<()>> {
+    /// Starts a standing thread, which works until the node stops. Intervals that were missed, because the
+    /// machine slept, are one.
+    pub(crate) fn stand(self: &Arc<Self>, (name, jobs): Standing) -> std::io::Result<JoinHandle<()>> {
         let (engine, start) = (self.clone(), Instant::now());
-        let mut jobs: Vec<(Instant, Job)> =
-            jobs.into_iter().map(|(after, job)| (start + after, job)).collect();
+        let mut jobs: Vec<_> = jobs(self).into_iter().map(|(after, work)| (start + after, work)).collect();
         std::thread::Builder::new().name(name.to_owned()).spawn(move || {
             while !engine.is_stopping() {
-                for (due, job) in &mut jobs {
-                    let now = Instant::now();
-                    if *due <= now {
-                        let again = job(&engine);
-                        *due = now.max(*due + again);
-                    }
+                let now = Instant::now();
+                for (due, work) in jobs.iter_mut().filter(|(due, _)| *due <= now) {
+                    *due = now.max(*due + work(&engine));
                 }
-                let next = jobs.iter().map(|(due, _)| *due).min().unwrap_or(start);
+                let next = jobs.iter().map(|(due, _)| *due).min().unwrap_or(now);
                 std::thread::park_timeout(next.saturating_duration_since(Instant::now()));
             }
         })

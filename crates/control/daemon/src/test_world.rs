@@ -138,7 +138,7 @@ impl World {
         self.engine.store.put(&stored, None, None).unwrap();
         let mut entry = Entry::new(stored, 1 << 20, Arc::default());
         let granted = Granted::new(self.engine.watch(("tap", plan.id), decided).unwrap(), entered);
-        entry.life = Life::Running(Live::new(Module::from(plan), Some(granted), None));
+        entry.life = Life::Live(Live::new(Module::from(plan), Some(granted), None));
         self.engine.modules().insert((self.owner(), name.to_owned()), entry);
     }
 
@@ -185,7 +185,7 @@ impl World {
 
     /// Enters a module that was taken out, as its change does.
     pub fn enter(&self, key: Key, mut entry: Entry) {
-        entry.life = Life::of(entry.life.into_live().unwrap());
+        entry.life.live_mut().unwrap().replaced();
         self.engine.modules().insert(key, entry);
     }
 

@@ -23,7 +23,7 @@ fn an_eviction_waits_for_the_change_that_is_in_progress() {
     let changing = world.engine.begin(&world.owner(), NAME).unwrap();
     world.engine.revoke(&revocation(&credential)).unwrap();
     // Its instances have ended, and its row is the change's alone.
-    assert!(world.engine.modules()[&world.key()].life.why_leaving().is_some());
+    assert!(world.engine.modules()[&world.key()].life.live().unwrap().why_leaving().is_some());
     assert_eq!((world.state(), world.row().unwrap().revision), (State::Running, 1));
     // Clients see at once that it does not run.
     let shown = world.engine.show(&world.owner(), NAME).unwrap();
@@ -113,8 +113,11 @@ fn ends_that_could_not_be_written_are_written_before_other_entries() {
     std::fs::rename(&log, &aside).unwrap();
     std::fs::create_dir(&log).unwrap();
     let live = std::mem::take(&mut world.engine.modules().get_mut(&world.key()).unwrap().life);
-    let live = live.into_live().unwrap();
-    world.engine.record_end(live.granted.as_ref(), &["a fault".to_owned()], &Account::default());
+    world.engine.record_end(
+        live.live().unwrap().granted.as_ref(),
+        &["a fault".to_owned()],
+        &Account::default(),
+    );
     assert!(world.engine.health().reasons[0].contains("audit log"), "{:?}", world.engine.health().reasons);
     drop(live);
     std::fs::remove_dir(&log).unwrap();
@@ -189,7 +192,7 @@ fn modules_are_not_locked_while_grants_are_decided_and_logged() {
         let start = Instant::now();
         let is_leaving = || {
             let modules = world.engine.modules.try_lock().ok()?;
-            Some(modules[&world.key()].life.why_leaving().is_some())
+            modules[&world.key()].life.live().map(|live| live.why_leaving().is_some())
         };
         while is_leaving() != Some(true) {
             assert!(start.elapsed() < PATIENCE, "the modules are locked, or nothing is reviewed");
