@@ -236,7 +236,7 @@ impl Engine {
             let watched = self.watch((&source.name, plan.id), decided)?;
             let (node, admitted) = watched.decided();
             let entered = node.installed(&admitted, &plan.name, plan.seed).map_err(|e| of_node(&e))?;
-            granted = Some(Granted::new(watched, entered));
+            granted = Some(Granted { watched, entered });
         }
         // Unique among all instances of the source: rows and accounts are assigned by it.
         plan.name = format!("{}#{}", stored.name, plan.id.0);

@@ -2,6 +2,7 @@
 
 use crate::build::PrepareRequest;
 use crate::engine::{By, Engine};
+use crate::granted::Granted;
 use crate::kept::{Before, Beginning};
 use crate::life::{Entry, Key};
 use crate::reconcile::{Candidate, Row, Wish};
@@ -131,12 +132,8 @@ impl Engine {
         if key.0.is_operator() {
             return Ok(());
         }
-        let (tenant, most) = (key.0.tenant(), self.config().limits.storage_per_principal);
-        let others: u64 = {
-            let modules = self.modules();
-            let others = modules.iter().filter(|(other, _)| *other != key && other.0.tenant() == tenant);
-            others.map(|(_, entry)| entry.known.bytes).sum()
-        };
+        let most = self.config().limits.storage_per_principal;
+        let others = self.modules().sum_of_others(key, |entry| entry.known.bytes);
         match others.saturating_add(bytes) > most {
             true => Err(Problem::new(
                 Code::TooLarge,
@@ -199,7 +196,7 @@ impl Engine {
         let mut prepared =
             self.prepare(&PrepareRequest { stored: &stored, wasm: &wasm, source, usage: &usage, by })?;
         let granted = prepared.granted.as_ref();
-        self.permit_grant(session, &before.source, granted.map(|granted| &*granted.admitted))?;
+        self.permit_grant(session, &before.source, granted.map(Granted::admitted).as_deref())?;
         self.fits(&key, prepared.bytes)?;
         self.state_fits(&key, &prepared.module.plan, source)?;
         let interval = self.config().states;

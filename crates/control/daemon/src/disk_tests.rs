@@ -1,36 +1,16 @@
 //! Tests of what is stored of ends, on a disk with room and on a full one.
 
 use crate::store::states::StateTerms;
-use crate::store::{Owner, Store, StoreError, Stored, read_all};
-use crate::test_world::{HASH, NAME};
-use flame_api::{Reservation, State};
+use crate::store::{Store, StoreError, Stored, read_all};
+use crate::test_world::{NAME, stored as module};
+use flame_api::State;
 use flame_worker::Place;
 use rusqlite::{Connection, OpenFlags};
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
-
-/// Returns a module of the operator with settings of some bytes.
-fn module(bytes: usize) -> Stored {
-    Stored {
-        owner: Owner::default(),
-        name: NAME.to_owned(),
-        source: "tap".to_owned(),
-        hash: HASH,
-        signatures: String::new(),
-        settings: Arc::new(BTreeMap::from([("text".to_owned(), "x".repeat(bytes))])),
-        narrow: Vec::new(),
-        proof: None,
-        reserved: Reservation::default(),
-        state: State::Running,
-        reason: None,
-        revision: 1,
-        installed: 0,
-    }
-}
 
 /// Returns a module as it is after its end.
 fn ended(module: &Stored, revision: u64) -> Stored {

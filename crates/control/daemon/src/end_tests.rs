@@ -5,7 +5,7 @@ use crate::life::{Entry, Key, Phase};
 use crate::route::ToLogs;
 use crate::source::Accounts;
 use crate::standing::{CHECKS, REVIEW, STORAGE};
-use crate::test_world::{NAME, PATIENCE, World, revocation, write_policy};
+use crate::test_world::{NAME, PATIENCE, World, revocation, within, write_policy};
 use flame_api::State;
 use flame_node::Node;
 use flame_plan::{Account, FaultReport, ModuleId, Reason};
@@ -105,11 +105,7 @@ fn no_end_waits_for_the_storage() {
         let ending = scope.spawn(|| {
             world.fail(ModuleId(1), "a reason");
         });
-        let start = Instant::now();
-        while !ending.is_finished() && start.elapsed() < PATIENCE / 4 {
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        let has_ended = ending.is_finished();
+        let has_ended = within(PATIENCE / 4, || ending.is_finished());
         drop(storage);
         ending.join().unwrap();
         drop(changing);
@@ -260,12 +256,8 @@ fn a_revocation_evicts_before_it_is_written() {
     let storage = world.engine.store.database();
     std::thread::scope(|scope| {
         let revoking = scope.spawn(|| world.engine.revoke(&revocation(&credential)));
-        let start = Instant::now();
-        let is_leaving = || shown(&world).0 == State::Evicted;
-        while !is_leaving() && start.elapsed() < PATIENCE / 4 {
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        let (has_left, is_written) = (is_leaving(), revoking.is_finished());
+        let has_left = within(PATIENCE / 4, || shown(&world).0 == State::Evicted);
+        let is_written = revoking.is_finished();
         drop(storage);
         revoking.join().unwrap().unwrap();
         assert!(has_left && !is_written, "it runs until the revocation is written");
@@ -282,14 +274,8 @@ fn a_revocation_that_waits_for_the_disk_delays_no_other() {
         world.install_as(name, credential);
     }
     let (engine, owner) = (&world.engine, world.owner());
-    let leaves = |name| {
-        let start = Instant::now();
-        let has_left = || engine.show(&owner, name).unwrap().state == State::Evicted;
-        while !has_left() && start.elapsed() < PATIENCE / 4 {
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        has_left()
-    };
+    let has_left = |name| engine.show(&owner, name).unwrap().state == State::Evicted;
+    let leaves = |name| within(PATIENCE / 4, || has_left(name));
     let storage = engine.store.database();
     std::thread::scope(|scope| {
         let first = scope.spawn(|| engine.revoke(&revocation(&all[0])));
@@ -401,7 +387,7 @@ fn delay_by_checks(by: &str) {
     assert!(begun.elapsed() < PASS / 2, "the reply waits for the checks of others");
 }
 
-/// Nobody's quotas are known without it.
+/// No quotas are known without it.
 #[test]
 fn a_horizon_of_quotas_that_is_damaged_meanwhile_is_a_fault_until_it_is_mended() {
     let world = World::new();
@@ -410,13 +396,8 @@ fn a_horizon_of_quotas_that_is_damaged_meanwhile_is_a_fault_until_it_is_mended()
     assert!(engine.health().ok, "{:?}", engine.health().reasons);
     let horizon = engine.present_node().unwrap().policy().quotas().join("horizon");
     std::fs::create_dir_all(&horizon).unwrap();
-    let become_ok = |ok| {
-        let begun = Instant::now();
-        while engine.health().ok != ok {
-            assert!(begun.elapsed() < PATIENCE, "{:?}", engine.health().reasons);
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    };
+    let become_ok =
+        |ok| assert!(within(PATIENCE, || engine.health().ok == ok), "{:?}", engine.health().reasons);
     become_ok(false);
     let reasons = engine.health().reasons;
     assert!(reasons[0].starts_with("quotas: ") && reasons[0].contains("horizon"), "{reasons:?}");

@@ -60,6 +60,13 @@ impl Modules {
         })
     }
 
+    /// Returns the sum of what the other modules of the principal of `key` take.
+    pub fn sum_of_others(&self, key: &Key, of: impl Fn(&Entry) -> u64) -> u64 {
+        let tenant = key.0.tenant();
+        let others = self.iter().filter(|(other, _)| *other != key && other.0.tenant() == tenant);
+        others.map(|(_, entry)| of(entry)).sum()
+    }
+
     /// Returns the keys of all modules, those that are being installed included.
     pub fn coming(&self) -> BTreeSet<&Key> {
         self.installed.keys().chain(self.changing.keys()).collect()

@@ -10,10 +10,8 @@ use std::sync::{Arc, Mutex};
 /// The node as it was for a credential, and the decision on a module.
 pub(crate) type Decided = (Arc<Node>, Arc<AdmittedModule>);
 
-/// The grant of one instance of a module.
+/// The grant of one instance of a module, which the review knows already.
 pub(crate) struct Granted {
-    pub node: Arc<Node>,
-    pub admitted: Arc<AdmittedModule>,
     pub entered: Entered,
     pub watched: Arc<Watched>,
 }
@@ -77,16 +75,14 @@ impl Watched {
 }
 
 impl Granted {
-    /// Creates the grant of an instance that is reviewed already.
-    pub fn new(watched: Arc<Watched>, entered: Entered) -> Self {
-        let (node, admitted) = watched.decided();
-        Self { node, admitted, entered, watched }
+    /// Returns the decision on the module.
+    pub fn admitted(&self) -> Arc<AdmittedModule> {
+        self.watched.decided().1
     }
 
-    /// Replaces the decision by that on a new credential.
-    pub fn renew(&mut self, (node, admitted): Decided) {
-        held(&self.watched.inner).decided = (node.clone(), admitted.clone());
-        (self.node, self.admitted) = (node, admitted);
+    /// Replaces the decision by the decision on a new credential.
+    pub fn renew(&self, decided: Decided) {
+        held(&self.watched.inner).decided = decided;
     }
 
     /// Returns the reason for which the instance is evicted, if it is.
@@ -114,6 +110,6 @@ impl Granted {
 
     /// Returns whether this is the grant of an instance, with this decision.
     pub fn is(&self, watched: &Arc<Watched>, admitted: &Arc<AdmittedModule>) -> bool {
-        Arc::ptr_eq(&self.watched, watched) && Arc::ptr_eq(&self.admitted, admitted)
+        Arc::ptr_eq(&self.watched, watched) && Arc::ptr_eq(&self.admitted(), admitted)
     }
 }

@@ -77,7 +77,8 @@ fn rights_in_state(rights: &Rights) -> String {
 /// Returns the terms of a module's state, if its manifest has one.
 fn terms_of(plan: &ModulePlan, granted: Option<&Granted>, source: &SourceRun) -> Option<StateTerms> {
     let version = plan.manifest.state?.version;
-    let rights = granted.map_or_else(String::new, |granted| rights_in_state(&granted.admitted.grant.rights));
+    let rights =
+        granted.map_or_else(String::new, |granted| rights_in_state(&granted.admitted().grant.rights));
     let (module, workers) = (plan.manifest.name.clone(), source.config.workers.into());
     Some(StateTerms { module, version, workers, rights })
 }
@@ -113,7 +114,7 @@ fn log_news(log: Arc<Log>) -> OnNews {
 }
 
 /// Returns the most bytes of state that a module can keep, with the arithmetic.
-fn need(plan: &ModulePlan, source: &SourceRun) -> (u64, String) {
+pub(crate) fn need(plan: &ModulePlan, source: &SourceRun) -> (u64, String) {
     let (max, workers) = (plan.manifest.state.map_or(0, |state| state.max), source.config.workers);
     let places = u64::from(workers) + 1;
     let bytes = u64::from(max) * places;
@@ -209,12 +210,8 @@ impl Engine {
         if key.0.is_operator() || need == 0 {
             return Ok(());
         }
-        let (tenant, most) = (key.0.tenant(), self.config().limits.state_per_principal);
-        let others: u64 = {
-            let modules = self.modules();
-            let others = modules.iter().filter(|(other, _)| *other != key && other.0.tenant() == tenant);
-            others.map(|(_, entry)| entry.state_bytes).sum()
-        };
+        let most = self.config().limits.state_per_principal;
+        let others = self.modules().sum_of_others(key, |entry| entry.state_bytes);
         let sum = others.saturating_add(need);
         match sum > most {
             true => Err(Problem::new(
@@ -228,11 +225,6 @@ impl Engine {
             )),
             false => Ok(()),
         }
-    }
-
-    /// Returns the most bytes of state that a module can keep.
-    pub(crate) fn state_need(&self, plan: &ModulePlan, source: &str) -> u64 {
-        self.sources.get(source).map_or(0, |source| need(plan, source).0)
     }
 
     /// Returns how the instances of a module have begun, in words, if it has a state.

@@ -27,6 +27,11 @@ use std::sync::Arc;
 /// The key of a module.
 pub type Key = (Owner, String);
 
+/// Returns the name of a module with its principal, for the operator.
+pub(crate) fn label((owner, name): &Key) -> String {
+    owner.shown().map_or_else(|| name.clone(), |principal| format!("{name} of {principal}"))
+}
+
 /// An installed module.
 pub(crate) struct Entry {
     /// The module as it is to be, with its revision.
@@ -54,9 +59,9 @@ pub(crate) enum Life {
     /// It has no instance. Its row has the reason.
     #[default]
     Ended,
-    Live(Live),
+    Live(Box<Live>),
     /// Its instance is being removed from its source.
-    Ending(Ending),
+    Ending(Box<Ending>),
 }
 
 /// A module with an instance, which its source has.
@@ -75,11 +80,11 @@ pub(crate) struct Live {
 pub(crate) enum Phase {
     Running(Works),
     /// Another instance takes the place of this one. Clients see it as it was until then.
-    Replacing(Ending),
+    Replacing(Box<Ending>),
     /// It was evicted: it is called no more, and is to be taken down. Its instance may just be replaced.
     Leaving {
         why: String,
-        replaced: Option<Ending>,
+        replaced: Option<Box<Ending>>,
     },
 }
 
@@ -147,10 +152,6 @@ pub(crate) struct Ending {
 }
 
 impl Ending {
-    pub fn new(name: String, account: Accounts, state: State, may_fall: bool) -> Self {
-        Self { name, account: RefCell::new(account), state, may_fall }
-    }
-
     /// Returns the account that `audience` has.
     pub fn account(&self, audience: Audience) -> Account {
         let account = self.account.borrow();
@@ -177,12 +178,6 @@ impl Ending {
 }
 
 impl Live {
-    /// Returns an instance that begins.
-    pub fn new(module: Module, granted: Option<Granted>, kept: Option<Kept>) -> Self {
-        let (earlier, phase) = (Account::default(), Phase::of(granted.as_ref()));
-        Self { phase, module, earlier, kept, granted }
-    }
-
     /// Returns the reason of the eviction of a module that is to be taken down.
     pub fn why_leaving(&self) -> Option<&String> {
         if let Phase::Leaving { why, .. } = &self.phase { Some(why) } else { None }
@@ -215,8 +210,9 @@ impl Live {
     }
 
     /// Returns what clients see of the instance while it is removed or replaced.
-    fn ending(&self, account: Accounts, state: State) -> Ending {
-        Ending::new(self.module.plan.name.clone(), account, state, self.module.plan.view.has_steps())
+    fn ending(&self, account: Accounts, state: State) -> Box<Ending> {
+        let (name, may_fall) = (self.module.plan.name.clone(), self.module.plan.view.has_steps());
+        Box::new(Ending { name, account: RefCell::new(account), state, may_fall })
     }
 }
 
@@ -235,16 +231,22 @@ impl Phase {
 }
 
 impl Life {
+    /// Returns the life of a module whose instance begins.
+    pub fn begun(module: Module, granted: Option<Granted>, kept: Option<Kept>) -> Self {
+        let (earlier, phase) = (Account::default(), Phase::of(granted.as_ref()));
+        Self::Live(Box::new(Live { phase, module, earlier, kept, granted }))
+    }
+
     pub fn live(&self) -> Option<&Live> {
-        if let Self::Live(live) = self { Some(live) } else { None }
+        if let Self::Live(live) = self { Some(live.as_ref()) } else { None }
     }
 
     pub fn live_mut(&mut self) -> Option<&mut Live> {
-        if let Self::Live(live) = self { Some(live) } else { None }
+        if let Self::Live(live) = self { Some(live.as_mut()) } else { None }
     }
 
     /// Takes the instance out.
-    pub fn take_live(&mut self) -> Option<Live> {
+    pub fn take_live(&mut self) -> Option<Box<Live>> {
         match std::mem::take(self) {
             Self::Live(live) => Some(live),
             other => {
@@ -256,10 +258,10 @@ impl Life {
 
     /// Returns the instance that is being removed or replaced, as clients see it.
     pub fn ending(&self) -> Option<&Ending> {
-        match self {
-            Self::Ending(ending) | Self::Live(Live { phase: Phase::Replacing(ending), .. }) => Some(ending),
-            Self::Live(Live { phase: Phase::Leaving { replaced, .. }, .. }) => replaced.as_ref(),
-            Self::Live(_) | Self::Ended => None,
+        match (self, self.live().map(|live| &live.phase)) {
+            (Self::Ending(ending), _) | (_, Some(Phase::Replacing(ending))) => Some(ending),
+            (_, Some(Phase::Leaving { replaced, .. })) => replaced.as_deref(),
+            (_, Some(Phase::Running(_)) | None) => None,
         }
     }
 }
@@ -330,7 +332,7 @@ impl Entry {
 
     /// Takes the instance out, to be removed. Clients see the state as before and `account` until
     /// [`Entry::has_ended`].
-    pub fn take_live(&mut self, account: Accounts) -> Option<Live> {
+    pub fn take_live(&mut self, account: Accounts) -> Option<Box<Live>> {
         let state = self.state();
         let live = self.life.take_live()?;
         self.life = Life::Ending(live.ending(account, state));
@@ -383,26 +385,11 @@ impl Entry {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::test_world::{HASH, NAME, plan};
+    use crate::test_world::{NAME, plan, stored};
 
     fn entry() -> Entry {
-        let stored = Stored {
-            owner: Owner::default(),
-            name: NAME.to_owned(),
-            source: "tap".to_owned(),
-            hash: HASH,
-            signatures: String::new(),
-            settings: Arc::default(),
-            narrow: Vec::new(),
-            proof: None,
-            reserved: Default::default(),
-            state: State::Running,
-            reason: None,
-            revision: 1,
-            installed: 0,
-        };
-        let mut entry = Entry::new(stored, 1 << 20, Arc::default());
-        entry.life = Life::Live(Live::new(Module::from(plan(ModuleId(1), NAME)), None, None));
+        let mut entry = Entry::new(stored(0), 1 << 20, Arc::default());
+        entry.life = Life::begun(Module::from(plan(ModuleId(1), NAME)), None, None);
         entry
     }
 

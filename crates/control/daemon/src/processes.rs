@@ -4,14 +4,14 @@
 
 use crate::config::Scheduler;
 use crate::engine::{By, Engine};
-use crate::life::{Entry, Works};
+use crate::life::Works;
 use crate::reconcile::Wish;
 use crate::restarts::{Decision, ProcessKey};
 use crate::source::SourceRun;
 use crate::store::Owner;
 use flame_api::{Reservation, Runs, State};
 use flame_plan::ModuleId;
-use flame_worker::LostModule;
+use flame_worker::{LostModule, ProcessInfo};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
@@ -31,22 +31,6 @@ fn guaranteed(pid: u32) -> u64 {
     slice.map_or(0, |slice| slice.slice_ns.saturating_mul(1_000_000) / slice.period_ns.max(1))
 }
 
-/// A process of the node in which modules run.
-pub(crate) struct RunningProcess {
-    pub source: String,
-    pub name: String,
-    pub pid: u32,
-    pub modules: Vec<ModuleId>,
-}
-
-impl RunningProcess {
-    /// Returns whether a module runs in this process.
-    pub fn has(&self, entry: &Entry) -> bool {
-        let id = entry.life.live().map(|live| live.module.plan.id);
-        entry.stored.source == self.source && id.is_some_and(|id| self.modules.contains(&id))
-    }
-}
-
 impl Engine {
     /// Returns the name of the process in which modules of `owner` with such reservations run, or `None` for
     /// the node's own.
@@ -59,30 +43,13 @@ impl Engine {
         is_apart.then(|| name_of(owner, is_reserved))
     }
 
-    /// Returns the processes in which modules run now.
-    pub(crate) fn running_processes(&self) -> Vec<RunningProcess> {
-        let of = |(source, run): (&String, &SourceRun)| {
-            let source = source.clone();
-            let running = run.processes().into_iter();
-            running.map(move |p| RunningProcess {
-                source: source.clone(),
-                name: p.name,
-                pid: p.pid,
-                modules: p.modules,
-            })
-        };
-        self.sources.iter().flat_map(of).collect()
-    }
-
     /// Returns for each source how many processes there are, and how many have ended by themselves.
     pub(crate) fn process_counts(&self) -> Vec<(String, u64, u64)> {
-        let running = self.running_processes();
-        let restarts = &self.modules().restarts;
-        let of = |source: &String| {
-            let now = running.iter().filter(|process| process.source == *source).count() as u64;
-            (source.clone(), now, restarts.total.get(source).copied().unwrap_or(0))
+        let of = |(name, source): (&String, &SourceRun)| {
+            let now = source.processes().len() as u64;
+            (name.clone(), now, self.modules().restarts.total.get(name).copied().unwrap_or(0))
         };
-        self.sources.keys().map(of).collect()
+        self.sources.iter().map(of).collect()
     }
 
     /// Returns what this process and its descendants may do, and what runs in them.
@@ -92,20 +59,25 @@ impl Engine {
     /// Returns an error if the kernel does not show this process.
     pub fn security(&self) -> std::io::Result<flame_api::Security> {
         let mut security = crate::security::processes()?;
-        let running = self.running_processes();
+        let of = |(name, source): (&String, &SourceRun)| {
+            source.processes().into_iter().map({
+                let name = name.clone();
+                move |process| (name.clone(), process)
+            })
+        };
+        let running: Vec<(String, ProcessInfo)> = self.sources.iter().flat_map(of).collect();
         let restarts = &self.modules().restarts;
         for process in &mut security.processes {
-            let Some(of) = running.iter().find(|of| i64::from(of.pid) == i64::from(process.pid)) else {
-                continue;
-            };
+            let is_it = |of: &&(String, ProcessInfo)| i64::from(of.1.pid) == i64::from(process.pid);
+            let Some((source, of)) = running.iter().find(is_it) else { continue };
             // The root is a key, which means little here.
             let principal = of.name.split_once(' ').map_or(of.name.as_str(), |(_, principal)| principal);
             process.runs = Some(Runs {
                 principal: principal.to_owned(),
-                source: of.source.clone(),
+                source: source.clone(),
                 modules: of.modules.len() as u64,
                 guaranteed_ppm: guaranteed(of.pid),
-                ended: restarts.count(&(of.source.clone(), of.name.clone()), Instant::now()),
+                ended: restarts.count(&(source.clone(), of.name.clone()), Instant::now()),
             });
         }
         Ok(security)

@@ -7,11 +7,14 @@
 //! until that succeeds. Until then a restart finds the module as it was before; if its owner did not stop it,
 //! it is denied again then, or fails again.
 
+mod rows;
+
 use crate::admission::Reserving;
 use crate::build::Prepared;
 use crate::engine::{AUDIT_LOG, By, Engine};
 use crate::error::of_source;
 use crate::granted::Granted;
+use crate::keep::need;
 use crate::kept::Beginning;
 use crate::life::{Entry, Key, Life, Live};
 use crate::log::Log;
@@ -29,9 +32,6 @@ use std::time::Duration;
 /// time between two.
 const GUARANTEES: usize = 20;
 const GUARANTEE_RETRY: Duration = Duration::from_millis(100);
-
-/// The subject of faults of ends that cannot be written. Other writes that succeed do not clear it.
-const ENDS: &str = "storage, ends of modules";
 
 /// What is wished of a module. The caller has begun a change of it.
 pub(crate) enum Wish<'a> {
@@ -71,26 +71,6 @@ pub(crate) enum Row {
     Restored,
 }
 
-/// A proposal in the store, which is withdrawn unless its module is stored.
-struct Proposal<'a> {
-    engine: &'a Engine,
-    key: &'a Key,
-}
-
-impl Proposal<'_> {
-    fn is_stored(self) {
-        std::mem::forget(self);
-    }
-}
-
-impl Drop for Proposal<'_> {
-    fn drop(&mut self) {
-        let (owner, name) = &self.key;
-        // The fault is reported.
-        let _ = self.engine.stored(self.engine.store.withdraw(owner, name));
-    }
-}
-
 impl Engine {
     /// Makes the life of a module what is wished. Returns the account of the instance that ended by it.
     ///
@@ -121,11 +101,13 @@ impl Engine {
             Row::After(revision) => (None, Some(revision), false),
             Row::Restored => (None, None, true),
         };
-        let propose = || {
+        if !is_restored {
             self.stored(self.store.propose(&stored, before))?;
-            Ok(Proposal { engine: self, key })
+        }
+        let withdraw = |_: &Problem| {
+            // The fault is reported.
+            let _ = (!is_restored).then(|| self.stored(self.store.withdraw(&key.0, &key.1)));
         };
-        let proposal = (!is_restored).then(propose).transpose()?;
         // Kept until the module is there.
         let _started = prepared.starting.take().and_then(|starting| starting.join().ok());
         let old = {
@@ -136,25 +118,22 @@ impl Engine {
         };
         self.show_replacing(key);
         let started = self.run_on(source, &mut prepared, old);
-        let (account, note) = started.inspect_err(|_| {
+        let (account, note) = started.inspect_err(withdraw).inspect_err(|_| {
             source.routes.remove(&prepared.module.plan.name);
             self.modules().get_mut(key).and_then(|e| e.life.live_mut()).into_iter().for_each(Live::replaced);
         })?;
         let account = self.show_ended(key, account);
-        if let Some(proposal) = proposal {
+        if !is_restored {
             let put = match beginning.is_empty {
                 // What is stored is of the instances before, which cannot write any more.
                 true => self.store.put_empty(&stored, before, self.audited()),
                 false => self.store.put(&stored, before, self.audited()),
             };
-            if let Err(problem) = self.stored(put) {
-                self.undo(key, source, &prepared, &account);
-                return Err(problem);
-            }
-            proposal.is_stored();
+            let put = self.stored(put).inspect_err(|_| self.undo(key, source, &prepared, &account));
+            put.inspect_err(withdraw)?;
         }
         reserving.notes.extend(note);
-        let state_bytes = self.state_need(&prepared.module.plan, &source.name);
+        let (state_bytes, _) = need(&prepared.module.plan, source);
         let (ended, log) = {
             let mut modules = self.modules();
             if let Some(entry) = new {
@@ -318,15 +297,14 @@ impl Engine {
         plan: &ModulePlan,
         reserved: &Reservation,
     ) -> Result<Option<String>, Problem> {
-        let mut guaranteed = self.guarantee(source, plan, reserved);
-        for _ in 0..GUARANTEES {
-            if guaranteed.is_ok() {
-                break;
+        let again = |refused: Result<_, _>, _| match refused {
+            Err(_) => {
+                std::thread::sleep(GUARANTEE_RETRY);
+                self.guarantee(source, plan, reserved)
             }
-            std::thread::sleep(GUARANTEE_RETRY);
-            guaranteed = self.guarantee(source, plan, reserved);
-        }
-        guaranteed
+            guaranteed => guaranteed,
+        };
+        (0..GUARANTEES).fold(self.guarantee(source, plan, reserved), again)
     }
 
     /// Ends the instance of a module as `wish` states, and returns its account. A module that leaves ends as
@@ -477,56 +455,6 @@ impl Engine {
             self.fault(AUDIT_LOG, Some(e.to_string()));
         }
     }
-
-    /// Writes the rows that are behind, unless a change of the module is in progress. Returns false if a row
-    /// could not be written, which is a fault of the node until all are. The others do not wait for it.
-    pub(crate) fn write_rows(&self) -> bool {
-        let behind: Vec<Key> = {
-            let modules = self.modules();
-            modules.iter().filter(|(_, entry)| entry.is_behind()).map(|(key, _)| key.clone()).collect()
-        };
-        let (mut is_left, mut unwritten) = (false, Vec::new());
-        for key in &behind {
-            match self.begin_by(By::Node, key) {
-                Ok(_changing) => {
-                    unwritten.extend(self.write_row(key, None).err().map(|problem| (key, problem)))
-                }
-                Err(_) => is_left = true,
-            }
-        }
-        let (is_written, count) = (unwritten.is_empty(), unwritten.len());
-        let reason = unwritten.into_iter().next().map(|((owner, name), problem)| {
-            let whose = owner.shown().map_or(String::new(), |principal| format!(" of {principal}"));
-            let problem = problem.for_operator();
-            format!(
-                "{count} not stored yet, so a restart finds the modules as before: {name}{whose}: {problem}"
-            )
-        });
-        // A module that is being changed may still be behind.
-        if !is_left || !is_written {
-            self.fault(ENDS, reason);
-        }
-        is_written
-    }
-
-    /// Writes the row of a module, if it is behind, and the number of entries of the audit log, if that is
-    /// given. The caller has begun the change.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if it cannot be written.
-    pub(crate) fn write_row(&self, key: &Key, audited: Option<u64>) -> Result<(), Problem> {
-        let (stored, written) = match self.modules().get(key) {
-            Some(entry) if entry.is_behind() => (entry.stored.clone(), entry.written),
-            _ => return Ok(()),
-        };
-        // Without the lock, because the disk may take its time.
-        self.stored(self.store.end(&stored, written, audited))?;
-        if let Some(entry) = self.modules().get_mut(key) {
-            entry.keep(stored);
-        }
-        Ok(())
-    }
 }
 
 /// Gives the rows and events of `module` to `entry`, under the module's own name.
@@ -560,11 +488,12 @@ impl Prepared {
         entry.version.clone_from(&module.plan.manifest.version);
         entry.notes = notes;
         entry.notes.extend(more);
-        entry.expires = granted.as_ref().and_then(|granted| Engine::expiry(&granted.admitted));
-        let reach = granted.as_ref().map(|granted| Reach::of(&granted.admitted));
+        let admitted = granted.as_ref().map(Granted::admitted);
+        entry.expires = admitted.as_ref().and_then(|admitted| Engine::expiry(admitted));
+        let reach = admitted.map(|admitted| Reach::of(&admitted));
         if entry.known.admit(reach, bytes) {
             entry.spool.clear();
         }
-        entry.life = Life::Live(Live::new(module, granted, kept));
+        entry.life = Life::begun(module, granted, kept);
     }
 }

@@ -101,7 +101,7 @@ impl Engine {
         }
         let granted = entry.life.live().and_then(|live| live.granted.as_ref());
         let watched = granted.map(|granted| granted.watched.clone());
-        entry.expires = granted.and_then(|granted| Engine::expiry(&granted.admitted));
+        entry.expires = granted.and_then(|granted| Engine::expiry(&granted.admitted()));
         entry.note("renewed");
         drop(modules);
         // The review has known the new credential only since then: a revocation of it did not wait.
@@ -129,7 +129,7 @@ impl Engine {
     fn renewable(live: &Live, admitted: AdmittedModule) -> Result<Running, Problem> {
         let plan = live.module.plan.clone();
         let Some(granted) = &live.granted else { return Err(Self::missing(&plan.name)) };
-        let admitted = granted.admitted.renewed(admitted).map_err(|_| {
+        let admitted = granted.admitted().renewed(admitted).map_err(|_| {
             Problem::new(
                 Code::Forbidden,
                 "the new credential gives less than the module has",

@@ -7,7 +7,7 @@ use crate::engine::{By, Engine, Modules};
 use crate::error::problem;
 use crate::held;
 use crate::kept::Beginning;
-use crate::life::{Entry, Key};
+use crate::life::{Entry, Key, label};
 use crate::reconcile::{Candidate, Row, Wish};
 use crate::reserve::Ledger;
 use crate::revoke::with_all;
@@ -179,10 +179,9 @@ impl Engine {
 
     /// Runs a stored module again. If that is not possible, it remains installed and is not run.
     fn restore(&self, stored: Stored, warn: &dyn Fn(String)) {
-        let whose = stored.owner.shown().map_or(String::new(), |p| format!(" of {p}"));
-        let label = format!("module {}{whose}", stored.name);
         let (owner, hash) = (&stored.owner, &stored.hash);
         let key = (owner.clone(), stored.name.clone());
+        let label = format!("module {}", label(&key));
         let mut entry = Entry::new(stored.clone(), self.config().limits.spool, Arc::default());
         let compiled = Cache::open(&self.cache).map_or(0, |cache| owner.part_of(&cache).bytes_of(hash));
         entry.known.bytes = self.store.code_bytes(hash) + compiled + stored.row_bytes();

@@ -134,14 +134,14 @@ impl Engine {
     /// Evicts the instances among `watched` that have lost their grant as far as a part of the decision shows it.
     pub(crate) fn evict_lost_by(&self, part: Part, watched: Vec<Arc<Watched>>) {
         let mut evicted = Vec::new();
-        self.find_lost(part, watched, |watched, admitted, reason| {
+        for (watched, admitted, reason) in self.lost(part, watched) {
             // Otherwise it was renewed meanwhile.
-            if let Some(is_first) = self.mark_leaving(watched, admitted, &reason) {
+            if let Some(is_first) = self.mark_leaving(&watched, &admitted, &reason) {
                 // However far the change is that begins or ends it.
-                self.evict(watched, &reason);
-                evicted.extend(is_first.then(|| (watched.clone(), admitted.clone(), reason)));
+                self.evict(&watched, &reason);
+                evicted.extend(is_first.then_some((watched, admitted, reason)));
             }
-        });
+        }
         // Entries of the audit log wait for the disk.
         for (watched, admitted, reason) in evicted {
             if let Some(node) = self.present_node()
@@ -159,22 +159,20 @@ impl Engine {
         watched.ids().into_iter().for_each(|id| source.evict(id, reason.clone()));
     }
 
-    /// Finds the instances that have lost their grant under the policy that is in force, as far as a `part`
-    /// of the decision shows it. `found` gets each at once, before the next is decided, with the decision
-    /// that it lost and the reason.
-    fn find_lost(
+    /// Returns the instances that have lost their grant under the policy that is in force, as far as a `part`
+    /// of the decision shows it: each before the next is decided, with the decision that it lost and the
+    /// reason.
+    fn lost(
         &self,
         part: Part,
         watched: Vec<Arc<Watched>>,
-        mut found: impl FnMut(&Arc<Watched>, &Arc<AdmittedModule>, Reason),
-    ) {
-        let Some(policy) = self.policy() else { return };
-        for watched in watched {
+    ) -> impl Iterator<Item = (Arc<Watched>, Arc<AdmittedModule>, Reason)> {
+        let policy = self.policy();
+        watched.into_iter().filter_map(move |watched| {
             let (node, admitted) = watched.decided();
-            if let Some(reason) = part(&node.under(policy.clone()), &admitted) {
-                found(&watched, &admitted, reason);
-            }
-        }
+            let reason = part(&node.under(policy.clone()?), &admitted)?;
+            Some((watched, admitted, reason))
+        })
     }
 
     /// Marks an instance that lost its grant as evicted, and its module as leaving, unless a change is in
@@ -231,12 +229,8 @@ impl Engine {
     pub(crate) fn wait_for_lost(&self) {
         let begun = Instant::now();
         while begun.elapsed() < REVOCATION_WAIT {
-            let mut is_any = false;
-            self.find_lost(Node::lost_by_fields, self.watched(), |watched, _, reason| {
-                self.evict(watched, &reason);
-                is_any = true;
-            });
-            if !is_any {
+            let lost = self.lost(Node::lost_by_fields, self.watched());
+            if lost.inspect(|(watched, _, reason)| self.evict(watched, reason)).count() == 0 {
                 return;
             }
             std::thread::sleep(REVOCATION_POLL);

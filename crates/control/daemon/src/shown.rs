@@ -5,7 +5,7 @@ use crate::accounting::Amounts;
 use crate::config::From;
 use crate::engine::Engine;
 use crate::held;
-use crate::life::{Entry, Key};
+use crate::life::{Entry, Key, label};
 use crate::source::SourceRun;
 use crate::spool::Spool;
 use crate::store::{Owner, Stored};
@@ -13,7 +13,7 @@ use flame_api as api;
 use flame_api::{Problem, State};
 use flame_plan::{Account, Audience, ModuleClass, QueueAccount, Shed, Unsent, rounded};
 use flame_quota::Used;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Returns a text for each subject with a reason.
@@ -24,16 +24,26 @@ pub(crate) fn texts(reasons: &BTreeMap<String, String>) -> impl Iterator<Item = 
 impl Engine {
     /// Returns the modules with these keys, or all of them.
     pub fn list(&self, of: Option<&[Key]>, audience: Audience) -> Vec<api::Module> {
-        let accounts: BTreeMap<_, _> =
-            self.sources.iter().map(|(name, s)| (name, s.accounts(audience))).collect();
-        let processes = self.running_processes();
+        let is_wanted = |(key, _): &(&Key, &Entry)| of.is_none_or(|of| of.contains(key));
+        let sources: BTreeSet<String> =
+            self.modules().iter().filter(is_wanted).map(|(_, entry)| entry.stored.source.clone()).collect();
+        // Without the lock, because the workers answer between two blocks.
+        let known = sources.iter().filter_map(|name| {
+            let source = self.sources.get(name)?;
+            let processes = if audience.is_operator() { source.processes() } else { Vec::new() };
+            Some((name, (source.accounts(audience), processes)))
+        });
+        let known: BTreeMap<_, _> = known.collect();
         let modules = self.modules();
-        let mine = modules.iter().filter(|(key, _)| of.is_none_or(|of| of.contains(key)));
-        let shown = |entry: &Entry| api::Module {
-            process: processes.iter().find(|p| audience.is_operator() && p.has(entry)).map(|p| p.pid),
-            ..self.shown(entry, accounts.get(&entry.stored.source), audience)
+        let shown = |(_, entry): (&Key, &Entry)| {
+            let known = known.get(&entry.stored.source);
+            let id = entry.life.live().map(|live| live.module.plan.id);
+            let mut processes = known.into_iter().flat_map(|(_, processes)| processes);
+            let process = processes.find(|process| id.is_some_and(|id| process.modules.contains(&id)));
+            let process = process.map(|process| process.pid);
+            api::Module { process, ..self.shown(entry, known.map(|(accounts, _)| accounts), audience) }
         };
-        mine.map(|(_, entry)| shown(entry)).collect()
+        modules.iter().filter(is_wanted).map(shown).collect()
     }
 
     /// Returns one module, for its owner.
@@ -51,16 +61,8 @@ impl Engine {
     ///
     /// Returns an error if the owner has no module of this name.
     pub fn show_to(&self, owner: &Owner, name: &str, audience: Audience) -> Result<api::Module, Problem> {
-        let key = (owner.clone(), name.to_owned());
-        let source = self.modules().get(&key).map(|e| e.stored.source.clone());
-        let source = source.ok_or_else(|| Self::missing(name))?;
-        // Without the lock, because the workers answer between two blocks.
-        let accounts = self.sources.get(&source).map(|s| s.accounts(audience));
-        let processes = if audience.is_operator() { self.running_processes() } else { Vec::new() };
-        let modules = self.modules();
-        let entry = modules.get(&key).ok_or_else(|| Self::missing(name))?;
-        let process = processes.iter().find(|p| p.has(entry)).map(|p| p.pid);
-        Ok(api::Module { process, ..self.shown(entry, accounts.as_ref(), audience) })
+        let key = [(owner.clone(), name.to_owned())];
+        self.list(Some(&key), audience).pop().ok_or_else(|| Self::missing(name))
     }
 
     /// Returns the lines of a module's log that `audience` has, the oldest first.
@@ -230,12 +232,11 @@ impl Engine {
 
 /// Returns a text for each module that has failed, as the operator reads it.
 fn failed(modules: &BTreeMap<Key, Entry>) -> Vec<String> {
-    let text = |((owner, name), entry): (&Key, &Entry)| {
-        let whose = owner.shown().map_or_else(String::new, |principal| format!(" of {principal}"));
-        let reason = (entry.state() == State::Failed).then(|| entry.reason().unwrap_or_default())?;
-        Some(format!("module {name}{whose} has failed: {reason}"))
+    let failed = modules.iter().filter(|(_, entry)| entry.state() == State::Failed);
+    let text = |(key, entry): (&Key, &Entry)| {
+        format!("module {} has failed: {}", label(key), entry.reason().unwrap_or_default())
     };
-    modules.iter().filter_map(text).collect()
+    failed.map(text).collect()
 }
 
 /// Maximum number of bytes of a setting that are shown: a setting can have megabytes.

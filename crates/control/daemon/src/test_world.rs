@@ -5,7 +5,7 @@ use crate::config::Config;
 use crate::engine::{Engine, Modules};
 use crate::granted::{Decided, Granted};
 use crate::held;
-use crate::life::{Entry, Key, Life, Live};
+use crate::life::{Entry, Key, Life};
 use crate::reconcile::Wish;
 use crate::reserve::Ledger;
 use crate::source::{SourceRun, open};
@@ -21,7 +21,7 @@ use flame_worker::Module;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, RwLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 pub const MANIFEST: &str = "abi = 1\nname = \"probe\"\nversion = \"1\"\ndescription = \"d\"\n\
     [[tables]]\nname = \"t\"\ncolumns = [{ name = \"n\", type = \"u64\" }]\n";
@@ -120,25 +120,11 @@ impl World {
         let (decided, proof) = self.decide(credential);
         let entered = decided.0.installed(&decided.1, name, None).unwrap();
         let plan = plan(ModuleId(1), name);
-        let stored = Stored {
-            owner: self.owner(),
-            name: name.to_owned(),
-            source: "tap".to_owned(),
-            hash: HASH,
-            signatures: String::new(),
-            settings: Arc::default(),
-            narrow: Vec::new(),
-            proof: Some(proof),
-            reserved: Reservation::default(),
-            state: State::Running,
-            reason: None,
-            revision: 1,
-            installed: 0,
-        };
+        let stored = Stored { owner: self.owner(), name: name.to_owned(), proof: Some(proof), ..stored(0) };
         self.engine.store.put(&stored, None, None).unwrap();
         let mut entry = Entry::new(stored, 1 << 20, Arc::default());
-        let granted = Granted::new(self.engine.watch(("tap", plan.id), decided).unwrap(), entered);
-        entry.life = Life::Live(Live::new(Module::from(plan), Some(granted), None));
+        let granted = Granted { watched: self.engine.watch(("tap", plan.id), decided).unwrap(), entered };
+        entry.life = Life::begun(Module::from(plan), Some(granted), None);
         self.engine.modules().insert((self.owner(), name.to_owned()), entry);
     }
 
@@ -216,6 +202,34 @@ impl World {
 
     pub fn log(&self) -> String {
         std::fs::read_to_string(self.folder.path().join("audit.log")).unwrap_or_default()
+    }
+}
+
+/// Waits until `is_so`, for at most the time `limit`. Returns whether it is.
+pub fn within(limit: Duration, is_so: impl Fn() -> bool) -> bool {
+    let start = Instant::now();
+    while !is_so() && start.elapsed() < limit {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    is_so()
+}
+
+/// Returns a module of the operator with settings of some bytes.
+pub fn stored(bytes: usize) -> Stored {
+    Stored {
+        owner: Owner::default(),
+        name: NAME.to_owned(),
+        source: "tap".to_owned(),
+        hash: HASH,
+        signatures: String::new(),
+        settings: Arc::new(BTreeMap::from([("text".to_owned(), "x".repeat(bytes))])),
+        narrow: Vec::new(),
+        proof: None,
+        reserved: Reservation::default(),
+        state: State::Running,
+        reason: None,
+        revision: 1,
+        installed: 0,
     }
 }
 

@@ -4,7 +4,7 @@ use crate::engine::By;
 use crate::held;
 use crate::store::states::StateTerms;
 use crate::store::{Owner, StoreError, Stored, code_name};
-use crate::test_world::{MANIFEST, NAME, PATIENCE, World, revocation, write_policy};
+use crate::test_world::{MANIFEST, NAME, PATIENCE, World, revocation, within, write_policy};
 use flame_abi::manifest::Manifest;
 use flame_api::{Answer, Code, RenewRequest, State};
 use flame_compile::ModuleInfo;
@@ -13,7 +13,7 @@ use flame_trust::{Challenge, Credential, Field, Narrow, SESSION};
 use flame_worker::Place;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 #[test]
 fn an_eviction_waits_for_the_change_that_is_in_progress() {
@@ -189,15 +189,12 @@ fn modules_are_not_locked_while_grants_are_decided_and_logged() {
     world.engine.reload_policy(None);
     std::thread::scope(|scope| {
         let review = scope.spawn(|| world.engine.review_all());
-        let start = Instant::now();
         let is_leaving = || {
             let modules = world.engine.modules.try_lock().ok()?;
             modules[&world.key()].life.live().map(|live| live.why_leaving().is_some())
         };
-        while is_leaving() != Some(true) {
-            assert!(start.elapsed() < PATIENCE, "the modules are locked, or nothing is reviewed");
-            std::thread::sleep(Duration::from_millis(2));
-        }
+        let has_left = within(PATIENCE, || is_leaving() == Some(true));
+        assert!(has_left, "the modules are locked, or nothing is reviewed");
         assert!(!review.is_finished());
         drop(lock);
         review.join().unwrap();
@@ -325,10 +322,7 @@ fn a_withdrawal_undoes_no_other_change() {
     let storage = engine.store.database();
     std::thread::scope(|scope| {
         let withdrawing = scope.spawn(|| engine.withdraw(&revocation(&credential)));
-        let start = Instant::now();
-        while !world.log().contains("withdraw") && start.elapsed() < PATIENCE {
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        within(PATIENCE, || world.log().contains("withdraw"));
         let id = other.blocks().unwrap().pop().unwrap().id;
         std::fs::write(world.folder.path().join("revoked"), format!("id {id}\n")).unwrap();
         engine.reload_policy(None);
@@ -347,10 +341,7 @@ fn a_withdrawal_that_is_stored_is_in_force() {
     let storage = engine.store.database();
     std::thread::scope(|scope| {
         let withdrawing = scope.spawn(|| engine.withdraw(&revocation(&credential)));
-        let start = std::time::Instant::now();
-        while !world.log().contains("withdraw") && start.elapsed() < PATIENCE {
-            std::thread::sleep(std::time::Duration::from_millis(5));
-        }
+        within(PATIENCE, || world.log().contains("withdraw"));
         std::fs::write(world.folder.path().join("policy.toml"), "damaged").unwrap();
         drop(storage);
         withdrawing.join().unwrap().unwrap();
@@ -500,7 +491,7 @@ fn meters_of_a_credential_live_as_long_as_its_modules() {
         let mut modules = world.engine.modules();
         let live = modules.get_mut(&world.key()).unwrap().life.live_mut().unwrap();
         let granted = live.granted.as_ref().unwrap();
-        let (node, admitted) = (&granted.node, &granted.admitted);
+        let (node, admitted) = &granted.watched.decided();
         let (one, two) = (node.meters(admitted, true).unwrap(), node.meters(admitted, true).unwrap());
         let in_use = node.meters_in_use();
         assert!(in_use > 0);
