@@ -228,8 +228,8 @@ impl Engine {
     }
 
     /// Stops a module, which stays installed. Its records are kept. It ends whether or not that can be
-    /// stored. A module that was stopped or evicted before stays as it is; after a failure it is not run again
-    /// when the node starts.
+    /// stored. A module that was stopped or evicted before stays as it is. After a failure it is not run when
+    /// the node starts.
     ///
     /// # Errors
     ///

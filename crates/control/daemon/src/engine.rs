@@ -87,7 +87,7 @@ impl DerefMut for Modules {
     }
 }
 
-/// What the node has to tell its operator.
+/// The reports of the node to its operator.
 #[derive(Default)]
 pub(crate) struct Reports {
     /// Reasons why something does not work, by subject.

@@ -1,5 +1,5 @@
-//! Modules under a grant. The review knows each instance from before it runs until its end is recorded, however
-//! far the change is that begins or ends it.
+//! Modules under a grant. The review knows each instance from before it runs until its end is recorded,
+//! however far the change is that begins or ends it.
 
 use crate::held;
 use flame_node::{AdmittedModule, Entered, Node};

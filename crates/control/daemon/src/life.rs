@@ -93,9 +93,10 @@ pub(crate) enum Phase {
 pub(crate) enum Works {
     #[default]
     Everywhere,
-    /// Not on this number of workers, where its last instance has ended in a fault.
+    /// It receives none on this number of workers, where its last instance has ended in a fault.
     Partly { halted: usize, faults: u64 },
-    /// On none, after this number of faults. It keeps its place, so that its packets are accounted for.
+    /// It receives none at all, after this number of faults. It keeps its place, so that its packets are
+    /// accounted for.
     Nowhere { faults: u64 },
     /// Its process has ended for this cause, and another one is to be started.
     Waiting(String),
@@ -117,8 +118,8 @@ impl Works {
         }
     }
 
-    /// Returns the part for an instance that is lost with its process or not, and that has no instance on some
-    /// of the source's `workers` or not.
+    /// Returns the part for a module that may be lost with its process, or have no instance on some of the
+    /// source's `workers`.
     pub fn of(lost: Option<&LostModule>, halted: Option<&HaltedModule>, workers: usize) -> Self {
         match (lost, halted) {
             (Some(lost), _) => Self::Waiting(lost.cause.clone()),

@@ -83,8 +83,8 @@ impl Engine {
         Ok(security)
     }
 
-    /// Notes on which workers each module of a source receives packets, and decides on the processes that have
-    /// ended.
+    /// Notes on which workers each module of a source receives packets, and decides on the processes that
+    /// have ended.
     pub(crate) fn look_at_instances(self: &Arc<Self>, source_name: &str, source: &SourceRun) {
         let (lost, halted) = (source.lost(), source.halted());
         let workers = source.config.workers.into();

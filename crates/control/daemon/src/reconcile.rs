@@ -33,7 +33,7 @@ use std::time::Duration;
 const GUARANTEES: usize = 20;
 const GUARANTEE_RETRY: Duration = Duration::from_millis(100);
 
-/// What is wished of a module. The caller has begun a change of it.
+/// A wish for a module, of which the caller has begun a change.
 pub(crate) enum Wish<'a> {
     /// This instance runs, in place of one before.
     Run(Box<Candidate<'a>>),
@@ -372,8 +372,8 @@ impl Engine {
         }
     }
 
-    /// Takes down the modules that leave like [`Engine::take_down_leaving`], with threads for each owner: the end
-    /// of one owner's module delays the end of no other's.
+    /// Takes down the modules that leave like [`Engine::take_down_leaving`], with threads for each owner: the
+    /// end of one owner's module delays the end of no other's.
     pub(crate) fn take_down_apart(self: &Arc<Self>) {
         let mut leaving = self.leaving();
         leaving.dedup_by(|later, first| later.0 == first.0);

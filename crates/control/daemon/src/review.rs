@@ -23,9 +23,9 @@ const REVOCATION_POLL: Duration = Duration::from_millis(10);
 type Part = fn(&Node, &AdmittedModule) -> Option<Reason>;
 
 impl Engine {
-    /// Reads the policy again if its files are not those of `seen` any more, and evicts modules that have lost
-    /// their grant, once in each `second`. It waits for no worker and evaluates no checks, so that neither
-    /// slow modules of one principal nor costly checks delay the end of another one's authority.
+    /// Reads the policy again if its files have changed since `seen`, and evicts modules that have lost their
+    /// grant, once in each `second`. It waits for no worker and evaluates no checks, so that neither slow
+    /// modules of one principal nor costly checks delay the end of another one's authority.
     pub(crate) fn review(&self, seen: &mut Vec<Stamp>, second: &mut u64) {
         let (stamps, now) = (self.stamps(), time::now());
         if stamps != *seen {
@@ -122,16 +122,17 @@ impl Engine {
         self.write_rows();
     }
 
-    /// Evicts modules that have lost their grant under the policy that is in force. Datalog checks are left to
-    /// [`Engine::review_checks`], because they are slow. The modules are taken down later, since that waits
-    /// for workers. They are locked to mark those that leave, but not while their grants are decided.
+    /// Evicts modules that have lost their grant under the policy that is in force. Datalog checks are left
+    /// to [`Engine::review_checks`], because they are slow. The modules are taken down later, since that
+    /// waits for workers. They are locked to mark which of them leave, but not while their grants are decided.
     pub(crate) fn evict_lost(&self) {
         // First, since it takes a moment for each.
         self.evict_lost_by(Node::lost_by_revocation, self.watched());
         self.evict_lost_by(Node::lost_by_fields, self.watched());
     }
 
-    /// Evicts the instances among `watched` that have lost their grant as far as a part of the decision shows it.
+    /// Evicts the instances among `watched` that have lost their grant, as far as a part of the decision
+    /// shows it.
     pub(crate) fn evict_lost_by(&self, part: Part, watched: Vec<Arc<Watched>>) {
         let mut evicted = Vec::new();
         for (watched, admitted, reason) in self.lost(part, watched) {

@@ -42,8 +42,8 @@ fn line_of(request: &RevokeRequest) -> Result<(String, String), Problem> {
 }
 
 impl Engine {
-    /// Revokes a credential or a key, and evicts the modules under it. It is in force when this returns, also if
-    /// the policy's file cannot be read at the moment, and after a restart.
+    /// Revokes a credential or a key, and evicts the modules under it. It is in force when this returns, also
+    /// if the policy's file cannot be read at the moment, and after a restart.
     ///
     /// # Errors
     ///

@@ -256,8 +256,8 @@ fn lock(storage: &Path) -> io::Result<Option<std::fs::File>> {
     }
 }
 
-/// Binds the Unix socket, or takes the socket that the service manager passed. A socket that was left behind is
-/// replaced.
+/// Binds the Unix socket, or takes the socket that the service manager passed. A socket that was left behind
+/// is replaced.
 fn bind_unix(socket: &Socket, user: Option<&User>, passed: &mut ListenFd) -> io::Result<UnixListener> {
     if passed.len() > 0 {
         let listener = passed.take_unix_listener(0)?;

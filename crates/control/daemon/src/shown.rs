@@ -1,5 +1,5 @@
-//! What clients see of the node: modules, sources, status and health. All of it follows from the lives of the
-//! modules and the accounts of the sources.
+//! The view that clients have of the node: modules, sources, status and health. All of it follows from the
+//! lives of the modules and the accounts of the sources.
 
 use crate::accounting::Amounts;
 use crate::config::From;

@@ -67,10 +67,12 @@ const MODULES: Standing = ("modules", |engine| {
 
 pub(crate) const STORAGE: Standing = ("storage", |engine| {
     let mut swept = None;
+    // Before clients are served.
+    engine.keep_ledgers(&mut swept);
     let rows = |engine: &Arc<Engine>| if engine.write_rows() { ROWS_INTERVAL } else { ROWS_RETRY };
     vec![
         (Duration::ZERO, Box::new(rows)),
-        (Duration::ZERO, each(QUOTA_INTERVAL, move |engine| engine.keep_ledgers(&mut swept)).1),
+        each(QUOTA_INTERVAL, move |engine| engine.keep_ledgers(&mut swept)),
         each(ROOM_INTERVAL, |engine| engine.store.keep_room()),
         each(engine.config().states, |engine| engine.write_states()),
     ]
