@@ -191,15 +191,11 @@ impl Live {
 
     /// Lets the module leave for the reason `why`, unless it does so already.
     pub fn leave(&mut self, why: String) {
-        let replaced = match std::mem::take(&mut self.phase) {
-            Phase::Running(_) => None,
-            Phase::Replacing(ending) => Some(ending),
-            leaving @ Phase::Leaving { .. } => {
-                self.phase = leaving;
-                return;
-            }
-        };
-        self.phase = Phase::Leaving { why, replaced };
+        if self.why_leaving().is_none() {
+            let before = std::mem::take(&mut self.phase);
+            let replaced = if let Phase::Replacing(ending) = before { Some(ending) } else { None };
+            self.phase = Phase::Leaving { why, replaced };
+        }
     }
 
     /// Records that the instance is not replaced any more: it is the one that runs.

@@ -78,12 +78,12 @@ pub struct Conditions<'a> {
     /// Whether no more blocks follow.
     pub is_last: bool,
     /// The last tick of the other workers, after which this one takes nothing before they have passed its
-    /// own; `u64::MAX` if it waits for nobody.
+    /// own; `u64::MAX` if it waits for no other.
     pub others: u64,
 }
 
 impl BatchLoop {
-    /// Creates a loop without an instance. Its blocks are those of `reader`, which `windows` map.
+    /// Creates a loop without an instance. It takes the blocks of `reader`, which `windows` map.
     pub fn new(
         shape: Shape,
         module: &LoadedModule,
@@ -407,7 +407,7 @@ impl BatchLoop {
                 keeping.store(output.bytes);
                 return Ok(());
             }
-            // Messages of a call, including those of its continuations, share one budget.
+            // Messages of a call and of its continuations share one budget.
             let from = Origin { module, worker, call, processed };
             outlet.output(from, output)
         })?;

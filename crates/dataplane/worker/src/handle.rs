@@ -118,7 +118,7 @@ impl Shared {
         lock(&self.modules).values().any(|known| !known.is_leaving && known.evictor.is_open())
     }
 
-    /// Lets slices be ended from now on, if the calls of a module need that. A process ends those of its own.
+    /// Lets slices be ended from now on, if the calls of a module need that. A process ends its own slices.
     fn note_class(&self, plan: &ModulePlan) {
         if plan.class == ModuleClass::Metered && plan.process.is_none() {
             // If there is a message already, that is enough.
@@ -363,7 +363,7 @@ impl Handle {
         self.begin_removal(id)?;
         self.withdraw(id, Offers::new());
         let (reply, account) = bounded(1);
-        // If a pipeline has ended, nobody replies.
+        // If a pipeline has ended, no reply comes.
         self.send(&Command::Remove(id, reply)).inspect_err(|_| drop(self.modules().remove(&id)))?;
         self.ended(id, &account)
     }
@@ -414,7 +414,7 @@ impl Handle {
         self.0.processes.as_ref().map(|processes| processes.list()).unwrap_or_default()
     }
 
-    /// Returns whether a module has this number, even one that is being removed.
+    /// Returns whether a module has this number, also while it is being removed.
     pub fn has(&self, id: ModuleId) -> bool {
         self.modules().contains_key(&id)
     }
