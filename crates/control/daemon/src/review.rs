@@ -124,7 +124,7 @@ impl Engine {
 
     /// Evicts modules that have lost their grant under the policy that is in force. Datalog checks are left
     /// to [`Engine::review_checks`], because they are slow. The modules are taken down later, since that
-    /// waits for workers. They are locked to mark which of them leave, but not while their grants are decided.
+    /// waits for workers. They are locked to mark which of them leave, not while their grants are decided.
     pub(crate) fn evict_lost(&self) {
         // First, since it takes a moment for each.
         self.evict_lost_by(Node::lost_by_revocation, self.watched());
