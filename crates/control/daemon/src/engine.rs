@@ -140,19 +140,6 @@ pub(crate) struct Changing<'a> {
     key: Key,
 }
 
-impl Changing<'_> {
-    pub fn key(&self) -> &Key {
-        &self.key
-    }
-
-    /// Lets another thread continue the change, with [`Engine::resume`].
-    pub fn hand_over(self) -> Key {
-        let key = self.key.clone();
-        std::mem::forget(self);
-        key
-    }
-}
-
 impl Drop for Changing<'_> {
     fn drop(&mut self) {
         self.engine.end_change(&self.key);
@@ -243,15 +230,10 @@ impl Engine {
         match self.modules().changing.entry(key.clone()) {
             Slot::Vacant(free) => {
                 free.insert(by);
-                Ok(self.resume(key.clone()))
+                Ok(Changing { engine: self, key: key.clone() })
             }
             Slot::Occupied(taken) => Err(*taken.get()),
         }
-    }
-
-    /// Continues a change that another thread handed over.
-    pub(crate) fn resume(&self, key: Key) -> Changing<'_> {
-        Changing { engine: self, key }
     }
 
     /// Ends a change of a module. A module without an instance has no reservation then.

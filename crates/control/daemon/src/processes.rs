@@ -11,7 +11,7 @@ use crate::source::SourceRun;
 use crate::store::Owner;
 use flame_api::{Reservation, Runs, State};
 use flame_plan::ModuleId;
-use flame_worker::{LostModule, ProcessInfo};
+use flame_worker::LostModule;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
@@ -19,11 +19,6 @@ use std::time::Instant;
 /// The end of the names of processes whose modules have reserved processor time. Others of the same principal
 /// have a process with the usual scheduling.
 const RESERVED: &str = " (reserved)";
-
-/// Returns the name of a process in the plans of its modules.
-fn name_of(owner: &Owner, is_reserved: bool) -> String {
-    format!("{} {}{}", owner.root, owner.principal, if is_reserved { RESERVED } else { "" })
-}
 
 /// Returns the processor time that the kernel guarantees to a process, in millionths of one processor.
 fn guaranteed(pid: u32) -> u64 {
@@ -40,7 +35,8 @@ impl Engine {
             && config.has_processes()
             && !config.isolation.inline.contains(&owner.principal);
         let is_reserved = reserved.cpu_ppm > 0 && config.isolation.scheduler != Scheduler::Fair;
-        is_apart.then(|| name_of(owner, is_reserved))
+        let kind = if is_reserved { RESERVED } else { "" };
+        is_apart.then(|| format!("{} {}{kind}", owner.root, owner.principal))
     }
 
     /// Returns for each source how many processes there are, and how many have ended by themselves.
@@ -59,26 +55,23 @@ impl Engine {
     /// Returns an error if the kernel does not show this process.
     pub fn security(&self) -> std::io::Result<flame_api::Security> {
         let mut security = crate::security::processes()?;
-        let of = |(name, source): (&String, &SourceRun)| {
-            source.processes().into_iter().map({
-                let name = name.clone();
-                move |process| (name.clone(), process)
-            })
-        };
-        let running: Vec<(String, ProcessInfo)> = self.sources.iter().flat_map(of).collect();
-        let restarts = &self.modules().restarts;
-        for process in &mut security.processes {
-            let is_it = |of: &&(String, ProcessInfo)| i64::from(of.1.pid) == i64::from(process.pid);
-            let Some((source, of)) = running.iter().find(is_it) else { continue };
-            // The root is a key, which means little here.
-            let principal = of.name.split_once(' ').map_or(of.name.as_str(), |(_, principal)| principal);
-            process.runs = Some(Runs {
-                principal: principal.to_owned(),
-                source: source.clone(),
-                modules: of.modules.len() as u64,
-                guaranteed_ppm: guaranteed(of.pid),
-                ended: restarts.count(&(source.clone(), of.name.clone()), Instant::now()),
-            });
+        for (source, run) in &self.sources {
+            for of in run.processes() {
+                let mut all = security.processes.iter_mut();
+                let Some(process) = all.find(|process| i64::from(process.pid) == i64::from(of.pid)) else {
+                    continue;
+                };
+                // The root is a key, which means little here.
+                let principal = of.name.split_once(' ').map_or(of.name.as_str(), |(_, principal)| principal);
+                let key = (source.clone(), of.name.clone());
+                process.runs = Some(Runs {
+                    principal: principal.to_owned(),
+                    source: source.clone(),
+                    modules: of.modules.len() as u64,
+                    guaranteed_ppm: guaranteed(of.pid),
+                    ended: self.modules().restarts.count(&key, Instant::now()),
+                });
+            }
         }
         Ok(security)
     }

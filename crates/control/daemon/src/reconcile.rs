@@ -21,10 +21,11 @@ use crate::log::Log;
 use crate::reach::Reach;
 use crate::route::Route;
 use crate::source::{Accounts, SourceRun};
-use crate::store::Stored;
+use crate::store::{Owner, Stored};
 use flame_api::{Problem, Reservation, State};
 use flame_plan::{Account, Audience, ModuleId, ModulePlan, Reason};
 use flame_worker::Module;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -375,23 +376,15 @@ impl Engine {
     /// Takes down the modules that leave like [`Engine::take_down_leaving`], with threads for each owner: the
     /// end of one owner's module delays the end of no other's.
     pub(crate) fn take_down_apart(self: &Arc<Self>) {
-        let mut leaving = self.leaving();
-        leaving.dedup_by(|later, first| later.0 == first.0);
-        for key in leaving {
-            let Ok(changing) = self.begin_by(By::Node, &key) else { continue };
-            let (engine, first) = (self.clone(), changing.hand_over());
-            let work = move || {
-                let changing = engine.resume(first);
-                engine.take_down(changing.key(), Wish::Same);
-                let owner = changing.key().0.clone();
-                drop(changing);
-                let others = engine.leaving().into_iter().filter(|other| other.0 == owner);
-                others.for_each(|other| engine.end_leaving(&other));
+        let owners: BTreeSet<Owner> = self.leaving().into_iter().map(|(owner, _)| owner).collect();
+        for owner in owners {
+            let engine = self.clone();
+            let end = move || {
+                let all = engine.leaving();
+                all.iter().filter(|key| key.0 == owner).for_each(|key| engine.end_leaving(key));
             };
-            if std::thread::Builder::new().name("end".to_owned()).spawn(work).is_err() {
-                // The next pass tries again.
-                drop(self.resume(key));
-            }
+            // Without a thread, the next pass tries again.
+            let _ = std::thread::Builder::new().name("end".to_owned()).spawn(end);
         }
     }
 

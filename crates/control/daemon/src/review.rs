@@ -27,7 +27,7 @@ impl Engine {
     /// grant, once in each `second`. It waits for no worker and evaluates no checks, so that neither slow
     /// modules of one principal nor costly checks delay the end of another one's authority.
     pub(crate) fn review(&self, seen: &mut Vec<Stamp>, second: &mut u64) {
-        let (stamps, now) = (self.stamps(), time::now());
+        let (stamps, now) = (held(&self.node).as_ref().map(stamps).unwrap_or_default(), time::now());
         if stamps != *seen {
             *seen = stamps;
             self.reload_policy(None);
@@ -42,10 +42,6 @@ impl Engine {
     /// Evicts the modules that a check ends.
     pub(crate) fn review_checks(&self) {
         self.evict_lost_by(Node::lost_by_checks, self.watched());
-    }
-
-    fn stamps(&self) -> Vec<Stamp> {
-        held(&self.node).as_ref().map(stamps).unwrap_or_default()
     }
 
     /// Reads the policy again, at `path` if it was moved. A policy that cannot be read leaves the earlier one
