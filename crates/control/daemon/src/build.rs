@@ -138,7 +138,7 @@ impl Engine {
     pub(crate) fn check_owner(&self, stored: &Stored) -> Result<(), Problem> {
         let (Some(proof), Some(policy)) = (&stored.proof, self.policy()) else { return Ok(()) };
         let (credential, _) = proof.opened()?;
-        // One that is not valid is refused later, with the reason.
+        // An invalid credential is refused later, with the reason.
         let Ok(named) = policy.claim(&credential, time::now()) else { return Ok(()) };
         match named.root.to_string() == stored.owner.root && named.principal == stored.owner.principal {
             true => Ok(()),
@@ -288,7 +288,7 @@ impl Engine {
 ///
 /// # Errors
 ///
-/// Returns the reason why it cannot, whoever installs the module.
+/// Returns the reason why it cannot for any principal.
 pub fn check_runs(manifest: &Manifest, name: &str) -> Result<(), Problem> {
     if manifest.packets {
         return Err(Problem::new(

@@ -405,7 +405,7 @@ fn a_horizon_of_quotas_that_is_damaged_meanwhile_is_a_fault_until_it_is_mended()
     become_ok(true);
 }
 
-/// The node's own changes of a module are short. Nobody has to repeat a request because of one.
+/// The node's own changes of a module are short, so that a request waits for them.
 #[test]
 fn a_request_waits_for_a_change_by_the_node() {
     let world = World::new();

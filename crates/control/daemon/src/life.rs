@@ -198,7 +198,7 @@ impl Live {
         }
     }
 
-    /// Records that the instance is not replaced any more: it is the one that runs.
+    /// Records that the instance is not replaced any more: it runs.
     pub fn replaced(&mut self) {
         match &mut self.phase {
             Phase::Leaving { replaced, .. } => *replaced = None,

@@ -132,12 +132,12 @@ impl Engine {
             })?;
         }
         if let Err(problem) = self.stored(self.store.withdrawn(&line)) {
-            // The log says that it is in force. One that cannot be written says so by its end.
+            // The log states that it is in force. If the log cannot be written, its end states the same.
             let _ = node.map(|node| node.note_revocation(&whom, &line));
             return Err(problem);
         }
         {
-            // Nobody waits for the disk with this lock, so another policy may have come into force meanwhile.
+            // The disk is not waited for with this lock, so another policy may be in force by now.
             let mut revocations = held(&self.revocations);
             revocations.retain(|known| *known != line);
             if let Some(node) = self.present_node() {
