@@ -87,6 +87,7 @@ pub fn plan_for(
         workers: 1,
         interval_ns: 0,
         is_live: false,
+        links: Vec::new(),
         // With this view, the manifest's needs decide.
         view: ViewSpec { expose: Expose::All, snaplen: longest, ..ViewSpec::default() },
         narrower: Vec::new(),

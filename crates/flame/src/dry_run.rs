@@ -15,6 +15,7 @@ use flame_abi::MAX_BLOCK_PACKETS;
 use flame_abi::manifest::Table;
 use flame_admit::Protection;
 use flame_api::Reservation;
+use flame_base::lock;
 use flame_compile::{Compiler, Worker};
 use flame_node::{Built, RunRequest, Submission, build};
 use flame_plan::{Limits, ViewSpec};
@@ -25,7 +26,7 @@ use flame_source::{FileOptions, Next, Progress, RawBlock, Source, SourceError};
 use flame_worker::{Input, Options, Run, Silent};
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// The period in which peaks are counted, and in which a module gets the time that it reserved.
 const PERIOD_NS: u64 = 100_000_000;
@@ -76,7 +77,7 @@ struct Counted(Box<dyn Source>, Arc<Mutex<Traffic>>);
 impl Source for Counted {
     fn next(&mut self, block: &mut RawBlock) -> Result<Next, SourceError> {
         let next = self.0.next(block)?;
-        let mut traffic = self.1.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut traffic = lock(&self.1);
         block.packets.iter().for_each(|packet| traffic.add(packet.ts_ns));
         Ok(next)
     }
@@ -98,7 +99,7 @@ impl Peak {
     fn second(&mut self) {
         let now = self.usage.used().record_bytes;
         let bytes = now - std::mem::replace(&mut self.before, now);
-        let mut most = self.most.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut most = lock(&self.most);
         *most = bytes.max(*most);
     }
 }
@@ -142,6 +143,7 @@ pub fn measure(
         workers: 1,
         interval_ns: SECOND_NS,
         is_live: false,
+        links: Vec::new(),
         view: ViewSpec::default(),
         narrower: Vec::new(),
         settings: if settings.is_empty() { BTreeMap::new() } else { [(name.to_owned(), settings)].into() },
@@ -166,8 +168,8 @@ pub fn measure(
     let mut sink = Peak { usage: usage.clone(), before: 0, most: most.clone() };
     let report = run.execute(input, &mut sink, &mut Silent)?;
     sink.second();
-    let traffic = traffic.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    let record_bytes = *most.lock().unwrap_or_else(PoisonError::into_inner);
+    let traffic = lock(&traffic).clone();
+    let record_bytes = *lock(&most);
     let faults = report.faults.into_iter().map(|fault| fault.text).collect();
     Ok(Measured { used: usage.used(), traffic, record_bytes, faults })
 }

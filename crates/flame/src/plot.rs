@@ -4,12 +4,13 @@
 use crate::console::complain;
 use crate::error::Error;
 use flame_abi::manifest::Manifest;
+use flame_base::lock;
 use flame_plot::{Format, PlotError, Plotter};
 use flame_record::Sink;
 use std::fs::File;
 use std::io::{BufReader, IsTerminal, Write};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// The destination of a picture: `term`, or a file with its format by extension.
 #[derive(Clone)]
@@ -95,7 +96,7 @@ impl Plot {
         let (plotter, mut failed) = (self.plotter.clone(), false);
         flame_record::each(records, move |module, table, batch| {
             if !failed {
-                let mut plotter = plotter.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut plotter = lock(&plotter);
                 if let Err(e) = plotter.take(module, &table.name, batch) {
                     // A module of that name has other tables. The records themselves are unaffected.
                     complain!("flame: warning: --plot: {e}");
@@ -109,8 +110,7 @@ impl Plot {
     /// Draws the collected records, and reports on standard error what could not be drawn.
     pub fn draw(self) -> Result<(), Error> {
         let empty = Plotter::default();
-        let plotter =
-            std::mem::replace(&mut *self.plotter.lock().unwrap_or_else(PoisonError::into_inner), empty);
+        let plotter = std::mem::replace(&mut *lock(&self.plotter), empty);
         self.target.draw(plotter)
     }
 }

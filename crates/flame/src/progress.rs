@@ -1,38 +1,25 @@
 use crate::console::complain;
-use flame_plan::{Account, Audience};
+use flame_plan::Audience;
 use flame_record::escape;
 use flame_source::{Notice, Progress};
 use flame_worker::Observer;
 use indicatif::{HumanCount, ProgressBar, ProgressDrawTarget, ProgressStyle};
-use std::collections::VecDeque;
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
 /// The output of a run on standard error: progress, and texts of modules and the source. Progress, which
-/// counts all packets of the source, and the times of overloads are the operator's. What a module prints on a
-/// live link reaches a holder at ticks, since its time would be that of a packet.
+/// counts all packets of the source, and the times of overloads are the operator's.
 pub struct Console {
     terminal: Option<Terminal>,
     logs: bool,
     audience: Audience,
-    /// The texts of modules since the last tick, each with its module.
-    waiting: Option<VecDeque<(String, String)>>,
 }
 
-/// The maximum number of texts that wait for a tick. Older ones are dropped.
-const WAITING: usize = 4096;
-
 impl Console {
-    /// Creates the output for `audience`, of packets that are live or not. With `quiet` there is none.
-    pub fn new(audience: Audience, is_live: bool, quiet: bool) -> Self {
+    /// Creates the output for `audience`. With `quiet` there is none.
+    pub fn new(audience: Audience, quiet: bool) -> Self {
         let terminal = Terminal::new(quiet || !audience.is_operator());
-        let waits = is_live && !audience.is_operator();
-        Self { terminal, logs: !quiet, audience, waiting: waits.then(VecDeque::new) }
-    }
-
-    fn print_waiting(&mut self) {
-        let waiting = self.waiting.as_mut().map(std::mem::take).unwrap_or_default();
-        waiting.iter().for_each(|(module, text)| self.line(module, text));
+        Self { terminal, logs: !quiet, audience }
     }
 
     /// Prints a line above the progress, if texts are shown.
@@ -79,22 +66,7 @@ impl Observer for Console {
 
     fn log(&mut self, module: &str, text: &str) {
         // A line end would let a module write lines in the name of another.
-        let text = escape::line(text);
-        let Some(waiting) = &mut self.waiting else { return self.line(module, &text) };
-        if waiting.len() == WAITING {
-            waiting.pop_front();
-        }
-        waiting.push_back((module.to_owned(), text.into_owned()));
-    }
-
-    fn released(&mut self, _: &[(&str, Account)]) {
-        self.print_waiting();
-    }
-}
-
-impl Drop for Console {
-    fn drop(&mut self) {
-        self.print_waiting();
+        self.line(module, &escape::line(text));
     }
 }
 

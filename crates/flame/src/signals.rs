@@ -4,11 +4,12 @@
 use crate::console::complain;
 use crate::interrupts::{self, INTERRUPTED, Interrupts};
 use flame_abi::manifest::Table;
+use flame_base::lock;
 use flame_record::{Packet, RecordBatch, Sink, SinkError};
 use signal_hook::consts::{SIGHUP, SIGUSR1};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -104,7 +105,7 @@ impl Signals {
 
     /// Makes `sink` the one that is flushed, and returns a sink that writes to it.
     pub fn guard(&self, sink: Box<dyn Sink>) -> Box<dyn Sink> {
-        *held(&self.slot) = Some(sink);
+        *lock(&self.slot) = Some(sink);
         Box::new(Guarded { slot: self.slot.clone(), rotate: self.rotate.clone() })
     }
 
@@ -120,7 +121,7 @@ pub struct Packets(Slot);
 impl Packets {
     /// Writes a packet. After the end of the run, it does nothing.
     pub fn write(&self, packet: Packet<'_>) -> Result<(), SinkError> {
-        held(&self.0).as_mut().map_or(Ok(()), |sink| sink.packet(packet))
+        lock(&self.0).as_mut().map_or(Ok(()), |sink| sink.packet(packet))
     }
 }
 
@@ -137,10 +138,6 @@ fn has_terminal() -> bool {
     std::fs::File::open("/dev/tty").is_ok()
 }
 
-fn held(slot: &Slot) -> MutexGuard<'_, Option<Box<dyn Sink>>> {
-    slot.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Ends the process before it has read anything.
 fn end_before_input(text: &str, status: i32) -> ! {
     complain!("flame: {text}");
@@ -152,7 +149,7 @@ fn end_at_once(slot: Slot) -> ! {
     let (done, flushed) = mpsc::channel();
     thread::spawn(move || {
         // The lock is held to the end: nothing more is written, and no partial file is removed.
-        let mut sink = held(&slot);
+        let mut sink = lock(&slot);
         let kept = sink.as_mut().map(|sink| sink.abandon());
         complain!("flame: interrupted again, ended at once: {}", given_up(kept));
         let _ = done.send(());
@@ -191,7 +188,7 @@ struct Guarded {
 
 impl Guarded {
     fn with(&self, act: impl FnOnce(&mut dyn Sink) -> Result<(), SinkError>) -> Result<(), SinkError> {
-        held(&self.slot).as_mut().map_or(Ok(()), |sink| act(&mut **sink))
+        lock(&self.slot).as_mut().map_or(Ok(()), |sink| act(&mut **sink))
     }
 }
 
@@ -209,7 +206,7 @@ impl Sink for Guarded {
     }
 
     fn due(&self) -> bool {
-        self.rotate.load(Ordering::Relaxed) || held(&self.slot).as_ref().is_some_and(|sink| sink.due())
+        self.rotate.load(Ordering::Relaxed) || lock(&self.slot).as_ref().is_some_and(|sink| sink.due())
     }
 
     fn rotate(&mut self) -> Result<(), SinkError> {
@@ -218,27 +215,27 @@ impl Sink for Guarded {
     }
 
     fn size(&self) -> u64 {
-        held(&self.slot).as_ref().map_or(0, |sink| sink.size())
+        lock(&self.slot).as_ref().map_or(0, |sink| sink.size())
     }
 
     fn files(&self) -> Vec<PathBuf> {
-        held(&self.slot).as_ref().map_or_else(Vec::new, |sink| sink.files())
+        lock(&self.slot).as_ref().map_or_else(Vec::new, |sink| sink.files())
     }
 
     fn finish(self: Box<Self>) -> Result<(), SinkError> {
         // The lock is held, so that a further interrupt waits for the nearly finished output.
-        let mut slot = held(&self.slot);
+        let mut slot = lock(&self.slot);
         slot.take().map_or(Ok(()), |sink| sink.finish())
     }
 
     fn closed(&self) -> bool {
-        held(&self.slot).as_ref().is_some_and(|sink| sink.closed())
+        lock(&self.slot).as_ref().is_some_and(|sink| sink.closed())
     }
 }
 
 /// Removes the partial files of a failed run.
 impl Drop for Guarded {
     fn drop(&mut self) {
-        drop(held(&self.slot).take());
+        drop(lock(&self.slot).take());
     }
 }

@@ -4,10 +4,12 @@
 use crate::caller::{self, Caller};
 use crate::error::Error;
 use clap::Args;
-use flame_node::{Holder, Node, NodeError};
+use flame_abi::LinkType;
+use flame_node::{Applicant, Node, NodeError, Possession, Presented};
 use flame_source::live::Interface;
 use flame_trust::{Credential, Place, PublicKey, Secret};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Options for policy, credential and key.
 #[derive(Args, Clone)]
@@ -29,8 +31,8 @@ pub struct TrustArgs {
 }
 
 impl TrustArgs {
-    /// Opens the node for packets from `place`, or returns `None` without a policy.
-    pub fn open(&self, place: &Place) -> Result<Option<Node>, Error> {
+    /// Opens the node, and reads the credential for packets from `place`. Returns `None` without a policy.
+    pub fn open(&self, place: &Place) -> Result<Option<Applicant>, Error> {
         let Some(path) = caller::policy(self.policy.as_deref())? else {
             return match &self.credential {
                 Some(_) => Err("--credential is for a node with a policy: --policy FILE".into()),
@@ -38,12 +40,22 @@ impl TrustArgs {
             };
         };
         tracing::info!(policy = %path.display(), credential = ?self.credential, place = place.name(), "policy applies");
-        let node = Node::open(&path, place, options())?;
-        let credential = self.credential.as_deref().map(credential).transpose()?;
-        let identity = self.identity.as_deref().map(identity).transpose()?;
-        let holder = identity.map(|secret| Box::new(secret) as Box<dyn Holder + Send + Sync>);
-        Ok(Some(node.presented(credential, holder)))
+        let node = Node::open(&path)?;
+        let presented = presented(self.credential.as_deref(), self.identity.as_deref(), place)?;
+        Ok(Some(Applicant { node, presented }))
     }
+}
+
+/// Reads the files of a credential and of its holder's key, for packets from `place`.
+pub fn presented(
+    credential_file: Option<&Path>,
+    key: Option<&Path>,
+    place: &Place,
+) -> Result<Arc<Presented>, Error> {
+    let credential = credential_file.map(credential).transpose()?;
+    let key = key.map(identity).transpose()?;
+    let possession = key.map_or(Possession::Unproved, |key| Possession::Asked(Box::new(key)));
+    Ok(Arc::new(Presented { credential, possession, place: place.clone(), options: options() }))
 }
 
 /// Returns the place that an option names: `file`, `any`, or one of the names of an interface. One that this
@@ -54,6 +66,18 @@ pub fn place(name: &str) -> Result<Place, Error> {
         (None, Ok(interface)) => Ok(flame_node::place_of(&interface)?),
         (None, Err(_)) => Ok(Place::interface(name)?),
     }
+}
+
+/// Returns the link types of packets of an interface, or of captures, as far as they are known before these
+/// come.
+pub fn links(interface: Option<&str>, files: &[PathBuf]) -> Vec<LinkType> {
+    let mut links: Vec<LinkType> = match interface {
+        Some(name) => flame_source::live::may_open(name).into_iter().collect(),
+        None => files.iter().filter_map(|path| flame_source::first_link(path)).collect(),
+    };
+    links.sort_unstable();
+    links.dedup();
+    links
 }
 
 /// Returns the error of a decision. What the policy states is for its operator.

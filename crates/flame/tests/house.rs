@@ -5,6 +5,10 @@
 mod cycles;
 #[path = "house/lines.rs"]
 mod lines;
+#[path = "house/packets.rs"]
+mod packets;
+#[path = "house/phrases.rs"]
+mod phrases;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -287,36 +291,6 @@ fn the_runtime_has_no_compiler() {
         assert!(all.contains(heavy), "the test knows nothing of {heavy}");
         assert!(!runtime.contains(heavy), "flame-runner depends on {heavy}");
     }
-}
-
-/// Doc comments are sentences, or noun phrases with a head of their own.
-#[test]
-fn doc_comments_begin_with_their_subject_or_verb() {
-    const QUESTIONS: &[&str] =
-        &["What", "How", "Where", "Of", "Who", "Why", "Whoever", "Whatever", "That", "Not"];
-    const PLACES: &[&str] =
-        &["By", "For", "With", "Without", "As", "In", "On", "At", "From", "After", "Between"];
-    let is_refused = |word: &str| QUESTIONS.contains(&word) || PLACES.contains(&word);
-    let mut all = Vec::new();
-    for folder in ["crates", "sdk", "modules", "bench", "fuzz/fuzz_targets", "tests"] {
-        files(&root().join(folder), &mut all);
-    }
-    let mut found = Vec::new();
-    for path in all.iter().filter(|p| p.extension().is_some_and(|e| e == "rs")) {
-        let text = std::fs::read_to_string(path).unwrap();
-        let mut marker = "";
-        for (number, line) in text.lines().enumerate() {
-            let line = line.trim_start();
-            let before = marker;
-            marker = ["///", "//!"].into_iter().find(|m| line.starts_with(m)).unwrap_or_default();
-            let first = line[marker.len()..].split_whitespace().next().unwrap_or_default();
-            if !marker.is_empty() && marker != before && is_refused(first) {
-                found.push(format!("{}:{}: {line}", path.display(), number + 1));
-            }
-        }
-    }
-    let many = found.len();
-    assert!(found.is_empty(), "{many} doc comments begin with another word:\n{}", found.join("\n"));
 }
 
 /// A test describes the variables that it reads and the command does not.

@@ -1,9 +1,18 @@
-//! Real captures and another program's results for them, for tests.
+//! A kit for tests: real captures and another program's results for them, packets, capture files and sources
+//! from memory, and the one way to wait.
 #![forbid(unsafe_code)]
+
+mod packets;
+mod sources;
+mod wait;
 
 use flame_abi::{Descriptor, MAX_PACKET};
 use flame_source::{FileOptions, Next, RawBlock};
 use std::path::PathBuf;
+
+pub use packets::{Pcap, ipv4, pcap, tcp_packet};
+pub use sources::{Endless, Live, Memory, Paced};
+pub use wait::{Look, PATIENCE, eventually};
 
 /// Returns the folder of captures: `FLAME_TRACES`, otherwise `../shared/traces` next to the workspace.
 pub fn traces() -> Option<PathBuf> {

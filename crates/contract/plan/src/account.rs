@@ -82,6 +82,11 @@ impl Unsent {
     }
 }
 
+/// Returns the next power of two, which leaves only the order of magnitude; 0 stays 0.
+pub fn rounded(n: u64) -> u64 {
+    n.checked_next_power_of_two().filter(|_| n > 0).unwrap_or(n)
+}
+
 /// The packets of one event queue of a module.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QueueAccount {
@@ -255,6 +260,23 @@ impl Account {
         Self { offered: self.offered.saturating_sub(self.sampled), sampled: 0, ..self.clone() }
     }
 
+    /// Returns the account without what a module under a grant could put into it: numbers that it can choose
+    /// are rounded to the next power of two, and what it states of its losses is left out.
+    pub fn without_choices(&self) -> Self {
+        Self {
+            records_lost: 0,
+            messages_lost: rounded(self.messages_lost),
+            withheld: rounded(self.withheld),
+            logs_dropped: rounded(self.logs_dropped),
+            calls: rounded(self.calls),
+            calls_lost: rounded(self.calls_lost),
+            replies: rounded(self.replies),
+            replies_lost: rounded(self.replies_lost),
+            unsent: self.unsent.map(rounded),
+            ..self.clone()
+        }
+    }
+
     /// Returns the part of the packets that had been offered by an earlier account of the same instance,
     /// which has ended with this one. Those that were on their way then came to their ends before others.
     #[must_use]
@@ -329,6 +351,30 @@ impl Account {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn numbers_are_rounded_up() {
+        assert_eq!([0, 1, 2, 3, 1000, u64::MAX].map(rounded), [0, 1, 2, 4, 1024, u64::MAX]);
+    }
+
+    #[test]
+    fn numbers_that_a_module_chooses_are_rounded() {
+        let all = |n| Account {
+            records_lost: n,
+            messages_lost: n,
+            withheld: n,
+            logs_dropped: n,
+            calls: n,
+            calls_lost: n,
+            replies: n,
+            replies_lost: n,
+            unsent: [n; Unsent::ALL.len()],
+            ..Account::default()
+        };
+        assert_eq!(all(1000).without_choices(), Account { records_lost: 0, ..all(1024) });
+        let packets = Account { offered: 1000, processed: 999, records: 5, ..Account::default() };
+        assert_eq!(packets.without_choices(), packets);
+    }
 
     #[test]
     fn an_account_until_an_earlier_one_has_no_later_packets() {

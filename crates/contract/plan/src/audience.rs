@@ -1,6 +1,6 @@
 //! The reader of everything that is reported about packets, and the numbers of a run as each reader has them.
 
-use crate::account::Account;
+use crate::account::{Account, rounded};
 
 /// The reader of a report, account, error, warning, metric or line of a log about packets.
 ///
@@ -24,11 +24,6 @@ impl Audience {
     pub fn is_operator(self) -> bool {
         self == Self::Operator
     }
-}
-
-/// Returns the next power of two, which leaves only the order of magnitude; 0 stays 0.
-pub fn rounded(n: u64) -> u64 {
-    n.checked_next_power_of_two().filter(|_| n > 0).unwrap_or(n)
 }
 
 /// The packets and the accounts of a run, as the operator may know them.
@@ -87,11 +82,6 @@ impl ShownTotals {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn numbers_are_rounded_up() {
-        assert_eq!([0, 1, 2, 3, 1000, u64::MAX].map(rounded), [0, 1, 2, 4, 1024, u64::MAX]);
-    }
 
     #[test]
     fn a_holder_has_the_packets_that_were_shown() {

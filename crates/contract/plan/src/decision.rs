@@ -1,5 +1,6 @@
 //! Decisions of a module that forwards packets.
 
+use crate::account::Shed;
 use std::ops::Range;
 
 /// One decision about packets that were offered together. Packets are named by their index among these.
@@ -21,4 +22,49 @@ pub enum Decision {
     Discard { slot: usize },
     /// The instance that held packets has ended, and another one knows nothing of them.
     Forget,
+}
+
+/// The fate of a packet that was offered to a module.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// The module's view does not show the packet, so the module does not decide about it.
+    Unseen,
+    /// The module did not send the packet.
+    Dropped,
+    /// The packet is among [`Decided::decisions`].
+    Sent,
+    /// The module sent the packet with other bytes than it may: of another length, although it does not see
+    /// the whole packet.
+    Length,
+    /// The module changed the form of headers, although it does not see the whole packet.
+    Headers,
+    /// The module lost the packet by a fault, or had no instance any more.
+    Lost(Shed),
+}
+
+impl Fate {
+    /// Returns the cause for which the packet is dropped, or `None` if it is passed on.
+    pub fn cause(self) -> Option<&'static str> {
+        match self {
+            Self::Unseen | Self::Sent => None,
+            Self::Dropped => Some("module"),
+            Self::Length => Some("length changed by the module"),
+            Self::Headers => Some("form of headers changed by the module"),
+            Self::Lost(cause) => Some(cause.name()),
+        }
+    }
+}
+
+/// The decisions about the packets that were offered together.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Decided {
+    /// The output to which all packets go as they came, if the module decided nothing else. The lists are
+    /// empty then.
+    pub all_to: Option<usize>,
+    /// The fate of each packet.
+    pub fates: Vec<Fate>,
+    /// The packets to send and to hold, in the module's order.
+    pub decisions: Vec<Decision>,
+    /// The bytes of packets that the module changed or made.
+    pub bytes: Vec<u8>,
 }

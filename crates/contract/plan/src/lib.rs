@@ -19,10 +19,10 @@ mod view;
 mod wire;
 mod words;
 
-pub use account::{Account, Processed, QueueAccount, Shed, Unsent};
-pub use audience::{Audience, RunTotals, ShownTotals, rounded};
+pub use account::{Account, Processed, QueueAccount, Shed, Unsent, rounded};
+pub use audience::{Audience, RunTotals, ShownTotals};
 pub use catalog::{Catalog, CatalogEntry};
-pub use decision::Decision;
+pub use decision::{Decided, Decision, Fate};
 pub use fault::{CallName, FaultClass, FaultReport};
 pub use filter::{
     MAX_FILTER, MAX_SHOWN_FILTER, MAX_SHOWN_FILTERS, MAX_SHOWN_TOTAL, MAX_SHOWN_VALUES, MAX_SHOWN_WORDS,

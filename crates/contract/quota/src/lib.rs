@@ -11,9 +11,10 @@ pub use allowance::{Allowance, Reserved, Spent};
 pub use meters::{Exceeded, Meters};
 pub use usage::{Level, LevelState, Usage, Used};
 
+use flame_base::{lock, unpoisoned};
 use flame_plan::Share;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// The numbers of records, of their bytes, and of bytes of written packets.
@@ -141,12 +142,8 @@ impl Meter {
         Self { id, quota, ledger, inner: Mutex::default(), packets: AtomicU64::new(0) }
     }
 
-    fn inner(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn take(&self, want: Amounts) -> bool {
-        let mut inner = self.inner();
+        let mut inner = lock(&self.inner);
         let packets = self.packets.load(Ordering::Relaxed);
         let new = packets - std::mem::replace(&mut inner.of_packets, packets);
         let each = self.quota.per_packet;
@@ -174,13 +171,13 @@ impl Meter {
     }
 
     fn untake(&self, amounts: Amounts) {
-        let mut inner = self.inner();
+        let mut inner = lock(&self.inner);
         inner.left = inner.left.plus(amounts);
     }
 
     /// Sets packet time to `second`, which may also be earlier. The ledger gives out each second once.
     fn second(&self, second: u64) {
-        let mut inner = self.inner();
+        let mut inner = lock(&self.inner);
         if inner.second != Some(second) {
             let left = std::mem::take(&mut inner.left);
             self.ledger.give_back(left);
@@ -190,7 +187,7 @@ impl Meter {
 
     fn may_begin(&self) -> bool {
         let Some(share) = self.quota.share else { return true };
-        let mut inner = self.inner();
+        let mut inner = lock(&self.inner);
         let good_for = Duration::from_nanos(share.period_ns).clamp(ASK.0, ASK.1);
         if inner.time.is_zero() && inner.asked.is_none_or(|at| at.elapsed() >= good_for) {
             let slice = Duration::from_nanos(share.slice_ns);
@@ -205,7 +202,7 @@ impl Meter {
         if self.quota.share.is_none() {
             return;
         }
-        let mut inner = self.inner();
+        let mut inner = lock(&self.inner);
         let over = time.saturating_sub(inner.time);
         inner.time = inner.time.saturating_sub(time);
         if !over.is_zero() {
@@ -214,7 +211,7 @@ impl Meter {
     }
 
     fn own(&self, bytes: u64) -> bool {
-        let mut inner = self.inner();
+        let mut inner = lock(&self.inner);
         let all = inner.memory.saturating_add(bytes);
         let is_refused = |&(least, at): &(u64, Instant)| all >= least && at.elapsed() < ASK.1;
         if all > self.quota.memory || inner.refused.as_ref().is_some_and(is_refused) {
@@ -229,7 +226,7 @@ impl Meter {
     }
 
     fn disown(&self, bytes: u64) {
-        let mut inner = self.inner();
+        let mut inner = lock(&self.inner);
         inner.memory = inner.memory.saturating_sub(bytes);
         inner.refused = None;
         // A smaller amount is always allowed.
@@ -239,7 +236,7 @@ impl Meter {
 
 impl Drop for Meter {
     fn drop(&mut self) {
-        let inner = self.inner.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let inner = unpoisoned(self.inner.get_mut());
         self.ledger.give_back(inner.left);
         self.ledger.give_back_time(inner.time);
         let _ = self.ledger.may_own(0);
@@ -268,32 +265,28 @@ impl ThisRun {
     pub fn new(quota: Quota) -> Self {
         Self { quota, state: Mutex::new(State::new(&quota)), began: Instant::now() }
     }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Ledger for ThisRun {
     fn draw(&self, second: Option<u64>, want: Amounts) -> Amounts {
-        self.state().draw(&self.quota, second, want)
+        lock(&self.state).draw(&self.quota, second, want)
     }
 
     fn give_back(&self, amounts: Amounts) {
-        self.state().give_back(&self.quota, amounts);
+        lock(&self.state).give_back(&self.quota, amounts);
     }
 
     fn reserve(&self, over: Duration, want: Duration) -> Duration {
         let now = self.began.elapsed().as_nanos() as u64;
-        self.state().reserve(&self.quota, now, over, want)
+        lock(&self.state).reserve(&self.quota, now, over, want)
     }
 
     fn give_back_time(&self, time: Duration) {
-        self.state().give_back_time(time);
+        lock(&self.state).give_back_time(time);
     }
 
     fn refilled_in(&self) -> Option<Duration> {
-        self.state().refilled_in(&self.quota, self.began.elapsed().as_nanos() as u64)
+        lock(&self.state).refilled_in(&self.quota, self.began.elapsed().as_nanos() as u64)
     }
 
     fn may_own(&self, _: u64) -> bool {

@@ -1,8 +1,9 @@
 use crate::{Amounts, Link, Meter, Quota, ThisRun, Usage};
 use arc_swap::ArcSwap;
+use flame_base::lock;
 use flame_plan::Share;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// The meters in which the use of an install counts: those of each link of its credential's chain. All must
@@ -106,7 +107,7 @@ impl Meters {
     /// own.
     pub fn renew(&self, new: &Self) -> Result<(), Exceeded> {
         // Nothing is owned by halves: `own` and `disown` wait for this lock.
-        let _owning = self.shared.owning.lock().unwrap_or_else(PoisonError::into_inner);
+        let _owning = lock(&self.shared.owning);
         let owned = self.shared.owned.load(Ordering::Relaxed);
         let (before, after) = (self.shared.chain.load_full(), new.shared.chain.load_full());
         if !own_all(&not_in(&after, &before), owned) {
@@ -212,7 +213,7 @@ impl Meters {
 
     /// Adds `bytes` to the memory of the install, and returns whether that is allowed. If not, adds nothing.
     pub fn own(&self, bytes: u64) -> bool {
-        let _owning = self.shared.owning.lock().unwrap_or_else(PoisonError::into_inner);
+        let _owning = lock(&self.shared.owning);
         if !own_all(&self.shared.chain.load(), bytes) {
             return false;
         }
@@ -226,7 +227,7 @@ impl Meters {
 
     /// Subtracts `bytes` from the memory of the install.
     pub fn disown(&self, bytes: u64) {
-        let _owning = self.shared.owning.lock().unwrap_or_else(PoisonError::into_inner);
+        let _owning = lock(&self.shared.owning);
         let owned = self.shared.owned.load(Ordering::Relaxed);
         self.shared.owned.store(owned.saturating_sub(bytes), Ordering::Relaxed);
         self.shared.chain.load().iter().for_each(|m| m.disown(bytes));

@@ -50,7 +50,7 @@ struct Shared(Arc<ThisRun>, Arc<Mutex<u64>>);
 impl Ledger for Shared {
     fn begin(&self) {
         let now = *self.1.lock().unwrap();
-        self.0.state().begin(&self.0.quota, now);
+        lock(&self.0.state).begin(&self.0.quota, now);
     }
     fn draw(&self, second: Option<u64>, want: Amounts) -> Amounts {
         self.0.draw(second, want)
@@ -60,7 +60,7 @@ impl Ledger for Shared {
     }
     fn reserve(&self, over: Duration, want: Duration) -> Duration {
         let now = *self.1.lock().unwrap();
-        self.0.state().reserve(&self.0.quota, now, over, want)
+        lock(&self.0.state).reserve(&self.0.quota, now, over, want)
     }
     fn give_back_time(&self, time: Duration) {
         self.0.give_back_time(time);
@@ -225,7 +225,7 @@ proptest! {
             }
             let most = rate as f64 * (1.0 + seconds.len() as f64 + latest as f64 / 1e9);
             prop_assert!(out as f64 <= most, "{out} of {most}");
-            let state = ledger.0.state();
+            let state = lock(&ledger.0.state);
             prop_assert!(state.is_sound());
         }
     }
@@ -245,7 +245,7 @@ fn a_renewed_install_counts_in_the_new_meters_and_not_in_the_old_ones() {
     let of_instance = meters.clone();
     assert!((0..5).all(|_| of_instance.take(ONE)) && of_instance.own(40));
     assert!(!of_instance.take(ONE), "the old meter is used up");
-    let held = |m: &Meter| m.inner().memory;
+    let held = |m: &Meter| lock(&m.inner).memory;
     assert_eq!((held(&root), held(&old), held(&new)), (40, 40, 0));
     // The root is in both chains, and would not allow the same memory twice.
     assert!(Meters::of_grant(vec![root.clone()]).own(50));

@@ -12,8 +12,9 @@
 //!
 //! Sums wrap after 2^64 ns, which is 584 years.
 
+use flame_base::lock;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 /// The counters of one install.
@@ -74,28 +75,24 @@ pub struct Used {
 }
 
 impl Level {
-    fn held(&self) -> MutexGuard<'_, Held> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Adds to the amount that is held from now on.
     pub fn add(&self, amount: u64) {
-        self.held().change(|now| now.saturating_add(amount));
+        lock(&self.0).change(|now| now.saturating_add(amount));
     }
 
     /// Subtracts from the amount that is held from now on.
     pub fn subtract(&self, amount: u64) {
-        self.held().change(|now| now.saturating_sub(amount));
+        lock(&self.0).change(|now| now.saturating_sub(amount));
     }
 
     /// Replaces an amount that was added by another one.
     pub fn replace(&self, before: u64, after: u64) {
-        self.held().change(|now| now.saturating_sub(before).saturating_add(after));
+        lock(&self.0).change(|now| now.saturating_sub(before).saturating_add(after));
     }
 
     /// Returns the amount, its peak and its integral up to now.
     pub fn state(&self) -> LevelState {
-        let mut held = self.held();
+        let mut held = lock(&self.0);
         held.change(|now| now);
         LevelState { now: held.now, peak: held.peak, integral: held.integral }
     }
@@ -143,28 +140,24 @@ impl Usage {
     /// Records that an instance runs: from now on, the holder has the numbers as of ticks.
     pub fn begin(&self) {
         let now = self.used();
-        self.released().get_or_insert(now);
+        lock(&self.released).get_or_insert(now);
     }
 
     /// Makes the numbers now those that the holder of the grant has, until the next call.
     pub fn release(&self) {
         let now = self.used();
-        *self.released() = Some(now);
+        *lock(&self.released) = Some(now);
     }
 
     /// Records that no instance runs any more: the holder has the numbers as they are.
     pub fn rest(&self) {
-        *self.released() = None;
+        *lock(&self.released) = None;
     }
 
     /// Returns the numbers that the holder of the grant has.
     pub fn shown(&self) -> Used {
-        let released = *self.released();
+        let released = *lock(&self.released);
         released.unwrap_or_else(|| self.used())
-    }
-
-    fn released(&self) -> MutexGuard<'_, Option<Used>> {
-        self.released.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the numbers now. Those of a call that has not ended are not in them.

@@ -36,6 +36,7 @@ pub use worker::{Stopped, Worker};
 
 use answer::Answer;
 use flame_abi::manifest::{Manifest, ManifestError};
+use flame_base::lock;
 use flame_plan::Share;
 use flame_quota::{Allowance, Reserved};
 use job::{Job, perform};
@@ -43,7 +44,7 @@ use limits::Limits;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// The reason why a module is not run.
@@ -253,7 +254,7 @@ impl<'a> Compiler<'a> {
     /// Returns an error if the cache cannot be written.
     pub fn keep_examined(&self) -> Result<(), CompileError> {
         let Some(waiting) = &self.waiting else { return Ok(()) };
-        let waiting = std::mem::take(&mut *waiting.lock().unwrap_or_else(PoisonError::into_inner));
+        let waiting = std::mem::take(&mut *lock(waiting));
         waiting.iter().try_for_each(|(hash, bytes)| Ok(self.keep(hash, Artifact::ModuleInfo, bytes)?))
     }
 
@@ -280,7 +281,7 @@ impl<'a> Compiler<'a> {
                 if let Ok(bytes) = postcard::to_stdvec(&found) {
                     match &self.waiting {
                         Some(waiting) => {
-                            waiting.lock().unwrap_or_else(PoisonError::into_inner).push((hash, bytes));
+                            lock(waiting).push((hash, bytes));
                         }
                         None => self.keep(&hash, Artifact::ModuleInfo, &bytes)?,
                     }

@@ -8,6 +8,7 @@ use crate::report;
 use crate::step::Step;
 use crate::sys;
 use crate::sys::Usage;
+use flame_base::lock;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
@@ -19,7 +20,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// The reason why there is no answer.
@@ -90,7 +91,7 @@ impl Worker {
 
     /// Returns the resources that the children of this worker used so far.
     pub fn usage(&self) -> Usage {
-        *self.usage.lock().unwrap_or_else(PoisonError::into_inner)
+        *lock(&self.usage)
     }
 
     /// Does a job in a child process, in the reserved processor time if there is any. Also returns the
@@ -109,7 +110,7 @@ impl Worker {
         // There is no account if this process was started with SIGCHLD ignored.
         let used = waited.as_ref().map_or(Duration::from_secs(limits.cpu), |(_, used)| used.cpu);
         if let Ok((_, used)) = &waited {
-            let mut usage = self.usage.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut usage = lock(&self.usage);
             *usage = Usage { cpu: usage.cpu + used.cpu, memory: usage.memory.max(used.memory) };
         }
         let done = read.and_then(|answer| match waited {

@@ -6,6 +6,7 @@
 //! Numbers that a module can choose are rounded up to a power of two there.
 
 use crate::held;
+use crate::reach::{Made, Reach, add_to};
 use crate::spool::Spool;
 use crate::store::Owner;
 use flame_abi::manifest::Manifest;
@@ -109,6 +110,10 @@ struct Item {
     /// it.
     released: Used,
     shown: Amounts,
+    /// The rights that the module had since the last interval ended, or before and until then in a change
+    /// that was in progress, the present ones last.
+    made: Vec<Arc<Reach>>,
+    is_changing: bool,
 }
 
 pub struct Accounting {
@@ -158,6 +163,8 @@ impl Accounting {
             released: Used::default(),
             usage: charging.system.clone(),
             shown: Amounts::default(),
+            made: Vec::new(),
+            is_changing: false,
         };
         let inner = Inner {
             items: names.into_iter().zip(&charging).map(item).collect(),
@@ -171,8 +178,13 @@ impl Accounting {
         Ok(Self { inner: Mutex::new(inner), charging, all, entry, tables })
     }
 
-    /// Begins to account for a module, until nothing else holds `usage`.
-    pub fn add(&self, owner: &Owner, module: &str, source: &str, usage: &Arc<Usage>) {
+    /// Begins to account for a module, until nothing else holds `usage`. `reach` has its rights.
+    pub(crate) fn add(
+        &self,
+        (owner, module, source): (&Owner, &str, &str),
+        usage: &Arc<Usage>,
+        reach: Option<&Arc<Reach>>,
+    ) {
         held(&self.inner).items.push(Item {
             session: Session::Of(owner.clone()),
             module: module.to_owned(),
@@ -181,7 +193,26 @@ impl Accounting {
             released: Used::default(),
             usage: usage.clone(),
             shown: Amounts::default(),
+            made: reach.cloned().into_iter().collect(),
+            is_changing: false,
         });
+    }
+
+    /// Records that an instance of a module begins which has these rights, in a change of it.
+    pub(crate) fn begins(&self, usage: &Arc<Usage>, reach: Option<&Arc<Reach>>) {
+        if let Some(item) = held(&self.inner).item(usage) {
+            item.is_changing = true;
+            item.begins(reach);
+        }
+    }
+
+    /// Records that no change of a module is in progress: all instances have ended, but for one that has
+    /// these rights.
+    pub(crate) fn settled(&self, usage: &Arc<Usage>, reach: Option<&Arc<Reach>>) {
+        if let Some(item) = held(&self.inner).item(usage) {
+            item.is_changing = false;
+            item.begins(reach);
+        }
     }
 
     /// Returns the rows of a session, or of all sessions for the operator.
@@ -194,8 +225,7 @@ impl Accounting {
 
     /// Returns the use of a module so far as its principal sees it: up to the last interval, and rounded.
     pub fn shown(&self, usage: &Arc<Usage>) -> Amounts {
-        let inner = held(&self.inner);
-        inner.items.iter().find(|item| Arc::ptr_eq(&item.usage, usage)).map(|i| i.shown).unwrap_or_default()
+        held(&self.inner).item(usage).map(|item| item.shown).unwrap_or_default()
     }
 
     /// Ends an interval: adds its rows to the spools.
@@ -228,6 +258,10 @@ impl Accounting {
                 item.shown.add(&rounded, true);
                 let sheet = own.entry(owner.clone());
                 let sheet = sheet.or_insert_with(|| Sheet::new(&self.tables, (ended, interval_ns)));
+                item.made.iter().for_each(|reach| add_to(&mut sheet.made, reach));
+                if !item.is_changing {
+                    item.made.drain(..item.made.len().saturating_sub(1));
+                }
                 sheet.module(&item.session, &item.module, &item.source, &rounded);
             }
             !is_last
@@ -253,7 +287,21 @@ impl Accounting {
     }
 }
 
+impl Item {
+    /// Records that the module has these rights now.
+    fn begins(&mut self, reach: Option<&Arc<Reach>>) {
+        if let Some(reach) = reach {
+            self.made.retain(|known| !known.is_like(reach));
+            self.made.push(reach.clone());
+        }
+    }
+}
+
 impl Inner {
+    fn item(&mut self, usage: &Arc<Usage>) -> Option<&mut Item> {
+        self.items.iter_mut().find(|item| Arc::ptr_eq(&item.usage, usage))
+    }
+
     fn of_session(&mut self, owner: &Owner) -> Arc<Spool> {
         let new = || Arc::new(Spool::new(SPOOL.0, Arc::default()));
         self.sessions.entry(owner.clone()).or_insert_with(new).clone()
@@ -275,11 +323,13 @@ struct Sheet {
     rows: Rows,
     time: (u64, u64),
     sessions: BTreeMap<Session, Amounts>,
+    /// The rights of all modules in it.
+    made: Vec<Arc<Reach>>,
 }
 
 impl Sheet {
     fn new(tables: &Rows, time: (u64, u64)) -> Self {
-        Self { rows: tables.empty(), time, sessions: BTreeMap::new() }
+        Self { rows: tables.empty(), time, sessions: BTreeMap::new(), made: Vec::new() }
     }
 
     fn module(&mut self, session: &Session, module: &str, source: &str, used: &Amounts) {
@@ -317,8 +367,9 @@ impl Sheet {
         for (session, used) in std::mem::take(&mut self.sessions) {
             self.row(1, &session, &[], &used);
         }
+        let made: Made = self.made.into();
         for (table, batch) in self.rows.drain() {
-            spool.push(entry, table, &batch);
+            spool.push((entry, &made), table, &batch);
         }
         spool.release();
     }
@@ -328,6 +379,8 @@ impl Sheet {
 mod tests {
     use super::*;
     use crate::spool::Read;
+    use crate::test_world::MANIFEST;
+    use flame_trust::{ModuleRequest, Place, Rights};
 
     fn owner(name: &str) -> Owner {
         match name {
@@ -369,15 +422,72 @@ mod tests {
         all
     }
 
+    /// Intervals may be shorter than those of a grant.
+    #[test]
+    fn a_principal_has_the_use_as_of_the_ticks_of_its_grant() {
+        let accounting = Accounting::new(std::iter::empty()).unwrap();
+        let (alice, usage) = (owner("alice"), Arc::<Usage>::default());
+        accounting.add((&alice, "flow", "tap"), &usage, None);
+        usage.begin();
+        let uses = |ns, is_tick: bool| {
+            usage.add_cpu(ns);
+            is_tick.then(|| usage.release());
+            accounting.end_interval();
+            let sum = |spool: &Spool| -> u64 {
+                let of = |row: &serde_json::Value| row["cpu_ns"].as_u64().unwrap();
+                rows(spool, "module").iter().filter(|row| row["session"] == "alice").map(of).sum()
+            };
+            (
+                accounting.shown(&usage).cpu_ns,
+                sum(&accounting.spool(&alice)),
+                sum(&accounting.spool(&owner(""))),
+            )
+        };
+        assert_eq!(uses(5, false), (0, 0, 5));
+        assert_eq!(uses(5, true), (16, 16, 10));
+        assert_eq!(uses(7, false), (16, 16, 17));
+    }
+
+    #[test]
+    fn rows_have_the_rights_of_all_instances_in_their_interval() {
+        let reach = |hash: u8| {
+            let manifest = Manifest::parse(MANIFEST.as_bytes()).unwrap();
+            let module = ModuleRequest::new(&manifest, [hash; 32], false, Vec::new()).unwrap();
+            let place = Place::interface("eth0").unwrap();
+            Arc::new(Reach { module: Arc::new(module), place, rights: Rights::all() })
+        };
+        let accounting = Accounting::new(std::iter::empty()).unwrap();
+        let (alice, usage) = (owner("alice"), Arc::<Usage>::default());
+        let [old, new, refused] = [1, 2, 3].map(reach);
+        let ends = || {
+            accounting.end_interval();
+            let (spool, mut at, mut made) = (accounting.spool(&alice), 0, Vec::new());
+            while let Read::Batch { batch, .. } = spool.read(at) {
+                (at, made) = (batch.next(), batch.made.iter().map(|reach| reach.module.hash[0]).collect());
+            }
+            made
+        };
+        accounting.add((&alice, "flow", "tap"), &usage, Some(&old));
+        assert_eq!(ends(), [1]);
+        accounting.begins(&usage, Some(&new));
+        assert_eq!([ends(), ends()], [[1, 2], [1, 2]]);
+        accounting.settled(&usage, Some(&new));
+        assert_eq!((ends(), ends()), (vec![1, 2], vec![2]));
+        // A change that fails ends with the rights before it.
+        accounting.begins(&usage, Some(&refused));
+        accounting.settled(&usage, Some(&new));
+        assert_eq!((ends(), ends()), (vec![3, 2], vec![2]));
+    }
+
     #[test]
     fn rows_add_up_and_principals_see_their_own_rounded() {
         let charging = Arc::<Charging>::default();
         let (name, source) = ("tap".to_owned(), charging.system.clone());
         let accounting = Accounting::new([(&name, charging)].into_iter()).unwrap();
         let [a, b, c] = [0; 3].map(|_| Arc::<Usage>::default());
-        accounting.add(&owner("alice"), "flow", "tap", &a);
-        accounting.add(&owner("alice"), "count", "tap", &b);
-        accounting.add(&owner(""), "count", "tap", &c);
+        accounting.add((&owner("alice"), "flow", "tap"), &a, None);
+        accounting.add((&owner("alice"), "count", "tap"), &b, None);
+        accounting.add((&owner(""), "count", "tap"), &c, None);
         [(&source, 100), (&a, 1000), (&b, 23), (&c, 5)].iter().for_each(|(usage, ns)| usage.add_cpu(*ns));
         a.add_packets(7);
         a.add_sent(11);
@@ -416,7 +526,7 @@ mod tests {
     fn intervals_share_their_schemas_and_keep_little_more_than_their_rows() {
         let accounting = Accounting::new(std::iter::empty()).unwrap();
         let stays = Arc::<Usage>::default();
-        accounting.add(&owner("stays"), "m", "tap", &stays);
+        accounting.add((&owner("stays"), "m", "tap"), &stays, None);
         const INTERVALS: u64 = 100;
         (0..INTERVALS).for_each(|_| accounting.end_interval());
         let spool = accounting.spool(&owner(""));
@@ -439,9 +549,9 @@ mod tests {
     fn principals_who_left_are_forgotten_when_they_are_many() {
         let accounting = Accounting::new(std::iter::empty()).unwrap();
         let stays = Arc::<Usage>::default();
-        accounting.add(&owner("stays"), "m", "tap", &stays);
+        accounting.add((&owner("stays"), "m", "tap"), &stays, None);
         for n in 0..3 * FORMER {
-            accounting.add(&owner(&format!("p{n}")), "m", "tap", &Arc::default());
+            accounting.add((&owner(&format!("p{n}")), "m", "tap"), &Arc::default(), None);
             accounting.end_interval();
         }
         let inner = held(&accounting.inner);

@@ -3,8 +3,8 @@
 use crate::engine::{By, Engine};
 use crate::error::{of_node, of_source};
 use crate::granted::Granted;
-use crate::held;
 use crate::kept::{Beginning, Kept};
+use crate::reach::Reach;
 use crate::reservation::{self, check_grant};
 use crate::source::{SourceRun, Starting};
 use crate::store::{Owner, Proof, Stored};
@@ -12,7 +12,10 @@ use flame_abi::manifest::Manifest;
 use flame_admit::{Protection, Why};
 use flame_api::{Code, Problem};
 use flame_compile::{Cache, Compiler, ModuleInfo, Payment, Worker};
-use flame_node::{AdmittedModule, Built, Node, NodeError, Note, RunRequest, Submission, build_unentered};
+use flame_node::{
+    AdmittedModule, Applicant, Built, Node, NodeError, Note, Possession, Presented, RunRequest, Submission,
+    build_unentered,
+};
 use flame_plan::{Limits, ViewSpec, longest_call};
 use flame_quota::Usage;
 use flame_trust::{
@@ -43,6 +46,8 @@ pub(crate) struct PrepareRequest<'a> {
 pub(crate) struct Prepared {
     pub module: Module,
     pub granted: Option<Granted>,
+    /// The rights under which everything is made that comes of it, or `None` of the operator's own.
+    pub reach: Option<Arc<Reach>>,
     pub notes: Vec<String>,
     /// The bytes of its file and of its code.
     pub bytes: u64,
@@ -76,17 +81,19 @@ impl Engine {
         Ok(Compiler::new(worker, Some(owner.part_of(&cache))).paid(payment))
     }
 
-    /// Returns a module as it is examined. `node` is that of its credential.
+    /// Returns a module as it is examined. `applicant` is for its credential.
     pub(crate) fn examine(
         &self,
         stored: &Stored,
         wasm: &[u8],
-        node: Option<&Node>,
+        applicant: Option<&Applicant>,
         by: By,
     ) -> Result<ModuleInfo, Problem> {
         let compiler = self.compiler(&stored.owner, by)?.keeping_admitted();
-        let examined = match node {
-            Some(node) => node.compiler(&compiler, &stored.hash).and_then(|paid| Ok(paid.examine(wasm)?)),
+        let examined = match applicant {
+            Some(applicant) => {
+                applicant.compiler(&compiler, &stored.hash).and_then(|paid| Ok(paid.examine(wasm)?))
+            }
             None => compiler.examine(wasm).map_err(NodeError::from),
         };
         examined.map_err(|e| of_node(&e))
@@ -102,8 +109,8 @@ impl Engine {
         Some(request)
     }
 
-    /// Returns the node for the credential of a module, or `None` for the operator's own.
-    pub(crate) fn node_for(&self, stored: &Stored, place: &Place) -> Result<Option<Node>, Problem> {
+    /// Returns the node and the credential of a module, or `None` for the operator's own.
+    pub(crate) fn applicant(&self, stored: &Stored, place: &Place) -> Result<Option<Applicant>, Problem> {
         if stored.owner.is_operator() {
             return Ok(None);
         }
@@ -124,9 +131,9 @@ impl Engine {
         self.check_owner(stored)?;
         let (credential, possession) = proof.opened()?;
         let options = format!("node, module {:?} on source {:?}", stored.name, stored.source);
-        let base = held(&self.node);
-        let base = base.as_ref().ok_or_else(no_policy)?;
-        Ok(Some(base.for_credential(Some(credential), Some(possession), place, options)))
+        let presented = Presented { credential: Some(credential), possession, place: place.clone(), options };
+        let node = self.present_node().ok_or_else(no_policy)?;
+        Ok(Some(Applicant { node, presented: Arc::new(presented) }))
     }
 
     /// Checks that the credential of a stored module is its owner's. Otherwise a damaged row would show one
@@ -186,9 +193,9 @@ impl Engine {
     /// Examines, admits and compiles a module, and records its install in the audit log.
     pub(crate) fn prepare(&self, request: &PrepareRequest<'_>) -> Result<Prepared, Problem> {
         let PrepareRequest { stored, wasm, source, usage, by } = request;
-        let node = self.node_for(stored, &source.place)?;
+        let applicant = self.applicant(stored, &source.place)?;
         // Before anything is recorded of it.
-        check_runs(&self.examine(stored, wasm, node.as_ref(), *by)?.manifest, &stored.name)?;
+        check_runs(&self.examine(stored, wasm, applicant.as_ref(), *by)?.manifest, &stored.name)?;
         let (limits, narrower) = (self.config().limits, Self::narrower(stored)?);
         let priority = narrower.iter().map(|layer| layer.rights.priority).min();
         let request = RunRequest {
@@ -201,6 +208,7 @@ impl Engine {
             workers: source.config.workers.into(),
             interval_ns: source.config.interval_ns,
             is_live: true,
+            links: source.links(),
             view: ViewSpec::default(),
             narrower,
             settings: match stored.settings.is_empty() {
@@ -220,7 +228,7 @@ impl Engine {
             seed: None,
         };
         let compiler = self.compiler(&stored.owner, *by)?.keeping_admitted();
-        let built = build_unentered(&request, node.as_ref(), &compiler).map_err(|e| of_node(&e));
+        let built = build_unentered(&request, applicant.as_ref(), &compiler).map_err(|e| of_node(&e));
         drop(compiler);
         let Built { plan, meters, admitted, notes, .. } = built?;
         let broken = || Problem::new(Code::Internal, "a plan without a module", "report this");
@@ -231,12 +239,10 @@ impl Engine {
         let starting = plan.process.clone().and_then(|name| source.start_process(name).ok());
         plan.id = source.number();
         let mut granted = None;
-        if let (Some(node), Some(admitted)) = (node, admitted.into_iter().next()) {
-            let decided = (Arc::new(node), Arc::new(admitted));
-            let watched = self.watch((&source.name, plan.id), decided)?;
-            let (node, admitted) = watched.decided();
-            let entered = node.installed(&admitted, &plan.name, plan.seed).map_err(|e| of_node(&e))?;
-            granted = Some(Granted { watched, entered });
+        if let (Some(Applicant { node, .. }), Some(admitted)) = (applicant, admitted.into_iter().next()) {
+            let watched = self.watch((&source.name, plan.id), Arc::new(admitted))?;
+            let entered = node.installed(&watched.decided(), &plan.name, plan.seed);
+            granted = Some(Granted { watched, entered: entered.map_err(|e| of_node(&e))? });
         }
         // Unique among all instances of the source: rows and accounts are assigned by it.
         plan.name = format!("{}#{}", stored.name, plan.id.0);
@@ -260,8 +266,9 @@ impl Engine {
         let time = self.time_of(&plan, &stored.reserved);
         let module = Module { plan, meters, keep: None, areas: Vec::new(), time };
         let notes = notes.iter().map(|note| shown(note, stored.owner.is_operator())).collect();
+        let reach = granted.as_ref().map(|granted| Arc::new(Reach::of(&granted.admitted(), &source.place)));
         let bytes = (wasm.len() + module.plan.code.len()) as u64 + stored.row_bytes();
-        Ok(Prepared { module, granted, notes, bytes, kept: None, starting })
+        Ok(Prepared { module, granted, reach, notes, bytes, kept: None, starting })
     }
 
     /// Admits a module under its credential, without compiling it.
@@ -270,12 +277,12 @@ impl Engine {
         let operator = || {
             Problem::new(Code::Invalid, "the operator's modules have no credential", "leave them as they are")
         };
-        let node = self.node_for(stored, &source.place)?.ok_or_else(operator)?;
+        let applicant = self.applicant(stored, &source.place)?.ok_or_else(operator)?;
         let wasm = self.stored(self.store.code(&stored.hash))?;
-        let info = self.examine(stored, &wasm, Some(&node), By::Request)?;
-        let admitted = node.admit(&info, &Self::signers(stored)?, &Self::narrower(stored)?);
+        let info = self.examine(stored, &wasm, Some(&applicant), By::Request)?;
+        let admitted = applicant.admit(&info, &Self::signers(stored)?, &Self::narrower(stored)?);
         let admitted = admitted.map_err(|e| of_node(&e))?;
-        Ok((node, admitted))
+        Ok((applicant.node, admitted))
     }
 
     /// Returns the end of a grant in seconds since 1970, if it ends.
@@ -312,11 +319,11 @@ fn shown(note: &Note, operator: bool) -> String {
 
 impl Proof {
     /// Returns the credential and its holder's answer.
-    fn opened(&self) -> Result<(Credential, (Challenge, Answer)), Problem> {
+    fn opened(&self) -> Result<(Credential, Possession), Problem> {
         let invalid = |reason: String| Problem::new(Code::Forbidden, reason, "install the module again");
         let credential = Credential::parse(&self.credential).map_err(|e| invalid(e.to_string()))?;
         let key = PublicKey::parse(&self.key).map_err(|e| invalid(e.to_string()))?;
         let answer = Answer { key, signature: self.signature };
-        Ok((credential, (Challenge::from_bytes(self.challenge), answer)))
+        Ok((credential, Possession::Answered(Challenge::from_bytes(self.challenge), answer)))
     }
 }

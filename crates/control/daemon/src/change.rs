@@ -2,7 +2,6 @@
 
 use crate::build::PrepareRequest;
 use crate::engine::{By, Engine};
-use crate::granted::Granted;
 use crate::kept::{Before, Beginning};
 use crate::life::{Entry, Key};
 use crate::reconcile::{Candidate, Row, Wish};
@@ -48,8 +47,8 @@ impl Engine {
             installed: time::now(),
         };
         if is_unnamed {
-            let node = self.node_for(&stored, &source.place)?;
-            let examined = self.examine(&stored, &request.wasm, node.as_ref(), By::Request)?;
+            let applicant = self.applicant(&stored, &source.place)?;
+            let examined = self.examine(&stored, &request.wasm, applicant.as_ref(), By::Request)?;
             stored.name.clone_from(&examined.manifest.name);
         }
         let name = stored.name.clone();
@@ -79,11 +78,11 @@ impl Engine {
         let beginning = Beginning::of(&prepared, (source, self.config().states), &entry.log, state, None);
         prepared.begin(&beginning);
         entry.note("installed");
-        let row = Row::New(Box::new(entry));
+        let (row, reach) = (Row::New(Box::new(entry)), prepared.reach.clone());
         let beginning = &beginning;
         let candidate = Candidate { stored, row, source, prepared, beginning, reserving };
         self.reconcile(&key, Wish::Run(Box::new(candidate)))?;
-        self.accounting.add(owner, &name, &source.name, &usage);
+        self.accounting.add((owner, &name, &source.name), &usage, reach.as_ref());
         drop(pin);
         self.show(owner, &name)
     }
@@ -195,13 +194,13 @@ impl Engine {
         let by = By::Request;
         let mut prepared =
             self.prepare(&PrepareRequest { stored: &stored, wasm: &wasm, source, usage: &usage, by })?;
-        let granted = prepared.granted.as_ref();
-        self.permit_grant(session, &before.source, granted.map(Granted::admitted).as_deref())?;
+        self.permit_grant(session, prepared.reach.as_ref())?;
         self.fits(&key, prepared.bytes)?;
         self.state_fits(&key, &prepared.module.plan, source)?;
         let interval = self.config().states;
-        let (kept, log) = self.of_module(owner, name, |entry| {
-            (entry.life.live().and_then(|live| live.kept.clone()), entry.log.clone())
+        let (kept, log, reach) = self.of_module(owner, name, |entry| {
+            let kept = entry.life.live().and_then(|live| live.kept.clone());
+            (kept, entry.log.clone(), entry.known.now.clone())
         })?;
         let why_empty = request.empty.then_some("as requested");
         let state = self.state_before(&before, kept)?;
@@ -213,7 +212,8 @@ impl Engine {
         let row = Row::After(row);
         let candidate = Candidate { stored, row, source, prepared, beginning: &beginning, reserving };
         let account = self.reconcile(&key, Wish::Run(Box::new(candidate)))?;
-        log.change(&format!("updated; the instance before had {} packets", account.offered));
+        let text = format!("updated; the instance before had {} packets", account.offered);
+        log.change_of(&text, reach.as_ref());
         if before.hash != hash {
             self.drop_unused_code(&(owner.clone(), before.hash));
         }

@@ -6,11 +6,11 @@
 use crate::engine::Engine;
 use crate::error::denied;
 use crate::identity::Caller;
-use crate::life::{Entry, Key};
+use crate::life::Key;
 use crate::reach::Reach;
+use crate::spool::Spool;
 use crate::store::{Owner, Stored};
-use flame_api::{Code, Problem};
-use flame_node::AdmittedModule;
+use flame_api::{Code, LogLine, Problem};
 use flame_trust::{Credential, ModuleRequest, Rights, Verified};
 use std::sync::Arc;
 
@@ -46,14 +46,37 @@ impl Engine {
         let owner = caller.of(self, principal)?;
         let Some(session) = caller.session() else { return Ok(Permit { owner, revision: None }) };
         let key = (owner, name.to_owned());
-        let (stored, mut reaches) = self.reaches(&key)?;
-        if !rows {
-            reaches.truncate(1);
+        let (revision, now, spool) = self.reach_now(&key)?;
+        self.decide(session, &now)?;
+        if rows {
+            self.permit_made(caller, spool.rights().iter().map(|reach| &**reach))?;
         }
-        for reach in reaches {
-            self.decide(session, &stored.source, &reach)?;
-        }
-        Ok(Permit { owner: key.0, revision: Some(stored.revision) })
+        Ok(Permit { owner: key.0, revision: Some(revision) })
+    }
+
+    /// Returns the lines of a module's log that a caller has, the oldest first. The caller may act on the
+    /// module.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the owner has no module of this name.
+    pub(crate) fn log(&self, owner: &Owner, name: &str, caller: &Caller) -> Result<Vec<LogLine>, Problem> {
+        let log = self.of_module(owner, name, |entry| entry.log.clone())?;
+        Ok(log.lines(caller.audience(), |made| self.permit_made(caller, [made]).is_ok()))
+    }
+
+    /// Decides whether a caller may have what was made under these rights.
+    ///
+    /// # Errors
+    ///
+    /// Returns the reason why not.
+    pub(crate) fn permit_made<'a>(
+        &self,
+        caller: &Caller,
+        made: impl IntoIterator<Item = &'a Reach>,
+    ) -> Result<(), Problem> {
+        let Some(session) = caller.session() else { return Ok(()) };
+        made.into_iter().try_for_each(|reach| self.decide(session, reach))
     }
 
     /// Returns the keys of the modules that a caller may act on, or nothing for the operator, who may act on
@@ -65,13 +88,13 @@ impl Engine {
         Some(mine.into_iter().filter(|(_, name)| self.permit(caller, None, name, false).is_ok()).collect())
     }
 
-    /// Decides whether a caller may act on all modules that it has, and returns their owner. Rows about all
-    /// of them, such as the rows of the accounting, are for such a caller only.
+    /// Decides whether a caller may act on all modules that it has, and returns the rows of the accounting,
+    /// which are about all of them and about those that it had.
     ///
     /// # Errors
     ///
     /// Returns the reason why not.
-    pub(crate) fn permit_all(&self, caller: &Caller) -> Result<Owner, Problem> {
+    pub(crate) fn permit_all(&self, caller: &Caller) -> Result<Arc<Spool>, Problem> {
         let owner = caller.owner();
         if caller.session().is_some() {
             let mine: Vec<Key> = self.modules().keys().filter(|(of, _)| *of == owner).cloned().collect();
@@ -83,7 +106,9 @@ impl Engine {
                 }
             }
         }
-        Ok(owner)
+        let spool = self.accounting.spool(&owner);
+        self.permit_made(caller, spool.rights().iter().map(|reach| &**reach))?;
+        Ok(spool)
     }
 
     /// Decides whether a session may give a module the rights that it was just admitted with.
@@ -94,52 +119,46 @@ impl Engine {
     pub(crate) fn permit_grant(
         &self,
         session: Option<&Verified>,
-        source: &str,
-        admitted: Option<&AdmittedModule>,
+        reach: Option<&Arc<Reach>>,
     ) -> Result<(), Problem> {
-        match (session, admitted) {
-            (Some(session), Some(admitted)) => self.decide(session, source, &Reach::of(admitted)),
+        match (session, reach) {
+            (Some(session), Some(reach)) => self.decide(session, reach),
             _ => Ok(()),
         }
     }
 
-    fn decide(&self, session: &Verified, source: &str, reach: &Reach) -> Result<(), Problem> {
+    fn decide(&self, session: &Verified, reach: &Reach) -> Result<(), Problem> {
         let remedy = "present a credential that covers the module (flame --credential)";
         let policy =
             self.policy().ok_or_else(|| Problem::new(Code::Forbidden, "the node has no policy", remedy))?;
-        let place = &self.source(Some(source))?.place;
-        let admitted = policy.admit_operation(session, &reach.operation(place));
+        let admitted = policy.admit_operation(session, &reach.operation());
         admitted.map_err(|e| denied(e.to_string(), e.operator(), remedy))
     }
 
-    /// Returns a module as it is stored, what it was admitted with last, and before.
-    fn reaches(&self, key: &Key) -> Result<(Stored, Vec<Arc<Reach>>), Problem> {
+    /// Returns the revision of a module, what it was admitted with last, and its rows.
+    fn reach_now(&self, key: &Key) -> Result<(u64, Arc<Reach>, Arc<Spool>), Problem> {
         let missing = || Self::missing(&key.1);
-        let known = |entry: &Entry| {
-            let now = entry.known.now.clone()?;
-            Some(std::iter::once(now).chain(entry.known.earlier.iter().cloned()).collect())
-        };
         let stored = {
             let modules = self.modules();
             let entry = modules.get(key).ok_or_else(missing)?;
-            if let Some(reaches) = known(entry) {
-                return Ok((entry.stored.clone(), reaches));
+            if let Some(now) = &entry.known.now {
+                return Ok((entry.stored.revision, now.clone(), entry.spool.clone()));
             }
             entry.stored.clone()
         };
         // It was not run since the node was started.
-        let reach = Arc::new(self.reach(&stored));
+        let reach = Arc::new(self.reach(&stored)?);
         let mut modules = self.modules();
         let entry = modules.get_mut(key).ok_or_else(missing)?;
         if entry.known.now.is_none() && entry.stored.revision == stored.revision {
             entry.known.now = Some(reach.clone());
         }
-        Ok((stored, known(entry).unwrap_or_else(|| vec![reach])))
+        Ok((stored.revision, entry.known.now.clone().unwrap_or(reach), entry.spool.clone()))
     }
 
     /// Returns what a module that does not run would be admitted with. If that cannot be found out, it is
     /// taken to have all rights.
-    fn reach(&self, stored: &Stored) -> Reach {
+    fn reach(&self, stored: &Stored) -> Result<Reach, Problem> {
         let module = self.request_of(stored).unwrap_or_else(|| ModuleRequest {
             name: stored.name.clone(),
             hash: stored.hash,
@@ -156,6 +175,7 @@ impl Engine {
             self.policy()?.rights_of(&credential, &module).ok()
         };
         let rights = rights().unwrap_or_else(Rights::all);
-        Reach { module: Arc::new(module), rights }
+        let place = self.source(Some(&stored.source))?.place.clone();
+        Ok(Reach { module: Arc::new(module), place, rights })
     }
 }

@@ -240,6 +240,9 @@ impl Engine {
     fn end_change(&self, key: &Key) {
         let mut modules = self.modules();
         modules.changing.remove(key);
+        if let Some(entry) = modules.get(key) {
+            self.accounting.settled(&entry.usage, entry.known.now.as_ref());
+        }
         if modules.get(key).is_none_or(|entry| entry.life.live().is_none()) {
             modules.ledger.release(key);
         }

@@ -32,7 +32,7 @@ pub fn of_node(error: &NodeError) -> Problem {
         NodeError::Denied(_) | NodeError::Credential(_) => {
             denied(text, inner.operator(), "ask the named grantor for a wider credential, or request less")
         }
-        NodeError::View { .. } | NodeError::Manifest(_) => {
+        NodeError::View { .. } | NodeError::Manifest(_) | NodeError::Misfit(_) => {
             Problem::new(Code::Refused, text, "change the field that is named")
         }
         NodeError::UnusedSettings(_) => Problem::new(Code::Invalid, text, "name settings of this module"),
@@ -139,8 +139,58 @@ pub fn of_source(error: &SourceRunError) -> Problem {
             "remove the module that offers it, or offer a service of another name",
         )
         .with_detail(text),
-        SourceRunError::Run(_) => {
-            Problem::new(Code::Refused, text, "change what is named, and install it again")
+        // They are about the module alone.
+        SourceRunError::Run(
+            RunError::View(_)
+            | RunError::Load(_)
+            | RunError::TooManyModules
+            | RunError::Resolution { .. }
+            | RunError::Memory(_)
+            | RunError::Forwards(_)
+            | RunError::Transformed(_)
+            | RunError::Channel { .. }
+            | RunError::Queue { .. }
+            | RunError::Queues { .. }
+            | RunError::Shares(_)
+            | RunError::SharesAmong { .. },
+        ) => Problem::new(Code::Refused, text, "change what is named, and install it again"),
+        // They name files, interfaces and numbers of the node.
+        SourceRunError::Run(
+            RunError::Source(_)
+            | RunError::Block(_)
+            | RunError::Sink(_)
+            | RunError::Sources { .. }
+            | RunError::Duplicate(_)
+            | RunError::Unknown(_)
+            | RunError::Process(..)
+            | RunError::NoProcess(_)
+            | RunError::Thread(_)
+            | RunError::Area(_)
+            | RunError::Link(_),
+        ) => Problem::new(
+            Code::Unavailable,
+            "the node cannot run the module now",
+            "ask the operator, whose answer to the same request has the reason",
+        )
+        .with_detail(text),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_of_the_node_name_nothing_to_owners_of_modules() {
+        let program = "/usr/libexec/flame-runner".to_owned();
+        let fault = || std::io::Error::other("too many open files");
+        for error in [RunError::Process(program.clone(), fault()), RunError::Thread(program.clone())] {
+            let problem = of_source(&error.into());
+            assert_eq!(problem.cause, "the node cannot run the module now");
+            assert!(!problem.to_string().contains("flame-runner"), "{problem}");
+            assert!(problem.for_operator().cause.contains("flame-runner"));
         }
+        let problem = of_source(&RunError::Forwards("mine".to_owned()).into());
+        assert!(problem.cause.starts_with("mine forwards packets"), "{problem}");
     }
 }

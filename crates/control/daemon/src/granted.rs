@@ -2,13 +2,10 @@
 //! however far the change is that begins or ends it.
 
 use crate::held;
-use flame_node::{AdmittedModule, Entered, Node};
+use flame_node::{AdmittedModule, Entered};
 use flame_plan::ModuleId;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
-
-/// The node as it was for a credential, and the decision on a module.
-pub(crate) type Decided = (Arc<Node>, Arc<AdmittedModule>);
 
 /// The grant of one instance of a module, which the review knows already.
 pub(crate) struct Granted {
@@ -26,7 +23,7 @@ struct Inner {
     /// The numbers of the instance: another process of its principal runs it under another one, and while it
     /// is started there are both.
     ids: BTreeSet<ModuleId>,
-    decided: Decided,
+    decided: Arc<AdmittedModule>,
     eviction: Eviction,
 }
 
@@ -40,7 +37,7 @@ enum Eviction {
 
 impl Watched {
     /// Creates what the review knows of the instance `id` on a source.
-    pub fn new((source, id): (&str, ModuleId), decided: Decided) -> Arc<Self> {
+    pub fn new((source, id): (&str, ModuleId), decided: Arc<AdmittedModule>) -> Arc<Self> {
         let inner = Inner { ids: [id].into(), decided, eviction: Eviction::None };
         Arc::new(Self { source: source.to_owned(), inner: Mutex::new(inner) })
     }
@@ -50,7 +47,7 @@ impl Watched {
         held(&self.inner).ids.clone()
     }
 
-    pub fn decided(&self) -> Decided {
+    pub fn decided(&self) -> Arc<AdmittedModule> {
         held(&self.inner).decided.clone()
     }
 
@@ -77,12 +74,12 @@ impl Watched {
 impl Granted {
     /// Returns the decision on the module.
     pub fn admitted(&self) -> Arc<AdmittedModule> {
-        self.watched.decided().1
+        self.watched.decided()
     }
 
     /// Replaces the decision by the decision on a new credential.
-    pub fn renew(&self, decided: Decided) {
-        held(&self.watched.inner).decided = decided;
+    pub fn renew(&self, admitted: Arc<AdmittedModule>) {
+        held(&self.watched.inner).decided = admitted;
     }
 
     /// Returns the reason for which the instance is evicted, if it is.

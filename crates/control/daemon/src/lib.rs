@@ -5,8 +5,7 @@
 //! node.toml → Engine: sources, modules, store, spools ← server: HTTP over a Unix socket and TLS 1.3
 //! ```
 //!
-//! Files by subject: `config`; `store` (SQLite and code); `source` (workers), `paced` (captures replayed);
-//! `spool` (records kept for clients); `engine` (the node's state), `life` (of a module) and `reconcile`
+//! Files by subject: `config`; `store` (SQLite and code); `source` (workers); `spool` (records kept for clients); `engine` (the node's state), `life` (of a module) and `reconcile`
 //! (which alone starts, ends and writes modules); `build`, `change`, `renew`, `restore`, `review` and
 //! `processes` (which state what is wished), `standing` (their threads) and `shown` (what clients see);
 //! `stamps` (of a policy's files); `keep`, `kept` and `store::states` (the state that modules keep);
@@ -31,7 +30,6 @@ mod ledgers;
 mod life;
 mod locked;
 mod log;
-mod paced;
 mod privileges;
 mod processes;
 mod reach;
@@ -66,9 +64,6 @@ mod end_tests;
 mod test_world;
 #[cfg(test)]
 mod wall_tests;
-
-/// The text of the sources that only nodes have. Each begins with its manual.
-pub const MANUALS: &[&str] = &[include_str!("paced.rs")];
 
 pub use build::check_runs;
 pub use config::{Config, ConfigError};

@@ -42,7 +42,7 @@ pub(crate) struct Entry {
     pub version: String,
     pub spool: Arc<Spool>,
     /// The account of instances that ended, since the node was started.
-    pub past: Account,
+    pub past: Past,
     pub log: Arc<Log>,
     /// The use since it was installed or the node was started.
     pub usage: Arc<Usage>,
@@ -51,6 +51,14 @@ pub(crate) struct Entry {
     pub known: Known,
     /// The most bytes of state that it can keep.
     pub state_bytes: u64,
+}
+
+/// The accounts of the instances of a module that have ended.
+#[derive(Default)]
+pub(crate) struct Past {
+    /// The accounts of those that had the rights which the module has now.
+    same: Account,
+    other: Account,
 }
 
 /// The life of a module.
@@ -100,6 +108,31 @@ pub(crate) enum Works {
     Nowhere { faults: u64 },
     /// Its process has ended for this cause, and another one is to be started.
     Waiting(String),
+}
+
+impl Past {
+    pub fn add(&mut self, account: &Account) {
+        self.same.add(account);
+    }
+
+    /// Adds the account of an instance that had other rights.
+    pub fn add_other(&mut self, account: &Account) {
+        self.other.add(account);
+    }
+
+    /// Records that the module has other rights from now on.
+    pub fn turn(&mut self) {
+        self.other.add(&std::mem::take(&mut self.same));
+    }
+
+    /// Adds the accounts that `audience` has to one. A holder has those of the rights that a session has to
+    /// cover.
+    pub fn add_to(&self, account: &mut Account, audience: Audience) {
+        account.add(&self.same);
+        if audience.is_operator() {
+            account.add(&self.other);
+        }
+    }
 }
 
 impl Works {
@@ -272,7 +305,7 @@ impl Entry {
             life: Life::Ended,
             version: String::new(),
             spool: Arc::new(Spool::new(spool, usage.clone())),
-            past: Account::default(),
+            past: Past::default(),
             log: Arc::default(),
             usage,
             notes: Vec::new(),
@@ -353,7 +386,8 @@ impl Entry {
             && live.granted.is_some()
         {
             let reason = now.reason().unwrap_or_default();
-            self.log.caused(&format!("{}: {reason}", State::Failed.name()));
+            let text = format!("{}: {reason}", State::Failed.name());
+            self.log.caused(&text, self.known.now.as_ref());
         }
     }
 
@@ -451,7 +485,9 @@ mod tests {
             assert!(entry.state() == State::Evicted && entry.life.live().is_none());
             entry.end(State::Evicted, "revoked".to_owned());
             entry.has_ended(&account(1));
-            assert_eq!(((entry.state(), entry.reason()), entry.past.faults), (seen, 1));
+            let mut past = Account::default();
+            entry.past.add_to(&mut past, Audience::Holder);
+            assert_eq!(((entry.state(), entry.reason()), past.faults), (seen, 1));
         }
     }
 }

@@ -1,12 +1,13 @@
 //! The log of a module: changes and faults, and apart from them its texts, which cannot displace the others.
 //!
 //! Lines that packets cause reach the holder of a grant at its ticks, with the times of these. The operator
-//! has them as they come.
+//! has them as they come. Lines that were made under rights are for sessions that have these.
 
+use crate::reach::{EARLIER, Reach};
 use flame_api::{LogKind, LogLine};
 use flame_plan::{Audience, FaultReport};
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The number of changes and faults of a module that are kept, and again of its texts.
 const LINES: usize = 200;
@@ -35,6 +36,8 @@ struct Line {
     number: u64,
     line: LogLine,
     released: u64,
+    /// The rights under which it was made, or `None` if it states nothing of packets.
+    made: Option<Arc<Reach>>,
 }
 
 /// The last lines of each kind.
@@ -62,14 +65,14 @@ impl Lines {
 }
 
 impl Inner {
-    fn line(&mut self, kind: LogKind, text: &str) -> Line {
+    fn line(&mut self, kind: LogKind, text: &str, made: Option<&Arc<Reach>>) -> Line {
         self.count += 1;
         let (time, text) = (flame_trust::time::now(), text.chars().take(LONGEST).collect());
-        Line { number: self.count, line: LogLine { time, kind, text }, released: time }
+        Line { number: self.count, line: LogLine { time, kind, text }, released: time, made: made.cloned() }
     }
 
-    fn wait(&mut self, kind: LogKind, text: &str) {
-        let line = self.line(kind, text);
+    fn wait(&mut self, kind: LogKind, text: &str, made: Option<&Arc<Reach>>) {
+        let line = self.line(kind, text, made);
         self.waiting.push(line);
     }
 }
@@ -81,19 +84,24 @@ impl Log {
 
     /// Records a change that no packet caused.
     pub fn change(&self, text: &str) {
+        self.change_of(text, None);
+    }
+
+    /// Records a change whose text states something of packets that a module had under these rights.
+    pub fn change_of(&self, text: &str, made: Option<&Arc<Reach>>) {
         let mut inner = self.inner();
-        let line = inner.line(LogKind::Change, text);
+        let line = inner.line(LogKind::Change, text, made);
         inner.kept.push(line);
     }
 
     /// Records a change that packets caused.
-    pub fn caused(&self, text: &str) {
-        self.inner().wait(LogKind::Change, text);
+    pub fn caused(&self, text: &str, made: Option<&Arc<Reach>>) {
+        self.inner().wait(LogKind::Change, text, made);
     }
 
     /// Records a text of the module.
-    pub fn text(&self, text: &str) {
-        self.inner().wait(LogKind::Text, text);
+    pub fn text(&self, text: &str, made: Option<&Arc<Reach>>) {
+        self.inner().wait(LogKind::Text, text, made);
     }
 
     /// Lets the holder of the grant have all lines so far, with the present time.
@@ -105,7 +113,7 @@ impl Log {
     }
 
     /// Records the end of an instance by a fault.
-    pub fn fault(&self, report: &FaultReport) {
+    pub fn fault(&self, report: &FaultReport, made: Option<&Arc<Reach>>) {
         let place = match (report.worker, report.packet) {
             _ if report.process => "process".to_owned(),
             (Some(worker), Some(packet)) => format!("worker {worker}, packet {packet}"),
@@ -120,7 +128,7 @@ impl Log {
         };
         let text = format!("fault ({place}): {}; {after}", report.text.trim_end());
         let mut inner = self.inner();
-        inner.wait(LogKind::Fault, &text);
+        inner.wait(LogKind::Fault, &text, made);
         if inner.faults.len() < AUDITED {
             inner.faults.push(text);
         }
@@ -131,17 +139,35 @@ impl Log {
         std::mem::take(&mut self.inner().faults)
     }
 
-    /// Returns all lines that `audience` has, in order.
-    pub fn lines(&self, audience: Audience) -> Vec<LogLine> {
-        let inner = self.inner();
-        let waiting = inner.waiting.iter().filter(|_| audience.is_operator());
-        let mut all: Vec<_> = inner.kept.iter().chain(waiting).collect();
-        all.sort_by_key(|line| line.number);
-        let shown = |Line { line, released, .. }: &Line| match audience {
-            Audience::Operator => line.clone(),
-            Audience::Holder => LogLine { time: *released, ..line.clone() },
+    /// Returns all lines that `audience` has, in order. `covers` decides on the rights under which lines were
+    /// made. Of many different ones, the oldest are taken for not covered.
+    pub fn lines(&self, audience: Audience, covers: impl Fn(&Reach) -> bool) -> Vec<LogLine> {
+        let mut all: Vec<Line> = {
+            let inner = self.inner();
+            let waiting = inner.waiting.iter().filter(|_| audience.is_operator());
+            inner.kept.iter().chain(waiting).cloned().collect()
         };
-        all.into_iter().map(shown).collect()
+        all.sort_by_key(|line| line.number);
+        let mut decided: Vec<(Arc<Reach>, bool)> = Vec::new();
+        let mut is_shown = |line: &Line| {
+            let Some(made) = line.made.as_ref().filter(|_| !audience.is_operator()) else { return true };
+            match decided.iter().find(|(of, _)| Arc::ptr_eq(of, made) || of.is_like(made)) {
+                Some((_, is_covered)) => *is_covered,
+                None => {
+                    let is_covered = decided.len() <= EARLIER && covers(made);
+                    decided.push((made.clone(), is_covered));
+                    is_covered
+                }
+            }
+        };
+        // The latest ones are decided on first.
+        let mut shown: Vec<_> = all.into_iter().rev().filter(|line| is_shown(line)).collect();
+        shown.reverse();
+        let of = |Line { line, released, .. }: Line| match audience {
+            Audience::Operator => line,
+            Audience::Holder => LogLine { time: released, ..line },
+        };
+        shown.into_iter().map(of).collect()
     }
 }
 
@@ -166,17 +192,21 @@ mod tests {
             process: false,
         };
         for n in 0..3 * LINES {
-            log.text(&format!("text {n}"));
+            log.text(&format!("text {n}"), None);
             if n == 5 {
-                log.fault(&fault);
-                log.fault(&FaultReport { worker: None, packet: None, restarted: false, ..fault.clone() });
+                log.fault(&fault, None);
+                log.fault(
+                    &FaultReport { worker: None, packet: None, restarted: false, ..fault.clone() },
+                    None,
+                );
             }
         }
-        log.text(&"x".repeat(2 * LONGEST));
-        assert_eq!(log.lines(Audience::Holder).len(), 1, "no tick has come");
+        log.text(&"x".repeat(2 * LONGEST), None);
+        let of = |audience| log.lines(audience, |_| false);
+        assert_eq!(of(Audience::Holder).len(), 1, "no tick has come");
         log.release();
-        let lines = log.lines(Audience::Holder);
-        assert_eq!(lines, log.lines(Audience::Operator));
+        let lines = of(Audience::Holder);
+        assert_eq!(lines, of(Audience::Operator));
         assert_eq!(lines.len(), 3 + LINES);
         let texts: Vec<&str> = lines.iter().map(|line| line.text.as_str()).collect();
         assert_eq!(

@@ -1,65 +1,62 @@
-//! The rights under which a module runs, and those that its rows were made with.
+//! The rights under which a module runs, and those under which what is kept of it was made.
 
 use flame_node::AdmittedModule;
 use flame_trust::{ModuleRequest, Operation, Place, Rights, time};
 use std::sync::Arc;
 
-/// The number of different rights whose rows a spool holds. With one more, it is emptied.
-const EARLIER: usize = 16;
+/// The number of different rights, beside those of the latest rows or lines, whose rows and lines are kept
+/// for sessions.
+pub(crate) const EARLIER: usize = 16;
 
-/// The request of a module, with its narrowing, and the rights that it has.
+/// The request of a module, with its narrowing, the place of its packets, and the rights that it has.
+#[derive(Debug)]
 pub(crate) struct Reach {
     pub module: Arc<ModuleRequest>,
+    pub place: Place,
     pub rights: Rights,
 }
 
+/// The rights of all modules that rows or lines are of. A session needs each of them to read these, whatever
+/// rights the modules have by then. Those of the operator's modules have none.
+pub(crate) type Made = Arc<[Arc<Reach>]>;
+
 impl Reach {
-    pub fn of(admitted: &AdmittedModule) -> Self {
-        Self { module: Arc::new(admitted.request().clone()), rights: admitted.grant.rights.clone() }
+    pub fn of(admitted: &AdmittedModule, place: &Place) -> Self {
+        let (module, rights) = (Arc::new(admitted.request().clone()), admitted.grant.rights.clone());
+        Self { module, place: place.clone(), rights }
     }
 
     /// Returns an operation on the module, now.
-    pub fn operation<'a>(&'a self, place: &'a Place) -> Operation<'a> {
-        Operation { module: &self.module, place, rights: &self.rights, now: time::now() }
+    pub fn operation(&self) -> Operation<'_> {
+        Operation { module: &self.module, place: &self.place, rights: &self.rights, now: time::now() }
+    }
+
+    /// Returns whether each session that covers one of the two covers the other one.
+    pub fn is_like(&self, other: &Self) -> bool {
+        self.rights == other.rights
+            && self.module.hash == other.module.hash
+            && self.module.signers == other.module.signers
+            && self.place == other.place
     }
 }
 
-/// The rights of a module, now and earlier, which decide who may act on it and read its rows.
+/// Adds rights to a list, unless it has them.
+pub(crate) fn add_to(all: &mut Vec<Arc<Reach>>, reach: &Arc<Reach>) {
+    if !all.iter().any(|known| Arc::ptr_eq(known, reach) || known.is_like(reach)) {
+        all.push(reach.clone());
+    }
+}
+
+/// Returns whether two lists have the same rights in the same order.
+pub(crate) fn are_alike(a: &[Arc<Reach>], b: &[Arc<Reach>]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| Arc::ptr_eq(a, b) || a.is_like(b))
+}
+
+/// The rights of a module now, which decide who may act on it.
 #[derive(Default)]
 pub(crate) struct Known {
     /// The module as it was admitted last, once that is known.
     pub now: Option<Arc<Reach>>,
-    /// Rights that the module had before, of which its spool may hold rows.
-    pub earlier: Vec<Arc<Reach>>,
     /// The bytes of its file, of its code and of its row in the store.
     pub bytes: u64,
-}
-
-impl Known {
-    /// Records what a new instance was admitted with. Returns whether rows of earlier instances have to be
-    /// dropped, because they are of too many different rights.
-    pub fn admit(&mut self, reach: Option<Reach>, bytes: u64) -> bool {
-        self.bytes = bytes;
-        let before = std::mem::replace(&mut self.now, reach.map(Arc::new));
-        let is_known = |b: &Arc<Reach>| {
-            self.earlier
-                .iter()
-                .chain(&self.now)
-                .any(|e| e.rights == b.rights && e.module.hash == b.module.hash)
-        };
-        self.earlier.extend(before.filter(|before| !is_known(before)));
-        let too_many = self.earlier.len() > EARLIER;
-        if too_many {
-            self.earlier.clear();
-        }
-        too_many
-    }
-}
-
-#[cfg(test)]
-impl Known {
-    /// Returns the number of different rights.
-    pub fn count(&self) -> usize {
-        self.earlier.len() + usize::from(self.now.is_some())
-    }
 }

@@ -18,7 +18,7 @@ use crate::keep::need;
 use crate::kept::Beginning;
 use crate::life::{Entry, Key, Life, Live};
 use crate::log::Log;
-use crate::reach::Reach;
+use crate::reach::{Known, Reach};
 use crate::route::Route;
 use crate::source::{Accounts, SourceRun};
 use crate::store::{Owner, Stored};
@@ -114,7 +114,7 @@ impl Engine {
         let old = {
             let modules = self.modules();
             let entry = new.as_ref().or_else(|| modules.get(key)).ok_or_else(missing)?;
-            route(&prepared.module, source, entry);
+            self.route(source, entry, &prepared.module, prepared.reach.as_ref());
             entry.life.live().map(|live| live.module.plan.id)
         };
         self.show_replacing(key);
@@ -195,7 +195,7 @@ impl Engine {
         self.record_end(failed.granted.as_ref(), &[], &of_failed);
         let mut modules = self.modules();
         let Some(entry) = modules.get_mut(key) else { return };
-        entry.past.add(&of_failed);
+        entry.past.add_other(&of_failed);
         match (error, again) {
             (None, Some(module)) => {
                 continue_as(entry, source, module.clone(), account);
@@ -284,7 +284,7 @@ impl Engine {
         let plan = ModulePlan { id: new, name, ..live.module.plan.clone() };
         let (meters, keep) = (live.module.meters.clone(), live.module.keep.clone());
         let module = Module { plan, meters, keep, areas: Vec::new(), time: None };
-        route(&module, source, entry);
+        self.route(source, entry, &module, entry.known.now.as_ref());
         // A review finds it under this number from its first packet on.
         live.granted.iter().for_each(|granted| granted.begins_as(new));
         Some(module)
@@ -429,6 +429,17 @@ impl Engine {
         }
     }
 
+    /// Gives the rows and events of `module` to `entry`, under the module's own name, with the rights under
+    /// which they are made. Nothing of an instance comes before that.
+    fn route(&self, source: &SourceRun, entry: &Entry, module: &Module, reach: Option<&Arc<Reach>>) {
+        let (spool, log) = (entry.spool.clone(), entry.log.clone());
+        let (name, audience) = (entry.stored.name.clone(), entry.stored.owner.audience());
+        let catalog = Arc::new(flame_plan::CatalogEntry { name, ..module.plan.catalog_entry() });
+        let made = reach.cloned().into_iter().collect();
+        self.accounting.begins(&entry.usage, reach);
+        source.routes.insert(&module.plan.name, Route { spool, log, entry: catalog, made, audience });
+    }
+
     /// Records the end of an instance in the audit log, and closes its way to the spool.
     fn end_of(&self, live: &Live, account: &Account, source: &SourceRun, log: &Log) {
         source.routes.remove(&live.module.plan.name);
@@ -450,14 +461,6 @@ impl Engine {
     }
 }
 
-/// Gives the rows and events of `module` to `entry`, under the module's own name.
-fn route(module: &Module, source: &SourceRun, entry: &Entry) {
-    let (spool, log) = (entry.spool.clone(), entry.log.clone());
-    let audience = entry.stored.owner.audience();
-    let catalog = flame_plan::CatalogEntry { name: entry.stored.name.clone(), ..module.plan.catalog_entry() };
-    source.routes.insert(&module.plan.name, Route { spool, log, entry: Arc::new(catalog), audience });
-}
-
 /// Makes `module` the instance of `entry`, after the instance before has ended with `account`. If the module
 /// was evicted meanwhile, its source may not have had this instance by then.
 fn continue_as(entry: &mut Entry, source: &SourceRun, module: Module, account: &Account) {
@@ -477,16 +480,17 @@ fn continue_as(entry: &mut Entry, source: &SourceRun, module: Module, account: &
 impl Prepared {
     /// Makes this the instance of `entry`. `more` are further notes for its owner.
     fn enter(self, entry: &mut Entry, more: Vec<String>) {
-        let Self { module, granted, notes, bytes, kept, .. } = self;
+        let Self { module, granted, reach, notes, bytes, kept, .. } = self;
         entry.version.clone_from(&module.plan.manifest.version);
         entry.notes = notes;
         entry.notes.extend(more);
-        let admitted = granted.as_ref().map(Granted::admitted);
-        entry.expires = admitted.as_ref().and_then(|admitted| Engine::expiry(admitted));
-        let reach = admitted.map(|admitted| Reach::of(&admitted));
-        if entry.known.admit(reach, bytes) {
-            entry.spool.clear();
+        entry.expires = granted.as_ref().and_then(|granted| Engine::expiry(&granted.admitted()));
+        if let (Some(before), Some(now)) = (&entry.known.now, &reach)
+            && !before.is_like(now)
+        {
+            entry.past.turn();
         }
+        entry.known = Known { now: reach, bytes };
         entry.life = Life::begun(module, granted, kept);
     }
 }

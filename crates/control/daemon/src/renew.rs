@@ -93,7 +93,7 @@ impl Engine {
         if let (Some(live), Some(running)) = (entry.life.live_mut(), running)
             && let Some(granted) = &mut live.granted
         {
-            granted.renew((Arc::new(node), Arc::new(running.admitted)));
+            granted.renew(Arc::new(running.admitted));
         }
         if let Some(notes) = renewed {
             entry.notes.retain(|note| !note.starts_with(RESERVED));

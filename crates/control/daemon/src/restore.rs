@@ -18,7 +18,7 @@ use flame_api::{Problem, State};
 use flame_compile::Cache;
 use flame_node::Node;
 use flame_run::Engines;
-use flame_trust::{Place, Revoked, time};
+use flame_trust::{Revoked, time};
 use flame_view::Key as ViewKey;
 use flame_worker::{Link, Runner};
 use std::collections::{BTreeMap, BTreeSet};
@@ -76,7 +76,7 @@ impl Engine {
         let node = match &config.policy {
             Some(path) => {
                 // The policy names one of its files, so it is read twice.
-                let node = Node::open(path, &Place::all_interfaces(), "node".to_owned())?;
+                let node = Node::open(path)?;
                 read_at = stamps(&node);
                 Some(node.reopened(path)?)
             }
@@ -186,12 +186,13 @@ impl Engine {
         let compiled = Cache::open(&self.cache).map_or(0, |cache| owner.part_of(&cache).bytes_of(hash));
         entry.known.bytes = self.store.code_bytes(hash) + compiled + stored.row_bytes();
         entry.state_bytes = self.store.state_bytes(owner, &stored.name);
-        self.accounting.add(owner, &stored.name, &stored.source, &entry.usage);
+        self.accounting.add((owner, &stored.name, &stored.source), &entry.usage, None);
         self.modules().insert(key.clone(), entry);
         if !matches!(stored.state, State::Running | State::Failed) {
             let reason = stored.reason.unwrap_or_default();
             return warn(format!("{label} is {}: {reason}", stored.state.name()));
         }
+        let Ok(_changing) = self.begin_by(By::Node, &key) else { return };
         let Err(problem) = self.run_stored(&key, &stored) else { return };
         // Its owner learns nothing of the node's files.
         let reason = problem.cause.clone();

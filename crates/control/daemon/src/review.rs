@@ -1,7 +1,7 @@
 //! Decides again, while modules run, whether they may: policies change, credentials are revoked or expire.
 
 use crate::engine::{AUDIT_LOG, Engine};
-use crate::granted::{Decided, Watched};
+use crate::granted::Watched;
 use crate::held;
 use crate::life::Live;
 use crate::revoke::with_all;
@@ -72,7 +72,7 @@ impl Engine {
 
     /// Returns the node as it is, so that it need not stay locked.
     pub(crate) fn present_node(&self) -> Option<Node> {
-        held(&self.node).as_ref().map(|node| node.under(node.shared_policy()))
+        held(&self.node).clone()
     }
 
     /// Reviews the instance `id` on a source from now on.
@@ -81,7 +81,11 @@ impl Engine {
     ///
     /// Returns an error if it has lost its grant since that was decided, while the module was compiled, for
     /// instance: a revocation waits for the instances that are reviewed only.
-    pub(crate) fn watch(&self, at: (&str, ModuleId), decided: Decided) -> Result<Arc<Watched>, Problem> {
+    pub(crate) fn watch(
+        &self,
+        at: (&str, ModuleId),
+        decided: Arc<AdmittedModule>,
+    ) -> Result<Arc<Watched>, Problem> {
         let watched = Watched::new(at, decided);
         {
             let all = &mut self.modules().watched;
@@ -96,8 +100,7 @@ impl Engine {
 
     /// Returns why an instance has lost its grant since that was decided, if it has.
     pub(crate) fn why_lost(&self, watched: &Watched) -> Option<Problem> {
-        let (node, admitted) = watched.decided();
-        let reason = node.under(self.policy()?).lost(&admitted)?;
+        let reason = self.present_node()?.lost(&watched.decided())?;
         Some(Problem::new(
             Code::Forbidden,
             format!("the module lost its grant before the change was made: {reason}"),
@@ -164,10 +167,10 @@ impl Engine {
         part: Part,
         watched: Vec<Arc<Watched>>,
     ) -> impl Iterator<Item = (Arc<Watched>, Arc<AdmittedModule>, Reason)> {
-        let policy = self.policy();
+        let node = self.present_node();
         watched.into_iter().filter_map(move |watched| {
-            let (node, admitted) = watched.decided();
-            let reason = part(&node.under(policy.clone()?), &admitted)?;
+            let admitted = watched.decided();
+            let reason = part(node.as_ref()?, &admitted)?;
             Some((watched, admitted, reason))
         })
     }
@@ -185,7 +188,7 @@ impl Engine {
         let is_it = |live: &Live| live.granted.as_ref().is_some_and(|granted| granted.is(watched, admitted));
         match modules.values_mut().filter_map(|entry| entry.life.live_mut()).find(|live| is_it(live)) {
             Some(live) => live.leave(reason.to_string()),
-            None if Arc::ptr_eq(&watched.decided().1, admitted) => {}
+            None if Arc::ptr_eq(&watched.decided(), admitted) => {}
             None => return None,
         }
         // While the modules are locked: a module that is entered later leaves at once.

@@ -64,7 +64,7 @@ impl Engine {
             })?;
             let policy = node.policy().with_revocations(&line).map_err(|e| invalid(e.to_string()))?;
             let node = node.under(Arc::new(policy));
-            *held(&self.node) = Some(node.under(node.shared_policy()));
+            *held(&self.node) = Some(node.clone());
             self.end_decisions();
             if !revocations.contains(&line) {
                 revocations.push(line.clone());

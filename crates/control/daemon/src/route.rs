@@ -3,6 +3,7 @@
 //! Workers never wait for requests: a route has locks of its own, which are held for a moment.
 
 use crate::log::Log;
+use crate::reach::{Made, Reach};
 use crate::spool::Spool;
 use flame_abi::manifest::Table;
 use flame_plan::{Account, Audience, CatalogEntry, FaultReport, ModuleId, Reason};
@@ -19,6 +20,8 @@ pub struct Route {
     pub log: Arc<Log>,
     /// The module's tables, under the name that its principal gave it.
     pub entry: Arc<CatalogEntry>,
+    /// The rights under which the module runs, and so everything is made that comes of it.
+    pub made: Made,
     /// The owner of the module. The operator may read causes that name files of the node.
     pub audience: Audience,
 }
@@ -31,6 +34,11 @@ impl Route {
         if !self.audience.is_operator() {
             self.spool.usage.release();
         }
+    }
+
+    /// Returns the rights of the module, or `None` of one of the operator.
+    fn reach(&self) -> Option<&Arc<Reach>> {
+        self.made.first()
     }
 
     /// Lets the operator have what came of its own module: it waits for no tick.
@@ -164,7 +172,7 @@ pub struct ToSpools(pub Routes);
 impl Sink for ToSpools {
     fn write(&mut self, module: &str, table: &Table, batch: &RecordBatch) -> Result<(), SinkError> {
         if let Some(route) = self.0.get(module) {
-            route.spool.push(&route.entry, table, batch);
+            route.spool.push((&route.entry, &route.made), table, batch);
             route.came();
         }
         Ok(())
@@ -187,7 +195,7 @@ impl Observer for ToLogs {
 
     fn log(&mut self, module: &str, text: &str) {
         if let Some(route) = self.0.get(module) {
-            route.log.text(text);
+            route.log.text(text, route.reach());
             route.came();
         }
     }
@@ -215,7 +223,7 @@ impl Observer for ToLogs {
             }
         };
         drop(inner);
-        route.log.caused(&format!("{text} (worker {worker})"));
+        route.log.caused(&format!("{text} (worker {worker})"), route.reach());
         route.came();
     }
 
@@ -227,7 +235,7 @@ impl Observer for ToLogs {
             }
             None => {
                 if let Some(route) = self.0.get(&report.module) {
-                    route.log.fault(report);
+                    route.log.fault(report, route.reach());
                     route.came();
                 }
             }
@@ -242,5 +250,47 @@ impl Observer for ToLogs {
     fn left(&mut self, _: &str, _: &Account) -> bool {
         // The change that removed it has the account.
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_world::MANIFEST;
+    use flame_abi::manifest::Manifest;
+    use flame_quota::Usage;
+
+    /// Its holder has the use as of ticks while an instance runs, the operator has it as it is.
+    #[test]
+    fn the_use_of_a_module_is_released_with_its_ticks() {
+        let manifest = Arc::new(Manifest::parse(MANIFEST.as_bytes()).unwrap());
+        let entry = Arc::new(CatalogEntry { name: "m".to_owned(), hash: [0; 32], manifest });
+        for (audience, expected) in
+            [(Audience::Operator, [3, 3, 7, 15, 31, 63]), (Audience::Holder, [1, 3, 3, 15, 15, 63])]
+        {
+            let (routes, usage) = (Routes::default(), Arc::<Usage>::default());
+            let spool = Arc::new(Spool::new(1000, usage.clone()));
+            let (log, made) = (Arc::default(), [].into());
+            let route = Route { spool, log, entry: entry.clone(), made, audience };
+            let add = |packets| {
+                usage.add_packets(packets);
+                usage.shown().packets
+            };
+            usage.add_packets(1);
+            routes.insert("m#1", route.clone());
+            let begun = add(2);
+            ToLogs(routes.clone()).released(&[("m#1", Account::default())]);
+            let ticked = add(0);
+            // An update: the next instance begins before this one has ended.
+            routes.insert("m#2", route);
+            let updating = add(4);
+            usage.add_packets(8);
+            routes.remove("m#1");
+            let updated = add(0);
+            let running = add(16);
+            routes.remove("m#2");
+            let ended = add(32);
+            assert_eq!([begun, ticked, updating, updated, running, ended], expected, "{audience:?}");
+        }
     }
 }

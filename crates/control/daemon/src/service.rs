@@ -9,7 +9,6 @@ use crate::server::{self, Listeners};
 use crate::source::{Opened, open};
 use crate::standing::STANDING;
 use flame_source::live::{Capture, Interface};
-use flame_trust::Place;
 use flame_worker::Runner;
 use listenfd::ListenFd;
 use nix::unistd::{Uid, User};
@@ -294,7 +293,7 @@ pub fn check(path: &Path) -> Result<Vec<String>, StartError> {
     let config = Config::open(path)?;
     let mut notes = Vec::new();
     if let Some(policy) = &config.policy {
-        flame_node::Node::open(policy, &Place::all_interfaces(), "check".to_owned())?;
+        flame_node::Node::open(policy)?;
     } else {
         notes.push("no policy: only the operator has access".to_owned());
     }

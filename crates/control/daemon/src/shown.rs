@@ -11,7 +11,7 @@ use crate::spool::Spool;
 use crate::store::{Owner, Stored};
 use flame_api as api;
 use flame_api::{Problem, State};
-use flame_plan::{Account, Audience, ModuleClass, QueueAccount, Shed, Unsent, rounded};
+use flame_plan::{Account, Audience, ModuleClass, QueueAccount, Shed, Unsent};
 use flame_quota::Used;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -63,16 +63,6 @@ impl Engine {
     pub fn show_to(&self, owner: &Owner, name: &str, audience: Audience) -> Result<api::Module, Problem> {
         let key = [(owner.clone(), name.to_owned())];
         self.list(Some(&key), audience).pop().ok_or_else(|| Self::missing(name))
-    }
-
-    /// Returns the lines of a module's log that `audience` has, the oldest first.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the owner has no module of this name.
-    pub fn log(&self, owner: &Owner, name: &str, audience: Audience) -> Result<Vec<api::LogLine>, Problem> {
-        let log = self.of_module(owner, name, |entry| entry.log.clone())?;
-        Ok(log.lines(audience))
     }
 
     /// Returns the spool of a module, which a reader may keep after the module's removal.
@@ -172,7 +162,7 @@ impl Engine {
             None => now.cloned().unwrap_or_default(),
         };
         let (state, reason) = entry.shown(&account);
-        account.add(&entry.past);
+        entry.past.add_to(&mut account, audience);
         let class = live.map(|plan| match plan.class {
             ModuleClass::Bounded => "bounded".to_owned(),
             ModuleClass::Metered => "metered".to_owned(),
@@ -252,10 +242,12 @@ fn excerpt(text: &str) -> String {
 
 fn account_of(account: &Account, granted: bool) -> api::Account {
     // The API has the account of the packets that a grant shows.
-    let account = &account.without_sampled();
-    let rounded = |n: u64| if granted { rounded(n) } else { n };
+    let account = match granted {
+        true => account.without_sampled().without_choices(),
+        false => account.without_sampled(),
+    };
     let shed = Shed::ALL.into_iter().map(|cause| (cause.name().to_owned(), account.shed_by(cause)));
-    let of_cause = |cause: Unsent| (cause.name().to_owned(), rounded(account.unsent_by(cause)));
+    let of_cause = |cause: Unsent| (cause.name().to_owned(), account.unsent_by(cause));
     let unsent = Unsent::ALL.into_iter().map(of_cause);
     api::Account {
         offered: account.offered,
@@ -264,15 +256,15 @@ fn account_of(account: &Account, granted: bool) -> api::Account {
         shed: shed.filter(|(_, packets)| *packets > 0).collect(),
         cut: account.cut,
         records: account.records,
-        records_lost: if granted { 0 } else { account.records_lost },
-        messages_lost: rounded(account.messages_lost),
-        withheld: rounded(account.withheld),
+        records_lost: account.records_lost,
+        messages_lost: account.messages_lost,
+        withheld: account.withheld,
         sent: account.sent,
         unsent: unsent.filter(|(_, frames)| *frames > 0).collect(),
-        calls: rounded(account.calls),
-        calls_lost: rounded(account.calls_lost),
-        replies: rounded(account.replies),
-        replies_lost: rounded(account.replies_lost),
+        calls: account.calls,
+        calls_lost: account.calls_lost,
+        replies: account.replies,
+        replies_lost: account.replies_lost,
         faults: account.faults,
         adds_up: account.adds_up(),
         queues: account.queues.iter().map(queue_of).collect(),

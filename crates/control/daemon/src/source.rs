@@ -1,12 +1,12 @@
 //! A source of packets with its workers: started again when it fails, with the modules that it had.
 
 use crate::config;
-use crate::paced::Paced;
 use crate::route::{Routes, ToLogs, ToSpools};
+use flame_abi::LinkType;
 use flame_plan::{Account, Audience, ModuleId, Plan, Reason, Share};
 use flame_run::Engines;
-use flame_source::SourceError;
 use flame_source::live::{self, Interface, LiveOptions};
+use flame_source::{Paced, SourceError};
 use flame_trust::Place;
 use flame_view::Key;
 use flame_worker::{
@@ -308,6 +308,15 @@ impl SourceRun {
     /// Returns the way in which the packets come.
     pub fn method(&self) -> String {
         self.shared.inner().method.clone()
+    }
+
+    /// Returns the link types of the packets, as far as they are known before these come.
+    pub fn links(&self) -> Vec<LinkType> {
+        let link = match &self.config.from {
+            config::From::File { path, .. } => flame_source::first_link(path),
+            config::From::Interface { name, .. } => live::may_open(name).ok(),
+        };
+        link.into_iter().collect()
     }
 
     /// Returns a number for a new module, which no other module of this source had.

@@ -3,8 +3,12 @@
 //!
 //! The dataplane appends and never waits for a reader: when the spool is full, the oldest batches are dropped
 //! and counted. Readers share the batches. Rows can be read once they are released, those of a module under a
-//! grant at its ticks: the time at which one comes would be that of a packet.
+//! grant at ticks, together with its account, lines and use. With a resolution, rows have waited in the worker
+//! for the end of their interval. This second wait makes one copy as of a tick of all that a holder reads,
+//! also under a grant without a resolution, whose rows wait nowhere else.
+//! Each batch has the rights under which it was made.
 
+use crate::reach::{EARLIER, Made, Reach, add_to, are_alike};
 use flame_abi::manifest::Table;
 use flame_plan::CatalogEntry;
 use flame_quota::Usage;
@@ -21,6 +25,7 @@ pub struct Batch {
     pub rows: RecordBatch,
     /// The module's tables at the time.
     pub entry: Arc<CatalogEntry>,
+    pub(crate) made: Made,
     /// The number of the rows' table among them.
     table: usize,
     bytes: u64,
@@ -86,20 +91,38 @@ impl Inner {
 struct Batches {
     batches: VecDeque<Batch>,
     bytes: u64,
+    /// The rights of all batches in their order, each with the number of those that were made under them.
+    made: VecDeque<(Made, usize)>,
 }
 
 impl Batches {
-    fn push(&mut self, batch: Batch) {
+    /// Appends a batch. Returns whether it was made under other rights than the one before.
+    fn push(&mut self, mut batch: Batch) -> bool {
+        let last = self.made.back_mut().filter(|(made, _)| are_alike(made, &batch.made));
+        let is_other = last.is_none();
+        match last {
+            Some((made, count)) => {
+                // A reader who was permitted the batch before knows it by that.
+                batch.made = made.clone();
+                *count += 1;
+            }
+            None => self.made.push_back((batch.made.clone(), 1)),
+        }
         if self.batches.back().is_none_or(|last| !Arc::ptr_eq(&last.entry, &batch.entry)) {
             self.bytes += bytes_of_entry(&batch.entry);
         }
         self.bytes += batch.bytes;
         self.batches.push_back(batch);
+        is_other
     }
 
     fn pop(&mut self) -> Option<Batch> {
         let oldest = self.batches.pop_front()?;
         self.bytes -= oldest.bytes;
+        if let Some((_, count)) = self.made.front_mut() {
+            *count -= 1;
+        }
+        self.made.pop_front_if(|(_, count)| *count == 0);
         // The last batch that refers to its tables gives them up.
         if self.batches.front().is_none_or(|next| !Arc::ptr_eq(&next.entry, &oldest.entry)) {
             self.bytes -= bytes_of_entry(&oldest.entry);
@@ -113,6 +136,26 @@ impl Batches {
         while self.bytes > most {
             let Some(oldest) = self.pop() else { break };
             rows += oldest.rows.num_rows() as u64;
+        }
+        rows
+    }
+
+    /// Returns the different rights under which the batches were made.
+    fn rights(&self) -> Vec<Arc<Reach>> {
+        let mut all = Vec::new();
+        self.made.iter().flat_map(|(made, _)| made.iter()).for_each(|reach| add_to(&mut all, reach));
+        all
+    }
+
+    /// Drops the oldest rows until few rights are left beside those of the latest ones, because each is
+    /// decided on for each reader. Returns the number of rows.
+    fn fit_rights(&mut self) -> u64 {
+        let mut rows = 0;
+        while let (Some((_, count)), Some((last, _))) = (self.made.front(), self.made.back())
+            && self.rights().len() > last.len() + EARLIER
+        {
+            let batches = (0..*count).filter_map(|_| self.pop());
+            rows += batches.map(|batch| batch.rows.num_rows() as u64).sum::<u64>();
         }
         rows
     }
@@ -158,12 +201,13 @@ impl Spool {
 
     /// Appends rows, which can be read once they are released. The oldest ones that no longer fit are
     /// dropped. Rows that do not fit at all are dropped themselves.
-    pub fn push(&self, entry: &Arc<CatalogEntry>, table: &Table, rows: &RecordBatch) {
+    pub(crate) fn push(&self, (entry, made): (&Arc<CatalogEntry>, &Made), table: &Table, rows: &RecordBatch) {
         // Rows are of a table of their module; others were refused when they were decoded.
         let Some(table) = entry.manifest.tables.iter().position(|t| t.name == table.name) else { return };
         let bytes = bytes_of(rows);
         self.change(|inner| {
-            let batch = Batch { first: inner.next, rows: rows.clone(), entry: entry.clone(), table, bytes };
+            let (rows, entry, made) = (rows.clone(), entry.clone(), made.clone());
+            let batch = Batch { first: inner.next, rows, entry, made, table, bytes };
             inner.next = batch.next();
             inner.waiting.push(batch);
             // They are counted when it is seen that they are missing.
@@ -176,10 +220,14 @@ impl Spool {
         let next = self.change(|inner| {
             let fits: u64 = inner.waiting.batches.iter().map(|batch| batch.rows.num_rows() as u64).sum();
             inner.dropped += inner.next - inner.released - fits;
+            let mut is_other = false;
             while let Some(batch) = inner.waiting.pop() {
-                inner.kept.push(batch);
+                is_other |= inner.kept.push(batch);
             }
             inner.fit();
+            if is_other {
+                inner.dropped += inner.kept.fit_rights();
+            }
             inner.released = inner.next;
             inner.next
         });
@@ -206,10 +254,9 @@ impl Spool {
         self.inner().closed
     }
 
-    /// Drops all rows.
-    pub fn clear(&self) {
-        self.release();
-        self.change(|inner| inner.dropped += inner.kept.fit(0));
+    /// Returns the rights that a reader of all rows needs.
+    pub(crate) fn rights(&self) -> Vec<Arc<Reach>> {
+        self.inner().kept.rights()
     }
 
     /// Returns the numbers of the rows that can be read.
@@ -296,7 +343,7 @@ mod tests {
         let spool = Spool::new(1 << 20, Arc::default());
         let one = rows(1);
         for _ in 0..100_000 {
-            spool.push(&entry, &entry.manifest.tables[0], &one);
+            spool.push((&entry, &Made::default()), &entry.manifest.tables[0], &one);
             spool.release();
         }
         // Each batch of one row keeps far more than its eight bytes.
@@ -312,7 +359,7 @@ mod tests {
         let Read::Batch { batch, .. } = spool.read(0) else { panic!() };
         assert!(Arc::ptr_eq(&batch.entry, &entry) && std::ptr::eq(batch.table(), &entry.manifest.tables[0]));
         assert_eq!(Arc::strong_count(&entry), batches + 2);
-        spool.clear();
+        spool.limit(0);
         let filled = spool.filled();
         assert_eq!((filled.bytes, filled.dropped, accounted()), (0, 100_000, 0));
     }
@@ -321,7 +368,7 @@ mod tests {
     fn rows_that_are_not_released_change_nothing_that_is_seen() {
         let (entry, one) = (entry(1024), rows(1));
         let spool = Spool::new(64 << 10, Arc::default());
-        let push = || spool.push(&entry, &entry.manifest.tables[0], &one);
+        let push = || spool.push((&entry, &Made::default()), &entry.manifest.tables[0], &one);
         let first = |row| match spool.read(row) {
             Read::Batch { lost, batch } => Some((lost, batch.first)),
             Read::Nothing | Read::End => None,
@@ -352,14 +399,14 @@ mod tests {
         let (first, second) = (entry(1000), entry(10));
         let bytes = || spool.filled().bytes;
         let one = rows(1);
-        spool.push(&first, &first.manifest.tables[0], &one);
+        spool.push((&first, &Made::default()), &first.manifest.tables[0], &one);
         spool.release();
         let with_tables = bytes();
-        spool.push(&first, &first.manifest.tables[0], &one);
+        spool.push((&first, &Made::default()), &first.manifest.tables[0], &one);
         spool.release();
         let batch = bytes() - with_tables;
         assert!(with_tables - batch > 1000, "the description");
-        spool.push(&second, &second.manifest.tables[0], &one);
+        spool.push((&second, &Made::default()), &second.manifest.tables[0], &one);
         spool.release();
         assert_eq!(bytes(), 3 * batch + bytes_of_entry(&first) + bytes_of_entry(&second));
         spool.limit(batch + bytes_of_entry(&second));

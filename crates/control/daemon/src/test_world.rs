@@ -3,8 +3,7 @@
 use crate::accounting::Accounting;
 use crate::config::Config;
 use crate::engine::{Engine, Modules};
-use crate::granted::{Decided, Granted};
-use crate::held;
+use crate::granted::Granted;
 use crate::life::{Entry, Key, Life};
 use crate::reconcile::Wish;
 use crate::reserve::Ledger;
@@ -13,7 +12,7 @@ use crate::store::{Owner, Proof, Store, Stored};
 use flame_abi::manifest::Manifest;
 use flame_api::{Reservation, RevokeRequest, State};
 use flame_compile::ModuleInfo;
-use flame_node::Node;
+use flame_node::{AdmittedModule, Applicant, Node, Possession, Presented};
 use flame_plan::{Limits, ModuleClass, ModuleId, ModulePlan, OnFault, Terms, ViewSpec};
 use flame_run::Engines;
 use flame_trust::{Challenge, Credential, Field, Mint, Narrow, Place, Secret};
@@ -47,9 +46,7 @@ impl World {
         let text = "[node]\nstorage = \"state\"\npolicy = \"policy.toml\"\n[socket]\npath = \"sock\"\n\
                     [sources.tap]\ninterface = \"eth0\"\n[limits]\nmodules = 8\n";
         let config = Config::parse(text.as_bytes(), "node.toml", folder.path()).unwrap();
-        let node =
-            Node::open(&folder.path().join("policy.toml"), &Place::all_interfaces(), "test".to_owned())
-                .unwrap();
+        let node = Node::open(&folder.path().join("policy.toml")).unwrap();
         let capacity = config.capacity;
         let engine = Arc::new(Engine {
             store: Store::open(&config.storage).unwrap(),
@@ -89,7 +86,7 @@ impl World {
     }
 
     /// Decides on a module under a credential.
-    pub fn decide(&self, credential: &Credential) -> (Decided, Proof) {
+    pub fn decide(&self, credential: &Credential) -> (Arc<AdmittedModule>, Proof) {
         let manifest = Arc::new(Manifest::parse(MANIFEST.as_bytes()).unwrap());
         let info = ModuleInfo { hash: HASH, manifest, messages: false };
         let challenge = Challenge::new().unwrap();
@@ -100,14 +97,15 @@ impl World {
             key: answer.key.to_string(),
             signature: answer.signature,
         };
-        let node = held(&self.engine.node).as_ref().unwrap().for_credential(
-            Some(credential.clone()),
-            Some((challenge, answer)),
-            &Place::interface("eth0").unwrap(),
-            "test".to_owned(),
-        );
-        let admitted = node.admit(&info, &[], &[]).unwrap();
-        ((Arc::new(node), Arc::new(admitted)), proof)
+        let applicant = self.applicant(credential, Possession::Answered(challenge, answer));
+        (Arc::new(applicant.admit(&info, &[], &[]).unwrap()), proof)
+    }
+
+    /// Presents a credential to the node.
+    pub fn applicant(&self, credential: &Credential, possession: Possession) -> Applicant {
+        let (credential, place) = (Some(credential.clone()), Place::interface("eth0").unwrap());
+        let presented = Presented { credential, possession, place, options: "test".to_owned() };
+        Applicant { node: self.engine.present_node().unwrap(), presented: Arc::new(presented) }
     }
 
     /// Installs a module that runs under a credential, as far as that goes without workers.
@@ -118,7 +116,7 @@ impl World {
     /// Installs a module under another name.
     pub fn install_as(&self, name: &str, credential: &Credential) {
         let (decided, proof) = self.decide(credential);
-        let entered = decided.0.installed(&decided.1, name, None).unwrap();
+        let entered = self.engine.present_node().unwrap().installed(&decided, name, None).unwrap();
         let plan = plan(ModuleId(1), name);
         let stored = Stored { owner: self.owner(), name: name.to_owned(), proof: Some(proof), ..stored(0) };
         self.engine.store.put(&stored, None, None).unwrap();

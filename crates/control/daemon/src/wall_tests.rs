@@ -2,13 +2,17 @@
 
 use crate::engine::By;
 use crate::held;
+use crate::log::Log;
+use crate::reach::Reach;
+use crate::spool::Spool;
 use crate::store::states::StateTerms;
 use crate::store::{Owner, StoreError, Stored, code_name};
 use crate::test_world::{MANIFEST, NAME, PATIENCE, World, revocation, within, write_policy};
 use flame_abi::manifest::Manifest;
 use flame_api::{Answer, Code, RenewRequest, State};
 use flame_compile::ModuleInfo;
-use flame_plan::{Account, ModuleId};
+use flame_node::Possession;
+use flame_plan::{Account, Audience, ModuleId};
 use flame_trust::{Challenge, Credential, Field, Narrow, SESSION};
 use flame_worker::Place;
 use std::collections::BTreeMap;
@@ -48,6 +52,18 @@ fn an_eviction_waits_for_the_change_that_is_in_progress() {
     let row = world.row().unwrap();
     assert_eq!((row.state, row.revision), (State::Evicted, 2));
     assert_eq!(world.log().matches("\"evict\"").count(), 2, "{}", world.log());
+}
+
+/// A holder could read what its module sees from such numbers, whatever its grant lets out.
+#[test]
+fn numbers_that_a_module_chooses_are_rounded() {
+    let world = World::new();
+    world.install(&world.credential(&[]));
+    let mut chosen = Account::default();
+    (chosen.calls, chosen.messages_lost, chosen.records_lost, chosen.records) = (1000, 3, 7, 5);
+    world.engine.modules().get_mut(&world.key()).unwrap().past.add(&chosen);
+    let shown = world.engine.show(&world.owner(), NAME).unwrap().account;
+    assert_eq!((shown.calls, shown.messages_lost, shown.records_lost, shown.records), (1024, 4, 0, 5));
 }
 
 /// Clients were told of it, also if the node ends before the module is taken down.
@@ -414,36 +430,47 @@ fn a_narrowed_session_reads_no_rows_of_wider_instances() {
         let info = ModuleInfo { hash: [7; 32], manifest, messages: false };
         let challenge = Challenge::new().unwrap();
         let answer = challenge.answer(&world.alice, credential, &info.hash);
-        let base = held(&world.engine.node);
-        let node = base.as_ref().unwrap().for_credential(
-            Some(credential.clone()),
-            Some((challenge, answer)),
-            &flame_trust::Place::interface("eth0").unwrap(),
-            String::new(),
-        );
-        crate::reach::Reach::of(&node.admit(&info, &[], &[]).unwrap())
+        let applicant = world.applicant(credential, Possession::Answered(challenge, answer));
+        let admitted = applicant.admit(&info, &[], &[]).unwrap();
+        Arc::new(Reach::of(&admitted, &flame_trust::Place::interface("eth0").unwrap()))
     };
-    let mut known = crate::reach::Known::default();
+    let manifest = Arc::new(Manifest::parse(MANIFEST.as_bytes()).unwrap());
+    let entry = Arc::new(flame_plan::CatalogEntry { name: "m".to_owned(), hash: [7; 32], manifest });
+    let column = arrow_schema::Field::new("n", arrow_schema::DataType::UInt64, false);
+    let schema = Arc::new(arrow_schema::Schema::new(vec![column]));
+    let values = Arc::new(arrow_array::UInt64Array::from_iter_values(0..1));
+    let row = arrow_array::RecordBatch::try_new(schema, vec![values]).unwrap();
+    let (spool, log) = (Spool::new(1 << 20, Arc::default()), Log::default());
+    // Returns the number of different rights of the rows, of rows that were dropped, and of lines that a
+    // session has which covers these rights.
+    let make = |reach: Arc<Reach>| {
+        spool.push((&entry, &[reach.clone()].into()), &entry.manifest.tables[0], &row);
+        log.text("text", Some(&reach));
+        spool.release();
+        log.release();
+        let lines = log.lines(Audience::Holder, |made| made.is_like(&reach));
+        (spool.rights().len(), spool.filled().dropped, lines.len())
+    };
     let memory = |n: usize| world.credential(&[(Field::Memory, &format!("{}MiB", n + 1))]);
-    assert!(!known.admit(Some(reach(&wide)), 1));
+    assert_eq!(make(reach(&wide)), (1, 0, 1));
     // The same rights again are no other ones.
-    assert!(!known.admit(Some(reach(&wide)), 1) && known.count() == 1);
+    assert_eq!(make(reach(&wide)), (1, 0, 2));
     for n in 0..16 {
-        assert!(!known.admit(Some(reach(&memory(n))), 1), "{n}");
+        assert_eq!(make(reach(&memory(n))), (n + 2, 0, 1));
     }
-    assert_eq!(known.count(), 17);
-    assert!(known.admit(Some(reach(&memory(16))), 1), "the rows of too many kinds are dropped");
-    assert_eq!(known.count(), 1);
+    assert_eq!(make(reach(&memory(16))), (17, 2, 1), "the rows of too many kinds are dropped");
+    assert_eq!(log.lines(Audience::Holder, |_| true).len(), 17, "and their lines are nobody's");
+    assert_eq!(log.lines(Audience::Operator, |_| false).len(), 19);
     // The session of a narrow credential does not cover what the module had before.
     let narrow = wide
         .narrow(&Narrow { fields: vec![(Field::Expose, "count".to_owned())], ..Narrow::default() }, None)
         .unwrap();
     let challenge = Challenge::new().unwrap();
     let answer = challenge.answer(&world.alice, &narrow, &SESSION);
-    let (policy, eth0) = (world.engine.policy().unwrap(), flame_trust::Place::interface("eth0").unwrap());
+    let policy = world.engine.policy().unwrap();
     let session = policy.present(&narrow, (&challenge, &answer)).unwrap();
-    assert!(policy.admit_operation(&session, &reach(&wide).operation(&eth0)).is_err());
-    assert!(policy.admit_operation(&session, &reach(&narrow).operation(&eth0)).is_ok());
+    assert!(policy.admit_operation(&session, &reach(&wide).operation()).is_err());
+    assert!(policy.admit_operation(&session, &reach(&narrow).operation()).is_ok());
 }
 
 #[test]
@@ -491,7 +518,7 @@ fn meters_of_a_credential_live_as_long_as_its_modules() {
         let mut modules = world.engine.modules();
         let live = modules.get_mut(&world.key()).unwrap().life.live_mut().unwrap();
         let granted = live.granted.as_ref().unwrap();
-        let (node, admitted) = &granted.watched.decided();
+        let (node, admitted) = (world.engine.present_node().unwrap(), &granted.admitted());
         let (one, two) = (node.meters(admitted, true).unwrap(), node.meters(admitted, true).unwrap());
         let in_use = node.meters_in_use();
         assert!(in_use > 0);
@@ -566,7 +593,7 @@ fn a_row_whose_owner_is_not_that_of_its_credential_does_not_run() {
     for owner in [bob, Owner { root: root.to_string(), ..world.owner() }] {
         let row = Stored { owner, ..row.clone() };
         // At the start, and when a stopped module is changed.
-        for refused in [world.engine.check_owner(&row), world.engine.node_for(&row, &eth0).map(drop)] {
+        for refused in [world.engine.check_owner(&row), world.engine.applicant(&row, &eth0).map(drop)] {
             let refused = refused.unwrap_err();
             assert!(refused.cause.contains("another principal's"), "{refused}");
         }

@@ -1,12 +1,15 @@
+use crate::applicant::Applicant;
 use crate::error::NodeError;
-use crate::node::{AdmittedModule, Node};
+use crate::node::AdmittedModule;
 use crate::record::Entered;
+use flame_abi::LinkType;
 use flame_admit::{PacketTimeLimit, Protection, Verdict, Why};
 use flame_bounds::Costs;
 use flame_compile::{Compiler, InstallRequest};
 use flame_plan::{Limits, ModuleClass, ModulePlan, OnFault, Plan, Terms, TimeLimit, ViewSpec};
 use flame_quota::Meters;
 use flame_trust::{Layer, PublicKey};
+use flame_view::{Misfits, ViewError};
 use std::collections::BTreeMap;
 
 /// A module that is submitted to run.
@@ -26,6 +29,8 @@ pub struct RunRequest {
     pub interval_ns: u64,
     /// Whether packets come from an interface.
     pub is_live: bool,
+    /// The link types of packets, as far as they are known before these come.
+    pub links: Vec<LinkType>,
     /// The view of the operator's own modules. Under a grant, the grant's view applies.
     pub view: ViewSpec,
     /// Layers that narrow grants further.
@@ -66,6 +71,8 @@ pub struct Built {
 pub enum Note {
     /// The module's view is narrower than its needs.
     Reduced(String),
+    /// A filter that others stated lets no packet of a link type of the source pass.
+    Misfit { module: String, fault: String },
     /// The module logs, and its grant does not let that out.
     Silenced(String),
     /// The module is metered, although by a time limit or an earlier run it should not have to be.
@@ -78,6 +85,11 @@ impl std::fmt::Display for Note {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Reduced(text) => f.write_str(text),
+            Self::Misfit { module, fault } => write!(
+                f,
+                "{module} is shown no packet of this link type: {fault} (a credential without this word, or packets \
+                 of another link type)"
+            ),
             Self::Silenced(module) => write!(
                 f,
                 "{module} logs, and its grant does not let that out: its texts are dropped (calls = \"…, log\" lets them)"
@@ -101,8 +113,12 @@ impl std::fmt::Display for Note {
 ///
 /// Returns the error of the first module that cannot be run, with its file, or an error for settings of a
 /// module that is not submitted.
-pub fn build(request: &RunRequest, node: Option<&Node>, compiler: &Compiler<'_>) -> Result<Built, NodeError> {
-    build_some(request, node, compiler, Building { enters: true, ..Building::default() })
+pub fn build(
+    request: &RunRequest,
+    applicant: Option<&Applicant>,
+    compiler: &Compiler<'_>,
+) -> Result<Built, NodeError> {
+    build_some(request, applicant, compiler, Building { enters: true, ..Building::default() })
 }
 
 /// Does what [`build()`] does, but leaves it to the caller to record modules in the audit log, when they
@@ -113,15 +129,15 @@ pub fn build(request: &RunRequest, node: Option<&Node>, compiler: &Compiler<'_>)
 /// Returns the errors of [`build()`].
 pub fn build_unentered(
     request: &RunRequest,
-    node: Option<&Node>,
+    applicant: Option<&Applicant>,
     compiler: &Compiler<'_>,
 ) -> Result<Built, NodeError> {
-    build_some(request, node, compiler, Building::default())
+    build_some(request, applicant, compiler, Building::default())
 }
 
 fn build_some(
     request: &RunRequest,
-    node: Option<&Node>,
+    applicant: Option<&Applicant>,
     compiler: &Compiler<'_>,
     mut built: Building,
 ) -> Result<Built, NodeError> {
@@ -130,7 +146,7 @@ fn build_some(
         return Err(NodeError::UnusedSettings(unused.clone()));
     }
     for submission in &request.submissions {
-        built.install(request, submission, node, compiler).map_err(|e| e.of(&submission.file))?;
+        built.install(request, submission, applicant, compiler).map_err(|e| e.of(&submission.file))?;
     }
     Ok(built.finish(request))
 }
@@ -160,29 +176,45 @@ impl Building {
         Ok(*self.seed.insert(u64::from_le_bytes(bytes)))
     }
 
+    /// Checks that filters apply to the link types of a source. Nothing else would show that they let no
+    /// packet pass.
+    fn check_links(&mut self, name: &str, view: &ViewSpec, links: &[LinkType]) -> Result<(), NodeError> {
+        for link in links {
+            let misfits = Misfits::of(view, *link);
+            if let Some(fault) = misfits.stated.into_iter().next() {
+                return Err(NodeError::Misfit(fault));
+            }
+            let note = |fault: ViewError| Note::Misfit { module: name.to_owned(), fault: fault.to_string() };
+            self.notes.extend(misfits.inherited.into_iter().map(note));
+        }
+        Ok(())
+    }
+
     fn install(
         &mut self,
         request: &RunRequest,
         submission: &Submission,
-        node: Option<&Node>,
+        applicant: Option<&Applicant>,
         compiler: &Compiler<'_>,
     ) -> Result<(), NodeError> {
         let Submission { name, wasm, signers, .. } = submission;
         let hash = flame_compile::hash_of(wasm);
         // Who pays is decided before the module is read.
-        let of_principal = node.map(|node| {
-            let paid = node.compiler(compiler, &hash).map_err(|e| node.refused(&hash, e))?;
-            Ok::<_, NodeError>(node.noting(paid))
+        let of_principal = applicant.map(|applicant| {
+            let paid = applicant.compiler(compiler, &hash).map_err(|e| applicant.refused(&hash, e))?;
+            Ok::<_, NodeError>(applicant.noting(paid))
         });
         let of_principal = of_principal.transpose()?;
         let compiler = of_principal.as_ref().unwrap_or(compiler);
         let info = compiler.examine(wasm)?;
-        let admitted = match node {
-            Some(node) => Some((node, node.admit(&info, signers, &request.narrower)?)),
-            None => None,
-        };
+        let admit = |applicant: &Applicant| applicant.admit(&info, signers, &request.narrower);
+        let admitted = applicant.map(admit).transpose()?;
+        if let Some(admitted) = &admitted {
+            self.check_links(name, &admitted.grant.view(), &request.links)?;
+        }
         // Only now: nothing is kept of a module that may not run.
         compiler.keep_examined()?;
+        let admitted = applicant.map(|applicant| &applicant.node).zip(admitted);
         let (terms, meters) = match &admitted {
             Some((node, a)) => (a.grant.terms(), node.meters(a, request.is_live)?),
             None => (Terms::default(), Meters::default()),

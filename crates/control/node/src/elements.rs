@@ -1,28 +1,24 @@
 //! The modules of a graph of elements: each `Module` element has a run of its own, built as every other one.
 
+use crate::applicant::Applicant;
 use crate::build::{Built, RunRequest, Submission, build_unentered};
+use crate::error::NodeError;
 use crate::node::{AdmittedModule, Node};
 use crate::record::Entered;
 use crate::watch::Watch;
-use flame_abi::LinkType;
 use flame_admit::Verdict;
+use flame_base::lock;
 use flame_compile::{Analysed, Compiler};
-use flame_element::modules::{self, Decisions, ModuleArgs, Modules, Prepared, Running};
-use flame_plan::{Account, Catalog, CatalogEntry, FaultReport, ModuleClass, ModulePlan, Pace, Plan};
+use flame_element::modules::{Kept, ModuleArgs, ModuleError, Modules, Notify, Prepared, Records, Running};
+use flame_plan::{Account, Audience, Catalog, CatalogEntry, ModuleClass, ModulePlan, Pace, Plan};
 use flame_quota::Meters;
-use flame_record::{RecordBatch, Sink, SinkError};
+use flame_record::Sink;
 use flame_run::{Area, Areas, Engines};
-use flame_source::{Frame, Progress, RawBlock};
 use flame_trust::Grant;
-use flame_worker::{
-    Attached, Decided, Fate, Observer, Options, Run, RunError, Runner, Slices, check_forward,
-};
+use flame_worker::{Options, Run, RunError, Runner, SliceThread, Slices, check_forward};
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::ThreadId;
-
-/// A receiver of lines for the operator: notes, warnings, faults and texts of modules.
-pub type Notify = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// Records that the bound of the module with a hash was violated.
 pub type RecordViolation = Box<dyn Fn(&[u8; 32]) + Send + Sync>;
@@ -49,12 +45,12 @@ pub trait Client: Send + Sync {
     /// Returns the function that records violations of bounds, so that later runs meter their modules.
     fn violations(&self) -> RecordViolation;
 
-    /// Returns the node with the credential of an element, or `None` without a policy.
+    /// Returns the node and the credential of an element, or `None` without a policy.
     ///
     /// # Errors
     ///
     /// Returns an error if the policy, the credential or the key cannot be read.
-    fn node(&self, args: &ModuleArgs) -> Result<Option<Node>, String>;
+    fn applicant(&self, args: &ModuleArgs) -> Result<Option<Applicant>, String>;
 
     /// Opens the output of all records.
     ///
@@ -74,13 +70,6 @@ pub trait Client: Send + Sync {
     fn runner(&self) -> Result<Option<Runner>, String>;
 }
 
-/// The output that all modules share, until it is completed.
-type SharedSink = Arc<Mutex<Option<Box<dyn Sink>>>>;
-
-fn locked<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// The modules of a graph.
 pub struct Elements<C>(Arc<Shared<C>>);
 
@@ -92,10 +81,10 @@ struct Shared<C> {
     /// The plan of each element's module, for the names and tables of the output.
     plans: Mutex<BTreeMap<String, ModulePlan>>,
     /// The output, and the names and tables that it was opened for.
-    sink: Mutex<Option<(SharedSink, Catalog)>>,
+    records: Mutex<Option<(Records, Catalog)>>,
     areas: Mutex<GraphAreas>,
     /// Ends slices, from the first module on that needs it.
-    slices: Mutex<Option<Slices>>,
+    slices: Mutex<Option<SliceThread>>,
 }
 
 /// The memory that modules of a graph share.
@@ -127,8 +116,8 @@ impl GraphAreas {
 impl<C: Client> Elements<C> {
     /// Creates the modules of a graph. With `is_check`, they are checked but not installed.
     pub fn new(client: C, is_check: bool) -> Self {
-        let (engines, plans, sink, areas, slices) = Default::default();
-        Self(Arc::new(Shared { client, engines, is_check, plans, sink, areas, slices }))
+        let (engines, plans, records, areas, slices) = Default::default();
+        Self(Arc::new(Shared { client, engines, is_check, plans, records, areas, slices }))
     }
 }
 
@@ -146,9 +135,9 @@ impl<C: Client> Shared<C> {
     /// Returns the name under which records of an element's module are written: that of the module, with a
     /// number if another element has it. A name in the output belongs to the tables for which that is open.
     fn name(&self, element: &str, module: &ModulePlan) -> Result<String, String> {
-        let (plans, sink) = (locked(&self.plans), locked(&self.sink));
+        let (plans, records) = (lock(&self.plans), lock(&self.records));
         let (name, tables) = (&module.name, &module.manifest.tables);
-        let opened = sink.as_ref().map(|(_, catalog)| &catalog.modules);
+        let opened = records.as_ref().map(|(_, catalog)| &catalog.modules);
         let is_free = |wanted: &String| !plans.iter().any(|(e, p)| e != element && p.name == *wanted);
         let fits = |wanted: &String| {
             let has = |all: &Vec<CatalogEntry>| {
@@ -168,23 +157,23 @@ impl<C: Client> Shared<C> {
     }
 
     /// Returns the output, which is opened for the modules that are known by then.
-    fn sink(&self) -> Result<SharedSink, String> {
+    fn records(&self) -> Result<Records, String> {
         // Plans are locked first, as everywhere.
-        let plans = locked(&self.plans);
-        let mut sink = locked(&self.sink);
-        if let Some((sink, _)) = &*sink {
-            return Ok(sink.clone());
+        let plans = lock(&self.plans);
+        let mut records = lock(&self.records);
+        if let Some((records, _)) = &*records {
+            return Ok(records.clone());
         }
         let modules = plans.values().cloned().collect();
         let catalog = Plan::new(modules, 1, 0).catalog();
-        let opened = self.client.sink(&catalog)?;
-        Ok(sink.insert((Arc::new(Mutex::new(Some(opened))), catalog)).0.clone())
+        let opened = Records::new(self.client.sink(&catalog)?);
+        Ok(records.insert((opened, catalog)).0.clone())
     }
 }
 
 impl<C: Client + 'static> Modules for Elements<C> {
     fn configure(&self) {
-        let mut areas = locked(&self.0.areas);
+        let mut areas = lock(&self.0.areas);
         areas.areas.configure();
         areas.threads.clear();
     }
@@ -194,10 +183,10 @@ impl<C: Client + 'static> Modules for Elements<C> {
         let notify = shared.client.notify();
         let submission = shared.client.submission(&args.file)?;
         let request = shared.client.request(args, submission)?;
-        let node = if shared.is_check { None } else { shared.client.node(args)? };
+        let applicant = if shared.is_check { None } else { shared.client.applicant(args)? };
         let compiler = shared.client.compiler();
         let cost_class = if shared.is_check { cost_class(&compiler, &request) } else { None };
-        let built = build_unentered(&request, node.as_ref(), &compiler);
+        let built = build_unentered(&request, applicant.as_ref(), &compiler);
         let Built { mut plan, meters, mut admitted, notes, mut verdicts, .. } =
             built.map_err(|e| e.to_string())?;
         notes.iter().for_each(|note| notify(&format!("{}: note: {note}", args.element)));
@@ -215,15 +204,15 @@ impl<C: Client + 'static> Modules for Elements<C> {
             return Err(RunError::Shares(module.name.clone()).to_string());
         }
         module.process = runner.is_some().then(|| args.element.clone());
-        let areas = locked(&shared.areas).take(module)?;
-        locked(&shared.plans).insert(args.element.clone(), module.clone());
+        let areas = lock(&shared.areas).take(module)?;
+        lock(&shared.plans).insert(args.element.clone(), module.clone());
         Ok(Box::new(Ready {
             shared: shared.clone(),
             plan,
             meters,
             areas,
             runner,
-            grant: admitted.pop().zip(node),
+            grant: admitted.pop().zip(applicant.map(|applicant| applicant.node)),
             pace: args.pace,
             verdict: verdicts.pop(),
             cost_class,
@@ -232,14 +221,13 @@ impl<C: Client + 'static> Modules for Elements<C> {
 
     fn begin(&self) -> Result<(), String> {
         // A graph without modules has no records.
-        if locked(&self.0.plans).is_empty() { Ok(()) } else { self.0.sink().map(drop) }
+        if lock(&self.0.plans).is_empty() { Ok(()) } else { self.0.records().map(drop) }
     }
 
     fn finish(&self) -> Result<(), String> {
-        *locked(&self.0.slices) = None;
-        let Some((sink, _)) = locked(&self.0.sink).take() else { return Ok(()) };
-        let Some(sink) = locked(&sink).take() else { return Ok(()) };
-        sink.finish().map_err(|e| e.to_string())
+        *lock(&self.0.slices) = None;
+        let Some((records, _)) = lock(&self.0.records).take() else { return Ok(()) };
+        records.complete().map_err(|e| e.to_string())
     }
 }
 
@@ -306,8 +294,8 @@ impl<C: Client> Prepared for Ready<C> {
         self.cost_class
     }
 
-    fn continues(&self, running: &dyn Running) -> bool {
-        let Some(running) = (running as &dyn std::any::Any).downcast_ref::<Element>() else { return false };
+    fn continues(&self, running: &Running) -> bool {
+        let Some(running) = running.kept::<Started>() else { return false };
         let has_grant = match (&self.grant, &running.held) {
             (None, None) => true,
             (Some((admitted, _)), Some(held)) => is_same(&admitted.grant, &held.grant),
@@ -316,41 +304,55 @@ impl<C: Client> Prepared for Ready<C> {
         has_grant && is_alike(&running.plan, &self.plan) && running.pace == self.pace
     }
 
-    fn start(self: Box<Self>) -> Result<Box<dyn Running>, String> {
+    fn start(self: Box<Self>) -> Result<Running, ModuleError> {
         let Self { shared, plan, meters, areas, runner, grant, pace, .. } = *self;
+        let program = |text: String| ModuleError::Program(text.into());
         // A process has a thread of its own that ends slices.
         let has_slices = pace.is_live() && runner.is_none();
-        let sharers = Some(locked(&shared.plans).len());
+        let sharers = Some(lock(&shared.plans).len());
         let options = Options { areas, runner, sharers, ..Options::default() };
-        let error = |e: RunError| e.to_string();
+        let engines = shared.engines().map_err(program)?;
         if has_slices {
-            let mut slices = locked(&shared.slices);
+            let mut slices = lock(&shared.slices);
             if slices.is_none() {
-                *slices = Some(Slices::start(shared.engines()?).map_err(|e| e.to_string())?);
+                let of_all = Slices::default();
+                of_all.need(true);
+                let started = of_all.start(engines, || ());
+                *slices = Some(started.map_err(|e| RunError::Thread(e.to_string()))?);
             }
         }
-        let sink = Tap(shared.sink()?);
-        let run = Run::new(&plan, &meters, shared.engines()?, options).map_err(error)?;
+        let records = shared.records().map_err(program)?;
+        let run = Run::new(&plan, &meters, engines, options)?;
         let notify = shared.client.notify();
         // Before packets flow: the policy may have changed since the module was admitted.
-        let held = match (plan.modules.first(), grant) {
-            (Some(module), Some((admitted, node))) => {
-                Held::new(admitted, node, module, &run, &notify).map(Some)
-            }
-            _ => Ok(None),
-        };
-        let held = held.map_err(|e| e.to_string())?;
-        let faults = Arc::default();
-        let observer = NotifyingObserver { notify: notify.clone(), faults: Arc::clone(&faults) };
-        match Attached::start(run, pace, Box::new(sink), Box::new(observer)) {
-            Ok(attached) => Ok(Box::new(Element { attached, plan, pace, faults, held, notify })),
-            Err(e) => {
-                if let Some(Held { entered, .. }) = held {
-                    entered.ended(&[], &Account::default()).map_err(|e| e.to_string())?;
-                }
-                Err(error(e))
-            }
-        }
+        let held = plan.modules.first().zip(grant).map(|(module, (admitted, node))| {
+            Held::new(admitted, node, module, &run, &notify).map_err(|e| ModuleError::Program(e.into()))
+        });
+        let started = Started { plan, pace, held: held.transpose()? };
+        Running::start(run, pace, records, notify, Box::new(started))
+    }
+}
+
+/// A module that was started: its plan and its pace, by which it is recognized, and its grant.
+struct Started {
+    plan: Plan,
+    pace: Pace,
+    held: Option<Held>,
+}
+
+impl Kept for Started {
+    fn audience(&self) -> Audience {
+        Audience::under(self.held.as_ref())
+    }
+
+    fn ended(
+        self: Box<Self>,
+        faults: &[String],
+        account: &Account,
+    ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+        let Some(Held { watch, entered, .. }) = self.held else { return Ok(()) };
+        drop(watch);
+        Ok(entered.ended(faults, account)?)
     }
 }
 
@@ -385,150 +387,10 @@ impl Held {
         module: &ModulePlan,
         run: &Run,
         notify: &Notify,
-    ) -> Result<Self, crate::NodeError> {
+    ) -> Result<Self, NodeError> {
         let entered = node.installed(&admitted, &module.name, module.seed)?;
         let (grant, warn) = (admitted.grant.clone(), notify.clone());
         let warn = move |text: &str| warn(&format!("warning: {text}"));
         Ok(Self { grant, watch: Watch::start(node, vec![admitted], run.handle(), warn), entered })
-    }
-}
-
-/// An observer that reports the events of a module to the operator.
-struct NotifyingObserver {
-    notify: Notify,
-    faults: Arc<Mutex<Vec<String>>>,
-}
-
-impl Observer for NotifyingObserver {
-    fn progress(&mut self, _: u64, _: Progress) {}
-
-    fn log(&mut self, module: &str, text: &str) {
-        (self.notify)(&format!("{module}: {}", flame_record::escape::line(text)));
-    }
-
-    fn fault(&mut self, report: &FaultReport) -> bool {
-        let then = if report.restarted { "started anew" } else { "stopped" };
-        let packet = report.packet.map_or(String::new(), |p| format!(" (packet {p})"));
-        let text = format!("module {} {then}{packet}: {}", report.module, report.text);
-        (self.notify)(&text);
-        let mut faults = locked(&self.faults);
-        // All are counted in the account; the texts of the first ones are kept.
-        if faults.len() < flame_worker::MAX_FAULTS {
-            faults.push(report.text.clone());
-        }
-        true
-    }
-}
-
-/// The output of one module, which completes nothing: the others go on.
-struct Tap(SharedSink);
-
-impl Tap {
-    fn with(&mut self, act: impl FnOnce(&mut dyn Sink) -> Result<(), SinkError>) -> Result<(), SinkError> {
-        locked(&self.0).as_mut().map_or(Ok(()), |sink| act(&mut **sink))
-    }
-}
-
-impl Sink for Tap {
-    fn write(
-        &mut self,
-        module: &str,
-        table: &flame_abi::manifest::Table,
-        batch: &RecordBatch,
-    ) -> Result<(), SinkError> {
-        self.with(|sink| sink.write(module, table, batch))
-    }
-
-    fn flush(&mut self) -> Result<(), SinkError> {
-        self.with(|sink| sink.flush())
-    }
-
-    fn finish(self: Box<Self>) -> Result<(), SinkError> {
-        Ok(())
-    }
-}
-
-/// A module that runs for an element.
-struct Element {
-    attached: Attached,
-    /// The plan and the mode with which it was started, by which it is recognized.
-    plan: Plan,
-    pace: Pace,
-    faults: Arc<Mutex<Vec<String>>>,
-    held: Option<Held>,
-    notify: Notify,
-}
-
-impl Running for Element {
-    fn packets(&mut self, block: &RawBlock) -> Result<(), String> {
-        self.attached.packets(block).map_err(|e| e.to_string())
-    }
-
-    fn push(&mut self, port: usize, link: LinkType, packets: &[Frame<'_>]) -> Result<usize, String> {
-        let port = u16::try_from(port).unwrap_or(u16::MAX);
-        self.attached.push(port, link, packets).map_err(|e| e.to_string())
-    }
-
-    fn decided<'a>(&mut self, bytes: &'a dyn Fn(usize) -> &'a [u8]) -> Option<Decisions> {
-        let Decided { all_to, fates, decisions, bytes } = self.attached.decided(bytes)?;
-        let fate = |fate| match fate {
-            Fate::Unseen => modules::Fate::Unseen,
-            Fate::Sent => modules::Fate::Sent,
-            Fate::Dropped => modules::Fate::Dropped("module"),
-            Fate::Length => modules::Fate::Dropped("length changed by the module"),
-            Fate::Headers => modules::Fate::Dropped("form of headers changed by the module"),
-            Fate::Lost(cause) => modules::Fate::Lost(cause.name()),
-        };
-        Some(Decisions { all_to, fates: fates.into_iter().map(fate).collect(), decisions, bytes })
-    }
-
-    fn resume(&mut self) -> Result<bool, String> {
-        self.attached.resume().map_err(|e| e.to_string())
-    }
-
-    fn is_busy(&mut self) -> bool {
-        self.attached.is_busy()
-    }
-
-    fn is_waiting(&mut self) -> bool {
-        self.attached.is_waiting()
-    }
-
-    fn is_gone(&mut self) -> bool {
-        self.attached.is_gone()
-    }
-
-    fn settle(&mut self) -> Result<(), String> {
-        self.attached.settle().map_err(|e| e.to_string())
-    }
-
-    fn look(&mut self) -> Result<Option<bool>, String> {
-        self.attached.look().map_err(|e| e.to_string())
-    }
-
-    fn account(&mut self) -> Account {
-        self.attached.account()
-    }
-
-    fn faults(&self) -> Vec<String> {
-        locked(&self.faults).clone()
-    }
-
-    fn end(self: Box<Self>, is_interrupted: bool) -> Result<(), String> {
-        let Self { attached, faults, held, notify, .. } = *self;
-        if is_interrupted {
-            attached.handle().stop();
-        }
-        let (report, _) = attached.end().map_err(|e| e.to_string())?;
-        let entered = held.map(|Held { watch, entered, .. }| {
-            drop(watch);
-            entered
-        });
-        for lost in &report.lost {
-            let noun = lost.reason.noun();
-            notify(&format!("{}: {} {noun} lost: {}", lost.module, lost.rows, lost.reason.explain()));
-        }
-        let (Some(entered), Some((_, account))) = (entered, report.accounts.first()) else { return Ok(()) };
-        entered.ended(&locked(&faults), account).map_err(|e| e.to_string())
     }
 }

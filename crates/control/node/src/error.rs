@@ -22,6 +22,9 @@ pub enum NodeError {
     /// No view can be made of a field of a grant.
     #[error("{origin}, {}: {source}", field.name())]
     View { origin: Origin, field: Field, source: ViewError },
+    /// A filter of the grant lets no packet of a link type of the source pass.
+    #[error("{0}: leave this word out, or choose packets of another link type")]
+    Misfit(ViewError),
     /// The module's manifest requests rights that no grant can give.
     #[error("{0}")]
     Manifest(String),

@@ -1,41 +1,23 @@
 use crate::error::NodeError;
+use crate::presented::Presented;
 use crate::record::{Entered, Log, Owed};
-use flame_compile::{Compiler, ModuleInfo, Start};
+use flame_base::lock;
 use flame_plan::{ModuleId, Reason, ViewKey, ViewSpec};
 use flame_quota::{Meter, Meters};
 use flame_trust::{
-    Answer, Challenge, Credential, Denied, Event, Field, Grant, GrantRequest, Layer, ModuleRequest, Payer,
-    PayerRequest, Place, Policy, PublicKey, Quotas, Secret, time,
+    Answer, Challenge, Denied, Event, Field, Grant, GrantRequest, Layer, ModuleRequest, Policy, Quotas, time,
 };
 use flame_view::View;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
-/// The client's half of authentication: answers challenges with the key of a credential's holder.
-pub trait Holder {
-    /// Signs the challenge for this credential and the module with the SHA-256 `hash`.
-    fn answer(&self, challenge: &Challenge, credential: &Credential, hash: &[u8; 32]) -> Answer;
-}
-
-impl Holder for Secret {
-    fn answer(&self, challenge: &Challenge, credential: &Credential, hash: &[u8; 32]) -> Answer {
-        challenge.answer(self, credential, hash)
-    }
-}
-
-/// A node with its policy, and the credential that is presented to it.
+/// A node: its policy, the meters of all installs, and the entries that its audit log lacks. Clones share
+/// meters and entries.
+#[derive(Clone)]
 pub struct Node {
     pub(crate) path: PathBuf,
     pub(crate) policy: Arc<Policy>,
-    credential: Option<Arc<Credential>>,
-    holder: Option<Box<dyn Holder + Send + Sync>>,
-    /// An answer that was made before, for one module.
-    proof: Option<(Challenge, Answer)>,
-    /// The place from which packets come.
-    place: Place,
-    /// The text appended to the audit log's entry of an install: the command's arguments and its caller.
-    options: String,
     /// Meters of all installs, by the link of the credential to which they belong. A meter lives as long as
     /// an install counts in it; what it has counted is in its ledger.
     meters: Arc<Mutex<HashMap<String, Weak<Meter>>>>,
@@ -43,27 +25,22 @@ pub struct Node {
     owed: Arc<Owed>,
 }
 
-/// A module's request, and the decision on it.
-struct Decision {
-    request: ModuleRequest,
-    possession: Option<(Challenge, Answer)>,
-    decided: Result<Grant, NodeError>,
-}
-
 /// A module that runs under a grant.
 pub struct AdmittedModule {
+    /// The credential and its circumstances, by which the node admitted the module.
+    pub(crate) presented: Arc<Presented>,
     pub(crate) request: ModuleRequest,
-    possession: Option<(Challenge, Answer)>,
+    pub(crate) possession: Option<(Challenge, Answer)>,
     pub grant: Grant,
     /// Its number in the plan.
     pub(crate) id: ModuleId,
     /// The last decision by which it may run on.
-    passed: Mutex<Option<Passed>>,
+    pub(crate) passed: Mutex<Option<Passed>>,
 }
 
 /// A decision by which a module may run on, as far as fields show it: until the policy is another one, or
 /// within this time, in seconds since 1970.
-struct Passed {
+pub(crate) struct Passed {
     policy: Weak<Policy>,
     not_before: u64,
     expires: u64,
@@ -72,7 +49,7 @@ struct Passed {
 impl AdmittedModule {
     /// Returns whether the module may run on at `now` by the last decision, which was made under `policy`.
     fn has_passed(&self, policy: &Arc<Policy>, now: u64) -> bool {
-        let passed = self.passed.lock().unwrap_or_else(PoisonError::into_inner);
+        let passed = lock(&self.passed);
         passed.as_ref().is_some_and(|passed| {
             let is_same = std::ptr::eq(passed.policy.as_ptr(), Arc::as_ptr(policy));
             is_same && (passed.not_before..passed.expires).contains(&now)
@@ -82,6 +59,11 @@ impl AdmittedModule {
     /// Returns what the module asked for.
     pub fn request(&self) -> &ModuleRequest {
         &self.request
+    }
+
+    /// Returns the request that is decided on again while the module runs.
+    fn to_decide(&self) -> GrantRequest<'_> {
+        self.presented.request(&self.request, self.possession.as_ref())
     }
 
     /// Returns the grant of a running module under a new credential, which is valid for another time. The
@@ -122,98 +104,43 @@ pub fn check_viewable(layer: &Layer) -> Result<(), NodeError> {
     View::new(&spec, None).map(drop).map_err(error)
 }
 
+/// Reads the policy at `path`.
+fn read(path: &Path) -> Result<Arc<Policy>, NodeError> {
+    let policy = Policy::open(path)?;
+    let roles = policy.roles.values().chain([&policy.best_effort]);
+    roles.flat_map(|role| &role.fields).try_for_each(check_viewable)?;
+    Ok(Arc::new(policy))
+}
+
 impl Node {
-    /// Opens the node whose policy is at `path`. Packets come from `place`; `options` is recorded in the
-    /// audit log.
+    /// Opens the node whose policy is at `path`.
     ///
     /// # Errors
     ///
     /// Returns an error if the policy cannot be read, or if no view can be made of one of its roles.
-    pub fn open(path: &Path, place: &Place, options: String) -> Result<Self, NodeError> {
-        let policy = Policy::open(path)?;
-        let roles = policy.roles.values().chain([&policy.best_effort]);
-        roles.flat_map(|role| &role.fields).try_for_each(check_viewable)?;
-        Ok(Self {
-            policy: Arc::new(policy),
-            path: path.to_owned(),
-            credential: None,
-            holder: None,
-            proof: None,
-            place: place.clone(),
-            options,
-            meters: Arc::default(),
-            owed: Arc::default(),
-        })
+    pub fn open(path: &Path) -> Result<Self, NodeError> {
+        let (path, policy) = (path.to_owned(), read(path)?);
+        Ok(Self { path, policy, meters: Arc::default(), owed: Arc::default() })
     }
 
-    /// Sets the presented credential, and the object that answers for its holder.
-    #[must_use]
-    pub fn presented(
-        self,
-        credential: Option<Credential>,
-        holder: Option<Box<dyn Holder + Send + Sync>>,
-    ) -> Self {
-        Self { credential: credential.map(Arc::new), holder, ..self }
-    }
-
-    /// Returns this node for another credential, whose holder's answer for one module was made before. Both
-    /// share policy and meters.
-    #[must_use]
-    pub fn for_credential(
-        &self,
-        credential: Option<Credential>,
-        proof: Option<(Challenge, Answer)>,
-        place: &Place,
-        options: String,
-    ) -> Self {
-        Self {
-            policy: self.policy.clone(),
-            path: self.path.clone(),
-            credential: credential.map(Arc::new),
-            holder: None,
-            proof,
-            place: place.clone(),
-            options,
-            meters: self.meters.clone(),
-            owed: self.owed.clone(),
-        }
-    }
-
-    /// Returns this node without a credential, with the same meters.
-    #[must_use]
-    pub fn anonymous(&self) -> Self {
-        self.for_credential(None, None, &self.place, self.options.clone())
-    }
-
-    /// Reads the policy again, at `path`. The meters remain.
+    /// Reads the policy again, at `path`.
     ///
     /// # Errors
     ///
     /// Returns the errors of [`Node::open`].
     pub fn reopened(&self, path: &Path) -> Result<Self, NodeError> {
-        let opened = Self::open(path, &self.place, self.options.clone())?;
-        Ok(Self { meters: self.meters.clone(), owed: self.owed.clone(), ..opened })
+        Ok(Self { path: path.to_owned(), ..self.under(read(path)?) })
+    }
+
+    /// Returns this node under another policy.
+    #[must_use]
+    pub fn under(&self, policy: Arc<Policy>) -> Self {
+        Self { policy, ..self.clone() }
     }
 
     /// Returns the files whose changes change the policy.
     pub fn files(&self) -> Vec<&Path> {
         [Some(&*self.path), self.policy.revocations.as_deref()].into_iter().flatten().collect()
-    }
-
-    /// Returns this node with the same credential and answer under another policy.
-    #[must_use]
-    pub fn under(&self, policy: Arc<Policy>) -> Self {
-        Self {
-            policy,
-            path: self.path.clone(),
-            credential: self.credential.clone(),
-            holder: None,
-            proof: self.proof.clone(),
-            place: self.place.clone(),
-            options: self.options.clone(),
-            meters: self.meters.clone(),
-            owed: self.owed.clone(),
-        }
     }
 
     pub fn policy(&self) -> &Policy {
@@ -223,132 +150,6 @@ impl Node {
     /// Returns the policy for shared ownership.
     pub fn shared_policy(&self) -> Arc<Policy> {
         self.policy.clone()
-    }
-
-    /// Decides on a module. `more` narrows its grant further.
-    fn evaluate(
-        &self,
-        module: &ModuleInfo,
-        signers: &[PublicKey],
-        more: &[Layer],
-    ) -> Result<Decision, NodeError> {
-        let request = ModuleRequest::new(&module.manifest, module.hash, module.messages, signers.to_vec());
-        let mut request = request.map_err(NodeError::Manifest)?;
-        request.fields.extend(more.iter().cloned());
-        let possession = self.possession(&request.hash)?;
-        let decided = self.decide(&request, possession.as_ref()).map_err(NodeError::from).and_then(|grant| {
-            grant.layers.iter().try_for_each(check_viewable)?;
-            Ok(grant)
-        });
-        Ok(Decision { request, possession, decided })
-    }
-
-    /// Returns the proof that the holder of the credential wants to run the module with this hash.
-    fn possession(&self, hash: &[u8; 32]) -> Result<Option<(Challenge, Answer)>, NodeError> {
-        Ok(match (&self.holder, &self.credential) {
-            (Some(holder), Some(credential)) => {
-                let challenge = Challenge::new().map_err(NodeError::Challenge)?;
-                let answer = holder.answer(&challenge, credential, hash);
-                Some((challenge, answer))
-            }
-            _ => self.proof.clone(),
-        })
-    }
-
-    /// Returns a compiler for the module with this hash, for whose work the principal of the credential pays.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the credential is not valid, or not its holder's, or if its allowance cannot be
-    /// read.
-    pub fn compiler<'c>(
-        &'c self,
-        compiler: &'c Compiler<'_>,
-        hash: &[u8; 32],
-    ) -> Result<Compiler<'c>, NodeError> {
-        let possession = self.possession(hash)?;
-        let Payer { tenant, principal, links } = self.policy.payer(&PayerRequest {
-            credential: self.credential.as_deref(),
-            hash,
-            place: &self.place,
-            now: time::now(),
-            possession: possession.as_ref().map(|(challenge, answer)| (challenge, answer)),
-        })?;
-        let secret = self.policy.shared_secret().ok_or(NodeError::NoKey)?;
-        let allowance = Quotas::open(&self.policy.quotas(), secret)?.allowance(&links)?;
-        Ok(compiler.of(&tenant, &principal, allowance))
-    }
-
-    /// Records in the audit log each start of an examination, analysis or compilation. The module's name is
-    /// not known then.
-    pub fn noting<'a>(&'a self, compiler: Compiler<'a>) -> Compiler<'a> {
-        compiler.noted_by(|Start { step, hash, bytes }| {
-            let Some(log) = self.log() else { return Ok(()) };
-            let (module, text) = (flame_trust::hash_text(hash), format!("{step}, {bytes} bytes"));
-            log.write(Event::Begin, &self.claimed(), &module, &text).map_err(|e| e.to_string())
-        })
-    }
-
-    /// Records in the audit log that no work is done on the module with this hash, and returns the reason.
-    pub(crate) fn refused(&self, hash: &[u8; 32], denied: NodeError) -> NodeError {
-        let (NodeError::Denied(_), Some(log)) = (&denied, self.log()) else { return denied };
-        let (module, text) = (flame_trust::hash_text(hash), denied.operator());
-        log.write(Event::Refuse, &self.claimed(), &module, &text).err().unwrap_or(denied)
-    }
-
-    /// Admits a module, or returns the reason why not. Each refusal is recorded in the audit log.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the policy denies the module, or if the audit log cannot be written.
-    pub fn admit(
-        &self,
-        module: &ModuleInfo,
-        signers: &[PublicKey],
-        more: &[Layer],
-    ) -> Result<AdmittedModule, NodeError> {
-        let Decision { request, possession, decided } = self.evaluate(module, signers, more)?;
-        match decided {
-            Ok(grant) => {
-                let (id, passed) = Default::default();
-                Ok(AdmittedModule { request, possession, grant, id, passed })
-            }
-            Err(denied) => {
-                self.audit(Event::Refuse, &self.claimed(), &request, &denied.operator())?;
-                Err(denied)
-            }
-        }
-    }
-
-    /// Returns the grant that a module would get.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the policy denies the module.
-    pub fn explain(&self, module: &ModuleInfo, signers: &[PublicKey]) -> Result<Grant, NodeError> {
-        self.evaluate(module, signers, &[])?.decided
-    }
-
-    fn request<'a>(
-        &'a self,
-        module: &'a ModuleRequest,
-        possession: Option<&'a (Challenge, Answer)>,
-    ) -> GrantRequest<'a> {
-        GrantRequest {
-            credential: self.credential.as_deref(),
-            module,
-            place: &self.place,
-            now: time::now(),
-            possession: possession.map(|(challenge, answer)| (challenge, answer)),
-        }
-    }
-
-    pub(crate) fn decide(
-        &self,
-        module: &ModuleRequest,
-        possession: Option<&(Challenge, Answer)>,
-    ) -> Result<Grant, Denied> {
-        self.policy.grant(&self.request(module, possession))
     }
 
     /// Decides again on a module that runs. If it may not run any longer, records its eviction in the audit
@@ -369,7 +170,7 @@ impl Node {
     /// if there is one: expiry, revocation, another policy. Under one policy only the time can change that,
     /// so the signatures are verified and the fields are read once for each.
     pub fn lost_by_fields(&self, admitted: &AdmittedModule) -> Option<Reason> {
-        let request = self.request(&admitted.request, admitted.possession.as_ref());
+        let request = admitted.to_decide();
         if admitted.has_passed(&self.policy, request.now) {
             return None;
         }
@@ -377,7 +178,7 @@ impl Node {
             Ok(grant) if admitted.grant.rights.within(&grant.rights) => {
                 let (policy, rights) = (Arc::downgrade(&self.policy), grant.rights);
                 let passed = Passed { policy, not_before: rights.not_before, expires: rights.expires };
-                *admitted.passed.lock().unwrap_or_else(PoisonError::into_inner) = Some(passed);
+                *lock(&admitted.passed) = Some(passed);
                 None
             }
             Ok(_) => Some(Reason::Narrowed),
@@ -385,21 +186,20 @@ impl Node {
         }
     }
 
-    /// Returns the reason why a module may not run any longer if its credential is revoked. Nobody's
+    /// Returns the reason why a module may not run any longer if its credential is revoked. No
     /// credential delays the revocation of another one by this.
     pub fn lost_by_revocation(&self, admitted: &AdmittedModule) -> Option<Reason> {
         if admitted.has_passed(&self.policy, time::now()) {
             return None;
         }
-        let denied = self.policy.not_known_as_revoked(self.credential.as_ref()?).err()?;
+        let denied = self.policy.not_known_as_revoked(admitted.presented.credential.as_ref()?).err()?;
         Some(reason(&denied))
     }
 
     /// Returns the check for which a module may not run any longer, if there is one. Checks are Datalog, so
     /// this may take far longer than [`Node::lost_by_fields`].
     pub fn lost_by_checks(&self, admitted: &AdmittedModule) -> Option<Reason> {
-        let request = self.request(&admitted.request, admitted.possession.as_ref());
-        self.policy.check(&request).err().map(|denied| reason(&denied))
+        self.policy.check(&admitted.to_decide()).err().map(|denied| reason(&denied))
     }
 
     /// Records in the audit log that a module is evicted.
@@ -448,12 +248,6 @@ impl Node {
         }
     }
 
-    /// Returns the principal that a credential names, without verification.
-    fn claimed(&self) -> String {
-        let blocks = self.credential.as_ref().and_then(|c| c.blocks().ok()).unwrap_or_default();
-        blocks.into_iter().find_map(|b| b.principal).map_or("anyone".to_owned(), |p| format!("{p} (claimed)"))
-    }
-
     pub(crate) fn audit(
         &self,
         event: Event,
@@ -467,7 +261,7 @@ impl Node {
         }
     }
 
-    fn log(&self) -> Option<Log> {
+    pub(crate) fn log(&self) -> Option<Log> {
         Some(Log { audit: self.policy.log()?, secret: self.policy.shared_secret()?, owed: self.owed.clone() })
     }
 
@@ -479,7 +273,7 @@ impl Node {
     pub fn meters(&self, admitted: &AdmittedModule, live: bool) -> Result<Meters, NodeError> {
         let secret = self.policy.shared_secret().ok_or(NodeError::NoKey)?;
         let quotas = Quotas::open(&self.policy.quotas(), secret)?;
-        let mut meters = self.meters.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut meters = lock(&self.meters);
         let mut chain = Vec::new();
         for link in &admitted.grant.links {
             let meter = match meters.get(&link.id).and_then(Weak::upgrade) {
@@ -506,7 +300,7 @@ impl Node {
     pub fn sweep_quotas(&self) -> Result<usize, NodeError> {
         let secret = self.policy.shared_secret().ok_or(NodeError::NoKey)?;
         let used: Vec<String> = {
-            let meters = self.meters.lock().unwrap_or_else(PoisonError::into_inner);
+            let meters = lock(&self.meters);
             let used = meters.iter().filter(|(_, meter)| meter.strong_count() > 0);
             used.map(|(id, _)| id.clone()).collect()
         };
@@ -525,7 +319,7 @@ impl Node {
 
     /// Returns the number of meters in which installs count.
     pub fn meters_in_use(&self) -> usize {
-        let meters = self.meters.lock().unwrap_or_else(PoisonError::into_inner);
+        let meters = lock(&self.meters);
         meters.values().filter(|meter| meter.strong_count() > 0).count()
     }
 
@@ -544,7 +338,8 @@ impl Node {
         let fields: Vec<_> =
             grant.explain().into_iter().map(|(f, value, _)| format!("{}={value}", f.name())).collect();
         let seed = seed.map_or_else(String::new, |seed| format!("seed {seed}; "));
-        let text = format!("{}: {}; {seed}options: {}", grant.role, fields.join("; "), self.options);
+        let text =
+            format!("{}: {}; {seed}options: {}", grant.role, fields.join("; "), admitted.presented.options);
         self.audit(Event::Install, &grant.principal, &admitted.request, &text)?;
         Ok(Entered::new(self.log(), name, &grant.principal, &named(&admitted.request)))
     }

@@ -1,11 +1,12 @@
 //! Entries of the audit log about one module.
 
 use crate::error::NodeError;
+use flame_base::lock;
 use flame_plan::Account;
 use flame_trust::{Audit, Event, Secret, time};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// The audit log and the key that signs it.
 pub(crate) struct Log {
@@ -27,12 +28,8 @@ struct Entry {
 }
 
 impl Owed {
-    fn entries(&self) -> MutexGuard<'_, VecDeque<Entry>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(crate) fn is_any(&self) -> bool {
-        !self.entries().is_empty()
+        !lock(&self.0).is_empty()
     }
 }
 
@@ -54,12 +51,12 @@ impl Log {
         self.write(event.clone(), principal, module, text).inspect_err(|_| {
             let text = format!("{text}; at {}", time::show(time::now()));
             let (principal, module) = (principal.to_owned(), module.to_owned());
-            self.owed.entries().push_back(Entry { event, principal, module, text });
+            lock(&self.owed.0).push_back(Entry { event, principal, module, text });
         })
     }
 
     pub(crate) fn write_owed(&self) -> Result<(), NodeError> {
-        let mut owed = self.owed.entries();
+        let mut owed = lock(&self.owed.0);
         while let Some(Entry { event, principal, module, text }) = owed.front() {
             self.audit.write(&self.secret, event.clone(), principal, module, text)?;
             owed.pop_front();

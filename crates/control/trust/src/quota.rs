@@ -10,6 +10,7 @@
 use crate::grant::Link;
 use crate::hex::hex;
 use crate::key::Secret;
+use flame_base::lock;
 use flame_files::Folder;
 use flame_plan::Share;
 use flame_quota::{Allowance, Amounts, Ledger, Quota, State};
@@ -18,7 +19,7 @@ use sha2::{Digest, Sha256};
 use std::collections::BTreeSet;
 use std::io::{self, Error};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 /// The format of the files. Those of format 1 did not state it.
@@ -345,7 +346,7 @@ impl Ledger for QuotaFile {
     }
 
     fn may_own(&self, bytes: u64) -> bool {
-        let mut claimed = self.claimed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut claimed = lock(&self.claimed);
         // A claim that is a little too large stays, so that not every change accesses the file.
         let is_enough = bytes > 0 && bytes <= *claimed && *claimed - bytes < 2 * PART;
         if self.quota.memory == u64::MAX || is_enough || bytes == *claimed {

@@ -143,6 +143,40 @@ fn the_principal_is_the_one_whom_the_root_names() {
     assert!(includes.policy().unwrap().grant(&request).is_err());
 }
 
+/// A session is decided before a module is named, by the same principal.
+#[test]
+fn a_session_has_the_principal_as_well() {
+    for (check, is_identified) in
+        [("check if principal(\"alice\")", true), ("check if principal($p), $p != \"alice\"", false)]
+    {
+        let world = World { node: format!("[checks]\ndatalog = '{check}'"), ..World::new() };
+        let held = Narrow { holder: Some(world.alice.public()), ..narrow(&[("code", "any")]).unwrap() };
+        let mint = Mint { principal: "alice".into(), role: "researcher".into(), narrow: held };
+        let credential = Credential::mint(&world.root, &mint).unwrap();
+        let challenge = Challenge::new().unwrap();
+        let answer = challenge.answer(&world.alice, &credential, &SESSION);
+        let found = world.policy().unwrap().identify(&credential, (&challenge, &answer), world.now);
+        assert_eq!(found.is_ok(), is_identified, "{check}");
+    }
+}
+
+/// Only keys that have signed the code are named, and a limited number of them.
+#[test]
+fn signers_are_named_up_to_a_number() {
+    let keys: Vec<_> = (0..9).map(|_| flame_trust::Secret::generate().public()).collect();
+    for (signers, key, is_granted) in [
+        (&keys[..1], &keys[0], true),
+        (&keys[..8], &keys[7], true),
+        (&keys[..], &keys[8], false),
+        (&keys[1..], &keys[0], false),
+        (&[], &keys[0], false),
+    ] {
+        let node = format!("[checks]\ndatalog = 'check if signer(\"{key}\")'");
+        let world = World { node, signers: signers.to_vec(), ..World::new() };
+        assert_eq!(world.grant(&world.mint(&[])).is_ok(), is_granted, "{} signers", signers.len());
+    }
+}
+
 fn copy(secret: &flame_trust::Secret) -> flame_trust::Secret {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("key");

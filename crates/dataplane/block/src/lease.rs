@@ -1,6 +1,7 @@
 //! The use of the parts of a region.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use flame_base::lock;
+use std::sync::{Arc, Mutex};
 
 /// Whether each part is in use, and whether it was.
 pub(crate) struct Parts(pub(crate) Vec<(bool, bool)>);
@@ -21,7 +22,7 @@ pub(crate) struct Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut parts = lock(&self.parts);
         parts.0[self.first..][..self.count].iter_mut().for_each(|(used, _)| *used = false);
     }
 }

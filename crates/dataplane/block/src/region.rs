@@ -1,8 +1,9 @@
 use crate::lease::{Lease, Parts};
 use crate::memfd::{PAGE, SIZED, SharedMemory, checked, create_file, seal};
 use crate::{BlockError, memfd};
+use flame_base::lock;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// The size of the parts that a region consists of, in bytes.
 const PART: usize = 256 << 10;
@@ -60,7 +61,7 @@ impl Region {
     pub fn take(&self, bytes: usize) -> Result<SharedMemory, BlockError> {
         let count = bytes.div_ceil(PART).max(1);
         let (lease, is_dirty) = {
-            let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut parts = lock(&self.parts);
             let first = parts.find(count).ok_or_else(|| BlockError::Exhausted {
                 bytes,
                 free: parts.0.iter().filter(|(used, _)| !used).count() * PART,

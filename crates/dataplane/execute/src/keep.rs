@@ -5,11 +5,12 @@
 //! the place back when it is dropped. An instance that is to follow it requests the place before, and waits.
 //! So an update carries the state as it was after the last packet of the old instance.
 
+use flame_base::{lock, unpoisoned};
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 /// The state of one place.
@@ -175,16 +176,12 @@ impl Keep {
     /// Creates places whose states come later, by [`Keep::give`].
     pub fn awaiting(limits: (u32, u64), workers: usize, on_news: OnNews) -> Self {
         let keep = Self::new(limits, workers, [], on_news);
-        keep.places().iter_mut().for_each(|slot| slot.is_held = true);
+        lock(&keep.0.places).iter_mut().for_each(|slot| slot.is_held = true);
         keep
     }
 
-    fn places(&self) -> MutexGuard<'_, Vec<Slot>> {
-        self.0.places.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn workers(&self) -> usize {
-        self.places().len() - 1
+        lock(&self.0.places).len() - 1
     }
 
     /// Returns all places, of which the slow one is the last.
@@ -226,7 +223,7 @@ impl Keep {
     ) {
         let at = index(place, self.workers());
         let state = {
-            let mut places = self.places();
+            let mut places = lock(&self.0.places);
             let Some(slot) = places.get_mut(at) else { return };
             slot.begun = None;
             if slot.is_held {
@@ -243,7 +240,7 @@ impl Keep {
     /// Gives a place that has waited for its state to the instance there.
     pub fn give(&self, place: Place, state: Option<State>) {
         let at = index(place, self.workers());
-        if let Some(slot) = self.places().get_mut(at) {
+        if let Some(slot) = lock(&self.0.places).get_mut(at) {
             slot.state = state.filter(|state| state.len() <= self.most());
         }
         self.release(at);
@@ -251,7 +248,7 @@ impl Keep {
 
     fn release(&self, at: usize) {
         let next = {
-            let mut places = self.places();
+            let mut places = lock(&self.0.places);
             let Some(slot) = places.get_mut(at) else { return };
             let next = std::iter::from_fn(|| slot.waiting.pop_front()).find(|w| w.alive.strong_count() > 0);
             slot.is_held = next.is_some();
@@ -270,12 +267,12 @@ impl Keep {
 
     fn is_awaited_at(&self, at: usize) -> bool {
         let waits = |slot: &Slot| slot.waiting.iter().any(|w| w.alive.strong_count() > 0);
-        self.0.is_followed.load(Ordering::Relaxed) || self.places().get(at).is_some_and(waits)
+        self.0.is_followed.load(Ordering::Relaxed) || lock(&self.0.places).get(at).is_some_and(waits)
     }
 
     /// Returns the states that there are now, and a number that grows whenever one of them changes.
     pub fn states(&self) -> (u64, Vec<(Place, State)>) {
-        let places = self.places();
+        let places = lock(&self.0.places);
         let workers = places.len() - 1;
         let changes = places.iter().map(|slot| slot.changes).sum();
         let of = |(at, slot): (usize, &Slot)| Some((place_at(at, workers), slot.state.clone()?));
@@ -284,7 +281,7 @@ impl Keep {
 
     /// Returns how each place's last instance began, for those that have begun.
     pub fn begun(&self) -> Vec<(Place, Begun)> {
-        let places = self.places();
+        let places = lock(&self.0.places);
         let workers = places.len() - 1;
         places
             .iter()
@@ -296,17 +293,17 @@ impl Keep {
     /// Waits until `count` places have begun, but not longer than `most`.
     pub fn wait_for_begun(&self, count: usize, most: Duration) {
         let end = Instant::now() + most;
-        let mut places = self.places();
+        let mut places = lock(&self.0.places);
         while places.iter().filter(|slot| slot.begun.is_some()).count() < count {
             let Some(left) = end.checked_duration_since(Instant::now()) else { return };
             let waited = self.0.changed.wait_timeout(places, left);
-            places = waited.unwrap_or_else(PoisonError::into_inner).0;
+            places = unpoisoned(waited).0;
         }
     }
 
     fn report(&self, at: usize, news: &News, change: impl FnOnce(&mut Slot)) {
         let workers = {
-            let mut places = self.places();
+            let mut places = lock(&self.0.places);
             if let Some(slot) = places.get_mut(at) {
                 change(slot);
             }

@@ -1,11 +1,12 @@
 use crate::keep::{Keep, Place, Requested};
+use flame_base::lock;
 use flame_block::Region;
 use flame_plan::{ModulePlan, Plan, Share};
 use flame_quota::Meters;
 use flame_run::{Area, Engines, Eviction, Loaded};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// The reason why a module cannot be loaded.
 #[derive(Debug, thiserror::Error)]
@@ -101,7 +102,7 @@ impl LoadedModule {
 
     /// Returns the place of an instance that begins, once.
     pub(crate) fn take_place(&self, place: Place) -> Option<Requested> {
-        self.requested.lock().unwrap_or_else(PoisonError::into_inner).remove(&place)
+        lock(&self.requested).remove(&place)
     }
 }
 

@@ -314,8 +314,9 @@ impl SlowLoop {
         }
     }
 
-    /// Makes waiting calls until none is left or the quantum is over. `each` receives their output. Returns
-    /// the report of the fault with which the instance ended, if it did.
+    /// Makes waiting calls until none is left or the quantum is over. `each` receives their output, with the
+    /// tick after which it was made: [`SlowLoop::passed_tick`] at that time. Returns the report of the fault
+    /// with which the instance ended, if it did.
     ///
     /// # Errors
     ///
@@ -323,7 +324,7 @@ impl SlowLoop {
     pub fn go<E>(
         &mut self,
         quantum: &Quantum<'_>,
-        each: &mut dyn FnMut(Output<'_>) -> Result<(), E>,
+        each: &mut dyn FnMut(u64, Output<'_>) -> Result<(), E>,
     ) -> Result<Option<FaultReport>, E> {
         let Some(mut caller) = self.caller.take() else { return Ok(None) };
         self.is_split = false;
@@ -331,10 +332,10 @@ impl SlowLoop {
         while caller.is_busy() || self.starts(made, &mut caller, quantum) {
             made = true;
             let is_export = caller.is_in_export();
-            let (keeping, mut state) = (&mut self.keeping, false);
+            let (keeping, since, mut state) = (&mut self.keeping, self.ended, false);
             let ended = caller.go(quantum, &mut |output| {
                 if !is_export {
-                    return each(output);
+                    return each(since, output);
                 }
                 state = true;
                 keeping.store(output.bytes);

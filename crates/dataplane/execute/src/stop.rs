@@ -1,15 +1,9 @@
 //! The end of a run from outside, and the time that calls have then.
 
+use crate::slices::SLICE;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
-
-/// The time that an instance has before its worker runs the others.
-pub const SLICE: Duration = Duration::from_micros(500);
-
-/// The time after which a call is interrupted that keeps nobody waiting: it continues at once, unless its
-/// module was evicted or the run was stopped. To end a slice costs an interrupt where all processors work.
-pub const LONG_SLICE: Duration = Duration::from_millis(5);
 
 /// The time that each instance has, after the run was stopped, for waiting blocks, and once for the batch or
 /// init that goes on. Of a worker that may be behind, it has them after [`BEHIND`]. Other calls have budgets

@@ -50,9 +50,6 @@ pub trait FilterText: sealed::Sealed + Clone {
     type Packet<'a>: Copy;
     #[doc(hidden)]
     const MOST: usize;
-    /// Whether a filter that cannot be compiled for the link type of packets is an error. That of a module or
-    /// credential is none, since it would end the run of all others: it lets no such packet pass.
-    const IS_STRICT: bool;
     fn text(&self) -> &str;
     #[doc(hidden)]
     fn run(filter: &Filter, packet: Self::Packet<'_>) -> bool;
@@ -61,7 +58,6 @@ pub trait FilterText: sealed::Sealed + Clone {
 impl FilterText for TrustedFilter {
     type Packet<'a> = TruePacket<'a>;
     const MOST: usize = MAX_INSTRUCTIONS;
-    const IS_STRICT: bool = true;
 
     fn text(&self) -> &str {
         self.as_str()
@@ -76,7 +72,6 @@ impl FilterText for TrustedFilter {
 impl FilterText for ShownFilter {
     type Packet<'a> = ShownPacket<'a>;
     const MOST: usize = MAX_SHOWN_INSTRUCTIONS;
-    const IS_STRICT: bool = false;
 
     fn text(&self) -> &str {
         self.as_str()

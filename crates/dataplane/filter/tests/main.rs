@@ -7,3 +7,4 @@ mod language;
 mod meaning;
 mod random;
 mod truth;
+mod tshark;

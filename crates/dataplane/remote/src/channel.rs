@@ -13,7 +13,7 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The maximum number of bytes of an encoded report.
 pub const MAX_HEAD: usize = 1 << 20;
@@ -145,7 +145,7 @@ impl Sender {
         let mut begun = None;
         while at < self.buffer.len() {
             if let Some((waited, limit)) = &mut self.limit {
-                let now = waited.look();
+                let now = waited.look(Instant::now());
                 if now - *begun.get_or_insert(now) > *limit {
                     return Err(io::Error::from(io::ErrorKind::TimedOut).into());
                 }

@@ -1,8 +1,9 @@
 //! Time that does not count in limits: the one who is waited for had no use of it.
 
+use flame_base::lock;
 use std::cell::Cell;
 use std::marker::PhantomData;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// The time for which one thread stands still, or works for others, as those see it who wait for it.
@@ -44,40 +45,47 @@ impl Stall {
         Self::create(Duration::ZERO).1
     }
 
-    fn times(&self) -> MutexGuard<'_, Times> {
-        self.times.lock().unwrap_or_else(PoisonError::into_inner)
+    fn since(&self, begun: Option<Instant>, now: Instant) -> Duration {
+        begun.map_or(Duration::ZERO, |begun| now.duration_since(begun).saturating_sub(self.least))
     }
 
-    fn since(&self, begun: Option<Instant>) -> Duration {
-        begun.map_or(Duration::ZERO, |begun| begun.elapsed().saturating_sub(self.least))
-    }
-
-    /// Returns the time of all stalls so far.
-    pub fn total(&self) -> Duration {
-        let times = self.times();
-        times.total + self.since(times.begun)
+    /// Returns the time of all stalls until `now`.
+    pub fn total(&self, now: Instant) -> Duration {
+        let times = lock(&self.times);
+        times.total + self.since(times.begun, now)
     }
 }
 
 impl Staller {
     /// Begins a stall. One within another one is part of that.
     pub fn begin(&self) -> Stalled {
-        let mut times = self.stall.times();
+        self.begin_at(Instant::now)
+    }
+
+    /// Reads `clock` under the lock, as the end does, so that no look sees a time that is taken back.
+    fn begin_at(&self, clock: impl FnOnce() -> Instant) -> Stalled {
+        let mut times = lock(&self.stall.times);
         let is_outer = times.begun.is_none();
         if is_outer {
-            times.begun = Some(Instant::now());
+            times.begun = Some(clock());
         }
         Stalled(is_outer.then(|| self.stall.clone()))
     }
 }
 
+impl Stalled {
+    fn end_at(&mut self, clock: impl FnOnce() -> Instant) {
+        if let Some(stall) = self.0.take() {
+            let mut times = lock(&stall.times);
+            let begun = times.begun.take();
+            times.total += stall.since(begun, clock());
+        }
+    }
+}
+
 impl Drop for Stalled {
     fn drop(&mut self) {
-        if let Some(stall) = &self.0 {
-            let mut times = stall.times();
-            let begun = times.begun.take();
-            times.total += stall.since(begun);
-        }
+        self.end_at(Instant::now);
     }
 }
 
@@ -98,9 +106,9 @@ impl Waited {
         Self { stall, step, last: None, sum: Duration::ZERO }
     }
 
-    /// Returns the time since the first look.
-    pub fn look(&mut self) -> Duration {
-        let (now, stalled) = (Instant::now(), self.stall.total());
+    /// Returns the time from the first look until `now`.
+    pub fn look(&mut self, now: Instant) -> Duration {
+        let stalled = self.stall.total(now);
         if let Some((at, before)) = self.last.replace((now, stalled)) {
             self.sum += (now - at).saturating_sub(stalled.saturating_sub(before)).min(self.step);
         }
@@ -121,22 +129,16 @@ mod tests {
             let (staller, stall) = Stall::create(least);
             let mut waited = Waited::without(stall.clone(), STEP);
             let begun = Instant::now();
-            assert_eq!(waited.look(), Duration::ZERO);
-            std::thread::sleep(MOMENT);
-            let before = waited.look();
-            assert!(before >= MOMENT);
-            let stalled = staller.begin();
-            std::thread::sleep(2 * MOMENT);
-            drop(staller.begin());
-            let open = stall.total();
-            assert!(open + least >= 2 * MOMENT, "one that goes on: {open:?}");
-            drop(stalled);
-            let (total, sum) = (stall.total(), waited.look());
-            assert!(total >= open && sum >= before + least, "{total:?} {sum:?}");
-            assert!(sum + total <= begun.elapsed(), "{sum:?} {total:?}");
-            std::thread::sleep(MOMENT);
-            assert_eq!(stall.total(), total, "none goes on");
-            assert!(waited.look() >= sum + MOMENT);
+            let at = |moments| begun + moments * MOMENT;
+            assert_eq!(waited.look(at(0)), Duration::ZERO);
+            assert_eq!(waited.look(at(1)), MOMENT);
+            let mut stalled = staller.begin_at(|| at(1));
+            staller.begin_at(|| at(2)).end_at(|| at(3));
+            assert_eq!(stall.total(at(3)), 2 * MOMENT - least, "the outer one has not ended");
+            stalled.end_at(|| at(4));
+            assert_eq!(waited.look(at(4)), MOMENT + least);
+            assert_eq!(stall.total(at(9)), 3 * MOMENT - least, "it has ended");
+            assert_eq!(waited.look(at(9)), 6 * MOMENT + least);
         }
     }
 
@@ -147,7 +149,7 @@ mod tests {
         std::thread::scope(|scope| {
             let reader = scope.spawn(|| {
                 for _ in 0..200_000 {
-                    let total = stall.total();
+                    let total = stall.total(Instant::now());
                     assert!(total >= last && total <= begun.elapsed(), "{total:?} after {last:?}");
                     last = total;
                 }
@@ -161,8 +163,8 @@ mod tests {
     /// A suspension of the program looks so.
     #[test]
     fn a_long_time_without_a_look_does_not_count() {
-        let mut waited = Waited::without(Stall::none(), STEP);
-        waited.last = Some((Instant::now() - 10 * STEP, Duration::ZERO));
-        assert_eq!(waited.look(), STEP);
+        let (mut waited, begun) = (Waited::without(Stall::none(), STEP), Instant::now());
+        waited.look(begun);
+        assert_eq!(waited.look(begun + 10 * STEP), STEP);
     }
 }

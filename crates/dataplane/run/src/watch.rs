@@ -24,12 +24,13 @@
 //! before it runs. The worker needs no barrier instruction for that.
 
 use crate::eviction::Eviction;
+use flame_base::{lock, unpoisoned};
 use flame_plan::Reason;
 use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::io;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering, compiler_fence, fence};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
 /// The number of checks within the shortest deadline.
@@ -89,10 +90,6 @@ struct Seen {
 struct Times {
     all: u64,
     user: u64,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Watchdog {
@@ -212,8 +209,8 @@ impl Shared {
             let period = state.period.unwrap_or(MAX_PERIOD) * if is_idle { IDLE } else { 1 };
             state = match state.watches.is_empty() {
                 // The next instance wakes the thread.
-                true => self.wake.wait(state).unwrap_or_else(PoisonError::into_inner),
-                false => self.wake.wait_timeout(state, period).unwrap_or_else(PoisonError::into_inner).0,
+                true => unpoisoned(self.wake.wait(state)),
+                false => unpoisoned(self.wake.wait_timeout(state, period)).0,
             };
         }
     }

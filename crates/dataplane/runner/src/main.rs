@@ -9,7 +9,6 @@ mod serve;
 
 use std::os::fd::AsFd;
 use std::process::ExitCode;
-use std::sync::Arc;
 
 /// The exit status of a runner that could not confine itself.
 const NOT_CONFINED: u8 = 70;
@@ -18,7 +17,7 @@ const NOT_CONFINED: u8 = 70;
 const STACK: u64 = 8 << 20;
 
 /// Confines the process, and starts its other threads, the last that it can start.
-fn confined(engines: &flame_run::Engines) -> Result<Arc<serve::Slices>, String> {
+fn confined(engines: &flame_run::Engines) -> Result<flame_execute::Slices, String> {
     // Landlock holds for threads that are started later.
     flame_confine::end()?;
     let slices = serve::start_threads(engines)?;

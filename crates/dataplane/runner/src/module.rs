@@ -201,8 +201,12 @@ impl Slow {
     fn go(&mut self, id: ModuleId, quantum: &Quantum<'_>, sender: &mut Sender) -> Result<(), ChannelError> {
         let Some(slow) = &mut self.instance else { return self.pass(id, sender) };
         let head = Report::Output { module: id, worker: None, processed: Processed::default() };
+        let steps = &mut self.steps;
         let fault = loop {
-            let fault = slow.go(quantum, &mut |output| sender.send(&head, output.bytes))?;
+            let fault = slow.go(quantum, &mut |since_ns, output| {
+                pass(steps, since_ns, id, sender)?;
+                sender.send(&head, output.bytes)
+            })?;
             for (call, time) in slow.take_served() {
                 let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
                 sender.send(&Report::Served { module: id, call, ns }, &[])?;
@@ -221,13 +225,26 @@ impl Slow {
 
     /// Reports a tick that it has passed. Without an instance, it follows the fast ones.
     fn pass(&mut self, id: ModuleId, sender: &mut Sender) -> Result<(), ChannelError> {
-        let Some(steps) = &mut self.steps else { return Ok(()) };
         let of_fast = || self.passed.iter().copied().min().unwrap_or(0);
         let now_ns = self.instance.as_ref().map_or_else(of_fast, SlowLoop::passed_tick);
-        if now_ns > std::mem::replace(steps, now_ns) {
-            sender.send(&Report::SlowPassed { module: id, now_ns }, &[])?;
+        pass(&mut self.steps, now_ns, id, sender)
+    }
+}
+
+/// Reports that a slow instance has passed the tick at `now_ns`, unless that was reported. Output that
+/// follows belongs to the interval that begins then.
+fn pass(
+    reported: &mut Option<u64>,
+    now_ns: u64,
+    id: ModuleId,
+    sender: &mut Sender,
+) -> Result<(), ChannelError> {
+    match reported {
+        Some(before) if now_ns > *before => {
+            *before = now_ns;
+            sender.send(&Report::SlowPassed { module: id, now_ns }, &[])
         }
-        Ok(())
+        _ => Ok(()),
     }
 }
 

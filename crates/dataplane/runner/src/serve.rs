@@ -3,7 +3,7 @@
 use crate::grants::Grants;
 use crate::module::Installed;
 use flame_block::Reader;
-use flame_execute::{BatchLoop, LONG_SLICE, SLICE, Stop};
+use flame_execute::{BatchLoop, LONG_SLICE, SLICE, Slices, Stop};
 use flame_plan::{FaultReport, ModuleId, Pace};
 use flame_remote::{BodyWriter, ChannelError, Command, FdReceiver, Install, Report, Sender};
 use flame_run::Engines;
@@ -11,7 +11,6 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::thread::Thread;
 use std::time::{Duration, Instant};
 
 /// The maximum number of bytes of an encoded command: a plan contains machine code.
@@ -33,74 +32,21 @@ pub fn engines() -> Result<Engines, String> {
     Engines::new().map_err(|e| format!("engine: {e}"))
 }
 
-/// The number of slices without work after which the thread that ends them sleeps.
-const IDLE: u32 = 20;
-
-/// The thread that ends slices of metered calls. It sleeps while there is no such module or no work: its time
-/// counts as that of the modules.
-pub struct Slices {
-    is_needed: AtomicBool,
-    /// Whether nobody waits for the calls, so that slices are long.
-    is_long: AtomicBool,
-    is_working: AtomicBool,
-    is_asleep: AtomicBool,
-    thread: OnceLock<Thread>,
-}
-
-impl Slices {
-    fn run(&self, engines: &Engines) {
-        let mut idle = 0;
-        loop {
-            let is_long = self.is_long.load(Ordering::Relaxed);
-            std::thread::sleep(if is_long { LONG_SLICE } else { SLICE });
-            engines.end_slice();
-            idle = if self.is_working.load(Ordering::SeqCst) { 0 } else { idle + 1 };
-            if idle > IDLE {
-                self.is_asleep.store(true, Ordering::SeqCst);
-                // Who works from now on sees that this thread is asleep.
-                while !self.is_working.load(Ordering::SeqCst) {
-                    std::thread::park();
-                }
-                self.is_asleep.store(false, Ordering::SeqCst);
-            }
-        }
-    }
-
-    /// Sets how the slices of these modules have to be ended, of a process that works.
-    fn set(&self, modules: &[Installed]) {
-        let is_long = matches!(modules, [module] if module.keeps_nobody());
-        self.is_long.store(is_long, Ordering::Relaxed);
-        self.is_needed.store(modules.iter().any(Installed::is_metered), Ordering::SeqCst);
-        self.work(true);
-    }
-
-    fn work(&self, is_working: bool) {
-        let is_working = is_working && self.is_needed.load(Ordering::SeqCst);
-        self.is_working.store(is_working, Ordering::SeqCst);
-        if is_working
-            && self.is_asleep.load(Ordering::SeqCst)
-            && let Some(thread) = self.thread.get()
-        {
-            thread.unpark();
-        }
-    }
-}
-
 /// Starts the watchdog, and the thread that ends slices.
-pub fn start_threads(engines: &Engines) -> Result<Arc<Slices>, String> {
-    engines.watchdog().start().map_err(|e| format!("thread: {e}"))?;
-    let slices = Arc::new(Slices {
-        is_needed: AtomicBool::new(false),
-        is_long: AtomicBool::new(false),
-        is_working: AtomicBool::new(false),
-        is_asleep: AtomicBool::new(false),
-        thread: OnceLock::new(),
-    });
-    let (of_thread, engines) = (slices.clone(), engines.clone());
-    let thread = std::thread::Builder::new().name("flame-slices".to_owned());
-    let started = thread.spawn(move || of_thread.run(&engines)).map_err(|e| format!("thread: {e}"))?;
-    let _ = slices.thread.set(started.thread().clone());
+pub fn start_threads(engines: &Engines) -> Result<Slices, String> {
+    let error = |e: std::io::Error| format!("thread: {e}");
+    engines.watchdog().start().map_err(error)?;
+    let slices = Slices::default();
+    // It ends with the process.
+    std::mem::forget(slices.start(engines, || ()).map_err(error)?);
     Ok(slices)
+}
+
+/// Sets how the slices of these modules have to be ended, of a process that works.
+fn set_slices(slices: &Slices, modules: &[Installed]) {
+    let is_long = matches!(modules, [module] if module.keeps_nobody());
+    slices.set_length(if is_long { LONG_SLICE } else { SLICE });
+    slices.need(modules.iter().any(Installed::is_metered));
 }
 
 /// Serves a worker until it closes the connection.
@@ -161,7 +107,7 @@ impl Runner<'_> {
                 }
                 if self.modules[at].step(serves, &self.stop, sender)? {
                     self.modules.remove(at);
-                    self.slices.set(&self.modules);
+                    set_slices(self.slices, &self.modules);
                     continue;
                 }
                 is_reported &= self.modules[at].report(sender)?;
@@ -273,7 +219,7 @@ impl Runner<'_> {
         match Installed::new(self.engines, &mut self.grants, install, region, &self.stopped) {
             Ok(module) => {
                 self.modules.push(module);
-                self.slices.set(&self.modules);
+                set_slices(self.slices, &self.modules);
             }
             Err(text) => {
                 sender.send(&Report::Fault(FaultReport::new(id, name, text)), &[])?;
@@ -296,7 +242,7 @@ impl Runner<'_> {
         // Without its blocks the module cannot run, and the worker would wait for its reader.
         let reader = Reader::from_fds(data, control, event).map_err(std::io::Error::other)?;
         module.attach(at, reader, &self.stop, sender)?;
-        self.slices.set(&self.modules);
+        set_slices(self.slices, &self.modules);
         Ok(())
     }
 

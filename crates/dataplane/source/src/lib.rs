@@ -8,6 +8,7 @@ mod each;
 mod files;
 pub mod live;
 mod names;
+mod paced;
 
 /// The text of the sources of packets, each of which begins with its manual.
 pub const MANUALS: &[&str] = &[
@@ -17,10 +18,14 @@ pub const MANUALS: &[&str] = &[
     include_str!("live/mod.rs"),
 ];
 
+/// The text of the sources that only nodes have, each of which begins with its manual.
+pub const NODE_MANUALS: &[&str] = &[include_str!("paced.rs")];
+
 pub use described::{Adding, Described, Totals};
 pub use each::each;
-pub use files::{FileOptions, Help, open, parse};
+pub use files::{FileOptions, Help, first_link, open, parse};
 pub use names::link_name;
+pub use paced::Paced;
 
 use bytes::Bytes;
 use flame_abi::LinkType;

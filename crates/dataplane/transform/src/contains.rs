@@ -201,7 +201,7 @@ impl Rewriter {
     /// Returns the new value of a MAC address that is changed as `field`, and may contain addresses of `ip`.
     #[inline]
     pub(crate) fn map_mac(&mut self, field: Field, ip: Secrets, old: [u8; 6]) -> [u8; 6] {
-        let cleared = if may_contain_ip(old[0]) { self.clear_mac(ip, old) } else { old };
+        let cleared = if may_contain_ip([old[0], old[1]]) { self.clear_mac(ip, old) } else { old };
         match self.actions[field as usize] {
             Action::Keep => cleared,
             Action::Zero => [0; 6],
@@ -257,11 +257,10 @@ impl Rewriter {
     }
 }
 
-/// Returns whether a MAC address with this first byte may contain an address of IP.
+/// Returns whether a MAC address that begins with these bytes may contain an address of IP.
 #[inline]
-pub(crate) fn may_contain_ip(first: u8) -> bool {
-    const FIRST: u64 = 1 << 0x01 | 1 << 0x33 | 1 << CONTAINERS[0][0] | 1 << CONTAINERS[1][0];
-    first < 64 && FIRST >> first & 1 != 0
+pub(crate) fn may_contain_ip(first: [u8; 2]) -> bool {
+    first == [0x33, 0x33] || first == [0x01, 0x00] || first == CONTAINERS[0] || first == CONTAINERS[1]
 }
 
 fn first(bytes: [u8; 16]) -> [u8; 6] {

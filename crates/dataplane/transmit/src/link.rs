@@ -6,8 +6,9 @@ use crate::schedule::{Key, Reservation};
 use crate::thread::{Command, Interface, Wire, run};
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use flame_abi::LinkType;
+use flame_base::lock;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// The time whose frames a channel's queue holds at its rate, as a part of a second: a tenth.
 const QUEUED: u64 = 10;
@@ -95,10 +96,6 @@ impl Drop for Bandwidth {
         let mut reserved = lock(&self.shared.reserved);
         *reserved = reserved.saturating_sub(self.rate);
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Link {

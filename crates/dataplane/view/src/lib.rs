@@ -60,6 +60,7 @@ mod shape;
 mod sort;
 
 pub use flame_transform::{FlowHash, Hidden, Key, KeyError};
+pub use select::Misfits;
 pub use sort::{Marks, Queues};
 
 use flame_abi::{Descriptor, LinkType, flags};
@@ -166,7 +167,7 @@ impl View {
         let hides_bytes = spec.expose != Expose::All || rewriter.changes_any();
         shown.check_lengths(shown_expose)?;
         Ok(Self {
-            select: Select::new(&spec.select)?,
+            select: Select::new(&spec.select)?.strict(spec.key.is_none()),
             sampling: Sampling::new(spec, key)?,
             stages: Stages::new(&spec.stages, key)?,
             own: Stages::new(&spec.own, key)?,

@@ -3,7 +3,7 @@
 use crate::ViewError;
 use flame_abi::LinkType;
 use flame_filter::{FilterError, FilterText, PacketFilter};
-use flame_plan::{Expose, ShownFilter};
+use flame_plan::{Expose, ShownFilter, ViewSpec};
 
 /// The packets that pass all of several filters of one kind.
 pub(crate) struct Select<F> {
@@ -11,6 +11,9 @@ pub(crate) struct Select<F> {
     compiled: Vec<(LinkType, Verdict<F>)>,
     /// The index of the link type of the last packet.
     last: usize,
+    /// Whether a filter that cannot be compiled for the link type of a packet is an error. Otherwise it lets
+    /// no such packet pass.
+    is_strict: bool,
 }
 
 enum Verdict<F> {
@@ -22,7 +25,7 @@ enum Verdict<F> {
 impl<F: FilterText> Select<F> {
     /// Creates a selection. Fails if a filter is valid for no link type that is decoded.
     pub(crate) fn new(filters: &[F]) -> Result<Self, FilterError> {
-        let mut select = Self { filters: filters.to_vec(), compiled: Vec::new(), last: 0 };
+        let mut select = Self { filters: filters.to_vec(), compiled: Vec::new(), last: 0, is_strict: false };
         for filter in filters {
             // A filter may test a property of other link types, as `inbound` does, so any link type suffices.
             if let Err(e) = PacketFilter::compile(filter, LinkType::ETHERNET) {
@@ -38,6 +41,13 @@ impl<F: FilterText> Select<F> {
             let _ = select.turn_to(LinkType::ETHERNET);
         }
         Ok(select)
+    }
+
+    /// Sets whether packets of a link type for which a filter cannot be compiled are an error: to the
+    /// operator, who states filters for a run of its own. In a view of a grant, it would end the run of all
+    /// others.
+    pub(crate) fn strict(self, is_strict: bool) -> Self {
+        Self { is_strict, ..self }
     }
 
     #[inline]
@@ -81,12 +91,39 @@ impl<F: FilterText> Select<F> {
             // Packets of other link types count as not IP; a filter that cannot be compiled for them is
             // false.
             Err(FilterError::Link { .. }) if !link.is_decoded() => Verdict::Nothing,
-            Err(e) if !F::IS_STRICT && !matches!(e, FilterError::Internal { .. }) => Verdict::Nothing,
+            Err(e) if !self.is_strict && !matches!(e, FilterError::Internal { .. }) => Verdict::Nothing,
             Err(e) => return Err(e),
         };
         self.compiled.push((link, verdict));
         self.last = self.compiled.len() - 1;
         Ok(())
+    }
+}
+
+/// The faults of the filters of a grant's view on packets of a link type: these lack what the filters test,
+/// so none passes.
+#[derive(Debug, Default)]
+pub struct Misfits {
+    /// Those of policy and root, and of the holder itself for this module.
+    pub stated: Vec<ViewError>,
+    /// Those of all others through whose hands the grant went, and of the module.
+    pub inherited: Vec<ViewError>,
+}
+
+impl Misfits {
+    /// Finds the filters of a view that packets of `link` cannot pass.
+    pub fn of(spec: &ViewSpec, link: LinkType) -> Self {
+        fn fault<F: FilterText>(filter: &F, link: LinkType) -> Option<ViewError> {
+            let fault = PacketFilter::compile(filter, link).err();
+            fault.filter(|fault| matches!(fault, FilterError::Link { .. })).map(ViewError::from)
+        }
+        let shown = |filter| fault(filter, link);
+        let own = spec.own.iter().filter_map(|stage| shown(&stage.filter));
+        let others = spec.stages.iter().map(|stage| &stage.filter).chain(&spec.select_shown);
+        Self {
+            stated: spec.select.iter().filter_map(|filter| fault(filter, link)).chain(own).collect(),
+            inherited: others.filter_map(shown).collect(),
+        }
     }
 }
 

@@ -2,9 +2,9 @@
 
 use crate::common::*;
 use flame_abi::{Descriptor, LinkType};
-use flame_plan::{Action, Expose, Field, ShownFilter, Transforms, TrustedFilter, ViewSpec};
+use flame_plan::{Action, Expose, Field, ShownFilter, Transforms, TrustedFilter, ViewKey, ViewSpec};
 use flame_transform::TransformError;
-use flame_view::{Key, Marks, Queues, View, ViewError};
+use flame_view::{Key, Marks, Misfits, Queues, View, ViewError};
 
 fn spec(select: &[&str], expose: Expose, transforms: &[(Field, Action)]) -> ViewSpec {
     let select = select.iter().filter_map(|s| TrustedFilter::parse(s).unwrap()).collect();
@@ -71,6 +71,25 @@ fn link_types_may_be_mixed() {
     let written = v.copy(&descriptors, |i| links[i], &data, &mut out, &mut out_data, BASE).unwrap();
     // No filter applies to USB packets, so they are not UDP.
     assert_eq!((written.packets, written.bytes), (2, 42 + 28));
+}
+
+/// The operator's own filter is an error. One of a grant would end the run of all others.
+#[test]
+fn a_filter_of_a_grant_lets_no_packet_pass_that_it_cannot_test() {
+    let packets = [ipv4(17, &[], &udp(53, b"hello"))];
+    let (descriptors, data) = block(LinkType::RAW, &packets);
+    let own = spec(&["not ether host 1:2:3:4:5:6"], Expose::All, &[]);
+    let mut out = [Descriptor::default()];
+    let result = View::new(&own, None).unwrap().select(&descriptors, |_| LinkType::RAW, &data, &mut out, 0);
+    let refused = result.unwrap_err().to_string();
+    assert!(refused.contains("at `01:02:03:04:05:06`") && refused.contains("link type 101"), "{refused}");
+    let of_grant = ViewSpec { key: Some(ViewKey([7; 32])), ..own };
+    let mut view = View::new(&of_grant, None).unwrap();
+    assert_eq!(see(&mut view, LinkType::RAW, &packets).descriptors.len(), 0);
+    let frames = [ethernet(0x0800, &packets[0])];
+    assert_eq!(see(&mut view, LinkType::ETHERNET, &frames).descriptors.len(), 1);
+    let misfits = |link| Misfits::of(&of_grant, link).stated.len();
+    assert_eq!((misfits(LinkType::RAW), misfits(LinkType::ETHERNET)), (1, 0));
 }
 
 #[test]

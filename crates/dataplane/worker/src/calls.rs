@@ -29,6 +29,9 @@ pub(crate) struct Calls<C> {
     /// The calls that were delivered and have no outcome, by the module that serves and their number there.
     serving: BTreeMap<(ModuleId, u64), Open<C>>,
     outcomes: BTreeMap<ModuleId, VecDeque<Done<C>>>,
+    /// The modules whose replies wait for the ends of intervals. Calls of their services are late then only:
+    /// that a call has no reply yet would time what the module sees.
+    in_steps: BTreeSet<ModuleId>,
     /// A time before which no call is late.
     due_ns: u64,
     /// The modules that were served last: of those that serve, and of those that receive outcomes.
@@ -112,6 +115,7 @@ impl<C> Default for Calls<C> {
             waiting: BTreeMap::new(),
             serving: BTreeMap::new(),
             outcomes: BTreeMap::new(),
+            in_steps: BTreeSet::new(),
             due_ns: u64::MAX,
             server: None,
             receiver: None,
@@ -151,6 +155,11 @@ impl<C> Calls<C> {
         self.parties.insert(id, party);
     }
 
+    /// Lets the calls of a module's services be late at the ends of intervals only.
+    pub(crate) fn set_steps(&mut self, id: ModuleId) {
+        self.in_steps.insert(id);
+    }
+
     /// Returns whether there is a module that calls services or offers them.
     pub(crate) fn has_parties(&self) -> bool {
         !self.parties.is_empty()
@@ -178,6 +187,7 @@ impl<C> Calls<C> {
         if self.parties.remove(&id).is_none() {
             return;
         }
+        self.in_steps.remove(&id);
         self.offers.retain(|_, (server, _)| *server != id);
         self.parties.values_mut().for_each(|party| party.turns.retain(|_, last| *last != id));
         self.outcomes.remove(&id);
@@ -257,7 +267,9 @@ impl<C> Calls<C> {
             self.finish(open, Outcome::Nobody, &[]);
             return true;
         };
-        self.due_ns = self.due_ns.min(due_ns);
+        if !self.in_steps.contains(&server) {
+            self.due_ns = self.due_ns.min(due_ns);
+        }
         let waiting = Waiting { service, request: request.to_vec(), open };
         self.waiting.entry((server, caller)).or_default().push_back(waiting);
         true
@@ -304,15 +316,32 @@ impl<C> Calls<C> {
         }
     }
 
-    /// Gives calls an outcome that are late.
+    /// Gives calls an outcome that are late, but for those whose outcomes wait for an interval.
     pub(crate) fn expire(&mut self, now_ns: u64) {
         if now_ns < self.due_ns {
             return;
         }
+        let in_steps = std::mem::take(&mut self.in_steps);
+        let waits = |server: &ModuleId| in_steps.contains(server);
+        self.expire_of(now_ns, |server| !waits(server));
+        let waiting =
+            self.waiting.iter().flat_map(|((server, _), all)| all.iter().map(|w| (*server, &w.open)));
+        let open = self.serving.iter().map(|((server, _), open)| (*server, open)).chain(waiting);
+        let timed = open.filter(|(server, _)| !waits(server));
+        self.due_ns = timed.map(|(_, open)| open.due_ns).min().unwrap_or(u64::MAX);
+        self.in_steps = in_steps;
+    }
+
+    /// Gives the calls an outcome that are late, of a module of which an interval has ended.
+    pub(crate) fn end_interval(&mut self, id: ModuleId, now_ns: u64) {
+        self.expire_of(now_ns, |server| *server == id);
+    }
+
+    fn expire_of(&mut self, now_ns: u64, of: impl Fn(&ModuleId) -> bool) {
         let is_late = |open: &Open<C>| open.due_ns <= now_ns;
-        let mut late: Vec<_> =
-            self.serving.extract_if(.., |_, open| is_late(open)).map(|(_, open)| open).collect();
-        for queue in self.waiting.values_mut() {
+        let serving = self.serving.extract_if(.., |(server, _), open| of(server) && is_late(open));
+        let mut late: Vec<_> = serving.map(|(_, open)| open).collect();
+        for (_, queue) in self.waiting.iter_mut().filter(|((server, _), _)| of(server)) {
             // Those of one queue are in the order of their times.
             while let Some(waiting) = queue.pop_front_if(|waiting| is_late(&waiting.open)) {
                 late.push(waiting.open);
@@ -320,8 +349,6 @@ impl<C> Calls<C> {
         }
         self.waiting.retain(|_, queue| !queue.is_empty());
         late.into_iter().for_each(|open| self.finish(open, Outcome::Late, &[]));
-        let open = self.serving.values().chain(self.waiting.values().flatten().map(|w| &w.open));
-        self.due_ns = open.map(|open| open.due_ns).min().unwrap_or(u64::MAX);
     }
 
     /// Returns whether a call would be late at this time.

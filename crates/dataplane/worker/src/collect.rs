@@ -146,7 +146,7 @@ impl<'a> Collector<'a> {
             let has_slow = collected.remote.is_some() || collected.slow.is_some();
             collected.undue = Some(Undue::new(onset, self.shape.workers + usize::from(has_slow)));
         }
-        self.outputs.services.join(p);
+        self.outputs.services.join(p, collected.undue.is_some());
         self.modules.push(collected);
         self.go(self.modules.len() - 1)
     }

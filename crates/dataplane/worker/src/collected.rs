@@ -39,7 +39,7 @@ pub(crate) struct Collected {
     pub(crate) usage: Option<Arc<Usage>>,
     pub(crate) account: Account,
     pub(crate) losses: Losses,
-    /// The records that are not due yet, if its view shows whole intervals only.
+    /// The output that is not due yet, if its view shows whole intervals only.
     pub(crate) undue: Option<Undue>,
     /// The rest of its removal, once its fast instances have ended on all workers.
     pub(crate) last: Option<Last>,
@@ -94,7 +94,7 @@ impl Collected {
         let fault = loop {
             let payer = slow.payer().and_then(Meters::usage).cloned();
             let _charged = charge::enter(payer.as_ref().or(self.usage.as_ref()));
-            let fault = slow.go(quantum, &mut |output| self.rows_of(output, outputs));
+            let fault = slow.go(quantum, &mut |since_ns, output| self.rows_of(since_ns, output, outputs));
             if !slow.is_split() || !matches!(fault, Ok(None)) {
                 break fault;
             }
@@ -125,24 +125,29 @@ impl Collected {
     }
 
     /// Records that an instance has passed the tick at `now_ns`, by the number of its worker or that of the
-    /// slow one, and writes the records that are due.
+    /// slow one, and lets the output leave that is due, and the outcomes of calls of its services.
     pub(crate) fn pass(
         &mut self,
         instance: usize,
         now_ns: u64,
         outputs: &mut Outputs<'_>,
     ) -> Result<(), RunError> {
-        let due = self.undue.as_mut().map(|undue| undue.pass(instance, now_ns)).unwrap_or_default();
+        let Some(undue) = &mut self.undue else { return Ok(()) };
+        let (before, due) = (undue.since(), undue.pass(instance, now_ns));
+        let has_ended = undue.since() > before;
+        frames(&due).try_for_each(|frame| self.pass_on(frame, true, outputs))?;
+        if has_ended {
+            outputs.services.end_interval(self.id);
+        }
         if due.is_empty() {
             return Ok(());
         }
-        frames(&due).try_for_each(|frame| self.pass_on(frame, true, outputs))?;
         // The next tick, at which rows become visible, may be far away.
         self.flush(outputs)?;
         Ok(outputs.sink.flush()?)
     }
 
-    /// Writes the records of a module whose last interval has ended. What follows is due at once.
+    /// Lets the output leave of a module whose last interval has ended. What follows is due at once.
     pub(crate) fn complete(&mut self, outputs: &mut Outputs<'_>) -> Result<(), RunError> {
         let Some(mut undue) = self.undue.take_if(|undue| undue.open_since().is_some()) else { return Ok(()) };
         frames(&undue.complete()).try_for_each(|frame| self.pass_on(frame, true, outputs))
@@ -204,15 +209,15 @@ impl Collected {
             return Ok(());
         }
         let lets = self.gate.lets(&frame);
-        if let (Some(undue), Frame::Record { .. } | Frame::Packet(_), true) = (&mut self.undue, &frame, lets)
-        {
-            undue.keep(instance, bytes);
-            return Ok(());
+        match &mut self.undue {
+            Some(undue) if lets && !matches!(frame, Frame::Lost { .. } | Frame::Message(_)) => {
+                if undue.keep(instance, bytes) { Ok(()) } else { self.pass_on(frame, false, outputs) }
+            }
+            _ => self.pass_on(frame, lets, outputs),
         }
-        self.pass_on(frame, lets, outputs)
     }
 
-    /// Passes a frame on, unless its grant withholds it.
+    /// Passes a frame on, or counts it as withheld.
     fn pass_on(&mut self, frame: Frame<'_>, lets: bool, outputs: &mut Outputs<'_>) -> Result<(), RunError> {
         match frame {
             Frame::Lost { records, table } => {
@@ -282,8 +287,15 @@ impl Collected {
         if self.granted { Vec::new() } else { losses.report(&self.name, self.rows.tables()) }
     }
 
-    pub(crate) fn rows_of(&mut self, output: Output<'_>, outputs: &mut Outputs<'_>) -> Result<(), RunError> {
+    /// Handles output that the slow instance here made after the tick at `since_ns`.
+    fn rows_of(
+        &mut self,
+        since_ns: u64,
+        output: Output<'_>,
+        outputs: &mut Outputs<'_>,
+    ) -> Result<(), RunError> {
         let slow = self.undue.as_ref().map_or(0, Undue::slow);
+        self.pass(slow, since_ns, outputs)?;
         frames(output.bytes).with_bytes().try_for_each(|frame| self.take(slow, frame, outputs))
     }
 }

@@ -17,7 +17,9 @@ use flame_abi::{Descriptor, LinkType, MAX_BATCH, MAX_PACKET, layout};
 use flame_block::{Block, Pool, SLOT_DESCRIPTORS};
 use flame_execute::{BatchLoop, Conditions, Origin, Outlet};
 use flame_output::{Frame, frames, plain_send};
-use flame_plan::{Account, Action, Decision, Expose, FaultReport, ModuleId, ModulePlan, Pace, Shed};
+use flame_plan::{
+    Account, Action, Decided, Decision, Expose, Fate, FaultReport, ModuleId, ModulePlan, Pace, Shed,
+};
 use flame_run::{Mapping, Output};
 use flame_source::Frame as Packet;
 use flame_view::{Hidden, Packets, View, Written};
@@ -26,24 +28,6 @@ use flame_view::{Hidden, Packets, View, Written};
 const SLOTS: usize = 2;
 /// The number of blocks that a process may hold: it decides about one before it releases it.
 const DEPTH: usize = 2;
-
-/// The fate of a packet that was offered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
-    /// The module's view does not show the packet, so the module does not decide about it.
-    Unseen,
-    /// The module did not send the packet.
-    Dropped,
-    /// The packet is among [`Decided::decisions`].
-    Sent,
-    /// The module sent the packet with other bytes than it may: of another length, although it does not see
-    /// the whole packet.
-    Length,
-    /// The module changed the form of headers, although it does not see the whole packet.
-    Headers,
-    /// The module lost the packet by a fault, or had no instance any more.
-    Lost(Shed),
-}
 
 /// Packets that were offered, by their indices.
 pub(crate) type Offered<'a> = &'a dyn Fn(usize) -> &'a [u8];
@@ -56,19 +40,6 @@ impl Packets for Apart<'_> {
     fn bytes(&self, index: usize, d: &Descriptor) -> Option<&[u8]> {
         self.0.get(index)?.bytes.get(..d.cap_len as usize)
     }
-}
-
-/// The decisions about the packets that were offered together.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Decided {
-    /// The output to which all packets go as they came, if the module decided nothing else. The lists are
-    /// empty then.
-    pub all_to: Option<usize>,
-    /// The fate of each packet.
-    pub fates: Vec<Fate>,
-    /// The packets to send and to hold, in the module's order.
-    pub decisions: Vec<Decision>,
-    pub bytes: Vec<u8>,
 }
 
 /// A module that forwards packets, with its view and its blocks.

@@ -6,7 +6,7 @@ use crate::event::{Event, QUEUE};
 use crate::naps::Naps;
 use crate::order::Order;
 use crate::queues::Queues;
-use crate::wiring::Ends;
+use crate::wiring::{Ends, Wiring};
 use std::time::Duration;
 
 /// The longest time without a look at whether files of the output are due.
@@ -41,8 +41,9 @@ fn next(queues: &mut Queues, order: &mut Order) -> Result<Option<Event>, RunErro
 pub(crate) fn collect(
     queues: &mut Queues,
     collector: &mut Collector<'_>,
-    workers: usize,
+    wiring: &Wiring<'_>,
 ) -> Result<Ends, RunError> {
+    let workers = wiring.shape.workers;
     let mut all = Vec::new();
     let mut last = 0;
     let mut ended = 0;
@@ -61,6 +62,8 @@ pub(crate) fn collect(
         collector.rotate()?;
         collector.end_slow();
         if ending >= workers {
+            // Before the last calls end: those of the last interval leave with it.
+            wiring.complete(collector)?;
             collector.end_calls()?;
         }
         let can_progress = collector.can_progress();

@@ -5,7 +5,7 @@
 //! quantifies the information that is left.
 
 use crate::report::Report;
-use flame_plan::{Account, FaultReport, Unsent, rounded};
+use flame_plan::FaultReport;
 use std::collections::BTreeSet;
 
 /// The maximum number of faults of one module that are reported individually. All are counted.
@@ -29,16 +29,6 @@ pub(crate) fn reduce(granted: &BTreeSet<String>, report: &mut Report) {
     }
     let is_granted = |name: &str| granted.contains(name);
     for (_, account) in report.accounts.iter_mut().filter(|(name, _)| is_granted(name)) {
-        account.records_lost = 0;
-        account.messages_lost = rounded(account.messages_lost);
-        account.withheld = rounded(account.withheld);
-        account.logs_dropped = rounded(account.logs_dropped);
-        let Account { calls, calls_lost, replies, replies_lost, .. } = account;
-        for number in [calls, calls_lost, replies, replies_lost] {
-            *number = rounded(*number);
-        }
-        for cause in Unsent::ALL {
-            account.set_unsent(cause, rounded(account.unsent_by(cause)));
-        }
+        *account = account.without_choices();
     }
 }

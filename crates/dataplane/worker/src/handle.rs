@@ -7,12 +7,12 @@ use crate::lock;
 use crate::numbers::Numbers;
 use crate::onset::Onset;
 use crate::placed::{Evictor, Placed, Site};
-use crate::remote::{LostModule, ProcessInfo, Processes, StartedProcess};
+use crate::remote::{LostModule, ProcessInfo, ProcessLimits, Processes, StartedProcess};
 use crate::report::Snapshot;
 use crate::sorting;
 use crossbeam_channel::{Receiver, RecvTimeoutError, SendError, Sender, bounded, unbounded};
 use flame_abi::manifest::Manifest;
-use flame_execute::{LoadedModule, Module, Shape};
+use flame_execute::{LoadedModule, Module, Shape, Slices};
 use flame_plan::{Account, ModuleClass, ModuleId, ModulePlan, Reason, Share};
 use flame_run::Engines;
 use flame_view::Key;
@@ -78,8 +78,8 @@ pub(crate) struct Shared {
     /// Whether a run on live sources ends.
     pub(crate) ended: AtomicBool,
     pub(crate) progress: Progress,
-    /// Tells the thread that ends slices that there is a metered module.
-    metered: Sender<()>,
+    /// The slices of the calls that this run makes itself.
+    pub(crate) slices: Slices,
     pipelines: Vec<Inlet>,
     /// The queue of the collector, or `None` if the only pipeline's thread also collects.
     collector: Option<EventSender>,
@@ -121,8 +121,7 @@ impl Shared {
     /// Lets slices be ended from now on, if the calls of a module need that. A process ends its own slices.
     fn note_class(&self, plan: &ModulePlan) {
         if plan.class == ModuleClass::Metered && plan.process.is_none() {
-            // If there is a message already, that is enough.
-            let _ = self.metered.try_send(());
+            self.slices.need(true);
         }
     }
 }
@@ -140,6 +139,7 @@ pub struct HaltedModule {
 /// The time that a removed module has for its last calls, before it is evicted. In a process it has a little
 /// less, after which the process ends.
 const REMOVAL: Duration = Duration::from_secs(12);
+const _: () = assert!(ProcessLimits::USUAL.last.as_millis() < REMOVAL.as_millis());
 
 /// A module of the run, until its end is complete.
 struct Known {
@@ -158,8 +158,6 @@ impl Known {
 /// The receiving ends of the command channels, for the threads of a run.
 pub(crate) struct Inboxes {
     pub(crate) pipelines: Vec<Receiver<Command>>,
-    /// Has a message once there is a metered module, whose slices must be ended.
-    pub(crate) metered: Receiver<()>,
 }
 
 impl Handle {
@@ -188,7 +186,6 @@ impl Handle {
                 RunError::Service { module: m.plan().name.clone(), service, by }
             })?;
         }
-        let (tell, metered) = bounded(1);
         let shared = Shared {
             engines: engines.clone(),
             processes,
@@ -197,7 +194,7 @@ impl Handle {
             stop,
             ended: AtomicBool::new(false),
             progress: Progress::default(),
-            metered: tell,
+            slices: Slices::default(),
             pipelines,
             collector,
             used: Mutex::new(known.keys().copied().collect()),
@@ -205,7 +202,7 @@ impl Handle {
             services: Mutex::new(services),
         };
         modules.iter().for_each(|module| shared.note_class(module.plan()));
-        Ok((Self(Arc::new(shared)), Inboxes { pipelines: inboxes, metered }))
+        Ok((Self(Arc::new(shared)), Inboxes { pipelines: inboxes }))
     }
 
     pub(crate) fn shared(&self) -> &Shared {
@@ -237,8 +234,8 @@ impl Handle {
 
     /// Waits for the end of a module that is being removed, and returns its account. One that takes too long
     /// is evicted, wherever it runs.
-    fn ended(&self, id: ModuleId, account: &Receiver<Account>) -> Result<Account, RunError> {
-        let account = account.recv_timeout(REMOVAL).or_else(|e| match e {
+    fn ended(&self, id: ModuleId, account: &Receiver<Account>, limit: Duration) -> Result<Account, RunError> {
+        let account = account.recv_timeout(limit).or_else(|e| match e {
             RecvTimeoutError::Timeout => {
                 self.evict(id, Reason::Unfinished)?;
                 account.recv().map_err(|_| RunError::Ended)
@@ -283,7 +280,7 @@ impl Handle {
         self.begin_removal(old)?;
         let (reply, account) = bounded(1);
         match self.launch(module, Some(old), |loaded| Command::Replace(loaded, old, reply)) {
-            Ok(()) => self.ended(old, &account),
+            Ok(()) => self.ended(old, &account, REMOVAL),
             Err(e) => {
                 // It was not removed, unless the run has ended.
                 self.modules().get_mut(&old).into_iter().for_each(|known| known.is_leaving = false);
@@ -360,12 +357,21 @@ impl Handle {
     ///
     /// Returns an error if the run has ended, or no module has this number.
     pub fn remove(&self, id: ModuleId) -> Result<Account, RunError> {
+        self.remove_within(id, REMOVAL)
+    }
+
+    /// Ends a module as [`Handle::remove`], and evicts it after `limit`.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`Handle::remove`].
+    pub fn remove_within(&self, id: ModuleId, limit: Duration) -> Result<Account, RunError> {
         self.begin_removal(id)?;
         self.withdraw(id, Offers::new());
         let (reply, account) = bounded(1);
         // If a pipeline has ended, no reply comes.
         self.send(&Command::Remove(id, reply)).inspect_err(|_| drop(self.modules().remove(&id)))?;
-        self.ended(id, &account)
+        self.ended(id, &account, limit)
     }
 
     /// Makes `modules` the ones that run: removes the others, adds the new ones, and leaves the rest

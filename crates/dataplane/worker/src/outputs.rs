@@ -4,7 +4,7 @@ use flame_record::Sink;
 use flame_remote::{Stall, Stalled, Staller, Waited};
 use flame_transmit::Link;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The maximum time that counts between two looks at a clock. If it was longer, the program was suspended.
 const LOOK: Duration = Duration::from_millis(250);
@@ -47,7 +47,7 @@ impl<'a> Outputs<'a> {
 
     /// Returns the time for which processes that are waited for could have worked.
     pub(crate) fn waited(&mut self) -> Duration {
-        self.waited.look()
+        self.waited.look(Instant::now())
     }
 
     /// Advances packet time, in which frames leave to a capture file.

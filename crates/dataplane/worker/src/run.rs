@@ -178,7 +178,7 @@ impl Run {
         };
         let Self { shape, modules, engines, options, handle, inboxes, events, charging, overload, stall } =
             self;
-        let charging = charging.as_deref();
+        let (of_slices, charging) = (charging.clone(), charging.as_deref());
         let _charged = charge::begin(charging);
         let _let_go = LetGo(&handle);
         // A live source may go on after a request, until the intervals end that views show whole.
@@ -200,31 +200,31 @@ impl Run {
         };
         let shared = Shared::new(observer);
         let observer: &mut dyn Observer = &mut &shared;
-        let metered = inboxes.metered.clone();
         // Calls on captures are not paused for others.
-        let slice = if is_live { SLICE } else { LONG_SLICE };
-        threads::with_slices(&engines, (slice, &metered), charging, || {
-            // Modules in processes are called while packet time goes on.
-            let is_clocked = is_live || options.runner.is_some();
-            let outputs = Outputs::new(sink, &shared, options.link.clone(), is_clocked, stall);
-            let collected = if is_live { &stop } else { &later };
-            let mut collector = Collector::new(shape, &modules, outputs, collected, is_live)?;
-            collector.waits = waits && !is_live;
-            match (input, events) {
-                (Input::Shared(source), None) => {
-                    let has_turns = !is_live && modules.iter().any(shares);
-                    let source = if has_turns { turns(source) } else { source };
-                    threads::run_inline(&wiring, (source, has_turns), collector, observer, inboxes)
-                }
-                (Input::Shared(source), Some(events)) => {
-                    threads::run_dispatched(&wiring, source, collector, observer, inboxes, events)
-                }
-                (Input::PerWorker(sources), Some(events)) => {
-                    threads::run_parallel(&wiring, sources, collector, observer, inboxes, events)
-                }
-                (Input::PerWorker(_), None) => Err(RunError::Broken),
+        handle.shared().slices.set_length(if is_live { SLICE } else { LONG_SLICE });
+        let charged = move || charge::begin(of_slices.as_deref());
+        let started = handle.shared().slices.start(&engines, charged);
+        let _slices = started.map_err(|e| RunError::Thread(e.to_string()))?;
+        // Modules in processes are called while packet time goes on.
+        let is_clocked = is_live || options.runner.is_some();
+        let outputs = Outputs::new(sink, &shared, options.link.clone(), is_clocked, stall);
+        let collected = if is_live { &stop } else { &later };
+        let mut collector = Collector::new(shape, &modules, outputs, collected, is_live)?;
+        collector.waits = waits && !is_live;
+        match (input, events) {
+            (Input::Shared(source), None) => {
+                let has_turns = !is_live && modules.iter().any(shares);
+                let source = if has_turns { turns(source) } else { source };
+                threads::run_inline(&wiring, (source, has_turns), collector, observer, inboxes)
             }
-        })
+            (Input::Shared(source), Some(events)) => {
+                threads::run_dispatched(&wiring, source, collector, observer, inboxes, events)
+            }
+            (Input::PerWorker(sources), Some(events)) => {
+                threads::run_parallel(&wiring, sources, collector, observer, inboxes, events)
+            }
+            (Input::PerWorker(_), None) => Err(RunError::Broken),
+        }
     }
 }
 

@@ -5,6 +5,7 @@ use flame_abi::output::{DONE_HEAD, SERVE_HEAD};
 use flame_plan::{ModuleId, ModulePlan};
 use flame_quota::Meters;
 use flame_remote::Waited;
+use std::time::Instant;
 
 /// The services of a run.
 pub(crate) struct Services {
@@ -92,15 +93,19 @@ impl Services {
     }
 
     fn now_ns(&mut self) -> u64 {
-        self.clock.as_mut().map_or(self.packet_ns, |clock| clock.look().as_nanos() as u64)
+        self.clock.as_mut().map_or(self.packet_ns, |clock| clock.look(Instant::now()).as_nanos() as u64)
     }
 
-    /// Adds a module, if it calls services or offers them.
-    pub(crate) fn join(&mut self, plan: &ModulePlan) {
+    /// Adds a module, if it calls services or offers them. If it is `in_steps`, its replies wait for the ends
+    /// of intervals.
+    pub(crate) fn join(&mut self, plan: &ModulePlan, in_steps: bool) {
         if plan.manifest.has_calls() {
             let names = |all: &[flame_abi::manifest::Service]| all.iter().map(|s| s.name.clone()).collect();
             let party = (plan.id, plan.tenant.as_deref());
             self.calls.join(party, names(&plan.manifest.uses), names(&plan.manifest.services));
+            if in_steps {
+                self.calls.set_steps(plan.id);
+            }
         }
     }
 
@@ -142,6 +147,14 @@ impl Services {
         self.is_fresh = true;
         let now_ns = if self.is_clocked() { self.now_ns() } else { packet_ns };
         self.calls.expire(now_ns);
+    }
+
+    /// Gives the calls an outcome that are late, of a module of which an interval has ended.
+    pub(crate) fn end_interval(&mut self, server: ModuleId) {
+        if self.are_used() {
+            let now_ns = self.now_ns();
+            self.calls.end_interval(server, now_ns);
+        }
     }
 
     /// Returns whether a call is late, or can be delivered to a module that takes one, or an outcome.

@@ -1,6 +1,6 @@
 //! The threads of a run: one for everything, or one for each worker, one that reads and one that collects.
 
-use crate::charge::{self, Charging};
+use crate::charge;
 use crate::collect::Collector;
 use crate::dispatch::{Dispatcher, Partition};
 use crate::error::RunError;
@@ -17,37 +17,9 @@ use crate::stage::PipelineOptions;
 use crate::todo::worker_loop;
 use crate::turns::TURN;
 use crate::wiring::{Ends, Wiring};
-use crossbeam_channel::{Receiver, RecvTimeoutError, bounded, never, select, unbounded};
+use crossbeam_channel::{Receiver, bounded, never, unbounded};
 use flame_execute::Stop;
 use flame_source::Source;
-use std::time::Duration;
-
-/// Runs `run` next to a thread that ends slices of this length once there is a metered module, of which
-/// `metered` tells it.
-pub(crate) fn with_slices<T>(
-    engines: &flame_run::Engines,
-    (slice, metered): (Duration, &Receiver<()>),
-    charging: Option<&Charging>,
-    run: impl FnOnce() -> T,
-) -> T {
-    let (done, over) = bounded::<()>(0);
-    std::thread::scope(|scope| {
-        scope.spawn(move || {
-            let _charged = charge::begin(charging);
-            // Until then it does not wake up at all.
-            let is_over = select! {
-                recv(over) -> _ => true,
-                recv(metered) -> _ => false,
-            };
-            while !is_over && over.recv_timeout(slice) == Err(RecvTimeoutError::Timeout) {
-                engines.end_slice();
-            }
-        });
-        let result = run();
-        drop(done);
-        result
-    })
-}
 
 fn add_source(report: &mut Report, stats: ReadStats, source: &dyn Source) {
     report.packets += stats.packets;
@@ -220,7 +192,6 @@ pub(crate) fn run_dispatched(
         (reader.map(|reader| reader.join().unwrap_or(Err(RunError::Broken))), ends)
     });
     let (accounts, now) = ends?;
-    wiring.complete(&mut collector)?;
     let mut report = collector.end(now, accounts)?;
     let stats = stats.or_else(|| front.map(Front::into_result)).unwrap_or(Err(RunError::Broken))?;
     add_source(&mut report, stats, &*source);
@@ -243,7 +214,7 @@ fn collect_all(
         }
     }
     let mut stopping = StopUnless(wiring.stop, false);
-    let ends = collect(&mut queues, collector, wiring.shape.workers);
+    let ends = collect(&mut queues, collector, wiring);
     stopping.1 = ends.is_ok();
     if ends.is_err() {
         collector.let_go();
@@ -375,7 +346,6 @@ pub(crate) fn run_parallel(
         (stats, ends)
     });
     let (accounts, now) = ends?;
-    wiring.complete(&mut collector)?;
     let mut report = collector.end(now, accounts)?;
     for (stats, source) in all_stats.into_iter().zip(&sources) {
         add_source(&mut report, stats?, &**source);

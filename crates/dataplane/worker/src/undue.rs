@@ -1,26 +1,33 @@
-//! Records that are not due yet: those of a module on a live source whose view shows times in steps.
+//! Output that is not due yet: that of a module on a live source whose view shows times in steps.
 //!
-//! What a module reports of the part of an interval would time the packets in it more exactly than its view
-//! does, since the person who runs it chooses when it ends. So records leave once all instances of the module
-//! have passed the tick at which their interval ends. Of an interval that does not end nothing leaves.
+//! When something leaves, a reader learns the time of the packet that caused it, more exactly than the view
+//! shows it; and what a module reports of the part of an interval times the packets in it, since the person
+//! who runs it chooses when it ends. So everything that a module makes waits here: records, packets, texts,
+//! frames for channels, calls of services and replies. It leaves once all instances of the module have passed
+//! the tick at which their interval ends. Of an interval that does not end nothing leaves.
 
 use crate::onset::Onset;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The records of one module that are not due yet.
+/// The maximum number of bytes that wait, of one module: as many as a grant lets out in 16 seconds, unless it
+/// states other rates. Calls of services cost a grant nothing, and an interval may last for hours.
+const MOST: usize = 64 << 20;
+
+/// The output of one module that is not due yet.
 pub(crate) struct Undue {
     onset: Arc<Onset>,
     /// The last tick that each instance has passed: the fast one of each worker, then the slow one.
     passed: Vec<u64>,
-    /// The frames of the records, by the tick that their instance had passed before.
-    records: BTreeMap<u64, Vec<u8>>,
+    /// The frames, by the tick that their instance had passed before.
+    frames: BTreeMap<u64, Vec<u8>>,
+    bytes: usize,
 }
 
 impl Undue {
-    /// Creates the records of a module that has this number of instances.
+    /// Creates the output of a module that has this number of instances.
     pub(crate) fn new(onset: &Arc<Onset>, instances: usize) -> Self {
-        Self { onset: onset.clone(), passed: vec![0; instances], records: BTreeMap::new() }
+        Self { onset: onset.clone(), passed: vec![0; instances], frames: BTreeMap::new(), bytes: 0 }
     }
 
     /// Returns the number of the slow instance, the last one.
@@ -28,13 +35,18 @@ impl Undue {
         self.passed.len() - 1
     }
 
-    /// Keeps the frame of a record of an instance.
-    pub(crate) fn keep(&mut self, instance: usize, frame: &[u8]) {
+    /// Keeps a frame of an instance. Returns whether there was room for it.
+    pub(crate) fn keep(&mut self, instance: usize, frame: &[u8]) -> bool {
         let since = self.passed.get(instance).copied().unwrap_or(0);
-        self.records.entry(since).or_default().extend_from_slice(frame);
+        let has_room = self.bytes + frame.len() <= MOST;
+        if has_room {
+            self.bytes += frame.len();
+            self.frames.entry(since).or_default().extend_from_slice(frame);
+        }
+        has_room
     }
 
-    /// Records that an instance has passed the tick at `now_ns`. Returns the records that are due then. Those
+    /// Records that an instance has passed the tick at `now_ns`. Returns the frames that are due then. Those
     /// from before the first tick are of no whole interval, and never are.
     pub(crate) fn pass(&mut self, instance: usize, now_ns: u64) -> Vec<u8> {
         let before = self.since();
@@ -45,19 +57,18 @@ impl Undue {
         if since == before {
             return Vec::new();
         }
-        self.records.remove(&0);
         self.take(|open| open < since)
     }
 
-    /// Returns all records, at the end of the last interval.
+    /// Returns all frames, at the end of the last interval.
     pub(crate) fn complete(&mut self) -> Vec<u8> {
-        self.records.remove(&0);
         self.take(|_| true)
     }
 
-    /// Drops all records. The module has ended within an interval.
+    /// Drops all frames. The module has ended within an interval.
     pub(crate) fn clear(&mut self) {
-        self.records.clear();
+        self.frames.clear();
+        self.bytes = 0;
     }
 
     /// Returns the beginning of the first interval that has not ended for all instances, or `None` if the
@@ -66,14 +77,18 @@ impl Undue {
         self.onset.has_begun().then(|| self.since())
     }
 
-    fn since(&self) -> u64 {
+    /// Returns the last tick that all instances have passed.
+    pub(crate) fn since(&self) -> u64 {
         self.passed.iter().copied().min().unwrap_or(0)
     }
 
     fn take(&mut self, is_due: impl Fn(u64) -> bool) -> Vec<u8> {
         let mut due = Vec::new();
-        while let Some(first) = self.records.first_entry().filter(|first| is_due(*first.key())) {
+        let early = self.frames.remove(&0).unwrap_or_default();
+        self.bytes -= early.len();
+        while let Some(first) = self.frames.first_entry().filter(|first| is_due(*first.key())) {
             let frames = first.remove();
+            self.bytes -= frames.len();
             if due.is_empty() { due = frames } else { due.extend(frames) }
         }
         due
@@ -85,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn records_are_due_once_all_instances_have_passed_the_end_of_their_interval() {
+    fn output_is_due_once_all_instances_have_passed_the_end_of_their_interval() {
         let mut undue = Undue::new(&Onset::new(10, 2), 2);
         undue.keep(0, &[1]);
         assert!(undue.pass(0, 10).is_empty());
@@ -102,6 +117,19 @@ mod tests {
         undue.keep(0, &[7]);
         undue.clear();
         assert!(undue.complete().is_empty());
+    }
+
+    /// What there is no room for does not leave before.
+    #[test]
+    fn little_waits() {
+        let mut undue = Undue::new(&Onset::new(10, 1), 1);
+        assert!(undue.pass(0, 10).is_empty());
+        let half = vec![0; MOST / 2];
+        assert_eq!([(); 3].map(|()| undue.keep(0, &half)), [true, true, false]);
+        assert_eq!(undue.pass(0, 20).len(), MOST);
+        assert!(undue.keep(0, &half));
+        undue.clear();
+        assert_eq!([(); 3].map(|()| undue.keep(0, &half)), [true, true, false]);
     }
 
     /// Packet time may jump.

@@ -5,14 +5,15 @@ use crate::command::run::{read_interval, submission};
 use crate::console::complain;
 use crate::error::Error;
 use crate::settings::arguments;
-use crate::trust_args::{TrustArgs, credential, identity};
+use crate::trust_args::{TrustArgs, presented};
 use crate::{cache, limits};
 use flame_abi::manifest::duration_ns;
 use flame_admit::{PacketTimeLimit, Protection};
+use flame_base::lock;
 use flame_compile::Compiler;
 use flame_element::driver::{Invocation, What};
-use flame_element::modules::{ModuleArgs, Modules};
-use flame_node::{Client, Elements, Holder, Node, Notify, RecordViolation, RunRequest, Submission};
+use flame_element::modules::{ModuleArgs, Modules, Notify};
+use flame_node::{Applicant, Client, Elements, Node, RecordViolation, RunRequest, Submission};
 use flame_plan::{Catalog, Expose, TimeLimit, Transforms, TrustedFilter, ViewSpec};
 use flame_record::{Format, Options, Sink};
 use flame_trust::{Field, Layer, Origin, Place};
@@ -20,7 +21,7 @@ use flame_worker::Runner;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// The batches of a module per 1000 that may take longer than its limit.
 const MAX_OVERRUNS: u32 = 10;
@@ -34,7 +35,7 @@ struct ClickModules {
     is_metered: bool,
     /// The program that runs modules in processes of their own, if they do.
     runner: Option<Runner>,
-    /// The node without a credential, whose meters those of all credentials share.
+    /// The node, whose meters all elements share.
     node: Mutex<Option<Node>>,
 }
 
@@ -90,6 +91,8 @@ impl ClickModules {
             workers: 1,
             interval_ns: args.interval.as_deref().map_or(Ok(0), |text| read_interval("INTERVAL", text))?,
             is_live: args.pace.is_live(),
+            // Packets of a graph come from its elements, and each has a link type of its own.
+            links: Vec::new(),
             view: ViewSpec { snaplen: args.max_length.unwrap_or(0), ..Self::view(args)? },
             narrower: Self::narrower(args)?,
             restarts: args.restarts,
@@ -105,22 +108,20 @@ impl ClickModules {
         })
     }
 
-    fn node_of(&self, args: &ModuleArgs) -> Result<Option<Node>, Error> {
-        let mut base = self.node.lock().unwrap_or_else(PoisonError::into_inner);
-        if base.is_none() {
+    fn applicant_of(&self, args: &ModuleArgs) -> Result<Option<Applicant>, Error> {
+        let mut node = lock(&self.node);
+        if node.is_none() {
             let trust = TrustArgs { policy: self.policy.clone(), credential: None, identity: None };
-            *base = trust.open(&Place::graph())?;
+            *node = trust.open(&Place::graph())?.map(|applicant| applicant.node);
         }
-        let Some(base) = &*base else {
+        let Some(node) = node.clone() else {
             return match &args.credential {
                 Some(_) => Err("CREDENTIAL is for a node with a policy: flame click --policy FILE".into()),
                 None => Ok(None),
             };
         };
-        let read = args.credential.as_deref().map(|file| credential(Path::new(file))).transpose()?;
-        let key = args.identity.as_deref().map(|file| identity(Path::new(file))).transpose()?;
-        let holder = key.map(|secret| Box::new(secret) as Box<dyn Holder + Send + Sync>);
-        Ok(Some(base.anonymous().presented(read, holder)))
+        let [credential, key] = [&args.credential, &args.identity].map(|file| file.as_deref().map(Path::new));
+        Ok(Some(Applicant { node, presented: presented(credential, key, &Place::graph())? }))
     }
 }
 
@@ -157,8 +158,8 @@ impl Client for ClickModules {
         Box::new(cache::violations(true))
     }
 
-    fn node(&self, args: &ModuleArgs) -> Result<Option<Node>, String> {
-        self.node_of(args).map_err(|e| e.to_string())
+    fn applicant(&self, args: &ModuleArgs) -> Result<Option<Applicant>, String> {
+        self.applicant_of(args).map_err(|e| e.to_string())
     }
 
     fn sink(&self, catalog: &Catalog) -> Result<Box<dyn Sink>, String> {

@@ -1,15 +1,15 @@
 use crate::caller::Caller;
-use crate::console::{say, say_json};
+use crate::console::{complain, say, say_json};
 use crate::error::Error;
 use crate::exit::Status;
 use crate::files::read_module;
 use crate::format::OutputFormat;
-use crate::trust_args::{TrustArgs, place, signers, told};
+use crate::trust_args::{TrustArgs, links, place, signers, told};
 use clap::Args;
 use flame_abi::Descriptor;
 use flame_source::{FileOptions, Next, RawBlock};
-use flame_trust::Grant;
-use flame_view::View;
+use flame_trust::{Grant, Place};
+use flame_view::{Misfits, View};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 
@@ -42,20 +42,20 @@ pub struct Explain {
 impl Explain {
     pub fn run(self) -> Result<Status, Error> {
         let place = place(&self.interface)?;
-        let node = self.trust.open(&place)?.ok_or("give the node's policy: --policy FILE")?;
+        let applicant = self.trust.open(&place)?.ok_or("give the node's policy: --policy FILE")?;
         if self.read.is_some() {
             // The original packet is shown next to the module's view of it.
             Caller::here().may_name("--read", "the operator can show a packet")?;
         }
         let (path, wasm) = read_module(&self.module)?;
         let compiler = crate::compiler::looking()?;
-        let compiler = node.noting(node.compiler(&compiler, &flame_compile::hash_of(&wasm))?);
+        let compiler = applicant.noting(applicant.compiler(&compiler, &flame_compile::hash_of(&wasm))?);
         let examined = compiler.examine(&wasm).map_err(|e| format!("{}: {e}", path.display()))?;
-        let grant = node.explain(&examined, &signers(&path, &examined.hash)?).map_err(told)?;
+        let grant = applicant.explain(&examined, &signers(&path, &examined.hash)?).map_err(told)?;
         // Whether the view can be constructed is part of the answer.
         let mut view = View::new(&grant.view(), None)?;
         if matches!(self.format, OutputFormat::Table) {
-            let name = &node.policy().name;
+            let name = &applicant.node.policy().name;
             say!(
                 "{} on {name}, {}: principal {}, role {}\n",
                 self.module,
@@ -65,6 +65,13 @@ impl Explain {
             );
         }
         fields(&grant, self.format);
+        let files = self.read.as_slice();
+        let interface = (place != Place::captures()).then_some(&*self.interface);
+        for link in links(interface, files) {
+            let Misfits { stated, inherited } = Misfits::of(&grant.view(), link);
+            let faults = stated.iter().chain(&inherited);
+            faults.for_each(|fault| complain!("flame: note: no packet of this link type is shown: {fault}"));
+        }
         match &self.read {
             None => Ok(Status::Done),
             Some(file) => packet(file, self.packet, &mut view, self.format),

@@ -222,14 +222,15 @@ fn inspect(credential: &Credential, format: OutputFormat) -> Result<Status, Erro
 }
 
 fn verify(trust: &TrustArgs, module: &str, interface: &str, format: OutputFormat) -> Result<Status, Error> {
-    let node = trust.open(&place(interface)?)?.ok_or("--policy is missing")?;
+    let applicant = trust.open(&place(interface)?)?.ok_or("--policy is missing")?;
     let (path, wasm) = read_module(module)?;
     let compiler = crate::compiler::looking()?;
-    let compiler = node.noting(node.compiler(&compiler, &flame_compile::hash_of(&wasm))?);
+    let compiler = applicant.noting(applicant.compiler(&compiler, &flame_compile::hash_of(&wasm))?);
     let examined = compiler.examine(&wasm).map_err(|e| format!("{}: {e}", path.display()))?;
-    let grant = node.explain(&examined, &signers(&path, &examined.hash)?).map_err(told)?;
+    let grant = applicant.explain(&examined, &signers(&path, &examined.hash)?).map_err(told)?;
     if matches!(format, OutputFormat::Table) {
-        say!("{} for {}, role {}: granted on {}", module, grant.principal, grant.role, node.policy().name);
+        let name = &applicant.node.policy().name;
+        say!("{} for {}, role {}: granted on {name}", module, grant.principal, grant.role);
     }
     fields(&grant, format);
     Ok(Status::Done)

@@ -20,7 +20,7 @@ pub struct Help {
 /// The manuals by kind. A manual is the first comment of a source file.
 const KINDS: [(&str, &[&str]); 5] = [
     ("source", flame_source::MANUALS),
-    ("node source", flame_daemon::MANUALS),
+    ("node source", flame_source::NODE_MANUALS),
     ("transform", flame_transform::MANUALS),
     ("sink", flame_record::sink::MANUALS),
     ("chart", flame_plot::chart::MANUALS),

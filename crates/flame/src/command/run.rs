@@ -13,14 +13,14 @@ use crate::settings::settings;
 use crate::signals::Signals;
 use crate::state_file::StateFile;
 use crate::table_args::{TableArgs, width_of};
-use crate::trust_args::{TrustArgs, signers, told};
+use crate::trust_args::{TrustArgs, links, signers, told};
 use crate::write::{Count, Writer};
 use crate::{cache, limits, notice, outcome, paths, progress, vlan};
 use clap::{Args, ValueEnum};
 use flame_abi::manifest::duration_ns;
 use flame_admit::Protection;
 use flame_compile::{Compiler, Payment};
-use flame_node::{Built, Node, NodeError, RunRequest, Submission, Watch, place_of};
+use flame_node::{Applicant, Built, NodeError, RunRequest, Submission, Watch, place_of};
 use flame_plan::{Account, Audience, Expose, Limits, ModulePlan, Plan, Transforms, TrustedFilter, ViewSpec};
 use flame_record::{CaptureFormat, LeftOut};
 use flame_source::live::{self, Capture, Interface, LiveOptions, Way};
@@ -244,16 +244,21 @@ impl Run {
         let interface = self.interface.as_deref().map(Interface::find).transpose()?;
         self.interface = interface.as_ref().map(|interface| interface.name().to_owned());
         let place = interface.as_ref().map_or_else(|| Ok(Place::captures()), place_of)?;
-        let node = self.trust.open(&place)?;
+        let applicant = self.trust.open(&place)?;
+        let node = applicant.as_ref().map(|applicant| &applicant.node);
         // The only decision: whichever option or machine the policy is of.
-        let audience = Audience::under(node.as_ref());
+        let audience = Audience::under(node);
         if node.is_some() && (self.unchecked || self.key.is_some()) {
             return Err("--unchecked and --key are the operator's, and this runs under a policy".into());
         }
-        if let Some(node) = &node {
+        if let Some(node) = node {
             // `--count` counts all packets of the source, including those that a grant hides.
             if self.count.is_some() {
                 return Err("--count counts packets that a grant may hide, and this runs under a policy: leave it out".into());
+            }
+            // A packet is sampled by its time, and a second clock would show a second sample.
+            if self.hardware_timestamps {
+                return Err("--hardware-timestamps changes the times by which a grant's samples and intervals are decided, and this runs under a policy: leave it out".into());
             }
             if self.decapsulate && !node.policy().decapsulate {
                 return Err("--decapsulate shows headers in what may be hidden payload, and the policy does not let it: decapsulate = true in [node] does".into());
@@ -261,7 +266,7 @@ impl Run {
             self.act_on_machine(node.policy())?;
         }
         let Built { mut plan, meters, admitted, entered, notes, .. } = {
-            let built = self.build(node.as_ref(), stop);
+            let built = self.build(applicant.as_ref(), stop);
             built.inspect_err(|e| signals.or_end(&e.to_string()))?
         };
         self.overload.apply(&mut plan)?;
@@ -278,8 +283,7 @@ impl Run {
         }
         if self.isolate {
             // Modules of one credential share its time and memory, so they share a process.
-            let name =
-                |module: &ModulePlan| node.as_ref().map_or(module.name.clone(), |_| "credential".to_owned());
+            let name = |module: &ModulePlan| node.map_or(module.name.clone(), |_| "credential".to_owned());
             plan.modules.iter_mut().for_each(|module| module.process = Some(name(module)));
         }
         if !self.quiet {
@@ -296,7 +300,7 @@ impl Run {
             }
         });
         let state = state.transpose()?;
-        let secret = node.as_ref().and_then(|node| node.policy().secret());
+        let secret = node.and_then(|node| node.policy().secret());
         let options = Options {
             decapsulate: self.decapsulate,
             // A writer without modules ends the source itself.
@@ -329,9 +333,6 @@ impl Run {
         if let Some(plot) = &plot {
             sink = plot.tee(sink);
         }
-        if self.interface.is_some() && !audience.is_operator() {
-            sink = flame_record::at_ticks(sink);
-        }
         sink = signals.guard(sink);
         if writes_view {
             let count = match (self.count, plan.modules.is_empty()) {
@@ -344,12 +345,12 @@ impl Run {
             let workers = "-w: one worker alone keeps packets in order: --workers 1";
             input = each_source(input, |source| Ok(writer.take().ok_or(workers)?.tee(source)))?;
         }
-        let console = progress::Console::new(audience, self.interface.is_some(), self.quiet);
+        let console = progress::Console::new(audience, self.quiet);
         let observer: Box<dyn Observer> = Box::new(console);
         let run = flame_worker::Run::new(&plan, &meters, &engine, options)?.overload(self.overload.overload);
         // Before packets flow: the policy may have changed while modules were compiled.
         let warn = |text: &str| complain!("flame: warning: {text}");
-        let watch = node.map(|node| Watch::start(node, admitted, run.handle(), warn));
+        let watch = node.map(|node| Watch::start(node.clone(), admitted, run.handle(), warn));
         let ended = Worker::spawn(run, input, sink, observer)?.join();
         drop(watch);
         let (report, sink) = ended?;
@@ -438,7 +439,7 @@ impl Run {
     }
 
     /// Builds the run, under the node's policy if there is one.
-    fn build(&self, node: Option<&Node>, stop: &Arc<AtomicBool>) -> Result<Built, Error> {
+    fn build(&self, applicant: Option<&Applicant>, stop: &Arc<AtomicBool>) -> Result<Built, Error> {
         let child = flame_compile::Worker::this_program().stopped_by(stop.clone());
         let compiler = Compiler::new(child, cache::open(self.quiet))
             .paid(Payment::Later(Box::new(crate::compiler::waiting(stop.clone()))));
@@ -453,6 +454,8 @@ impl Run {
             workers: self.workers.into(),
             interval_ns: self.interval_ns()?,
             is_live: self.interface.is_some(),
+            // Without a policy, the packets themselves show which filter does not apply to them.
+            links: applicant.map(|_| links(self.interface.as_deref(), &self.read)).unwrap_or_default(),
             view: self.view()?,
             narrower: self.narrower()?,
             settings: settings(&self.set)?,
@@ -467,7 +470,7 @@ impl Run {
             time_limit: time_limit.map(|limit| (limit, self.admission.limit(limit))),
             seed: self.seed,
         };
-        match flame_node::build(&request, node, &compiler) {
+        match flame_node::build(&request, applicant, &compiler) {
             Ok(built) => Ok(built),
             Err(NodeError::UnusedSettings(name)) => {
                 Err(format!("--set {name}.…: no such module in this run").into())

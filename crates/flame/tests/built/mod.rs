@@ -2,7 +2,7 @@
 
 #![allow(dead_code)] // Each test that includes it uses a part.
 
-use crate::common::modules_target;
+use crate::common::{Pcap, modules_target};
 use flame_module::testing::Traffic;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -48,13 +48,9 @@ pub fn rows_with((wasm, status): (&str, i32), capture: &Path, table: &str, more:
 
 /// A capture file of microseconds (libpcap's first format).
 pub fn pcap(traffic: &Traffic) -> Vec<u8> {
-    let mut file = vec![0xd4, 0xc3, 0xb2, 0xa1, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4, 0, 1, 0, 0, 0];
+    let mut file = Pcap::default();
     for d in traffic.descriptors() {
-        let bytes = &traffic.memory()[d.addr as usize..][..d.cap_len as usize];
-        for word in [0, (d.ts_ns / 1000) as u32, d.cap_len, d.wire_len] {
-            file.extend(word.to_le_bytes());
-        }
-        file.extend(bytes);
+        file.push_part(d.ts_ns, &traffic.memory()[d.addr as usize..][..d.cap_len as usize], d.wire_len);
     }
-    file
+    file.bytes()
 }

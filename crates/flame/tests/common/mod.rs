@@ -3,20 +3,19 @@
 use arrow_array::Array;
 use arrow_array::cast::AsArray;
 use arrow_schema::DataType;
-use bytes::Bytes;
-use flame_abi::LinkType;
 use flame_abi::manifest::Table;
 use flame_admit::Protection;
 use flame_compile::{Compiler, InstallError, InstallRequest};
 use flame_plan::{Limits, ModulePlan, OnFault, Plan, Terms, ViewSpec};
 use flame_record::{RecordBatch, Sink, SinkError};
-use flame_source::{Next, Progress, RawBlock, RawPacket, Source, SourceError};
+use flame_source::Source;
 use flame_worker::{Input, Options, Report, Run, RunError, Silent};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+
+pub use flame_testing::{Endless, Live, Memory, Paced, Pcap, eventually, pcap, tcp_packet};
 
 pub use crate::wasm::{MANIFEST, frame, with_manifest};
 
@@ -26,6 +25,11 @@ pub fn script(program: PathBuf, text: &str) -> PathBuf {
     std::fs::write(&program, format!("#!/bin/sh\n{text}\n")).unwrap();
     std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
     program
+}
+
+/// Returns the name by which this program runs a test in a file, whose `module_path!()` this is.
+pub fn test_name(file: &str, test: &str) -> String {
+    format!("{}::{test}", file.split_once("::").unwrap().1)
 }
 
 /// Writes a program that is the process of a module which has taken it over, and returns its file. It runs a
@@ -106,76 +110,6 @@ pub fn module(name: &str) -> Option<Vec<u8>> {
     }
 }
 
-/// A source of packets from memory, with `per_block` packets per block.
-pub struct Memory {
-    pub packets: Vec<(u64, Vec<u8>)>,
-    pub per_block: usize,
-}
-
-impl Memory {
-    /// Returns `n` TCP packets of `flows` flows, one millisecond apart.
-    pub fn tcp(n: usize, flows: usize) -> Self {
-        let packet = |i: usize| (1_000_000_000 + i as u64 * 1_000_000, tcp_packet((i % flows) as u16, 80));
-        Self { packets: (0..n).map(packet).collect(), per_block: 1000 }
-    }
-}
-
-/// Returns an Ethernet frame with a TCP SYN from 10.0.x.y:1024+flow to 192.0.2.1, with 20 bytes of payload.
-pub fn tcp_packet(flow: u16, dport: u16) -> Vec<u8> {
-    let mut p =
-        vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0, 0x45, 0, 0, 60, 0, 0, 0, 0, 64, 6, 0, 0, 10, 0];
-    p.extend(flow.to_be_bytes());
-    p.extend([192, 0, 2, 1]);
-    p.extend((1024 + flow % 60_000).to_be_bytes());
-    p.extend(dport.to_be_bytes());
-    p.extend([0, 0, 0, 1, 0, 0, 0, 0, 0x50, 2, 4, 0, 0, 0, 0, 0]);
-    p.extend([0x5a; 20]);
-    p
-}
-
-/// Returns a capture file of Ethernet packets with their times in milliseconds.
-pub fn pcap(packets: impl IntoIterator<Item = (u64, Vec<u8>)>) -> Vec<u8> {
-    let mut file = [0xa1b2_c3d4_u32, 0x0004_0002, 0, 0, 65_535, 1].map(u32::to_le_bytes).concat();
-    for (ms, packet) in packets {
-        let length = packet.len() as u32;
-        let head = [(ms / 1000) as u32, (ms % 1000 * 1000) as u32, length, length];
-        file.extend(head.map(u32::to_le_bytes).concat());
-        file.extend(packet);
-    }
-    file
-}
-
-impl Source for Memory {
-    fn next(&mut self, block: &mut RawBlock) -> Result<Next, SourceError> {
-        let n = self.packets.len().min(self.per_block);
-        block.packets.clear();
-        let mut data = Vec::new();
-        for (ts_ns, bytes) in self.packets.drain(..n) {
-            let len = bytes.len() as u32;
-            let offset = data.len() as u32;
-            block.packets.push(RawPacket {
-                ts_ns,
-                offset,
-                cap_len: len,
-                wire_len: len,
-                link: LinkType::ETHERNET,
-            });
-            data.extend(bytes);
-        }
-        block.data = Bytes::from(data);
-        block.shared_offset = None;
-        Ok(if n == 0 { Next::End } else { Next::Packets })
-    }
-
-    fn waits(&self) -> bool {
-        false
-    }
-
-    fn progress(&self) -> Progress {
-        Progress::default()
-    }
-}
-
 /// Returns a value of a column as text, empty if it is absent.
 fn shown(array: &dyn Array, row: usize) -> String {
     use arrow_array::types::{Float64Type, Int64Type, UInt8Type, UInt16Type, UInt32Type, UInt64Type};
@@ -224,6 +158,31 @@ impl Sink for Lines {
     fn finish(self: Box<Self>) -> Result<(), SinkError> {
         Ok(())
     }
+}
+
+/// A sink that passes each batch, with the names of its module and its table, to a function.
+pub struct Writes<F>(pub F);
+
+impl<F> Sink for Writes<F>
+where
+    F: FnMut(&str, &Table, &RecordBatch) -> Result<(), SinkError> + Send,
+{
+    fn write(&mut self, module: &str, table: &Table, batch: &RecordBatch) -> Result<(), SinkError> {
+        (self.0)(module, table, batch)
+    }
+
+    fn flush(&mut self) -> Result<(), SinkError> {
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>) -> Result<(), SinkError> {
+        Ok(())
+    }
+}
+
+/// Returns the numbers in the first column of a batch.
+pub fn numbers(batch: &RecordBatch) -> &[u64] {
+    batch.column(0).as_primitive::<arrow_array::types::UInt64Type>().values()
 }
 
 /// A module that counts packets, and reports their number at its end.
@@ -297,66 +256,18 @@ pub fn run_with(
     Ok((report, sink.lines))
 }
 
-/// A source of blocks until the run is stopped, with a few thousand packets per second.
-pub struct Endless {
-    pub stop: Arc<AtomicBool>,
-    pub delivered: Arc<AtomicU64>,
-    pub is_live: bool,
-}
-
-impl Source for Endless {
-    fn next(&mut self, block: &mut RawBlock) -> Result<Next, SourceError> {
-        if self.stop.load(Ordering::Relaxed) {
-            return Ok(Next::End);
-        }
-        std::thread::sleep(Duration::from_micros(300));
-        self.delivered.fetch_add(50, Ordering::Relaxed);
-        Memory { per_block: 50, ..Memory::tcp(50, 16) }.next(block)
-    }
-
-    fn progress(&self) -> Progress {
-        Progress::default()
-    }
-
-    fn is_live(&self) -> bool {
-        self.is_live
-    }
-}
-
-/// A source that does not wait for its readers.
-pub struct Live<S>(pub S);
-
-impl<S: Source> Source for Live<S> {
-    fn next(&mut self, block: &mut RawBlock) -> Result<Next, SourceError> {
-        self.0.next(block)
-    }
-
-    fn progress(&self) -> Progress {
-        Progress::default()
-    }
-
-    fn is_live(&self) -> bool {
-        true
-    }
-}
-
 /// The sums of the records of each module.
 #[derive(Clone, Default)]
 pub struct Sums(pub Arc<Mutex<BTreeMap<String, u64>>>);
 
-impl Sink for Sums {
-    fn write(&mut self, module: &str, _: &Table, batch: &RecordBatch) -> Result<(), SinkError> {
-        use arrow_array::types::UInt64Type;
-        let packets: u64 = batch.column(0).as_primitive::<UInt64Type>().values().iter().sum();
-        *self.0.lock().unwrap().entry(module.to_owned()).or_default() += packets;
-        Ok(())
-    }
-
-    fn flush(&mut self) -> Result<(), SinkError> {
-        Ok(())
-    }
-
-    fn finish(self: Box<Self>) -> Result<(), SinkError> {
-        Ok(())
+impl Sums {
+    /// Returns a sink that adds to the sums.
+    pub fn sink(&self) -> Box<dyn Sink> {
+        let sums = self.0.clone();
+        Box::new(Writes(move |module: &str, _: &Table, batch: &RecordBatch| {
+            let packets: u64 = numbers(batch).iter().sum();
+            *sums.lock().unwrap().entry(module.to_owned()).or_default() += packets;
+            Ok(())
+        }))
     }
 }

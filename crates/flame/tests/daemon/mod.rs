@@ -5,11 +5,12 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::thread::JoinHandle;
+use std::time::Duration;
 
-/// More time than anything here takes on a busy machine.
-pub const PATIENCE: Duration = Duration::from_secs(90);
+use flame_testing::Pcap;
+pub use flame_testing::{PATIENCE, eventually as wait_for};
 
 /// Returns the path of the command under test: `FLAME`, or the one that cargo built.
 pub fn flame() -> String {
@@ -32,20 +33,40 @@ pub fn module(name: &str) -> Option<PathBuf> {
     Some(path)
 }
 
+/// The time between two packets of a replay.
+const EACH_NS: u64 = 3_000_000;
+
+/// Returns the recorded capture with its packets at equal distances. As they were recorded, most come within
+/// half a second of five, and tests that wait for packets would wait for that.
+fn even() -> &'static Path {
+    static WRITTEN: OnceLock<PathBuf> = OnceLock::new();
+    WRITTEN.get_or_init(|| {
+        let demo = std::fs::read(root().join("demo/demo.pcap")).unwrap();
+        let (mut even, mut ts_ns, mut at) = (Pcap::default(), 1_600_000_000_000_000_000, 24);
+        while at < demo.len() {
+            let length = u32::from_le_bytes(demo[at + 8..at + 12].try_into().unwrap()) as usize;
+            even.push(ts_ns, &demo[at + 16..at + 16 + length]);
+            (at, ts_ns) = (at + 16 + length, ts_ns + EACH_NS);
+        }
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+        let (path, own) = (folder.join("even.pcap"), folder.join(format!("even-{}", std::process::id())));
+        even.write(&own);
+        // Another program of tests may read it.
+        std::fs::rename(own, &path).unwrap();
+        path
+    })
+}
+
 /// A replayed capture, without an end.
 pub fn replay() -> String {
-    let demo = root().join("demo/demo.pcap");
-    format!("[sources.trial]\nfile = {:?}\nrepeat = true\ninterval = \"100ms\"\n", demo.display().to_string())
+    let file = even().display().to_string();
+    format!("[sources.trial]\nfile = {file:?}\nrepeat = true\ninterval = \"100ms\"\n")
 }
 
 /// Writes a capture of a second with thousands of packets, so that there is always a next one.
 pub fn dense(path: &Path) {
-    let mut file = [0xa1b2_c3d4_u32, 0x0004_0002, 0, 0, 65_535, 1].map(u32::to_le_bytes).concat();
-    for n in 0..5_000 {
-        file.extend([1_600_000_000, n * 200, 60, 60].map(u32::to_le_bytes).concat());
-        file.extend([0; 60]);
-    }
-    std::fs::write(path, file).unwrap();
+    let packet = |n: u64| (1_600_000_000_000_000_000 + n * 200_000, [0; 60]);
+    Pcap::default().with((0..5_000).map(packet)).write(path);
 }
 
 /// Returns the program for processes, where the node under test looks for it.
@@ -59,6 +80,8 @@ pub struct Node {
     pub folder: tempfile::TempDir,
     child: Option<Child>,
     said: Arc<Mutex<String>>,
+    /// The thread that reads what the node says, to its end.
+    listener: Option<JoinHandle<()>>,
     namespace: Option<String>,
     runner: Option<PathBuf>,
     /// Further variables of its environment.
@@ -74,6 +97,7 @@ impl Node {
             folder,
             child: None,
             said: Arc::default(),
+            listener: None,
             namespace: None,
             runner: None,
             variables: Vec::new(),
@@ -166,12 +190,13 @@ impl Node {
         let mut child = command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
         let (mut pipe, said) = (child.stderr.take().unwrap(), self.said.clone());
         said.lock().unwrap().clear();
-        std::thread::spawn(move || {
+        let listener = std::thread::spawn(move || {
             let mut bytes = [0; 4096];
             while let Ok(n @ 1..) = pipe.read(&mut bytes) {
                 said.lock().unwrap().push_str(&String::from_utf8_lossy(&bytes[..n]));
             }
         });
+        self.listener = Some(listener);
         self.child = Some(child);
     }
 
@@ -181,12 +206,12 @@ impl Node {
     }
 
     pub fn wait_for_text(&mut self, text: &str) {
-        let start = Instant::now();
-        while !self.said().contains(text) {
+        wait_for(format!("{text:?}"), || {
             let ended = self.child.as_mut().and_then(|child| child.try_wait().unwrap());
-            assert!(ended.is_none() && start.elapsed() < PATIENCE, "no {text:?}: {ended:?}, {}", self.said());
-            std::thread::sleep(Duration::from_millis(5));
-        }
+            let is_there = self.said().contains(text);
+            assert!(is_there || ended.is_none(), "no {text:?}: {ended:?}, {}", self.said());
+            is_there
+        });
     }
 
     pub fn pid(&self) -> u32 {
@@ -209,15 +234,10 @@ impl Node {
     pub fn end(&mut self) -> String {
         self.signal("TERM");
         let mut child = self.child.take().expect("the node was started");
-        let start = Instant::now();
-        let status = loop {
-            match child.try_wait().unwrap() {
-                Some(status) => break status,
-                None => assert!(start.elapsed() < PATIENCE, "it does not end: {}", self.said()),
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        };
-        std::thread::sleep(Duration::from_millis(50));
+        let status = wait_for("the end of the node", || child.try_wait().unwrap());
+        // Its last message is read once the pipe is at its end.
+        let listener = self.listener.take().expect("the node was started");
+        wait_for("the end of its messages", || listener.is_finished());
         assert!(status.success(), "{status}: {}", self.said());
         self.said()
     }
@@ -344,14 +364,6 @@ impl Drop for Node {
 
 pub fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
-}
-
-pub fn wait_for(what: &str, mut there: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !there() {
-        assert!(start.elapsed() < PATIENCE, "waited for {what}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
 }
 
 pub fn base64(bytes: &[u8]) -> String {

@@ -1,14 +1,13 @@
 //! A run that reads packets from a pipe, one by one as the test sends them, and a module with a row for each
 //! batch of them.
 
-use super::common::{MANIFEST, tcp_packet, with_manifest};
+use crate::common::{MANIFEST, Pcap, eventually, tcp_packet, with_manifest};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
-use std::time::{Duration, Instant};
 
-/// More time than anything here takes on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// The number of packets that are sent before each look.
+const PACKETS: u32 = 4;
 
 /// A module that reports the number of packets of each batch.
 pub const EACH: &str = r#"(module (memory (export "memory") 1)
@@ -27,24 +26,23 @@ pub fn each(folder: &Path) -> PathBuf {
 
 /// Returns the header of a pcap file.
 pub fn header() -> Vec<u8> {
-    let words =
-        [[0xd4, 0xc3, 0xb2, 0xa1], [2, 0, 4, 0], [0; 4], [0; 4], 65535u32.to_le_bytes(), [1, 0, 0, 0]];
-    words.concat()
+    Pcap::default().bytes()
 }
 
-/// Returns packet `n` as a record of a pcap file, a millisecond after the one before.
+/// Returns packet `n` with its time, a millisecond after the one before.
+fn packet(n: u32) -> (u64, Vec<u8>) {
+    let ms = 1_700_000_000_000 + u64::from(n);
+    (ms * 1_000_000, tcp_packet((n % 1000) as u16, 80))
+}
+
+/// Returns packet `n` as a record of a pcap file.
 pub fn record(n: u32) -> Vec<u8> {
-    let packet = tcp_packet((n % 1000) as u16, 80);
-    let length = (packet.len() as u32).to_le_bytes();
-    let seconds = (1_700_000_000 + n / 1000).to_le_bytes();
-    [&seconds[..], &(n % 1000 * 1000).to_le_bytes(), &length, &length, &packet].concat()
+    Pcap::default().with([packet(n)]).bytes().split_off(header().len())
 }
 
 /// Writes a capture of `packets` packets, a millisecond apart.
 pub fn capture(path: &Path, packets: u32) {
-    let mut bytes = header();
-    (0..packets).for_each(|n| bytes.extend(record(n)));
-    std::fs::write(path, bytes).unwrap();
+    Pcap::default().with((0..packets).map(packet)).write(path);
 }
 
 pub fn command(folder: &Path, arguments: &[&str]) -> Command {
@@ -98,26 +96,24 @@ impl Fed {
         is_taken
     }
 
-    /// Sends packets until `there` holds.
+    /// Sends packets until `there` holds, a few before each look.
     pub fn send_until(&mut self, what: &str, mut there: impl FnMut() -> bool) {
-        let start = Instant::now();
-        while !there() {
-            if !self.send() || start.elapsed() > PATIENCE {
+        eventually(what, || {
+            let is_there = there();
+            if !is_there && !(0..PACKETS).all(|_| self.send()) {
                 let end = self.wait();
                 panic!("waited for {what}: {:?} {}", end.code, end.stderr);
             }
-            std::thread::sleep(Duration::from_millis(5));
-        }
+            is_there
+        });
     }
 
     /// Sends packets until the run ends by itself.
     pub fn send_to_the_end(mut self) -> End {
-        let start = Instant::now();
-        while self.child.try_wait().unwrap().is_none() {
-            assert!(start.elapsed() < PATIENCE, "the run does not end");
-            self.send();
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        eventually("the end of the run", || {
+            let _ = (0..PACKETS).all(|_| self.send());
+            self.child.try_wait().unwrap()
+        });
         self.wait()
     }
 

@@ -6,10 +6,8 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
 
-/// More time than anything here takes on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub use flame_testing::{eventually as wait_for, ipv4};
 
 /// Sends `count` echo requests of the kernel's stack, and prints how many replies came and were right.
 pub const PING: &str = r#"
@@ -253,27 +251,4 @@ impl Drop for Ended {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
-}
-
-pub fn wait_for(what: &str, mut there: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !there() {
-        assert!(start.elapsed() < PATIENCE, "waited for {what}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}
-
-const MACS: [u8; 12] = [2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1];
-
-/// Returns a frame of `size` bytes from IPv4 10.0.`from` to 10.0.`to`, with `tags` before the IP header.
-pub fn ipv4(tags: &[u8], proto: u8, from: (u16, u16), to: (u16, u16), size: usize) -> Vec<u8> {
-    let mut frame = [&MACS[..], tags, &[8, 0]].concat();
-    let total = size - frame.len();
-    frame.extend([0x45, 0, (total >> 8) as u8, total as u8, 0, 0, 0, 0, 64, proto, 0, 0]);
-    frame.extend([[10, 0], from.0.to_be_bytes(), [10, 0], to.0.to_be_bytes()].concat());
-    frame.extend([from.1.to_be_bytes(), to.1.to_be_bytes()].concat());
-    // A SYN for TCP. For UDP and ICMP, only the length matters.
-    frame.extend([0, 0, 0, 1, 0, 0, 0, 0, 0x50, 2, 4, 0, 0, 0, 0, 0]);
-    frame.resize(size, 0x5a);
-    frame
 }

@@ -2,7 +2,7 @@
 //!
 //! Each step of the evaluation is charged about what it costs, in the units of `limits.packet_budget` in
 //! module.toml, whose excess over [`MOST`] covers what is not charged and what is charged too little. A step
-//! that could cost much is charged in advance, or bit by bit. `crates/flame/tests/ids_budget.rs` has rule
+//! that could cost much is charged in advance, or bit by bit. `crates/flame/tests/run/ids_budget.rs` has rule
 //! sets that spend all of it on one kind of step each.
 
 /// The work for one packet.

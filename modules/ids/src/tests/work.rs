@@ -1,5 +1,5 @@
 //! Rule sets that use up the work of a packet by each kind of step. What they cost in WebAssembly is tested
-//! by `crates/flame/tests/ids_budget.rs`.
+//! by `crates/flame/tests/run/ids_budget.rs`.
 
 use super::*;
 use crate::engine::MOST_WORK;

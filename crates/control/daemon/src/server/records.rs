@@ -5,6 +5,7 @@ use super::extract::{Authenticated, Name, Params, Refusal, working};
 use crate::engine::Engine;
 use crate::held;
 use crate::identity::{Caller, Connection};
+use crate::reach::Made;
 use crate::spool::{Batch, Read, Spool};
 use arrow_ipc::writer::StreamWriter;
 use axum::body::Body;
@@ -69,7 +70,8 @@ pub(super) async fn records(
 /// The use of sessions and modules, per interval
 ///
 /// A principal reads its own session, the operator all of them. The session's credential has to cover each
-/// module that the principal has. The reply is as that of the rows of a module.
+/// module that the principal has, or had when the rows were made. The reply is as that of the rows of a
+/// module.
 #[utoipa::path(get, path = "/v1/accounting", params(AccountingQuery),
     responses(Rows, (status = "4XX", body = Problem), (status = "5XX", body = Problem)))]
 pub(super) async fn accounting(
@@ -94,10 +96,11 @@ async fn reply(
         payer: caller.tenant(),
         version: app.engine.version(),
         decided: Instant::now(),
+        made: None,
         app: app.clone(),
     };
     let request = authority.request.clone();
-    let spool = working(app, authority.payer.as_deref(), move |engine| request.spool(engine)).await?;
+    let spool = working(app, authority.payer.as_deref(), move |engine| request.spool(engine, None)).await?;
     let invalid =
         |e: String| Problem::new(Code::Invalid, e, "leave out the cursor to begin with the oldest row");
     let cursor = query.cursor.as_deref().map(str::parse::<Cursor>).transpose().map_err(invalid)?;
@@ -167,6 +170,8 @@ struct Authority {
     /// The version of policy and configuration of the last decision, and its time.
     version: u64,
     decided: Instant,
+    /// The rights under which the rows were made that were decided on last.
+    made: Option<Made>,
 }
 
 /// A request for rows, and the connection that it came from.
@@ -186,29 +191,35 @@ enum Of {
 }
 
 impl RowRequest {
-    /// Returns the rows, if the connection may read them now.
-    fn spool(&self, engine: &Engine) -> Result<Arc<Spool>, Problem> {
+    /// Returns the rows, if the connection may read them now, and those that were made under these rights.
+    fn spool(&self, engine: &Engine, made: Option<&Made>) -> Result<Arc<Spool>, Problem> {
         let caller = self.connection.caller(engine)?;
+        engine.permit_made(&caller, made.into_iter().flat_map(|made| made.iter()).map(|reach| &**reach))?;
         match &self.of {
             Of::Module { name, principal } => {
                 let permit = engine.permit(&caller, principal.as_deref(), name, true)?;
                 engine.spool(&permit.owner, name)
             }
-            Of::Accounting => Ok(engine.accounting.spool(&engine.permit_all(&caller)?)),
+            Of::Accounting => engine.permit_all(&caller),
         }
     }
 }
 
 impl Authority {
-    /// Returns whether the rows may still be read. It is decided again after its time and after changes.
-    async fn holds(&mut self, spool: &Arc<Spool>) -> bool {
+    /// Returns whether the rows may still be read, and the next ones, made under these rights. It is decided
+    /// again after its time, after changes, and for other rights.
+    async fn holds(&mut self, spool: &Arc<Spool>, made: Option<Made>) -> bool {
         let version = self.app.engine.version();
-        if version == self.version && self.decided.elapsed() < AGAIN {
+        let decided = self.made.as_ref();
+        let is_known = made.as_ref().is_none_or(|made| decided.is_some_and(|of| Arc::ptr_eq(of, made)));
+        if version == self.version && self.decided.elapsed() < AGAIN && is_known {
             return true;
         }
-        let request = self.request.clone();
-        let now = working(&self.app, self.payer.as_deref(), move |engine| request.spool(engine)).await;
+        let (request, of) = (self.request.clone(), made.clone());
+        let work = move |engine: &Engine| request.spool(engine, of.as_ref());
+        let now = working(&self.app, self.payer.as_deref(), work).await;
         (self.version, self.decided) = (version, Instant::now());
+        self.made = made.or_else(|| self.made.take());
         match now {
             Ok(now) => Arc::ptr_eq(&now, spool),
             // A module that was removed has a last few rows, which could be read when they were made.
@@ -232,10 +243,12 @@ impl Stream {
         let mut changed = self.spool.subscribe();
         loop {
             changed.borrow_and_update();
-            if !self.authority.holds(&self.spool).await {
+            let next = self.spool.read(self.row);
+            let made = if let Read::Batch { batch, .. } = &next { Some(batch.made.clone()) } else { None };
+            if !self.authority.holds(&self.spool, made).await {
                 break;
             }
-            match self.spool.read(self.row) {
+            match next {
                 Read::Batch { lost, batch } => {
                     if lost > 0 {
                         break;

@@ -314,7 +314,7 @@ pub(super) async fn log(
     let of_work = caller.clone();
     let work = move |engine: &Engine| {
         let permit = engine.permit(&of_work, whose.principal.as_deref(), &name, false)?;
-        engine.log(&permit.owner, &name, of_work.audience())
+        engine.log(&permit.owner, &name, &of_work)
     };
     Ok(Json(blocking(&app, &caller, work).await?))
 }

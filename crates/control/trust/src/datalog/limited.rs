@@ -1,11 +1,12 @@
 //! Evaluations on threads of their own, which are given up once they have taken too much processor time.
 
+use flame_base::lock;
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, TryRecvError, channel};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
 /// The processor time of an evaluation. Those within the bounds of their cost end long before.
@@ -22,7 +23,7 @@ const FAILED: &str = "evaluating its Datalog failed";
 static GIVEN_UP: Mutex<BTreeMap<String, usize>> = Mutex::new(BTreeMap::new());
 
 fn given_up() -> MutexGuard<'static, BTreeMap<String, usize>> {
-    GIVEN_UP.lock().unwrap_or_else(PoisonError::into_inner)
+    lock(&GIVEN_UP)
 }
 
 /// An evaluation in progress. While `GIVEN_UP` is locked, it is not dropped.
@@ -85,7 +86,7 @@ pub fn evaluate<T: Send + 'static>(
     loop {
         let (work, of_thread) = (work.clone(), thread.clone());
         let spawned = std::thread::Builder::new().name("datalog".to_owned()).spawn(move || {
-            let work = work.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let work = lock(&work).take();
             // In this order, so that it is dropped after the answer, also by a panic.
             let Some((_running, answer, evaluation)) = work else { return };
             let folder = std::fs::read_link("/proc/thread-self").ok();

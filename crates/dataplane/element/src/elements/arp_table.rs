@@ -10,11 +10,12 @@
 
 use crate::runtime::element::{Cx, Element};
 use crate::runtime::router::Handle;
+use flame_base::lock;
 use flame_click::time::SECOND;
 use flame_click::{Ip, Mac, Nanos, Value, text};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 const SOURCE: &str = include_str!("arp_table.rs");
 
@@ -168,11 +169,11 @@ pub struct News(Mutex<BTreeSet<Ip>>);
 
 impl News {
     pub fn add(&self, all: impl IntoIterator<Item = Ip>) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).extend(all);
+        lock(&self.0).extend(all);
     }
 
     pub fn take(&self) -> BTreeSet<Ip> {
-        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut lock(&self.0))
     }
 }
 

@@ -3,13 +3,9 @@
 use crate::runtime::element::Cx;
 use crate::runtime::packet::{Batch, Packet};
 use crate::runtime::wake::Waker;
+use flame_base::{lock, unpoisoned};
 use std::collections::VecDeque;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-
-/// Locks a mutex, even if a thread panicked while it held it.
-pub fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
+use std::sync::{Condvar, Mutex};
 
 /// A queue from threads to an element, which it wakes. The element that replaces the first one takes it over.
 pub struct Inbox<T> {
@@ -30,13 +26,9 @@ impl<T> Inbox<T> {
         Self { state: Mutex::new(state), room: Condvar::new(), capacity: capacity.max(1) }
     }
 
-    fn state(&self) -> MutexGuard<'_, State<T>> {
-        locked(&self.state)
-    }
-
     /// Wakes another element from now on, at once if something waits.
     pub fn adopt(&self, waker: Waker) {
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         if !state.queue.is_empty() {
             waker.wake();
         }
@@ -45,9 +37,9 @@ impl<T> Inbox<T> {
 
     /// Adds an item, when there is room. Returns false if nobody takes any more.
     pub fn put(&self, item: T) -> bool {
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         while state.queue.len() >= self.capacity && !state.is_closed {
-            state = self.room.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = unpoisoned(self.room.wait(state));
         }
         if state.is_closed {
             return false;
@@ -61,7 +53,7 @@ impl<T> Inbox<T> {
 
     /// Takes at most `most` items. Returns whether more wait.
     pub fn take(&self, most: usize, out: &mut Vec<T>) -> bool {
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         let count = state.queue.len().min(most);
         out.extend(state.queue.drain(..count));
         self.room.notify_all();
@@ -70,7 +62,7 @@ impl<T> Inbox<T> {
 
     /// Lets threads end. What waits is dropped.
     pub fn close(&self) {
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         state.is_closed = true;
         state.queue.clear();
         drop(state);

@@ -20,7 +20,7 @@
 
 use super::module_block::fill;
 use super::module_forward::{Forwarding, OnEvict};
-use crate::modules::{ModuleArgs, Prepared, Running};
+use crate::modules::{ModuleArgs, ModuleError, Prepared, Running};
 use crate::runtime::element::{Cx, Element};
 use crate::runtime::packet::{Batch, Packet};
 use flame_abi::LinkType;
@@ -28,6 +28,7 @@ use flame_click::Nanos;
 use flame_click::text::first_word;
 use flame_plan::Pace;
 use flame_source::{Frame, RawBlock};
+use flame_worker::{Attached, RunError};
 use std::cell::{Cell, RefCell};
 use std::time::Duration;
 
@@ -54,14 +55,19 @@ const REST: Duration = Duration::from_millis(1);
 /// The life of an element's module. It starts at most once.
 enum State {
     Ready(Box<dyn Prepared>),
-    Running(Box<dyn Running>),
+    Running(Box<Running>),
     /// It has ended, or runs in the element that has replaced this one. Nothing starts here any more.
     Over,
 }
 
 impl State {
-    fn running(&mut self) -> Option<&mut Box<dyn Running>> {
+    fn running(&mut self) -> Option<&mut Running> {
         if let Self::Running(running) = self { Some(running) } else { None }
+    }
+
+    /// Returns the run of the module, if it runs.
+    fn attached(&mut self) -> Option<&mut Attached> {
+        self.running().map(|running| &mut running.attached)
     }
 }
 
@@ -101,7 +107,7 @@ struct Module {
 
 impl Module {
     fn is_gone(&self) -> bool {
-        self.has_failed.get() || self.state.borrow_mut().running().is_some_and(|r| r.is_gone())
+        self.has_failed.get() || self.state.borrow_mut().attached().is_some_and(Attached::is_gone)
     }
 
     fn is_over(&self) -> bool {
@@ -109,26 +115,26 @@ impl Module {
     }
 
     /// Lets the module work, which is started if it does not run yet. A failure of its output ends it.
-    fn work<T>(&self, cx: &Cx<'_>, act: impl FnOnce(&mut dyn Running) -> Result<T, String>) -> Option<T> {
+    fn work<T>(&self, cx: &Cx<'_>, act: impl FnOnce(&mut Attached) -> Result<T, RunError>) -> Option<T> {
         if self.has_failed.get() {
             return None;
         }
         let mut state = self.state.borrow_mut();
         let worked = match std::mem::replace(&mut *state, State::Over) {
-            State::Ready(prepared) => prepared.start(),
+            State::Ready(prepared) => prepared.start().map(Box::new),
             State::Running(running) => Ok(running),
             State::Over => return None,
         };
         let worked = worked.and_then(|mut running| {
-            let worked = act(&mut *running);
+            let worked = act(&mut running.attached);
             *state = State::Running(running);
-            worked
+            Ok(worked?)
         });
         match worked {
             Ok(value) => Some(value),
             Err(e) => {
                 self.has_failed.set(true);
-                cx.error(&e);
+                cx.error(&e.to_string());
                 None
             }
         }
@@ -137,7 +143,7 @@ impl Module {
     /// Continues calls that have not ended later: in the next step, or, if the module has used up its share
     /// of time, after a while. Nothing else would be done in the steps until then.
     fn go_on(&self, cx: &Cx<'_>) {
-        match self.work(cx, |running| Ok(running.is_waiting())) {
+        match self.work(cx, |attached| Ok(attached.is_waiting())) {
             // Packets that come meanwhile do not prolong it.
             Some(true) if self.is_paused.get() => {}
             Some(true) => {
@@ -151,7 +157,7 @@ impl Module {
     /// Lets time pass for a module that waits for its share of time or for its process. Simulated time does
     /// not bring either, and would only run ahead.
     fn let_time_pass(&self, cx: &Cx<'_>) {
-        let is_waiting = || self.state.borrow_mut().running().is_some_and(|running| running.is_waiting());
+        let is_waiting = || self.state.borrow_mut().attached().is_some_and(Attached::is_waiting);
         if cx.router.clock.is_simulated() && is_waiting() {
             std::thread::sleep(REST);
         }
@@ -162,7 +168,7 @@ impl Module {
         if cx.router.clock.is_simulated() {
             return self.look.set(Look::Never);
         }
-        match self.work(cx, |running| running.look()).flatten() {
+        match self.work(cx, Attached::look).flatten() {
             Some(is_settled) => self.look_after(cx, if is_settled { LATER } else { SOON }),
             None => self.look.set(Look::Never),
         }
@@ -188,9 +194,9 @@ impl Module {
         while !rest.is_empty() {
             let taken = fill(&mut self.block.borrow_mut(), rest, self.link, || cx.now());
             rest = &rest[taken..];
-            let busy = self.work(cx, |running| {
-                running.packets(&self.block.borrow())?;
-                Ok(running.is_busy())
+            let busy = self.work(cx, |attached| {
+                attached.packets(&self.block.borrow())?;
+                Ok(attached.is_busy())
             });
             if busy == Some(true) {
                 self.go_on(cx);
@@ -203,7 +209,7 @@ impl Module {
     fn pass(&self, cx: &Cx<'_>, mut batch: Batch) -> Batch {
         // Whether these are dropped depends on what became of those before.
         if self.on_evict == OnEvict::Drop && self.state.borrow_mut().running().is_some() {
-            self.work(cx, |running| running.settle());
+            self.work(cx, Attached::settle);
         }
         if !self.is_gone() {
             self.measure(cx, &batch);
@@ -220,11 +226,11 @@ impl Module {
         let Some(_turn) = forward.enter() else { return };
         let mut left = forward.waiting();
         loop {
-            let decide = |running: &mut dyn Running| Ok(forward.decide(|bytes| running.decided(bytes)));
+            let decide = |attached: &mut Attached| Ok(forward.decide(|bytes| attached.decided(bytes)));
             if forward.is_in_flight()
-                && let Some(decisions) = self.work(cx, decide).flatten()
+                && let Some(decided) = self.work(cx, decide).flatten()
             {
-                forward.apply(cx, decisions, self.on_evict);
+                forward.apply(cx, decided, self.on_evict);
                 if self.is_over() {
                     // It was replaced meanwhile, and held packets after that. The next module has its own.
                     forward.forget(cx, self.on_evict, "replaced");
@@ -239,7 +245,7 @@ impl Module {
                 // The element that has replaced this one is handed what waits here.
                 return;
             }
-            let is_busy = |running: &mut dyn Running| Ok(running.is_busy());
+            let is_busy = |attached: &mut Attached| Ok(attached.is_busy());
             if forward.is_in_flight() || self.work(cx, is_busy) == Some(true) {
                 // Its call continues in another slice.
                 self.look_soon(cx);
@@ -249,7 +255,8 @@ impl Module {
                 break;
             }
             let push = |port, packets: &[Frame<'_>]| {
-                self.work(cx, |running| running.push(port, self.link, packets)).unwrap_or(0)
+                let port = u16::try_from(port).unwrap_or(u16::MAX);
+                self.work(cx, |attached| attached.push(port, self.link, packets)).unwrap_or(0)
             };
             let Some(count) = forward.offer(|| cx.now(), push) else { break };
             left = left.saturating_sub(count);
@@ -293,7 +300,7 @@ impl Module {
     }
 
     /// Ends the module.
-    fn finish(&self, is_interrupted: bool) -> Result<(), String> {
+    fn finish(&self, is_interrupted: bool) -> Result<(), ModuleError> {
         let state = std::mem::replace(&mut *self.state.borrow_mut(), State::Over);
         let State::Running(mut running) = state else { return Ok(()) };
         *self.last.borrow_mut() = (running.account(), running.faults());
@@ -338,7 +345,7 @@ impl Element for Module {
             return has_left;
         }
         let had_packets = self.undecided() > 0;
-        let is_left = self.work(cx, |running| running.resume());
+        let is_left = self.work(cx, Attached::resume);
         if let Some(forward) = &self.forward {
             self.forward(cx, forward);
         } else if is_left == Some(true) {
@@ -395,15 +402,15 @@ impl Element for Module {
     fn cleanup(&self, cx: &Cx<'_>) {
         let is_interrupted = cx.router.interrupt.load(std::sync::atomic::Ordering::Relaxed);
         if let Err(e) = self.finish(is_interrupted) {
-            cx.error(&e);
+            cx.error(&e.to_string());
         }
     }
     fn read(&self, _: &Cx<'_>, name: &str, _: &str) -> Option<Result<String, String>> {
         if matches!(name, "gone" | "stats" | "faults")
-            && let Some(running) = self.state.borrow_mut().running()
-            && let Err(e) = running.settle()
+            && let Some(attached) = self.state.borrow_mut().attached()
+            && let Err(e) = attached.settle()
         {
-            return Some(Err(e));
+            return Some(Err(e.to_string()));
         }
         Some(Ok(match name {
             "module" => self.file.clone(),
@@ -434,7 +441,7 @@ impl Element for Module {
         leaving.append(&mut old.leaving.borrow_mut());
         let is_kept = match (&*self.state.borrow(), &mut *old.state.borrow_mut()) {
             (State::Ready(new), State::Running(running)) => {
-                old.config == self.config && new.continues(&**running)
+                old.config == self.config && new.continues(running)
             }
             _ => false,
         };
@@ -444,13 +451,13 @@ impl Element for Module {
             if let (Some(forward), Some(old)) = (&self.forward, &old.forward) {
                 forward.take_flight(old);
             }
-            if self.state.borrow_mut().running().is_some_and(|r| r.is_busy()) {
+            if self.state.borrow_mut().attached().is_some_and(Attached::is_busy) {
                 cx.reschedule();
             }
             self.look_soon(cx);
         } else {
             if let Err(e) = old.finish(false) {
-                cx.error(&e);
+                cx.error(&e.to_string());
             }
             // Nobody decides about the packets of the module that has ended: they are offered to this one.
             if let Some(forward) = &old.forward {

@@ -2,18 +2,18 @@
 //! decisions make of them.
 
 use super::module_block::{emptied, list_frames, visible};
-use crate::modules::{Decisions, Fate};
 use crate::runtime::element::Cx;
 use crate::runtime::loops::{self, Loops};
 use crate::runtime::packet::{Batch, Packet};
 use flame_abi::{MAX_BATCH, MAX_PACKET};
+use flame_base::lock;
 use flame_click::Nanos;
-use flame_plan::Decision;
+use flame_plan::{Decided, Decision, Fate, Shed};
 use flame_source::Frame;
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// The fate of packets when the module is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,19 +45,15 @@ pub(super) struct Forwarding {
 struct Slots(Mutex<Vec<Option<Packet>>>);
 
 impl Slots {
-    fn all(&self) -> MutexGuard<'_, Vec<Option<Packet>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Empties a slot.
     fn take(&self, slot: usize) -> Option<Packet> {
-        self.all().get_mut(slot).and_then(Option::take)
+        lock(&self.0).get_mut(slot).and_then(Option::take)
     }
 
     /// Empties all slots.
     fn take_all(&self) -> Batch {
         let mut batch = Batch::default();
-        batch.extend(std::mem::take(&mut *self.all()).into_iter().flatten());
+        batch.extend(std::mem::take(&mut *lock(&self.0)).into_iter().flatten());
         batch
     }
 }
@@ -138,7 +134,7 @@ impl Forwarding {
 
     /// Returns the number of packets that the module holds.
     pub(super) fn kept(&self) -> usize {
-        self.slots.borrow().all().iter().flatten().count()
+        lock(&self.slots.borrow().0).iter().flatten().count()
     }
 
     /// Takes packets that came to an input. Those that find no room are dropped.
@@ -269,8 +265,8 @@ impl Forwarding {
     }
 
     /// Sends on or drops the packets as the module decided.
-    pub(super) fn apply(&self, cx: &Cx<'_>, decisions: Decisions, on_evict: OnEvict) {
-        let Decisions { all_to, fates, decisions, bytes } = decisions;
+    pub(super) fn apply(&self, cx: &Cx<'_>, decided: Decided, on_evict: OnEvict) {
+        let Decided { all_to, fates, decisions, bytes } = decided;
         let (_, mut flight) = self.flight.take();
         if let Some(port) = all_to {
             return cx.push(port, flight);
@@ -327,7 +323,7 @@ impl Forwarding {
                         continue;
                     }
                     packet.compact(STRIPPED);
-                    let mut slots = slots.all();
+                    let mut slots = lock(&slots.0);
                     if slots.len() <= slot {
                         slots.resize_with(slot + 1, || None);
                     }
@@ -340,7 +336,7 @@ impl Forwarding {
                     out.send(port, packet);
                 }
                 Decision::Copy { slot, port } => {
-                    let copy = slots.all().get(slot).and_then(Option::clone);
+                    let copy = lock(&slots.0).get(slot).and_then(Option::clone);
                     let Some(mut packet) = copy else { continue };
                     packet.anno.loops = loops::greatest([&packet.anno.loops], loops);
                     cx.made(1);
@@ -369,16 +365,15 @@ impl Forwarding {
         while *next < end.min(packets.len()) {
             let index = *next;
             *next += 1;
-            let fate = fates.get(index).copied().unwrap_or(Fate::Lost("module gone"));
+            let fate = fates.get(index).copied().unwrap_or(Fate::Lost(Shed::Stopped));
             if fate == Fate::Sent {
                 continue;
             }
             let Some(packet) = packets[index].take() else { continue };
-            match fate {
-                Fate::Unseen => out.send(0, packet),
-                Fate::Lost(_) if on_evict == OnEvict::Pass => out.send(0, packet),
-                Fate::Dropped(cause) | Fate::Lost(cause) => out.cx.drop(cause, packet),
-                Fate::Sent => {}
+            let is_passed = matches!(fate, Fate::Lost(_)) && on_evict == OnEvict::Pass;
+            match fate.cause().filter(|_| !is_passed) {
+                Some(cause) => out.cx.drop(cause, packet),
+                None => out.send(0, packet),
             }
         }
     }

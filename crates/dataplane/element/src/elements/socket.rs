@@ -8,11 +8,12 @@
 //! Handlers: received, sent, port.
 //! Example: `Socket(UDP, 127.0.0.1, 5000) -> q`
 
-use super::inbox::{Inbox, locked};
+use super::inbox::Inbox;
 use super::stream::{Place, Server, Stream, wait_readable};
 use crate::runtime::account::add;
 use crate::runtime::element::{Cx, Element};
 use crate::runtime::packet::Batch;
+use flame_base::lock;
 use flame_click::Ip;
 use std::cell::{Cell, RefCell};
 use std::io::{Read, Result, Write};
@@ -68,14 +69,14 @@ impl Datagrams {
             Self::Udp(socket, last) => {
                 let (count, from) = socket.recv_from(buffer)?;
                 if !is_client {
-                    *locked(last) = Some(from);
+                    *lock(last) = Some(from);
                 }
                 Ok(count)
             }
             Self::Unix(socket, last) => {
                 let (count, from) = socket.recv_from(buffer)?;
                 if !is_client {
-                    *locked(last) = from.as_pathname().map(PathBuf::from);
+                    *lock(last) = from.as_pathname().map(PathBuf::from);
                 }
                 Ok(count)
             }
@@ -88,11 +89,11 @@ impl Datagrams {
             Self::Udp(socket, _) if is_client => socket.send(bytes),
             Self::Unix(socket, _) if is_client => socket.send(bytes),
             Self::Udp(socket, last) => {
-                let to = locked(last).ok_or_else(nobody)?;
+                let to = lock(last).ok_or_else(nobody)?;
                 socket.send_to(bytes, to)
             }
             Self::Unix(socket, last) => {
-                let to = locked(last).clone().ok_or_else(nobody)?;
+                let to = lock(last).clone().ok_or_else(nobody)?;
                 socket.send_to(bytes, to)
             }
         }
@@ -121,7 +122,7 @@ struct Wire {
 impl Drop for Wire {
     fn drop(&mut self) {
         self.inbox.close();
-        if let Some(stream) = locked(&self.stream).take() {
+        if let Some(stream) = lock(&self.stream).take() {
             stream.shut();
         }
         if let Some(file) = &self.file {
@@ -194,13 +195,13 @@ impl Wire {
         let Kind::Stream(place) = kind else { return Ok(new) };
         if is_client {
             let connected = Stream::connect(place)?;
-            *locked(&stream) = Some(connected.try_clone()?);
+            *lock(&stream) = Some(connected.try_clone()?);
             spawn("flame-receive", Box::new(move || receive(connected, &inbox, snaplen)))?;
         } else {
             let current = stream.clone();
             let server = Server::listen(place, None, move |connected| {
                 if let Ok(copy) = connected.try_clone() {
-                    *locked(&current) = Some(copy);
+                    *lock(&current) = Some(copy);
                 }
                 receive(connected, &inbox, snaplen);
             })?;
@@ -214,9 +215,9 @@ impl Wire {
 
 fn write_all(packets: &Receiver<Vec<u8>>, stream: &Mutex<Option<Stream>>) {
     for packet in packets {
-        let copy = locked(stream).as_ref().and_then(|stream| stream.try_clone().ok());
+        let copy = lock(stream).as_ref().and_then(|stream| stream.try_clone().ok());
         let is_sent = copy.is_some_and(|mut stream| stream.write_all(&packet).is_ok());
-        if !is_sent && let Some(stream) = locked(stream).take() {
+        if !is_sent && let Some(stream) = lock(stream).take() {
             stream.shut();
         }
     }

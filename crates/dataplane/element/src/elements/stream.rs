@@ -1,6 +1,6 @@
 //! Stream sockets of both families, and the threads that accept connections.
 
-use super::inbox::locked;
+use flame_base::lock;
 use rustix::event::{PollFd, PollFlags, poll};
 use std::io::{Read, Result, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -98,7 +98,7 @@ impl Read for Stream {
             Connection::Tcp(stream) => stream.read(bytes),
             Connection::Unix(stream) => stream.read(bytes),
         }?;
-        *locked(&self.heard) = Instant::now();
+        *lock(&self.heard) = Instant::now();
         Ok(count)
     }
 }
@@ -197,9 +197,9 @@ impl Server {
                 count += 1;
                 let id = count;
                 {
-                    let mut streams = locked(&all);
+                    let mut streams = lock(&all);
                     if streams.len() >= MOST
-                        && let Some(at) = (0..streams.len()).min_by_key(|at| *locked(&streams[*at].1.heard))
+                        && let Some(at) = (0..streams.len()).min_by_key(|at| *lock(&streams[*at].1.heard))
                     {
                         streams.swap_remove(at).1.shut();
                     }
@@ -207,7 +207,7 @@ impl Server {
                 }
                 let (all, serve) = (all.clone(), serve.clone());
                 let forget = move || {
-                    let mut streams = locked(&all);
+                    let mut streams = lock(&all);
                     streams.retain(|(other, _)| *other != id);
                 };
                 let forget_too = forget.clone();
@@ -227,7 +227,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        let streams = locked(&self.streams);
+        let streams = lock(&self.streams);
         streams.iter().for_each(|(_, stream)| stream.shut());
         if let Place::Unix(path) = &self.place {
             // Somebody else may have removed it.

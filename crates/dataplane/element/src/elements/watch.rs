@@ -1,10 +1,11 @@
 //! The wait of an element for a device, on a thread of its own that sleeps until it is asked to wait.
 
 use crate::runtime::wake::Waker;
+use flame_base::{lock, unpoisoned};
 use rustix::event::{PollFd, PollFlags, poll};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex};
 
 struct State {
     /// Whether the element wants to be woken.
@@ -19,15 +20,11 @@ struct Shared {
 }
 
 impl Shared {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Waits until the element asks. Returns false at the end.
     fn is_wanted(&self) -> bool {
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         while !state.is_armed && !state.is_closed {
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = unpoisoned(self.changed.wait(state));
         }
         !state.is_closed
     }
@@ -55,7 +52,7 @@ impl Watch {
             while watched.is_wanted() {
                 // After a signal the element looks, and asks again.
                 let _ = poll(&mut fds, None);
-                let mut state = watched.state();
+                let mut state = lock(&watched.state);
                 state.is_armed = false;
                 state.waker.wake();
             }
@@ -66,7 +63,7 @@ impl Watch {
 
     /// Wakes the element once, when the device is ready or has a message.
     pub fn arm(&self) {
-        let mut state = self.shared.state();
+        let mut state = lock(&self.shared.state);
         if !std::mem::replace(&mut state.is_armed, true) {
             self.shared.changed.notify_one();
         }
@@ -74,13 +71,13 @@ impl Watch {
 
     /// Wakes another element from now on.
     pub fn adopt(&self, waker: Waker) {
-        self.shared.state().waker = waker;
+        lock(&self.shared.state).waker = waker;
     }
 }
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        self.shared.state().is_closed = true;
+        lock(&self.shared.state).is_closed = true;
         self.shared.changed.notify_one();
     }
 }

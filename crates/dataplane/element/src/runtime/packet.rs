@@ -1,11 +1,12 @@
 //! Packets with room on both sides, and batches of them. Both come from pools and return to them.
 
 use super::loops::{self, Loops, MAX_LOOPS};
+use flame_base::lock;
 use flame_click::{Ip, Nanos};
 use std::cell::RefCell;
 use std::ops::{Deref, DerefMut};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Free bytes in front of a new packet.
 pub const HEADROOM: usize = 64;
@@ -139,7 +140,7 @@ impl<T> Exchange<T> {
     /// Fills an empty pool, if there is a chunk.
     fn fill(&self, pool: &mut Vec<T>) {
         if self.count.load(Ordering::Relaxed) > 0
-            && let Some(mut chunk) = self.chunks().pop()
+            && let Some(mut chunk) = lock(&self.chunks).pop()
         {
             self.count.fetch_sub(1, Ordering::Relaxed);
             pool.append(&mut chunk);
@@ -149,15 +150,11 @@ impl<T> Exchange<T> {
     /// Takes a chunk of a full pool, which drops it if there are enough.
     fn relieve(&self, pool: &mut Vec<T>) {
         let chunk = pool.split_off(pool.len().saturating_sub(CHUNK));
-        let mut chunks = self.chunks();
+        let mut chunks = lock(&self.chunks);
         if chunks.len() < MOST_CHUNKS {
             chunks.push(chunk);
             self.count.fetch_add(1, Ordering::Relaxed);
         }
-    }
-
-    fn chunks(&self) -> MutexGuard<'_, Vec<Vec<T>>> {
-        self.chunks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -57,7 +57,6 @@ mod rotate;
 mod rotation;
 mod select;
 mod table;
-mod ticks;
 mod zeek;
 
 /// The text of the sinks, each of which begins with its manual.
@@ -77,7 +76,6 @@ pub use capture::{CaptureFormat, capture, packets};
 pub use each::each;
 pub use rotate::rotating;
 pub use rotation::{Names, Part, Rotation};
-pub use ticks::at_ticks;
 
 use crate::grid::Form;
 use crate::time::TimeFormat;

@@ -5,11 +5,12 @@
 
 use super::spares::Spares;
 use bytes::{Bytes, BytesMut};
+use flame_base::{lock, unpoisoned};
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 /// The number of bytes of a chunk. Chunk and blocks fit in the second-level cache.
 pub const CHUNK: usize = 1 << 18;
@@ -63,10 +64,6 @@ impl Ahead {
         Self { file, spares, state: Mutex::default(), filled: Condvar::new() }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Returns a buffer of a long packet as it is filled.
     pub fn freeze(&self, buffer: BytesMut) -> Bytes {
         self.spares.freeze(buffer)
@@ -74,12 +71,12 @@ impl Ahead {
 
     /// Returns whether another thread is reading the next chunk to take.
     pub fn is_reading(&self) -> bool {
-        matches!(self.state().chunks.front(), Some(None))
+        matches!(lock(&self.state).chunks.front(), Some(None))
     }
 
     /// Reads a chunk before it is taken. Returns false if enough has been read, or everything.
     pub fn help(&self) -> bool {
-        let state = self.state();
+        let state = lock(&self.state);
         // A file of which only the beginning was looked at may be read much later.
         let is_read = state.taken > 1 && !state.ended && state.chunks.len() < MOST;
         if is_read {
@@ -109,7 +106,7 @@ impl Ahead {
                 }
             }
         }
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         state.ended |= len < CHUNK;
         // It cannot be taken before it is there.
         let place = (number - state.taken - 1) as usize;
@@ -129,7 +126,7 @@ impl Ahead {
         if used.len() == BUFFER {
             self.spares.give(used);
         }
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         loop {
             state = match state.chunks.pop_front() {
                 Some(Some(chunk)) => {
@@ -140,7 +137,7 @@ impl Ahead {
                 Some(None) => {
                     state.chunks.push_front(None);
                     state.waits = true;
-                    self.filled.wait(state).unwrap_or_else(PoisonError::into_inner)
+                    unpoisoned(self.filled.wait(state))
                 }
                 None => self.read(state),
             };

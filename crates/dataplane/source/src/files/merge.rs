@@ -7,9 +7,10 @@ use super::spares::Spares;
 use crate::{Damage, Next, Progress, RawBlock, Source, SourceError};
 use bytes::Bytes;
 use flame_abi::{MAX_BLOCK_BYTES, MAX_BLOCK_PACKETS};
+use flame_base::lock;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 /// The number of consecutive packets of one file from which on they are returned without a copy.
 const LONG_RUN: usize = 32;
@@ -22,10 +23,6 @@ pub struct Help {
 }
 
 impl Help {
-    fn files(&self) -> MutexGuard<'_, Vec<Weak<Ahead>>> {
-        self.files.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Returns the number of bytes of large buffers in which packets lie that somebody holds.
     pub fn large(&self) -> usize {
         self.spares.large()
@@ -35,7 +32,7 @@ impl Help {
     pub fn read(&self) -> bool {
         let mut at = 0;
         loop {
-            let Some(file) = self.files().get(at).map(Weak::upgrade) else { return false };
+            let Some(file) = lock(&self.files).get(at).map(Weak::upgrade) else { return false };
             if file.is_some_and(|file| file.help()) {
                 return true;
             }
@@ -45,7 +42,7 @@ impl Help {
 
     /// Returns whether the source would wait for a part that another thread is reading.
     pub fn is_reading(&self) -> bool {
-        let only = match self.files().as_slice() {
+        let only = match lock(&self.files).as_slice() {
             [only] => only.upgrade(),
             _ => None,
         };
@@ -55,7 +52,7 @@ impl Help {
     /// Replaces the files by those of `readers`.
     fn set<'a>(&self, readers: impl Iterator<Item = &'a Reader>) {
         let files = readers.filter_map(Reader::ahead).map(Arc::downgrade);
-        *self.files() = files.take(MOST_HELPED).collect();
+        *lock(&self.files) = files.take(MOST_HELPED).collect();
     }
 }
 

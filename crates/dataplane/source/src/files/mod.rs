@@ -25,7 +25,7 @@ pub use merge::Help;
 
 use crate::{Damage, DamageKind, Source, SourceError};
 use bytes::Bytes;
-use flame_abi::MAX_PACKET;
+use flame_abi::{LinkType, MAX_PACKET};
 use std::path::{Path, PathBuf};
 
 /// Options for reading files.
@@ -78,6 +78,16 @@ fn open_files(paths: &[PathBuf], options: &FileOptions) -> Result<merge::Files, 
         files.add_damage(skipped);
     }
     Ok(files)
+}
+
+/// Returns the link type of the first packet of a capture file, or of the captures in a folder. Returns
+/// `None` without a packet that can be read, and of a pipe, whose packets come once.
+pub fn first_link(path: &Path) -> Option<LinkType> {
+    let stays = std::fs::metadata(path).is_ok_and(|metadata| metadata.is_file() || metadata.is_dir());
+    let mut source = stays.then(|| open(&[path.to_owned()], &FileOptions::default()).ok())??;
+    let mut block = crate::RawBlock::default();
+    source.next(&mut block).ok()?;
+    block.packets.first().map(|packet| packet.link)
 }
 
 /// Returns the entry in the list of damage for a file of a folder.

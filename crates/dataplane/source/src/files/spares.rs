@@ -1,9 +1,10 @@
 //! Buffers that are used again once nobody holds them. New memory would be zeroed, and in no cache.
 
 use bytes::{Bytes, BytesMut};
+use flame_base::lock;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// The maximum number of buffers that are kept: as many as several workers have in their queue.
 const MOST: usize = 80;
@@ -39,10 +40,6 @@ impl Drop for Large {
 }
 
 impl Spares {
-    fn all(&self) -> MutexGuard<'_, VecDeque<Bytes>> {
-        self.all.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Returns the number of bytes of large buffers that somebody holds.
     pub fn large(&self) -> usize {
         self.large.load(Ordering::Relaxed)
@@ -60,7 +57,7 @@ impl Spares {
 
     /// Returns a buffer of at least `wanted` bytes.
     pub fn take(&self, wanted: usize) -> BytesMut {
-        let mut all = self.all();
+        let mut all = lock(&self.all);
         // The one that was used last: its memory is the most likely to be in a cache.
         let free = all.iter().rposition(Bytes::is_unique).and_then(|at| all.remove(at));
         match free.map(Bytes::try_into_mut) {
@@ -74,7 +71,7 @@ impl Spares {
 
     /// Keeps a whole buffer that is not large, of which others may hold parts.
     pub fn give(&self, whole: Bytes) {
-        let mut all = self.all();
+        let mut all = lock(&self.all);
         all.extend((!whole.is_empty() && whole.len() < LARGE).then_some(whole));
         if all.len() > MOST {
             all.pop_front();
@@ -126,9 +123,9 @@ mod tests {
         parts.remove(1);
         assert_eq!(spares.large(), 4 * LARGE);
         parts.clear();
-        assert_eq!((spares.large(), spares.all().len()), (0, 0));
+        assert_eq!((spares.large(), lock(&spares.all).len()), (0, 0));
         let small = spares.freeze(spares.take(LARGE - 1));
         spares.give(small.clone());
-        assert_eq!((spares.large(), spares.all().len()), (0, 1));
+        assert_eq!((spares.large(), lock(&spares.all).len()), (0, 1));
     }
 }

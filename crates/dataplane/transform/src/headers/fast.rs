@@ -89,7 +89,8 @@ fn rewrite_as<const LOSES: bool>(rewriter: &mut Rewriter, bytes: &mut [u8], ask:
         return Some(shown);
     }
     let header_right = v4 && sum(&bytes[L3..34]).rem_euclid(0xffff) == 0;
-    if rewriter.changes_mac() || may_contain_ip(bytes[0]) || may_contain_ip(bytes[6]) {
+    if rewriter.changes_mac() || may_contain_ip([bytes[0], bytes[1]]) || may_contain_ip([bytes[6], bytes[7]])
+    {
         replace_mac(rewriter, bytes, 0, Field::MacDst);
         replace_mac(rewriter, bytes, 6, Field::MacSrc);
     }

@@ -29,6 +29,38 @@ fn names(names: &[&str]) -> Vec<String> {
     names.iter().map(|name| (*name).to_owned()).collect()
 }
 
+/// That a call has no reply yet would time what a server sees whose replies wait.
+#[test]
+fn calls_of_a_module_in_steps_are_late_at_the_ends_of_intervals() {
+    let mut calls = Calls::default();
+    calls.join((id(1), None), vec![], names(&["a"]));
+    calls.join((id(2), None), vec![], names(&["b"]));
+    calls.join((id(3), None), names(&["a", "b"]), vec![]);
+    calls.set_steps(id(1));
+    for used in [0, 0, 1] {
+        assert!(calls.call((id(3), used, used.into()), &[], 0, |_| Some(())));
+    }
+    // One waits, the others are made.
+    assert!(calls.next_request(|_| true).is_some() && calls.next_request(|_| true).is_some());
+    let late = |calls: &mut Calls<()>| {
+        let mut all = Vec::new();
+        while let Some(done) = calls.next_outcome(|_| true) {
+            assert_eq!(done.outcome, Outcome::Late);
+            calls.taken(id(3));
+            all.push(done.token);
+        }
+        all
+    };
+    calls.expire(5 * DEADLINE_NS);
+    assert_eq!(late(&mut calls), [1]);
+    assert!(!calls.is_due(u64::MAX - 1));
+    calls.end_interval(id(2), 5 * DEADLINE_NS);
+    calls.end_interval(id(1), DEADLINE_NS - 1);
+    assert!(late(&mut calls).is_empty());
+    calls.end_interval(id(1), DEADLINE_NS);
+    assert_eq!(late(&mut calls), [0, 0]);
+}
+
 #[test]
 fn callers_have_their_turns_and_servers_a_few_calls_at_a_time() {
     let mut calls = Calls::default();

@@ -1,23 +1,12 @@
 //! The limits of the time for which a worker waits for a process.
 
+use super::limits::{END, ProcessLimits};
 use super::module::RemoteModule;
 use flame_execute::Stop;
 use flame_remote::{Command, Waited};
 use std::time::{Duration, Instant};
 
-/// The time that a process may sleep, in all waits of a worker for one module together. A process that is
-/// waited for has work; what it reports is no evidence of it. It has to wait while its reports are handled.
-const IDLE: Duration = Duration::from_secs(30);
-/// The time in which a process must release a block while a worker waits for it.
-const BLOCK: Duration = Duration::from_secs(60);
-/// The time that a process has between the request to end and its end, for the remaining work of its slow
-/// instances.
-pub(crate) const END: Duration = Duration::from_secs(600);
-/// The time that a process has to end a module that is removed while the run continues, and besides that of
-/// the last calls to end all modules once the run was stopped.
-const LAST: Duration = Duration::from_secs(10);
-/// The longest time between two looks at a process that counts. Who waits looks much more often, unless the
-/// program was suspended.
+/// The longest interval between two checks that is charged. In a longer one the program was suspended.
 const LOOK: Duration = Duration::from_secs(2);
 /// The interval at which the processor time of a process is read from the kernel.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
@@ -33,74 +22,113 @@ pub(super) enum Wait {
     Others,
 }
 
-/// The waits of one worker for one module. Times are those of `waited`: while the thread that collects waits
-/// for whoever takes the output, as a slow reader, no process can do anything about it.
+/// The waits of one worker for one module.
 pub(super) struct WorkDeadline {
+    /// The time of all waits. While the thread that collects waits for a slow reader of the output, no
+    /// process can do anything about it.
     waited: Waited,
+    /// Whether the process knows that the run is stopped.
+    is_told: bool,
+    waits: Waits,
+}
+
+impl WorkDeadline {
+    pub(super) fn of(module: &RemoteModule) -> Self {
+        let waited = Waited::without(module.running.stall.clone(), LOOK);
+        Self { waited, is_told: false, waits: Waits::new(module.running.limits) }
+    }
+
+    /// Ends a wait. The time that the process slept still counts.
+    pub(super) fn rest(&mut self) {
+        self.waits.rest();
+    }
+
+    /// Kills the process if it has used up its time.
+    pub(super) fn check(&mut self, module: &RemoteModule, wait: Wait, stop: &Stop<'_>) {
+        let now = self.waited.look(Instant::now());
+        if stop.is_run_stopped() && !std::mem::replace(&mut self.is_told, true) {
+            // This one, even if it came later than that.
+            module.process.send(Command::Stop, Vec::new());
+            module.running.stop();
+        }
+        if stop.is_set() {
+            self.waits.stop(now, || module.running.last_calls());
+        }
+        // Under a share of processor time, a process sleeps with work waiting.
+        let measure = || Some(Use { busy: module.process.busy_time()?, may_sleep: module.meters.timed() });
+        if let Some(reason) = self.waits.look(now, wait, measure) {
+            module.process.kill(reason);
+        }
+    }
+}
+
+/// The use of processor time by a process.
+#[derive(Clone, Copy)]
+struct Use {
+    /// The time for which it has worked or waited for a processor, and its reports were handled.
+    busy: Duration,
+    /// Whether it may sleep although it is waited for.
+    may_sleep: bool,
+}
+
+/// The times of waits, without a clock.
+struct Waits {
+    limits: ProcessLimits,
     /// The time since which the current wait has no progress, and the number of released blocks then.
     since: Option<(Duration, u64)>,
     /// The time when the request to end was first waited for.
     ending: Option<Duration>,
-    /// Whether the process knows that the run is stopped.
-    is_told: bool,
     /// The time when the run was found to be stopped, and the worker not behind others.
     stopped: Option<Duration>,
     /// The time that the process had for the end of all its modules then.
     last: Duration,
     /// Whether it waits for others.
     awaits_others: bool,
-    /// The last look at the process.
-    seen: Option<Seen>,
+    /// The last time at which the process was measured, and its busy time then.
+    measured: Option<(Duration, Duration)>,
     /// The time that the process slept in all waits.
-    idle: Duration,
+    asleep: Duration,
 }
 
-/// A look at a process.
-struct Seen {
-    at: Instant,
-    waited: Duration,
-    /// The time for which it has worked or waited for a processor, and its reports were handled.
-    busy: Duration,
-}
-
-impl WorkDeadline {
-    pub(super) fn of(module: &RemoteModule) -> Self {
+impl Waits {
+    fn new(limits: ProcessLimits) -> Self {
         Self {
-            waited: Waited::without(module.running.stall.clone(), LOOK),
+            limits,
             since: None,
             ending: None,
-            is_told: false,
             stopped: None,
             last: Duration::ZERO,
             awaits_others: false,
-            seen: None,
-            idle: Duration::ZERO,
+            measured: None,
+            asleep: Duration::ZERO,
         }
     }
 
-    /// Ends a wait. The time that the process slept still counts.
-    pub(super) fn rest(&mut self) {
-        (self.since, self.seen) = (None, None);
+    fn rest(&mut self) {
+        (self.since, self.measured) = (None, None);
     }
 
-    /// Kills the process if it has used up its time.
-    pub(super) fn check(&mut self, module: &RemoteModule, wait: Wait, stop: &Stop<'_>) {
-        let now = self.waited.look();
-        if stop.is_run_stopped() && !std::mem::replace(&mut self.is_told, true) {
-            // This one, even if it came later than that.
-            module.process.send(Command::Stop, Vec::new());
-            module.running.stop();
+    /// Records that the run is stopped, and the time that the last calls of all modules may need then.
+    fn stop(&mut self, now: Duration, last_calls: impl FnOnce() -> Duration) {
+        if self.stopped.is_none() {
+            (self.stopped, self.last) = (Some(now), self.limits.last.saturating_add(last_calls()));
         }
-        if stop.is_set() && self.stopped.is_none() {
-            (self.stopped, self.last) = (Some(now), LAST.saturating_add(module.running.last_calls()));
-        }
+    }
+
+    /// Returns the reason to end a process that was waited for until `now`, if it has used up its time.
+    fn look(
+        &mut self,
+        now: Duration,
+        wait: Wait,
+        measure: impl FnOnce() -> Option<Use>,
+    ) -> Option<&'static str> {
         let awaits_others = matches!(wait, Wait::Others);
         if std::mem::replace(&mut self.awaits_others, awaits_others) && !awaits_others {
             // It has the time for its own end again.
             self.stopped = self.stopped.map(|_| now);
         }
         if awaits_others {
-            (self.ending, self.seen) = (None, None);
+            (self.ending, self.measured) = (None, None);
         }
         let is_over = |since: Option<Duration>, limit| since.is_some_and(|at| now - at > limit);
         let reason = match wait {
@@ -109,11 +137,11 @@ impl WorkDeadline {
                     Some((since, before)) if before == released => (since, before),
                     _ => *self.since.insert((now, released)),
                 };
-                is_over(Some(since), BLOCK).then_some("it released no block for a minute")
+                is_over(Some(since), self.limits.block).then_some("it released no block for a minute")
             }
             Wait::End { is_removal } => {
                 let since = *self.ending.get_or_insert(now);
-                let limit = if is_removal { LAST } else { END };
+                let limit = if is_removal { self.limits.last } else { END };
                 is_over(Some(since), limit).then_some("it did not end in time")
             }
             Wait::Others => None,
@@ -121,23 +149,113 @@ impl WorkDeadline {
         // Others have the time before it.
         let limit = if awaits_others { self.last.saturating_mul(2) } else { self.last };
         let last = is_over(self.stopped, limit).then_some("it still worked long after the run was stopped");
-        let look = || if awaits_others { None } else { self.look(now, module) };
-        if let Some(reason) = reason.or(last).or_else(look) {
-            module.process.kill(reason);
+        let slept = || if awaits_others { None } else { self.measure(now, measure) };
+        reason.or(last).or_else(slept)
+    }
+
+    /// Adds the time that the process slept since it was measured last.
+    fn measure(&mut self, now: Duration, measure: impl FnOnce() -> Option<Use>) -> Option<&'static str> {
+        if self.measured.is_some_and(|(at, _)| now - at < POLL_INTERVAL) {
+            return None;
+        }
+        let Use { busy, may_sleep } = measure()?;
+        if let Some((at, before)) = self.measured.replace((now, busy)) {
+            self.asleep += (now - at).saturating_sub(busy.saturating_sub(before));
+        }
+        (self.asleep > self.limits.asleep && !may_sleep).then_some("it slept while a worker waited for it")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+    const BLOCKS: Wait = Wait::Blocks { released: 0 };
+    const LIMITS: ProcessLimits = ProcessLimits::USUAL;
+
+    /// Looks at a process that works for a part of the time, once a second, until there is a reason to end
+    /// it. Returns the seconds until then, and the reason.
+    fn ended(waits: &mut Waits, from: u32, part: f64, wait: impl Fn(u32) -> Wait) -> (u32, &'static str) {
+        let after = |second: u32| {
+            let busy = Use { busy: (second * SECOND).mul_f64(part), may_sleep: false };
+            waits.look(second * SECOND, wait(second), || Some(busy)).map(|reason| (second - from, reason))
+        };
+        (from..from + 10_000).find_map(after).expect("a reason")
+    }
+
+    #[test]
+    fn a_process_that_releases_no_block_is_ended() {
+        let (after, reason) = ended(&mut Waits::new(LIMITS), 5, 1.0, |_| BLOCKS);
+        assert_eq!((after, reason), (61, "it released no block for a minute"));
+        // Each block that it releases begins another minute, and so does each wait.
+        let released = |second: u32| Wait::Blocks { released: u64::from(second.min(200) / 50) };
+        assert_eq!(ended(&mut Waits::new(LIMITS), 0, 1.0, released).0, 200 + 61);
+        let mut waits = Waits::new(LIMITS);
+        for second in 0..1000 {
+            if second % 50 == 0 {
+                waits.rest();
+            }
+            let busy = Use { busy: second * SECOND, may_sleep: false };
+            assert_eq!(waits.look(second * SECOND, BLOCKS, || Some(busy)), None);
         }
     }
 
-    /// Adds the time that the process slept since the last look.
-    fn look(&mut self, waited: Duration, module: &RemoteModule) -> Option<&'static str> {
-        if self.seen.as_ref().is_some_and(|seen| seen.at.elapsed() < POLL_INTERVAL) {
-            return None;
+    #[test]
+    fn a_process_that_sleeps_where_it_has_work_is_ended() {
+        let slept = "it slept while a worker waited for it";
+        assert_eq!(ended(&mut Waits::new(LIMITS), 0, 0.0, |_| BLOCKS), (31, slept));
+        // In all waits together, also if it releases blocks.
+        let released = |second: u32| Wait::Blocks { released: second.into() };
+        assert_eq!(ended(&mut Waits::new(LIMITS), 0, 0.75, released), (121, slept));
+        let mut waits = Waits::new(LIMITS);
+        let asleep = || Some(Use { busy: Duration::ZERO, may_sleep: false });
+        for wait in 0..3_u32 {
+            for second in 0..10 {
+                assert_eq!(waits.look((100 * wait + second) * SECOND, released(wait), asleep), None);
+            }
+            waits.rest();
         }
-        let busy = module.process.busy_time()?;
-        if let Some(before) = self.seen.replace(Seen { at: Instant::now(), waited, busy }) {
-            self.idle += (waited - before.waited).saturating_sub(busy.saturating_sub(before.busy));
+        assert_eq!(waits.asleep, 27 * SECOND, "the time between waits is no wait");
+        // With a share of processor time, a process may sleep.
+        let mut waits = Waits::new(LIMITS);
+        let share = || Some(Use { busy: Duration::ZERO, may_sleep: true });
+        assert!((0..60).all(|second| waits.look(second * SECOND, BLOCKS, share).is_none()));
+        // A process that is gone is not measured, and others seldom.
+        let mut waits = Waits::new(LIMITS);
+        assert!((0..60).all(|second| waits.look(second * SECOND, BLOCKS, || None).is_none()));
+        let (mut waits, mut times) = (Waits::new(LIMITS), 0);
+        for ms in 0..1000 {
+            let measure = || {
+                times += 1;
+                asleep()
+            };
+            waits.look(Duration::from_millis(ms), BLOCKS, measure);
         }
-        // Under a share of processor time, a process sleeps with work waiting.
-        let may_sleep = module.meters.timed();
-        (self.idle > IDLE && !may_sleep).then_some("it slept while a worker waited for it")
+        assert_eq!(times, 5);
+    }
+
+    #[test]
+    fn an_end_has_its_time() {
+        let (removal, end) = (Wait::End { is_removal: true }, Wait::End { is_removal: false });
+        let late = "it did not end in time";
+        assert_eq!(ended(&mut Waits::new(LIMITS), 7, 1.0, |_| removal), (11, late));
+        assert_eq!(ended(&mut Waits::new(LIMITS), 7, 1.0, |_| end), (601, late));
+        // Once the run was stopped, all ends have little time besides the last calls.
+        let still = "it still worked long after the run was stopped";
+        for (calls, expected) in [(0, 11), (5, 16)] {
+            let mut waits = Waits::new(LIMITS);
+            waits.stop(7 * SECOND, || calls * SECOND);
+            waits.stop(9 * SECOND, || 100 * SECOND);
+            assert_eq!(ended(&mut waits, 7, 1.0, |_| end), (expected, still));
+        }
+        // Others have the time before it. Then it has its own again.
+        let mut waits = Waits::new(LIMITS);
+        waits.stop(Duration::ZERO, || Duration::ZERO);
+        assert_eq!(ended(&mut waits, 0, 0.0, |_| Wait::Others), (21, still));
+        let mut waits = Waits::new(LIMITS);
+        waits.stop(Duration::ZERO, || Duration::ZERO);
+        let others = |second| if second < 15 { Wait::Others } else { end };
+        assert_eq!(ended(&mut waits, 0, 1.0, others), (15 + 11, still));
     }
 }

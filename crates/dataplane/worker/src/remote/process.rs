@@ -3,6 +3,7 @@
 use super::event::ModuleEvent;
 use super::kernel::Scheduled;
 use super::life::{Life, LostModule, UNANSWERED};
+use super::limits::ProcessLimits;
 use super::program::Runner;
 use super::reports::Reader;
 use super::watch::{DECISION, Watch};
@@ -20,10 +21,6 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// The interval at which a process must show that it is alive, and its use of time is measured.
-const PING: Duration = Duration::from_secs(1);
-/// The time in which a process must have confined itself.
-const START: Duration = Duration::from_secs(10);
 /// The maximum numbers of bytes of the first report of a process, and of its frame.
 const FIRST_HEAD: usize = 16;
 const FIRST_FRAME: usize = 64;
@@ -79,19 +76,20 @@ impl Process {
         let (handling, handled) = Stall::create(Duration::ZERO);
         let (blocked, wait) = Stall::create(Duration::ZERO);
         let life = Arc::new(Life::new(name, child, handled));
+        let ProcessLimits { start, ping, .. } = program.limits;
         // A process that reads nothing for so long is not alive.
-        ours.set_write_timeout(Some(PING))?;
+        ours.set_write_timeout(Some(ping))?;
         let (bodies, theirs) = BodyReader::create()?;
-        let mut receiver = begun(&ours, &life.child)?;
+        let mut receiver = begun(&ours, &life.child, start)?;
         receiver.take_bodies(bodies);
         life.begin();
         let (commands, inbox) = unbounded();
         // The first command, before any module could have output.
         let _ = commands.send((Command::Bodies, theirs.into()));
         // While its reports wait for the collector, its answers do too, and it takes no commands.
-        let sender = Sender::with_limit(OwnedFd::from(ours), PING * UNANSWERED as u32, wait.clone());
-        let silence = (Waited::without(wait, 2 * PING), Duration::ZERO);
-        let writer = Writer { sender, inbox, life: life.clone(), watch: Watch::default(), silence };
+        let sender = Sender::with_limit(OwnedFd::from(ours), ping * UNANSWERED as u32, wait.clone());
+        let silence = (Waited::without(wait, 2 * ping), Duration::ZERO);
+        let writer = Writer { sender, inbox, life: life.clone(), watch: Watch::default(), ping, silence };
         let reader = Reader { receiver, life: life.clone(), events, handling, blocked };
         std::thread::Builder::new().name("flame-commands".to_owned()).spawn(move || writer.run())?;
         Ok((Arc::new(Self { commands, life }), reader))
@@ -110,7 +108,7 @@ impl Process {
     /// handled, unless the process has ended.
     pub(super) fn busy_time(&self) -> Option<Duration> {
         let Scheduled { worked, waited } = self.life.scheduled()?;
-        Some(worked + waited + self.life.handling.total())
+        Some(worked + waited + self.life.handling.total(Instant::now()))
     }
 
     /// Returns the time for which its first thread has waited for a processor, unless the process has ended.
@@ -171,10 +169,10 @@ impl Drop for Process {
     }
 }
 
-/// Waits until a process has confined itself, and returns its connection. The process has the time [`START`]
-/// for it, however it divides what it sends.
-fn begun(socket: &UnixStream, child: &Mutex<Child>) -> io::Result<Receiver> {
-    let deadline = Instant::now() + START;
+/// Waits until a process has confined itself, and returns its connection. The process has the time
+/// `start` for it, however it divides what it sends.
+fn begun(socket: &UnixStream, child: &Mutex<Child>, start: Duration) -> io::Result<Receiver> {
+    let deadline = Instant::now() + start;
     let mut receiver = Receiver::new(OwnedFd::from(socket.try_clone()?));
     let mut first = || {
         loop {
@@ -210,6 +208,8 @@ struct Writer {
     inbox: Inbox<(Command, Vec<OwnedFd>)>,
     life: Arc<Life>,
     watch: Watch,
+    /// The interval of pings.
+    ping: Duration,
     /// The time for which answers to pings are waited for, and that of the last ping.
     silence: (Waited, Duration),
 }
@@ -225,7 +225,7 @@ impl Writer {
     /// end.
     fn write(&mut self) -> Result<(), Option<String>> {
         let closed = |_: ChannelError| None;
-        let (mut ping, mut decision) = (Instant::now() + PING, Instant::now());
+        let (mut ping, mut decision) = (Instant::now() + self.ping, Instant::now());
         loop {
             let is_command = match self.inbox.recv_deadline(ping.min(decision)) {
                 Ok((command, fds)) if fds.is_empty() => {
@@ -245,13 +245,13 @@ impl Writer {
                 for command in self.watch.decide(&self.life)? {
                     self.sender.send(&command, &[]).map_err(closed)?;
                 }
-                decision = if self.watch.is_shared() { now + DECISION } else { ping + PING };
+                decision = if self.watch.is_shared() { now + DECISION } else { ping + self.ping };
             } else if is_command {
                 // It may bring a share.
                 decision = decision.min(now + DECISION);
             }
             if now >= ping {
-                ping = now + PING;
+                ping = now + self.ping;
                 if let Some(number) = self.check()? {
                     self.sender.send(&Command::Ping(number), &[]).map_err(closed)?;
                 }
@@ -266,9 +266,9 @@ impl Writer {
     fn check(&mut self) -> Result<Option<u64>, Option<String>> {
         self.watch.check(&self.life)?;
         let (waited, since) = &mut self.silence;
-        let now = waited.look();
+        let now = waited.look(Instant::now());
         if !self.life.is_answered() {
-            return match now - *since > PING.mul_f64(self.life.patience()) {
+            return match now - *since > self.ping.mul_f64(self.life.patience()) {
                 true => Err(Some("it did not answer".to_owned())),
                 false => Ok(None),
             };

@@ -47,7 +47,8 @@ impl Processes {
         stall: Arc<Stall>,
     ) -> Self {
         let batch = batch.clamp(1, flame_abi::MAX_BATCH) as u32;
-        Self { program, queues, batch, sharers, running: Arc::new(Running::new(stall)), watchdog }
+        let running = Arc::new(Running::new(stall, program.limits));
+        Self { program, queues, batch, sharers, running, watchdog }
     }
 
     /// Starts a module in the process `name`, and that process if it does not run. Its processor time is

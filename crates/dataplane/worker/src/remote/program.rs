@@ -1,5 +1,6 @@
 //! The program in which modules run apart.
 
+use super::limits::ProcessLimits;
 use std::env;
 use std::fmt;
 use std::fs::File;
@@ -19,6 +20,7 @@ pub struct Runner {
     path: PathBuf,
     /// `None` for a script, which its interpreter opens by its path.
     file: Option<Arc<File>>,
+    pub(super) limits: ProcessLimits,
 }
 
 impl Runner {
@@ -53,7 +55,14 @@ impl Runner {
         }
         let mut start = [0; 2];
         let is_script = file.read_exact(&mut start).is_ok() && start == *b"#!";
-        Ok(Self { path: path.to_owned(), file: (!is_script).then(|| Arc::new(file)) })
+        let file = (!is_script).then(|| Arc::new(file));
+        Ok(Self { path: path.to_owned(), file, limits: ProcessLimits::default() })
+    }
+
+    /// Returns the program with other limits for its processes.
+    #[must_use]
+    pub fn with_limits(self, limits: ProcessLimits) -> Self {
+        Self { limits, ..self }
     }
 
     /// Returns a command that starts the program.

@@ -1,5 +1,6 @@
 //! The processes that run, which are told together that the run is stopped.
 
+use super::limits::ProcessLimits;
 use super::process::Process;
 use crate::lock;
 use flame_remote::{Command, Stall};
@@ -15,12 +16,13 @@ pub(super) struct Running {
     is_stopped: AtomicBool,
     /// The time for which the thread that collects was held up.
     pub(super) stall: Arc<Stall>,
+    pub(super) limits: ProcessLimits,
 }
 
 impl Running {
-    pub(super) fn new(stall: Arc<Stall>) -> Self {
+    pub(super) fn new(stall: Arc<Stall>, limits: ProcessLimits) -> Self {
         let (processes, is_stopped) = (Mutex::new(Some(BTreeMap::new())), AtomicBool::new(false));
-        Self { processes, is_stopped, stall }
+        Self { processes, is_stopped, stall, limits }
     }
 
     pub(super) fn all(&self) -> Vec<Arc<Process>> {

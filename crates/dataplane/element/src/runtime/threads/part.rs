@@ -2,7 +2,8 @@
 
 use crate::runtime::router::{Environment, Outcome, Router};
 use crate::runtime::threads::replace::Next;
-use crate::runtime::threads::team::{Member, Team, locked};
+use crate::runtime::threads::team::{Member, Team};
+use flame_base::lock;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 
@@ -26,19 +27,19 @@ impl Crew {
 
     /// Ends all waiting: a thread has ended before its time.
     pub fn break_up(&self) {
-        locked(&self.teams).iter().for_each(|team| team.break_up());
+        lock(&self.teams).iter().for_each(|team| team.break_up());
     }
 
     fn prepare(&self, next: Option<Next>) {
         let next = next.map(Arc::new);
-        locked(&self.teams).extend(next.iter().map(|next| next.team.clone()));
-        *locked(&self.next) = next;
+        lock(&self.teams).extend(next.iter().map(|next| next.team.clone()));
+        *lock(&self.next) = next;
     }
 
     /// Forgets all teams but one.
     fn keep(&self, team: &Arc<Team>) {
-        locked(&self.teams).retain(|other| Arc::ptr_eq(other, team));
-        *locked(&self.next) = None;
+        lock(&self.teams).retain(|other| Arc::ptr_eq(other, team));
+        *lock(&self.next) = None;
     }
 }
 
@@ -171,7 +172,7 @@ impl<'a> Part<'a> {
             crew.prepare(next);
         }
         self.meet()?;
-        let Some(next) = locked(&crew.next).clone() else { return Ok(()) };
+        let Some(next) = lock(&crew.next).clone() else { return Ok(()) };
         let member = Rc::new(Member::join(&next.team, self.member.me));
         let Some(new) = build(&next, &self.env, &member, &|serve| self.member.meet(serve))? else {
             if self.member.me == 0 {

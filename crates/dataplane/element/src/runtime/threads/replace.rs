@@ -7,7 +7,8 @@ use crate::runtime::element::Element;
 use crate::runtime::packet::Batch;
 use crate::runtime::router::Router;
 use crate::runtime::threads::elsewhere::Elsewhere;
-use crate::runtime::threads::team::{Team, locked};
+use crate::runtime::threads::team::Team;
+use flame_base::lock;
 use flame_click::Graph;
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -48,20 +49,20 @@ impl Next {
 
     /// Records that a thread cannot make its part.
     pub fn fail(&self, errors: String) {
-        locked(&self.errors).push(errors);
+        lock(&self.errors).push(errors);
     }
 
     pub fn has_failed(&self) -> bool {
-        !locked(&self.errors).is_empty()
+        !lock(&self.errors).is_empty()
     }
 
     /// Returns the errors of all threads.
     pub fn errors(&self) -> String {
-        locked(&self.errors).join("\n")
+        lock(&self.errors).join("\n")
     }
 
     fn send(&self, thread: usize, moved: Moved) {
-        locked(&self.moved[thread]).push(moved);
+        lock(&self.moved[thread]).push(moved);
     }
 }
 
@@ -90,7 +91,7 @@ impl Router {
     pub(super) fn take_over(&self, old: &Self, next: &Next) -> Vec<(usize, Box<dyn Element>)> {
         let (Some(member), Some(before)) = (&self.member, &old.member) else { return Vec::new() };
         let mut came = HashMap::new();
-        for moved in locked(&next.moved[member.me]).drain(..) {
+        for moved in lock(&next.moved[member.me]).drain(..) {
             match moved {
                 Moved::Element(i, element) => drop(came.insert(i, element)),
                 Moved::Packets(to, input, batch) => {

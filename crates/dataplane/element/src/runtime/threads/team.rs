@@ -2,11 +2,12 @@
 
 use crate::runtime::loops::Loops;
 use crate::runtime::packet::Batch;
+use flame_base::lock;
 use flame_click::Graph;
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
@@ -59,7 +60,7 @@ struct Reply {
 impl Call {
     /// Ends the call, with the fuel that it left.
     pub fn reply(self, value: Value, fuel: u64) {
-        *locked(&self.reply.value) = Some((value, fuel));
+        *lock(&self.reply.value) = Some((value, fuel));
         self.reply.caller.unpark();
     }
 }
@@ -129,10 +130,6 @@ pub struct Team {
     is_replacing: AtomicBool,
 }
 
-pub fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Team {
     /// Creates a team of `threads`. `owners` has the thread of each element.
     pub fn new(threads: usize, owners: Vec<usize>) -> Arc<Self> {
@@ -176,7 +173,7 @@ impl Team {
     /// Asks for another configuration, in place of one that was asked for before. No thread does more than
     /// its step until thread 0 has decided.
     pub fn want(&self, graph: Graph, text: String) {
-        *locked(&self.wanted) = Some((graph, text));
+        *lock(&self.wanted) = Some((graph, text));
         self.is_wanted.store(true, Ordering::SeqCst);
         self.mailboxes.iter().for_each(Mailbox::wake);
     }
@@ -196,7 +193,7 @@ impl Team {
     pub fn take_wanted(&self) -> Option<(Graph, String)> {
         self.is_wanted.store(false, Ordering::SeqCst);
         self.is_replacing.store(false, Ordering::SeqCst);
-        locked(&self.wanted).take()
+        lock(&self.wanted).take()
     }
 
     /// Returns the properties of an element, once its thread has made it.
@@ -274,7 +271,7 @@ impl Member {
     fn deliver(&self, to: usize, count: &mut usize, parcels: &mut Vec<Parcel>) {
         *count = 0;
         let mailbox = &self.team.mailboxes[to];
-        locked(&mailbox.packets).append(parcels);
+        lock(&mailbox.packets).append(parcels);
         if !mailbox.has_mail.swap(true, Ordering::SeqCst) {
             mailbox.wake();
         }
@@ -307,8 +304,8 @@ impl Member {
             return None;
         }
         let mut packets = self.taken.take();
-        std::mem::swap(&mut packets, &mut locked(&mailbox.packets));
-        Some((packets, std::mem::take(&mut locked(&mailbox.rooms))))
+        std::mem::swap(&mut packets, &mut lock(&mailbox.packets));
+        Some((packets, std::mem::take(&mut lock(&mailbox.rooms))))
     }
 
     pub fn give_back(&self, mut memory: Vec<Parcel>) {
@@ -336,7 +333,7 @@ impl Member {
         while waiting != 0 {
             let mailbox = &self.team.mailboxes[waiting.trailing_zeros() as usize];
             waiting &= waiting - 1;
-            locked(&mailbox.rooms).push(element);
+            lock(&mailbox.rooms).push(element);
             if !mailbox.has_mail.swap(true, Ordering::SeqCst) {
                 mailbox.wake();
             }
@@ -381,7 +378,7 @@ impl Member {
     /// Returns the number of calls of handlers by other threads that wait.
     pub fn waiting_calls(&self) -> usize {
         let mailbox = &self.team.mailboxes[self.me];
-        if mailbox.has_calls.load(Ordering::SeqCst) { locked(&mailbox.calls).len() } else { 0 }
+        if mailbox.has_calls.load(Ordering::SeqCst) { lock(&mailbox.calls).len() } else { 0 }
     }
 
     /// Returns the next call of a handler by another thread.
@@ -390,7 +387,7 @@ impl Member {
         if !mailbox.has_calls.load(Ordering::SeqCst) {
             return None;
         }
-        let mut calls = locked(&mailbox.calls);
+        let mut calls = lock(&mailbox.calls);
         let call = calls.pop_front();
         mailbox.has_calls.store(!calls.is_empty(), Ordering::SeqCst);
         call
@@ -412,13 +409,13 @@ impl Member {
         let (handler, value) = (handler.to_owned(), value.to_owned());
         let call = Call { kind, element, handler, value, means, reply: reply.clone() };
         {
-            let mut calls = locked(&mailbox.calls);
+            let mut calls = lock(&mailbox.calls);
             calls.push_back(call);
             mailbox.has_calls.store(true, Ordering::SeqCst);
         }
         mailbox.wake();
         loop {
-            if let Some(value) = locked(&reply.value).take() {
+            if let Some(value) = lock(&reply.value).take() {
                 return value;
             }
             if let Err(e) = self.check() {

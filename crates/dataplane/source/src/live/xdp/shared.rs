@@ -2,9 +2,10 @@
 //! memory for a queue, and binds it to one process. Both may go to another thread together.
 
 use super::queue::{Queue, Shape};
+use flame_base::lock;
 use std::io;
 use std::os::linux::fs::MetadataExt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
 /// The frames of a queue for packets to send.
@@ -19,7 +20,7 @@ pub struct Shared(Arc<Mutex<Queue>>);
 
 impl Shared {
     pub fn queue(&self) -> MutexGuard<'_, Queue> {
-        locked(&self.0)
+        lock(&self.0)
     }
 }
 
@@ -29,10 +30,6 @@ type Interface = (u64, u32);
 /// Queues that are open.
 static FIRST: Mutex<Vec<(Interface, Weak<Mutex<Queue>>)>> = Mutex::new(Vec::new());
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Returns queue `number` of an interface. The first one has frames for packets to send; if it is open
 /// already, it is that one.
 pub fn open(interface: u32, number: u32, shape: Shape) -> io::Result<Shared> {
@@ -41,7 +38,7 @@ pub fn open(interface: u32, number: u32, shape: Shape) -> io::Result<Shared> {
     }
     let named = (std::fs::metadata("/proc/thread-self/ns/net").map_or(0, |ns| ns.st_ino()), interface);
     {
-        let mut all = locked(&FIRST);
+        let mut all = lock(&FIRST);
         all.retain(|(_, queue)| queue.strong_count() > 0);
         let found = all.iter().find(|(of, _)| *of == named).and_then(|(_, queue)| queue.upgrade());
         if let Some(found) = found {
@@ -49,14 +46,14 @@ pub fn open(interface: u32, number: u32, shape: Shape) -> io::Result<Shared> {
         }
     }
     let queue = when_free(interface, number, Shape { to_send: TO_SEND, ..shape })?;
-    locked(&FIRST).push((named, Arc::downgrade(&queue.0)));
+    lock(&FIRST).push((named, Arc::downgrade(&queue.0)));
     Ok(queue)
 }
 
 /// Keeps a queue from being found, since it has lost its interface. One that has its number may be there
 /// again.
 pub fn forget(Shared(lost): &Shared) {
-    locked(&FIRST).retain(|(_, queue)| !std::ptr::eq(queue.as_ptr(), Arc::as_ptr(lost)));
+    lock(&FIRST).retain(|(_, queue)| !std::ptr::eq(queue.as_ptr(), Arc::as_ptr(lost)));
 }
 
 fn when_free(interface: u32, number: u32, shape: Shape) -> io::Result<Shared> {

@@ -1,0 +1,5 @@
+//! Tests of modules of graphs that measure, their processes and threads.
+
+pub mod click_modules;
+mod click_process;
+pub mod click_threads;
