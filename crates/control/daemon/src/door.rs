@@ -135,7 +135,7 @@ impl Engine {
         admitted.map_err(|e| denied(e.to_string(), e.operator(), remedy))
     }
 
-    /// Returns the revision of a module, what it was admitted with last, and its rows.
+    /// Returns the revision of a module, the rights that it was admitted with last, and its rows.
     fn reach_now(&self, key: &Key) -> Result<(u64, Arc<Reach>, Arc<Spool>), Problem> {
         let missing = || Self::missing(&key.1);
         let stored = {

@@ -7,7 +7,7 @@
 //! Running, Leaving    stop, failure, removal, taken down    Ending, then Ended
 //! ```
 //!
-//! What is stored of a module is what it is to be, and has a revision. Its life is what it is now. The file
+//! The row of a module states how it is to be, and has a revision. Its life states how it is now. The file
 //! `reconcile` alone makes the one follow the other.
 
 use crate::granted::Granted;

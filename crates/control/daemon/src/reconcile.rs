@@ -48,7 +48,7 @@ pub(crate) enum Wish<'a> {
     Remove { before: u64 },
     /// It has no instance, because the node ends. Its row stays as it is.
     NoInstance,
-    /// It is what it is: only a module that leaves is taken down.
+    /// It stays as it is, except that a module which leaves is taken down.
     Same,
 }
 

@@ -90,11 +90,9 @@ fn a_module_that_no_instance_follows_has_failed_wherever_it_is_shown() {
         let failed = show();
         let reason = failed["reason"].as_str().unwrap();
         assert!(reason.contains("no instance is started again"), "{reason}");
-        // It is in its place, so that each packet is accounted for.
-        wait_for("more packets", || {
-            let account = &show()["account"];
-            account["offered"].as_u64() > failed["account"]["offered"].as_u64() && account["adds_up"] == true
-        });
+        // It is in its place, so that each packet is accounted for: later ones as shed.
+        let later = || show()["account"]["shed"]["stopped"].as_u64();
+        wait_for("more packets", || later() > failed["account"]["offered"].as_u64());
         assert_eq!(show()["state"], "failed");
         let log = lines(&node, &[&["trap"][..], reader].concat());
         let (faults, changes) = (of_kind(&log, "fault"), of_kind(&log, "change"));
@@ -125,6 +123,8 @@ fn a_module_that_no_instance_follows_has_failed_wherever_it_is_shown() {
     assert_eq!(node.json(&["show", "trap"])["state"], "running");
     let (_, health) = node.request("GET", "/v1/health", None);
     assert_eq!(health["reasons"].as_array().map(Vec::len), Some(1), "{health}");
+    let removed = node.json(&[&["remove", "trap"][..], &as_alice].concat());
+    assert_eq!(removed["account"]["adds_up"], true, "{removed}");
     node.end();
 }
 
