@@ -130,7 +130,8 @@ pub enum State {
     Stopped,
     /// It lost its grant, and is called no more. Its account is the last one once that adds up.
     Evicted,
-    /// It could not be started again after a restart of the node, or its process ended too often.
+    /// It could not be started again after a restart of the node, its process ended too often, or its
+    /// instances ended in faults and none is started again.
     Failed,
 }
 

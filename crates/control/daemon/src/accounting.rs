@@ -200,16 +200,19 @@ impl Accounting {
 
     /// Records that an instance of a module begins which has these rights, in a change of it.
     pub(crate) fn begins(&self, usage: &Arc<Usage>, reach: Option<&Arc<Reach>>) {
-        if let (Some(item), Some(reach)) = (held(&self.inner).item(usage), reach) {
-            item.made.retain(|known| !known.is_like(reach));
-            item.made.push(reach.clone());
+        if let Some(item) = held(&self.inner).item(usage) {
             item.is_changing = true;
+            item.begins(reach);
         }
     }
 
-    /// Records that no change of a module is in progress: all instances but one have ended.
-    pub(crate) fn settled(&self, usage: &Arc<Usage>) {
-        held(&self.inner).item(usage).into_iter().for_each(|item| item.is_changing = false);
+    /// Records that no change of a module is in progress: all instances have ended, but for one that has
+    /// these rights.
+    pub(crate) fn settled(&self, usage: &Arc<Usage>, reach: Option<&Arc<Reach>>) {
+        if let Some(item) = held(&self.inner).item(usage) {
+            item.is_changing = false;
+            item.begins(reach);
+        }
     }
 
     /// Returns the rows of a session, or of all sessions for the operator.
@@ -281,6 +284,16 @@ impl Accounting {
     pub fn close(&self) {
         self.all.close();
         held(&self.inner).sessions.values().for_each(|spool| spool.close());
+    }
+}
+
+impl Item {
+    /// Records that the module has these rights now.
+    fn begins(&mut self, reach: Option<&Arc<Reach>>) {
+        if let Some(reach) = reach {
+            self.made.retain(|known| !known.is_like(reach));
+            self.made.push(reach.clone());
+        }
     }
 }
 
@@ -366,6 +379,8 @@ impl Sheet {
 mod tests {
     use super::*;
     use crate::spool::Read;
+    use crate::test_world::MANIFEST;
+    use flame_trust::{ModuleRequest, Place, Rights};
 
     fn owner(name: &str) -> Owner {
         match name {
@@ -431,6 +446,37 @@ mod tests {
         assert_eq!(uses(5, false), (0, 0, 5));
         assert_eq!(uses(5, true), (16, 16, 10));
         assert_eq!(uses(7, false), (16, 16, 17));
+    }
+
+    #[test]
+    fn rows_have_the_rights_of_all_instances_in_their_interval() {
+        let reach = |hash: u8| {
+            let manifest = Manifest::parse(MANIFEST.as_bytes()).unwrap();
+            let module = ModuleRequest::new(&manifest, [hash; 32], false, Vec::new()).unwrap();
+            let place = Place::interface("eth0").unwrap();
+            Arc::new(Reach { module: Arc::new(module), place, rights: Rights::all() })
+        };
+        let accounting = Accounting::new(std::iter::empty()).unwrap();
+        let (alice, usage) = (owner("alice"), Arc::<Usage>::default());
+        let [old, new, refused] = [1, 2, 3].map(reach);
+        let ends = || {
+            accounting.end_interval();
+            let (spool, mut at, mut made) = (accounting.spool(&alice), 0, Vec::new());
+            while let Read::Batch { batch, .. } = spool.read(at) {
+                (at, made) = (batch.next(), batch.made.iter().map(|reach| reach.module.hash[0]).collect());
+            }
+            made
+        };
+        accounting.add((&alice, "flow", "tap"), &usage, Some(&old));
+        assert_eq!(ends(), [1]);
+        accounting.begins(&usage, Some(&new));
+        assert_eq!([ends(), ends()], [[1, 2], [1, 2]]);
+        accounting.settled(&usage, Some(&new));
+        assert_eq!((ends(), ends()), (vec![1, 2], vec![2]));
+        // A change that fails ends with the rights before it.
+        accounting.begins(&usage, Some(&refused));
+        accounting.settled(&usage, Some(&new));
+        assert_eq!((ends(), ends()), (vec![3, 2], vec![2]));
     }
 
     #[test]

@@ -2,9 +2,9 @@
 
 use crate::build::Prepared;
 use crate::config::Scheduler;
-use crate::engine::{Engine, Entry, Key};
+use crate::engine::Engine;
 use crate::error::of_source;
-use crate::held;
+use crate::life::Key;
 use crate::reservation::{BLOCKS_PER_WORKER, share};
 use crate::reserve::less;
 use crate::source::{SourceRun, SourceRunError};
@@ -12,7 +12,6 @@ use crate::store::Owner;
 use flame_api::{Capacity, Code, Problem, Reservation};
 use flame_plan::{Account, ModuleId, ModulePlan, Share};
 use flame_worker::{Module, RunError};
-use std::collections::BTreeMap;
 use std::io::ErrorKind;
 
 /// The beginning of notes about reservations.
@@ -38,7 +37,7 @@ impl Reserving<'_> {
 impl Drop for Reserving<'_> {
     fn drop(&mut self) {
         if let Some(before) = self.before.take() {
-            held(&self.engine.ledger).restore(&self.key, before);
+            self.engine.modules().ledger.restore(&self.key, before);
         }
     }
 }
@@ -60,7 +59,7 @@ impl Engine {
                 format!("reserve {workers} to {most} blocks: 1 to {BLOCKS_PER_WORKER} for each worker"),
             ));
         }
-        let mut ledger = held(&self.ledger);
+        let ledger = &mut self.modules().ledger;
         let before = ledger.get(key);
         let admitted = match key.0.is_operator() {
             true => ledger.admit(key, want),
@@ -142,37 +141,9 @@ impl Engine {
         Ok((account, note.map(|note| format!("{RESERVED} {note}"))))
     }
 
-    /// Runs a prepared module on its source, as [`Engine::run_on`] does, with its way to the spool.
-    pub(crate) fn launch(
-        &self,
-        source: &SourceRun,
-        prepared: &mut Prepared,
-        entry: &Entry,
-    ) -> Result<Option<String>, Problem> {
-        // Kept until the module is there.
-        let _started = prepared.starting.take().and_then(|starting| starting.join().ok());
-        self.route(source, entry, &prepared.module, prepared.reach.as_ref());
-        let started = self.run_on(source, prepared, None).inspect_err(|_| prepared.unroute(source));
-        started.map(|(_, note)| note)
-    }
-
-    /// Ends a change of a module. If it does not run then, it has no reservation.
-    pub(crate) fn end_change(&self, key: &Key) {
-        let modules = self.modules();
-        held(&self.changing).remove(key);
-        modules.get(key).into_iter().for_each(|entry| self.accounting.settled(&entry.usage));
-        self.release_idle(&modules, key);
-    }
-
-    fn release_idle(&self, modules: &BTreeMap<Key, Entry>, key: &Key) {
-        if modules.get(key).is_none_or(|entry| entry.live.is_none()) {
-            held(&self.ledger).release(key);
-        }
-    }
-
     /// Returns what can be reserved, as a session sees it: a principal sees its own limit.
     pub fn capacity(&self, owner: &Owner) -> Capacity {
-        let ledger = held(&self.ledger);
+        let ledger = &self.modules().ledger;
         let own = ledger.reserved_by(|(of, _)| of == owner);
         if !owner.is_operator() {
             // The sums of others are not its concern.

@@ -145,7 +145,7 @@ impl Engine {
     pub(crate) fn check_owner(&self, stored: &Stored) -> Result<(), Problem> {
         let (Some(proof), Some(policy)) = (&stored.proof, self.policy()) else { return Ok(()) };
         let (credential, _) = proof.opened()?;
-        // One that is not valid is refused later, with the reason.
+        // An invalid credential is refused later, with the reason.
         let Ok(named) = policy.claim(&credential, time::now()) else { return Ok(()) };
         match named.root.to_string() == stored.owner.root && named.principal == stored.owner.principal {
             true => Ok(()),
@@ -242,8 +242,7 @@ impl Engine {
         if let (Some(Applicant { node, .. }), Some(admitted)) = (applicant, admitted.into_iter().next()) {
             let watched = self.watch((&source.name, plan.id), Arc::new(admitted))?;
             let entered = node.installed(&watched.decided(), &plan.name, plan.seed);
-            let entered = entered.map_err(|e| of_node(&e))?;
-            granted = Some(Granted::new(watched, entered));
+            granted = Some(Granted { watched, entered: entered.map_err(|e| of_node(&e))? });
         }
         // Unique among all instances of the source: rows and accounts are assigned by it.
         plan.name = format!("{}#{}", stored.name, plan.id.0);
@@ -267,7 +266,7 @@ impl Engine {
         let time = self.time_of(&plan, &stored.reserved);
         let module = Module { plan, meters, keep: None, areas: Vec::new(), time };
         let notes = notes.iter().map(|note| shown(note, stored.owner.is_operator())).collect();
-        let reach = granted.as_ref().map(|granted| Arc::new(Reach::of(&granted.admitted, &source.place)));
+        let reach = granted.as_ref().map(|granted| Arc::new(Reach::of(&granted.admitted(), &source.place)));
         let bytes = (wasm.len() + module.plan.code.len()) as u64 + stored.row_bytes();
         Ok(Prepared { module, granted, reach, notes, bytes, kept: None, starting })
     }
@@ -296,7 +295,7 @@ impl Engine {
 ///
 /// # Errors
 ///
-/// Returns the reason why it cannot, whoever installs the module.
+/// Returns the reason why it cannot for any principal.
 pub fn check_runs(manifest: &Manifest, name: &str) -> Result<(), Problem> {
     if manifest.packets {
         return Err(Problem::new(

@@ -1,36 +1,16 @@
 //! Tests of what is stored of ends, on a disk with room and on a full one.
 
 use crate::store::states::StateTerms;
-use crate::store::{Owner, Store, StoreError, Stored, read_all};
-use crate::test_world::{HASH, NAME};
-use flame_api::{Reservation, State};
+use crate::store::{Store, StoreError, Stored, read_all};
+use crate::test_world::{NAME, stored as module};
+use flame_api::State;
 use flame_worker::Place;
 use rusqlite::{Connection, OpenFlags};
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
-
-/// Returns a module of the operator with settings of some bytes.
-fn module(bytes: usize) -> Stored {
-    Stored {
-        owner: Owner::default(),
-        name: NAME.to_owned(),
-        source: "tap".to_owned(),
-        hash: HASH,
-        signatures: String::new(),
-        settings: Arc::new(BTreeMap::from([("text".to_owned(), "x".repeat(bytes))])),
-        narrow: Vec::new(),
-        proof: None,
-        reserved: Reservation::default(),
-        state: State::Running,
-        reason: None,
-        revision: 1,
-        installed: 0,
-    }
-}
 
 /// Returns a module as it is after its end.
 fn ended(module: &Stored, revision: u64) -> Stored {
@@ -143,7 +123,7 @@ fn ends_are_read_as_this_program_writes_them() {
     let read = || read_all(Connection::open_with_flags(&path, OpenFlags::SQLITE_OPEN_READ_ONLY).unwrap());
     for (state, revision, expected, is_sound) in [
         ("evicted", 2, 2, true),
-        // Not later than the module, or not one of an end: nobody knows more than that it has ended.
+        // Not later than the module, or no state of an end: all that is known is that it has ended.
         ("evicted", 1, 1, false),
         ("evicted", -1, 1, false),
         ("evicted", i64::MAX, i64::MAX as u64 / 2, false),
@@ -166,7 +146,7 @@ fn ends_are_read_as_this_program_writes_them() {
         store.remove(&next.owner, NAME, next.revision, None).unwrap();
         store.put(&module, None, None).unwrap();
     }
-    // One that is read only may be older than the table.
+    // A database that is read only may be older than the table.
     database(folder.path()).execute_batch("DROP TABLE ends").unwrap();
     assert_eq!(read().unwrap()[0].revision, 1);
 }
@@ -221,7 +201,7 @@ fn a_lock_of_another_program_is_named_as_that() {
     Store::open(&path).unwrap().remove(&module.owner, NAME, 1, None).unwrap();
 }
 
-/// The log of a database that nobody closed has its last changes. Where it cannot be read, what was ended or
+/// The log of a database that was not closed has its last changes. Where it cannot be read, what was ended or
 /// revoked by them would run again.
 #[test]
 fn a_database_without_its_log_is_not_opened() {

@@ -3,10 +3,10 @@
 //! A principal's sessions may have credentials of different width. Each acts only on modules whose rights its
 //! own credential covers, at the time of the operation, with all checks of the credential and of the policy.
 
-use crate::engine::{Engine, Key};
+use crate::engine::Engine;
 use crate::error::denied;
-use crate::held;
 use crate::identity::Caller;
+use crate::life::Key;
 use crate::reach::Reach;
 use crate::spool::Spool;
 use crate::store::{Owner, Stored};
@@ -30,8 +30,8 @@ impl Permit {
 }
 
 impl Engine {
-    /// Decides whether a caller may act on a module: its own, or for the operator that of `principal`. If
-    /// `rows`, it is about the records that are kept, also those of earlier instances.
+    /// Decides whether a caller may act on a module: its own, or for the operator a module of `principal`. If
+    /// `rows`, it is about the records that are kept, also from earlier instances.
     ///
     /// # Errors
     ///
@@ -61,11 +61,7 @@ impl Engine {
     ///
     /// Returns an error if the owner has no module of this name.
     pub(crate) fn log(&self, owner: &Owner, name: &str, caller: &Caller) -> Result<Vec<LogLine>, Problem> {
-        let log = {
-            let modules = self.modules();
-            let entry = modules.get(&(owner.clone(), name.to_owned())).ok_or_else(|| Self::missing(name))?;
-            entry.log.clone()
-        };
+        let log = self.of_module(owner, name, |entry| entry.log.clone())?;
         Ok(log.lines(caller.audience(), |made| self.permit_made(caller, [made]).is_ok()))
     }
 
@@ -139,7 +135,7 @@ impl Engine {
         admitted.map_err(|e| denied(e.to_string(), e.operator(), remedy))
     }
 
-    /// Returns the revision of a module, what it was admitted with last, and its rows.
+    /// Returns the revision of a module, the rights that it was admitted with last, and its rows.
     fn reach_now(&self, key: &Key) -> Result<(u64, Arc<Reach>, Arc<Spool>), Problem> {
         let missing = || Self::missing(&key.1);
         let stored = {
@@ -181,10 +177,5 @@ impl Engine {
         let rights = rights().unwrap_or_else(Rights::all);
         let place = self.source(Some(&stored.source))?.place.clone();
         Ok(Reach { module: Arc::new(module), place, rights })
-    }
-
-    /// Returns the policy, which stays as it is while the value is held.
-    pub(crate) fn policy(&self) -> Option<Arc<flame_trust::Policy>> {
-        held(&self.node).as_ref().map(flame_node::Node::shared_policy)
     }
 }

@@ -1,10 +1,11 @@
 //! Tests of ends that come while a change is in progress, or while the storage takes no rows.
 
-use crate::engine::{By, Ending, Entry, Key};
-use crate::held;
+use crate::engine::By;
+use crate::life::{Entry, Key, Phase};
 use crate::route::ToLogs;
 use crate::source::Accounts;
-use crate::test_world::{NAME, PATIENCE, World, revocation, write_policy};
+use crate::standing::{CHECKS, REVIEW, STORAGE};
+use crate::test_world::{NAME, PATIENCE, World, revocation, within, write_policy};
 use flame_api::State;
 use flame_node::Node;
 use flame_plan::{Account, FaultReport, ModuleId, Reason};
@@ -30,7 +31,7 @@ fn shown(world: &World) -> (State, String) {
     (shown.state, shown.reason.unwrap_or_default())
 }
 
-/// A row that the storage does not take is written later. Until then, changes are for the one that it has.
+/// A row that the storage does not take is written later. Until then, changes are for the row that it has.
 #[test]
 fn an_eviction_that_cannot_be_stored_hinders_no_later_change() {
     for then in ["write", "stop", "remove"] {
@@ -74,14 +75,14 @@ fn a_module_stops_although_that_cannot_be_stored() {
         let world = World::new();
         world.install(&world.credential(&[]));
         if !runs {
-            world.engine.end_as(&world.key(), ModuleId(1), State::Failed, "a reason".to_owned());
+            world.fail(ModuleId(1), "a reason");
             assert!(world.engine.write_rows());
         }
         let before = world.row().unwrap().revision;
         world.refuse_rows(true);
         let problem = world.engine.stop(&world.owner(), NAME, Some(before)).unwrap_err();
         assert!(problem.cause.contains("the module has ended, but a restart finds it"), "{problem:?}");
-        assert!(world.engine.modules()[&world.key()].live.is_none());
+        assert!(!world.is_live());
         let (state, reason) = shown(&world);
         assert!(state == State::Stopped && reason.contains("by request"), "{state:?} {reason}");
         assert_eq!(world.row().unwrap().revision, before);
@@ -102,13 +103,9 @@ fn no_end_waits_for_the_storage() {
     std::thread::scope(|scope| {
         let changing = world.engine.begin_by(By::Node, &world.key()).unwrap_or_else(|_| panic!());
         let ending = scope.spawn(|| {
-            world.engine.end_as(&world.key(), ModuleId(1), State::Failed, "a reason".to_owned());
+            world.fail(ModuleId(1), "a reason");
         });
-        let start = Instant::now();
-        while !ending.is_finished() && start.elapsed() < PATIENCE / 4 {
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        let has_ended = ending.is_finished();
+        let has_ended = within(PATIENCE / 4, || ending.is_finished());
         drop(storage);
         ending.join().unwrap();
         drop(changing);
@@ -126,18 +123,18 @@ fn a_workers_eviction_waits_for_the_change_that_enters_its_module() {
     let (key, entry) = take_out(&world);
     evict_by_worker(&world, ModuleId(1));
     evict_by_worker(&world, ModuleId(1));
-    world.engine.take_down_evicted();
+    world.take_down();
     evict_by_worker(&world, ModuleId(1));
     assert_eq!(world.engine.sources["tap"].routes.take_evicted().len(), 1, "it is kept once");
     evict_by_worker(&world, ModuleId(1));
-    world.engine.enter(key, entry);
+    world.enter(key, entry);
     drop(changing);
-    world.engine.take_down_evicted();
+    world.take_down();
     let (state, reason) = shown(&world);
     assert!(state == State::Evicted && reason.contains("bound"), "{state:?} {reason}");
     // Nothing is kept of instances that no change enters.
     evict_by_worker(&world, ModuleId(9));
-    world.engine.take_down_evicted();
+    world.take_down();
     assert!(world.engine.sources["tap"].routes.take_evicted().is_empty());
 }
 
@@ -152,12 +149,12 @@ fn a_module_whose_instance_was_evicted_meanwhile_leaves_as_it_is_entered() {
     world.engine.revoke(&revocation(&credential)).unwrap();
     std::fs::write(world.folder.path().join("revoked"), "").unwrap();
     world.engine.withdraw(&revocation(&credential)).unwrap();
-    world.engine.enter(key, entry);
+    world.enter(key, entry);
     let (state, reason) = shown(&world);
     assert!(state == State::Evicted && reason.contains("revoked"), "{state:?} {reason}");
     drop(changing);
-    world.engine.take_down_waiting();
-    assert!(world.engine.modules()[&world.key()].live.is_none());
+    world.take_down();
+    assert!(!world.is_live());
     assert_eq!(world.log().matches("\"evict\"").count(), 1, "{}", world.log());
 }
 
@@ -173,8 +170,7 @@ fn a_module_that_is_stopped_as_its_source_ends_keeps_its_last_account() {
     };
     let known = account(36);
     let accounts = Accounts { live: known.clone(), released: account(30) };
-    let ending = Ending::new(NAME.to_owned(), accounts, State::Running, false);
-    world.engine.modules().get_mut(&world.key()).unwrap().ending = Some(ending);
+    world.engine.modules().get_mut(&world.key()).unwrap().replace(accounts);
     let shown = || world.engine.show(&world.owner(), NAME).unwrap().account.offered;
     assert_eq!(shown(), 30, "its holder waits for the end");
     assert_eq!(world.engine.show_ended(&world.key(), Account::default()), known);
@@ -182,14 +178,17 @@ fn a_module_that_is_stopped_as_its_source_ends_keeps_its_last_account() {
     assert_eq!(world.engine.show_ended(&world.key(), later.clone()), later);
     assert_eq!(shown(), 40);
     // What a holder may not learn is in none.
-    let falls = |entry: &mut Entry| entry.ending.iter_mut().for_each(|ending| ending.may_fall = true);
+    let falls = |entry: &mut Entry| match &mut entry.life.live_mut().unwrap().phase {
+        Phase::Replacing(ending) => ending.may_fall = true,
+        _ => panic!("it is not replaced"),
+    };
     world.engine.modules().get_mut(&world.key()).into_iter().for_each(falls);
     assert_eq!(world.engine.show_ended(&world.key(), known.clone()), known);
 }
 
 /// Its owner has seen the reason already.
 #[test]
-fn a_module_that_leaves_ends_as_that_whoever_ends_it() {
+fn a_module_that_leaves_ends_as_evicted_by_any_end() {
     for by in ["stop", "failure", "eviction"] {
         let world = World::new().with_source();
         let credential = world.credential(&[(Field::Memory, "64MiB")]);
@@ -199,10 +198,10 @@ fn a_module_that_leaves_ends_as_that_whoever_ends_it() {
         let before = shown(&world);
         assert!(before.0 == State::Evicted && before.1.contains("revoked"), "{before:?}");
         evict_by_worker(&world, ModuleId(1));
-        world.engine.take_down_evicted();
+        world.take_down();
         assert_eq!(shown(&world), before, "{by}");
         match by {
-            "failure" => world.engine.end_as(&world.key(), ModuleId(1), State::Failed, by.to_owned()),
+            "failure" => world.fail(ModuleId(1), by),
             "stop" => {
                 drop(changing);
                 let stopped = world.engine.stop(&world.owner(), NAME, None).unwrap();
@@ -212,17 +211,17 @@ fn a_module_that_leaves_ends_as_that_whoever_ends_it() {
             }
             _ => {
                 drop(changing);
-                world.engine.take_down_waiting();
+                world.take_down();
             }
         }
         assert_eq!(shown(&world), before, "{by}");
-        assert!(world.engine.modules()[&world.key()].live.is_none(), "{by}");
+        assert!(!world.is_live(), "{by}");
         assert!(world.engine.write_rows() || by == "failure");
     }
 }
 
-/// One module's row that the storage does not take holds up no other's, and is a fault until it is written,
-/// whatever else is.
+/// One module's row that the storage does not take delays no other row, and is a fault until it is written,
+/// whatever else is written.
 #[test]
 fn a_row_that_cannot_be_written_hinders_no_other_and_stays_a_fault() {
     let world = World::new();
@@ -257,12 +256,8 @@ fn a_revocation_evicts_before_it_is_written() {
     let storage = world.engine.store.database();
     std::thread::scope(|scope| {
         let revoking = scope.spawn(|| world.engine.revoke(&revocation(&credential)));
-        let start = Instant::now();
-        let is_leaving = || shown(&world).0 == State::Evicted;
-        while !is_leaving() && start.elapsed() < PATIENCE / 4 {
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        let (has_left, is_written) = (is_leaving(), revoking.is_finished());
+        let has_left = within(PATIENCE / 4, || shown(&world).0 == State::Evicted);
+        let is_written = revoking.is_finished();
         drop(storage);
         revoking.join().unwrap().unwrap();
         assert!(has_left && !is_written, "it runs until the revocation is written");
@@ -279,14 +274,8 @@ fn a_revocation_that_waits_for_the_disk_delays_no_other() {
         world.install_as(name, credential);
     }
     let (engine, owner) = (&world.engine, world.owner());
-    let leaves = |name| {
-        let start = Instant::now();
-        let has_left = || engine.show(&owner, name).unwrap().state == State::Evicted;
-        while !has_left() && start.elapsed() < PATIENCE / 4 {
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        has_left()
-    };
+    let has_left = |name| engine.show(&owner, name).unwrap().state == State::Evicted;
+    let leaves = |name| within(PATIENCE / 4, || has_left(name));
     let storage = engine.store.database();
     std::thread::scope(|scope| {
         let first = scope.spawn(|| engine.revoke(&revocation(&all[0])));
@@ -312,21 +301,21 @@ fn a_revocation_that_waits_for_the_disk_delays_no_other() {
 
 /// An instance that was evicted is not started again, by an update that fails, say.
 #[test]
-fn an_evicted_module_does_not_run_anew() {
+fn an_evicted_module_does_not_run_again() {
     let world = World::new().with_source();
     world.install(&world.credential(&[]));
     let source = &world.engine.sources["tap"];
-    let anew = || world.engine.anew(&world.key(), source, ModuleId(1)).is_some();
-    assert!(anew());
+    let again = || world.engine.copy(&world.key(), source, ModuleId(1)).is_some();
+    assert!(again());
     let watched = world.engine.watched().remove(0);
     watched.evict("revoked");
-    assert!(!anew(), "its instance was evicted");
+    assert!(!again(), "its instance was evicted");
     let world = World::new().with_source();
     world.install(&world.credential(&[]));
-    world.engine.modules().get_mut(&world.key()).unwrap().live.as_mut().unwrap().leaving =
-        Some("its bound was violated".to_owned());
+    let why = "its bound was violated".to_owned();
+    world.engine.modules().get_mut(&world.key()).unwrap().life.live_mut().unwrap().leave(why);
     let source = &world.engine.sources["tap"];
-    assert!(world.engine.anew(&world.key(), source, ModuleId(1)).is_none(), "it leaves");
+    assert!(world.engine.copy(&world.key(), source, ModuleId(1)).is_none(), "it leaves");
 }
 
 /// Checks may take their time, so that the end of others does not wait for them.
@@ -377,12 +366,11 @@ fn delay_by_checks(by: &str) {
     engine.evict_lost_by(Node::lost_by_checks, engine.watched());
     let each = begun.elapsed();
     {
-        let mut watched = held(&engine.watched);
+        let watched = &mut engine.modules().watched;
         let checked = watched[0].clone();
         watched.extend(std::iter::repeat_n(checked, PASS.div_duration_f64(each) as usize));
     }
-    engine.review_checks().unwrap();
-    engine.review().unwrap();
+    [CHECKS, REVIEW].into_iter().for_each(|standing| drop(engine.stand(standing).unwrap()));
     std::thread::sleep(PASS / 20);
     let begun = Instant::now();
     match by {
@@ -399,22 +387,17 @@ fn delay_by_checks(by: &str) {
     assert!(begun.elapsed() < PASS / 2, "the reply waits for the checks of others");
 }
 
-/// Nobody's quotas are known without it.
+/// No quotas are known without it.
 #[test]
 fn a_horizon_of_quotas_that_is_damaged_meanwhile_is_a_fault_until_it_is_mended() {
     let world = World::new();
     let engine = &world.engine;
-    engine.keep_ledgers().unwrap();
+    engine.stand(STORAGE).unwrap();
     assert!(engine.health().ok, "{:?}", engine.health().reasons);
     let horizon = engine.present_node().unwrap().policy().quotas().join("horizon");
     std::fs::create_dir_all(&horizon).unwrap();
-    let become_ok = |ok| {
-        let begun = Instant::now();
-        while engine.health().ok != ok {
-            assert!(begun.elapsed() < PATIENCE, "{:?}", engine.health().reasons);
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    };
+    let become_ok =
+        |ok| assert!(within(PATIENCE, || engine.health().ok == ok), "{:?}", engine.health().reasons);
     become_ok(false);
     let reasons = engine.health().reasons;
     assert!(reasons[0].starts_with("quotas: ") && reasons[0].contains("horizon"), "{reasons:?}");
@@ -422,7 +405,7 @@ fn a_horizon_of_quotas_that_is_damaged_meanwhile_is_a_fault_until_it_is_mended()
     become_ok(true);
 }
 
-/// The node's own changes of a module are short. Nobody has to repeat a request because of one.
+/// The node's own changes of a module are short, so that a request waits for them.
 #[test]
 fn a_request_waits_for_a_change_by_the_node() {
     let world = World::new();
@@ -447,7 +430,7 @@ fn a_stop_of_an_evicted_module_changes_nothing() {
         world.install(&credential);
         world.engine.revoke(&revocation(&credential)).unwrap();
         if is_down {
-            world.engine.take_down_waiting();
+            world.take_down();
         }
         let before = shown(&world);
         assert!(before.0 == State::Evicted && before.1.contains("revoked"), "{before:?}");

@@ -262,7 +262,7 @@ impl Connection {
 
     /// Returns the reply to a session that is denied. The log has the text for the operator.
     fn denied(&self, engine: &Engine, denied: &Denied) -> Problem {
-        held(&engine.refusals).add(&self.label(), &denied.operator());
+        held(&engine.reports).refusals.add(&self.label(), &denied.operator());
         Problem::new(Code::Forbidden, denied.to_string(), "present a credential that is valid on this node")
     }
 

@@ -2,13 +2,14 @@
 //! and at the end of the node, and given back to the instances that follow.
 //!
 //! A state may be made of everything that the module saw. So another instance gets it only if it has the same
-//! rights, and nobody reads it but the module.
+//! rights, and only the module reads it.
 
 use crate::build::Prepared;
-use crate::engine::{Engine, Key, Live};
+use crate::engine::Engine;
 use crate::error::problem;
 use crate::granted::Granted;
 use crate::kept::{Before, Beginning, Kept};
+use crate::life::{Entry, Key, Live};
 use crate::log::Log;
 use crate::source::SourceRun;
 use crate::store::states::StateTerms;
@@ -18,7 +19,6 @@ use flame_plan::ModulePlan;
 use flame_trust::Rights;
 use flame_worker::{Begun, Keep, News, OnNews, Place, State};
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// The time that a change waits for new instances to begin, so that its reply states how they did.
@@ -77,7 +77,8 @@ fn rights_in_state(rights: &Rights) -> String {
 /// Returns the terms of a module's state, if its manifest has one.
 fn terms_of(plan: &ModulePlan, granted: Option<&Granted>, source: &SourceRun) -> Option<StateTerms> {
     let version = plan.manifest.state?.version;
-    let rights = granted.map_or_else(String::new, |granted| rights_in_state(&granted.admitted.grant.rights));
+    let rights =
+        granted.map_or_else(String::new, |granted| rights_in_state(&granted.admitted().grant.rights));
     let (module, workers) = (plan.manifest.name.clone(), source.config.workers.into());
     Some(StateTerms { module, version, workers, rights })
 }
@@ -113,7 +114,7 @@ fn log_news(log: Arc<Log>) -> OnNews {
 }
 
 /// Returns the most bytes of state that a module can keep, with the arithmetic.
-fn need(plan: &ModulePlan, source: &SourceRun) -> (u64, String) {
+pub(crate) fn need(plan: &ModulePlan, source: &SourceRun) -> (u64, String) {
     let (max, workers) = (plan.manifest.state.map_or(0, |state| state.max), source.config.workers);
     let places = u64::from(workers) + 1;
     let bytes = u64::from(max) * places;
@@ -209,12 +210,8 @@ impl Engine {
         if key.0.is_operator() || need == 0 {
             return Ok(());
         }
-        let (tenant, most) = (key.0.tenant(), self.config().limits.state_per_principal);
-        let others: u64 = {
-            let modules = self.modules();
-            let others = modules.iter().filter(|(other, _)| *other != key && other.0.tenant() == tenant);
-            others.map(|(_, entry)| entry.state_bytes).sum()
-        };
+        let most = self.config().limits.state_per_principal;
+        let others = self.modules().sum_of_others(key, |entry| entry.state_bytes);
         let sum = others.saturating_add(need);
         match sum > most {
             true => Err(Problem::new(
@@ -228,11 +225,6 @@ impl Engine {
             )),
             false => Ok(()),
         }
-    }
-
-    /// Returns the most bytes of state that a module can keep.
-    pub(crate) fn state_need(&self, plan: &ModulePlan, source: &str) -> u64 {
-        self.sources.get(source).map_or(0, |source| need(plan, source).0)
     }
 
     /// Returns how the instances of a module have begun, in words, if it has a state.
@@ -295,37 +287,28 @@ impl Engine {
     }
 
     /// Writes all states that have changed.
-    fn write_states(&self) {
+    pub(crate) fn write_states(&self) {
         let all: Vec<(Key, u64, Kept)> = {
             let modules = self.modules();
-            let kept = |(key, entry): (&Key, &crate::engine::Entry)| {
-                Some((key.clone(), entry.stored.revision, entry.live.as_ref()?.kept.clone()?))
+            let kept = |(key, entry): (&Key, &Entry)| {
+                Some((key.clone(), entry.stored.revision, entry.life.live()?.kept.clone()?))
             };
             modules.iter().filter_map(kept).collect()
         };
         for (key, revision, mut kept) in all {
             let before = kept.written;
-            // Without the lock: the disk may take its time. A change meanwhile has another revision.
+            // Without the lock, because the disk may take its time. A change meanwhile has another revision.
             if !self.write_state(&key, Some(revision), &mut kept) {
                 return;
             }
             if kept.written != before
                 && let Some(entry) = self.modules().get_mut(&key)
-                && let Some(now) = entry.live.as_mut().and_then(|live| live.kept.as_mut())
+                && let Some(now) = entry.life.live_mut().and_then(|live| live.kept.as_mut())
                 && Arc::ptr_eq(&now.has_ended, &kept.has_ended)
             {
                 now.written = kept.written;
             }
         }
-    }
-
-    /// Starts the thread that writes the states that modules have exported, until the node stops.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the thread cannot be started.
-    pub fn keep_states(self: &Arc<Self>) -> std::io::Result<JoinHandle<()>> {
-        self.every("states", self.config().states, Self::write_states)
     }
 }
 

@@ -5,13 +5,14 @@
 //! node.toml → Engine: sources, modules, store, spools ← server: HTTP over a Unix socket and TLS 1.3
 //! ```
 //!
-//! Files by subject: `config`; `store` (SQLite and code); `source` (workers);
-//! `spool` (records kept for clients); `engine`, `build`, `change`, `renew`, `restore`, `review` and `rows`
-//! (modules), `stamps` (of a policy's files); `keep`, `kept` and `store::states` (the state that modules
-//! keep); `ledgers` (of quotas); `reserve` (the ledger of reservations), `reservation` and `admission`;
-//! `processes` (of principals) and `restarts` (when they end); `identity` (who asks), `door` and `reach`
-//! (what a session may act on) and `server` (requests); `service` (the life of the process). No files of a
-//! crate use each other in a cycle.
+//! Files by subject: `config`; `store` (SQLite and code); `source` (workers); `spool` (records kept for
+//! clients); `engine` (the node's state), `life` (of a module) and `reconcile` (which alone starts, ends and
+//! writes modules); `build`, `change`, `renew`, `restore`, `review` and `processes` (which state what is
+//! wished), `standing` (their threads) and `shown` (what clients see); `stamps` (of a policy's files);
+//! `keep`, `kept` and `store::states` (the state that modules keep); `ledgers` (of quotas); `reserve` (the
+//! ledger of reservations), `reservation` and `admission`; `restarts` (of principals' processes); `identity`
+//! (who asks), `door` and `reach` (what a session may act on) and `server` (requests); `service` (the life
+//! of the process). No files of a crate use each other in a cycle.
 #![forbid(unsafe_code)]
 
 mod accounting;
@@ -27,11 +28,13 @@ mod identity;
 mod keep;
 mod kept;
 mod ledgers;
+mod life;
 mod locked;
 mod log;
 mod privileges;
 mod processes;
 mod reach;
+mod reconcile;
 mod refusals;
 mod renew;
 mod reservation;
@@ -41,13 +44,14 @@ mod restore;
 mod review;
 mod revoke;
 mod route;
-mod rows;
 mod security;
 mod server;
 mod service;
+mod shown;
 mod source;
 mod spool;
 mod stamps;
+mod standing;
 mod store;
 mod units;
 

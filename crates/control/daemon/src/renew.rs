@@ -1,8 +1,10 @@
 //! Renewals: a running module gets another credential.
 
 use crate::admission::RESERVED;
-use crate::engine::{Engine, Key, Live};
+use crate::engine::Engine;
 use crate::error::of_node;
+use crate::life::{Key, Live};
+use crate::reconcile::Wish;
 use crate::reservation::{check_grant, meter};
 use crate::store::{Owner, Proof, Stored};
 use flame_api::{Code, Module, Problem, RenewRequest};
@@ -61,7 +63,7 @@ impl Engine {
             ));
         }
         let key = (owner.clone(), name.to_owned());
-        // Before the modules are locked: settings may have many megabytes.
+        // Before the modules are locked, because settings may have many megabytes.
         let sizes = (before.row_bytes(), stored.row_bytes());
         self.renewal_fits(&key, sizes)?;
         let (node, admitted) = self.admitted(&stored)?;
@@ -71,13 +73,13 @@ impl Engine {
             let modules = self.modules();
             let entry = modules.get(&key).ok_or_else(|| Self::missing(name))?;
             Self::stays(Some(entry), name)?;
-            entry.live.as_ref().map(|live| Self::renewable(live, admitted)).transpose()?
+            entry.life.live().map(|live| Self::renewable(live, admitted)).transpose()?
         };
-        let audited = self.audited();
+        let wish = Wish::Renew { stored: &stored, before: row };
         let renewed = match &running {
-            Some(running) => Some(self.renew_live(running, (&before, row), &stored, &meters, audited)?),
+            Some(running) => Some(self.renew_live(running, &before, &stored, &meters, wish)?),
             None => {
-                self.stored(self.store.put(&stored, Some(row), audited))?;
+                self.reconcile(&key, wish)?;
                 None
             }
         };
@@ -86,9 +88,9 @@ impl Engine {
         let stays = Self::stays(Some(&*entry), name);
         entry.known.bytes = entry.known.bytes.saturating_sub(sizes.0) + sizes.1;
         entry.keep(stored);
-        // One that lost its grant meanwhile ends with this revision.
+        // A module that lost its grant meanwhile ends with this revision.
         stays?;
-        if let (Some(live), Some(running)) = (&mut entry.live, running)
+        if let (Some(live), Some(running)) = (entry.life.live_mut(), running)
             && let Some(granted) = &mut live.granted
         {
             granted.renew(Arc::new(running.admitted));
@@ -97,9 +99,10 @@ impl Engine {
             entry.notes.retain(|note| !note.starts_with(RESERVED));
             entry.notes.extend(notes);
         }
-        entry.expires = entry.live.as_ref().and_then(|l| Engine::expiry(&l.granted.as_ref()?.admitted));
+        let granted = entry.life.live().and_then(|live| live.granted.as_ref());
+        let watched = granted.map(|granted| granted.watched.clone());
+        entry.expires = granted.and_then(|granted| Engine::expiry(&granted.admitted()));
         entry.note("renewed");
-        let watched = entry.live.as_ref().and_then(|live| Some(live.granted.as_ref()?.watched.clone()));
         drop(modules);
         // The review has known the new credential only since then: a revocation of it did not wait.
         if let Some(watched) = watched
@@ -126,7 +129,7 @@ impl Engine {
     fn renewable(live: &Live, admitted: AdmittedModule) -> Result<Running, Problem> {
         let plan = live.module.plan.clone();
         let Some(granted) = &live.granted else { return Err(Self::missing(&plan.name)) };
-        let admitted = granted.admitted.renewed(admitted).map_err(|_| {
+        let admitted = granted.admitted().renewed(admitted).map_err(|_| {
             Problem::new(
                 Code::Forbidden,
                 "the new credential gives less than the module has",
@@ -141,15 +144,15 @@ impl Engine {
     fn renew_live(
         &self,
         Running { meters: now, plan, .. }: &Running,
-        (before, row): (&Stored, u64),
+        before: &Stored,
         stored: &Stored,
         meters: &Meters,
-        audited: Option<u64>,
+        wish: Wish<'_>,
     ) -> Result<Vec<String>, Problem> {
         check_grant(&stored.reserved, meters)?;
         let source = self.source(Some(&stored.source))?;
-        let mut reserving =
-            self.reserve(&(stored.owner.clone(), stored.name.clone()), &stored.reserved, source)?;
+        let key = (stored.owner.clone(), stored.name.clone());
+        let mut reserving = self.reserve(&key, &stored.reserved, source)?;
         let charged = now.with(None, None);
         now.renew(&meters.with(meter(&stored.reserved), None)).map_err(|e| {
             Problem::new(
@@ -160,7 +163,7 @@ impl Engine {
         })?;
         let guaranteed = self.guarantee(source, plan, &stored.reserved);
         let stored_now = guaranteed.and_then(|note| {
-            self.stored(self.store.put(stored, Some(row), audited))?;
+            self.reconcile(&key, wish)?;
             Ok(note)
         });
         match stored_now {

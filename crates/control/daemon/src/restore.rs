@@ -2,12 +2,13 @@
 
 use crate::accounting::Accounting;
 use crate::build::PrepareRequest;
-use crate::change::entry_of;
 use crate::config::Config;
-use crate::engine::{By, Engine, Entry};
+use crate::engine::{By, Engine, Modules};
 use crate::error::problem;
 use crate::held;
 use crate::kept::Beginning;
+use crate::life::{Entry, Key, label};
+use crate::reconcile::{Candidate, Row, Wish};
 use crate::reserve::Ledger;
 use crate::revoke::with_all;
 use crate::source::{Opened, SourceRun, open};
@@ -16,14 +17,13 @@ use crate::store::{Store, Stored, code_name};
 use flame_api::{Problem, State};
 use flame_compile::Cache;
 use flame_node::Node;
-use flame_plan::Audience;
 use flame_run::Engines;
 use flame_trust::{Revoked, time};
-use flame_view::Key;
+use flame_view::Key as ViewKey;
 use flame_worker::{Link, Runner};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, RwLock};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, RwLock};
 
 /// The reason why a node does not start.
 #[derive(Debug, thiserror::Error)]
@@ -87,7 +87,7 @@ impl Engine {
             .map(|node| with_all(node, &revocations).map_err(|e| StartError::Other(format!("storage: {e}"))))
             .transpose()?;
         let key = node.as_ref().and_then(|node| node.policy().secret());
-        let key = key.map(|secret| Key::new(secret.derive("dealing key", b"")));
+        let key = key.map(|secret| ViewKey::new(secret.derive("dealing key", b"")));
         let mut links = BTreeMap::new();
         for (name, link) in &config.links {
             let opened = Link::interface(&link.interface, link.bandwidth);
@@ -108,35 +108,29 @@ impl Engine {
         }
         let own = sources.iter().map(|(name, source)| (name, source.charging.clone()));
         let accounting = Accounting::new(own).map_err(StartError::Engine)?;
+        let ledger = Ledger::new(config.capacity, config.per_principal);
         let engine = Arc::new(Self {
             accounting,
-            restarts: Mutex::default(),
-            ledger: Mutex::new(Ledger::new(config.capacity, config.per_principal)),
             config: RwLock::new(config),
             store,
             cache,
             sources,
             node: Mutex::new(node),
-            read_at: Mutex::new(read_at),
-            modules: Mutex::default(),
-            changing: Mutex::default(),
+            read_at,
+            modules: Mutex::new(Modules::new(ledger)),
+            changed: Condvar::default(),
             pinned: Mutex::default(),
-            evictions: Mutex::default(),
-            is_behind: AtomicBool::default(),
-            watched: Mutex::default(),
             revocations: Mutex::new(revocations),
             recording: Mutex::default(),
             version: AtomicU64::new(0),
-            faults: Mutex::default(),
-            notes: Mutex::default(),
-            refusals: Mutex::default(),
+            reports: Mutex::default(),
             stopping: Arc::default(),
             started: time::now(),
         });
         engine.fault("storage", engine.store.read_only().map(str::to_owned));
         let warn = |text: String| {
             note(&text);
-            held(&engine.notes).push(text);
+            held(&engine.reports).notes.push(text);
         };
         engine.check_audit(&warn)?;
         let used: BTreeSet<String> = engine.store.modules()?.iter().map(|m| code_name(&m.hash)).collect();
@@ -185,77 +179,52 @@ impl Engine {
 
     /// Runs a stored module again. If that is not possible, it remains installed and is not run.
     fn restore(&self, stored: Stored, warn: &dyn Fn(String)) {
-        let whose = stored.owner.shown().map_or(String::new(), |p| format!(" of {p}"));
-        let label = format!("module {}{whose}", stored.name);
-        let before = stored.state;
-        let mut entry = entry_of(stored, self.config().limits.spool, Arc::default());
-        let hash = &entry.stored.hash;
-        let owner = &entry.stored.owner;
+        let (owner, hash) = (&stored.owner, &stored.hash);
+        let key = (owner.clone(), stored.name.clone());
+        let label = format!("module {}", label(&key));
+        let mut entry = Entry::new(stored.clone(), self.config().limits.spool, Arc::default());
         let compiled = Cache::open(&self.cache).map_or(0, |cache| owner.part_of(&cache).bytes_of(hash));
-        entry.known.bytes = self.store.code_bytes(hash) + compiled + entry.stored.row_bytes();
-        if entry.stored.state == State::Running || entry.stored.state == State::Failed {
-            match self.run_again(&mut entry) {
-                Ok(()) => {
-                    entry.note("started again with the node");
-                    let row = entry.stored.revision;
-                    let now = Stored { state: State::Running, reason: None, ..entry.stored.clone() };
-                    let next = Stored { revision: row + 1, ..now.clone() };
-                    // What is not written is found again at the next start.
-                    let is_other = before != State::Running
-                        && self.stored(self.store.put(&next, Some(row), None)).is_ok();
-                    match is_other {
-                        true => entry.keep(next),
-                        false => entry.stored = now,
-                    }
-                }
-                Err(problem) => {
-                    // Its owner learns nothing of the node's files.
-                    let reason = problem.cause.clone();
-                    warn(format!("{label} does not run: {}", problem.for_operator().cause));
-                    entry.note(format!("not started again: {reason}"));
-                    entry.state_bytes = self.store.state_bytes(&entry.stored.owner, &entry.stored.name);
-                    match before {
-                        // It is decided anew at each start.
-                        State::Failed => entry.stored.reason = Some(reason),
-                        _ => {
-                            entry.end(State::Failed, reason);
-                            self.is_behind.store(true, Ordering::SeqCst);
-                        }
-                    }
-                }
-            }
-        } else {
-            entry.state_bytes = self.store.state_bytes(&entry.stored.owner, &entry.stored.name);
-            let reason = entry.stored.reason.clone().unwrap_or_default();
-            warn(format!("{label} is {}: {reason}", entry.stored.state.name()));
+        entry.known.bytes = self.store.code_bytes(hash) + compiled + stored.row_bytes();
+        entry.state_bytes = self.store.state_bytes(owner, &stored.name);
+        self.accounting.add((owner, &stored.name, &stored.source), &entry.usage, None);
+        self.modules().insert(key.clone(), entry);
+        if !matches!(stored.state, State::Running | State::Failed) {
+            let reason = stored.reason.unwrap_or_default();
+            return warn(format!("{label} is {}: {reason}", stored.state.name()));
         }
-        let Stored { owner, name, source, .. } = &entry.stored;
-        self.accounting.add((owner, name, source), &entry.usage, entry.known.now.as_ref());
-        self.modules().insert((owner.clone(), name.clone()), entry);
+        let Ok(_changing) = self.begin_by(By::Node, &key) else { return };
+        let Err(problem) = self.run_stored(&key, &stored) else { return };
+        // Its owner learns nothing of the node's files.
+        let reason = problem.cause.clone();
+        warn(format!("{label} does not run: {}", problem.for_operator().cause));
+        let mut modules = self.modules();
+        let Some(entry) = modules.get_mut(&key) else { return };
+        entry.note(format!("not started again: {reason}"));
+        match stored.state {
+            // Each start decides it again.
+            State::Failed => entry.stored.reason = Some(reason),
+            _ => entry.end(State::Failed, reason),
+        }
     }
 
-    fn run_again(&self, entry: &mut Entry) -> Result<(), Problem> {
-        let stored = &entry.stored;
+    fn run_stored(&self, key: &Key, stored: &Stored) -> Result<(), Problem> {
         let source = self.source(Some(&stored.source))?;
         let wasm = self.store.code(&stored.hash).map_err(|e| problem(&e))?;
-        let key = (stored.owner.clone(), stored.name.clone());
-        let mut reserving = self.reserve(&key, &stored.reserved, source)?;
-        let (wasm, usage, by) = (&wasm, &entry.usage, By::Node);
+        let mut reserving = self.reserve(key, &stored.reserved, source)?;
+        let (usage, log) =
+            self.of_module(&key.0, &key.1, |entry| (entry.usage.clone(), entry.log.clone()))?;
+        let (wasm, usage, by) = (&wasm, &usage, By::Node);
         let mut prepared = self.prepare(&PrepareRequest { stored, wasm, source, usage, by })?;
         let at = (source, self.config().states);
         let state = self.state_before(stored, None)?;
-        let beginning = Beginning::of(&prepared, at, &entry.log, state, None);
-        prepared.begin(&beginning);
-        let note = self.launch(source, &mut prepared, entry)?;
-        reserving.notes.extend(note);
-        if let Some(note) = &beginning.note {
-            entry.note(note.clone());
-            reserving.notes.push(note.clone());
-        }
-        entry.version.clone_from(&prepared.module.plan.manifest.version);
-        entry.state_bytes = self.state_need(&prepared.module.plan, &source.name);
-        prepared.into_entry(entry, std::mem::take(&mut reserving.notes));
-        reserving.keep();
+        let beginning = &Beginning::of(&prepared, at, &log, state, None);
+        prepared.begin(beginning);
+        reserving.notes.extend(beginning.note.clone());
+        let (stored, row) = (stored.clone(), Row::Restored);
+        let candidate = Candidate { stored, row, source, prepared, beginning, reserving };
+        self.reconcile(key, Wish::Run(Box::new(candidate)))?;
+        beginning.note.iter().for_each(|note| log.change(note));
+        log.change("started again with the node");
         Ok(())
     }
 
@@ -263,31 +232,12 @@ impl Engine {
     /// installed.
     pub fn finish(&self) {
         self.stopping.store(true, Ordering::SeqCst);
-        for source in self.sources.values() {
-            source.stop();
-        }
-        let whole =
-            |(name, source): (&String, &SourceRun)| (name.clone(), source.accounts(Audience::Operator));
-        let accounts: BTreeMap<_, _> = self.sources.iter().map(whole).collect();
-        let mut ended = Vec::new();
-        for (key, entry) in self.modules().iter_mut() {
-            let Some(mut live) = entry.live.take() else { continue };
-            // Its clients were told that it is evicted.
-            if let Some(reason) = live.leaving.take() {
-                entry.end(State::Evicted, reason);
-                self.is_behind.store(true, Ordering::SeqCst);
-            }
-            let of_source = accounts.get(&entry.stored.source);
-            let account = of_source.and_then(|all| all.get(&live.module.plan.name)).cloned();
-            let account = account.unwrap_or_default();
-            entry.past.add(&account);
-            ended.push((key.clone(), live, account, entry.log.clone()));
-        }
-        for (key, mut live, account, log) in ended {
-            self.write_last_state(&key, &mut live);
-            let mut all = live.earlier.clone();
-            all.add(&account);
-            self.record_end(live.granted.as_ref(), &log.take_faults(), &all);
+        self.sources.values().for_each(SourceRun::stop);
+        let keys: Vec<Key> = self.modules().keys().cloned().collect();
+        for key in keys {
+            // Also within a change that is in progress: nothing runs any more. Clients were told that a
+            // module which leaves is evicted. None of these ends fails.
+            let _ = self.reconcile(&key, Wish::Same).and_then(|_| self.reconcile(&key, Wish::NoInstance));
         }
         self.modules().values().for_each(|entry| entry.spool.close());
         self.accounting.end_interval();

@@ -42,8 +42,8 @@ fn line_of(request: &RevokeRequest) -> Result<(String, String), Problem> {
 }
 
 impl Engine {
-    /// Revokes a credential or a key, and evicts what it concerns. It is in force when this returns, also if
-    /// the policy's file cannot be read at the moment, and after a restart.
+    /// Revokes a credential or a key, and evicts the modules under it. It is in force when this returns, also
+    /// if the policy's file cannot be read at the moment, and after a restart.
     ///
     /// # Errors
     ///
@@ -65,7 +65,7 @@ impl Engine {
             let policy = node.policy().with_revocations(&line).map_err(|e| invalid(e.to_string()))?;
             let node = node.under(Arc::new(policy));
             *held(&self.node) = Some(node.clone());
-            self.decide_anew();
+            self.end_decisions();
             if !revocations.contains(&line) {
                 revocations.push(line.clone());
             }
@@ -132,18 +132,18 @@ impl Engine {
             })?;
         }
         if let Err(problem) = self.stored(self.store.withdrawn(&line)) {
-            // The log says that it is in force. One that cannot be written says so by its end.
+            // The log states that it is in force. If the log cannot be written, its end states the same.
             let _ = node.map(|node| node.note_revocation(&whom, &line));
             return Err(problem);
         }
         {
-            // Nobody waits for the disk with this lock, so another policy may have come into force meanwhile.
+            // The disk is not waited for with this lock, so another policy may be in force by now.
             let mut revocations = held(&self.revocations);
             revocations.retain(|known| *known != line);
             if let Some(node) = self.present_node() {
                 let policy = Arc::new(node.policy().without_revocation(&line));
                 *held(&self.node) = Some(node.under(policy));
-                self.decide_anew();
+                self.end_decisions();
             }
         }
         // Its list may have the revocation.

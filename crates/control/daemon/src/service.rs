@@ -7,6 +7,7 @@ use crate::privileges;
 use crate::restore::StartError;
 use crate::server::{self, Listeners};
 use crate::source::{Opened, open};
+use crate::standing::STANDING;
 use flame_source::live::{Capture, Interface};
 use flame_worker::Runner;
 use listenfd::ListenFd;
@@ -22,8 +23,8 @@ use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
-/// The time between looks at what does not work.
-const LOOK: Duration = Duration::from_secs(1);
+/// The time between two checks for faults.
+const FAULT_CHECK: Duration = Duration::from_secs(1);
 
 fn at(place: impl std::fmt::Display) -> impl FnOnce(io::Error) -> StartError {
     move |error| StartError::Io { place: place.to_string(), error }
@@ -93,18 +94,7 @@ pub fn run(path: &Path, note: &dyn Fn(&str)) -> Result<(), StartError> {
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).thread_name("api").enable_all().build();
     let runtime = runtime.map_err(at("threads"))?;
     let engine = Engine::start(config, runner, opened, note)?;
-    let threads = [
-        Engine::review,
-        Engine::review_checks,
-        Engine::take_down_all,
-        Engine::keep_rows,
-        Engine::keep_room,
-        Engine::keep_ledgers,
-        Engine::account,
-        Engine::watch_processes,
-        Engine::keep_states,
-    ];
-    let threads = threads.into_iter().map(|start| start(&engine).map_err(at("threads")));
+    let threads = STANDING.into_iter().map(|standing| engine.stand(standing).map_err(at("threads")));
     let threads = threads.collect::<Result<Vec<_>, _>>()?;
     let listeners = Listeners { unix, tls };
     let served = runtime.block_on(serve(path, &engine, listeners, note));
@@ -149,15 +139,15 @@ async fn serve(
     let mut interrupt = signal(SignalKind::interrupt())?;
     let (end, ending) = watch::channel(false);
     let mut server = tokio::spawn(server::serve(engine.clone(), listeners, ending));
-    // Without a service manager nobody listens.
+    // Without a service manager there is no listener.
     let _ = sd_notify::notify(false, &[NotifyState::Ready]);
     note("ready");
-    let (mut look, mut troubles) = (tokio::time::interval(LOOK), BTreeMap::new());
+    let (mut look, mut troubles) = (tokio::time::interval(FAULT_CHECK), BTreeMap::new());
     loop {
         tokio::select! {
             _ = look.tick() => {
                 note_changes(&mut troubles, engine.troubles(), note);
-                held(&engine.refusals).take().iter().for_each(|text| note(text));
+                held(&engine.reports).refusals.take().iter().for_each(|text| note(text));
             }
             _ = hangup.recv() => reload(path, engine, note),
             _ = terminate.recv() => break,
@@ -226,7 +216,7 @@ fn reload(path: &Path, engine: &Engine, note: &dyn Fn(&str)) {
         }
         config.policy.clone()
     };
-    engine.decide_anew();
+    engine.end_decisions();
     engine.apply_limits();
     engine.reload_policy(policy.as_deref());
     engine.evict_lost();
@@ -265,8 +255,8 @@ fn lock(storage: &Path) -> io::Result<Option<std::fs::File>> {
     }
 }
 
-/// Binds the Unix socket, or takes the one that the service manager passed. One that was left behind is
-/// replaced.
+/// Binds the Unix socket, or takes the socket that the service manager passed. A socket that was left behind
+/// is replaced.
 fn bind_unix(socket: &Socket, user: Option<&User>, passed: &mut ListenFd) -> io::Result<UnixListener> {
     if passed.len() > 0 {
         let listener = passed.take_unix_listener(0)?;

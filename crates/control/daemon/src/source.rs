@@ -10,8 +10,8 @@ use flame_source::{Paced, SourceError};
 use flame_trust::Place;
 use flame_view::Key;
 use flame_worker::{
-    Bandwidth, Charging, Handle, Input, Link, LostModule, Module, Options, ProcessInfo, Report, Run,
-    RunError, Runner, Snapshot, StartedProcess, Worker, reserved_rate,
+    Bandwidth, Charging, HaltedModule, Handle, Input, Link, LostModule, Module, Options, ProcessInfo, Report,
+    Run, RunError, Runner, Snapshot, StartedProcess, Worker, reserved_rate,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -102,7 +102,7 @@ struct Inner {
     last: Known,
 }
 
-/// Totals and accounts of the run that was started as this one, without those of runs before.
+/// Totals and accounts of the run that was started as this one, without earlier runs.
 #[derive(Clone, Default)]
 struct Known {
     starts: u64,
@@ -116,7 +116,7 @@ impl Shared {
     }
 
     /// Waits until the accounts of a run, if it has ended, are among the past ones: between its end and its
-    /// report, nobody knows them.
+    /// report, they are not known.
     fn wait_for_report(&self, handle: &Handle, starts: u64) {
         if handle.snapshot().is_ok() {
             return;
@@ -130,7 +130,7 @@ impl Shared {
     fn ended(&self, ended: Result<Report, RunError>, routes: &Routes) -> String {
         let mut inner = self.inner();
         inner.handle = None;
-        // With the lock: the accounts as of ticks go where those of the run come.
+        // With the lock, because the accounts as of ticks go where the accounts of the run come.
         routes.forget_run();
         let reason = match ended {
             Ok(report) => {
@@ -584,6 +584,11 @@ impl SourceRun {
         lost
     }
 
+    /// Returns the modules that have no instance on some workers, and get none there, while the source runs.
+    pub fn halted(&self) -> Vec<HaltedModule> {
+        self.shared.inner().handle.clone().map(|handle| handle.halted()).unwrap_or_default()
+    }
+
     /// Charges the processor time of all processes so far.
     pub fn settle(&self) {
         if let Some(handle) = self.shared.inner().handle.clone() {
@@ -646,7 +651,7 @@ impl SourceRun {
 }
 
 /// Returns a module as it is started again with the source. Its processor time is guaranteed once the kernel
-/// has given up that of the ended process.
+/// has given up the time of the ended process.
 fn again(module: &Module) -> Module {
     Module { time: None, ..module.clone() }
 }
@@ -687,8 +692,7 @@ fn supervise(launch: &Launch, shared: &Shared, mut worker: Option<Worker>) {
                 drop(inner);
                 for module in apart {
                     let id = module.plan.id;
-                    // One that cannot be started is among the lost ones, and one that was removed meanwhile
-                    // ends.
+                    // A module that cannot be started is lost, and ends if it was removed meanwhile.
                     if handle.add(&module).is_ok() && !shared.inner().modules.contains_key(&id) {
                         let _ = handle.remove(id);
                     }

@@ -3,10 +3,10 @@
 //!
 //! The dataplane appends and never waits for a reader: when the spool is full, the oldest batches are dropped
 //! and counted. Readers share the batches. Rows can be read once they are released, those of a module under a
-//! grant at ticks, together with its account, lines and use. With a resolution, rows have waited in the worker
-//! for the end of their interval. This second wait makes one copy as of a tick of all that a holder reads,
-//! also under a grant without a resolution, whose rows wait nowhere else.
-//! Each batch has the rights under which it was made.
+//! grant at ticks, together with its account, lines and use. With a resolution, rows have waited in the
+//! worker for the end of their interval. This second wait makes one copy as of a tick of all that a holder
+//! reads, also under a grant without a resolution, whose rows wait nowhere else. Each batch has the rights
+//! under which it was made.
 
 use crate::reach::{EARLIER, Made, Reach, add_to, are_alike};
 use flame_abi::manifest::Table;

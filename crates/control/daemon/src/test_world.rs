@@ -1,10 +1,11 @@
 //! A node for tests of its engine, without workers.
 
 use crate::accounting::Accounting;
-use crate::change::entry_of;
 use crate::config::Config;
-use crate::engine::{Engine, Key, Live};
+use crate::engine::{Engine, Modules};
 use crate::granted::Granted;
+use crate::life::{Entry, Key, Life};
+use crate::reconcile::Wish;
 use crate::reserve::Ledger;
 use crate::source::{SourceRun, open};
 use crate::store::{Owner, Proof, Store, Stored};
@@ -12,14 +13,14 @@ use flame_abi::manifest::Manifest;
 use flame_api::{Reservation, RevokeRequest, State};
 use flame_compile::ModuleInfo;
 use flame_node::{AdmittedModule, Applicant, Node, Possession, Presented};
-use flame_plan::{Account, Limits, ModuleClass, ModuleId, ModulePlan, OnFault, Terms, ViewSpec};
+use flame_plan::{Limits, ModuleClass, ModuleId, ModulePlan, OnFault, Terms, ViewSpec};
 use flame_run::Engines;
 use flame_trust::{Challenge, Credential, Field, Mint, Narrow, Place, Secret};
 use flame_worker::Module;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, RwLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 pub const MANIFEST: &str = "abi = 1\nname = \"probe\"\nversion = \"1\"\ndescription = \"d\"\n\
     [[tables]]\nname = \"t\"\ncolumns = [{ name = \"n\", type = \"u64\" }]\n";
@@ -54,22 +55,15 @@ impl World {
             sources: BTreeMap::new(),
             node: Some(node).into(),
             read_at: Default::default(),
-            modules: Default::default(),
-            changing: Default::default(),
+            modules: Modules::new(Ledger::new(capacity, capacity)).into(),
+            changed: Default::default(),
             pinned: Default::default(),
-            evictions: Default::default(),
-            is_behind: Default::default(),
-            watched: Default::default(),
             revocations: Default::default(),
             recording: Default::default(),
             version: Default::default(),
-            faults: Default::default(),
-            notes: Default::default(),
-            refusals: Default::default(),
+            reports: Default::default(),
             stopping: Default::default(),
             accounting: Accounting::new(std::iter::empty()).unwrap(),
-            restarts: Default::default(),
-            ledger: Ledger::new(capacity, capacity).into(),
             started: 0,
         });
         Self { folder, root, alice, engine }
@@ -124,32 +118,11 @@ impl World {
         let (decided, proof) = self.decide(credential);
         let entered = self.engine.present_node().unwrap().installed(&decided, name, None).unwrap();
         let plan = plan(ModuleId(1), name);
-        let stored = Stored {
-            owner: self.owner(),
-            name: name.to_owned(),
-            source: "tap".to_owned(),
-            hash: HASH,
-            signatures: String::new(),
-            settings: Arc::default(),
-            narrow: Vec::new(),
-            proof: Some(proof),
-            reserved: Reservation::default(),
-            state: State::Running,
-            reason: None,
-            revision: 1,
-            installed: 0,
-        };
+        let stored = Stored { owner: self.owner(), name: name.to_owned(), proof: Some(proof), ..stored(0) };
         self.engine.store.put(&stored, None, None).unwrap();
-        let mut entry = entry_of(stored, 1 << 20, Arc::default());
-        let granted = Granted::new(self.engine.watch(("tap", plan.id), decided).unwrap(), entered);
-        let module = Module::from(plan);
-        entry.live = Some(Live {
-            module,
-            granted: Some(granted),
-            kept: None,
-            earlier: Account::default(),
-            leaving: None,
-        });
+        let mut entry = Entry::new(stored, 1 << 20, Arc::default());
+        let granted = Granted { watched: self.engine.watch(("tap", plan.id), decided).unwrap(), entered };
+        entry.life = Life::begun(Module::from(plan), Some(granted), None);
         self.engine.modules().insert((self.owner(), name.to_owned()), entry);
     }
 
@@ -188,6 +161,29 @@ impl World {
         }
     }
 
+    /// Ends the instance `id` of the module, for a reason that its owner did not give.
+    pub fn fail(&self, id: ModuleId, reason: &str) {
+        let (state, reason) = (State::Failed, reason.to_owned());
+        self.engine.reconcile(&self.key(), Wish::End { of: Some(id), state, reason }).unwrap();
+    }
+
+    /// Enters a module that was taken out, as its change does.
+    pub fn enter(&self, key: Key, mut entry: Entry) {
+        entry.life.live_mut().unwrap().replaced();
+        self.engine.modules().insert(key, entry);
+    }
+
+    /// Takes down what workers have evicted, and what leaves for another reason.
+    pub fn take_down(&self) {
+        self.engine.mark_evicted_by_workers();
+        self.engine.take_down_leaving();
+    }
+
+    /// Returns whether the module has an instance.
+    pub fn is_live(&self) -> bool {
+        self.engine.modules()[&self.key()].life.live().is_some()
+    }
+
     pub fn state(&self) -> State {
         self.engine.modules()[&self.key()].stored.state
     }
@@ -204,6 +200,34 @@ impl World {
 
     pub fn log(&self) -> String {
         std::fs::read_to_string(self.folder.path().join("audit.log")).unwrap_or_default()
+    }
+}
+
+/// Waits until `is_so`, for at most the time `limit`. Returns whether it is.
+pub fn within(limit: Duration, is_so: impl Fn() -> bool) -> bool {
+    let start = Instant::now();
+    while !is_so() && start.elapsed() < limit {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    is_so()
+}
+
+/// Returns a module of the operator with settings of some bytes.
+pub fn stored(bytes: usize) -> Stored {
+    Stored {
+        owner: Owner::default(),
+        name: NAME.to_owned(),
+        source: "tap".to_owned(),
+        hash: HASH,
+        signatures: String::new(),
+        settings: Arc::new(BTreeMap::from([("text".to_owned(), "x".repeat(bytes))])),
+        narrow: Vec::new(),
+        proof: None,
+        reserved: Reservation::default(),
+        state: State::Running,
+        reason: None,
+        revision: 1,
+        installed: 0,
     }
 }
 

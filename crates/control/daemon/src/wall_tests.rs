@@ -7,7 +7,7 @@ use crate::reach::Reach;
 use crate::spool::Spool;
 use crate::store::states::StateTerms;
 use crate::store::{Owner, StoreError, Stored, code_name};
-use crate::test_world::{MANIFEST, NAME, PATIENCE, World, revocation, write_policy};
+use crate::test_world::{MANIFEST, NAME, PATIENCE, World, revocation, within, write_policy};
 use flame_abi::manifest::Manifest;
 use flame_api::{Answer, Code, RenewRequest, State};
 use flame_compile::ModuleInfo;
@@ -17,7 +17,7 @@ use flame_trust::{Challenge, Credential, Field, Narrow, SESSION};
 use flame_worker::Place;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 #[test]
 fn an_eviction_waits_for_the_change_that_is_in_progress() {
@@ -27,7 +27,7 @@ fn an_eviction_waits_for_the_change_that_is_in_progress() {
     let changing = world.engine.begin(&world.owner(), NAME).unwrap();
     world.engine.revoke(&revocation(&credential)).unwrap();
     // Its instances have ended, and its row is the change's alone.
-    assert!(world.engine.modules()[&world.key()].live.as_ref().unwrap().leaving.is_some());
+    assert!(world.engine.modules()[&world.key()].life.live().unwrap().why_leaving().is_some());
     assert_eq!((world.state(), world.row().unwrap().revision), (State::Running, 1));
     // Clients see at once that it does not run.
     let shown = world.engine.show(&world.owner(), NAME).unwrap();
@@ -42,7 +42,7 @@ fn an_eviction_waits_for_the_change_that_is_in_progress() {
     world.engine.store.remove(&world.owner(), NAME, 1, None).unwrap();
     world.engine.modules().remove(&world.key());
     drop(removing);
-    world.engine.take_down_waiting();
+    world.take_down();
     assert_eq!(world.row(), None);
     // Without a change in progress it is taken down at once.
     let other = world.credential(&[(Field::Memory, "64MiB")]);
@@ -91,12 +91,12 @@ fn an_instance_that_no_module_has_yet_is_evicted_once() {
     let credential = world.credential(&[]);
     world.install(&credential);
     let changing = world.engine.begin(&world.owner(), NAME).unwrap();
-    let live = world.engine.modules().get_mut(&world.key()).unwrap().live.take().unwrap();
+    let live = std::mem::take(&mut world.engine.modules().get_mut(&world.key()).unwrap().life);
     world.engine.revoke(&revocation(&credential)).unwrap();
     world.engine.review_all();
     assert_eq!(world.log().matches("\"evict\"").count(), 1, "{}", world.log());
     // It is the module's again, which leaves.
-    world.engine.modules().get_mut(&world.key()).unwrap().live = Some(live);
+    world.engine.modules().get_mut(&world.key()).unwrap().life = live;
     drop(changing);
     world.engine.review_all();
     assert_eq!((world.state(), world.row().unwrap().state), (State::Evicted, State::Evicted));
@@ -128,8 +128,12 @@ fn ends_that_could_not_be_written_are_written_before_other_entries() {
     let (log, aside) = (world.folder.path().join("audit.log"), world.folder.path().join("aside"));
     std::fs::rename(&log, &aside).unwrap();
     std::fs::create_dir(&log).unwrap();
-    let live = world.engine.modules().get_mut(&world.key()).unwrap().live.take().unwrap();
-    world.engine.record_end(live.granted.as_ref(), &["a fault".to_owned()], &Account::default());
+    let live = std::mem::take(&mut world.engine.modules().get_mut(&world.key()).unwrap().life);
+    world.engine.record_end(
+        live.live().unwrap().granted.as_ref(),
+        &["a fault".to_owned()],
+        &Account::default(),
+    );
     assert!(world.engine.health().reasons[0].contains("audit log"), "{:?}", world.engine.health().reasons);
     drop(live);
     std::fs::remove_dir(&log).unwrap();
@@ -182,7 +186,7 @@ fn rows_are_written_for_the_revision_that_was_read() {
     assert_eq!(world.row(), None);
 }
 
-/// The audit log is locked by another process here, which holds up the review while it writes there.
+/// The audit log is locked by another process here, which delays the review while it writes there.
 #[test]
 fn modules_are_not_locked_while_grants_are_decided_and_logged() {
     let world = World::new();
@@ -201,15 +205,12 @@ fn modules_are_not_locked_while_grants_are_decided_and_logged() {
     world.engine.reload_policy(None);
     std::thread::scope(|scope| {
         let review = scope.spawn(|| world.engine.review_all());
-        let start = Instant::now();
         let is_leaving = || {
             let modules = world.engine.modules.try_lock().ok()?;
-            modules[&world.key()].live.as_ref().map(|live| live.leaving.is_some())
+            modules[&world.key()].life.live().map(|live| live.why_leaving().is_some())
         };
-        while is_leaving() != Some(true) {
-            assert!(start.elapsed() < PATIENCE, "the modules are locked, or nothing is reviewed");
-            std::thread::sleep(Duration::from_millis(2));
-        }
+        let has_left = within(PATIENCE, || is_leaving() == Some(true));
+        assert!(has_left, "the modules are locked, or nothing is reviewed");
         assert!(!review.is_finished());
         drop(lock);
         review.join().unwrap();
@@ -229,7 +230,7 @@ fn a_revocation_is_in_force_when_it_is_acknowledged() {
     std::fs::write(&path, "[node\n").unwrap();
     world.engine.revoke(&revocation(&credential)).unwrap();
     assert_eq!(world.state(), State::Evicted);
-    assert!(world.engine.version() > before, "sessions are decided anew");
+    assert!(world.engine.version() > before, "sessions are decided again");
     let claimed = world.engine.policy().unwrap().claim(&credential, flame_trust::time::now());
     assert!(claimed.unwrap_err().to_string().contains("revoked"));
     assert!(world.log().contains("\"revoke\""), "{}", world.log());
@@ -272,7 +273,7 @@ fn a_revocation_is_withdrawn_by_a_command_and_not_by_another_list() {
     world.engine.revoke(&revocation(&credential)).unwrap();
     let in_list = world.engine.withdraw(&revocation(&credential)).unwrap_err();
     assert!(in_list.code == Code::Conflict && in_list.cause.contains("revoked"), "{in_list}");
-    // A list of before comes back, and may be read or not.
+    // An earlier list comes back, and may be read or not.
     std::fs::write(&list, "").unwrap();
     world.engine.reload_policy(None);
     assert!(is_revoked());
@@ -337,10 +338,7 @@ fn a_withdrawal_undoes_no_other_change() {
     let storage = engine.store.database();
     std::thread::scope(|scope| {
         let withdrawing = scope.spawn(|| engine.withdraw(&revocation(&credential)));
-        let start = Instant::now();
-        while !world.log().contains("withdraw") && start.elapsed() < PATIENCE {
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        within(PATIENCE, || world.log().contains("withdraw"));
         let id = other.blocks().unwrap().pop().unwrap().id;
         std::fs::write(world.folder.path().join("revoked"), format!("id {id}\n")).unwrap();
         engine.reload_policy(None);
@@ -359,10 +357,7 @@ fn a_withdrawal_that_is_stored_is_in_force() {
     let storage = engine.store.database();
     std::thread::scope(|scope| {
         let withdrawing = scope.spawn(|| engine.withdraw(&revocation(&credential)));
-        let start = std::time::Instant::now();
-        while !world.log().contains("withdraw") && start.elapsed() < PATIENCE {
-            std::thread::sleep(std::time::Duration::from_millis(5));
-        }
+        within(PATIENCE, || world.log().contains("withdraw"));
         std::fs::write(world.folder.path().join("policy.toml"), "damaged").unwrap();
         drop(storage);
         withdrawing.join().unwrap().unwrap();
@@ -416,7 +411,7 @@ fn a_principal_has_its_number_of_modules_and_its_storage() {
     world.engine.has_room(&other, 1).unwrap();
     drop(coming);
     world.engine.has_room(&delegate, 1).unwrap();
-    // The node's total tells nobody how many modules others have.
+    // The node's total does not show how many modules others have.
     let all: Vec<_> =
         (0..7).map(|n| world.engine.begin(&Owner::default(), &format!("m{n}")).unwrap()).collect();
     let refused = world.engine.has_room(&other, 1).unwrap_err();
@@ -489,7 +484,7 @@ fn the_rights_of_a_user_are_those_of_the_present_configuration() {
         let socket = config.socket.as_mut().unwrap();
         (socket.operators, socket.users) = (of(operators), of(users));
         drop(config);
-        world.engine.decide_anew();
+        world.engine.end_decisions();
     };
     let is_operator = || matches!(connection.caller(&world.engine), Ok(Caller::Operator));
     assert_eq!(connection.access(&world.engine), Access::None);
@@ -521,9 +516,9 @@ fn meters_of_a_credential_live_as_long_as_its_modules() {
         let credential = world.credential(&[(Field::Memory, &format!("{}MiB", 64 + n))]);
         world.install(&credential);
         let mut modules = world.engine.modules();
-        let live = modules.get_mut(&world.key()).unwrap().live.as_mut().unwrap();
+        let live = modules.get_mut(&world.key()).unwrap().life.live_mut().unwrap();
         let granted = live.granted.as_ref().unwrap();
-        let (node, admitted) = (world.engine.present_node().unwrap(), &granted.admitted);
+        let (node, admitted) = (world.engine.present_node().unwrap(), &granted.admitted());
         let (one, two) = (node.meters(admitted, true).unwrap(), node.meters(admitted, true).unwrap());
         let in_use = node.meters_in_use();
         assert!(in_use > 0);
@@ -597,7 +592,7 @@ fn a_row_whose_owner_is_not_that_of_its_credential_does_not_run() {
     let eth0 = flame_trust::Place::interface("eth0").unwrap();
     for owner in [bob, Owner { root: root.to_string(), ..world.owner() }] {
         let row = Stored { owner, ..row.clone() };
-        // At the start, and when one that is stopped is changed.
+        // At the start, and when a stopped module is changed.
         for refused in [world.engine.check_owner(&row), world.engine.applicant(&row, &eth0).map(drop)] {
             let refused = refused.unwrap_err();
             assert!(refused.cause.contains("another principal's"), "{refused}");

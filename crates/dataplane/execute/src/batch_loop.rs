@@ -1,7 +1,7 @@
 use crate::caller::{Caller, Ended};
 use crate::keep::Place;
 use crate::keeping::{Keeping, Next};
-use crate::module::{LoadedModule, Shape};
+use crate::module::{Halts, LoadedModule, Shape};
 use crate::outlet::{Origin, Outlet};
 use crate::stop::{Quantum, Stop};
 use crate::ticks::Ticks;
@@ -32,6 +32,7 @@ pub struct BatchLoop {
     /// Whether others wait for the end of a quantum, which ends with a call then.
     is_timed: bool,
     restarts: u32,
+    halts: Halts,
     reader: Reader,
     /// The current block.
     work: Option<Work>,
@@ -77,12 +78,12 @@ pub struct Conditions<'a> {
     /// Whether no more blocks follow.
     pub is_last: bool,
     /// The last tick of the other workers, after which this one takes nothing before they have passed its
-    /// own; `u64::MAX` if it waits for nobody.
+    /// own; `u64::MAX` if it waits for no other.
     pub others: u64,
 }
 
 impl BatchLoop {
-    /// Creates a loop without an instance. Its blocks are those of `reader`, which `windows` map.
+    /// Creates a loop without an instance. It takes the blocks of `reader`, which `windows` map.
     pub fn new(
         shape: Shape,
         module: &LoadedModule,
@@ -103,6 +104,7 @@ impl BatchLoop {
                 OnFault::Stop => 0,
                 OnFault::Restart(times) => times,
             },
+            halts: module.halts.clone(),
             reader,
             work: None,
             forwards: module.loaded.forwards(),
@@ -405,7 +407,7 @@ impl BatchLoop {
                 keeping.store(output.bytes);
                 return Ok(());
             }
-            // Messages of a call, including those of its continuations, share one budget.
+            // Messages of a call and of its continuations share one budget.
             let from = Origin { module, worker, call, processed };
             outlet.output(from, output)
         })?;
@@ -509,6 +511,9 @@ impl BatchLoop {
         outlet: &mut dyn Outlet<E>,
     ) -> Result<(), E> {
         self.account.faults += 1;
+        if !restarted {
+            self.halts.add(self.account.faults);
+        }
         let report = self.fault_report(fault.text(self.meters.granted()), packet, None, restarted);
         outlet.fault(FaultReport { class: Some((fault.call, fault.class())), ..report })
     }

@@ -5,6 +5,7 @@ use flame_plan::{ModulePlan, Plan, Share};
 use flame_quota::Meters;
 use flame_run::{Area, Engines, Eviction, Loaded};
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// The reason why a module cannot be loaded.
@@ -45,6 +46,7 @@ pub struct LoadedModule {
     pub loaded: Loaded,
     pub meters: Meters,
     pub eviction: Eviction,
+    pub halts: Halts,
     /// The places of its instances, until they begin.
     requested: Arc<Mutex<BTreeMap<Place, Requested>>>,
 }
@@ -93,6 +95,7 @@ impl LoadedModule {
             loaded,
             meters: module.meters.clone(),
             eviction,
+            halts: Halts::default(),
             requested: Arc::new(Mutex::new(requested)),
         })
     }
@@ -100,6 +103,24 @@ impl LoadedModule {
     /// Returns the place of an instance that begins, once.
     pub(crate) fn take_place(&self, place: Place) -> Option<Requested> {
         lock(&self.requested).remove(&place)
+    }
+}
+
+/// The workers on which a module has no instance any more: its last one there ended in a fault, and none is
+/// started again. All clones are of the same module.
+#[derive(Clone, Debug, Default)]
+pub struct Halts(Arc<(AtomicUsize, AtomicU64)>);
+
+impl Halts {
+    /// Records the end of the last instance on a worker, which had `faults` faults there.
+    pub(crate) fn add(&self, faults: u64) {
+        self.0.1.fetch_add(faults, Ordering::Relaxed);
+        self.0.0.fetch_add(1, Ordering::Release);
+    }
+
+    /// Returns the number of these workers, and of the faults there.
+    pub fn count(&self) -> (usize, u64) {
+        (self.0.0.load(Ordering::Acquire), self.0.1.load(Ordering::Relaxed))
     }
 }
 

@@ -118,12 +118,22 @@ impl Shared {
         lock(&self.modules).values().any(|known| !known.is_leaving && known.evictor.is_open())
     }
 
-    /// Lets slices be ended from now on, if the calls of a module need that. A process ends those of its own.
+    /// Lets slices be ended from now on, if the calls of a module need that. A process ends its own slices.
     fn note_class(&self, plan: &ModulePlan) {
         if plan.class == ModuleClass::Metered && plan.process.is_none() {
             self.slices.need(true);
         }
     }
+}
+
+/// A module without an instance on some workers, where its last one ended in a fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HaltedModule {
+    pub id: ModuleId,
+    /// The number of these workers.
+    pub workers: usize,
+    /// The number of its faults, which its account has as well.
+    pub faults: u64,
 }
 
 /// The time that a removed module has for its last calls, before it is evicted. In a process it has a little
@@ -359,7 +369,7 @@ impl Handle {
         self.begin_removal(id)?;
         self.withdraw(id, Offers::new());
         let (reply, account) = bounded(1);
-        // If a pipeline has ended, nobody replies.
+        // If a pipeline has ended, no reply comes.
         self.send(&Command::Remove(id, reply)).inspect_err(|_| drop(self.modules().remove(&id)))?;
         self.ended(id, &account, limit)
     }
@@ -410,7 +420,7 @@ impl Handle {
         self.0.processes.as_ref().map(|processes| processes.list()).unwrap_or_default()
     }
 
-    /// Returns whether a module has this number, even one that is being removed.
+    /// Returns whether a module has this number, also while it is being removed.
     pub fn has(&self, id: ModuleId) -> bool {
         self.modules().contains_key(&id)
     }
@@ -422,6 +432,17 @@ impl Handle {
             .filter(|known| !known.is_leaving)
             .filter_map(|known| known.evictor.lost())
             .collect()
+    }
+
+    /// Returns the modules that have no instance on some workers, and get none there: the packets of these
+    /// workers are shed.
+    pub fn halted(&self) -> Vec<HaltedModule> {
+        let modules = self.modules();
+        let of = |(id, known): (&ModuleId, &Known)| {
+            let (workers, faults) = known.evictor.halts();
+            (workers > 0).then_some(HaltedModule { id: *id, workers, faults })
+        };
+        modules.iter().filter_map(of).collect()
     }
 
     /// Charges the processor time of all processes so far.

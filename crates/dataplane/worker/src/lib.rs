@@ -71,7 +71,7 @@ pub use flame_run::{Area, AreaError, Areas, MAX_AREAS};
 pub use flame_transmit::{Bandwidth, Capture, Link, LinkError, Wire};
 pub use forward::check_forward;
 pub use granted::MAX_FAULTS;
-pub use handle::{Handle, check_joins};
+pub use handle::{HaltedModule, Handle, check_joins};
 pub use options::Options;
 pub use overload::Overload;
 pub use remote::{LostModule, ProcessInfo, ProcessLimits, Runner, StartedProcess};

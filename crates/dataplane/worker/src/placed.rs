@@ -1,7 +1,7 @@
 use crate::channels::Filters;
 use crate::onset::Onset;
 use crate::remote::{LostModule, RemoteModule};
-use flame_execute::LoadedModule;
+use flame_execute::{Halts, LoadedModule};
 use flame_plan::{ModulePlan, Reason};
 use flame_quota::Meters;
 use flame_remote::Command;
@@ -49,11 +49,15 @@ impl Placed {
 
     pub(crate) fn evictor(&self) -> Evictor {
         match &self.site {
-            Site::Local(module) => {
-                Evictor { eviction: module.eviction.clone(), onset: self.onset.clone(), remote: None }
-            }
+            Site::Local(module) => Evictor {
+                eviction: module.eviction.clone(),
+                halts: module.halts.clone(),
+                onset: self.onset.clone(),
+                remote: None,
+            },
             Site::Remote(module) => Evictor {
                 eviction: module.state.eviction.clone(),
+                halts: Halts::default(),
                 onset: self.onset.clone(),
                 remote: Some(module.clone()),
             },
@@ -64,6 +68,8 @@ impl Placed {
 /// Evicts one module.
 pub(crate) struct Evictor {
     eviction: Eviction,
+    /// Those of a module that runs here.
+    halts: Halts,
     onset: Option<Arc<Onset>>,
     remote: Option<RemoteModule>,
 }
@@ -81,6 +87,11 @@ impl Evictor {
     /// Returns the module's process, if it has one.
     pub(crate) fn remote(&self) -> Option<&RemoteModule> {
         self.remote.as_ref()
+    }
+
+    /// Returns the number of workers on which no instance of the module is started again, and of the faults.
+    pub(crate) fn halts(&self) -> (usize, u64) {
+        self.remote.as_ref().map_or_else(|| self.halts.count(), |remote| remote.state.halts())
     }
 
     /// Returns the module as lost, if its process has ended and it was not evicted.

@@ -73,6 +73,61 @@ fn faults_are_in_the_log_as_they_happen_with_their_place() {
     node.end();
 }
 
+/// It receives no packets any more, so nothing that the node says of it may be that it runs.
+#[test]
+fn a_module_that_no_instance_follows_has_failed_wherever_it_is_shown() {
+    let mut node = Node::new(&replay());
+    node.mint("alice", &[]);
+    node.start();
+    let (trap, as_alice) =
+        (write(&node, "trap", TRAP, ""), ["--credential", "alice.cred", "--identity", "alice.key"]);
+    node.json(&["install", &trap]);
+    node.json(&[&["install", &trap][..], &as_alice].concat());
+    let readers: [&[&str]; 3] = [&[], &["--principal", "alice"], &as_alice];
+    for reader in readers {
+        let show = || node.json(&[&["show", "trap"][..], reader].concat());
+        wait_for("the failure", || show()["state"] == "failed");
+        let failed = show();
+        let reason = failed["reason"].as_str().unwrap();
+        assert!(reason.contains("no instance is started again"), "{reason}");
+        // It is in its place, so that each packet is accounted for: later ones as shed.
+        let later = || show()["account"]["shed"]["stopped"].as_u64();
+        wait_for("more packets", || later() > failed["account"]["offered"].as_u64());
+        assert_eq!(show()["state"], "failed");
+        let log = lines(&node, &[&["trap"][..], reader].concat());
+        let (faults, changes) = (of_kind(&log, "fault"), of_kind(&log, "change"));
+        // The last fault is not told under a grant, but that nothing follows it.
+        let says_so = faults.last().unwrap().ends_with("no more packets on this worker");
+        assert!(says_so || changes.iter().any(|change| change.starts_with("failed: ")), "{log:?}");
+    }
+    let listed = node.request("GET", "/v1/modules", None).1;
+    assert!(listed["modules"].as_array().unwrap().iter().all(|m| m["state"] == "failed"), "{listed}");
+    assert!(node.run(&["list"]).contains("trap: "), "with the reason");
+    let status = node.json(&["node", "status"]);
+    assert_eq!((&status["modules"], &status["running"]), (&2.into(), &0.into()), "{status}");
+    // What a principal's module does is no fault of the node, which is told of it.
+    let (code, health) = node.request("GET", "/v1/health", None);
+    let reasons = health["reasons"].to_string();
+    assert!(code == 200 && reasons.contains("module trap of alice has failed: "), "{code} {health}");
+    let request = b"GET /metrics HTTP/1.1\r\nhost: node\r\nconnection: close\r\n\r\n";
+    let metrics = crate::daemon::text(&crate::daemon::raw(&node.path("node.sock"), request).unwrap());
+    for principal in ["", "alice"] {
+        let line =
+            format!("flame_module_running{{module=\"trap\",principal=\"{principal}\",source=\"trial\"}} 0");
+        assert!(metrics.contains(&line), "{metrics}");
+    }
+    // Its owner can run it again, with better code.
+    let quiet = write(&node, "trap", &TALK.replace("0xe00000000", "0"), "");
+    assert_eq!(node.json(&["update", "trap", &quiet])["state"], "running");
+    wait_for("packets", || node.json(&["show", "trap"])["account"]["processed"].as_u64() > Some(0));
+    assert_eq!(node.json(&["show", "trap"])["state"], "running");
+    let (_, health) = node.request("GET", "/v1/health", None);
+    assert_eq!(health["reasons"].as_array().map(Vec::len), Some(1), "{health}");
+    let removed = node.json(&[&["remove", "trap"][..], &as_alice].concat());
+    assert_eq!(removed["account"]["adds_up"], true, "{removed}");
+    node.end();
+}
+
 #[test]
 fn texts_of_modules_are_in_the_log_escaped_and_displace_no_change() {
     let mut node = Node::new(&replay());

@@ -20,7 +20,8 @@ const ALICE: [&str; 4] = ["--credential", "alice.cred", "--identity", "alice.key
 
 /// Starts a node on which the root has given Alice a credential, and another one that shows headers only.
 fn started() -> Node {
-    let mut node = Node::new(&replay());
+    // Connections look often.
+    let mut node = Node::new(&format!("{}[limits]\nrequests_per_second = 10000\n", replay()));
     let policy = std::fs::read_to_string(node.path("policy.toml")).unwrap();
     std::fs::write(node.path("policy.toml"), policy.replace("messages, state", "messages, log")).unwrap();
     let config = std::fs::read_to_string(node.path("node.toml")).unwrap();

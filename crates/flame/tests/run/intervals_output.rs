@@ -1,5 +1,5 @@
-//! Tests of what a module makes on a live source whose view shows times in steps: everything waits for the end
-//! of its interval, and its state is exported then.
+//! Tests of the output of a module on a live source whose view shows times in steps: everything waits for the
+//! end of its interval, and its state is exported then.
 
 use super::intervals::{MS, PLACES, Step, act, input, links, options_of};
 use crate::common::{Lines, MANIFEST, frame, install, request, with_manifest};

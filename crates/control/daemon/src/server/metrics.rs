@@ -57,7 +57,7 @@ pub(super) async fn metrics(
     Ok(([(header::CONTENT_TYPE, kind)], text).into_response())
 }
 
-fn gather(engine: &crate::Engine, of: Option<&[crate::engine::Key]>, audience: Audience) -> Option<String> {
+fn gather(engine: &crate::Engine, of: Option<&[crate::life::Key]>, audience: Audience) -> Option<String> {
     let modules = engine.list(of, audience);
     let label = |m: &flame_api::Module| -> Labels {
         let principal = m.principal.clone().unwrap_or_default();

@@ -372,6 +372,12 @@ impl State {
         self.dead.get(worker).is_some_and(|dead| dead.load(Ordering::Relaxed))
     }
 
+    /// Returns the number of workers on which that is so, and the number of faults of the module.
+    pub(crate) fn halts(&self) -> (usize, u64) {
+        let dead = self.dead.iter().filter(|dead| dead.load(Ordering::Relaxed)).count();
+        (dead, self.faults.load(Ordering::Relaxed))
+    }
+
     /// Returns the report of the module's eviction, if it was evicted and this is the first call since.
     pub(super) fn eviction_report(&self) -> Option<FaultReport> {
         let reason = self.eviction.reason()?;
