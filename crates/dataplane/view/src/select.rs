@@ -25,7 +25,7 @@ enum Verdict<F> {
 impl<F: FilterText> Select<F> {
     /// Creates a selection. Fails if a filter is valid for no link type that is decoded.
     pub(crate) fn new(filters: &[F]) -> Result<Self, FilterError> {
-        let mut select = Self { filters: filters.to_vec(), compiled: Vec::new(), last: 0, is_strict: false };
+        let mut select = Self { filters: filters.to_vec(), compiled: Vec::new(), last: 0, is_strict: true };
         for filter in filters {
             // A filter may test a property of other link types, as `inbound` does, so any link type suffices.
             if let Err(e) = PacketFilter::compile(filter, LinkType::ETHERNET) {
@@ -36,11 +36,11 @@ impl<F: FilterText> Select<F> {
                 }
             }
         }
-        // Compiled here for the usual link type, not when the first packet arrives.
+        // Compiled here for the usual link type, not when the first packet arrives. A fault is found again then.
         if !filters.is_empty() {
             let _ = select.turn_to(LinkType::ETHERNET);
         }
-        Ok(select)
+        Ok(select.strict(false))
     }
 
     /// Sets whether packets of a link type for which a filter cannot be compiled are an error: to the
