@@ -1,6 +1,6 @@
 //! The tests of the command, of runs and of nodes, in one program: each of several would link all of FLAME.
-//! Each folder has one subject: `cargo test --profile fast-build -p flame --test all -- node::` runs the tests
-//! of nodes.
+//! Each folder has one subject: `cargo test --profile fast-build -p flame --test all -- node::` runs tests of
+//! nodes.
 
 mod built;
 mod click;

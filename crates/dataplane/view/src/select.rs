@@ -36,7 +36,7 @@ impl<F: FilterText> Select<F> {
                 }
             }
         }
-        // Compiled here for the usual link type, not when the first packet arrives. A fault is found again then.
+        // Compiled here for the usual link type, not when the first packet arrives. A fault is found again.
         if !filters.is_empty() {
             let _ = select.turn_to(LinkType::ETHERNET);
         }
