@@ -119,7 +119,7 @@ mod tests {
         assert!(undue.complete().is_empty());
     }
 
-    /// What there is no room for does not leave before.
+    /// More than fits is refused, and does not leave before.
     #[test]
     fn little_waits() {
         let mut undue = Undue::new(&Onset::new(10, 1), 1);

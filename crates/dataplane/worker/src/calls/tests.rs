@@ -29,7 +29,7 @@ fn names(names: &[&str]) -> Vec<String> {
     names.iter().map(|name| (*name).to_owned()).collect()
 }
 
-/// That a call has no reply yet would time what a server sees whose replies wait.
+/// A call without a reply would time what a server sees whose replies wait.
 #[test]
 fn calls_of_a_module_in_steps_are_late_at_the_ends_of_intervals() {
     let mut calls = Calls::default();
