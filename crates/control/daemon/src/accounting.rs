@@ -5,11 +5,11 @@
 //! sessions. A principal reads the rows of its own session, with the use as of the last tick of each grant.
 //! Numbers that a module can choose are rounded up to a power of two there.
 
-use crate::held;
 use crate::reach::{Made, Reach, add_to};
 use crate::spool::Spool;
 use crate::store::Owner;
 use flame_abi::manifest::Manifest;
+use flame_base::lock;
 use flame_plan::{CatalogEntry, rounded};
 use flame_quota::{LevelState, Usage, Used};
 use flame_record::Rows;
@@ -185,7 +185,7 @@ impl Accounting {
         usage: &Arc<Usage>,
         reach: Option<&Arc<Reach>>,
     ) {
-        held(&self.inner).items.push(Item {
+        lock(&self.inner).items.push(Item {
             session: Session::Of(owner.clone()),
             module: module.to_owned(),
             source: source.to_owned(),
@@ -200,7 +200,7 @@ impl Accounting {
 
     /// Records that an instance of a module begins which has these rights, in a change of it.
     pub(crate) fn begins(&self, usage: &Arc<Usage>, reach: Option<&Arc<Reach>>) {
-        if let Some(item) = held(&self.inner).item(usage) {
+        if let Some(item) = lock(&self.inner).item(usage) {
             item.is_changing = true;
             item.begins(reach);
         }
@@ -209,7 +209,7 @@ impl Accounting {
     /// Records that no change of a module is in progress: all instances have ended, but for one that has
     /// these rights.
     pub(crate) fn settled(&self, usage: &Arc<Usage>, reach: Option<&Arc<Reach>>) {
-        if let Some(item) = held(&self.inner).item(usage) {
+        if let Some(item) = lock(&self.inner).item(usage) {
             item.is_changing = false;
             item.begins(reach);
         }
@@ -219,18 +219,18 @@ impl Accounting {
     pub fn spool(&self, owner: &Owner) -> Arc<Spool> {
         match owner.is_operator() {
             true => self.all.clone(),
-            false => held(&self.inner).of_session(owner),
+            false => lock(&self.inner).of_session(owner),
         }
     }
 
     /// Returns the use of a module so far as its principal sees it: up to the last interval, and rounded.
     pub fn shown(&self, usage: &Arc<Usage>) -> Amounts {
-        held(&self.inner).item(usage).map(|item| item.shown).unwrap_or_default()
+        lock(&self.inner).item(usage).map(|item| item.shown).unwrap_or_default()
     }
 
     /// Ends an interval: adds its rows to the spools.
     pub fn end_interval(&self) {
-        let mut inner = held(&self.inner);
+        let mut inner = lock(&self.inner);
         let ended = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64;
         let interval_ns = inner.since.elapsed().as_nanos() as u64;
         inner.since = Instant::now();
@@ -283,7 +283,7 @@ impl Accounting {
     /// Ends the streams of all readers.
     pub fn close(&self) {
         self.all.close();
-        held(&self.inner).sessions.values().for_each(|spool| spool.close());
+        lock(&self.inner).sessions.values().for_each(|spool| spool.close());
     }
 }
 
@@ -394,7 +394,7 @@ mod tests {
 
     impl std::io::Write for Written {
         fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-            held(&self.0).extend_from_slice(bytes);
+            lock(&self.0).extend_from_slice(bytes);
             Ok(bytes.len())
         }
 
@@ -415,7 +415,7 @@ mod tests {
                 let mut sink = flame_record::open_writer(format, to, "test", &catalog, &options).unwrap();
                 sink.write(&batch.entry.name, batch.table(), &batch.rows).unwrap();
                 sink.finish().unwrap();
-                let text = String::from_utf8(held(&written.0).clone()).unwrap();
+                let text = String::from_utf8(lock(&written.0).clone()).unwrap();
                 all.extend(text.lines().map(|l| serde_json::from_str::<serde_json::Value>(l).unwrap()));
             }
         }
@@ -554,7 +554,7 @@ mod tests {
             accounting.add((&owner(&format!("p{n}")), "m", "tap"), &Arc::default(), None);
             accounting.end_interval();
         }
-        let inner = held(&accounting.inner);
+        let inner = lock(&accounting.inner);
         assert!(inner.sessions.len() <= FORMER + 1 && inner.items.len() == 1, "{}", inner.sessions.len());
         assert!(inner.sessions.contains_key(&owner("stays")));
     }

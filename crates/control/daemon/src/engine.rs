@@ -7,7 +7,6 @@ use crate::accounting::Accounting;
 use crate::config::Config;
 use crate::error::problem;
 use crate::granted::Watched;
-use crate::held;
 use crate::life::{Entry, Key};
 use crate::locked::Locked;
 use crate::refusals::Refusals;
@@ -17,6 +16,7 @@ use crate::source::SourceRun;
 use crate::stamps::Stamp;
 use crate::store::{Owner, Store};
 use flame_api::{Code, Problem};
+use flame_base::{lock, unpoisoned};
 use flame_compile::Cache;
 use flame_node::Node;
 use flame_plan::ModuleId;
@@ -25,7 +25,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Deref, DerefMut};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Condvar, Mutex, RwLock, Weak};
 use std::time::Duration;
 
 /// Maximum wait of a request for a change that the node makes.
@@ -154,7 +154,7 @@ pub(crate) struct Pin<'a> {
 
 impl Drop for Pin<'_> {
     fn drop(&mut self) {
-        let mut pinned = held(&self.engine.pinned);
+        let mut pinned = lock(&self.engine.pinned);
         if let Some(at) = pinned.iter().position(|code| *code == self.code) {
             pinned.swap_remove(at);
         }
@@ -166,7 +166,7 @@ impl Drop for Pin<'_> {
 impl Engine {
     /// Returns a copy of the configuration as it is now; a reload replaces it.
     pub fn config(&self) -> Config {
-        self.config.read().unwrap_or_else(PoisonError::into_inner).clone()
+        unpoisoned(self.config.read()).clone()
     }
 
     pub(crate) fn modules(&self) -> Locked<'_, Modules> {
@@ -211,7 +211,7 @@ impl Engine {
     pub(crate) fn begin(&self, owner: &Owner, name: &str) -> Result<Changing<'_>, Problem> {
         let key = (owner.clone(), name.to_owned());
         let is_by_node = |modules: &mut Modules| matches!(modules.changing.get(&key), Some(By::Node));
-        drop(self.changed.wait_timeout_while(held(&self.modules), NODE_CHANGE_WAIT, is_by_node));
+        drop(self.changed.wait_timeout_while(lock(&self.modules), NODE_CHANGE_WAIT, is_by_node));
         self.begin_by(By::Request, &key).map_err(|by| {
             let who = match by {
                 By::Request => "another request",
@@ -252,7 +252,7 @@ impl Engine {
     /// Keeps the code of an owner's module, from before it is stored until a module has it.
     pub(crate) fn pin(&self, owner: &Owner, hash: [u8; 32]) -> Pin<'_> {
         let code = (owner.clone(), hash);
-        held(&self.pinned).push(code.clone());
+        lock(&self.pinned).push(code.clone());
         Pin { engine: self, code }
     }
 
@@ -260,7 +260,7 @@ impl Engine {
     /// compiled code, and the file unless others have it, too.
     pub(crate) fn drop_unused_code(&self, (owner, hash): &(Owner, [u8; 32])) {
         // Held to the end: a change that pins it later stores it again.
-        let pinned = held(&self.pinned);
+        let pinned = lock(&self.pinned);
         let owners: Vec<Owner> = {
             let modules = self.modules();
             let installed = modules.values().map(|entry| (&entry.stored.owner, &entry.stored.hash));
@@ -338,7 +338,7 @@ impl Engine {
 
     /// Records that something does not work, or works again.
     pub(crate) fn fault(&self, subject: &str, reason: Option<String>) {
-        let faults = &mut held(&self.reports).faults;
+        let faults = &mut lock(&self.reports).faults;
         match reason {
             Some(reason) => drop(faults.insert(subject.to_owned(), reason)),
             None => drop(faults.remove(subject)),
@@ -353,11 +353,11 @@ impl Engine {
 
     /// Returns the number of entries of the audit log, for the store.
     pub(crate) fn audited(&self) -> Option<u64> {
-        held(&self.node).as_ref().and_then(|node| node.policy().log()?.entries().ok())
+        lock(&self.node).as_ref().and_then(|node| node.policy().log()?.entries().ok())
     }
 
     /// Returns the policy, which stays as it is while the value is held.
     pub(crate) fn policy(&self) -> Option<Arc<flame_trust::Policy>> {
-        held(&self.node).as_ref().map(Node::shared_policy)
+        lock(&self.node).as_ref().map(Node::shared_policy)
     }
 }

@@ -1,7 +1,7 @@
 //! Modules under a grant. The review knows each instance from before it runs until its end is recorded,
 //! however far the change is that begins or ends it.
 
-use crate::held;
+use flame_base::lock;
 use flame_node::{AdmittedModule, Entered};
 use flame_plan::ModuleId;
 use std::collections::BTreeSet;
@@ -44,17 +44,17 @@ impl Watched {
 
     /// Returns the numbers under which the instance may run now.
     pub fn ids(&self) -> BTreeSet<ModuleId> {
-        held(&self.inner).ids.clone()
+        lock(&self.inner).ids.clone()
     }
 
     pub fn decided(&self) -> Arc<AdmittedModule> {
-        held(&self.inner).decided.clone()
+        lock(&self.inner).decided.clone()
     }
 
     /// Records that the instance is evicted, and returns whether it was not before. Its end waits for
     /// [`Watched::logged`] then.
     pub fn evict(&self, reason: &str) -> bool {
-        let mut inner = held(&self.inner);
+        let mut inner = lock(&self.inner);
         let is_first = matches!(inner.eviction, Eviction::None);
         if is_first {
             inner.eviction = Eviction::Unlogged(reason.to_owned());
@@ -64,7 +64,7 @@ impl Watched {
 
     /// Records that the audit log has the eviction of the instance, or that it cannot be written.
     pub fn logged(&self) {
-        let mut inner = held(&self.inner);
+        let mut inner = lock(&self.inner);
         if let Eviction::Unlogged(reason) = &mut inner.eviction {
             inner.eviction = Eviction::Logged(std::mem::take(reason));
         }
@@ -79,12 +79,12 @@ impl Granted {
 
     /// Replaces the decision by the decision on a new credential.
     pub fn renew(&self, admitted: Arc<AdmittedModule>) {
-        held(&self.watched.inner).decided = admitted;
+        lock(&self.watched.inner).decided = admitted;
     }
 
     /// Returns the reason for which the instance is evicted, if it is.
     pub fn evicted(&self) -> Option<String> {
-        match &held(&self.watched.inner).eviction {
+        match &lock(&self.watched.inner).eviction {
             Eviction::None => None,
             Eviction::Unlogged(reason) | Eviction::Logged(reason) => Some(reason.clone()),
         }
@@ -92,17 +92,17 @@ impl Granted {
 
     /// Returns whether the audit log is to have an eviction of the instance first, before its end.
     pub fn is_unlogged(&self) -> bool {
-        matches!(held(&self.watched.inner).eviction, Eviction::Unlogged(_))
+        matches!(lock(&self.watched.inner).eviction, Eviction::Unlogged(_))
     }
 
     /// Records that the instance may run under the number `id` as well, before it does.
     pub fn begins_as(&self, id: ModuleId) {
-        held(&self.watched.inner).ids.insert(id);
+        lock(&self.watched.inner).ids.insert(id);
     }
 
     /// Records that the instance does not run under the number `id` any more.
     pub fn ended_as(&self, id: ModuleId) {
-        held(&self.watched.inner).ids.remove(&id);
+        lock(&self.watched.inner).ids.remove(&id);
     }
 
     /// Returns whether this is the grant of an instance, with this decision.

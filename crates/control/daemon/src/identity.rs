@@ -2,10 +2,10 @@
 
 use crate::config::Socket;
 use crate::engine::Engine;
-use crate::held;
 use crate::server::Part;
 use crate::store::{Owner, Proof};
 use flame_api::{Answer as ApiAnswer, ChallengeRequest, Code, Problem, Session, SessionRequest};
+use flame_base::lock;
 use flame_plan::Audience;
 use flame_trust::{Answer, Challenge, Credential, Denied, Policy, PublicKey, Verified, time};
 use std::net::IpAddr;
@@ -133,7 +133,7 @@ impl Connection {
     /// Returns who pays for a request, without any verification: the principal of the session, or the peer.
     /// The operator pays nothing.
     pub fn payer(&self, engine: &Engine) -> Option<String> {
-        let tenant = held(&self.state).session.as_ref().map(|s| s.tenant.clone());
+        let tenant = lock(&self.state).session.as_ref().map(|s| s.tenant.clone());
         match (tenant, self.access(engine)) {
             (Some(tenant), _) => Some(tenant),
             (None, Access::Operator) => None,
@@ -145,7 +145,7 @@ impl Connection {
     pub fn access(&self, engine: &Engine) -> Access {
         let Peer::Unix { uid, .. } = &self.peer else { return Access::User };
         let version = engine.version();
-        let mut state = held(&self.state);
+        let mut state = lock(&self.state);
         match state.access {
             Some((of, access)) if of == version => access,
             _ => {
@@ -185,7 +185,7 @@ impl Connection {
             Problem::new(Code::Internal, "no random numbers", "try again").with_detail(e.to_string())
         })?;
         let challenge = Challenge::on_channel(&nonce, &self.channel(&policy));
-        held(&self.state).challenged = Some((Arc::new(credential), challenge));
+        lock(&self.state).challenged = Some((Arc::new(credential), challenge));
         Ok(flame_api::Challenge { nonce: nonce.to_vec(), node: public(&policy) })
     }
 
@@ -202,7 +202,7 @@ impl Connection {
         place: impl FnOnce(&str) -> Result<Part, Problem>,
     ) -> Result<Session, Problem> {
         // A challenge is for one answer.
-        let Some((credential, challenge)) = held(&self.state).challenged.take() else {
+        let Some((credential, challenge)) = lock(&self.state).challenged.take() else {
             return Err(Problem::new(
                 Code::Unauthenticated,
                 "no challenge was asked for on this connection",
@@ -210,20 +210,20 @@ impl Connection {
             ));
         };
         // The session before ends, whatever the answer is.
-        held(&self.state).session = None;
+        lock(&self.state).session = None;
         let answer = parsed(&request.key, &request.signature)?;
         let decided = self.decide(engine, &credential, (&challenge, &answer), None)?;
         let (owner, session) = named(&decided.verified);
         let tenant = owner.tenant();
         let place = Arc::new(place(&tenant)?);
         let opened = Opened { credential, challenge, answer, tenant, _place: place, decided };
-        held(&self.state).session = Some(opened);
+        lock(&self.state).session = Some(opened);
         Ok(session)
     }
 
     /// Returns who asks, if that was decided in this second and nothing has changed since.
     pub fn known_caller(&self, engine: &Engine) -> Option<Caller> {
-        let decided = held(&self.state).session.as_ref().map(|opened| opened.decided.clone());
+        let decided = lock(&self.state).session.as_ref().map(|opened| opened.decided.clone());
         match decided {
             Some(Decided { version, second, verified }) => {
                 let is_now = version == engine.version() && second == time::now();
@@ -243,7 +243,7 @@ impl Connection {
         if let Some(caller) = self.known_caller(engine) {
             return Ok(caller);
         }
-        let opened = held(&self.state).session.clone();
+        let opened = lock(&self.state).session.clone();
         let Some(Opened { credential, challenge, answer, decided, .. }) = opened else {
             return Err(Problem::new(
                 Code::Unauthenticated,
@@ -254,7 +254,7 @@ impl Connection {
         };
         let decided = self.decide(engine, &credential, (&challenge, &answer), Some(decided))?;
         let caller = Caller::of_session(decided.verified.clone());
-        if let Some(opened) = held(&self.state).session.as_mut().filter(|o| o.challenge == challenge) {
+        if let Some(opened) = lock(&self.state).session.as_mut().filter(|o| o.challenge == challenge) {
             opened.decided = decided;
         }
         Ok(caller)
@@ -262,7 +262,7 @@ impl Connection {
 
     /// Returns the reply to a session that is denied. The log has the text for the operator.
     fn denied(&self, engine: &Engine, denied: &Denied) -> Problem {
-        held(&engine.reports).refusals.add(&self.label(), &denied.operator());
+        lock(&engine.reports).refusals.add(&self.label(), &denied.operator());
         Problem::new(Code::Forbidden, denied.to_string(), "present a credential that is valid on this node")
     }
 
@@ -291,7 +291,7 @@ impl Connection {
     ///
     /// Returns an error if the caller is no principal or the answer is missing.
     pub fn proof(&self, answer: Option<&ApiAnswer>) -> Result<Option<Proof>, Problem> {
-        let session = held(&self.state).session.clone();
+        let session = lock(&self.state).session.clone();
         match (session, answer) {
             (None, None) => Ok(None),
             (Some(Opened { credential, challenge, .. }), Some(answer)) => {

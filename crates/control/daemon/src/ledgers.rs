@@ -1,7 +1,7 @@
 //! Removes quota ledgers of expired credentials, at the start of the node and once an hour.
 
 use crate::engine::Engine;
-use crate::held;
+use flame_base::lock;
 use std::time::{Duration, Instant};
 
 /// The interval at which ledgers are looked at. They stay for a day after the expiry of their credential.
@@ -17,7 +17,7 @@ impl Engine {
         // Without a key there are no ledgers.
         let Some(node) = self.present_node().filter(|node| node.policy().secret().is_some()) else { return };
         // A sweep also shows whether a fault that it has reported is mended.
-        let is_mended = !held(&self.reports).faults.contains_key(QUOTAS);
+        let is_mended = !lock(&self.reports).faults.contains_key(QUOTAS);
         if is_mended && swept.is_some_and(|swept| swept.elapsed() < SWEEP) {
             if let Err(e) = node.look_at_quotas() {
                 self.fault(QUOTAS, Some(e.to_string()));

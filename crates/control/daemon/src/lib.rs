@@ -74,10 +74,3 @@ pub use server::description;
 pub use service::{check, run};
 pub use store::{StoreError, StoredRow, read_all};
 pub use units::{percent, size};
-
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
-/// Locks a mutex, also after a panic of another thread that held it.
-fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}

@@ -1,7 +1,7 @@
 //! The node's modules while they are locked. Revocations wait for this lock, so nobody who has it may wait
 //! for the disk: where assertions are compiled in, the storage checks that.
 
-use crate::held;
+use flame_base::lock;
 use std::cell::Cell;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Mutex, MutexGuard};
@@ -15,7 +15,7 @@ pub(crate) struct Locked<'a, T>(MutexGuard<'a, T>);
 
 impl<'a, T> Locked<'a, T> {
     pub fn new(value: &'a Mutex<T>) -> Self {
-        let guard = held(value);
+        let guard = lock(value);
         IS_LOCKED.set(true);
         Self(guard)
     }

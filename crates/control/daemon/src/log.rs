@@ -5,9 +5,10 @@
 
 use crate::reach::{EARLIER, Reach};
 use flame_api::{LogKind, LogLine};
+use flame_base::lock;
 use flame_plan::{Audience, FaultReport};
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 /// The number of changes and faults of a module that are kept, and again of its texts.
 const LINES: usize = 200;
@@ -79,7 +80,7 @@ impl Inner {
 
 impl Log {
     fn inner(&self) -> MutexGuard<'_, Inner> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 
     /// Records a change that no packet caused.

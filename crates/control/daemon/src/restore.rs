@@ -5,7 +5,6 @@ use crate::build::PrepareRequest;
 use crate::config::Config;
 use crate::engine::{By, Engine, Modules};
 use crate::error::problem;
-use crate::held;
 use crate::kept::Beginning;
 use crate::life::{Entry, Key, label};
 use crate::reconcile::{Candidate, Row, Wish};
@@ -15,6 +14,7 @@ use crate::source::{Opened, SourceRun, open};
 use crate::stamps::stamps;
 use crate::store::{Store, Stored, code_name};
 use flame_api::{Problem, State};
+use flame_base::lock;
 use flame_compile::Cache;
 use flame_node::Node;
 use flame_run::Engines;
@@ -130,7 +130,7 @@ impl Engine {
         engine.fault("storage", engine.store.read_only().map(str::to_owned));
         let warn = |text: String| {
             note(&text);
-            held(&engine.reports).notes.push(text);
+            lock(&engine.reports).notes.push(text);
         };
         engine.check_audit(&warn)?;
         let used: BTreeSet<String> = engine.store.modules()?.iter().map(|m| code_name(&m.hash)).collect();
@@ -158,8 +158,8 @@ impl Engine {
                  (flame audit verify)"
             ));
         }
-        let recorded = held(&self.revocations);
-        let node = held(&self.node);
+        let recorded = lock(&self.revocations);
+        let node = lock(&self.node);
         let Some(path) = node.as_ref().and_then(|node| node.policy().revocations.clone()) else {
             return Ok(());
         };

@@ -2,11 +2,11 @@
 
 use crate::engine::{AUDIT_LOG, Engine};
 use crate::granted::Watched;
-use crate::held;
 use crate::life::Live;
 use crate::revoke::with_all;
 use crate::stamps::{Stamp, stamps};
 use flame_api::{Code, Problem};
+use flame_base::lock;
 use flame_node::{AdmittedModule, Node};
 use flame_plan::{ModuleId, Reason};
 use flame_trust::time;
@@ -27,7 +27,7 @@ impl Engine {
     /// grant, once in each `second`. It waits for no worker and evaluates no checks, so that neither slow
     /// modules of one principal nor costly checks delay the end of another one's authority.
     pub(crate) fn review(&self, seen: &mut Vec<Stamp>, second: &mut u64) {
-        let (stamps, now) = (held(&self.node).as_ref().map(stamps).unwrap_or_default(), time::now());
+        let (stamps, now) = (lock(&self.node).as_ref().map(stamps).unwrap_or_default(), time::now());
         if stamps != *seen {
             *seen = stamps;
             self.reload_policy(None);
@@ -48,7 +48,7 @@ impl Engine {
     /// in force.
     pub(crate) fn reload_policy(&self, path: Option<&Path>) {
         // Revocations come before the list is read, or after the new policy is in force.
-        let revocations = held(&self.revocations);
+        let revocations = lock(&self.revocations);
         let Some(node) = self.present_node() else { return };
         let path = path.map_or_else(|| node.files()[0].to_owned(), Path::to_owned);
         let replaced = node
@@ -65,14 +65,14 @@ impl Engine {
 
     /// Replaces the policy by the policy of a node which was read. The caller holds the revocations.
     pub(crate) fn put_in_force(&self, node: Node) {
-        *held(&self.node) = Some(node);
+        *lock(&self.node) = Some(node);
         self.end_decisions();
         self.fault("policy", None);
     }
 
     /// Returns the node as it is, so that it need not stay locked.
     pub(crate) fn present_node(&self) -> Option<Node> {
-        held(&self.node).clone()
+        lock(&self.node).clone()
     }
 
     /// Reviews the instance `id` on a source from now on.

@@ -2,8 +2,8 @@
 //! until they are withdrawn: a list that was restored from a backup grants nothing again.
 
 use crate::engine::Engine;
-use crate::held;
 use flame_api::{Code, Problem, RevokeRequest};
+use flame_base::lock;
 use flame_node::Node;
 use flame_trust::{Credential, PublicKey, Revoked, RevokedError, time};
 use std::path::Path;
@@ -52,7 +52,7 @@ impl Engine {
     pub fn revoke(&self, request: &RevokeRequest) -> Result<(), Problem> {
         let (line, whom) = line_of(request)?;
         let (node, list) = {
-            let mut revocations = held(&self.revocations);
+            let mut revocations = lock(&self.revocations);
             let node = self.present_node();
             let node = node.and_then(|node| node.policy().revocations.clone().map(|list| (node, list)));
             let (node, list) = node.ok_or_else(|| {
@@ -64,7 +64,7 @@ impl Engine {
             })?;
             let policy = node.policy().with_revocations(&line).map_err(|e| invalid(e.to_string()))?;
             let node = node.under(Arc::new(policy));
-            *held(&self.node) = Some(node.clone());
+            *lock(&self.node) = Some(node.clone());
             self.end_decisions();
             if !revocations.contains(&line) {
                 revocations.push(line.clone());
@@ -83,8 +83,8 @@ impl Engine {
     /// withdrawn meanwhile.
     fn record_revocation(&self, node: &Node, list: &Path, (line, whom): (&str, &str)) -> Result<(), Problem> {
         // Only for those who record: whatever the disk does, another revocation comes into force.
-        let _recording = held(&self.recording);
-        if !held(&self.revocations).iter().any(|known| known == line) {
+        let _recording = lock(&self.recording);
+        if !lock(&self.revocations).iter().any(|known| known == line) {
             return Ok(());
         }
         let noted = node.note_revocation(whom, line).map_err(|e| (e.to_string(), None));
@@ -116,8 +116,8 @@ impl Engine {
     /// list cannot be read, or the storage or the audit log not be written. Then it stays in force.
     pub fn withdraw(&self, request: &RevokeRequest) -> Result<(), Problem> {
         let (line, whom) = line_of(request)?;
-        let _recording = held(&self.recording);
-        if !held(&self.revocations).contains(&line) {
+        let _recording = lock(&self.recording);
+        if !lock(&self.revocations).contains(&line) {
             let cause = format!("the node has no such revocation ({line})");
             let remedy = "one that only the policy's list has is removed there";
             return Err(Problem::new(Code::NotFound, cause, remedy));
@@ -138,11 +138,11 @@ impl Engine {
         }
         {
             // The disk is not waited for with this lock, so another policy may be in force by now.
-            let mut revocations = held(&self.revocations);
+            let mut revocations = lock(&self.revocations);
             revocations.retain(|known| *known != line);
             if let Some(node) = self.present_node() {
                 let policy = Arc::new(node.policy().without_revocation(&line));
-                *held(&self.node) = Some(node.under(policy));
+                *lock(&self.node) = Some(node.under(policy));
                 self.end_decisions();
             }
         }

@@ -6,12 +6,13 @@ use crate::log::Log;
 use crate::reach::{Made, Reach};
 use crate::spool::Spool;
 use flame_abi::manifest::Table;
+use flame_base::lock;
 use flame_plan::{Account, Audience, CatalogEntry, FaultReport, ModuleId, Reason};
 use flame_record::{RecordBatch, Sink, SinkError};
 use flame_source::{Notice, Progress};
 use flame_worker::Observer;
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 /// The destinations of one module's output.
 #[derive(Clone)]
@@ -76,7 +77,7 @@ impl Inner {
 
 impl Routes {
     fn inner(&self) -> MutexGuard<'_, Inner> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 
     pub fn insert(&self, module: &str, route: Route) {

@@ -2,12 +2,12 @@
 
 use crate::config::{Config, From, Isolation, Scheduler, Socket, Source};
 use crate::engine::Engine;
-use crate::held;
 use crate::privileges;
 use crate::restore::StartError;
 use crate::server::{self, Listeners};
 use crate::source::{Opened, open};
 use crate::standing::STANDING;
+use flame_base::{lock, unpoisoned};
 use flame_source::live::{Capture, Interface};
 use flame_worker::Runner;
 use listenfd::ListenFd;
@@ -18,7 +18,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -42,9 +42,9 @@ pub fn run(path: &Path, note: &dyn Fn(&str)) -> Result<(), StartError> {
         _ => None,
     };
     prepare_storage(&config.storage, user.as_ref()).map_err(at(config.storage.display()))?;
-    let lock = lock(&config.storage).map_err(at(config.storage.display()))?;
-    if let (Some(lock), Some(user)) = (&lock, &user) {
-        std::os::unix::fs::fchown(lock, Some(user.uid.as_raw()), None)
+    let locked = lock_storage(&config.storage).map_err(at(config.storage.display()))?;
+    if let (Some(file), Some(user)) = (&locked, &user) {
+        std::os::unix::fs::fchown(file, Some(user.uid.as_raw()), None)
             .map_err(at(config.storage.display()))?;
     }
     let mut passed = ListenFd::from_env();
@@ -109,7 +109,7 @@ pub fn run(path: &Path, note: &dyn Fn(&str)) -> Result<(), StartError> {
     if let Some(socket) = socket {
         let _ = std::fs::remove_file(socket);
     }
-    drop(lock);
+    drop(locked);
     served.map_err(at("server"))
 }
 
@@ -147,7 +147,7 @@ async fn serve(
         tokio::select! {
             _ = look.tick() => {
                 note_changes(&mut troubles, engine.troubles(), note);
-                held(&engine.reports).refusals.take().iter().for_each(|text| note(text));
+                lock(&engine.reports).refusals.take().iter().for_each(|text| note(text));
             }
             _ = hangup.recv() => reload(path, engine, note),
             _ = terminate.recv() => break,
@@ -185,7 +185,7 @@ fn reload(path: &Path, engine: &Engine, note: &dyn Fn(&str)) {
         Err(e) => return note(&format!("{e}; the configuration as it was before stays in force")),
     };
     let policy = {
-        let mut config = engine.config.write().unwrap_or_else(PoisonError::into_inner);
+        let mut config = unpoisoned(engine.config.write());
         let fixed = [
             ("[node] storage", config.storage == new.storage),
             ("[node] user", config.user == new.user),
@@ -233,7 +233,7 @@ fn prepare_storage(storage: &Path, user: Option<&User>) -> io::Result<()> {
 }
 
 /// Locks the storage, which one node at a time may use. On a read-only file system there is no lock.
-fn lock(storage: &Path) -> io::Result<Option<std::fs::File>> {
+fn lock_storage(storage: &Path) -> io::Result<Option<std::fs::File>> {
     let file = match std::fs::File::options().create(true).append(true).open(storage.join("lock")) {
         Ok(file) => file,
         Err(e)

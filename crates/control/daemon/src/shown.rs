@@ -4,13 +4,13 @@
 use crate::accounting::Amounts;
 use crate::config::From;
 use crate::engine::Engine;
-use crate::held;
 use crate::life::{Entry, Key, label};
 use crate::source::SourceRun;
 use crate::spool::Spool;
 use crate::store::{Owner, Stored};
 use flame_api as api;
 use flame_api::{Problem, State};
+use flame_base::lock;
 use flame_plan::{Account, Audience, ModuleClass, QueueAccount, Shed, Unsent};
 use flame_quota::Used;
 use std::collections::{BTreeMap, BTreeSet};
@@ -108,13 +108,13 @@ impl Engine {
         let (count, failed) = (modules.len() as u64, failed(&modules));
         drop(modules);
         let (mut notes, faults) = {
-            let reports = held(&self.reports);
+            let reports = lock(&self.reports);
             (reports.notes.clone(), texts(&reports.faults).collect::<Vec<_>>())
         };
         notes.extend(self.sources.values().flat_map(SourceRun::overloads));
         notes.extend(faults.into_iter().chain(failed));
         api::Status {
-            name: held(&self.node).as_ref().map(|node| node.policy().name.clone()),
+            name: lock(&self.node).as_ref().map(|node| node.policy().name.clone()),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             started: self.started,
             modules: count,
@@ -127,7 +127,7 @@ impl Engine {
     /// Returns what does not work at present, each with the reason: faults, and sources that have failed or
     /// whose interface is down.
     pub(crate) fn troubles(&self) -> BTreeMap<String, String> {
-        let mut all = held(&self.reports).faults.clone();
+        let mut all = lock(&self.reports).faults.clone();
         all.extend(self.sources.values().filter_map(|s| Some((format!("source {}", s.name), s.silent()?))));
         all
     }

@@ -3,6 +3,7 @@
 use crate::config;
 use crate::route::{Routes, ToLogs, ToSpools};
 use flame_abi::LinkType;
+use flame_base::lock;
 use flame_plan::{Account, Audience, ModuleId, Plan, Reason, Share};
 use flame_run::Engines;
 use flame_source::live::{self, Interface, LiveOptions};
@@ -15,7 +16,7 @@ use flame_worker::{
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -112,7 +113,7 @@ struct Known {
 
 impl Shared {
     fn inner(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.inner)
     }
 
     /// Waits until the accounts of a run, if it has ended, are among the past ones: between its end and its
@@ -377,7 +378,7 @@ impl SourceRun {
     }
 
     fn bandwidth(&self) -> MutexGuard<'_, BTreeMap<ModuleId, Bandwidth>> {
-        self.bandwidth.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.bandwidth)
     }
 
     /// Reserves the bandwidth for a module's channels, beyond the `freed` bits per second that it takes over.
@@ -642,7 +643,7 @@ impl SourceRun {
         if let Some(handle) = self.shared.inner().handle.clone() {
             handle.stop();
         }
-        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let thread = lock(&self.thread).take();
         if let Some(thread) = thread {
             thread.thread().unpark();
             let _ = thread.join();

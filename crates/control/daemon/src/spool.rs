@@ -10,11 +10,12 @@
 
 use crate::reach::{EARLIER, Made, Reach, add_to, are_alike};
 use flame_abi::manifest::Table;
+use flame_base::lock;
 use flame_plan::CatalogEntry;
 use flame_quota::Usage;
 use flame_record::RecordBatch;
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use tokio::sync::watch;
 
 /// Rows of one table.
@@ -187,7 +188,7 @@ impl Spool {
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.inner)
     }
 
     /// Changes the rows, and counts their bytes.

@@ -20,6 +20,7 @@ mod transaction;
 use crate::locked::assert_unlocked;
 pub use error::StoreError;
 use flame_api::{Narrowing, Reservation, State};
+use flame_base::lock;
 use flame_compile::Cache;
 use flame_files::Folder;
 use flame_plan::Audience;
@@ -30,7 +31,7 @@ use room::Room;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 use transaction::{LOCKED, Space, Synced};
 
@@ -270,7 +271,7 @@ impl Store {
 
     pub(crate) fn database(&self) -> MutexGuard<'_, Connection> {
         assert_unlocked();
-        self.database.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.database)
     }
 
     pub(crate) fn error(&self, error: rusqlite::Error) -> StoreError {

@@ -1,7 +1,6 @@
 //! Tests of a node's engine without workers: grants, revocations, evictions and rows.
 
 use crate::engine::By;
-use crate::held;
 use crate::log::Log;
 use crate::reach::Reach;
 use crate::spool::Spool;
@@ -10,6 +9,7 @@ use crate::store::{Owner, StoreError, Stored, code_name};
 use crate::test_world::{MANIFEST, NAME, PATIENCE, World, revocation, within, write_policy};
 use flame_abi::manifest::Manifest;
 use flame_api::{Answer, Code, RenewRequest, State};
+use flame_base::lock;
 use flame_compile::ModuleInfo;
 use flame_node::Possession;
 use flame_plan::{Account, Audience, ModuleId};
@@ -371,7 +371,7 @@ fn many_revocations_are_in_force_at_once() {
     let world = World::new();
     let credential = world.credential(&[]);
     let others = (0..100_000).map(|n| format!("id {n:0128x}"));
-    *held(&world.engine.revocations) = others.collect();
+    *lock(&world.engine.revocations) = others.collect();
     let begun = Instant::now();
     world.engine.revoke(&revocation(&credential)).unwrap();
     world.engine.reload_policy(None);

@@ -27,7 +27,7 @@ impl Rates {
 
     fn take_at(&self, who: &str, per_second: u32, now: Instant) -> Result<(), Duration> {
         let rate = f64::from(per_second);
-        let mut buckets = crate::held(&self.0);
+        let mut buckets = flame_base::lock(&self.0);
         if buckets.len() >= MANY {
             buckets.retain(|_, b| b.tokens + now.duration_since(b.at).as_secs_f64() * rate < rate);
         }

@@ -3,7 +3,6 @@
 use super::App;
 use super::extract::{Authenticated, Name, Params, Refusal, working};
 use crate::engine::Engine;
-use crate::held;
 use crate::identity::{Caller, Connection};
 use crate::reach::Made;
 use crate::spool::{Batch, Read, Spool};
@@ -15,6 +14,7 @@ use axum::http::header::CONTENT_TYPE;
 use axum::response::Response;
 use bytes::Bytes;
 use flame_api::{AccountingQuery, CURSOR, Code, Cursor, Encoding, Frame, LOST, Problem, RecordsQuery};
+use flame_base::lock;
 use flame_plan::{Catalog, CatalogEntry};
 use flame_record::{Format, Sink};
 use hyper::body::Frame as BodyFrame;
@@ -294,7 +294,7 @@ struct Shared(Arc<Mutex<Vec<u8>>>);
 
 impl Write for Shared {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        held(&self.0).extend_from_slice(bytes);
+        lock(&self.0).extend_from_slice(bytes);
         Ok(bytes.len())
     }
 
@@ -305,7 +305,7 @@ impl Write for Shared {
 
 impl Shared {
     fn take(&self) -> Bytes {
-        std::mem::take(&mut *held(&self.0)).into()
+        std::mem::take(&mut *lock(&self.0)).into()
     }
 }
 

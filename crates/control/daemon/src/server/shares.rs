@@ -1,7 +1,7 @@
 //! Amounts of something that the node has once: bytes of requests, connections. Each holder has at most its
 //! share.
 
-use crate::held;
+use flame_base::lock;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
@@ -25,7 +25,7 @@ impl Shares {
     /// Takes `amount` for a holder that may have `each`, of `all` for all holders. Returns nothing if that
     /// would be exceeded.
     pub fn take(self: &Arc<Self>, who: &str, amount: usize, each: usize, all: usize) -> Option<Part> {
-        let mut inner = held(&self.0);
+        let mut inner = lock(&self.0);
         let mine = inner.each.get(who).copied().unwrap_or(0).checked_add(amount)?;
         let total = inner.total.checked_add(amount)?;
         if mine > each || total > all {
@@ -39,7 +39,7 @@ impl Shares {
 
 impl Drop for Part {
     fn drop(&mut self) {
-        let mut inner = held(&self.shares.0);
+        let mut inner = lock(&self.shares.0);
         inner.total -= self.amount;
         if let Some(mine) = inner.each.get_mut(&self.who) {
             *mine -= self.amount;

@@ -37,7 +37,7 @@ impl Slots {
             return Slot { _permits: [self.operator.clone().acquire_owned().await.ok(), None] };
         };
         let own = {
-            let mut all = crate::held(&self.own);
+            let mut all = flame_base::lock(&self.own);
             if all.len() >= MANY {
                 // One that somebody has or waits for is counted more than once.
                 all.retain(|_, own| Arc::strong_count(own) > 1);

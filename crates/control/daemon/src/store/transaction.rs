@@ -1,7 +1,7 @@
 //! Transactions: each is written whole or not at all, and those that end something also on a full disk.
 
 use super::{LOG_BYTES, Owner, Store, StoreError, VERSION, ends};
-use crate::held;
+use flame_base::lock;
 use rusqlite::Connection;
 use std::time::{Duration, Instant};
 
@@ -59,14 +59,14 @@ impl Store {
         of: impl Fn(&rusqlite::Transaction<'_>) -> rusqlite::Result<T>,
     ) -> Result<T, StoreError> {
         let mut database = self.database();
-        let was_locked = held(&self.locked).is_some_and(|at| at.elapsed() < FORGOTTEN);
+        let was_locked = lock(&self.locked).is_some_and(|at| at.elapsed() < FORGOTTEN);
         if space == Space::Kept || was_locked {
             let _ = database.busy_timeout(LOCKED_AGAIN);
         }
         let done = self.attempt(&mut database, synced, &of);
         let _ = database.busy_timeout(LOCKED);
         let is_locked = done.as_ref().is_err_and(StoreError::is_locked);
-        *held(&self.locked) = is_locked.then(Instant::now);
+        *lock(&self.locked) = is_locked.then(Instant::now);
         if space == Space::Free || !done.as_ref().is_err_and(StoreError::is_full) {
             return done;
         }
