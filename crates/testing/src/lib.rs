@@ -1,8 +1,9 @@
 //! A kit for tests: real captures and another program's results for them, packets, capture files and sources
-//! from memory, and the one way to wait.
+//! from memory, programs to start, and the one way to wait.
 #![forbid(unsafe_code)]
 
 mod packets;
+mod programs;
 mod sources;
 mod wait;
 
@@ -11,6 +12,7 @@ use flame_source::{FileOptions, Next, RawBlock};
 use std::path::PathBuf;
 
 pub use packets::{Pcap, ipv4, pcap, tcp_packet};
+pub use programs::{copy_program, script};
 pub use sources::{Endless, Live, Memory, Paced};
 pub use wait::{Look, PATIENCE, eventually};
 

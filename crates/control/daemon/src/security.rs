@@ -9,6 +9,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::linux::fs::MetadataExt;
 use std::{fs, io};
 
+/// Maximum number of times that the threads of a process are listed.
+const LISTINGS: usize = 20;
+
 /// Returns this process and all that descend from it.
 ///
 /// # Errors
@@ -53,9 +56,7 @@ fn process(pid: i32, namespace: Option<u64>) -> io::Result<Process> {
     let folder = format!("/proc/{pid}");
     let Status { ppid, name, .. } = status(&folder)?;
     let mut threads: Vec<Threads> = Vec::new();
-    for thread in numbers(&format!("{folder}/task"))? {
-        // A thread may end meanwhile.
-        let Ok(status) = status(&format!("{folder}/task/{thread}")) else { continue };
+    for status in all_threads(|| listed(&folder))? {
         let one = threads_of(&status);
         match threads.iter_mut().find(|t| Threads { count: 1, ..(*t).clone() } == one) {
             Some(same) => same.count += 1,
@@ -64,6 +65,32 @@ fn process(pid: i32, namespace: Option<u64>) -> io::Result<Process> {
     }
     let own_user_namespace = namespace.and_then(|own| Some(user_namespace(pid)? != own));
     Ok(Process { pid, parent: ppid, name, runs: None, own_user_namespace, threads })
+}
+
+/// Returns the status of each thread that the kernel lists for a process and that has not ended meanwhile,
+/// and the number of threads that the process has: the greater one of before and after.
+fn listed(folder: &str) -> io::Result<(Vec<Status>, u64)> {
+    let before = status(folder)?.threads;
+    let tasks = format!("{folder}/task");
+    let listed = numbers(&tasks)?.into_iter();
+    let threads: Vec<_> = listed.filter_map(|thread| status(&format!("{tasks}/{thread}")).ok()).collect();
+    Ok((threads, before.max(status(folder)?.threads)))
+}
+
+/// Returns all threads of a process from its lists. While a thread ends, the kernel's list lacks others that
+/// come after it, so an incomplete list is read again. If threads end all the time, the longest one counts.
+fn all_threads<T>(mut listed: impl FnMut() -> io::Result<(Vec<T>, u64)>) -> io::Result<Vec<T>> {
+    let mut longest = Vec::new();
+    for _ in 0..LISTINGS {
+        let (threads, all) = listed()?;
+        if threads.len() as u64 >= all {
+            return Ok(threads);
+        }
+        if threads.len() > longest.len() {
+            longest = threads;
+        }
+    }
+    Ok(longest)
 }
 
 fn threads_of(status: &Status) -> Threads {
@@ -105,6 +132,17 @@ mod tests {
         assert_eq!(names(1 << 13 | 1), ["CAP_CHOWN", "CAP_NET_RAW"]);
         assert_eq!(names(1 << 63), ["capability 63"]);
         assert!(names(0).is_empty() && names(u64::MAX).contains(&"CAP_SYS_ADMIN".to_owned()));
+    }
+
+    #[test]
+    fn a_list_that_lacks_threads_is_read_again() {
+        // In the second list, one thread has just ended, and one that follows it is missing.
+        let lists = [(vec![1], 3), (vec![1, 4], 3), (vec![1, 3, 4], 3), (vec![1], 1)];
+        let mut next = lists.iter().cloned();
+        assert_eq!(all_threads(|| Ok(next.next().unwrap())).unwrap(), [1, 3, 4]);
+        let mut next = lists[..2].iter().cloned().cycle();
+        assert_eq!(all_threads(|| Ok(next.next().unwrap())).unwrap(), [1, 4]);
+        assert!(all_threads::<u8>(|| Err(io::ErrorKind::NotFound.into())).is_err());
     }
 
     #[test]

@@ -21,10 +21,7 @@ pub use crate::wasm::{MANIFEST, frame, with_manifest};
 
 /// Writes a shell script, and returns its file.
 pub fn script(program: PathBuf, text: &str) -> PathBuf {
-    use std::os::unix::fs::PermissionsExt;
-    std::fs::write(&program, format!("#!/bin/sh\n{text}\n")).unwrap();
-    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
-    program
+    flame_testing::script(program, &format!("#!/bin/sh\n{text}\n"))
 }
 
 /// Returns the name by which this program runs a test in a file, whose `module_path!()` this is.

@@ -138,13 +138,10 @@ impl Node {
     /// Lets the node start a shell script in place of the program for processes. It runs in the node's
     /// folder, and `real "$@"` becomes that program.
     pub fn with_runner(mut self, script: &str) -> Self {
-        let (program, folder) = (self.path("runner.sh"), self.folder.path().display().to_string());
+        let folder = self.folder.path().display().to_string();
         let real = runner().display().to_string();
         let text = format!("#!/bin/bash\ncd '{folder}'\nreal() {{ exec '{real}' \"$@\"; }}\n{script}\n");
-        std::fs::write(&program, text).unwrap();
-        let executable = <std::fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o755);
-        std::fs::set_permissions(&program, executable).unwrap();
-        self.runner = Some(program);
+        self.runner = Some(flame_testing::script(self.path("runner.sh"), &text));
         self
     }
 
@@ -154,7 +151,7 @@ impl Node {
         std::fs::create_dir(&folder).unwrap();
         let only = <std::fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o700);
         std::fs::set_permissions(&folder, only).unwrap();
-        std::fs::copy(runner(), folder.join("flame-runner")).unwrap();
+        flame_testing::copy_program(&runner(), &folder.join("flame-runner"));
         self.runner = Some(folder.join("flame-runner"));
         self
     }

@@ -371,7 +371,7 @@ fn a_client_presents_no_credential_to_another_user() {
     std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
     // A copy that the other user may run, wherever this program is.
     let program = folder.path().join("test");
-    std::fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+    flame_testing::copy_program(&std::env::current_exe().unwrap(), &program);
     let socket = folder.path().join("socket");
     let mut command = std::process::Command::new(&program);
     command
@@ -381,13 +381,7 @@ fn a_client_presents_no_credential_to_another_user() {
         .uid(65534)
         .gid(65534)
         .stdout(std::process::Stdio::null());
-    let mut listens = loop {
-        match command.spawn() {
-            // Another test has begun a process while the copy was written, which keeps it open for a moment.
-            Err(e) if e.kind() == std::io::ErrorKind::ExecutableFileBusy => std::thread::yield_now(),
-            started => break started.unwrap(),
-        }
-    };
+    let mut listens = command.spawn().unwrap();
     wait_for("a listener", || socket.exists());
     let address = format!("unix:{}", socket.display());
     let as_alice = ["--credential", "alice.cred", "--identity", "alice.key"];

@@ -52,10 +52,16 @@ fn the_status_is_that_of_the_kernel() {
     if let Some(count) = module("count") {
         node.json_of("alice", &["install", &count.display().to_string()]);
         let security = node.json(&["node", "status", "--security"]);
-        let pid = security["processes"][1]["pid"].as_u64().expect("a process of alice");
-        let read = |name: &str| std::fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap();
-        assert_eq!(read("comm"), "flame-runner\n");
-        assert!(read("cmdline").contains("private/flame-runner\0"), "{}", read("cmdline"));
+        let mut all = security["processes"].as_array().unwrap().iter();
+        let process = all.find(|process| process["runs"]["principal"] == "alice");
+        let process = process.unwrap_or_else(|| panic!("no process of alice: {security}, {}", node.said()));
+        let read = |name: &str| {
+            let path = format!("/proc/{}/{name}", process["pid"]);
+            std::fs::read_to_string(&path)
+                .unwrap_or_else(|e| panic!("{path}: {e}: {process}, {}", node.said()))
+        };
+        assert_eq!(read("comm"), "flame-runner\n", "{process}");
+        assert!(read("cmdline").contains("private/flame-runner\0"), "{:?}: {process}", read("cmdline"));
     }
     // It is the operator's.
     let refused = node.refused(&[

@@ -4,7 +4,6 @@
 use crate::common::{self, MANIFEST, eventually, install_by, request, with_manifest};
 use flame_compile::{Cache, Compiler, Worker};
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -40,10 +39,7 @@ fn slow() -> Vec<u8> {
 
 /// Writes a program that is started instead of the child.
 fn script(folder: &Path, text: &str) -> PathBuf {
-    let path = folder.join("child");
-    fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
-    path
+    crate::common::script(folder.join("child"), text)
 }
 
 #[test]

@@ -22,7 +22,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::Write;
 use std::os::fd::AsFd;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
@@ -156,7 +155,7 @@ fn copy(name: &str) -> PathBuf {
     let folder = std::env::temp_dir().join(format!("flame-{name}-{}", std::process::id()));
     fs::create_dir_all(&folder).unwrap();
     let copy = folder.join("flame-runner");
-    fs::copy(runner(), &copy).unwrap();
+    flame_testing::copy_program(&runner(), &copy);
     copy
 }
 
@@ -405,8 +404,7 @@ fn page_tables_count_as_memory() {
         pages.madvise(15)\n\
         for n in range(100 << 10): pages[n << 21]\n\
         time.sleep(1000)\n";
-    fs::write(&program, script).unwrap();
-    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    let program = flame_testing::script(program, script);
     let lost = until(&program, Meters::default(), |handle| handle.lost().pop());
     assert!(lost.cause.contains("page tables"), "{}", lost.cause);
 }
