@@ -18,6 +18,31 @@ pub struct Class {
     pub source: &'static str,
 }
 
+/// A mark of a class. Without one of `E2` to `E5` or `Analysed`, the cost of a packet is of class E1: the
+/// same for each packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mark {
+    /// A packet that is pushed to an element, in a graph of that element alone, changes nothing but that
+    /// graph: no file, no socket, no terminal. Only such elements are measured by `flame click check`, which
+    /// gives them packets.
+    Pure,
+    /// The cost depends on the length of the packet.
+    E2,
+    /// The cost depends on the length of the packet's headers.
+    E3,
+    /// The cost depends on the length of the configuration (rules, routes).
+    E4,
+    /// The cost depends on a value in the configuration (the number of outputs, the capacity of a table).
+    E5,
+    /// The cost is found by analysis of a module.
+    Analysed,
+    Named,
+    Capacity,
+    Queues,
+    Device,
+    Queue,
+}
+
 /// The properties of an element that its class receives when it makes it.
 pub struct Setup<'a> {
     pub name: &'a str,
@@ -35,20 +60,40 @@ pub fn find(name: &str) -> Option<&'static Class> {
 }
 
 impl Class {
-    /// Returns whether packets for one of its elements alone change nothing outside of that.
+    fn marks(&self) -> &'static [Mark] {
+        CLASSES.binary_search_by(|c| c.name.cmp(self.name)).map_or(&[], |at| MARKS[at])
+    }
+
+    /// Returns whether packets for one of its elements alone change nothing outside of it.
     pub fn is_pure(&self) -> bool {
-        CLASSES.binary_search_by(|c| c.name.cmp(self.name)).is_ok_and(|at| PURE[at])
+        self.marks().contains(&Mark::Pure)
     }
 
     /// Returns the class of the cost of a packet that is pushed or pulled, E1 to E5 (docs/bounds.md): the
-    /// quantity on which it depends in this element's code. That of modules is found by analysis.
+    /// quantity on which it depends in this element's code. The cost of modules is found by analysis.
     pub fn cost_class(&self) -> Option<&'static str> {
-        CLASSES.binary_search_by(|c| c.name.cmp(self.name)).ok().and_then(|at| COSTS[at])
+        let of = |mark: &Mark| match mark {
+            Mark::E2 => Some(Some("E2")),
+            Mark::E3 => Some(Some("E3")),
+            Mark::E4 => Some(Some("E4")),
+            Mark::E5 => Some(Some("E5")),
+            Mark::Analysed => Some(None),
+            _ => None,
+        };
+        self.marks().iter().find_map(of).unwrap_or(Some("E1"))
     }
 
     /// Returns how its elements depend on others, besides packets and handlers.
     pub fn ties(&self) -> Ties {
-        CLASSES.binary_search_by(|c| c.name.cmp(self.name)).map_or(Ties::None, |at| TIES[at])
+        let of = |mark: &Mark| match mark {
+            Mark::Named => Some(Ties::Named),
+            Mark::Capacity => Some(Ties::Capacity),
+            Mark::Queues => Some(Ties::Queues),
+            Mark::Device => Some(Ties::Device),
+            Mark::Queue => Some(Ties::Queue),
+            _ => None,
+        };
+        self.marks().iter().find_map(of).unwrap_or(Ties::None)
     }
 
     /// Returns the lines of the manual about this class.
@@ -65,195 +110,162 @@ impl Class {
 }
 
 macro_rules! classes {
-    (@pure pure $($mark:ident)*) => { true };
-    (@pure $($mark:ident)*) => { false };
-    (@ties pure $($mark:ident)*) => { classes!(@ties $($mark)*) };
-    (@ties e2 $($mark:ident)*) => { classes!(@ties $($mark)*) };
-    (@ties e3 $($mark:ident)*) => { classes!(@ties $($mark)*) };
-    (@ties e4 $($mark:ident)*) => { classes!(@ties $($mark)*) };
-    (@ties e5 $($mark:ident)*) => { classes!(@ties $($mark)*) };
-    (@ties analysed) => { Ties::None };
-    (@cost pure $($mark:ident)*) => { classes!(@cost $($mark)*) };
-    (@cost e2 $($mark:ident)*) => { Some("E2") };
-    (@cost e3 $($mark:ident)*) => { Some("E3") };
-    (@cost e4 $($mark:ident)*) => { Some("E4") };
-    (@cost e5 $($mark:ident)*) => { Some("E5") };
-    (@cost analysed) => { None };
-    (@cost $($mark:ident)*) => { Some("E1") };
-    (@ties named) => { Ties::Named };
-    (@ties capacity) => { Ties::Capacity };
-    (@ties queues) => { Ties::Queues };
-    (@ties device) => { Ties::Device };
-    (@ties queue) => { Ties::Queue };
-    (@ties) => { Ties::None };
     ($($class:path $(=> $($mark:ident)+)?,)*) => {
         /// All classes, sorted by name.
         pub static CLASSES: &[&Class] = &[$(&$class,)*];
 
-        /// Whether each class is pure.
-        static PURE: &[bool] = &[$(classes!(@pure $($($mark)+)?),)*];
-
-        /// The quantity on which the cost of each class depends.
-        static COSTS: &[Option<&str>] = &[$(classes!(@cost $($($mark)+)?),)*];
-
-        /// The ties of each class.
-        static TIES: &[Ties] = &[$(classes!(@ties $($($mark)+)?),)*];
+        /// The marks of each class.
+        static MARKS: &[&[Mark]] = &[$(&[$($(Mark::$mark),+)?],)*];
     };
 }
 
-// A class is `pure` if a packet that is pushed to an element of it, in a graph of that element alone,
-// changes nothing but that graph: no file, no socket, no terminal. Only such elements are measured by `flame
-// click check`, which gives them packets. `e2` to `e5` are the class of its cost: it depends on the length
-// of the packet, on that of its headers, on the length of the configuration (rules, routes), or on a value
-// in it (the number of outputs, the capacity of a table). Without such a mark it is E1, the same for each
-// packet. The other marks are the ties of the class.
 classes![
-    e::ipprint::ARP_PRINT => e2,
-    e::arp::ARP_QUERIER => pure e5 named,
-    e::arp::ARP_RESPONDER => pure e4,
+    e::ipprint::ARP_PRINT => E2,
+    e::arp::ARP_QUERIER => Pure E5 Named,
+    e::arp::ARP_RESPONDER => Pure E4,
     e::arp_table::ARP_TABLE,
     e::basic::ADDRESS_INFO,
-    e::counter::AGGREGATE_COUNTER => pure e5,
-    e::basic::ALIGN => pure e2,
+    e::counter::AGGREGATE_COUNTER => Pure E5,
+    e::basic::ALIGN => Pure E2,
     e::basic::ALIGNMENT_INFO,
-    e::counter::AVERAGE_COUNTER => pure,
-    e::unqueue::BANDWIDTH_RATED_SPLITTER => pure,
-    e::unqueue::BANDWIDTH_RATED_UNQUEUE => pure,
-    e::unqueue::BANDWIDTH_SHAPER => pure,
-    e::switch::BYPASS => pure,
-    e::ip::CHECK_ICMP_HEADER => pure e2,
-    e::ip::CHECK_IP_HEADER => pure e3,
-    e::ip::CHECK_IP_HEADER2 => pure e3,
-    e::paint::CHECK_PAINT => pure,
-    e::ip::CHECK_TCP_HEADER => pure e2,
-    e::ip::CHECK_UDP_HEADER => pure e2,
-    e::classify::CLASSIFIER => pure e4,
+    e::counter::AVERAGE_COUNTER => Pure,
+    e::unqueue::BANDWIDTH_RATED_SPLITTER => Pure,
+    e::unqueue::BANDWIDTH_RATED_UNQUEUE => Pure,
+    e::unqueue::BANDWIDTH_SHAPER => Pure,
+    e::switch::BYPASS => Pure,
+    e::ip::CHECK_ICMP_HEADER => Pure E2,
+    e::ip::CHECK_IP_HEADER => Pure E3,
+    e::ip::CHECK_IP_HEADER2 => Pure E3,
+    e::paint::CHECK_PAINT => Pure,
+    e::ip::CHECK_TCP_HEADER => Pure E2,
+    e::ip::CHECK_UDP_HEADER => Pure E2,
+    e::classify::CLASSIFIER => Pure E4,
     e::control_socket::CONTROL_SOCKET,
-    e::counter::COUNTER => pure,
-    e::ip::DEC_IP_TTL => pure,
-    e::unqueue::DELAY_SHAPER => pure,
-    e::unqueue::DELAY_UNQUEUE => pure,
-    e::lookup::DIRECT_IP_LOOKUP => pure e4,
-    e::basic::DISCARD => pure,
+    e::counter::COUNTER => Pure,
+    e::ip::DEC_IP_TTL => Pure,
+    e::unqueue::DELAY_SHAPER => Pure,
+    e::unqueue::DELAY_UNQUEUE => Pure,
+    e::lookup::DIRECT_IP_LOOKUP => Pure E4,
+    e::basic::DISCARD => Pure,
     e::script::DRIVER_MANAGER,
-    e::ether::DROP_BROADCASTS => pure,
+    e::ether::DROP_BROADCASTS => Pure,
     e::basic::ERROR,
-    e::ether::ETHER_ENCAP => pure e2,
-    e::ether::ETHER_MIRROR => pure,
-    e::ether::ETHER_REWRITE => pure,
-    e::ether::ETHER_VLAN_ENCAP => pure e2,
-    e::ip::FIX_IP_SRC => pure e3,
-    e::from_device::FROM_DEVICE => e2 device,
-    e::dump::FROM_DUMP => e2,
-    e::summary::FROM => e2,
-    e::queue::FRONT_DROP_QUEUE => pure queue,
-    e::queue::FULL_NOTE_QUEUE => pure queue,
-    e::ip::GET_IP_ADDRESS => pure,
-    e::switch::HASH_SWITCH => pure e5,
-    e::ether::HOST_ETHER_FILTER => pure,
-    e::switch::HUB => pure e5,
-    e::icmp::ICMP_ERROR => pure e3,
-    e::encap::ICMP_IP_ENCAP => pure e2,
-    e::encap::ICMP_PING_ENCAP => pure e2,
-    e::icmp::ICMP_PING_RESPONDER => pure e2,
-    e::rewriter::ICMP_PING_REWRITER => pure e5 capacity,
-    e::icmp_rewriter::ICMP_REWRITER => e2 named,
-    e::rewriter::IP_ADDR_REWRITER => pure e5 capacity,
-    e::filter::IP_CLASSIFIER => pure e4,
-    e::encap::IP_ENCAP => pure e2,
-    e::filter::IP_FILTER => pure e4,
-    e::gateway::IP_FRAGMENTER => pure e2,
-    e::gateway::IP_GW_OPTIONS => pure e3,
-    e::ipprint::IP_PRINT => e2,
-    e::reassembler::IP_REASSEMBLER => pure e2,
-    e::rewriter::IP_REWRITER => pure e5 capacity,
+    e::ether::ETHER_ENCAP => Pure E2,
+    e::ether::ETHER_MIRROR => Pure,
+    e::ether::ETHER_REWRITE => Pure,
+    e::ether::ETHER_VLAN_ENCAP => Pure E2,
+    e::ip::FIX_IP_SRC => Pure E3,
+    e::from_device::FROM_DEVICE => E2 Device,
+    e::dump::FROM_DUMP => E2,
+    e::summary::FROM => E2,
+    e::queue::FRONT_DROP_QUEUE => Pure Queue,
+    e::queue::FULL_NOTE_QUEUE => Pure Queue,
+    e::ip::GET_IP_ADDRESS => Pure,
+    e::switch::HASH_SWITCH => Pure E5,
+    e::ether::HOST_ETHER_FILTER => Pure,
+    e::switch::HUB => Pure E5,
+    e::icmp::ICMP_ERROR => Pure E3,
+    e::encap::ICMP_IP_ENCAP => Pure E2,
+    e::encap::ICMP_PING_ENCAP => Pure E2,
+    e::icmp::ICMP_PING_RESPONDER => Pure E2,
+    e::rewriter::ICMP_PING_REWRITER => Pure E5 Capacity,
+    e::icmp_rewriter::ICMP_REWRITER => E2 Named,
+    e::rewriter::IP_ADDR_REWRITER => Pure E5 Capacity,
+    e::filter::IP_CLASSIFIER => Pure E4,
+    e::encap::IP_ENCAP => Pure E2,
+    e::filter::IP_FILTER => Pure E4,
+    e::gateway::IP_FRAGMENTER => Pure E2,
+    e::gateway::IP_GW_OPTIONS => Pure E3,
+    e::ipprint::IP_PRINT => E2,
+    e::reassembler::IP_REASSEMBLER => Pure E2,
+    e::rewriter::IP_REWRITER => Pure E5 Capacity,
     e::rewriter::PATTERNS,
-    e::basic::IDLE => pure,
+    e::basic::IDLE => Pure,
     e::source::INFINITE_SOURCE,
-    e::switch::INPUT_SWITCH => pure,
-    e::kernel_tun::KERNEL_TUN => e2,
-    e::lookup::LINEAR_IP_LOOKUP => pure e4,
-    e::unqueue::LINK_UNQUEUE => pure,
-    e::lookup::LOOKUP_IP_ROUTE => pure e4,
-    e::bound::LOOP => pure,
-    e::ip::MARK_IP_CE => pure,
-    e::ip::MARK_IP_HEADER => pure,
+    e::switch::INPUT_SWITCH => Pure,
+    e::kernel_tun::KERNEL_TUN => E2,
+    e::lookup::LINEAR_IP_LOOKUP => Pure E4,
+    e::unqueue::LINK_UNQUEUE => Pure,
+    e::lookup::LOOKUP_IP_ROUTE => Pure E4,
+    e::bound::LOOP => Pure,
+    e::ip::MARK_IP_CE => Pure,
+    e::ip::MARK_IP_HEADER => Pure,
     e::basic::MESSAGE,
-    e::queue::MIXED_QUEUE => pure queue,
-    e::module::MODULE => analysed,
-    e::queue::NOTIFIER_QUEUE => pure queue,
-    e::basic::NULL => pure,
-    e::strip::PAD => pure e2,
-    e::paint::PAINT => pure,
-    e::paint::PAINT_SWITCH => pure e5,
-    e::paint::PAINT_TEE => pure e2,
-    e::bound::POLL => pure,
+    e::queue::MIXED_QUEUE => Pure Queue,
+    e::module::MODULE => Analysed,
+    e::queue::NOTIFIER_QUEUE => Pure Queue,
+    e::basic::NULL => Pure,
+    e::strip::PAD => Pure E2,
+    e::paint::PAINT => Pure,
+    e::paint::PAINT_SWITCH => Pure E5,
+    e::paint::PAINT_TEE => Pure E2,
+    e::bound::POLL => Pure,
     e::basic::PORT_INFO,
-    e::print::PRINT => e2,
-    e::sched::PRIO_SCHED => pure e5,
-    e::chance::PROB_SPLITTER => pure,
-    e::basic::PULL_NULL => pure,
-    e::switch::PULL_SWITCH => pure,
-    e::switch::PULL_TEE => pure e5,
-    e::basic::PUSH_NULL => pure,
-    e::queue::QUEUE => pure queue,
-    e::queue::QUICK_NOTE_QUEUE => pure queue,
-    e::chance::RED => pure e5 queues,
-    e::lookup::RADIX_IP_LOOKUP => pure e4,
-    e::chance::RANDOM_SAMPLE => pure,
-    e::switch::RANDOM_SWITCH => pure,
-    e::lookup::RANGE_IP_LOOKUP => pure e4,
+    e::print::PRINT => E2,
+    e::sched::PRIO_SCHED => Pure E5,
+    e::chance::PROB_SPLITTER => Pure,
+    e::basic::PULL_NULL => Pure,
+    e::switch::PULL_SWITCH => Pure,
+    e::switch::PULL_TEE => Pure E5,
+    e::basic::PUSH_NULL => Pure,
+    e::queue::QUEUE => Pure Queue,
+    e::queue::QUICK_NOTE_QUEUE => Pure Queue,
+    e::chance::RED => Pure E5 Queues,
+    e::lookup::RADIX_IP_LOOKUP => Pure E4,
+    e::chance::RANDOM_SAMPLE => Pure,
+    e::switch::RANDOM_SWITCH => Pure,
+    e::lookup::RANGE_IP_LOOKUP => Pure E4,
     e::source::RATED_SOURCE,
-    e::unqueue::RATED_SPLITTER => pure,
-    e::unqueue::RATED_UNQUEUE => pure,
-    e::strip::RESIZE => pure e2,
-    e::sched::ROUND_ROBIN_SCHED => pure e5,
-    e::switch::ROUND_ROBIN_SWITCH => pure,
+    e::unqueue::RATED_SPLITTER => Pure,
+    e::unqueue::RATED_UNQUEUE => Pure,
+    e::strip::RESIZE => Pure E2,
+    e::sched::ROUND_ROBIN_SCHED => Pure E5,
+    e::switch::ROUND_ROBIN_SWITCH => Pure,
     e::basic::SCHEDULE_INFO,
     e::script::SCRIPT,
-    e::ip::SET_IP_ADDRESS => pure,
-    e::ip::SET_IP_CHECKSUM => pure e3,
-    e::ip::SET_IP_DSCP => pure,
-    e::ip::SET_IP_ECN => pure,
-    e::ip::SET_TCP_CHECKSUM => pure e2,
-    e::chance::SET_TIMESTAMP => pure,
-    e::chance::SET_TIMESTAMP_DELTA => pure,
-    e::ip::SET_UDP_CHECKSUM => pure e2,
-    e::ether::SET_VLAN_ANNO => pure,
-    e::unqueue::SHAPER => pure,
-    e::switch::SIMPLE_PULL_SWITCH => pure,
-    e::queue::SIMPLE_QUEUE => pure queue,
-    e::socket::SOCKET => e2,
-    e::lookup::STATIC_IP_LOOKUP => pure e4,
-    e::switch::STATIC_PULL_SWITCH => pure,
-    e::switch::STATIC_SWITCH => pure,
+    e::ip::SET_IP_ADDRESS => Pure,
+    e::ip::SET_IP_CHECKSUM => Pure E3,
+    e::ip::SET_IP_DSCP => Pure,
+    e::ip::SET_IP_ECN => Pure,
+    e::ip::SET_TCP_CHECKSUM => Pure E2,
+    e::chance::SET_TIMESTAMP => Pure,
+    e::chance::SET_TIMESTAMP_DELTA => Pure,
+    e::ip::SET_UDP_CHECKSUM => Pure E2,
+    e::ether::SET_VLAN_ANNO => Pure,
+    e::unqueue::SHAPER => Pure,
+    e::switch::SIMPLE_PULL_SWITCH => Pure,
+    e::queue::SIMPLE_QUEUE => Pure Queue,
+    e::socket::SOCKET => E2,
+    e::lookup::STATIC_IP_LOOKUP => Pure E4,
+    e::switch::STATIC_PULL_SWITCH => Pure,
+    e::switch::STATIC_SWITCH => Pure,
     e::thread_sched::STATIC_THREAD_SCHED,
-    e::strip::STORE_DATA => pure e4,
-    e::ip::STORE_IP_ADDRESS => pure e3,
-    e::sched::STRIDE_SCHED => pure e5,
-    e::sched::STRIDE_SWITCH => pure e5,
-    e::strip::STRIP => pure,
-    e::ether::STRIP_ETHER_VLAN => pure,
-    e::strip::STRIP_IP => pure,
-    e::strip::STRIP_TCP => pure,
-    e::strip::STRIP_TO_NETWORK => pure,
-    e::switch::SWITCH_CLASS => pure,
-    e::rewriter::TCP_REWRITER => pure e5 capacity,
-    e::switch::TEE => pure e5,
-    e::queue::THREAD_SAFE_QUEUE => pure queue,
+    e::strip::STORE_DATA => Pure E4,
+    e::ip::STORE_IP_ADDRESS => Pure E3,
+    e::sched::STRIDE_SCHED => Pure E5,
+    e::sched::STRIDE_SWITCH => Pure E5,
+    e::strip::STRIP => Pure,
+    e::ether::STRIP_ETHER_VLAN => Pure,
+    e::strip::STRIP_IP => Pure,
+    e::strip::STRIP_TCP => Pure,
+    e::strip::STRIP_TO_NETWORK => Pure,
+    e::switch::SWITCH_CLASS => Pure,
+    e::rewriter::TCP_REWRITER => Pure E5 Capacity,
+    e::switch::TEE => Pure E5,
+    e::queue::THREAD_SAFE_QUEUE => Pure Queue,
     e::chance::TIME_FILTER,
-    e::sched::TIME_SORTED_SCHED => pure e5,
-    e::unqueue::TIMED_SINK => pure,
+    e::sched::TIME_SORTED_SCHED => Pure E5,
+    e::unqueue::TIMED_SINK => Pure,
     e::source::TIMED_SOURCE,
-    e::to_device::TO_DEVICE => e2 device,
-    e::dump::TO_DUMP => e2,
-    e::summary::TO => e2,
-    e::strip::TRUNCATE => pure,
-    e::encap::UDP_IP_ENCAP => pure e2,
-    e::rewriter::UDP_REWRITER => pure e5 capacity,
-    e::unqueue::UNQUEUE => pure,
-    e::strip::UNSTRIP => pure e2,
-    e::strip::UNSTRIP_IP => pure e2,
-    e::ether::VLAN_DECAP => pure,
-    e::ether::VLAN_ENCAP => pure e2,
+    e::to_device::TO_DEVICE => E2 Device,
+    e::dump::TO_DUMP => E2,
+    e::summary::TO => E2,
+    e::strip::TRUNCATE => Pure,
+    e::encap::UDP_IP_ENCAP => Pure E2,
+    e::rewriter::UDP_REWRITER => Pure E5 Capacity,
+    e::unqueue::UNQUEUE => Pure,
+    e::strip::UNSTRIP => Pure E2,
+    e::strip::UNSTRIP_IP => Pure E2,
+    e::ether::VLAN_DECAP => Pure,
+    e::ether::VLAN_ENCAP => Pure E2,
 ];
