@@ -62,6 +62,8 @@ mod disk_tests;
 #[cfg(test)]
 mod end_tests;
 #[cfg(test)]
+mod revocation_tests;
+#[cfg(test)]
 mod test_world;
 #[cfg(test)]
 mod wall_tests;

@@ -3,6 +3,7 @@
 use super::*;
 use crate::config::Config;
 use crate::test_world::plan;
+use flame_worker::Worker;
 use std::path::Path;
 use std::time::Instant;
 
