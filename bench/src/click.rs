@@ -14,7 +14,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-/// The shape of the ring, equal to that of `flame_source::live::Receiver`.
+/// The shape of the ring, as in `flame_source::live::Receiver`.
 const RING: Shape = Shape { block: 128 << 10, blocks: 128, timeout_ms: 1 };
 /// The router, between a source and a sink of Ethernet frames.
 pub const ROUTER: &str = "c :: Classifier(12/0800, -) -> Paint(1) -> Strip(14) -> CheckIPHeader

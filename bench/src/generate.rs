@@ -269,7 +269,7 @@ impl Flow {
             1 => checksum(0, &frame[transport..]),
             _ => checksum(u64::from(proto) + length as u64, &frame[addresses..]),
         };
-        // In UDP, a sum of 0 means that there is none.
+        // In UDP, a sum of 0 means that it is missing.
         let sum = if sum == 0 && proto == 17 { 0xffff } else { sum };
         frame[transport + at..transport + at + 2].copy_from_slice(&sum.to_be_bytes());
     }

@@ -19,7 +19,7 @@ pub struct Graph<'a> {
     pub burst: u32,
 }
 
-/// The packets whose time is taken for that of start and end.
+/// The packets whose time stands for start and end.
 const START: u64 = 5000;
 
 impl Graph<'_> {

@@ -13,7 +13,7 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-/// The shape of the ring, equal to that of `flame_source::live::LiveOptions`.
+/// The shape of the ring, as in `flame_source::live::LiveOptions`.
 const RING: Shape = Shape { block: flame_abi::MAX_BLOCK_BYTES, blocks: 64, timeout_ms: 20 };
 
 /// The time in which a block that is not full reaches its reader.

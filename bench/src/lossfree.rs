@@ -45,7 +45,7 @@ impl Program {
         Ok(Self { words: bare_words()?, processed: of_record })
     }
 
-    /// Returns a loop over libpcap, which takes so many steps for each packet.
+    /// Returns a loop over libpcap, which takes this many steps for each packet.
     pub fn libpcap(steps: u32) -> io::Result<Self> {
         let me = std::env::current_exe()?.to_string_lossy().into_owned();
         let words = [me, "--libpcap".to_owned(), "rx0".to_owned(), steps.to_string()].into();
@@ -68,7 +68,7 @@ fn of_account(out: &Output) -> Option<f64> {
 /// The place of a trial.
 pub struct Trial<'a> {
     pub namespace: &'a str,
-    /// The cores of the receivers, for example `0`, and that of the sender.
+    /// The cores of the receivers, for example `0`, and the sender's core.
     pub receivers: &'a str,
     pub sender: &'a str,
     /// The length of frames in bytes.
@@ -92,7 +92,7 @@ impl Trial<'_> {
         let is_idle = used(&mut receivers)? - before < AFTER.as_secs_f64() / 5.0;
         let mut sustained = is_idle;
         for (receiver, program) in receivers.into_iter().zip(programs) {
-            // One that has not caught up may take long.
+            // A receiver that has not caught up may take long.
             if is_idle {
                 let out = receiver.end()?;
                 let processed = (program.processed)(&out).ok_or_else(|| {
@@ -157,7 +157,7 @@ pub fn rows(flame: &Path, rounds: usize) -> Vec<Row> {
     })
 }
 
-/// Takes so many steps.
+/// Takes this many steps.
 pub fn spin(steps: u32) {
     for step in 0..steps {
         std::hint::black_box(step);

@@ -1,5 +1,5 @@
 //! Many sessions of one module each on a node, each with a process of its own: the time of their installs,
-//! their memory, and the processor time of a module for a packet, compared to that of ten sessions.
+//! their memory, and the processor time of a module for a packet, compared to ten sessions.
 
 use crate::fixture::Error;
 use crate::net::seconds_of;

@@ -91,7 +91,7 @@ fn check(result: *mut libc::c_void) -> io::Result<()> {
 /// Reads and changes the beginning of each packet, as a module does.
 fn work(at: *mut u8, stride: usize) {
     for packet in 0..BATCH {
-        // SAFETY: inside the mapping of the batch, to which nobody else has a reference.
+        // SAFETY: inside the mapping of the batch, to which there is no other reference.
         let bytes = unsafe { std::slice::from_raw_parts_mut(at.add(packet * stride), TOUCHED) };
         bytes[TOUCHED - 1] = bytes[..TOUCHED - 1].iter().fold(1, |sum, byte| sum ^ byte);
     }

@@ -48,8 +48,8 @@ impl Holder {
     }
 }
 
-/// Returns a capture of a second: bursts of `packets` empty packets of 64 flows, so many milliseconds apart.
-/// For 0 milliseconds there are 5,000 bursts.
+/// Returns a capture of a second: bursts of `packets` empty packets of 64 flows, this many milliseconds
+/// apart. For 0 milliseconds there are 5,000 bursts.
 pub fn bursts(packets: u32, apart_ms: u32) -> Vec<u8> {
     let apart_us = if apart_ms == 0 { 200 } else { apart_ms * 1000 };
     let bursts = 0..1_000_000 / apart_us;

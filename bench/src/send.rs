@@ -72,8 +72,8 @@ pub fn datagram(from: [u8; 4], to: [u8; 4], ports: [u16; 2], payload: &[u8]) -> 
     frame
 }
 
-/// Sends so many packets in frames of `length` bytes, `rate` a second or, for 0, as many as possible. Prints
-/// the number of packets and the seconds that they took.
+/// Sends this many packets in frames of `length` bytes, `rate` a second or, for 0, as many as possible.
+/// Prints the number of packets and the seconds that they took.
 pub fn send(interface: &str, length: usize, packets: u64, rate: f64) -> io::Result<()> {
     let socket = ring::socket(interface, 0, |_| Ok(()))?;
     let mut frames: Vec<Vec<u8>> = (0..FLOWS).map(|flow| frame(flow, length)).collect();

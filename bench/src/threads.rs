@@ -1,5 +1,5 @@
-//! Graphs of several threads: two paths that have nothing to do with each other, and one that a queue cuts in
-//! half, each in one thread and in two.
+//! Graphs of several threads: two paths that have nothing to do with each other, and a path that a queue cuts
+//! in half, each in one thread and in two.
 
 use crate::click::FRAME;
 use crate::commands::time_on;

@@ -17,7 +17,7 @@ const PERIODS_MS: [u64; 6] = [1, 2, 5, 10, 20, 50];
 const BLOCKS: [u64; 4] = [1, 2, 3, 4];
 /// The packets of a burst, which fill four blocks, and the time between two of them in milliseconds.
 const BURST: (u32, u32) = (4096, 50);
-/// The session's part of a processor, and that of the busy one, in percent.
+/// The parts of a processor of the session and of the busy one, in percent.
 const SHARES: [u64; 2] = [10, 40];
 /// The part of its share that the session needs.
 const NEED: f64 = 0.7;

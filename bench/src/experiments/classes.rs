@@ -1,6 +1,6 @@
 //! The classes of cost of the standard modules, by `flame check`, and of the native elements, as `flame click
-//! help` states them: the experiment of the Table A.1 of Patel's thesis. The class of a module is that of the
-//! calls with packets.
+//! help` states them: the experiment of the Table A.1 of Patel's thesis. A module has the class of its calls
+//! with packets.
 
 use super::{Figure, Setting};
 use crate::fixture::Error;

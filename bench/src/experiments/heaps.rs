@@ -16,7 +16,7 @@ const BURST: (u32, u32) = (100, 2);
 const PAGES: u32 = 768;
 const WINDOW: Duration = Duration::from_millis(250);
 
-/// Returns the module that grows after so many packets.
+/// Returns the module that grows after this many packets.
 fn growing(after: u32) -> Result<Vec<u8>, Error> {
     let text = format!(
         r#"(module (memory (export "memory") 1)

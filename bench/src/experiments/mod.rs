@@ -111,7 +111,7 @@ impl Figure<'_> {
     }
 }
 
-/// Returns the nanoseconds that `spin` takes for a packet of so many steps.
+/// Returns the nanoseconds that `spin` takes for a packet of this many steps.
 fn nanoseconds_of_spin(steps: u32) -> Result<f64, Error> {
     const PACKETS: usize = 256;
     let engine = flame_run::Engines::new()?;

@@ -1,5 +1,5 @@
 //! The bandwidth of three sessions of a node that always have frames to send, while one of them changes its
-//! guarantee: the experiment of RCANE's Figure 12. What nobody reserved is shared equally.
+//! guarantee: the experiment of RCANE's Figure 12. What is not reserved is shared equally.
 
 use super::{Figure, Setting};
 use crate::fixture::Error;

@@ -11,7 +11,7 @@ use serde_json::json;
 use std::time::{Duration, Instant};
 
 const NAMES: [&str; 4] = ["a", "b", "c", "d"];
-/// The reservations in percent, from each time in seconds on. 0 is none.
+/// The reservations in percent, from each time in seconds on. 0 stands for no reservation.
 const PHASES: [(u64, [u64; 4]); 3] = [(0, [10, 20, 30, 0]), (4, [30, 20, 30, 0]), (8, [30, 20, 0, 0])];
 const END: u64 = 12;
 const WINDOW: Duration = Duration::from_millis(100);

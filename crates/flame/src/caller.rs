@@ -170,7 +170,7 @@ mod tests {
             ((900, 1000, None), Caller::Through { uid: 1000 }),
             ((0, 1000, None), Caller::Through { uid: 1000 }),
             ((1000, 1000, None), Caller::User),
-            // Setting the variable makes nobody the operator.
+            // Setting the variable gives no rights of the operator.
             ((1000, 1000, Some(0)), Caller::User),
             ((1000, 1000, Some(1000)), Caller::User),
         ];

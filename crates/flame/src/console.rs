@@ -27,7 +27,7 @@ pub fn value(value: &serde_json::Value) {
 }
 
 pub fn error(text: Arguments<'_>) {
-    // If standard error is closed, nobody reads the message.
+    // If standard error is closed, the message is lost.
     let _ = writeln!(std::io::stderr().lock(), "{}", escape::lines(&text.to_string()));
 }
 

@@ -4,7 +4,7 @@
 //! | | |
 //! | --- | --- |
 //! | error | what ends a command; also printed without this |
-//! | warn | what may be wrong although the command goes on |
+//! | warn | what may be wrong although the command continues |
 //! | info (`-v`) | the steps of a command: files, modules, policies, sources |
 //! | debug (`-vv`) | details of a step: caches, views, bounds |
 //! | trace (`-vvv`) | everything, also of libraries |
@@ -67,7 +67,7 @@ impl<'a> MakeWriter<'a> for Escaped {
 impl Write for Escaped {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         let text = String::from_utf8_lossy(bytes);
-        // If standard error is closed, nobody reads the message.
+        // If standard error is closed, the message is lost.
         let _ = std::io::stderr().lock().write_all(escape::lines(&text).as_bytes());
         Ok(bytes.len())
     }

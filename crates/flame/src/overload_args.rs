@@ -21,7 +21,7 @@ pub struct OverloadArgs {
 }
 
 impl OverloadArgs {
-    /// Gives the modules of a plan their priorities. One under a grant has at most that of the grant.
+    /// Gives the modules of a plan their priorities. A module under a grant has at most the grant's priority.
     pub fn apply(&self, plan: &mut Plan) -> Result<(), Error> {
         for text in &self.priority {
             let parsed = text.split_once('=').and_then(|(name, n)| Some((name, n.parse::<u32>().ok()?)));

@@ -32,7 +32,7 @@ impl Target {
 /// The value of `--plot`: a target, with or without the name of a plot.
 #[derive(Clone)]
 pub struct PlotArg {
-    /// The plot to draw; all if there is none.
+    /// The plot to draw; all without one.
     pub only: Option<String>,
     pub target: Target,
 }

@@ -16,7 +16,7 @@ pub struct Console {
 }
 
 impl Console {
-    /// Creates the output for `audience`. With `quiet` there is none.
+    /// Creates the output for `audience`. With `quiet` it stays empty.
     pub fn new(audience: Audience, quiet: bool) -> Self {
         let terminal = Terminal::new(quiet || !audience.is_operator());
         Self { terminal, logs: !quiet, audience }

@@ -1,5 +1,5 @@
 //! Signals to a run. The first interrupt ends it in order, a further one at once; records already written are
-//! kept. SIGHUP and SIGUSR1 complete the files of its output, and the run goes on.
+//! kept. SIGHUP and SIGUSR1 complete the files of its output, and the run continues.
 
 use crate::console::complain;
 use crate::interrupts::{self, INTERRUPTED, Interrupts};
@@ -55,7 +55,7 @@ impl Signals {
             let mut interrupts = Interrupts::default();
             for signal in signals.forever() {
                 match signal {
-                    // The terminal was closed: nobody can interrupt the run any more.
+                    // The terminal was closed: no key can interrupt the run any more.
                     SIGHUP if had_terminal && !has_terminal() => stopping.store(true, Ordering::Relaxed),
                     SIGHUP | SIGUSR1 => rotating.store(true, Ordering::Relaxed),
                     _ if interrupts.is_further(Instant::now()) => end_at_once(of_thread),
@@ -103,7 +103,7 @@ impl Signals {
         &self.stop
     }
 
-    /// Makes `sink` the one that is flushed, and returns a sink that writes to it.
+    /// Lets signals flush `sink`, and returns a sink that writes to it.
     pub fn guard(&self, sink: Box<dyn Sink>) -> Box<dyn Sink> {
         *lock(&self.slot) = Some(sink);
         Box::new(Guarded { slot: self.slot.clone(), rotate: self.rotate.clone() })
@@ -158,7 +158,7 @@ fn end_at_once(slot: Slot) -> ! {
         }
     });
     if flushed.recv_timeout(FLUSH).is_err() {
-        // If nobody reads the output, the message cannot be written either.
+        // If the output is closed, the message cannot be written either.
         thread::spawn(|| {
             complain!("flame: interrupted again, ended at once: what was written may be cut short")
         });

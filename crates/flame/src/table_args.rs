@@ -52,7 +52,7 @@ pub fn width_of(out: &(impl IsTerminal + std::os::fd::AsFd)) -> Option<u16> {
     width(std::env::var("COLUMNS").ok().as_deref(), out.is_terminal(), reported)
 }
 
-/// Returns the width by the variable COLUMNS, or else by the terminal. A width of 0 is none.
+/// Returns the width by the variable COLUMNS, or else by the terminal. A width of 0 sets no limit.
 fn width(columns: Option<&str>, is_terminal: bool, reported: Option<u16>) -> Option<u16> {
     let stated = columns.and_then(|text| text.trim().parse().ok());
     let known = stated.filter(|width| *width > 0).or(reported.filter(|width| *width > 0));

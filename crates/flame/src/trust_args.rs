@@ -58,8 +58,8 @@ pub fn presented(
     Ok(Arc::new(Presented { credential, possession, place: place.clone(), options: options() }))
 }
 
-/// Returns the place that an option names: `file`, `any`, or one of the names of an interface. One that this
-/// machine does not have is taken as the kernel's own name.
+/// Returns the place that an option names: `file`, `any`, or one of the names of an interface. A name that
+/// this machine does not have is taken as the kernel's own name.
 pub fn place(name: &str) -> Result<Place, Error> {
     match (Place::of_word(name), Interface::find(name)) {
         (Some(place), _) => Ok(place),

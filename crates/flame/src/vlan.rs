@@ -29,7 +29,7 @@ struct Counts {
 }
 
 impl Hint {
-    /// Returns `None` if there is no filter, or one that speaks of VLANs.
+    /// Returns `None` without a filter, or if it mentions VLANs.
     pub fn new(filters: &[TrustedFilter]) -> Option<Self> {
         let knows = |filter: &TrustedFilter| {
             filter.as_str().split(|c: char| !c.is_alphanumeric()).any(|w| w == "vlan")

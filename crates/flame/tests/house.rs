@@ -320,7 +320,7 @@ fn the_list_of_fuzz_targets_is_whole() {
 }
 
 /// If a crate names the programs of its tests, one of them lists each file. A file that is not listed would
-/// not run, and one that two list would run twice.
+/// not run, and a file in two lists would run twice.
 #[test]
 fn programs_of_tests_list_their_files() {
     let mut all = Vec::new();

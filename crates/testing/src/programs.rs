@@ -1,7 +1,7 @@
 //! Programs that a test writes and starts.
 //!
-//! Another process writes them. A file that this process wrote may be open for writing in a child that another
-//! thread of it is just starting, and the kernel executes no such file ("Text file busy").
+//! Another process writes them. A file that this process wrote may be open for writing in a child that
+//! another thread of it is just starting, and the kernel executes no such file ("Text file busy").
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

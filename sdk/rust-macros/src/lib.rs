@@ -1,7 +1,7 @@
 //! Implements `flame_module::manifest!`: the tables and parameters of `module.toml` as Rust types.
 //!
-//! The macro reads the manifest with the host's own parser, so a manifest that compiles is one that a host
-//! accepts. It generates text and parses it, without syn and quote, which would delay the first build of
+//! The macro reads the manifest with the host's own parser, so a host accepts each manifest that compiles.
+//! It generates text and parses it, without syn and quote, which would delay the first build of
 //! every module.
 #![forbid(unsafe_code)]
 

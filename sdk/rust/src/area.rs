@@ -48,7 +48,7 @@ impl Deref for Area {
 impl DerefMut for Area {
     #[inline]
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as above, and nobody else borrows it.
+        // SAFETY: as above, and there is no other borrow.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.layout.size()) }
     }
 }

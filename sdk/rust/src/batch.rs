@@ -160,7 +160,7 @@ impl<'a> Packet<'a> {
         if self.is_ip() { self.from(self.l3.into()) } else { &[] }
     }
 
-    /// Returns the visible bytes from the transport header on; empty if there is none.
+    /// Returns the visible bytes from the transport header on; empty without one.
     #[inline]
     pub fn l4(&self) -> &'a [u8] {
         if self.has(flags::LATER_FRAGMENT) { &[] } else { self.from(self.l4.into()) }

@@ -139,7 +139,7 @@ fn pack((bytes, rest): (&[u8], bool), progress: Progress) -> u64 {
     bytes.as_ptr() as u64 | (bytes.len() as u64) << 32 | more | rest
 }
 
-/// A module that forwards packets, in the place of one that measures them.
+/// A module that forwards packets instead of measuring them.
 #[doc(hidden)]
 pub struct Forwards<F>(F);
 

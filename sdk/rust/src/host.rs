@@ -20,7 +20,7 @@ pub fn begin_packet(index: u32) {
 /// Returns a large text among the parameters, which the host maps for as long as the instance lives.
 pub fn text_of_host<'a>(address: u32, len: u32) -> &'a [u8] {
     #[cfg(target_family = "wasm")]
-    // SAFETY: the host wrote address and length, and keeps `len` bytes there that nobody writes.
+    // SAFETY: the host wrote address and length, and keeps `len` bytes there that are not written.
     unsafe {
         std::slice::from_raw_parts(address as usize as *const u8, len as usize)
     }

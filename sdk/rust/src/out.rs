@@ -97,7 +97,7 @@ impl Out {
 
     /// Begins the next area. Returns false if there is no memory for it.
     ///
-    /// Its cost is constant, and so is that of each row.
+    /// Its cost is constant, and so is the cost of each row.
     #[cold]
     #[inline(never)]
     fn next_area(&mut self) -> bool {
@@ -394,7 +394,7 @@ impl Out {
     }
 }
 
-/// Returns an index as the host reads it. One that no batch has stays one, and the host refuses it.
+/// Returns an index as the host reads it. An index that no batch has stays so, and the host refuses it.
 fn within_batch(index: usize) -> u16 {
     index.min(usize::from(MADE) - 1) as u16
 }

@@ -70,7 +70,7 @@ impl Out {
 
     /// Replies to a call of a service ([`Request::call`]), which under a grant needs the right `serve`, with
     /// at most 4,096 bytes: in the call in which it came, or in a later one of the slow instance. A second
-    /// reply, and one that comes too late, is dropped. Returns false, and counts the reply as lost, if it is
+    /// reply, or a late one, is dropped. Returns false, and counts the reply as lost, if it is
     /// longer or there is no memory for it.
     pub fn reply(&mut self, call: u64, bytes: &[u8]) -> bool {
         self.put_service(REPLY, &call.to_le_bytes() as &[u8; REPLY_HEAD], bytes)

@@ -12,7 +12,7 @@
 /// assert_eq!(every.poll(1_234), None, "begins");
 /// assert_eq!(every.poll(1_299), None);
 /// assert_eq!(every.poll(1_350), Some(Due { first_ns: 1_300, at_ns: 1_300, periods: 1 }));
-/// // Nobody polled for some time: the last time that was due, and how many there were.
+/// // The timer was not polled for some time: the last time that was due, and how many there were.
 /// assert_eq!(every.poll(1_680), Some(Due { first_ns: 1_400, at_ns: 1_600, periods: 3 }));
 ///
 /// let mut idle = Timer::after(100);
@@ -35,7 +35,7 @@ enum State {
     New,
     /// The time at which it is due next.
     Due(u64),
-    /// The timer was due for the only time, or for the last one that a time stamp can state.
+    /// The timer was due for the only time, or for the last time that a time stamp can state.
     Expired,
 }
 

@@ -294,7 +294,7 @@ impl Udp<'_> {
         dport: u16 at 2,
         /// Length of this header and the payload in bytes.
         total_len: u16 at 4,
-        /// Checksum; 0 if there is none, or not all bytes that it covers are visible.
+        /// Checksum; 0 if it is missing, or not all bytes that it covers are visible.
         checksum: u16 at 6,
     }
 }

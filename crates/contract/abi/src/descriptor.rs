@@ -54,7 +54,7 @@ pub struct Descriptor {
     pub l3: u16,
     /// The offset of the first byte after the IP header and its extensions.
     pub l4: u16,
-    /// The length of the transport header in bytes, or 0 if there is none.
+    /// The length of the transport header in bytes, or 0 without one.
     pub l4_len: u8,
     /// The IP protocol number after all extension headers, or 0 (with neither IPV4 nor IPV6 set) if the
     /// packet is not IP.

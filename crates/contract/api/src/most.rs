@@ -1,4 +1,4 @@
-//! Deserializers with a maximum: every text, list and map of a request has one, so that nobody can make the
+//! Deserializers with a maximum: every text, list and map of a request has one, so that no request makes the
 //! node hold more than it states. Each stops reading where its maximum is exceeded.
 
 use serde::de::{DeserializeOwned, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};

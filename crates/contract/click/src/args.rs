@@ -118,7 +118,7 @@ impl<'a> Args<'a> {
         self.key::<T>(name);
     }
 
-    /// Reports arguments that nobody read, and all errors.
+    /// Reports arguments that were not read, and all errors.
     ///
     /// # Errors
     ///
@@ -164,7 +164,7 @@ mod tests {
             args.finish().unwrap_err(),
             ["LIMIT: expected an integer (u8), found 'x'", "unknown keyword argument FOO"]
         );
-        // A keyword that the class knows, but nobody reads.
+        // A keyword that the class knows and does not read.
         let mut args = Args::new("N 1, CAPACITY 9", &["N", "CAPACITY"], Scope::none());
         args.req::<u8>("N");
         assert_eq!(args.finish().unwrap_err(), ["keyword argument CAPACITY is not available here"]);

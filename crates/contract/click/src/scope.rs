@@ -4,7 +4,8 @@ use crate::addr::{Mac, Prefix};
 
 /// Knows the names that `AddressInfo` and `PortInfo` declare.
 pub trait Resolver {
-    /// Returns the prefix that `name` stands for in the scope of an element. That of an address has 32 bits.
+    /// Returns the prefix that `name` stands for in the scope of an element. An address stands for a prefix
+    /// of 32 bits.
     fn ip(&self, element: &str, name: &str) -> Option<Prefix>;
     fn mac(&self, element: &str, name: &str) -> Option<Mac>;
     fn port(&self, element: &str, name: &str) -> Option<u16>;
@@ -25,7 +26,7 @@ impl Resolver for NoNames {
     }
 }
 
-/// The scope in which the names of an argument are resolved: that of one element.
+/// The scope in which the names of an argument are resolved: the scope of one element.
 #[derive(Clone, Copy)]
 pub struct Scope<'a> {
     pub names: &'a dyn Resolver,

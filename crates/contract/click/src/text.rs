@@ -78,7 +78,8 @@ fn comment_end(s: &[char], at: usize) -> Option<usize> {
     }
 }
 
-/// Splits a configuration at its commas, without comments and outer spaces. A last empty argument is none.
+/// Splits a configuration at its commas, without comments and outer spaces. A last empty argument does not
+/// count.
 pub fn split(config: &str) -> Vec<String> {
     let s: Vec<char> = config.chars().collect();
     let (mut all, mut one, mut i) = (Vec::new(), String::new(), 0);

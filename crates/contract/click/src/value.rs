@@ -9,7 +9,7 @@ use crate::time::Nanos;
 pub trait Value: Sized {
     /// The name of the type in messages.
     const KIND: &'static str;
-    /// Returns the value, or `None` if the text is none of this type.
+    /// Returns the value, or `None` if the text has another type.
     fn read(text: &str, scope: &Scope<'_>) -> Option<Self>;
 }
 

@@ -42,12 +42,12 @@ pub fn begin(parent: u32) -> Result<(), String> {
     if rustix::process::getppid().map(|p| p.as_raw_nonzero().get() as u32) != Some(parent) {
         return Err("the process that started this one is gone".to_owned());
     }
-    // When the machine has no memory left, this process ends and not the one that started it. This fails only
+    // When the machine has no memory left, this process ends and not its parent. This fails only
     // where /proc is not mounted.
     let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
     rustix::process::chdir("/").map_err(|e| fail("chdir")(&e))?;
     let apart = UnshareFlags::NEWNET | UnshareFlags::NEWIPC;
-    // SAFETY: the flags do not include FILES, the only one that endangers descriptors.
+    // SAFETY: the flags do not include FILES, which alone endangers descriptors.
     if unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWUSER | apart) }.is_err() {
         // Where no namespace of users may be made, root still makes the others.
         // SAFETY: as above.

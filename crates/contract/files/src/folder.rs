@@ -62,7 +62,7 @@ impl Folder {
     ///
     /// # Errors
     ///
-    /// Returns an error if there is none, or if it cannot be removed.
+    /// Returns an error if it does not exist, or if it cannot be removed.
     pub fn remove(&self, name: &str) -> io::Result<()> {
         Ok(rustix::fs::unlinkat(&self.0, name, AtFlags::empty())?)
     }

@@ -23,6 +23,6 @@ pub fn settle() -> io::Result<()> {
 /// programs that use `select`, and an archive has more captures. Where the limit cannot be raised, it stays.
 pub fn allow_many_files() {
     let limit = getrlimit(Resource::Nofile);
-    // A refusal is no error: whoever needs more is told when a file cannot be opened.
+    // A refusal is no error: a process that needs more learns it when a file cannot be opened.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }

@@ -126,7 +126,7 @@ mod tests {
         let spent = bob.reserve(S(1)).map(|r| r.time()).unwrap_err();
         assert_eq!(spent.share, narrow.0);
         assert!(spent.wait.is_some_and(|wait| wait > S(3590) && wait <= S(3600)), "{spent:?}");
-        // A reservation that is refused by one link is none of another.
+        // A reservation that one link refuses is charged to no other link.
         reserved.used(S(1));
         assert_eq!(alice.reserve(S(20)).unwrap().time(), S(7));
         assert_eq!(bob.reserve(S(1)).map(|r| r.time()).unwrap_err().share, wide.0);

@@ -38,7 +38,7 @@ pub struct BatchBounds {
     pub time: Bound,
     /// The bound in instructions of a call for the rest of a batch's output; 0 if there is no such call.
     pub rest: Bound,
-    /// The estimate of such a call in picoseconds; 0 if there is none.
+    /// The estimate of such a call in picoseconds; 0 without one.
     pub rest_time: Bound,
 }
 

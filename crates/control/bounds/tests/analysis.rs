@@ -24,8 +24,8 @@ fn trips(body: &str) -> Option<String> {
 
 const NEXT: &str = "(local.set $i (i32.add (local.get $i) (i32.const 1)))";
 
-/// A packet states a length, which is compared with that of the packet: the work on so many bytes, in blocks
-/// of 8, grows with the packet.
+/// A packet states a length, which is compared with that of the packet: the work on this many bytes, in
+/// blocks of 8, grows with the packet.
 #[test]
 fn a_length_in_a_packet_is_bounded_by_that_of_the_packet() {
     let text = r#"(module

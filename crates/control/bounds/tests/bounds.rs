@@ -48,7 +48,7 @@ enum Statement {
         from: Number,
         body: Vec<Statement>,
     },
-    /// Clears the lowest 1 of a local until there is none.
+    /// Clears the lowest 1 of a local until no 1 is left.
     Clear {
         local: u8,
         from: Number,

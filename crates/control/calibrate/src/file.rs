@@ -29,7 +29,7 @@ pub fn file_name(cpu: &str) -> String {
     format!("calibration-{}.json", slug.trim_end_matches('-'))
 }
 
-/// Returns the calibration of this machine and engine in `folder`, and true. If there is none, or with
+/// Returns the calibration of this machine and engine in `folder`, and true. If it is missing, or with
 /// `again`, measures and stores one, and returns it and false.
 ///
 /// # Errors

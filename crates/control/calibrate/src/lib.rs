@@ -64,7 +64,7 @@ pub struct Chain {
     /// The latency: the cost if each instruction needs the result of the one before. It is never less than
     /// the throughput cost.
     pub dependent_ps: u64,
-    /// The throughput cost: that of independent instructions, several of which run in parallel.
+    /// The throughput cost: of independent instructions, several of which run in parallel.
     pub independent_ps: u64,
 }
 

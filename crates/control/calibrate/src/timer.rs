@@ -33,8 +33,8 @@ impl Timer {
         Ok(Self { store, instance, memory, least: BTreeMap::new() })
     }
 
-    /// Returns the time of an iteration in picoseconds, less that of an empty loop. It is the minimum of this
-    /// call and those before.
+    /// Returns the time of an iteration in picoseconds, less the time of an empty loop. It is the minimum of
+    /// this call and those before.
     pub fn net_ps(&mut self, name: &str, arguments: (i64, i64, i64)) -> Result<f64, CalibrateError> {
         let empty = match self.least.get(EMPTY) {
             Some(known) => *known,

@@ -121,7 +121,7 @@ impl Cache {
         mac.finalize().into_bytes().into()
     }
 
-    /// Returns the code of `name`, or `None` if there is none or its MAC is invalid.
+    /// Returns the code of `name`, or `None` if it is missing or its MAC is invalid.
     pub fn get(&self, name: &str) -> Option<Vec<u8>> {
         let found = self.entry(name);
         tracing::debug!(folder = self.path, name, hit = found.is_some(), "cache is asked");
@@ -334,7 +334,7 @@ mod tests {
         // No name of a file shows whose it is, or of which module.
         let names = fs::read_dir(&folder).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap());
         assert_eq!(names.filter(|name| name.contains(&hex(&[7; 32]))).count(), 1, "the operator's");
-        // An entry under another principal's name is none.
+        // An entry under another principal's name is not found.
         let path = |cache: &Cache| folder.join(cache.name(&[7; 32], Artifact::Bounded));
         fs::copy(path(&alice), path(&bob)).unwrap();
         assert_eq!(has(&bob), None);

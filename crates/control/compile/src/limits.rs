@@ -11,7 +11,7 @@ pub(crate) struct Limits {
     pub(crate) cpu: u64,
     /// Memory that it may own, in bytes.
     pub(crate) memory: u64,
-    /// Elapsed time. It ends a child that waits; one that works is ended by its limit of processor time.
+    /// Elapsed time. It ends a child that waits; a working child is ended by its limit of processor time.
     pub(crate) wall: Duration,
     /// Maximum length of its answer, in bytes.
     pub(crate) answer: usize,

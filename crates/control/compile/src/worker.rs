@@ -127,10 +127,10 @@ impl Worker {
     }
 }
 
-/// An answer with its machine code, or the reason why there is none.
+/// An answer with its machine code, or the reason why it is missing.
 type Done = Result<(Answer, Vec<u8>), Stopped>;
 
-/// Returns job and module in memory that the child can read and nobody can change.
+/// Returns job and module in memory that the child can read and no process can change.
 fn input(job: &Job, wasm: &[u8]) -> io::Result<OwnedFd> {
     let job = postcard::to_stdvec(job).map_err(io::Error::other)?;
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;

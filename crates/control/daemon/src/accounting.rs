@@ -68,7 +68,7 @@ pub struct Accounting {
 struct Inner {
     items: Vec<Item>,
     sessions: BTreeMap<Owner, Arc<Spool>>,
-    /// The processor time of sources and modules in all rows, and that of the rest of the process.
+    /// The processor times in all rows: of sources and modules, and of the rest of the process.
     measured_ns: u64,
     rest_ns: u64,
     /// The end of the last interval.
@@ -145,7 +145,7 @@ impl Accounting {
         }
     }
 
-    /// Records that no change of a module is in progress: all instances have ended, but for one that has
+    /// Records that no change of a module is in progress: all instances have ended, except an instance with
     /// these rights.
     pub(crate) fn settled(&self, usage: &Arc<Usage>, reach: Option<&Arc<Reach>>) {
         if let Some(item) = lock(&self.inner).item(usage) {
@@ -179,7 +179,7 @@ impl Accounting {
         // Calls that have not ended would otherwise count as the rest of the process, and then again.
         self.charging.iter().for_each(|charging| charging.settle());
         inner.items.retain_mut(|item| {
-            // Nothing is added after the last of the others let go of it.
+            // Nothing is added after the last other owner has dropped it.
             let is_last = Arc::strong_count(&item.usage) == 1;
             let now = item.usage.used();
             let used = Amounts::between(&item.before, &now);

@@ -80,7 +80,7 @@ fn the_end_of_a_large_module_is_stored_on_a_full_disk() {
     assert!(again.modules().unwrap().is_empty());
 }
 
-/// The present revision of a module is that of its end, if that is later.
+/// The present revision of a module is the revision of its end, if that is later.
 #[test]
 fn an_end_belongs_to_the_revision_that_it_ends() {
     let folder = tempfile::tempdir().unwrap();

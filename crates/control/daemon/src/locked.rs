@@ -1,5 +1,5 @@
-//! The node's modules while they are locked. Revocations wait for this lock, so nobody who has it may wait
-//! for the disk: where assertions are compiled in, the storage checks that.
+//! The node's modules while they are locked. Revocations wait for this lock, so a thread that has it must
+//! not wait for the disk: where assertions are compiled in, the storage checks that.
 
 use flame_base::lock;
 use std::cell::Cell;

@@ -9,7 +9,7 @@ use std::io;
 ///
 /// # Errors
 ///
-/// Returns an error if there is none.
+/// Returns an error if it does not exist.
 pub fn user(name: &str) -> io::Result<User> {
     let found = match name.parse() {
         Ok(uid) => User::from_uid(Uid::from_raw(uid)),

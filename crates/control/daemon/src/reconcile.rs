@@ -417,8 +417,8 @@ impl Engine {
         }
     }
 
-    /// Lets clients see the last account of an instance. Returns it: of a source that has just ended, the one
-    /// that was known before.
+    /// Lets clients see the last account of an instance. Returns it: of a source that has just ended, the
+    /// last known account.
     pub(crate) fn show_ended(&self, key: &Key, account: Account) -> Account {
         match self.modules().get(key).and_then(|entry| entry.life.ending()) {
             Some(ending) => {

@@ -59,7 +59,7 @@ impl Restarts {
             ends.due = Some(now + doubled);
             if ends.times.len() > most as usize {
                 let count = ends.times.len();
-                // A change by its owner begins anew.
+                // A change by its owner begins again.
                 self.ends.remove(key);
                 return Decision::Fail(count);
             }

@@ -68,7 +68,7 @@ fn process(pid: i32, namespace: Option<u64>) -> io::Result<Process> {
 }
 
 /// Returns the status of each thread that the kernel lists for a process and that has not ended meanwhile,
-/// and the number of threads that the process has: the greater one of before and after.
+/// and the number of threads that the process has: the larger number before and after the list.
 fn listed(folder: &str) -> io::Result<(Vec<Status>, u64)> {
     let before = status(folder)?.threads;
     let tasks = format!("{folder}/task");
@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn a_list_that_lacks_threads_is_read_again() {
-        // In the second list, one thread has just ended, and one that follows it is missing.
+        // In the second list, one thread has just ended, and the next is missing.
         let lists = [(vec![1], 3), (vec![1, 4], 3), (vec![1, 3, 4], 3), (vec![1], 1)];
         let mut next = lists.iter().cloned();
         assert_eq!(all_threads(|| Ok(next.next().unwrap())).unwrap(), [1, 3, 4]);

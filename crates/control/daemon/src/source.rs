@@ -295,7 +295,7 @@ impl SourceRun {
         Ok(Some(link.reserve(rate.saturating_sub(freed))?))
     }
 
-    /// Gives a module the bandwidth that was reserved for it, with that of `old`.
+    /// Gives a module the bandwidth that was reserved for it, with the bandwidth of `old`.
     fn keep(&self, module: &Module, old: Option<ModuleId>, reserved: Option<Bandwidth>) {
         let mut all = self.bandwidth();
         let old = old.and_then(|old| all.remove(&old));

@@ -69,7 +69,7 @@ struct Inner {
     /// The rows that are not released yet. They displace none of those that can be read, since that would
     /// show when they came.
     waiting: Batches,
-    /// The number of the next row, and of the next one that can be read.
+    /// The number of the next row, and of the next readable row.
     next: u64,
     released: u64,
     most: u64,

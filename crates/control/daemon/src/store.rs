@@ -101,7 +101,7 @@ impl Store {
             // It could be read, but no change would be stored until the next start.
             Err(first) if first.is_locked() => return Err(StoreError::Locked { path: at(&path) }),
             Err(first) => {
-                // On a read-only file system, a WAL that a killed node left is read; otherwise there is none.
+                // On a read-only file system, a WAL that a killed node left is read; otherwise no WAL exists.
                 let open = |how: &str| {
                     let uri = format!("file:{}?{how}", path.display());
                     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;

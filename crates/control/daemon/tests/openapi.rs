@@ -37,7 +37,7 @@ fn every_path_and_its_errors_are_described() {
     {
         assert!(paths.contains_key(path), "{path} in {:?}", paths.keys().collect::<Vec<_>>());
     }
-    // Each text, list and map of a request has a maximum. Those in base64 have that of the body.
+    // Each text, list and map of a request has a maximum. In base64, it is the maximum of the body.
     let mut seen = 0;
     for operations in paths.values() {
         for operation in operations.as_object().unwrap().values() {

@@ -9,7 +9,7 @@ pub type ClassId = usize;
 
 #[derive(Debug)]
 pub enum Class {
-    /// One that the runtime provides.
+    /// A class of the runtime.
     Primitive(String),
     /// The bodies of an overloaded compound, and the class to try after them (`...`).
     Compound { name: String, bodies: Vec<Rc<Body>>, then: Option<ClassId> },

@@ -8,7 +8,7 @@
 use flame_click::{Graph, text};
 use std::fmt::Write as _;
 
-/// The most elements and connections of a drawing. Nobody could read a larger one.
+/// The most elements and connections of a drawing. A larger one cannot be read.
 const MOST: usize = 2000;
 /// The most places of edges in layers. Beyond them, long edges are straight lines.
 const MOST_PLACES: usize = 50_000;
@@ -101,7 +101,7 @@ fn backward(graph: &Graph) -> Vec<bool> {
 impl Layout {
     fn of(graph: &Graph) -> Self {
         let is_back = backward(graph);
-        // Edges from an upper to a lower element; one from an element to itself is none.
+        // Edges from an upper to a lower element; self-loops are skipped.
         let edges: Vec<_> = graph
             .connections
             .iter()

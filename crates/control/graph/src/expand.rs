@@ -148,7 +148,7 @@ impl Expander<'_> {
             used[to.item].0 = used[to.item].0.max(to.port + 1);
         }
         let names: HashSet<&str> = body.items.iter().map(|i| i.name.as_str()).collect();
-        // The node that links lead to, and the one that they come from.
+        // The nodes that links lead to and come from.
         let mut nodes = vec![sides; 2];
         (nodes[0], nodes[OUTPUT]) = ((sides.0, sides.0), (sides.1, sides.1));
         let (mut waiting, mut number) = (Vec::new(), 0);

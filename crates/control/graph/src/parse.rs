@@ -248,7 +248,7 @@ impl Parser<'_, '_> {
         }
     }
 
-    /// Returns the class of this name. One that is not declared is the runtime's.
+    /// Returns the class of this name. An undeclared class is the runtime's.
     fn class(&mut self, name: &str) -> ClassId {
         if !self.used.contains(name) {
             self.draw(|b| b.entry(3 * name.len()));

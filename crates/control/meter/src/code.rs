@@ -43,8 +43,8 @@ pub(crate) struct Replaced {
 }
 
 impl Added {
-    /// Returns the function that charges and replaces an instruction whose length may be long, and the one
-    /// that replaces it where it is.
+    /// Returns the function that charges and replaces an instruction whose length may be long, and the
+    /// function that replaces it in place.
     fn long(&self, operator: &Operator<'_>, length: Option<u32>) -> (Option<u32>, Option<u32>) {
         match operator {
             _ if !pieces::is_long(length) => (None, None),

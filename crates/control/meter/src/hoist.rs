@@ -12,7 +12,7 @@
 
 use wasmparser::Operator;
 
-/// A loop that counts from local `counter` to local `end` (0 if there is none).
+/// A loop that counts from local `counter` to local `end` (0 without one).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Hoist {
     pub(crate) counter: u32,
@@ -108,7 +108,7 @@ impl Scan {
     /// 5. They are the only ones that write `i`, and none writes `end`, another local (or the constant 0).
     /// 6. `step` is a power of two.
     ///
-    /// Every iteration but one that traps executes its last instructions (1, 2), so after n of them `i` has
+    /// Every iteration that does not trap executes its last instructions (1, 2), so after n of them `i` has
     /// changed by exactly n × `step` modulo 2^32 (4, 5), and the loop ends after the first n ≥ 1 for which
     /// `i` equals `end`. With d the distance from `i` to `end` in the step's direction, modulo 2^32, n ×
     /// `step` ≡ d: n is d / `step` if `step` divides d, but 2^32 / `step` if d is 0; and there is no n if

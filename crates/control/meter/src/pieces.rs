@@ -138,7 +138,7 @@ fn begin(code: &mut InstructionSink<'_>, places: Option<u32>) {
     }
 }
 
-/// Moves on by one piece, and goes on with the loop if more than one is left.
+/// Moves on by one piece, and continues with the loop if more than one is left.
 fn advance(code: &mut InstructionSink<'_>, starts: &[u32]) {
     for start in starts {
         code.local_get(*start).i32_const(PIECE as i32).i32_add().local_set(*start);

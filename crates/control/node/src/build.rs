@@ -225,7 +225,7 @@ impl Building {
         let install = InstallRequest {
             view: grant.map_or_else(
                 || request.view.clone(),
-                // No packet is longer, whoever sees it.
+                // No packet is longer for any observer.
                 |grant| ViewSpec { snaplen: request.view.snaplen, ..grant.view() },
             ),
             settings: request.settings.get(name).cloned().unwrap_or_default(),

@@ -132,7 +132,7 @@ impl<C: Client> Shared<C> {
         Ok(self.engines.get_or_init(|| engines))
     }
 
-    /// Returns the name under which records of an element's module are written: that of the module, with a
+    /// Returns the name under which records of an element's module are written: the module's name, with a
     /// number if another element has it. A name in the output belongs to the tables for which that is open.
     fn name(&self, element: &str, module: &ModulePlan) -> Result<String, String> {
         let (plans, records) = (lock(&self.plans), lock(&self.records));

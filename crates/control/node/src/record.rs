@@ -16,7 +16,7 @@ pub(crate) struct Log {
 }
 
 /// The entries that could not be written, the first one first. They come before every later entry: an install
-/// without an end would be taken for one that was killed.
+/// without an end would be taken for a killed one.
 #[derive(Default)]
 pub(crate) struct Owed(Mutex<VecDeque<Entry>>);
 

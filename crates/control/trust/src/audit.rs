@@ -79,7 +79,7 @@ impl Entry {
 #[serde(deny_unknown_fields)]
 struct Head {
     entries: u64,
-    /// The SHA-256 of the last line, or empty if there is none.
+    /// The SHA-256 of the last line, or empty without one.
     last: String,
     signature: String,
 }

@@ -233,7 +233,7 @@ impl Credential {
         Self::of(token).checked()
     }
 
-    /// Returns the credential if it can be read back: nothing is created that nobody can read.
+    /// Returns the credential if it can be read back: no credential is created that cannot be read.
     fn checked(self) -> Result<Self, CredentialError> {
         let made = Self::parse(&self.text())?;
         made.blocks()?;
@@ -249,7 +249,7 @@ impl Credential {
         Self { token, known: Arc::default() }
     }
 
-    /// Returns the contents of the blocks, that of the root first.
+    /// Returns the contents of the blocks, the root's first.
     ///
     /// # Errors
     ///
@@ -296,13 +296,13 @@ impl Credential {
         Ok(blocks)
     }
 
-    /// Returns whether the signatures of all blocks are sound, that of the first block by `root`. They are
+    /// Returns whether the signatures of all blocks are sound, in the first block by `root`. They are
     /// verified once.
     pub(crate) fn is_of(&self, root: &PublicKey) -> bool {
         let verifies = || Some(self.token.clone().verify(root.biscuit()?).is_ok());
         let is_of = self.known.root.get() == Some(root) || verifies() == Some(true);
         if is_of {
-            // The signature of one root is not that of another.
+            // A root's signature does not verify under another root's key.
             let _ = self.known.root.set(*root);
         }
         is_of

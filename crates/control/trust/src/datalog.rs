@@ -205,7 +205,7 @@ fn pattern(before: &[Op]) -> Option<&str> {
 }
 
 /// Evaluates the checks of all blocks and of the node over the facts that the node gives. `whose` names the
-/// credential as its root made it: while an evaluation that takes too long goes on, it has no further ones.
+/// credential as its root made it: while an evaluation that takes too long continues, it has no further ones.
 ///
 /// The library evaluates a token that is built here from the parsed blocks, whose cost is known. It never
 /// evaluates the token that was sent, so nothing counts that was not examined.

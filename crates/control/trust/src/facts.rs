@@ -4,10 +4,10 @@
 //! | --- | --- |
 //! | `time($t)`, `node($name)` | the node |
 //! | `interface($name)` | the kernel, which has one own name for each interface; `file`, `any` and `click` |
-//! | `principal($name)` | the root that signed the credential; without one there is none |
+//! | `principal($name)` | the root that signed the credential; without a credential it is missing |
 //! | `hash($h)` | the bytes of the module |
 //! | `signer($key)` | a signature of the module that was verified |
-//! | `claimed_name($name)` | nobody: the module's manifest states it |
+//! | `claimed_name($name)` | unverified: the module's manifest states it |
 //!
 //! The subject of a check chooses what it claims. So a claim counts only where a check names its value:
 //! `check if claimed_name("flow")`. A condition that excludes values would hold for every other name, and is
@@ -141,7 +141,7 @@ pub fn unanswerable(program: &BlockBuilder, place: &Place) -> Option<String> {
     place.is_anywhere().then(|| excluding(program, Given::Interface))?
 }
 
-/// Returns the first statement that may hold because a fact has another value than one that is excluded: all
+/// Returns the first statement that may hold because a fact has another value than an excluded one: all
 /// but those of the form `check if FACT("value")`.
 fn excluding(program: &BlockBuilder, fact: Given) -> Option<String> {
     let is_it = |predicate: &&Predicate| predicate.name == fact.name();

@@ -313,7 +313,7 @@ impl Field {
     }
 }
 
-/// Returns filters as one that a packet passes if it passes all, or `None` if there are none.
+/// Returns the conjunction of filters, or `None` if there are none.
 fn joined_filters(filters: impl Iterator<Item = String>) -> Option<String> {
     let mut each: Vec<String> = filters.collect();
     match each.len() {

@@ -183,7 +183,7 @@ pub struct Grant {
     pub stages: Vec<Stage>,
     /// The filters of its holder for this module, with the form of packets that the credential shows.
     pub own: Vec<Stage>,
-    /// The key for sampling, of this node, so that nobody gets another sample by narrowing a credential.
+    /// The key for sampling, of this node, so that narrowing a credential gives no other sample.
     pub sample_key: ViewKey,
     /// The form of packets that policy and root state, on which sampling decides. Narrowing does not change
     /// it.
@@ -695,8 +695,8 @@ impl Grant {
         }
     }
 
-    /// Returns each field with its value and the origins that decided it. Fields that nobody narrowed are
-    /// left out.
+    /// Returns each field with its value and the origins that decided it. Fields that were not narrowed
+    /// are left out.
     pub fn explain(&self) -> Vec<(Field, String, Vec<Origin>)> {
         let shown = |field: Field| Some((field, field.show(&self.rights)?, decided(&self.layers, field)));
         Field::ALL.into_iter().filter_map(shown).collect()

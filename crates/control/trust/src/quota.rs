@@ -171,7 +171,7 @@ struct Content {
     state: State,
     /// The memory of running processes.
     processes: Vec<Process>,
-    /// The expiry of the credential, if it has one that is known.
+    /// The expiry of the credential, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     expires: Option<u64>,
 }
@@ -224,8 +224,8 @@ fn mac(secret: &Secret, name: &str, content: &str) -> String {
     hex(&secret.derive(PURPOSE, format!("{name}\0{content}").as_bytes()))
 }
 
-/// Reads a file that this node wrote, if it exists. An error of one that somebody else wrote ends with
-/// `remedy`.
+/// Reads a file that this node wrote, if it exists. An error of a file that another program wrote ends
+/// with `remedy`.
 fn read(folder: &Folder, secret: &Secret, name: &str, remedy: &str) -> io::Result<Option<Content>> {
     let Some(text) = folder.read(name, MAX_BYTES)? else { return Ok(None) };
     let sealed = serde_json::from_slice::<Sealed>(&text).ok();
@@ -296,7 +296,7 @@ impl QuotaFile {
         let mut content = before.clone();
         let changed = change(&mut content);
         if content != before {
-            // A credential that used nothing leaves no file, so nobody fills the disk with narrowed ones.
+            // A credential that used nothing leaves no file, so narrowed credentials do not fill the disk.
             content.expires = Some(self.expires).filter(|expires| *expires != u64::MAX);
             let written = write(&self.folder, &self.secret, &self.name, &content);
             written.map_err(|error| self.error(error))?;
@@ -404,7 +404,7 @@ mod tests {
         let half = Duration::from_micros(500);
         assert_eq!(ledger("a").reserve(Duration::ZERO, half), half);
         assert_eq!(ledger("a").reserve(half, half), Duration::ZERO, "of a run before");
-        // The memory of running processes is claimed, that of ended processes is not.
+        // Memory is claimed by running processes, not by ended ones.
         let mine = ledger("a");
         assert!(mine.may_own(60 << 20) && !mine.may_own(101 << 20) && mine.may_own(99 << 20));
         let other = Process { id: 1, began: began(1).unwrap_or(1), bytes: 80 << 20 };
@@ -485,7 +485,7 @@ mod tests {
         }
     }
 
-    /// No clock gives a credential anew what it has used.
+    /// A change of the clock does not restore a credential's quota.
     #[test]
     fn ledgers_of_expired_credentials_are_removed_and_give_nothing_again() {
         let folder = tempfile::tempdir().unwrap();
@@ -514,7 +514,7 @@ mod tests {
             let all = (0..20).filter(|_| draw(id, expires) == TEN).count();
             assert_eq!(all, if id == "new" { 10 } else { 9 }, "{id}");
         }
-        // A horizon that somebody wrote is none.
+        // A horizon that another program wrote is ignored.
         let horizon = path.join(HORIZON);
         std::fs::write(&horizon, "{}").unwrap();
         // Also if there is nothing to remove.

@@ -160,8 +160,8 @@ pub struct Rights {
     /// The least packet time in nanoseconds between two ticks, never 0; `u64::MAX` permits none. The meet of
     /// two is their least common multiple, as ticks fall on multiples.
     pub ticks_ns: u64,
-    /// The divisor of sampling, one packet in `sample`, never 0. A sample of one in 100 is a subset of that
-    /// of one in 10.
+    /// The divisor of sampling, one packet in `sample`, never 0. A sample of one in 100 is a subset of a
+    /// sample of one in 10.
     pub sample: u32,
     /// The forms of packets on which sampling decides: one for each credential, which its narrowing does not
     /// change.

@@ -135,7 +135,7 @@ fn the_principal_is_the_one_whom_the_root_names() {
         assert!(includes.grant(&credential).is_ok());
         assert!(excludes.grant(&credential).unwrap_err().contains("a check fails"));
     }
-    // Without a credential nobody vouches for a principal.
+    // Without a credential no principal is verified.
     let module = includes.module_request().unwrap();
     let place = eth0();
     let request =

@@ -190,7 +190,7 @@ fn memory_is_shared_with_a_right_and_a_name() {
         assert!(denied.contains("probe uses share, which is not granted: policy"), "{denied}");
         let world = World { manifest, calls: "records, share", ..World::new() };
         let own = world.mint(&[]).narrow(&narrow(&[(access, "routes,hosts")]).unwrap(), None).unwrap();
-        // A name to write is none to read alone, and the other way round.
+        // A name to write gives no right to read alone, and the other way round.
         for credential in [world.mint(&[]), own, world.mint(&[(other, "routes,hosts")])] {
             let denied = world.grant(&credential).unwrap_err();
             let said = format!(

@@ -183,7 +183,7 @@ fn principals_with_other_holders_are_others() {
     assert_eq!(name(&minted, alice), "alice");
     // A root may give its principal another key.
     assert_eq!(name(&world.mint_held(&[], &carol), &carol), "alice");
-    // Whoever holds hers without a name of its own is not her.
+    // The holder of her credential without a name of its own is another principal.
     let unnamed = handed_on(&minted, None, Some(bob), alice);
     let of_bob = handed_on(&minted, Some("bob"), Some(bob), alice);
     let called_bob = handed_on(&minted, Some("bob"), None, alice);

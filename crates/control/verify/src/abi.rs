@@ -29,7 +29,7 @@ pub fn symbols(values: &mut Values) {
     values.symbols.add(view, VIEW_END);
 }
 
-/// Returns whether an address is one that only the host writes.
+/// Returns whether only the host writes an address.
 pub fn is_hosts(host: &Host, place: &Sum) -> bool {
     host.batch
         && (place.as_constant().is_some_and(|n| n >= u64::from(layout::WINDOW))

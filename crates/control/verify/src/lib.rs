@@ -102,7 +102,7 @@ pub enum VerifyError {
 pub struct Entry {
     pub name: String,
     pub function: u32,
-    /// The bound of every call, whether it returns or traps; or the reason why there is none. It contains
+    /// The bound of every call, whether it returns or traps; or the reason why it is missing. It contains
     /// [`cost::DIVERGING`] if the call may reach a function that diverges.
     pub bound: Result<Cost, Refused>,
     /// Whether it contains that.

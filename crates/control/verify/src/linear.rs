@@ -240,7 +240,7 @@ pub struct Symbols {
     steps: Cell<u64>,
 }
 
-/// The steps that a symbol costs: its memory and that of the value it names are as much work as those.
+/// The steps that a symbol costs: its memory and the memory of the value it names are as much work as those.
 const SYMBOL_STEPS: u64 = 4;
 /// The result where no symbol can be added. Nothing is known about it, nor does anything change that.
 const NO_SYMBOL: Symbol = Symbol::MAX;

@@ -113,7 +113,7 @@ impl Poly {
         Self((bytes[0] == 1).then_some(all))
     }
 
-    /// Returns the bound at a length; `None` if there is none, or 256 times it exceeds 128 bits.
+    /// Returns the bound at a length; `None` if it is missing, or 256 times it exceeds 128 bits.
     pub fn at(self, length: u64) -> Option<u128> {
         let all = self.0?;
         let sum =

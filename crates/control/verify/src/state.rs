@@ -17,7 +17,7 @@ const MAX_RELATED: usize = 8;
 const MAX_IMPLIED: usize = 8;
 /// The largest number of these, the newest, that are proved with effort.
 const MAX_PROVED: usize = 4;
-/// The largest number of facts about a value on one path that are tried for that of the other path.
+/// The largest number of facts about a value on one path that are tried for the fact of the other path.
 const MAX_TRANSFERRED: usize = 4;
 
 /// This many bytes at an address of the module's own memory.

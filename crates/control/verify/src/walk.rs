@@ -446,7 +446,7 @@ impl<'m, 'a> Walk<'m, 'a> {
         }
         if self.diverging.contains(&callee) {
             // It counts its instructions, so it ends in a trap; it never returns. Its cost is added once, to
-            // that of the entry.
+            // the cost of the entry.
             self.diverges = true;
             self.trap(state.cost, state.marked);
             return Ok(None);

@@ -193,7 +193,7 @@ fn symbols_are_charged() {
     let mut symbols = Symbols::new(100);
     let all: BTreeSet<u32> = (0..100).map(|_| symbols.add(0, 1)).collect();
     assert!(all.len() < 30 && symbols.steps_left() == 0);
-    // The next symbol is none of those that exist, and nothing is known about it.
+    // The next symbol is a new one, and nothing is known about it.
     let none = symbols.add(0, 1);
     symbols.limit(none, 0);
     assert_eq!(symbols.interval(none), (0, u64::MAX));

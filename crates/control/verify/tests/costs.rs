@@ -116,7 +116,8 @@ fn packets_are_paid_for_by_packet() {
     // Code before the first mark in each iteration, and code after a loop.
     let before = format!("{COUNT} (loop {work} (call $packet (local.get $i)) {NEXT}) {work}");
     is(&batch(&before, one(packets())), "8", "0", "13");
-    // An iteration that ends without a packet is the call's; one that began one is the packet's.
+    // An iteration that ends without a packet is the call's; an iteration that began a packet is the
+    // packet's.
     let ends = |at: &str, then: &str| {
         format!("{COUNT} (block (loop {at} (call $packet (local.get $i)) {then} {NEXT}))")
     };

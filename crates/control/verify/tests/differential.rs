@@ -195,8 +195,8 @@ impl Execution<'_> {
         form.terms.iter().try_fold(form.constant, |all, (s, n)| Some(all + n * i128::from(self.symbol(*s)?)))
     }
 
-    /// Assigns to the only symbol of a sum without an integer the one that makes the sum true, if there is
-    /// only one.
+    /// Assigns to the only symbol of a sum without an integer the value that makes the sum true, if only one
+    /// does.
     fn bind(&mut self, sum: &Sum, value: u64) {
         let unknown: Vec<_> = sum.terms.iter().filter(|(s, _)| self.symbol(*s).is_none()).copied().collect();
         let [(symbol, n)] = unknown[..] else { return };

@@ -441,7 +441,8 @@ fn the_batch() {
     }
     let (_, begun) = walk("(loop) (call $packet (local.get $d))");
     assert_eq!(begun, [false, true]);
-    // A packet without a mark may be the first: there are certainly two only after one that is not the first.
+    // A packet without a mark may be the first: there are certainly two only after a packet that is not the
+    // first.
     let (_, begun) = walk(
         "(loop) (if (i32.ge_u (local.get $d) (i32.const 1)) (then (if (i32.lt_u (local.get $d) (i32.load offset=4 (local.get $batch))) (then (loop) (return)))))",
     );

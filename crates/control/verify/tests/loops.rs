@@ -156,7 +156,7 @@ fn claims_about_heads() {
     assert_eq!(unknown, (7 + 7 * 61 + 4 + 1026).to_string(), "it may be 64");
 }
 
-/// The nesting of loops in a function is limited, as is that of frames.
+/// The nesting of loops in a function is limited, as is the nesting of frames.
 #[test]
 fn nesting_is_limited() {
     let nested =

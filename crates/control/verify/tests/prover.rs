@@ -318,7 +318,7 @@ fn a_sum_is_an_integer_only_where_it_cannot_wrap() {
         let inside = |f: &Linear| all.iter().all(|a| (0..=i128::from(top)).contains(&value(f, a)));
         assert_eq!(alone.is_some(), forms.iter().any(inside), "{}", what());
         wraps += usize::from(alone.is_none());
-        // Its range contains it; without facts and wrapping it is the smallest one that does.
+        // Its range contains it; without facts and wrapping it is the smallest such range.
         let before = values.symbols.len();
         let (low, high) = values.range(&sum, &facts);
         assert!(holding.iter().all(|a| (low..=high).contains(&sum_value(&sum, a))), "{}", what());

@@ -30,7 +30,7 @@ impl Depths {
         self.queues
     }
 
-    /// Returns the depth of a queue: 0 for one that does not exist.
+    /// Returns the depth of a queue: 0 if it does not exist.
     pub fn of(&self, queue: usize) -> usize {
         self.each.get(queue).map_or(0, |depth| usize::from(*depth))
     }

@@ -15,7 +15,7 @@ pub enum BlockError {
     /// A system call failed on a descriptor that was passed to a reader.
     #[error("{name} descriptor of a reader: {step}: {error}")]
     Descriptor { name: &'static str, step: &'static str, error: io::Error },
-    /// A descriptor that was passed to a reader is not the one that the writer created.
+    /// A descriptor that was passed to a reader was not created by the writer.
     #[error("{name} descriptor of a reader: expected {expected}, found {found}: pass what `ReaderFds` holds")]
     Unexpected { name: &'static str, expected: String, found: String },
 }

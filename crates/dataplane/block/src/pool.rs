@@ -181,8 +181,8 @@ impl Pool {
         SLOT_DATA
     }
 
-    /// Adds a reader in this process that may hold as many slots at a time as `depths` states: 1 to 16, or so
-    /// many for each of its queues. It receives the blocks that are published from now on. Dropping it
+    /// Adds a reader in this process that may hold as many slots at a time as `depths` states: 1 to 16, or
+    /// that number for each of its queues. It receives the blocks that are published from now on. Dropping it
     /// removes it. Returns `None` if there are [`MAX_READERS`].
     pub fn reader(&mut self, depths: impl Into<Depths>) -> Option<Reader> {
         let queue = Arc::new(Queue::default());
@@ -346,7 +346,8 @@ impl Pool {
         self.claim_besides(0)
     }
 
-    /// Returns a slot as [`Pool::claim`], which is none of the mask `taken`: those that are being filled.
+    /// Returns a slot as [`Pool::claim`], whose bit is clear in `taken`, the mask of slots that are being
+    /// filled.
     pub fn claim_besides(&mut self, taken: u64) -> Option<usize> {
         let mut closed = false;
         for peer in &mut self.peers {

@@ -220,7 +220,7 @@ impl Reader {
     pub fn disarm(&mut self) {
         if let Some(remote) = &self.remote {
             self.queue().reader.state.store(AWAKE, Ordering::Relaxed);
-            // There is at most one byte per sleep. One that arrives later only ends the next sleep early.
+            // There is at most one byte per sleep. A later byte only ends the next sleep early.
             let _ = rustix::io::read(&remote.event, &mut [0; 64]);
         }
     }

@@ -230,6 +230,6 @@ fn another_process_cannot_map_the_data_writable() {
     assert_eq!(writable, Err(Errno::ACCESS));
     // The calls themselves are correct: this process may write the control page.
     assert!(map(&control, 4096, both).is_ok());
-    // SAFETY: in the mapping made above; nobody writes this slot any more.
+    // SAFETY: in the mapping made above; this slot is not written any more.
     println!("\nreader: {}", unsafe { mapped.byte_add(SLOT_DESCRIPTORS).cast::<u64>().read_volatile() });
 }

@@ -32,7 +32,7 @@ use flame_abi::{Descriptor, LinkType, flags};
 pub struct Options {
     /// Whether to describe the innermost packet of GRE, ERSPAN, VXLAN, GENEVE and IP in IP.
     pub decapsulate: bool,
-    /// Whether nobody reads the flow hash. It is 0 then.
+    /// Whether the flow hash is not read. It is 0 then.
     pub without_hash: bool,
 }
 

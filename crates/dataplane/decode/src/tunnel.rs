@@ -25,7 +25,7 @@ const ERSPAN_3: u16 = 0x22eb;
 pub const TUNNEL_PORTS: [u16; 16] =
     [1701, 2123, 2152, 3386, 3544, 4341, 4342, 4789, 4790, 5246, 5247, 6080, 6081, 6635, 8472, 37008];
 
-/// Returns the packet inside the one that `d` describes, if that is a tunnel.
+/// Returns the packet inside the packet that `d` describes, if that is a tunnel.
 pub fn inside(bytes: &[u8], d: &Descriptor) -> Option<Inside> {
     if !d.is_ip() || d.has(flags::LATER_FRAGMENT) {
         return None;

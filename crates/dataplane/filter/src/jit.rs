@@ -67,7 +67,7 @@ impl Drop for Code {
     fn drop(&mut self) {
         let module = self.module.get_mut().unwrap_or_else(|e| e.into_inner()).take();
         if let Some(module) = module {
-            // SAFETY: `self` is borrowed mutably, so nobody runs the code, and `entry` ends with it.
+            // SAFETY: `self` is borrowed mutably, so no thread runs the code, and `entry` ends with it.
             unsafe { module.free_memory() }
         }
     }

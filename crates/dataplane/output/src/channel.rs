@@ -9,7 +9,7 @@ pub(crate) fn channel(payload: &[u8]) -> Option<(u16, &[u8])> {
     Some((u16::from_le_bytes([*a, *b]), bytes))
 }
 
-/// Checks the payload of a module with so many channels.
+/// Checks the payload of a module with this many channels.
 pub(crate) fn check_channel(payload: &[u8], channels: usize) -> Result<(), Fault> {
     let Some((found, bytes)) = channel(payload) else {
         return Err(Fault::ChannelHead { length: payload.len() });

@@ -99,7 +99,7 @@ impl Gate {
             Frame::Reply { .. } => self.services.serve,
             // They stay here.
             Frame::Message(_) | Frame::Lost { .. } => true,
-            // A packet that was received goes on in any case.
+            // A packet that was received continues in any case.
             Frame::Send { packet, bytes, .. } => packet.is_some() || self.made(bytes.len() as u64),
             // The holder of the packets knows their lengths, and asks for each copy by `made`.
             Frame::Held(_) => true,

@@ -66,7 +66,7 @@ mod tests {
             assert_eq!(fault(&all, &output), expected, "{kind:#x} {first} {second}");
             let read = frames(&output).next();
             assert_eq!(read, held(kind, &output[8..]).map(Frame::Held));
-            // A payload of another length is none.
+            // A payload of another length is refused.
             let long = [&5_u32.to_le_bytes()[..], &output[4..], &[0]].concat();
             assert_eq!(fault(&all, &long), Some(Fault::HeldLength { length: 5 }));
             // Only flame_push decides about packets.

@@ -27,7 +27,7 @@ impl Sent {
     }
 
     /// Records that `count` packets from `first` on are sent. Returns false, and records nothing, if one of
-    /// them was sent before or is none of the batch.
+    /// them was sent before or is not in the batch.
     pub(crate) fn send_run(&mut self, first: u16, count: u16) -> bool {
         let (first, end) = (usize::from(first), usize::from(first) + usize::from(count));
         if end > self.count as usize || end > MAX_BATCH {

@@ -17,7 +17,7 @@ pub(crate) fn reply(payload: &[u8]) -> Option<(u64, &[u8])> {
     Some((u64::from_le_bytes(*call), reply))
 }
 
-/// Checks the payload of a call by a module that uses so many services.
+/// Checks the payload of a call by a module that uses this many services.
 pub(crate) fn check_call(payload: &[u8], uses: usize) -> Result<(), Fault> {
     let Some((found, _, request)) = call(payload) else {
         return Err(Fault::CallHead { length: payload.len() });
@@ -28,7 +28,7 @@ pub(crate) fn check_call(payload: &[u8], uses: usize) -> Result<(), Fault> {
     fits(request)
 }
 
-/// Checks the payload of a reply by a module that offers so many services.
+/// Checks the payload of a reply by a module that offers this many services.
 pub(crate) fn check_reply(payload: &[u8], services: usize) -> Result<(), Fault> {
     if services == 0 {
         return Err(Fault::Serve);

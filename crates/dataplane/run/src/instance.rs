@@ -80,7 +80,7 @@ impl Loaded {
     }
 
     /// Loads a module under the meters of its credential. If its bound is violated, `eviction` ends its
-    /// instances. Shared memory is taken from `region`, or created if there is none. `areas` are those that
+    /// instances. Shared memory is taken from `region`, or created without one. `areas` are those that
     /// the manifest names, in its order.
     ///
     /// # Errors

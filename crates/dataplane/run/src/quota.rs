@@ -128,9 +128,9 @@ mod tests {
     enum Step {
         /// The module requests pages, and the kernel has them or not.
         Grow(u64, bool),
-        /// Another instance of the install has so many pages now.
+        /// Another instance of the install has this many pages now.
         Other(u64),
-        /// The install may have so many pages now, if that is no less than it has.
+        /// The install may have this many pages now, if that is no less than it has.
         Renew(u64),
         /// The module is informed if it is to be.
         Inform,

@@ -9,7 +9,7 @@
 //! finds again, and whose thread has meanwhile used more processor time than the deadline, loses its page,
 //! and traps at its next poll. Processor time, so that a call that does not run, because the machine is busy
 //! or was suspended, is not taken for one that does not end. And of that, only what the thread has spent in
-//! user mode: where a hypervisor has taken back the memory that nobody used, the first access to each page
+//! user mode: where a hypervisor has taken back unused memory, the first access to each page
 //! costs the kernel 30 µs and more, and so a batch that fills tables would take longer than its deadline.
 //! The kernel may count this part in whole ticks: too many of them for a thread that runs seldom, or none for
 //! one that always runs between two ticks. So a call must have passed its deadline by both clocks, or have
@@ -366,7 +366,7 @@ fn membarrier(command: libc::c_int) -> bool {
 }
 
 /// Returns the clock of this thread's processor time, which other threads can read, or the clock of the
-/// machine if there is none.
+/// machine without such a clock.
 #[inline]
 fn own_clock() -> libc::clockid_t {
     thread_local!(static CLOCK: Cell<libc::clockid_t> = const { Cell::new(libc::CLOCK_MONOTONIC) });

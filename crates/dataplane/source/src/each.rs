@@ -1,7 +1,7 @@
 use crate::{Damage, Help, Next, Notice, Progress, RawBlock, Shared, Source, SourceError};
 
 /// Returns a source that gives each of its blocks to `act` before they are returned. `act` returns whether
-/// the source goes on after the block.
+/// the source continues after the block.
 pub fn each(
     source: Box<dyn Source>,
     act: impl FnMut(&mut RawBlock) -> Result<bool, SourceError> + Send + 'static,

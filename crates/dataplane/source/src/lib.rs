@@ -86,7 +86,7 @@ pub struct Progress {
     pub bytes: u64,
     /// The total number of input bytes, if it is known.
     pub total: Option<u64>,
-    /// The number of packets since the start that the kernel dropped because nobody took them.
+    /// The number of packets since the start that the kernel dropped because they were not taken.
     pub kernel_drops: u64,
 }
 

@@ -2,7 +2,7 @@
 //!
 //! A checksum depends on all the bytes it covers, so it may be shown only if all of them are shown. It is
 //! then adjusted to the shown bytes if it was right for the true packet; otherwise it becomes zero: a wrong
-//! one can hold a sum of true addresses, such as the one that offloading leaves to the network card.
+//! one can hold a sum of true addresses, such as a sum that offloading leaves to the network card.
 //!
 //! [`Sums`] is the stack of checksums open at one point of a packet, outermost first, for example the TCP
 //! checksum inside VXLAN inside UDP. Changing a checksum also changes the checksums around it.
@@ -10,8 +10,8 @@
 use crate::cover::{Cover, moved};
 use crate::hidden::Hidden;
 
-/// The maximum number of open checksums: the decoder follows five IP headers, each with its own, that of its
-/// payload, and GRE's.
+/// The maximum number of open checksums: the decoder follows five IP headers, each with its own, its
+/// payload's, and GRE's.
 const MAX_OPEN: usize = 16;
 
 #[derive(Clone, Copy, Default)]
@@ -38,8 +38,8 @@ impl Sums {
         Self { keeps_wrong, hidden, ..Self::default() }
     }
 
-    /// Opens a checksum, before any byte that it covers changes. One that cannot be tracked becomes zero at
-    /// once.
+    /// Opens a checksum, before any byte that it covers changes. A checksum that cannot be tracked becomes
+    /// zero at once.
     pub(crate) fn open(&mut self, bytes: &mut [u8], cover: Cover) {
         if cover.at + 2 > bytes.len() {
             // Half a checksum reveals as much about the bytes it covers.

@@ -277,7 +277,7 @@ pub(crate) fn twin(mac: Field) -> Secrets {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Remains {
     pub text: &'static str,
-    /// The change that would hide it, if there is one that leaves the rest of the view as it is.
+    /// The change that would hide it, if a change leaves the rest of the view as it is.
     pub remedy: Option<&'static str>,
 }
 

@@ -19,7 +19,7 @@ const FLOW: u8 = 4;
 
 /// CBC-MAC under AES-128 over `kind | width | value`, zero-padded to blocks. Because the length comes first,
 /// no message is a prefix of another, so this is a pseudorandom function (Bellare, Kilian, Rogaway 2000). The
-/// AES key is SHA-256 of a label and the view's key, separate from that of `prefix`.
+/// AES key is SHA-256 of a label and the view's key, separate from the key of `prefix`.
 pub(super) struct Hash(Aes128Enc);
 
 impl Hash {

@@ -100,7 +100,7 @@ impl Rewriter {
     ///
     /// # Errors
     ///
-    /// Returns an error if an action needs a key and there is none, if `prefix` applies to a field that is no
+    /// Returns an error if an action lacks the key that it needs, if `prefix` applies to a field that is no
     /// address of IP, or if `truncate` keeps more bits than the field has.
     pub fn new(transforms: &Transforms, key: Option<&Key>) -> Result<Option<Self>, TransformError> {
         Self::hiding(transforms, key).map(|r| r.changes_any().then_some(r))

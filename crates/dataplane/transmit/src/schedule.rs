@@ -3,15 +3,15 @@
 //! Each channel has a *budget*: in each of its periods, the bits that its rate allows in that time. A channel
 //! with budget and frames has a deadline, the end of its period, and of these the one with the earliest
 //! deadline sends next. A channel that used up its budget waits for its next period, or, if it takes extra
-//! bandwidth, for the time when no channel with budget has frames; of those, the one that has sent the fewest
-//! bytes in this way since it began to wait sends next. A channel
-//! that was idle gets a new period when a frame comes, unless its current one would end with more than its
-//! rate allows; so no burst takes the bandwidth that others have reserved (the constant bandwidth server of
-//! Abeni and Buttazzo, with a hard reservation).
+//! bandwidth, for the time when no channel with budget has frames; of those, the channel that has sent the
+//! fewest bytes in this way since it began to wait sends next. A channel that was idle gets a new period when
+//! a frame comes, unless its current one would end with more than its rate allows; so no burst takes the
+//! bandwidth that others have reserved (the constant bandwidth server of Abeni and Buttazzo, with a hard
+//! reservation).
 //!
 //! A frame is never divided. It may use more than what is left of the budget, which the next periods pay. Its
-//! deadline is the end of the last one that pays, so that a frame that is long for its channel's rate takes
-//! no bandwidth from others.
+//! deadline is the end of the last period that pays, so that a frame that is long for its channel's rate
+//! takes no bandwidth from others.
 //!
 //! The type reads no clock. Times are nanoseconds since any moment, and never go back.
 

@@ -35,7 +35,7 @@ pub trait Wire: Send {
     /// Returns the reason why the first one was not sent.
     fn send(&mut self, frames: &mut dyn Iterator<Item = &[u8]>) -> Result<usize, Unsent>;
 
-    /// Returns whether frames can leave, so that one that is dropped again and again is refused.
+    /// Returns whether frames can leave, so that a frame that is dropped repeatedly is refused.
     fn has_carrier(&self) -> bool {
         true
     }
@@ -77,7 +77,7 @@ struct Thread<'a> {
     begun: Instant,
 }
 
-/// Sends until nobody has commands.
+/// Sends until all senders of commands are dropped.
 pub(crate) fn run(wire: Box<dyn Wire>, bandwidth: u64, commands: &Receiver<Command>, used: &Sender<Vec<u8>>) {
     let mut thread = Thread {
         wire,

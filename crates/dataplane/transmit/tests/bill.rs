@@ -24,7 +24,7 @@ const RESERVATION: Reservation = Reservation { rate: 50_000_000, period_ns: 1_00
 fn a_bill_has_the_bytes_of_frames_that_left_and_of_no_others() {
     let link = Link::on(Box::new(Even), 200_000_000).unwrap();
     let bills: [Arc<AtomicU64>; 2] = Default::default();
-    // Two channels of one owner have one bill; that of another has its own.
+    // Two channels of one owner have one bill; another owner's channel has its own.
     let channels = [0, 0, 1].map(|owner: usize| {
         let channel = link.open(RESERVATION).unwrap();
         channel.bill(bills[owner].clone());

@@ -89,7 +89,7 @@ impl View {
     }
 
     /// Copies the packets of one queue as [`View::copy_some`], from `start` on. [`Written::taken`] counts all
-    /// packets up to the last one that was handled.
+    /// packets up to the last handled one.
     ///
     /// # Errors
     ///

@@ -1,5 +1,5 @@
-//! Monotony: the output of a narrower view can be computed from that of a wider one, by applying the narrower
-//! view to it.
+//! Monotony: the output of a narrower view can be computed from the output of a wider one, by applying the
+//! narrower view to it.
 
 use crate::common::*;
 use crate::maker::{Hidden, Maker, Numbers};

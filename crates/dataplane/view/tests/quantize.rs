@@ -109,8 +109,8 @@ fn filters_over_what_is_shown_tell_nothing_that_is_hidden() {
     );
 }
 
-/// No narrowing of a credential shows a packet that is not in the wider sample, and without the key nobody
-/// knows the sample.
+/// No narrowing of a credential shows a packet that is not in the wider sample, and without the key the
+/// sample is unknown.
 #[test]
 fn narrowing_gives_no_other_sample() {
     let zero: Transforms = Field::ALL.into_iter().map(|f| (f, Action::Zero)).collect();

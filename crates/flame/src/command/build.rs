@@ -66,7 +66,7 @@ impl Build {
         let folder = self.output.as_deref().unwrap_or(&self.folder);
         std::fs::create_dir_all(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
         let file = folder.join(format!("{}.wasm", manifest.name));
-        // Whoever installs the module meanwhile has the old or the new one whole.
+        // An install meanwhile has the old or the new module whole.
         let write = |mut staged: Staged| staged.write_all(&wasm).and_then(|()| staged.finish());
         Staged::new(&file).and_then(write).map_err(|e| format!("{}: {e}", file.display()))?;
         say!("{} ({} bytes)", file.display(), wasm.len());

@@ -351,7 +351,7 @@ struct Place {
 }
 
 impl Place {
-    /// Returns whether its cost is at most that of `other`.
+    /// Returns whether it costs no more than `other`.
     fn at_most(&self, other: &Self) -> bool {
         self.cost.unwrap_or(u64::MAX) <= other.cost.unwrap_or(u64::MAX)
     }

@@ -91,7 +91,7 @@ impl Ids {
 /// Returns the text of rule files, with a line that names each of them.
 fn named(paths: &[PathBuf]) -> Result<String, Error> {
     let text = text_of(paths)?;
-    // A single file of another extension than that of rules is read as it is.
+    // A single file without the extension of rules is read as it is.
     match paths {
         [file] if !text.starts_with(FILE) => {
             Ok(format!("{FILE}{}\n{text}", file.to_string_lossy().replace(char::is_control, " ")))

@@ -42,7 +42,7 @@ use std::sync::atomic::AtomicBool;
 /// 130 interrupted again, or before the input began. The first Ctrl-C ends a run in order, and everything
 /// read so far is reported. Another one, a second or more after the first, ends it at once: records written
 /// so far are kept, in files as NAME.RANDOM.partial. SIGHUP and SIGUSR1 complete the files of -o and -w, and
-/// the run goes on with the next ones.
+/// the run continues with the next ones.
 #[derive(Args)]
 pub struct Run {
     /// Modules by name or path, separated by commas: `count,flow,./mine.wasm`. With -w they can be left out:
@@ -520,8 +520,8 @@ impl Run {
         Ok(ViewSpec { select, expose, transforms, snaplen: self.snaplen, ..ViewSpec::default() })
     }
 
-    /// Checks that the policy permits the options that act on the machine. Promiscuous mode, which nobody has
-    /// to ask for, is left out otherwise.
+    /// Checks that the policy permits the options that act on the machine. Promiscuous mode, which is a
+    /// default, is left out otherwise.
     fn act_on_machine(&mut self, policy: &Policy) -> Result<(), Error> {
         if let Some(capture) = self.capture.filter(|capture| *capture != Capture::Packet) {
             policy.permits(MachineOption::Xdp, &format!("--capture {}", capture.name()))?;
@@ -648,7 +648,7 @@ impl Run {
             _ => flame_record::account::table(stderr, &report.totals, width_of(&std::io::stderr())),
         };
         match written {
-            // Nobody reads the statistics, which changes nothing in the results.
+            // The statistics are not read, which changes nothing in the results.
             Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
             written => Ok(written?),
         }

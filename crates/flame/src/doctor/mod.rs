@@ -66,7 +66,7 @@ impl Machine {
         Self { root: root.to_owned() }
     }
 
-    /// Returns a file of the kernel without the line end, or `None` if there is none.
+    /// Returns a file of the kernel without the line end, or `None` without one.
     fn read(&self, path: &str) -> Option<String> {
         std::fs::read_to_string(self.root.join(path)).ok().map(|text| text.trim_end().to_owned())
     }

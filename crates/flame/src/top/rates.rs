@@ -129,7 +129,7 @@ impl Counter {
     fn read(&mut self, value: u64, now: Duration) -> f64 {
         let gap = now.saturating_sub(self.at);
         if value < self.value {
-            // It began again: the node was restarted, or the module installed anew.
+            // It began again: the node was restarted, or the module installed again.
             *self = Self::new(value, now);
         } else if value > self.value && !gap.is_zero() {
             let rate = (value - self.value) as f64 / gap.as_secs_f64();

@@ -1,4 +1,4 @@
-//! The tables of a view: as texts, for a terminal that is drawn again and again, and for one that is not.
+//! The tables of a view: as texts, for terminals that are drawn repeatedly, and for others.
 
 use super::rates::{ModuleRow, SessionRow, SourceRow, View};
 use crate::client::table;

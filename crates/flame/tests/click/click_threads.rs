@@ -154,7 +154,7 @@ fn a_control_socket_of_any_thread_replaces_the_router() {
         };
         let mut answers = vec![write("nonsense ->")];
         answers.extend(graphs.iter().map(|graph| write(graph)));
-        // What cannot be built is reported by the router, which goes on.
+        // What cannot be built is reported by the router, which continues.
         answers.push(write("f :: FromDump(nothing.pcap) -> Discard; StaticThreadSched(f 1)"));
         ask("WRITE stop\n");
         answers

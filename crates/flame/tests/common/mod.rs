@@ -63,7 +63,7 @@ pub fn runner() -> PathBuf {
 }
 
 /// Returns the target folder of the modules that tests build: one for all, since these have most of their
-/// dependencies in common, and not that of the cargo that runs the test.
+/// dependencies in common, and not the folder of the cargo that runs the test.
 pub fn modules_target() -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join("target")
 }

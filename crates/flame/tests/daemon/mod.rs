@@ -12,7 +12,7 @@ use std::time::Duration;
 use flame_testing::Pcap;
 pub use flame_testing::{PATIENCE, eventually as wait_for};
 
-/// Returns the path of the command under test: `FLAME`, or the one that cargo built.
+/// Returns the path of the command under test: `FLAME`, or the command that cargo built.
 pub fn flame() -> String {
     std::env::var("FLAME").unwrap_or_else(|_| env!("CARGO_BIN_EXE_flame").to_owned())
 }

@@ -343,7 +343,7 @@ fn a_renamed_interface_keeps_its_own_properties() {
     add_up(&graph.end());
 }
 
-/// A larger MTU than that of the opening is reported.
+/// An MTU that has grown since the opening is reported.
 #[test]
 fn frames_that_grow_out_of_their_room_are_reported() {
     let Some(net) = net() else { return };
@@ -375,7 +375,7 @@ fn interfaces_of_af_xdp_go_down_and_come_back() {
     wait_for("the message", || graph.said().contains("interface rx0 is up again"));
     net.send(&frames(100), 1);
     graph.wait("sent.count", "30");
-    // One that is removed is looked for, and opened again.
+    // A removed interface is looked for, and opened again.
     let opened = |device: &str| graph.said().matches(&format!("interface {device} by ")).count();
     net.shell("ip link del rx0");
     wait_for("the message", || graph.said().contains("the interface was removed"));
@@ -423,7 +423,7 @@ fn another_configuration_takes_the_sockets_over() {
     graph.wait("from.kernel_drops", "0");
     // Each was opened once.
     assert_eq!(graph.said().matches(" by AF_XDP").count(), 4, "{}", graph.said());
-    // Another method opens the interface anew, and back.
+    // Another method opens the interface again, and back.
     for (method, opened, count) in [("LINUX", 5, "20010"), ("XDP", 6, "20020")] {
         let new = format!("{CONTROL} from :: FromDevice(rx0, METHOD {method}) -> c :: Counter -> Discard");
         let answer = graph.ask(&format!("WRITEDATA hotconfig {}\n{new}", new.len()));

@@ -24,7 +24,7 @@ fn frames() -> Vec<Vec<u8>> {
     frames
 }
 
-/// An interface that comes back with its number, as from another namespace, is not the one that was captured.
+/// An interface that comes back with its number, as from another namespace, is another one.
 #[test]
 fn an_interface_that_was_away_ends_the_run() {
     let (Some(net), Some(other)) = (net(), Net::new()) else { return };

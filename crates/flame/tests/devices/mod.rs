@@ -418,7 +418,7 @@ fn frames_that_an_interface_refuses_are_named_and_it_comes_back() {
     add_up(&graph.end());
 }
 
-/// Interfaces that are made again are opened again, and one that is renamed stays in use.
+/// Interfaces that are made again are opened again, and a renamed one stays in use.
 #[test]
 fn interfaces_that_are_made_again_are_opened_again() {
     let Some(net) = net() else { return };

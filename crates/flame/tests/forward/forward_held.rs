@@ -197,7 +197,7 @@ fn a_packet_whose_release_had_no_effect_is_forgotten_with_its_instance() {
 }
 
 /// The module decides about 8 packets: the first leaves by output 1, behind which the element is configured
-/// anew, the others are held in slots 0 to 6. Its second batch releases them.
+/// again, the others are held in slots 0 to 6. Its second batch releases them.
 #[test]
 fn an_element_that_is_replaced_while_its_packets_are_sent_holds_them_once() {
     let folder = tempfile::tempdir().unwrap();

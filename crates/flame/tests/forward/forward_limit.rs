@@ -21,7 +21,7 @@ fn polls_divide_the_work_on_a_packet() {
     let chain: String = (0..40).map(|n| format!("c{n} :: CheckIPHeader -> ")).collect();
     let graph = format!("InfiniteSource -> {chain} Discard");
     let all = number(&text(&check(folder, &graph, &[]).stdout), "a packet costs at most ");
-    // Costs are measured anew each time, on a machine that may be busy: a third of them needs two polls too.
+    // Costs are measured again each time, on a machine that may be busy: a third of them needs two polls too.
     let limit = format!("{}ns", (all / 6.0).ceil());
     let out = check(folder, &graph, &["--limit", &limit]);
     let said = text(&out.stdout);

@@ -360,7 +360,7 @@ fn here_and_apart(folder: &Path, graph: &str, handlers: &[&str]) -> [String; 2] 
     })
 }
 
-/// The packets before the one that a fault names were processed, wherever that is known.
+/// The packets before the packet that a fault names were processed, wherever that is known.
 #[test]
 fn a_fault_at_a_packet_has_processed_those_before() {
     let dir = folder();

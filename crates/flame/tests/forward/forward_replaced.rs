@@ -44,7 +44,7 @@ fn wait_for(folder: &Path, events: &[&str]) {
     eventually(format!("{events:?}"), || log(folder) == events);
 }
 
-/// The element is configured again inside its module's own push. The loop of the old element goes on then.
+/// The element is configured again inside its module's own push. The loop of the old element continues then.
 #[test]
 fn a_module_that_is_replaced_in_its_own_push_starts_once_and_is_evicted() {
     let folder = tempfile::tempdir().unwrap();
@@ -67,7 +67,7 @@ fn a_module_that_is_replaced_in_its_own_push_starts_once_and_is_evicted() {
     assert_eq!(log(folder), ["install", "evict", "end"], "{err}");
 }
 
-/// A module that was never needed is not in the log, and one that has other rights now starts anew.
+/// A module that was never needed is not in the log, and a module with other rights now starts again.
 #[test]
 fn the_log_names_what_runs_with_the_rights_that_it_has() {
     let folder = tempfile::tempdir().unwrap();
@@ -154,7 +154,7 @@ fn order_is_kept_when_an_element_is_replaced_in_its_own_push() {
     assert!(rest == all[1..], "the others keep their order");
 }
 
-/// The packets that wait for a module of two inputs go to one that has one.
+/// The packets that wait for a module of two inputs go to a module of one input.
 #[test]
 fn packets_that_wait_fit_the_element_that_replaces_theirs() {
     let folder = tempfile::tempdir().unwrap();

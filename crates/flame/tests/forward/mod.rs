@@ -257,7 +257,7 @@ fn the_bound_of_flame_push_is_proved_and_checked() {
     module(folder, "fwd", &forwarding("(i32.const 1)", "(i32.const 0)", ""), "");
     let out = done(folder, &["check", "./fwd.wasm"]);
     assert!(out.contains("flame_push") && out.contains("verdict        bounded"), "{out}");
-    // An index of a port that the host does not pass is none.
+    // An index of a port that the host does not pass does not count.
     let text_of = done(folder, &["check", "./fwd.wasm", "--format", "json"]);
     let push = text_of.lines().find(|l| l.contains("\"flame_push\"")).unwrap();
     assert!(push.contains("\"proved\":true"), "{push}");

@@ -4,20 +4,20 @@
 use super::{files, root};
 
 const PHRASES: [(&str, usize); 14] = [
-    ("anew", 22),
-    ("goes on", 68),
+    ("anew", 5),
+    ("goes on", 18),
     ("hold up", 1),
-    ("holds up", 6),
-    ("is none", 84),
-    ("let go", 2),
-    ("nobody", 129),
-    ("of before", 4),
-    ("one that", 242),
-    ("so many", 33),
-    ("that of", 194),
+    ("holds up", 3),
+    ("is none", 15),
+    ("let go", 1),
+    ("nobody", 38),
+    ("of before", 0),
+    ("one that", 140),
+    ("so many", 6),
+    ("that of", 128),
     ("those of", 295),
-    ("what it", 118),
-    ("whoever", 30),
+    ("what it", 116),
+    ("whoever", 12),
 ];
 
 /// Returns the comments of a source file, or the text of a document, in lower case, as one line.

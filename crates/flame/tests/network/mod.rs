@@ -35,7 +35,7 @@ pub struct Net {
 
 static NUMBER: AtomicU32 = AtomicU32::new(0);
 
-/// Returns the path of the command under test: `FLAME`, or the one that cargo built.
+/// Returns the path of the command under test: `FLAME`, or the command that cargo built.
 pub fn flame() -> String {
     std::env::var("FLAME").unwrap_or_else(|_| env!("CARGO_BIN_EXE_flame").to_owned())
 }

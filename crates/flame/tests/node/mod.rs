@@ -54,7 +54,7 @@ fn an_operator_installs_changes_and_removes_modules() {
     }
     let parquet = std::fs::read(node.path("rows-parquet/count.interval.parquet")).unwrap();
     assert_eq!(&parquet[..4], b"PAR1");
-    // Reading goes on where it ended, and no row comes twice.
+    // Reading continues where it ended, and no row comes twice.
     let first = node.output(&["records", "count", "--format", "json"]);
     let cursor = text(&first.stderr).split("--cursor ").nth(1).unwrap().trim().to_owned();
     let later = || node.run(&["records", "count", "--format", "json", "-q", "--cursor", &cursor]);
@@ -174,7 +174,7 @@ fn principals_see_and_change_their_own_modules_alone() {
     assert!(gone["reason"].as_str().unwrap().contains("revoked"), "{gone}");
     assert!(node.refused(&["list", "--node", "alice"]).contains("revoked"));
     assert_eq!(node.json(&["show", "count", "--principal", "bob"])["state"], "running");
-    // After a restart it is known why it does not run, and a list of before the revocation grants nothing.
+    // After a restart it is known why it does not run, and a list from before the revocation grants nothing.
     node.end();
     std::fs::write(node.path("revoked"), "").unwrap();
     node.start();
@@ -206,8 +206,8 @@ fn a_credential_ends_and_its_module_with_it() {
     assert!(node.refused(&[&["list"][..], &as_alice].concat()).contains("expired"));
 }
 
-/// A reader that follows outlives the node, goes on with the next one, and reports an unknown number of rows
-/// as missed.
+/// A reader that follows outlives the node, continues with the next one, and reports an unknown number of
+/// rows as missed.
 #[test]
 fn records_go_on_after_the_node_was_killed() {
     let Some(count) = module("count") else { return };

@@ -1,4 +1,5 @@
-//! Tests of bad input to a node: each is refused with an error that names its cause, and disturbs nobody.
+//! Tests of bad input to a node: each is refused with an error that names its cause, and disturbs no other
+//! client.
 
 use crate::daemon::{self, Connection, Node, base64, module, raw, replay, reply};
 use serde_json::{Value, json};
@@ -170,7 +171,7 @@ fn a_principal_has_a_rate_and_takes_none_of_the_operators() {
     }
 }
 
-/// A client that does not read its records is left behind; the node goes on.
+/// A client that does not read its records is left behind; the node continues.
 #[test]
 fn a_slow_reader_blocks_nobody() {
     let Some(count) = module("count") else { return };

@@ -44,8 +44,8 @@ fn fifty_changes_a_second_lose_no_packet_and_accounts_are_exact() {
             format!("{name}.key"),
         ]
     };
-    // Modules of each that nobody changes, so that what they compiled stays, and one that is updated all the
-    // time.
+    // Modules of each that are not changed, so that what they compiled stays, and a module that is updated
+    // all the time.
     node.json(&["install", &count]);
     node.json(&["install", &flow]);
     for (name, module) in [("alice", &count), ("bob", &flow)] {
@@ -171,7 +171,7 @@ fn sources_do_not_share_the_packets_of_an_interface() {
     node.end();
 }
 
-/// An interface that goes down is waited for; one that is removed and made again ends no module.
+/// An interface that goes down is waited for; an interface that is removed and made again ends no module.
 #[test]
 fn a_source_that_fails_is_opened_again() {
     let Some(count) = module("count") else { return };

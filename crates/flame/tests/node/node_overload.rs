@@ -98,7 +98,7 @@ fn at_twice_the_sustainable_load_the_highest_priority_loses_nothing() {
         assert_eq!(number(module, "processed") + shed(module), number(module, "offered"), "{module}");
         assert_eq!(number(module, "offered"), sent, "{module}");
     }
-    // Nobody of a higher priority loses a packet that one of a lower one receives.
+    // No module loses a packet that a module of lower priority receives.
     assert!(shed(&lower) >= shed(&low) && shed(&low) >= shed(&mid), "{mid} {low} {lower}");
     assert!(shed(&lower) > sent / 4, "{lower}");
 

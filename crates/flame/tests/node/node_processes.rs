@@ -161,7 +161,7 @@ fn a_killed_process_disturbs_nobody_and_comes_back() {
     node.json_of("alice", &["update", "count"]);
     let earlier = processed(&node, "count", "alice");
     wait_for("more packets", || processed(&node, "count", "alice") > earlier);
-    // Nobody else noticed.
+    // No other module noticed.
     assert_eq!(process(&node, "count", "bob"), of_bob);
     let bob = node.json_of("bob", &["remove", "count"]);
     assert_eq!((&bob["account"]["faults"], &bob["account"]["shed"].get("stopped")), (&json!(0), &None));
@@ -172,7 +172,8 @@ fn a_killed_process_disturbs_nobody_and_comes_back() {
     node.end();
 }
 
-/// The end of one principal's module, whose process answers nothing, delays the end of nobody else's.
+/// The end of one principal's module, whose process answers nothing, delays the end of no other principal's
+/// module.
 #[test]
 fn a_process_that_hangs_delays_no_eviction() {
     let Some(count) = module("count") else { return };
@@ -271,7 +272,7 @@ fn a_module_that_was_started_again_is_evicted() {
     node.end();
 }
 
-/// A process that takes its time to start holds up no other one.
+/// A process that starts slowly delays no other one.
 #[test]
 fn others_do_not_wait_for_a_process_that_hangs() {
     let Some(count) = module("count") else { return };

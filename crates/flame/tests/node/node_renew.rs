@@ -124,7 +124,7 @@ impl Held {
     }
 }
 
-/// The time after which a change that the storage holds up has come to it, on a usual machine. On a slower
+/// The time after which a change that waits for the storage has come to it, on a usual machine. On a slower
 /// one, the tests below see less.
 const UNTIL_HELD: Duration = Duration::from_secs(1);
 

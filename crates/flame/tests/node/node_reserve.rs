@@ -199,7 +199,7 @@ fn a_dry_run_says_what_would_be_needed_and_whether_it_fits() {
     assert!(node.refused(&["install", &count, "--dry-run", "no-such.pcap"]).contains("no-such.pcap"));
 }
 
-/// A module whose processor time is refused never runs: it calls nobody.
+/// A module whose processor time is refused never runs: it makes no call.
 #[test]
 fn a_module_without_its_time_never_runs() {
     runner();

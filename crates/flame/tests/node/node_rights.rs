@@ -18,7 +18,7 @@ const TELLS_MANIFEST: &str = "abi = 1\nname = \"tells\"\nversion = \"1\"\ndescri
 
 const ALICE: [&str; 4] = ["--credential", "alice.cred", "--identity", "alice.key"];
 
-/// Starts a node on which the root has given Alice a credential, and another one that shows headers only.
+/// Starts a node on which the root has given Alice a credential, and another that shows headers only.
 fn started() -> Node {
     // Connections look often.
     let mut node = Node::new(&format!("{}[limits]\nrequests_per_second = 10000\n", replay()));

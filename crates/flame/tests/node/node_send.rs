@@ -98,7 +98,7 @@ fn bandwidth_belongs_to_installed_modules() {
         node.output(&[&["install", &echo, "--source", source, "--name", name][..], &of].concat())
     };
     assert!(install("alice", "tap", "first").status.success());
-    // While its source is down, nobody else gets what it has.
+    // While its source is down, its bandwidth stays reserved.
     net.shell("ip link del tx1");
     let status = || node.json(&["node", "status"]).to_string();
     wait_for("the source to end", || status().contains("\"running\":false"));

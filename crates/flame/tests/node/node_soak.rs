@@ -78,7 +78,7 @@ impl Held {
     }
 }
 
-/// Returns all modules to install: good ones, and every hostile one that is text.
+/// Returns all modules to install: good ones, and all hostile texts.
 fn modules() -> Vec<(String, Value)> {
     let mut all = Vec::new();
     for name in ["count", "flow", "http"] {

@@ -57,7 +57,7 @@ fn write_often(node: &Node, more: &str) {
     std::fs::write(path, text).unwrap();
 }
 
-/// The options by which a command acts for its module: the operator's, or that of Alice.
+/// The options by which a command acts for its module: the operator's or Alice's.
 fn of(principal: bool) -> &'static [&'static str] {
     if principal { &["--credential", "alice.cred", "--identity", "alice.key"] } else { &[] }
 }
@@ -125,7 +125,7 @@ fn updates_carry_the_state_or_begin_empty_and_say_which() {
         let (count, packets) = stop(&node, principal);
         assert_eq!(count, packets);
         assert_eq!(stored(&node), Some(count), "written with its end");
-        // What was stopped goes on.
+        // What was stopped continues.
         assert!(notes(&act(&["update", "counter"])).contains("carried on"));
         wait_for_packets(&node, principal, 50);
         let (count, packets) = stop(&node, principal);
@@ -213,7 +213,7 @@ fn a_state_goes_on_only_under_the_rights_it_was_made_with() {
     let in_state = IN_STATE.into_iter().chain([&*code]);
     for (narrow, depends) in in_state.map(|n| (n, true)).chain(NOT_IN_STATE.map(|n| (n, false))) {
         wait_for_packets(&node, true, 10);
-        // The second update goes back to the rights of before.
+        // The second update goes back to the earlier rights.
         let update = |narrow| notes(&act(&node, true, &["update", "counter", &file, "--narrow", narrow]));
         let notes = [narrow, NOT_IN_STATE[0]].map(update);
         let said =

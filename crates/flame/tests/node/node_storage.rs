@@ -167,7 +167,7 @@ impl Disk {
         done("mount", &["-o", "loop,errors=remount-ro", image, at]) && done("chmod", &["700", at])
     }
 
-    /// Reports an error of the disk to the kernel, which then makes it read-only, whoever uses it.
+    /// Reports an error of the disk to the kernel, which then makes it read-only for all.
     fn fail(&self) {
         let out = Command::new("findmnt").args(["-no", "SOURCE"]).arg(&self.at).output().unwrap();
         let device = daemon::text(&out.stdout).trim().trim_start_matches("/dev/").to_owned();
@@ -232,7 +232,7 @@ fn a_full_and_a_read_only_disk_refuse_changes_and_end_nothing() {
     assert_eq!(code, 503, "{health}");
     runs_on(&node);
     let listed = node.request("GET", "/v1/modules", None).1["modules"].as_array().unwrap().len();
-    // With room again it goes on.
+    // With room again it continues.
     std::fs::remove_file(&filler).unwrap();
     std::fs::remove_file(at.join("rest")).unwrap();
     let (code, reply) = install(&node, "two");
@@ -490,7 +490,7 @@ fn compiled_code_counts_in_what_a_principal_stores_after_a_restart() {
     node.start();
     assert!(install(&node, "one").0);
     assert!(install(&node, "two").1.contains("bytes with its compiled code"));
-    // One that runs is compiled again, or found as compiled.
+    // A module that runs is compiled again, or found as compiled.
     node.json(&["stop", "one", "--principal", "alice"]);
     node.end();
     node.start();

@@ -71,7 +71,7 @@ fn a_session_does_no_more_than_its_whole_credential_says() {
         "{module}"
     );
     assert_eq!(narrow_session.put("/v1/modules/flow", &json!({ "revision": 2 })).0, 200);
-    // So it is with one that does not run, and after a restart.
+    // So it is with a module that does not run, and after a restart.
     assert_eq!(narrow_session.post("/v1/modules/flow/stop", &json!({})).0, 200);
     node.json(&[&["update", "flow", "--narrow", "expose=headers"][..], &alice].concat());
     node.json(&[&["stop", "flow"][..], &alice].concat());
@@ -263,7 +263,7 @@ fn a_principal_has_its_share_of_connections() {
     let taken: Vec<Connection> = (0..2).map(|_| session(&node, "alice", "alice")).collect();
     let refused = node.refused(&[&["list"][..], &shown("alice.cred", "alice.key")].concat());
     assert!(refused.contains("this principal has 2 connections already"), "{refused}");
-    // So has whoever she hands her credential on to.
+    // So has each holder to whom she hands on her credential.
     let bob = node.run(&["key", "new", "bob.key"]);
     narrow(&node, "alice", "bob", &["--to", "bob", "--holder", &bob, "--identity", "alice.key"]);
     assert!(node.refused(&[&["list"][..], &shown("bob.cred", "bob.key")].concat()).contains("2 connections"));

@@ -21,7 +21,7 @@ impl Module for Case {
             for at in 12..268 {
                 self.found += u64::from(bytes.get(at).copied().unwrap_or(0));
             }
-            // At most so many of a list in memory.
+            // At most this many of a list in memory.
             for port in self.ports.iter().take(256) {
                 self.found += u64::from(*port == (packet.hash as u16));
             }

@@ -565,7 +565,7 @@ fn once_stopped_a_batch_or_init_that_goes_on_is_interrupted() {
     }
 }
 
-/// A bulk instruction goes on in slices, as a loop does.
+/// A bulk instruction continues in slices, as a loop does.
 #[test]
 fn a_long_bulk_instruction_is_interrupted() {
     const BYTES: u32 = 15 << 20;

@@ -404,7 +404,7 @@ fn a_module_that_violated_its_bound_is_metered_from_then_on() {
     let (found, why) = class(&count);
     assert_eq!(found, ModuleClass::Metered);
     assert!(why.to_string().contains("its bound was violated in an earlier run"), "{why}");
-    // Whoever asks for no checks at all gets none.
+    // A caller that asks for no checks gets none.
     let unchecked = InstallRequest { protection: Protection::Unchecked, ..request() };
     assert_eq!(compiler(open()).install(&count, &unchecked).unwrap().plan.class, ModuleClass::Bounded);
 }

@@ -207,8 +207,8 @@ fn the_examples_that_share_memory_route_packets() {
     }
 }
 
-/// A stream whose packets come in pairs of a wrong order leaves in the right one, and packets that wait for
-/// one that never comes are those that the module still holds.
+/// A stream whose packets come in pairs of a wrong order leaves in the right one, and the module still holds
+/// the packets that wait for a lost one.
 #[test]
 fn the_example_that_holds_packets_puts_them_in_order() {
     let wasm = build(&root().join("sdk/rust/examples/resequence"));
@@ -262,7 +262,7 @@ fn the_examples_that_keep_state_go_on() {
             let usual = ["run", &wasm, "-r", demo.to_str().unwrap(), "--format", "json", "--state"];
             text(&flame(&[&usual[..], more].concat()).stderr)
         };
-        // A state of one worker is not that of two.
+        // A state of one worker does not fit two.
         let said = error(&[&state, "--workers", "2"]);
         assert!(said.contains("the state is of 1 workers, this run has 2"), "{said}");
         // What is damaged is not used, and replaced.

@@ -55,7 +55,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Runs the command under test: `FLAME`, or the one that cargo built.
+/// Runs the command under test: `FLAME`, or the command that cargo built.
 fn flame(args: &[&str]) -> Output {
     let flame = std::env::var("FLAME").unwrap_or_else(|_| env!("CARGO_BIN_EXE_flame").to_owned());
     let out = Command::new(flame).args(args).env("CARGO_TARGET_DIR", modules_target()).output().unwrap();

@@ -183,7 +183,7 @@ fn a_grant_states_how_often_a_module_ticks_if_it_does() {
     assert_eq!(run("ticks = \"4s\"", &["--ticks", "6s"], "1s"), every(12));
     assert_eq!(run("ticks = \"4s\"", &[], "3s"), every(12));
     assert_eq!(run("ticks = \"1s\"", &["--ticks", "10s", "--resolution", "4s"], "1s"), every(20));
-    // None is none, whoever states it. Numbers without a sign have no larger one.
+    // `none` in any block means no ticks. Numbers without a sign have no larger one.
     for (field, narrowed) in
         [("none", &[][..]), ("10s", &["--ticks", "none"][..]), ("none", &["--ticks", "1s"][..])]
     {

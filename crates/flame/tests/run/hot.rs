@@ -170,7 +170,7 @@ fn commands_that_cannot_be_followed_are_refused() {
     assert_eq!(handle.snapshot().unwrap().accounts.len(), 2);
     handle.apply(&[coarse]).unwrap();
     assert_eq!(handle.snapshot().unwrap().accounts.len(), 1);
-    // A number stands for one module as long as the run goes on.
+    // A number stands for one module as long as the run continues.
     assert!(matches!(handle.add(&module(0, Protection::Auto)), Err(RunError::Duplicate(ModuleId(0)))));
     handle.stop();
     worker.join().unwrap();
@@ -254,7 +254,7 @@ fn sources_that_fail_at_once_are_an_error_in_any_order() {
     }
 }
 
-/// A worker that is left alone would go on with its part of the packets, and nobody would know.
+/// A worker that is left alone would go on with its part of the packets, unnoticed.
 #[test]
 fn a_source_of_one_worker_that_fails_ends_all() {
     let (stop, delivered) = (Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default());

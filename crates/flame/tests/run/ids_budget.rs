@@ -1,5 +1,5 @@
 //! Rule sets that would take `ids` beyond its budgets, in WebAssembly: each packet that costs too much is
-//! abandoned and counted, each rule that there is no time for is listed, and the module goes on.
+//! abandoned and counted, each rule that there is no time for is listed, and the module continues.
 
 use crate::common::{self, root};
 use std::process::Command;

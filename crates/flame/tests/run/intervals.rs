@@ -256,7 +256,7 @@ fn a_run_shows_whole_intervals_only() {
         exact.all(exact.batches);
         // No interval begins in it.
         seen(2_000 * MS, 10_300, 11_000).nothing();
-        // One begins, and the run goes on to its end.
+        // One begins, and the run continues to its end.
         seen(2_000 * MS, 11_700, 12_400).all(workers * 2 * RATE);
         // Of 5 s, the first 1.7 s belong to an interval that began before.
         seen(2_000 * MS, 10_300, 15_300).all(workers * 4 * RATE);

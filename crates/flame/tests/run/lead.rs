@@ -247,7 +247,7 @@ fn batches_that_wait_at_a_stop_are_left_out_and_counted() {
     }
 }
 
-/// The time for what was read before the stop is that of a slow instance in a process, too, whose init takes
+/// A slow instance in a process has the time for what was read before the stop, too, whose init takes
 /// more than a second after it.
 #[test]
 fn an_init_of_a_slow_instance_outlasts_an_interrupt() {

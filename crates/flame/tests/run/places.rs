@@ -67,7 +67,7 @@ fn shown(net: &Net, folder: &Path, interface: &str) -> u64 {
 
 /// Returns the error of a run on an interface under a policy.
 fn refused(net: &Net, folder: &Path, interface: &str, more: &[&str]) -> String {
-    // One that is not refused would run on.
+    // A command that is not refused would run on.
     let mut command = net.command("timeout");
     command.args(["30", &crate::network::flame(), "run", "count", "-i", interface]);
     command.args(under(folder)).args(more);
@@ -96,7 +96,7 @@ fn an_interface_is_excluded_by_all_its_names() {
         let error = refused(&net, includes.path(), name, &[]);
         assert!(error.contains("not for this interface"), "{name}: {error}");
     }
-    // The kernel's name alone is that of a right.
+    // Rights name the kernel's name alone.
     let by_other_name = node("", "interface = \"visitor0\"", "");
     for name in ["rx0", "visitor0"] {
         let error = refused(&net, by_other_name.path(), name, &[]);

@@ -1,5 +1,5 @@
-//! Memory pressure: a module is informed when little memory is left or more was refused, and nobody else is
-//! disturbed.
+//! Memory pressure: a module is informed when little memory is left or more was refused, and no other module
+//! is disturbed.
 
 use crate::common::{COUNT, Lines, MANIFEST, Memory, install, options, request, runner, with_manifest};
 use flame_admit::Protection;
@@ -28,14 +28,14 @@ const REFUSED: &str = "(drop (memory.grow (i32.const 65535)))";
 /// Writes the number of free bytes.
 const REPORT: &str = "(i64.store (i32.const 8) (local.get 0)) (i64.const 0x1000000000)";
 
-/// Returns a module that may have so many pages.
+/// Returns a module that may have this many pages.
 fn plan(name: &str, text: &str, pages: u64, protection: Protection) -> ModulePlan {
     let limits = Limits { memory: (pages * PAGE) as u32, ..request().limits };
     let wasm = with_manifest(wat::parse_str(text).unwrap(), MANIFEST.replace("hostile", name).as_bytes());
     install(&wasm, &InstallRequest { protection, limits, ..request() }).unwrap()
 }
 
-/// Returns a meter that allows so many pages.
+/// Returns a meter that allows this many pages.
 fn meter(pages: u64) -> Arc<Meter> {
     let memory = pages * PAGE;
     let quota = Quota { per_second: Amounts::MAX, per_packet: Amounts::MAX, share: None, memory };

@@ -393,7 +393,7 @@ FLAME_EXPORT(flame_batch) uint64_t flame_batch(const struct flame_batch *batch) 
     std::fs::write(source.join("module.toml"), manifest(&TWO).replace("\"q\"", "\"in-c\"")).unwrap();
     let run = ["run", &build(&source), "-r", "in.pcap", "-q", "--format", "json"];
     assert_eq!(by_queue(&commands::done(folder.path(), &run)), [700, 100]);
-    // A filter that is none is an error of the build, with its line.
+    // An invalid filter is an error of the build, with its line.
     let wrong = manifest(&[("web", "port 80", 2), ("mail", "port 25 or", 1)]);
     std::fs::write(source.join("module.toml"), wrong.replace("\"q\"", "\"in-c\"")).unwrap();
     let out = commands::flame(folder.path(), &["build", "in-c"]);

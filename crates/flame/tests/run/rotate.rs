@@ -1,5 +1,5 @@
-//! Tests of files that are completed while a run goes on: by time, by size, by a signal; and of what is left
-//! when it is killed or the disk is full.
+//! Tests of files that are completed while a run continues: by time, by size, by a signal; and of what is
+//! left when it is killed or the disk is full.
 
 use crate::feed::{self, Fed, capture, command, complete, packets, partial};
 use std::io::Read;

@@ -97,7 +97,8 @@ fn a_module_hands_over_all_rows_however_many_they_are() {
     let capture = temporary.path().join("many.pcap");
     std::fs::write(&capture, pcap(&traffic)).unwrap();
     let run = ["run", &wasm, "-r", capture.to_str().unwrap(), "--format", "json", "--stats", "json"];
-    // A host takes no more than so many records a second of packet time, and names the tables of the others.
+    // A host takes no more than this many records a second of packet time, and names the tables of the
+    // others.
     let out = flame_with(&run, 5);
     let said = text(&out.stderr);
     let account: Value = serde_json::from_str(said.lines().last().unwrap()).unwrap();

@@ -376,7 +376,7 @@ fn an_end_that_nobody_requested_is_a_loss() {
     }
 }
 
-/// A process has no time that nobody is charged for: without modules it ends.
+/// All time of a process is charged: without modules it ends.
 #[test]
 fn a_process_ends_with_its_last_module() {
     let usage = Arc::<Usage>::default();
@@ -453,7 +453,7 @@ fn a_removal_delays_nobody() {
     let plan = Plan::new(plans, 1, 0);
     let limits = ProcessLimits { last: Duration::from_secs(4), ..usual() };
     let options = within(&hostile("removal"), limits);
-    // A live source waits for nobody.
+    // A live source does not wait.
     let source = Endless { stop: options.stop.clone(), delivered: Arc::default(), is_live: true };
     let run = Run::new(&plan, &[], &Engines::new().unwrap(), options).unwrap();
     let input = Input::Shared(Box::new(source));
@@ -739,7 +739,7 @@ fn processes_read_the_same_blocks_of_a_capture() {
     assert!(flame.wait().unwrap().success());
 }
 
-/// Each end of a slice interrupts a processor that works, and nobody waits for the call.
+/// Each end of a slice interrupts a processor that works, and no thread waits for the call.
 #[test]
 fn calls_of_a_module_alone_in_its_process_are_seldom_interrupted() {
     let folder = tempfile::tempdir().unwrap();

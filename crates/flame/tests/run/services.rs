@@ -238,7 +238,7 @@ fn a_call_has_an_outcome_whatever_the_server_does() {
     let (report, found) = run(vec![caller(1, auto), server("(unreachable)", auto)], &[], paced(10, 0), drop);
     // All were let out before the first one was delivered.
     assert_eq!((report.faults.len(), of(&found, ENDED)), (1, 10), "{found:?}");
-    // Nobody replies: late after a second of packet time, and what is left ends with the run.
+    // No reply: late after a second of packet time, and what is left ends with the run.
     let (_, found) = run(vec![caller(1, auto), server("(i64.const 0)", auto)], &[], paced(1500, 0), drop);
     assert!(of(&found, LATE) > 10 && of(&found, ENDED) > 10, "{found:?}");
     assert_eq!(of(&found, LATE) + of(&found, ENDED), found.len());
@@ -277,7 +277,7 @@ fn a_call_has_an_outcome_whatever_the_server_does() {
     assert_eq!(found.len(), 80);
 }
 
-/// The caller's end drops its calls, and the server goes on.
+/// The caller's end drops its calls, and the server continues.
 #[test]
 fn a_server_survives_its_callers() {
     let auto = Protection::Auto;
@@ -388,8 +388,8 @@ fn a_name_is_offered_by_one_module() {
 
 const TAP: &str = "[sources.tap]\ninterface = \"rx0\"\ninterval = \"100ms\"\n";
 
-/// The module of one principal calls that of another on a node, each in a process of its own, as far as both
-/// have the right to.
+/// The module of one principal calls another principal's on a node, each in a process of its own, as far as
+/// both have the right to.
 #[test]
 fn principals_call_each_other_by_right() {
     let Some(net) = Net::new() else { return };
@@ -436,7 +436,7 @@ fn principals_call_each_other_by_right() {
     let log = node.run(&["audit", "show", "--policy", "policy.toml"]);
     let last = log.lines().rfind(|line| line.contains("server")).unwrap();
     assert!(last.contains("end") && last.contains("it did not run"), "{log}");
-    // An update goes on with the name, and the caller survives the server's removal.
+    // An update continues with the name, and the caller survives the server's removal.
     node.json_of("alice", &["update", "server", &server]);
     node.json_of("alice", &["remove", "server"]);
     let before = account("bob", "caller")["calls"].as_u64();
@@ -467,7 +467,7 @@ fn a_tenant_has_one_turn_under_all_its_names() {
     }
     node.start();
     let server = server_parts(&SPIN.replace("20000000", "10000000"));
-    // So many calls for each packet that those of all wait, on a fast machine as well.
+    // Enough calls for each packet that all of them wait, on a fast machine as well.
     let [server, caller] = [("server", server), ("caller", caller_parts(200))].map(|(name, parts)| {
         std::fs::write(node.path(&format!("{name}.wasm")), wasm(parts)).unwrap();
         node.path(&format!("{name}.wasm")).display().to_string()

@@ -28,7 +28,7 @@ fn caller_with_end(calls: usize) -> ModulePlan {
 
 const LAST: u64 = u64::MAX;
 
-/// Asserts that the last row is that of the slow instance's end, and returns the others.
+/// Asserts that the last row belongs to the slow instance's end, and returns the others.
 fn before_the_end(found: Vec<(u64, u64, u64)>) -> Vec<(u64, u64, u64)> {
     assert_eq!(found.last().map(|row| row.0), Some(LAST), "{found:?}");
     found.into_iter().filter(|row| row.0 != LAST).collect()
@@ -61,7 +61,7 @@ fn each_call_has_its_outcome_before_the_end() {
         assert_eq!((account(&report, "caller").calls, found.len()), (150, 150), "{place:?}");
         assert!(of(&found, REPLIED) > 100 && of(&found, ENDED) == 0, "{place:?}: {found:?}");
     }
-    // At the caller's removal: nobody replies.
+    // At the caller's removal: no reply.
     for modules in placed(&caller_with_end(1), &server(SILENT, AUTO)) {
         let place = modules[0].process.clone();
         let (report, found) = run(modules, &[], paced(60, 10), |handle| {

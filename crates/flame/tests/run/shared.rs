@@ -1,4 +1,4 @@
-//! Memory that modules share by name: what readers see, what nobody may do with it, how long it lives, and
+//! Memory that modules share by name: what readers see, what is refused to all, how long it lives, and
 //! who is refused.
 
 use crate::built::build;
@@ -59,8 +59,8 @@ fn adds(place: &str) -> String {
     format!("(i64.store {place} (i64.add (i64.load {place}) (local.get $n)))")
 }
 
-/// A folder with a capture of 2,000 packets, a module that counts them in the area `a`, and one that reports
-/// what is there.
+/// A folder with a capture of 2,000 packets, a module that counts them in the area `a`, and a module that
+/// reports the count.
 fn folder() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let packets = (0..2000).map(|i| tcp_packet(7, if i % 2 == 0 { 80 } else { 443 }));
@@ -137,7 +137,7 @@ FLAME_EXPORT(flame_batch) uint64_t flame_batch(const struct flame_batch *batch) 
     assert_eq!(rows(&ran(folder, &graph, &[]).0, "reads"), [2000]);
 }
 
-/// The module that traps is counted, and nobody else notices.
+/// The module that traps is counted, and no other module notices.
 #[test]
 fn only_what_the_manifest_states_is_accessed() {
     let folder = folder();

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 const SPIN: &str = "(loop $spin (br $spin))";
 
 /// Writes a module that reports a row in its first tick. `tick` is the code of the second tick, and `batch`
-/// that of batches after the first tick.
+/// the code of batches after the first tick.
 fn module(folder: &Path, batch: &str, tick: &str) -> PathBuf {
     let text = format!(
         r#"(module (memory (export "memory") 1)

@@ -1,4 +1,4 @@
-//! Modules in processes, whose rows nobody takes for long: they have to wait, and are not blamed for it.
+//! Modules in processes, whose rows are not taken for long: they have to wait, and are not blamed for it.
 
 use crate::common::{self, COUNT, Memory, Writes, install, options, request, runner, with_manifest};
 use flame_abi::manifest::Table;
@@ -62,7 +62,7 @@ const ASLEEP: Duration = Duration::from_secs(2);
 const PING: Duration = Duration::from_millis(250);
 
 /// Runs a module in a process that writes a row for each packet, and does `meanwhile` to the run once its
-/// sink takes nothing. All that was processed is written, and nobody is blamed.
+/// sink takes nothing. All that was processed is written, and no module is blamed.
 fn run(workers: usize, slow: Slow, meanwhile: impl FnOnce(&Handle)) -> Account {
     let plan = Plan::new(vec![each()], workers, 0);
     let limits = ProcessLimits { block: BLOCK, asleep: ASLEEP, ping: PING, ..ProcessLimits::default() };

@@ -138,7 +138,7 @@ fn a_slow_module_gets_what_was_read_before_the_stop() {
     assert!((7 * BLOCKS as u64..1000).contains(&report.packets), "{report:?}");
 }
 
-/// A source that fails ends the run after the packets before, whoever has read it. One that panics ends it
+/// A source that fails ends the run after the packets before, in any worker. A source that panics ends it
 /// with an error, and no worker waits for another.
 #[test]
 fn a_source_that_fails_ends_all_workers() {

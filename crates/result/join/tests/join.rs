@@ -32,7 +32,7 @@ fn delay_and_loss_are_what_was_logged() {
             }
         }
     }
-    // A flow in the opposite direction, and one that only b sees.
+    // A flow in the opposite direction, and a flow that only b sees.
     log(&mut c, 9_000_000_000, 2, 7);
     log(&mut a, 9_004_000_000, 2, 7);
     log(&mut b, 9_500_000_000, 3, 8);

@@ -103,7 +103,7 @@ fn log_time(low: f64, high: f64, label: String) -> Ticks {
         format!("{} {unit}", number(10f64.powi(decade - power), 0))
     };
     let at = (first..=last).map(|d| (f64::from(d), name(d))).collect();
-    // The range is that of the data, not of decades, but at least one decade is labelled.
+    // The range comes from the data, not from decades, but at least one decade is labelled.
     let pad = (high - low).max(0.1) * 0.02;
     let mut ticks = Ticks { low: low - pad, high: high + pad, at, label };
     ticks.at.retain(|(v, _)| (ticks.low..=ticks.high).contains(v));

@@ -362,7 +362,7 @@ mod tests {
         font();
         let font = FontDesc::new(FontFamily::SansSerif, 20.0, FontStyle::Normal);
         let width = |t: &str| font.layout_box(t).unwrap().1.0;
-        // All missing characters have the same width: that of the replacement mark.
+        // All missing characters have the width of the replacement mark.
         let missing = width("\u{4e2d}");
         for c in "abcXYZ059µ±×÷²³…–−→←éß%()[]{}/&<>'\"".chars() {
             let wide = width(&c.to_string().repeat(10));

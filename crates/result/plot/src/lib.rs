@@ -181,7 +181,7 @@ impl Plotter {
     ///
     /// # Errors
     ///
-    /// Returns an error if there is none.
+    /// Returns an error if no plot has this name.
     pub fn only(mut self, name: &str) -> Result<Self, PlotError> {
         let known: Vec<_> = self.plots.iter().map(|p| p.chart.name().to_owned()).collect();
         self.plots.retain(|p| p.chart.name() == name);

@@ -139,7 +139,7 @@ unsafe impl GlobalAlloc for Heap {
         // SAFETY: as above.
         let (block, fresh) = unsafe { &mut *self.0.get() }.take(layout);
         if !block.is_null() && !fresh {
-            // SAFETY: the block has at least so many bytes.
+            // SAFETY: the block has at least this many bytes.
             unsafe { ptr::write_bytes(block, 0, layout.size()) };
         }
         block

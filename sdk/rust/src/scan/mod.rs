@@ -67,8 +67,8 @@ impl Scan {
         self.high[place][usize::from(byte >> 4)] |= bucket;
     }
 
-    /// Returns the first position at or after `from` where a pattern may begin; `payload.len()` if there is
-    /// none. A pattern may begin at each of the last two bytes and end in the next segment.
+    /// Returns the first position at or after `from` where a pattern may begin; `payload.len()` without one.
+    /// A pattern may begin at each of the last two bytes and end in the next segment.
     #[inline]
     pub fn next(&self, payload: &[u8], from: usize) -> usize {
         find(self, payload, from)

@@ -100,7 +100,7 @@ pub struct SentPacket {
     /// The index of the packet in its batch, or `None` for a new one.
     pub index: Option<usize>,
     pub port: u32,
-    /// Its bytes, or none if it goes on as it came.
+    /// Its bytes, or none if it continues as it came.
     pub bytes: Vec<u8>,
 }
 
@@ -271,7 +271,7 @@ impl<F: Module, S: Slow> Native<F, S> {
         }
     }
 
-    /// Calls the tick of the fast instance, then, after its messages, that of the slow one.
+    /// Calls the ticks of the fast instance and, after its messages, of the slow one.
     pub fn tick(&mut self, now_ns: u64) {
         while self.fast.tick(now_ns, &mut self.out) == Progress::More {
             self.drain(true);
@@ -310,7 +310,7 @@ impl<F: Module, S: Slow> Native<F, S> {
         }
     }
 
-    /// Makes the last call of the fast instance, then, after its messages, that of the slow one.
+    /// Makes the last calls of the fast instance and, after its messages, of the slow one.
     pub fn end(&mut self, now_ns: u64) {
         while self.fast.end(now_ns, &mut self.out) == Progress::More {
             self.drain(true);
@@ -335,7 +335,7 @@ impl<F: Module, S: Slow> Native<F, S> {
     }
 
     /// Gives states to the instances, right after their start. Returns whether all of them were taken. An
-    /// empty state is none.
+    /// empty state does not count.
     pub fn import(&mut self, fast: &[u8], slow: &[u8]) -> bool {
         let fast = fast.is_empty() || self.fast.import(fast);
         let slow = slow.is_empty() || self.slow.as_mut().is_some_and(|instance| instance.import(slow));

@@ -123,7 +123,7 @@ impl Traffic {
     /// Returns the packet that was added last.
     ///
     /// # Panics
-    /// Panics if there is none.
+    /// Panics without one.
     pub fn last(&mut self) -> PacketBuilder<'_> {
         assert!(!self.descriptors.is_empty(), "no packet was added");
         PacketBuilder { traffic: self }
@@ -133,7 +133,7 @@ impl Traffic {
     ///
     /// # Panics
     ///
-    /// Panics if there is none.
+    /// Panics without one.
     pub fn again(&mut self) -> PacketBuilder<'_> {
         let bytes = self.memory[self.whole.addr as usize..].to_vec();
         self.whole.addr = self.memory.len() as u32;

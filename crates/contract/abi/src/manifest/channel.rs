@@ -36,12 +36,12 @@ fn period() -> String {
 }
 
 impl Channel {
-    /// Returns the rate in bits per second. That of a checked manifest is valid.
+    /// Returns the rate in bits per second, which is valid in a checked manifest.
     pub fn rate(&self) -> u64 {
         bits_per_second(&self.rate).unwrap_or(0)
     }
 
-    /// Returns the period in nanoseconds. That of a checked manifest is valid.
+    /// Returns the period in nanoseconds, which is valid in a checked manifest.
     pub fn period_ns(&self) -> u64 {
         duration_ns(&self.period).map_or(0, |ns| ns as u64)
     }

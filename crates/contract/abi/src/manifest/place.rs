@@ -44,7 +44,7 @@ mod tests {
         for (path, expected) in [
             (vec![Key("abi")], 1),
             (vec![Key("parameters"), Key("port"), Key("min")], 5),
-            // The line of a missing key is that of the table it would be in.
+            // A missing key has the line of its table.
             (vec![Key("parameters"), Key("port"), Key("max")], 3),
             (tables(&[Index(0), Key("columns"), Index(1), Key("name")]), 11),
             (tables(&[Index(1)]), 13),

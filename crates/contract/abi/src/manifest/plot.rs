@@ -43,7 +43,7 @@ pub struct Plot {
     /// The words at the x axis.
     #[serde(default)]
     pub x_label: Option<String>,
-    /// The title; the table's description if there is none.
+    /// The title; the table's description without one.
     #[serde(default)]
     pub title: Option<String>,
     /// Advice to the user if the table has no records.

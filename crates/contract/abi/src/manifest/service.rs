@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 /// The maximum number of services that a module offers, and of those that it uses.
 pub const MAX_SERVICES: usize = 16;
 
-/// A service that a module offers, or one that it uses.
+/// A service that a module offers or uses.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Service {

@@ -227,7 +227,7 @@ struct Read<'a> {
 }
 
 impl<'a> Read<'a> {
-    /// Reads a valid module, and verifies its certificate, or one that is found here.
+    /// Reads a valid module, and verifies its certificate, or a certificate that is found here.
     fn new(wasm: &'a [u8], is_wanted: fn(&str) -> bool) -> Result<Self, wasmparser::Error> {
         let module = Module::read(wasm, flame_verify::SECTION)?;
         let graph = Graph::read(wasm, &module)?;

@@ -132,7 +132,7 @@ impl Iterated<'_> {
         let Some(Value::Sum(after)) = back.locals.get(local as usize) else { return Movement::Other };
         let Some(by) = after.minus(&Sum::symbol(after.bits, head)) else { return Movement::Other };
         if by.coefficient(head) != 0 || by == Sum::constant(after.bits, 0) {
-            // It is set anew, or it stays as it was on this path.
+            // It is set again, or it stays as it was on this path.
             let stays = by.terms.is_empty();
             return if stays { Movement::Varying } else { Movement::Other };
         }

@@ -131,7 +131,7 @@ fn search<T>(mut with: impl FnMut(Inlined) -> Searched<T>) -> Searched<T> {
 ///
 /// # Errors
 ///
-/// Returns an error if the module is malformed. A module without any bound is none.
+/// Returns an error if the module is malformed. A module without any bound is no error.
 pub fn find(wasm: &[u8], effort: Effort) -> Result<Certificate, wasmparser::Error> {
     let module = Module::read(wasm, SECTION)?;
     let graph = Graph::read(wasm, &module)?;

@@ -83,7 +83,7 @@ impl<'c> Body<'c> {
         format!("${letter}{}", self.choices.below(LOCALS))
     }
 
-    /// Returns a local to write: rarely one that counts an enclosing loop.
+    /// Returns a local to write: rarely the counter of an enclosing loop.
     pub fn free_local(&mut self, w: Width) -> String {
         let mut local = self.any_local(w);
         for _ in 0..LOCALS {

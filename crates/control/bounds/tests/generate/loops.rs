@@ -79,7 +79,7 @@ impl Body<'_> {
                 self.busy.push(end);
             }
         } else if !self.busy.is_empty() && self.choices.chance(25) {
-            // The end is that of an enclosing loop.
+            // The end is the end of an enclosing loop.
             let letter = if w == I32 { "$i" } else { "$l" };
             if let Some(outer) = self.busy.iter().find(|b| b.starts_with(letter) && **b != i) {
                 to = format!("(local.get {outer})");

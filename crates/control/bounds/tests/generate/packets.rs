@@ -7,7 +7,7 @@ use std::fmt;
 
 /// The address after the last prepared byte: whole pages.
 pub const END: u64 = layout::VIEW as u64 + (2 << 20);
-/// The size in bytes of the module's own memory that calls may change and that is prepared anew for each.
+/// The size in bytes of the module's own memory that calls may change and that is prepared again for each.
 pub const OWN: usize = super::STACK as usize + 256;
 
 /// The size in bytes of junk around the descriptors, so that a descriptor outside this batch has any value.

@@ -49,7 +49,7 @@ impl Amounts {
         }
     }
 
-    /// Adds the use of another module, or of a later time: what is kept is then that of the later one.
+    /// Adds the use of another module, or of a later time: what is kept is then the later amount.
     pub(super) fn add(&mut self, other: &Self, is_later: bool) {
         self.cpu_ns += other.cpu_ns;
         self.packets += other.packets;

@@ -240,7 +240,7 @@ async fn reply(
             router.call(request.map(axum::body::Body::new)).await?
         }
     };
-    // Details are for the operator, who is known by being the only one that pays nothing.
+    // Details are for the operator, the only client that pays nothing.
     Ok(match (payer, response.extensions().get::<Problem>()) {
         (None, Some(problem)) => Refusal(problem.clone().for_operator()).into_response(),
         _ => response,

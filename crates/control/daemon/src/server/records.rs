@@ -70,8 +70,7 @@ pub(super) async fn records(
 /// The use of sessions and modules, per interval
 ///
 /// A principal reads its own session, the operator all of them. The session's credential has to cover each
-/// module that the principal has, or had when the rows were made. The reply is as that of the rows of a
-/// module.
+/// module that the principal has, or had when the rows were made. The reply has the form of a module's rows.
 #[utoipa::path(get, path = "/v1/accounting", params(AccountingQuery),
     responses(Rows, (status = "4XX", body = Problem), (status = "5XX", body = Problem)))]
 pub(super) async fn accounting(

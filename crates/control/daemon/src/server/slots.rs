@@ -9,7 +9,7 @@ const MANY: usize = 256;
 
 /// Places for one kind of work. A principal waits with all its requests behind its own places before it waits
 /// for a common one, so at most that many of its requests are ahead of anyone else's. The operator has places
-/// that nobody else takes.
+/// of its own.
 pub struct Slots {
     common: Arc<Semaphore>,
     operator: Arc<Semaphore>,
@@ -39,7 +39,7 @@ impl Slots {
         let own = {
             let mut all = flame_base::lock(&self.own);
             if all.len() >= MANY {
-                // One that somebody has or waits for is counted more than once.
+                // A place in use or waited for is counted more than once.
                 all.retain(|_, own| Arc::strong_count(own) > 1);
             }
             all.entry(who.to_owned()).or_insert_with(|| Arc::new(Semaphore::new(self.each))).clone()
@@ -49,7 +49,7 @@ impl Slots {
     }
 
     /// Does `work` on a thread where it may block, in a place of `who`. The place is free again when the work
-    /// is done, even if nobody waits for it any longer.
+    /// is done, even if its client does not wait any longer.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! TLS 1.3, with a certificate of the operator's or one that the node makes for itself.
+//! TLS 1.3, with the operator's certificate or the node's own.
 
 use crate::config::Tls;
 use rustls::pki_types::pem::PemObject;
@@ -75,7 +75,8 @@ pub fn server_config(certificate: &Path, key: &Path) -> Result<Arc<ServerConfig>
         .with_protocol_versions(&[&version::TLS13])?
         .with_no_client_auth()
         .with_single_cert(chain, secret)?;
-    // The exported keying material of a resumed session would be new as well, but nobody needs resumption.
+    // The exported keying material of a resumed session would be new as well, but clients do not need
+    // resumption.
     config.send_tls13_tickets = 0;
     config.max_early_data_size = 0;
     config.alpn_protocols = vec![b"http/1.1".to_vec()];

@@ -7,7 +7,7 @@ use flame_worker::Worker;
 use std::path::Path;
 use std::time::Instant;
 
-/// Starts a source that nobody supervises: the test does what follows the end of its run.
+/// Starts a source without its supervisor: the test does what follows the end of its run.
 fn started() -> (SourceRun, Worker) {
     let demo = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../demo/demo.pcap");
     let text = format!(

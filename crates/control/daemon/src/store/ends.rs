@@ -48,8 +48,8 @@ pub(super) fn query(database: &Connection) -> rusqlite::Result<String> {
     Ok(format!("SELECT modules.*, {columns} FROM {from} ORDER BY {order}"))
 }
 
-/// Reads the end in the row of a module with this `revision`, if it has one. One that was damaged, or is not
-/// later than the row, stops the module too: what has ended does not run again, and hinders no other.
+/// Reads the end in the row of a module with this `revision`, if it has one. An end that was damaged, or is
+/// not later than the row, stops the module too: what has ended does not run again, and hinders no other.
 pub(super) fn of_row(row: &Row<'_>, revision: u64) -> rusqlite::Result<Option<End>> {
     if !row.get::<_, bool>("has_end")? {
         return Ok(None);

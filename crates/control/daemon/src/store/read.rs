@@ -1,5 +1,5 @@
 //! The reading of rows. Values that this program did not write are errors, which name table, row and column:
-//! a damaged row gives nobody more than it gave before.
+//! a damaged row grants no more than it did before.
 
 use super::error::wrong;
 use super::room::Room;

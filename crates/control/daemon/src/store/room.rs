@@ -31,7 +31,7 @@ impl Room {
         Ok((file, bytes))
     }
 
-    /// Gives parts of the space up. Returns false if there is none left.
+    /// Gives parts of the space up. Returns false if none is left.
     fn give(&self, parts: u64) -> bool {
         let Ok((file, bytes)) = self.open() else { return false };
         bytes > 0 && file.set_len(bytes.saturating_sub(PART.saturating_mul(parts))).is_ok()
@@ -90,7 +90,7 @@ mod tests {
         assert_eq!((parts, bytes()), (BYTES / PART, 0));
         room.refill();
         assert_eq!(bytes(), BYTES);
-        // Whoever waits for the database waits for a few attempts.
+        // A wait for the database lasts for a few attempts.
         let full = || {
             let error = io::ErrorKind::StorageFull.into();
             Err::<(), _>(StoreError::Folder { path: String::new(), error })

@@ -19,8 +19,8 @@ impl Owner {
         self.root.is_empty()
     }
 
-    /// Returns the principal to which limits apply: the one that a root named, with all to whom it handed its
-    /// credential on.
+    /// Returns the principal to which limits apply: the holder that a root named, with all later holders of
+    /// its credential.
     pub fn tenant(&self) -> String {
         let named = self.principal.split(['/', '#']).next().unwrap_or_default();
         format!("{} {named}", self.root)

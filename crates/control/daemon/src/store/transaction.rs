@@ -116,7 +116,7 @@ impl Store {
             change.commit()?;
             Ok(result)
         })();
-        // One that did not begin, for want of the lock, say, has left nothing.
+        // A transaction that did not begin, for want of the lock, say, has left nothing.
         if done.is_err() && is_begun {
             // A commit that could not be synced is in the log, where the next start would find it. The frames
             // of a change of nothing take its place there.

@@ -130,7 +130,7 @@ mod tests {
     use super::*;
     use std::sync::atomic::AtomicU32;
 
-    /// A busy machine is nobody's fault.
+    /// A busy machine is no fault of the evaluation.
     #[test]
     fn the_time_in_which_it_does_not_run_is_not_counted() {
         let waits = || {
@@ -155,7 +155,7 @@ mod tests {
         });
     }
 
-    /// One that panics is none that goes on.
+    /// A panicking evaluation frees its slot.
     #[test]
     fn an_evaluation_that_fails_is_no_other_ones_fault() {
         let panics = || panic!("as a defect would");
@@ -163,7 +163,7 @@ mod tests {
         assert_eq!(evaluate("one that fails", || Ok(())), Ok(()));
     }
 
-    /// One that was given up goes on, and its holder gets no further thread meanwhile.
+    /// An evaluation that was given up keeps its slot until it ends.
     #[test]
     fn no_evaluation_begins_while_one_goes_on_that_was_given_up() {
         static STOP: AtomicBool = AtomicBool::new(false);

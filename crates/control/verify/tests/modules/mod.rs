@@ -99,8 +99,8 @@ fn packets() -> Sample {
     }
 }
 
-/// Loops that halve, that clear bits, and with a step of 3; calls of a function that has a bound for any
-/// arguments, and of one that has not.
+/// Loops that halve, that clear bits, and with a step of 3; calls of functions with and without a bound for
+/// any arguments.
 fn calls() -> Sample {
     let measured = |measure| LoopNote { measure: Some(measure), ..LoopNote::default() };
     let halved = || loops(vec![measured(Measure::Halved(0))]);

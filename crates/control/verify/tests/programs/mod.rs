@@ -387,7 +387,7 @@ impl Generator<'_> {
         all.push(Step::Loop(body));
     }
 
-    /// Generates a loop over the bits of a local, or one that halves it.
+    /// Generates a loop that iterates over the bits of a local, or halves it.
     fn shrinking(&mut self, all: &mut Vec<Step>, depth: usize) {
         use Operand::{Constant, Local};
         let width = self.r.one(&[32, 64]);

@@ -129,7 +129,7 @@ struct Command<'a> {
 
 impl Command<'_> {
     fn complain(&self, message: &str) {
-        // If standard error is closed, nobody reads the message.
+        // If standard error is closed, the message is lost.
         let _ = self.stderr.borrow_mut().write_all(&text::encode(&format!("{message}\n")));
     }
 

@@ -111,9 +111,9 @@ impl Invocation {
     ///
     /// # Errors
     ///
-    /// Returns an error if an option is unknown, lacks its value or has one that it does not take, if the
-    /// seed, the number of threads or the limit is none, if the configuration is given twice, or if an option
-    /// of a check is given to another action.
+    /// Returns an error if an option is unknown, lacks its value or has a value that it does not take, if the
+    /// seed, the number of threads or the limit is no number, if the configuration is given twice, or if an
+    /// option of a check is given to another action.
     pub fn parse(args: impl IntoIterator<Item = Vec<u8>>) -> Result<Self, String> {
         let mut new = Self {
             what: What::Run,

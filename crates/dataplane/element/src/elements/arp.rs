@@ -147,7 +147,7 @@ impl Querier {
         }
     }
 
-    /// Drops the packets that wait longest, until so many are left.
+    /// Drops the packets that wait longest, until this many are left.
     fn fit(&self, cx: &Cx<'_>, most: usize) {
         while self.waiting.borrow().count() > most {
             let Some(p) = self.waiting.borrow_mut().pop() else { return };

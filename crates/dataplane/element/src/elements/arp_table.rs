@@ -23,7 +23,7 @@ const SOURCE: &str = include_str!("arp_table.rs");
 pub const TIMEOUT: Nanos = Nanos(300 * SECOND);
 /// Addresses that are remembered. A scan of a large network must not fill the memory.
 pub const MOST_HOSTS: u32 = 65_536;
-/// Requests for one address are this far apart, until there were so many without an answer.
+/// Requests for one address are this far apart, until there were this many without an answer.
 const PATIENCE: Nanos = Nanos(SECOND / 10);
 const MANY: u8 = 10;
 /// The interval of requests from then on.
@@ -53,7 +53,7 @@ pub struct Hosts {
 }
 
 impl Hosts {
-    /// Returns no hosts, of which at most so many will be there, at least one.
+    /// Creates an empty table with the given capacity, at least 1.
     pub fn new(capacity: u32, timeout: Nanos) -> Self {
         Self {
             all: BTreeMap::new(),
@@ -73,7 +73,7 @@ impl Hosts {
         host.mac.map(|mac| (mac, host.since))
     }
 
-    /// Puts a host in its place. Returns the address of the one that made room.
+    /// Puts a host in its place. Returns the address of the evicted host.
     fn put(&mut self, ip: Ip, host: Host) -> Option<Ip> {
         self.remove(ip);
         let full = self.all.len() >= self.capacity;
@@ -92,7 +92,7 @@ impl Hosts {
         self.put(ip, host)
     }
 
-    /// Makes a host one that is waited for, if there is no good answer. Returns the address that made room
+    /// Begins to wait for a host without a good answer. Returns the address that made room
     /// for it.
     pub fn expect(&mut self, ip: Ip, now: Nanos) -> Option<Ip> {
         let host = match self.all.get(&ip) {

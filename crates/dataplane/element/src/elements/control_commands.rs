@@ -27,11 +27,11 @@ pub enum Command {
     Help,
     /// A call of Click's kernel module.
     Llrpc,
-    /// A word that is none of the protocol's, in capitals.
+    /// A word that is not in the protocol, in capitals.
     Unknown(String),
     /// The command lacks an argument, or has one too many.
     ArgumentCount,
-    /// The length of the data is none, or above [`DATA`].
+    /// The length of the data is no number, or above [`DATA`].
     Length(String),
 }
 
@@ -83,7 +83,7 @@ impl<R: BufRead> Commands<R> {
         Ok(data)
     }
 
-    /// Reads lines up to one that is `term`.
+    /// Reads lines up to the line `term`.
     fn until(&mut self, term: &[u8]) -> Result<Vec<u8>> {
         let mut data = Vec::new();
         while let Some(line) = self.line()? {

@@ -2,7 +2,7 @@
 //! programs read and write handlers through a socket, in Click's protocol 1.3: READ, READDATA, READUNTIL,
 //! WRITE, WRITEDATA, WRITEUNTIL, CHECKREAD, CHECKWRITE, QUIT and HELP. A TCP socket listens on this machine
 //! only, unless LOCALHOST is false; PORT 0 lets the kernel choose one, and PORT+ tries the ports after PORT
-//! until one is free. At most 64 clients are served: another one ends the one that has been idle for longest,
+//! until one is free. At most 64 clients are served: another one ends the longest idle client,
 //! and 10 minutes without a command end one. A command has at most 64 KiB and 1 MiB of data. Who may connect
 //! may do what the operator may: all users of this machine with TCP, and with UNIX the users who can enter
 //! the folder of FILENAME.
@@ -32,7 +32,7 @@ const SOURCE: &str = include_str!("control_socket.rs");
 const BURST: usize = 16;
 /// The time in which a client must send something.
 const IDLE: Duration = Duration::from_secs(600);
-/// The ports after that of `PORT+` that are tried.
+/// The number of ports after `PORT+` that are tried.
 const MORE_PORTS: u16 = 50;
 /// The time between two attempts to listen.
 const RETRY: Nanos = Nanos(SECOND);
@@ -119,7 +119,7 @@ impl Client {
 
 struct ControlSocket {
     place: Place,
-    /// The number of ports after that of `place` which are tried if it is in use.
+    /// The number of further ports that are tried if the port of `place` is in use.
     more_ports: u16,
     is_read_only: bool,
     is_verbose: bool,

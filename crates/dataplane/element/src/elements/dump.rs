@@ -38,7 +38,7 @@ struct Capture {
 }
 
 impl Capture {
-    /// Makes a packet of one of the capture. Returns `None` for one that FORCE_IP leaves out.
+    /// Makes a packet of one of the capture. Returns `None` for a packet that FORCE_IP leaves out.
     fn packet(&self, raw: &RawPacket, bytes: &[u8]) -> Option<Packet> {
         let mut p = Packet::with_room(HEADROOM, bytes.len(), TAILROOM);
         p.data_mut().copy_from_slice(bytes);

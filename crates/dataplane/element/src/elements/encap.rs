@@ -102,7 +102,7 @@ impl Element for Encap {
     }
 }
 
-/// Reads a destination, which may be that of the annotation.
+/// Reads a destination, which may be the annotation's.
 fn destination(args: &mut Args<'_>) -> Option<Ip> {
     let scope = args.scope();
     let text: String = args.req("DST");

@@ -12,7 +12,7 @@ use std::cell::{Cell, RefCell};
 /// The outcome of reading.
 pub enum Reading {
     Packet(Packet),
-    /// There is none now.
+    /// No file is open now.
     Idle,
     End,
 }
@@ -25,7 +25,7 @@ pub trait Reader: Send + 'static {
     /// Reads the next packet, and reports errors in the file.
     fn read(&self, cx: &Cx<'_>) -> Reading;
 
-    /// Goes on where `old` stopped, if that has the same file open. Returns whether it does.
+    /// Continues where `old` stopped, if that has the same file open. Returns whether it does.
     fn take_over(&self, old: &Self) -> bool;
 }
 

@@ -171,8 +171,8 @@ struct Fragmenter {
 }
 
 impl Fragmenter {
-    /// Adds a packet to those that leave. They do so in parts: a batch may become so many fragments that they
-    /// would fill the memory.
+    /// Adds a packet to those that leave. They do so in parts: the fragments of a batch could fill the
+    /// memory.
     fn give(cx: &Cx<'_>, p: Packet, out: &mut Batch) {
         out.push(p);
         if out.len() >= MAX_BATCH {

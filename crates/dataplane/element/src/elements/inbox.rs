@@ -35,7 +35,7 @@ impl<T> Inbox<T> {
         state.waker = Some(waker);
     }
 
-    /// Adds an item, when there is room. Returns false if nobody takes any more.
+    /// Adds an item, when there is room. Returns false if items are not taken any more.
     pub fn put(&self, item: T) -> bool {
         let mut state = lock(&self.state);
         while state.queue.len() >= self.capacity && !state.is_closed {

@@ -163,7 +163,7 @@ impl Module {
         }
     }
 
-    /// Looks at a module that works elsewhere, and will do so again. Simulated time waits for nobody.
+    /// Looks at a module that works elsewhere, and will do so again. Simulated time does not wait.
     fn look(&self, cx: &Cx<'_>) {
         if cx.router.clock.is_simulated() {
             return self.look.set(Look::Never);
@@ -459,7 +459,7 @@ impl Element for Module {
             if let Err(e) = old.finish(false) {
                 cx.error(&e.to_string());
             }
-            // Nobody decides about the packets of the module that has ended: they are offered to this one.
+            // The packets of the module that has ended have no decision: they are offered to this one.
             if let Some(forward) = &old.forward {
                 forward.give_back();
                 match old.on_evict {
@@ -487,7 +487,7 @@ impl Element for Module {
 
 impl Drop for Module {
     fn drop(&mut self) {
-        // Nobody is left to receive an error.
+        // No receiver is left for an error.
         let _ = self.finish(false);
     }
 }

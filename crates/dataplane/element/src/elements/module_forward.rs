@@ -30,7 +30,7 @@ pub(super) struct Forwarding {
     /// An empty list, whose memory is used again.
     frames: RefCell<Vec<Frame<'static>>>,
     /// The packets that the module holds, by their slots. An element that replaces another one with its
-    /// module has them from then on, also those that a decision of before puts there.
+    /// module has them from then on, also those that an earlier decision puts there.
     slots: RefCell<Arc<Slots>>,
     capacity: usize,
     /// The number of bytes of the longest packet that the module gets.

@@ -13,8 +13,8 @@ impl Origin {
         Self { config: config.to_owned(), has_taken: Cell::new(false) }
     }
 
-    /// Returns whether the table of `old` goes on here: both began with the same arguments, and this one has
-    /// not taken it over before.
+    /// Returns whether the table of `old` continues here: both began with the same arguments, and this one
+    /// has not taken it over before.
     pub fn continues(&self, old: &Self) -> bool {
         old.config == self.config && !self.has_taken.replace(true)
     }

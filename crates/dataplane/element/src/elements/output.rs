@@ -1,8 +1,8 @@
 //! Files that elements write.
 //!
 //! A file is emptied when the first bytes are written, not when it is opened: until then, an element that
-//! this one replaces may still write to it. One that writes the same file in the same form goes on where that
-//! stopped.
+//! this one replaces may still write to it. One that writes the same file in the same form continues where
+//! that stopped.
 
 use std::cell::RefCell;
 use std::fs::File;

@@ -531,7 +531,7 @@ fn is_request(p: &Packet) -> bool {
 }
 
 /// Returns what becomes of a packet of a flow in a rewriter, without using that. `None` if the element is
-/// none, or has no such flow. Only addresses are known of a flow without ports.
+/// no rewriter, or has no such flow. Only addresses are known of a flow without ports.
 pub fn peek(element: &dyn Element, flow: Flow, has_ports: bool, now: Nanos) -> Option<Found> {
     let rewriter = Rewriter::of(element)?;
     let has_its_flows = match rewriter.parts {

@@ -319,8 +319,8 @@ impl Flows {
     }
 
     /// Returns whether a flow whose replies are `replies` may take the place of the one that has them now, if
-    /// there is one. That had become the same, and is not guaranteed any more: whoever sends a packet ends no
-    /// flow that is in use, nor one whose own packets look like the replies.
+    /// there is one. That had become the same, and is not guaranteed any more: the sender of a packet ends
+    /// no flow that is in use, nor one whose own packets look like the replies.
     pub fn may_replace(&self, replies: Flow, now: Nanos) -> bool {
         let Some((id, is_reply)) = self.map.get(&replies) else { return true };
         let Some(e) = self.entries.get(id).filter(|e| self.end(e) > now) else { return true };

@@ -169,7 +169,7 @@ impl Early {
 
 struct TimeSortedSched {
     early: RefCell<Early>,
-    /// So many packets of each input may be there.
+    /// This many packets of each input may be there.
     buffer: usize,
     signals: RefCell<Vec<Signal>>,
     stop: bool,

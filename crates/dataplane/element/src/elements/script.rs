@@ -442,7 +442,7 @@ impl Script {
         }
     }
 
-    /// Goes on with the run that waits. A driver that ends stops the run of the router.
+    /// Continues with the run that waits. A driver that ends stops the run of the router.
     fn resume(&self, cx: &Cx<'_>) {
         let run = self.run.take();
         let run = self.go(cx, run);

@@ -174,7 +174,7 @@ impl Wire {
                 Box::new(move || {
                     let mut buffer = vec![0; snaplen];
                     while wait_readable(socket.fd(), &stopped) {
-                        // An error is about one datagram, such as one that nobody took.
+                        // An error is about one datagram, such as an undelivered one.
                         let Ok(count) = socket.receive(&mut buffer, is_client) else { continue };
                         if !inbox.put(buffer[..count].to_vec()) {
                             return;

@@ -122,7 +122,7 @@ impl Element for Source {
             }
             _ => {}
         }
-        // A large burst is made in chunks, and goes on in the next step.
+        // A large burst is made in chunks, and continues in the next step.
         count = count.min(STEP);
         for start in (0..count).step_by(CHUNK) {
             let mut batch = Batch::default();

@@ -18,7 +18,7 @@ impl OptionBytes {
     }
 }
 
-/// Reads the bytes of IP options. `.` is none.
+/// Reads the bytes of IP options. `.` stands for no options.
 pub fn parse_ip_options(word: &str) -> Result<Vec<u8>, String> {
     let mut out = OptionBytes::default();
     if word == "." {
@@ -128,7 +128,7 @@ pub fn unparse_ip_options(mut o: &[u8]) -> String {
     if all.is_empty() { ".".into() } else { all.join(";") }
 }
 
-/// Reads the bytes of TCP options. `.` is none.
+/// Reads the bytes of TCP options. `.` stands for no options.
 pub fn parse_tcp_options(word: &str) -> Result<Vec<u8>, String> {
     let mut out = OptionBytes::default();
     if word == "." {

@@ -35,8 +35,8 @@ pub fn address_words(old: Ip, new: Ip) -> [(u16, u16); 2] {
     [((old.0 >> 16) as u16, (new.0 >> 16) as u16), (old.0 as u16, new.0 as u16)]
 }
 
-/// Brings the checksum at an offset up to date after words that it covers changed. That of UDP states by 0
-/// that there is none, which stays so, and is ffff where it would become 0 (RFC 768).
+/// Brings the checksum at an offset up to date after words that it covers changed. A 0 in UDP means that
+/// there is no checksum, which stays so, and is ffff where it would become 0 (RFC 768).
 pub fn adjust_checksum(bytes: &mut [u8], at: usize, is_udp: bool, changes: &[(u16, u16)]) {
     let old = be16(bytes, at);
     if is_udp && old == 0 {
@@ -146,7 +146,7 @@ pub fn mark_ip(p: &mut Packet, at: usize) {
     p.set_network(at, length);
 }
 
-/// Writes the IPv4 header's checksum anew.
+/// Writes the IPv4 header's checksum again.
 pub fn set_ip_checksum(h: &mut [u8]) {
     let length = (usize::from(h.first().map_or(0, |b| b & 15)) * 4).min(h.len());
     if length >= 20 {
@@ -156,7 +156,7 @@ pub fn set_ip_checksum(h: &mut [u8]) {
     }
 }
 
-/// Writes the checksum of TCP, UDP or ICMP anew, if the packet holds all of its payload.
+/// Writes the checksum of TCP, UDP or ICMP again, if the packet holds all of its payload.
 pub fn set_transport_checksum(p: &mut Packet, protocol: u8) -> bool {
     let Some(h) = ip_header(p) else { return false };
     let (start, end) = (h.payload(), h.end());

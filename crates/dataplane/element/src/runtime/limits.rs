@@ -2,7 +2,8 @@
 //!
 //! Packets are pushed and pulled, and handlers are called, by calls of functions, which need stack. One
 //! counter of levels serves all of them, and elements can combine them as they like. The work of scripts and
-//! handlers do draws on one supply, the fuel, which each task, timer and delivery of the router has anew.
+//! handlers do draws on one supply, the fuel, which is full again at each task, timer and delivery of the
+//! router.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};

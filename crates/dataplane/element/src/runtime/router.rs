@@ -396,7 +396,7 @@ impl Router {
 
     /// Prints lines on standard error.
     pub fn message(&self, text: &str) {
-        // If standard error is closed, nobody reads the message.
+        // If standard error is closed, the message is lost.
         let _ = write_lines(&mut *self.stderr.borrow_mut(), text);
     }
 

@@ -110,7 +110,7 @@ fn packets_between_elements_go_on_in_the_new_router() {
 
 #[test]
 fn an_element_that_is_replaced_while_it_works_loses_nothing() {
-    // The link pushes a packet, which replaces the link, which then goes on to pull.
+    // The link pushes a packet, which replaces the link, which then continues to pull.
     let run = run("InfiniteSource(LIMIT 4, BURST 4) -> Queue -> l :: DelayUnqueue(0.1) -> c :: Counter(COUNT_CALL 1 l.config 0.1)
         -> d :: Discard;");
     run.adds_up();
@@ -227,7 +227,7 @@ fn counts_and_tables_go_on_in_the_element_that_replaces_one() {
     }
 }
 
-/// A file that is read goes on behind the last packet; one of another name or form begins.
+/// A file that is read continues behind the last packet; one of another name or form begins.
 #[test]
 fn a_file_goes_on_in_the_element_that_replaces_its_reader() {
     let capture = |name: &str| format!("FromDump({DEMO}/{name})");

@@ -115,7 +115,7 @@ fn clients_read_and_write_handlers() {
         ] {
             assert!(said.contains(line), "{line}\n{said}");
         }
-        // Clients that say nothing, half a command, too much, or no text at all keep nobody out.
+        // Clients that say nothing, half a command, too much, or no text at all keep no other client out.
         let silent: Vec<_> = (0..10).map(|_| connect()).collect();
         connect().write_all(b"READ s.swi").unwrap();
         let _ = connect().write_all(&[b'x'; 200_000]);

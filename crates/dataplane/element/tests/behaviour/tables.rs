@@ -161,7 +161,7 @@ fn a_table_tells_the_queriers_of_its_own_router() {
     }
 }
 
-/// An address that nobody waits for takes no look at those that are waited for.
+/// An address without waiting packets takes no look at addresses with some.
 #[test]
 fn a_querier_that_is_replaced_hears_of_addresses_in_its_table() {
     let ended = run(&format!(

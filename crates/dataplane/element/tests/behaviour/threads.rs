@@ -213,7 +213,7 @@ fn a_thread_that_stops_the_run_does_no_more() {
     for _ in 0..20 {
         assert_eq!(values(2, text, &["c.count"]).0, ["1000"]);
     }
-    // Unless the script that manages the run goes on.
+    // Unless the script that manages the run continues.
     let text = format!("DriverManager(wait_stop, print $(c.count), wait 10ms, stop); {text}");
     let (found, said) = values(2, &text, &["c.count"]);
     assert_eq!(said, "1000\n");

@@ -16,7 +16,7 @@
 //!
 //! `-o -` is standard output. A file appears under its name when the run ends successfully, complete and
 //! synced; until then it is `NAME.RANDOM.partial`, which is removed if the run fails, and kept if it is
-//! aborted. [`rotating`] completes files while the run goes on and begins the next ones. A reader that
+//! aborted. [`rotating`] completes files while the run continues and begins the next ones. A reader that
 //! closes the pipe is no error: the rest is not written, and [`Sink::closed`] reports it to the loop.
 
 /// The methods of a sink that writes all to one output, its field `out`: all but `write` and `finish`.
@@ -156,7 +156,7 @@ pub trait Sink: Send {
         Ok(Vec::new())
     }
 
-    /// Returns whether nobody reads the output any more, so that a run may end early.
+    /// Returns whether the output is not read any more, so that a run may end early.
     fn closed(&self) -> bool {
         false
     }

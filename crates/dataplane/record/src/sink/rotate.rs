@@ -50,7 +50,7 @@ fn begin(namer: &Namer, number: u64, taken: &[PathBuf], open: Open<'_>) -> Resul
     let mut attempt = 0;
     loop {
         let part = namer.name(number, attempt, now);
-        // Only a name made of times may have folders that nobody made.
+        // Only a name made of times may have folders that do not exist.
         let folder = part.path.parent().filter(|_| namer.is_pattern()).filter(|f| !f.as_os_str().is_empty());
         if let Some(folder) = folder {
             std::fs::create_dir_all(folder).map_err(|e| SinkError::io(folder, e))?;

@@ -87,7 +87,7 @@ impl TableSink {
         self.out.flush()
     }
 
-    /// Writes the rows of a table, below those of before if they are the last ones that were written.
+    /// Writes the rows of a table, below its earlier rows if these were written last.
     fn write_section(&mut self, number: usize) -> Result<(), SinkError> {
         let before = self.last.take();
         if before.as_ref().is_some_and(|(table, _)| *table != number) {

@@ -119,8 +119,8 @@ impl Ahead {
         state
     }
 
-    /// Takes the next chunk, and the buffer of one that is no longer needed. After one that is shorter than
-    /// [`CHUNK`] there is none.
+    /// Takes the next chunk, and the buffer of one that is no longer needed. A chunk shorter than [`CHUNK`]
+    /// is the last.
     pub fn take(&self, used: Bytes) -> Chunk {
         // That of a long packet would stay, and more of them with each one.
         if used.len() == BUFFER {

@@ -60,7 +60,7 @@ impl Due {
     }
 
     /// Opens the file of the first packet, and returns it with its number. One that cannot be read any more,
-    /// because it was cut short or written anew, is left out and reported in `damage`.
+    /// because it was cut short or written again, is left out and reported in `damage`.
     ///
     /// # Errors
     ///

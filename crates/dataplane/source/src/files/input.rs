@@ -75,7 +75,7 @@ impl Read for Pipe {
                 return Err(io::ErrorKind::WouldBlock.into());
             }
             match self.file.read(into) {
-                // Whoever made the pipe decided that its reads do not wait.
+                // The maker of the pipe decided that its reads do not wait.
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock && !tells => drop(self.is_quiet(None)),
                 read => return read,
             }

@@ -45,8 +45,8 @@ impl Default for FileOptions {
 ///
 /// # Errors
 ///
-/// Returns an error if a file is not a capture, or its link type is not decoded. In a folder such a file, and
-/// one that cannot be read, is skipped and reported in [`Source::damage`]; a folder without any capture is an
+/// Returns an error if a file is not a capture, or its link type is not decoded. In a folder, such a file or
+/// an unreadable one is skipped and reported in [`Source::damage`]; a folder without any capture is an
 /// error.
 pub fn open(paths: &[PathBuf], options: &FileOptions) -> Result<Box<dyn Source>, SourceError> {
     Ok(Box::new(open_files(paths, options)?))

@@ -38,7 +38,7 @@ pub struct Reader {
     ended: bool,
     /// Whether a packet has been seen. Its link type decides whether the file is read.
     begun: bool,
-    /// Whether the file is one of a folder, where one that is not decoded is reported instead of an error.
+    /// Whether the file is one of a folder, where an undecodable file is reported instead of an error.
     pub of_folder: bool,
 }
 

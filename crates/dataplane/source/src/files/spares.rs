@@ -1,4 +1,5 @@
-//! Buffers that are used again once nobody holds them. New memory would be zeroed, and in no cache.
+//! Buffers that are used again once all holders have dropped them. New memory would be zeroed, and in no
+//! cache.
 
 use bytes::{Bytes, BytesMut};
 use flame_base::lock;
@@ -45,7 +46,8 @@ impl Spares {
         self.large.load(Ordering::Relaxed)
     }
 
-    /// Returns a buffer as it is filled, to be held by many. A large one is counted until nobody holds it.
+    /// Returns a buffer as it is filled, to be held by many. A large one is counted until all holders have
+    /// dropped it.
     pub fn freeze(&self, buffer: BytesMut) -> Bytes {
         let counted = buffer.capacity();
         if counted < LARGE {
@@ -58,7 +60,7 @@ impl Spares {
     /// Returns a buffer of at least `wanted` bytes.
     pub fn take(&self, wanted: usize) -> BytesMut {
         let mut all = lock(&self.all);
-        // The one that was used last: its memory is the most likely to be in a cache.
+        // The buffer that was used last: its memory is the most likely to be in a cache.
         let free = all.iter().rposition(Bytes::is_unique).and_then(|at| all.remove(at));
         match free.map(Bytes::try_into_mut) {
             Some(Ok(old)) if old.len() >= wanted => return old,

@@ -129,7 +129,8 @@ fn compressed_files_read_like_plain_ones() {
     }
 }
 
-/// Packets that lie across chunks, and some that are longer than one, are read as from memory, whoever helps.
+/// Packets that lie across chunks, and some that are longer than one, are read as from memory, with any
+/// helper.
 #[test]
 fn long_packets_are_read_like_short_ones() {
     let lengths = [1, 60, 1514, 9000, 65_000, 66_000, 70_000, 200_000, MAX_PACKET];
@@ -270,7 +271,7 @@ fn files_are_read_when_they_are_due() {
             let bytes = &block.data[p.offset as usize..(p.offset + p.cap_len) as usize];
             assert_eq!((p.ts_ns, bytes), (all[read].0, &all[read].1[..]));
             read += 1;
-            // Nobody cuts a file short that is read.
+            // A file that is read must not be cut short.
             if read == 3000 {
                 let last = folder.path().join((39 * 7 % 40).to_string());
                 std::fs::File::options().write(true).open(last).unwrap().set_len(3).unwrap();

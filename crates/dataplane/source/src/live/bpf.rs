@@ -2,8 +2,8 @@
 
 //! Small programs in the kernel, loaded by bpf(2), and where they are attached.
 //!
-//! All that is here belongs to a descriptor: the kernel removes it with the process, also with one that was
-//! killed.
+//! All that is here belongs to a descriptor: the kernel removes it with the process, also with a killed
+//! process.
 
 use std::ffi::c_long;
 use std::io;
@@ -62,7 +62,7 @@ pub enum XdpMode {
 }
 
 impl Place {
-    /// Returns the type of programs (`BPF_PROG_TYPE_…`), and that of their attachment.
+    /// Returns the type of programs (`BPF_PROG_TYPE_…`), and the type of their attachment.
     fn types(self) -> (u32, u32) {
         match self {
             Self::Ingress => (3, 46),
@@ -257,7 +257,7 @@ impl Attached {
         Ok(Self { link: descriptor(LINK_CREATE, &link)? })
     }
 
-    /// Loads the program once more, in place of the one that is there.
+    /// Replaces the program by a new load of it.
     pub fn renew(&self, program: &Program) -> io::Result<()> {
         let loaded = program.load()?;
         let (link, program) = (self.link.as_raw_fd() as u32, loaded.as_raw_fd() as u32);

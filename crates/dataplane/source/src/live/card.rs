@@ -185,7 +185,7 @@ impl Card {
         }
     }
 
-    /// Returns whether the card has a carrier. One that does not report it has one.
+    /// Returns whether the card has a carrier. A card that does not report it has one.
     pub fn has_carrier(&self) -> bool {
         const GLINK: u32 = 0x0a;
         self.ask([GLINK, 0]).map_or(true, |value| value[1] != 0)

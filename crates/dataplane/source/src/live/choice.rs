@@ -14,7 +14,7 @@ use std::fs;
 /// The way in which an interface is to be captured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Capture {
-    /// AF_XDP where nobody would miss the packets and nothing is missing in them, else AF_PACKET.
+    /// AF_XDP where no other program would miss the packets and they are complete, else AF_PACKET.
     Auto,
     /// AF_PACKET: packets are copied.
     #[default]
@@ -71,7 +71,7 @@ pub struct Opened {
     /// One source for all workers, or one for each of them.
     pub sources: Vec<Box<dyn Source>>,
     pub way: Way,
-    /// The reason why AF_PACKET was chosen, if nobody asked for it.
+    /// The reason why AF_PACKET was chosen, if it was not asked for.
     pub reason: Option<String>,
 }
 

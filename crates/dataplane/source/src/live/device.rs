@@ -21,8 +21,8 @@ use std::time::Duration;
 
 /// The longest time that a frame waits in a block that is not full.
 const HANDOVER_MS: u32 = 1;
-/// A block has room for a frame of 64 KiB of joined segments. Blocks are small and many, since one that is
-/// handed over by time may hold a single frame.
+/// A block has room for a frame of 64 KiB of joined segments. Blocks are small and many, since a block that
+/// is handed over by time may hold a single frame.
 pub const BLOCK_BYTES: usize = 128 << 10;
 
 /// The time between two looks at an interface that is down.
@@ -82,7 +82,7 @@ pub trait Receive: Send {
     /// Returns the time after which it should be looked at, if no descriptor reports a change.
     fn look_after(&self) -> Option<Duration>;
 
-    /// Returns the number of frames so far that the kernel dropped, since nobody took them in time.
+    /// Returns the number of frames so far that the kernel dropped, since they were not taken in time.
     fn drops(&mut self) -> u64;
 
     /// Returns descriptors, of which one is readable when there are frames or the state has changed.
@@ -92,7 +92,8 @@ pub trait Receive: Send {
     /// Returns an error if there are too many open files.
     fn watched(&self) -> io::Result<Vec<OwnedFd>>;
 
-    /// Goes on with other options, if this is possible without closing the interface. Returns whether it is.
+    /// Continues with other options, if this is possible without closing the interface. Returns whether it
+    /// is.
     fn adopt(&mut self, options: &DeviceOptions) -> bool;
 }
 

@@ -25,7 +25,7 @@ impl Interface {
     ///
     /// # Errors
     ///
-    /// Returns an error that lists the interfaces if there is none of this name.
+    /// Returns an error that lists the interfaces if none has this name.
     pub fn find(name: &str) -> Result<Self, SourceError> {
         if name == ANY {
             return Ok(Self { name: name.to_owned(), index: 0 });
@@ -68,7 +68,7 @@ pub fn index(interface: &str) -> Result<libc::c_int, SourceError> {
     }
 }
 
-/// Returns the present name of the interface with number `index`, or an error if there is none.
+/// Returns the present name of the interface with number `index`, or an error without one.
 pub fn name(index: libc::c_int) -> io::Result<[libc::c_char; libc::IFNAMSIZ]> {
     let mut name = [0; libc::IFNAMSIZ];
     // SAFETY: the name has room for `IFNAMSIZ` bytes, the most that the call writes.

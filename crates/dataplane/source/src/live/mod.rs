@@ -51,7 +51,7 @@ use std::time::{Duration, Instant};
 /// The group of a source that shares the packets of an interface with others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fanout {
-    /// A new group, which nobody else on the machine has.
+    /// A new group, which no other socket on the machine has.
     New,
     /// The group with this number.
     Of(u16),
@@ -251,7 +251,7 @@ impl Live {
     }
 
     /// Returns whether the interface of the socket is up, or an error if it was removed. Only sockets of
-    /// Ethernet tell one that came back with the same number from their own.
+    /// Ethernet tell their own interface from another one that has its number now.
     fn is_still_up(&self) -> std::io::Result<bool> {
         match self.link {
             LinkType::ETHERNET => self.ring.socket().is_still_up(),
@@ -325,7 +325,7 @@ impl Live {
 }
 
 /// Returns the number of a ring's blocks that may wait without a loss. Linux looks for room a quarter of the
-/// ring ahead; if there is none, it looks at the current block, without a lock, and drops a packet that
+/// ring ahead; without room, it looks at the current block, without a lock, and drops a packet that
 /// arrives while its timer hands that block over (`packet_rcv_has_room` in `net/packet/af_packet.c`).
 fn room(blocks: usize) -> usize {
     (blocks * 3 / 4).max(1)

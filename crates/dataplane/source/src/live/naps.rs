@@ -2,7 +2,7 @@
 //!
 //! `poll` takes the lock of the socket that the kernel takes for each packet it receives. While many arrive,
 //! the two contend for it: on a virtual machine, up to half of a worker's processor time was spent there.
-//! The status of a block is in mapped memory, so the wait for one that fills up needs no system call but a
+//! The status of a block is in mapped memory, so the wait for a full block needs no system call but a
 //! sleep of about the right length.
 //!
 //! A sleep lasts for several blocks, because a wake-up costs as much processor time as a thousand packets. It

@@ -131,7 +131,7 @@ mod tests {
             patience.taken(now);
         }
         assert_eq!(patience.time.get(), LONGEST);
-        // One that is taken at once changes nothing.
+        // A block that is taken at once changes nothing.
         patience.taken(now);
         assert_eq!(wait(&patience, &mut now), LONGEST);
     }

@@ -59,7 +59,7 @@ impl State {
         self.is_down
     }
 
-    /// Returns whether the name by which it was opened is still that of the interface.
+    /// Returns whether the interface still has the name by which it was opened.
     pub fn has_its_name(&self) -> bool {
         interface::index(&self.interface).is_ok_and(|index| index == self.index)
     }

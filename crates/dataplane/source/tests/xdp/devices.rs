@@ -104,7 +104,7 @@ fn one_interface_receives_and_sends_all_frames_in_order() {
             }
             assert!(there == frames && back == frames, "{waits} waits");
             assert_eq!((receiver.drops(), far.drops()), (0, 0));
-            // The sender goes on without the receiver, and with another one.
+            // The sender continues without the receiver, and with another one.
             drop(receiver);
             // The kernel takes the program away a moment later.
             let has_program = || said("ip link show rx0").contains("xdp");

@@ -122,7 +122,7 @@ impl Rest<'_> {
     }
 
     /// Returns whether IPv4 begins here. Of a header whose end is not shown, the bytes after the protocol
-    /// depend on the addresses; without any of them it is none.
+    /// depend on the addresses; without any of them they are no ports.
     fn is_ipv4(&self) -> bool {
         let header = usize::from(self.shown[0] & 15) * 4;
         if self.shown.len() < 11 {
@@ -159,7 +159,7 @@ impl Rest<'_> {
         let destination = self.shown.get(24..).unwrap_or(&[]);
         let has_addresses =
             is_unicast(source) && (is_unicast(destination) || destination.first() == Some(&0xff));
-        // Every header but the one that means that none follows has eight bytes or more.
+        // Every header has eight bytes or more, except the mark that none follows.
         let is_filled = total >= 48 || next == NO_NEXT;
         let has_next = !is(next, EXTENSION) || self.shown.get(40).is_none_or(|b| is(*b, NEXT));
         let agrees = self.shown[7] > 0 && has_addresses && is_filled && has_next;

@@ -19,7 +19,7 @@ const NONE: Kept = Kept { hash: 0, bytes: [0; 1528] };
 
 #[derive(Default)]
 pub struct Cache {
-    /// The oldest first. A new part begins when so many packets are in the last one.
+    /// The oldest first. A new part begins when this many packets are in the last one.
     parts: VecDeque<Vec<Kept>>,
     filled: usize,
     packets: u64,
@@ -27,7 +27,7 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// Begins a part: in new memory if more is needed and there is some, or in that of the oldest.
+    /// Begins a part: in new memory if more is needed and there is some, or in the memory of the oldest.
     fn begin(&mut self) {
         let needs_more = self.found * 10 < self.packets * 9;
         if needs_more && memory::reserve(PLACES * size_of::<Kept>()) {

@@ -13,7 +13,7 @@ impl Module for Dns {
 
     fn batch(&mut self, batch: &Batch, out: &mut Out) {
         for packet in batch.packets().filter(|p| p.proto == proto::UDP && p.dport() == Some(53)) {
-            // Twelve bytes of header, then labels: a length and so many bytes each (RFC 1035).
+            // Twelve bytes of header, then labels: a length and this many bytes each (RFC 1035).
             let (mut rest, mut name, mut used) = (packet.payload().get(12..).unwrap_or(&[]), [b'.'; 256], 0);
             while let Some((&len @ 1..=63, behind)) = rest.split_first() {
                 let (Some(label), Some(place)) =

@@ -1,4 +1,4 @@
-//! An element that decides: each packet goes on from one of two outputs, or is dropped.
+//! An element that decides: each packet continues from one of two outputs, or is dropped.
 
 use flame_module::{Batch, Forward, Init, Out, Progress, flags};
 

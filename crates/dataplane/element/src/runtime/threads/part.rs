@@ -77,7 +77,7 @@ fn build(
         meet(&|| ())?;
     }
     let router = router.filter(|_| !next.has_failed());
-    // All have looked before one goes on and adds other errors.
+    // All have looked before one continues and adds other errors.
     meet(&|| ())?;
     let Some(router) = router else { return Ok(None) };
     router.initialize().unwrap_or_else(|e| next.fail(e));

@@ -42,7 +42,7 @@ const REST: Duration = Duration::from_millis(50);
 /// The time between two looks at the state of the interface.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// The longest time between reception and delivery. A stated time that lies further back, or in the future,
-/// is not one that the program wrote.
+/// was not written by the program.
 const LATEST_NS: u64 = 60_000_000_000;
 /// Ethernet header and two VLAN tags, which the MTU does not count.
 const HEADERS: usize = 14 + 2 * 4;
@@ -107,7 +107,7 @@ impl AsRef<[u8]> for Held {
 }
 
 impl Pool {
-    /// Takes a buffer that nobody else holds.
+    /// Takes a buffer without other holders.
     fn take(&mut self) -> Arc<Vec<u8>> {
         let free = self.0.iter_mut().position(|buffer| Arc::get_mut(buffer).is_some());
         free.map_or_else(|| Arc::new(vec![0; MAX_BLOCK_BYTES]), |at| self.0.swap_remove(at))
@@ -214,7 +214,8 @@ impl Clocks {
         Self { monotonic: queue::monotonic_ns(), since_1970 }
     }
 
-    /// Returns the time of a packet in nanoseconds since 1970. Without a stamp, it is that of the reading.
+    /// Returns the time of a packet in nanoseconds since 1970. Without a stamp, it is the time of the
+    /// reading.
     fn time_of(self, stamp: u64) -> u64 {
         let age = self.monotonic.checked_sub(stamp).filter(|age| *age < LATEST_NS).unwrap_or(0);
         self.since_1970.saturating_sub(age)

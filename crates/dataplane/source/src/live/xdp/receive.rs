@@ -26,7 +26,7 @@ const CARD_INTERVAL: Duration = Duration::from_millis(100);
 /// order: first, frames take their usual way again.
 pub struct XdpReceiver {
     redirect: super::Redirect,
-    /// Keeps from the kernel what the driver does not give to the program. Before Linux 6.6 there is none.
+    /// Keeps from the kernel what the driver does not give to the program. Linux has it since 6.6.
     _deaf: Option<Deaf>,
     queues: Vec<Shared>,
     /// The sockets that the program knows.

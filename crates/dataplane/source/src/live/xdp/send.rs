@@ -101,7 +101,7 @@ impl XdpSender {
         self.card.has_carrier()
     }
 
-    /// Returns whether the name by which it was opened is still that of its interface.
+    /// Returns whether its interface still has the name by which it was opened.
     pub fn has_its_name(&self) -> bool {
         self.state.has_its_name()
     }
@@ -154,7 +154,7 @@ impl Output {
         let mut sent = 0;
         loop {
             let result = self.ring.send();
-            // A packet that was dropped is the last one that was read. If it is the first one, too, not every
+            // A dropped packet is the last packet that was read. If it is the first one, too, not every
             // kernel states at once that it was read: then the stated number is behind ours.
             let stated = self.ring.read().wrapping_sub(self.read) as i32;
             let is_dropped = is(&result, libc::EBUSY);
@@ -189,7 +189,7 @@ impl Output {
         }
     }
 
-    /// Makes the ring anew with the first `count` places that are written: the kernel may know more from an
+    /// Makes the ring again with the first `count` places that are written: the kernel may know more from an
     /// earlier call, whose packets were refused by then, and it never forgets one.
     fn renew(&mut self, queue: &mut Queue, count: usize) -> io::Result<()> {
         self.ring = SendRing::open(self.interface, 0, queue.fd())?;
@@ -249,7 +249,7 @@ fn is(result: &io::Result<()>, code: i32) -> bool {
     result.as_ref().is_err_and(|e| e.raw_os_error() == Some(code))
 }
 
-/// Returns whether the result of a call is not that of an interface that is down or was removed.
+/// Returns whether the result of a call does not mean that the interface is down or was removed.
 fn is_up(result: &io::Result<()>) -> bool {
     !is(result, libc::ENETDOWN) && !is(result, libc::ENXIO)
 }

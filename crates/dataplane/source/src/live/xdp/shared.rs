@@ -50,8 +50,8 @@ pub fn open(interface: u32, number: u32, shape: Shape) -> io::Result<Shared> {
     Ok(queue)
 }
 
-/// Keeps a queue from being found, since it has lost its interface. One that has its number may be there
-/// again.
+/// Keeps a queue from being found, since it has lost its interface. Another interface with its number may
+/// appear.
 pub fn forget(Shared(lost): &Shared) {
     lock(&FIRST).retain(|(_, queue)| !std::ptr::eq(queue.as_ptr(), Arc::as_ptr(lost)));
 }
