@@ -4,7 +4,6 @@
 use crate::daemon::{Connection, Node, replay, session, wait_for};
 use crate::wasm::with_manifest;
 use serde_json::Value;
-use std::time::Duration;
 
 /// Reports with each batch: a row, and a text. It asks for all bytes.
 const TELLS: &str = r#"(module
@@ -113,9 +112,7 @@ fn what_an_update_begins_is_under_its_rights_from_the_first_row_on() {
     let wider = ["update", "tells", "--narrow", "expose=all"];
     std::thread::scope(|scope| {
         let update = scope.spawn(|| node.output(&[&wider[..], &ALICE].concat()));
-        while proposals() == 0 && !update.is_finished() {
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        wait_for("the proposal", || proposals() > 0 || update.is_finished());
         held.execute_batch("BEGIN IMMEDIATE").unwrap();
         let before = rows();
         wait_for("rows of the new instance", || rows() > before + 2 || update.is_finished());

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::config::Config;
-use crate::test_world::plan;
+use crate::test_world::{PATIENCE, plan, within};
 use flame_worker::Worker;
 use std::path::Path;
 use std::time::Instant;
@@ -39,15 +39,8 @@ fn started() -> (SourceRun, Worker) {
 #[test]
 fn totals_do_not_fall_while_a_source_fails() {
     let (source, worker) = started();
-    let start = Instant::now();
-    let seen = loop {
-        let (totals, _) = source.snapshot();
-        if totals.packets > 0 {
-            break totals;
-        }
-        assert!(start.elapsed() < Duration::from_secs(60), "no packets");
-        std::thread::sleep(Duration::from_millis(5));
-    };
+    assert!(within(PATIENCE, || source.snapshot().0.packets > 0), "no packets");
+    let seen = source.snapshot().0;
     let handle = source.shared.inner().handle.clone().unwrap();
     handle.stop();
     let (report, _) = worker.join().unwrap();
@@ -78,9 +71,7 @@ fn a_module_that_is_removed_as_its_source_ends_keeps_its_account() {
     report.accounts.push(("probe#1".to_owned(), account(36)));
     let removed = std::thread::scope(|scope| {
         let removing = scope.spawn(|| source.remove(id));
-        while source.shared.inner().modules.contains_key(&id) {
-            std::thread::sleep(Duration::from_millis(2));
-        }
+        assert!(within(PATIENCE, || !source.shared.inner().modules.contains_key(&id)), "it is not removed");
         // The longer, the more a removal that does not wait would miss.
         std::thread::sleep(Duration::from_millis(50));
         source.shared.ended(Ok(report), &source.routes);
