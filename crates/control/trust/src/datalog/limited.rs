@@ -157,7 +157,7 @@ mod tests {
 
     /// A panicking evaluation frees its slot.
     #[test]
-    fn an_evaluation_that_fails_is_no_other_ones_fault() {
+    fn a_panic_does_not_block_later_evaluations() {
         let panics = || panic!("as a defect would");
         assert_eq!(evaluate::<()>("one that fails", panics), Err(FAILED.to_owned()));
         assert_eq!(evaluate("one that fails", || Ok(())), Ok(()));

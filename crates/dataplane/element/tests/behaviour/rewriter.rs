@@ -36,7 +36,7 @@ pub fn at(time: f64, data: &str, to: &str) -> String {
 }
 
 #[test]
-fn pass_passes_what_is_not_a_flow_and_maps_nothing() {
+fn pass_lets_other_packets_by_without_a_mapping() {
     for spec in ["pass 1", "nochange 1"] {
         let text = format!(
             "rw :: IPRewriter({spec}, drop); rw [0] -> Discard; rw [1] -> d :: Discard; Idle -> [1] rw;\n{}{}{}{}",
