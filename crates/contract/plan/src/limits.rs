@@ -213,10 +213,8 @@ const _: () = assert_rising(&[
     PROCESS_END_MAX,
 ]);
 // A process that obeys a stop ends in time, and each of its instances has its part.
-const _: () = assert_rising(&[
-    STOP_BEHIND_MAX.saturating_add(STOP_GRACE.saturating_mul(2)),
-    PROCESS_LAST_MAX,
-]);
+const _: () =
+    assert_rising(&[STOP_BEHIND_MAX.saturating_add(STOP_GRACE.saturating_mul(2)), PROCESS_LAST_MAX]);
 const _: () = assert_rising(&[STOP_GRACE.saturating_mul(2), LAST_CALLS_MIN]);
 
 /// The limits of the waits for a process, which tests shorten.
@@ -254,7 +252,8 @@ mod tests {
     #[test]
     fn the_table_states_each_limit() {
         let rows = include_str!("limits.rs").lines().filter_map(|line| line.strip_prefix("//! | `"));
-        let stated = rows.filter_map(|row| row.split_once("` | ")?.1.split_once(" |").zip(row.split_once('`')));
+        let stated =
+            rows.filter_map(|row| row.split_once("` | ")?.1.split_once(" |").zip(row.split_once('`')));
         let stated: Vec<_> = stated.map(|((value, _), (name, _))| format!("{name} = {value}")).collect();
         let real: Vec<_> = ALL.iter().map(|(name, value)| format!("{name} = {value:?}")).collect();
         assert_eq!(stated, real);
