@@ -81,6 +81,17 @@
 //! | --- | --- | --- | --- | --- | --- |
 //! | `RUNNER_COMMANDS_MAX` | 50ms | the quanta of modules between two reads of commands | a quantum | commands are read | monotonic |
 //! | `RUNNER_REPORT` | 20ms | nothing: the interval of reports of an account | a quantum | the account is reported | monotonic |
+//!
+//! **On a node**
+//!
+//! | limit | value | limits | granularity | at the limit | clock |
+//! | --- | --- | --- | --- | --- | --- |
+//! | `RESTART_FIRST` | 100ms | nothing: the time from the first end of a process by itself until it is started again, twice as long for each further one | a check of processes | it is started | monotonic |
+//! | `RESTART_MAX` | 30s | that time | a check of processes | it is started | monotonic |
+//! | `RESTART_WINDOW` | 600s | nothing: the time in which ends count | itself | the end counts no more | monotonic |
+//! | `NODE_CHANGE_MAX` | 3s | the wait of a request for a change of its module by the node | itself | the request is refused | monotonic |
+//! | `BEGUN_MAX` | 2s | the wait of a change for new instances to begin | itself | the reply does not state how they did | monotonic |
+//! | `REVOCATION_MAX` | 2s | the wait of a revocation until no instance has lost its grant | a check | it replies; the review evicts what is left | monotonic |
 
 use std::time::Duration;
 
@@ -173,6 +184,13 @@ limits! {
     /// A worker waits for an answer as long as the calls of one module take.
     RUNNER_COMMANDS_MAX: Duration = ms(50);
     RUNNER_REPORT: Duration = ms(20);
+
+    RESTART_FIRST: Duration = ms(100);
+    RESTART_MAX: Duration = seconds(30);
+    RESTART_WINDOW: Duration = seconds(600);
+    NODE_CHANGE_MAX: Duration = seconds(3);
+    BEGUN_MAX: Duration = seconds(2);
+    REVOCATION_MAX: Duration = seconds(2);
 }
 
 /// Asserts that each of these durations is less than the next.
@@ -216,6 +234,9 @@ const _: () = assert_rising(&[
 const _: () =
     assert_rising(&[STOP_BEHIND_MAX.saturating_add(STOP_GRACE.saturating_mul(2)), PROCESS_LAST_MAX]);
 const _: () = assert_rising(&[STOP_GRACE.saturating_mul(2), LAST_CALLS_MIN]);
+
+// A process that ends whenever it is started has ended often within the window.
+const _: () = assert_rising(&[RESTART_FIRST, RESTART_MAX, RESTART_WINDOW]);
 
 /// The limits of the waits for a process, which tests shorten.
 #[derive(Clone, Copy, Debug)]
