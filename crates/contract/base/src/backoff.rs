@@ -17,7 +17,7 @@ impl Backoff {
         Self { first: length, longest: length, factor: 1 }
     }
 
-    /// Creates waits of which each is twice as long as the one before it.
+    /// Creates waits that become twice as long each time.
     pub const fn doubling(first: Duration, longest: Duration) -> Self {
         Self { first, longest, factor: 2 }
     }

@@ -23,7 +23,7 @@
 //! | `PROCESS_START_MAX` | 10s | the time from its start until it has confined itself | itself | no module of it starts | monotonic |
 //! | `PROCESS_PING` | 1s | nothing: the interval of pings, and at which its use is compared | itself | a ping is sent, if the last one was answered | monotonic |
 //! | `PROCESS_ANSWER_PINGS` | 10 | the pings for which an answer may be missing; as many for one write of commands | `PROCESS_PING` | killed | pausable |
-//! | `PROCESS_ANSWER_PINGS_MAX` | 600.0 | the same for a process of which the kernel guarantees a small part of a processor: 10 divided by that part, at most this | `PROCESS_PING` | killed | pausable |
+//! | `PROCESS_ANSWER_PINGS_MAX` | 600.0 | the same for a process with a guaranteed part of a processor: 10 divided by that part, at most this | `PROCESS_PING` | killed | pausable |
 //! | `PROCESS_BLOCK_MAX` | 60s | the wait for the next block that it releases | a check of the worker | killed | pausable |
 //! | `PROCESS_ASLEEP_MAX` | 30s | its sleep in all waits of one worker for one module together, unless it has a share of time | `PROCESS_MEASURE` | killed | pausable |
 //! | `PROCESS_MEASURE` | 200ms | nothing: the interval at which its sleep is measured | itself | its scheduling is read from the kernel | pausable |
@@ -37,11 +37,11 @@
 //! | --- | --- | --- | --- | --- | --- |
 //! | `USE_WINDOW` | 5s | nothing: the time over which use is compared with the shares | `PROCESS_PING` | the next window begins | monotonic |
 //! | `USE_EXCESS` | 1.5 | the multiple of its shares that it uses in a window | `USE_WINDOW` | killed | processor |
-//! | `USE_SLACK` | 500ms | what it may use besides: in a window, and while all its modules are held | `USE_WINDOW`, `HELD_DECISION` | killed | processor |
+//! | `USE_SLACK` | 500ms | its further use: in a window, and while all its modules are held | `USE_WINDOW`, `HELD_DECISION` | killed | processor |
 //! | `HELD_DECISION` | 10ms | nothing: the interval at which modules without time are held | itself | commands hold and release modules | monotonic |
 //! | `HELD_NOTICE` | 3 | the decisions until it has noticed that all its modules are held | `HELD_DECISION` | its use counts in the next two | none |
 //! | `HELD_USE` | 0.02 | the part of a processor that it uses while all are held | `HELD_DECISION` | the excess counts in `USE_SLACK` | processor |
-//! | `HELD_LOAD_MAX` | 100ms | what it may use besides for each module that is loaded meanwhile | `HELD_DECISION` | the excess counts in `USE_SLACK` | processor |
+//! | `HELD_LOAD_MAX` | 100ms | its further use for each module that is loaded meanwhile | `HELD_DECISION` | the excess counts in `USE_SLACK` | processor |
 //! | `UNCHARGED_MAX` | 1s | its time that is not charged yet while it makes a call of a service, for which the caller may have to pay | a charge | it is charged to its own modules | processor |
 //!
 //! **Steps of pausable clocks**: what exceeds them does not count, since the program was suspended.
@@ -61,7 +61,7 @@
 //! | `LAST_SERVICE_CALLS_MAX` | 1s | the deliveries of calls after the last packet, by the node's clock | a delivery | further calls are refused | pausable |
 //! | `LAST_SERVICE_ROUNDS` | 4 | the same where modules wait for each other | a round of all calls | further calls are refused | none |
 //! | `LAST_OUTCOMES_MAX` | 5s | the time in which a module in a process takes the outcomes of its last calls | an event | they are lost and counted | pausable |
-//! | `LAST_CALLS_MIN` | 3s | what the last calls of each instance in a process may take at least | none | counts in the time of its process | pausable |
+//! | `LAST_CALLS_MIN` | 3s | the last calls of each instance in a process: they have at least this | none | counts in the time of its process | pausable |
 //! | `LAST_CALLS_BUDGETS` | 5 | the budgets of a call that they may cost, if that takes longer | none | the same | none |
 //! | `LAST_CALLS_UNITS_PER_NS` | 4 | nothing: the work of a slow machine in a nanosecond, by which budgets are times | none | the same | none |
 //! | `PROCESS_LAST_MAX` | 10s | the end of a process after the stop, besides its last calls; of one module at its removal | a check of the worker | killed | pausable |
@@ -91,7 +91,7 @@
 //! | `RESTART_WINDOW` | 600s | nothing: the time in which ends count | itself | the end counts no more | monotonic |
 //! | `NODE_CHANGE_MAX` | 3s | the wait of a request for a change of its module by the node | itself | the request is refused | monotonic |
 //! | `BEGUN_MAX` | 2s | the wait of a change for new instances to begin | itself | the reply does not state how they did | monotonic |
-//! | `REVOCATION_MAX` | 2s | the wait of a revocation until no instance has lost its grant | a check | it replies; the review evicts what is left | monotonic |
+//! | `REVOCATION_MAX` | 2s | the wait of a revocation until no instance has lost its grant | a check | it replies; the review evicts the others | monotonic |
 
 use std::time::Duration;
 
@@ -131,8 +131,8 @@ limits! {
     PROCESS_ANSWER_PINGS_MAX: f64 = 600.0;
     /// Ends a process that works without progress.
     PROCESS_BLOCK_MAX: Duration = seconds(60);
-    /// Ends a process that does a little work from time to time. What it reports is no evidence of work, and
-    /// it has to wait while its reports are handled, so that time is none of its sleep.
+    /// Ends a process that does a little work from time to time. Reports are no evidence of work. The
+    /// time in which they are handled does not count as sleep, since it has to wait for that.
     PROCESS_ASLEEP_MAX: Duration = seconds(30);
     PROCESS_MEASURE: Duration = ms(200);
     /// The kernel closes the files of a process that is killed before its end is known.
@@ -150,7 +150,7 @@ limits! {
     /// It answers pings.
     HELD_USE: f64 = 0.02;
     HELD_LOAD_MAX: Duration = ms(100);
-    /// No more than the call can have taken: one that takes longer is late.
+    /// No more than the call can have taken: a longer call is late.
     UNCHARGED_MAX: Duration = SERVICE_REPLY_MAX;
 
     PROCESS_CLOCK_STEP_MAX: Duration = seconds(2);
@@ -169,8 +169,8 @@ limits! {
     LAST_OUTCOMES_MAX: Duration = seconds(5);
     /// It shares the processors with others.
     LAST_CALLS_MIN: Duration = seconds(3);
-    /// For the call in progress; for messages and ticks, of which the last one may begin shortly before their
-    /// budget is used up; for its state; and for its end.
+    /// For the call in progress; for messages and ticks, two, since the last of them may begin shortly before
+    /// their budget is used up; for its state; and for its end.
     LAST_CALLS_BUDGETS: u32 = 5;
     LAST_CALLS_UNITS_PER_NS: u64 = 4;
     PROCESS_LAST_MAX: Duration = seconds(10);
@@ -206,8 +206,8 @@ const ANSWER: Duration = PROCESS_PING.saturating_mul(PROCESS_ANSWER_PINGS);
 
 // A call is cut into slices within the quantum of its module.
 const _: () = assert_rising(&[SLICE, LONG_SLICE, QUANTUM_CALLS_MAX, RUNNER_COMMANDS_MAX]);
-// A process that reads its commands between two modules answers in time. Of the reasons to end one that does
-// nothing, the one that names the cause best is found first.
+// A process that reads its commands between two modules answers in time. Of the reasons to end a process
+// that does nothing, the most specific is found first.
 const _: () = assert_rising(&[
     RUNNER_COMMANDS_MAX.saturating_add(CALL_DEADLINE_MAX),
     ANSWER,
@@ -215,7 +215,7 @@ const _: () = assert_rising(&[
     PROCESS_BLOCK_MAX,
     PROCESS_END_MAX,
 ]);
-// What it uses before it reads that its modules are held does not end it.
+// The time until it reads that its modules are held does not end it.
 const _: () = assert_rising(&[
     RUNNER_COMMANDS_MAX.saturating_add(QUANTUM_CALLS_MAX),
     HELD_DECISION.saturating_mul(HELD_NOTICE).saturating_add(USE_SLACK),

@@ -70,7 +70,7 @@ impl Waiting {
 }
 
 impl Gauge {
-    /// A process lacks a processor if it was runnable and did not run for more than this part of the time: 1/20.
+    /// A process lacks a processor if it was runnable and did not run for 1/20 of the time.
     const LACKS_PART: u32 = 20;
 
     /// Returns whether the process has waited for a processor for long since the last loss. `waited` is the

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-/// Initial nap: the longest delay before queued capture events are handled. A wake-up for each takes processor
-/// time from the workers, and the processor.
+/// Initial nap: the longest delay before queued capture events are handled. A wake-up for each takes
+/// processor time from the workers, and the processor.
 const FIRST: Duration = Duration::from_millis(1);
 /// Longest nap.
 const LONGEST: Duration = Duration::from_millis(4);

@@ -1,8 +1,8 @@
 //! The limits of the time for which a worker waits for a process.
 //!
-//! Two detectors find a process that does nothing. [`Progress`] finds one that is waited for and does not do
-//! the next thing in time: release a block, answer a ping, end. A process passes it that does a little before
-//! each limit, so its sleep counts in all waits together.
+//! Two detectors find a process that does nothing. [`Progress`] finds a process that does not do the
+//! next thing in time: release a block, answer a ping, end. A process that does a little before each limit
+//! passes it, so its sleep counts in all waits together.
 
 use super::module::RemoteModule;
 use flame_execute::Stop;

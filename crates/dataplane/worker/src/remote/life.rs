@@ -209,8 +209,8 @@ impl Life {
         lock(&self.reserved).contains_key(&id)
     }
 
-    /// Returns the number of intervals without an answer after which the process is killed: more if the kernel
-    /// gives it only a part of a processor, since its calls take longer.
+    /// Returns the number of intervals without an answer after which the process is killed: more if the
+    /// kernel gives it only a part of a processor, since its calls take longer.
     pub(super) fn answer_pings(&self) -> f64 {
         let part: f64 = lock(&self.reserved).values().map(|share| share.part()).sum();
         match part > 0.0 {
@@ -229,7 +229,7 @@ impl Life {
         self.pings.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Returns the numbers of the last ping, and of the last one that was answered.
+    /// Returns the numbers of the last ping and of the last answer.
     pub(super) fn pings(&self) -> (u64, u64) {
         (self.pings.load(Ordering::Relaxed), self.answered.load(Ordering::Relaxed))
     }
