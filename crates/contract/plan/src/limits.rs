@@ -11,6 +11,7 @@
 //! | `SLICE` | 500µs | a metered call while others wait | itself | the call pauses | monotonic |
 //! | `LONG_SLICE` | 5ms | a metered call for which nothing waits | itself | the call continues, unless its module was evicted or the run stopped | monotonic |
 //! | `QUANTUM_CALLS_MAX` | 10ms | the calls of one module in a process in turn | a call | no further call begins before commands are read | monotonic |
+//! | `QUANTUM_BLOCKS_MAX` | 16 | the blocks of a module in turn | a block | others have their turn | none |
 //! | `CALL_DEADLINE_MAX` | 850ms | a call of a bounded module | a period of the watchdog | the call traps, and the bound counts as violated | processor |
 //! | `SERVICE_REPLY_MAX` | 1s | a call of a service | a delivery | the caller gets the outcome "late" | pausable, or packet where modules wait for each other |
 //! | `SERVICE_OPEN_MAX` | 256 | the calls of a module without an outcome that it has taken | a call | the call is refused | none |
@@ -29,6 +30,8 @@
 //! | `PROCESS_MEASURE` | 200ms | nothing: the interval at which its sleep is measured | itself | its scheduling is read from the kernel | pausable |
 //! | `PROCESS_CLOSED_MAX` | 500ms | the time for which it has the buffer of a module closed that was not removed | a block | killed | monotonic |
 //! | `STRAY_REPORTS_MAX` | 1000 | its reports that belong to no module | a report | killed | none |
+//! | `PROCESS_MEMORY_BASE` | 67108864 | the bytes of private memory of a process, 64 MiB; its modules add theirs | an allocation | the process has no more | none |
+//! | `PROCESS_MEMORY_UNCOUNTED` | 33554432 | the bytes, 32 MiB, of its first stack and the tables of its pages, which that does not count | `PROCESS_PING` | killed | none |
 //! | `SETTLE_MAX` | 1s | the wait of a replayed graph for what processes report about its packets | a check | the graph continues without | monotonic |
 //!
 //! **The processor time of a process**, as the kernel measures it
@@ -117,6 +120,8 @@ limits! {
     /// Longer than [`SLICE`]: to end a slice costs an interrupt where all processors work.
     LONG_SLICE: Duration = ms(5);
     QUANTUM_CALLS_MAX: Duration = ms(10);
+    /// The writer continues meanwhile if it is another process, and others would wait for ever.
+    QUANTUM_BLOCKS_MAX: u32 = 16;
     /// With the time until the watchdog finds the call, a worker waits for less than a second.
     CALL_DEADLINE_MAX: Duration = ms(850);
     SERVICE_REPLY_MAX: Duration = seconds(1);
@@ -138,6 +143,8 @@ limits! {
     /// The kernel closes the files of a process that is killed before its end is known.
     PROCESS_CLOSED_MAX: Duration = ms(500);
     STRAY_REPORTS_MAX: u64 = 1000;
+    PROCESS_MEMORY_BASE: u64 = 64 << 20;
+    PROCESS_MEMORY_UNCOUNTED: u64 = 32 << 20;
     SETTLE_MAX: Duration = seconds(1);
 
     USE_WINDOW: Duration = seconds(5);

@@ -7,16 +7,12 @@ use crate::stop::{Quantum, Stop};
 use crate::ticks::Ticks;
 use flame_abi::{Descriptor, layout};
 use flame_block::{Block, Item, MAX_QUEUES, Pool, Reader, ReaderId};
-use flame_plan::limits::QUANTUM_CALLS_MAX;
+use flame_plan::limits::{QUANTUM_BLOCKS_MAX, QUANTUM_CALLS_MAX};
 use flame_plan::{Account, FaultReport, ModuleClass, ModuleId, OnFault, Reason, Shed, quantize};
 use flame_quota::Meters;
 use flame_run::{Call, Fault, Mapping, Role};
 use std::os::fd::BorrowedFd;
 use std::time::Instant;
-
-/// The maximum number of blocks of one quantum. In another process the writer continues meanwhile, and others
-/// would wait for ever.
-const BLOCKS: u32 = 16;
 
 /// A module on one worker: its fast instance, its blocks, and its account.
 pub struct BatchLoop {
@@ -271,7 +267,7 @@ impl BatchLoop {
         let quantum =
             if self.is_whole { Quantum::whole(conditions.stop) } else { Quantum::slice(conditions.stop) };
         let quantum = if conditions.is_last { quantum.ending() } else { quantum };
-        self.blocks = BLOCKS;
+        self.blocks = QUANTUM_BLOCKS_MAX;
         let begun = self.is_timed.then(Instant::now);
         while self.caller.is_busy() || self.starts(conditions, outlet)? {
             if !self.call(&quantum, outlet)?

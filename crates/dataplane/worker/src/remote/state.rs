@@ -12,7 +12,7 @@ use flame_run::{Eviction, Watchdog};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The worker's state of a module in a process.
 pub(crate) struct State {
@@ -160,18 +160,18 @@ impl State {
 
     /// Records that a call of a service is delivered, which `payer` pays for.
     pub(super) fn begin_call(&self, call: u64, payer: &Meters) {
-        lock(&self.calls).begin(call, payer.clone());
+        lock(&self.calls).begin(call, payer.clone(), Instant::now());
     }
 
     /// Records that the process reports `time` as that of a call.
     pub(super) fn end_call(&self, call: u64, time: Duration) {
-        lock(&self.calls).end(call, time);
+        lock(&self.calls).end(call, time, Instant::now());
     }
 
     /// Returns the times of calls that their callers pay for, since the last call of this function, and what
     /// the call may have taken whose end was not reported.
     pub(super) fn take_paid(&self) -> Paid {
-        lock(&self.calls).take()
+        lock(&self.calls).take(Instant::now())
     }
 
     /// Forgets the calls that were delivered: their ends will not be reported.
