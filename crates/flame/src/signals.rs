@@ -5,20 +5,17 @@ use crate::console::complain;
 use crate::interrupts::{self, INTERRUPTED, Interrupts};
 use flame_abi::manifest::Table;
 use flame_base::lock;
+use flame_plan::limits::FLUSH_MAX;
 use flame_record::{Packet, RecordBatch, Sink, SinkError};
 use signal_hook::consts::{SIGHUP, SIGUSR1};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// The message about an interrupt while the input is opened.
 const INPUT: &str = "interrupted before the input began";
-
-/// The time allowed for flushing output. After it the process ends all the same, because a reader that has
-/// stopped reading would block it forever.
-const FLUSH: Duration = Duration::from_secs(1);
 
 /// The sink of the records, during a run. The thread that ends the process flushes it, even while modules are
 /// running.
@@ -157,12 +154,12 @@ fn end_at_once(slot: Slot) -> ! {
             thread::park();
         }
     });
-    if flushed.recv_timeout(FLUSH).is_err() {
+    if flushed.recv_timeout(FLUSH_MAX).is_err() {
         // If the output is closed, the message cannot be written either.
         thread::spawn(|| {
             complain!("flame: interrupted again, ended at once: what was written may be cut short")
         });
-        thread::sleep(FLUSH / 10);
+        thread::sleep(FLUSH_MAX / 10);
     }
     signal_hook::low_level::exit(INTERRUPTED)
 }

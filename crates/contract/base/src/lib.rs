@@ -4,6 +4,10 @@
 //! a panic ends one module or one request, and values behind locks are valid between any two statements.
 #![forbid(unsafe_code)]
 
+mod backoff;
+
+pub use backoff::Backoff;
+
 use std::sync::{LockResult, Mutex, MutexGuard, PoisonError};
 
 /// Locks a mutex, even if a thread panicked while it held it.

@@ -10,6 +10,7 @@ mod catalog;
 mod decision;
 mod fault;
 mod filter;
+pub mod limits;
 mod name;
 mod pace;
 mod reads;
@@ -228,7 +229,7 @@ pub struct Limits {
     /// The number of messages that one call of a fast instance may send.
     pub messages: u32,
     /// The nanoseconds of processor time after which a call of a bounded module is stopped, at most
-    /// [`MOST_DEADLINE_NS`]: nothing interrupts it, whatever is proved of it.
+    /// [`limits::CALL_DEADLINE_MAX`]: nothing interrupts it, whatever is proved of it.
     pub deadline_ns: u64,
 }
 
@@ -257,10 +258,6 @@ pub fn longest_call(packet_budget: u64) -> u64 {
     packet_budget.saturating_mul(flame_abi::MAX_BATCH as u64).max(flame_abi::CALL_UNITS)
 }
 
-/// The longest deadline of a call in nanoseconds. With the time until the watchdog finds the call, a worker
-/// stands still for less than a second.
-pub const MOST_DEADLINE_NS: u64 = 850_000_000;
-
 impl Default for Limits {
     fn default() -> Self {
         Self {
@@ -273,7 +270,7 @@ impl Default for Limits {
             continuations: 65_536,
             rests: None,
             messages: 4096,
-            deadline_ns: MOST_DEADLINE_NS,
+            deadline_ns: limits::CALL_DEADLINE_MAX.as_nanos() as u64,
         }
     }
 }

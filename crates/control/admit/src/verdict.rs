@@ -90,7 +90,7 @@ pub enum Why {
 }
 
 /// The most instructions of a batch that nothing interrupts: about half of the
-/// [`MOST_DEADLINE_NS`](flame_plan::MOST_DEADLINE_NS) after which it is stopped.
+/// [`CALL_DEADLINE_MAX`](flame_plan::limits::CALL_DEADLINE_MAX) after which it is stopped.
 const MOST_OF_BATCH: u128 = 1_000_000_000;
 
 /// Returns the maximum number of bytes of a packet that a module may see: views cut there.

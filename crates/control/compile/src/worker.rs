@@ -66,8 +66,8 @@ pub struct Worker {
     usage: Arc<Mutex<Usage>>,
 }
 
-/// The interval at which a silent child is checked.
-const POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// Interval of checks of a silent child.
+const CHILD_CHECK: Duration = Duration::from_millis(50);
 /// Maximum number of bytes to keep of a child's error output.
 const MAX_ERRORS: usize = 4096;
 
@@ -200,14 +200,14 @@ impl Child {
                 return Err(Stopped::Interrupted);
             }
             // Time during which this process was suspended does not count.
-            waited += last.elapsed().min(2 * POLL_INTERVAL);
+            waited += last.elapsed().min(2 * CHILD_CHECK);
             last = Instant::now();
             if waited >= limits.wall {
                 return Err(Stopped::Deadline { seconds: limits.wall.as_secs() });
             }
             // The pipe comes first. After it is closed, the end of the process is awaited.
             let fd = if open { self.stdout.as_fd() } else { self.pidfd.as_fd() };
-            let look = Timespec { tv_sec: 0, tv_nsec: POLL_INTERVAL.subsec_nanos().into() };
+            let look = Timespec { tv_sec: 0, tv_nsec: CHILD_CHECK.subsec_nanos().into() };
             match poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)], Some(&look)) {
                 Ok(0) | Err(rustix::io::Errno::INTR) => {}
                 Ok(_) if open => {

@@ -20,16 +20,14 @@ use flame_base::{lock, unpoisoned};
 use flame_compile::Cache;
 use flame_node::Node;
 use flame_plan::ModuleId;
+use flame_plan::limits::NODE_CHANGE_MAX;
 use std::collections::btree_map::Entry as Slot;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Deref, DerefMut};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, RwLock, Weak};
-use std::time::Duration;
 
-/// Maximum wait of a request for a change that the node makes.
-const NODE_CHANGE_WAIT: Duration = Duration::from_secs(3);
 /// The subject of faults of the audit log.
 pub(crate) const AUDIT_LOG: &str = "audit log";
 
@@ -211,7 +209,7 @@ impl Engine {
     pub(crate) fn begin(&self, owner: &Owner, name: &str) -> Result<Changing<'_>, Problem> {
         let key = (owner.clone(), name.to_owned());
         let is_by_node = |modules: &mut Modules| matches!(modules.changing.get(&key), Some(By::Node));
-        drop(self.changed.wait_timeout_while(lock(&self.modules), NODE_CHANGE_WAIT, is_by_node));
+        drop(self.changed.wait_timeout_while(lock(&self.modules), NODE_CHANGE_MAX, is_by_node));
         self.begin_by(By::Request, &key).map_err(|by| {
             let who = match by {
                 By::Request => "another request",

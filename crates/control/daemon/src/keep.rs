@@ -16,13 +16,12 @@ use crate::store::states::StateTerms;
 use crate::store::{StoreError, Stored};
 use flame_api::{Code, Problem};
 use flame_plan::ModulePlan;
+use flame_plan::limits::BEGUN_MAX;
 use flame_trust::Rights;
 use flame_worker::{Begun, Keep, News, OnNews, Place, State};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The time that a change waits for new instances to begin, so that its reply states how they did.
-const BEGIN: Duration = Duration::from_secs(2);
 /// The beginning of notes about states.
 const STATE: &str = "state";
 
@@ -233,7 +232,7 @@ impl Engine {
         let version = kept.terms.version;
         let workers = kept.terms.workers as usize;
         if beginning.note.is_none() {
-            kept.keep.wait_for_begun(workers, BEGIN);
+            kept.keep.wait_for_begun(workers, BEGUN_MAX);
         }
         let begun = kept.keep.begun();
         let of = |wanted: Begun| {

@@ -1,13 +1,12 @@
 //! The decision when a process that ended by itself is started again, and when its modules fail.
 
+use flame_base::Backoff;
+use flame_plan::limits::{RESTART_FIRST, RESTART_MAX, RESTART_WINDOW};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
-/// The time after which a process is started again for the first time, and the longest.
-const FIRST: Duration = Duration::from_millis(100);
-const LONGEST: Duration = Duration::from_secs(30);
-/// The time in which ends are counted.
-const WINDOW: Duration = Duration::from_secs(600);
+/// The waits until a process is started again.
+const RESTARTS: Backoff = Backoff::doubling(RESTART_FIRST, RESTART_MAX);
 
 /// A process on a source.
 pub(crate) type ProcessKey = (String, String);
@@ -55,7 +54,7 @@ impl Restarts {
             *self.total.entry(key.0.clone()).or_default() += 1;
             ends.pid = pid;
             ends.times.push_back(now);
-            let doubled = FIRST.saturating_mul(1 << (ends.times.len() - 1).min(16)).min(LONGEST);
+            let doubled = RESTARTS.after((ends.times.len() - 1) as u32);
             ends.due = Some(now + doubled);
             if ends.times.len() > most as usize {
                 let count = ends.times.len();
@@ -84,7 +83,7 @@ impl Restarts {
     /// Returns how often a process ended by itself within the window.
     pub fn count(&self, key: &ProcessKey, now: Instant) -> u64 {
         let times = self.ends.get(key).map(|ends| &ends.times);
-        times.map_or(0, |times| times.iter().filter(|at| now - **at < WINDOW).count() as u64)
+        times.map_or(0, |times| times.iter().filter(|at| now - **at < RESTART_WINDOW).count() as u64)
     }
 
     /// Forgets processes that have not ended for long.
@@ -98,7 +97,7 @@ impl Restarts {
 
 impl Ends {
     fn forget(&mut self, now: Instant) {
-        while self.times.front().is_some_and(|at| now - *at >= WINDOW) {
+        while self.times.front().is_some_and(|at| now - *at >= RESTART_WINDOW) {
             self.times.pop_front();
         }
     }
@@ -133,13 +132,13 @@ mod tests {
         let key = ("tap".to_owned(), "root alice".to_owned());
         for n in 0..3 {
             assert!(matches!(restarts.decide(&key, 0, 3, now), Decision::Wait(Some(_))), "{n}");
-            now += LONGEST;
+            now += RESTART_MAX;
             assert_eq!(restarts.decide(&key, 0, 3, now), Decision::Start);
             restarts.started(&key, false);
         }
-        now += WINDOW;
-        assert_eq!(restarts.decide(&key, 0, 3, now), Decision::Wait(Some(FIRST)));
-        restarts.sweep(now + WINDOW);
+        now += RESTART_WINDOW;
+        assert_eq!(restarts.decide(&key, 0, 3, now), Decision::Wait(Some(RESTART_FIRST)));
+        restarts.sweep(now + RESTART_WINDOW);
         assert!(restarts.ends.is_empty());
         // A limit of none: the first end is the last.
         assert_eq!(restarts.decide(&key, 20, 0, now), Decision::Fail(1));

@@ -6,18 +6,17 @@ use crate::life::Live;
 use crate::revoke::with_all;
 use crate::stamps::{Stamp, stamps};
 use flame_api::{Code, Problem};
-use flame_base::lock;
+use flame_base::{Backoff, lock};
 use flame_node::{AdmittedModule, Node};
+use flame_plan::limits::REVOCATION_MAX;
 use flame_plan::{ModuleId, Reason};
 use flame_trust::time;
 use std::path::Path;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-/// Maximum wait of a revocation for the ends of the instances that it concerns, and the interval at which it
-/// looks.
-const REVOCATION_WAIT: Duration = Duration::from_secs(2);
-const REVOCATION_POLL: Duration = Duration::from_millis(10);
+/// The waits of a revocation for the ends of the instances that it concerns.
+const REVOCATION_CHECK: Backoff = Backoff::every(Duration::from_millis(10));
 
 /// A part of the decision on a grant.
 type Part = fn(&Node, &AdmittedModule) -> Option<Reason>;
@@ -228,13 +227,13 @@ impl Engine {
     /// at the moment may come to its source only now.
     pub(crate) fn wait_for_lost(&self) {
         let begun = Instant::now();
-        while begun.elapsed() < REVOCATION_WAIT {
-            let lost = self.lost(Node::lost_by_fields, self.watched());
-            if lost.inspect(|(watched, _, reason)| self.evict(watched, reason)).count() == 0 {
-                return;
-            }
-            std::thread::sleep(REVOCATION_POLL);
-        }
+        REVOCATION_CHECK.sleep_until(|| {
+            let is_left = begun.elapsed() < REVOCATION_MAX && {
+                let lost = self.lost(Node::lost_by_fields, self.watched());
+                lost.inspect(|(watched, _, reason)| self.evict(watched, reason)).count() > 0
+            };
+            (!is_left).then_some(())
+        });
     }
 
     /// Writes the entries of the audit log that could not be written when they were due.

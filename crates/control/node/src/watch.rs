@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 /// The interval at which policy, revocations and clock are checked. Changes take effect within a second.
-const POLL_INTERVAL: Duration = Duration::from_millis(200);
+const GRANTS_CHECK: Duration = Duration::from_millis(200);
 
 /// A receiver of warnings, which do not end anything.
 type Warn = Box<dyn Fn(&str) + Send>;
@@ -81,7 +81,7 @@ impl Watched {
                     return;
                 }
             }
-            std::thread::park_timeout(POLL_INTERVAL);
+            std::thread::park_timeout(GRANTS_CHECK);
         }
     }
 

@@ -7,17 +7,12 @@ use crate::stop::{Quantum, Stop};
 use crate::ticks::Ticks;
 use flame_abi::{Descriptor, layout};
 use flame_block::{Block, Item, MAX_QUEUES, Pool, Reader, ReaderId};
+use flame_plan::limits::{QUANTUM_BLOCKS_MAX, QUANTUM_CALLS_MAX};
 use flame_plan::{Account, FaultReport, ModuleClass, ModuleId, OnFault, Reason, Shed, quantize};
 use flame_quota::Meters;
 use flame_run::{Call, Fault, Mapping, Role};
 use std::os::fd::BorrowedFd;
-use std::time::{Duration, Instant};
-
-/// The maximum number of blocks of one quantum. In another process the writer continues meanwhile, and others
-/// would wait for ever.
-const BLOCKS: u32 = 16;
-/// The time after which no further call begins in a quantum of a process: it would not notice commands.
-const TIME: Duration = Duration::from_millis(10);
+use std::time::Instant;
 
 /// A module on one worker: its fast instance, its blocks, and its account.
 pub struct BatchLoop {
@@ -125,7 +120,7 @@ impl BatchLoop {
     }
 
     /// Returns the loop with calls of a metered module cut into slices, also where no packet would be lost,
-    /// and with quanta that end after [`TIME`].
+    /// and with quanta that end after [`QUANTUM_CALLS_MAX`].
     #[must_use]
     pub fn preemptible(self) -> Self {
         let is_whole = self.is_whole && self.caller.loaded().class() == ModuleClass::Bounded;
@@ -272,10 +267,12 @@ impl BatchLoop {
         let quantum =
             if self.is_whole { Quantum::whole(conditions.stop) } else { Quantum::slice(conditions.stop) };
         let quantum = if conditions.is_last { quantum.ending() } else { quantum };
-        self.blocks = BLOCKS;
+        self.blocks = QUANTUM_BLOCKS_MAX;
         let begun = self.is_timed.then(Instant::now);
         while self.caller.is_busy() || self.starts(conditions, outlet)? {
-            if !self.call(&quantum, outlet)? || begun.is_some_and(|begun| begun.elapsed() >= TIME) {
+            if !self.call(&quantum, outlet)?
+                || begun.is_some_and(|begun| begun.elapsed() >= QUANTUM_CALLS_MAX)
+            {
                 break;
             }
         }

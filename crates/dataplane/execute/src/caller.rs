@@ -7,11 +7,12 @@
 //! | slice, live | inside metered calls, between calls | continues later | the same |
 //! | budget | inside calls, between calls | each packet, each init; the rests of a batch as much as its packets, of a bounded module [`flame_plan::Rests`] | one common [`Allowance`] |
 //! | pressure | after batches, ticks and messages, at most once for each tick, 256 packets or 4,096 messages | | one [`Allowance`] |
-//! | stop | before every call, continuation and slice | [`GRACE`], then interrupted | ticks and messages begin until they have cost one [`Allowance`]; calls of services begin no more, outcomes for [`GRACE`] |
+//! | stop | before every call, continuation and slice | [`STOP_GRACE`], then interrupted | ticks and messages begin until they have cost one [`Allowance`]; calls of services begin no more, outcomes for [`STOP_GRACE`] |
 
 use crate::limit::CpuMonitor;
 use crate::module::{LoadedModule, Shape};
-use crate::stop::{GRACE, Quantum, Stop};
+use crate::stop::{Quantum, Stop};
+use flame_plan::limits::STOP_GRACE;
 use flame_plan::{CallName, Limits, Reason};
 use flame_quota::Meters;
 use flame_run::{
@@ -165,7 +166,7 @@ impl Caller {
 
     /// Returns whether no further batch begins, because the run was stopped.
     pub fn is_overdue(&self) -> bool {
-        self.overtime >= GRACE
+        self.overtime >= STOP_GRACE
     }
 
     /// Returns whether ticks and messages that wait are left out, because the run was stopped: they have cost
@@ -291,7 +292,7 @@ impl Caller {
             let is_timed = is_batch || matches!(current.call, Call::Init { .. });
             let is_stopped = quantum.stop.is_set();
             let overtime = (is_timed && quantum.stop.is_over()).then(Instant::now);
-            let exceeded = Some(self.late).filter(|time| is_timed && *time >= GRACE);
+            let exceeded = Some(self.late).filter(|time| is_timed && *time >= STOP_GRACE);
             let started = self.payer.as_ref().unwrap_or(&self.cpu).start();
             let slice = match std::mem::replace(&mut self.state, RunState::Empty) {
                 RunState::Busy(running) => match exceeded {

@@ -22,6 +22,6 @@ pub use caller::{Caller, Ended};
 pub use keep::{Begun, Held, Keep, Lost, News, OnNews, Place, Requested, State};
 pub use module::{Halts, LoadError, LoadedModule, Module, Shape};
 pub use outlet::{Origin, Outlet};
-pub use slices::{LONG_SLICE, SLICE, SliceThread, Slices};
+pub use slices::{SliceThread, Slices};
 pub use slow_loop::SlowLoop;
 pub use stop::{Behind, Quantum, Stop};

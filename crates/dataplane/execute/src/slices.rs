@@ -1,15 +1,9 @@
+use flame_plan::limits::SLICE;
 use flame_run::Engines;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::{JoinHandle, Thread};
 use std::time::Duration;
-
-/// The time that an instance has before its worker runs the others.
-pub const SLICE: Duration = Duration::from_micros(500);
-
-/// The time after which a call is interrupted that keeps nobody waiting: it continues at once, unless its
-/// module was evicted or the run was stopped. To end a slice costs an interrupt where all processors work.
-pub const LONG_SLICE: Duration = Duration::from_millis(5);
 
 /// The number of slices without work after which the thread that ends them sleeps.
 const IDLE: u32 = 20;

@@ -2,8 +2,9 @@ use crate::caller::{Caller, Ended};
 use crate::keep::Place;
 use crate::keeping::{Keeping, Next};
 use crate::module::{LoadedModule, Shape};
-use crate::stop::{GRACE, Quantum, Stop};
+use crate::stop::{Quantum, Stop};
 use crate::ticks::Ticks;
+use flame_plan::limits::STOP_GRACE;
 use flame_plan::{FaultReport, ModuleId, quantize};
 use flame_quota::Meters;
 use flame_run::{Allowance, Call, Fault, Output, Role};
@@ -450,7 +451,7 @@ impl SlowLoop {
         if !stop.is_set() || !self.queue.iter().any(|task| matches!(task, Task::Done(_))) {
             return;
         }
-        if self.outcomes_since.get_or_insert_with(Instant::now).elapsed() > GRACE {
+        if self.outcomes_since.get_or_insert_with(Instant::now).elapsed() > STOP_GRACE {
             let before = self.queue.len();
             self.queue.retain(|task| !matches!(task, Task::Done(_)));
             let dropped = before - self.queue.len();

@@ -1,19 +1,9 @@
 //! The end of a run from outside, and the time that calls have then.
 
-use crate::slices::SLICE;
+use flame_plan::limits::{SLICE, STOP_BEHIND_MAX};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
-
-/// The time that each instance has, after the run was stopped, for waiting blocks, and once for the batch or
-/// init that goes on. Of a worker that may be behind, it has them after [`BEHIND`]. Other calls have budgets
-/// instead ([`flame_run::Allowance::last`]), so that a slow machine does not cause the loss of a module's
-/// state.
-pub const GRACE: Duration = Duration::from_secs(1);
-
-/// The time that a worker has, after the run was stopped, for what was read before. Usually much less waits
-/// for it, but nobody knows how long a module will take.
-pub const BEHIND: Duration = Duration::from_secs(3);
+use std::time::Instant;
 
 /// The flag that stops a run, shared by all workers.
 pub struct Stop<'a>(Flag<'a>);
@@ -26,7 +16,7 @@ enum Flag<'a> {
 }
 
 /// A worker that may have much left of what was read: a stop counts for its calls from its own end on, or
-/// [`BEHIND`] after it.
+/// [`STOP_BEHIND_MAX`] after it.
 #[derive(Debug, Default)]
 pub struct Behind {
     has_ended: AtomicBool,
@@ -46,7 +36,7 @@ impl Behind {
     }
 
     fn is_late(&self) -> bool {
-        self.since.get_or_init(Instant::now).elapsed() >= BEHIND
+        self.since.get_or_init(Instant::now).elapsed() >= STOP_BEHIND_MAX
     }
 }
 
@@ -189,7 +179,7 @@ mod tests {
         run.set();
         assert!(!worker.is_set());
         let found = *behind.since.get().unwrap();
-        let earlier = Behind::since(Arc::new(OnceLock::from(found - BEHIND)));
+        let earlier = Behind::since(Arc::new(OnceLock::from(found - STOP_BEHIND_MAX)));
         assert!(Stop::after(&run, &earlier).is_set() && Stop::after(&run, &earlier).gives_up());
         behind.end();
         assert!(worker.is_set() && !worker.gives_up(), "its last ticks are made");

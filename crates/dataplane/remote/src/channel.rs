@@ -1,5 +1,6 @@
 use crate::bodies::{BodyReader, BodyWriter};
-use crate::stall::{Stall, Waited};
+use crate::stall::{PausableClock, Stall};
+use flame_plan::limits::PROCESS_CLOCK_STEP_MAX;
 use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
@@ -26,8 +27,6 @@ const BUFFER: usize = 64 << 10;
 /// The number of bytes of bodies in shared memory after which their frames are written. Each time the other
 /// end is woken up.
 const PLACED: usize = 4 * BUFFER;
-/// The longest time between two looks at the limit of a sender, whose socket has a shorter timeout.
-const LOOK: Duration = Duration::from_secs(2);
 /// The bit of a frame's first word that states that the body lies in shared memory: its place follows the
 /// head.
 const IS_PLACED: u32 = 1 << 31;
@@ -59,7 +58,7 @@ pub struct Sender {
     socket: OwnedFd,
     buffer: Vec<u8>,
     /// The time that the other end has to take all buffered frames.
-    limit: Option<(Waited, Duration)>,
+    limit: Option<(PausableClock, Duration)>,
     /// The memory for long bodies.
     bodies: Option<BodyWriter>,
     /// The number of bytes there whose frames are buffered.
@@ -73,10 +72,11 @@ impl Sender {
     }
 
     /// Creates an end that fails if the other end takes longer than `limit`, without the time of `stall`, for
-    /// what is written at once, however many small parts it takes. The socket must have a write timeout of a
-    /// second at most.
+    /// what is written at once, however many small parts it takes. The socket must have a write timeout of
+    /// less than [`PROCESS_CLOCK_STEP_MAX`].
     pub fn with_limit(socket: OwnedFd, limit: Duration, stall: Arc<Stall>) -> Self {
-        Self { limit: Some((Waited::without(stall, LOOK), limit)), ..Self::new(socket) }
+        let clock = PausableClock::new(stall, PROCESS_CLOCK_STEP_MAX);
+        Self { limit: Some((clock, limit)), ..Self::new(socket) }
     }
 
     /// Passes long bodies through shared memory from now on, as long as there is room.
@@ -144,8 +144,8 @@ impl Sender {
         let mut at = 0;
         let mut begun = None;
         while at < self.buffer.len() {
-            if let Some((waited, limit)) = &mut self.limit {
-                let now = waited.look(Instant::now());
+            if let Some((clock, limit)) = &mut self.limit {
+                let now = clock.read(Instant::now());
                 if now - *begun.get_or_insert(now) > *limit {
                     return Err(io::Error::from(io::ErrorKind::TimedOut).into());
                 }

@@ -20,4 +20,4 @@ mod stall;
 pub use bodies::{BodyReader, BodyWriter};
 pub use channel::{ChannelError, FdReceiver, Frame, MAX_BODY, MAX_HEAD, Receiver, Sender};
 pub use message::{Command, Install, Kept, Report};
-pub use stall::{Stall, Stalled, Staller, Waited};
+pub use stall::{PausableClock, Stall, StallGuard, StallRecorder};

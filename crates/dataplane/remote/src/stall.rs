@@ -1,4 +1,4 @@
-//! Time that does not count in limits: the one who is waited for had no use of it.
+//! Time excluded from a process's limits, because the process could not make progress.
 
 use flame_base::lock;
 use std::cell::Cell;
@@ -6,41 +6,41 @@ use std::marker::PhantomData;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// The time for which one thread stands still, or works for others, as those see it who wait for it.
+/// Accumulated time during which one thread was blocked or busy elsewhere.
 #[derive(Debug)]
 pub struct Stall {
-    /// The time of each stall that is none.
+    /// Stalls shorter than this are ignored, and so is as much of each longer one.
     least: Duration,
     times: Mutex<Times>,
 }
 
 #[derive(Debug, Default)]
 struct Times {
-    /// The time when the stall began that goes on.
+    /// The beginning of the current stall.
     begun: Option<Instant>,
-    /// The time of all stalls that have ended.
+    /// The sum of the stalls that have ended.
     total: Duration,
 }
 
-/// The thread that has the stalls.
+/// Records the stalls of one thread.
 #[derive(Debug)]
-pub struct Staller {
+pub struct StallRecorder {
     stall: Arc<Stall>,
     _one_thread: PhantomData<Cell<()>>,
 }
 
-/// A stall that goes on, until this is dropped.
+/// A stall, which ends when this is dropped.
 #[must_use]
-pub struct Stalled(Option<Arc<Stall>>);
+pub struct StallGuard(Option<Arc<Stall>>);
 
 impl Stall {
-    /// Creates the time of a thread, of which nothing counts within the first `least` of a stall.
-    pub fn create(least: Duration) -> (Staller, Arc<Self>) {
+    /// Creates the stalls of a thread, without the first `least` of each.
+    pub fn create(least: Duration) -> (StallRecorder, Arc<Self>) {
         let stall = Arc::new(Self { least, times: Mutex::default() });
-        (Staller { stall: stall.clone(), _one_thread: PhantomData }, stall)
+        (StallRecorder { stall: stall.clone(), _one_thread: PhantomData }, stall)
     }
 
-    /// Returns the time of a thread that has no stalls.
+    /// Returns the stalls of a thread without any.
     pub fn none() -> Arc<Self> {
         Self::create(Duration::ZERO).1
     }
@@ -49,31 +49,31 @@ impl Stall {
         begun.map_or(Duration::ZERO, |begun| now.duration_since(begun).saturating_sub(self.least))
     }
 
-    /// Returns the time of all stalls until `now`.
+    /// Returns the sum of all stalls until `now`.
     pub fn total(&self, now: Instant) -> Duration {
         let times = lock(&self.times);
         times.total + self.since(times.begun, now)
     }
 }
 
-impl Staller {
-    /// Begins a stall. One within another one is part of that.
-    pub fn begin(&self) -> Stalled {
+impl StallRecorder {
+    /// Begins a stall. A stall within another is part of it.
+    pub fn begin(&self) -> StallGuard {
         self.begin_at(Instant::now)
     }
 
-    /// Reads `clock` under the lock, as the end does, so that no look sees a time that is taken back.
-    fn begin_at(&self, clock: impl FnOnce() -> Instant) -> Stalled {
+    /// Reads `clock` under the lock, as the end does, so that the sum never decreases.
+    fn begin_at(&self, clock: impl FnOnce() -> Instant) -> StallGuard {
         let mut times = lock(&self.stall.times);
         let is_outer = times.begun.is_none();
         if is_outer {
             times.begun = Some(clock());
         }
-        Stalled(is_outer.then(|| self.stall.clone()))
+        StallGuard(is_outer.then(|| self.stall.clone()))
     }
 }
 
-impl Stalled {
+impl StallGuard {
     fn end_at(&mut self, clock: impl FnOnce() -> Instant) {
         if let Some(stall) = self.0.take() {
             let mut times = lock(&stall.times);
@@ -83,31 +83,31 @@ impl Stalled {
     }
 }
 
-impl Drop for Stalled {
+impl Drop for StallGuard {
     fn drop(&mut self) {
         self.end_at(Instant::now);
     }
 }
 
-/// The time for which somebody waits, without the stalls of one thread.
+/// A clock of the time for which a process is waited for, which pauses during the stalls of one thread.
 #[derive(Debug)]
-pub struct Waited {
+pub struct PausableClock {
     stall: Arc<Stall>,
-    /// The longest time between two looks that counts: a program that was suspended did not wait.
+    /// The longest time between two readings that counts: a longer one means the program was suspended.
     step: Duration,
-    /// The time of the last look, and that of all stalls until then.
+    /// The time of the last reading, and the sum of all stalls until then.
     last: Option<(Instant, Duration)>,
     sum: Duration,
 }
 
-impl Waited {
-    /// Creates a time that begins with the first look, and is looked at more often than each `step`.
-    pub fn without(stall: Arc<Stall>, step: Duration) -> Self {
+impl PausableClock {
+    /// Creates a clock that begins with the first reading, and is read more often than each `step`.
+    pub fn new(stall: Arc<Stall>, step: Duration) -> Self {
         Self { stall, step, last: None, sum: Duration::ZERO }
     }
 
-    /// Returns the time from the first look until `now`.
-    pub fn look(&mut self, now: Instant) -> Duration {
+    /// Returns the time from the first reading until `now`.
+    pub fn read(&mut self, now: Instant) -> Duration {
         let stalled = self.stall.total(now);
         if let Some((at, before)) = self.last.replace((now, stalled)) {
             self.sum += (now - at).saturating_sub(stalled.saturating_sub(before)).min(self.step);
@@ -126,25 +126,25 @@ mod tests {
     #[test]
     fn stalls_do_not_count_except_for_their_first_moment() {
         for least in [Duration::ZERO, MOMENT] {
-            let (staller, stall) = Stall::create(least);
-            let mut waited = Waited::without(stall.clone(), STEP);
+            let (recorder, stall) = Stall::create(least);
+            let mut clock = PausableClock::new(stall.clone(), STEP);
             let begun = Instant::now();
             let at = |moments| begun + moments * MOMENT;
-            assert_eq!(waited.look(at(0)), Duration::ZERO);
-            assert_eq!(waited.look(at(1)), MOMENT);
-            let mut stalled = staller.begin_at(|| at(1));
-            staller.begin_at(|| at(2)).end_at(|| at(3));
+            assert_eq!(clock.read(at(0)), Duration::ZERO);
+            assert_eq!(clock.read(at(1)), MOMENT);
+            let mut stalled = recorder.begin_at(|| at(1));
+            recorder.begin_at(|| at(2)).end_at(|| at(3));
             assert_eq!(stall.total(at(3)), 2 * MOMENT - least, "the outer one has not ended");
             stalled.end_at(|| at(4));
-            assert_eq!(waited.look(at(4)), MOMENT + least);
+            assert_eq!(clock.read(at(4)), MOMENT + least);
             assert_eq!(stall.total(at(9)), 3 * MOMENT - least, "it has ended");
-            assert_eq!(waited.look(at(9)), 6 * MOMENT + least);
+            assert_eq!(clock.read(at(9)), 6 * MOMENT + least);
         }
     }
 
     #[test]
-    fn nobody_sees_a_stall_twice() {
-        let (staller, stall) = Stall::create(Duration::ZERO);
+    fn the_sum_of_stalls_never_decreases() {
+        let (recorder, stall) = Stall::create(Duration::ZERO);
         let (begun, mut last) = (Instant::now(), Duration::ZERO);
         std::thread::scope(|scope| {
             let reader = scope.spawn(|| {
@@ -155,16 +155,16 @@ mod tests {
                 }
             });
             while !reader.is_finished() {
-                drop(staller.begin());
+                drop(recorder.begin());
             }
         });
     }
 
-    /// A suspension of the program looks so.
+    /// As when the program is suspended.
     #[test]
-    fn a_long_time_without_a_look_does_not_count() {
-        let (mut waited, begun) = (Waited::without(Stall::none(), STEP), Instant::now());
-        waited.look(begun);
-        assert_eq!(waited.look(begun + 10 * STEP), STEP);
+    fn a_long_time_without_a_reading_does_not_count() {
+        let (mut clock, begun) = (PausableClock::new(Stall::none(), STEP), Instant::now());
+        clock.read(begun);
+        assert_eq!(clock.read(begun + 10 * STEP), STEP);
     }
 }

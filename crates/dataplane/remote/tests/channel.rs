@@ -38,8 +38,8 @@ fn a_sender_waits_for_its_limit_whatever_the_timeout_of_its_socket() {
     let (pause, limit) = (Duration::from_millis(500), Duration::from_millis(100));
     assert!(send(pause, Duration::from_secs(60), Stall::none()));
     assert!(!send(pause, limit, Stall::none()));
-    let (staller, stall) = Stall::create(Duration::ZERO);
-    let _stalled = staller.begin();
+    let (recorder, stall) = Stall::create(Duration::ZERO);
+    let _stalled = recorder.begin();
     assert!(send(pause, limit, stall), "of which nobody had any use");
 }
 

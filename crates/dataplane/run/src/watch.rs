@@ -26,6 +26,7 @@
 use crate::eviction::Eviction;
 use flame_base::{lock, unpoisoned};
 use flame_plan::Reason;
+use flame_plan::limits::CALL_DEADLINE_MAX;
 use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::io;
@@ -42,6 +43,10 @@ const AT_LEAST_USER: u64 = 10;
 /// The number of periods between two checks while no call is found running. A call that does not end is found
 /// that much later.
 const IDLE: u32 = 5;
+const _: () = assert!(
+    CALL_DEADLINE_MAX.as_millis() + MAX_PERIOD.as_millis() * (IDLE as u128) < 1000,
+    "a worker waits for less than a second for a call whose bound is wrong"
+);
 
 /// A thread that watches the calls of all instances of one [`crate::Engines`]. It runs from the first
 /// instance that needs it until the engines and all their instances are gone. All clones are the same

@@ -5,6 +5,7 @@ use flame_execute::{
     Place as StatePlace, Quantum, Shape, SlowLoop, Stop,
 };
 use flame_output::{Frame, frames};
+use flame_plan::limits::RUNNER_REPORT;
 use flame_plan::{Account, FaultReport, ModuleClass, ModuleId, Pace, Processed, Reason, Shed};
 use flame_quota::Meters;
 use flame_remote::{ChannelError, Install, Kept, Report, Sender};
@@ -12,10 +13,7 @@ use flame_run::{Engines, Eviction, Mapping, Output};
 use std::os::fd::OwnedFd;
 use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
-
-/// The shortest time between two reports of an account.
-const REPORTS: Duration = Duration::from_millis(20);
+use std::time::Instant;
 
 /// A module: its fast instance for each worker, and its slow instance.
 pub struct Installed {
@@ -506,7 +504,7 @@ impl Installed {
     /// are reported.
     pub fn report(&mut self, sender: &mut Sender) -> Result<bool, ChannelError> {
         // The first packets, and those after a pause, are reported at once.
-        let is_due = self.pace.is_stepwise() || self.at.is_none_or(|at| at.elapsed() >= REPORTS);
+        let is_due = self.pace.is_stepwise() || self.at.is_none_or(|at| at.elapsed() >= RUNNER_REPORT);
         let (mut all, mut is_reported) = (true, false);
         for (worker, reported) in self.reported.iter_mut().enumerate() {
             let Some(batches) = self.loops[worker].running() else { continue };

@@ -3,7 +3,8 @@
 use crate::grants::Grants;
 use crate::module::Installed;
 use flame_block::Reader;
-use flame_execute::{BatchLoop, LONG_SLICE, SLICE, Slices, Stop};
+use flame_execute::{BatchLoop, Slices, Stop};
+use flame_plan::limits::{LONG_SLICE, RUNNER_COMMANDS_MAX, RUNNER_REPORT, SLICE};
 use flame_plan::{FaultReport, ModuleId, Pace};
 use flame_remote::{BodyWriter, ChannelError, Command, FdReceiver, Install, Report, Sender};
 use flame_run::Engines;
@@ -16,15 +17,10 @@ use std::time::{Duration, Instant};
 /// The maximum number of bytes of an encoded command: a plan contains machine code.
 const MAX_COMMAND: usize = 1 << 30;
 
-/// The sleep of a runner whose modules wait for their shares of time.
-const SHARES: Duration = Duration::from_micros(500);
-/// The time after which commands are read before the next module has its quantum. A worker that waits for an
-/// answer has patience for the calls of one module.
-const COMMANDS: Duration = Duration::from_millis(50);
-/// The sleep of a runner with accounts to report.
-const REPORTS: Duration = Duration::from_millis(20);
-/// The time that a runner which reads captures naps before it sleeps. Packets need not be processed at once,
-/// and to be woken up for each block would cost as much as many packets.
+/// Longest sleep of a runner whose modules wait for their shares of time.
+const SHARE_CHECK: Duration = Duration::from_micros(500);
+/// Time that a runner which reads captures naps before it sleeps. Packets need not be processed at once, and
+/// a wake-up for each block would cost as much as many packets.
 const NAP: Duration = Duration::from_millis(10);
 
 /// Creates the engines.
@@ -101,7 +97,7 @@ impl Runner<'_> {
             let mut at = 0;
             let mut is_reported = true;
             while at < self.modules.len() {
-                if received.elapsed() > COMMANDS {
+                if received.elapsed() > RUNNER_COMMANDS_MAX {
                     self.receive(receiver, sender)?;
                     received = Instant::now();
                 }
@@ -122,8 +118,8 @@ impl Runner<'_> {
                 self.flushed = Instant::now();
             }
             let timeout = match () {
-                () if self.modules.iter_mut().any(Installed::is_waiting) => Some(SHARES),
-                () if !is_reported => Some(REPORTS),
+                () if self.modules.iter_mut().any(Installed::is_waiting) => Some(SHARE_CHECK),
+                () if !is_reported => Some(RUNNER_REPORT),
                 () => None,
             };
             self.sleep(receiver, timeout, naps)?;
@@ -266,7 +262,7 @@ impl Runner<'_> {
                 // Work that waits for a share must not keep the process awake.
                 match batches.is_busy() && !batches.can_progress() {
                     true if is_held => {}
-                    true => timeout = Some(SHARES),
+                    true => timeout = Some(SHARE_CHECK),
                     false => loops.push(batches),
                 }
             }

@@ -17,6 +17,7 @@ use crate::threads::Inline;
 use crossbeam_channel::{Receiver, never};
 use flame_abi::{Descriptor, LinkType};
 use flame_execute::Stop;
+use flame_plan::limits::SETTLE_MAX;
 use flame_plan::{Account, Decided, Pace};
 use flame_record::Sink;
 use flame_source::{Described, Frame, RawBlock};
@@ -24,10 +25,10 @@ use flame_view::Key;
 use self_cell::{MutBorrow, self_cell};
 use std::time::{Duration, Instant};
 
-/// The longest wait for what processes report.
-const SETTLING: Duration = Duration::from_secs(1);
-/// The wait between two looks at the account of a process of which the next packets wait.
-const AWAITED: Duration = Duration::from_micros(50);
+/// Longest wait for a report before the accounts of processes are checked.
+const ACCOUNT_CHECK: Duration = Duration::from_millis(1);
+/// The same where the next packets wait for them.
+const STEP_CHECK: Duration = Duration::from_micros(50);
 
 /// The values that the parts of an attached run borrow.
 struct Owned {
@@ -360,10 +361,10 @@ impl Attached {
                 }
                 if self.pace.is_stepwise() {
                     parts.pipeline.await_reports();
-                } else if begun.elapsed() > SETTLING {
+                } else if begun.elapsed() > SETTLE_MAX {
                     return Ok(());
                 }
-                parts.collector.wait(if self.pace.is_stepwise() { AWAITED } else { SETTLING / 1000 });
+                parts.collector.wait(if self.pace.is_stepwise() { STEP_CHECK } else { ACCOUNT_CHECK });
             }
         })
     }

@@ -3,6 +3,7 @@ use crate::error::RunError;
 use crate::onset::Awaited;
 use crate::overload::Sample;
 use crate::remote::RemoteBatches;
+use flame_base::Backoff;
 use flame_block::{Pool, ReaderId};
 use flame_execute::{BatchLoop, Conditions, Outlet, Stop};
 use flame_plan::{Account, ModuleId, Shed};
@@ -10,8 +11,8 @@ use flame_quota::{Meters, Usage};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The interval at which a pipeline that has nothing else to do checks whether a process has ended its work.
-pub(crate) const POLL_INTERVAL: Duration = Duration::from_micros(100);
+/// The waits of a pipeline with nothing else to do for a process that ends its work.
+pub(crate) const PROCESS_CHECK: Backoff = Backoff::every(Duration::from_micros(100));
 
 /// A module of a view on one worker.
 pub(crate) struct Batches {
@@ -69,8 +70,8 @@ impl Waiting {
 }
 
 impl Gauge {
-    /// The part of the time, one in this, from which on a process that waits for a processor lacks it.
-    const WAITS: u32 = 20;
+    /// A process lacks a processor if it was runnable and did not run for 1/20 of the time.
+    const LACKS_PART: u32 = 20;
 
     /// Returns whether the process has waited for a processor for long since the last loss. `waited` is the
     /// time for which it has waited in all.
@@ -78,7 +79,7 @@ impl Gauge {
         let Some(waited) = waited else { return false };
         let now = Instant::now();
         let last = self.waited.replace((now, waited));
-        last.is_some_and(|(at, before)| waited.saturating_sub(before) * Self::WAITS >= now - at)
+        last.is_some_and(|(at, before)| waited.saturating_sub(before) * Self::LACKS_PART >= now - at)
     }
 }
 
@@ -374,11 +375,9 @@ impl Batches {
         match &mut self.place {
             Place::Local(batches) => batches.end(now_ns, stop, outlet),
             Place::Remote(batches) => {
-                while !batches.leave(now_ns, stop) {
-                    outlet.wait()?;
-                    std::thread::sleep(POLL_INTERVAL);
-                }
-                Ok(())
+                let left =
+                    || if batches.leave(now_ns, stop) { Some(Ok(())) } else { outlet.wait().err().map(Err) };
+                PROCESS_CHECK.sleep_until(left)
             }
         }
     }

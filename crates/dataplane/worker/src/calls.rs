@@ -6,15 +6,11 @@
 
 use flame_abi::output::{MAX_REQUEST, Outcome};
 use flame_plan::ModuleId;
+use flame_plan::limits::{SERVICE_DELIVERED_MAX, SERVICE_OPEN_MAX, SERVICE_REPLY_MAX};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// The time in which a service has to reply.
-pub(crate) const DEADLINE_NS: u64 = 1_000_000_000;
-/// The maximum number of calls of one module whose outcome it has not taken.
-pub(crate) const OPEN: usize = 256;
-/// The maximum number of calls that were delivered to one module and that it has not made, and the same for
-/// outcomes. The second one waits there while the first one is made.
-pub(crate) const DELIVERED: usize = 2;
+/// [`SERVICE_REPLY_MAX`] in packet time.
+const REPLY_MAX_NS: u64 = SERVICE_REPLY_MAX.as_nanos() as u64;
 /// The bytes of memory that a call takes in addition to its request and its reply.
 const ENTRY: usize = 128;
 
@@ -255,13 +251,13 @@ impl<C> Calls<C> {
         let Some(party) = self.parties.get_mut(&caller) else { return false };
         let Some(service) = party.uses.get(usize::from(used)) else { return false };
         let bytes = (ENTRY + request.len() + MAX_REQUEST) as u64;
-        let is_let_out = party.open < OPEN && !party.is_closed;
+        let is_let_out = party.open < SERVICE_OPEN_MAX && !party.is_closed;
         let Some(held) = is_let_out.then(|| hold(bytes)).flatten() else {
             party.lost = party.lost.saturating_add(1);
             return false;
         };
         party.open += 1;
-        let due_ns = now_ns.saturating_add(DEADLINE_NS);
+        let due_ns = now_ns.saturating_add(REPLY_MAX_NS);
         let open = Open { caller, token, due_ns, held };
         let Some((server, service)) = self.offers.get(service).copied() else {
             self.finish(open, Outcome::Nobody, &[]);
@@ -364,11 +360,11 @@ impl<C> Calls<C> {
     }
 
     fn may_make(&self, server: ModuleId) -> bool {
-        self.parties.get(&server).is_some_and(|party| party.making.len() < DELIVERED)
+        self.parties.get(&server).is_some_and(|party| party.making.len() < SERVICE_DELIVERED_MAX)
     }
 
     fn may_take(&self, caller: ModuleId) -> bool {
-        self.parties.get(&caller).is_some_and(|party| party.taking.len() < DELIVERED)
+        self.parties.get(&caller).is_some_and(|party| party.taking.len() < SERVICE_DELIVERED_MAX)
     }
 
     /// Returns the module whose call is delivered to `server` next: tenants in turn, and of one its

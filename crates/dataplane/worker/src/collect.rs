@@ -15,15 +15,17 @@ use crate::queues::Queues;
 use crate::released::Released;
 use crate::report::{LossReason, Lost, NotDue, Report};
 use crate::undue::Undue;
+use flame_base::Backoff;
 use flame_execute::{Origin, Quantum, Shape, SlowLoop, Stop};
 use flame_output::{Frame, Gate, frames};
+use flame_plan::limits::LAST_FRAMES_MAX;
 use flame_plan::{Account, ModuleId};
 use flame_record::Rows;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-/// The time after the end of a run for which frames that wait still leave.
-const LAST_FRAMES: Duration = Duration::from_secs(1);
+/// The waits for the frames that modules have sent.
+const FRAMES_CHECK: Backoff = Backoff::every(Duration::from_millis(1));
 
 /// The last step of the pipeline: passes messages to the slow instances and rows to the sink.
 ///
@@ -162,7 +164,7 @@ impl<'a> Collector<'a> {
     /// output takes no more.
     pub(crate) fn rotate(&mut self) -> Result<(), RunError> {
         if self.outputs.sink.due() {
-            let _held_up = self.outputs.hold_up();
+            let _stalled = self.outputs.begin_stall();
             for m in &mut self.modules {
                 m.flush(&mut self.outputs)?;
             }
@@ -196,7 +198,7 @@ impl<'a> Collector<'a> {
 
     /// Removes a module that has ended on one worker. Its slow instance ends after the last.
     pub(crate) fn removed(&mut self, removed: Removed) -> Result<(), RunError> {
-        let _held_up = self.outputs.hold_up();
+        let _stalled = self.outputs.begin_stall();
         let Removed { module, account, now_ns, reply } = removed;
         let (total, left, latest) =
             self.leaving.entry(module).or_insert((Account::default(), self.shape.workers, 0));
@@ -338,7 +340,7 @@ impl<'a> Collector<'a> {
         worker: usize,
         (now_ns, accounts): (u64, Vec<(ModuleId, Account)>),
     ) -> Result<(), RunError> {
-        let _held_up = self.outputs.hold_up();
+        let _stalled = self.outputs.begin_stall();
         self.passed[worker] = now_ns;
         if self.is_live {
             self.released.add(worker, (now_ns, accounts));
@@ -384,7 +386,7 @@ impl<'a> Collector<'a> {
 
     /// Makes all rows visible.
     pub(crate) fn show(&mut self) -> Result<(), RunError> {
-        let _held_up = self.outputs.hold_up();
+        let _stalled = self.outputs.begin_stall();
         for m in &mut self.modules {
             m.flush(&mut self.outputs)?;
         }
@@ -425,7 +427,7 @@ impl<'a> Collector<'a> {
 
     /// Gives one quantum to each slow instance with waiting calls.
     pub(crate) fn resume(&mut self) -> Result<(), RunError> {
-        let _held_up = self.outputs.hold_up();
+        let _stalled = self.outputs.begin_stall();
         if !self.has_edges() {
             self.deliver()?;
         }
@@ -449,7 +451,7 @@ impl<'a> Collector<'a> {
 
     /// Releases what the modules have reported: all fast instances have ended with an interval.
     pub(crate) fn complete(&mut self) -> Result<(), RunError> {
-        let _held_up = self.outputs.hold_up();
+        let _stalled = self.outputs.begin_stall();
         self.modules.iter_mut().try_for_each(|m| m.complete(&mut self.outputs))
     }
 
@@ -500,9 +502,9 @@ impl Collector<'_> {
             link.finish()?;
         }
         let begun = Instant::now();
-        while self.modules.iter().any(|m| m.channels.is_waiting()) && begun.elapsed() < LAST_FRAMES {
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        let is_waiting =
+            || self.modules.iter().any(|m| m.channels.is_waiting()) && begun.elapsed() < LAST_FRAMES_MAX;
+        FRAMES_CHECK.sleep_until(|| (!is_waiting()).then_some(()));
         for m in &mut self.modules {
             std::mem::take(&mut m.channels).close(&mut m.account);
         }

@@ -4,15 +4,16 @@ use crate::collect::Collector;
 use crate::error::RunError;
 use crate::remote::{ModuleEvent, RemoteBatches};
 use flame_block::{Block, Pool};
-use flame_execute::{BatchLoop, Conditions, Origin, Outlet, SLICE, Stop};
+use flame_execute::{BatchLoop, Conditions, Origin, Outlet, Stop};
 use flame_output::Sent;
+use flame_plan::limits::SLICE;
 use flame_plan::{Account, Shed};
 use flame_run::Output;
 use flame_view::Written;
 use std::time::{Duration, Instant};
 
-/// The longest wait for a report before the limits of the process are looked at.
-const LOOK: Duration = Duration::from_millis(1);
+/// Longest wait for a report before the limits of the process are checked.
+const LIMITS_CHECK: Duration = Duration::from_millis(1);
 
 /// The place where a module decides.
 pub(crate) enum Decider {
@@ -150,7 +151,7 @@ impl Decider {
                 }
                 while !remote.batches.leave(now_ns, stop) {
                     remote.take_reports(outlet)?;
-                    outlet.collector().wait(LOOK);
+                    outlet.collector().wait(LIMITS_CHECK);
                 }
                 remote.take_reports(outlet).map(drop)
             }
@@ -195,7 +196,7 @@ impl RemoteDecider {
                 return Ok(false);
             }
             self.take_reports(outlet)?;
-            outlet.collector().wait(LOOK);
+            outlet.collector().wait(LIMITS_CHECK);
         }
         Ok(true)
     }
@@ -219,7 +220,7 @@ impl RemoteDecider {
                 break;
             }
             self.batches.await_decision(pool, stop);
-            outlet.collector().wait(LOOK);
+            outlet.collector().wait(LIMITS_CHECK);
         }
         self.batches.rest();
         Ok(())
@@ -248,7 +249,7 @@ impl RemoteDecider {
             if self.is_live && !conditions.is_last && self.has_waited {
                 return Ok(());
             }
-            outlet.collector().wait(LOOK.min(SLICE));
+            outlet.collector().wait(LIMITS_CHECK.min(SLICE));
         }
     }
 

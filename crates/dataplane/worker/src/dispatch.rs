@@ -17,8 +17,8 @@ use std::time::Duration;
 /// The number of blocks that wait for one worker beyond which no worker reads more. Fewer would not last
 /// until the system moves one of two threads that share a processor to one that waits.
 const ROOM: usize = 64;
-/// The time for which they may last. After a stop, the worker still processes them.
-const LASTING: Duration = Duration::from_millis(100);
+/// Target processing time of the blocks queued for one worker, which it still processes after a stop.
+const QUEUED_TARGET: Duration = Duration::from_millis(100);
 /// The number of bytes of large buffers beyond which no worker reads more while any has something to do.
 const LARGE: usize = 64 << 20;
 
@@ -43,7 +43,7 @@ pub(crate) struct Pace(AtomicU64);
 impl Pace {
     /// Creates the pace of a worker that is not known to be fast.
     fn new() -> Self {
-        Self(AtomicU64::new(LASTING.as_nanos() as u64 / 4))
+        Self(AtomicU64::new(QUEUED_TARGET.as_nanos() as u64 / 4))
     }
 
     /// Records the time that one took. Longer ones count more: what waits for the worker must not last.
@@ -58,7 +58,7 @@ impl Pace {
 
     /// Returns the number of blocks that may wait for the worker.
     fn room(&self) -> usize {
-        let fits = LASTING.as_nanos() as u64 / self.0.load(Ordering::Relaxed).max(1);
+        let fits = QUEUED_TARGET.as_nanos() as u64 / self.0.load(Ordering::Relaxed).max(1);
         usize::try_from(fits).unwrap_or(ROOM).clamp(1, ROOM)
     }
 }

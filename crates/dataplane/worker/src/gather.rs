@@ -3,17 +3,20 @@
 use crate::collect::Collector;
 use crate::error::RunError;
 use crate::event::{Event, QUEUE};
-use crate::naps::Naps;
+use crate::naps::CollectorNap;
 use crate::order::Order;
 use crate::queues::Queues;
 use crate::wiring::{Ends, Wiring};
+use flame_plan::limits::COLLECTOR_CLOCK_STEP_MAX;
 use std::time::Duration;
 
-/// The longest time without a look at whether files of the output are due.
-const POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// Longest wait for an event before files of the output that are due are completed. It is within the step of
+/// the collector's clock.
+const ROTATE_CHECK: Duration = Duration::from_millis(50);
+const _: () = assert!(ROTATE_CHECK.as_millis() < COLLECTOR_CLOCK_STEP_MAX.as_millis());
 
-/// The number of looks without an event after which a pipe is quiet.
-const QUIET: u32 = 4;
+/// Waits without an event after which a pipe is quiet.
+const QUIET_CHECKS: u32 = 4;
 
 /// Returns the next event, if one is there. An error states that all workers are gone, and their events were
 /// taken.
@@ -53,10 +56,10 @@ pub(crate) fn collect(
     // The number of events since slow instances had a quantum. They receive one when no event waits, and
     // after every `QUEUE` events otherwise.
     let mut since = 0;
-    // The number of looks since the last event, and whether the next one may come after a nap.
-    let mut looks = 0;
+    // The number of waits since the last event, and whether the next one may come after a nap.
+    let mut checks = 0;
     let mut may_nap = false;
-    let mut naps = Naps::new();
+    let mut nap = CollectorNap::new();
     let mut order = Order::new(workers, queues.lead(), collector.is_live);
     while ended < workers {
         collector.rotate()?;
@@ -69,8 +72,8 @@ pub(crate) fn collect(
         let can_progress = collector.can_progress();
         let event = match next(queues, &mut order) {
             Ok(Some(event)) => {
-                looks = 0;
-                may_nap = ending == 0 && naps.are_due() && !collector.is_awaited();
+                checks = 0;
+                may_nap = ending == 0 && nap.is_due() && !collector.is_awaited();
                 event
             }
             Ok(None) if can_progress => {
@@ -78,15 +81,15 @@ pub(crate) fn collect(
                 continue;
             }
             Ok(None) if std::mem::take(&mut may_nap) => {
-                std::thread::sleep(naps.length());
-                naps.napped(queues.is_any_full());
+                std::thread::sleep(nap.length());
+                nap.napped(queues.is_any_full());
                 continue;
             }
             Ok(None) => {
-                queues.wait(POLL_INTERVAL);
-                naps.waited();
-                looks += 1;
-                if looks == QUIET && collector.waits {
+                queues.wait(ROTATE_CHECK);
+                nap.waited();
+                checks += 1;
+                if checks == QUIET_CHECKS && collector.waits {
                     collector.show()?;
                 }
                 continue;

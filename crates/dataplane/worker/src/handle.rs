@@ -7,12 +7,13 @@ use crate::lock;
 use crate::numbers::Numbers;
 use crate::onset::Onset;
 use crate::placed::{Evictor, Placed, Site};
-use crate::remote::{LostModule, ProcessInfo, ProcessLimits, Processes, StartedProcess};
+use crate::remote::{LostModule, ProcessInfo, Processes, StartedProcess};
 use crate::report::Snapshot;
 use crate::sorting;
 use crossbeam_channel::{Receiver, RecvTimeoutError, SendError, Sender, bounded, unbounded};
 use flame_abi::manifest::Manifest;
 use flame_execute::{LoadedModule, Module, Shape, Slices};
+use flame_plan::limits::REMOVAL_MAX;
 use flame_plan::{Account, ModuleClass, ModuleId, ModulePlan, Reason, Share};
 use flame_run::Engines;
 use flame_view::Key;
@@ -135,11 +136,6 @@ pub struct HaltedModule {
     /// The number of its faults, which its account has as well.
     pub faults: u64,
 }
-
-/// The time that a removed module has for its last calls, before it is evicted. In a process it has a little
-/// less, after which the process ends.
-const REMOVAL: Duration = Duration::from_secs(12);
-const _: () = assert!(ProcessLimits::USUAL.last.as_millis() < REMOVAL.as_millis());
 
 /// A module of the run, until its end is complete.
 struct Known {
@@ -280,7 +276,7 @@ impl Handle {
         self.begin_removal(old)?;
         let (reply, account) = bounded(1);
         match self.launch(module, Some(old), |loaded| Command::Replace(loaded, old, reply)) {
-            Ok(()) => self.ended(old, &account, REMOVAL),
+            Ok(()) => self.ended(old, &account, REMOVAL_MAX),
             Err(e) => {
                 // It was not removed, unless the run has ended.
                 self.modules().get_mut(&old).into_iter().for_each(|known| known.is_leaving = false);
@@ -357,7 +353,7 @@ impl Handle {
     ///
     /// Returns an error if the run has ended, or no module has this number.
     pub fn remove(&self, id: ModuleId) -> Result<Account, RunError> {
-        self.remove_within(id, REMOVAL)
+        self.remove_within(id, REMOVAL_MAX)
     }
 
     /// Ends a module as [`Handle::remove`], and evicts it after `limit`.

@@ -1,4 +1,4 @@
-//! The packets that a module holds. They stay where they are; here is what they count as.
+//! Accounts for packets that a module holds. The packets themselves stay with their owner.
 
 use crate::collect::Collector;
 use crate::made::Made;

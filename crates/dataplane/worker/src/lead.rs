@@ -1,13 +1,15 @@
 //! The lead of workers on others. One of which many events wait for those that are behind waits, too.
 
+use flame_base::Backoff;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// The number of bytes of a worker's events that wait for others, from which on it waits, too.
 const MOST: usize = 64 << 20;
-/// The interval at which a worker that waits looks.
-const LOOK: Duration = Duration::from_micros(600);
+/// The waits of a worker for those that are behind. To a processor that is idle for less, the system moves no
+/// thread from another one.
+pub(crate) const BEHIND_CHECK: Backoff = Backoff::every(Duration::from_micros(600));
 
 /// The ticks that the workers have passed, and their events that wait for others.
 pub(crate) struct Lead {
@@ -64,9 +66,8 @@ impl Lead {
     /// Waits while many events of `worker` wait for others. The last of the workers never waits, so that it
     /// reaches the others.
     pub(crate) fn wait(&self, worker: usize) {
-        while self.bytes(worker) > MOST && self.is_ahead(worker) {
-            std::thread::sleep(LOOK);
-        }
+        let waits = || self.bytes(worker) > MOST && self.is_ahead(worker);
+        BEHIND_CHECK.sleep_until(|| (!waits()).then_some(()));
     }
 
     fn is_ahead(&self, worker: usize) -> bool {

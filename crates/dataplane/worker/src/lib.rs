@@ -67,6 +67,7 @@ pub use charge::Charging;
 pub use error::RunError;
 pub use flame_execute::{Begun, Keep, LoadError, Module, News, OnNews, Place, SliceThread, Slices, State};
 pub use flame_plan::FaultReport;
+pub use flame_plan::limits::ProcessLimits;
 pub use flame_run::{Area, AreaError, Areas, MAX_AREAS};
 pub use flame_transmit::{Bandwidth, Capture, Link, LinkError, Wire};
 pub use forward::check_forward;
@@ -74,13 +75,8 @@ pub use granted::MAX_FAULTS;
 pub use handle::{HaltedModule, Handle, check_joins};
 pub use options::Options;
 pub use overload::Overload;
-pub use remote::{LostModule, ProcessInfo, ProcessLimits, Runner, StartedProcess};
+pub use remote::{LostModule, ProcessInfo, Runner, StartedProcess};
 pub use report::{LossReason, Lost, NotDue, Observer, Report, ShownReport, Silent, Snapshot};
 pub use run::{Input, Run, Worker};
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
-/// Locks a mutex, even if a thread panicked while it held it.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
+use flame_base::lock;

@@ -2,38 +2,38 @@
 
 use std::time::Duration;
 
-/// The first time that events of a capture wait at most until they are looked at, since they are many. To be
-/// woken up for each takes processor time from the workers, and the processor.
+/// Initial nap: the longest delay before queued capture events are handled. A wake-up for each takes
+/// processor time from the workers, and the processor.
 const FIRST: Duration = Duration::from_millis(1);
-/// The longest such time.
+/// Longest nap.
 const LONGEST: Duration = Duration::from_millis(4);
-/// The number of naps of one length after which they become longer. A short run does not wait at its end.
+/// Naps of one length after which they become longer. A short run does not wait at its end.
 const EACH: u32 = 16;
 
-/// The number of waits without a nap after one that held somebody up, and the maximum number after several.
+/// Wake-ups handled without napping after a nap that blocked a producer, and the most after several.
 const WAITS: u32 = 256;
 const MOST_WAITS: u32 = 1 << 16;
 
 /// Decides between naps and waits in which each event wakes the thread up.
-pub(crate) struct Naps {
+pub(crate) struct CollectorNap {
     length: Duration,
-    /// The longest nap that holds nobody up.
+    /// The longest nap that blocks no producer.
     longest: Duration,
     /// The number of naps of this length.
     number: u32,
     /// The number of waits until the next nap.
     left: u32,
-    /// The number of waits after the next nap that holds somebody up, if it is as short as possible.
+    /// The number of waits after the next nap that blocks a producer, if it is as short as possible.
     next: u32,
 }
 
-impl Naps {
+impl CollectorNap {
     pub(crate) fn new() -> Self {
         Self { length: FIRST, longest: LONGEST, number: 0, left: 0, next: WAITS }
     }
 
     /// Returns whether a nap is due.
-    pub(crate) fn are_due(&self) -> bool {
+    pub(crate) fn is_due(&self) -> bool {
         self.left == 0
     }
 
@@ -42,7 +42,7 @@ impl Naps {
         self.length
     }
 
-    /// Records a nap, after which a queue `is_full`: whoever fills it may have waited.
+    /// Records a nap, after which a queue `is_full`: its producer may have waited.
     pub(crate) fn napped(&mut self, is_full: bool) {
         self.number += 1;
         if !is_full {
@@ -69,35 +69,35 @@ impl Naps {
 mod tests {
     use super::*;
 
-    /// Returns the number of naps between so many waits, if those of this length hold somebody up, and the
-    /// length of the next.
-    fn naps(waits: u32, holds_up: Duration) -> (u32, Duration) {
-        let mut naps = Naps::new();
+    /// Returns the number of naps between `waits` waits, if naps of length `blocks` or longer block a
+    /// producer, and the length of the next.
+    fn naps(waits: u32, blocks: Duration) -> (u32, Duration) {
+        let mut nap = CollectorNap::new();
         let mut number = 0;
         for _ in 0..waits {
-            if naps.are_due() {
-                naps.napped(naps.length() >= holds_up);
+            if nap.is_due() {
+                nap.napped(nap.length() >= blocks);
                 number += 1;
             }
-            naps.waited();
+            nap.waited();
         }
-        (number, naps.length())
+        (number, nap.length())
     }
 
     #[test]
-    fn naps_that_hold_somebody_up_become_shorter_and_rare() {
+    fn naps_that_block_a_producer_become_shorter_and_rare() {
         assert_eq!(naps(100_000, Duration::MAX), (100_000, LONGEST));
-        assert_eq!(naps(100_000, 2 * FIRST), (100_000, FIRST), "the shorter ones hold nobody up");
+        assert_eq!(naps(100_000, 2 * FIRST), (100_000, FIRST), "the shorter ones block no producer");
         assert_eq!(naps(100_000, FIRST), (9, FIRST));
         assert_eq!(naps(EACH - 1, Duration::MAX).1, FIRST);
-        let mut naps = Naps::new();
-        naps.napped(true);
-        naps.napped(true);
-        assert!(!naps.are_due());
-        (0..=3 * WAITS).for_each(|_| naps.waited());
-        naps.napped(false);
-        assert!(naps.are_due());
-        naps.napped(true);
-        assert_eq!(naps.left, WAITS, "as after the first one");
+        let mut nap = CollectorNap::new();
+        nap.napped(true);
+        nap.napped(true);
+        assert!(!nap.is_due());
+        (0..=3 * WAITS).for_each(|_| nap.waited());
+        nap.napped(false);
+        assert!(nap.is_due());
+        nap.napped(true);
+        assert_eq!(nap.left, WAITS, "as after the first one");
     }
 }

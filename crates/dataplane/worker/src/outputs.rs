@@ -1,13 +1,11 @@
 use crate::report::Events;
 use crate::services::Services;
+use flame_plan::limits::COLLECTOR_CLOCK_STEP_MAX;
 use flame_record::Sink;
-use flame_remote::{Stall, Stalled, Staller, Waited};
+use flame_remote::{PausableClock, Stall, StallGuard, StallRecorder};
 use flame_transmit::Link;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-/// The maximum time that counts between two looks at a clock. If it was longer, the program was suspended.
-const LOOK: Duration = Duration::from_millis(250);
 
 /// The destinations of output.
 pub(crate) struct Outputs<'a> {
@@ -20,9 +18,10 @@ pub(crate) struct Outputs<'a> {
     pub(crate) services: Services,
     /// The latest packet time.
     pub(crate) now_ns: u64,
-    /// The time for which the thread that collects is held up, if processes are waited for.
-    staller: Option<Staller>,
-    waited: Waited,
+    /// Records when the thread that collects is busy, if processes are waited for.
+    recorder: Option<StallRecorder>,
+    /// The clock of those waits.
+    clock: PausableClock,
 }
 
 impl<'a> Outputs<'a> {
@@ -32,22 +31,23 @@ impl<'a> Outputs<'a> {
         events: &'a dyn Events,
         link: Option<Arc<Link>>,
         is_clocked: bool,
-        stall: Option<(Staller, Arc<Stall>)>,
+        stall: Option<(StallRecorder, Arc<Stall>)>,
     ) -> Self {
-        let (staller, stall) = stall.unzip();
+        let (recorder, stall) = stall.unzip();
         let stall = stall.unwrap_or_else(Stall::none);
-        let services = Services::new(is_clocked.then(|| Waited::without(stall.clone(), LOOK)));
-        Self { sink, events, link, services, now_ns: 0, staller, waited: Waited::without(stall, LOOK) }
+        let clock = || PausableClock::new(stall.clone(), COLLECTOR_CLOCK_STEP_MAX);
+        let (services, clock) = (Services::new(is_clocked.then(clock)), clock());
+        Self { sink, events, link, services, now_ns: 0, recorder, clock }
     }
 
-    /// Begins work that may take long, as that for a slow reader of the rows. Processes have to wait for it.
-    pub(crate) fn hold_up(&self) -> Option<Stalled> {
-        self.staller.as_ref().map(Staller::begin)
+    /// Begins work that may take long, as when the rows have a slow reader. Processes have to wait for it.
+    pub(crate) fn begin_stall(&self) -> Option<StallGuard> {
+        self.recorder.as_ref().map(StallRecorder::begin)
     }
 
     /// Returns the time for which processes that are waited for could have worked.
     pub(crate) fn waited(&mut self) -> Duration {
-        self.waited.look(Instant::now())
+        self.clock.read(Instant::now())
     }
 
     /// Advances packet time, in which frames leave to a capture file.

@@ -1,6 +1,6 @@
 //! The pipeline of one worker: computes every view once, and then runs the fast instances that share it.
 
-use crate::batches::{Batches, POLL_INTERVAL};
+use crate::batches::{Batches, PROCESS_CHECK};
 use crate::error::RunError;
 use crate::event::Removed;
 use crate::handle::Command;
@@ -340,7 +340,7 @@ impl<'a> Pipeline<'a> {
             self.resume(true, outlet)?;
             if self.awaits_process() {
                 outlet.wait()?;
-                std::thread::sleep(POLL_INTERVAL);
+                std::thread::sleep(PROCESS_CHECK.first);
             }
         }
         let stop = self.options.stop;

@@ -8,12 +8,12 @@ use flame_source::{Described, Frame, Next, RawBlock, Source, SourceError};
 use std::ops::Range;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// The maximum age in nanoseconds of packets that arrive after a live source was idle, because the kernel
-/// fills a block for up to two of its timeouts. No tick may overtake them.
-const HELD_BACK_NS: u64 = 100_000_000;
+/// Maximum age in nanoseconds of packets that arrive after a live source was idle, because the kernel fills a
+/// block for up to two of its timeouts. No tick may overtake them.
+const KERNEL_DELAY_MAX_NS: u64 = 100_000_000;
 
-/// The interval at which everything is done between blocks that need not be done after each of them.
-const LOOK: Duration = Duration::from_millis(10);
+/// Interval of periodic work between blocks (rotation, progress).
+const ROTATE_CHECK: Duration = Duration::from_millis(10);
 
 /// Packets of one block and of one link type, with their descriptors, whose `addr` is the offset in
 /// `block.data`.
@@ -68,7 +68,7 @@ pub trait Consumer {
         Ok(())
     }
 
-    /// Completes files that are due, about once in [`LOOK`].
+    /// Completes files that are due, about once in [`ROTATE_CHECK`].
     fn rotate(&mut self) -> Result<(), RunError> {
         Ok(())
     }
@@ -140,7 +140,7 @@ impl<'a> Reading<'a> {
         }
         consumer.commands(clock.now)?;
         let present = Instant::now();
-        let looks = present.duration_since(*looked) >= LOOK;
+        let looks = present.duration_since(*looked) >= ROTATE_CHECK;
         if looks {
             *looked = present;
             consumer.rotate()?;
@@ -183,7 +183,7 @@ impl<'a> Reading<'a> {
             }
             Ok(Next::Idle) => {
                 let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-                let past = (now.as_nanos() as u64).saturating_sub(HELD_BACK_NS);
+                let past = (now.as_nanos() as u64).saturating_sub(KERNEL_DELAY_MAX_NS);
                 consumer.regulate(None)?;
                 if let Some(tick) = clock.advance(past) {
                     consumer.tick(tick)?;

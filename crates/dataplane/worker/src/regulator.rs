@@ -5,8 +5,8 @@ use crate::stage::ViewStage;
 use flame_plan::ModuleId;
 use std::time::{Duration, Instant};
 
-/// The time between two measurements of the modules.
-const SAMPLE: Duration = Duration::from_millis(100);
+/// Interval of measurements of the modules.
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The control of one pipeline with its clock.
 pub(crate) struct Regulator {
@@ -26,7 +26,7 @@ impl Regulator {
         Some(Self {
             control: Control::new(overload.fill()?),
             start: Instant::now(),
-            sample_at: SAMPLE,
+            sample_at: SAMPLE_INTERVAL,
             is_needed: false,
             is_applied: false,
         })
@@ -55,7 +55,7 @@ impl Regulator {
         }
         let now = self.start.elapsed();
         if now >= self.sample_at {
-            self.sample_at = now + SAMPLE;
+            self.sample_at = now + SAMPLE_INTERVAL;
             self.sample(now, views);
         }
         self.control.block(nanoseconds(now), fill);

@@ -17,20 +17,16 @@ use crate::threads;
 use crate::turns::Turns;
 use crate::wiring::Wiring;
 use crossbeam_channel::unbounded;
-use flame_execute::{Behind, LONG_SLICE, Module, SLICE, Shape, Stop};
+use flame_execute::{Behind, Module, Shape, Stop};
+use flame_plan::limits::{COLLECTOR_EVENT_MAX, LONG_SLICE, SLICE};
 use flame_plan::{ModulePlan, Plan};
 use flame_quota::Meters;
 use flame_record::Sink;
-use flame_remote::{Stall, Staller};
+use flame_remote::{Stall, StallRecorder};
 use flame_run::{Areas, Engines};
 use flame_source::Source;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
-
-/// The time for one event of the thread that collects that counts in the limits of processes. A report takes
-/// less; whatever takes longer is no fault of a process.
-const HELD_UP: Duration = Duration::from_millis(20);
 
 /// The sources of a run.
 pub enum Input {
@@ -71,8 +67,8 @@ pub struct Run {
     pub(crate) events: Option<(EventSender, Queues)>,
     charging: Option<Arc<Charging>>,
     overload: Overload,
-    /// The time for which the thread that collects is held up, if processes are waited for.
-    pub(crate) stall: Option<(Staller, Arc<Stall>)>,
+    /// The stalls of the thread that collects, if processes are waited for.
+    pub(crate) stall: Option<(StallRecorder, Arc<Stall>)>,
 }
 
 impl Run {
@@ -97,7 +93,7 @@ impl Run {
         let events = has_collector.then(|| Queues::new(shape.workers, started));
         let sender = events.as_ref().map(|(sender, _)| sender.clone());
         let processes = options.runner.clone().zip(queues);
-        let stall = processes.is_some().then(|| Stall::create(HELD_UP));
+        let stall = processes.is_some().then(|| Stall::create(COLLECTOR_EVENT_MAX));
         let processes = processes.zip(stall.as_ref()).map(|((program, queues), (_, stall))| {
             let stall = stall.clone();
             let watchdog = engines.watchdog().clone();

@@ -2,17 +2,18 @@
 
 use crate::calls::{Calls, Delivery, Request};
 use flame_abi::output::{DONE_HEAD, SERVE_HEAD};
+use flame_plan::limits::{LAST_SERVICE_CALLS_MAX, LAST_SERVICE_ROUNDS};
 use flame_plan::{ModuleId, ModulePlan};
 use flame_quota::Meters;
-use flame_remote::Waited;
+use flame_remote::PausableClock;
 use std::time::Instant;
 
 /// The services of a run.
 pub(crate) struct Services {
     calls: Calls<Held>,
-    /// The node's clock, if calls are late by that and not by packet time. The time for which the thread that
-    /// collects is held up makes no call late.
-    clock: Option<Waited>,
+    /// The node's clock, if calls are late by that and not by packet time. No call is late because the
+    /// thread that collects is busy.
+    clock: Option<PausableClock>,
     /// The packet time of calls that are made now.
     packet_ns: u64,
     /// Whether that is the time of the first packet after each delivery, so that it follows from packets
@@ -27,16 +28,11 @@ pub(crate) struct Services {
 enum Last {
     /// Some have not ended.
     Not,
-    /// Calls that wait are delivered, for a while.
+    /// Calls that wait are delivered, for [`LAST_SERVICE_CALLS_MAX`] or [`LAST_SERVICE_ROUNDS`].
     Open { since_ns: u64, rounds: usize },
     /// All calls have an outcome, and outcomes are delivered.
     Closed,
 }
-
-/// The rounds in which calls are delivered after the end of all fast instances, and the time for it if
-/// modules do not wait for each other. Two modules could call each other without an end.
-const LAST_ROUNDS: usize = 4;
-const LAST_NS: u64 = 1_000_000_000;
 
 /// The memory of a call, which counts as that of its caller.
 pub(crate) struct Held {
@@ -53,7 +49,7 @@ impl Drop for Held {
 impl Services {
     /// Creates the services of a run. With the node's clock, calls are late by that: modules do not wait for
     /// each other. Packet time is exact where they do.
-    pub(crate) fn new(clock: Option<Waited>) -> Self {
+    pub(crate) fn new(clock: Option<PausableClock>) -> Self {
         let (packet_ns, has_edges, is_fresh) = (0, false, true);
         Self { calls: Calls::default(), clock, packet_ns, has_edges, is_fresh, last: Last::Not }
     }
@@ -93,7 +89,7 @@ impl Services {
     }
 
     fn now_ns(&mut self) -> u64 {
-        self.clock.as_mut().map_or(self.packet_ns, |clock| clock.look(Instant::now()).as_nanos() as u64)
+        self.clock.as_mut().map_or(self.packet_ns, |clock| clock.read(Instant::now()).as_nanos() as u64)
     }
 
     /// Adds a module, if it calls services or offers them. If it is `in_steps`, its replies wait for the ends
@@ -210,10 +206,12 @@ impl Services {
                 *last = Last::Open { since_ns: now_ns, rounds: 1 };
                 false
             }
-            Last::Open { since_ns, .. } if self.clock.is_some() => now_ns.saturating_sub(*since_ns) > LAST_NS,
+            Last::Open { since_ns, .. } if self.clock.is_some() => {
+                now_ns.saturating_sub(*since_ns) > LAST_SERVICE_CALLS_MAX.as_nanos() as u64
+            }
             Last::Open { rounds, .. } => {
                 *rounds += 1;
-                *rounds > LAST_ROUNDS
+                *rounds > LAST_SERVICE_ROUNDS
             }
         };
         if !is_over && !is_stopped && !self.calls.is_quiet() {

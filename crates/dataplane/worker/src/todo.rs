@@ -3,12 +3,13 @@
 //! A worker decodes blocks ahead of those that it processes, in turn with the others, so that no one waits
 //! for another.
 
-use crate::batches::POLL_INTERVAL;
+use crate::batches::PROCESS_CHECK;
 use crate::dispatch::{Memory, Partition, Work};
 use crate::error::RunError;
 use crate::event::{Event, QUEUE};
 use crate::front::Front;
 use crate::handle::Command;
+use crate::lead::BEHIND_CHECK;
 use crate::outlet::Queue;
 use crate::pipeline::Pipeline;
 use crate::read::Packets;
@@ -67,11 +68,8 @@ impl Todo<'_, '_> {
     }
 }
 
-/// The time after which a worker without work looks around, although no event requires it.
-const LONG: Duration = Duration::from_secs(1);
-/// The same time for a worker that reads, and that waits until another one has less to do. That one has
-/// enough for longer; and to a processor that is idle for less, the system moves no thread from another one.
-const SHORT: Duration = Duration::from_micros(600);
+/// Longest wait for work of a worker that does not read the source.
+const WORK_CHECK: Duration = Duration::from_secs(1);
 
 /// Processes the parts of one worker until the end of the source.
 pub(crate) fn worker_loop(
@@ -88,7 +86,8 @@ pub(crate) fn worker_loop(
     let mut pipeline = Pipeline::new(wiring.modules, PipelineOptions { stop: &stop, ..options }, outlet)?;
     let (ahead, memory) = (VecDeque::with_capacity(AHEAD), Memory::default());
     let mut todo = Todo { partition, worker, queue, front, ahead, memory };
-    let patience = if front.is_some() { SHORT } else { LONG };
+    // A worker that reads waits until another one has less to do.
+    let longest = if front.is_some() { BEHIND_CHECK.first } else { WORK_CHECK };
     let mut now_ns = 0;
     loop {
         while let Ok(command) = commands.try_recv() {
@@ -109,7 +108,7 @@ pub(crate) fn worker_loop(
                         // Nobody is left to send commands, but work, or its end, will arrive.
                         Err(_) => std::thread::yield_now(),
                     },
-                    default(if pipeline.awaits_process() { POLL_INTERVAL.min(patience) } else { patience }) => {
+                    default(if pipeline.awaits_process() { PROCESS_CHECK.first } else { longest }) => {
                         pipeline.regulate(None, outlet)?;
                         pipeline.resume(false, outlet)?;
                     }
@@ -160,7 +159,7 @@ mod tests {
     use flame_source::{RawBlock, RawPacket};
     use std::sync::Arc;
 
-    /// Returns a block of one packet, which is none that can be decoded.
+    /// Returns a block with one undecodable packet.
     fn block(decoder: usize) -> Arc<SharedBlock> {
         let packet = RawPacket { ts_ns: 0, offset: 0, cap_len: 4, wire_len: 4, link: LinkType::ETHERNET };
         let data = Bytes::from_static(&[0; 4]);

@@ -17,8 +17,8 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
-/// The time for a connection, and again for the TLS handshake.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Longest time for a connection, and again for the TLS handshake.
+const CONNECT_MAX: Duration = Duration::from_secs(10);
 
 /// A sender of requests, the channel of the connection, and the host's name.
 type Connected = (SendRequest<Full<Bytes>>, Channel, String);
@@ -83,13 +83,14 @@ pub async fn connect(node: &Resolved) -> Result<Connected, Error> {
         }
         Address::Https { host, port } => {
             let place = format!("{host}:{port}");
-            let late = |_| format!("{place}: no answer within {PATIENCE:?}");
-            let stream = timeout(PATIENCE, TcpStream::connect((host.as_str(), *port))).await.map_err(late)?;
+            let late = |_| format!("{place}: no answer within {CONNECT_MAX:?}");
+            let stream =
+                timeout(CONNECT_MAX, TcpStream::connect((host.as_str(), *port))).await.map_err(late)?;
             let stream = stream.map_err(|e| format!("{place}: {e}"))?;
             stream.set_nodelay(true)?;
             let name = ServerName::try_from(host.clone()).map_err(|e| format!("{host}: {e}"))?;
             let connector = TlsConnector::from(config(node.certificate.as_deref())?);
-            let stream = timeout(PATIENCE, connector.connect(name, stream)).await.map_err(late)?;
+            let stream = timeout(CONNECT_MAX, connector.connect(name, stream)).await.map_err(late)?;
             let stream = stream.map_err(|e| format!("{place}: {e} (--certificate FILE is the node's)"))?;
             let channel =
                 stream.get_ref().1.export_keying_material([0; 32], flame_api::EXPORTER, None)?.to_vec();

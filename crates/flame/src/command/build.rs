@@ -7,6 +7,7 @@ use clap::Args;
 use flame_abi::LinkType;
 use flame_abi::layout::names::MANIFEST_SECTION;
 use flame_abi::manifest::{Manifest, Needs, Step};
+use flame_base::Backoff;
 use flame_compile::{Compiler, Worker};
 use flame_files::Staged;
 use flame_filter::PacketFilter;
@@ -19,8 +20,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// The interval at which a compiler is checked for the end of the command.
-const POLL_INTERVAL: Duration = Duration::from_millis(10);
+/// The waits for the end of a compiler, or of the command.
+const COMPILER_CHECK: Backoff = Backoff::every(Duration::from_millis(10));
 
 /// Compile a module's folder to one .wasm file with its manifest inside
 ///
@@ -233,15 +234,13 @@ fn run(command: &mut Command, needs: &str, stop: &AtomicBool) -> Result<Vec<u8>,
         let mut output = Vec::new();
         stdout.read_to_end(&mut output).map(|_| output)
     });
-    let status = loop {
-        if let Some(status) = child.try_wait()? {
-            break status;
+    let status = COMPILER_CHECK.sleep_until(|| {
+        let ended = child.try_wait().transpose();
+        if ended.is_none() && stop.load(Ordering::Relaxed) {
+            return child.kill().err().map(Err);
         }
-        if stop.load(Ordering::Relaxed) {
-            child.kill()?;
-        }
-        thread::sleep(POLL_INTERVAL);
-    };
+        ended
+    })?;
     unless_interrupted(stop)?;
     if !status.success() {
         return Err(format!("{name} failed ({status}); {needs}").into());

@@ -20,8 +20,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// The time between two looks at Ctrl-C.
-const POLL_INTERVAL: Duration = Duration::from_millis(100);
+/// Longest wait before a check for Ctrl-C.
+const STOP_CHECK: Duration = Duration::from_millis(100);
 /// The time between two attempts to reach the node again.
 const RETRY: Duration = Duration::from_secs(1);
 
@@ -219,7 +219,7 @@ impl Records {
                 return Ok(Ended::Interrupted);
             }
             let part =
-                client.runtime.block_on(async { tokio::time::timeout(POLL_INTERVAL, body.frame()).await });
+                client.runtime.block_on(async { tokio::time::timeout(STOP_CHECK, body.frame()).await });
             match part {
                 Err(_) => {}
                 Ok(None) if bytes.is_empty() => return Ok(Ended::Whole),

@@ -119,7 +119,7 @@ struct Counter {
 }
 
 /// The rate is 0 without a change for this many of the last gaps.
-const PATIENCE: u32 = 3;
+const STILL_GAPS: u32 = 3;
 
 impl Counter {
     fn new(value: u64, now: Duration) -> Self {
@@ -134,7 +134,7 @@ impl Counter {
         } else if value > self.value && !gap.is_zero() {
             let rate = (value - self.value) as f64 / gap.as_secs_f64();
             *self = Self { value, at: now, gap, rate };
-        } else if self.gap.is_zero() || gap > self.gap * PATIENCE {
+        } else if self.gap.is_zero() || gap > self.gap * STILL_GAPS {
             self.rate = 0.0;
         }
         self.rate

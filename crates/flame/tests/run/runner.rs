@@ -8,7 +8,7 @@ use crate::slow_sink;
 use crate::wasm::busy_with_each;
 use flame_abi::manifest::Table;
 use flame_block::Reader;
-use flame_execute::LONG_SLICE;
+use flame_plan::limits::LONG_SLICE;
 use flame_plan::{ModulePlan, Plan, Reason, Shed};
 use flame_quota::{Meters, Usage};
 use flame_record::{RecordBatch, Sink};

@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 const MAX_TIME: Duration = Duration::from_millis(500);
 /// The time limit on any machine, however busy.
 pub const MAX_WAIT: Duration = Duration::from_secs(60);
-/// The interval at which the processor time is looked at.
-const LOOK: Duration = Duration::from_millis(250);
+/// Interval of checks of the processor time.
+const TIME_CHECK: Duration = Duration::from_millis(250);
 pub const TOO_LONG: &str = "evaluating its Datalog takes too long";
 const FAILED: &str = "evaluating its Datalog failed";
 
@@ -97,13 +97,13 @@ pub fn evaluate<T: Send + 'static>(
             Ok(_) => break,
             // Others have all the threads that the user may have.
             Err(e) if e.kind() == ErrorKind::WouldBlock && begun.elapsed() < MAX_WAIT => {
-                std::thread::sleep(LOOK / 5);
+                std::thread::sleep(TIME_CHECK / 5);
             }
             Err(e) => return Err(e.to_string()),
         }
     }
     loop {
-        match answered.recv_timeout(LOOK) {
+        match answered.recv_timeout(TIME_CHECK) {
             Ok(result) => return result,
             Err(RecvTimeoutError::Disconnected) => return Err(FAILED.to_owned()),
             Err(RecvTimeoutError::Timeout) => {}
@@ -147,7 +147,7 @@ mod tests {
         let waits = move || may_go_on.recv_timeout(MAX_WAIT).map_err(|e| e.to_string());
         std::thread::scope(|scope| {
             let first = scope.spawn(|| evaluate("one with requests", waits));
-            std::thread::sleep(LOOK / 5);
+            std::thread::sleep(TIME_CHECK / 5);
             assert_eq!(evaluate("one with requests", || Ok(())), Ok(()));
             assert!(!first.is_finished());
             go_on.send(()).unwrap();

@@ -23,11 +23,11 @@ const SOURCE: &str = include_str!("arp_table.rs");
 pub const TIMEOUT: Nanos = Nanos(300 * SECOND);
 /// Addresses that are remembered. A scan of a large network must not fill the memory.
 pub const MOST_HOSTS: u32 = 65_536;
-/// Requests for one address are this far apart, until there were this many without an answer.
-const PATIENCE: Nanos = Nanos(SECOND / 10);
+/// Interval of requests for one address, for the first [`MANY`] without an answer.
+const REQUEST_INTERVAL: Nanos = Nanos(SECOND / 10);
 const MANY: u8 = 10;
-/// The interval of requests from then on.
-const LONG_PATIENCE: Nanos = Nanos(2 * SECOND);
+/// The interval from then on.
+const LATER_REQUEST_INTERVAL: Nanos = Nanos(2 * SECOND);
 
 /// A host that was asked for, or has answered.
 #[derive(Clone, Debug)]
@@ -106,7 +106,7 @@ impl Hosts {
     /// Returns whether the host may be asked now, and counts that as a request.
     pub fn ask(&mut self, ip: Ip, now: Nanos) -> bool {
         let Some(host) = self.all.get_mut(&ip) else { return false };
-        let patience = if host.requests >= MANY { LONG_PATIENCE } else { PATIENCE };
+        let patience = if host.requests >= MANY { LATER_REQUEST_INTERVAL } else { REQUEST_INTERVAL };
         let is_due = host.asked_at.is_none_or(|t| now - t >= patience);
         if is_due {
             (host.asked_at, host.requests) = (Some(now), host.requests.saturating_add(1));

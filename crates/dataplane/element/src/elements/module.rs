@@ -34,23 +34,20 @@ use std::time::Duration;
 
 const SOURCE: &str = include_str!("module.rs");
 
-/// The time after which a module that holds packets is looked at, although none come: it may have lost its
-/// grant.
-const POLL: Nanos = Nanos(500_000_000);
+/// Time after which a module that holds packets is checked, although none come: it may have lost its grant.
+const HELD_CHECK: Nanos = Nanos(500_000_000);
 /// The timers of an element.
 const PAUSED: usize = 0;
 const HOLDS: usize = 1;
 const LOOK: usize = 2;
 
-/// The times after which a module that works elsewhere is looked at, although no packets come: one that has
-/// not reported everything yet, and one that has, whose process may have ended nevertheless.
-const SOON: Nanos = Nanos(10_000_000);
-const LATER: Nanos = Nanos(1_000_000_000);
+/// Times after which a module in a process is checked, although no packets come: while it has not reported
+/// everything, and afterwards, since its process may have ended nevertheless.
+const REPORT_CHECK: Nanos = Nanos(10_000_000);
+const PROCESS_CHECK: Nanos = Nanos(1_000_000_000);
 
-/// The time between two attempts to continue a module that has used up its share of time.
-const PAUSE: Nanos = Nanos(1_000_000);
-/// The same time of the machine, where time is simulated.
-const REST: Duration = Duration::from_millis(1);
+/// Interval of attempts to continue a module that has used up its share of time.
+const SHARE_CHECK: Duration = Duration::from_millis(1);
 
 /// The life of an element's module. It starts at most once.
 enum State {
@@ -148,7 +145,7 @@ impl Module {
             Some(true) if self.is_paused.get() => {}
             Some(true) => {
                 self.is_paused.set(true);
-                cx.timer_after(PAUSED, PAUSE);
+                cx.timer_after(PAUSED, Nanos(SHARE_CHECK.as_nanos() as i64));
             }
             _ => cx.reschedule(),
         }
@@ -159,7 +156,7 @@ impl Module {
     fn let_time_pass(&self, cx: &Cx<'_>) {
         let is_waiting = || self.state.borrow_mut().attached().is_some_and(Attached::is_waiting);
         if cx.router.clock.is_simulated() && is_waiting() {
-            std::thread::sleep(REST);
+            std::thread::sleep(SHARE_CHECK);
         }
     }
 
@@ -169,7 +166,7 @@ impl Module {
             return self.look.set(Look::Never);
         }
         match self.work(cx, Attached::look).flatten() {
-            Some(is_settled) => self.look_after(cx, if is_settled { LATER } else { SOON }),
+            Some(is_settled) => self.look_after(cx, if is_settled { PROCESS_CHECK } else { REPORT_CHECK }),
             None => self.look.set(Look::Never),
         }
     }
@@ -182,9 +179,9 @@ impl Module {
     /// Looks soon at a module that was offered packets, if it works elsewhere.
     fn look_soon(&self, cx: &Cx<'_>) {
         match self.look.get() {
-            Look::Never | Look::After(SOON) => {}
+            Look::Never | Look::After(REPORT_CHECK) => {}
             Look::Unknown => self.look(cx),
-            Look::After(_) => self.look_after(cx, SOON),
+            Look::After(_) => self.look_after(cx, REPORT_CHECK),
         }
     }
 
@@ -279,7 +276,7 @@ impl Module {
             forward.forget(cx, self.on_evict, "module gone");
         } else if !self.is_observed.get() && !cx.router.clock.is_simulated() {
             self.is_observed.set(true);
-            cx.timer_after(HOLDS, POLL);
+            cx.timer_after(HOLDS, HELD_CHECK);
         }
     }
 

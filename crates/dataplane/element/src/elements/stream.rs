@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 /// The most connections of one element at a time. A further one ends that which has been idle for longest.
 const MOST: usize = 64;
-/// The time in which a client must take what it is sent.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Longest time in which a client takes the bytes sent to it.
+const WRITE_MAX: Duration = Duration::from_secs(10);
 /// The time after which what failed, although poll reported it as ready, is tried again.
 pub const PAUSE: Duration = Duration::from_millis(50);
 
@@ -44,7 +44,7 @@ impl Stream {
     /// Returns an error if no server accepts the connection.
     pub fn connect(place: &Place) -> Result<Self> {
         Ok(Self::of(match place {
-            Place::Tcp(address) => Connection::Tcp(TcpStream::connect_timeout(address, PATIENCE)?),
+            Place::Tcp(address) => Connection::Tcp(TcpStream::connect_timeout(address, WRITE_MAX)?),
             Place::Unix(path) => Connection::Unix(UnixStream::connect(path)?),
         }))
     }
@@ -81,12 +81,12 @@ impl Stream {
             Connection::Tcp(stream) => {
                 stream.set_nonblocking(false)?;
                 stream.set_read_timeout(idle)?;
-                stream.set_write_timeout(Some(PATIENCE))
+                stream.set_write_timeout(Some(WRITE_MAX))
             }
             Connection::Unix(stream) => {
                 stream.set_nonblocking(false)?;
                 stream.set_read_timeout(idle)?;
-                stream.set_write_timeout(Some(PATIENCE))
+                stream.set_write_timeout(Some(WRITE_MAX))
             }
         }
     }

@@ -50,8 +50,8 @@ pub enum Cost {
     Unknown(&'static str),
 }
 
-/// The time for all measurements of a graph.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Longest time of all measurements of a graph.
+const MEASURE_MAX: Duration = Duration::from_secs(10);
 
 /// The properties on which the cost of an element depends: class, arguments, where names are looked up, and
 /// the numbers of inputs and outputs.
@@ -77,7 +77,7 @@ impl<'a> Measurer<'a> {
             ports[to.element].0 = ports[to.element].0.max(to.port + 1);
         }
         let names = Names::of(graph).0;
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + MEASURE_MAX;
         Self { graph, ports, names, known: HashMap::new(), until, interrupt }
     }
 

@@ -42,7 +42,7 @@ pub use xdp::{Manner, XdpReceiver, XdpSender};
 use crate::{Described, Next, Notice, Progress, RawBlock, RawPacket, Shared, Source, SourceError};
 use bytes::Bytes;
 use flame_abi::{LinkType, MAX_BLOCK_BYTES, MAX_BLOCK_PACKETS, MAX_PACKET};
-use naps::{Nap, Naps};
+use naps::{Nap, RingSleep};
 use ring::{Form, Found, Ring, Taken};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -112,7 +112,7 @@ pub struct Live {
     head: usize,
     /// The number of blocks from there on that are known to wait.
     waiting: AtomicUsize,
-    naps: Naps,
+    sleep: RingSleep,
     /// The block of which packets are left.
     current: Option<Taken>,
     bytes: u64,
@@ -161,7 +161,7 @@ fn open_found(interface: &Interface, options: &LiveOptions) -> Result<Live, Sour
         state: State::Unknown,
         notice: None,
         link: link.link,
-        naps: Naps::new(ring.blocks(), ring.bytes()),
+        sleep: RingSleep::new(ring.blocks(), ring.bytes()),
         ring: Arc::new(ring),
         timeout_ms: options.timeout_ms,
         snaplen: options.snaplen,
@@ -212,14 +212,14 @@ impl Live {
         }
         while !self.ring.is_ready(self.head) {
             let Some(closing) = &mut self.closing else {
-                match self.naps.wait(|| waiting(&self.ring, self.head, 0), naps::park) {
+                match self.sleep.wait(|| waiting(&self.ring, self.head, 0), naps::park) {
                     Nap::Ready => return Ok(None),
                     Nap::Ended => return Ok(Some(Next::Idle)),
                     Nap::Unforeseen => {}
                 }
                 let begun = Instant::now();
                 let waited = self.ring.socket().wait(self.timeout_ms);
-                self.naps.polled(self.ring.is_ready(self.head).then(|| begun.elapsed()));
+                self.sleep.polled(self.ring.is_ready(self.head).then(|| begun.elapsed()));
                 if let Err(error) = waited.and_then(|()| self.look()).or_else(|error| self.went_down(error)) {
                     self.end(Some(error));
                     continue;

@@ -10,20 +10,20 @@
 
 use std::time::{Duration, Instant};
 
-/// The least wait that is worth a sleep.
-const SHORTEST: Duration = Duration::from_micros(100);
-/// The longest sleep, so that no packet is late by more than the kernel's timer makes those of a slow link.
-const MOST: Duration = Duration::from_millis(20);
+/// Shortest wait that is worth a sleep.
+const SLEEP_MIN: Duration = Duration::from_micros(100);
+/// Longest sleep, so that no packet is late by more than the kernel's timer makes those of a slow link.
+const SLEEP_MAX: Duration = Duration::from_millis(20);
 /// The maximum number of bytes of a ring that fill up in a millisecond, at 40 Gbit/s. A burst that begins
 /// while a worker sleeps must not overrun its ring.
 const FASTEST: usize = 5_000_000;
-/// The longest wait for a block that fills up. Others are handed over by the kernel's timer, or not at all.
-const LONGEST: Duration = Duration::from_millis(16);
+/// Longest wait for a block that fills up. Others are handed over by the kernel's timer, or not at all.
+const FILL_MAX: Duration = Duration::from_millis(16);
 /// The part of a ring that may fill up during a sleep.
 const PART: usize = 16;
 
 /// The waits for the blocks of one ring.
-pub struct Naps {
+pub struct RingSleep {
     /// The number of blocks for which a sleep should last.
     blocks: usize,
     /// The longest sleep.
@@ -32,17 +32,17 @@ pub struct Naps {
     expected: Option<Duration>,
 }
 
-impl Naps {
+impl RingSleep {
     /// Returns the waits for a ring of some blocks, of `bytes` bytes together. There are none if it has no
     /// room for what arrives while a sleep lasts a little too long.
     pub fn new(blocks: usize, bytes: usize) -> Self {
-        let most = Duration::from_millis((bytes / FASTEST) as u64).clamp(SHORTEST, MOST);
+        let most = Duration::from_millis((bytes / FASTEST) as u64).clamp(SLEEP_MIN, SLEEP_MAX);
         Self { blocks: blocks / PART, most, expected: None }
     }
 
     /// Records that `poll` waited for a block, or that none came.
     pub fn polled(&mut self, waited: Option<Duration>) {
-        let is_long_enough = |waited: &Duration| (SHORTEST..=LONGEST).contains(waited) && self.blocks > 0;
+        let is_long_enough = |waited: &Duration| (SLEEP_MIN..=FILL_MAX).contains(waited) && self.blocks > 0;
         self.expected = waited.filter(is_long_enough).map(|waited| waited.min(self.most));
     }
 
@@ -51,7 +51,7 @@ impl Naps {
     pub fn wait(&mut self, ready: impl Fn() -> usize, mut sleep: impl FnMut(Duration) -> Duration) -> Nap {
         let Some(expected) = self.expected else { return Nap::Unforeseen };
         let (mut slept, mut nap) = (Duration::ZERO, expected);
-        while slept < LONGEST {
+        while slept < FILL_MAX {
             let took = sleep(nap);
             slept += took;
             let ready = u32::try_from(ready()).unwrap_or(u32::MAX);
@@ -59,7 +59,7 @@ impl Naps {
                 // As long as it takes until the right number is ready. Some filled up before the sleep, but
                 // so they will before the next one.
                 let next = slept * self.blocks as u32 / ready;
-                self.expected = Some(((expected + next) / 2).clamp(SHORTEST, self.most));
+                self.expected = Some(((expected + next) / 2).clamp(SLEEP_MIN, self.most));
                 return Nap::Ready;
             }
             if took < nap {
@@ -67,7 +67,7 @@ impl Naps {
                 self.expected = None;
                 return Nap::Ended;
             }
-            nap = (expected / 4).max(SHORTEST);
+            nap = (expected / 4).max(SLEEP_MIN);
         }
         self.expected = None;
         Nap::Unforeseen
@@ -98,13 +98,13 @@ mod tests {
     use std::cell::Cell;
 
     /// The waits of a ring of 64 blocks, of which a sleep lasts for four.
-    fn naps() -> Naps {
-        Naps::new(64, 64 << 20)
+    fn naps() -> RingSleep {
+        RingSleep::new(64, 64 << 20)
     }
 
     /// Waits for blocks that come each after `every`, of which a part came `before`. Returns whether they
     /// were slept for, their number, the time slept and the number of sleeps.
-    fn wait(naps: &mut Naps, every: Duration, before: Duration) -> (bool, usize, Duration, u32) {
+    fn wait(naps: &mut RingSleep, every: Duration, before: Duration) -> (bool, usize, Duration, u32) {
         let (slept, times) = (Cell::new(Duration::ZERO), Cell::new(0));
         let ready = || ((before + slept.get()).as_nanos() / every.as_nanos()) as usize;
         let found = naps.wait(ready, |nap| {
@@ -157,7 +157,7 @@ mod tests {
     #[test]
     fn a_burst_shortens_the_next_sleep() {
         let mut naps = naps();
-        naps.polled(Some(LONGEST));
+        naps.polled(Some(FILL_MAX));
         // 40 blocks in one sleep, and as many in each time that long.
         let every = naps.most / 40;
         let (mut most, mut rounds) = (usize::MAX, 0);
@@ -171,20 +171,20 @@ mod tests {
     fn poll_waits_for_blocks_that_do_not_fill_up() {
         let mut naps = naps();
         for rare in [Some(Duration::from_millis(20)), Some(Duration::from_micros(20)), None] {
-            naps.polled(Some(SHORTEST));
+            naps.polled(Some(SLEEP_MIN));
             naps.polled(rare);
-            assert!(!wait(&mut naps, SHORTEST, Duration::ZERO).0, "{rare:?}");
+            assert!(!wait(&mut naps, SLEEP_MIN, Duration::ZERO).0, "{rare:?}");
         }
-        naps.polled(Some(SHORTEST * 4));
+        naps.polled(Some(SLEEP_MIN * 4));
         let (found, _, slept, _) = wait(&mut naps, Duration::from_secs(1), Duration::ZERO);
-        assert!(!found && slept < LONGEST + SHORTEST, "{slept:?}");
-        assert!(!wait(&mut naps, SHORTEST, Duration::ZERO).0, "the traffic has ended");
+        assert!(!found && slept < FILL_MAX + SLEEP_MIN, "{slept:?}");
+        assert!(!wait(&mut naps, SLEEP_MIN, Duration::ZERO).0, "the traffic has ended");
     }
 
     #[test]
     fn a_sleep_is_ended_early() {
         let mut naps = naps();
-        naps.polled(Some(SHORTEST * 40));
+        naps.polled(Some(SLEEP_MIN * 40));
         assert_eq!(naps.wait(|| 1, |nap| nap / 2), Nap::Ready);
         assert_eq!(naps.wait(|| 0, |nap| nap / 2), Nap::Ended);
         assert_eq!(naps.wait(|| 1, |nap| nap), Nap::Unforeseen, "the next block is waited for by poll");
@@ -195,8 +195,8 @@ mod tests {
 
     #[test]
     fn small_rings_are_polled() {
-        let mut naps = Naps::new(PART - 1, 64 << 20);
-        naps.polled(Some(SHORTEST * 4));
-        assert!(!wait(&mut naps, SHORTEST, Duration::ZERO).0);
+        let mut naps = RingSleep::new(PART - 1, 64 << 20);
+        naps.polled(Some(SLEEP_MIN * 4));
+        assert!(!wait(&mut naps, SLEEP_MIN, Duration::ZERO).0);
     }
 }

@@ -51,13 +51,13 @@ fn calls_of_a_module_in_steps_are_late_at_the_ends_of_intervals() {
         }
         all
     };
-    calls.expire(5 * DEADLINE_NS);
+    calls.expire(5 * REPLY_MAX_NS);
     assert_eq!(late(&mut calls), [1]);
     assert!(!calls.is_due(u64::MAX - 1));
-    calls.end_interval(id(2), 5 * DEADLINE_NS);
-    calls.end_interval(id(1), DEADLINE_NS - 1);
+    calls.end_interval(id(2), 5 * REPLY_MAX_NS);
+    calls.end_interval(id(1), REPLY_MAX_NS - 1);
     assert!(late(&mut calls).is_empty());
-    calls.end_interval(id(1), DEADLINE_NS);
+    calls.end_interval(id(1), REPLY_MAX_NS);
     assert_eq!(late(&mut calls), [0, 0]);
 }
 
@@ -73,7 +73,7 @@ fn callers_have_their_turns_and_servers_a_few_calls_at_a_time() {
     while let Some(request) = calls.next_request(|_| true) {
         order.push(request.caller.0);
     }
-    assert_eq!(order.len(), DELIVERED);
+    assert_eq!(order.len(), SERVICE_DELIVERED_MAX);
     assert!(!calls.can_deliver(|_, _| true));
     // The next one is delivered when one was made, whatever its outcome.
     for call in 0.. {
@@ -118,10 +118,10 @@ fn a_call_holds_its_place_until_it_was_made() {
     calls.join((id(2), None), names(&["a"]), vec![]);
     (0..10).for_each(|token| assert!(calls.call((id(2), 0, token), &[], 0, |_| Some(()))));
     while calls.next_request(|_| true).is_some() {}
-    calls.expire(DEADLINE_NS);
+    calls.expire(REPLY_MAX_NS);
     calls.leave(id(2));
     calls.join((id(3), None), names(&["a"]), vec![]);
-    assert!(calls.call((id(3), 0, 0), &[], DEADLINE_NS, |_| Some(())));
+    assert!(calls.call((id(3), 0, 0), &[], REPLY_MAX_NS, |_| Some(())));
     assert!(calls.next_request(|_| true).is_none() && !calls.is_quiet());
     calls.made(id(1), 1);
     calls.made(id(1), 1);
@@ -178,10 +178,14 @@ fn a_caller_has_so_many_calls_open_and_learns_how_many_were_lost() {
     let let_out = |calls: &mut Calls<()>, caller| {
         (0..1000).filter(|token| calls.call((id(caller), 0, *token), &[], 0, |_| Some(()))).count()
     };
-    assert_eq!((let_out(&mut calls, 1), let_out(&mut calls, 2)), (OPEN, OPEN), "each has a bound of its own");
+    assert_eq!(
+        (let_out(&mut calls, 1), let_out(&mut calls, 2)),
+        (SERVICE_OPEN_MAX, SERVICE_OPEN_MAX),
+        "each has a bound of its own"
+    );
     assert!(!calls.call((id(1), 1, 0), &[], 0, |_| Some(())), "a number that is not there");
     let done = calls.next_outcome(|to| to == id(1)).unwrap();
-    assert_eq!((done.outcome, done.lost), (Outcome::Nobody, 1000 - OPEN as u32));
+    assert_eq!((done.outcome, done.lost), (Outcome::Nobody, 1000 - SERVICE_OPEN_MAX as u32));
     assert_eq!(let_out(&mut calls, 1), 0, "it has not taken the outcome");
     calls.taken(id(1));
     assert_eq!(let_out(&mut calls, 1), 1);
@@ -225,8 +229,8 @@ fn calls_of_several_services_that_are_replaced_stay_in_order() {
     assert!(calls.call((id(2), 1, 0), &[], 0, |_| Some(())));
     assert!(calls.call((id(2), 0, 1), &[], 5, |_| Some(())));
     calls.join((id(3), None), vec![], names(&["a", "b"]));
-    calls.expire(DEADLINE_NS);
-    assert!(!calls.is_due(DEADLINE_NS));
+    calls.expire(REPLY_MAX_NS);
+    assert!(!calls.is_due(REPLY_MAX_NS));
     let done = calls.next_outcome(|_| true).unwrap();
     assert_eq!((done.token, done.outcome), (0, Outcome::Late));
 }
@@ -312,7 +316,7 @@ proptest! {
                     prop_assert!(!closed.contains(&n) && !closed.contains(&request.caller.0));
                     serving.insert((n, request.call), request.caller.0);
                     making.insert((n, request.call));
-                    prop_assert!(making.iter().filter(|(server, _)| *server == n).count() <= DELIVERED);
+                    prop_assert!(making.iter().filter(|(server, _)| *server == n).count() <= SERVICE_DELIVERED_MAX);
                 },
                 Step::Reply(n, call) => {
                     let known = serving.remove(&(n, call));
@@ -339,7 +343,7 @@ proptest! {
                     prop_assert_eq!(done.caller, id(n));
                     prop_assert!(open.get_mut(&n).unwrap().remove(&done.token), "a second outcome");
                     *given.get_mut(&n).unwrap() += 1;
-                    prop_assert!(given[&n] <= DELIVERED);
+                    prop_assert!(given[&n] <= SERVICE_DELIVERED_MAX);
                     prop_assert_eq!(done.outcome == Outcome::Replied, !done.reply.is_empty());
                 },
                 Step::Wait(ns) => {
@@ -354,15 +358,15 @@ proptest! {
                 }
             }
             let counts: Vec<_> = present.iter().map(|n| open[n].len() + given[n]).collect();
-            prop_assert!(counts.iter().all(|count| *count <= OPEN));
+            prop_assert!(counts.iter().all(|count| *count <= SERVICE_OPEN_MAX));
             let settled: Vec<_> = present.iter().map(|n| calls.is_settled(id(*n))).collect();
             prop_assert_eq!(settled, counts.iter().map(|count| *count == 0).collect::<Vec<_>>());
             let bytes = (ENTRY + 10 + MAX_REQUEST) as u64;
             prop_assert_eq!(held.get(), counts.iter().sum::<usize>() as u64 * bytes);
         }
         // Nobody replies any more, and each call that is left has an outcome in time.
-        calls.expire(now + DEADLINE_NS);
-        present.iter().for_each(|n| (0..DELIVERED).for_each(|_| calls.taken(id(*n))));
+        calls.expire(now + REPLY_MAX_NS);
+        present.iter().for_each(|n| (0..SERVICE_DELIVERED_MAX).for_each(|_| calls.taken(id(*n))));
         while let Some(done) = calls.next_outcome(|_| true) {
             prop_assert!(open.get_mut(&done.caller.0).unwrap().remove(&done.token));
             calls.taken(done.caller);

@@ -8,21 +8,17 @@
 use super::Collector;
 use crate::collected::Collected;
 use crate::error::RunError;
-use crate::remote::{self, RemoteReference};
+use crate::remote::RemoteReference;
 use crate::report::LossReason;
 use crate::undue::Undue;
 use flame_abi::Descriptor;
 use flame_execute::Quantum;
+use flame_plan::limits::{LAST_OUTCOMES_MAX, PROCESS_END_MAX};
 use flame_plan::{FaultReport, ModuleId};
-use std::time::Duration;
 
 /// The maximum number of calls and outcomes that are delivered before others have a turn: two modules could
 /// answer each other without an end.
 const DELIVERIES: usize = 1024;
-
-/// The time in which a module in a process has to take the outcomes of its last calls. It is less than that
-/// in which its process has to end it.
-const LAST_OUTCOMES: Duration = Duration::from_secs(5);
 
 /// Returns whether the module with this number takes outcomes, and calls if it `serves`.
 fn takes(modules: &[Collected], id: ModuleId, serves: bool) -> bool {
@@ -149,7 +145,7 @@ impl Collector<'_> {
     pub(crate) fn end_slow(&mut self) {
         for m in &mut self.modules {
             let Some(since) = m.process.as_ref().and_then(RemoteReference::closed) else { continue };
-            if self.outputs.waited() - since > LAST_OUTCOMES {
+            if self.outputs.waited() - since > LAST_OUTCOMES_MAX {
                 m.lose_messages(self.outputs.services.forget(m.id) as u64);
             }
             if self.outputs.services.is_settled(m.id) {
@@ -163,14 +159,14 @@ impl Collector<'_> {
     }
 
     /// Advances the end of all calls, once all fast instances have ended in this process. Does nothing while
-    /// some in other processes have not, which a worker ends after [`remote::END`].
+    /// some in other processes have not, which a worker ends after [`PROCESS_END_MAX`].
     pub(crate) fn end_calls(&mut self) -> Result<(), RunError> {
         let now = self.outputs.waited();
         let since = *self.ending.get_or_insert(now);
         if self.outputs.services.are_closed() {
             return Ok(());
         }
-        if now - since < remote::END && self.processes().any(|(_, process)| process.has_fast()) {
+        if now - since < PROCESS_END_MAX && self.processes().any(|(_, process)| process.has_fast()) {
             return Ok(());
         }
         let quantum = Quantum::whole(self.stop);

@@ -7,8 +7,8 @@ use crate::queues::Queues;
 use crate::remote::ModuleEvent;
 use std::time::{Duration, Instant};
 
-/// The longest time for which reports are handled while others wait for the thread.
-const TURN: Duration = Duration::from_millis(10);
+/// Longest time for which reports are handled while others wait for the thread.
+const REPORTS_TURN: Duration = Duration::from_millis(10);
 
 impl Collector<'_> {
     /// Takes the reports of processes from `queues` from now on.
@@ -23,7 +23,7 @@ impl Collector<'_> {
 
     /// Handles an event of a module. What a module that forwards decides is handled by who has the packets.
     pub(crate) fn event(&mut self, event: ModuleEvent) -> Result<(), RunError> {
-        let _held_up = self.outputs.hold_up();
+        let _stalled = self.outputs.begin_stall();
         match event {
             ModuleEvent::Output { from, bytes } => self.output(from, &bytes),
             ModuleEvent::Passed { module, worker, now_ns } => self.passed(module, worker, now_ns),
@@ -68,7 +68,7 @@ impl Collector<'_> {
         let begun = Instant::now();
         while let Some(event) = self.next_report()? {
             self.event(event)?;
-            if begun.elapsed() > TURN {
+            if begun.elapsed() > REPORTS_TURN {
                 return Ok(false);
             }
         }

@@ -6,13 +6,10 @@ use crossbeam_channel::Sender;
 use flame_block::{Depths, MAX_QUEUES, Pool, ReaderFds, ReaderId};
 use flame_execute::Stop;
 use flame_output::{FrameCounts, OutputError, Sent};
+use flame_plan::limits::PROCESS_CLOSED_MAX;
 use flame_plan::{Account, ModuleId, Pace, Shed};
 use flame_remote::Command;
 use std::time::{Duration, Instant};
-
-/// The time in which the end of a process that has closed a buffer is to be known. The kernel closes the
-/// files of one that is killed first.
-const CLOSED: Duration = Duration::from_millis(500);
 
 /// A module in a process, on one worker: its reader, and the account of the packets for it.
 pub(crate) struct RemoteBatches {
@@ -195,7 +192,7 @@ impl RemoteBatches {
             if !self.is_ending && !self.is_evicted() && !self.is_gone() {
                 // Blocks would reach it no more, and it would stay.
                 let closed = *self.closed.get_or_insert_with(Instant::now);
-                if closed.elapsed() > CLOSED {
+                if closed.elapsed() > PROCESS_CLOSED_MAX {
                     self.module.process.kill("it closed the buffer of a module that nobody removed");
                 }
             }

@@ -1,12 +1,9 @@
 //! The charge of a process's time to the meters of its modules.
 
 use super::state::State;
+use flame_plan::limits::UNCHARGED_MAX;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// The time of a process that is held back at most while a call of a service is made, until it is known who
-/// pays for it. It is no more than the call can have taken. A call that takes longer is late.
-const HELD_BACK: Duration = Duration::from_secs(1);
 
 /// The processor time that was charged: of the process, and of the thread that reads its reports.
 #[derive(Default)]
@@ -55,7 +52,7 @@ impl Charged {
                 self.paid += time;
             }
         }
-        self.held_back = apart.min(open).min(HELD_BACK);
+        self.held_back = apart.min(open).min(UNCHARGED_MAX);
         apart -= self.held_back;
         let timed = modules.iter().filter(|state| state.meters.timed());
         let start = self.start.min(apart);

@@ -1,15 +1,14 @@
 //! The limits of the time for which a worker waits for a process.
+//!
+//! Two detectors find a process that does nothing. [`Progress`] finds a process that does not do the
+//! next thing in time: release a block, answer a ping, end. A process that does a little before each limit
+//! passes it, so its sleep counts in all waits together.
 
-use super::limits::{END, ProcessLimits};
 use super::module::RemoteModule;
 use flame_execute::Stop;
-use flame_remote::{Command, Waited};
+use flame_plan::limits::{PROCESS_CLOCK_STEP_MAX, PROCESS_END_MAX, PROCESS_MEASURE, ProcessLimits};
+use flame_remote::{Command, PausableClock};
 use std::time::{Duration, Instant};
-
-/// The longest interval between two checks that is charged. In a longer one the program was suspended.
-const LOOK: Duration = Duration::from_secs(2);
-/// The interval at which the processor time of a process is read from the kernel.
-const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// The event that a worker waits for.
 #[derive(Clone, Copy)]
@@ -24,9 +23,9 @@ pub(super) enum Wait {
 
 /// The waits of one worker for one module.
 pub(super) struct WorkDeadline {
-    /// The time of all waits. While the thread that collects waits for a slow reader of the output, no
-    /// process can do anything about it.
-    waited: Waited,
+    /// The time of all waits, without the stalls of the thread that collects: a process can do nothing about
+    /// a slow reader of the output.
+    clock: PausableClock,
     /// Whether the process knows that the run is stopped.
     is_told: bool,
     waits: Waits,
@@ -34,8 +33,8 @@ pub(super) struct WorkDeadline {
 
 impl WorkDeadline {
     pub(super) fn of(module: &RemoteModule) -> Self {
-        let waited = Waited::without(module.running.stall.clone(), LOOK);
-        Self { waited, is_told: false, waits: Waits::new(module.running.limits) }
+        let clock = PausableClock::new(module.running.stall.clone(), PROCESS_CLOCK_STEP_MAX);
+        Self { clock, is_told: false, waits: Waits::new(module.running.limits) }
     }
 
     /// Ends a wait. The time that the process slept still counts.
@@ -45,7 +44,7 @@ impl WorkDeadline {
 
     /// Kills the process if it has used up its time.
     pub(super) fn check(&mut self, module: &RemoteModule, wait: Wait, stop: &Stop<'_>) {
-        let now = self.waited.look(Instant::now());
+        let now = self.clock.read(Instant::now());
         if stop.is_run_stopped() && !std::mem::replace(&mut self.is_told, true) {
             // This one, even if it came later than that.
             module.process.send(Command::Stop, Vec::new());
@@ -71,13 +70,28 @@ struct Use {
     may_sleep: bool,
 }
 
+/// Detects that a process makes no progress while it is waited for.
+#[derive(Default)]
+pub(super) struct Progress(Option<(Duration, u64)>);
+
+impl Progress {
+    /// Returns whether the number of things `done` has not changed for longer than `limit` until `now`.
+    pub(super) fn is_late(&mut self, now: Duration, done: u64, limit: Duration) -> bool {
+        let since = match self.0 {
+            Some((since, before)) if before == done => since,
+            _ => self.0.insert((now, done)).0,
+        };
+        now - since > limit
+    }
+}
+
 /// The times of waits, without a clock.
 struct Waits {
     limits: ProcessLimits,
-    /// The time since which the current wait has no progress, and the number of released blocks then.
-    since: Option<(Duration, u64)>,
-    /// The time when the request to end was first waited for.
-    ending: Option<Duration>,
+    /// The release of blocks in the current wait.
+    blocks: Progress,
+    /// The end, from the first wait for it.
+    end: Progress,
     /// The time when the run was found to be stopped, and the worker not behind others.
     stopped: Option<Duration>,
     /// The time that the process had for the end of all its modules then.
@@ -94,8 +108,8 @@ impl Waits {
     fn new(limits: ProcessLimits) -> Self {
         Self {
             limits,
-            since: None,
-            ending: None,
+            blocks: Progress::default(),
+            end: Progress::default(),
             stopped: None,
             last: Duration::ZERO,
             awaits_others: false,
@@ -105,7 +119,7 @@ impl Waits {
     }
 
     fn rest(&mut self) {
-        (self.since, self.measured) = (None, None);
+        (self.blocks, self.measured) = (Progress::default(), None);
     }
 
     /// Records that the run is stopped, and the time that the last calls of all modules may need then.
@@ -128,34 +142,30 @@ impl Waits {
             self.stopped = self.stopped.map(|_| now);
         }
         if awaits_others {
-            (self.ending, self.measured) = (None, None);
+            (self.end, self.measured) = (Progress::default(), None);
         }
-        let is_over = |since: Option<Duration>, limit| since.is_some_and(|at| now - at > limit);
         let reason = match wait {
             Wait::Blocks { released } => {
-                let (since, _) = match self.since {
-                    Some((since, before)) if before == released => (since, before),
-                    _ => *self.since.insert((now, released)),
-                };
-                is_over(Some(since), self.limits.block).then_some("it released no block for a minute")
+                let is_late = self.blocks.is_late(now, released, self.limits.block);
+                is_late.then_some("it released no block for a minute")
             }
             Wait::End { is_removal } => {
-                let since = *self.ending.get_or_insert(now);
-                let limit = if is_removal { self.limits.last } else { END };
-                is_over(Some(since), limit).then_some("it did not end in time")
+                let limit = if is_removal { self.limits.last } else { PROCESS_END_MAX };
+                self.end.is_late(now, 0, limit).then_some("it did not end in time")
             }
             Wait::Others => None,
         };
         // Others have the time before it.
         let limit = if awaits_others { self.last.saturating_mul(2) } else { self.last };
-        let last = is_over(self.stopped, limit).then_some("it still worked long after the run was stopped");
+        let is_over = self.stopped.is_some_and(|at| now - at > limit);
+        let last = is_over.then_some("it still worked long after the run was stopped");
         let slept = || if awaits_others { None } else { self.measure(now, measure) };
         reason.or(last).or_else(slept)
     }
 
     /// Adds the time that the process slept since it was measured last.
     fn measure(&mut self, now: Duration, measure: impl FnOnce() -> Option<Use>) -> Option<&'static str> {
-        if self.measured.is_some_and(|(at, _)| now - at < POLL_INTERVAL) {
+        if self.measured.is_some_and(|(at, _)| now - at < PROCESS_MEASURE) {
             return None;
         }
         let Use { busy, may_sleep } = measure()?;
@@ -172,7 +182,6 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
     const BLOCKS: Wait = Wait::Blocks { released: 0 };
-    const LIMITS: ProcessLimits = ProcessLimits::USUAL;
 
     /// Looks at a process that works for a part of the time, once a second, until there is a reason to end
     /// it. Returns the seconds until then, and the reason.
@@ -185,13 +194,22 @@ mod tests {
     }
 
     #[test]
+    fn progress_begins_the_limit_again() {
+        let mut answers = Progress::default();
+        let mut is_late = |second: u32, answered| answers.is_late(second * SECOND, answered, 10 * SECOND);
+        // The limit begins with the first wait, whatever was done before.
+        assert!(!is_late(100, 7) && !is_late(110, 7) && is_late(111, 7));
+        assert!(!is_late(112, 8) && !is_late(122, 8) && !is_late(123, 9) && is_late(134, 9));
+    }
+
+    #[test]
     fn a_process_that_releases_no_block_is_ended() {
-        let (after, reason) = ended(&mut Waits::new(LIMITS), 5, 1.0, |_| BLOCKS);
+        let (after, reason) = ended(&mut Waits::new(ProcessLimits::default()), 5, 1.0, |_| BLOCKS);
         assert_eq!((after, reason), (61, "it released no block for a minute"));
         // Each block that it releases begins another minute, and so does each wait.
         let released = |second: u32| Wait::Blocks { released: u64::from(second.min(200) / 50) };
-        assert_eq!(ended(&mut Waits::new(LIMITS), 0, 1.0, released).0, 200 + 61);
-        let mut waits = Waits::new(LIMITS);
+        assert_eq!(ended(&mut Waits::new(ProcessLimits::default()), 0, 1.0, released).0, 200 + 61);
+        let mut waits = Waits::new(ProcessLimits::default());
         for second in 0..1000 {
             if second % 50 == 0 {
                 waits.rest();
@@ -204,11 +222,11 @@ mod tests {
     #[test]
     fn a_process_that_sleeps_where_it_has_work_is_ended() {
         let slept = "it slept while a worker waited for it";
-        assert_eq!(ended(&mut Waits::new(LIMITS), 0, 0.0, |_| BLOCKS), (31, slept));
+        assert_eq!(ended(&mut Waits::new(ProcessLimits::default()), 0, 0.0, |_| BLOCKS), (31, slept));
         // In all waits together, also if it releases blocks.
         let released = |second: u32| Wait::Blocks { released: second.into() };
-        assert_eq!(ended(&mut Waits::new(LIMITS), 0, 0.75, released), (121, slept));
-        let mut waits = Waits::new(LIMITS);
+        assert_eq!(ended(&mut Waits::new(ProcessLimits::default()), 0, 0.75, released), (121, slept));
+        let mut waits = Waits::new(ProcessLimits::default());
         let asleep = || Some(Use { busy: Duration::ZERO, may_sleep: false });
         for wait in 0..3_u32 {
             for second in 0..10 {
@@ -218,13 +236,13 @@ mod tests {
         }
         assert_eq!(waits.asleep, 27 * SECOND, "the time between waits is no wait");
         // With a share of processor time, a process may sleep.
-        let mut waits = Waits::new(LIMITS);
+        let mut waits = Waits::new(ProcessLimits::default());
         let share = || Some(Use { busy: Duration::ZERO, may_sleep: true });
         assert!((0..60).all(|second| waits.look(second * SECOND, BLOCKS, share).is_none()));
         // A process that is gone is not measured, and others seldom.
-        let mut waits = Waits::new(LIMITS);
+        let mut waits = Waits::new(ProcessLimits::default());
         assert!((0..60).all(|second| waits.look(second * SECOND, BLOCKS, || None).is_none()));
-        let (mut waits, mut times) = (Waits::new(LIMITS), 0);
+        let (mut waits, mut times) = (Waits::new(ProcessLimits::default()), 0);
         for ms in 0..1000 {
             let measure = || {
                 times += 1;
@@ -239,21 +257,21 @@ mod tests {
     fn an_end_has_its_time() {
         let (removal, end) = (Wait::End { is_removal: true }, Wait::End { is_removal: false });
         let late = "it did not end in time";
-        assert_eq!(ended(&mut Waits::new(LIMITS), 7, 1.0, |_| removal), (11, late));
-        assert_eq!(ended(&mut Waits::new(LIMITS), 7, 1.0, |_| end), (601, late));
+        assert_eq!(ended(&mut Waits::new(ProcessLimits::default()), 7, 1.0, |_| removal), (11, late));
+        assert_eq!(ended(&mut Waits::new(ProcessLimits::default()), 7, 1.0, |_| end), (601, late));
         // Once the run was stopped, all ends have little time besides the last calls.
         let still = "it still worked long after the run was stopped";
         for (calls, expected) in [(0, 11), (5, 16)] {
-            let mut waits = Waits::new(LIMITS);
+            let mut waits = Waits::new(ProcessLimits::default());
             waits.stop(7 * SECOND, || calls * SECOND);
             waits.stop(9 * SECOND, || 100 * SECOND);
             assert_eq!(ended(&mut waits, 7, 1.0, |_| end), (expected, still));
         }
         // Others have the time before it. Then it has its own again.
-        let mut waits = Waits::new(LIMITS);
+        let mut waits = Waits::new(ProcessLimits::default());
         waits.stop(Duration::ZERO, || Duration::ZERO);
         assert_eq!(ended(&mut waits, 0, 0.0, |_| Wait::Others), (21, still));
-        let mut waits = Waits::new(LIMITS);
+        let mut waits = Waits::new(ProcessLimits::default());
         waits.stop(Duration::ZERO, || Duration::ZERO);
         let others = |second| if second < 15 { Wait::Others } else { end };
         assert_eq!(ended(&mut waits, 0, 1.0, others), (15 + 11, still));

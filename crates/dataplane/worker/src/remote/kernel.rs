@@ -1,20 +1,18 @@
 //! The state of a process in the kernel, and the limits that the kernel enforces.
 
 use super::state::State;
+use flame_plan::limits::{PROCESS_MEMORY_BASE, PROCESS_MEMORY_UNCOUNTED};
 use nix::time::{ClockId, clock_gettime};
 use rustix::process::{Pid, Resource, Rlimit};
 use std::collections::BTreeMap;
 use std::io;
 use std::time::Duration;
 
-/// The bytes of private memory of a process without modules.
-const BASE: u64 = 64 << 20;
-
 /// Returns the bytes of private memory that a process with `modules` may need. Modules under one grant share
 /// the memory of the grant.
 pub(super) fn memory<'a>(modules: impl Iterator<Item = &'a State>) -> u64 {
     let mut grants: BTreeMap<Option<u64>, (u64, u64)> = BTreeMap::new();
-    let mut total = BASE;
+    let mut total = PROCESS_MEMORY_BASE;
     for state in modules {
         let links = state.meters.links();
         let grant = links.first().filter(|_| state.meters.granted());
@@ -75,10 +73,6 @@ pub(super) fn memory_of(id: u32) -> Option<Memory> {
     Some(Memory { private: field("RssAnon:") + field("VmSwap:"), tables: field("VmPTE:") })
 }
 
-/// The memory of a process that does nothing wrong that [`limit_memory`] does not count: its first stack, and
-/// the tables of its pages.
-const UNCOUNTED: u64 = 32 << 20;
-
 /// The memory that a process may have in all, whatever the kernel's own limit counts.
 #[derive(Debug, Default)]
 pub(super) struct MemoryLimit {
@@ -95,7 +89,7 @@ impl MemoryLimit {
     }
 
     fn most(&self) -> u64 {
-        self.limit.saturating_add(self.limit / 64).saturating_add(UNCOUNTED).max(self.kept)
+        self.limit.saturating_add(self.limit / 64).saturating_add(PROCESS_MEMORY_UNCOUNTED).max(self.kept)
     }
 
     /// Compares what a process has with the limit.

@@ -5,6 +5,8 @@ use super::kernel::{self, MemoryLimit, Scheduled};
 use super::schedule;
 use super::state::State;
 use crate::lock;
+use flame_base::Backoff;
+use flame_plan::limits::{PROCESS_ANSWER_PINGS, PROCESS_ANSWER_PINGS_MAX, STRAY_REPORTS_MAX};
 use flame_plan::{ModuleId, Share};
 use flame_remote::{ChannelError, Stall};
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
@@ -15,15 +17,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// The number of intervals of pings without an answer after which a process is killed. It answers between two
-/// calls, and calls of metered modules are cut into slices.
-pub(super) const UNANSWERED: u64 = 10;
-/// The same for a process with the least part of a processor.
-const MOST_UNANSWERED: f64 = 600.0;
-/// The interval at which a killed process is looked at until it has ended.
-const REAP: Duration = Duration::from_millis(2);
-/// The maximum number of reports that belong to no module.
-const MAX_STRAY: u64 = 1_000;
+/// The waits for the end of a killed process.
+const REAP: Backoff = Backoff::every(Duration::from_millis(2));
 
 /// A process in which modules run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -214,13 +209,13 @@ impl Life {
         lock(&self.reserved).contains_key(&id)
     }
 
-    /// Returns the number of intervals without an answer after which the process is killed: more for one that
-    /// the kernel gives only a part of a processor, since its calls take longer.
-    pub(super) fn patience(&self) -> f64 {
+    /// Returns the number of intervals without an answer after which the process is killed: more if the
+    /// kernel gives it only a part of a processor, since its calls take longer.
+    pub(super) fn answer_pings(&self) -> f64 {
         let part: f64 = lock(&self.reserved).values().map(|share| share.part()).sum();
         match part > 0.0 {
-            true => (UNANSWERED as f64 / part.min(1.0)).min(MOST_UNANSWERED),
-            false => UNANSWERED as f64,
+            true => (f64::from(PROCESS_ANSWER_PINGS) / part.min(1.0)).min(PROCESS_ANSWER_PINGS_MAX),
+            false => PROCESS_ANSWER_PINGS.into(),
         }
     }
 
@@ -234,9 +229,9 @@ impl Life {
         self.pings.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Returns whether the last ping was answered.
-    pub(super) fn is_answered(&self) -> bool {
-        self.answered.load(Ordering::Relaxed) >= self.pings.load(Ordering::Relaxed)
+    /// Returns the numbers of the last ping and of the last answer.
+    pub(super) fn pings(&self) -> (u64, u64) {
+        (self.pings.load(Ordering::Relaxed), self.answered.load(Ordering::Relaxed))
     }
 
     /// Records the answer to a ping. Returns false if it was not asked for.
@@ -247,7 +242,7 @@ impl Life {
 
     /// Counts a report that belongs to no module. Returns false if there are too many.
     pub(super) fn count_stray(&self) -> bool {
-        self.stray.fetch_add(1, Ordering::Relaxed) < MAX_STRAY
+        self.stray.fetch_add(1, Ordering::Relaxed) < STRAY_REPORTS_MAX
     }
 
     /// Kills the process if all its modules were evicted.
@@ -333,9 +328,8 @@ impl Life {
     fn wait(&self) {
         let pid = i32::try_from(self.pid).ok().and_then(Pid::from_raw);
         let left = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-        while let Some(Ok(None)) = pid.map(|pid| waitid(WaitId::Pid(pid), left)) {
-            std::thread::sleep(REAP);
-        }
+        let is_left = || matches!(pid.map(|pid| waitid(WaitId::Pid(pid), left)), Some(Ok(None)));
+        REAP.sleep_until(|| (!is_left()).then_some(()));
     }
 
     /// Waits for the end of a process whose connection has ended, and returns its cause.
@@ -346,14 +340,7 @@ impl Life {
         self.charge();
         lock(&self.alive).take();
         // A process with much memory takes long to end, and others may want to kill it meanwhile.
-        let status = loop {
-            match lock(&self.child).try_wait() {
-                Ok(None) => {}
-                Ok(Some(status)) => break Ok(status),
-                Err(e) => break Err(e),
-            }
-            std::thread::sleep(REAP);
-        };
+        let status = REAP.sleep_until(|| lock(&self.child).try_wait().transpose());
         let cause = match (lock(&self.reason).take(), error, status) {
             (Some(reason), ..) => format!("its process was ended: {reason}"),
             (None, ChannelError::Closed, Ok(status)) => format!("its process ended: {status}"),

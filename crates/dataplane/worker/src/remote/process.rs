@@ -1,17 +1,18 @@
 //! A process in which modules run: its start, the commands to it, and its end.
 
+use super::deadline::Progress;
 use super::event::ModuleEvent;
 use super::kernel::Scheduled;
-use super::life::{Life, LostModule, UNANSWERED};
-use super::limits::ProcessLimits;
+use super::life::{Life, LostModule};
 use super::program::Runner;
 use super::reports::Reader;
-use super::watch::{DECISION, Watch};
+use super::watch::Watch;
 use crate::lock;
 use crossbeam_channel::{Receiver as Inbox, RecvTimeoutError, Sender as Outbox, bounded, unbounded};
+use flame_plan::limits::{HELD_DECISION, PROCESS_ANSWER_PINGS, ProcessLimits};
 use flame_plan::{ModuleId, Share};
 use flame_quota::Meters;
-use flame_remote::{BodyReader, ChannelError, Command, Receiver, Report, Sender, Stall, Waited};
+use flame_remote::{BodyReader, ChannelError, Command, PausableClock, Receiver, Report, Sender, Stall};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -77,7 +78,7 @@ impl Process {
         let (blocked, wait) = Stall::create(Duration::ZERO);
         let life = Arc::new(Life::new(name, child, handled));
         let ProcessLimits { start, ping, .. } = program.limits;
-        // A process that reads nothing for so long is not alive.
+        // Its limit is checked this often.
         ours.set_write_timeout(Some(ping))?;
         let (bodies, theirs) = BodyReader::create()?;
         let mut receiver = begun(&ours, &life.child, start)?;
@@ -87,9 +88,10 @@ impl Process {
         // The first command, before any module could have output.
         let _ = commands.send((Command::Bodies, theirs.into()));
         // While its reports wait for the collector, its answers do too, and it takes no commands.
-        let sender = Sender::with_limit(OwnedFd::from(ours), ping * UNANSWERED as u32, wait.clone());
-        let silence = (Waited::without(wait, 2 * ping), Duration::ZERO);
-        let writer = Writer { sender, inbox, life: life.clone(), watch: Watch::default(), ping, silence };
+        let sender = Sender::with_limit(OwnedFd::from(ours), ping * PROCESS_ANSWER_PINGS, wait.clone());
+        let (clock, watch) = (PausableClock::new(wait, 2 * ping), Watch::default());
+        let progress = Progress::default();
+        let writer = Writer { sender, inbox, life: life.clone(), watch, ping, clock, progress };
         let reader = Reader { receiver, life: life.clone(), events, handling, blocked };
         std::thread::Builder::new().name("flame-commands".to_owned()).spawn(move || writer.run())?;
         Ok((Arc::new(Self { commands, life }), reader))
@@ -210,8 +212,9 @@ struct Writer {
     watch: Watch,
     /// The interval of pings.
     ping: Duration,
-    /// The time for which answers to pings are waited for, and that of the last ping.
-    silence: (Waited, Duration),
+    /// The clock of the waits for answers to pings.
+    clock: PausableClock,
+    progress: Progress,
 }
 
 impl Writer {
@@ -245,10 +248,10 @@ impl Writer {
                 for command in self.watch.decide(&self.life)? {
                     self.sender.send(&command, &[]).map_err(closed)?;
                 }
-                decision = if self.watch.is_shared() { now + DECISION } else { ping + self.ping };
+                decision = if self.watch.is_shared() { now + HELD_DECISION } else { ping + self.ping };
             } else if is_command {
                 // It may bring a share.
-                decision = decision.min(now + DECISION);
+                decision = decision.min(now + HELD_DECISION);
             }
             if now >= ping {
                 ping = now + self.ping;
@@ -265,15 +268,11 @@ impl Writer {
     /// Checks the process, and returns the number of the next ping, if the last one was answered.
     fn check(&mut self) -> Result<Option<u64>, Option<String>> {
         self.watch.check(&self.life)?;
-        let (waited, since) = &mut self.silence;
-        let now = waited.look(Instant::now());
-        if !self.life.is_answered() {
-            return match now - *since > self.ping.mul_f64(self.life.patience()) {
-                true => Err(Some("it did not answer".to_owned())),
-                false => Ok(None),
-            };
+        let ((last, answered), now) = (self.life.pings(), self.clock.read(Instant::now()));
+        let limit = self.ping.mul_f64(self.life.answer_pings());
+        if self.progress.is_late(now, answered, limit) {
+            return Err(Some("it did not answer".to_owned()));
         }
-        *since = now;
-        Ok(Some(self.life.ping()))
+        Ok((answered >= last).then(|| self.life.ping()))
     }
 }

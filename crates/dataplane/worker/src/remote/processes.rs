@@ -36,9 +36,9 @@ pub(crate) struct Processes {
 }
 
 impl Processes {
-    /// Creates the processes of a run, whose batches have at most so many packets. The other value is the
-    /// number of processes that may count in the same meters, if there are several. `stall` is the time for
-    /// which the thread that collects is held up.
+    /// Creates the processes of a run. `batch` is the maximum number of packets of a batch, `sharers` the
+    /// number of processes that may count in the same meters, if there are several, and `stall` has the
+    /// stalls of the thread that collects.
     pub(crate) fn new(
         program: Runner,
         (batch, sharers): (usize, Option<usize>),

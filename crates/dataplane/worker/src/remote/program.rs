@@ -1,6 +1,6 @@
 //! The program in which modules run apart.
 
-use super::limits::ProcessLimits;
+use flame_plan::limits::ProcessLimits;
 use std::env;
 use std::fmt;
 use std::fs::File;

@@ -6,7 +6,7 @@ use super::state::{Ending, State};
 use crossbeam_channel::{Sender as Outbox, TrySendError};
 use flame_execute::{Origin, Place};
 use flame_plan::{FaultClass, FaultReport, Reason};
-use flame_remote::{ChannelError, MAX_HEAD, Receiver, Report, Staller};
+use flame_remote::{ChannelError, MAX_HEAD, Receiver, Report, StallRecorder};
 use std::borrow::Cow;
 use std::convert::Infallible;
 use std::io;
@@ -23,8 +23,8 @@ pub(super) struct Reader {
     /// The process's own queue to the collector. A process that fills it waits alone.
     pub(super) events: Outbox<ModuleEvent>,
     /// The time for which reports are handled, and that for which they wait for room in the queue.
-    pub(super) handling: Staller,
-    pub(super) blocked: Staller,
+    pub(super) handling: StallRecorder,
+    pub(super) blocked: StallRecorder,
 }
 
 impl Reader {

@@ -1,8 +1,8 @@
 //! The processes that run, which are told together that the run is stopped.
 
-use super::limits::ProcessLimits;
 use super::process::Process;
 use crate::lock;
+use flame_plan::limits::ProcessLimits;
 use flame_remote::{Command, Stall};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,7 +14,7 @@ pub(super) struct Running {
     /// `None` once the run has ended.
     pub(super) processes: Mutex<Option<BTreeMap<String, Weak<Process>>>>,
     is_stopped: AtomicBool,
-    /// The time for which the thread that collects was held up.
+    /// The stalls of the thread that collects.
     pub(super) stall: Arc<Stall>,
     pub(super) limits: ProcessLimits,
 }

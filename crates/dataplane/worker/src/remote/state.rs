@@ -4,6 +4,7 @@ use super::paid::{Delivered, Paid};
 use crate::lock;
 use flame_execute::{Begun, Held, Place};
 use flame_output::Schema;
+use flame_plan::limits::{LAST_CALLS_BUDGETS, LAST_CALLS_MIN, LAST_CALLS_UNITS_PER_NS};
 use flame_plan::{Account, FaultReport, ModuleId, ModulePlan, OnFault, Processed};
 use flame_quota::{Link, Meters};
 use flame_remote::Kept;
@@ -11,16 +12,7 @@ use flame_run::{Eviction, Watchdog};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
-
-/// The shortest time that an instance may need for its last calls once the run was stopped, while it shares
-/// the processors with others.
-const EACH: Duration = Duration::from_secs(3);
-/// The budgets of a call that an instance may use then: for the call that goes on, for messages and ticks, of
-/// which the last one may begin shortly before their budget is used up, for its state, and for its end.
-const BUDGETS: u32 = 5;
-/// The units of work in a nanosecond of a slow machine.
-const UNITS: u64 = 4;
+use std::time::{Duration, Instant};
 
 /// The worker's state of a module in a process.
 pub(crate) struct State {
@@ -95,7 +87,9 @@ pub(crate) enum Ending {
 
 /// Returns the time that the last calls of an instance may need, if one call may cost `call_budget` units.
 fn last_calls(call_budget: u64) -> Duration {
-    EACH.max(Duration::from_nanos(call_budget / UNITS).saturating_mul(BUDGETS))
+    let budgets =
+        Duration::from_nanos(call_budget / LAST_CALLS_UNITS_PER_NS).saturating_mul(LAST_CALLS_BUDGETS);
+    LAST_CALLS_MIN.max(budgets)
 }
 
 /// Returns the number of faults that a module can have: one for each instance that is ever created.
@@ -166,18 +160,18 @@ impl State {
 
     /// Records that a call of a service is delivered, which `payer` pays for.
     pub(super) fn begin_call(&self, call: u64, payer: &Meters) {
-        lock(&self.calls).begin(call, payer.clone());
+        lock(&self.calls).begin(call, payer.clone(), Instant::now());
     }
 
     /// Records that the process reports `time` as that of a call.
     pub(super) fn end_call(&self, call: u64, time: Duration) {
-        lock(&self.calls).end(call, time);
+        lock(&self.calls).end(call, time, Instant::now());
     }
 
     /// Returns the times of calls that their callers pay for, since the last call of this function, and what
     /// the call may have taken whose end was not reported.
     pub(super) fn take_paid(&self) -> Paid {
-        lock(&self.calls).take()
+        lock(&self.calls).take(Instant::now())
     }
 
     /// Forgets the calls that were delivered: their ends will not be reported.
@@ -497,7 +491,7 @@ mod tests {
     /// A machine that does 11 units in a nanosecond needs 2.3 s for each of these budgets.
     #[test]
     fn large_budgets_have_their_time_at_the_end() {
-        assert_eq!(last_calls(1_000_000_000), EACH);
+        assert_eq!(last_calls(1_000_000_000), LAST_CALLS_MIN);
         assert!(last_calls(25_000_000_000) > 5 * Duration::from_millis(2300));
         assert!(last_calls(u64::MAX) > Duration::from_secs(1 << 30));
     }

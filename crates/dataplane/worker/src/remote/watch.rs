@@ -6,26 +6,11 @@
 //! block reaches them, and their processes make no call. A process that works on is ended.
 
 use super::life::Life;
+use flame_plan::limits::{HELD_LOAD_MAX, HELD_NOTICE, HELD_USE, USE_EXCESS, USE_SLACK, USE_WINDOW};
 use flame_quota::Link;
 use flame_remote::Command;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
-
-/// The time over which use is compared with the grants.
-const WINDOW: Duration = Duration::from_secs(5);
-/// The use that is always allowed within the window: loading modules takes time, too.
-const SLACK: Duration = Duration::from_millis(500);
-/// The multiple of its share from which on a process is ended. Its own scheduler keeps to the share itself.
-const EXCESS: f64 = 1.5;
-
-/// The interval at which it is decided which modules have time left.
-pub(super) const DECISION: Duration = Duration::from_millis(10);
-/// The number of decisions after which a process must have noticed that its modules are held.
-const NOTICE: u32 = 3;
-/// The part of a processor that a process may use while all its modules are held, for its answers.
-const HELD: f64 = 0.02;
-/// The time that it may use besides for each module that is loaded meanwhile.
-const LOAD: Duration = Duration::from_millis(100);
 
 #[derive(Default)]
 pub(super) struct Watch {
@@ -55,13 +40,13 @@ impl Held {
     fn count(&mut self, (now, used): (Instant, Duration), are_held: bool, loads: u64) -> Result<(), String> {
         let (at, before) = self.last.replace((now, used)).unwrap_or((now, used));
         self.decisions = if are_held { self.decisions.saturating_add(1) } else { 0 };
-        if self.decisions > NOTICE {
+        if self.decisions > HELD_NOTICE {
             self.excess += used.saturating_sub(before);
         }
-        let loads = LOAD.saturating_mul(u32::try_from(loads).unwrap_or(u32::MAX));
-        let allowed = (now - at).mul_f64(HELD).saturating_add(loads);
+        let loads = HELD_LOAD_MAX.saturating_mul(u32::try_from(loads).unwrap_or(u32::MAX));
+        let allowed = (now - at).mul_f64(HELD_USE).saturating_add(loads);
         self.excess = self.excess.saturating_sub(allowed);
-        match self.excess > SLACK {
+        match self.excess > USE_SLACK {
             true => Err("it worked although its modules had used up their processor time".to_owned()),
             false => Ok(()),
         }
@@ -120,12 +105,12 @@ impl Watch {
             return Ok(());
         };
         let elapsed = now - since;
-        if elapsed < WINDOW {
+        if elapsed < USE_WINDOW {
             return Ok(());
         }
         self.window = Some((now, used));
         let (Some(part), used) = (allowed, used.saturating_sub(before)) else { return Ok(()) };
-        let limit = elapsed.mul_f64((part * EXCESS).min(1e3)) + SLACK;
+        let limit = elapsed.mul_f64((part * USE_EXCESS).min(1e3)) + USE_SLACK;
         if used > limit {
             let (used, elapsed) = (used.as_millis(), elapsed.as_millis());
             let percent = part * 100.0;
@@ -159,7 +144,7 @@ mod tests {
     use flame_plan::Share;
 
     #[test]
-    fn who_works_on_without_time_is_ended() {
+    fn a_process_that_works_without_time_is_ended() {
         let (start, ms) = (Instant::now(), Duration::from_millis);
         // Uses `part` of a processor for ten seconds.
         let used = |part: f64, are_held: &dyn Fn(u32) -> bool, loads: u64| {

@@ -10,7 +10,7 @@
 
 use super::ViewStage;
 use super::staged::Free;
-use crate::batches::{Batches, POLL_INTERVAL};
+use crate::batches::{Batches, PROCESS_CHECK};
 use crate::error::RunError;
 use crate::read::Packets;
 use flame_block::Pool;
@@ -85,11 +85,10 @@ impl ViewStage {
         how: (usize, &Stop<'_>),
         outlet: &mut dyn Outlet<RunError>,
     ) -> Result<(), RunError> {
-        while !self.hand_over_last(how, outlet)? {
-            outlet.wait()?;
-            std::thread::sleep(POLL_INTERVAL);
-        }
-        Ok(())
+        PROCESS_CHECK.sleep_until(|| match self.hand_over_last(how, outlet) {
+            Ok(false) => outlet.wait().err().map(Err),
+            handed => Some(handed.map(drop)),
+        })
     }
 
     /// Hands over the block that gathers and the tick after it, if there is room. Returns whether no packets

@@ -4,6 +4,7 @@ use super::{PipelineOptions, Supply, ViewStage};
 use crate::error::RunError;
 use crate::placed::Placed;
 use crate::sorting;
+use flame_base::Backoff;
 use flame_block::{Depths, MAX_SLOTS};
 use flame_execute::{Outlet, Stop};
 use flame_plan::{ModuleClass, ModulePlan};
@@ -24,10 +25,8 @@ const CAPTURE_DEPTH: usize = 2 * SLOTS;
 /// block while less than half of them wait, also one with few packets.
 const GRAPH_DEPTH: usize = REMOTE_SLOTS - 2;
 
-/// The intervals at which a pipeline that reads a capture checks whether a process has room for a block: the
-/// first, and the longest of those that follow, each twice the one before.
-const ROOM: Duration = Duration::from_micros(160);
-const MOST_ROOM: Duration = Duration::from_micros(640);
+/// The waits of a pipeline that reads a capture for room for a block in a process.
+const ROOM_CHECK: Backoff = Backoff::doubling(Duration::from_micros(160), Duration::from_micros(640));
 
 /// Returns whether a module has separate blocks, because a metered one may keep them for long, or because
 /// they are those of its event queues.
@@ -73,14 +72,14 @@ impl ViewStage {
         if !self.is_remote() || self.supply.is_live() {
             return Ok(());
         }
-        let (mut interval, mut waits) = (ROOM, false);
-        // Once it has to wait, it waits for room for several blocks.
-        while !self.loops.iter_mut().all(|m| m.has_room(&mut self.pool, (queue, waits), stop)) {
+        let mut waits = false;
+        ROOM_CHECK.sleep_until(|| {
+            if self.loops.iter_mut().all(|m| m.has_room(&mut self.pool, (queue, waits), stop)) {
+                return Some(Ok(()));
+            }
+            // From now on for several blocks.
             waits = true;
-            outlet.wait()?;
-            std::thread::sleep(interval);
-            interval = (2 * interval).min(MOST_ROOM);
-        }
-        Ok(())
+            outlet.wait().err().map(Err)
+        })
     }
 }

@@ -54,7 +54,7 @@ impl Filling {
     }
 
     /// Adds the packets that `write` writes at an address, all of one link type, to a block that is not full.
-    /// A block begins in a slot that is none of the mask `taken`. Returns `None` if no such slot is free.
+    /// A new block uses a slot whose bit in `taken` is clear. Returns `None` if no such slot is free.
     #[inline]
     pub(super) fn add(
         &mut self,

@@ -2,7 +2,7 @@
 
 use crate::runtime::limits::{ACROSS, HANDLER, LATE, Limits, PULL, TOO_MUCH, WAIT};
 use crate::runtime::router::Router;
-use crate::runtime::threads::team::{Kind, Means, Member, PATIENCE};
+use crate::runtime::threads::team::{Kind, Means, Member, TEAM_CHECK};
 use crate::runtime::{account, loops};
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -149,7 +149,7 @@ impl Router {
                 _ => {
                     member.flush();
                     self.serve_calls();
-                    std::thread::park_timeout(PATIENCE);
+                    std::thread::park_timeout(TEAM_CHECK);
                 }
             }
         }

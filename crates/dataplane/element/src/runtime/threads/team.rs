@@ -17,8 +17,8 @@ pub const MOST_THREADS: usize = 64;
 const MOST_UNDERWAY: usize = 8192;
 /// Packets that a thread collects for another one within a round.
 const PARCEL: usize = 256;
-/// The time after which a thread that waits for another one looks again, although nothing woke it.
-pub const PATIENCE: Duration = Duration::from_millis(10);
+/// Longest wait of a thread for another thread before it checks again, although nothing woke it.
+pub const TEAM_CHECK: Duration = Duration::from_millis(10);
 
 /// The kinds of calls of handlers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -425,7 +425,7 @@ impl Member {
                 return (Err("given up, since another thread takes too long".to_owned()), 0);
             }
             serve();
-            std::thread::park_timeout(PATIENCE);
+            std::thread::park_timeout(TEAM_CHECK);
         }
     }
 
@@ -445,7 +445,7 @@ impl Member {
         while !self.team.is_running.load(Ordering::SeqCst) && !self.team.is_stopping() {
             self.check()?;
             serve();
-            std::thread::park_timeout(PATIENCE);
+            std::thread::park_timeout(TEAM_CHECK);
         }
         Ok(())
     }
@@ -466,7 +466,7 @@ impl Member {
                 return Ok(false);
             }
             serve();
-            std::thread::park_timeout(PATIENCE);
+            std::thread::park_timeout(TEAM_CHECK);
         }
     }
 
@@ -485,7 +485,7 @@ impl Member {
         while self.team.arrivals.load(Ordering::SeqCst) < all {
             self.check()?;
             serve();
-            std::thread::park_timeout(PATIENCE);
+            std::thread::park_timeout(TEAM_CHECK);
         }
         Ok(())
     }
@@ -580,7 +580,7 @@ mod tests {
     fn a_thread_that_does_not_answer_is_given_up() {
         let team = Team::new(2, vec![0, 1]);
         let member = Member::join(&team, 0);
-        let (means, soon) = (Means { fuel: 9, ..Means::default() }, Instant::now() + PATIENCE);
+        let (means, soon) = (Means { fuel: 9, ..Means::default() }, Instant::now() + TEAM_CHECK);
         let (value, fuel) = member.call(Kind::Read, 1, ("length", ""), (means, soon), &|| ());
         assert!(value.unwrap_err().contains("takes too long") && fuel == 0);
     }

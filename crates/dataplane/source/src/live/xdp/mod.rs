@@ -34,13 +34,13 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 /// The memory of all queues together, unless they have the fewest frames that a queue needs.
 const MEMORY: usize = 64 << 20;
 const LEAST_FRAMES: usize = 4096;
-/// The time for which packets are left to gather in the rings. A queue has room for those of two million a
+/// Time for which packets are left to gather in the rings. A queue has room for those of two million a
 /// second at least.
 const GATHER: Duration = Duration::from_millis(2);
-/// The time after the removal of the program in which packets may still arrive.
-const REST: Duration = Duration::from_millis(50);
-/// The time between two looks at the state of the interface.
-const POLL_INTERVAL: Duration = Duration::from_millis(200);
+/// Time after the removal of the program in which packets may still arrive.
+const LAST_PACKETS: Duration = Duration::from_millis(50);
+/// Interval of checks of the state of the interface.
+const STATE_CHECK: Duration = Duration::from_millis(200);
 /// The longest time between reception and delivery. A stated time that lies further back, or in the future,
 /// was not written by the program.
 const LATEST_NS: u64 = 60_000_000_000;
@@ -323,7 +323,7 @@ impl Xdp {
             if packets.is_empty() {
                 match self.closing {
                     // A packet may have been on its way to a socket when the program was removed.
-                    Some(since) if since.elapsed() > REST => return Ok(Next::End),
+                    Some(since) if since.elapsed() > LAST_PACKETS => return Ok(Next::End),
                     Some(_) => std::thread::sleep(GATHER),
                     _ if self.is_down => std::thread::sleep(Duration::from_millis(self.timeout_ms.into())),
                     _ if queue::wait(&mut self.polled, self.timeout_ms) => continue,
@@ -344,7 +344,7 @@ impl Xdp {
 
     /// Looks now and then whether the interface is up, or was removed.
     fn look(&mut self) -> Result<(), SourceError> {
-        if self.looked.elapsed() < POLL_INTERVAL {
+        if self.looked.elapsed() < STATE_CHECK {
             return Ok(());
         }
         self.looked = Instant::now();

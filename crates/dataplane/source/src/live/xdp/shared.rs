@@ -2,7 +2,7 @@
 //! memory for a queue, and binds it to one process. Both may go to another thread together.
 
 use super::queue::{Queue, Shape};
-use flame_base::lock;
+use flame_base::{Backoff, lock};
 use std::io;
 use std::os::linux::fs::MetadataExt;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
@@ -12,7 +12,7 @@ use std::time::Duration;
 const TO_SEND: u32 = 2048;
 /// The kernel frees a queue a moment after its socket was closed.
 const ATTEMPTS: usize = 20;
-const PAUSE: Duration = Duration::from_millis(5);
+const FREE_CHECK: Backoff = Backoff::every(Duration::from_millis(5));
 
 /// A queue, which one thread at a time uses.
 #[derive(Clone)]
@@ -58,13 +58,11 @@ pub fn forget(Shared(lost): &Shared) {
 
 fn when_free(interface: u32, number: u32, shape: Shape) -> io::Result<Shared> {
     let mut left = ATTEMPTS;
-    loop {
-        match Queue::open(interface, number, shape) {
-            Err(e) if e.kind() == io::ErrorKind::ResourceBusy && left > 0 => {
-                left -= 1;
-                std::thread::sleep(PAUSE);
-            }
-            result => return result.map(|queue| Shared(Arc::new(Mutex::new(queue)))),
+    FREE_CHECK.sleep_until(|| match Queue::open(interface, number, shape) {
+        Err(e) if e.kind() == io::ErrorKind::ResourceBusy && left > 0 => {
+            left -= 1;
+            None
         }
-    }
+        result => Some(result.map(|queue| Shared(Arc::new(Mutex::new(queue))))),
+    })
 }
