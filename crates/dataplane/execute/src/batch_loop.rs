@@ -388,7 +388,7 @@ impl BatchLoop {
                 Some(Item::Tick(now_ns)) => {
                     self.delivered_tick = now_ns;
                     let due = self.ticks.pass(now_ns).or(self.due);
-                    self.due = due.filter(|_| !self.caller.leaves_out(true, conditions.stop));
+                    self.due = due.filter(|_| !self.caller.leaves_out(true, conditions.stop.phase()));
                 }
             }
         }
@@ -488,13 +488,14 @@ impl BatchLoop {
         quantum: &Quantum<'_>,
         outlet: &mut dyn Outlet<E>,
     ) -> Result<(), E> {
-        self.keeping.fault(quantum.stop.is_set());
+        let is_last = quantum.stop.phase().is_last();
+        self.keeping.fault(is_last);
         // A new instance would run the same code, which only its bound limits.
         if fault.violates_bound() {
             self.restarts = 0;
         }
         // A run that is being stopped starts no new instance.
-        let restart = self.restarts > 0 && !quantum.stop.is_set();
+        let restart = self.restarts > 0 && !is_last;
         self.report(fault, packet, restart, outlet)?;
         if restart {
             self.restarts -= 1;

@@ -24,4 +24,4 @@ pub use module::{Halts, LoadError, LoadedModule, Module, Shape};
 pub use outlet::{Origin, Outlet};
 pub use slices::{LONG_SLICE, SLICE, SliceThread, Slices};
 pub use slow_loop::SlowLoop;
-pub use stop::{Behind, Quantum, Stop};
+pub use stop::{Behind, Phase, Quantum, Stop};

@@ -366,7 +366,7 @@ impl SlowLoop {
                     self.end_service(caller.spent());
                     self.lose(&call);
                     if !matches!(call, Call::Init { .. }) {
-                        self.keeping.fault(quantum.stop.is_set());
+                        self.keeping.fault(quantum.stop.phase().is_last());
                     }
                     self.keeping.let_go();
                     return Ok(Some(self.report(&fault)));
@@ -392,7 +392,7 @@ impl SlowLoop {
         self.skip_ticks();
         while let Some(Waiting { call, payer, .. }) = self.calls.front() {
             match () {
-                () if quantum.stop.is_run_stopped() => self.served.push((*call, Duration::ZERO)),
+                () if !quantum.stop.phase().serves() => self.served.push((*call, Duration::ZERO)),
                 () if self.is_live && !payer.may_begin() => self.refused.push(*call),
                 () => break,
             }
@@ -447,7 +447,7 @@ impl SlowLoop {
     /// Drops the outcomes that were not taken some time after the run was stopped. How many there are does
     /// not depend on this module alone.
     fn drop_outcomes(&mut self, stop: &Stop<'_>) {
-        if !stop.is_set() || !self.queue.iter().any(|task| matches!(task, Task::Done(_))) {
+        if !stop.phase().is_last() || !self.queue.iter().any(|task| matches!(task, Task::Done(_))) {
             return;
         }
         if self.outcomes_since.get_or_insert_with(Instant::now).elapsed() > GRACE {
@@ -461,7 +461,8 @@ impl SlowLoop {
 
     /// Drops what waits and is not processed any more, because the run was stopped. Messages are lost.
     fn leave_out(&mut self, caller: &Caller, stop: &Stop<'_>) {
-        let (ticks, messages) = (caller.leaves_out(true, stop), caller.leaves_out(false, stop));
+        let phase = stop.phase();
+        let (ticks, messages) = (caller.leaves_out(true, phase), caller.leaves_out(false, phase));
         if ticks || messages {
             self.queue.retain(|task| {
                 let is_lost = messages && matches!(task, Task::Message { .. });

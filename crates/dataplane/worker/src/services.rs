@@ -2,6 +2,7 @@
 
 use crate::calls::{Calls, Delivery, Request};
 use flame_abi::output::{DONE_HEAD, SERVE_HEAD};
+use flame_execute::Phase;
 use flame_plan::{ModuleId, ModulePlan};
 use flame_quota::Meters;
 use flame_remote::Waited;
@@ -201,8 +202,8 @@ impl Services {
 
     /// Advances the end of all calls once all fast instances have ended, before what waits is delivered:
     /// calls without an outcome end when nothing is left to deliver, after a while, or because the run
-    /// `is_stopped`. Returns whether they have ended.
-    pub(crate) fn close_all(&mut self, is_stopped: bool) -> bool {
+    /// is stopped. Returns whether they have ended.
+    pub(crate) fn close_all(&mut self, phase: Phase) -> bool {
         let now_ns = self.now_ns();
         let is_over = match &mut self.last {
             Last::Closed => return true,
@@ -216,7 +217,7 @@ impl Services {
                 *rounds > LAST_ROUNDS
             }
         };
-        if !is_over && !is_stopped && !self.calls.is_quiet() {
+        if !is_over && phase.serves() && !self.calls.is_quiet() {
             return false;
         }
         self.last = Last::Closed;

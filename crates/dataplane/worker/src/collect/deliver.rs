@@ -59,7 +59,7 @@ impl Collector<'_> {
     /// Delivers the next call or outcome, and returns the module to which it went. Calls are not delivered
     /// any more after the run was stopped: they would take the time of the last calls.
     fn deliver_next(&mut self) -> Option<ModuleId> {
-        let is_stopped = self.stop.is_run_stopped();
+        let serves = self.stop.phase().serves();
         let (modules, services) = (&mut self.modules, &mut self.outputs.services);
         if let Some((to, outcome)) = services.next_outcome(|id| takes(modules, id, false)) {
             if let Some(caller) = modules.iter_mut().find(|m| m.id == to) {
@@ -67,7 +67,7 @@ impl Collector<'_> {
             }
             return Some(to);
         }
-        let request = services.next_request(|id| !is_stopped && takes(modules, id, true))?;
+        let request = services.next_request(|id| serves && takes(modules, id, true))?;
         let payer = modules.iter().find(|m| m.id == request.caller).map(|m| m.meters.clone());
         match payer.filter(|payer| !self.is_live || payer.may_begin()) {
             Some(payer) => {
@@ -104,8 +104,8 @@ impl Collector<'_> {
 
     /// Returns whether a call or an outcome can be delivered.
     pub(super) fn can_deliver(&mut self) -> bool {
-        let is_stopped = self.stop.is_run_stopped();
-        let can = |id, serves| !(serves && is_stopped) && takes(&self.modules, id, serves);
+        let are_made = self.stop.phase().serves();
+        let can = |id, serves: bool| (are_made || !serves) && takes(&self.modules, id, serves);
         self.outputs.services.can_progress(can)
     }
 
@@ -177,7 +177,7 @@ impl Collector<'_> {
         for m in &mut self.modules {
             m.go(&quantum, &mut self.outputs, &mut self.faults)?;
         }
-        if self.outputs.services.close_all(self.stop.is_run_stopped()) {
+        if self.outputs.services.close_all(self.stop.phase()) {
             self.processes().for_each(|(_, process)| process.close(now));
         }
         self.deliver()

@@ -2,7 +2,7 @@
 
 use super::limits::{END, ProcessLimits};
 use super::module::RemoteModule;
-use flame_execute::Stop;
+use flame_execute::{Phase, Stop};
 use flame_remote::{Command, Waited};
 use std::time::{Duration, Instant};
 
@@ -46,12 +46,13 @@ impl WorkDeadline {
     /// Kills the process if it has used up its time.
     pub(super) fn check(&mut self, module: &RemoteModule, wait: Wait, stop: &Stop<'_>) {
         let now = self.waited.look(Instant::now());
-        if stop.is_run_stopped() && !std::mem::replace(&mut self.is_told, true) {
+        let phase = stop.phase();
+        if phase != Phase::Running && !std::mem::replace(&mut self.is_told, true) {
             // This one, even if it came later than that.
             module.process.send(Command::Stop, Vec::new());
             module.running.stop();
         }
-        if stop.is_set() {
+        if phase.is_last() {
             self.waits.stop(now, || module.running.last_calls());
         }
         // Under a share of processor time, a process sleeps with work waiting.
