@@ -1,13 +1,13 @@
 use crate::caller::{Caller, Ended};
 use crate::keep::Place;
 use crate::keeping::{Keeping, Next};
-use crate::module::{Halts, LoadedModule, Shape};
+use crate::module::{Attachment, Halts, LoadedModule, Shape};
 use crate::outlet::{Origin, Outlet};
 use crate::stop::{Quantum, Stop};
 use crate::ticks::Ticks;
 use flame_abi::{Descriptor, layout};
 use flame_block::{Block, Item, MAX_QUEUES, Pool, Reader, ReaderId};
-use flame_plan::{Account, FaultReport, ModuleClass, ModuleId, OnFault, Reason, Shed, quantize};
+use flame_plan::{Account, FaultReport, ModuleId, OnFault, Placement, Reason, Shed, quantize};
 use flame_quota::Meters;
 use flame_run::{Call, Fault, Mapping, Role};
 use std::os::fd::BorrowedFd;
@@ -25,12 +25,12 @@ pub struct BatchLoop {
     name: String,
     worker: usize,
     caller: Caller,
-    /// Whether its calls end within one quantum: either no packet is lost meanwhile, or it is bounded and
-    /// shares blocks, which the source takes back. Then a batch and its rests cost at most twice the budgets
-    /// of its packets, and other calls at most [`flame_plan::longest_call`].
-    is_whole: bool,
-    /// Whether others wait for the end of a quantum, which ends with a call then.
-    is_timed: bool,
+    /// Whether calls pause at the end of a slice. Otherwise they end within one quantum: either no packet is
+    /// lost meanwhile, or the module is bounded and shares blocks, which the source takes back. Then a batch
+    /// and its rests cost at most twice the budgets of its packets, and other calls at most
+    /// [`flame_plan::longest_call`].
+    is_interrupted: bool,
+    placement: Placement,
     restarts: u32,
     halts: Halts,
     reader: Reader,
@@ -87,18 +87,18 @@ impl BatchLoop {
     pub fn new(
         shape: Shape,
         module: &LoadedModule,
-        (worker, is_live): (usize, bool),
+        Attachment { worker, discipline }: Attachment,
         windows: Vec<Mapping>,
         reader: Reader,
     ) -> Self {
         let p = &module.plan;
-        let caller = Caller::new(shape, module, Role::Fast { worker }, is_live).with_windows(windows);
+        let caller = Caller::new(shape, module, Role::Fast { worker }, discipline).with_windows(windows);
         Self {
             module: p.id,
             name: p.name.clone(),
             worker,
-            is_whole: !is_live || caller.loaded().class() == ModuleClass::Bounded,
-            is_timed: false,
+            is_interrupted: discipline.interrupts_calls(module.placement, caller.loaded().class()),
+            placement: module.placement,
             caller,
             restarts: match p.on_fault {
                 OnFault::Stop => 0,
@@ -113,23 +113,18 @@ impl BatchLoop {
             calls: 0,
             meters: module.meters.clone(),
             resolution_ns: p.view.resolution_ns,
-            ticks: Ticks::new(p, shape.tick_ns, is_live),
+            ticks: Ticks::new(p, shape.tick_ns, discipline),
             delivered_tick: 0,
             passed_tick: 0,
             account: p.empty_account(),
             lost: [0; MAX_QUEUES],
             unsorted: 0,
             is_ending: false,
-            keeping: Keeping::new(module.take_place(Place::Worker(worker)), is_live && p.view.has_steps()),
+            keeping: Keeping::new(
+                module.take_place(Place::Worker(worker)),
+                p.shows_whole_intervals(discipline),
+            ),
         }
-    }
-
-    /// Returns the loop with calls of a metered module cut into slices, also where no packet would be lost,
-    /// and with quanta that end after [`TIME`].
-    #[must_use]
-    pub fn preemptible(self) -> Self {
-        let is_whole = self.is_whole && self.caller.loaded().class() == ModuleClass::Bounded;
-        Self { is_whole, is_timed: true, ..self }
     }
 
     pub fn module(&self) -> ModuleId {
@@ -269,11 +264,16 @@ impl BatchLoop {
     ///
     /// Returns the error of `outlet`, which receives the module's faults.
     pub fn go<E>(&mut self, conditions: Conditions<'_>, outlet: &mut dyn Outlet<E>) -> Result<(), E> {
-        let quantum =
-            if self.is_whole { Quantum::whole(conditions.stop) } else { Quantum::slice(conditions.stop) };
+        let quantum = match self.is_interrupted {
+            true => Quantum::slice(conditions.stop),
+            false => Quantum::whole(conditions.stop),
+        };
         let quantum = if conditions.is_last { quantum.ending() } else { quantum };
         self.blocks = BLOCKS;
-        let begun = self.is_timed.then(Instant::now);
+        let begun = match self.placement {
+            Placement::Inline => None,
+            Placement::Process => Some(Instant::now()),
+        };
         while self.caller.is_busy() || self.starts(conditions, outlet)? {
             if !self.call(&quantum, outlet)? || begun.is_some_and(|begun| begun.elapsed() >= TIME) {
                 break;

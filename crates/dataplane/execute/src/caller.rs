@@ -12,7 +12,7 @@
 use crate::limit::CpuMonitor;
 use crate::module::{LoadedModule, Shape};
 use crate::stop::{GRACE, Phase, Quantum, Stop};
-use flame_plan::{CallName, Limits, Reason};
+use flame_plan::{CallName, Discipline, Limits, Reason};
 use flame_quota::Meters;
 use flame_run::{
     Allowance, Call, Eviction, Fault, FaultKind, Instance, Loaded, Mapping, Output, Returned, Role,
@@ -102,11 +102,10 @@ pub enum Ended {
 }
 
 impl Caller {
-    /// Creates a caller without an instance. `is_live` states that the source loses packets that are not
-    /// taken in time.
-    pub fn new(shape: Shape, module: &LoadedModule, role: Role, is_live: bool) -> Self {
+    /// Creates a caller without an instance.
+    pub fn new(shape: Shape, module: &LoadedModule, role: Role, discipline: Discipline) -> Self {
         let Shape { workers, tick_ns, interval_ns } = shape;
-        let time_limit = module.plan.terms.time_limit.filter(|_| is_live);
+        let time_limit = module.plan.terms.time_limit.filter(|_| discipline.limits_time());
         Self {
             loaded: module.loaded.clone(),
             windows: Vec::new(),

@@ -20,7 +20,7 @@ mod ticks;
 pub use batch_loop::{BatchLoop, Conditions};
 pub use caller::{Caller, Ended};
 pub use keep::{Begun, Held, Keep, Lost, News, OnNews, Place, Requested, State};
-pub use module::{Halts, LoadError, LoadedModule, Module, Shape};
+pub use module::{Attachment, Halts, LoadError, LoadedModule, Module, Shape};
 pub use outlet::{Origin, Outlet};
 pub use slices::{LONG_SLICE, SLICE, SliceThread, Slices};
 pub use slow_loop::SlowLoop;

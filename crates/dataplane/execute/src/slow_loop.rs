@@ -4,7 +4,7 @@ use crate::keeping::{Keeping, Next};
 use crate::module::{LoadedModule, Shape};
 use crate::stop::{GRACE, Quantum, Stop};
 use crate::ticks::Ticks;
-use flame_plan::{FaultReport, ModuleId, quantize};
+use flame_plan::{Discipline, FaultReport, ModuleId, quantize};
 use flame_quota::Meters;
 use flame_run::{Allowance, Call, Fault, Output, Role};
 use std::collections::VecDeque;
@@ -25,7 +25,7 @@ pub struct SlowLoop {
     id: ModuleId,
     name: String,
     granted: bool,
-    is_live: bool,
+    discipline: Discipline,
     resolution_ns: u64,
     ticks: Ticks,
     /// The last tick that the pipelines of all workers passed.
@@ -98,7 +98,7 @@ impl SlowLoop {
     pub fn new(
         shape: Shape,
         module: &LoadedModule,
-        is_live: bool,
+        discipline: Discipline,
         ticked: u64,
     ) -> (Self, Option<FaultReport>) {
         let p = &module.plan;
@@ -106,9 +106,9 @@ impl SlowLoop {
             id: p.id,
             name: p.name.clone(),
             granted: module.meters.granted(),
-            is_live,
+            discipline,
             resolution_ns: p.view.resolution_ns,
-            ticks: Ticks::new(p, shape.tick_ns, is_live),
+            ticks: Ticks::new(p, shape.tick_ns, discipline),
             due: ticked,
             done: ticked,
             ticking: ticked,
@@ -128,15 +128,20 @@ impl SlowLoop {
             outcomes_since: None,
             is_split: false,
             lost: 0,
-            keeping: Keeping::new(module.take_place(Place::Slow), is_live && p.view.has_steps()),
+            keeping: Keeping::new(module.take_place(Place::Slow), p.shows_whole_intervals(discipline)),
         };
-        let mut caller = Box::new(Caller::new(shape, module, Role::Slow, is_live));
+        let mut caller = Box::new(Caller::new(shape, module, Role::Slow, discipline));
         let fault = caller.launch(false).err().map(|fault| slow.report(&fault));
         slow.caller = fault.is_none().then_some(caller);
         if slow.caller.is_none() {
             slow.keeping.let_go();
         }
         (slow, fault)
+    }
+
+    /// Returns the discipline of its run.
+    pub fn discipline(&self) -> Discipline {
+        self.discipline
     }
 
     /// Returns the number of messages lost since the last call of this function.
@@ -146,7 +151,8 @@ impl SlowLoop {
 
     /// Queues a message of worker `worker`, which the fast call with the number `call` sent.
     pub fn message(&mut self, worker: usize, call: u64, message: &[u8]) {
-        if self.caller.is_none() || (self.is_live && self.queued + message.len() + ENTRY > QUEUED) {
+        let is_limited = self.discipline.loses_late_packets();
+        if self.caller.is_none() || (is_limited && self.queued + message.len() + ENTRY > QUEUED) {
             self.lost += 1;
             return;
         }
@@ -393,7 +399,7 @@ impl SlowLoop {
         while let Some(Waiting { call, payer, .. }) = self.calls.front() {
             match () {
                 () if !quantum.stop.phase().serves() => self.served.push((*call, Duration::ZERO)),
-                () if self.is_live && !payer.may_begin() => self.refused.push(*call),
+                () if self.discipline.limits_time() && !payer.may_begin() => self.refused.push(*call),
                 () => break,
             }
             self.calls.pop_front();

@@ -57,7 +57,7 @@ pub(crate) fn collect(
     let mut looks = 0;
     let mut may_nap = false;
     let mut naps = Naps::new();
-    let mut order = Order::new(workers, queues.lead(), collector.is_live);
+    let mut order = Order::new(workers, queues.lead(), wiring.discipline);
     while ended < workers {
         collector.rotate()?;
         collector.end_slow();
@@ -86,7 +86,7 @@ pub(crate) fn collect(
                 queues.wait(POLL_INTERVAL);
                 naps.waited();
                 looks += 1;
-                if looks == QUIET && collector.waits {
+                if looks == QUIET && wiring.discipline.shows_rows_when_quiet() {
                     collector.show()?;
                 }
                 continue;

@@ -1,5 +1,6 @@
 use crate::report::Events;
 use crate::services::Services;
+use flame_plan::ServiceTime;
 use flame_record::Sink;
 use flame_remote::{Stall, Stalled, Staller, Waited};
 use flame_transmit::Link;
@@ -26,17 +27,17 @@ pub(crate) struct Outputs<'a> {
 }
 
 impl<'a> Outputs<'a> {
-    /// Creates the destinations. `is_clocked` states that calls of services are late by the node's clock.
+    /// Creates the destinations. `time` is the time of calls of services.
     pub(crate) fn new(
         sink: &'a mut dyn Sink,
         events: &'a dyn Events,
         link: Option<Arc<Link>>,
-        is_clocked: bool,
+        time: ServiceTime,
         stall: Option<(Staller, Arc<Stall>)>,
     ) -> Self {
         let (staller, stall) = stall.unzip();
         let stall = stall.unwrap_or_else(Stall::none);
-        let services = Services::new(is_clocked.then(|| Waited::without(stall.clone(), LOOK)));
+        let services = Services::new(time, Waited::without(stall.clone(), LOOK));
         Self { sink, events, link, services, now_ns: 0, staller, waited: Waited::without(stall, LOOK) }
     }
 

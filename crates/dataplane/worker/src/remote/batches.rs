@@ -4,9 +4,9 @@ use super::state::Ending;
 use crate::error::RunError;
 use crossbeam_channel::Sender;
 use flame_block::{Depths, MAX_QUEUES, Pool, ReaderFds, ReaderId};
-use flame_execute::Stop;
+use flame_execute::{Attachment, Stop};
 use flame_output::{FrameCounts, OutputError, Sent};
-use flame_plan::{Account, ModuleId, Pace, Shed};
+use flame_plan::{Account, ModuleId, Shed};
 use flame_remote::Command;
 use std::time::{Duration, Instant};
 
@@ -58,12 +58,12 @@ impl RemoteBatches {
     /// Starts a module on one worker, with a reader of `pool` that holds at most `depths` blocks.
     pub(crate) fn attach(
         module: &RemoteModule,
-        (worker, pace): (usize, Pace),
+        Attachment { worker, discipline }: Attachment,
         (pool, depths): (&mut Pool, impl Into<Depths>),
     ) -> Result<Self, RunError> {
         let depths = depths.into();
         let ReaderFds { id, data, control, event } = pool.remote_reader(depths)?;
-        let command = Command::Attach { module: module.plan.id, worker, pace };
+        let command = Command::Attach { module: module.plan.id, worker, discipline };
         module.process.send(command, vec![data, control, event]);
         Ok(Self::new(module.clone(), worker, id, depths))
     }
