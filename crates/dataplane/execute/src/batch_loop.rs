@@ -146,32 +146,15 @@ impl BatchLoop {
         self.reader.id()
     }
 
-    /// Counts packets that were offered, and those of them that the view's filters did not select.
-    pub fn offer(&mut self, offered: u64, filtered: u64) {
-        self.account.offered += offered;
-        self.account.filtered += filtered;
-    }
-
-    /// Counts packets that sampling left out.
-    pub fn sampled(&mut self, packets: u64) {
-        self.account.offered += packets;
-        self.account.sampled += packets;
-    }
-
-    /// Counts packets without their payload, which contains a packet.
-    pub fn cut(&mut self, packets: u64) {
-        self.account.cut += packets;
+    /// Returns the account in which packets are counted before they come in a block.
+    pub fn account_mut(&mut self) -> &mut Account {
+        &mut self.account
     }
 
     /// Counts packets that the module does not process. It learns their number with its next batch.
     pub fn shed(&mut self, cause: Shed, packets: u64) {
         self.account.shed(cause, packets);
         self.unsorted += packets;
-    }
-
-    /// Counts packets that came into an event queue.
-    pub fn queued(&mut self, queue: usize, packets: u64) {
-        self.account.queued(queue, packets);
     }
 
     /// Counts packets of an event queue that the module does not process.

@@ -504,6 +504,7 @@ impl Installed {
     /// are reported.
     pub fn report(&mut self, sender: &mut Sender) -> Result<bool, ChannelError> {
         // The first packets, and those after a pause, are reported at once.
+        // The owner of packets that are forwarded waits for decisions, and not for accounts.
         let steps = self.discipline.steps() && !self.module.loaded.forwards();
         let is_due = steps || self.at.is_none_or(|at| at.elapsed() >= REPORTS);
         let (mut all, mut is_reported) = (true, false);

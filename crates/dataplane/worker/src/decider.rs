@@ -73,18 +73,14 @@ impl Decider {
     /// Counts packets that were offered, those of them that filters did not select, and what else a view
     /// counts.
     pub(crate) fn offer(&mut self, offered: u64, filtered: u64, written: Written) {
-        let (sampled, cut) = (written.sampled.into(), written.cut.into());
-        match self {
-            Self::Local(batches) => {
-                batches.offer(offered, filtered);
-                batches.sampled(sampled);
-                batches.cut(cut);
-            }
-            Self::Remote(remote) => {
-                remote.batches.offer(offered, filtered);
-                remote.batches.sampled(sampled);
-                remote.batches.cut(cut);
-            }
+        let account = match self {
+            Self::Local(batches) => Some(batches.account_mut()),
+            Self::Remote(remote) => remote.batches.account_mut(),
+        };
+        if let Some(account) = account {
+            account.offer(offered, filtered);
+            account.sample(written.sampled.into());
+            account.cut += u64::from(written.cut);
         }
     }
 

@@ -132,38 +132,10 @@ impl RemoteBatches {
         }
     }
 
-    pub(crate) fn offer(&mut self, offered: u64, filtered: u64) {
-        if self.leaving.is_none() {
-            self.own.offered += offered;
-            self.own.filtered += filtered;
-        }
-    }
-
-    /// Counts packets that came into an event queue.
-    pub(crate) fn queued(&mut self, queue: usize, packets: u64) {
-        if self.leaving.is_none() {
-            self.own.queued(queue, packets);
-        }
-    }
-
-    pub(crate) fn sampled(&mut self, packets: u64) {
-        if self.leaving.is_none() {
-            self.own.offered += packets;
-            self.own.sampled += packets;
-        }
-    }
-
-    /// Counts packets without their payload, which contains a packet.
-    pub(crate) fn cut(&mut self, packets: u64) {
-        if self.leaving.is_none() {
-            self.own.cut += packets;
-        }
-    }
-
-    pub(crate) fn shed(&mut self, cause: Shed, packets: u64) {
-        if self.leaving.is_none() {
-            self.own.shed(cause, packets);
-        }
+    /// Returns the account in which packets are counted before they are delivered, unless the module leaves a
+    /// view that others share.
+    pub(crate) fn account_mut(&mut self) -> Option<&mut Account> {
+        self.leaving.is_none().then_some(&mut self.own)
     }
 
     /// Removes the module while others continue to share its view. It keeps the blocks that it has.
