@@ -5,7 +5,7 @@ use flame_admit::Protection;
 use flame_block::{Pool, SLOT_DESCRIPTORS};
 use flame_compile::{Cache, Compiler};
 use flame_node::{RunRequest, Submission};
-use flame_plan::{Expose, Limits, ModulePlan, ViewSpec, longest_call};
+use flame_plan::{Discipline, Expose, Limits, ModulePlan, ViewSpec, longest_call};
 use flame_run::{Call, Engines, Instance, Loaded, Mapping, Role};
 use flame_source::{FileOptions, Next, RawBlock};
 use flame_view::View;
@@ -86,7 +86,7 @@ pub fn plan_for(
         submissions: vec![Submission { name, file, wasm: wasm.to_vec(), signers: Vec::new() }],
         workers: 1,
         interval_ns: 0,
-        is_live: false,
+        discipline: Discipline::File,
         links: Vec::new(),
         // With this view, the manifest's needs decide.
         view: ViewSpec { expose: Expose::All, snaplen: longest, ..ViewSpec::default() },

@@ -18,7 +18,7 @@ use flame_api::Reservation;
 use flame_base::lock;
 use flame_compile::{Compiler, Worker};
 use flame_node::{Built, RunRequest, Submission, build};
-use flame_plan::{Limits, ViewSpec};
+use flame_plan::{Discipline, Limits, ViewSpec};
 use flame_quota::{Usage, Used};
 use flame_record::{RecordBatch, Sink, SinkError};
 use flame_run::Engines;
@@ -142,7 +142,7 @@ pub fn measure(
         }],
         workers: 1,
         interval_ns: SECOND_NS,
-        is_live: false,
+        discipline: Discipline::File,
         links: Vec::new(),
         view: ViewSpec::default(),
         narrower: Vec::new(),

@@ -3,6 +3,7 @@
 use crate::tcp_packet;
 use bytes::Bytes;
 use flame_abi::LinkType;
+use flame_plan::Discipline;
 use flame_source::{Next, Progress, RawBlock, RawPacket, Source, SourceError};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -45,8 +46,8 @@ impl Source for Memory {
         Ok(if n == 0 { Next::End } else { Next::Packets })
     }
 
-    fn waits(&self) -> bool {
-        false
+    fn discipline(&self) -> Discipline {
+        Discipline::File
     }
 
     fn progress(&self) -> Progress {
@@ -83,8 +84,8 @@ impl<S: Source> Source for Live<S> {
         Progress::default()
     }
 
-    fn is_live(&self) -> bool {
-        true
+    fn discipline(&self) -> Discipline {
+        Discipline::Link
     }
 }
 
@@ -110,7 +111,7 @@ impl Source for Endless {
         Progress::default()
     }
 
-    fn is_live(&self) -> bool {
-        self.is_live
+    fn discipline(&self) -> Discipline {
+        if self.is_live { Discipline::Link } else { Discipline::Pipe }
     }
 }

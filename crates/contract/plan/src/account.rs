@@ -176,6 +176,18 @@ impl Account {
         Self { queues, ..Self::default() }
     }
 
+    /// Counts packets that were offered, and those of them that the view's filters did not select.
+    pub fn offer(&mut self, offered: u64, filtered: u64) {
+        self.offered += offered;
+        self.filtered += filtered;
+    }
+
+    /// Counts packets that were offered and that sampling left out.
+    pub fn sample(&mut self, packets: u64) {
+        self.offered += packets;
+        self.sampled += packets;
+    }
+
     /// Counts packets that came into a queue.
     pub fn queued(&mut self, queue: usize, packets: u64) {
         if let Some(queue) = self.queues.get_mut(queue) {

@@ -8,11 +8,11 @@ mod account;
 mod audience;
 mod catalog;
 mod decision;
+mod discipline;
 mod fault;
 mod filter;
 pub mod limits;
 mod name;
-mod pace;
 mod reads;
 mod reason;
 mod terms;
@@ -24,13 +24,13 @@ pub use account::{Account, Processed, QueueAccount, Shed, Unsent, rounded};
 pub use audience::{Audience, RunTotals, ShownTotals};
 pub use catalog::{Catalog, CatalogEntry};
 pub use decision::{Decided, Decision, Fate};
+pub use discipline::{Discipline, Placement, ServiceTime};
 pub use fault::{CallName, FaultClass, FaultReport};
 pub use filter::{
     MAX_FILTER, MAX_SHOWN_FILTER, MAX_SHOWN_FILTERS, MAX_SHOWN_TOTAL, MAX_SHOWN_VALUES, MAX_SHOWN_WORDS,
     ShownFilter, TrustedFilter, normalize_filter,
 };
 pub use name::{MAX_NAME, readable_name};
-pub use pace::Pace;
 pub use reads::Reads;
 pub use reason::{Overrun, Reason};
 pub use terms::{Forward, LOGS_PER_SECOND, Release, Sending, Services, Share, Terms, TimeLimit};
@@ -128,6 +128,17 @@ pub struct ModulePlan {
 }
 
 impl ModulePlan {
+    /// Returns the place where its calls are made.
+    pub fn placement(&self) -> Placement {
+        if self.process.is_some() { Placement::Process } else { Placement::Inline }
+    }
+
+    /// Returns whether it is shown whole intervals only: its view shows times in steps, and its output is
+    /// released while packets arrive.
+    pub fn shows_whole_intervals(&self, discipline: Discipline) -> bool {
+        discipline.releases_by_interval() && self.view.has_steps()
+    }
+
     /// Returns the packet time in nanoseconds between two of its ticks, in a run with a tick each `tick_ns`:
     /// a multiple of all that its view and its grant ask for; `u64::MAX` if it has none.
     pub fn tick_ns(&self, tick_ns: u64) -> u64 {

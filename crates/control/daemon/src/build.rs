@@ -16,7 +16,7 @@ use flame_node::{
     AdmittedModule, Applicant, Built, Node, NodeError, Note, Possession, Presented, RunRequest, Submission,
     build_unentered,
 };
-use flame_plan::{Limits, ViewSpec, longest_call};
+use flame_plan::{Discipline, Limits, ViewSpec, longest_call};
 use flame_quota::Usage;
 use flame_trust::{
     Answer, Challenge, Credential, Field, Layer, ModuleRequest, Origin, Place, PublicKey, time,
@@ -207,7 +207,7 @@ impl Engine {
             }],
             workers: source.config.workers.into(),
             interval_ns: source.config.interval_ns,
-            is_live: true,
+            discipline: Discipline::Link,
             links: source.links(),
             view: ViewSpec::default(),
             narrower,

@@ -6,7 +6,7 @@ use flame_abi::LinkType;
 use flame_admit::{PacketTimeLimit, Protection, Verdict, Why};
 use flame_bounds::Costs;
 use flame_compile::{Compiler, InstallRequest};
-use flame_plan::{Limits, ModuleClass, ModulePlan, OnFault, Plan, Terms, TimeLimit, ViewSpec};
+use flame_plan::{Discipline, Limits, ModuleClass, ModulePlan, OnFault, Plan, Terms, TimeLimit, ViewSpec};
 use flame_quota::Meters;
 use flame_trust::{Layer, PublicKey};
 use flame_view::{Misfits, ViewError};
@@ -27,8 +27,9 @@ pub struct RunRequest {
     pub workers: usize,
     /// The packet time between reports in nanoseconds, or 0 for none.
     pub interval_ns: u64,
-    /// Whether packets come from an interface.
-    pub is_live: bool,
+    /// The discipline of the run as far as it is known before its source is opened: whether late packets are
+    /// lost.
+    pub discipline: Discipline,
     /// The link types of packets, as far as they are known before these come.
     pub links: Vec<LinkType>,
     /// The view of the operator's own modules. Under a grant, the grant's view applies.
@@ -216,7 +217,7 @@ impl Building {
         compiler.keep_examined()?;
         let admitted = applicant.map(|applicant| &applicant.node).zip(admitted);
         let (terms, meters) = match &admitted {
-            Some((node, a)) => (a.grant.terms(), node.meters(a, request.is_live)?),
+            Some((node, a)) => (a.grant.terms(), node.meters(a, request.discipline.loses_late_packets())?),
             None => (Terms::default(), Meters::default()),
         };
         let restarts =

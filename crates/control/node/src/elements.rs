@@ -10,7 +10,7 @@ use flame_admit::Verdict;
 use flame_base::lock;
 use flame_compile::{Analysed, Compiler};
 use flame_element::modules::{Kept, ModuleArgs, ModuleError, Modules, Notify, Prepared, Records, Running};
-use flame_plan::{Account, Audience, Catalog, CatalogEntry, ModuleClass, ModulePlan, Pace, Plan};
+use flame_plan::{Account, Audience, Catalog, CatalogEntry, Discipline, ModuleClass, ModulePlan, Plan};
 use flame_quota::Meters;
 use flame_record::Sink;
 use flame_run::{Area, Areas, Engines};
@@ -213,7 +213,7 @@ impl<C: Client + 'static> Modules for Elements<C> {
             areas,
             runner,
             grant: admitted.pop().zip(applicant.map(|applicant| applicant.node)),
-            pace: args.pace,
+            discipline: args.discipline,
             verdict: verdicts.pop(),
             cost_class,
         }))
@@ -242,7 +242,7 @@ struct Ready<C: Client> {
     runner: Option<Runner>,
     /// The grant, and the node that gave it.
     grant: Option<(AdmittedModule, Node)>,
-    pace: Pace,
+    discipline: Discipline,
     verdict: Option<Verdict>,
     /// The quantity on which the cost of a packet depends.
     cost_class: Option<&'static str>,
@@ -301,14 +301,14 @@ impl<C: Client> Prepared for Ready<C> {
             (Some((admitted, _)), Some(held)) => is_same(&admitted.grant, &held.grant),
             _ => false,
         };
-        has_grant && is_alike(&running.plan, &self.plan) && running.pace == self.pace
+        has_grant && is_alike(&running.plan, &self.plan) && running.discipline == self.discipline
     }
 
     fn start(self: Box<Self>) -> Result<Running, ModuleError> {
-        let Self { shared, plan, meters, areas, runner, grant, pace, .. } = *self;
+        let Self { shared, plan, meters, areas, runner, grant, discipline, .. } = *self;
         let program = |text: String| ModuleError::Program(text.into());
         // A process has a thread of its own that ends slices.
-        let has_slices = pace.is_live() && runner.is_none();
+        let has_slices = discipline.loses_late_packets() && runner.is_none();
         let sharers = Some(lock(&shared.plans).len());
         let options = Options { areas, runner, sharers, ..Options::default() };
         let engines = shared.engines().map_err(program)?;
@@ -328,15 +328,15 @@ impl<C: Client> Prepared for Ready<C> {
         let held = plan.modules.first().zip(grant).map(|(module, (admitted, node))| {
             Held::new(admitted, node, module, &run, &notify).map_err(|e| ModuleError::Program(e.into()))
         });
-        let started = Started { plan, pace, held: held.transpose()? };
-        Running::start(run, pace, records, notify, Box::new(started))
+        let started = Started { plan, discipline, held: held.transpose()? };
+        Running::start(run, discipline, records, notify, Box::new(started))
     }
 }
 
-/// A module that was started: its plan and its pace, by which it is recognized, and its grant.
+/// A module that was started: its plan and its discipline, by which it is recognized, and its grant.
 struct Started {
     plan: Plan,
-    pace: Pace,
+    discipline: Discipline,
     held: Option<Held>,
 }
 

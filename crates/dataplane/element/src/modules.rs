@@ -7,7 +7,7 @@ mod running;
 pub use records::Records;
 pub use running::{Kept, ModuleError, Notify, Running};
 
-use flame_plan::Pace;
+use flame_plan::Discipline;
 
 /// The arguments of a `Module` element.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -29,9 +29,8 @@ pub struct ModuleArgs {
     pub interval: Option<String>,
     /// The number of restarts after faults.
     pub restarts: u32,
-    /// Calls of a live metered module are cut into slices, between which other elements work. The element
-    /// waits after each of its batches for a stepwise module, wherever that runs.
-    pub pace: Pace,
+    /// The discipline of the module's run, one of a graph.
+    pub discipline: Discipline,
     /// The largest work per packet, for modules that request more than the default.
     pub packet_budget: Option<u64>,
     /// The time that a packet may take, such as `2us`.

@@ -1,14 +1,14 @@
 use crate::caller::{Caller, Ended};
 use crate::keep::Place;
 use crate::keeping::{Keeping, Next};
-use crate::module::{Halts, LoadedModule, Shape};
+use crate::module::{Attachment, Halts, LoadedModule, Shape};
 use crate::outlet::{Origin, Outlet};
 use crate::stop::{Quantum, Stop};
 use crate::ticks::Ticks;
 use flame_abi::{Descriptor, layout};
 use flame_block::{Block, Item, MAX_QUEUES, Pool, Reader, ReaderId};
 use flame_plan::limits::{QUANTUM_BLOCKS_MAX, QUANTUM_CALLS_MAX};
-use flame_plan::{Account, FaultReport, ModuleClass, ModuleId, OnFault, Reason, Shed, quantize};
+use flame_plan::{Account, FaultReport, ModuleId, OnFault, Placement, Reason, Shed, quantize};
 use flame_quota::Meters;
 use flame_run::{Call, Fault, Mapping, Role};
 use std::os::fd::BorrowedFd;
@@ -20,12 +20,12 @@ pub struct BatchLoop {
     name: String,
     worker: usize,
     caller: Caller,
-    /// Whether its calls end within one quantum: either no packet is lost meanwhile, or it is bounded and
-    /// shares blocks, which the source takes back. Then a batch and its rests cost at most twice the budgets
-    /// of its packets, and other calls at most [`flame_plan::longest_call`].
-    is_whole: bool,
-    /// Whether others wait for the end of a quantum, which ends with a call then.
-    is_timed: bool,
+    /// Whether calls pause at the end of a slice. Otherwise they end within one quantum: either no packet is
+    /// lost meanwhile, or the module is bounded and shares blocks, which the source takes back. Then a batch
+    /// and its rests cost at most twice the budgets of its packets, and other calls at most
+    /// [`flame_plan::longest_call`].
+    is_interrupted: bool,
+    placement: Placement,
     restarts: u32,
     halts: Halts,
     reader: Reader,
@@ -82,18 +82,18 @@ impl BatchLoop {
     pub fn new(
         shape: Shape,
         module: &LoadedModule,
-        (worker, is_live): (usize, bool),
+        Attachment { worker, discipline }: Attachment,
         windows: Vec<Mapping>,
         reader: Reader,
     ) -> Self {
         let p = &module.plan;
-        let caller = Caller::new(shape, module, Role::Fast { worker }, is_live).with_windows(windows);
+        let caller = Caller::new(shape, module, Role::Fast { worker }, discipline).with_windows(windows);
         Self {
             module: p.id,
             name: p.name.clone(),
             worker,
-            is_whole: !is_live || caller.loaded().class() == ModuleClass::Bounded,
-            is_timed: false,
+            is_interrupted: discipline.interrupts_calls(module.placement, caller.loaded().class()),
+            placement: module.placement,
             caller,
             restarts: match p.on_fault {
                 OnFault::Stop => 0,
@@ -108,23 +108,18 @@ impl BatchLoop {
             calls: 0,
             meters: module.meters.clone(),
             resolution_ns: p.view.resolution_ns,
-            ticks: Ticks::new(p, shape.tick_ns, is_live),
+            ticks: Ticks::new(p, shape.tick_ns, discipline),
             delivered_tick: 0,
             passed_tick: 0,
             account: p.empty_account(),
             lost: [0; MAX_QUEUES],
             unsorted: 0,
             is_ending: false,
-            keeping: Keeping::new(module.take_place(Place::Worker(worker)), is_live && p.view.has_steps()),
+            keeping: Keeping::new(
+                module.take_place(Place::Worker(worker)),
+                p.shows_whole_intervals(discipline),
+            ),
         }
-    }
-
-    /// Returns the loop with calls of a metered module cut into slices, also where no packet would be lost,
-    /// and with quanta that end after [`QUANTUM_CALLS_MAX`].
-    #[must_use]
-    pub fn preemptible(self) -> Self {
-        let is_whole = self.is_whole && self.caller.loaded().class() == ModuleClass::Bounded;
-        Self { is_whole, is_timed: true, ..self }
     }
 
     pub fn module(&self) -> ModuleId {
@@ -146,32 +141,15 @@ impl BatchLoop {
         self.reader.id()
     }
 
-    /// Counts packets that were offered, and those of them that the view's filters did not select.
-    pub fn offer(&mut self, offered: u64, filtered: u64) {
-        self.account.offered += offered;
-        self.account.filtered += filtered;
-    }
-
-    /// Counts packets that sampling left out.
-    pub fn sampled(&mut self, packets: u64) {
-        self.account.offered += packets;
-        self.account.sampled += packets;
-    }
-
-    /// Counts packets without their payload, which contains a packet.
-    pub fn cut(&mut self, packets: u64) {
-        self.account.cut += packets;
+    /// Returns the account in which packets are counted before they come in a block.
+    pub fn account_mut(&mut self) -> &mut Account {
+        &mut self.account
     }
 
     /// Counts packets that the module does not process. It learns their number with its next batch.
     pub fn shed(&mut self, cause: Shed, packets: u64) {
         self.account.shed(cause, packets);
         self.unsorted += packets;
-    }
-
-    /// Counts packets that came into an event queue.
-    pub fn queued(&mut self, queue: usize, packets: u64) {
-        self.account.queued(queue, packets);
     }
 
     /// Counts packets of an event queue that the module does not process.
@@ -264,11 +242,16 @@ impl BatchLoop {
     ///
     /// Returns the error of `outlet`, which receives the module's faults.
     pub fn go<E>(&mut self, conditions: Conditions<'_>, outlet: &mut dyn Outlet<E>) -> Result<(), E> {
-        let quantum =
-            if self.is_whole { Quantum::whole(conditions.stop) } else { Quantum::slice(conditions.stop) };
+        let quantum = match self.is_interrupted {
+            true => Quantum::slice(conditions.stop),
+            false => Quantum::whole(conditions.stop),
+        };
         let quantum = if conditions.is_last { quantum.ending() } else { quantum };
         self.blocks = QUANTUM_BLOCKS_MAX;
-        let begun = self.is_timed.then(Instant::now);
+        let begun = match self.placement {
+            Placement::Inline => None,
+            Placement::Process => Some(Instant::now()),
+        };
         while self.caller.is_busy() || self.starts(conditions, outlet)? {
             if !self.call(&quantum, outlet)?
                 || begun.is_some_and(|begun| begun.elapsed() >= QUANTUM_CALLS_MAX)
@@ -385,7 +368,7 @@ impl BatchLoop {
                 Some(Item::Tick(now_ns)) => {
                     self.delivered_tick = now_ns;
                     let due = self.ticks.pass(now_ns).or(self.due);
-                    self.due = due.filter(|_| !self.caller.leaves_out(true, conditions.stop));
+                    self.due = due.filter(|_| !self.caller.leaves_out(true, conditions.stop.phase()));
                 }
             }
         }
@@ -485,13 +468,14 @@ impl BatchLoop {
         quantum: &Quantum<'_>,
         outlet: &mut dyn Outlet<E>,
     ) -> Result<(), E> {
-        self.keeping.fault(quantum.stop.is_set());
+        let is_last = quantum.stop.phase().is_last();
+        self.keeping.fault(is_last);
         // A new instance would run the same code, which only its bound limits.
         if fault.violates_bound() {
             self.restarts = 0;
         }
         // A run that is being stopped starts no new instance.
-        let restart = self.restarts > 0 && !quantum.stop.is_set();
+        let restart = self.restarts > 0 && !is_last;
         self.report(fault, packet, restart, outlet)?;
         if restart {
             self.restarts -= 1;

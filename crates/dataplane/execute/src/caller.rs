@@ -11,9 +11,9 @@
 
 use crate::limit::CpuMonitor;
 use crate::module::{LoadedModule, Shape};
-use crate::stop::{Quantum, Stop};
+use crate::stop::{Phase, Quantum, Stop};
 use flame_plan::limits::STOP_GRACE;
-use flame_plan::{CallName, Limits, Reason};
+use flame_plan::{CallName, Discipline, Limits, Reason};
 use flame_quota::Meters;
 use flame_run::{
     Allowance, Call, Eviction, Fault, FaultKind, Instance, Loaded, Mapping, Output, Returned, Role,
@@ -103,11 +103,10 @@ pub enum Ended {
 }
 
 impl Caller {
-    /// Creates a caller without an instance. `is_live` states that the source loses packets that are not
-    /// taken in time.
-    pub fn new(shape: Shape, module: &LoadedModule, role: Role, is_live: bool) -> Self {
+    /// Creates a caller without an instance.
+    pub fn new(shape: Shape, module: &LoadedModule, role: Role, discipline: Discipline) -> Self {
         let Shape { workers, tick_ns, interval_ns } = shape;
-        let time_limit = module.plan.terms.time_limit.filter(|_| is_live);
+        let time_limit = module.plan.terms.time_limit.filter(|_| discipline.limits_time());
         Self {
             loaded: module.loaded.clone(),
             windows: Vec::new(),
@@ -171,8 +170,13 @@ impl Caller {
 
     /// Returns whether ticks and messages that wait are left out, because the run was stopped: they have cost
     /// the instance one budget since then, or, of a tick, the worker was behind for too long.
-    pub fn leaves_out(&self, is_tick: bool, stop: &Stop<'_>) -> bool {
-        (stop.is_set() && self.last >= self.loaded.limits().call_budget) || (is_tick && stop.gives_up())
+    pub fn leaves_out(&self, is_tick: bool, phase: Phase) -> bool {
+        let has_budget = self.last < self.loaded.limits().call_budget;
+        match phase {
+            Phase::Running | Phase::Draining => false,
+            Phase::Flushing | Phase::LastCalls => !has_budget,
+            Phase::Overdue => is_tick || !has_budget,
+        }
     }
 
     /// Returns whether an eviction was requested; the instance is dropped before its next call.
@@ -248,7 +252,7 @@ impl Caller {
 
     /// Starts the call that informs the module about its memory, if one is due. Returns whether it did.
     pub fn start_pressure(&mut self, stop: &Stop<'_>) -> bool {
-        if !self.pressure.is_unchecked || self.pressure.work < Pressure::ENOUGH || stop.is_set() {
+        if !self.pressure.is_unchecked || self.pressure.work < Pressure::ENOUGH || stop.phase().is_last() {
             return false;
         }
         let RunState::Idle(instance) = &mut self.state else { return false };
@@ -289,10 +293,10 @@ impl Caller {
             let is_of_batches =
                 current.call.packets().is_some() || matches!(current.call, Call::Pressure { .. });
             let is_batch = current.call.packets().is_some();
-            let is_timed = is_batch || matches!(current.call, Call::Init { .. });
-            let is_stopped = quantum.stop.is_set();
-            let overtime = (is_timed && quantum.stop.is_over()).then(Instant::now);
-            let exceeded = Some(self.late).filter(|time| is_timed && *time >= STOP_GRACE);
+            let has_grace = is_batch || matches!(current.call, Call::Init { .. });
+            let phase = quantum.stop.phase();
+            let overtime = (has_grace && phase.limits_batches()).then(Instant::now);
+            let exceeded = Some(self.late).filter(|time| has_grace && *time >= STOP_GRACE);
             let started = self.payer.as_ref().unwrap_or(&self.cpu).start();
             let slice = match std::mem::replace(&mut self.state, RunState::Empty) {
                 RunState::Busy(running) => match exceeded {
@@ -310,8 +314,8 @@ impl Caller {
                     // Calls of services and their outcomes, of which others decide how many there are, leave
                     // the module's last calls what they need.
                     let is_of_others = matches!(current.call, Call::Serve(_) | Call::Done(_));
-                    let is_last = !is_timed && !is_of_others;
-                    if is_stopped && is_last && !current.allowance.is_last() {
+                    let is_last = !has_grace && !is_of_others;
+                    if phase.is_last() && is_last && !current.allowance.is_last() {
                         current.allowance = Allowance::last(self.loaded.limits().call_budget);
                     }
                     if let Some(kind) = current.refused(self.loaded.limits()) {

@@ -1,7 +1,7 @@
 use crate::keep::{Keep, Place, Requested};
 use flame_base::lock;
 use flame_block::Region;
-use flame_plan::{ModulePlan, Plan, Share};
+use flame_plan::{Discipline, ModulePlan, Placement, Plan, Share};
 use flame_quota::Meters;
 use flame_run::{Area, Engines, Eviction, Loaded};
 use std::collections::BTreeMap;
@@ -44,6 +44,8 @@ impl From<ModulePlan> for Module {
 pub struct LoadedModule {
     pub plan: Arc<ModulePlan>,
     pub loaded: Loaded,
+    /// The place of the process that has loaded it.
+    pub(crate) placement: Placement,
     pub meters: Meters,
     pub eviction: Eviction,
     pub halts: Halts,
@@ -52,7 +54,7 @@ pub struct LoadedModule {
 }
 
 impl LoadedModule {
-    /// Loads a module whose shared memory, for its large texts, is its own.
+    /// Loads a module to run inline. The shared memory for its large texts is its own.
     ///
     /// # Errors
     ///
@@ -62,7 +64,7 @@ impl LoadedModule {
         Self::load(engines, module, None)
     }
 
-    /// Loads a module whose shared memory is part of `region`.
+    /// Loads a module in a process of its own or of its principal. Its shared memory is part of `region`.
     ///
     /// # Errors
     ///
@@ -79,6 +81,7 @@ impl LoadedModule {
         if module.areas.len() != module.plan.manifest.shared.len() {
             return Err(LoadError::NoAreas(module.plan.name.clone()));
         }
+        let placement = if region.is_some() { Placement::Process } else { Placement::Inline };
         let (eviction, memory) = (Eviction::default(), (region, &module.areas[..]));
         let loaded = Loaded::under(engines, &module.plan, &module.meters, &eviction, memory)?;
         let mut requested = BTreeMap::new();
@@ -93,6 +96,7 @@ impl LoadedModule {
         Ok(Self {
             plan: Arc::new(module.plan.clone()),
             loaded,
+            placement,
             meters: module.meters.clone(),
             eviction,
             halts: Halts::default(),
@@ -137,4 +141,11 @@ impl Shape {
     pub fn of(plan: &Plan) -> Self {
         Self { workers: plan.workers, tick_ns: plan.tick_ns(), interval_ns: plan.interval_ns }
     }
+}
+
+/// The worker to whose packets a fast instance is attached, and the discipline of its run.
+#[derive(Clone, Copy, Debug)]
+pub struct Attachment {
+    pub worker: usize,
+    pub discipline: Discipline,
 }

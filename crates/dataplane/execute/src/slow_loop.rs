@@ -5,7 +5,7 @@ use crate::module::{LoadedModule, Shape};
 use crate::stop::{Quantum, Stop};
 use crate::ticks::Ticks;
 use flame_plan::limits::STOP_GRACE;
-use flame_plan::{FaultReport, ModuleId, quantize};
+use flame_plan::{Discipline, FaultReport, ModuleId, quantize};
 use flame_quota::Meters;
 use flame_run::{Allowance, Call, Fault, Output, Role};
 use std::collections::VecDeque;
@@ -26,7 +26,7 @@ pub struct SlowLoop {
     id: ModuleId,
     name: String,
     granted: bool,
-    is_live: bool,
+    discipline: Discipline,
     resolution_ns: u64,
     ticks: Ticks,
     /// The last tick that the pipelines of all workers passed.
@@ -99,7 +99,7 @@ impl SlowLoop {
     pub fn new(
         shape: Shape,
         module: &LoadedModule,
-        is_live: bool,
+        discipline: Discipline,
         ticked: u64,
     ) -> (Self, Option<FaultReport>) {
         let p = &module.plan;
@@ -107,9 +107,9 @@ impl SlowLoop {
             id: p.id,
             name: p.name.clone(),
             granted: module.meters.granted(),
-            is_live,
+            discipline,
             resolution_ns: p.view.resolution_ns,
-            ticks: Ticks::new(p, shape.tick_ns, is_live),
+            ticks: Ticks::new(p, shape.tick_ns, discipline),
             due: ticked,
             done: ticked,
             ticking: ticked,
@@ -129,15 +129,20 @@ impl SlowLoop {
             outcomes_since: None,
             is_split: false,
             lost: 0,
-            keeping: Keeping::new(module.take_place(Place::Slow), is_live && p.view.has_steps()),
+            keeping: Keeping::new(module.take_place(Place::Slow), p.shows_whole_intervals(discipline)),
         };
-        let mut caller = Box::new(Caller::new(shape, module, Role::Slow, is_live));
+        let mut caller = Box::new(Caller::new(shape, module, Role::Slow, discipline));
         let fault = caller.launch(false).err().map(|fault| slow.report(&fault));
         slow.caller = fault.is_none().then_some(caller);
         if slow.caller.is_none() {
             slow.keeping.let_go();
         }
         (slow, fault)
+    }
+
+    /// Returns the discipline of its run.
+    pub fn discipline(&self) -> Discipline {
+        self.discipline
     }
 
     /// Returns the number of messages lost since the last call of this function.
@@ -147,7 +152,8 @@ impl SlowLoop {
 
     /// Queues a message of worker `worker`, which the fast call with the number `call` sent.
     pub fn message(&mut self, worker: usize, call: u64, message: &[u8]) {
-        if self.caller.is_none() || (self.is_live && self.queued + message.len() + ENTRY > QUEUED) {
+        let is_limited = self.discipline.loses_late_packets();
+        if self.caller.is_none() || (is_limited && self.queued + message.len() + ENTRY > QUEUED) {
             self.lost += 1;
             return;
         }
@@ -367,7 +373,7 @@ impl SlowLoop {
                     self.end_service(caller.spent());
                     self.lose(&call);
                     if !matches!(call, Call::Init { .. }) {
-                        self.keeping.fault(quantum.stop.is_set());
+                        self.keeping.fault(quantum.stop.phase().is_last());
                     }
                     self.keeping.let_go();
                     return Ok(Some(self.report(&fault)));
@@ -393,8 +399,8 @@ impl SlowLoop {
         self.skip_ticks();
         while let Some(Waiting { call, payer, .. }) = self.calls.front() {
             match () {
-                () if quantum.stop.is_run_stopped() => self.served.push((*call, Duration::ZERO)),
-                () if self.is_live && !payer.may_begin() => self.refused.push(*call),
+                () if !quantum.stop.phase().serves() => self.served.push((*call, Duration::ZERO)),
+                () if self.discipline.limits_time() && !payer.may_begin() => self.refused.push(*call),
                 () => break,
             }
             self.calls.pop_front();
@@ -448,7 +454,7 @@ impl SlowLoop {
     /// Drops the outcomes that were not taken some time after the run was stopped. How many there are does
     /// not depend on this module alone.
     fn drop_outcomes(&mut self, stop: &Stop<'_>) {
-        if !stop.is_set() || !self.queue.iter().any(|task| matches!(task, Task::Done(_))) {
+        if !stop.phase().is_last() || !self.queue.iter().any(|task| matches!(task, Task::Done(_))) {
             return;
         }
         if self.outcomes_since.get_or_insert_with(Instant::now).elapsed() > STOP_GRACE {
@@ -462,7 +468,8 @@ impl SlowLoop {
 
     /// Drops what waits and is not processed any more, because the run was stopped. Messages are lost.
     fn leave_out(&mut self, caller: &Caller, stop: &Stop<'_>) {
-        let (ticks, messages) = (caller.leaves_out(true, stop), caller.leaves_out(false, stop));
+        let phase = stop.phase();
+        let (ticks, messages) = (caller.leaves_out(true, phase), caller.leaves_out(false, phase));
         if ticks || messages {
             self.queue.retain(|task| {
                 let is_lost = messages && matches!(task, Task::Message { .. });

@@ -5,18 +5,73 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
+/// The phase of a run's end, as one worker and its modules find it. It only advances.
+///
+/// ```text
+///          stop           nothing is left to read      STOP_BEHIND_MAX after the stop
+/// Running ──┬──► Draining ─────────┬──────► Flushing ──────┬──► Overdue
+///           │                      └───────────────────────┘
+///           └──► LastCalls, where nothing that was read before can be left
+/// ```
+///
+/// | phase | batches, init | ticks | messages | calls of services | restarts |
+/// | --- | --- | --- | --- | --- | --- |
+/// | `Running`, `Draining` | as usual | as usual | as usual | while it is `Running` | as usual |
+/// | `Flushing` | as usual | one budget | one budget | none | none |
+/// | `LastCalls` | [`STOP_GRACE`] | one budget | one budget | none | none |
+/// | `Overdue` | [`STOP_GRACE`] | none | one budget | none | none |
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// The run is not stopped.
+    Running,
+    /// The worker has packets left that were read before the stop. It processes them as before.
+    Draining,
+    /// Nothing is left to read. Blocks that modules still hold have the rest of the time for what was read.
+    Flushing,
+    /// Instances make their last calls, and batches have little time: a run without a backlog is stopped.
+    LastCalls,
+    /// The time for what was read is over. Instances make their last calls, without those of each tick.
+    Overdue,
+}
+
+impl Phase {
+    /// Returns whether calls of services are made: they would take the time of the last calls.
+    pub const fn serves(self) -> bool {
+        match self {
+            Self::Running => true,
+            Self::Draining | Self::Flushing | Self::LastCalls | Self::Overdue => false,
+        }
+    }
+
+    /// Returns whether all further calls of an instance besides batches and init have one budget together.
+    /// No instance starts then, and a fault costs no state that was exported before.
+    pub const fn is_last(self) -> bool {
+        match self {
+            Self::Running | Self::Draining => false,
+            Self::Flushing | Self::LastCalls | Self::Overdue => true,
+        }
+    }
+
+    /// Returns whether the time of batches and init counts, of which each instance has [`STOP_GRACE`].
+    pub(crate) const fn limits_batches(self) -> bool {
+        match self {
+            Self::Running | Self::Draining | Self::Flushing => false,
+            Self::LastCalls | Self::Overdue => true,
+        }
+    }
+}
+
 /// The flag that stops a run, shared by all workers.
 pub struct Stop<'a>(Flag<'a>);
 
 enum Flag<'a> {
     Of(&'a AtomicBool),
     Shared(Arc<AtomicBool>),
-    /// The flag of a worker that ends later than others.
+    /// The flag of a worker that may have a backlog.
     After(&'a Stop<'a>, &'a Behind),
 }
 
-/// A worker that may have much left of what was read: a stop counts for its calls from its own end on, or
-/// [`STOP_BEHIND_MAX`] after it.
+/// A worker that may have much left of what was read before a stop.
 #[derive(Debug, Default)]
 pub struct Behind {
     has_ended: AtomicBool,
@@ -35,8 +90,14 @@ impl Behind {
         self.has_ended.store(true, Ordering::Relaxed);
     }
 
-    fn is_late(&self) -> bool {
-        self.since.get_or_init(Instant::now).elapsed() >= STOP_BEHIND_MAX
+    /// Returns the phase at `now` of a run that is stopped.
+    fn phase(&self, now: Instant) -> Phase {
+        let since = *self.since.get_or_init(|| now);
+        match self.has_ended.load(Ordering::Relaxed) {
+            _ if now.saturating_duration_since(since) >= STOP_BEHIND_MAX => Phase::Overdue,
+            true => Phase::Flushing,
+            false => Phase::Draining,
+        }
     }
 }
 
@@ -51,7 +112,7 @@ impl<'a> Stop<'a> {
         Self(Flag::Shared(flag))
     }
 
-    /// Returns a flag that is set once `stop` is and the worker is not behind any more, or was for too long.
+    /// Returns the flag of `stop` for a worker that may have a backlog.
     pub fn after(stop: &'a Stop<'a>, worker: &'a Behind) -> Self {
         Self(Flag::After(stop, worker))
     }
@@ -68,12 +129,6 @@ impl<'a> Stop<'a> {
         self.flag().store(true, Ordering::Relaxed);
     }
 
-    /// Returns whether the run is stopped. A worker that is behind has packets left then, and calls of its
-    /// instances only may not take for ever.
-    pub fn is_run_stopped(&self) -> bool {
-        self.flag().load(Ordering::Relaxed)
-    }
-
     /// Records that nothing of what was read before the stop is left to the worker of [`Stop::after`].
     pub fn end_worker(&self) {
         if let Flag::After(_, worker) = &self.0 {
@@ -81,27 +136,17 @@ impl<'a> Stop<'a> {
         }
     }
 
-    /// Returns whether the worker was behind for so long after the stop that only last calls are made, not
-    /// those of each tick.
-    pub fn gives_up(&self) -> bool {
-        matches!(&self.0, Flag::After(_, worker) if self.is_run_stopped() && worker.is_late())
+    /// Returns the present phase. Reads the clock only if the run is stopped.
+    pub fn phase(&self) -> Phase {
+        self.phase_at(Instant::now)
     }
 
-    /// Returns whether the run is stopped and the time is over for what was read before, of which a worker
-    /// may have much.
-    pub(crate) fn is_over(&self) -> bool {
+    fn phase_at(&self, now: impl FnOnce() -> Instant) -> Phase {
         match &self.0 {
-            Flag::After(..) => self.gives_up(),
-            Flag::Of(_) | Flag::Shared(_) => self.is_run_stopped(),
+            _ if !self.flag().load(Ordering::Relaxed) => Phase::Running,
+            Flag::Of(_) | Flag::Shared(_) => Phase::LastCalls,
+            Flag::After(_, worker) => worker.phase(now()),
         }
-    }
-
-    pub fn is_set(&self) -> bool {
-        self.is_run_stopped()
-            && match &self.0 {
-                Flag::After(_, worker) => worker.has_ended.load(Ordering::Relaxed) || worker.is_late(),
-                Flag::Of(_) | Flag::Shared(_) => true,
-            }
     }
 }
 
@@ -150,23 +195,26 @@ impl<'a> Quantum<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     #[test]
     fn a_worker_that_is_behind_is_stopped_at_its_own_end() {
         let (all, behind) = (AtomicBool::new(false), Behind::default());
         let run = Stop::new(&all);
         let worker = Stop::after(&run, &behind);
-        assert!(!worker.is_set());
+        assert_eq!(worker.phase(), Phase::Running);
         run.set();
-        assert!(run.is_set() && !worker.is_set(), "it has packets left that others have read");
-        assert!(worker.is_run_stopped());
-        behind.end();
-        assert!(worker.is_set());
+        assert_eq!(run.phase(), Phase::LastCalls);
+        assert_eq!(worker.phase(), Phase::Draining, "it has packets left that others have read");
+        assert!(!worker.phase().serves() && !worker.phase().is_last());
+        worker.end_worker();
+        assert_eq!(worker.phase(), Phase::Flushing);
+        assert!(worker.phase().is_last() && !worker.phase().limits_batches());
         // Not before the run is stopped.
         all.store(false, Ordering::Relaxed);
-        assert!(!worker.is_set());
+        assert_eq!(worker.phase(), Phase::Running);
         worker.set();
-        assert!(run.is_set());
+        assert_eq!(run.phase(), Phase::LastCalls);
     }
 
     #[test]
@@ -174,14 +222,24 @@ mod tests {
         let (all, behind) = (AtomicBool::new(false), Behind::default());
         let run = Stop::new(&all);
         let worker = Stop::after(&run, &behind);
+        let begin = Instant::now();
+        let phase = |after: Duration| worker.phase_at(|| begin + after);
         // The time begins with the stop.
-        assert!(!worker.is_set() && behind.since.get().is_none());
+        assert_eq!(phase(Duration::ZERO), Phase::Running);
+        assert!(behind.since.get().is_none());
         run.set();
-        assert!(!worker.is_set());
-        let found = *behind.since.get().unwrap();
-        let earlier = Behind::since(Arc::new(OnceLock::from(found - STOP_BEHIND_MAX)));
-        assert!(Stop::after(&run, &earlier).is_set() && Stop::after(&run, &earlier).gives_up());
+        assert_eq!(phase(STOP_BEHIND_MAX), Phase::Draining);
+        assert_eq!(*behind.since.get().unwrap(), begin + STOP_BEHIND_MAX);
+        assert_eq!(phase(2 * STOP_BEHIND_MAX - Duration::from_nanos(1)), Phase::Draining);
+        assert_eq!(phase(2 * STOP_BEHIND_MAX), Phase::Overdue);
+        assert!(Phase::Overdue.is_last() && Phase::Overdue.limits_batches());
         behind.end();
-        assert!(worker.is_set() && !worker.gives_up(), "its last ticks are made");
+        assert_eq!(
+            phase(2 * STOP_BEHIND_MAX - Duration::from_nanos(1)),
+            Phase::Flushing,
+            "its last ticks are made"
+        );
+        assert_eq!(phase(2 * STOP_BEHIND_MAX), Phase::Overdue);
+        assert_eq!(run.phase_at(|| begin), Phase::LastCalls);
     }
 }

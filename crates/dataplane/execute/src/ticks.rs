@@ -1,4 +1,4 @@
-use flame_plan::{ModulePlan, quantize};
+use flame_plan::{Discipline, ModulePlan, quantize};
 
 /// The ticks of an instance, which fall on multiples of what its run, its view and its grant state.
 pub(crate) struct Ticks {
@@ -11,8 +11,9 @@ pub(crate) struct Ticks {
 
 impl Ticks {
     /// Creates the ticks of a module in a run with a tick each `tick_ns`.
-    pub(crate) fn new(plan: &ModulePlan, tick_ns: u64, is_live: bool) -> Self {
-        Self { every_ns: plan.tick_ns(tick_ns), passed: 0, begins: is_live && plan.view.has_steps() }
+    pub(crate) fn new(plan: &ModulePlan, tick_ns: u64, discipline: Discipline) -> Self {
+        let begins = plan.shows_whole_intervals(discipline);
+        Self { every_ns: plan.tick_ns(tick_ns), passed: 0, begins }
     }
 
     /// Returns the last multiple that has passed.

@@ -1,4 +1,4 @@
-use flame_plan::{Account, FaultReport, ModuleId, ModulePlan, Pace, Processed, Reason, Shed};
+use flame_plan::{Account, Discipline, FaultReport, ModuleId, ModulePlan, Processed, Reason, Shed};
 use flame_quota::Link;
 use serde::{Deserialize, Serialize};
 
@@ -10,10 +10,9 @@ pub enum Command {
     Bodies,
     /// Loads a module.
     Install(Box<Install>),
-    /// Starts the module's fast instance for a worker, and its slow instance with the first. The account of
-    /// a stepwise module is reported at once after each block. Three descriptors come with the frame: data,
-    /// control and event of its reader.
-    Attach { module: ModuleId, worker: usize, pace: Pace },
+    /// Starts the module's fast instance for a worker, and its slow instance with the first. Three
+    /// descriptors come with the frame: data, control and event of its reader.
+    Attach { module: ModuleId, worker: usize, discipline: Discipline },
     /// Ends the module on one worker, after the blocks that wait there. Packet time is `now_ns`. The slow
     /// instance ends when the module has ended on all workers, unless the module calls services or offers
     /// them: see [`Command::EndSlow`].

@@ -1,12 +1,12 @@
 use crate::grants::Grants;
 use flame_block::{Reader, Region};
 use flame_execute::{
-    BatchLoop, Begun, Behind, Conditions, Keep, LoadedModule, Module, News, Origin, Outlet,
+    Attachment, BatchLoop, Begun, Behind, Conditions, Keep, LoadedModule, Module, News, Origin, Outlet,
     Place as StatePlace, Quantum, Shape, SlowLoop, Stop,
 };
 use flame_output::{Frame, frames};
 use flame_plan::limits::RUNNER_REPORT;
-use flame_plan::{Account, FaultReport, ModuleClass, ModuleId, Pace, Processed, Reason, Shed};
+use flame_plan::{Account, Discipline, FaultReport, ModuleClass, ModuleId, Processed, Reason, Shed};
 use flame_quota::Meters;
 use flame_remote::{ChannelError, Install, Kept, Report, Sender};
 use flame_run::{Engines, Eviction, Mapping, Output};
@@ -29,8 +29,8 @@ pub struct Installed {
     /// The slowest of them, for the slow instance.
     slowest: Behind,
     slow: Slow,
-    /// Unless it is live, a worker that has passed a tick waits for the others.
-    pace: Pace,
+    /// The discipline of the run, as the last attached worker states it.
+    discipline: Discipline,
     /// Whether its time is limited, so that calls pause when it is used up.
     is_limited: bool,
     eviction: Eviction,
@@ -97,7 +97,6 @@ impl Passed {
 /// The slow side of a module.
 struct Slow {
     instance: Option<SlowLoop>,
-    is_live: bool,
     /// The last tick that the fast instance on each worker passed.
     passed: Vec<u64>,
     messages_lost: u64,
@@ -130,7 +129,7 @@ impl Outlet<ChannelError> for Out<'_> {
                 continue;
             };
             slow.message(from.worker, from.call, message);
-            if !self.slow.is_live {
+            if slow.discipline().processes_messages_at_once() {
                 self.slow.go(self.id, &Quantum::whole(self.stop), self.sender)?;
             }
         }
@@ -173,11 +172,11 @@ impl Outlet<ChannelError> for Out<'_> {
         if let Some(slow) = &mut self.slow.instance {
             slow.passed(worker, now_ns);
             slow.tick(all);
+            if !slow.discipline().processes_messages_at_once() {
+                return Ok(());
+            }
         }
-        match self.slow.is_live {
-            true => Ok(()),
-            false => self.slow.go(self.id, &Quantum::whole(self.stop), self.sender),
-        }
+        self.slow.go(self.id, &Quantum::whole(self.stop), self.sender)
     }
 }
 
@@ -192,8 +191,10 @@ impl Slow {
     /// Returns whether it works for others only: it makes calls of services on a live source, and nothing
     /// else waits.
     fn serves_only(&self) -> bool {
-        let serves = |slow: &SlowLoop| slow.is_serving() && !slow.has_own_work();
-        self.is_live && self.instance.as_ref().is_some_and(serves)
+        let serves = |slow: &SlowLoop| {
+            slow.discipline().loses_late_packets() && slow.is_serving() && !slow.has_own_work()
+        };
+        self.instance.as_ref().is_some_and(serves)
     }
 
     fn go(&mut self, id: ModuleId, quantum: &Quantum<'_>, sender: &mut Sender) -> Result<(), ChannelError> {
@@ -279,8 +280,8 @@ impl Installed {
         let region = Region::open(region).map_err(|e| e.to_string())?;
         let module = LoadedModule::within(engines, &module, region).map_err(|e| e.to_string())?;
         let passed = vec![0; workers];
-        let (is_live, messages_lost, steps) = Default::default();
-        let slow = Slow { instance: None, is_live, passed, messages_lost, steps, early: Vec::new() };
+        let (messages_lost, steps) = Default::default();
+        let slow = Slow { instance: None, passed, messages_lost, steps, early: Vec::new() };
         Ok(Self {
             id,
             shape,
@@ -290,7 +291,7 @@ impl Installed {
             behind: (0..workers).map(|_| Behind::since(stopped.clone())).collect(),
             slowest: Behind::since(stopped.clone()),
             slow,
-            pace: Pace::default(),
+            discipline: Discipline::default(),
             is_limited,
             eviction: module.eviction.clone(),
             module,
@@ -314,31 +315,29 @@ impl Installed {
 
     /// Returns whether nobody waits while a call goes on, if no other module is here.
     pub fn keeps_nobody(&self) -> bool {
-        !self.pace.is_live() && !self.is_limited && !self.module.loaded.forwards()
+        !self.discipline.loses_late_packets() && !self.is_limited && !self.module.loaded.forwards()
     }
 
     /// Starts the fast instance for a worker.
     pub fn attach(
         &mut self,
-        (worker, pace): (usize, Pace),
+        at: Attachment,
         reader: Reader,
         stop: &Stop<'_>,
         sender: &mut Sender,
     ) -> Result<(), ChannelError> {
         let (Some((fd, offset, bytes)), Some(place @ Place::Empty)) =
-            (reader.window(), self.loops.get_mut(worker))
+            (reader.window(), self.loops.get_mut(at.worker))
         else {
             return Ok(());
         };
-        self.pace = pace;
-        let is_live = pace.is_live();
-        if is_live && self.module.plan.view.has_steps() {
+        self.discipline = at.discipline;
+        if self.module.plan.shows_whole_intervals(at.discipline) {
             self.slow.steps.get_or_insert(0);
         }
         let window = Mapping { fd, offset, bytes, at: flame_abi::layout::VIEW };
         if self.loops_started == 0 && self.module.loaded.has_slow_path() {
-            self.slow.is_live = is_live;
-            let (instance, fault) = SlowLoop::new(self.shape, &self.module, is_live, 0);
+            let (instance, fault) = SlowLoop::new(self.shape, &self.module, at.discipline, 0);
             self.slow.instance = Some(instance);
             let early = std::mem::take(&mut self.slow.early);
             early.into_iter().for_each(|(call, bytes)| self.slow.serve(call, bytes));
@@ -346,8 +345,7 @@ impl Installed {
         }
         self.loops_started += 1;
         let forwards = self.module.loaded.forwards();
-        let mut batches = BatchLoop::new(self.shape, &self.module, (worker, is_live), vec![window], reader);
-        batches = batches.preemptible();
+        let mut batches = BatchLoop::new(self.shape, &self.module, at, vec![window], reader);
         let stop = &Stop::after(stop, &self.slowest);
         let mut out = Out { id: self.id, forwards, slow: &mut self.slow, sender, stop };
         batches.launch(false, &mut out)?;
@@ -504,7 +502,9 @@ impl Installed {
     /// are reported.
     pub fn report(&mut self, sender: &mut Sender) -> Result<bool, ChannelError> {
         // The first packets, and those after a pause, are reported at once.
-        let is_due = self.pace.is_stepwise() || self.at.is_none_or(|at| at.elapsed() >= RUNNER_REPORT);
+        // The owner of packets that are forwarded waits for decisions, and not for accounts.
+        let steps = self.discipline.steps() && !self.module.loaded.forwards();
+        let is_due = steps || self.at.is_none_or(|at| at.elapsed() >= RUNNER_REPORT);
         let (mut all, mut is_reported) = (true, false);
         for (worker, reported) in self.reported.iter_mut().enumerate() {
             let Some(batches) = self.loops[worker].running() else { continue };
@@ -527,14 +527,14 @@ impl Installed {
 
     /// Returns whether a block that could get lost waits for a fast instance, which has time for it.
     pub fn has_urgent_blocks(&mut self) -> bool {
-        self.pace.is_live() && self.present().any(BatchLoop::can_progress)
+        self.discipline.loses_late_packets() && self.present().any(BatchLoop::can_progress)
     }
 
     /// Returns the ticks that workers have passed, for which others wait.
     fn passed(&self) -> Passed {
         let mut passed = Passed { last: usize::MAX, least: u64::MAX, second: u64::MAX };
         let places = self.loops.iter().zip(&self.slow.passed).enumerate();
-        for (worker, (place, tick)) in places.filter(|_| !self.pace.is_live()) {
+        for (worker, (place, tick)) in places.filter(|_| self.discipline.orders_events_by_tick()) {
             match place {
                 Place::Ended => {}
                 _ if *tick < passed.least => {
@@ -559,11 +559,11 @@ impl Installed {
     /// waits for them: another module for a call or its outcome, a worker for decisions, for another worker
     /// to pass a tick, or for the end.
     pub fn may_wait(&mut self) -> bool {
-        let is_awaited = self.pace.is_stepwise()
+        let is_awaited = self.discipline.steps()
             || self.module.plan.manifest.has_calls()
             || self.module.loaded.forwards()
             || self.ends.iter().any(Option::is_some);
-        !self.pace.is_live() && !is_awaited && self.present().count() == self.loops.len()
+        !self.discipline.loses_late_packets() && !is_awaited && self.present().count() == self.loops.len()
     }
 
     /// Returns whether a fast instance is to end that does not wait for other workers.

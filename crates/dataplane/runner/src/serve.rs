@@ -3,9 +3,9 @@
 use crate::grants::Grants;
 use crate::module::Installed;
 use flame_block::Reader;
-use flame_execute::{BatchLoop, Slices, Stop};
+use flame_execute::{Attachment, BatchLoop, Slices, Stop};
 use flame_plan::limits::{LONG_SLICE, RUNNER_COMMANDS_MAX, RUNNER_REPORT, SLICE};
-use flame_plan::{FaultReport, ModuleId, Pace};
+use flame_plan::{FaultReport, ModuleId};
 use flame_remote::{BodyWriter, ChannelError, Command, FdReceiver, Install, Report, Sender};
 use flame_run::Engines;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -153,9 +153,9 @@ impl Runner<'_> {
                     let fds = receiver.take_fds(1)?;
                     self.install(*install, fds, sender)?;
                 }
-                Command::Attach { module, worker, pace } => {
+                Command::Attach { module, worker, discipline } => {
                     let fds = receiver.take_fds(3)?;
-                    self.attach(module, (worker, pace), fds, sender)?;
+                    self.attach(module, Attachment { worker, discipline }, fds, sender)?;
                 }
                 Command::End { module, worker, now_ns, hands_over } => {
                     let of_id = self.modules.iter_mut().find(|m| m.id() == module);
@@ -229,7 +229,7 @@ impl Runner<'_> {
     fn attach(
         &mut self,
         id: ModuleId,
-        at: (usize, Pace),
+        at: Attachment,
         fds: Vec<OwnedFd>,
         sender: &mut Sender,
     ) -> Result<(), ChannelError> {

@@ -1,4 +1,5 @@
 use crate::{Damage, Help, Next, Notice, Progress, RawBlock, Shared, Source, SourceError};
+use flame_plan::Discipline;
 
 /// Returns a source that gives each of its blocks to `act` before they are returned. `act` returns whether
 /// the source continues after the block.
@@ -32,16 +33,12 @@ impl<F: FnMut(&mut RawBlock) -> Result<bool, SourceError> + Send> Source for Eac
         self.source.progress()
     }
 
-    fn is_live(&self) -> bool {
-        self.source.is_live()
+    fn discipline(&self) -> Discipline {
+        self.source.discipline()
     }
 
     fn fill(&self) -> u32 {
         self.source.fill()
-    }
-
-    fn waits(&self) -> bool {
-        self.source.waits()
     }
 
     fn help(&self) -> Help {

@@ -29,7 +29,7 @@ pub use paced::Paced;
 
 use bytes::Bytes;
 use flame_abi::LinkType;
-use flame_plan::Audience;
+use flame_plan::{Audience, Discipline};
 
 /// The place and lengths of one packet in its block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -191,20 +191,16 @@ pub trait Source: Send {
     /// Returns the amount of input so far, and the kernel's drops.
     fn progress(&self) -> Progress;
 
-    /// Returns whether packets are lost if they are not taken in time.
-    fn is_live(&self) -> bool {
-        false
+    /// Returns the discipline of a run that reads this source alone. By default [`Source::next`] may wait for
+    /// packets that do not exist yet, and loses none.
+    fn discipline(&self) -> Discipline {
+        Discipline::Pipe
     }
 
     /// Returns the part of a live source's buffer that waits to be taken, in thousandths. A reserve in which
     /// packets may be lost already does not count. When all else waits, packets are lost, or late.
     fn fill(&self) -> u32 {
         0
-    }
-
-    /// Returns whether [`Source::next`] may wait for packets that do not exist yet, as those of a pipe.
-    fn waits(&self) -> bool {
-        true
     }
 
     /// Returns what other threads may read for this source meanwhile.

@@ -9,6 +9,7 @@
 //! Related:  file, live
 
 use crate::{Damage, FileOptions, Next, Progress, RawBlock, RawPacket, Source, SourceError};
+use flame_plan::Discipline;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -120,8 +121,8 @@ impl Source for Paced {
         self.progress
     }
 
-    fn is_live(&self) -> bool {
-        true
+    fn discipline(&self) -> Discipline {
+        Discipline::Link
     }
 
     fn fill(&self) -> u32 {

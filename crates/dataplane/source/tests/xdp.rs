@@ -6,6 +6,7 @@
 #[path = "xdp/devices.rs"]
 mod devices;
 
+use flame_plan::Discipline;
 use flame_source::live::{self, Capture, Interface, LiveOptions, Opened, Sender, Unsent, Way, XdpMode};
 use flame_source::{Next, RawBlock, Source};
 use std::process::Command;
@@ -234,7 +235,7 @@ fn packets_that_arrived_before_the_end_are_returned_and_the_program_is_gone() {
         assert!(opened.sources[0].take_notice().unwrap().text().contains("AF_XDP (native, copy"));
         let frames: Vec<_> = (0..100).map(|n| frame(n, 60, 0)).collect();
         send(&Sender::open("tx0").unwrap(), &frames);
-        assert!(opened.sources[0].is_live() && opened.sources[0].is_ready());
+        assert!(opened.sources[0].discipline() == Discipline::Link && opened.sources[0].is_ready());
         assert!(opened.sources[0].close());
         assert!(!said("ip link show rx0").contains("xdp"));
         assert_eq!(seen(&mut *opened.sources[0], usize::MAX).packets.len(), 100);

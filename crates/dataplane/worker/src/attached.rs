@@ -12,13 +12,13 @@ use crate::pipeline::Pipeline;
 use crate::read::{Consumer, decode_apart, send_ticking};
 use crate::report::{Observer, Report, Shared};
 use crate::run::Run;
-use crate::stage::{PipelineOptions, Supply};
-use crate::threads::Inline;
+use crate::stage::PipelineOptions;
+use crate::threads::{Edges, Inline};
 use crossbeam_channel::{Receiver, never};
 use flame_abi::{Descriptor, LinkType};
 use flame_execute::Stop;
 use flame_plan::limits::SETTLE_MAX;
-use flame_plan::{Account, Decided, Pace};
+use flame_plan::{Account, Decided, Discipline};
 use flame_record::Sink;
 use flame_source::{Described, Frame, RawBlock};
 use flame_view::Key;
@@ -79,8 +79,8 @@ impl Forwarding<'_> {
     fn tick(&mut self, now_ns: u64) -> Result<(), RunError> {
         self.forward.tick(now_ns, &self.options, &mut self.collector)?;
         self.forward.go(&self.options, false, &mut self.collector)?;
-        let is_live = self.collector.is_live;
-        let account = is_live.then(|| self.forward.account()).into_iter().collect();
+        let is_released = self.collector.discipline.releases_by_interval();
+        let account = is_released.then(|| self.forward.account()).into_iter().collect();
         self.collector.tick(0, (now_ns, account))
     }
 
@@ -121,22 +121,22 @@ pub struct Attached {
     described: Described,
     packets: u64,
     bytes: u64,
-    pace: Pace,
+    discipline: Discipline,
     /// Keeps the queue to the collector open, although no other thread of the run writes to it.
     sender: Option<EventSender>,
 }
 
 impl Attached {
-    /// Starts a run. If it is live, calls of metered modules are cut into slices, between which the owner
-    /// continues, and packets are shed meanwhile if there is no room for them. If it is stepwise, the owner
-    /// calls [`Attached::settle`] after each block, which has no limit of time then.
+    /// Starts a run with the discipline of a graph. If that loses late packets, the owner continues between
+    /// the slices of a call. If it steps, the owner calls [`Attached::settle`] after each block, which has no
+    /// limit of time then.
     ///
     /// # Errors
     ///
     /// Returns an error if a view cannot be created, or if the run has several workers.
     pub fn start(
         run: Run,
-        pace: Pace,
+        discipline: Discipline,
         sink: Box<dyn Sink>,
         observer: Box<dyn Observer>,
     ) -> Result<Self, RunError> {
@@ -144,7 +144,7 @@ impl Attached {
         if shape.workers != 1 {
             return Err(RunError::Broken);
         }
-        let is_live = pace.is_live();
+        let time = discipline.service_time(shape.workers, options.placement());
         let (decapsulate, batch) = (options.decapsulate, options.batch);
         let owned = Owned {
             stop: Stop::shared(options.stop),
@@ -153,29 +153,20 @@ impl Attached {
             events: Shared::new(observer),
         };
         let commands = inboxes.pipelines.into_iter().next().unwrap_or_else(never);
-        let has_processes = events.is_some();
         let (sender, queues) = events.unzip();
         let cell = Cell::try_new(owned, |owned| {
             let stop = &owned.stop;
-            let (sink, is_clocked) = (&mut **owned.sink.borrow_mut(), is_live || has_processes);
-            let outputs = Outputs::new(sink, &owned.events, None, is_clocked, stall);
-            let mut collector = Collector::new(shape, &modules, outputs, stop, is_live)?;
+            let sink = &mut **owned.sink.borrow_mut();
+            let outputs = Outputs::new(sink, &owned.events, None, time, stall);
+            let mut collector = Collector::new(shape, &modules, outputs, stop, discipline)?;
             if let Some(queues) = queues {
                 collector.take_reports_from(queues);
             }
             let key = owned.key.as_ref();
             // The owner of the packets decides what is dropped.
             let overload = Overload::OFF;
-            let options = PipelineOptions {
-                shape,
-                worker: 0,
-                batch,
-                key,
-                shared: None,
-                supply: Supply { pace, is_graph: true },
-                stop,
-                overload,
-            };
+            let options =
+                PipelineOptions { shape, worker: 0, batch, key, shared: None, discipline, stop, overload };
             if let [module] = &modules[..]
                 && module.plan().manifest.ports.is_some()
             {
@@ -184,12 +175,23 @@ impl Attached {
                 return Ok::<_, RunError>(Parts(Some(Work::Forward(Box::new(forwarding)))));
             }
             let pipeline = Pipeline::new(&modules, options, &mut collector)?;
-            let inline = Inline { pipeline, collector, commands, end: None, has_turns: false, packets: 0 };
+            let inline = Inline { pipeline, collector, commands, end: None, edges: Edges::Counted(0) };
             Ok(Parts(Some(Work::Measure(Box::new(inline)))))
         })?;
         let clock = Clock::new(shape.tick_ns);
         let ((descriptors, described), packets, bytes) = Default::default();
-        Ok(Self { cell, handle, clock, decapsulate, descriptors, described, packets, bytes, pace, sender })
+        Ok(Self {
+            cell,
+            handle,
+            clock,
+            decapsulate,
+            descriptors,
+            described,
+            packets,
+            bytes,
+            discipline,
+            sender,
+        })
     }
 
     /// Returns a handle that commands the run from other threads.
@@ -349,7 +351,7 @@ impl Attached {
                     return parts.forward.go(&parts.options, false, &mut parts.collector);
                 }
             };
-            if self.pace.is_live() {
+            if self.discipline.loses_late_packets() {
                 return parts.collector.poll().map(drop);
             }
             loop {
@@ -359,12 +361,12 @@ impl Attached {
                     parts.pipeline.rest();
                     return Ok(());
                 }
-                if self.pace.is_stepwise() {
+                if self.discipline.steps() {
                     parts.pipeline.await_reports();
                 } else if begun.elapsed() > SETTLE_MAX {
                     return Ok(());
                 }
-                parts.collector.wait(if self.pace.is_stepwise() { STEP_CHECK } else { ACCOUNT_CHECK });
+                parts.collector.wait(if self.discipline.steps() { STEP_CHECK } else { ACCOUNT_CHECK });
             }
         })
     }

@@ -233,42 +233,41 @@ impl Batches {
         if let Some(gauge) = self.gauge.as_mut().filter(|_| !self.is_left_out) {
             gauge.offered += offered;
         }
-        match &mut self.place {
-            Place::Local(batches) => batches.offer(offered, filtered),
-            Place::Remote(batches) => batches.offer(offered, filtered),
-        }
+        self.count(|account| account.offer(offered, filtered));
     }
 
     /// Counts packets that came into an event queue.
     pub(crate) fn queued(&mut self, queue: usize, packets: u64) {
-        match &mut self.place {
-            _ if self.awaited.is_some() => {}
-            Place::Local(batches) => batches.queued(queue, packets),
-            Place::Remote(batches) => batches.queued(queue, packets),
+        if !self.is_awaited() {
+            self.count(|account| account.queued(queue, packets));
         }
     }
 
     pub(crate) fn sampled(&mut self, packets: u64) {
-        match &mut self.place {
-            _ if self.awaited.is_some() => {}
-            Place::Local(batches) => batches.sampled(packets),
-            Place::Remote(batches) => batches.sampled(packets),
+        if !self.is_awaited() {
+            self.count(|account| account.sample(packets));
         }
     }
 
     /// Counts packets without their payload, which contains a packet.
     pub(crate) fn cut(&mut self, packets: u64) {
-        match &mut self.place {
-            Place::Local(batches) => batches.cut(packets),
-            Place::Remote(batches) => batches.cut(packets),
-        }
+        self.count(|account| account.cut += packets);
+    }
+
+    /// Counts packets before they come in a block.
+    fn count(&mut self, count: impl FnMut(&mut Account)) {
+        let account = match &mut self.place {
+            Place::Local(batches) => Some(batches.account_mut()),
+            Place::Remote(batches) => batches.account_mut(),
+        };
+        account.into_iter().for_each(count);
     }
 
     pub(crate) fn shed(&mut self, cause: Shed, packets: u64) {
         match &mut self.place {
             _ if self.awaited.is_some() => {}
             Place::Local(batches) => batches.shed(cause, packets),
-            Place::Remote(batches) => batches.shed(cause, packets),
+            Place::Remote(_) => self.count(|account| account.shed(cause, packets)),
         }
     }
 

@@ -19,7 +19,7 @@ use flame_base::Backoff;
 use flame_execute::{Origin, Quantum, Shape, SlowLoop, Stop};
 use flame_output::{Frame, Gate, frames};
 use flame_plan::limits::LAST_FRAMES_MAX;
-use flame_plan::{Account, ModuleId};
+use flame_plan::{Account, Discipline, ModuleId};
 use flame_record::Rows;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -45,10 +45,7 @@ pub struct Collector<'a> {
     granted: BTreeSet<String>,
     outputs: Outputs<'a>,
     pub(crate) stop: &'a Stop<'a>,
-    /// Whether the source loses packets that are not taken in time. If so, messages wait for their quantum.
-    pub(crate) is_live: bool,
-    /// Whether packets may come much later than those before them, so that rows are shown before.
-    pub(crate) waits: bool,
+    pub(crate) discipline: Discipline,
     pub(crate) faults: Faults<'a>,
     /// The last tick that each worker passed.
     passed: Vec<u64>,
@@ -69,13 +66,9 @@ impl<'a> Collector<'a> {
         modules: &[Placed],
         outputs: Outputs<'a>,
         stop: &'a Stop<'a>,
-        is_live: bool,
+        discipline: Discipline,
     ) -> Result<Self, RunError> {
         let faults = Faults::new(outputs.events);
-        let mut outputs = outputs;
-        if shape.workers == 1 && !outputs.services.is_clocked() {
-            outputs.services.set_edges();
-        }
         let mut collector = Self {
             shape,
             modules: Vec::new(),
@@ -85,8 +78,7 @@ impl<'a> Collector<'a> {
             granted: BTreeSet::new(),
             outputs,
             stop,
-            is_live,
-            waits: false,
+            discipline,
             faults,
             passed: vec![0; shape.workers],
             ticked: 0,
@@ -102,7 +94,7 @@ impl<'a> Collector<'a> {
     /// Returns whether somebody waits for what comes of an event: packets that would get lost meanwhile, or a
     /// module for the outcome of a call.
     pub(crate) fn is_awaited(&self) -> bool {
-        self.is_live || self.outputs.services.are_used()
+        self.discipline.loses_late_packets() || self.outputs.services.are_used()
     }
 
     /// Adds a module, before any pipeline sends output of it.
@@ -140,11 +132,11 @@ impl<'a> Collector<'a> {
         if let Site::Local(module) = &module.site
             && module.loaded.has_slow_path()
         {
-            let (slow, fault) = SlowLoop::new(self.shape, module, self.is_live, self.ticked);
+            let (slow, fault) = SlowLoop::new(self.shape, module, self.discipline, self.ticked);
             collected.slow = Some(Box::new(slow));
             collected.fault(fault, &mut self.faults);
         }
-        if let Some(onset) = module.onset.as_ref().filter(|_| self.is_live) {
+        if let Some(onset) = module.onset.as_ref().filter(|_| self.discipline.releases_by_interval()) {
             let has_slow = collected.remote.is_some() || collected.slow.is_some();
             collected.undue = Some(Undue::new(onset, self.shape.workers + usize::from(has_slow)));
         }
@@ -211,7 +203,7 @@ impl<'a> Collector<'a> {
         }
         let (account, _, now_ns) = self.leaving.remove(&module).unwrap_or_default();
         // Calls that wait for an edge would not be made any more.
-        if self.has_edges() {
+        if self.delivers_at_edges() {
             self.deliver()?;
         }
         match self.place(module) {
@@ -230,9 +222,9 @@ impl<'a> Collector<'a> {
     /// Gives a quantum to a module whose fast instances have ended, and returns whether it is gone. Other
     /// modules do not wait for it on live sources: a slow instance may have many messages left.
     fn drain(&mut self, at: usize) -> Result<bool, RunError> {
-        let quantum = match self.is_live {
-            true => Quantum::slice(self.stop).ending(),
-            false => Quantum::whole(self.stop),
+        let quantum = match self.discipline.processes_messages_at_once() {
+            true => Quantum::whole(self.stop),
+            false => Quantum::slice(self.stop).ending(),
         };
         let m = &mut self.modules[at];
         // First of all: a module that calls again in each of its last calls would never end.
@@ -298,7 +290,7 @@ impl<'a> Collector<'a> {
                 continue;
             };
             slow.message(from.worker, from.call, message);
-            if !self.is_live {
+            if self.discipline.processes_messages_at_once() {
                 self.go(at)?;
             }
         }
@@ -342,7 +334,7 @@ impl<'a> Collector<'a> {
     ) -> Result<(), RunError> {
         let _stalled = self.outputs.begin_stall();
         self.passed[worker] = now_ns;
-        if self.is_live {
+        if self.discipline.releases_by_interval() {
             self.released.add(worker, (now_ns, accounts));
         }
         let all = self.passed.iter().copied().min().unwrap_or(0);
@@ -367,7 +359,7 @@ impl<'a> Collector<'a> {
     /// Passes on the accounts of the modules under a grant, as of the last tick, on a live source. That of a
     /// module that ends follows when it has ended.
     fn release(&mut self) {
-        if !self.is_live {
+        if !self.discipline.releases_by_interval() {
             return;
         }
         let mut fast = self.released.at(self.ticked);
@@ -422,13 +414,13 @@ impl<'a> Collector<'a> {
     pub(crate) fn can_progress(&mut self) -> bool {
         let can =
             |m: &mut Collected| m.last.is_some() || m.slow.as_mut().is_some_and(|slow| slow.can_progress());
-        self.modules.iter_mut().any(can) || (!self.has_edges() && self.can_deliver())
+        self.modules.iter_mut().any(can) || (!self.delivers_at_edges() && self.can_deliver())
     }
 
     /// Gives one quantum to each slow instance with waiting calls.
     pub(crate) fn resume(&mut self) -> Result<(), RunError> {
         let _stalled = self.outputs.begin_stall();
-        if !self.has_edges() {
+        if !self.delivers_at_edges() {
             self.deliver()?;
         }
         let mut at = 0;
@@ -444,7 +436,7 @@ impl<'a> Collector<'a> {
     }
 
     fn go(&mut self, module: usize) -> Result<(), RunError> {
-        let is_slice = self.is_live && self.ending.is_none();
+        let is_slice = !self.discipline.processes_messages_at_once() && self.ending.is_none();
         let quantum = if is_slice { Quantum::slice(self.stop) } else { Quantum::whole(self.stop) };
         self.modules[module].go(&quantum, &mut self.outputs, &mut self.faults)
     }

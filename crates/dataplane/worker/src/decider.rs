@@ -7,7 +7,7 @@ use flame_block::{Block, Pool};
 use flame_execute::{BatchLoop, Conditions, Origin, Outlet, Stop};
 use flame_output::Sent;
 use flame_plan::limits::SLICE;
-use flame_plan::{Account, Shed};
+use flame_plan::{Account, Discipline, Placement, Shed};
 use flame_run::Output;
 use flame_view::Written;
 use std::time::{Duration, Instant};
@@ -24,7 +24,7 @@ pub(crate) enum Decider {
 /// A module in a process. It has one block at a time.
 pub(crate) struct RemoteDecider {
     batches: RemoteBatches,
-    is_live: bool,
+    discipline: Discipline,
     /// The number of its packets about which the module has not decided, and those that it has sent of them.
     left: u32,
     sent: Sent,
@@ -52,7 +52,7 @@ impl Decider {
     pub(crate) fn can_progress(&mut self) -> bool {
         match self {
             Self::Local(batches) => batches.can_progress(),
-            Self::Remote(remote) => remote.left > 0 && !(remote.is_live && remote.has_waited),
+            Self::Remote(remote) => remote.left > 0 && !remote.is_looked_for(),
         }
     }
 
@@ -74,18 +74,14 @@ impl Decider {
     /// Counts packets that were offered, those of them that filters did not select, and what else a view
     /// counts.
     pub(crate) fn offer(&mut self, offered: u64, filtered: u64, written: Written) {
-        let (sampled, cut) = (written.sampled.into(), written.cut.into());
-        match self {
-            Self::Local(batches) => {
-                batches.offer(offered, filtered);
-                batches.sampled(sampled);
-                batches.cut(cut);
-            }
-            Self::Remote(remote) => {
-                remote.batches.offer(offered, filtered);
-                remote.batches.sampled(sampled);
-                remote.batches.cut(cut);
-            }
+        let account = match self {
+            Self::Local(batches) => Some(batches.account_mut()),
+            Self::Remote(remote) => remote.batches.account_mut(),
+        };
+        if let Some(account) = account {
+            account.offer(offered, filtered);
+            account.sample(written.sampled.into());
+            account.cut += u64::from(written.cut);
         }
     }
 
@@ -145,7 +141,7 @@ impl Decider {
             Self::Local(batches) => batches.end(now_ns, stop, outlet),
             Self::Remote(remote) => {
                 outlet.collector().set_ending();
-                if remote.is_live {
+                if remote.discipline.loses_late_packets() {
                     // The others do not wait for long.
                     remote.batches.remove();
                 }
@@ -160,9 +156,14 @@ impl Decider {
 }
 
 impl RemoteDecider {
-    pub(crate) fn new(batches: RemoteBatches, is_live: bool) -> Self {
+    pub(crate) fn new(batches: RemoteBatches, discipline: Discipline) -> Self {
         let (left, sent, has_waited, is_wrong) = Default::default();
-        Self { batches, is_live, left, sent, has_waited, is_wrong }
+        Self { batches, discipline, left, sent, has_waited, is_wrong }
+    }
+
+    /// Returns whether the thread looks for the decision now and then only, because it has waited for it.
+    fn is_looked_for(&self) -> bool {
+        self.discipline.loses_late_packets() && self.has_waited
     }
 
     fn publish<'c>(
@@ -192,7 +193,7 @@ impl RemoteDecider {
     ) -> Result<bool, RunError> {
         let begun = Instant::now();
         while !self.batches.has_room(pool, (0, false), stop) {
-            if self.is_live && begun.elapsed() > SLICE {
+            if !self.discipline.waits_for_room(Placement::Process) && begun.elapsed() > SLICE {
                 return Ok(false);
             }
             self.take_reports(outlet)?;
@@ -213,7 +214,7 @@ impl RemoteDecider {
         pool.tick(now_ns);
         // In a replay, what a tick causes precedes the packets after it, also those that the module is not
         // shown.
-        while !self.is_live {
+        while self.discipline.processes_messages_at_once() {
             // First: what it reported before waits in the queue then.
             let has_passed = self.batches.has_passed_ticks() || self.batches.is_over();
             if self.take_reports(outlet)? && has_passed {
@@ -246,7 +247,7 @@ impl RemoteDecider {
             }
             self.batches.await_decision(pool, conditions.stop);
             self.has_waited |= begun.elapsed() > SLICE;
-            if self.is_live && !conditions.is_last && self.has_waited {
+            if !conditions.is_last && self.is_looked_for() {
                 return Ok(());
             }
             outlet.collector().wait(LIMITS_CHECK.min(SLICE));

@@ -12,13 +12,13 @@ use crate::held::HeldPackets;
 use crate::made::Made;
 use crate::placed::{Placed, Site};
 use crate::remote::RemoteBatches;
-use crate::stage::{PipelineOptions, conditions};
+use crate::stage::PipelineOptions;
 use flame_abi::{Descriptor, LinkType, MAX_BATCH, MAX_PACKET, layout};
 use flame_block::{Block, Pool, SLOT_DESCRIPTORS};
 use flame_execute::{BatchLoop, Conditions, Origin, Outlet};
 use flame_output::{Frame, frames, plain_send};
 use flame_plan::{
-    Account, Action, Decided, Decision, Expose, Fate, FaultReport, ModuleId, ModulePlan, Pace, Shed,
+    Account, Action, Decided, Decision, Expose, Fate, FaultReport, ModuleId, ModulePlan, Placement, Shed,
 };
 use flame_run::{Mapping, Output};
 use flame_source::Frame as Packet;
@@ -166,23 +166,23 @@ impl Forward {
         check_forward(plan)?;
         let is_whole = plan.view.expose == Expose::All;
         let is_open = view.hides_nothing() && view.selects_all();
-        let mut pool = Pool::new(SLOTS + if plan.process.is_some() { DEPTH } else { 0 })?;
+        let mut pool = Pool::new(match plan.placement() {
+            Placement::Inline => SLOTS,
+            Placement::Process => SLOTS + DEPTH,
+        })?;
         let (decider, draft) = match &module.site {
             Site::Local(module) => {
                 let (fd, offset, bytes) = pool.window();
                 let windows = vec![Mapping { fd, offset, bytes, at: layout::VIEW }];
                 let reader = pool.reader(1).ok_or(RunError::TooManyModules)?;
-                let at = (options.worker, options.supply.is_live());
+                let at = options.attachment();
                 let mut batches = BatchLoop::new(options.shape, module, at, windows, reader);
                 batches.launch(false, collector)?;
                 (Decider::Local(Box::new(batches)), None)
             }
             Site::Remote(module) => {
-                let is_live = options.supply.is_live();
-                // Its decisions are reported at once, also to an owner that waits for them.
-                let at = (options.worker, Pace::of(is_live));
-                let batches = RemoteBatches::attach(module, at, (&mut pool, DEPTH))?;
-                let remote = RemoteDecider::new(batches, is_live);
+                let batches = RemoteBatches::attach(module, options.attachment(), (&mut pool, DEPTH))?;
+                let remote = RemoteDecider::new(batches, options.discipline);
                 (Decider::Remote(Box::new(remote)), (!is_open).then(Draft::new))
             }
         };
@@ -232,7 +232,7 @@ impl Forward {
         is_last: bool,
         collector: &mut Collector<'_>,
     ) -> Result<(), RunError> {
-        let conditions = Conditions { is_last, ..conditions((options.batch, options.stop)) };
+        let conditions = Conditions { is_last, ..options.conditions() };
         let mut outlet = Decisions { flight: self.flight.as_mut(), held: &mut self.held, collector };
         self.decider.go(&mut self.pool, conditions, &mut outlet)
     }

@@ -60,7 +60,7 @@ pub(crate) fn collect(
     let mut checks = 0;
     let mut may_nap = false;
     let mut nap = CollectorNap::new();
-    let mut order = Order::new(workers, queues.lead(), collector.is_live);
+    let mut order = Order::new(workers, queues.lead(), wiring.discipline);
     while ended < workers {
         collector.rotate()?;
         collector.end_slow();
@@ -89,7 +89,7 @@ pub(crate) fn collect(
                 queues.wait(ROTATE_CHECK);
                 nap.waited();
                 checks += 1;
-                if checks == QUIET_CHECKS && collector.waits {
+                if checks == QUIET_CHECKS && wiring.discipline.shows_rows_when_quiet() {
                     collector.show()?;
                 }
                 continue;

@@ -1,6 +1,6 @@
 use crate::remote::Runner;
 use flame_execute::Keep;
-use flame_plan::ModuleId;
+use flame_plan::{ModuleId, Placement};
 use flame_run::Area;
 use flame_transmit::Link;
 use flame_view::Key;
@@ -38,6 +38,13 @@ pub struct Options {
     /// added while packets flow, their owner reserves its bandwidth (`Link::for_owner`): a module whose
     /// channels cannot be opened ends the run.
     pub link: Option<Arc<Link>>,
+}
+
+impl Options {
+    /// Returns the place where modules of the run may be.
+    pub(crate) fn placement(&self) -> Placement {
+        if self.runner.is_some() { Placement::Process } else { Placement::Inline }
+    }
 }
 
 /// No limits, no keys, and no modules in processes of their own.

@@ -7,6 +7,7 @@
 use crate::event::{Event, Sent};
 use crate::lead::Lead;
 use crate::remote::ModuleEvent;
+use flame_plan::Discipline;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -19,8 +20,8 @@ pub(crate) struct Order {
     passed: Vec<u64>,
     waiting: Vec<VecDeque<Event>>,
     lead: Arc<Lead>,
-    /// Whether everything is taken as it comes.
-    is_free: bool,
+    /// Whether everything is taken as it comes, because no order is asked for or no more comes.
+    is_unordered: bool,
 }
 
 fn bytes(event: &Event) -> usize {
@@ -31,9 +32,9 @@ fn bytes(event: &Event) -> usize {
 }
 
 impl Order {
-    pub(crate) fn new(workers: usize, lead: Arc<Lead>, is_live: bool) -> Self {
+    pub(crate) fn new(workers: usize, lead: Arc<Lead>, discipline: Discipline) -> Self {
         let waiting = (0..workers).map(|_| VecDeque::new()).collect();
-        Self { passed: vec![0; workers], waiting, lead, is_free: is_live }
+        Self { passed: vec![0; workers], waiting, lead, is_unordered: !discipline.orders_events_by_tick() }
     }
 
     /// Returns an event if it is next, and keeps it otherwise.
@@ -44,7 +45,7 @@ impl Order {
             self.passed[worker] = u64::MAX;
             return Some(event);
         }
-        if self.is_free || (self.waiting[worker].is_empty() && self.is_last(worker)) {
+        if self.is_unordered || (self.waiting[worker].is_empty() && self.is_last(worker)) {
             return Some(self.taken(worker, event));
         }
         self.lead.add(worker, bytes(&event));
@@ -54,8 +55,9 @@ impl Order {
 
     /// Returns an event that has waited and is next now.
     pub(crate) fn next(&mut self) -> Option<Event> {
-        let is_next =
-            |worker: &usize| !self.waiting[*worker].is_empty() && (self.is_free || self.is_last(*worker));
+        let is_next = |worker: &usize| {
+            !self.waiting[*worker].is_empty() && (self.is_unordered || self.is_last(*worker))
+        };
         let worker = (0..self.waiting.len()).find(is_next)?;
         let event = self.waiting[worker].pop_front()?;
         self.lead.subtract(worker, bytes(&event));
@@ -64,7 +66,7 @@ impl Order {
 
     /// Lets all events that wait be next, because no more come.
     pub(crate) fn release(&mut self) {
-        self.is_free = true;
+        self.is_unordered = true;
     }
 
     /// Returns whether no other worker is behind this one.
@@ -126,15 +128,15 @@ mod tests {
             vec![output(0, 1), tick(0, 1), output(0, 2), tick(0, 2), output(0, 3), output(1, 4), tick(1, 1)]
         };
         let (lead, mut order) = (Lead::new(2), None);
-        let order = order.insert(Order::new(2, lead.clone(), false));
+        let order = order.insert(Order::new(2, lead.clone(), Discipline::File));
         assert_eq!(taken(order, ahead()), [1, 100, 4, 100, 2, 200]);
         assert!(lead.bytes(0) > 0, "the last output waits");
         // A worker that has ended, or has failed, is waited for no longer.
         assert_eq!(taken(order, vec![output(1, 5), end(1)]), [5, 3]);
         assert_eq!((lead.bytes(0), lead.bytes(1)), (0, 0));
-        let mut live = Order::new(2, Lead::new(2), true);
+        let mut live = Order::new(2, Lead::new(2), Discipline::Link);
         assert_eq!(taken(&mut live, ahead()), [1, 100, 2, 200, 3, 4, 100]);
-        let mut order = Order::new(2, Lead::new(2), false);
+        let mut order = Order::new(2, Lead::new(2), Discipline::File);
         assert_eq!(taken(&mut order, vec![tick(0, 1), output(0, 2)]), [100]);
         order.release();
         assert_eq!(taken(&mut order, vec![]), Vec::<u64>::new());

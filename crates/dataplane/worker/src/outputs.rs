@@ -1,5 +1,6 @@
 use crate::report::Events;
 use crate::services::Services;
+use flame_plan::ServiceTime;
 use flame_plan::limits::COLLECTOR_CLOCK_STEP_MAX;
 use flame_record::Sink;
 use flame_remote::{PausableClock, Stall, StallGuard, StallRecorder};
@@ -25,18 +26,18 @@ pub(crate) struct Outputs<'a> {
 }
 
 impl<'a> Outputs<'a> {
-    /// Creates the destinations. `is_clocked` states that calls of services are late by the node's clock.
+    /// Creates the destinations. `time` is the time of calls of services.
     pub(crate) fn new(
         sink: &'a mut dyn Sink,
         events: &'a dyn Events,
         link: Option<Arc<Link>>,
-        is_clocked: bool,
+        time: ServiceTime,
         stall: Option<(StallRecorder, Arc<Stall>)>,
     ) -> Self {
         let (recorder, stall) = stall.unzip();
         let stall = stall.unwrap_or_else(Stall::none);
         let clock = || PausableClock::new(stall.clone(), COLLECTOR_CLOCK_STEP_MAX);
-        let (services, clock) = (Services::new(is_clocked.then(clock)), clock());
+        let (services, clock) = (Services::new(time, clock()), clock());
         Self { sink, events, link, services, now_ns: 0, recorder, clock }
     }
 

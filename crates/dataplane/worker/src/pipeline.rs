@@ -9,9 +9,9 @@ use crate::placed::Placed;
 use crate::read::Packets;
 use crate::regulator::Regulator;
 use crate::remote::RemoteBatches;
-use crate::stage::{PipelineOptions, ViewStage, conditions, has_own_blocks};
+use crate::stage::{PipelineOptions, ViewStage, has_own_blocks};
 use crossbeam_channel::Sender;
-use flame_execute::{Conditions, Stop};
+use flame_execute::Conditions;
 use flame_plan::{Account, FaultReport, ModuleId, Shed};
 
 pub(crate) struct Pipeline<'a> {
@@ -44,10 +44,6 @@ impl<'a> Pipeline<'a> {
         let mut pipeline = Self { views, leaving, options, regulator, has_awaited: false };
         modules.iter().try_for_each(|module| pipeline.add(module, outlet))?;
         Ok(pipeline)
-    }
-
-    fn how(&self) -> (usize, &'a Stop<'a>) {
-        (self.options.batch, self.options.stop)
     }
 
     fn add(&mut self, module: &Placed, outlet: &mut dyn PipelineOutlet) -> Result<(), RunError> {
@@ -153,7 +149,7 @@ impl<'a> Pipeline<'a> {
         if let Some(regulator) = &mut self.regulator {
             regulator.remove(id, &mut self.views);
         }
-        let how = self.how();
+        let conditions = self.options.conditions();
         let place =
             self.views.iter().enumerate().find_map(|(at, view)| {
                 Some((at, view.loops.iter().position(|batches| batches.module() == id)?))
@@ -163,7 +159,7 @@ impl<'a> Pipeline<'a> {
             return outlet.removed(Removed { module: id, account: Account::default(), now_ns, reply });
         };
         if self.views[at].loops.len() == 1 {
-            self.views[at].flush(how, outlet)?;
+            self.views[at].flush(conditions, outlet)?;
             let mut view = self.views.remove(at);
             view.loops.iter_mut().filter_map(Batches::remote_mut).for_each(RemoteBatches::remove);
             self.leaving.push(Leaving { view, now_ns, reply });
@@ -180,7 +176,7 @@ impl<'a> Pipeline<'a> {
             remote.retire(&mut view.pool, now_ns, reply);
             return self.drain_leaving(outlet);
         }
-        let conditions = Conditions { is_last: true, ..conditions(how) };
+        let conditions = Conditions { is_last: true, ..conditions };
         while !batches.leave(now_ns, conditions, outlet)? {}
         let account = view.remove(place).into_account();
         outlet.removed(Removed { module: id, account, now_ns, reply })
@@ -188,12 +184,11 @@ impl<'a> Pipeline<'a> {
 
     /// Gives one quantum to each module that is being removed.
     fn drain_leaving(&mut self, outlet: &mut dyn PipelineOutlet) -> Result<(), RunError> {
-        let how = self.how();
-        let conditions = Conditions { is_last: true, ..conditions(how) };
+        let conditions = Conditions { is_last: true, ..self.options.conditions() };
         let mut at = 0;
         while at < self.leaving.len() {
             let Leaving { view, now_ns, .. } = &mut self.leaving[at];
-            if !view.hand_over_last(how, outlet)? {
+            if !view.hand_over_last(conditions, outlet)? {
                 at += 1;
                 continue;
             }
@@ -226,7 +221,7 @@ impl<'a> Pipeline<'a> {
         packets: Packets<'_>,
         outlet: &mut dyn PipelineOutlet,
     ) -> Result<(), RunError> {
-        let how = self.how();
+        let conditions = self.options.conditions();
         if self.has_awaited {
             let latest = packets.descriptors.iter().map(|d| d.ts_ns).max();
             self.report_time(latest.unwrap_or(0));
@@ -234,10 +229,10 @@ impl<'a> Pipeline<'a> {
         for view in &mut self.views {
             match () {
                 () if self.has_awaited && view.is_awaited() => {}
-                () if view.is_sorted() => view.sort(packets, how, outlet)?,
-                () if view.confined => view.stage(packets, how, outlet)?,
-                () if view.gathers() => view.gather(packets, how, outlet)?,
-                () => view.chunk(packets, how, outlet)?,
+                () if view.is_sorted() => view.sort(packets, conditions, outlet)?,
+                () if view.confined => view.stage(packets, conditions, outlet)?,
+                () if view.gathers() => view.gather(packets, conditions, outlet)?,
+                () => view.chunk(packets, conditions, outlet)?,
             }
         }
         self.drain_leaving(outlet)
@@ -255,7 +250,7 @@ impl<'a> Pipeline<'a> {
     /// Returns the accounts as of the tick that was just passed, on a live source: of a capture, the times of
     /// packets show in nothing that is read before the end.
     pub(crate) fn released(&self) -> Vec<(ModuleId, Account)> {
-        if self.options.supply.is_live() { self.accounts() } else { Vec::new() }
+        if self.options.discipline.releases_by_interval() { self.accounts() } else { Vec::new() }
     }
 
     /// Returns whether no module has an instance any more.
@@ -298,23 +293,22 @@ impl<'a> Pipeline<'a> {
 
     /// Gives one quantum to each loop with waiting work.
     pub(crate) fn resume(&mut self, is_last: bool, outlet: &mut dyn PipelineOutlet) -> Result<(), RunError> {
-        let conditions = Conditions { is_last, ..conditions(self.how()) };
+        let conditions = Conditions { is_last, ..self.options.conditions() };
         self.views.iter_mut().try_for_each(|view| view.resume(conditions, outlet))?;
         self.drain_leaving(outlet)
     }
 
     /// Publishes the blocks that are being filled.
     fn flush(&mut self, outlet: &mut dyn PipelineOutlet) -> Result<(), RunError> {
-        let how = self.how();
-        self.views.iter_mut().try_for_each(|view| view.flush(how, outlet))
+        let conditions = self.options.conditions();
+        self.views.iter_mut().try_for_each(|view| view.flush(conditions, outlet))
     }
 
     pub(crate) fn tick(&mut self, now_ns: u64, outlet: &mut dyn PipelineOutlet) -> Result<(), RunError> {
         self.flush(outlet)?;
-        let how = self.how();
-        let conditions = conditions(how);
+        let conditions = self.options.conditions();
         for view in &mut self.views {
-            view.tick(now_ns, how, outlet)?;
+            view.tick(now_ns, conditions, outlet)?;
             for batches in &mut view.loops {
                 batches.go(conditions, outlet)?;
                 batches.end_interval();
@@ -333,8 +327,8 @@ impl<'a> Pipeline<'a> {
         now_ns: u64,
         outlet: &mut dyn PipelineOutlet,
     ) -> Result<Vec<(ModuleId, Account)>, RunError> {
-        let how = self.how();
-        self.views.iter_mut().try_for_each(|view| view.wait_until_handed_over(how, outlet))?;
+        let conditions = self.options.conditions();
+        self.views.iter_mut().try_for_each(|view| view.wait_until_handed_over(conditions, outlet))?;
         self.flush(outlet)?;
         while !self.leaving.is_empty() || self.awaits_process() || self.loops().any(|m| m.is_busy()) {
             self.resume(true, outlet)?;

@@ -13,13 +13,13 @@ use crate::placed::Placed;
 use crate::queues::Queues;
 use crate::remote::Processes;
 use crate::report::{Observer, Report, Shared};
-use crate::threads;
+use crate::threads::{self, Edges};
 use crate::turns::Turns;
 use crate::wiring::Wiring;
 use crossbeam_channel::unbounded;
 use flame_execute::{Behind, Module, Shape, Stop};
 use flame_plan::limits::{COLLECTOR_EVENT_MAX, LONG_SLICE, SLICE};
-use flame_plan::{ModulePlan, Plan};
+use flame_plan::{Discipline, ModulePlan, Plan};
 use flame_quota::Meters;
 use flame_record::Sink;
 use flame_remote::{Stall, StallRecorder};
@@ -48,11 +48,13 @@ impl Input {
         }
     }
 
-    fn any(&self, is: impl Fn(&dyn Source) -> bool) -> bool {
-        match self {
-            Self::Shared(source) => is(&**source),
-            Self::PerWorker(sources) => sources.iter().any(|source| is(&**source)),
-        }
+    /// Returns the discipline of a run on it. Sources of several workers have the same.
+    fn discipline(&self) -> Discipline {
+        let source = match self {
+            Self::Shared(source) => Some(source),
+            Self::PerWorker(sources) => sources.first(),
+        };
+        source.map_or_else(Discipline::default, |source| source.discipline())
     }
 }
 
@@ -156,7 +158,7 @@ impl Run {
         if let Some(module) = self.modules.iter().find(|m| m.plan().manifest.ports.is_some()) {
             return Err(RunError::Forwards(module.plan().name.clone()));
         }
-        let (is_live, waits) = (input.any(|source| source.is_live()), input.any(|source| source.waits()));
+        let discipline = input.discipline();
         let of_turns = self.options.stop.clone();
         let turns = move |source| -> Box<dyn Source> { Box::new(Turns::new(source, of_turns)) };
         let input = match input {
@@ -178,7 +180,10 @@ impl Run {
         let _charged = charge::begin(charging);
         let _let_go = LetGo(&handle);
         // A live source may go on after a request, until the intervals end that views show whole.
-        let ended = if is_live { &handle.shared().ended } else { &*options.stop };
+        let ended = match discipline.releases_by_interval() {
+            true => &handle.shared().ended,
+            false => &*options.stop,
+        };
         let (stop, behind) = (Stop::new(ended), Behind::default());
         let sources = if let Input::PerWorker(sources) = &input { sources.len() } else { 1 };
         let closing = Closing::new((&options.stop, ended), shape.tick_ns, sources);
@@ -186,6 +191,7 @@ impl Run {
         let later = Stop::after(&stop, &behind);
         let wiring = Wiring {
             shape,
+            discipline,
             modules: &modules,
             options: &options,
             handle: &handle,
@@ -197,21 +203,21 @@ impl Run {
         let shared = Shared::new(observer);
         let observer: &mut dyn Observer = &mut &shared;
         // Calls on captures are not paused for others.
-        handle.shared().slices.set_length(if is_live { SLICE } else { LONG_SLICE });
+        handle.shared().slices.set_length(if discipline.loses_late_packets() { SLICE } else { LONG_SLICE });
         let charged = move || charge::begin(of_slices.as_deref());
         let started = handle.shared().slices.start(&engines, charged);
         let _slices = started.map_err(|e| RunError::Thread(e.to_string()))?;
-        // Modules in processes are called while packet time goes on.
-        let is_clocked = is_live || options.runner.is_some();
-        let outputs = Outputs::new(sink, &shared, options.link.clone(), is_clocked, stall);
-        let collected = if is_live { &stop } else { &later };
-        let mut collector = Collector::new(shape, &modules, outputs, collected, is_live)?;
-        collector.waits = waits && !is_live;
+        let time = discipline.service_time(shape.workers, options.placement());
+        let outputs = Outputs::new(sink, &shared, options.link.clone(), time, stall);
+        let collected = if discipline.drains_after_stop() { &later } else { &stop };
+        let collector = Collector::new(shape, &modules, outputs, collected, discipline)?;
         match (input, events) {
             (Input::Shared(source), None) => {
-                let has_turns = !is_live && modules.iter().any(shares);
-                let source = if has_turns { turns(source) } else { source };
-                threads::run_inline(&wiring, (source, has_turns), collector, observer, inboxes)
+                let (source, edges) = match discipline.gives_turns() && modules.iter().any(shares) {
+                    true => (turns(source), Edges::Turns),
+                    false => (source, Edges::Counted(0)),
+                };
+                threads::run_inline(&wiring, (source, edges), collector, observer, inboxes)
             }
             (Input::Shared(source), Some(events)) => {
                 threads::run_dispatched(&wiring, source, collector, observer, inboxes, events)

@@ -2,8 +2,9 @@
 
 use crate::calls::{Calls, Delivery, Request};
 use flame_abi::output::{DONE_HEAD, SERVE_HEAD};
+use flame_execute::Phase;
 use flame_plan::limits::{LAST_SERVICE_CALLS_MAX, LAST_SERVICE_ROUNDS};
-use flame_plan::{ModuleId, ModulePlan};
+use flame_plan::{ModuleId, ModulePlan, ServiceTime};
 use flame_quota::Meters;
 use flame_remote::PausableClock;
 use std::time::Instant;
@@ -11,17 +12,19 @@ use std::time::Instant;
 /// The services of a run.
 pub(crate) struct Services {
     calls: Calls<Held>,
-    /// The node's clock, if calls are late by that and not by packet time. No call is late because the
-    /// thread that collects is busy.
-    clock: Option<PausableClock>,
-    /// The packet time of calls that are made now.
-    packet_ns: u64,
-    /// Whether that is the time of the first packet after each delivery, so that it follows from packets
-    /// alone.
-    has_edges: bool,
-    /// Whether no packet came since the last delivery.
-    is_fresh: bool,
+    clock: Clock,
     last: Last,
+}
+
+/// The clock by which calls are late.
+enum Clock {
+    /// The node's clock. The time for which the thread that collects is held up makes no call late.
+    Wall(PausableClock),
+    /// The packet time of calls that are made now.
+    Packets { now_ns: u64 },
+    /// The time of the first packet after each delivery, so that it follows from packets alone. It `is_fresh`
+    /// while no packet has come since.
+    Edges { now_ns: u64, is_fresh: bool },
 }
 
 /// The last calls of a run, once all fast instances have ended.
@@ -47,16 +50,14 @@ impl Drop for Held {
 }
 
 impl Services {
-    /// Creates the services of a run. With the node's clock, calls are late by that: modules do not wait for
-    /// each other. Packet time is exact where they do.
-    pub(crate) fn new(clock: Option<PausableClock>) -> Self {
-        let (packet_ns, has_edges, is_fresh) = (0, false, true);
-        Self { calls: Calls::default(), clock, packet_ns, has_edges, is_fresh, last: Last::Not }
-    }
-
-    /// States that calls are delivered after packets that [`Services::packet`] precedes, and at ticks only.
-    pub(crate) fn set_edges(&mut self) {
-        self.has_edges = true;
+    /// Creates the services of a run. `clock` is the node's clock.
+    pub(crate) fn new(time: ServiceTime, clock: PausableClock) -> Self {
+        let clock = match time {
+            ServiceTime::WallClock => Clock::Wall(clock),
+            ServiceTime::Packets => Clock::Packets { now_ns: 0 },
+            ServiceTime::PacketEdges => Clock::Edges { now_ns: 0, is_fresh: true },
+        };
+        Self { calls: Calls::default(), clock, last: Last::Not }
     }
 
     /// Returns whether a module calls services or offers them.
@@ -64,32 +65,38 @@ impl Services {
         self.calls.has_parties()
     }
 
-    /// Returns whether there are calls, which are delivered so.
+    /// Returns whether there are calls, which are delivered after packets that [`Services::packet`] precedes
+    /// and at ticks only.
     pub(crate) fn have_edges(&self) -> bool {
-        self.has_edges && self.are_used()
+        matches!(self.clock, Clock::Edges { .. }) && self.are_used()
     }
 
     /// Records the time of a packet before it is processed.
     pub(crate) fn packet(&mut self, packet_ns: u64) {
-        if std::mem::take(&mut self.is_fresh) {
-            self.packet_ns = packet_ns.max(self.packet_ns);
+        if let Clock::Edges { now_ns, is_fresh } = &mut self.clock
+            && std::mem::take(is_fresh)
+        {
+            *now_ns = packet_ns.max(*now_ns);
         }
     }
 
     /// Records that packets up to this packet time were read.
     pub(crate) fn advance(&mut self, packet_ns: u64) {
-        if !self.has_edges {
-            self.packet_ns = packet_ns;
+        if let Clock::Packets { now_ns } = &mut self.clock {
+            *now_ns = packet_ns;
         }
     }
 
     /// Returns whether calls are late by the node's clock.
-    pub(crate) fn is_clocked(&self) -> bool {
-        self.clock.is_some()
+    pub(crate) fn go_by_wall_clock(&self) -> bool {
+        matches!(self.clock, Clock::Wall(_))
     }
 
     fn now_ns(&mut self) -> u64 {
-        self.clock.as_mut().map_or(self.packet_ns, |clock| clock.read(Instant::now()).as_nanos() as u64)
+        match &mut self.clock {
+            Clock::Wall(clock) => clock.read(Instant::now()).as_nanos() as u64,
+            Clock::Packets { now_ns } | Clock::Edges { now_ns, .. } => *now_ns,
+        }
     }
 
     /// Adds a module, if it calls services or offers them. If it is `in_steps`, its replies wait for the ends
@@ -140,8 +147,10 @@ impl Services {
 
     /// Gives calls an outcome that are late at this packet time, or by the node's clock.
     pub(crate) fn expire(&mut self, packet_ns: u64) {
-        self.is_fresh = true;
-        let now_ns = if self.is_clocked() { self.now_ns() } else { packet_ns };
+        if let Clock::Edges { is_fresh, .. } = &mut self.clock {
+            *is_fresh = true;
+        }
+        let now_ns = if self.go_by_wall_clock() { self.now_ns() } else { packet_ns };
         self.calls.expire(now_ns);
     }
 
@@ -197,16 +206,16 @@ impl Services {
 
     /// Advances the end of all calls once all fast instances have ended, before what waits is delivered:
     /// calls without an outcome end when nothing is left to deliver, after a while, or because the run
-    /// `is_stopped`. Returns whether they have ended.
-    pub(crate) fn close_all(&mut self, is_stopped: bool) -> bool {
-        let now_ns = self.now_ns();
+    /// is stopped. Returns whether they have ended.
+    pub(crate) fn close_all(&mut self, phase: Phase) -> bool {
+        let (now_ns, by_wall_clock) = (self.now_ns(), self.go_by_wall_clock());
         let is_over = match &mut self.last {
             Last::Closed => return true,
             last @ Last::Not => {
                 *last = Last::Open { since_ns: now_ns, rounds: 1 };
                 false
             }
-            Last::Open { since_ns, .. } if self.clock.is_some() => {
+            Last::Open { since_ns, .. } if by_wall_clock => {
                 now_ns.saturating_sub(*since_ns) > LAST_SERVICE_CALLS_MAX.as_nanos() as u64
             }
             Last::Open { rounds, .. } => {
@@ -214,7 +223,7 @@ impl Services {
                 *rounds > LAST_SERVICE_ROUNDS
             }
         };
-        if !is_over && !is_stopped && !self.calls.is_quiet() {
+        if !is_over && phase.serves() && !self.calls.is_quiet() {
             return false;
         }
         self.last = Last::Closed;

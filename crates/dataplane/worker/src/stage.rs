@@ -18,8 +18,8 @@ use crate::remote::RemoteBatches;
 use crate::sorting;
 use flame_abi::{Descriptor, LinkType, layout};
 use flame_block::{Block, Pool, SLOT_DESCRIPTORS};
-use flame_execute::{BatchLoop, Conditions, Outlet, Shape, Stop};
-use flame_plan::{ModuleId, ModulePlan, Pace, Shed, ViewSpec};
+use flame_execute::{Attachment, BatchLoop, Conditions, Outlet, Shape, Stop};
+use flame_plan::{Discipline, ModuleId, ModulePlan, Placement, Shed, ViewSpec};
 use flame_run::Mapping;
 use flame_source::Shared;
 use flame_view::{Key, View, Written};
@@ -29,22 +29,6 @@ use room::{SLOTS, depth, depths, remote_slots};
 use sorted::Sorted;
 use staged::Filling;
 
-/// The way in which packets come to a pipeline.
-#[derive(Clone, Copy)]
-pub(crate) struct Supply {
-    /// If it is live, the pipeline does not wait for calls of metered modules.
-    pub(crate) pace: Pace,
-    /// Whether they come from elements of a graph, in blocks of any size, often of one packet.
-    pub(crate) is_graph: bool,
-}
-
-impl Supply {
-    /// Returns whether packets get lost that are not taken in time.
-    pub(crate) fn is_live(self) -> bool {
-        self.pace.is_live()
-    }
-}
-
 /// Options of a pipeline.
 #[derive(Clone, Copy)]
 pub(crate) struct PipelineOptions<'a> {
@@ -53,15 +37,25 @@ pub(crate) struct PipelineOptions<'a> {
     pub(crate) batch: usize,
     pub(crate) key: Option<&'a Key>,
     pub(crate) shared: Option<Shared>,
-    pub(crate) supply: Supply,
+    pub(crate) discipline: Discipline,
     pub(crate) stop: &'a Stop<'a>,
     pub(crate) overload: Overload,
 }
 
-impl PipelineOptions<'_> {
+impl<'a> PipelineOptions<'a> {
+    /// Returns the worker with its discipline, to which fast instances are attached.
+    pub(crate) fn attachment(&self) -> Attachment {
+        Attachment { worker: self.worker, discipline: self.discipline }
+    }
+
+    /// Returns the conditions under which modules work while packets follow.
+    pub(crate) fn conditions(&self) -> Conditions<'a> {
+        Conditions { batch: self.batch as u32, stop: self.stop, is_last: false, others: u64::MAX }
+    }
+
     /// Returns whether modules are measured, and left out when the pipeline is behind.
     pub(crate) fn is_regulated(&self) -> bool {
-        self.supply.is_live() && self.overload != Overload::OFF
+        self.discipline.loses_late_packets() && self.overload != Overload::OFF
     }
 }
 
@@ -77,10 +71,10 @@ enum Wall {
 }
 
 impl Wall {
-    fn of(plan: &ModulePlan, is_live: bool) -> Self {
+    fn of(plan: &ModulePlan, discipline: Discipline) -> Self {
         match &plan.process {
             None => Self::Here,
-            Some(name) if is_live => Self::Process(name.clone()),
+            Some(name) if discipline.loses_late_packets() => Self::Process(name.clone()),
             Some(_) => Self::Principal(plan.tenant.clone()),
         }
     }
@@ -98,7 +92,7 @@ pub(crate) struct ViewStage {
     /// Whether the packets' own memory is mapped in the window, so that only descriptors are written.
     mapped: bool,
     pub(crate) loops: Vec<Batches>,
-    supply: Supply,
+    discipline: Discipline,
     /// Whether a grant hides something. If so, the ends of blocks reveal only shown data.
     pub(crate) confined: bool,
     /// The block that is being filled, for a confined view or one that gathers.
@@ -114,10 +108,6 @@ pub(crate) struct ViewStage {
     has_published: bool,
 }
 
-pub(crate) fn conditions<'a>((batch, stop): (usize, &'a Stop<'a>)) -> Conditions<'a> {
-    Conditions { batch: batch as u32, stop, is_last: false, others: u64::MAX }
-}
-
 /// Returns whether the source's memory fits after the pool in a window.
 fn fits_window(shared: Shared, pool: &Pool) -> bool {
     pool.window().2 + shared.bytes <= layout::VIEW_BYTES as usize
@@ -127,14 +117,14 @@ impl ViewStage {
     pub(crate) fn new(module: &Placed, options: &PipelineOptions<'_>) -> Result<Self, RunError> {
         let spec = &module.plan().view;
         let view = View::new(spec, options.key)?;
-        let supply = options.supply;
-        let wall = Wall::of(module.plan(), supply.is_live());
-        let is_remote = wall != Wall::Here;
+        let (discipline, placement) = (options.discipline, module.plan().placement());
+        let wall = Wall::of(module.plan(), discipline);
+        let is_remote = placement == Placement::Process;
         let queues = sorting::queues(module.plan(), &view)?;
         let slots = match &queues {
             // Those that wait, and one of each queue that is being filled.
-            Some(_) => depths(module.plan(), supply)?.sum() + module.plan().manifest.queues.len(),
-            None if is_remote => remote_slots(supply.is_live()),
+            Some(_) => depths(module.plan(), discipline)?.sum() + module.plan().manifest.queues.len(),
+            None if is_remote => remote_slots(discipline),
             None => SLOTS,
         };
         let pool = Pool::new(slots)?;
@@ -146,7 +136,7 @@ impl ViewStage {
         let has_draft = is_remote && !is_open;
         let filling = Filling::new(has_draft && queues.is_none());
         let confined = spec.key.is_some() && !is_open;
-        let gathers = supply.is_graph && supply.is_live() && is_remote && !confined && queues.is_none();
+        let gathers = discipline.gathers_packets(placement) && !confined && queues.is_none();
         let count = module.plan().manifest.queues.len();
         let sorted = queues.map(|queues| Box::new(Sorted::new(queues, count, has_draft)));
         let mapped = options.shared.is_some_and(|s| fits_window(s, &pool)) && is_mappable;
@@ -161,7 +151,7 @@ impl ViewStage {
             view,
             pool,
             mapped,
-            supply,
+            discipline,
             loops: Vec::new(),
             first: Vec::new(),
             has_published: true,
@@ -174,16 +164,19 @@ impl ViewStage {
     pub(crate) fn has_room_for(&self, module: &Placed) -> bool {
         let plan = module.plan();
         self.spec.as_ref() == Some(&plan.view)
-            && self.wall == Wall::of(plan, self.supply.is_live())
+            && self.wall == Wall::of(plan, self.discipline)
             && self.filling.is_empty()
             && self.loops.len() < flame_block::MAX_READERS
-            && (!self.is_remote()
-                || self.buffers + depth(plan, self.supply) < remote_slots(self.supply.is_live()))
+            && (self.placement() == Placement::Inline
+                || self.buffers + depth(plan, self.discipline) < remote_slots(self.discipline))
     }
 
-    /// Returns whether its modules run in processes.
-    fn is_remote(&self) -> bool {
-        self.wall != Wall::Here
+    /// Returns the place of its modules.
+    fn placement(&self) -> Placement {
+        match self.wall {
+            Wall::Here => Placement::Inline,
+            Wall::Process(_) | Wall::Principal(_) => Placement::Process,
+        }
     }
 
     /// Returns whether its modules see flow hashes, or pseudonyms of them.
@@ -204,15 +197,15 @@ impl ViewStage {
         options: &PipelineOptions<'_>,
         outlet: &mut dyn Outlet<RunError>,
     ) -> Result<(), RunError> {
-        let (depths, is_gauged) = (depths(module.plan(), options.supply)?, options.is_regulated());
+        let (depths, is_gauged) = (depths(module.plan(), options.discipline)?, options.is_regulated());
         self.buffers += depths.sum();
-        let awaited = module.onset.as_ref().filter(|_| options.supply.is_live()).map(Awaited::new);
+        let begins_late = options.discipline.releases_by_interval();
+        let awaited = module.onset.as_ref().filter(|_| begins_late).map(Awaited::new);
         let module = match &module.site {
             Site::Local(module) => module,
             Site::Remote(module) => {
                 let place = (&mut self.pool, depths);
-                let at = (options.worker, options.supply.pace);
-                let batches = RemoteBatches::attach(module, at, place)?;
+                let batches = RemoteBatches::attach(module, options.attachment(), place)?;
                 let place = Place::Remote(Box::new(batches));
                 self.push(Batches::new(place, &module.meters, is_gauged, awaited));
                 return Ok(());
@@ -225,11 +218,10 @@ impl ViewStage {
             windows.push(Mapping { fd: shared.fd, offset: 0, bytes: shared.bytes, at });
         }
         let reader = self.pool.reader(depths).ok_or(RunError::TooManyModules)?;
-        let at = (options.worker, options.supply.is_live());
-        let mut batches = BatchLoop::new(options.shape, module, at, windows, reader);
+        let mut batches = BatchLoop::new(options.shape, module, options.attachment(), windows, reader);
         let _charged = charge::enter(module.meters.usage());
         batches.launch(false, outlet)?;
-        batches.go(conditions((options.batch, options.stop)), outlet)?;
+        batches.go(options.conditions(), outlet)?;
         self.push(Batches::new(Place::Local(Box::new(batches)), &module.meters, is_gauged, awaited));
         Ok(())
     }
@@ -298,7 +290,7 @@ impl ViewStage {
     pub(crate) fn tick(
         &mut self,
         now_ns: u64,
-        how: (usize, &Stop<'_>),
+        conditions: Conditions<'_>,
         outlet: &mut dyn Outlet<RunError>,
     ) -> Result<(), RunError> {
         if self.keeps_tick(now_ns) {
@@ -306,11 +298,11 @@ impl ViewStage {
         }
         // A process sees the last of the ticks between two blocks. In a replay it misses none.
         let is_carried = std::mem::replace(&mut self.has_published, false);
-        if self.is_remote() && !self.supply.is_live() && !is_carried {
-            self.wait_for_room(0, how.1, outlet)?;
+        if self.discipline.waits_for_room(self.placement()) && !is_carried {
+            self.wait_for_room(0, conditions.stop, outlet)?;
             if let Some(slot) = self.pool.claim() {
                 let block = Block { slot, packets: 0, link: LinkType::ETHERNET, queue: 0, port: 0 };
-                self.hand_on(block, how, outlet)?;
+                self.hand_on(block, conditions, outlet)?;
                 self.has_published = false;
             }
         }
@@ -360,7 +352,7 @@ impl ViewStage {
     pub(crate) fn chunk(
         &mut self,
         packets: Packets<'_>,
-        (batch, stop): (usize, &Stop<'_>),
+        conditions: Conditions<'_>,
         outlet: &mut dyn Outlet<RunError>,
     ) -> Result<(), RunError> {
         let Packets { block, link, descriptors: from } = packets;
@@ -369,9 +361,8 @@ impl ViewStage {
             self.refuse(offered);
             return Ok(());
         }
-        self.wait_for_room(0, stop, outlet)?;
+        self.wait_for_room(0, conditions.stop, outlet)?;
         let Some(slot) = self.pool.claim() else {
-            let conditions = conditions((batch, stop));
             for batches in &mut self.loops {
                 batches.offer(offered, 0);
                 batches.overrun(offered);
@@ -397,7 +388,6 @@ impl ViewStage {
         self.pool.publish(Block { slot, packets: written.packets, link, queue: 0, port: 0 });
         self.has_published = true;
         let packets = u64::from(written.packets);
-        let conditions = conditions((batch, stop));
         for batches in &mut self.loops {
             batches.offer(offered - sampled, filtered);
             batches.sampled(sampled);
@@ -419,7 +409,7 @@ impl ViewStage {
             batches.go(conditions, outlet)?;
             batches.count_blocks(&mut self.pool);
         }
-        self.hand_over(Next::Same, (conditions.batch as usize, conditions.stop), outlet).map(drop)
+        self.hand_over(Next::Same, conditions, outlet).map(drop)
     }
 
     /// Counts the packets that passed trusted filters and sampling, and for the operator those that sampling
@@ -435,29 +425,29 @@ impl ViewStage {
     /// Publishes the blocks that are being filled. One that gathers waits until there is room for it.
     pub(crate) fn flush(
         &mut self,
-        how: (usize, &Stop<'_>),
+        conditions: Conditions<'_>,
         outlet: &mut dyn Outlet<RunError>,
     ) -> Result<(), RunError> {
         if self.gathers() {
-            return self.hand_over(Next::Same, how, outlet).map(drop);
+            return self.hand_over(Next::Same, conditions, outlet).map(drop);
         }
-        self.publish_sorted(how, outlet)?;
-        self.publish(how, outlet)
+        self.publish_sorted(conditions, outlet)?;
+        self.publish(conditions, outlet)
     }
 
     /// Publishes the block that is being filled, if there is one.
     fn publish(
         &mut self,
-        how: (usize, &Stop<'_>),
+        conditions: Conditions<'_>,
         outlet: &mut dyn Outlet<RunError>,
     ) -> Result<(), RunError> {
         if self.filling.is_empty() {
             return Ok(());
         }
         // Before the block is in its slot, where the process sees it.
-        self.wait_for_room(0, how.1, outlet)?;
+        self.wait_for_room(0, conditions.stop, outlet)?;
         match self.filling.take(&mut self.pool, 0) {
-            Some(block) => self.hand_on(block, how, outlet),
+            Some(block) => self.hand_on(block, conditions, outlet),
             None => Ok(()),
         }
     }
@@ -466,12 +456,11 @@ impl ViewStage {
     fn hand_on(
         &mut self,
         block: Block,
-        how: (usize, &Stop<'_>),
+        conditions: Conditions<'_>,
         outlet: &mut dyn Outlet<RunError>,
     ) -> Result<(), RunError> {
         self.pool.publish(block);
         self.has_published = true;
-        let conditions = conditions(how);
         for batches in &mut self.loops {
             batches.published(&mut self.pool, block.queue, block.packets.into());
             batches.go(conditions, outlet)?;

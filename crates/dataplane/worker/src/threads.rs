@@ -35,10 +35,15 @@ pub(crate) struct Inline<'l, 'c> {
     pub(crate) collector: Collector<'c>,
     pub(crate) commands: Receiver<Command>,
     pub(crate) end: Option<Ends>,
-    /// Whether the packets between two pauses are a turn, or the part of one between two ticks.
-    pub(crate) has_turns: bool,
-    /// The number of packets since calls of services were delivered.
-    pub(crate) packets: usize,
+    pub(crate) edges: Edges,
+}
+
+/// The places among the packets of one worker at which calls of services are delivered, if they have edges.
+pub(crate) enum Edges {
+    /// Each pause of the source: after a turn, or the part of one between two ticks.
+    Turns,
+    /// After [`TURN`] packets each, wherever blocks end. This many have come since the last.
+    Counted(usize),
 }
 
 impl Consumer for Inline<'_, '_> {
@@ -53,32 +58,32 @@ impl Consumer for Inline<'_, '_> {
     fn packets(&mut self, packets: Packets<'_>) -> Result<(), RunError> {
         let mut descriptors = packets.descriptors;
         while !descriptors.is_empty() {
-            let has_edges = self.collector.has_edges();
-            let is_cut = has_edges && !self.has_turns;
-            let count = if is_cut { descriptors.len().min(TURN - self.packets) } else { descriptors.len() };
+            let has_edges = self.collector.delivers_at_edges();
+            let count = match self.edges {
+                Edges::Counted(before) if has_edges => descriptors.len().min(TURN - before),
+                Edges::Counted(_) | Edges::Turns => descriptors.len(),
+            };
             let part = Packets { descriptors: &descriptors[..count], ..packets };
             descriptors = &descriptors[count..];
             self.collector.begin(part.descriptors);
             self.pipeline.packets(part, &mut self.collector)?;
-            self.packets = (self.packets + count) % TURN;
-            if has_edges && !self.has_turns && self.packets == 0 {
+            let Edges::Counted(packets) = &mut self.edges else { continue };
+            *packets = (*packets + count) % TURN;
+            if has_edges && *packets == 0 {
                 self.collector.deliver()?;
             }
-            if !self.has_turns {
-                self.collector.resume()?;
-            }
+            self.collector.resume()?;
         }
         Ok(())
     }
 
     fn pause(&mut self) -> Result<(), RunError> {
-        if !self.has_turns {
-            return Ok(());
+        match self.edges {
+            Edges::Counted(_) => return Ok(()),
+            Edges::Turns if self.collector.delivers_at_edges() => self.collector.deliver()?,
+            Edges::Turns => {}
         }
-        if self.collector.has_edges() {
-            self.collector.deliver()?;
-        }
-        self.collector.resume().map(drop)
+        self.collector.resume()
     }
 
     fn tick(&mut self, now_ns: u64) -> Result<(), RunError> {
@@ -123,7 +128,7 @@ impl Consumer for Inline<'_, '_> {
 /// Runs one worker, with everything on this thread.
 pub(crate) fn run_inline(
     wiring: &Wiring<'_>,
-    (mut source, has_turns): (Box<dyn Source>, bool),
+    (mut source, edges): (Box<dyn Source>, Edges),
     mut collector: Collector<'_>,
     observer: &mut dyn Observer,
     inboxes: Inboxes,
@@ -132,7 +137,7 @@ pub(crate) fn run_inline(
     let options = PipelineOptions { stop: collector.stop, ..wiring.pipeline_options(0, &*source) };
     let pipeline = Pipeline::new(wiring.modules, options, &mut collector)?;
     let commands = inboxes.pipelines.into_iter().next().unwrap_or_else(never);
-    let mut consumer = Inline { pipeline, collector, commands, end: None, has_turns, packets: 0 };
+    let mut consumer = Inline { pipeline, collector, commands, end: None, edges };
     let stats = read_loop(&mut *source, &mut consumer, observer, wiring.read_options());
     let Inline { mut collector, end, .. } = consumer;
     let Some((accounts, now)) = end else { return Err(stats.err().unwrap_or(RunError::Broken)) };
@@ -154,7 +159,7 @@ pub(crate) fn run_dispatched(
     let partition = Partition::new(wiring);
     // The packets' memory is dispatched with them, so the pipeline copies the exposed bytes.
     let options = PipelineOptions { shared: None, ..wiring.pipeline_options(0, &*source) };
-    let has_front = !source.waits();
+    let has_front = wiring.discipline.is_read_by_workers();
     // A worker that reads may not wait for another one, and reads only while all have room.
     let queue = || if has_front { unbounded() } else { bounded(QUEUE) };
     let (pipelines, todos): (Vec<_>, Vec<_>) = inboxes.pipelines.iter().map(|_| queue()).unzip();

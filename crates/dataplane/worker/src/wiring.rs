@@ -9,9 +9,9 @@ use crate::options::Options;
 use crate::overload::Overload;
 use crate::placed::Placed;
 use crate::read::ReadOptions;
-use crate::stage::{PipelineOptions, Supply};
+use crate::stage::PipelineOptions;
 use flame_execute::{Shape, Stop};
-use flame_plan::{Account, ModuleId, Pace};
+use flame_plan::{Account, Discipline, ModuleId};
 use flame_source::Source;
 
 /// The accounts of the pipelines' modules, and the packet time at their end.
@@ -20,6 +20,7 @@ pub(crate) type Ends = (Vec<(ModuleId, Account)>, u64);
 /// The data that the threads of a run share.
 pub(crate) struct Wiring<'a> {
     pub(crate) shape: Shape,
+    pub(crate) discipline: Discipline,
     pub(crate) modules: &'a [Placed],
     pub(crate) options: &'a Options,
     pub(crate) handle: &'a Handle,
@@ -39,7 +40,7 @@ impl<'a> Wiring<'a> {
             batch: self.options.batch,
             key: self.options.key.as_ref(),
             shared: source.shared(),
-            supply: Supply { pace: Pace::of(source.is_live()), is_graph: false },
+            discipline: self.discipline,
             stop: self.stop,
             overload: self.overload,
         }

@@ -90,7 +90,7 @@ impl ClickModules {
             submissions: vec![submission],
             workers: 1,
             interval_ns: args.interval.as_deref().map_or(Ok(0), |text| read_interval("INTERVAL", text))?,
-            is_live: args.pace.is_live(),
+            discipline: args.discipline,
             // Packets of a graph come from its elements, and each has a link type of its own.
             links: Vec::new(),
             view: ViewSpec { snaplen: args.max_length.unwrap_or(0), ..Self::view(args)? },

@@ -21,7 +21,9 @@ use flame_abi::manifest::duration_ns;
 use flame_admit::Protection;
 use flame_compile::{Compiler, Payment};
 use flame_node::{Applicant, Built, NodeError, RunRequest, Submission, Watch, place_of};
-use flame_plan::{Account, Audience, Expose, Limits, ModulePlan, Plan, Transforms, TrustedFilter, ViewSpec};
+use flame_plan::{
+    Account, Audience, Discipline, Expose, Limits, ModulePlan, Plan, Transforms, TrustedFilter, ViewSpec,
+};
 use flame_record::{CaptureFormat, LeftOut};
 use flame_source::live::{self, Capture, Interface, LiveOptions, Way};
 use flame_source::{FileOptions, Source};
@@ -453,7 +455,7 @@ impl Run {
             submissions: self.given().map(submission).collect::<Result<_, _>>()?,
             workers: self.workers.into(),
             interval_ns: self.interval_ns()?,
-            is_live: self.interface.is_some(),
+            discipline: if self.interface.is_some() { Discipline::Link } else { Discipline::File },
             // Without a policy, the packets themselves show which filter does not apply to them.
             links: applicant.map(|_| links(self.interface.as_deref(), &self.read)).unwrap_or_default(),
             view: self.view()?,

@@ -7,7 +7,7 @@ use flame_compile::Compiler;
 use flame_element::modules::{ModuleArgs, Modules, Notify};
 use flame_element::{Account, Environment, Outcome, Router};
 use flame_node::{Applicant, Client, Elements, RecordViolation, RunRequest, Submission};
-use flame_plan::{Catalog, Limits, ViewSpec};
+use flame_plan::{Catalog, Discipline, Limits, ViewSpec};
 use flame_record::Sink;
 use flame_worker::Runner;
 use proptest::prelude::*;
@@ -34,7 +34,7 @@ impl Client for InMemory {
             submissions: vec![submission],
             workers: 1,
             interval_ns: 0,
-            is_live: false,
+            discipline: Discipline::WaitingGraph,
             links: Vec::new(),
             view: ViewSpec { expose, ..ViewSpec::default() },
             narrower: Vec::new(),

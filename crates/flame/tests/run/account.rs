@@ -6,7 +6,9 @@ use crate::common::{
 use flame_admit::Protection;
 use flame_compile::InstallRequest;
 use flame_execute::{LoadedModule, Module, Quantum, Shape, SlowLoop, Stop};
-use flame_plan::{Account, Limits, ModuleClass, ModuleId, ModulePlan, OnFault, Plan, Reason, Shed};
+use flame_plan::{
+    Account, Discipline, Limits, ModuleClass, ModuleId, ModulePlan, OnFault, Plan, Reason, Shed,
+};
 use flame_record::{Packet, RecordBatch, Sink, SinkError};
 use flame_run::{Allowance, Call, Engines, Instance, Loaded, Mapping, Role, Slice};
 use flame_source::{Next, Progress, RawBlock, Source, SourceError};
@@ -377,7 +379,7 @@ fn a_lost_message_leaves_its_call_a_budget() {
     let plan = module(&messages(""), &limited(3 * flame_abi::CALL_UNITS));
     let module = LoadedModule::new(&engines, &Module::from(plan)).unwrap();
     let shape = Shape { workers: 2, tick_ns: 1, interval_ns: 1 };
-    let (mut slow, fault) = SlowLoop::new(shape, &module, true, 0);
+    let (mut slow, fault) = SlowLoop::new(shape, &module, Discipline::Link, 0);
     assert!(fault.is_none());
     let flag = AtomicBool::new(false);
     let stop = Stop::new(&flag);
@@ -466,8 +468,8 @@ impl Source for Link {
         Progress::default()
     }
 
-    fn is_live(&self) -> bool {
-        true
+    fn discipline(&self) -> Discipline {
+        Discipline::Link
     }
 
     fn is_ready(&self) -> bool {

@@ -9,7 +9,7 @@ use crate::services::wasm;
 use flame_abi::manifest::Table;
 use flame_admit::Protection;
 use flame_compile::InstallRequest;
-use flame_plan::{Account, Limits, ModuleId, ModulePlan, Plan, Reason, Shed};
+use flame_plan::{Account, Discipline, Limits, ModuleId, ModulePlan, Plan, Reason, Shed};
 use flame_record::{RecordBatch, Sink, SinkError};
 use flame_run::Engines;
 use flame_source::{Next, Progress, RawBlock, Source, SourceError};
@@ -213,8 +213,8 @@ impl Source for Brief {
         Progress::default()
     }
 
-    fn is_live(&self) -> bool {
-        self.is_live
+    fn discipline(&self) -> Discipline {
+        if self.is_live { Discipline::Link } else { Discipline::Pipe }
     }
 }
 

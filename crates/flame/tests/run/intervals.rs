@@ -5,7 +5,7 @@ use crate::commands::{done, policy};
 use crate::common::{self, MANIFEST, install, options, request, runner, tcp_packet, with_manifest};
 use crate::daemon::{Node, wait_for};
 use crate::network::{self, Net};
-use flame_plan::{Account, Expose, ModuleId, ModulePlan, Plan, ViewKey, ViewSpec};
+use flame_plan::{Account, Discipline, Expose, ModuleId, ModulePlan, Plan, ViewKey, ViewSpec};
 use flame_run::Engines;
 use flame_source::{Next, Progress, RawBlock, Source, SourceError};
 use flame_worker::{Input, Module, NotDue, Options, Run, Runner, Silent, Worker};
@@ -115,8 +115,8 @@ impl Source for Link {
         Progress::default()
     }
 
-    fn is_live(&self) -> bool {
-        true
+    fn discipline(&self) -> Discipline {
+        Discipline::Link
     }
 
     fn is_ready(&self) -> bool {
@@ -332,7 +332,7 @@ fn output_of_a_slow_instance_has_the_tick_after_which_it_was_made() {
     let shape = flame_execute::Shape { workers: 1, tick_ns: 10, interval_ns: 10 };
     let plan = flame_execute::Module::from(counts(10, None));
     let module = flame_execute::LoadedModule::new(&Engines::new().unwrap(), &plan).unwrap();
-    let (mut slow, fault) = flame_execute::SlowLoop::new(shape, &module, true, 0);
+    let (mut slow, fault) = flame_execute::SlowLoop::new(shape, &module, Discipline::Link, 0);
     assert!(fault.is_none());
     for tick in [10, 20, 30] {
         slow.message(0, tick, &[0; 8]);

@@ -1,7 +1,7 @@
 //! Tests of a run whose modules come and go without end: it keeps nothing of those that have left.
 
 use crate::common::{self, COUNT, Memory, install, options, request, with_manifest};
-use flame_plan::{Account, FaultReport, ModuleId, ModulePlan, OnFault, Plan};
+use flame_plan::{Account, Discipline, FaultReport, ModuleId, ModulePlan, OnFault, Plan};
 use flame_run::Engines;
 use flame_source::{Next, Progress, RawBlock, Source, SourceError};
 use flame_worker::{Input, Module, Observer, Run, Worker};
@@ -27,8 +27,8 @@ impl Source for Endless {
         Progress::default()
     }
 
-    fn is_live(&self) -> bool {
-        true
+    fn discipline(&self) -> Discipline {
+        Discipline::Link
     }
 }
 

@@ -2,7 +2,7 @@
 //! lowest first; afterwards they receive all again. What each of them lost is in its account.
 
 use crate::common::{COUNT, Lines, Memory, install, options, request, with_manifest};
-use flame_plan::{Account, ModulePlan, Plan, Shed, TrustedFilter, ViewKey, ViewSpec};
+use flame_plan::{Account, Discipline, ModulePlan, Plan, Shed, TrustedFilter, ViewKey, ViewSpec};
 use flame_run::Engines;
 use flame_source::{Next, Progress, RawBlock, Source, SourceError};
 use flame_worker::{Input, Observer, Overload, Report, Run};
@@ -43,8 +43,8 @@ impl Source for Filled {
         Progress::default()
     }
 
-    fn is_live(&self) -> bool {
-        true
+    fn discipline(&self) -> Discipline {
+        Discipline::Link
     }
 
     fn fill(&self) -> u32 {

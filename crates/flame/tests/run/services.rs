@@ -9,7 +9,7 @@ use crate::network::{Net, PING};
 use flame_abi::output::Outcome;
 use flame_admit::Protection;
 use flame_compile::InstallRequest;
-use flame_plan::{Account, ModuleId, ModulePlan, Pace, Plan, Reason, Services, Share, Terms};
+use flame_plan::{Account, Discipline, ModuleId, ModulePlan, Plan, Reason, Services, Share, Terms};
 use flame_quota::{Amounts, Meter, Meters, Quota, ThisRun, Usage};
 use flame_run::Engines;
 use flame_source::{RawBlock, Source};
@@ -338,7 +338,7 @@ fn a_call_is_charged_to_its_caller() {
     let options = options(Arc::default());
     let run = Run::new(&plan, &[of_caller, of_server], &Engines::new().unwrap(), options).unwrap();
     let mut attached =
-        Attached::start(run, Pace::Live, Box::new(Lines::default()), Box::new(Silent)).unwrap();
+        Attached::start(run, Discipline::LiveGraph, Box::new(Lines::default()), Box::new(Silent)).unwrap();
     let mut block = RawBlock::default();
     let mut source = Memory::tcp(1, 1);
     source.next(&mut block).unwrap();

@@ -7,7 +7,7 @@ use crate::services::{
     lines, outcomes, paced, plan, run, server, server_parts, wait_for_packets,
 };
 use flame_admit::Protection;
-use flame_plan::{ModuleId, ModulePlan, Share};
+use flame_plan::{Discipline, ModuleId, ModulePlan, Share};
 use flame_quota::{Amounts, Meter, Meters, Quota, ThisRun, Usage};
 use flame_source::{Next, Progress, RawBlock, Source, SourceError};
 use std::sync::Arc;
@@ -169,8 +169,8 @@ impl Source for Timely {
         Progress::default()
     }
 
-    fn is_live(&self) -> bool {
-        true
+    fn discipline(&self) -> Discipline {
+        Discipline::Link
     }
 
     fn is_ready(&self) -> bool {

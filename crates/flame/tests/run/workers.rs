@@ -6,7 +6,7 @@ use crate::services::{NO_BATCH, data, plan, wasm};
 use flame_abi::manifest::Table;
 use flame_admit::Protection;
 use flame_compile::InstallRequest;
-use flame_plan::{Limits, Plan};
+use flame_plan::{Discipline, Limits, Plan};
 use flame_record::{RecordBatch, Sink, SinkError};
 use flame_run::Engines;
 use flame_source::{Next, Progress, RawBlock, Source, SourceError};
@@ -51,8 +51,8 @@ impl Source for Blocks {
         next
     }
 
-    fn waits(&self) -> bool {
-        self.waits
+    fn discipline(&self) -> Discipline {
+        if self.waits { Discipline::Pipe } else { Discipline::File }
     }
 
     fn progress(&self) -> Progress {

@@ -26,7 +26,7 @@ use crate::runtime::packet::{Batch, Packet};
 use flame_abi::LinkType;
 use flame_click::Nanos;
 use flame_click::text::first_word;
-use flame_plan::Pace;
+use flame_plan::Discipline;
 use flame_source::{Frame, RawBlock};
 use flame_worker::{Attached, RunError};
 use std::cell::{Cell, RefCell};
@@ -544,11 +544,11 @@ class!(
             interval: args.key("INTERVAL"),
             restarts: args.key("RESTART").unwrap_or(0),
             packet_budget: args.key("BUDGET"),
-            pace: match (args.key("LIVE").unwrap_or(false), on_evict) {
-                (true, _) => Pace::Live,
+            discipline: match (args.key("LIVE").unwrap_or(false), on_evict) {
+                (true, _) => Discipline::LiveGraph,
                 // The first packet after a fault is dropped, so each waits for those before it.
-                (false, OnEvict::Drop) => Pace::Stepwise,
-                (false, OnEvict::Pass) => Pace::Waiting,
+                (false, OnEvict::Drop) => Discipline::StepwiseGraph,
+                (false, OnEvict::Pass) => Discipline::WaitingGraph,
             },
             limit: args.key("LIMIT"),
             max_length,

@@ -1,6 +1,6 @@
 use super::records::Records;
 use flame_base::lock;
-use flame_plan::{Account, Audience, FaultReport, Pace};
+use flame_plan::{Account, Audience, Discipline, FaultReport};
 use flame_source::Progress;
 use flame_worker::{Attached, MAX_FAULTS, Observer, Run, RunError};
 use std::any::Any;
@@ -41,7 +41,7 @@ pub trait Kept: Any + Send {
 /// A module that runs for an element.
 pub struct Running {
     pub(crate) attached: Attached,
-    pace: Pace,
+    discipline: Discipline,
     /// The account as of the last tick.
     released: Arc<Mutex<Account>>,
     faults: Arc<Mutex<Vec<String>>>,
@@ -57,7 +57,7 @@ impl Running {
     /// Returns the errors of [`Attached::start`]. The end is then recorded in `kept`.
     pub fn start(
         run: Run,
-        pace: Pace,
+        discipline: Discipline,
         records: Records,
         notify: Notify,
         kept: Box<dyn Kept>,
@@ -68,8 +68,8 @@ impl Running {
             faults: Arc::clone(&faults),
             released: Arc::clone(&released),
         };
-        match Attached::start(run, pace, Box::new(records), Box::new(observer)) {
-            Ok(attached) => Ok(Self { attached, pace, released, faults, notify, kept }),
+        match Attached::start(run, discipline, Box::new(records), Box::new(observer)) {
+            Ok(attached) => Ok(Self { attached, discipline, released, faults, notify, kept }),
             Err(e) => {
                 kept.ended(&[], &Account::default()).map_err(ModuleError::Program)?;
                 Err(e.into())
@@ -85,7 +85,7 @@ impl Running {
     /// Returns the account of the packets offered so far, as its reader may know it: under a grant in a live
     /// graph, as of the last tick.
     pub(crate) fn account(&mut self) -> Account {
-        match (self.kept.audience(), self.pace.is_live()) {
+        match (self.kept.audience(), self.discipline.releases_by_interval()) {
             (Audience::Operator, _) => self.attached.account(),
             (Audience::Holder, true) => lock(&self.released).without_sampled(),
             (Audience::Holder, false) => self.attached.account().without_sampled(),

@@ -8,6 +8,7 @@ use crate::{Damage, Next, Progress, RawBlock, Source, SourceError};
 use bytes::Bytes;
 use flame_abi::{MAX_BLOCK_BYTES, MAX_BLOCK_PACKETS};
 use flame_base::lock;
+use flame_plan::Discipline;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::{Arc, Mutex, Weak};
@@ -287,8 +288,8 @@ impl Source for Files {
         Ok(Next::Packets)
     }
 
-    fn waits(&self) -> bool {
-        self.waits
+    fn discipline(&self) -> Discipline {
+        if self.waits { Discipline::Pipe } else { Discipline::File }
     }
 
     fn tell_when_quiet(&mut self) {

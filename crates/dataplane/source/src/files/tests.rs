@@ -1,6 +1,7 @@
 use super::*;
 use crate::{Next, RawBlock};
 use flame_abi::LinkType;
+use flame_plan::Discipline;
 use proptest::prelude::*;
 use std::io::Write;
 
@@ -149,7 +150,7 @@ fn long_packets_are_read_like_short_ones() {
         assert_eq!(expected.0.len(), packets.len());
         for helpers in [0, 2] {
             let source = open(&[file.path().to_owned()], &FileOptions::default()).unwrap();
-            assert!(!source.waits());
+            assert_eq!(source.discipline(), Discipline::File);
             let (help, done) = (source.help(), std::sync::atomic::AtomicBool::new(false));
             let found = std::thread::scope(|scope| {
                 for _ in 0..helpers {
@@ -354,7 +355,7 @@ fn a_pipe_beside_files_is_read_at_once() {
         let paths = [pipe, path(name)];
         std::thread::spawn(move || {
             let mut source = open(&paths, &FileOptions::default()).unwrap();
-            assert!(source.waits());
+            assert_eq!(source.discipline(), Discipline::Pipe);
             let mut block = RawBlock::default();
             while source.next(&mut block).unwrap() == Next::Packets {
                 sender.send(block.packets.len()).unwrap();

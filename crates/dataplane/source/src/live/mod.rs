@@ -42,6 +42,7 @@ pub use xdp::{Manner, XdpReceiver, XdpSender};
 use crate::{Described, Next, Notice, Progress, RawBlock, RawPacket, Shared, Source, SourceError};
 use bytes::Bytes;
 use flame_abi::{LinkType, MAX_BLOCK_BYTES, MAX_BLOCK_PACKETS, MAX_PACKET};
+use flame_plan::Discipline;
 use naps::{Nap, RingSleep};
 use ring::{Form, Found, Ring, Taken};
 use std::sync::Arc;
@@ -358,8 +359,8 @@ impl Source for Live {
         self.fill_block(block, |bytes, packet| decoding.decode(packet, bytes))
     }
 
-    fn is_live(&self) -> bool {
-        true
+    fn discipline(&self) -> Discipline {
+        Discipline::Link
     }
 
     fn fill(&self) -> u32 {

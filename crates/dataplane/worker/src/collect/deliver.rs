@@ -33,19 +33,19 @@ impl Collector<'_> {
         if !self.outputs.services.are_used() {
             return Ok(());
         }
-        let is_clocked = self.outputs.services.is_clocked();
-        if is_clocked {
+        let by_wall_clock = self.outputs.services.go_by_wall_clock();
+        if by_wall_clock {
             self.outputs.services.expire(self.outputs.now_ns);
         }
         for _ in 0..DELIVERIES {
             let Some(to) = self.deliver_next() else { break };
-            if (!self.is_live || self.ending.is_some())
+            if (self.discipline.processes_messages_at_once() || self.ending.is_some())
                 && let Some(at) = self.place(to)
             {
                 self.go(at)?;
             }
         }
-        if !is_clocked {
+        if !by_wall_clock {
             // Afterwards: what waited for this delivery is not late because of that.
             self.outputs.services.expire(self.outputs.now_ns);
         }
@@ -55,7 +55,7 @@ impl Collector<'_> {
     /// Delivers the next call or outcome, and returns the module to which it went. Calls are not delivered
     /// any more after the run was stopped: they would take the time of the last calls.
     fn deliver_next(&mut self) -> Option<ModuleId> {
-        let is_stopped = self.stop.is_run_stopped();
+        let serves = self.stop.phase().serves();
         let (modules, services) = (&mut self.modules, &mut self.outputs.services);
         if let Some((to, outcome)) = services.next_outcome(|id| takes(modules, id, false)) {
             if let Some(caller) = modules.iter_mut().find(|m| m.id == to) {
@@ -63,9 +63,9 @@ impl Collector<'_> {
             }
             return Some(to);
         }
-        let request = services.next_request(|id| !is_stopped && takes(modules, id, true))?;
+        let request = services.next_request(|id| serves && takes(modules, id, true))?;
         let payer = modules.iter().find(|m| m.id == request.caller).map(|m| m.meters.clone());
-        match payer.filter(|payer| !self.is_live || payer.may_begin()) {
+        match payer.filter(|payer| !self.discipline.limits_time() || payer.may_begin()) {
             Some(payer) => {
                 if let Some(server) = modules.iter_mut().find(|m| m.id == request.server) {
                     server.serve(&request, &payer);
@@ -79,18 +79,19 @@ impl Collector<'_> {
     /// Delivers after output, unless that waits: for a quantum on live sources, and for an edge, if there are
     /// any.
     pub(super) fn deliver_after_output(&mut self) -> Result<(), RunError> {
-        if self.is_live || self.has_edges() { Ok(()) } else { self.deliver() }
+        let waits = !self.discipline.processes_messages_at_once() || self.delivers_at_edges();
+        if waits { Ok(()) } else { self.deliver() }
     }
 
     /// Returns whether calls and outcomes are delivered at edges only: after turns, or as many packets, and
     /// at ticks. So what a module sees in a replay by one thread follows from packets alone.
-    pub(crate) fn has_edges(&self) -> bool {
+    pub(crate) fn delivers_at_edges(&self) -> bool {
         self.outputs.services.have_edges() && self.ending.is_none()
     }
 
     /// Records that packets are processed next.
     pub(crate) fn begin(&mut self, packets: &[Descriptor]) {
-        if !self.has_edges() {
+        if !self.delivers_at_edges() {
             return self.outputs.advance(packets.last().map_or(0, |last| last.ts_ns));
         }
         let times = packets.iter().map(|packet| packet.ts_ns);
@@ -100,8 +101,8 @@ impl Collector<'_> {
 
     /// Returns whether a call or an outcome can be delivered.
     pub(super) fn can_deliver(&mut self) -> bool {
-        let is_stopped = self.stop.is_run_stopped();
-        let can = |id, serves| !(serves && is_stopped) && takes(&self.modules, id, serves);
+        let are_made = self.stop.phase().serves();
+        let can = |id, serves: bool| (are_made || !serves) && takes(&self.modules, id, serves);
         self.outputs.services.can_progress(can)
     }
 
@@ -173,7 +174,7 @@ impl Collector<'_> {
         for m in &mut self.modules {
             m.go(&quantum, &mut self.outputs, &mut self.faults)?;
         }
-        if self.outputs.services.close_all(self.stop.is_run_stopped()) {
+        if self.outputs.services.close_all(self.stop.phase()) {
             self.processes().for_each(|(_, process)| process.close(now));
         }
         self.deliver()

@@ -4,10 +4,10 @@ use super::state::Ending;
 use crate::error::RunError;
 use crossbeam_channel::Sender;
 use flame_block::{Depths, MAX_QUEUES, Pool, ReaderFds, ReaderId};
-use flame_execute::Stop;
+use flame_execute::{Attachment, Stop};
 use flame_output::{FrameCounts, OutputError, Sent};
 use flame_plan::limits::PROCESS_CLOSED_MAX;
-use flame_plan::{Account, ModuleId, Pace, Shed};
+use flame_plan::{Account, ModuleId, Shed};
 use flame_remote::Command;
 use std::time::{Duration, Instant};
 
@@ -55,12 +55,12 @@ impl RemoteBatches {
     /// Starts a module on one worker, with a reader of `pool` that holds at most `depths` blocks.
     pub(crate) fn attach(
         module: &RemoteModule,
-        (worker, pace): (usize, Pace),
+        Attachment { worker, discipline }: Attachment,
         (pool, depths): (&mut Pool, impl Into<Depths>),
     ) -> Result<Self, RunError> {
         let depths = depths.into();
         let ReaderFds { id, data, control, event } = pool.remote_reader(depths)?;
-        let command = Command::Attach { module: module.plan.id, worker, pace };
+        let command = Command::Attach { module: module.plan.id, worker, discipline };
         module.process.send(command, vec![data, control, event]);
         Ok(Self::new(module.clone(), worker, id, depths))
     }
@@ -129,38 +129,10 @@ impl RemoteBatches {
         }
     }
 
-    pub(crate) fn offer(&mut self, offered: u64, filtered: u64) {
-        if self.leaving.is_none() {
-            self.own.offered += offered;
-            self.own.filtered += filtered;
-        }
-    }
-
-    /// Counts packets that came into an event queue.
-    pub(crate) fn queued(&mut self, queue: usize, packets: u64) {
-        if self.leaving.is_none() {
-            self.own.queued(queue, packets);
-        }
-    }
-
-    pub(crate) fn sampled(&mut self, packets: u64) {
-        if self.leaving.is_none() {
-            self.own.offered += packets;
-            self.own.sampled += packets;
-        }
-    }
-
-    /// Counts packets without their payload, which contains a packet.
-    pub(crate) fn cut(&mut self, packets: u64) {
-        if self.leaving.is_none() {
-            self.own.cut += packets;
-        }
-    }
-
-    pub(crate) fn shed(&mut self, cause: Shed, packets: u64) {
-        if self.leaving.is_none() {
-            self.own.shed(cause, packets);
-        }
+    /// Returns the account in which packets are counted before they are delivered, unless the module leaves a
+    /// view that others share.
+    pub(crate) fn account_mut(&mut self) -> Option<&mut Account> {
+        self.leaving.is_none().then_some(&mut self.own)
     }
 
     /// Removes the module while others continue to share its view. It keeps the blocks that it has.

@@ -5,7 +5,7 @@
 //! passes it, so its sleep counts in all waits together.
 
 use super::module::RemoteModule;
-use flame_execute::Stop;
+use flame_execute::{Phase, Stop};
 use flame_plan::limits::{PROCESS_CLOCK_STEP_MAX, PROCESS_END_MAX, PROCESS_MEASURE, ProcessLimits};
 use flame_remote::{Command, PausableClock};
 use std::time::{Duration, Instant};
@@ -45,12 +45,13 @@ impl WorkDeadline {
     /// Kills the process if it has used up its time.
     pub(super) fn check(&mut self, module: &RemoteModule, wait: Wait, stop: &Stop<'_>) {
         let now = self.clock.read(Instant::now());
-        if stop.is_run_stopped() && !std::mem::replace(&mut self.is_told, true) {
+        let phase = stop.phase();
+        if phase != Phase::Running && !std::mem::replace(&mut self.is_told, true) {
             // This one, even if it came later than that.
             module.process.send(Command::Stop, Vec::new());
             module.running.stop();
         }
-        if stop.is_set() {
+        if phase.is_last() {
             self.waits.stop(now, || module.running.last_calls());
         }
         // Under a share of processor time, a process sleeps with work waiting.

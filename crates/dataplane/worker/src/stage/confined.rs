@@ -2,11 +2,11 @@
 //! source's blocks. A block ends when it is full, before a shown packet of another link type, or at a tick,
 //! which falls on a multiple of the grant's resolution.
 
-use super::{ViewStage, conditions};
+use super::ViewStage;
 use crate::error::RunError;
 use crate::read::Packets;
 use flame_abi::{Descriptor, LinkType};
-use flame_execute::{Outlet, Stop};
+use flame_execute::{Conditions, Outlet};
 use flame_view::{ViewError, Written};
 
 impl ViewStage {
@@ -14,7 +14,7 @@ impl ViewStage {
     pub(crate) fn stage(
         &mut self,
         packets: Packets<'_>,
-        how: (usize, &Stop<'_>),
+        conditions: Conditions<'_>,
         outlet: &mut dyn Outlet<RunError>,
     ) -> Result<(), RunError> {
         let Packets { block, link, descriptors: mut rest } = packets;
@@ -31,7 +31,7 @@ impl ViewStage {
                 if shown.is_none() {
                     continue;
                 }
-                self.publish(how, outlet)?;
+                self.publish(conditions, outlet)?;
                 first = shown;
             }
             let room = (&mut self.pool, 0);
@@ -56,14 +56,14 @@ impl ViewStage {
                 }
             };
             if added.is_none() {
-                return self.lose_eligible(rest, (link, data), first.is_some(), how, outlet);
+                return self.lose_eligible(rest, (link, data), first.is_some(), conditions, outlet);
             }
             if self.filling.is_full() {
-                self.publish(how, outlet)?;
+                self.publish(conditions, outlet)?;
             }
         }
         // Paused batches continue meanwhile.
-        self.resume(conditions(how), outlet)
+        self.resume(conditions, outlet)
     }
 
     /// Returns the next shown packet, in `self.first`, and what was handled to find it.
@@ -87,7 +87,7 @@ impl ViewStage {
         packets: &[Descriptor],
         (link, data): (LinkType, &[u8]),
         has_first: bool,
-        how: (usize, &Stop<'_>),
+        conditions: Conditions<'_>,
         outlet: &mut dyn Outlet<RunError>,
     ) -> Result<(), RunError> {
         let (eligible, sampled) = self.view.eligible(packets, |_| link, data)?;
@@ -96,7 +96,7 @@ impl ViewStage {
             batches.offer(eligible, 0);
             batches.sampled(sampled.into());
             batches.overrun(eligible + u64::from(has_first));
-            batches.go(conditions(how), outlet)?;
+            batches.go(conditions, outlet)?;
         }
         Ok(())
     }

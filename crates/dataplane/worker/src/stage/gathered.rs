@@ -14,7 +14,7 @@ use crate::batches::{Batches, PROCESS_CHECK};
 use crate::error::RunError;
 use crate::read::Packets;
 use flame_block::Pool;
-use flame_execute::{Outlet, Stop};
+use flame_execute::{Conditions, Outlet};
 
 /// The packets that follow a block that gathers.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -61,31 +61,32 @@ impl ViewStage {
     pub(super) fn hand_over(
         &mut self,
         next: Next,
-        how: (usize, &Stop<'_>),
+        conditions: Conditions<'_>,
         outlet: &mut dyn Outlet<RunError>,
     ) -> Result<bool, RunError> {
-        self.hand_over_if(|view| view.has_room_before(next), how, outlet)
+        self.hand_over_if(|view| view.has_room_before(next), conditions, outlet)
     }
 
     /// Hands over the block that gathers, which nothing follows. Returns whether no packets wait any more. A
     /// process that takes too long for room has no more time.
     pub(crate) fn hand_over_last(
         &mut self,
-        how: (usize, &Stop<'_>),
+        conditions: Conditions<'_>,
         outlet: &mut dyn Outlet<RunError>,
     ) -> Result<bool, RunError> {
-        let has_room =
-            |view: &mut Self| view.loops.iter_mut().all(|m| m.has_room(&mut view.pool, (0, false), how.1));
-        self.hand_over_if(has_room, how, outlet)
+        let has_room = |view: &mut Self| {
+            view.loops.iter_mut().all(|m| m.has_room(&mut view.pool, (0, false), conditions.stop))
+        };
+        self.hand_over_if(has_room, conditions, outlet)
     }
 
     /// Waits until the block that gathers is handed over.
     pub(crate) fn wait_until_handed_over(
         &mut self,
-        how: (usize, &Stop<'_>),
+        conditions: Conditions<'_>,
         outlet: &mut dyn Outlet<RunError>,
     ) -> Result<(), RunError> {
-        PROCESS_CHECK.sleep_until(|| match self.hand_over_last(how, outlet) {
+        PROCESS_CHECK.sleep_until(|| match self.hand_over_last(conditions, outlet) {
             Ok(false) => outlet.wait().err().map(Err),
             handed => Some(handed.map(drop)),
         })
@@ -96,7 +97,7 @@ impl ViewStage {
     fn hand_over_if(
         &mut self,
         has_room: impl FnOnce(&mut Self) -> bool,
-        how: (usize, &Stop<'_>),
+        conditions: Conditions<'_>,
         outlet: &mut dyn Outlet<RunError>,
     ) -> Result<bool, RunError> {
         if !self.has_gathered() {
@@ -105,7 +106,7 @@ impl ViewStage {
         if !has_room(self) {
             return Ok(false);
         }
-        self.publish(how, outlet)?;
+        self.publish(conditions, outlet)?;
         if let Some(now_ns) = self.gathered.as_mut().and_then(|gathered| gathered.tick.take()) {
             self.publish_tick(now_ns);
         }
@@ -126,12 +127,12 @@ impl ViewStage {
     pub(crate) fn gather(
         &mut self,
         packets: Packets<'_>,
-        how: (usize, &Stop<'_>),
+        conditions: Conditions<'_>,
         outlet: &mut dyn Outlet<RunError>,
     ) -> Result<(), RunError> {
         let Packets { block, link, descriptors: mut rest } = packets;
         let next = if self.filling.excludes(link) { Next::Other } else { Next::Same };
-        let is_handed_over = self.hand_over(next, how, outlet)?;
+        let is_handed_over = self.hand_over(next, conditions, outlet)?;
         if self.is_refused() {
             self.refuse(rest.len() as u64);
             return Ok(());
@@ -161,7 +162,7 @@ impl ViewStage {
             if let Some(gathered) = self.gathered.as_mut().filter(|_| written.packets > 0) {
                 gathered.tick = None;
             }
-            self.hand_over(Next::Same, how, outlet)?;
+            self.hand_over(Next::Same, conditions, outlet)?;
         }
         Ok(())
     }

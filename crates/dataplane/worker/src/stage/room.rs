@@ -1,13 +1,13 @@
 //! The numbers of blocks of a view and of its modules, and the wait until there is room for another one.
 
-use super::{PipelineOptions, Supply, ViewStage};
+use super::{PipelineOptions, ViewStage};
 use crate::error::RunError;
 use crate::placed::Placed;
 use crate::sorting;
 use flame_base::Backoff;
 use flame_block::{Depths, MAX_SLOTS};
 use flame_execute::{Outlet, Stop};
-use flame_plan::{ModuleClass, ModulePlan};
+use flame_plan::{Discipline, ModulePlan, Placement};
 use std::time::Duration;
 
 /// The number of blocks of one view. A module has an overrun when it holds all of them.
@@ -34,30 +34,31 @@ pub(crate) fn has_own_blocks(module: &Placed, options: &PipelineOptions<'_>) -> 
     if !module.plan().manifest.queues.is_empty() {
         return true;
     }
-    let is_live = options.supply.is_live();
-    is_live && module.plan().class == ModuleClass::Metered && module.plan().process.is_none()
+    let (placement, class) = (module.plan().placement(), module.plan().class);
+    placement == Placement::Inline && options.discipline.interrupts_calls(placement, class)
 }
 
 /// Returns the numbers of blocks that may wait for a module, by event queue if it has any.
-pub(super) fn depths(plan: &ModulePlan, supply: Supply) -> Result<Depths, RunError> {
-    if plan.manifest.queues.is_empty() { Ok(depth(plan, supply).into()) } else { sorting::depths(plan) }
+pub(super) fn depths(plan: &ModulePlan, discipline: Discipline) -> Result<Depths, RunError> {
+    if plan.manifest.queues.is_empty() { Ok(depth(plan, discipline).into()) } else { sorting::depths(plan) }
 }
 
 /// Returns the number of blocks that may wait for a module without event queues.
-pub(super) fn depth(plan: &ModulePlan, supply: Supply) -> usize {
+pub(super) fn depth(plan: &ModulePlan, discipline: Discipline) -> usize {
+    let placement = plan.placement();
     // Outcomes of calls should come before many more packets.
-    let is_deep = plan.process.is_some() && !supply.is_live() && !plan.manifest.has_calls();
+    let is_deep = discipline.waits_for_room(placement) && !plan.manifest.has_calls();
     match plan.terms.buffer as usize {
         0 if is_deep => CAPTURE_DEPTH,
-        0 if supply.is_live() && supply.is_graph && plan.process.is_some() => GRAPH_DEPTH,
+        0 if discipline.gathers_packets(placement) => GRAPH_DEPTH,
         0 => SLOTS,
         granted => granted.min(SLOTS),
     }
 }
 
 /// Returns the number of blocks of a view whose modules run in a process.
-pub(super) fn remote_slots(is_live: bool) -> usize {
-    if is_live { REMOTE_SLOTS } else { MAX_SLOTS }
+pub(super) fn remote_slots(discipline: Discipline) -> usize {
+    if discipline.loses_late_packets() { REMOTE_SLOTS } else { MAX_SLOTS }
 }
 
 impl ViewStage {
@@ -69,7 +70,7 @@ impl ViewStage {
         stop: &Stop<'_>,
         outlet: &mut dyn Outlet<RunError>,
     ) -> Result<(), RunError> {
-        if !self.is_remote() || self.supply.is_live() {
+        if !self.discipline.waits_for_room(self.placement()) {
             return Ok(());
         }
         let mut waits = false;

@@ -4,12 +4,12 @@
 //! with few packets uses few blocks, whatever the others do. The order in which blocks are handed on follows
 //! from the shown packets and the ticks alone: of two blocks, the one whose last packet came first.
 
+use super::ViewStage;
 use super::staged::Filling;
-use super::{ViewStage, conditions};
 use crate::error::RunError;
 use crate::read::Packets;
 use flame_abi::LinkType;
-use flame_execute::{Outlet, Stop};
+use flame_execute::{Conditions, Outlet};
 use flame_view::{Marks, Queues};
 
 /// The event queues of the module of a view.
@@ -66,7 +66,7 @@ impl ViewStage {
     pub(crate) fn sort(
         &mut self,
         all: Packets<'_>,
-        (batch, stop): (usize, &Stop<'_>),
+        conditions: Conditions<'_>,
         outlet: &mut dyn Outlet<RunError>,
     ) -> Result<(), RunError> {
         let Packets { block, link, descriptors: packets } = all;
@@ -83,7 +83,7 @@ impl ViewStage {
         }
         // A packet of another link type ends the blocks if it is shown.
         if written.packets > 0 && std::mem::replace(&mut sorted.link, link) != link {
-            self.publish_all(&mut sorted, (batch, stop), outlet)?;
+            self.publish_all(&mut sorted, conditions, outlet)?;
         }
         sorted.filling.iter_mut().for_each(|of_queue| of_queue.next = 0);
         loop {
@@ -91,11 +91,11 @@ impl ViewStage {
                 self.fill(&mut sorted, queue, all)?;
             }
             let Some(queue) = sorted.first_full() else { break };
-            self.publish_queue(&mut sorted, queue, (batch, stop), outlet)?;
+            self.publish_queue(&mut sorted, queue, conditions, outlet)?;
         }
         self.sorted = Some(sorted);
         // Paused batches continue meanwhile.
-        self.resume(conditions((batch, stop)), outlet)
+        self.resume(conditions, outlet)
     }
 
     /// Fills the block of a queue with packets of the source's block.
@@ -130,7 +130,7 @@ impl ViewStage {
         &mut self,
         sorted: &mut Sorted,
         queue: usize,
-        how: (usize, &Stop<'_>),
+        conditions: Conditions<'_>,
         outlet: &mut dyn Outlet<RunError>,
     ) -> Result<(), RunError> {
         let filling = &mut sorted.filling[queue].block;
@@ -138,9 +138,9 @@ impl ViewStage {
             return Ok(());
         }
         // Before the block is in its slot, where the process sees it.
-        self.wait_for_room(queue, how.1, outlet)?;
+        self.wait_for_room(queue, conditions.stop, outlet)?;
         match filling.take(&mut self.pool, queue) {
-            Some(block) => self.hand_on(block, how, outlet),
+            Some(block) => self.hand_on(block, conditions, outlet),
             None => Ok(()),
         }
     }
@@ -149,21 +149,21 @@ impl ViewStage {
     fn publish_all(
         &mut self,
         sorted: &mut Sorted,
-        how: (usize, &Stop<'_>),
+        conditions: Conditions<'_>,
         outlet: &mut dyn Outlet<RunError>,
     ) -> Result<(), RunError> {
         let mut queues = 0..sorted.filling.len();
-        queues.try_for_each(|queue| self.publish_queue(sorted, queue, how, outlet))
+        queues.try_for_each(|queue| self.publish_queue(sorted, queue, conditions, outlet))
     }
 
     /// Hands on the blocks that are being filled.
     pub(super) fn publish_sorted(
         &mut self,
-        how: (usize, &Stop<'_>),
+        conditions: Conditions<'_>,
         outlet: &mut dyn Outlet<RunError>,
     ) -> Result<(), RunError> {
         let Some(mut sorted) = self.sorted.take() else { return Ok(()) };
-        let published = self.publish_all(&mut sorted, how, outlet);
+        let published = self.publish_all(&mut sorted, conditions, outlet);
         self.sorted = Some(sorted);
         published
     }

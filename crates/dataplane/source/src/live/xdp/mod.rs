@@ -23,6 +23,7 @@ use super::socket::{self, Socket};
 use crate::{Next, Notice, Progress, RawBlock, RawPacket, Source, SourceError};
 use bytes::Bytes;
 use flame_abi::{LinkType, MAX_BLOCK_BYTES, MAX_BLOCK_PACKETS};
+use flame_plan::Discipline;
 use program::Redirect;
 use queue::{AT_ONCE, Queue, Shape};
 use std::collections::VecDeque;
@@ -376,8 +377,8 @@ impl Source for Xdp {
         result
     }
 
-    fn is_live(&self) -> bool {
-        true
+    fn discipline(&self) -> Discipline {
+        Discipline::Link
     }
 
     fn is_ready(&self) -> bool {
