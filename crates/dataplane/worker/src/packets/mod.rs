@@ -1,5 +1,5 @@
-//! From blocks of the source to the modules of a worker: reading, decoding, dealing to workers, views, batches,
-//! and what is left out under overload.
+//! From blocks of the source to the modules of a worker: reading, decoding, dealing to workers, views,
+//! batches, and what is left out under overload.
 
 pub mod batches;
 pub mod clock;
