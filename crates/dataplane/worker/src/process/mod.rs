@@ -7,11 +7,11 @@
 
 mod batches;
 mod charge;
+mod child;
 mod deadline;
 mod event;
 mod kernel;
 mod module;
-mod process;
 mod process_state;
 mod processes;
 mod program;
@@ -23,9 +23,9 @@ mod state;
 mod watch;
 
 pub(crate) use batches::RemoteBatches;
+pub use child::StartedProcess;
 pub(crate) use event::ModuleEvent;
 pub(crate) use module::{RemoteModule, RemoteReference};
-pub use process::StartedProcess;
 pub use process_state::{LostModule, ProcessInfo};
 pub(crate) use processes::Processes;
 pub use program::Runner;

@@ -1,6 +1,6 @@
 //! A module in a process.
 
-use super::process::Process;
+use super::child::Process;
 use super::running::Running;
 use super::state::{Ending, State};
 use flame_plan::ModulePlan;

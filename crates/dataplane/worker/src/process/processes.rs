@@ -1,8 +1,8 @@
 //! The processes of a run, by name, and the start of modules in them.
 
+use super::child::Process;
 use super::event::ModuleEvent;
 use super::module::RemoteModule;
-use super::process::Process;
 use super::process_state::ProcessInfo;
 use super::program::Runner;
 use super::running::Running;

@@ -1,6 +1,6 @@
 //! The processes that run, which are told together that the run is stopped.
 
-use super::process::Process;
+use super::child::Process;
 use crate::lock;
 use flame_plan::limits::ProcessLimits;
 use flame_remote::{Command, Stall};
