@@ -20,6 +20,8 @@ use std::time::Instant;
 /// | `Flushing` | as usual | one budget | one budget | none | none |
 /// | `LastCalls` | [`STOP_GRACE`] | one budget | one budget | none | none |
 /// | `Overdue` | [`STOP_GRACE`] | none | one budget | none | none |
+///
+/// [`STOP_GRACE`]: flame_plan::limits::STOP_GRACE
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     /// The run is not stopped.
@@ -52,7 +54,8 @@ impl Phase {
         }
     }
 
-    /// Returns whether the time of batches and init counts, of which each instance has [`STOP_GRACE`].
+    /// Returns whether the time of batches and init counts, of which each instance has
+    /// [`STOP_GRACE`](flame_plan::limits::STOP_GRACE).
     pub(crate) const fn limits_batches(self) -> bool {
         match self {
             Self::Running | Self::Draining | Self::Flushing => false,
