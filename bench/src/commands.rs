@@ -25,7 +25,7 @@ pub fn rows(flame: &Path, trace: &Path, rounds: usize) -> Vec<Row> {
     let with_filter = rival(&[&tcpdump[..], &[filter]].concat());
     let pairs = [
         ("tcpdump -w /dev/null / count", 3.0, rival(&tcpdump), run("count")),
-        ("tcpdump 'tcp dst port 80' / http", 2.0, with_filter.clone(), run("http")),
+        ("tcpdump 'tcp dst port 80' / port", 2.0, with_filter.clone(), run("port")),
         ("tcpdump 'tcp dst port 80' / count, filter", 0.0, with_filter, filtered),
         (
             "softflowd / flow",

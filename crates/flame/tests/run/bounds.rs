@@ -13,7 +13,7 @@ use flame_source::{FileOptions, Next, RawBlock};
 use flame_view::View;
 use std::path::{Path, PathBuf};
 
-const NAMES: [&str; 9] = ["count", "http", "flow", "rtt", "trajectory", "worm", "lrd", "anonymize", "ids"];
+const NAMES: [&str; 9] = ["count", "port", "flow", "rtt", "trajectory", "worm", "lrd", "anonymize", "ids"];
 const KEY: &str = "0102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f20";
 const SECOND: u64 = 1_000_000_000;
 
@@ -32,7 +32,7 @@ fn settings(name: &str) -> &'static [(&'static str, &'static str)] {
     match name {
         "anonymize" => &[("key", KEY)],
         "trajectory" => &[("sampling", "1"), ("payload", "64"), ("max_flows", "16")],
-        "http" => &[("base", "payload"), ("width", "4")],
+        "port" => &[("base", "payload"), ("width", "4")],
         "flow" => &[("max_flows", "40")],
         "rtt" => &[("max_handshakes", "8"), ("max_connections", "8")],
         "lrd" => &[("interval", "1us"), ("lateness", "0s"), ("moments", "4")],

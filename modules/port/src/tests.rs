@@ -8,7 +8,7 @@ fn parameters(base: &str, [offset, width, mask, value]: [i64; 4]) -> Parameters 
     p.with("mask", format!("{mask:#x}").as_bytes()).with("value", value.to_string().as_bytes())
 }
 
-fn native(parameters: &Parameters) -> Native<Http, Total> {
+fn native(parameters: &Parameters) -> Native<Port, Total> {
     Native::with_slow(parameters, 0)
 }
 
@@ -53,7 +53,7 @@ fn only_the_destination_port_of_tcp_counts() {
     native.packets(&packets, &memory);
     native.end(0);
     assert_eq!(native.rows.len(), 1);
-    assert_eq!(native.of::<tables::Http>(), [tables::Http { port: 80, packets: 1, wire_bytes: 60 }]);
+    assert_eq!(native.of::<tables::Port>(), [tables::Port { port: 80, packets: 1, wire_bytes: 60 }]);
 }
 
 #[test]

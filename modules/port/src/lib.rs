@@ -14,7 +14,7 @@ mod tables {
 const TCP: u8 = 6;
 
 /// The counter of one worker.
-pub struct Http {
+pub struct Port {
     port: u16,
     packets: u64,
     wire_bytes: u64,
@@ -27,7 +27,7 @@ fn field(params: &Params<'_>) -> Option<Field> {
     Field::new(params).unwrap_or_else(|e| panic!("{e}"))
 }
 
-impl Module for Http {
+impl Module for Port {
     fn new(init: &Init) -> Self {
         let params = Params::from(init);
         Self { port: params.port, packets: 0, wire_bytes: 0, without: 0, field: field(&params) }
@@ -52,7 +52,7 @@ impl Module for Http {
     }
 }
 
-impl Http {
+impl Port {
     /// Counts by any field, in a function of its own so that the loop for the port stays small.
     #[inline(never)]
     fn by_field(&mut self, field: Field, batch: &Batch) {
@@ -93,7 +93,7 @@ impl Slow for Total {
     fn end(&mut self, _: u64, out: &mut Out) -> Progress {
         let [packets, wire_bytes, without] = self.sums;
         match self.field {
-            None => out.write(&tables::Http { port: self.port, packets, wire_bytes }),
+            None => out.write(&tables::Port { port: self.port, packets, wire_bytes }),
             Some(Field { base, offset, width, mask, value }) => out.write(&tables::Field {
                 base,
                 offset: offset as u16,
@@ -109,7 +109,7 @@ impl Slow for Total {
     }
 }
 
-flame_module::export!(Http, slow = Total);
+flame_module::export!(Port, slow = Total);
 
 #[cfg(test)]
 mod tests;
