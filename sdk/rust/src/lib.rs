@@ -26,6 +26,7 @@ extern crate self as flame_module;
 mod area;
 mod batch;
 mod fixed_text;
+mod gather;
 mod glue;
 #[cfg(all(target_arch = "wasm32", feature = "heap"))]
 mod heap;
@@ -137,6 +138,7 @@ pub use service::{Outcome, Reply, Request};
 pub use shared::{Read, SharedArea, Write};
 
 pub use fixed_text::FixedText;
+pub use gather::Gather;
 pub use flame_abi::{Descriptor, LinkType, MAX_BATCH, flags, tcp};
 #[doc(hidden)]
 pub use glue::{Forwards, Slot};
