@@ -5,7 +5,7 @@ use crate::ja4::ja4;
 use crate::quic::{Id, Initial, LARGEST, Side, crypto};
 use crate::record::{Found, handshake, hello_in_records};
 use crate::tables::{self, ClientTransport, Params, ServerTransport};
-use flame_module::{Entry, FixedText, FlowTable, Gather, Ip, Out, Packet};
+use flame_module::{Entry, FixedText, FlowTable, Ip, Out, Packet, Partial, Partials};
 
 /// The longest hello that is put together, in bytes.
 pub const LONGEST: usize = 8192;
@@ -34,22 +34,15 @@ impl Ends {
     }
 }
 
-/// A hello of which some packets came.
-#[derive(Clone, Copy, Debug, Default)]
-struct Partial {
-    /// The place among the buffers and the number under which it was taken. 0 if there is none.
-    place: u32,
-    taken: u32,
-    packets: u16,
-}
-
 #[derive(Clone, Copy, Debug, Default)]
 struct Stream {
     /// Where the next hello begins: a sequence number, or an offset of CRYPTO frames.
     base: u32,
     /// Where the last whole one began, of which a copy may come.
     last: Option<u32>,
+    /// What came of it, in how many packets.
     partial: Partial,
+    packets: u16,
 }
 
 #[derive(Clone, Copy)]
@@ -85,39 +78,6 @@ impl Entry for Flow {
     }
 }
 
-/// Buffers of fixed number. The one that was taken first is taken again.
-struct Buffers {
-    buffers: Box<[(u32, Gather<LONGEST>)]>,
-    next: u32,
-    /// Buffers that were taken again before their hello was complete.
-    lost: u64,
-}
-
-impl Buffers {
-    fn take(&mut self) -> Partial {
-        self.next += 1;
-        let place = self.next % self.buffers.len() as u32;
-        let buffer = &mut self.buffers[place as usize];
-        self.lost += u64::from(buffer.0 != 0);
-        buffer.0 = self.next;
-        buffer.1.clear();
-        Partial { place, taken: self.next, packets: 0 }
-    }
-
-    fn get(&mut self, partial: Partial) -> Option<&mut Gather<LONGEST>> {
-        let buffer = self.buffers.get_mut(partial.place as usize)?;
-        (partial.taken != 0 && buffer.0 == partial.taken).then_some(&mut buffer.1)
-    }
-
-    fn free(&mut self, partial: Partial) {
-        if let Some(buffer) = self.buffers.get_mut(partial.place as usize)
-            && buffer.0 == partial.taken
-        {
-            buffer.0 = 0;
-        }
-    }
-}
-
 #[derive(Default)]
 pub struct Counts {
     pub malformed: u64,
@@ -127,7 +87,7 @@ pub struct Counts {
 
 pub struct Flows {
     flows: FlowTable<Flow>,
-    buffers: Buffers,
+    partials: Partials<LONGEST>,
     pub counts: Counts,
 }
 
@@ -140,10 +100,9 @@ struct Piece<'a, 'b> {
 
 impl Flows {
     pub fn new(params: &Params) -> Self {
-        let buffers = (0..params.max_partial).map(|_| (0, Gather::default())).collect();
         Self {
             flows: FlowTable::new(params.max_connections as usize, IDLE_NS),
-            buffers: Buffers { buffers, next: 0, lost: 0 },
+            partials: Partials::new(params.max_partial.into()),
             counts: Counts::default(),
         }
     }
@@ -153,7 +112,7 @@ impl Flows {
     }
 
     pub fn incomplete(&self) -> u64 {
-        self.buffers.lost + self.buffers.buffers.iter().filter(|b| b.0 != 0).count() as u64
+        self.partials.lost + self.partials.taken() as u64
     }
 
     fn find(&mut self, packet: &Packet<'_>, ends: &Ends) -> Option<(usize, Side)> {
@@ -172,6 +131,9 @@ impl Flows {
         let skipped = if payload.starts_with(&[20, 3, 3, 0, 1, 1]) { 6 } else { 0 };
         let payload = payload.get(skipped..).unwrap_or(&[]);
         let kind = hello_in_records(payload);
+        if kind.is_none() && !self.partials.may_have(packet.hash) {
+            return;
+        }
         let Some((&first, ends)) = payload.first().zip(Ends::of(packet)) else { return };
         let found = self.find(packet, &ends);
         let Some(tcp) = packet.tcp() else { return };
@@ -180,7 +142,7 @@ impl Flows {
         match (found, kind) {
             (Some((index, side)), _) => {
                 let stream = self.flows.get(index).streams[side as usize];
-                if self.buffers.get(stream.partial).is_some() {
+                if self.partials.get(stream.partial).is_some() {
                     let offset = seq.wrapping_sub(stream.base);
                     if (offset as usize) < LONGEST {
                         return self.gather(index, side, offset as usize, payload, &piece, out);
@@ -223,14 +185,14 @@ impl Flows {
     /// Adds a piece to the hello of a side, and reads it when it is whole.
     fn gather(&mut self, index: usize, side: Side, offset: usize, bytes: &[u8], piece: &Piece<'_, '_>, out: &mut Out) {
         let stream = &mut self.flows.get(index).streams[side as usize];
-        if self.buffers.get(stream.partial).is_none() {
-            stream.partial = self.buffers.take();
+        if self.partials.get(stream.partial).is_none() {
+            (stream.partial, stream.packets) = (self.partials.take(piece.packet.hash), 0);
         }
-        stream.partial.packets = stream.partial.packets.saturating_add(1);
-        let partial = stream.partial;
-        let Some(buffer) = self.buffers.get(partial) else { return };
-        buffer.add(offset, bytes);
-        let stream = *buffer;
+        stream.packets = stream.packets.saturating_add(1);
+        let (partial, packets) = (stream.partial, stream.packets);
+        let Some(gather) = self.partials.get(partial) else { return };
+        gather.add(offset, bytes);
+        let stream = *gather;
         let mut scratch = [0; LONGEST];
         let found = match piece.is_quic {
             true => message(stream.prefix()),
@@ -238,11 +200,11 @@ impl Flows {
         };
         match found {
             Found::Part => return,
-            Found::Message(message) => self.whole(index, side, message, partial.packets, piece, out),
+            Found::Message(message) => self.whole(index, side, message, packets, piece, out),
             Found::TooLong => self.counts.too_long += 1,
             Found::Nothing => {}
         }
-        self.buffers.free(partial);
+        self.partials.free(partial);
     }
 
     /// Processes a UDP datagram.

@@ -215,7 +215,7 @@ mod tests {
         }
         let zeros = [0xffffu16, 0x0101, 0x8181, 0x8001, 0x7ffe, 0x1ff8, 0, 0x0f0f, 0x3c3c];
         for zeros in zeros {
-            let words = std::array::from_fn(|n| if zeros >> n & 1 == 1 { 0 } else { 0x1234 >> (n * 2) });
+            let words = std::array::from_fn(|n| if zeros >> n & 1 == 1 { 0 } else { 0x1234u16 >> (n * 2) });
             let address = Ipv6Addr::from(words);
             assert_eq!(text(|t| t.push_ip(Ip::v6(address.octets()))), address.to_string());
         }

@@ -80,6 +80,104 @@ impl<const N: usize> Gather<N> {
     }
 }
 
+/// The number of marks of [`Partials`]. Flows share one by their hash.
+const MARKS: usize = 4096;
+
+/// A beginning that is kept in one of [`Partials`]; the default value is none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Partial {
+    /// The place, and the number under which it was taken: 0 if there is none.
+    place: u32,
+    taken: u32,
+}
+
+/// A fixed number of [`Gather`]s for flows, each of which needs one for a short time. If all are taken, the
+/// one that was taken first is taken again, and the flow that had it finds nothing.
+///
+/// ```
+/// use flame_module::{Partial, Partials};
+/// let mut partials = Partials::<1024>::new(2);
+/// let (hash, mut kept) = (0x1234, Partial::default());
+/// if partials.get(kept).is_none() {
+///     kept = partials.take(hash);
+/// }
+/// assert!(partials.may_have(hash));
+/// if let Some(gather) = partials.get(kept) {
+///     gather.add(0, b"GET /");
+/// }
+/// partials.free(kept);
+/// assert!(partials.get(kept).is_none() && !partials.may_have(hash));
+/// ```
+pub struct Partials<const N: usize> {
+    places: Box<[Place<N>]>,
+    last: u32,
+    /// The number of taken places of the flows of each hash.
+    marks: Box<[u16; MARKS]>,
+    /// The number of places that were taken again before they were freed.
+    pub lost: u64,
+}
+
+#[derive(Clone, Copy)]
+struct Place<const N: usize> {
+    taken: u32,
+    hash: u32,
+    gather: Gather<N>,
+}
+
+impl<const N: usize> Partials<N> {
+    /// Creates `count` places of `N` bytes each, at least one.
+    pub fn new(count: usize) -> Self {
+        let place = Place { taken: 0, hash: 0, gather: Gather::default() };
+        Self { places: vec![place; count.max(1)].into(), last: 0, marks: Box::new([0; MARKS]), lost: 0 }
+    }
+
+    /// Takes a place, which is empty, for a flow.
+    pub fn take(&mut self, hash: u32) -> Partial {
+        self.last = self.last.wrapping_add(1).max(1);
+        let at = self.last as usize % self.places.len();
+        let partial = Partial { place: at as u32, taken: self.last };
+        let place = &mut self.places[at];
+        if place.taken != 0 {
+            self.lost += 1;
+            let mark = &mut self.marks[place.hash as usize % MARKS];
+            *mark = mark.saturating_sub(1);
+        }
+        (place.taken, place.hash) = (partial.taken, hash);
+        place.gather.clear();
+        let mark = &mut self.marks[hash as usize % MARKS];
+        *mark = mark.saturating_add(1);
+        partial
+    }
+
+    /// Returns what was kept, or `None` if it was freed or another flow has the place.
+    pub fn get(&mut self, partial: Partial) -> Option<&mut Gather<N>> {
+        let place = self.places.get_mut(partial.place as usize)?;
+        (partial.taken != 0 && place.taken == partial.taken).then_some(&mut place.gather)
+    }
+
+    /// Frees a place, unless it was freed or another flow has it.
+    pub fn free(&mut self, partial: Partial) {
+        if self.get(partial).is_some() {
+            let place = &mut self.places[partial.place as usize];
+            place.taken = 0;
+            let mark = &mut self.marks[place.hash as usize % MARKS];
+            *mark = mark.saturating_sub(1);
+        }
+    }
+
+    /// Returns whether a flow with this hash may have a place. If not, it has none: then a packet need not be
+    /// looked up.
+    #[inline]
+    pub fn may_have(&self, hash: u32) -> bool {
+        self.marks[hash as usize % MARKS] != 0
+    }
+
+    /// Returns the number of places that are taken.
+    pub fn taken(&self) -> usize {
+        self.places.iter().filter(|place| place.taken != 0).count()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -110,6 +208,19 @@ mod tests {
             }
             prop_assert_eq!(gather.prefix(), &stream[..stream.len().min(256)]);
         }
+    }
+
+    #[test]
+    fn the_first_place_is_taken_again() {
+        let mut partials = Partials::<4>::new(2);
+        let [a, b] = [7, 8].map(|hash| partials.take(hash));
+        partials.get(a).expect("is kept").add(0, b"a");
+        let c = partials.take(9);
+        assert_eq!((partials.get(a).is_none(), partials.get(b).is_some(), partials.lost), (true, true, 1));
+        assert_eq!(partials.get(c).expect("is kept").prefix(), b"", "nothing of the flow before");
+        assert!(!partials.may_have(7) && partials.may_have(8) && partials.may_have(9));
+        partials.free(a);
+        assert_eq!((partials.taken(), partials.get(Partial::default()).is_none()), (2, true));
     }
 
     #[test]
