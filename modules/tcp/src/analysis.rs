@@ -110,7 +110,7 @@ pub fn analyse(fwd: &mut Side, rev: &mut Side, s: &Segment, first_rtt: Option<u6
     }
 
     let next = if marks & (tcp::SYN | tcp::FIN) != 0 { end.wrapping_add(1) } else { end };
-    if (s.len > 0 || marks & (tcp::SYN | tcp::FIN) != 0) && fwd.next != 0 && before(s.seq, fwd.next) {
+    if s.len > 0 || marks & (tcp::SYN | tcp::FIN) != 0 {
         is |= again(fwd, rev, s, is, next, first_rtt);
     }
 
@@ -189,16 +189,18 @@ fn windows(fwd: &mut Side, rev: &Side, s: &Segment, marks: u8, end: u32) -> u16 
     is | is::DUPLICATE_ACK
 }
 
-/// Returns what a segment is that does not advance the sequence.
+/// Returns what a segment is whose data were sent before.
 fn again(fwd: &Side, rev: &Side, s: &Segment, is: u16, end: u32, first_rtt: Option<u64>) -> u16 {
     if is & is::KEEP_ALIVE != 0 {
         return 0;
     }
-    let is_new = s.len > 1 && s.seq == fwd.next.wrapping_sub(1);
+    // Acknowledged data are not needed again, even if the capture shows the acknowledgement first.
     if s.len > 0 && rev.ack != 0 && !before(rev.ack, end) {
         return is::RETRANSMISSION | is::SPURIOUS;
     }
-    if is_new {
+    // A probe of a zero window does not advance the sequence, but its byte is sent again with others.
+    let is_after_probe = fwd.last & is::ZERO_WINDOW_PROBE != 0 && s.seq == fwd.next.wrapping_sub(1);
+    if fwd.next == 0 || !before(s.seq, fwd.next) || is_after_probe {
         return 0;
     }
     let since = s.at.wrapping_sub(rev.ack_at);
