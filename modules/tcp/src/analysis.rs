@@ -15,15 +15,6 @@ pub struct Segment {
     pub len: u32,
     /// The shift of the window, of a SYN that states one.
     pub scale: Option<u8>,
-    /// Ranges of a selective acknowledgement.
-    pub sacks: Sacks,
-}
-
-/// At most four ranges (RFC 2018).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sacks {
-    pub ranges: [(u32, u32); 4],
-    pub count: u8,
 }
 
 /// What a segment is, as bits.
@@ -66,7 +57,6 @@ pub struct Side {
     last: u16,
     scale: Option<u8>,
     has_scale: bool,
-    sacks: Sacks,
     /// The highest sequence number of this side that the other one acknowledged, and whether it is known.
     acked: u32,
     is_known: bool,
@@ -127,9 +117,6 @@ pub fn analyse(fwd: &mut Side, rev: &mut Side, s: &Segment, first_rtt: Option<u6
     (fwd.window, fwd.ack, fwd.ack_at, fwd.last) = (s.window, s.ack, s.at, is);
     if marks & tcp::SYN != 0 {
         (fwd.scale, fwd.has_scale) = (s.scale, true);
-    }
-    if s.sacks.count > 0 {
-        fwd.sacks = s.sacks;
     }
 
     let mut rtt = None;
@@ -204,12 +191,7 @@ fn again(fwd: &Side, rev: &Side, s: &Segment, is: u16, end: u32, first_rtt: Opti
         return 0;
     }
     let since = s.at.wrapping_sub(rev.ack_at);
-    let is_fast = since < FAST_NS && rev.duplicates >= 2;
-    let is_sacked = |n: usize| {
-        let (left, right) = rev.sacks.ranges[n];
-        n < usize::from(rev.sacks.count) && !before(s.seq, left) && !before(right, end)
-    };
-    if is_fast && (rev.ack == s.seq || rev.sacks.count > 0 && !(0..4).any(is_sacked)) {
+    if rev.duplicates >= 2 && rev.ack == s.seq && since < FAST_NS {
         return is::RETRANSMISSION | is::FAST;
     }
     let since = s.at.wrapping_sub(fwd.next_at);

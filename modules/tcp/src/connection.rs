@@ -1,6 +1,6 @@
 //! Connections, their rows, and the sums over all of them.
 
-use crate::analysis::{Finding, Sacks, Segment, Side, analyse, is};
+use crate::analysis::{Finding, Segment, Side, analyse, is};
 use crate::rtt::Times;
 use crate::tables::{self, ConnectionEnd as End, ConnectionHandshake as Handshake, Params};
 use crate::totals::Totals;
@@ -29,9 +29,10 @@ struct Connection {
     packets: [u64; 2],
     in_flight: [u32; 2],
     times: Times<u16>,
-    /// The time of the last SYN, and the sequence number of the first one.
+    /// The time of the client's last SYN.
     syn_at: u64,
-    syn: u32,
+    /// The initial sequence number of each side, once it is known.
+    initial: [Option<u32>; 2],
     handshake: Handshake,
     /// The time of the handshake; 0 if not known.
     first_rtt: u64,
@@ -51,7 +52,7 @@ impl Default for Connection {
             in_flight: [0; 2],
             times: Times::default(),
             syn_at: 0,
-            syn: 0,
+            initial: [None; 2],
             handshake: Handshake::Unseen,
             first_rtt: 0,
             is_reset: false,
@@ -95,21 +96,8 @@ fn segment(packet: &Packet<'_>) -> Option<(Ends, Segment)> {
     };
     if header.flags() & tcp::SYN != 0 {
         segment.scale = header.option(3).and_then(|option| option.first().copied());
-    } else if header.header_len() > 32 {
-        segment.sacks = sacks(header.option(5).unwrap_or(&[]));
     }
     Some((ends, segment))
-}
-
-fn sacks(option: &[u8]) -> Sacks {
-    let mut sacks = Sacks::default();
-    let (ranges, _) = option.as_chunks::<8>();
-    for n in 0..4 {
-        let Some([a, b, c, d, e, f, g, h]) = ranges.get(n) else { break };
-        sacks.ranges[n] = (u32::from_be_bytes([*a, *b, *c, *d]), u32::from_be_bytes([*e, *f, *g, *h]));
-        sacks.count += 1;
-    }
-    sacks
 }
 
 impl Connections {
@@ -138,9 +126,8 @@ impl Connections {
         if let Some(index) = found.filter(|_| is_syn) {
             // A SYN of another sequence begins another connection between the same ports.
             let connection = self.table.get(index);
-            let is_same = connection.handshake == Handshake::Unseen && connection.packets == [0; 2]
-                || connection.syn_at != 0 && connection.syn == s.seq && connection.ends == ends;
-            if !is_same {
+            let initial = connection.initial[usize::from(connection.ends != ends)];
+            if initial.is_some_and(|initial| initial != s.seq) {
                 let connection = *connection;
                 self.table.remove(index);
                 self.finish(&connection, End::Reused, out);
@@ -206,6 +193,11 @@ impl Connection {
     fn segment(&mut self, from: usize, s: &Segment, totals: &mut Totals) {
         let [a, b] = &mut self.sides;
         let (fwd, rev) = if from == 0 { (a, b) } else { (b, a) };
+        let is_syn = s.flags & tcp::SYN != 0;
+        self.initial[from].get_or_insert(if is_syn { s.seq } else { s.seq.wrapping_sub(1) });
+        if s.flags & tcp::ACK != 0 {
+            self.initial[1 - from].get_or_insert(s.ack.wrapping_sub(1));
+        }
         let first_rtt = (self.first_rtt != 0).then_some(self.first_rtt);
         let Finding { is, in_flight, rtt } = analyse(fwd, rev, s, first_rtt);
         self.handshake(from, s, totals);
@@ -237,9 +229,6 @@ impl Connection {
         let marks = s.flags & (tcp::SYN | tcp::ACK | tcp::RST);
         match (self.handshake, from) {
             (_, 0) if marks == tcp::SYN => {
-                if self.syn_at == 0 {
-                    self.syn = s.seq;
-                }
                 self.syn_at = s.at;
                 self.handshake = Handshake::Unanswered;
             }
