@@ -49,11 +49,11 @@ impl Module for Dns {
 
     fn batch(&mut self, batch: &Batch, out: &mut Out) {
         for packet in batch.packets() {
-            let (Some(ends), payload) = (Ends::of(&packet), packet.payload()) else { continue };
-            if packet.proto == proto::UDP {
-                self.message(&packet, &ends, payload, out);
-            } else {
-                self.segment(&packet, &ends, payload, out);
+            // The ports are tested here, because a filter would not find them behind VLAN tags.
+            match packet.proto {
+                proto::UDP if has_port(&packet, &[53, 5353, 5355]) => self.packet(&packet, out),
+                proto::TCP if has_port(&packet, &[53]) => self.packet(&packet, out),
+                _ => {}
             }
         }
     }
@@ -84,7 +84,24 @@ impl Module for Dns {
     }
 }
 
+/// Returns whether one of the ports is among these.
+#[inline]
+fn has_port(packet: &Packet<'_>, ports: &[u16]) -> bool {
+    let is = |port: Option<u16>| port.is_some_and(|port| ports.contains(&port));
+    is(packet.sport()) || is(packet.dport())
+}
+
 impl Dns {
+    #[inline(never)]
+    fn packet(&mut self, packet: &Packet<'_>, out: &mut Out) {
+        let (Some(ends), payload) = (Ends::of(packet), packet.payload()) else { return };
+        if packet.proto == proto::UDP {
+            self.message(packet, &ends, payload, out);
+        } else {
+            self.segment(packet, &ends, payload, out);
+        }
+    }
+
     /// Reads the messages of a TCP segment, each after its length (RFC 7766, section 8).
     fn segment(&mut self, packet: &Packet<'_>, ends: &Ends, payload: &[u8], out: &mut Out) {
         let mut rest = payload;

@@ -67,9 +67,9 @@ impl Head {
         }
         // Almost all messages have one question (RFC 9619); those of multicast DNS may have several.
         for _ in 1..head.questions.min(16) {
-            let (_, at) = Name::read(message, head.end)?;
-            word(at + 2)?;
-            head.end = at + 4;
+            let next = Name::read(message, head.end).filter(|(_, at)| word(at + 2).is_some());
+            // Behind a question that cannot be read, no answer is found either.
+            head.end = next.map_or(message.len(), |(_, at)| at + 4);
         }
         Some(head)
     }

@@ -10,9 +10,9 @@ const HOST: usize = 256;
 const TARGET: usize = 2048;
 const AGENT: usize = 512;
 /// The largest number of requests of a connection that wait at once.
-const PIPELINED: usize = 8;
+const PIPELINED: usize = 32;
 /// The largest number of heads that are read from one segment.
-const HEADS: usize = 8;
+const HEADS: usize = 64;
 
 /// The endpoints of a connection, from the client to the server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -144,9 +144,6 @@ impl Exchanges {
     #[inline(never)]
     fn heads(&mut self, packet: &Packet<'_>, payload: &[u8], found: Option<Kind>, out: &mut Out) {
         let (Some(ends), Some(tcp)) = (Ends::of(packet), packet.tcp()) else { return };
-        if tcp.has(tcp::SYN) {
-            return;
-        }
         let reversed = ends.reversed();
         let now = packet.ts_ns;
         let is = |c: &Connection| c.ends == ends || c.ends == reversed;
@@ -162,15 +159,17 @@ impl Exchanges {
         let side = if is_client { Kind::Request } else { Kind::Answer };
         self.connections.get(index).used = now;
         let stream = self.connections.get(index).streams[side as usize];
-        let mut seq = tcp.seq();
+        // Data of a SYN (RFC 7413) follow its own number.
+        let mut seq = tcp.seq().wrapping_add(u32::from(tcp.has(tcp::SYN)));
         if let Some(gather) = self.partials.get(stream.partial) {
             let offset = seq.wrapping_sub(stream.base) as usize;
             if offset < LONGEST {
                 gather.add(offset, payload);
                 let whole = *gather;
-                self.read(index, side, stream.base, stream.first, whole.prefix(), packet, out);
+                if !self.read(index, side, stream.base, stream.first, whole.prefix(), packet, out) {
+                    return;
+                }
             }
-            return;
         }
         let mut rest = payload;
         for _ in 0..HEADS {

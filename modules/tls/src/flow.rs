@@ -3,7 +3,7 @@
 use crate::hello::{ClientHello, ServerHello, TEXT, version_name};
 use crate::ja4::ja4;
 use crate::quic::{Id, Initial, LARGEST, Side, crypto};
-use crate::record::{Found, handshake, hello_in_records};
+use crate::record::{Found, before, handshake, hello_in_records};
 use crate::tables::{self, ClientTransport, Params, ServerTransport};
 use flame_module::{Entry, FixedText, FlowTable, Ip, Out, Packet, Partial, Partials};
 
@@ -127,8 +127,7 @@ impl Flows {
     #[inline]
     pub fn segment(&mut self, packet: &Packet<'_>, out: &mut Out) {
         let payload = packet.payload();
-        // A client that asked for compatibility sends this before its second hello (RFC 8446, D.4).
-        let skipped = if payload.starts_with(&[20, 3, 3, 0, 1, 1]) { 6 } else { 0 };
+        let skipped = before(payload);
         let payload = payload.get(skipped..).unwrap_or(&[]);
         let kind = hello_in_records(payload);
         if kind.is_none() && !self.partials.may_have(packet.hash) {
@@ -288,7 +287,7 @@ impl Flow {
         self.name_len = len as u8;
         let (mut name, mut version) = (FixedText::<TEXT>::default(), FixedText::default());
         name.push_bytes(hello.server_name);
-        version_name(hello.version(), &mut version);
+        version_name(hello.best(), &mut version);
         out.write(&tables::Client {
             ts_ns: piece.packet.ts_ns,
             src: piece.ends.src,

@@ -62,8 +62,10 @@ pub struct ClientHello<'a> {
     /// The first protocol, and all of them with commas between.
     pub first_alpn: &'a [u8],
     pub alpn: FixedText<TEXT>,
-    /// The highest of the supported versions, or 0 without the extension.
+    /// The highest of the supported versions, or 0 without the extension; drafts have high numbers.
     pub supported: u16,
+    /// Whether TLS 1.3 is among them.
+    pub has_13: bool,
 }
 
 /// What a server chooses.
@@ -150,6 +152,7 @@ impl<'a> ClientHello<'a> {
                 extension::VERSIONS => {
                     let versions = { content }.vector8().map(Cursor::numbers).unwrap_or_default();
                     hello.supported = versions.kept().iter().copied().max().unwrap_or(0);
+                    hello.has_13 = versions.kept().contains(&0x0304);
                 }
                 _ => {}
             }
@@ -171,7 +174,12 @@ impl<'a> ClientHello<'a> {
         }
     }
 
-    /// Returns the highest version that the client supports.
+    /// Returns the highest version that is no draft, if there is one.
+    pub fn best(&self) -> u16 {
+        if self.has_13 { 0x0304 } else { self.version() }
+    }
+
+    /// Returns the highest number of a version that the client supports.
     pub fn version(&self) -> u16 {
         if self.supported == 0 { self.legacy_version } else { self.supported }
     }

@@ -82,7 +82,8 @@ impl<'a> Initial<'a> {
     /// datagram: other packets, or padding.
     pub fn read(datagram: &'a [u8]) -> Option<(Self, &'a [u8])> {
         let first = *datagram.first()?;
-        if first >> 6 != 3 {
+        // The next bit, which is fixed, may be any (RFC 9287).
+        if first >> 7 != 1 {
             return None;
         }
         let number = u32::from_be_bytes(*datagram.get(1..)?.first_chunk()?);

@@ -19,6 +19,20 @@ pub enum Found<'a> {
     Nothing,
 }
 
+/// Returns the length of the records that may come before a hello: warnings of a server, and the change of
+/// cipher that a client sends before its second hello for compatibility (RFC 8446, D.4).
+#[inline]
+pub fn before(bytes: &[u8]) -> usize {
+    let mut at = 0;
+    for _ in 0..2 {
+        match bytes.get(at..) {
+            Some([20 | 21, 3, 0..=4, 0, len @ 1..=2, ..]) => at += HEADER + usize::from(*len),
+            _ => break,
+        }
+    }
+    at
+}
+
 /// Returns the side whose hello begins with these bytes, if they are the first ones of one.
 #[inline]
 pub fn hello_in_records(bytes: &[u8]) -> Option<Side> {
