@@ -41,6 +41,7 @@ impl Head {
     /// Returns the header and the first question, or `None` if the message is cut off before its end or its
     /// name is malformed. Of a message without a question (multicast DNS), the name is that of the first
     /// answer.
+    #[inline(never)]
     pub fn read(message: &[u8]) -> Option<Self> {
         let word = |at: usize| message.get(at..at + 2).map(|b| u16::from_be_bytes([b[0], b[1]]));
         let flags = word(2)?;
@@ -84,6 +85,7 @@ pub struct Answers {
 
 impl Answers {
     /// Returns those of a message, up to the first answer that is cut off or malformed.
+    #[inline(never)]
     pub fn read(message: &[u8], head: &Head) -> Self {
         let mut all = Self::default();
         let mut at = head.end;
@@ -96,6 +98,7 @@ impl Answers {
         all
     }
 
+    #[inline(never)]
     fn record(&mut self, message: &[u8], at: usize) -> Option<usize> {
         let (_, at) = Name::read(message, at)?;
         let head: &[u8; 10] = message.get(at..)?.first_chunk()?;
@@ -133,6 +136,7 @@ fn comma<const N: usize>(text: &mut FixedText<N>) {
 }
 
 /// Returns the name of a type, as `AAAA`, or `TYPE123` if it has none here (RFC 3597).
+#[inline(never)]
 pub fn type_name(kind: u16, text: &mut FixedText<16>) {
     let name = match kind {
         1 => "A",

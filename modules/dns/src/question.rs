@@ -83,6 +83,7 @@ impl Questions {
     }
 
     /// Takes a question in.
+    #[inline(never)]
     pub fn ask(&mut self, packet: &Packet<'_>, ends: &Ends, head: Head, out: &mut Out) {
         let now = packet.ts_ns;
         let is_tcp = packet.proto == proto::TCP;
@@ -117,6 +118,7 @@ impl Questions {
     }
 
     /// Finds the question of an answer, and writes its row.
+    #[inline(never)]
     pub fn answer(&mut self, packet: &Packet<'_>, ends: &Ends, head: &Head, message: &[u8], out: &mut Out) {
         let now = packet.ts_ns;
         let ends = ends.reversed();
@@ -162,6 +164,7 @@ impl Questions {
     }
 
     /// Writes the row of a question. Of an answered one, `last` is the time of the answer.
+    #[inline(never)]
     fn finish(&mut self, q: &Question, outcome: Outcome, reply: Option<(&Head, &[u8])>, out: &mut Out) {
         let time = match outcome {
             Outcome::Answered => q.last.saturating_sub(q.first),

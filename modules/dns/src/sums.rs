@@ -74,6 +74,7 @@ impl Sums {
     }
 
     /// Counts a question that is finished at `now`, with the code of its answer.
+    #[inline(never)]
     pub fn add(&mut self, client: Ip, name: &Name, outcome: Outcome, code: Option<u8>, time: u64, now: u64) {
         let has = |is: bool| u64::from(is);
         let one = [

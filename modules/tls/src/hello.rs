@@ -143,21 +143,30 @@ impl<'a> ClientHello<'a> {
                 continue;
             }
             hello.extensions.push(kind);
+            // Of an extension that is repeated, which is forbidden, the first one counts.
             match kind {
-                extension::SERVER_NAME => hello.server_name = server_name(content).unwrap_or_default(),
-                extension::SIGNATURES => {
+                extension::SERVER_NAME if hello.server_name.is_empty() => {
+                    hello.server_name = server_name(content).unwrap_or_default();
+                }
+                extension::SIGNATURES if hello.signatures.count == 0 => {
                     hello.signatures = { content }.vector16().map(Cursor::numbers).unwrap_or_default();
                 }
-                extension::ALPN => hello.protocols(content),
-                extension::VERSIONS => {
-                    let versions = { content }.vector8().map(Cursor::numbers).unwrap_or_default();
-                    hello.supported = versions.kept().iter().copied().max().unwrap_or(0);
-                    hello.has_13 = versions.kept().contains(&0x0304);
-                }
+                extension::ALPN if hello.alpn.is_empty() => hello.protocols(content),
+                extension::VERSIONS if hello.supported == 0 => hello.versions(content),
                 _ => {}
             }
         }
         Some(hello)
+    }
+
+    fn versions(&mut self, mut content: Cursor<'a>) {
+        let Some(mut list) = content.vector8() else { return };
+        while let Some(version) = list.u16() {
+            if !is_grease(version) {
+                self.supported = self.supported.max(version);
+                self.has_13 |= version == 0x0304;
+            }
+        }
     }
 
     fn protocols(&mut self, mut content: Cursor<'a>) {

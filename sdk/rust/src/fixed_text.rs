@@ -1,5 +1,6 @@
 //! Text of limited length, made without an allocator and with a bound for each step.
 
+use crate::host::limit;
 use crate::{Ip, text};
 
 /// The longest piece of text that is appended at once, in bytes.
@@ -46,20 +47,20 @@ impl<const N: usize> FixedText<N> {
         self.piece(text.as_bytes());
     }
 
+    #[inline(never)]
     fn piece(&mut self, piece: &[u8]) {
-        let place = self.bytes.get_mut(self.len..self.len + piece.len());
-        let Some(place) = place.filter(|_| piece.len() <= PIECE && !self.is_full) else {
+        let len = limit(piece.len(), PIECE);
+        if piece.len() > PIECE || self.is_full || self.len + len > N {
             self.is_full = true;
             return;
-        };
-        for (to, from) in place.iter_mut().zip(piece).take(PIECE) {
-            *to = *from;
         }
-        self.len += piece.len();
+        self.bytes[self.len..self.len + len].copy_from_slice(&piece[..len]);
+        self.len += len;
     }
 
     /// Appends bytes of unknown content, at most 4,096, as tshark prints them: control characters as `\n` or
     /// `\037`, those from 0x80 to 0x9f as `\u0085`, and what is not UTF-8 as U+FFFD.
+    #[inline(never)]
     pub fn push_bytes(&mut self, bytes: &[u8]) {
         let mut at = 0;
         for _ in 0..BYTES {
@@ -86,6 +87,7 @@ impl<const N: usize> FixedText<N> {
     }
 
     /// Appends a decimal number.
+    #[inline(never)]
     pub fn push_number(&mut self, number: u32) {
         let mut digits = [0; 10];
         let (mut at, mut rest) = (10, number);
@@ -101,12 +103,14 @@ impl<const N: usize> FixedText<N> {
     }
 
     /// Appends hexadecimal digits of `number`, the last `digits` of them, at most eight.
+    #[inline(never)]
     pub fn push_hex(&mut self, number: u32, digits: usize) {
         let all = [28, 24, 20, 16, 12, 8, 4, 0].map(|by| HEX[(number >> by & 15) as usize]);
         self.piece(&all[8 - digits.clamp(1, 8)..]);
     }
 
     /// Appends an address; IPv6 in the form of RFC 5952.
+    #[inline(never)]
     pub fn push_ip(&mut self, ip: Ip) {
         if ip.family == 4 {
             return self.push_v4([ip.bytes[0], ip.bytes[1], ip.bytes[2], ip.bytes[3]]);
