@@ -1,6 +1,6 @@
 //! Connections, and the requests that wait for their answers.
 
-use crate::head::{Found, Head, Kind, LONGEST, kind};
+use crate::head::{Found, Head, Kind, LONGEST, begins, kind};
 use crate::tables::{self, Params, RequestOutcome as Outcome};
 use flame_module::{Entry, FixedText, FlowTable, Ip, Out, Packet, Partial, Partials, tcp};
 
@@ -161,6 +161,7 @@ impl Exchanges {
         let stream = self.connections.get(index).streams[side as usize];
         // Data of a SYN (RFC 7413) follow its own number.
         let mut seq = tcp.seq().wrapping_add(u32::from(tcp.has(tcp::SYN)));
+        let mut is_next = false;
         if let Some(gather) = self.partials.get(stream.partial) {
             let offset = seq.wrapping_sub(stream.base) as usize;
             if offset < LONGEST {
@@ -169,6 +170,7 @@ impl Exchanges {
                 if !self.read(index, side, stream.base, stream.first, whole.prefix(), packet, out) {
                     return;
                 }
+                is_next = true;
             }
         }
         let mut rest = payload;
@@ -179,9 +181,12 @@ impl Exchanges {
                 seq = seq.wrapping_add(ahead);
                 rest = rest.get(ahead as usize..).unwrap_or(&[]);
             }
-            if kind(rest) != Some(side) || !self.read(index, side, seq, now, rest, packet, out) {
+            // Behind a head, a few bytes are the beginning of the next one.
+            let is_head = kind(rest) == Some(side) || is_next && begins(rest);
+            if !is_head || !self.read(index, side, seq, now, rest, packet, out) {
                 return;
             }
+            is_next = true;
         }
     }
 

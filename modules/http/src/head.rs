@@ -39,6 +39,11 @@ pub fn kind(bytes: &[u8]) -> Option<Kind> {
     METHODS.contains(&&bytes[..len]).then_some(Kind::Request)
 }
 
+/// Returns whether there are fewer bytes than [`kind`] needs, and they may begin a head.
+pub fn begins(bytes: &[u8]) -> bool {
+    (1..=METHOD).contains(&bytes.len()) && bytes.iter().all(|b| b.is_ascii_uppercase() || b"-_/1.".contains(b))
+}
+
 /// The values of a head. Fields that it does not have are empty.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Head<'a> {

@@ -60,3 +60,6 @@ impl Module for Tcp {
 }
 
 flame_module::export!(Tcp, slow = Merge);
+
+#[cfg(test)]
+mod tests;

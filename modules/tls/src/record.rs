@@ -6,7 +6,7 @@ use crate::quic::Side;
 /// The length of a record's header.
 const HEADER: usize = 5;
 /// The largest number of records that hold one hello.
-const RECORDS: usize = 4;
+const RECORDS: usize = 16;
 
 /// What the first bytes of a stream hold.
 pub enum Found<'a> {
