@@ -39,8 +39,7 @@ pub struct Head {
 
 impl Head {
     /// Returns the header and the first question, or `None` if the message is cut off before its end or its
-    /// name is malformed. Of a message without a question (multicast DNS), the name is that of the first
-    /// answer.
+    /// name is malformed. A message without a question (multicast DNS) has the name of its first answer.
     #[inline(never)]
     pub fn read(message: &[u8]) -> Option<Self> {
         let word = |at: usize| message.get(at..at + 2).map(|b| u16::from_be_bytes([b[0], b[1]]));
@@ -66,7 +65,7 @@ impl Head {
         if head.questions > 0 {
             head.end = at + 4;
         }
-        // Almost all messages have one question (RFC 9619); those of multicast DNS may have several.
+        // Almost all messages have one question (RFC 9619); multicast DNS may have several.
         for _ in 1..head.questions.min(16) {
             let next = Name::read(message, head.end).filter(|(_, at)| word(at + 2).is_some());
             // Behind a question that cannot be read, no answer is found either.
@@ -84,7 +83,7 @@ pub struct Answers {
 }
 
 impl Answers {
-    /// Returns those of a message, up to the first answer that is cut off or malformed.
+    /// Returns them for a message, up to the first answer that is cut off or malformed.
     #[inline(never)]
     pub fn read(message: &[u8], head: &Head) -> Self {
         let mut all = Self::default();

@@ -16,7 +16,7 @@ pub struct Ends {
 }
 
 impl Ends {
-    /// Returns those of a packet whose header and ports are visible.
+    /// Returns the endpoints of a packet whose header and ports are visible.
     pub fn of(packet: &Packet<'_>) -> Option<Self> {
         Some(Self { src: packet.src()?, sport: packet.sport()?, dst: packet.dst()?, dport: packet.dport()? })
     }
@@ -123,8 +123,8 @@ impl Questions {
         let now = packet.ts_ns;
         let ends = ends.reversed();
         let name = head.name.lower();
-        // An answer to another question than that of its number is none (RFC 5452, section 4.2). A server
-        // may leave the question out when it reports an error.
+        // Number and question must both be equal (RFC 5452, section 4.2). A server may leave the question
+        // out when it reports an error.
         let is = |q: &Question| {
             let is_same = q.head.kind == head.kind && q.head.name.lower() == name;
             q.head.id == head.id && q.ends == ends && (head.questions == 0 || is_same)
@@ -142,7 +142,8 @@ impl Questions {
             }
             None => {
                 let is_tcp = packet.proto == proto::TCP;
-                let alone = Question { ends, first: now, last: now, head: *head, is_tcp, ..Question::default() };
+                let alone =
+                    Question { ends, first: now, last: now, head: *head, is_tcp, ..Question::default() };
                 self.finish(&alone, Outcome::Unasked, reply, out);
             }
         }

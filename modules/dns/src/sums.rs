@@ -63,10 +63,7 @@ pub struct Sums {
 impl Sums {
     pub fn new(params: &Params) -> Self {
         let most = params.max_sums as usize;
-        Self {
-            clients: params.clients.then(|| Map::new(most)),
-            names: params.names.then(|| Map::new(most)),
-        }
+        Self { clients: params.clients.then(|| Map::new(most)), names: params.names.then(|| Map::new(most)) }
     }
 
     pub fn evicted(&self) -> u64 {
@@ -165,11 +162,29 @@ impl Merge {
                 let mut name = FixedText::<TEXT>::default();
                 name::push_labels(&mut name, key);
                 let name = name.as_str();
-                out.write(&tables::Name { name, questions, answered, unanswered, nxdomain, failed, mean_ns, max_ns });
+                out.write(&tables::Name {
+                    name,
+                    questions,
+                    answered,
+                    unanswered,
+                    nxdomain,
+                    failed,
+                    mean_ns,
+                    max_ns,
+                });
             } else {
                 let Ok(bytes) = key.as_slice().try_into() else { continue };
                 let client = Ip { family: *kind, bytes };
-                out.write(&tables::Client { client, questions, answered, unanswered, nxdomain, failed, mean_ns, max_ns });
+                out.write(&tables::Client {
+                    client,
+                    questions,
+                    answered,
+                    unanswered,
+                    nxdomain,
+                    failed,
+                    mean_ns,
+                    max_ns,
+                });
             }
         }
         Progress::Done

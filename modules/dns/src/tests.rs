@@ -48,9 +48,7 @@ fn answer(id: u16, rcode: u16, name: &str, kind: u16, records: &[(u16, Vec<u8>)]
 fn rows(native: &Native<Dns, Merge>) -> Vec<(String, String, Outcome, Rcode, i64, String)> {
     let rows: Vec<tables::Question> = native.of();
     let texts = |row: &tables::Question| [row.addresses, row.targets].join(" ");
-    rows.iter()
-        .map(|r| (r.name.into(), r.r#type.into(), r.outcome, r.rcode, r.time_ns, texts(r)))
-        .collect()
+    rows.iter().map(|r| (r.name.into(), r.r#type.into(), r.outcome, r.rcode, r.time_ns, texts(r))).collect()
 }
 
 #[test]
@@ -122,7 +120,8 @@ fn messages_of_tcp_are_read_where_they_are_whole() {
 
 #[test]
 fn sums_are_those_of_the_rows() {
-    let p = Parameters::of(Params::DEFAULTS).integer("clients", 1).integer("names", 1).integer("questions", 0);
+    let p =
+        Parameters::of(Params::DEFAULTS).integer("clients", 1).integer("names", 1).integer("questions", 0);
     let mut native = Native::<Dns, Merge>::with_slow(&p, 0);
     let mut traffic = Traffic::default();
     for n in 0..5u16 {
@@ -179,7 +178,11 @@ fn pointers_end() {
 
 #[test]
 fn any_cut_and_any_change_is_handled() {
-    let records = [(5, labels("web.example")), (1, vec![192, 0, 2, 1]), (33, [&[0; 6], &labels("s.example")[..]].concat())];
+    let records = [
+        (5, labels("web.example")),
+        (1, vec![192, 0, 2, 1]),
+        (33, [&[0; 6], &labels("s.example")[..]].concat()),
+    ];
     let messages = [question(7, "www.example", 1), answer(7, 0, "www.example", 1, &records)];
     let mut traffic = Traffic::default();
     for message in &messages {
@@ -199,7 +202,7 @@ fn any_cut_and_any_change_is_handled() {
         }
         traffic.udp(SERVER, CLIENT).payload(&message);
     }
-    // Those of others are read as before.
+    // Another client is read as before.
     traffic.udp("10.0.0.9:9", SERVER).payload(&question(1, "last.example", 1));
     let mut native = native();
     native.run(&traffic);

@@ -34,6 +34,7 @@ impl Ends {
 }
 
 /// A request that waits for its answer.
+#[derive(Default)]
 struct Request {
     /// The number under which its place was taken; 0 if the place is free.
     taken: u32,
@@ -45,22 +46,6 @@ struct Request {
     agent: FixedText<AGENT>,
     version: FixedText<8>,
     length: u64,
-}
-
-impl Default for Request {
-    fn default() -> Self {
-        Self {
-            taken: 0,
-            ends: Ends::default(),
-            first: 0,
-            method: FixedText::default(),
-            host: FixedText::default(),
-            target: FixedText::default(),
-            agent: FixedText::default(),
-            version: FixedText::default(),
-            length: 0,
-        }
-    }
 }
 
 /// One direction of a connection.
@@ -100,6 +85,14 @@ pub struct Exchanges {
     pub malformed: u64,
     pub too_long: u64,
     pub evicted_requests: u64,
+}
+
+/// The first bytes of a head: from a sequence number on, and the time of the first one.
+#[derive(Clone, Copy)]
+struct Start<'a> {
+    seq: u32,
+    first: u64,
+    bytes: &'a [u8],
 }
 
 /// The head of an answer with the time of its first byte.
@@ -151,7 +144,11 @@ impl Exchanges {
             (Some(index), _) => index,
             (None, Some(kind)) => {
                 let ends = if kind == Kind::Request { ends } else { reversed };
-                self.connections.insert(packet.hash, now, Connection { ends, used: now, ..Connection::default() })
+                self.connections.insert(
+                    packet.hash,
+                    now,
+                    Connection { ends, used: now, ..Connection::default() },
+                )
             }
             (None, None) => return,
         };
@@ -167,7 +164,8 @@ impl Exchanges {
             if offset < LONGEST {
                 gather.add(offset, payload);
                 let whole = *gather;
-                if !self.read(index, side, stream.base, stream.first, whole.prefix(), packet, out) {
+                let start = Start { seq: stream.base, first: stream.first, bytes: whole.prefix() };
+                if !self.read(index, side, start, packet, out) {
                     return;
                 }
                 is_next = true;
@@ -183,24 +181,23 @@ impl Exchanges {
             }
             // Behind a head, a few bytes are the beginning of the next one.
             let is_head = kind(rest) == Some(side) || is_next && begins(rest);
-            if !is_head || !self.read(index, side, seq, now, rest, packet, out) {
+            if !is_head || !self.read(index, side, Start { seq, first: now, bytes: rest }, packet, out) {
                 return;
             }
             is_next = true;
         }
     }
 
-    /// Reads the head with which `bytes` begin, at a sequence number. Returns whether it was whole.
+    /// Reads a head. Returns whether it was whole.
     fn read(
         &mut self,
         index: usize,
         side: Kind,
-        seq: u32,
-        first: u64,
-        bytes: &[u8],
+        start: Start<'_>,
         packet: &Packet<'_>,
         out: &mut Out,
     ) -> bool {
+        let Start { seq, first, bytes } = start;
         let connection = self.connections.get(index);
         let stream = &mut connection.streams[side as usize];
         // The rest of a packet that is cut off never comes, so its head is what is there.
@@ -213,11 +210,11 @@ impl Exchanges {
                     _ if head.is_chunked => 0,
                     _ => head.length.unwrap_or(0).min(1 << 30) as u32,
                 };
-                let end = if is_cut { bytes.len() } else { head.end };
+                let end = if head.end > 0 { head.end } else { bytes.len() };
                 stream.read = Some(seq.wrapping_add(end as u32).wrapping_add(len));
                 match side {
                     Kind::Request => self.ask(index, &head, packet.ts_ns, out),
-                    // An interim answer is not the one that is waited for (RFC 9110, section 15.2).
+                    // The final answer follows an interim one (RFC 9110, section 15.2).
                     Kind::Answer if (100..200).contains(&head.status) && head.status != 101 => {}
                     Kind::Answer => self.answer(index, &Answer { head, first }, out),
                 }
@@ -299,7 +296,12 @@ impl Exchanges {
                 return self.finish(place, Outcome::Answered, Some(answer), out);
             }
         }
-        row(&Request { ends, first: answer.first, ..Request::default() }, Outcome::Unasked, Some(answer), out);
+        row(
+            &Request { ends, first: answer.first, ..Request::default() },
+            Outcome::Unasked,
+            Some(answer),
+            out,
+        );
     }
 
     /// Ends the requests whose timeout is over.

@@ -8,11 +8,48 @@ const LINES: usize = 256;
 
 /// The methods at which a request is known (IANA, HTTP Method Registry; SSDP; Microsoft's RPC over HTTP).
 const METHODS: [&[u8]; 43] = [
-    b"GET", b"POST", b"HEAD", b"PUT", b"DELETE", b"OPTIONS", b"CONNECT", b"TRACE", b"PATCH", b"PROPFIND",
-    b"PROPPATCH", b"MKCOL", b"COPY", b"MOVE", b"LOCK", b"UNLOCK", b"SEARCH", b"REPORT", b"MERGE", b"NOTIFY",
-    b"SUBSCRIBE", b"UNSUBSCRIBE", b"M-SEARCH", b"POLL", b"BCOPY", b"BMOVE", b"BDELETE", b"BPROPFIND",
-    b"BPROPPATCH", b"LABEL", b"VERSION-CONTROL", b"CHECKOUT", b"UNCHECKOUT", b"CHECKIN", b"UPDATE",
-    b"MKACTIVITY", b"BASELINE-CONTROL", b"MKWORKSPACE", b"PURGE", b"ICY", b"RPC_IN_DATA", b"RPC_OUT_DATA",
+    b"GET",
+    b"POST",
+    b"HEAD",
+    b"PUT",
+    b"DELETE",
+    b"OPTIONS",
+    b"CONNECT",
+    b"TRACE",
+    b"PATCH",
+    b"PROPFIND",
+    b"PROPPATCH",
+    b"MKCOL",
+    b"COPY",
+    b"MOVE",
+    b"LOCK",
+    b"UNLOCK",
+    b"SEARCH",
+    b"REPORT",
+    b"MERGE",
+    b"NOTIFY",
+    b"SUBSCRIBE",
+    b"UNSUBSCRIBE",
+    b"M-SEARCH",
+    b"POLL",
+    b"BCOPY",
+    b"BMOVE",
+    b"BDELETE",
+    b"BPROPFIND",
+    b"BPROPPATCH",
+    b"LABEL",
+    b"VERSION-CONTROL",
+    b"CHECKOUT",
+    b"UNCHECKOUT",
+    b"CHECKIN",
+    b"UPDATE",
+    b"MKACTIVITY",
+    b"BASELINE-CONTROL",
+    b"MKWORKSPACE",
+    b"PURGE",
+    b"ICY",
+    b"RPC_IN_DATA",
+    b"RPC_OUT_DATA",
     b"BITS_POST",
 ];
 /// The longest of them.
@@ -41,7 +78,8 @@ pub fn kind(bytes: &[u8]) -> Option<Kind> {
 
 /// Returns whether there are fewer bytes than [`kind`] needs, and they may begin a head.
 pub fn begins(bytes: &[u8]) -> bool {
-    (1..=METHOD).contains(&bytes.len()) && bytes.iter().all(|b| b.is_ascii_uppercase() || b"-_/1.".contains(b))
+    (1..=METHOD).contains(&bytes.len())
+        && bytes.iter().all(|b| b.is_ascii_uppercase() || b"-_/1.".contains(b))
 }
 
 /// The values of a head. Fields that it does not have are empty.

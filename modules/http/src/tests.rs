@@ -46,11 +46,19 @@ fn a_request_and_its_answer_are_one_row() {
 
 #[test]
 fn heads_may_come_in_any_pieces_and_many_in_one() {
-    let pipelined = [REQUEST, b"HEAD /2 HTTP/1.1\r\nHost: h\r\n\r\n", b"POST /3 HTTP/1.0\nContent-Length: 30\n\n",
-                     b"GET /body HTTP/1.1\r\nX: y\r\n\r\n  ", b"DELETE /4 HTTP/1.1\r\nHost: h\r\n\r\n"].concat();
+    let pipelined = [
+        REQUEST,
+        b"HEAD /2 HTTP/1.1\r\nHost: h\r\n\r\n",
+        b"POST /3 HTTP/1.0\nContent-Length: 30\n\n",
+        b"GET /body HTTP/1.1\r\nX: y\r\n\r\n  ",
+        b"DELETE /4 HTTP/1.1\r\nHost: h\r\n\r\n",
+    ]
+    .concat();
     let no_body = b"HTTP/1.1 204 No\r\nContent-Length: 500\r\n\r\n";
     // The answer to HEAD has no body, whatever its length.
-    let answers = [ANSWER, b"HTTP/1.1 301 M\r\nContent-Length: 700\r\n\r\n", no_body, b"HTTP/1.1 404 N\r\n\r\n"].concat();
+    let answers =
+        [ANSWER, b"HTTP/1.1 301 M\r\nContent-Length: 700\r\n\r\n", no_body, b"HTTP/1.1 404 N\r\n\r\n"]
+            .concat();
     for size in [8, 9, 30] {
         let mut traffic = Traffic::default();
         stream(&mut traffic, true, 0, &REQUEST.chunks(size).collect::<Vec<_>>());
@@ -71,7 +79,8 @@ fn heads_may_come_in_any_pieces_and_many_in_one() {
         native.run(&traffic);
         native.end(0);
         let found: Vec<_> = rows(&native).into_iter().map(|row| (row.0, row.1, row.2)).collect();
-        let expected = [("GET www.example/a?b=1", 200), ("HEAD h/2", 301), ("POST /3", 204), ("DELETE h/4", 404)];
+        let expected =
+            [("GET www.example/a?b=1", 200), ("HEAD h/2", 301), ("POST /3", 204), ("DELETE h/4", 404)];
         let expected = expected.map(|(text, status)| (text.to_owned(), status, Outcome::Answered));
         assert_eq!(found, expected, "{size}");
     }
@@ -115,7 +124,9 @@ fn lines_are_read_as_written() {
     );
     assert_eq!(request("GET / SIP/2.0\r\n\r\n"), None);
     assert_eq!(request("GET /\r\n\r\n"), None);
-    for (length, expected) in [("", None), ("-1", None), ("1 2", None), ("9999999999999999999999", None), ("010", Some(10))] {
+    for (length, expected) in
+        [("", None), ("-1", None), ("1 2", None), ("9999999999999999999999", None), ("010", Some(10))]
+    {
         let text = format!("HTTP/1.1 200\r\nContent-Length: {length}\r\n\r\n");
         let Found::Head(head) = Head::read(text.as_bytes(), Kind::Answer) else { panic!("{text}") };
         assert_eq!((head.status, head.length), (200, expected), "{length}");
@@ -141,7 +152,11 @@ fn any_cut_and_any_change_is_handled() {
         for n in 0..1 + random % 4 {
             random = flame_module::mix(random + n);
             let at = random as usize % head.len();
-            head[at] = if random >> 20 & 1 == 0 { b"\r\n :0"[random as usize >> 32 & 3] } else { (random >> 32) as u8 };
+            head[at] = if random >> 20 & 1 == 0 {
+                b"\r\n :0"[random as usize >> 32 & 3]
+            } else {
+                (random >> 32) as u8
+            };
         }
         let client = format!("10.1.{}.{}:9", round >> 8, round & 255);
         traffic.tcp(&client, SERVER).payload(&head).seq(random as u32 & 0xff);
@@ -153,7 +168,7 @@ fn any_cut_and_any_change_is_handled() {
         seq += 1000;
         traffic.tcp("10.9.9.9:9", SERVER).payload(&[b'x'; 1000]).seq(seq - 984);
     }
-    // Those of others are read as before.
+    // Another client is read as before.
     traffic.tcp("10.0.0.9:9", SERVER).payload(b"GET /last HTTP/1.1\r\nHost: h\r\n\r\n");
     let mut native = native();
     native.run(&traffic);

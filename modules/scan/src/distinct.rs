@@ -68,7 +68,11 @@ mod tests {
         let [mut a, mut b, mut all] = [Distinct::default(); 3];
         for value in 0..500 {
             let hash = flame_module::mix(value);
-            if value % 3 == 0 { a.add(hash) } else { b.add(hash) }
+            if value % 3 == 0 {
+                a.add(hash)
+            } else {
+                b.add(hash)
+            }
             all.add(hash);
         }
         a.merge(&b.0);

@@ -95,7 +95,9 @@ impl Slow for Merge {
         let is_full = self.sources.len() + self.pairs.len() >= MOST;
         let sum = match head[0] {
             0 if !is_full || self.sources.contains_key(&src) => self.sources.entry(src).or_default(),
-            1 if !is_full || self.pairs.contains_key(&(src, dst)) => self.pairs.entry((src, dst)).or_default(),
+            1 if !is_full || self.pairs.contains_key(&(src, dst)) => {
+                self.pairs.entry((src, dst)).or_default()
+            }
             _ => return,
         };
         sum.span = match sum.span.probes {

@@ -87,7 +87,9 @@ impl Probes {
     }
 
     fn datagram(&mut self, packet: &Packet<'_>) {
-        let (Some(talks), Some(src), Some(dst)) = (&mut self.talks, packet.src(), packet.dst()) else { return };
+        let (Some(talks), Some(src), Some(dst)) = (&mut self.talks, packet.src(), packet.dst()) else {
+            return;
+        };
         let Some((sport, dport)) = packet.sport().zip(packet.dport()) else { return };
         let now = packet.ts_ns;
         let is = |talk: &Talk| {

@@ -2,7 +2,7 @@
 //!
 //! A message is four little-endian u64s (packets, bytes, packets without a key, the largest count of a key
 //! that is not listed) and counters: the key, `value` less the largest unlisted count, `other`, and `value`
-//! less `error`, each a u64. So a key's sum of `value` is that of what was sent, plus the largest unlisted
+//! less `error`, each a u64. So a key's `value` is the sum of these, plus the largest unlisted
 //! counts of all workers, whether a worker has the key or not.
 
 use crate::key::{self, Key, Kind, SIZE, TEXT};

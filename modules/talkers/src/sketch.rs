@@ -3,8 +3,7 @@
 //!
 //! While a set has room, its counts are exact. Then a new key replaces the smallest counter of its set, and
 //! begins with that one's count, which it records as its error. So the true count of a key lies between the
-//! counter less its error and the counter, and that of a key without a counter is at most the smallest one of
-//! its set.
+//! counter less its error and the counter. A key without a counter has at most the smallest count of its set.
 
 use crate::key::Key;
 

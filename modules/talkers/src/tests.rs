@@ -64,8 +64,10 @@ fn bytes_and_packets_rank_differently() {
     for _ in 0..3 {
         traffic.udp("10.0.0.2:1", "10.0.0.9:2");
     }
-    for (by, expected) in [("bytes", [("10.0.0.1", 1042, 1), ("10.0.0.2", 126, 3)]),
-                           ("packets", [("10.0.0.2", 126, 3), ("10.0.0.1", 1042, 1)])] {
+    for (by, expected) in [
+        ("bytes", [("10.0.0.1", 1042, 1), ("10.0.0.2", 126, 3)]),
+        ("packets", [("10.0.0.2", 126, 3), ("10.0.0.1", 1042, 1)]),
+    ] {
         let mut native = native(&parameters().text("by", by));
         native.run(&traffic);
         native.end(7);
@@ -119,7 +121,7 @@ fn true_counts_lie_within_the_error() {
     for round in 0..200 {
         let mut traffic = Traffic::default();
         for _ in 0..100 {
-            // Most bytes are those of few hosts.
+            // Few hosts send most bytes.
             let most = 1 + next(250);
             let (host, size) = (next(most), next(1000));
             let host = format!("10.0.{}.{host}", round % 3);

@@ -185,8 +185,8 @@ fn again(fwd: &Side, rev: &Side, s: &Segment, is: u16, end: u32, first_rtt: Opti
     if s.len > 0 && rev.ack != 0 && !before(rev.ack, end) {
         return is::RETRANSMISSION | is::SPURIOUS;
     }
-    // A probe of a zero window does not advance the sequence, but its byte is sent again with others.
-    let is_after_probe = fwd.last & is::ZERO_WINDOW_PROBE != 0 && s.seq == fwd.next.wrapping_sub(1);
+    // The byte of a probe may be sent again with others.
+    let is_after_probe = s.len > 1 && s.seq == fwd.next.wrapping_sub(1);
     if fwd.next == 0 || !before(s.seq, fwd.next) || is_after_probe {
         return 0;
     }

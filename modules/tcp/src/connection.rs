@@ -81,9 +81,8 @@ fn segment(packet: &Packet<'_>) -> Option<(Ends, Segment)> {
     if header.header_len() < 20 {
         return None;
     }
-    let ends =
-        Ends { src: packet.src()?, sport: header.sport(), dst: packet.dst()?, dport: header.dport() };
-    // Segmentation offload leaves the length out; then that of the frame counts.
+    let ends = Ends { src: packet.src()?, sport: header.sport(), dst: packet.dst()?, dport: header.dport() };
+    // Segmentation offload leaves the length out; then the frame has it.
     let rest = packet.wire_len.saturating_sub(u32::from(packet.l4) + header.header_len() as u32);
     let mut segment = Segment {
         at: packet.ts_ns,

@@ -17,7 +17,7 @@ fn bin(ns: u64) -> usize {
     }
 }
 
-/// Returns the smallest time of a bin; that of the next bin is its upper bound.
+/// Returns the smallest time of a bin, which is the upper bound of the bin before.
 fn lower(bin: usize) -> u64 {
     match bin as u32 {
         0 => 0,
@@ -39,7 +39,7 @@ impl<T: Copy + Default> Default for Times<T> {
     }
 }
 
-/// What a row states of [`Times`], in nanoseconds; zeros if there is none.
+/// What a row states of [`Times`], in nanoseconds; zeros without any.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
     pub count: u64,

@@ -68,7 +68,10 @@ fn a_clean_connection_has_no_trouble() {
     talk.add(true, 1, ACK, 102, 1002, 0);
     let native = talk.run();
     let row = one(&native);
-    assert_eq!((row.handshake, row.end, row.packets_fwd, row.packets_rev), (Handshake::Complete, End::Fin, 6, 4));
+    assert_eq!(
+        (row.handshake, row.end, row.packets_fwd, row.packets_rev),
+        (Handshake::Complete, End::Fin, 6, 4)
+    );
     assert_eq!((row.in_flight_fwd, row.in_flight_rev, row.rtts), (100, 1000, 6));
     assert_eq!((row.rtt_min_ns, row.rtt_max_ns), (MS as i64, 30 * MS as i64));
     let total = native.of::<Interval>()[0];
@@ -95,7 +98,10 @@ fn what_comes_again_is_told_apart() {
     talk.add(true, 300, ACK, 501, 1, 100).add(false, 1, ACK, 1, 601, 0).add(true, 1, ACK, 401, 1, 50);
     let row = one(&talk.run());
     assert_eq!((row.out_of_order_fwd, row.lost_fwd, row.duplicate_acks_rev), (1, 2, 3));
-    assert_eq!((row.retransmissions_fwd, row.fast_retransmissions_fwd, row.spurious_retransmissions_fwd), (3, 1, 1));
+    assert_eq!(
+        (row.retransmissions_fwd, row.fast_retransmissions_fwd, row.spurious_retransmissions_fwd),
+        (3, 1, 1)
+    );
     assert_eq!((row.retransmissions_rev, row.out_of_order_rev, row.lost_rev), (0, 0, 0));
 }
 
@@ -172,7 +178,10 @@ fn a_silent_connection_ends_and_the_oldest_gives_way() {
     native.run(&traffic);
     native.end(0);
     let evicted = native.of::<Connection>().iter().filter(|row| row.end == End::Evicted).count();
-    assert_eq!((native.of::<Connection>().len(), evicted as u64), (100, native.of::<tables::State>()[0].evicted));
+    assert_eq!(
+        (native.of::<Connection>().len(), evicted as u64),
+        (100, native.of::<tables::State>()[0].evicted)
+    );
 }
 
 #[test]

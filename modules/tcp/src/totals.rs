@@ -25,8 +25,16 @@ impl Totals {
     /// Sends the sums since the last message to the slow instance.
     pub fn send(&mut self, out: &mut Out) {
         let Self { packets, connections, handshakes, refused, unanswered, in_flight, counts, times } = self;
-        let head =
-            [packets, connections, handshakes, refused, unanswered, in_flight, &mut times.least, &mut times.most];
+        let head = [
+            packets,
+            connections,
+            handshakes,
+            refused,
+            unanswered,
+            in_flight,
+            &mut times.least,
+            &mut times.most,
+        ];
         let mut message = Vec::with_capacity(WORDS * 8);
         let words = head.into_iter().chain(counts).chain(&mut times.bins);
         words.for_each(|word| message.extend_from_slice(&word.to_le_bytes()));

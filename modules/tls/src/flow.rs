@@ -5,7 +5,7 @@ use crate::ja4::ja4;
 use crate::quic::{Id, Initial, LARGEST, Side, crypto};
 use crate::record::{Found, before, handshake, hello_in_records};
 use crate::tables::{self, ClientTransport, Params, ServerTransport};
-use flame_module::{Entry, FixedText, FlowTable, Ip, Out, Packet, Partial, Partials};
+use flame_module::{Entry, FixedText, FlowTable, Ip, Out, Packet, Partial, Partials, tcp};
 
 /// The longest hello that is put together, in bytes.
 pub const LONGEST: usize = 8192;
@@ -24,7 +24,7 @@ pub struct Ends {
 }
 
 impl Ends {
-    /// Returns those of a packet whose header and ports are visible.
+    /// Returns the endpoints of a packet whose header and ports are visible.
     fn of(packet: &Packet<'_>) -> Option<Self> {
         Some(Self { src: packet.src()?, sport: packet.sport()?, dst: packet.dst()?, dport: packet.dport()? })
     }
@@ -135,8 +135,10 @@ impl Flows {
         }
         let Some((&first, ends)) = payload.first().zip(Ends::of(packet)) else { return };
         let found = self.find(packet, &ends);
-        let Some(tcp) = packet.tcp() else { return };
-        let seq = tcp.seq().wrapping_add(skipped as u32);
+        let Some(header) = packet.tcp() else { return };
+        // Data of a SYN (RFC 7413) follow its own number.
+        let syn = u32::from(header.has(tcp::SYN));
+        let seq = header.seq().wrapping_add(syn).wrapping_add(skipped as u32);
         let piece = Piece { packet, ends, is_quic: false };
         match (found, kind) {
             (Some((index, side)), _) => {
@@ -169,7 +171,15 @@ impl Flows {
     }
 
     /// Processes the first segment of a hello.
-    fn begin(&mut self, index: usize, side: Side, seq: u32, payload: &[u8], piece: &Piece<'_, '_>, out: &mut Out) {
+    fn begin(
+        &mut self,
+        index: usize,
+        side: Side,
+        seq: u32,
+        payload: &[u8],
+        piece: &Piece<'_, '_>,
+        out: &mut Out,
+    ) {
         let flow = self.flows.get(index);
         flow.streams[side as usize].base = seq;
         flow.used = piece.packet.ts_ns;
@@ -182,7 +192,15 @@ impl Flows {
     }
 
     /// Adds a piece to the hello of a side, and reads it when it is whole.
-    fn gather(&mut self, index: usize, side: Side, offset: usize, bytes: &[u8], piece: &Piece<'_, '_>, out: &mut Out) {
+    fn gather(
+        &mut self,
+        index: usize,
+        side: Side,
+        offset: usize,
+        bytes: &[u8],
+        piece: &Piece<'_, '_>,
+        out: &mut Out,
+    ) {
         let stream = &mut self.flows.get(index).streams[side as usize];
         if self.partials.get(stream.partial).is_none() {
             (stream.partial, stream.packets) = (self.partials.take(piece.packet.hash), 0);
@@ -269,7 +287,15 @@ impl Flows {
     }
 
     /// Reads a whole handshake message, with its header.
-    fn whole(&mut self, index: usize, side: Side, message: &[u8], packets: u16, piece: &Piece<'_, '_>, out: &mut Out) {
+    fn whole(
+        &mut self,
+        index: usize,
+        side: Side,
+        message: &[u8],
+        packets: u16,
+        piece: &Piece<'_, '_>,
+        out: &mut Out,
+    ) {
         let flow = self.flows.get(index);
         let stream = &mut flow.streams[side as usize];
         stream.last = Some(stream.base);

@@ -1,4 +1,5 @@
-//! JA4, a fingerprint of a client (FoxIO, technical_details/JA4.md of github.com/FoxIO-LLC/ja4, BSD 3-Clause).
+//! JA4, a fingerprint of a client (FoxIO, `technical_details/JA4.md` of github.com/FoxIO-LLC/ja4; BSD
+//! 3-Clause).
 //!
 //! `t13d1516h2_8daaf6152771_e5627efa2ab1`: transport, version, whether a name is asked for, the numbers of
 //! cipher suites and extensions, first and last character of the first protocol; a hash of the sorted cipher
@@ -87,7 +88,7 @@ fn ends(protocol: &[u8]) -> (u8, u8) {
 mod tests {
     use super::*;
 
-    /// Returns the hello whose values, in their order, are those of a raw fingerprint (`JA4_ro`).
+    /// Returns the hello with the values of a raw fingerprint (`JA4_ro`), in their order.
     fn hello(raw: &str, alpn: &'static [u8]) -> (ClientHello<'static>, bool) {
         let numbers = |list: &str| {
             let mut all = Numbers::default();

@@ -40,7 +40,8 @@ impl Module for Tls {
     }
 
     fn end(&mut self, _: u64, out: &mut Out) -> Progress {
-        let (counts, incomplete, evicted) = (&self.flows.counts, self.flows.incomplete(), self.flows.evicted());
+        let (counts, incomplete, evicted) =
+            (&self.flows.counts, self.flows.incomplete(), self.flows.evicted());
         if counts.malformed + counts.too_long + counts.undecrypted + incomplete + evicted > 0 {
             out.write(&tables::State {
                 worker: self.worker,

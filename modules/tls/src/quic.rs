@@ -217,14 +217,41 @@ mod tests {
     #[test]
     fn keys_are_those_of_the_specification() {
         for (version, side, key, nonce, mask) in [
-            (V1, Side::Client, "1f369613dd76d5467730efcbe3b1a22d", "fa044b2f42a3fd3b46fb255c", "9f50449e04a0e810283a1e9933adedd2"),
-            (V1, Side::Server, "cf3a5331653c364c88f0f379b6067e37", "0ac1493ca1905853b0bba03e", "c206b8d9b9f0f37644430b490eeaa314"),
-            (V2, Side::Client, "8b1a0bc121284290a29e0971b5cd045d", "91f73e2351d8fa91660e909f", "45b95e15235d6f45a6b19cbcb0294ba9"),
-            (V2, Side::Server, "82db637861d55e1d011f19ea71d5d2a7", "dd13c276499c0249d3310652", "edf6d05c83121201b436e16877593c3a"),
+            (
+                V1,
+                Side::Client,
+                "1f369613dd76d5467730efcbe3b1a22d",
+                "fa044b2f42a3fd3b46fb255c",
+                "9f50449e04a0e810283a1e9933adedd2",
+            ),
+            (
+                V1,
+                Side::Server,
+                "cf3a5331653c364c88f0f379b6067e37",
+                "0ac1493ca1905853b0bba03e",
+                "c206b8d9b9f0f37644430b490eeaa314",
+            ),
+            (
+                V2,
+                Side::Client,
+                "8b1a0bc121284290a29e0971b5cd045d",
+                "91f73e2351d8fa91660e909f",
+                "45b95e15235d6f45a6b19cbcb0294ba9",
+            ),
+            (
+                V2,
+                Side::Server,
+                "82db637861d55e1d011f19ea71d5d2a7",
+                "dd13c276499c0249d3310652",
+                "edf6d05c83121201b436e16877593c3a",
+            ),
         ] {
             let keys = Keys::new(&id(version), side).expect("a known version");
             let hex = |bytes: &[u8]| bytes.iter().map(|b| format!("{b:02x}")).collect::<String>();
-            assert_eq!((hex(&keys.key), hex(&keys.nonce), hex(&keys.mask)), (key.into(), nonce.into(), mask.into()));
+            assert_eq!(
+                (hex(&keys.key), hex(&keys.nonce), hex(&keys.mask)),
+                (key.into(), nonce.into(), mask.into())
+            );
         }
     }
 
@@ -236,8 +263,9 @@ mod tests {
                    dbcba3f6ea46c5b7684df3548e7ddeb9c3bf9c73cc3f3bded74b562bfb19fb84\
                    022f8ef4cdd93795d77d06edbb7aaf2f58891850abbdca3d20398c276456cbc4\
                    2158407dd074ee";
-        let bytes: Vec<u8> =
-            (0..hex.len() / 2).map(|n| u8::from_str_radix(&hex[2 * n..2 * n + 2], 16).expect("digits")).collect();
+        let bytes: Vec<u8> = (0..hex.len() / 2)
+            .map(|n| u8::from_str_radix(&hex[2 * n..2 * n + 2], 16).expect("digits"))
+            .collect();
         let (initial, rest) = Initial::read(&bytes).expect("an Initial");
         assert!(rest.is_empty());
         let mut found = Vec::new();

@@ -86,7 +86,10 @@ fn a_hello_may_come_in_any_pieces() {
             pieces[1..].reverse();
             pieces.push(pieces[1]);
             for (n, piece) in pieces {
-                traffic.tcp(CLIENT, SERVER).payload(piece).seq((u32::MAX - 500).wrapping_add((n * size) as u32));
+                traffic
+                    .tcp(CLIENT, SERVER)
+                    .payload(piece)
+                    .seq((u32::MAX - 500).wrapping_add((n * size) as u32));
             }
             let mut native = native();
             native.run(&traffic);
@@ -159,7 +162,7 @@ fn any_cut_and_any_change_is_handled() {
         stream[..5].copy_from_slice(&[0xc0 | random as u8, 0, 0, 0, 1]);
         traffic.udp(&client, SERVER).payload(&stream);
     }
-    // Those of others are read as before.
+    // Another client is read as before.
     traffic.tcp("10.0.0.9:9", SERVER).payload(&records(&client_hello("last.example", 9), 9000));
     let mut native = native();
     native.run(&traffic);

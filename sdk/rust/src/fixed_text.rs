@@ -69,7 +69,9 @@ impl<const N: usize> FixedText<N> {
             match byte {
                 0x20..=0x7e => self.piece(&[byte]),
                 7..=13 => self.piece(&[b'\\', b"abtnvfr"[usize::from(byte - 7)]]),
-                0..0x80 => self.piece(&[b'\\', b'0' + (byte >> 6), b'0' + (byte >> 3 & 7), b'0' + (byte & 7)]),
+                0..0x80 => {
+                    self.piece(&[b'\\', b'0' + (byte >> 6), b'0' + (byte >> 3 & 7), b'0' + (byte & 7)])
+                }
                 _ => {
                     let (more, character) = decode(byte, bytes.get(at..).unwrap_or(&[]));
                     match character {
@@ -115,7 +117,8 @@ impl<const N: usize> FixedText<N> {
         if ip.family == 4 {
             return self.push_v4([ip.bytes[0], ip.bytes[1], ip.bytes[2], ip.bytes[3]]);
         }
-        let words: [u16; 8] = std::array::from_fn(|n| u16::from_be_bytes([ip.bytes[2 * n], ip.bytes[2 * n + 1]]));
+        let words: [u16; 8] =
+            std::array::from_fn(|n| u16::from_be_bytes([ip.bytes[2 * n], ip.bytes[2 * n + 1]]));
         if words[..6] == [0, 0, 0, 0, 0, 0xffff] {
             self.push("::ffff:");
             return self.push_v4([ip.bytes[12], ip.bytes[13], ip.bytes[14], ip.bytes[15]]);
@@ -163,8 +166,8 @@ impl<const N: usize> FixedText<N> {
 
 const HEX: &[u8; 16] = b"0123456789abcdef";
 
-/// Returns the number of bytes after `first` that belong to its character (or to the damaged one that begins
-/// with it), and the character if it is UTF-8.
+/// Returns the number of bytes after `first` that belong to its character (or to a damaged one), and the
+/// character if it is UTF-8.
 fn decode(first: u8, rest: &[u8]) -> (usize, Option<u32>) {
     let (more, least) = match first {
         0xc2..=0xdf => (1, 0x80),

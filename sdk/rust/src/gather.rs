@@ -83,16 +83,16 @@ impl<const N: usize> Gather<N> {
 /// The number of marks of [`Partials`]. Flows share one by their hash.
 const MARKS: usize = 4096;
 
-/// A beginning that is kept in one of [`Partials`]; the default value is none.
+/// A beginning that is kept in one of [`Partials`]; the default value refers to nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Partial {
-    /// The place, and the number under which it was taken: 0 if there is none.
+    /// The place, and the number under which it was taken: 0 refers to nothing.
     place: u32,
     taken: u32,
 }
 
 /// A fixed number of [`Gather`]s for flows, each of which needs one for a short time. If all are taken, the
-/// one that was taken first is taken again, and the flow that had it finds nothing.
+/// oldest is taken again, and its flow finds nothing.
 ///
 /// ```
 /// use flame_module::{Partial, Partials};

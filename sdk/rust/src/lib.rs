@@ -138,8 +138,8 @@ pub use service::{Outcome, Reply, Request};
 pub use shared::{Read, SharedArea, Write};
 
 pub use fixed_text::FixedText;
-pub use gather::{Gather, Partial, Partials};
 pub use flame_abi::{Descriptor, LinkType, MAX_BATCH, flags, tcp};
+pub use gather::{Gather, Partial, Partials};
 #[doc(hidden)]
 pub use glue::{Forwards, Slot};
 pub use host::{cold, limit};

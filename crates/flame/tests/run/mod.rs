@@ -57,6 +57,7 @@ mod state;
 mod terminal;
 mod trajectory;
 mod truth;
+mod tshark;
 mod walls;
 mod workers;
 mod write;

@@ -250,7 +250,8 @@ mod tests {
         sets.insert_with(hashes[8], 9, 9, |old| shown = *old);
         assert_eq!(shown, 1, "the oldest");
         let all = |sets: &mut FlowTable<u64>| {
-            let mut found: Vec<u64> = (0..sets.places()).filter_map(|at| sets.in_place(at).copied()).collect();
+            let mut found: Vec<u64> =
+                (0..sets.places()).filter_map(|at| sets.in_place(at).copied()).collect();
             found.sort_unstable();
             found
         };
@@ -259,7 +260,9 @@ mod tests {
         assert_eq!((shown, sets.evicted), (2, 1), "an expired one is shown, too, but does not count");
         let index = sets.find(hashes[0], 500, |_| true).expect("is there");
         sets.remove(index);
-        assert!(!all(&mut sets).contains(&500) && sets.in_place(index).is_none() && sets.in_place(16).is_none());
+        assert!(
+            !all(&mut sets).contains(&500) && sets.in_place(index).is_none() && sets.in_place(16).is_none()
+        );
     }
 
     #[test]
