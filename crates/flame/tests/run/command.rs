@@ -211,7 +211,9 @@ fn check_tells_what_a_module_costs_at_most() {
         text(&out.stdout).lines().map(|l| serde_json::from_str(l).unwrap()).collect()
     };
     // The batches of these standard modules need no counter, and must remain so.
-    for module in ["count", "port", "flow", "lrd", "rtt", "rtt-c", "trajectory", "worm"] {
+    let names =
+        ["count", "port", "flow", "lrd", "rtt", "rtt-c", "trajectory", "worm", "tcp", "talkers", "scan"];
+    for module in names {
         let rows = json(module);
         let batch = rows.iter().find(|r| r["entry"] == "flame_batch").unwrap();
         assert_eq!(batch["proved"], true, "{module}: {batch}");
@@ -305,7 +307,8 @@ fn standard_modules_start_with_their_largest_parameters() {
         return;
     }
     let mut tried = 0;
-    for module in ["flow", "port", "ids", "lrd", "rtt", "rtt-c", "trajectory", "worm"] {
+    let names = ["flow", "port", "ids", "lrd", "rtt", "rtt-c", "trajectory", "worm"];
+    for module in names.into_iter().chain(["dns", "tls", "http", "tcp", "talkers", "scan"]) {
         let manifest = std::fs::read(root().join(format!("modules/{module}/module.toml"))).unwrap();
         let manifest = Manifest::parse(&manifest).unwrap();
         let numbers = manifest.parameters.iter().filter(|(_, p)| p.kind == ParameterType::Integer);
@@ -366,7 +369,7 @@ fn bounded_and_metered_give_the_same_records() {
         return;
     }
     let demo = root().join("demo/demo.pcap").display().to_string();
-    for module in ["count", "port", "flow", "rtt", "trajectory", "worm", "lrd"] {
+    for module in ["count", "port", "flow", "rtt", "trajectory", "worm", "lrd", "tcp", "talkers"] {
         let run = |more: &[&str]| {
             let usual =
                 ["run", module, "-r", &demo, "--expose", "all", "--format", "json", "--interval", "1s"];
