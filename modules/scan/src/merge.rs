@@ -34,10 +34,10 @@ impl Rule {
     }
 }
 
-/// Sends what may be part of a scan, and begins again. A count below its threshold divided by the number of
-/// workers is left out: with as few on every worker, there is no scan.
+/// Sends what may be part of a scan, and begins again. With several workers that is everything, since other
+/// parts of a scan are elsewhere.
 pub fn send(probes: &mut Probes, rule: &Rule, workers: u32, out: &mut Out) {
-    let least = |threshold: u64| threshold / u64::from(workers.max(1));
+    let least = |threshold: u64| if workers > 1 { 1 } else { threshold };
     let mut message = Vec::with_capacity(64 + 2 * REGISTERS);
     let mut one = |kind: u8, (src, dst): (Ip, Ip), span: &Span, registers: &[&[u8]]| {
         message.clear();
@@ -100,6 +100,9 @@ impl Slow for Merge {
             }
             _ => return,
         };
+        if sum.span.probes == 0 || (word(1), dst) > (sum.span.last, sum.dst) {
+            sum.dst = dst;
+        }
         sum.span = match sum.span.probes {
             0 => Span { first: word(0), last: word(1), probes: word(2) },
             probes => Span {
@@ -108,7 +111,6 @@ impl Slow for Merge {
                 probes: probes + word(2),
             },
         };
-        sum.dst = dst;
         if let [hosts, ports] = registers {
             sum.hosts.merge(hosts);
             sum.ports.merge(ports);
