@@ -119,7 +119,7 @@ impl Answers {
             (kind::SRV, 7..) => Some(6),
             _ => None,
         };
-        if let Some(skip) = target {
+        if let Some(skip) = target.filter(|_| !self.targets.is_full()) {
             let (name, _) = Name::read(message, at + 10 + skip)?;
             comma(&mut self.targets);
             name::push(&mut self.targets, &name);

@@ -228,8 +228,8 @@ impl Flows {
     #[inline]
     pub fn datagram(&mut self, packet: &Packet<'_>, out: &mut Out) {
         let mut rest = packet.payload();
-        // At most three packets of different encryption, and repeated ones.
-        for _ in 0..4 {
+        // A flight has one, and seldom another that acknowledges. Each is decrypted, so more would cost more.
+        for _ in 0..2 {
             let Some((initial, next)) = Initial::read(rest) else { return };
             self.initial(packet, &initial, out);
             rest = next;

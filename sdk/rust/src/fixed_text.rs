@@ -42,6 +42,11 @@ impl<const N: usize> FixedText<N> {
         self.len == 0
     }
 
+    /// Returns whether a piece was left out.
+    pub fn is_full(&self) -> bool {
+        self.is_full
+    }
+
     /// Appends at most 64 bytes of text, all of it or nothing.
     pub fn push(&mut self, text: &str) {
         self.piece(text.as_bytes());
@@ -64,10 +69,16 @@ impl<const N: usize> FixedText<N> {
     pub fn push_bytes(&mut self, bytes: &[u8]) {
         let mut at = 0;
         for _ in 0..BYTES {
-            let Some(&byte) = bytes.get(at) else { break };
+            let Some(&byte) = bytes.get(at).filter(|_| !self.is_full) else { break };
             at += 1;
             match byte {
-                0x20..=0x7e => self.piece(&[byte]),
+                0x20..=0x7e => match self.bytes.get_mut(self.len) {
+                    Some(place) => {
+                        *place = byte;
+                        self.len += 1;
+                    }
+                    None => self.is_full = true,
+                },
                 7..=13 => self.piece(&[b'\\', b"abtnvfr"[usize::from(byte - 7)]]),
                 0..0x80 => {
                     self.piece(&[b'\\', b'0' + (byte >> 6), b'0' + (byte >> 3 & 7), b'0' + (byte & 7)])
@@ -239,5 +250,6 @@ mod tests {
         text.push("def");
         text.push("g");
         assert_eq!((text.as_str(), text.is_empty()), ("abc", false));
+        assert!(text.is_full());
     }
 }

@@ -60,4 +60,5 @@ mod truth;
 mod tshark;
 mod walls;
 mod workers;
+mod worst;
 mod write;
