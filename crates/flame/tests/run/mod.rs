@@ -58,6 +58,7 @@ mod terminal;
 mod trajectory;
 mod truth;
 mod tshark;
+mod tshark_scan;
 mod walls;
 mod workers;
 mod worst;

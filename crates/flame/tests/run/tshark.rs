@@ -1,12 +1,11 @@
 //! The modules that answer questions (`dns`, `tls`, `http`, `tcp`, `talkers`) against tshark 4.0, field by
 //! field, over shared captures. `docs/truth-modules.md` explains each difference from the bytes.
 
-use crate::common::{module, root, traces};
+use crate::common::{for_each, module, root, traces};
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Mutex;
 
 const MODULES: [&str; 5] = ["dns", "tls", "http", "tcp", "talkers"];
 /// Every eighth capture is compared, and each that the page names; all of them with `FLAME_TSHARK=all`.
@@ -347,53 +346,51 @@ fn explained() -> BTreeMap<(String, String), [i64; 2]> {
         .collect()
 }
 
-#[test]
-fn fields_equal_those_of_tshark() {
-    let Some(folder) = traces() else { return };
-    if MODULES.iter().any(|name| module(name).is_none()) {
-        return;
-    }
+/// Returns the captures to compare: those that are `chosen` by number and name, or all with `FLAME_TSHARK=all`.
+/// Without them or tshark, reports that and returns `None`.
+pub fn captures(chosen: impl Fn(usize, &str) -> bool) -> Option<Vec<PathBuf>> {
+    let folder = traces()?.join("open/files");
     let version = Command::new("tshark").arg("--version").output();
     let version = version.map(|v| String::from_utf8_lossy(&v.stdout).into_owned()).unwrap_or_default();
     if !version.contains(" 4.0.") {
         eprintln!("skipped: no tshark 4.0, whose results docs/truth-modules.md explains");
+        return None;
+    }
+    let is_all = std::env::var("FLAME_TSHARK").is_ok_and(|v| v == "all");
+    let mut all: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    all.sort();
+    let all = all.into_iter().enumerate();
+    Some(all.filter(|(n, path)| is_all || chosen(*n, &name(path))).map(|(_, path)| path).collect())
+}
+
+pub fn name(capture: &Path) -> String {
+    capture.file_name().unwrap().to_string_lossy().into_owned()
+}
+
+#[test]
+fn fields_equal_those_of_tshark() {
+    if MODULES.iter().any(|name| module(name).is_none()) {
         return;
     }
     let explained = explained();
-    let is_all = std::env::var("FLAME_TSHARK").is_ok_and(|v| v == "all");
-    let mut names: Vec<_> = std::fs::read_dir(folder.join("open/files"))
-        .unwrap()
-        .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
-        .collect();
-    names.sort();
     let has_line =
-        |name: &String| MODULES.iter().any(|m| explained.contains_key(&(name.clone(), (*m).into())));
-    let chosen = names.iter().enumerate().filter(|(n, name)| is_all || n % SAMPLE == 0 || has_line(name));
-    let chosen = Mutex::new(chosen.map(|(_, name)| name));
-    let wrong = Mutex::new(Vec::new());
-    std::thread::scope(|scope| {
-        for _ in 0..2 {
-            scope.spawn(|| {
-                loop {
-                    let Some(name) = chosen.lock().unwrap().next() else { return };
-                    let capture = folder.join("open/files").join(name);
-                    let mut found = differences(&ours(&capture), &theirs(&capture));
-                    for module in MODULES {
-                        let (counts, texts) = found.remove(module).unwrap_or_default();
-                        let expected = explained.get(&(name.clone(), module.into())).copied();
-                        if counts != expected.unwrap_or([0, 0]) || expected == Some([0, 0]) {
-                            let [ours, theirs] = counts;
-                            let some = texts[..texts.len().min(4)].join("\n    ");
-                            let line = format!("| `{name}` | {module} | {ours} | {theirs} | |\n    {some}");
-                            wrong.lock().unwrap().push(line);
-                        }
-                    }
-                }
-            });
-        }
-    });
-    let mut wrong = wrong.into_inner().unwrap();
-    wrong.sort();
+        |name: &str| MODULES.iter().any(|m| explained.contains_key(&(name.to_owned(), (*m).into())));
+    let Some(captures) = captures(|n, name| n % SAMPLE == 0 || has_line(name)) else { return };
+    let wrong = for_each(&captures, |capture| {
+        let mut found = differences(&ours(capture), &theirs(capture));
+        let lines = MODULES.iter().filter_map(|module| {
+            let (counts, texts) = found.remove(module).unwrap_or_default();
+            let expected = explained.get(&(name(capture), (*module).into())).copied();
+            if counts == expected.unwrap_or([0, 0]) && expected != Some([0, 0]) {
+                return None;
+            }
+            let [ours, theirs] = counts;
+            let some = texts[..texts.len().min(4)].join("\n    ");
+            Some(format!("| `{}` | {module} | {ours} | {theirs} | |\n    {some}", name(capture)))
+        });
+        lines.collect::<Vec<_>>()
+    })
+    .concat();
     assert!(
         wrong.is_empty(),
         "{} lines of docs/truth-modules.md are missing or wrong:\n{}",
