@@ -81,6 +81,7 @@ fn every_row_is_there() {
     // Rivals and namespaces may be missing, but this must be reported. tcpdump is installed by the setup.
     let commands = "whole commands, one core";
     assert_eq!(times(commands, "tcpdump -w /dev/null / count"), 1, "{said}");
+    assert_eq!(times(commands, "dns,tls,http,tcp,talkers,scan"), 1, "{said}");
     for rival in [
         "tcpdump 'tcp dst port 80' / port",
         "tcpdump 'tcp dst port 80' / count, filter",
