@@ -346,8 +346,8 @@ fn explained() -> BTreeMap<(String, String), [i64; 2]> {
         .collect()
 }
 
-/// Returns the captures to compare: those that are `chosen` by number and name, or all with `FLAME_TSHARK=all`.
-/// Without them or tshark, reports that and returns `None`.
+/// Returns the captures to compare: those that are `chosen` by number and name; all with `FLAME_TSHARK=all`.
+/// Without captures or tshark, reports that and returns `None`.
 pub fn captures(chosen: impl Fn(usize, &str) -> bool) -> Option<Vec<PathBuf>> {
     let folder = traces()?.join("open/files");
     let version = Command::new("tshark").arg("--version").output();

@@ -1,5 +1,5 @@
-//! Packets that ask the modules of answers for as much work as they can: none is ended by its budget, and what
-//! others send is read.
+//! Packets that ask the modules of answers for as much work as they can: none is ended by its budget, and the
+//! packets of others are read.
 
 use crate::built::pcap;
 use crate::common::module;
