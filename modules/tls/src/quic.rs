@@ -281,4 +281,34 @@ mod tests {
             assert!(Initial::read(&bytes[..end]).is_none(), "{end}");
         }
     }
+    /// Frames after a whole one, cut off at each length and with changes: no mutated packet is decrypted, so
+    /// other tests do not reach them.
+    #[test]
+    fn any_frames_are_handled() {
+        let first = b"\0\x01\x06\0\x03abc";
+        let acknowledged = b"\x02\x05\x40\x07\x01\x02\0\x01\x03\x09\0\x01\x01\0\0\x04\x05\x06";
+        let rest = &[&acknowledged[..], b"\x06\x40\x03\x02de\x06\x05\x01f\0"].concat();
+        let read = |rest: &[u8]| {
+            let frames = [&first[..], rest].concat();
+            let mut found = Vec::new();
+            crypto(&frames, |offset, bytes| found.push((offset, bytes.to_vec())));
+            assert_eq!(found[0], (0, b"abc".to_vec()));
+            found.len()
+        };
+        assert_eq!(read(rest), 3);
+        for cut in 0..rest.len() {
+            assert!(read(&rest[..cut]) <= 3);
+        }
+        let (mut random, mut counts) = (1u64, [0; 32]);
+        for _ in 0..20_000 {
+            let mut changed = rest.clone();
+            for _ in 0..3 {
+                random = flame_module::mix(random);
+                let at = random as usize % changed.len();
+                changed[at] = (random >> 32) as u8 & [0xff, 7][random as usize >> 20 & 1];
+            }
+            counts[read(&changed)] += 1;
+        }
+        assert!(counts[1] > 1000 && counts[2] > 1000 && counts[3] > 1000, "{counts:?}");
+    }
 }
