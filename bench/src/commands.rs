@@ -6,6 +6,9 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
+/// The modules that answer everyday questions, of which all together are compared with `flow`.
+const ANSWERS: &str = "dns,tls,http,tcp,talkers,scan";
+
 /// Times rivals and our commands alternately. The ratio states how many times longer the rival takes.
 pub fn rows(flame: &Path, trace: &Path, rounds: usize) -> Vec<Row> {
     let flame = flame.to_string_lossy().into_owned();
@@ -25,7 +28,7 @@ pub fn rows(flame: &Path, trace: &Path, rounds: usize) -> Vec<Row> {
     let with_filter = rival(&[&tcpdump[..], &[filter]].concat());
     let pairs = [
         ("tcpdump -w /dev/null / count", 3.0, rival(&tcpdump), run("count")),
-        ("tcpdump 'tcp dst port 80' / http", 2.0, with_filter.clone(), run("http")),
+        ("tcpdump 'tcp dst port 80' / port", 2.0, with_filter.clone(), run("port")),
         ("tcpdump 'tcp dst port 80' / count, filter", 0.0, with_filter, filtered),
         (
             "softflowd / flow",
@@ -51,6 +54,14 @@ pub fn rows(flame: &Path, trace: &Path, rounds: usize) -> Vec<Row> {
             }
             Err(reason) => eprintln!("left out: {name}: {reason}"),
         }
+    }
+    let all = [&run(ANSWERS)[..], &["--expose", "payload:4096"].map(str::to_owned)].concat();
+    match compare(&all, &run("flow"), rounds) {
+        Ok((ratio, detail)) => {
+            let group = "whole commands, one core: modules of answers / flow";
+            rows.push(Row::ratio(group, ANSWERS, ratio, detail).target(Target::AtMost(4.0)));
+        }
+        Err(reason) => eprintln!("left out: {ANSWERS}: {reason}"),
     }
     let _ = std::fs::remove_dir_all(&scratch);
     rows

@@ -18,7 +18,7 @@ use std::process::Output;
 use std::time::Duration;
 
 const GROUP: &str = "loss-free: the highest rate without loss on a veth pair";
-const MODULES: &str = "count,flow,http,rtt";
+const MODULES: &str = "count,flow,port,rtt";
 
 /// The time after a trial in which blocks that are not full reach their reader, and that in which it may then
 /// work for a fifth at most.

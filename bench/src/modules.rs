@@ -20,7 +20,7 @@ const WHOLE: &str = "modules: read, decode, view, call";
 
 /// The standard modules.
 pub const NAMES: [&str; 9] =
-    ["count", "http", "flow", "rtt", "trajectory", "worm", "lrd", "anonymize", "ids"];
+    ["count", "port", "flow", "rtt", "trajectory", "worm", "lrd", "anonymize", "ids"];
 
 /// The key that `anonymize` requires.
 pub const KEY: &str = "0102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f20";
@@ -44,7 +44,7 @@ impl Bench<'_> {
             for name in NAMES {
                 of_group.extend(match name {
                     "count" => self.module::<flame_count::Count>(group, name)?,
-                    "http" => self.module::<flame_http::Http>(group, name)?,
+                    "port" => self.module::<flame_port::Port>(group, name)?,
                     "flow" => self.module::<flame_flow::Flow>(group, name)?,
                     "rtt" => self.module::<flame_rtt::Rtt>(group, name)?,
                     "trajectory" => self.module::<flame_trajectory::Trajectory>(group, name)?,

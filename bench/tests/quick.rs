@@ -47,7 +47,7 @@ fn every_row_is_there() {
         |group: &str, name: &str| there.get(&(group.to_owned(), name.to_owned())).copied().unwrap_or(0);
 
     for module in
-        ["count", "http", "flow", "rtt", "trajectory", "worm", "lrd", "anonymize", "ids", "geometric mean"]
+        ["count", "port", "flow", "rtt", "trajectory", "worm", "lrd", "anonymize", "ids", "geometric mean"]
     {
         for way in ["unchecked", "shipped"] {
             // Calls alone, and the whole path.
@@ -55,7 +55,7 @@ fn every_row_is_there() {
         }
     }
     let one_run = "one run, one core";
-    for module in ["count", "http", "flow", "rtt", "trajectory", "worm", "lrd", "anonymize", "ids"] {
+    for module in ["count", "port", "flow", "rtt", "trajectory", "worm", "lrd", "anonymize", "ids"] {
         assert_eq!(times(one_run, module), 1, "{module}: {said}");
     }
     assert_eq!(times(one_run, "trajectory, beyond its view"), 1, "{said}");
@@ -81,8 +81,9 @@ fn every_row_is_there() {
     // Rivals and namespaces may be missing, but this must be reported. tcpdump is installed by the setup.
     let commands = "whole commands, one core";
     assert_eq!(times(commands, "tcpdump -w /dev/null / count"), 1, "{said}");
+    assert_eq!(times(commands, "dns,tls,http,tcp,talkers,scan"), 1, "{said}");
     for rival in [
-        "tcpdump 'tcp dst port 80' / http",
+        "tcpdump 'tcp dst port 80' / port",
         "tcpdump 'tcp dst port 80' / count, filter",
         "softflowd / flow",
         "nfpcapd / flow",

@@ -63,7 +63,7 @@ const OPTIONS: [(&str, &[&str]); 9] = [
 /// Returns the command line with its groups.
 pub fn command() -> Command {
     let mut command = crate::Cli::command().mut_subcommand("run", |run| {
-        run.mut_args(|arg| {
+        run.after_help(crate::questions::text()).mut_args(|arg| {
             let id = arg.get_id().as_str().to_owned();
             match OPTIONS.iter().find(|(_, ids)| ids.contains(&id.as_str())) {
                 Some((heading, _)) if !arg.is_positional() => arg.help_heading(*heading),

@@ -29,6 +29,7 @@ mod overload_args;
 mod paths;
 mod plot;
 mod progress;
+mod questions;
 mod remedies;
 mod reserve_args;
 mod send_args;

@@ -1,107 +1,179 @@
 use super::*;
-use flame_module::Descriptor;
-use flame_module::testing::{Native, Parameters};
+use flame_module::testing::{Native, Parameters, Traffic};
+use head::{Found, Head, Kind, kind};
+use tables::{Params, Request, RequestOutcome as Outcome, State};
 
-fn parameters(base: &str, [offset, width, mask, value]: [i64; 4]) -> Parameters {
-    let p = Parameters::default().integer("port", 80).with("base", base.as_bytes());
-    let p = p.integer("offset", offset).integer("width", width);
-    p.with("mask", format!("{mask:#x}").as_bytes()).with("value", value.to_string().as_bytes())
+const CLIENT: &str = "10.0.0.1:4000";
+const SERVER: &str = "10.0.0.2:8080";
+const REQUEST: &[u8] = b"GET /a?b=1 HTTP/1.1\r\nHost: www.example\r\nUser-Agent: curl/8\r\n\r\n";
+const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
+const SECOND: u64 = 1_000_000_000;
+
+fn native() -> Native<Http> {
+    Native::new(&Parameters::of(Params::DEFAULTS), 0)
 }
 
-fn native(parameters: &Parameters) -> Native<Http, Total> {
-    Native::with_slow(parameters, 0)
-}
-
-/// Returns a packet: Ethernet (14 bytes), IPv4 with time to live 64, ports, sequence number and `GET `, with
-/// the additional flags `extra`.
-fn packet(memory: &mut Vec<u8>, [sport, dport]: [u16; 2], proto: u8, extra: u8) -> Descriptor {
-    let addr = memory.len() as u32;
-    memory.extend([2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0]);
-    memory.extend([0x45, 0, 0, 0, 0, 0, 0, 0, 64, proto, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
-    memory.extend([sport.to_be_bytes(), dport.to_be_bytes()].concat());
-    memory.extend([1, 2, 3, 4]);
-    memory.extend(b"GET ");
-    let (l4_len, flags) = (8, flags::IPV4 | flags::TRANSPORT | extra);
-    Descriptor {
-        addr,
-        cap_len: 46,
-        wire_len: 60,
-        l3: 14,
-        l4: 34,
-        l4_len,
-        proto,
-        flags,
-        ..Descriptor::default()
+/// Adds segments of one direction, each `gap` nanoseconds after the one before.
+fn stream(traffic: &mut Traffic, is_client: bool, first: u64, pieces: &[&[u8]]) {
+    let (from, to) = if is_client { (CLIENT, SERVER) } else { (SERVER, CLIENT) };
+    let mut seq = u32::MAX - 20;
+    for (n, piece) in pieces.iter().enumerate() {
+        traffic.tcp(from, to).payload(piece).seq(seq).at(first + n as u64);
+        seq = seq.wrapping_add(piece.len() as u32);
     }
 }
 
-/// Returns four packets: from port 1 to 80, from 80 to 1, one that is not TCP, and a later fragment.
-fn four(memory: &mut Vec<u8>) -> Vec<Descriptor> {
-    let mut all = vec![packet(memory, [1, 80], TCP, 0), packet(memory, [80, 1], TCP, 0)];
-    all.push(packet(memory, [1, 80], 17, 0));
-    let mut later = packet(memory, [1, 80], TCP, flags::LATER_FRAGMENT);
-    later.flags &= !flags::TRANSPORT;
-    all.push(later);
-    all
+fn rows(native: &Native<Http>) -> Vec<(String, u16, Outcome, i64)> {
+    let rows: Vec<Request> = native.of();
+    rows.iter()
+        .map(|r| (format!("{} {}{}", r.method, r.host, r.target), r.status, r.outcome, r.time_ns))
+        .collect()
 }
 
 #[test]
-fn only_the_destination_port_of_tcp_counts() {
-    let mut memory = Vec::new();
-    let packets = four(&mut memory);
-    let mut native = native(&parameters("", [0, 1, 0, 0]));
-    native.packets(&packets, &memory);
+fn a_request_and_its_answer_are_one_row() {
+    let mut traffic = Traffic::default();
+    stream(&mut traffic, true, SECOND, &[REQUEST]);
+    stream(&mut traffic, false, 2 * SECOND, &[b"HTTP/1.1 100 Continue\r\n\r\n", ANSWER]);
+    let mut native = native();
+    native.run(&traffic);
     native.end(0);
-    assert_eq!(native.rows.len(), 1);
-    assert_eq!(native.of::<tables::Http>(), [tables::Http { port: 80, packets: 1, wire_bytes: 60 }]);
+    assert_eq!(rows(&native), [("GET www.example/a?b=1".into(), 200, Outcome::Answered, SECOND as i64 + 1)]);
+    let row = &native.of::<Request>()[0];
+    assert_eq!((row.agent, row.version, row.response_length, row.dport), ("curl/8", "1.1", 5, 8080));
+    assert!(native.of::<State>().is_empty());
 }
 
 #[test]
-fn any_field_is_compared_under_its_mask() {
-    let all = 0xffff_ffff;
-    // Base, offset, width, mask, value; then the number of packets that match and that lack the field.
-    let cases = [
-        ("transport", [2, 2, all, 80], 2, 1),
-        ("transport", [0, 4, all, 0x0001_0050], 2, 1),
-        ("transport", [3, 1, 0xf0, 0x50], 2, 1),
-        ("link", [12, 2, all, 0x0800], 4, 0),
-        ("link", [42, 4, all, 0x4745_5420], 4, 0),
-        ("link", [43, 4, all, 0x4745_5420], 0, 4),
-        ("link", [65535, 1, 0, 0], 0, 4),
-        ("network", [8, 1, all, 64], 4, 0),
-        ("network", [9, 1, all, 17], 1, 0),
-        ("network", [0, 1, 0x0f, 5], 4, 0),
-        ("payload", [0, 4, all, 0x4745_5420], 3, 1),
-        ("payload", [3, 2, all, 0], 0, 4),
-        ("payload", [0, 1, 0, 0], 3, 1),
-    ];
-    for (base, numbers, matching, without) in cases {
-        let mut memory = Vec::new();
-        let packets = four(&mut memory);
-        let mut native = native(&parameters(base, numbers));
-        native.packets(&packets, &memory);
+fn heads_may_come_in_any_pieces_and_many_in_one() {
+    let pipelined = [
+        REQUEST,
+        b"HEAD /2 HTTP/1.1\r\nHost: h\r\n\r\n",
+        b"POST /3 HTTP/1.0\nContent-Length: 30\n\n",
+        b"GET /body HTTP/1.1\r\nX: y\r\n\r\n  ",
+        b"DELETE /4 HTTP/1.1\r\nHost: h\r\n\r\n",
+    ]
+    .concat();
+    let no_body = b"HTTP/1.1 204 No\r\nContent-Length: 500\r\n\r\n";
+    // The answer to HEAD has no body, whatever its length.
+    let answers =
+        [ANSWER, b"HTTP/1.1 301 M\r\nContent-Length: 700\r\n\r\n", no_body, b"HTTP/1.1 404 N\r\n\r\n"]
+            .concat();
+    for size in [8, 9, 30] {
+        let mut traffic = Traffic::default();
+        stream(&mut traffic, true, 0, &REQUEST.chunks(size).collect::<Vec<_>>());
+        stream(&mut traffic, false, SECOND, &ANSWER.chunks(size).collect::<Vec<_>>());
+        let mut native = native();
+        native.run(&traffic);
         native.end(0);
-        let rows: Vec<tables::Field> = native.of();
-        assert_eq!((native.rows.len(), rows.len()), (1, 1));
-        let counts = [rows[0].packets, rows[0].wire_bytes, rows[0].without];
-        assert_eq!(counts, [matching, 60 * matching, without], "{base} {numbers:?}");
+        // From the packet that completes the request to the first one of the answer.
+        let time = SECOND as i64 - REQUEST.len().div_ceil(size) as i64 + 1;
+        assert_eq!(rows(&native), [("GET www.example/a?b=1".into(), 200, Outcome::Answered, time)], "{size}");
+    }
+    // A body that ends in a segment hides the head behind it: README.md. Here all lie in one.
+    for size in [180, 1000] {
+        let mut traffic = Traffic::default();
+        stream(&mut traffic, true, 0, &pipelined.chunks(size).collect::<Vec<_>>());
+        stream(&mut traffic, false, SECOND, &answers.chunks(size).collect::<Vec<_>>());
+        let mut native = native();
+        native.run(&traffic);
+        native.end(0);
+        let found: Vec<_> = rows(&native).into_iter().map(|row| (row.0, row.1, row.2)).collect();
+        let expected =
+            [("GET www.example/a?b=1", 200), ("HEAD h/2", 301), ("POST /3", 204), ("DELETE h/4", 404)];
+        let expected = expected.map(|(text, status)| (text.to_owned(), status, Outcome::Answered));
+        assert_eq!(found, expected, "{size}");
     }
 }
 
 #[test]
-fn a_wrong_field_is_named_with_what_was_expected() {
-    let cases = [
-        ("ip", [0, 1, 0, 0], "base: expected link, network"),
-        ("link", [0, 3, 0, 0], "width: expected 1, 2 or 4"),
-        ("link", [0, 1, 0xf0, 0x11], "0x11 has bits outside the mask 0xf0"),
-        ("link", [0, 1, 0x1_0000_0000, 0], "mask: expected a number up to 0xffffffff"),
-        ("link", [0, 1, 0, -1], "value: expected a number"),
-        ("link", [0, 1, 0xffff, 0x100], "0x100 has bits outside the mask 0xff"),
-    ];
-    for (base, numbers, expected) in cases {
-        let p = parameters(base, numbers);
-        let panic = std::panic::catch_unwind(|| native(&p)).err().expect("refused");
-        let text = panic.downcast_ref::<String>().expect("a text");
-        assert!(text.contains(expected), "{text}");
+fn what_has_no_answer_ends_at_the_timeout() {
+    let mut traffic = Traffic::default();
+    stream(&mut traffic, true, SECOND, &[REQUEST]);
+    traffic.tcp("10.0.0.7:80", "10.0.0.8:9").payload(ANSWER).at(SECOND);
+    let mut native = native();
+    native.run(&traffic);
+    native.tick(121 * SECOND);
+    assert_eq!(rows(&native), [(" ".into(), 200, Outcome::Unasked, 0)]);
+    native.tick(122 * SECOND);
+    assert_eq!(rows(&native)[1], ("GET www.example/a?b=1".into(), 0, Outcome::Unanswered, 0));
+}
+
+#[test]
+fn a_packet_that_is_cut_off_shows_what_it_has() {
+    let mut traffic = Traffic::default();
+    traffic.tcp(CLIENT, SERVER).payload(REQUEST).captured(54 + 30);
+    traffic.tcp(SERVER, CLIENT).payload(ANSWER).captured(54 + 20);
+    let mut native = native();
+    native.run(&traffic);
+    native.end(0);
+    assert_eq!(rows(&native)[0].0, "GET /a?b=1");
+    assert_eq!(rows(&native)[0].1, 200);
+}
+
+#[test]
+fn lines_are_read_as_written() {
+    let head = |text: &'static str, kind| match Head::read(text.as_bytes(), kind) {
+        Found::Head(head) => Some((head.method, head.target, head.status, head.host, head.length)),
+        _ => None,
+    };
+    let request = |text| head(text, Kind::Request);
+    assert_eq!(
+        request("GET  /x y  HTTP/1.0\nhOST:\t h \nContent-length:7\n\n"),
+        Some((&b"GET"[..], &b"/x y"[..], 0, &b"h"[..], Some(7)))
+    );
+    assert_eq!(request("GET / SIP/2.0\r\n\r\n"), None);
+    assert_eq!(request("GET /\r\n\r\n"), None);
+    for (length, expected) in
+        [("", None), ("-1", None), ("1 2", None), ("9999999999999999999999", None), ("010", Some(10))]
+    {
+        let text = format!("HTTP/1.1 200\r\nContent-Length: {length}\r\n\r\n");
+        let Found::Head(head) = Head::read(text.as_bytes(), Kind::Answer) else { panic!("{text}") };
+        assert_eq!((head.status, head.length), (200, expected), "{length}");
     }
+    assert_eq!(kind(b"GETS / HTTP/1.1"), None);
+    assert_eq!((kind(b"GET"), kind(b""), kind(b"HTTP/9")), (None, None, Some(Kind::Answer)));
+}
+
+#[test]
+fn any_cut_and_any_change_is_handled() {
+    let heads = [REQUEST, ANSWER];
+    let mut traffic = Traffic::default();
+    for head in heads {
+        for cut in 0..head.len() {
+            traffic.tcp(&format!("10.0.1.1:{}", cut + 1), SERVER).payload(&head[..cut]);
+            traffic.tcp(&format!("10.0.1.2:{}", cut + 1), SERVER).payload(head).captured(54 + cut as u32);
+        }
+    }
+    let mut random = 1u64;
+    for round in 0..20_000u64 {
+        random = flame_module::mix(random);
+        let mut head = heads[random as usize % 2].to_vec();
+        for n in 0..1 + random % 4 {
+            random = flame_module::mix(random + n);
+            let at = random as usize % head.len();
+            head[at] = if random >> 20 & 1 == 0 {
+                b"\r\n :0"[random as usize >> 32 & 3]
+            } else {
+                (random >> 32) as u8
+            };
+        }
+        let client = format!("10.1.{}.{}:9", round >> 8, round & 255);
+        traffic.tcp(&client, SERVER).payload(&head).seq(random as u32 & 0xff);
+    }
+    // A head without an end, to the limit.
+    let mut seq = 0;
+    traffic.tcp("10.9.9.9:9", SERVER).payload(b"GET / HTTP/1.1\r\n").seq(0);
+    for _ in 0..10 {
+        seq += 1000;
+        traffic.tcp("10.9.9.9:9", SERVER).payload(&[b'x'; 1000]).seq(seq - 984);
+    }
+    // Another client is read as before.
+    traffic.tcp("10.0.0.9:9", SERVER).payload(b"GET /last HTTP/1.1\r\nHost: h\r\n\r\n");
+    let mut native = native();
+    native.run(&traffic);
+    native.end(0);
+    assert!(rows(&native).iter().any(|row| row.0 == "GET h/last") && native.lost == 0);
+    let state = &native.of::<State>()[0];
+    assert!(state.malformed > 100 && state.too_long == 1, "{state:?}");
 }

@@ -25,6 +25,8 @@ extern crate self as flame_module;
 
 mod area;
 mod batch;
+mod fixed_text;
+mod gather;
 mod glue;
 #[cfg(all(target_arch = "wasm32", feature = "heap"))]
 mod heap;
@@ -135,7 +137,9 @@ pub use flame_module_macros::manifest;
 pub use service::{Outcome, Reply, Request};
 pub use shared::{Read, SharedArea, Write};
 
+pub use fixed_text::FixedText;
 pub use flame_abi::{Descriptor, LinkType, MAX_BATCH, flags, tcp};
+pub use gather::{Gather, Partial, Partials};
 #[doc(hidden)]
 pub use glue::{Forwards, Slot};
 pub use host::{cold, limit};

@@ -156,7 +156,7 @@ fn with_section(mut wasm: Vec<u8>, name: &str, data: &[u8]) -> Vec<u8> {
 const RUSTFLAGS: &str = "CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_RUSTFLAGS";
 
 /// Disables loop strength reduction. It merges several pointers into one and reaches the others by negative
-/// offsets, which Wasm's loads do not have. Without this optimization, http takes a fifth less time.
+/// offsets, which Wasm's loads do not have. Without this optimization, port takes a fifth less time.
 const NO_LSR: &str = "-disable-lsr";
 
 fn rust(folder: &Path, lines: bool, stop: &AtomicBool) -> Result<Vec<u8>, Error> {

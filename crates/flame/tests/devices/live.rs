@@ -226,7 +226,8 @@ fn one_fetch_over_http_adds_up_in_all_modules() {
         ends.iter().map(|n| n.parse::<u64>().unwrap()).sum()
     };
     for expose in ["headers", "all"] {
-        let capture = net.capture(&["count,http,flow,rtt", "--expose", expose, "--format", "json"], 1);
+        let modules = "count,port,flow,rtt,dns,tls,http,tcp,talkers,scan";
+        let capture = net.capture(&[modules, "--expose", expose, "--format", "json"], 1);
         let before = (sent("packets"), sent("bytes"));
         let fetch = "import urllib.request as u; print(len(u.urlopen('http://10.8.0.2/bulk').read()))";
         assert_eq!(client.said(&format!("python3 -c \"{fetch}\"")), "300000");
@@ -234,7 +235,7 @@ fn one_fetch_over_http_adds_up_in_all_modules() {
         let (packets, bytes) = (sent("packets") - before.0, sent("bytes") - before.1);
         let rows = rows(&out);
         let table = |name: &str| rows.iter().filter(|row| row["table"] == name).collect::<Vec<_>>();
-        let (count, http, tcp) = (table("count")[0], table("http")[0], table("flow"));
+        let (count, port, tcp) = (table("count")[0], table("port")[0], table("flow"));
         let [tcp] = tcp.into_iter().filter(|row| row["proto"] == 6).collect::<Vec<_>>()[..] else {
             panic!("not one connection: {rows:?}")
         };
@@ -245,14 +246,32 @@ fn one_fetch_over_http_adds_up_in_all_modules() {
             (&80.into(), &"10.8.0.1".into(), &"10.8.0.2".into())
         );
         assert_eq!(number(&tcp["packets_fwd"]) + number(&tcp["packets_rev"]), number(&count["tcp"]));
-        assert_eq!((&http["packets"], &http["wire_bytes"]), (&tcp["packets_fwd"], &tcp["bytes_fwd"]));
+        assert_eq!((&port["packets"], &port["wire_bytes"]), (&tcp["packets_fwd"], &tcp["bytes_fwd"]));
         assert!(number(&tcp["bytes_rev"]) > 300_000, "{tcp}");
         let [handshake] = table("handshake")[..] else { panic!("not one handshake: {rows:?}") };
         assert_eq!((&handshake["sport"], &handshake["syn_retransmits"]), (&tcp["sport"], &0.into()));
         assert_eq!(handshake["syn_ns"], tcp["first_ns"]);
         let rtt = number(&handshake["rtt_ns"]);
         assert!(0 < rtt && rtt < number(&tcp["last_ns"]) - number(&tcp["first_ns"]), "{handshake} {tcp}");
-        for name in ["count", "http", "flow", "rtt"] {
+        let requests = table("request");
+        if expose == "all" {
+            let [request] = requests[..] else { panic!("not one request: {rows:?}") };
+            assert_eq!((&request["method"], &request["target"]), (&"GET".into(), &"/bulk".into()));
+            let answer = (number(&request["status"]), number(&request["response_length"]));
+            assert_eq!((answer, &request["host"]), ((200, 300_000), &"10.8.0.2".into()), "{request}");
+            assert!(0 < number(&request["time_ns"]) && number(&request["time_ns"]) < 10_000_000_000);
+        } else {
+            assert!(requests.is_empty(), "{requests:?}");
+        }
+        let [connection] = table("connection")[..] else { panic!("not one connection: {rows:?}") };
+        assert_eq!(
+            (&connection["packets_fwd"], &connection["handshake"]),
+            (&tcp["packets_fwd"], &"complete".into())
+        );
+        assert_eq!(connection["retransmissions_rev"], 0, "{connection}");
+        let top = table("top");
+        assert_eq!((&top[0]["key"], &top[0]["error"]), (&"10.8.0.2".into(), &0.into()));
+        for name in modules.split(',') {
             let account = &account(&out)["modules"][name];
             assert_eq!(
                 (&account["processed"], &account["adds_up"]),

@@ -81,7 +81,7 @@ impl Held {
 /// Returns all modules to install: good ones, and all hostile texts.
 fn modules() -> Vec<(String, Value)> {
     let mut all = Vec::new();
-    for name in ["count", "flow", "http"] {
+    for name in ["count", "flow", "port"] {
         let Some(path) = module(name) else { return Vec::new() };
         all.push((name.to_owned(), base64(&std::fs::read(path).unwrap()).into()));
     }

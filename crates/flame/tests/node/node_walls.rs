@@ -227,13 +227,13 @@ fn a_refused_install_leaves_no_row() {
 
 #[test]
 fn settings_count_as_what_a_module_takes() {
-    let Some(http) = module("http") else { return };
-    let http = http.display().to_string();
+    let Some(port) = module("port") else { return };
+    let port = port.display().to_string();
     let node = started("[limits]\nstorage_per_principal = \"1MiB\"\n");
     let alice = shown("alice.cred", "alice.key");
     std::fs::write(node.path("large"), "a".repeat(1_000_000)).unwrap();
     let large = format!("value=@{}", node.path("large").display());
-    let refused = node.refused(&[&["install", &http, "--set", &large][..], &alice].concat());
+    let refused = node.refused(&[&["install", &port, "--set", &large][..], &alice].concat());
     assert!(refused.contains("with its compiled code and its settings"), "{refused}");
 }
 

@@ -13,7 +13,23 @@ use flame_source::{FileOptions, Next, RawBlock};
 use flame_view::View;
 use std::path::{Path, PathBuf};
 
-const NAMES: [&str; 9] = ["count", "http", "flow", "rtt", "trajectory", "worm", "lrd", "anonymize", "ids"];
+const NAMES: [&str; 15] = [
+    "count",
+    "port",
+    "flow",
+    "rtt",
+    "trajectory",
+    "worm",
+    "lrd",
+    "anonymize",
+    "ids",
+    "dns",
+    "tls",
+    "http",
+    "tcp",
+    "talkers",
+    "scan",
+];
 const KEY: &str = "0102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f20";
 const SECOND: u64 = 1_000_000_000;
 
@@ -32,9 +48,15 @@ fn settings(name: &str) -> &'static [(&'static str, &'static str)] {
     match name {
         "anonymize" => &[("key", KEY)],
         "trajectory" => &[("sampling", "1"), ("payload", "64"), ("max_flows", "16")],
-        "http" => &[("base", "payload"), ("width", "4")],
+        "port" => &[("base", "payload"), ("width", "4")],
         "flow" => &[("max_flows", "40")],
         "rtt" => &[("max_handshakes", "8"), ("max_connections", "8")],
+        "dns" => &[("max_questions", "8"), ("clients", "true"), ("names", "true"), ("max_sums", "16")],
+        "tls" => &[("max_connections", "8"), ("max_partial", "4")],
+        "http" => &[("max_connections", "8"), ("max_partial", "4"), ("max_requests", "8")],
+        "tcp" => &[("max_connections", "8")],
+        "talkers" => &[("counters", "16"), ("key", "host")],
+        "scan" => &[("max_sources", "16"), ("max_pairs", "16")],
         "lrd" => &[("interval", "1us"), ("lateness", "0s"), ("moments", "4")],
         _ => &[],
     }

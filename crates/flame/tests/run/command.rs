@@ -61,9 +61,9 @@ fn statuses_and_errors_tell_what_to_do() {
         (&["run", "counts", "-r", demo], 1, "no module \"counts\""),
         (&["run", "count", "-r", demo, "tcp", "porrt", "80"], 1, "porrt"),
         (&["run", "count", "-r", demo, "--set", "count.x=1"], 1, "no parameter \"x\""),
-        (&["run", "http", "-r", demo, "--set", "http.port=70000"], 1, "0 to 65535"),
-        (&["run", "http", "-r", demo, "--transform", "ip=prefix"], 1, "--key FILE"),
-        (&["run", "http", "-r", demo, "--transform", "colour=zero"], 1, "expected mac, ip or port"),
+        (&["run", "port", "-r", demo, "--set", "port.port=70000"], 1, "0 to 65535"),
+        (&["run", "port", "-r", demo, "--transform", "ip=prefix"], 1, "--key FILE"),
+        (&["run", "port", "-r", demo, "--transform", "colour=zero"], 1, "expected mac, ip or port"),
         (&["run", "count", "-r", demo, "--interval", "soon"], 1, "expected a number"),
         (&["run", "count", "-r", demo, "--format", "parquet"], 1, "-o"),
         (&["run", "count", "-i", "nosuch0"], 1, "nosuch0"),
@@ -86,16 +86,16 @@ fn a_parameter_can_be_a_files_text() {
     let port = folder.path().join("port");
     std::fs::write(&port, "443").unwrap();
     let set = |value: &str| {
-        flame(&["run", "http", "-r", "demo/demo.pcap", "-q", "--format", "json", "--set", value])
+        flame(&["run", "port", "-r", "demo/demo.pcap", "-q", "--format", "json", "--set", value])
     };
-    let of_file = set(&format!("http.port=@{}", port.display()));
-    assert_eq!(of_file.stdout, set("http.port=443").stdout, "{}", text(&of_file.stderr));
-    assert_ne!(of_file.stdout, set("http.port=80").stdout);
+    let of_file = set(&format!("port.port=@{}", port.display()));
+    assert_eq!(of_file.stdout, set("port.port=443").stdout, "{}", text(&of_file.stderr));
+    assert_ne!(of_file.stdout, set("port.port=80").stdout);
     std::fs::write(&port, [b'4', 0xff]).unwrap();
     for (value, said) in [
-        ("http.port=@nowhere".to_owned(), "nowhere: No such file"),
-        (format!("http.port=@{}", port.display()), "byte 1 is not UTF-8"),
-        ("http.port=@@nowhere".to_owned(), "@nowhere"),
+        ("port.port=@nowhere".to_owned(), "nowhere: No such file"),
+        (format!("port.port=@{}", port.display()), "byte 1 is not UTF-8"),
+        ("port.port=@@nowhere".to_owned(), "@nowhere"),
     ] {
         let out = set(&value);
         assert_eq!(out.status.code(), Some(1));
@@ -211,7 +211,9 @@ fn check_tells_what_a_module_costs_at_most() {
         text(&out.stdout).lines().map(|l| serde_json::from_str(l).unwrap()).collect()
     };
     // The batches of these standard modules need no counter, and must remain so.
-    for module in ["count", "http", "flow", "lrd", "rtt", "rtt-c", "trajectory", "worm"] {
+    let names =
+        ["count", "port", "flow", "lrd", "rtt", "rtt-c", "trajectory", "worm", "tcp", "talkers", "scan"];
+    for module in names {
         let rows = json(module);
         let batch = rows.iter().find(|r| r["entry"] == "flame_batch").unwrap();
         assert_eq!(batch["proved"], true, "{module}: {batch}");
@@ -305,7 +307,8 @@ fn standard_modules_start_with_their_largest_parameters() {
         return;
     }
     let mut tried = 0;
-    for module in ["flow", "http", "ids", "lrd", "rtt", "rtt-c", "trajectory", "worm"] {
+    let names = ["flow", "port", "ids", "lrd", "rtt", "rtt-c", "trajectory", "worm"];
+    for module in names.into_iter().chain(["dns", "tls", "http", "tcp", "talkers", "scan"]) {
         let manifest = std::fs::read(root().join(format!("modules/{module}/module.toml"))).unwrap();
         let manifest = Manifest::parse(&manifest).unwrap();
         let numbers = manifest.parameters.iter().filter(|(_, p)| p.kind == ParameterType::Integer);
@@ -366,7 +369,7 @@ fn bounded_and_metered_give_the_same_records() {
         return;
     }
     let demo = root().join("demo/demo.pcap").display().to_string();
-    for module in ["count", "http", "flow", "rtt", "trajectory", "worm", "lrd"] {
+    for module in ["count", "port", "flow", "rtt", "trajectory", "worm", "lrd", "tcp", "talkers"] {
         let run = |more: &[&str]| {
             let usual =
                 ["run", module, "-r", &demo, "--expose", "all", "--format", "json", "--interval", "1s"];

@@ -24,6 +24,23 @@ fn commands_and_options_stand_in_groups() {
     assert!(places.iter().all(Option::is_some), "{places:?}\n{run}");
 }
 
+/// Each question of the help stands in the README, too, and a module of that name answers it.
+#[test]
+fn questions_lead_to_modules() {
+    let folder = tempfile::tempdir().unwrap();
+    let help = done(folder.path(), &["run", "--help"]);
+    let readme = std::fs::read_to_string(root().join("README.md")).unwrap();
+    let (_, questions) = help.split_once("Questions that the standard modules answer:\n").unwrap();
+    let lines: Vec<_> = questions.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    assert!(lines.len() >= 20, "{lines:?}");
+    for pair in lines.chunks(2) {
+        let [question, command] = pair else { panic!("{pair:?}") };
+        assert!(readme.contains(&format!("| {question} | `{command}` |")), "{question}: {command}");
+        let module = command.split(' ').nth(2).unwrap();
+        assert!(root().join("modules").join(module).is_dir(), "{command}");
+    }
+}
+
 /// Returns the lines of `text` after the one that begins with `title`, up to the next line that begins as
 /// `end` does.
 fn part<'a>(text: &'a str, title: &str, end: &str) -> Vec<&'a str> {

@@ -40,11 +40,11 @@ fn pictures_of_a_run_and_of_two_side_by_side() {
 
 #[test]
 fn what_cannot_be_drawn_is_refused_before_the_run() {
-    if common::module("http").is_none() {
+    if common::module("port").is_none() {
         return;
     }
     let cases: &[(&[&str], &str)] = &[
-        (&["http", "--plot", "x.svg"], "nothing to draw from http"),
+        (&["port", "--plot", "x.svg"], "nothing to draw from port"),
         (&["rtt", "--plot", "x.jpg"], "ends in .svg or .png"),
         (&["rtt", "--plot", "term", "--format", "json"], "add -o FILE"),
         (&["rtt", "--compare", "x.json"], "--plot"),

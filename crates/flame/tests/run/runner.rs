@@ -74,7 +74,20 @@ fn run(
 /// Standard modules write the same records, in the same order, and have the same accounts.
 #[test]
 fn records_do_not_depend_on_the_place() {
-    let names = ["count", "flow", "rtt", "http", "worm", "trajectory"];
+    let names = [
+        "count",
+        "flow",
+        "rtt",
+        "port",
+        "worm",
+        "trajectory",
+        "dns",
+        "tls",
+        "http",
+        "tcp",
+        "talkers",
+        "scan",
+    ];
     let Some(modules) = names.iter().map(|name| module(name)).collect::<Option<Vec<_>>>() else { return };
     let here: Vec<_> = modules.iter().map(|wasm| install(wasm, &request()).unwrap()).collect();
     let there: Vec<_> = here.iter().map(|plan| in_process(plan, "tenant")).collect();

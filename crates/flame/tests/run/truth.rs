@@ -38,7 +38,7 @@ fn ours(records: &[String]) -> Row {
     for column in ["packets", "wire_bytes", "ipv4", "ipv6", "tcp", "udp", "icmp", "sctp", "tcp_syn"] {
         row.insert(column.into(), value(one("count.count "), column).into());
     }
-    row.insert("tcp_dport80".into(), value(one("http.http "), "packets").into());
+    row.insert("tcp_dport80".into(), value(one("port.port "), "packets").into());
     let mut pairs: BTreeMap<&str, BTreeSet<[String; 2]>> = BTreeMap::new();
     for r in records.iter().filter(|r| r.starts_with("flow.flow ")) {
         let mut ends =
@@ -62,7 +62,7 @@ fn counts_and_conversations_equal_the_truth() {
         ..request()
     };
     let mut plans: Vec<ModulePlan> = Vec::new();
-    for name in ["count", "count-c", "http", "flow", "rtt", "worm"] {
+    for name in ["count", "count-c", "port", "flow", "rtt", "worm"] {
         let Some(wasm) = module(name) else { return };
         plans.push(install(&wasm, &allowed).unwrap());
     }

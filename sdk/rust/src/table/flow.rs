@@ -106,9 +106,41 @@ impl<T: Entry> FlowTable<T> {
         self.tags[index / WAYS][index % WAYS] = 0;
     }
 
+    /// Returns the number of places. Each is free or has an entry.
+    pub fn places(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Returns the entry in a place, expired or not, or `None` if the place is free. A walk over all places
+    /// finds each entry once: for what ends without a packet.
+    ///
+    /// ```
+    /// # use flame_module::{Entry, FlowTable};
+    /// # #[derive(Clone, Copy, Default)]
+    /// # struct Flow { last_ns: u64 }
+    /// # impl Entry for Flow { fn used(&self) -> u64 { self.last_ns } }
+    /// # let (mut flows, now) = (FlowTable::<Flow>::new(1024, u64::MAX), 90_000_000_000);
+    /// for place in 0..flows.places() {
+    ///     if flows.in_place(place).is_some_and(|flow| now - flow.last_ns > 60_000_000_000) {
+    ///         flows.remove(place);
+    ///     }
+    /// }
+    /// ```
+    #[inline]
+    pub fn in_place(&mut self, place: usize) -> Option<&mut T> {
+        let tag = *self.tags.get(place / WAYS)?.get(place % WAYS)?;
+        self.entries.get_mut(place).filter(|_| tag != 0)
+    }
+
     /// Puts `entry` in a free place or in that of the set's least recently used entry, and returns its index.
     /// If the set has four entries of this hash, the new one replaces the least recently used of these.
     pub fn insert(&mut self, hash: u32, now: u64, entry: T) -> usize {
+        self.insert_with(hash, now, entry, |_| {})
+    }
+
+    /// Inserts like [`FlowTable::insert`], and passes the entry that is replaced, expired or not, to
+    /// `replaced` before: for entries that end with a row.
+    pub fn insert_with(&mut self, hash: u32, now: u64, entry: T, replaced: impl FnOnce(&T)) -> usize {
         // Executed once per connection.
         crate::cold();
         let (set, tag) = (self.set(hash), hash | 1);
@@ -129,8 +161,10 @@ impl<T: Entry> FlowTable<T> {
             }
         }
         let index = set * WAYS + chosen;
-        if tags[chosen] != 0 && now.saturating_sub(self.entries[index].used()) <= self.timeout {
-            self.evicted += 1;
+        if tags[chosen] != 0 {
+            let old = &self.entries[index];
+            self.evicted += u64::from(now.saturating_sub(old.used()) <= self.timeout);
+            replaced(old);
         }
         tags[chosen] = tag;
         self.entries[index] = entry;
@@ -203,6 +237,32 @@ mod tests {
         }
         assert_eq!((sets.find(one, 9, |e| *e < 6), sets.evicted), (None, 4));
         assert!(sets.find(other, 9, |e| *e == 1).is_some(), "older, but not of this hash");
+    }
+
+    #[test]
+    fn a_walk_finds_each_entry_once_and_what_is_replaced_is_shown() {
+        let mut sets = FlowTable::new(16, 100);
+        let hashes = of_one_set(&sets);
+        for (n, hash) in (1..=8).zip(hashes) {
+            sets.insert_with(hash, n, n, |old| panic!("{old} was replaced by {n}"));
+        }
+        let mut shown = 0;
+        sets.insert_with(hashes[8], 9, 9, |old| shown = *old);
+        assert_eq!(shown, 1, "the oldest");
+        let all = |sets: &mut FlowTable<u64>| {
+            let mut found: Vec<u64> =
+                (0..sets.places()).filter_map(|at| sets.in_place(at).copied()).collect();
+            found.sort_unstable();
+            found
+        };
+        assert_eq!(all(&mut sets), [2, 3, 4, 5, 6, 7, 8, 9]);
+        sets.insert_with(hashes[0], 500, 500, |old| shown = *old);
+        assert_eq!((shown, sets.evicted), (2, 1), "an expired one is shown, too, but does not count");
+        let index = sets.find(hashes[0], 500, |_| true).expect("is there");
+        sets.remove(index);
+        assert!(
+            !all(&mut sets).contains(&500) && sets.in_place(index).is_none() && sets.in_place(16).is_none()
+        );
     }
 
     #[test]

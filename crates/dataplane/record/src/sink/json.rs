@@ -6,7 +6,7 @@
 //!           keep numbers as doubles round above 2^53. Numbers that are not finite are null, and so are
 //!           ports, TCP flags, type and code of ICMP where the protocol has none. Control characters in text
 //!           are escaped. Only whole lines are written. Times are integers, or RFC 3339 with --time rfc3339.
-//! Output:   {"module":"http","table":"http","port":80,"packets":12,"wire_bytes":9120}
+//! Output:   {"module":"port","table":"port","port":80,"packets":12,"wire_bytes":9120}
 //! Example:  flame run flow -r FILE --format json -o flows.json
 //! Related:  csv, parquet, eve
 
