@@ -48,7 +48,7 @@ use std::sync::atomic::AtomicBool;
 #[derive(Args)]
 pub struct Run {
     /// Modules by name or path, separated by commas: `count,flow,./mine.wasm`. With -w they can be left out:
-    /// then the packets that pass FILTER are written
+    /// then the packets that pass FILTER are written, and `tcp` begins FILTER; the module is `tcp.wasm`
     #[arg(value_name = "MODULES", required_unless_present = "write")]
     modules: Option<String>,
 
@@ -420,10 +420,14 @@ impl Run {
         Ok(opened)
     }
 
-    /// Takes the first word as part of the filter if it names no module: `run -r IN -w OUT tcp port 80`.
+    /// Takes the first word as part of the filter if it names no module, or is a filter by itself, as `tcp`:
+    /// `run -r IN -w OUT tcp port 80` writes no packets of other protocols.
     fn settle_modules(&mut self) -> Result<(), Error> {
         let is_module = |given: &str| paths::is_path(given) || paths::module(given).is_ok();
-        let is_filter = |modules: &String| !modules.split(',').any(is_module);
+        let is_filter = |modules: &String| {
+            !modules.split(',').any(is_module)
+                || (!paths::is_path(modules) && TrustedFilter::parse(modules).is_ok())
+        };
         if self.write.is_some()
             && let Some(word) = self.modules.take_if(|modules| is_filter(modules))
         {

@@ -38,7 +38,7 @@ const EACH_NS: u64 = 3_000_000;
 
 /// Returns the recorded capture with its packets at equal distances. As they were recorded, most come within
 /// half a second of five, and tests that wait for packets would wait for that.
-fn even() -> &'static Path {
+pub fn even() -> &'static Path {
     static WRITTEN: OnceLock<PathBuf> = OnceLock::new();
     WRITTEN.get_or_init(|| {
         let demo = std::fs::read(root().join("demo/demo.pcap")).unwrap();
@@ -59,7 +59,12 @@ fn even() -> &'static Path {
 
 /// A replayed capture, without an end.
 pub fn replay() -> String {
-    let file = even().display().to_string();
+    replay_of(even())
+}
+
+/// A capture that is replayed without an end.
+pub fn replay_of(file: &Path) -> String {
+    let file = file.display().to_string();
     format!("[sources.trial]\nfile = {file:?}\nrepeat = true\ninterval = \"100ms\"\n")
 }
 
