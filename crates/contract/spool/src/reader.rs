@@ -128,7 +128,14 @@ impl Reader {
                 Err(error) => return Err(SpoolError::Io { path, error }),
             };
             let is_newest = at + 1 == numbers.len();
-            load(&mut self.segments.list, number, &file, is_newest).map_err(|e| SpoolError::of(path, e))?;
+            let known = self.segments.list.last().filter(|last| last.number == number).map(|last| last.length);
+            load(&mut self.segments.list, number, &file, is_newest)
+                .map_err(|e| SpoolError::of(path.clone(), e))?;
+            // What is read is sent. A batch that the writer has not synced yet must not be elsewhere and be
+            // lost here.
+            if self.segments.list.last().map(|last| last.length) != known {
+                file.sync_data().map_err(|error| SpoolError::Io { path, error })?;
+            }
         }
         self.segments.cut = read_cut(&self.folder, &self.path)?;
         self.segments.derive();

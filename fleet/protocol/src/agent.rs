@@ -1,0 +1,238 @@
+//! The node's side of the fleet's control: which modules of the fleet may run now.
+
+use crate::condition::{Condition, Labels};
+use crate::rollout::order;
+use crate::signed::{Action, Beacon, Demands, Intent, Key, Revocations, SignedError, Statement, Verify};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The most targets that a node follows, and the most revocations.
+pub const MAX_TARGETS: usize = 4096;
+pub const MAX_REVOKED: usize = 65_536;
+/// The longest time in seconds for which an intent may be valid. After it, a target that was stopped is
+/// forgotten.
+pub const MAX_VALID: u64 = 400 * 86_400;
+
+/// The clocks of a node in seconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Clock {
+    /// Since 1970, as the machine states it. It may be wrong, and go back.
+    pub wall: u64,
+    /// Since the start of the process, or any other moment. It never goes back.
+    pub steady: u64,
+}
+
+/// What a node does with the fleet's modules while it has no contact.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Alone {
+    /// Stops each after its lease, and starts none.
+    #[default]
+    Stop,
+    /// Runs them until they expire or are revoked: the node's own policy vouches for them.
+    Keep,
+}
+
+/// The identity of a node in its fleet.
+#[derive(Clone, Debug)]
+pub struct Member {
+    pub node: String,
+    pub fleet: String,
+    pub root: Key,
+    pub labels: Labels,
+    pub alone: Alone,
+}
+
+/// What a node keeps over restarts. It is stored before [`Agent::wanted`] is acted on.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Stored {
+    /// The latest time that the fleet has signed.
+    pub time: u64,
+    /// The highest number of a delegation.
+    pub delegation: u64,
+    pub revocations: Revocations,
+    pub targets: BTreeMap<String, Target>,
+}
+
+/// The latest intent of a target.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    pub intent: Intent,
+    pub delegation: u64,
+}
+
+/// The reason why a statement changes nothing. It is data: it goes to the fleet.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    #[error(transparent)]
+    Signed(#[from] SignedError),
+    #[error("the {what} has number {found}, and the node has {known}: it was replayed, or came late")]
+    Old { what: &'static str, found: u64, known: u64 },
+    #[error(
+        "the intent expired at {expires}, and it is {now} (seconds since 1970): have the fleet sign again"
+    )]
+    Expired { expires: u64, now: u64 },
+    #[error("the intent is valid until {expires}, more than 400 days: state an earlier time")]
+    Endless { expires: u64 },
+    #[error("the condition: {0}")]
+    Condition(#[from] crate::ConditionError),
+    #[error("{found} {what}, expected at most {most}: remove some")]
+    Many { what: &'static str, found: usize, most: usize },
+}
+
+/// Contact with the fleet since the start of the process.
+#[derive(Clone, Copy, Debug)]
+struct Contact {
+    /// The time of the latest beacon.
+    time: u64,
+    /// The node's steady clock at that time, at the earliest.
+    steady: u64,
+    /// The number of the current revocations.
+    revocations: u64,
+}
+
+/// Decides which modules of the fleet run on a node.
+///
+/// A node has *contact* once a beacon answers a random number that it made after its start, so an old beacon
+/// is none. Later beacons renew it. The time that counts is the latest of the machine's clock and the signed
+/// times, so a clock that is set back makes nothing valid again; one that is ahead ends things early. Leases
+/// are measured by the steady clock.
+#[derive(Clone, Debug)]
+pub struct Agent {
+    member: Member,
+    stored: Stored,
+    /// The random number of this start, and the steady clock when it was made.
+    asked: (u64, u64),
+    contact: Option<Contact>,
+}
+
+impl Agent {
+    /// Begins with what is stored. `random` is made now, and is asked for contact with.
+    pub fn new(member: Member, stored: Stored, random: u64, clock: Clock) -> Self {
+        Self { member, stored, asked: (random, clock.steady), contact: None }
+    }
+
+    /// Returns the number to ask for contact with, until there is contact.
+    pub fn asks(&self) -> Option<u64> {
+        self.contact.is_none().then_some(self.asked.0)
+    }
+
+    pub fn stored(&self) -> &Stored {
+        &self.stored
+    }
+
+    /// Returns the time that counts, in seconds since 1970.
+    pub fn now(&self, clock: Clock) -> u64 {
+        let since = |contact: Contact| contact.time + clock.steady.saturating_sub(contact.steady);
+        clock.wall.max(self.stored.time).max(self.contact.map_or(0, since))
+    }
+
+    /// Takes a signed statement. What it changes must be stored before it is acted on.
+    ///
+    /// # Errors
+    ///
+    /// Returns the reason why it changes nothing.
+    pub fn receive(&mut self, bytes: &[u8], clock: Clock, verify: &impl Verify) -> Result<(), Refusal> {
+        let demands = Demands {
+            root: &self.member.root,
+            fleet: &self.member.fleet,
+            floor: self.stored.delegation.max(self.stored.revocations.delegations),
+            now: self.now(clock),
+        };
+        let verified = demands.read(bytes, verify)?;
+        let delegation = verified.delegation;
+        match verified.statement {
+            Statement::Intent(intent) => self.intend(intent, delegation, clock)?,
+            Statement::Revocations(revocations) => self.revoke(revocations)?,
+            Statement::Beacon(beacon) => self.hear(&beacon, clock)?,
+        }
+        self.stored.delegation = self.stored.delegation.max(delegation);
+        Ok(())
+    }
+
+    fn intend(&mut self, intent: Intent, delegation: u64, clock: Clock) -> Result<(), Refusal> {
+        let now = self.now(clock);
+        let known = self.stored.targets.get(&intent.target).map(|target| target.intent.counter);
+        if let Some(known) = known.filter(|known| intent.counter <= *known) {
+            return Err(Refusal::Old { what: "intent", found: intent.counter, known });
+        }
+        let expires = intent.expires;
+        if expires <= now {
+            return Err(Refusal::Expired { expires, now });
+        }
+        if expires > now + MAX_VALID {
+            return Err(Refusal::Endless { expires });
+        }
+        Condition::parse(&intent.r#where)?;
+        // No intent that was valid together with an expired one can be replayed once this one has expired as
+        // long ago as the longest can be valid.
+        self.stored.targets.retain(|_, target| target.intent.expires + MAX_VALID > now);
+        let found = self.stored.targets.len() + 1;
+        if known.is_none() && found > MAX_TARGETS {
+            return Err(Refusal::Many { what: "targets", found, most: MAX_TARGETS });
+        }
+        self.stored.targets.insert(intent.target.clone(), Target { intent, delegation });
+        Ok(())
+    }
+
+    fn revoke(&mut self, new: Revocations) -> Result<(), Refusal> {
+        let known = self.stored.revocations.number;
+        if new.number <= known {
+            return Err(Refusal::Old { what: "list of revocations", found: new.number, known });
+        }
+        if new.revoked.len() > MAX_REVOKED {
+            let found = new.revoked.len();
+            return Err(Refusal::Many { what: "revocations", found, most: MAX_REVOKED });
+        }
+        self.stored.revocations = new;
+        Ok(())
+    }
+
+    fn hear(&mut self, beacon: &Beacon, clock: Clock) -> Result<(), Refusal> {
+        let (known, found) = (self.stored.time, beacon.time);
+        let old = Refusal::Old { what: "beacon", found, known };
+        let new = match self.contact {
+            // It was signed after the number was made.
+            None if beacon.answers.contains(&self.asked.0) => {
+                Contact { time: found, steady: self.asked.1, revocations: beacon.revocations }
+            }
+            None => return Err(old),
+            Some(contact) if found > contact.time => {
+                let steady = (contact.steady + (found - contact.time)).min(clock.steady);
+                Contact { time: found, steady, revocations: beacon.revocations.max(contact.revocations) }
+            }
+            Some(_) => return Err(old),
+        };
+        self.contact = Some(new);
+        self.stored.time = known.max(found);
+        Ok(())
+    }
+
+    /// Returns the intents to follow now, by target. Whatever else the fleet installed must not run.
+    pub fn wanted(&self, clock: Clock) -> BTreeMap<&str, &Intent> {
+        let (now, own) = (self.now(clock), &self.stored.revocations);
+        let revoked: BTreeSet<&str> = own.revoked.iter().map(String::as_str).collect();
+        let is_wanted = |target: &&Target| {
+            let intent = &target.intent;
+            let Action::Run { module, credential, .. } = &intent.action else { return false };
+            let is_revoked = |id: &String| revoked.contains(id.as_str());
+            let is_with_us = match (self.contact, self.member.alone) {
+                (Some(contact), Alone::Stop) => {
+                    contact.revocations <= own.number
+                        && clock.steady < contact.steady.saturating_add(intent.lease)
+                }
+                (None, Alone::Stop) => false,
+                (contact, Alone::Keep) => contact.is_none_or(|contact| contact.revocations <= own.number),
+            };
+            is_with_us
+                && now < intent.expires
+                && intent.revocations <= own.number
+                && target.delegation >= own.delegations
+                && !is_revoked(module)
+                && !credential.iter().any(is_revoked)
+                && order(intent.rollout, &self.member.node) <= intent.reach
+                && Condition::parse(&intent.r#where).is_ok_and(|c| c.holds(&self.member.labels))
+        };
+        let targets = self.stored.targets.iter();
+        let wanted = targets.filter(|(_, target)| is_wanted(target));
+        wanted.map(|(name, target)| (name.as_str(), &target.intent)).collect()
+    }
+}
