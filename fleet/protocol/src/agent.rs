@@ -2,8 +2,11 @@
 
 use crate::condition::{Condition, Labels};
 use crate::rollout::order;
-use crate::signed::{Action, Beacon, Demands, Intent, Key, Revocations, SignedError, Statement, Verify};
+use crate::signed::{
+    Action, Beacon, Delegation, Demands, Intent, Key, Revocations, SignedError, Statement, Verify,
+};
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 /// The most targets that a node follows, and the most revocations.
 pub const MAX_TARGETS: usize = 4096;
@@ -17,7 +20,8 @@ pub const MAX_VALID: u64 = 400 * 86_400;
 pub struct Clock {
     /// Since 1970, as the machine states it. It may be wrong, and go back.
     pub wall: u64,
-    /// Since the start of the process, or any other moment. It never goes back.
+    /// Since the start of the machine, or any other moment. It never goes back, and counts while the machine
+    /// sleeps.
     pub steady: u64,
 }
 
@@ -49,14 +53,31 @@ pub struct Stored {
     /// The highest number of a delegation.
     pub delegation: u64,
     pub revocations: Revocations,
+    /// The number of the delegation under which they were signed.
+    pub revocations_by: u64,
     pub targets: BTreeMap<String, Target>,
 }
 
-/// The latest intent of a target.
+/// The latest intent of a target that reaches the node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     pub intent: Intent,
     pub delegation: u64,
+}
+
+/// The age of a statement. A key that was lost states no number that keeps those of the next delegation out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Age {
+    pub delegation: u64,
+    /// The number of the rollout, of an intent.
+    pub rollout: u64,
+    pub counter: u64,
+}
+
+impl fmt::Display for Age {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}.{}", self.delegation, self.rollout, self.counter)
+    }
 }
 
 /// The reason why a statement changes nothing. It is data: it goes to the fleet.
@@ -64,8 +85,15 @@ pub struct Target {
 pub enum Refusal {
     #[error(transparent)]
     Signed(#[from] SignedError),
-    #[error("the {what} has number {found}, and the node has {known}: it was replayed, or came late")]
-    Old { what: &'static str, found: u64, known: u64 },
+    #[error(
+        "the {what} has number {found} (delegation.rollout.counter), expected above {known}: it was replayed, \
+         or came late"
+    )]
+    Old { what: &'static str, found: Age, known: Age },
+    #[error("the beacon of {found} (seconds since 1970) answers nothing, expected one later than {known}")]
+    Silent { found: u64, known: u64 },
+    #[error("the {what} states {found}, expected at most {most}, which is in its delegation: it is forged")]
+    Beyond { what: &'static str, found: u64, most: u64 },
     #[error(
         "the intent expired at {expires}, and it is {now} (seconds since 1970): have the fleet sign again"
     )]
@@ -85,34 +113,40 @@ struct Contact {
     time: u64,
     /// The node's steady clock at that time, at the earliest.
     steady: u64,
-    /// The number of the current revocations.
-    revocations: u64,
+    /// The current revocations.
+    revocations: Age,
 }
 
 /// Decides which modules of the fleet run on a node.
 ///
-/// A node has *contact* once a beacon answers a random number that it made after its start, so an old beacon
-/// is none. Later beacons renew it. The time that counts is the latest of the machine's clock and the signed
-/// times, so a clock that is set back makes nothing valid again; one that is ahead ends things early. Leases
-/// are measured by the steady clock.
+/// A node has *contact* once a beacon answers a random number that it made after its start, which no old
+/// beacon does. Later beacons renew it. The time that counts is the latest of the machine's clock and the
+/// signed times, so a clock that is set back makes nothing valid again; one that is ahead ends things early.
+/// Leases are measured by the steady clock.
 #[derive(Clone, Debug)]
 pub struct Agent {
     member: Member,
     stored: Stored,
-    /// The random number of this start, and the steady clock when it was made.
-    asked: (u64, u64),
+    /// The random number that no beacon has answered, and the steady clock when it was made.
+    asked: Option<(u64, u64)>,
     contact: Option<Contact>,
 }
 
 impl Agent {
     /// Begins with what is stored. `random` is made now, and is asked for contact with.
     pub fn new(member: Member, stored: Stored, random: u64, clock: Clock) -> Self {
-        Self { member, stored, asked: (random, clock.steady), contact: None }
+        Self { member, stored, asked: Some((random, clock.steady)), contact: None }
     }
 
-    /// Returns the number to ask for contact with, until there is contact.
+    /// Asks for contact with a random number that is made now: at each connection, and once an hour, since
+    /// the clocks of fleet and node run apart.
+    pub fn ask(&mut self, random: u64, clock: Clock) {
+        self.asked = Some((random, clock.steady));
+    }
+
+    /// Returns the number to ask for contact with, until a beacon answers it.
     pub fn asks(&self) -> Option<u64> {
-        self.contact.is_none().then_some(self.asked.0)
+        self.asked.map(|(random, _)| random)
     }
 
     pub fn stored(&self) -> &Stored {
@@ -121,7 +155,8 @@ impl Agent {
 
     /// Returns the time that counts, in seconds since 1970.
     pub fn now(&self, clock: Clock) -> u64 {
-        let since = |contact: Contact| contact.time + clock.steady.saturating_sub(contact.steady);
+        let since =
+            |contact: Contact| contact.time.saturating_add(clock.steady.saturating_sub(contact.steady));
         clock.wall.max(self.stored.time).max(self.contact.map_or(0, since))
     }
 
@@ -140,75 +175,90 @@ impl Agent {
         let verified = demands.read(bytes, verify)?;
         let delegation = verified.delegation;
         match verified.statement {
-            Statement::Intent(intent) => self.intend(intent, delegation, clock)?,
-            Statement::Revocations(revocations) => self.revoke(revocations)?,
-            Statement::Beacon(beacon) => self.hear(&beacon, clock)?,
+            Statement::Intent(intent) => self.intend(intent, &delegation, clock)?,
+            Statement::Revocations(revocations) => self.revoke(revocations, &delegation)?,
+            Statement::Beacon(beacon) => self.hear(&beacon, &delegation, clock)?,
         }
-        self.stored.delegation = self.stored.delegation.max(delegation);
+        self.stored.delegation = self.stored.delegation.max(delegation.number);
         Ok(())
     }
 
-    fn intend(&mut self, intent: Intent, delegation: u64, clock: Clock) -> Result<(), Refusal> {
+    fn intend(&mut self, intent: Intent, by: &Delegation, clock: Clock) -> Result<(), Refusal> {
         let now = self.now(clock);
-        let known = self.stored.targets.get(&intent.target).map(|target| target.intent.counter);
-        if let Some(known) = known.filter(|known| intent.counter <= *known) {
-            return Err(Refusal::Old { what: "intent", found: intent.counter, known });
+        let known = self.stored.targets.get(&intent.target).map(Target::age);
+        let target = Target { intent, delegation: by.number };
+        let (intent, found) = (&target.intent, target.age());
+        if let Some(known) = known.filter(|known| found <= *known) {
+            return Err(Refusal::Old { what: "intent", found, known });
         }
         let expires = intent.expires;
         if expires <= now {
             return Err(Refusal::Expired { expires, now });
         }
-        if expires > now + MAX_VALID {
+        if expires > now.saturating_add(MAX_VALID) {
             return Err(Refusal::Endless { expires });
         }
         Condition::parse(&intent.r#where)?;
+        if order(intent.rollout, &self.member.node) > intent.reach {
+            return Ok(());
+        }
         // No intent that was valid together with an expired one can be replayed once this one has expired as
         // long ago as the longest can be valid.
-        self.stored.targets.retain(|_, target| target.intent.expires + MAX_VALID > now);
+        self.stored.targets.retain(|_, target| target.intent.expires.saturating_add(MAX_VALID) > now);
         let found = self.stored.targets.len() + 1;
         if known.is_none() && found > MAX_TARGETS {
             return Err(Refusal::Many { what: "targets", found, most: MAX_TARGETS });
         }
-        self.stored.targets.insert(intent.target.clone(), Target { intent, delegation });
+        self.stored.targets.insert(intent.target.clone(), target);
         Ok(())
     }
 
-    fn revoke(&mut self, new: Revocations) -> Result<(), Refusal> {
-        let known = self.stored.revocations.number;
-        if new.number <= known {
-            return Err(Refusal::Old { what: "list of revocations", found: new.number, known });
+    fn revoke(&mut self, new: Revocations, by: &Delegation) -> Result<(), Refusal> {
+        let known = self.stored.revoked();
+        let found = Age { delegation: by.number, rollout: 0, counter: new.number };
+        if found <= known {
+            return Err(Refusal::Old { what: "list of revocations", found, known });
+        }
+        if new.delegations > by.number {
+            let (found, most) = (new.delegations, by.number);
+            return Err(Refusal::Beyond { what: "lowest delegation of a list of revocations", found, most });
         }
         if new.revoked.len() > MAX_REVOKED {
             let found = new.revoked.len();
             return Err(Refusal::Many { what: "revocations", found, most: MAX_REVOKED });
         }
-        self.stored.revocations = new;
+        // Intents of delegations that ended are refused by their numbers.
+        self.stored.targets.retain(|_, target| target.delegation >= new.delegations);
+        (self.stored.revocations, self.stored.revocations_by) = (new, by.number);
         Ok(())
     }
 
-    fn hear(&mut self, beacon: &Beacon, clock: Clock) -> Result<(), Refusal> {
-        let (known, found) = (self.stored.time, beacon.time);
-        let old = Refusal::Old { what: "beacon", found, known };
-        let new = match self.contact {
-            // It was signed after the number was made.
-            None if beacon.answers.contains(&self.asked.0) => {
-                Contact { time: found, steady: self.asked.1, revocations: beacon.revocations }
-            }
-            None => return Err(old),
-            Some(contact) if found > contact.time => {
-                let steady = (contact.steady + (found - contact.time)).min(clock.steady);
-                Contact { time: found, steady, revocations: beacon.revocations.max(contact.revocations) }
-            }
-            Some(_) => return Err(old),
+    fn hear(&mut self, beacon: &Beacon, by: &Delegation, clock: Clock) -> Result<(), Refusal> {
+        let found = beacon.time;
+        // Or a key that was lost would move the time of all nodes for ever.
+        if found > by.expires {
+            return Err(Refusal::Beyond { what: "time of the beacon", found, most: by.expires });
+        }
+        // It was signed after the number was made.
+        let answered = self.asked.filter(|(random, _)| beacon.answers.contains(random));
+        let later = self.contact.filter(|contact| found > contact.time);
+        let since = |contact: Contact| contact.steady.saturating_add(found - contact.time).min(clock.steady);
+        let Some(steady) = answered.map(|(_, steady)| steady).max(later.map(since)) else {
+            return Err(Refusal::Silent { found, known: self.contact.map_or(found, |c| c.time) });
         };
-        self.contact = Some(new);
-        self.stored.time = known.max(found);
+        if answered.is_some() {
+            self.asked = None;
+        }
+        let revocations = Age { delegation: by.number, rollout: 0, counter: beacon.revocations };
+        let revocations = self.contact.map_or(revocations, |contact| contact.revocations.max(revocations));
+        self.contact = Some(Contact { time: found, steady, revocations });
+        self.stored.time = self.stored.time.max(found);
         Ok(())
     }
 
     /// Returns the intents to follow now, by target. Whatever else the fleet installed must not run.
     pub fn wanted(&self, clock: Clock) -> BTreeMap<&str, &Intent> {
-        let (now, own) = (self.now(clock), &self.stored.revocations);
+        let (now, own, has) = (self.now(clock), &self.stored.revocations, self.stored.revoked());
         let revoked: BTreeSet<&str> = own.revoked.iter().map(String::as_str).collect();
         let is_wanted = |target: &&Target| {
             let intent = &target.intent;
@@ -216,23 +266,40 @@ impl Agent {
             let is_revoked = |id: &String| revoked.contains(id.as_str());
             let is_with_us = match (self.contact, self.member.alone) {
                 (Some(contact), Alone::Stop) => {
-                    contact.revocations <= own.number
-                        && clock.steady < contact.steady.saturating_add(intent.lease)
+                    contact.revocations <= has && clock.steady < contact.steady.saturating_add(intent.lease)
                 }
                 (None, Alone::Stop) => false,
-                (contact, Alone::Keep) => contact.is_none_or(|contact| contact.revocations <= own.number),
+                (contact, Alone::Keep) => contact.is_none_or(|contact| contact.revocations <= has),
             };
             is_with_us
                 && now < intent.expires
-                && intent.revocations <= own.number
+                && target.revocations() <= has
                 && target.delegation >= own.delegations
                 && !is_revoked(module)
                 && !credential.iter().any(is_revoked)
-                && order(intent.rollout, &self.member.node) <= intent.reach
                 && Condition::parse(&intent.r#where).is_ok_and(|c| c.holds(&self.member.labels))
         };
         let targets = self.stored.targets.iter();
         let wanted = targets.filter(|(_, target)| is_wanted(target));
         wanted.map(|(name, target)| (name.as_str(), &target.intent)).collect()
+    }
+}
+
+impl Stored {
+    /// Returns the age of the revocations.
+    pub fn revoked(&self) -> Age {
+        Age { delegation: self.revocations_by, rollout: 0, counter: self.revocations.number }
+    }
+}
+
+impl Target {
+    fn age(&self) -> Age {
+        let Intent { rollout, counter, .. } = self.intent;
+        Age { delegation: self.delegation, rollout, counter }
+    }
+
+    /// Returns the age of the revocations that it demands.
+    fn revocations(&self) -> Age {
+        Age { delegation: self.delegation, rollout: 0, counter: self.intent.revocations }
     }
 }

@@ -5,6 +5,8 @@ use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 
 const PURPOSE: &str = "fleet enrolment";
+/// The most bytes of a node's name.
+pub const MAX_NAME: usize = 64;
 
 /// The hash of a token. The token itself is shown once and not kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -17,7 +19,7 @@ impl TokenHash {
     }
 }
 
-/// An invitation: whoever has the token may apply once.
+/// An invitation to apply once, by its token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Invitation {
     /// Seconds since 1970.
@@ -51,6 +53,10 @@ pub enum EnrolmentError {
     Used { by: String },
     #[error("the token is for node {expected:?}, and {found:?} applied")]
     Name { found: String, expected: String },
+    #[error(
+        "the name of {length} bytes, {found:?}, is no node's: choose one of 1 to {MAX_NAME} letters, digits, - or _"
+    )]
+    Form { found: String, length: usize },
     #[error("the application of node {name:?} is not signed by its key")]
     Signature { name: String },
     #[error("a node {name:?} is in the fleet: choose another name, or let it leave first")]
@@ -101,6 +107,11 @@ impl Enrolment {
         verify: &impl Verify,
     ) -> Result<Standing, EnrolmentError> {
         let invitation = self.invitations.get_mut(&TokenHash::of(token)).ok_or(EnrolmentError::Unknown)?;
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+        if !(1..=MAX_NAME).contains(&name.len()) || !name.bytes().all(is_plain) {
+            let found = name.chars().take(MAX_NAME).collect();
+            return Err(EnrolmentError::Form { found, length: name.len() });
+        }
         let owned = || name.to_owned();
         if !verify.verifies(key, PURPOSE, &application(token, fleet, name), signature) {
             return Err(EnrolmentError::Signature { name: owned() });

@@ -11,7 +11,7 @@ pub mod rollout;
 pub mod signed;
 pub mod subject;
 
-pub use agent::{Agent, Alone, Clock, Member, Refusal, Stored};
+pub use agent::{Age, Agent, Alone, Clock, Member, Refusal, Stored, Target};
 pub use archive::{Commit, Known, Loss, Progress, Publish, Verdict, Writer};
 pub use condition::{Condition, ConditionError, Label, Labels};
 pub use message::{Mark, Message, Missing};

@@ -1,4 +1,7 @@
 //! Waves: an intent reaches more and more nodes, until all have it or too many fail.
+//!
+//! A rollout that halted reaches as far as it came: its nodes keep the intent, and the others the one before,
+//! until the next rollout of the target.
 
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
@@ -37,7 +40,7 @@ pub struct Plan {
 pub enum Progress {
     /// Waits for reports of the wave with this number, from 0.
     Wave(usize),
-    /// Ended: too many nodes of the wave failed or were silent.
+    /// Ended in this wave: too many nodes of it, or of an earlier one, failed or were silent.
     Halted {
         wave: usize,
         failed: usize,
@@ -50,6 +53,7 @@ pub enum Progress {
 /// Decides which nodes an intent reaches.
 #[derive(Clone, Debug)]
 pub struct Rollout {
+    id: u64,
     plan: Plan,
     /// The nodes in their order.
     nodes: Vec<(u64, String)>,
@@ -73,46 +77,55 @@ impl Rollout {
         }
         ends.push(nodes.len());
         let progress = if nodes.is_empty() { Progress::Done } else { Progress::Wave(0) };
-        Self { plan, nodes, outcomes: BTreeMap::new(), ends, began: now, progress }
+        Self { id, plan, nodes, outcomes: BTreeMap::new(), ends, began: now, progress }
     }
 
-    /// Returns the highest order of the nodes that may follow ([`crate::Intent::reach`]).
+    /// Returns the highest order of the nodes that may follow ([`crate::Intent::reach`]): of all in the end,
+    /// also of nodes that enrol later.
     pub fn reach(&self) -> u64 {
         let end = match self.progress {
             Progress::Wave(wave) | Progress::Halted { wave, .. } => self.ends[wave],
-            Progress::Done => self.nodes.len(),
+            Progress::Done => return u64::MAX,
         };
         self.nodes[..end].last().map_or(0, |(order, _)| *order)
     }
 
-    /// Takes the report of a node. The last one of each node counts.
-    pub fn reported(&mut self, node: &str, outcome: Outcome) {
-        self.outcomes.insert(node.to_owned(), outcome);
+    /// Takes the report of a node about the intent of a rollout. Those of others change nothing. The last one
+    /// of each node counts.
+    pub fn reported(&mut self, rollout: u64, node: &str, outcome: Outcome) {
+        if rollout == self.id {
+            self.outcomes.insert(node.to_owned(), outcome);
+        }
     }
 
     /// Advances to the next wave, halts, or ends. After a change, the intent is signed with a new counter and
-    /// the new reach.
+    /// the new reach. Too many nodes of an earlier wave that fail later halt it, too.
     pub fn poll(&mut self, now: u64) -> Progress {
         let Progress::Wave(wave) = self.progress else { return self.progress };
+        let is_late = now >= self.began.saturating_add(self.plan.patience);
+        for earlier in 0..=wave {
+            let (failed, missing, of) = self.count(earlier);
+            let silent = if is_late || earlier < wave { missing } else { 0 };
+            if (failed + silent) as u64 * 1000 > of as u64 * u64::from(self.plan.failures) {
+                self.progress = Progress::Halted { wave, failed, silent, of };
+                return self.progress;
+            }
+        }
+        if is_late || self.count(wave).1 == 0 {
+            self.began = now;
+            let is_last = wave + 1 == self.ends.len();
+            self.progress = if is_last { Progress::Done } else { Progress::Wave(wave + 1) };
+        }
+        self.progress
+    }
+
+    /// Returns the number of nodes of a wave that failed, of those without a report, and of all.
+    fn count(&self, wave: usize) -> (usize, usize, usize) {
         let start = if wave == 0 { 0 } else { self.ends[wave - 1] };
         let nodes = &self.nodes[start..self.ends[wave]];
-        let reports = || nodes.iter().filter_map(|(_, node)| self.outcomes.get(node));
-        let failed = reports().filter(|outcome| matches!(outcome, Outcome::Failed(_))).count();
-        let is_late = now >= self.began.saturating_add(self.plan.patience);
-        let missing = nodes.len() - reports().count();
-        let silent = if is_late { missing } else { 0 };
-        let most = nodes.len() as u64 * u64::from(self.plan.failures);
-        self.progress = if (failed + silent) as u64 * 1000 > most {
-            Progress::Halted { wave, failed, silent, of: nodes.len() }
-        } else if missing > silent {
-            Progress::Wave(wave)
-        } else if wave + 1 == self.ends.len() {
-            Progress::Done
-        } else {
-            self.began = now;
-            Progress::Wave(wave + 1)
-        };
-        self.progress
+        let reports = nodes.iter().filter_map(|(_, node)| self.outcomes.get(node));
+        let failed = reports.clone().filter(|outcome| matches!(outcome, Outcome::Failed(_))).count();
+        (failed, nodes.len() - reports.count(), nodes.len())
     }
 
     /// Returns the reports by node.

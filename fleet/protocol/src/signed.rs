@@ -2,6 +2,7 @@
 
 use ed25519_dalek::{Signature, Signer as _, SigningKey, VerifyingKey};
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 use std::fmt;
 
 /// The most bytes of a signed statement.
@@ -43,6 +44,12 @@ fn signed(purpose: &str, message: &[u8]) -> Vec<u8> {
     [b"flame ", purpose.as_bytes(), b" 1\0", message].concat()
 }
 
+/// Returns the bytes that a fleet signs. They name the delegation, so that a statement does not move to a
+/// later one of the same key.
+fn stated(delegation: &[u8], body: &[u8]) -> Vec<u8> {
+    [&Sha256::digest(delegation)[..], body].concat()
+}
+
 /// A secret key of a root, a fleet or a node.
 pub struct Secret(SigningKey);
 
@@ -71,7 +78,7 @@ impl Secret {
     /// Signs a statement, as a fleet that a root delegates.
     pub fn state(&self, delegated: &Delegated, statement: &Statement) -> Vec<u8> {
         let body = to_json(statement);
-        let signature = self.sign(STATEMENT, &body);
+        let signature = self.sign(STATEMENT, &stated(&delegated.body, &body));
         let mut bytes = MAGIC.to_vec();
         for (body, signature) in [(&delegated.body, &delegated.signature), (&body, &signature)] {
             bytes.extend_from_slice(&u32::try_from(body.len()).unwrap_or(u32::MAX).to_le_bytes());
@@ -115,18 +122,19 @@ pub enum Statement {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Intent {
-    /// The name of the installed module in the fleet. A node follows the intent with the highest counter of
-    /// each target, in whatever order they come.
+    /// The name of the installed module in the fleet. A node follows the latest intent of each target that
+    /// reaches it, in whatever order they come: the one of the latest delegation, rollout and counter.
     pub target: String,
     pub counter: u64,
     pub expires: u64,
     /// The seconds without contact after which the module stops.
     pub lease: u64,
-    /// The number of the revocations that a node must have before it follows.
+    /// The number of the revocations, of this delegation, that a node must have before it follows.
     pub revocations: u64,
     /// A condition over the node's labels ([`crate::Condition`]).
     pub r#where: String,
-    /// The rollout, and the highest order in it of the nodes that follow ([`crate::rollout::order`]).
+    /// The number of the rollout, which grows with each of a target, and the highest order in it of the nodes
+    /// that follow ([`crate::rollout::order`]). The others keep the intent that they have.
     pub rollout: u64,
     pub reach: u64,
     pub action: Action,
@@ -149,7 +157,8 @@ pub enum Action {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Revocations {
-    /// Grows with each list. A node never goes back to a lower number.
+    /// Grows with each list of a delegation. A node never goes back to a lower number, nor to an earlier
+    /// delegation. A delegation begins with a list: without one of it, or of a later one, nothing runs.
     pub number: u64,
     /// Hashes of modules and ids of credentials.
     pub revoked: Vec<String>,
@@ -162,7 +171,7 @@ pub struct Revocations {
 #[serde(deny_unknown_fields)]
 pub struct Beacon {
     pub time: u64,
-    /// The number of the current revocations.
+    /// The number of the current revocations of this delegation.
     pub revocations: u64,
     /// Random numbers of nodes that asked for contact.
     pub answers: Vec<u64>,
@@ -191,8 +200,7 @@ pub enum SignedError {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verified {
     pub statement: Statement,
-    /// The number of its delegation.
-    pub delegation: u64,
+    pub delegation: Delegation,
 }
 
 /// What a node demands of a signed statement.
@@ -227,7 +235,8 @@ impl Demands<'_> {
         if !verify.verifies(self.root, DELEGATION, delegation, by_root) {
             return Err(SignedError::Signature { what: "delegation", by: "the fleet's root" });
         }
-        let delegation: Delegation = from_json("delegation", delegation)?;
+        let delegated = delegation;
+        let delegation: Delegation = from_json("delegation", delegated)?;
         if delegation.fleet != self.fleet {
             let expected = self.fleet.to_owned();
             return Err(SignedError::Fleet { found: delegation.fleet, expected });
@@ -243,10 +252,10 @@ impl Demands<'_> {
             what: "delegation",
             reason: "its key is not 64 hexadecimal digits".to_owned(),
         })?;
-        if !verify.verifies(&key, STATEMENT, body, by_fleet) {
+        if !verify.verifies(&key, STATEMENT, &stated(delegated, body), by_fleet) {
             return Err(SignedError::Signature { what: "statement", by: "the key of its delegation" });
         }
-        Ok(Verified { statement: from_json("statement", body)?, delegation: delegation.number })
+        Ok(Verified { statement: from_json("statement", body)?, delegation })
     }
 }
 
