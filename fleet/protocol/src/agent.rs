@@ -55,6 +55,8 @@ pub struct Stored {
     pub revocations: Revocations,
     /// The number of the delegation under which they were signed.
     pub revocations_by: u64,
+    /// The latest list that a beacon stated. Before the node has it, it runs nothing of the fleet's.
+    pub demanded: Age,
     pub targets: BTreeMap<String, Target>,
 }
 
@@ -65,7 +67,7 @@ pub struct Target {
     pub delegation: u64,
 }
 
-/// The age of a statement. A key that was lost states no number that keeps those of the next delegation out.
+/// The age of a statement. No number of a key that was lost keeps out the statements of the next delegation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Age {
     pub delegation: u64,
@@ -113,16 +115,14 @@ struct Contact {
     time: u64,
     /// The node's steady clock at that time, at the earliest.
     steady: u64,
-    /// The current revocations.
-    revocations: Age,
 }
 
 /// Decides which modules of the fleet run on a node.
 ///
 /// A node has *contact* once a beacon answers a random number that it made after its start, which no old
 /// beacon does. Later beacons renew it. The time that counts is the latest of the machine's clock and the
-/// signed times, so a clock that is set back makes nothing valid again; one that is ahead ends things early.
-/// Leases are measured by the steady clock.
+/// signed times, so a clock that is set back makes nothing valid again; a clock that is ahead ends things
+/// early. Leases are measured by the steady clock.
 #[derive(Clone, Debug)]
 pub struct Agent {
     member: Member,
@@ -138,10 +138,26 @@ impl Agent {
         Self { member, stored, asked: Some((random, clock.steady)), contact: None }
     }
 
-    /// Asks for contact with a random number that is made now: at each connection, and once an hour, since
-    /// the clocks of fleet and node run apart.
+    /// Continues with another memory, as a simulation of faults does.
+    pub fn restored(of: &Self, stored: Stored) -> Self {
+        Self { stored, ..of.clone() }
+    }
+
+    /// Asks for contact with a random number that is made now: at each connection, and when
+    /// [`Agent::should_ask`] says so.
     pub fn ask(&mut self, random: u64, clock: Clock) {
         self.asked = Some((random, clock.steady));
+    }
+
+    /// Returns whether half of the shortest lease is over since the latest beacon was signed, as far as the
+    /// node can tell. It knows more after it has asked: the one before may have been answered late, and the
+    /// clocks of fleet and node run apart.
+    pub fn should_ask(&self, clock: Clock) -> bool {
+        let shortest = self.stored.targets.values().map(|target| target.intent.lease).min();
+        let is_old = |contact: Contact| {
+            shortest.is_some_and(|lease| clock.steady.saturating_sub(contact.steady) >= lease / 2)
+        };
+        self.asked.is_none() && self.contact.is_some_and(is_old)
     }
 
     /// Returns the number to ask for contact with, until a beacon answers it.
@@ -160,7 +176,7 @@ impl Agent {
         clock.wall.max(self.stored.time).max(self.contact.map_or(0, since))
     }
 
-    /// Takes a signed statement. What it changes must be stored before it is acted on.
+    /// Takes a signed statement. Its changes must be stored before they are acted on.
     ///
     /// # Errors
     ///
@@ -192,7 +208,8 @@ impl Agent {
             return Err(Refusal::Old { what: "intent", found, known });
         }
         let expires = intent.expires;
-        if expires <= now {
+        // An expired intent ends the one before, as if the node had followed it in time.
+        if expires <= now && known.is_none() {
             return Err(Refusal::Expired { expires, now });
         }
         if expires > now.saturating_add(MAX_VALID) {
@@ -249,40 +266,57 @@ impl Agent {
         if answered.is_some() {
             self.asked = None;
         }
-        let revocations = Age { delegation: by.number, rollout: 0, counter: beacon.revocations };
-        let revocations = self.contact.map_or(revocations, |contact| contact.revocations.max(revocations));
-        self.contact = Some(Contact { time: found, steady, revocations });
+        let demanded = Age { delegation: by.number, rollout: 0, counter: beacon.revocations };
+        self.stored.demanded = self.stored.demanded.max(demanded);
+        self.contact = Some(Contact { time: found, steady });
         self.stored.time = self.stored.time.max(found);
         Ok(())
     }
 
-    /// Returns the intents to follow now, by target. Whatever else the fleet installed must not run.
+    /// Returns the intents to run now, by target. All else that the fleet installed must not run.
     pub fn wanted(&self, clock: Clock) -> BTreeMap<&str, &Intent> {
-        let (now, own, has) = (self.now(clock), &self.stored.revocations, self.stored.revoked());
-        let revoked: BTreeSet<&str> = own.revoked.iter().map(String::as_str).collect();
-        let is_wanted = |target: &&Target| {
-            let intent = &target.intent;
-            let Action::Run { module, credential, .. } = &intent.action else { return false };
-            let is_revoked = |id: &String| revoked.contains(id.as_str());
-            let is_with_us = match (self.contact, self.member.alone) {
-                (Some(contact), Alone::Stop) => {
-                    contact.revocations <= has && clock.steady < contact.steady.saturating_add(intent.lease)
-                }
-                (None, Alone::Stop) => false,
-                (contact, Alone::Keep) => contact.is_none_or(|contact| contact.revocations <= has),
-            };
-            is_with_us
-                && now < intent.expires
-                && target.revocations() <= has
-                && target.delegation >= own.delegations
-                && !is_revoked(module)
-                && !credential.iter().any(is_revoked)
-                && Condition::parse(&intent.r#where).is_ok_and(|c| c.holds(&self.member.labels))
-        };
-        let targets = self.stored.targets.iter();
-        let wanted = targets.filter(|(_, target)| is_wanted(target));
-        wanted.map(|(name, target)| (name.as_str(), &target.intent)).collect()
+        self.targets(clock, Wish::Run)
     }
+
+    /// Returns the intents by which this node runs nothing, whatever it hears of contact: those that stop,
+    /// have expired, are revoked, or whose condition it does not meet. It reports that it follows them. An
+    /// intent that waits for contact or for a list is in neither map, and nothing is reported about it.
+    pub fn settled(&self, clock: Clock) -> BTreeMap<&str, &Intent> {
+        self.targets(clock, Wish::Nothing)
+    }
+
+    fn targets(&self, clock: Clock, wish: Wish) -> BTreeMap<&str, &Intent> {
+        let revoked = self.stored.revocations.revoked.iter().map(String::as_str).collect();
+        let targets = self.stored.targets.iter();
+        let meant = targets.filter(|(_, target)| self.wish(target, &revoked, clock) == wish);
+        meant.map(|(name, target)| (name.as_str(), &target.intent)).collect()
+    }
+
+    fn wish(&self, target: &Target, revoked: &BTreeSet<&str>, clock: Clock) -> Wish {
+        let intent = &target.intent;
+        let Action::Run { module, credential, .. } = &intent.action else { return Wish::Nothing };
+        let is_revoked = |id: &String| revoked.contains(id.as_str());
+        let is_leased = |contact: Contact| clock.steady < contact.steady.saturating_add(intent.lease);
+        let has_list = target.revocations().max(self.stored.demanded) <= self.stored.revoked();
+        let is_meant = self.now(clock) < intent.expires
+            && !is_revoked(module)
+            && !credential.iter().any(is_revoked)
+            && Condition::parse(&intent.r#where).is_ok_and(|c| c.holds(&self.member.labels));
+        match is_meant {
+            false => Wish::Nothing,
+            true if !has_list => Wish::Wait,
+            true if self.member.alone == Alone::Keep || self.contact.is_some_and(is_leased) => Wish::Run,
+            true => Wish::Wait,
+        }
+    }
+}
+
+/// What an intent means for a node at a time.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Wish {
+    Run,
+    Wait,
+    Nothing,
 }
 
 impl Stored {

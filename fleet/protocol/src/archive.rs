@@ -139,7 +139,7 @@ pub struct Commit {
     pub losses: Vec<(Subject, Loss)>,
 }
 
-/// The relation of a new mark to the one that is published.
+/// The relation of a new mark to the published one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Publish {
     Replace(Mark),
@@ -258,8 +258,8 @@ impl Writer {
         }
     }
 
-    /// Decides on the mark of a subject, given the one that is published. A notice there stays until its batch
-    /// is taken, also if another writer made it.
+    /// Decides on the mark of a subject, given the published one. A notice there stays until its batch is
+    /// taken, also if another writer made it.
     pub fn publish(&mut self, subject: &Subject, published: &Mark) -> Publish {
         let progress = self.subjects.get(subject).cloned().unwrap_or_default();
         let reached = |at: Position| progress.known(at.epoch).sequence;

@@ -224,7 +224,8 @@ impl Parser {
         if self.terms > MAX_TERMS {
             return Err(self.unexpected("at most 64 comparisons: give the nodes a label for this"));
         }
-        let is_name = |(_, token): &(usize, Token)| matches!(token, Token::Word(word) if !matches!(word.as_str(), "and" | "or" | "not"));
+        let is_free = |word: &str| !matches!(word, "and" | "or" | "not");
+        let is_name = |(_, token): &(usize, Token)| matches!(token, Token::Word(word) if is_free(word));
         let Some((_, Token::Word(name))) = self.tokens.next_if(is_name) else {
             return Err(self.unexpected("the name of a label, not, or ("));
         };

@@ -54,7 +54,8 @@ pub enum EnrolmentError {
     #[error("the token is for node {expected:?}, and {found:?} applied")]
     Name { found: String, expected: String },
     #[error(
-        "the name of {length} bytes, {found:?}, is no node's: choose one of 1 to {MAX_NAME} letters, digits, - or _"
+        "{found:?}, of {length} bytes, is no name of a node: choose one of 1 to {MAX_NAME} letters, digits, - \
+         or _"
     )]
     Form { found: String, length: usize },
     #[error("the application of node {name:?} is not signed by its key")]

@@ -32,7 +32,7 @@ pub struct Mark {
 pub struct Missing {
     /// The position that it waits for.
     pub at: Position,
-    /// The latest one that was offered too early. It was passed over, so it must come again, too.
+    /// The latest position that was offered too early. It was passed over, so it must come again, too.
     pub early: Position,
 }
 

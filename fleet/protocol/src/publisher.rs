@@ -73,7 +73,7 @@ impl Publisher {
     }
 
     /// Continues behind the last message of the subject or behind the mark, whichever is later in the spool.
-    /// A message of an epoch that the spool does not know is of no use: the archive drops what it has.
+    /// A message of an epoch that the spool does not know is of no use: the archive drops repeated batches.
     /// Returns up to where the spool may be cut.
     ///
     /// # Errors

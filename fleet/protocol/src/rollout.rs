@@ -17,7 +17,7 @@ pub fn order(rollout: u64, node: &str) -> u64 {
 /// What a node reports about an intent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It follows.
+    /// It follows: it runs the module, or nothing by this intent ([`crate::Agent::settled`]).
     Running,
     /// Its own policy forbids it, for this reason. This is no failure.
     Refused(String),
@@ -90,8 +90,8 @@ impl Rollout {
         self.nodes[..end].last().map_or(0, |(order, _)| *order)
     }
 
-    /// Takes the report of a node about the intent of a rollout. Those of others change nothing. The last one
-    /// of each node counts.
+    /// Takes the report of a node about the intent of a rollout. Other reports change nothing. The last
+    /// one of each node counts.
     pub fn reported(&mut self, rollout: u64, node: &str, outcome: Outcome) {
         if rollout == self.id {
             self.outcomes.insert(node.to_owned(), outcome);

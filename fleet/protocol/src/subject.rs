@@ -11,7 +11,7 @@ const MAX_PART: usize = 200;
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Subject(String);
 
-/// The reason why names make no subject, or a text is none.
+/// The reason why names make no subject, or a text is no subject.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SubjectError {
     #[error(

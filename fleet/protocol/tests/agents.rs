@@ -94,7 +94,7 @@ fn intents_expire_and_a_clock_that_is_set_back_changes_nothing() {
     tell(&mut agent, &fleet.beacon(NOW + 41, 0, &[]), 41).unwrap();
     let mut agent = Agent::new(member(Alone::Keep), agent.stored().clone(), 8, back(0));
     assert_eq!(agent.wanted(back(0)).len(), 0);
-    let expired = Intent { expires: NOW + 41, ..intent(3) };
+    let expired = Intent { target: "u".to_owned(), expires: NOW + 41, ..intent(3) };
     let refused = agent.receive(&fleet.intent(&expired), back(1), &Ed25519);
     assert!(matches!(refused, Err(Refusal::Expired { .. })));
     let endless = Intent { expires: u64::MAX, ..intent(3) };
@@ -102,11 +102,21 @@ fn intents_expire_and_a_clock_that_is_set_back_changes_nothing() {
     assert!(matches!(refused, Err(Refusal::Endless { .. })));
 }
 
+/// A node that was away for the whole life of an intent does not keep the one before it.
+#[test]
+fn an_expired_intent_ends_the_one_before() {
+    let (mut agent, fleet) = running();
+    tell(&mut agent, &fleet.intent(&Intent { expires: NOW + 1, action: Action::Stop, ..intent(2) }), 9)
+        .unwrap();
+    assert_eq!(runs(&agent, 9), [0; 0]);
+}
+
 /// A lease is as long as its intent states from the time at which a beacon was signed, not from its arrival.
 #[test]
 fn leases_end_without_contact() {
     let (mut agent, fleet) = running();
     assert_eq!((runs(&agent, 59), runs(&agent, 60)), (vec![1], vec![]));
+    assert_eq!((agent.settled(clock(60)).len(), agent.settled(clock(DAY)).len()), (0, 1));
     // Signed at 20 s, and held back until 100 s.
     tell(&mut agent, &fleet.beacon(NOW + 20, 0, &[]), 100).unwrap();
     assert_eq!((runs(&agent, 79), runs(&agent, 100)), (vec![1], vec![]));
@@ -124,24 +134,38 @@ fn leases_end_without_contact() {
     assert_eq!(runs(&Agent::new(member(Alone::Keep), stored, 8, clock(102)), 5000), [1]);
 }
 
-/// The fleet's clock is slower than the node's by a thousandth. After a year, no lease would last.
+/// The fleet's clock is slower than the node's by a thousandth. After a day without asking, no lease would
+/// last.
 #[test]
 fn clocks_that_run_apart_are_brought_together_by_asking() {
     let (mut agent, fleet) = running();
-    for hour in 1..=100 {
-        let seconds = hour * 3600;
-        agent.ask(hour, clock(seconds - 1));
-        tell(&mut agent, &fleet.beacon(NOW + seconds * 999 / 1000, 0, &[hour]), seconds).unwrap();
-        assert_eq!(agent.asks(), None);
-        agent
-            .receive(
-                &fleet.intent(&Intent { expires: NOW + 9 * DAY, ..intent(hour + 1) }),
-                clock(seconds),
-                &Ed25519,
-            )
-            .unwrap();
-        assert_eq!(runs(&agent, seconds + 58), [hour + 1]);
+    let (mut asked, mut number) = (0, 100);
+    for seconds in (10..DAY).step_by(10) {
+        if agent.should_ask(clock(seconds)) {
+            (asked, number) = (asked + 1, number + 1);
+            agent.ask(number, clock(seconds));
+        }
+        let answers: Vec<_> = agent.asks().into_iter().collect();
+        tell(&mut agent, &fleet.beacon(NOW + seconds * 999 / 1000, 0, &answers), seconds).unwrap();
+        assert_eq!(runs(&agent, seconds + 9), if seconds + 9 < DAY { vec![1] } else { vec![] });
     }
+    // A clock that is behind by 20 s of a lease of 60 s is found after 20,000 s.
+    assert!((1..9).contains(&asked), "{asked}");
+}
+
+/// An answer that came late says little; the next one says more.
+#[test]
+fn a_late_answer_is_asked_for_again() {
+    let (mut agent, fleet) = running();
+    let stored = agent.stored().clone();
+    agent = Agent::new(member(Alone::Stop), stored, 8, clock(100));
+    tell(&mut agent, &fleet.beacon(NOW + 155, 0, &[8]), 155).unwrap();
+    assert_eq!((runs(&agent, 159), runs(&agent, 160)), (vec![1], vec![]));
+    assert!(agent.should_ask(clock(155)));
+    agent.ask(9, clock(155));
+    assert!(!agent.should_ask(clock(155)));
+    tell(&mut agent, &fleet.beacon(NOW + 156, 0, &[9]), 156).unwrap();
+    assert_eq!(runs(&agent, 160), [1]);
 }
 
 #[test]
@@ -163,6 +187,8 @@ fn a_node_that_was_away_has_the_revocations_first() {
         let mut agent = Agent::new(member(alone), agent.stored().clone(), 8, clock(30));
         tell(&mut agent, &fleet.beacon(NOW + 30, 1, &[8]), 30).unwrap();
         assert_eq!(runs(&agent, 30), [0; 0]);
+        // Not after a restart either.
+        assert_eq!(runs(&Agent::new(member(alone), agent.stored().clone(), 9, clock(30)), 30), [0; 0]);
         tell(&mut agent, &fleet.revoke(1, &["x"], 0), 31).unwrap();
         assert_eq!(runs(&agent, 31), [1]);
         // A beacon that was signed before does not take it back.

@@ -27,8 +27,30 @@ pub enum Broken {
     GapsAreForgotten,
     /// Batches are sent before they are on the disk.
     WhatIsNotSyncedIsSent,
-    /// The spool states that it keeps what it dropped.
+    /// The spool states that it keeps batches that it dropped.
     DropsAreNotSaid,
+    /// A node takes any signature for valid.
+    SignaturesAreNotVerified,
+    /// A node does not remember which intents it has followed.
+    ReplaysAreFollowed,
+    /// A node asks for contact with a number that it has used before.
+    NodesAskWithTheSameNumber,
+    /// A lease counts from the arrival of a beacon.
+    LeasesBeginWithTheArrival,
+    /// A node forgets the fleet's time at a start.
+    TheTimeIsForgotten,
+    /// A node forgets what is revoked at a start.
+    RevocationsAreForgotten,
+    /// A node runs modules before it has the list that a beacon states.
+    TheBeaconsListIsNotAwaited,
+    /// A node acts on what is not on its disk.
+    WhatIsNotStoredIsActedOn,
+    /// An intent reaches all nodes at once.
+    WavesReachAll,
+    /// A failure counts as a success.
+    FailuresAreNotCounted,
+    /// The list after the loss of a key does not end its delegation.
+    ALostKeyIsNotEnded,
 }
 
 impl Broken {
@@ -46,5 +68,19 @@ impl Broken {
         Self::GapsAreForgotten,
         Self::WhatIsNotSyncedIsSent,
         Self::DropsAreNotSaid,
+    ];
+
+    pub const OF_CONTROL: [Self; 11] = [
+        Self::SignaturesAreNotVerified,
+        Self::ReplaysAreFollowed,
+        Self::NodesAskWithTheSameNumber,
+        Self::LeasesBeginWithTheArrival,
+        Self::TheTimeIsForgotten,
+        Self::RevocationsAreForgotten,
+        Self::TheBeaconsListIsNotAwaited,
+        Self::WhatIsNotStoredIsActedOn,
+        Self::WavesReachAll,
+        Self::FailuresAreNotCounted,
+        Self::ALostKeyIsNotEnded,
     ];
 }

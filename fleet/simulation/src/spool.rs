@@ -29,7 +29,7 @@ impl Spool {
 
     /// Begins an epoch, as an opening does.
     pub fn open(&mut self, epoch: Epoch) {
-        // An epoch that got no batch leaves what it was to count to the next one.
+        // An epoch that got no batch leaves the sums before it to the next one.
         let before = self.ranges.last().filter(|range| range.last == 0).map(|range| range.totals);
         self.begin(epoch, before.unwrap_or_default());
     }
@@ -48,6 +48,10 @@ impl Spool {
     }
 
     /// Appends a batch.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the rows exceed 64 bits.
     pub fn append(&mut self, id: u64, rows: u64, time: u64) {
         while self.frames.len() >= self.bound {
             self.drop_oldest();

@@ -3,6 +3,7 @@
 //! FLAME_SEED runs the seed with this number alone, which a failure prints. FLAME_SEEDS multiplies the number
 //! of seeds; 1 without it.
 
+mod control;
 mod records;
 
 use std::ops::Range;

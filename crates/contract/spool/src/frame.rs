@@ -202,7 +202,7 @@ impl<'a> Frame<'a> {
     /// # Errors
     ///
     /// Returns [`FrameError::Short`] if the bytes end too early, and otherwise an error if they are no frame,
-    /// or not the one that was written.
+    /// or not as it was written.
     pub fn read(bytes: &mut Bytes<'a>) -> Result<Self, FrameError> {
         let start = bytes.rest();
         let header = read_header(bytes)?;

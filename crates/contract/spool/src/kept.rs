@@ -62,8 +62,8 @@ pub enum Place {
     Common,
     /// The spool knows nothing of the epoch.
     Foreign,
-    /// The epoch has ended in this spool, and is longer elsewhere: a backup was restored. Its batches here are
-    /// the beginning of those.
+    /// The epoch has ended in this spool, and is longer elsewhere: a backup was restored. Its batches here
+    /// are the beginning of those.
     Longer,
     /// The epoch grows in this spool, and is longer elsewhere, or has another batch at the position: its
     /// memory was restored, too.
@@ -72,8 +72,8 @@ pub enum Place {
 
 /// A spool as its publisher sees it.
 pub trait Kept {
-    /// Returns the epochs of the spool from the oldest to the newest, with those of which nothing is left
-    /// but which may not have been archived.
+    /// Returns the epochs of the spool from the oldest to the newest, also epochs that keep nothing but
+    /// may not have been archived.
     fn ranges(&self) -> &[Range];
 
     /// Returns the hash at a position that is kept.
@@ -82,7 +82,7 @@ pub trait Kept {
     /// Returns whether batches are still appended to this epoch.
     fn grows(&self, epoch: Epoch) -> bool;
 
-    /// Returns the order of a position among those of this spool: the index of its epoch, and its sequence.
+    /// Returns the order of a position in this spool: the index of its epoch, and its sequence.
     fn order(&self, position: Position) -> Option<(usize, u64)> {
         let at = self.ranges().iter().position(|range| range.epoch == position.epoch)?;
         Some((at, position.sequence))

@@ -18,7 +18,8 @@
 //!
 //! A folder of segments, each of one epoch, and the file `cut`. All numbers are little-endian. A segment is a
 //! head ([`Head`]) and frames ([`Header`] and a body). Each frame is covered by a hash, which includes the
-//! hash of the frame before: equal hashes at a position mean that all batches of the epoch up to it are equal.
+//! hash of the frame before: equal hashes at a position mean that all batches of the epoch up to it are
+//! equal.
 //!
 //! | promise | test |
 //! | --- | --- |

@@ -45,7 +45,7 @@ impl Cut {
     ///
     /// # Errors
     ///
-    /// Returns an error if the bytes are not those of a cut.
+    /// Returns an error if the bytes are no cut.
     pub fn read(bytes: &[u8]) -> Result<Self, FrameError> {
         let mut at = Bytes::new(bytes, 0);
         let magic: [u8; 4] = at.array()?;
@@ -128,7 +128,8 @@ impl Reader {
                 Err(error) => return Err(SpoolError::Io { path, error }),
             };
             let is_newest = at + 1 == numbers.len();
-            let known = self.segments.list.last().filter(|last| last.number == number).map(|last| last.length);
+            let known =
+                self.segments.list.last().filter(|last| last.number == number).map(|last| last.length);
             load(&mut self.segments.list, number, &file, is_newest)
                 .map_err(|e| SpoolError::of(path.clone(), e))?;
             // What is read is sent. A batch that the writer has not synced yet must not be elsewhere and be

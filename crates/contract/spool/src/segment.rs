@@ -192,8 +192,8 @@ impl Segments {
                 }),
             }
         }
-        // A later head names a lower end of an epoch that was forked, and a higher one of which batches cannot
-        // be read any more.
+        // A later head names a lower end of an epoch that was forked, and a higher one of which batches
+        // cannot be read any more.
         for end in self.list.iter().flat_map(|segment| &segment.head.ends) {
             let range = self.ranges.iter_mut().find(|range| range.epoch == end.epoch);
             if let Some(range) = range.filter(|range| range.last != end.last) {

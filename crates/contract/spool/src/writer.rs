@@ -65,7 +65,7 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Opens a spool of at most `bound` bytes in a folder, which is made if there is none, and begins an
+    /// Opens a spool of at most `bound` bytes in a folder, which is made if it is missing, and begins an
     /// epoch. `fresh` yields random epochs.
     ///
     /// # Errors
@@ -163,7 +163,7 @@ impl Writer {
         if let Some((file, is_unsynced @ true)) = self.active.as_mut() {
             *is_unsynced = false;
             if let Err(error) = file.sync_data() {
-                // After a failed sync the kernel may have forgotten what it could not write.
+                // After a failed sync the kernel may have forgotten the bytes that it could not write.
                 self.active = None;
                 return Err(SpoolError::Io { path: self.path.clone(), error });
             }

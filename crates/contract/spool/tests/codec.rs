@@ -53,7 +53,7 @@ fn a_batch_at_fault_makes_no_frame() {
     assert!(make(&Batch { rows: 1, first: 1, last: 1, body: b"" }, u64::MAX).contains("64 bits"));
 }
 
-/// Of more ends than a head can name, the rows of the oldest are counted with those of the next.
+/// Of more ends than a head can name, the rows of the oldest are counted with the next.
 #[test]
 fn a_head_reads_as_it_was_written_and_loses_no_row() {
     let totals = |rows| Totals { rows, bytes: 2 * rows, until: rows };
