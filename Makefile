@@ -36,10 +36,11 @@ test: build $(VENV)/ready ## Run every test; PROFILE=release to test what is ins
 	@FLAME=$(FLAME) FLAME_MODULES=$(MODULES) XDG_CACHE_HOME=$(TESTED) FLAME_PYTHON=$(VENV)/bin/python \
 	  cargo test --profile $(PROFILE) --workspace --no-fail-fast
 
-test-fleet: ## Test the fleet, a workspace of its own; SEEDS=n for n times as many runs of its simulation
+test-fleet: $(VENV)/ready ## Test the fleet, a workspace of its own; SEEDS=n for n times as many runs of its simulation
 	@cd fleet && cargo fmt --check && cargo clippy --profile $(PROFILE) --workspace --all-targets -- -D warnings
 	@cd fleet && RUSTDOCFLAGS="-D warnings" cargo doc --profile $(PROFILE) --no-deps --workspace
-	@cd fleet && FLAME_SEEDS=$(or $(SEEDS),1) cargo test --profile $(PROFILE) --workspace --no-fail-fast
+	@cd fleet && NATS_SERVER=$${NATS_SERVER:-$(VENV)/bin/nats-server} FLAME_SEEDS=$(or $(SEEDS),1) \
+	  cargo test --profile $(PROFILE) --workspace --no-fail-fast
 
 python: $(VENV)/ready ## Install the Python packages of the tests
 

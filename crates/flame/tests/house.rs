@@ -219,8 +219,8 @@ fn documents_name_what_exists() {
         }
         for word in text.split('`').skip(1).step_by(2) {
             let first = word.split('/').next().unwrap_or("");
-            let ours =
-                ["crates", "docs", "demo", "bench", "fuzz", "tests", "modules", "sdk", "fleet"].contains(&first);
+            let ours = ["crates", "docs", "demo", "bench", "fuzz", "tests", "modules", "sdk", "fleet"]
+                .contains(&first);
             if ours && word.contains('/') && !word.contains([' ', '*']) {
                 assert!(root().join(word).exists(), "{page} names {word}");
             }
