@@ -31,7 +31,7 @@ impl Nats {
     ///
     /// # Errors
     ///
-    /// Returns an error if there is no server, or one that is refused.
+    /// Returns an error if there is no server, or its version is refused.
     pub fn connect(address: &str) -> Result<Self, LogError> {
         let runtime = Builder::new_multi_thread()
             .worker_threads(1)

