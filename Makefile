@@ -36,6 +36,12 @@ test: build $(VENV)/ready ## Run every test; PROFILE=release to test what is ins
 	@FLAME=$(FLAME) FLAME_MODULES=$(MODULES) XDG_CACHE_HOME=$(TESTED) FLAME_PYTHON=$(VENV)/bin/python \
 	  cargo test --profile $(PROFILE) --workspace --no-fail-fast
 
+test-fleet: $(VENV)/ready ## Test the fleet, a workspace of its own; SEEDS=n for n times as many runs of its simulation
+	@cd fleet && cargo fmt --check && cargo clippy --profile $(PROFILE) --workspace --all-targets -- -D warnings
+	@cd fleet && RUSTDOCFLAGS="-D warnings" cargo doc --profile $(PROFILE) --no-deps --workspace
+	@cd fleet && NATS_SERVER=$${NATS_SERVER:-$(VENV)/bin/nats-server} FLAME_SEEDS=$(or $(SEEDS),1) \
+	  cargo test --profile $(PROFILE) --workspace --no-fail-fast
+
 python: $(VENV)/ready ## Install the Python packages of the tests
 
 $(VENV)/ready: tests/requirements.txt
@@ -83,6 +89,7 @@ doc: ## Build the documentation of the crates; warnings are errors
 
 deny: ## Check licences and advisories of dependencies (cargo install cargo-deny)
 	@cargo deny --workspace check
+	@cd fleet && cargo deny --config ../deny.toml check
 	@cd tests/foreign && cargo deny --config ../../deny.toml check licenses bans sources
 
 # Where `make install` puts things.
@@ -104,7 +111,7 @@ install: release ## Install to PREFIX (default /usr/local)
 	sed -e 's/^members = .*/members = ["abi", "rust", "rust-macros"]/' -e '/^exclude = /d' -e 's|"crates/contract/abi"|"abi"|' \
 	  -e 's|"sdk/|"|' Cargo.toml > $(SHARED)/flame/sdk/Cargo.toml
 
-.PHONY: help setup build release demo test python bench fuzz soak soak-node prove mutants mutants-checker lint doc deny install
+.PHONY: help setup build release demo test test-fleet python bench fuzz soak soak-node prove mutants mutants-checker lint doc deny install
 
 # A module is built again when its files, the SDKs or the command have changed.
 .SECONDEXPANSION:

@@ -18,6 +18,9 @@ fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
+/// The folders of the workspaces: node and command, and the fleet.
+const WORKSPACES: [&str; 2] = ["", "fleet"];
+
 /// Returns the room of a crate, by its folder.
 fn room(manifest: &Path) -> &'static str {
     // Where the checkout lies tells nothing.
@@ -105,7 +108,7 @@ fn every_licence_is_on_the_list() {
     let allowed: Vec<_> =
         deny["licenses"]["allow"].as_array().unwrap().iter().filter_map(|l| l.as_str()).collect();
     // Modules of foreign code are built separately, with their own packages.
-    let packages = ["", "tests/foreign"].map(|folder| {
+    let packages = ["", "fleet", "tests/foreign"].map(|folder| {
         cargo_metadata::MetadataCommand::new().current_dir(root().join(folder)).exec().unwrap().packages
     });
     for package in packages.iter().flatten() {
@@ -124,8 +127,11 @@ fn every_dependency_has_its_line() {
     let named: BTreeSet<_> = cells
         .flat_map(|cell| cell.split(|c: char| !c.is_alphanumeric() && !matches!(c, '-' | '_')))
         .collect();
-    let metadata = cargo_metadata::MetadataCommand::new().current_dir(root()).no_deps().exec().unwrap();
-    let all = metadata.packages.iter().flat_map(|package| &package.dependencies);
+    let packages = WORKSPACES.map(|folder| {
+        let folder = root().join(folder);
+        cargo_metadata::MetadataCommand::new().current_dir(folder).no_deps().exec().unwrap().packages
+    });
+    let all = packages.iter().flatten().flat_map(|package| &package.dependencies);
     // Those without a source are of this repository.
     let direct: BTreeSet<_> = all.filter(|d| d.source.is_some()).map(|d| d.name.as_str()).collect();
     let missing: Vec<_> = direct.difference(&named).collect();
@@ -135,13 +141,15 @@ fn every_dependency_has_its_line() {
 /// Neither a package of ours nor a dependency needs a newer compiler than Cargo.toml promises.
 #[test]
 fn the_promised_rust_version_is_enough() {
-    let metadata = cargo_metadata::MetadataCommand::new().current_dir(root()).exec().unwrap();
-    let own = metadata.workspace_packages();
+    let all = WORKSPACES.map(|folder| {
+        cargo_metadata::MetadataCommand::new().current_dir(root().join(folder)).exec().unwrap()
+    });
+    let own: Vec<_> = all.iter().flat_map(|metadata| metadata.workspace_packages()).collect();
     let promised = own.iter().find(|p| p.name.as_str() == "flame").unwrap().rust_version.clone().unwrap();
     for package in &own {
         assert!(package.rust_version.as_ref().is_none_or(|v| *v == promised), "{}", package.name);
     }
-    for package in &metadata.packages {
+    for package in all.iter().flat_map(|metadata| &metadata.packages) {
         let needed = package.rust_version.as_ref();
         assert!(needed.is_none_or(|v| *v <= promised), "{} needs Rust {}", package.name, needed.unwrap());
     }
@@ -162,7 +170,7 @@ fn files(folder: &Path, into: &mut Vec<PathBuf>) {
 #[test]
 fn unsafe_stands_only_where_a_file_allows_it_and_no_file_is_endless() {
     let mut all = Vec::new();
-    for folder in ["crates", "sdk", "modules"] {
+    for folder in ["crates", "sdk", "modules", "fleet"] {
         files(&root().join(folder), &mut all);
     }
     for path in all.iter().filter(|p| p.extension().is_some_and(|e| e == "rs")) {
@@ -211,8 +219,8 @@ fn documents_name_what_exists() {
         }
         for word in text.split('`').skip(1).step_by(2) {
             let first = word.split('/').next().unwrap_or("");
-            let ours =
-                ["crates", "docs", "demo", "bench", "fuzz", "tests", "modules", "sdk"].contains(&first);
+            let ours = ["crates", "docs", "demo", "bench", "fuzz", "tests", "modules", "sdk", "fleet"]
+                .contains(&first);
             if ours && word.contains('/') && !word.contains([' ', '*']) {
                 assert!(root().join(word).exists(), "{page} names {word}");
             }
@@ -264,7 +272,7 @@ fn the_runtime_has_no_compiler() {
 fn tests_describe_their_variables() {
     let of_command = std::fs::read_to_string(root().join("crates/flame/src/environment.rs")).unwrap();
     let mut all = Vec::new();
-    for folder in ["crates", "sdk", "modules", "bench"] {
+    for folder in ["crates", "sdk", "modules", "bench", "fleet"] {
         files(&root().join(folder), &mut all);
     }
     let is_test = |path: &&PathBuf| path.components().any(|part| part.as_os_str() == "tests");
@@ -324,7 +332,7 @@ fn the_list_of_fuzz_targets_is_whole() {
 #[test]
 fn programs_of_tests_list_their_files() {
     let mut all = Vec::new();
-    files(&root().join("crates"), &mut all);
+    ["crates", "fleet"].iter().for_each(|folder| files(&root().join(folder), &mut all));
     let mains: Vec<_> = all.iter().filter(|path| path.ends_with("tests/main.rs")).collect();
     assert!(mains.len() >= 8, "{mains:?}");
     for main in mains {

@@ -48,7 +48,8 @@ use std::sync::atomic::AtomicBool;
 #[derive(Args)]
 pub struct Run {
     /// Modules by name or path, separated by commas: `count,flow,./mine.wasm`. With -w they can be left out:
-    /// then the packets that pass FILTER are written, and `tcp` begins FILTER; the module is `tcp.wasm`
+    /// then the packets that pass FILTER are written. With -w, `tcp` begins FILTER, and the module of that
+    /// name is given by its path
     #[arg(value_name = "MODULES", required_unless_present = "write")]
     modules: Option<String>,
 

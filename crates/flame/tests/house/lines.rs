@@ -50,6 +50,7 @@ fn lines_are_short() {
         "bench",
         "fuzz",
         "docs",
+        "fleet",
         "tests",
         "demo",
         "scripts",

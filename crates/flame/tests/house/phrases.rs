@@ -35,7 +35,7 @@ fn phrases_become_fewer() {
     let mut all: Vec<_> = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"]
         .map(|file| root().join(file))
         .to_vec();
-    ["crates", "sdk", "modules", "bench", "fuzz", "docs", "demo"]
+    ["crates", "sdk", "modules", "bench", "fuzz", "docs", "demo", "fleet"]
         .iter()
         .for_each(|folder| files(&root().join(folder), &mut all));
     let texts: Vec<_> = all.iter().filter_map(|path| Some((path, prose(path)?))).collect();

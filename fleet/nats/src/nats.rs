@@ -1,0 +1,183 @@
+//! NATS JetStream as a log.
+
+use crate::{Log, LogError, Published, Record, Version};
+use async_nats::Client;
+use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, pull};
+use async_nats::jetstream::context::PublishErrorKind;
+use async_nats::jetstream::message::PublishMessage;
+use async_nats::jetstream::stream::{Config, DirectGetErrorKind, DiscardPolicy, StorageType, Stream};
+use async_nats::jetstream::{self, Context, ErrorCode};
+use flame_fleet_protocol::Subject;
+use futures_util::StreamExt as _;
+use std::fmt::Display;
+use tokio::runtime::{Builder, Runtime};
+
+/// The stream of the marks of all subjects.
+const MARKS: &str = "MARKS";
+
+/// A connection to a server. It is made again by itself, maybe to another server.
+pub struct Nats {
+    runtime: Runtime,
+    client: Client,
+    context: Context,
+}
+
+fn failed<E: Display>(what: &'static str) -> impl FnOnce(E) -> LogError {
+    move |error| LogError::Failed { what, reason: error.to_string() }
+}
+
+impl Nats {
+    /// Connects to a server, and refuses versions with known holes.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if there is no server, or its version is refused.
+    pub fn connect(address: &str) -> Result<Self, LogError> {
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .map_err(failed("its runtime"))?;
+        let client = runtime.block_on(async_nats::connect(address)).map_err(failed("the connection"))?;
+        let context = runtime.block_on(async { jetstream::new(client.clone()) });
+        let log = Self { runtime, client, context };
+        log.version()?;
+        Ok(log)
+    }
+
+    /// Returns the version of the server that it is connected to now.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if it is refused.
+    pub fn version(&self) -> Result<Version, LogError> {
+        Ok(Version::accepted(&self.client.server_info().version)?)
+    }
+
+    /// Returns the way to the streams, if the server is accepted.
+    fn context(&self) -> Result<&Context, LogError> {
+        self.version().map(|_| &self.context)
+    }
+
+    fn stream(&self, name: &str) -> Result<Stream, LogError> {
+        self.runtime.block_on(self.context()?.get_stream(name)).map_err(failed("a stream"))
+    }
+
+    fn last_of(&self, stream: &str, subject: &str) -> Result<Option<(u64, Vec<u8>)>, LogError> {
+        let stream = self.stream(stream)?;
+        match self.runtime.block_on(stream.direct_get_last_for_subject(subject)) {
+            Ok(message) => Ok(Some((message.sequence, message.payload.to_vec()))),
+            Err(e) if matches!(e.kind(), DirectGetErrorKind::NotFound) => Ok(None),
+            Err(e) => Err(failed("the last message")(e)),
+        }
+    }
+}
+
+impl Log for Nats {
+    fn open(&mut self, subject: &Subject, bound: u64) -> Result<(), LogError> {
+        let principal = subject.as_str().split('.').nth(3).unwrap_or_default();
+        // A principal may fill its own stream only, and a full one removes nothing.
+        let records = Config {
+            name: subject.stream(),
+            subjects: vec![format!("flame.records.*.{principal}.>")],
+            max_bytes: i64::try_from(bound).unwrap_or(i64::MAX),
+            discard: DiscardPolicy::New,
+            storage: StorageType::File,
+            allow_direct: true,
+            ..Config::default()
+        };
+        let marks = Config {
+            name: MARKS.to_owned(),
+            subjects: vec!["flame.marks.>".to_owned()],
+            max_messages_per_subject: 1,
+            discard: DiscardPolicy::Old,
+            storage: StorageType::File,
+            allow_direct: true,
+            ..Config::default()
+        };
+        for config in [records, marks] {
+            self.runtime
+                .block_on(self.context()?.get_or_create_stream(config))
+                .map_err(failed("a stream"))?;
+        }
+        Ok(())
+    }
+
+    fn last(&mut self, subject: &Subject) -> Result<Option<Record>, LogError> {
+        let last = self.last_of(&subject.stream(), subject.as_str())?;
+        Ok(last.map(|(sequence, bytes)| Record { sequence, subject: subject.clone(), bytes }))
+    }
+
+    fn publish(
+        &mut self,
+        subject: &Subject,
+        bytes: Vec<u8>,
+        after: Option<u64>,
+    ) -> Result<Published, LogError> {
+        let mut message = PublishMessage::build().payload(bytes.into());
+        if let Some(after) = after {
+            message = message.expected_last_subject_sequence(after);
+        }
+        let context = self.context()?;
+        let outcome = self
+            .runtime
+            .block_on(async { context.send_publish(subject.as_str().to_owned(), message).await?.await });
+        let error = match outcome {
+            Ok(ack) => return Ok(Published::Taken(ack.sequence)),
+            Err(error) => error,
+        };
+        let source = std::error::Error::source(&error).and_then(|e| e.downcast_ref::<jetstream::Error>());
+        match (error.kind(), source.map(jetstream::Error::error_code)) {
+            (PublishErrorKind::WrongLastSequence, _) => Ok(Published::Moved),
+            (_, Some(ErrorCode::STREAM_STORE_FAILED)) => Ok(Published::Full),
+            _ => Err(failed("a message")(error)),
+        }
+    }
+
+    fn pull(&mut self, subject: &Subject, behind: u64, most: usize) -> Result<Vec<Record>, LogError> {
+        let stream = self.stream(&subject.stream())?;
+        let config = pull::Config {
+            deliver_policy: DeliverPolicy::ByStartSequence { start_sequence: behind.saturating_add(1) },
+            ack_policy: AckPolicy::None,
+            memory_storage: true,
+            ..pull::Config::default()
+        };
+        let messages = self.runtime.block_on(async {
+            let consumer = stream.create_consumer(config).await.map_err(failed("a consumer"))?;
+            let batch = consumer.fetch().max_messages(most).messages().await;
+            let mut batch = batch.map_err(failed("its messages"))?;
+            let mut all = Vec::new();
+            while let Some(message) = batch.next().await {
+                all.push(message.map_err(failed("its messages"))?);
+            }
+            stream.delete_consumer(&consumer.cached_info().name).await.map_err(failed("a consumer"))?;
+            Ok::<_, LogError>(all)
+        })?;
+        let record = |message: jetstream::Message| {
+            let sequence = message.info().map_err(failed("a message"))?.stream_sequence;
+            let found = message.subject.as_str();
+            let subject = Subject::parse(found)
+                .map_err(|e| LogError::Subject { found: found.to_owned(), reason: e.to_string() })?;
+            Ok(Record { sequence, subject, bytes: message.payload.to_vec() })
+        };
+        messages.into_iter().map(record).collect()
+    }
+
+    fn remove(&mut self, subject: &Subject, until: u64) -> Result<(), LogError> {
+        let stream = self.stream(&subject.stream())?;
+        let purge = stream.purge().sequence(until.saturating_add(1));
+        self.runtime.block_on(purge.into_future()).map_err(failed("a removal"))?;
+        Ok(())
+    }
+
+    fn put(&mut self, subject: &Subject, mark: Vec<u8>) -> Result<(), LogError> {
+        let context = self.context()?;
+        let put = async { context.publish(subject.mark(), mark.into()).await?.await };
+        self.runtime.block_on(put).map_err(failed("a mark"))?;
+        Ok(())
+    }
+
+    fn mark(&mut self, subject: &Subject) -> Result<Option<Vec<u8>>, LogError> {
+        Ok(self.last_of(MARKS, &subject.mark())?.map(|(_, bytes)| bytes))
+    }
+}

@@ -1,0 +1,116 @@
+//! Every parser of bytes from outside, on its seeds and on thousands of changes of them.
+//!
+//! FLAME_REPLAY multiplies the number of changed seeds; 1 without it.
+
+use crate::{Fleet, NOW, intent, secret};
+use flame_fleet_protocol::signed::Demands;
+use flame_fleet_protocol::{
+    Condition, Key, Labels, Mark, Message, Missing, Progress, Subject, Verdict, Verify, Writer,
+};
+use flame_spool::{Batch, Epoch, Frame, Hash, Position, Range, Stamp, Totals};
+
+fn replay(run: fn(&[u8]), seeds: &[Vec<u8>]) {
+    let times = std::env::var("FLAME_REPLAY").map_or(1, |n| n.parse().expect("FLAME_REPLAY is a number"));
+    flame_replay::replay(run, seeds, 20_000 * times);
+}
+
+fn at(epoch: u64, sequence: u64) -> Position {
+    Position { epoch: Epoch(epoch), sequence }
+}
+
+fn message(epoch: u64, sequence: u64) -> Vec<u8> {
+    let before = Totals { rows: 5, bytes: 50, until: 7 };
+    let batch = Batch { rows: 3, first: 8, last: 9, body: b"rows" };
+    let frame = Frame::new(at(epoch, sequence), before, Hash([9; 16]), &batch).unwrap();
+    let range = |epoch, floor, last| Range { epoch: Epoch(epoch), floor, last, totals: before };
+    let mut bytes = Vec::new();
+    Message { ranges: vec![range(1, 3, 2), range(epoch, 1, sequence + 1)], frame }.write(&mut bytes);
+    bytes
+}
+
+/// A message reads as it was written, and the archive takes any without a panic: first alone, then again.
+#[test]
+fn messages() {
+    replay(
+        |bytes| {
+            let Ok(message) = Message::read(bytes) else { return };
+            let mut again = Vec::new();
+            message.write(&mut again);
+            assert_eq!(again, bytes);
+            let mut progress = Progress::default();
+            let first = progress.take(&message);
+            if matches!(first, Verdict::Taken { .. }) {
+                assert_eq!(progress.take(&message), Verdict::Repeated);
+            }
+            let (subject, mut writer) = (Subject::new("n", "p", "m", "t").unwrap(), Writer::default());
+            writer.offer(&subject, &message);
+            writer.commit();
+            let mark = writer.mark(&subject);
+            writer.publish(&subject, &mark);
+        },
+        &[message(2, 1), message(2, 5)],
+    );
+}
+
+#[test]
+fn marks() {
+    let stamp = |sequence| Stamp { position: at(1, sequence), hash: Hash([3; 16]) };
+    let missing = Missing { at: at(2, 1), early: at(2, 5) };
+    let whole = Mark { archived: Some(stamp(4)), restored: Some(stamp(2)), missing: Some(missing) };
+    for mark in [whole, Mark::default(), Mark { missing: None, ..whole }] {
+        assert_eq!(Mark::read(&mark.to_bytes()), Ok(mark));
+    }
+    replay(
+        |bytes| {
+            if let Ok(mark) = Mark::read(bytes) {
+                assert_eq!(Mark::read(&mark.to_bytes()), Ok(mark));
+            }
+        },
+        &[whole.to_bytes(), Mark::default().to_bytes()],
+    );
+}
+
+/// Content is reached as if each signature was valid.
+struct Trusting;
+
+impl Verify for Trusting {
+    fn verifies(&self, _: &Key, _: &str, _: &[u8], _: &[u8; 64]) -> bool {
+        true
+    }
+}
+
+#[test]
+fn statements() {
+    let fleet = Fleet::new(2, 1);
+    let seeds = [fleet.intent(&intent(1)), fleet.revoke(1, &["m"], 0), fleet.beacon(NOW, 0, &[7])];
+    replay(
+        |bytes| {
+            let demands = Demands { root: &secret(1).public(), fleet: "f", floor: 0, now: NOW };
+            let _ = demands.read(bytes, &Trusting);
+            let mut agent = crate::agent();
+            if agent.receive(bytes, crate::clock(1), &Trusting).is_ok() {
+                agent.wanted(crate::clock(2));
+            }
+        },
+        &seeds,
+    );
+}
+
+#[test]
+fn conditions_and_subjects() {
+    let seeds = ["site = \"penn\" and speed >= 10G", "not (a != 1 or b < 2k)", "flame.records.n.%2E.m.t"];
+    replay(
+        |bytes| {
+            let Ok(text) = std::str::from_utf8(bytes) else { return };
+            if let Ok(condition) = Condition::parse(text) {
+                condition.holds(&Labels::new());
+            }
+            if let Ok(subject) = Subject::parse(text) {
+                let parts = subject.parts();
+                let again = Subject::new(&parts.node, &parts.principal, &parts.module, &parts.table);
+                assert_eq!(again, Ok(subject));
+            }
+        },
+        &seeds.map(|seed| seed.as_bytes().to_vec()),
+    );
+}
