@@ -75,7 +75,7 @@ fn a_refused_certificate_is_reported_by_its_claim_and_place() {
         let Cause { reason, function, offset } = changed(change);
         let text = reason.to_string();
         assert!(matches!(reason, Reason::Certificate(_)), "{name}: {text}");
-        assert!(text.starts_with("the certificate in flame.bounds is refused: "), "{name}: {text}");
+        assert!(text.starts_with("the certificate in flame.bounds gives no bound: "), "{name}: {text}");
         assert!(text.contains(claim), "{name}: {text}");
         assert_eq!(function, if name.ends_with("callee") { "callee" } else { "entry" }, "{name}");
         assert!(offset > 0, "{name}");

@@ -71,7 +71,7 @@ mod tests {
 
     #[test]
     fn limits_follow_code_and_not_bytes() {
-        let ids = Size { functions: 1_500, instructions: 330_000, blocks: 60_000 };
+        let ids = Size { functions: 965, instructions: 330_000, blocks: 60_000 };
         for step in [Step::Analyse, Step::Compile] {
             let [small, padded] = [1 << 20, 32 << 20].map(|bytes| Limits::of(step, bytes, ids));
             assert_eq!((small.cpu, small.answer), (padded.cpu, padded.answer), "{step}");

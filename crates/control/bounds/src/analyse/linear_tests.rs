@@ -58,12 +58,12 @@ fn walked(text: &str) -> (u64, [usize; 3]) {
     (all - graph.left(), [returns.len(), order.functions.len(), order.recursive.len()])
 }
 
-/// How many functions of a module of each size return, are ordered and are recursive.
-type Found = fn(usize) -> [usize; 3];
+/// A name, the module of a size, and what is found in it.
+type Case<'a> = (&'static str, &'a dyn Fn(usize) -> String, fn(usize) -> [usize; 3]);
 
 #[test]
 fn walks_through_calls_do_work_that_is_linear_in_the_module() {
-    let cases: [(&str, &dyn Fn(usize) -> String, Found); 6] = [
+    let cases: [Case<'_>; 6] = [
         ("calls of functions that return", &|n| chain(n, ""), |n| [n + 2, n + 2, 0]),
         ("a chain into a recursive function", &|n| chain(n, &format!("(call $f{n}) (call $f0)")), |n| {
             [0, n + 2, 0]

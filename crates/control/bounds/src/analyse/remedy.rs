@@ -114,7 +114,9 @@ impl fmt::Display for Reason {
             Self::Calls(callee) => return write!(f, "calls are nested too deep to follow {callee}"),
             Self::Nesting => "frames or loops are nested too deep, or there are too many locals",
             Self::Work => "the analysis takes more work than is allowed",
-            Self::Certificate(claim) => return write!(f, "the certificate in {SECTION} is refused: {claim}"),
+            Self::Certificate(claim) => {
+                return write!(f, "the certificate in {SECTION} gives no bound: {claim}");
+            }
             Self::Diverges => "the function never returns",
             Self::Unsupported => "an instruction has no rule",
             Self::Caller => "the loop itself has a bound; the call that executes it has none",
