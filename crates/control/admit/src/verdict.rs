@@ -77,8 +77,8 @@ pub enum Why {
     /// A call for the rest of a batch's output may take more instructions than a packet's budget; none if
     /// they cannot be counted.
     Rest { most: Option<u128>, budget: u64 },
-    /// A batch of one packet may take more instructions than nothing may interrupt.
-    LongBatches { most: u128 },
+    /// A batch may take more instructions than nothing may interrupt; none if they cannot be counted.
+    LongBatches { most: Option<u128> },
     /// The module asks for calls that cost more than a full batch, and nothing interrupts those of a bounded
     /// module.
     LongCalls { wanted: u64, most: u64 },
@@ -95,6 +95,8 @@ pub enum Why {
 /// The most instructions of a batch that nothing interrupts: about half of the
 /// [`CALL_DEADLINE_MAX`](flame_plan::limits::CALL_DEADLINE_MAX) after which it is stopped.
 const MOST_OF_BATCH: u128 = 1_000_000_000;
+/// The most bytes of a packet of which a block holds a whole batch.
+const USUAL_BYTES: u64 = (flame_abi::MAX_BLOCK_BYTES / flame_abi::MAX_BATCH) as u64;
 
 /// Returns the maximum number of bytes of a packet that a module may see: views cut there.
 pub fn visible(expose: Expose, snaplen: u64) -> u64 {
@@ -172,10 +174,16 @@ fn admit(batches: BatchBounds, expose: Expose, admission: &Admission) -> Verdict
         Some(most) if most <= u128::from(budget) => {}
         most => return Verdict::metered(Why::Rest { most, budget }),
     }
+    // A module for whose usual packets a whole batch takes too long is to be interrupted.
+    let full = flame_abi::MAX_BATCH as u32;
+    match bound.at(full.into(), visible.min(USUAL_BYTES)) {
+        Some(most) if most <= MOST_OF_BATCH => {}
+        most => return Verdict::metered(Why::LongBatches { most }),
+    }
     // Each packet may cost as much as the longest of them allows.
     let fits = |packets: &u32| bound.at((*packets).into(), visible).is_some_and(|most| most <= MOST_OF_BATCH);
-    let Some(batch) = (1..=flame_abi::MAX_BATCH as u32).rev().find(fits) else {
-        return Verdict::metered(Why::LongBatches { most });
+    let Some(batch) = (1..=full).rev().find(fits) else {
+        return Verdict::metered(Why::LongBatches { most: Some(most) });
     };
     let longest = longest_call(budget);
     if let Some(wanted) = admission.call_budget.filter(|wanted| *wanted > longest) {
@@ -264,11 +272,13 @@ impl fmt::Display for Why {
                     names::REST
                 )
             }
-            Self::LongBatches { most } => write!(
-                f,
-                "a batch of one packet may take {most} instructions, more than the {MOST_OF_BATCH} that are not \
-                 interrupted"
-            ),
+            Self::LongBatches { most } => {
+                let most = most.map_or("no known number of".to_owned(), |most| most.to_string());
+                write!(
+                    f,
+                    "a batch may take {most} instructions, more than the {MOST_OF_BATCH} that are not interrupted"
+                )
+            }
             Self::LongCalls { wanted, most } => write!(
                 f,
                 "it asks for calls of {wanted} units (limits.call_budget), more than the {most} of a full batch"
@@ -344,8 +354,8 @@ mod tests {
         assert_eq!(admit(none, Expose::All, &admission).why, Why::Unbounded);
     }
 
-    /// Each packet of a batch may cost as much as its longest packet allows, and one long packet fits into any
-    /// batch. So a batch has only as many packets as may all cost that.
+    /// Each packet of a batch may cost as much as its longest packet allows, and one long packet fits into
+    /// any batch. So a batch has only as many packets as may all cost that.
     #[test]
     fn a_batch_has_as_many_packets_as_its_bound_lets_pass_uninterrupted() {
         let found = |slope| {
@@ -353,14 +363,20 @@ mod tests {
             BatchBounds { bound, ..batches(0, 0) }
         };
         let verdict = |slope| admit(found(slope), Expose::All, &admission(None, u64::MAX));
-        for (slope, batch) in [(1, 256), (14, 256), (15, 254), (100, 38), (3814, 1)] {
+        for (slope, batch) in [(1, 256), (14, 256), (15, 254), (100, 38), (953, 4)] {
             let verdict = verdict(slope);
             assert_eq!((verdict.class, verdict.batch), (ModuleClass::Bounded, batch), "{slope}");
             let most = |packets| found(slope).bound.at(packets, 262_144).unwrap();
             assert!(most(batch.into()) <= MOST_OF_BATCH, "{slope}");
             assert!(batch == 256 || most(u64::from(batch) + 1) > MOST_OF_BATCH, "{slope}");
         }
-        assert_eq!(verdict(3815).why, Why::LongBatches { most: 9 + 3815 * 262_144 });
+        // Of 4 KiB each, 256 packets take too long.
+        assert_eq!(verdict(954).why, Why::LongBatches { most: Some(9 + 954 * (1 << 20)) });
+        let short = |packet| admit(batches(0, packet), Expose::None, &admission(None, u64::MAX));
+        assert_eq!(
+            (short(3_906_250).class, short(3_906_251).class),
+            (ModuleClass::Bounded, ModuleClass::Metered)
+        );
         // Shorter packets: a link's.
         let limit = PacketTimeLimit { packet_ns: f64::MAX, factor: 1.0, snaplen: 1522 };
         let on_link = admit(found(100), Expose::All, &admission(Some(limit), u64::MAX));

@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use wasmparser::Operator;
 
-/// The amount of code in a module, by which the limits of those who analyse and compile it grow. Nothing else in
-/// its file counts: data, names and other custom sections are not read, or in no time.
+/// The amount of code in a module, by which the limits of those who analyse and compile it grow. Nothing else
+/// in its file counts: data, names and other custom sections are not read, or in no time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Size {
     pub functions: u64,

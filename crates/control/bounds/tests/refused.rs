@@ -6,7 +6,11 @@ use wasm_encoder::{CustomSection, Encode};
 
 /// An entry that calls a function with a loop, too large to be inlined, and has a loop of its own.
 fn module(end: &str) -> Vec<u8> {
-    let much = "(local.set $x (i32.mul (local.get $x) (i32.const 3)))".repeat(300);
+    module_of(300, end)
+}
+
+fn module_of(size: usize, end: &str) -> Vec<u8> {
+    let much = "(local.set $x (i32.mul (local.get $x) (i32.const 3)))".repeat(size);
     let text = format!(
         r#"(module (memory 1)
           (func $callee (param $x i32) (result i32) (local $i i32)
@@ -32,6 +36,9 @@ fn cause(wasm: &[u8], certificate: &[u8]) -> Option<Cause> {
     analyse_exports(&wasm).unwrap().entries.remove(0).why
 }
 
+/// A name, a change of a certificate, and the claim that is reported.
+type Case<'a> = (&'static str, &'a dyn Fn(&mut Certificate), &'static str);
+
 #[test]
 fn a_refused_certificate_is_reported_by_its_claim_and_place() {
     let wasm = module("");
@@ -42,7 +49,7 @@ fn a_refused_certificate_is_reported_by_its_claim_and_place() {
         change(&mut bad);
         cause(&wasm, &bad.to_bytes()).expect("it is refused")
     };
-    let cases: [(&str, &dyn Fn(&mut Certificate), &str); 6] = [
+    let cases: [Case<'_>; 6] = [
         ("empty", &|c| *c = Certificate::default(), "no claims about callee, which is called here"),
         ("no entry", &|c| c.entries.clear(), "it claims nothing that limits the trip count of a loop"),
         ("no summaries", &|c| c.summaries.clear(), "no claims about callee, which is called here"),
@@ -93,7 +100,7 @@ fn the_cause_in_the_code_comes_before_an_empty_certificate() {
     let call = "(if (i32.load (i32.const 8)) (then (call $entry (i32.const 1))))";
     let why = cause(&module(call), &find(&module(""), Effort::NODE).unwrap().to_bytes()).unwrap();
     assert!(matches!(why.reason, Reason::Recursion(_)), "{why}");
-    let why = cause(&module("(local.set $i (i32.load (i32.const 8)))"), &empty).unwrap();
+    let why = cause(&module_of(10, "(local.set $i (i32.load (i32.const 8)))"), &empty).unwrap();
     assert_eq!(why.reason, Reason::NoCounter, "{why}");
 }
 

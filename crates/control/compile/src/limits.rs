@@ -29,12 +29,13 @@ const MAX_CPU: [u64; 3] = [4, 20, 40];
 impl Limits {
     /// Returns the limits for a file of this many bytes with this much code.
     ///
-    /// They grow with the code, up to an absolute maximum. Bytes count only as far as each child reads them all
-    /// into its memory, and for the examination, which is the first to see how much of them is code.
+    /// They grow with the code, up to an absolute maximum. Bytes count only as far as each child reads them
+    /// all into its memory, and for the examination, which is the first to see how much of them is code.
     ///
-    /// The largest module that is known, `ids`, has 330,000 instructions. It takes 0.1 s and 46 MiB to examine
-    /// and analyse, 3.2 s and 730 MiB to compile. Of the analyses of the standard modules, the longest takes
-    /// 0.9 s. So each maximum is ten times the time and almost three times the memory that one is known to need.
+    /// The largest module that is known, `ids`, has 330,000 instructions. It takes 0.1 s and 46 MiB to
+    /// examine and analyse, 3.2 s and 730 MiB to compile. Of the analyses of the standard modules, the
+    /// longest takes 0.9 s. So each maximum is ten times the time and almost three times the memory that one
+    /// is known to need.
     pub(crate) fn of(step: Step, bytes: usize, size: Size) -> Self {
         let Size { functions, instructions, blocks } = size;
         // A function costs as much as several instructions, however short it is.

@@ -52,8 +52,8 @@ impl Cost {
         self.each.plus(self.packet)
     }
 
-    /// Returns the cost of a call with `packets` packets, of which the longest has `longest` bytes. All bounds
-    /// are evaluated here.
+    /// Returns the cost of a call with `packets` packets, of which the longest has `longest` bytes. All
+    /// bounds are evaluated here.
     ///
     /// L is the length of the longest packet of the batch: code may loop over it for each of the packets,
     /// however short they are. So a sum over the packets' own lengths is no bound.

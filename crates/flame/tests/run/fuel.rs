@@ -5,9 +5,9 @@ use flame_abi::output::REST;
 use flame_plan::ModuleClass;
 use flame_run::Engines;
 
-/// Returns a module whose batches, or the calls for the rest of their output, call a function that a diverging
-/// one calls as well, so it counts. Each iteration takes one of two branches of 90 instructions, and both are
-/// charged.
+/// Returns a module whose batches, or the calls for the rest of their output, call a function that a
+/// diverging one calls as well, so it counts. Each iteration takes one of two branches of 90 instructions,
+/// and both are charged.
 fn shared(batch: &str, rest: &str) -> Vec<u8> {
     let some = "(local.set $x (i32.add (local.get $x) (i32.const 3)))".repeat(90);
     let text = format!(

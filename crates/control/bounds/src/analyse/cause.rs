@@ -2,10 +2,10 @@
 
 use super::graph::Graph;
 use super::reason::{Cause, Reason};
-use crate::find::{Bounded, Diagnosing, Effort, diagnosing, find_in};
+use crate::find::{Bounded, Diagnosing, Effort, diagnosing};
 use flame_verify::module::{Module, Node};
 use flame_verify::walk::{Summary, Walk};
-use flame_verify::{Notes, Refused, Rule, Verified, arguments, verify_observed};
+use flame_verify::{Notes, Refused, Rule, Verified, arguments};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use wasmparser::Operator;
@@ -35,8 +35,6 @@ pub struct Causes<'m, 'a> {
     loops: BTreeMap<u32, Option<Reason>>,
     walks_left: usize,
     work_left: u64,
-    /// The bounds under a certificate that the node finds, once they are asked for.
-    found: Option<Verified>,
 }
 
 impl<'m, 'a> Causes<'m, 'a> {
@@ -63,7 +61,6 @@ impl<'m, 'a> Causes<'m, 'a> {
             loops: BTreeMap::new(),
             walks_left: MAX_WALKS,
             work_left: ALL_WORK,
-            found: None,
         }
     }
 
@@ -78,13 +75,11 @@ impl<'m, 'a> Causes<'m, 'a> {
         let (mut at, mut name) = (function, Some(entry));
         loop {
             let Err(Refused { rule, function, offset }) = self.walk(name, at) else {
-                // The search for its certificate was given up, if the certificate lacks nothing.
-                return self.missing(entry).unwrap_or_else(|| self.cause(Reason::Work, at, 0));
+                // It has a bound that its certificate does not give, or the search for one was given up.
+                let missing = self.certificate(entry, |_| true);
+                return missing.unwrap_or_else(|| self.cause(Reason::Work, at, 0));
             };
-            let Rule::Unsummarised(callee) = rule else {
-                let missing = (rule == Rule::Work).then(|| self.missing(entry)).flatten();
-                return missing.unwrap_or_else(|| self.refused(rule, function, offset));
-            };
+            let Rule::Unsummarised(callee) = rule else { return self.refused(rule, function, offset) };
             if self.walks_left == 0 {
                 return self.cause(Reason::Calls(self.graph.name(callee)), function, offset);
             }
@@ -117,18 +112,6 @@ impl<'m, 'a> Causes<'m, 'a> {
                 }
             }
         }
-    }
-
-    /// Returns the claim that the module's own certificate lacks for an entry, if the node itself would find a
-    /// bound.
-    fn missing(&mut self, entry: &str) -> Option<Cause> {
-        let cause = self.certificate(entry, |_| true)?;
-        let (module, graph) = (self.module, self.graph);
-        let found = self.found.get_or_insert_with(|| {
-            let found = find_in(module, graph, Effort::NODE).to_bytes();
-            verify_observed(module, &found, None).unwrap_or_default()
-        });
-        found.entries.iter().any(|e| e.name == entry && e.bound.is_ok()).then_some(cause)
     }
 
     /// Returns the cause that lies in the module's own certificate, if `is_cause` holds for the rule by which

@@ -333,8 +333,8 @@ impl<'m, 'a> Estimate<'m, 'a> {
         }
     }
 
-    /// Calls any function with an address and this type. Functions are walked after their callees, so the cost
-    /// is the same for all callers.
+    /// Calls any function with an address and this type. Functions are walked after their callees, so the
+    /// cost is the same for all callers.
     fn call_any(&mut self, kind: u32, mut state: State) -> Option<State> {
         let kind = self.module.same(kind);
         if !self.tables.contains_key(&kind) {

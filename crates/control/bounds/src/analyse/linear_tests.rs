@@ -42,8 +42,8 @@ fn branches(n: usize) -> String {
     text + "))"
 }
 
-/// Returns the work of all walks, and what they found: the numbers of functions that return, that are ordered,
-/// and that are recursive.
+/// Returns the work of all walks, and what they found: the numbers of functions that return, that are
+/// ordered, and that are recursive.
 fn walked(text: &str) -> (u64, [usize; 3]) {
     let wasm = wat::parse_str(text).unwrap();
     let module = Module::read(&wasm, SECTION).unwrap();

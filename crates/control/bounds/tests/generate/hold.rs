@@ -307,8 +307,9 @@ impl Oracle {
         (running.call(0, call, most).0 == End::GivenUp).then_some(Kind::Endless)
     }
 
-    /// Makes one call of a module that is rewritten as the node does, with the node's fuel; returns whether it
-    /// executes more than its bound and its counters allow, as a function that diverges without limit would.
+    /// Makes one call of a module that is rewritten as the node does, with the node's fuel; returns whether
+    /// it executes more than its bound and its counters allow, as a function that diverges without limit
+    /// would.
     pub fn diverges(&self, wasm: &[u8], export: Export, call: &Call, bound: u64) -> Option<Kind> {
         let mut running = self.start(wasm, &[export]);
         running.refuel(node_fuel(Some(bound.into())), call);
