@@ -198,6 +198,23 @@ pub enum ModuleClass {
     Metered,
 }
 
+impl ModuleClass {
+    /// Returns the fuel with which a call begins that the class is decided by: a batch, for each of its
+    /// packets, or a call for the rest of a batch's output. Such a call may cost `units`.
+    ///
+    /// That of a bounded module is proved to cost no more. Some of its functions have counters, since calls
+    /// without a proof reach them as well, or functions that diverge; and counters charge branches that are
+    /// not taken. So it has more fuel than any call can use, even for each of 512 packets. Functions that
+    /// diverge limit it.
+    pub fn fuel(self, units: u64) -> i64 {
+        const MOST: i64 = i64::MAX / 512;
+        match self {
+            Self::Bounded => MOST,
+            Self::Metered => i64::try_from(units).map_or(MOST, |units| units.min(MOST)),
+        }
+    }
+}
+
 /// The consequence of a trap, a budget overrun or invalid output. The faulty store is always dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum OnFault {
@@ -235,6 +252,11 @@ pub struct Limits {
     pub output_per_call: u32,
     /// The number of calls of tick or end that may follow for more output.
     pub continuations: u32,
+    /// The number of packets that a batch may have, at most [`flame_abi::MAX_BATCH`].
+    ///
+    /// For a bounded module, as many as its bound lets pass without an interruption, if each of them costs as
+    /// much as the longest packet that it may see allows.
+    pub batch: u32,
     /// The number of calls for the rest of a batch's output, if the module is bounded: nothing counts them.
     pub rests: Option<Rests>,
     /// The number of messages that one call of a fast instance may send.
@@ -279,6 +301,7 @@ impl Default for Limits {
             // Enough to write out a batch of the largest packets again.
             output_per_call: 17 << 20,
             continuations: 65_536,
+            batch: flame_abi::MAX_BATCH as u32,
             rests: None,
             messages: 4096,
             deadline_ns: limits::CALL_DEADLINE_MAX.as_nanos() as u64,

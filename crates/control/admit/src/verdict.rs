@@ -46,7 +46,10 @@ pub struct BatchBounds {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Verdict {
     pub class: ModuleClass,
-    /// The estimate in nanoseconds per packet of a full batch, if the machine was calibrated and there is a
+    /// The number of packets that a batch may have. All of a bounded module's packets together, of which each
+    /// may cost as much as the longest allows, cost no more than nothing may interrupt.
+    pub batch: u32,
+    /// The estimate in nanoseconds per packet of such a batch, if the machine was calibrated and there is a
     /// bound.
     pub estimate_ns: Option<f64>,
     /// The estimate for a packet that comes alone.
@@ -92,6 +95,8 @@ pub enum Why {
 /// The most instructions of a batch that nothing interrupts: about half of the
 /// [`CALL_DEADLINE_MAX`](flame_plan::limits::CALL_DEADLINE_MAX) after which it is stopped.
 const MOST_OF_BATCH: u128 = 1_000_000_000;
+/// The most bytes of a packet of which a block holds a whole batch.
+const USUAL_BYTES: u64 = (flame_abi::MAX_BLOCK_BYTES / flame_abi::MAX_BATCH) as u64;
 
 /// Returns the maximum number of bytes of a packet that a module may see: views cut there.
 pub fn visible(expose: Expose, snaplen: u64) -> u64 {
@@ -101,7 +106,8 @@ pub fn visible(expose: Expose, snaplen: u64) -> u64 {
 impl Verdict {
     /// Returns a verdict that needs no bounds.
     pub fn metered(why: Why) -> Self {
-        Self { class: ModuleClass::Metered, estimate_ns: None, alone_ns: None, rests: None, why }
+        let batch = flame_abi::MAX_BATCH as u32;
+        Self { class: ModuleClass::Metered, batch, estimate_ns: None, alone_ns: None, rests: None, why }
     }
 }
 
@@ -168,16 +174,22 @@ fn admit(batches: BatchBounds, expose: Expose, admission: &Admission) -> Verdict
         Some(most) if most <= u128::from(budget) => {}
         most => return Verdict::metered(Why::Rest { most, budget }),
     }
-    match batch_most(bound, visible) {
+    // A module for whose usual packets a whole batch takes too long is to be interrupted.
+    let full = flame_abi::MAX_BATCH as u32;
+    match bound.at(full.into(), visible.min(USUAL_BYTES)) {
         Some(most) if most <= MOST_OF_BATCH => {}
         most => return Verdict::metered(Why::LongBatches { most }),
     }
+    // Each packet may cost as much as the longest of them allows.
+    let fits = |packets: &u32| bound.at((*packets).into(), visible).is_some_and(|most| most <= MOST_OF_BATCH);
+    let Some(batch) = (1..=full).rev().find(fits) else {
+        return Verdict::metered(Why::LongBatches { most: Some(most) });
+    };
     let longest = longest_call(budget);
     if let Some(wanted) = admission.call_budget.filter(|wanted| *wanted > longest) {
         return Verdict::metered(Why::LongCalls { wanted, most: longest });
     }
-    let (full, length) = (flame_abi::MAX_BATCH as u32, visible);
-    let (estimate_ns, alone_ns) = (batches.packet_ns(full, length), batches.packet_ns(1, length));
+    let (estimate_ns, alone_ns) = (batches.packet_ns(batch, visible), batches.packet_ns(1, visible));
     let why = match (admission.time_limit, estimate_ns) {
         (None, _) => Why::WithinBudget { most, budget },
         (Some(limit), None) => return Verdict::metered(Why::NoEstimate { limit }),
@@ -188,36 +200,30 @@ fn admit(batches: BatchBounds, expose: Expose, admission: &Admission) -> Verdict
         (Some(limit), Some(estimate_ns)) => Why::WithinTime { estimate_ns, limit },
     };
     let rests = Some(batches.rests(visible));
-    Verdict { class: ModuleClass::Bounded, estimate_ns, alone_ns, rests, why }
-}
-
-/// Returns the most instructions of a batch. Its packets lie in one block, so few of them are as long as is
-/// visible.
-fn batch_most(bound: Bound, visible: u64) -> Option<u128> {
-    let long = flame_abi::MAX_BLOCK_BYTES as u64 / visible.max(1) + 1;
-    let of_long = bound.at(long.min(flame_abi::MAX_BATCH as u64), visible)?;
-    of_long.checked_add(bound.at(flame_abi::MAX_BATCH as u64, 0)?)
+    Verdict { class: ModuleClass::Bounded, batch, estimate_ns, alone_ns, rests, why }
 }
 
 impl BatchBounds {
     /// The size in bytes of [`BatchBounds::to_bytes`].
     const BYTES: usize = 8 * Poly::BYTES;
 
-    /// Returns the calls for the rest of output that may follow batches of packets of this length.
-    fn rests(&self, length: u64) -> Rests {
-        let units = |poly: Poly| poly.at(length).and_then(|n| u64::try_from(n).ok()).unwrap_or(u64::MAX);
-        let Bound { call, packet } = self.bound;
-        let each = self.rest.at(1, length).and_then(|n| u64::try_from(n).ok()).unwrap_or(u64::MAX);
-        Rests { call: units(call), packet: units(packet), each: each.max(flame_abi::CALL_UNITS) }
+    /// Returns the calls for the rest of output that may follow batches of packets up to `longest` bytes.
+    fn rests(&self, longest: u64) -> Rests {
+        let units = |bound: Bound, packets| {
+            bound.at(packets, longest).and_then(|n| u64::try_from(n).ok()).unwrap_or(u64::MAX)
+        };
+        let call = units(self.bound, 0);
+        let packet = units(self.bound, 1).saturating_sub(call);
+        Rests { call, packet, each: units(self.rest, 1).max(flame_abi::CALL_UNITS) }
     }
 
     /// Returns the estimated nanoseconds for each of `packets` packets that come together, with all the calls
     /// for the rest of their output that the module may ask for. All that decides by the cost of a packet
     /// asks here.
-    fn packet_ns(&self, packets: u32, length: u64) -> Option<f64> {
-        let batch = self.time.at(packets.into(), length)?;
-        let rests = u128::from(self.rests(length).after(packets));
-        let all = self.rest_time.at(1, length)?.checked_mul(rests)?.checked_add(batch)?;
+    fn packet_ns(&self, packets: u32, longest: u64) -> Option<f64> {
+        let batch = self.time.at(packets.into(), longest)?;
+        let rests = u128::from(self.rests(longest).after(packets));
+        let all = self.rest_time.at(1, longest)?.checked_mul(rests)?.checked_add(batch)?;
         Some(all as f64 / 1000.0 / f64::from(packets))
     }
 
@@ -346,6 +352,35 @@ mod tests {
         assert_eq!(class(1, 1000), ModuleClass::Metered, "a counter is the better bound");
         let none = BatchBounds { bound: Bound::UNBOUNDED, ..batches(0, 1) };
         assert_eq!(admit(none, Expose::All, &admission).why, Why::Unbounded);
+    }
+
+    /// Each packet of a batch may cost as much as its longest packet allows, and one long packet fits into
+    /// any batch. So a batch has only as many packets as may all cost that.
+    #[test]
+    fn a_batch_has_as_many_packets_as_its_bound_lets_pass_uninterrupted() {
+        let found = |slope| {
+            let bound = Bound { call: Poly::constant(9), packet: Poly::LENGTH.times(Poly::constant(slope)) };
+            BatchBounds { bound, ..batches(0, 0) }
+        };
+        let verdict = |slope| admit(found(slope), Expose::All, &admission(None, u64::MAX));
+        for (slope, batch) in [(1, 256), (14, 256), (15, 254), (100, 38), (953, 4)] {
+            let verdict = verdict(slope);
+            assert_eq!((verdict.class, verdict.batch), (ModuleClass::Bounded, batch), "{slope}");
+            let most = |packets| found(slope).bound.at(packets, 262_144).unwrap();
+            assert!(most(batch.into()) <= MOST_OF_BATCH, "{slope}");
+            assert!(batch == 256 || most(u64::from(batch) + 1) > MOST_OF_BATCH, "{slope}");
+        }
+        // Of 4 KiB each, 256 packets take too long.
+        assert_eq!(verdict(954).why, Why::LongBatches { most: Some(9 + 954 * (1 << 20)) });
+        let short = |packet| admit(batches(0, packet), Expose::None, &admission(None, u64::MAX));
+        assert_eq!(
+            (short(3_906_250).class, short(3_906_251).class),
+            (ModuleClass::Bounded, ModuleClass::Metered)
+        );
+        // Shorter packets: a link's.
+        let limit = PacketTimeLimit { packet_ns: f64::MAX, factor: 1.0, snaplen: 1522 };
+        let on_link = admit(found(100), Expose::All, &admission(Some(limit), u64::MAX));
+        assert_eq!((on_link.class, on_link.batch), (ModuleClass::Bounded, 256));
     }
 
     #[test]

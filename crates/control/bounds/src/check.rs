@@ -4,7 +4,7 @@
 //! `flame_abi::layout` for names and signatures.
 
 use crate::rules::Rules;
-use crate::work::{Counts, Work};
+use crate::work::{Counts, Size, Work};
 use flame_abi::layout::names;
 use flame_meter::RESERVED;
 use flame_meter::error::{ModuleError, Place, printable};
@@ -27,6 +27,7 @@ pub struct Checked {
     pub memory_max: Option<u64>,
     /// Whether it marks the begin of each packet.
     pub marks_packets: bool,
+    pub size: Size,
 }
 
 /// The optional exports of a module (it always has `memory`, and `flame_batch` or `flame_push`).
@@ -98,6 +99,7 @@ struct Check<'a> {
     locals: u64,
     globals: u64,
     total: Counts,
+    functions: u64,
     custom_sections: u32,
     manifest: Option<&'a [u8]>,
     exports: Vec<Export>,
@@ -148,6 +150,7 @@ impl<'a> Check<'a> {
             locals: 0,
             globals: 0,
             total: Counts::default(),
+            functions: 0,
             custom_sections: 0,
             manifest: None,
             exports: Vec::new(),
@@ -402,6 +405,7 @@ impl<'a> Check<'a> {
             return Err(ModuleError::TableOperation { operation, place: self.place(offset) });
         }
         self.total = work.all;
+        self.functions += 1;
         Ok(())
     }
 
@@ -463,6 +467,7 @@ impl<'a> Check<'a> {
             memory_min: self.memory.map_or(0, |m| bytes(m.initial)),
             memory_max: self.memory.and_then(|m| m.maximum).map(bytes),
             marks_packets: self.marks_packets,
+            size: self.total.size(self.functions),
         })
     }
 

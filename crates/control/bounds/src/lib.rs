@@ -25,3 +25,4 @@ pub use class::Class;
 pub use find::{Effort, find};
 pub use flame_meter::{ModuleError, Place};
 pub use rules::Rules;
+pub use work::Size;

@@ -1,7 +1,26 @@
 //! The work of analysing and compiling functions, which is more than their size suggests.
 
 use crate::rules::Rules;
+use serde::{Deserialize, Serialize};
+use std::fmt;
 use wasmparser::Operator;
+
+/// The amount of code in a module, by which the limits of those who analyse and compile it grow. Nothing else
+/// in its file counts: data, names and other custom sections are not read, or in no time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Size {
+    pub functions: u64,
+    pub instructions: u64,
+    /// Blocks, loops and branches, where control flow splits or joins.
+    pub blocks: u64,
+}
+
+impl fmt::Display for Size {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { functions, instructions, blocks } = self;
+        write!(f, "{instructions} instructions in {functions} functions, with {blocks} blocks and branches")
+    }
+}
 
 /// Counts over one function, or over all functions read so far.
 #[derive(Clone, Copy, Debug, Default)]
@@ -15,6 +34,10 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
+    pub(crate) fn size(self, functions: u64) -> Size {
+        Size { functions, instructions: self.instructions, blocks: self.joins }
+    }
+
     fn add(&mut self, operator: &Operator<'_>) {
         self.instructions += 1;
         match operator {

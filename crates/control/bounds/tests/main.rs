@@ -7,7 +7,9 @@ mod check;
 mod generate;
 mod iterators;
 mod large;
+mod longest;
 mod oracle;
+mod refused;
 mod report;
 #[path = "../../meter/tests/common/run.rs"]
 mod run;

@@ -3,6 +3,7 @@
 
 use crate::report::{self, Report};
 use crate::step::Step;
+use flame_bounds::Size;
 use serde::{Deserialize, Serialize};
 
 /// The findings of a child.
@@ -11,6 +12,7 @@ pub(crate) enum Answer {
     ModuleInfo {
         manifest: Vec<u8>,
         messages: bool,
+        size: Size,
     },
     Report(Box<Report>),
     /// The length of the machine code that follows the head, in bytes.
@@ -25,15 +27,17 @@ pub(crate) enum Answer {
 
 /// The number of bytes before the head.
 const PREFIX: usize = 4;
+/// Maximum length of the machine code of a module of any size, in bytes. The largest module that is known,
+/// `ids`, has 3 MiB.
+const MAX_CODE: usize = 128 << 20;
 /// Maximum length of a head, in bytes. Parsing can take fifty times as much memory.
 const MAX_HEAD: usize = 4 << 20;
 
 /// Returns the maximum length of an answer, in bytes.
-pub(crate) fn most(step: Step, module_bytes: usize) -> usize {
+pub(crate) fn most(step: Step, size: Size) -> usize {
     let code = match step {
-        // An instruction of a few bytes becomes a few bytes of machine code, several times as many if it is
-        // counted.
-        Step::Compile => (16 << 20) + 16 * module_bytes,
+        // An instruction becomes a few bytes of machine code, several times as many if it is counted.
+        Step::Compile => ((16 << 20) + 40 * size.instructions as usize).min(MAX_CODE),
         _ => 0,
     };
     PREFIX + MAX_HEAD + code

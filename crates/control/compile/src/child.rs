@@ -5,6 +5,7 @@ use crate::Engines;
 use crate::job::{Job, perform};
 use crate::limits::Limits;
 use crate::step::Step;
+use flame_bounds::Size;
 use flame_confine::{Filter, Resource, limit};
 use std::ffi::OsString;
 use std::io;
@@ -18,10 +19,11 @@ pub const CHILD: &str = "confined-compiler";
 pub(crate) const NOT_CONFINED: u8 = 70;
 
 /// Returns the arguments of a child, without the program. It may use `seconds` of processor time.
-pub(crate) fn arguments(step: Step, module_bytes: usize, seconds: u64) -> [OsString; 5] {
-    let numbers = [module_bytes as u64, seconds, std::process::id().into()].map(|n| n.to_string().into());
-    let [module_bytes, seconds, parent] = numbers;
-    [CHILD.into(), format!("{step:?}").into(), module_bytes, seconds, parent]
+pub(crate) fn arguments(step: Step, (bytes, size): (usize, Size), seconds: u64) -> Vec<OsString> {
+    let Size { functions, instructions, blocks } = size;
+    let numbers = [bytes as u64, functions, instructions, blocks, seconds, std::process::id().into()];
+    let text = [CHILD.to_owned(), format!("{step:?}")].into_iter();
+    text.chain(numbers.map(|n| n.to_string())).map(OsString::from).collect()
 }
 
 /// Parses a child's arguments: the step, its limits, and the id of the parent.
@@ -30,8 +32,11 @@ fn parse(mut arguments: impl Iterator<Item = OsString>) -> Option<(Step, Limits,
     let step = next()?;
     let all = [Step::Examine, Step::Analyse, Step::Compile, Step::Lines];
     let step = all.into_iter().find(|s| format!("{s:?}") == step)?;
-    let limits = Limits::of(step, next()?.parse().ok()?).within(Duration::from_secs(next()?.parse().ok()?));
-    Some((step, limits, next()?.parse().ok()?))
+    let mut number = || next()?.parse::<u64>().ok();
+    let bytes = usize::try_from(number()?).ok()?;
+    let size = Size { functions: number()?, instructions: number()?, blocks: number()? };
+    let limits = Limits::of(step, bytes, size).within(Duration::from_secs(number()?));
+    Some((step, limits, number()?.try_into().ok()?))
 }
 
 /// Does one job as the child of a [`crate::Worker`], if this program was started as one. A program from which

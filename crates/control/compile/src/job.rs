@@ -102,7 +102,11 @@ fn examine(wasm: &[u8]) -> Result<Answer, String> {
             _ => {}
         }
     }
-    Ok(Answer::ModuleInfo { manifest: checked.manifest, messages: checked.exports.message })
+    Ok(Answer::ModuleInfo {
+        manifest: checked.manifest,
+        messages: checked.exports.message,
+        size: checked.size,
+    })
 }
 
 fn compile(wasm: &[u8], artifact: Artifact, engines: Option<&Engines>) -> Result<Vec<u8>, String> {

@@ -37,6 +37,7 @@ pub use worker::{Stopped, Worker};
 use answer::Answer;
 use flame_abi::manifest::{Manifest, ManifestError};
 use flame_base::lock;
+use flame_bounds::Size;
 use flame_plan::Share;
 use flame_quota::{Allowance, Reserved};
 use job::{Job, perform};
@@ -87,6 +88,8 @@ pub struct ModuleInfo {
     pub manifest: Arc<Manifest>,
     /// Whether it has a slow path, to which its fast instances send messages.
     pub messages: bool,
+    /// The amount of its code, by which the limits of further work on it grow.
+    pub size: Size,
 }
 
 /// The result of compiling one module.
@@ -268,16 +271,15 @@ impl<'a> Compiler<'a> {
         only_wasm(wasm)?;
         let hash = hash_of(wasm);
         let known = self.known(&hash, Artifact::ModuleInfo);
-        let known = known.and_then(|bytes| postcard::from_bytes::<(Vec<u8>, bool)>(&bytes).ok());
-        let (manifest, messages) = match known {
+        let known = known.and_then(|bytes| postcard::from_bytes::<(Vec<u8>, bool, Size)>(&bytes).ok());
+        let (manifest, messages, size) = match known {
             Some(known) => known,
             None => {
-                let (Answer::ModuleInfo { manifest, messages }, _) =
-                    self.perform(&Job::Examine, wasm, &hash)?
-                else {
+                let examined = self.perform(&Job::Examine, (wasm, Size::default()), &hash)?;
+                let (Answer::ModuleInfo { manifest, messages, size }, _) = examined else {
                     return Err(unexpected(Step::Examine));
                 };
-                let found = (manifest, messages);
+                let found = (manifest, messages, size);
                 if let Ok(bytes) = postcard::to_stdvec(&found) {
                     match &self.waiting {
                         Some(waiting) => {
@@ -289,7 +291,7 @@ impl<'a> Compiler<'a> {
                 found
             }
         };
-        Ok(ModuleInfo { hash, manifest: Arc::new(Manifest::parse(&manifest)?), messages })
+        Ok(ModuleInfo { hash, manifest: Arc::new(Manifest::parse(&manifest)?), messages, size })
     }
 
     /// Returns the source lines of offsets in the file, if the module was built with them. They are for
@@ -307,7 +309,7 @@ impl<'a> Compiler<'a> {
         offsets.sort_unstable();
         offsets.dedup();
         let job = Job::Lines { offsets: offsets.clone() };
-        let (Answer::Lines(lines), _) = self.perform(&job, wasm, &examined.hash)? else {
+        let (Answer::Lines(lines), _) = self.perform(&job, (wasm, examined.size), &examined.hash)? else {
             return Err(unexpected(Step::Lines));
         };
         Ok(offsets.into_iter().zip(lines).filter_map(|(offset, line)| Some((offset, line?))).collect())
@@ -319,7 +321,7 @@ impl<'a> Compiler<'a> {
         examined: &ModuleInfo,
         artifact: Artifact,
     ) -> Result<Compiled, CompileError> {
-        let ModuleInfo { hash, manifest, .. } = examined.clone();
+        let ModuleInfo { hash, manifest, size, .. } = examined.clone();
         if let Some(code) = self.known(&hash, artifact)
             // Another version of Wasmtime or type of machine recognises the entry as foreign and compiles
             // again.
@@ -327,14 +329,21 @@ impl<'a> Compiler<'a> {
         {
             return Ok(Compiled { hash, manifest, code: code.into(), cached: true });
         }
-        let (Answer::Code { .. }, code) = self.perform(&Job::Compile { artifact }, wasm, &hash)? else {
+        let (Answer::Code { .. }, code) = self.perform(&Job::Compile { artifact }, (wasm, size), &hash)?
+        else {
             return Err(unexpected(Step::Compile));
         };
         self.keep(&hash, artifact, &code)?;
         Ok(Compiled { hash, manifest, code: code.into(), cached: false })
     }
 
-    fn perform(&self, job: &Job, wasm: &[u8], hash: &[u8; 32]) -> Result<(Answer, Vec<u8>), CompileError> {
+    /// Does a job on a module with this much code, as far as that is known.
+    fn perform(
+        &self,
+        job: &Job,
+        (wasm, size): (&[u8], Size),
+        hash: &[u8; 32],
+    ) -> Result<(Answer, Vec<u8>), CompileError> {
         let step = job.step();
         // The length is checked before the module is copied for a child.
         let most = flame_bounds::Rules::default().module_bytes;
@@ -342,7 +351,7 @@ impl<'a> Compiler<'a> {
             return Err(CompileError::TooLarge { bytes: wasm.len(), most });
         }
         loop {
-            let reserved = self.reserve(step, wasm.len())?;
+            let reserved = self.reserve(Limits::of(step, wasm.len(), size).cpu, step)?;
             let noted = self
                 .note
                 .as_ref()
@@ -352,7 +361,9 @@ impl<'a> Compiler<'a> {
                 return Err(CompileError::Unnoted { step, reason });
             }
             let (done, used) = match &self.place {
-                Place::Child(worker) => worker.perform(job, wasm, reserved.as_ref().map(Reserved::time)),
+                Place::Child(worker) => {
+                    worker.perform(job, (wasm, size), reserved.as_ref().map(Reserved::time))
+                }
                 Place::InProcess(engines) => (Ok(perform(job, wasm, Some(engines))), Duration::ZERO),
             };
             let all = reserved.as_ref().and_then(Reserved::is_all_of);
@@ -369,9 +380,9 @@ impl<'a> Compiler<'a> {
     }
 
     /// Reserves the processor time of a child, if the principal pays for it.
-    fn reserve(&self, step: Step, module_bytes: usize) -> Result<Option<Reserved<'_>>, CompileError> {
+    fn reserve(&self, seconds: u64, step: Step) -> Result<Option<Reserved<'_>>, CompileError> {
         let Some(allowance) = &self.allowance else { return Ok(None) };
-        let most = Duration::from_secs(Limits::of(step, module_bytes).cpu);
+        let most = Duration::from_secs(seconds);
         loop {
             let spent = match allowance.reserve(most) {
                 Ok(reserved) => return Ok(Some(reserved)),

@@ -63,7 +63,7 @@ impl Report {
 fn clean_reason(reason: &mut Reason) {
     match reason {
         Reason::Recursion(names) => names.iter_mut().for_each(clean),
-        Reason::Table(name) | Reason::Calls(name) => clean(name),
+        Reason::Table(text) | Reason::Calls(text) | Reason::Certificate(text) => clean(text),
         _ => {}
     }
 }

@@ -68,7 +68,7 @@ impl Compiler<'_> {
         if let Some(why) = self.known(&of, Artifact::Unanalysed).and_then(|b| String::from_utf8(b).ok()) {
             return Ok(Analysed::Exceeded(why));
         }
-        match self.perform(&Job::Analyse { costs: costs.cloned() }, wasm, &examined.hash) {
+        match self.perform(&Job::Analyse { costs: costs.cloned() }, (wasm, examined.size), &examined.hash) {
             Ok((Answer::Report(report), _)) => {
                 if let Ok(bytes) = postcard::to_stdvec(&report) {
                     self.keep(&of, Artifact::Report, &bytes)?;

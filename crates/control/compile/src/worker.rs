@@ -9,6 +9,7 @@ use crate::step::Step;
 use crate::sys;
 use crate::sys::Usage;
 use flame_base::lock;
+use flame_bounds::Size;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
@@ -27,12 +28,10 @@ use std::time::{Duration, Instant};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Stopped {
-    #[error(
-        "it took more than {seconds} s of processor time, the limit for {bytes} bytes of module; {REMEDY}"
-    )]
-    Cpu { seconds: u64, bytes: usize },
-    #[error("it took more than {mib} MiB of memory, the limit for {bytes} bytes of module; {REMEDY}")]
-    Memory { mib: u64, bytes: usize },
+    #[error("it took more than {seconds} s of processor time, the limit for {size}; {REMEDY}")]
+    Cpu { seconds: u64, size: Size },
+    #[error("it took more than {mib} MiB of memory, the limit for {size}; {REMEDY}")]
+    Memory { mib: u64, size: Size },
     /// The reserved part of an allowance was used, which is less than the limit.
     #[error("it took more than {seconds} s of processor time, all that the credential's allowance had left")]
     Allowance { seconds: u64 },
@@ -96,11 +95,17 @@ impl Worker {
 
     /// Does a job in a child process, in the reserved processor time if there is any. Also returns the
     /// processor time that was used, by the kernel's account.
-    pub(crate) fn perform(&self, job: &Job, wasm: &[u8], reserved: Option<Duration>) -> (Done, Duration) {
-        let full = Limits::of(job.step(), wasm.len());
+    pub(crate) fn perform(
+        &self,
+        job: &Job,
+        (wasm, size): (&[u8], Size),
+        reserved: Option<Duration>,
+    ) -> (Done, Duration) {
+        let full = Limits::of(job.step(), wasm.len(), size);
         let limits = reserved.map_or(full, |time| full.within(time));
         let child = input(job, wasm).map_err(|e| Stopped::Start(e.to_string()));
-        let child = child.and_then(|input| Child::start(self, job.step(), wasm.len(), limits.cpu, input));
+        let child =
+            child.and_then(|input| Child::start(self, job.step(), (wasm.len(), size), limits.cpu, input));
         let mut child = match child {
             Ok(child) => child,
             Err(stopped) => return (Err(stopped), Duration::ZERO),
@@ -115,7 +120,7 @@ impl Worker {
         }
         let done = read.and_then(|answer| match waited {
             Ok((status, used)) if !status.success() => {
-                Err(match reason(status, used, &errors, &limits, wasm.len()) {
+                Err(match reason(status, used, &errors, &limits, size) {
                     Stopped::Cpu { seconds, .. } if seconds < full.cpu => Stopped::Allowance { seconds },
                     stopped => stopped,
                 })
@@ -158,7 +163,7 @@ impl Child {
     fn start(
         worker: &Worker,
         step: Step,
-        module_bytes: usize,
+        of: (usize, Size),
         seconds: u64,
         input: OwnedFd,
     ) -> Result<Self, Stopped> {
@@ -168,7 +173,7 @@ impl Child {
         let stderr = File::from(stderr);
         let errors = stderr.try_clone().map_err(|e| fail("memfd", &e))?;
         let started = Command::new(&worker.program)
-            .args(child::arguments(step, module_bytes, seconds))
+            .args(child::arguments(step, of, seconds))
             .env_clear()
             .stdin(Stdio::from(input))
             .stdout(Stdio::piped())
@@ -250,13 +255,13 @@ fn receive(mut pipe: &File, into: &mut Vec<u8>) -> Result<bool, Stopped> {
 }
 
 /// Returns the reason why an unsuccessful child ended.
-fn reason(status: ExitStatus, used: Usage, errors: &str, limits: &Limits, bytes: usize) -> Stopped {
+fn reason(status: ExitStatus, used: Usage, errors: &str, limits: &Limits, size: Size) -> Stopped {
     let out_of_time = used.cpu >= Duration::from_secs(limits.cpu);
     match status.signal() {
-        Some(libc::SIGXCPU) => Stopped::Cpu { seconds: limits.cpu, bytes },
-        Some(libc::SIGKILL) if out_of_time => Stopped::Cpu { seconds: limits.cpu, bytes },
+        Some(libc::SIGXCPU) => Stopped::Cpu { seconds: limits.cpu, size },
+        Some(libc::SIGKILL) if out_of_time => Stopped::Cpu { seconds: limits.cpu, size },
         Some(libc::SIGABRT) if errors.contains("memory allocation of") => {
-            Stopped::Memory { mib: limits.memory >> 20, bytes }
+            Stopped::Memory { mib: limits.memory >> 20, size }
         }
         Some(libc::SIGINT | libc::SIGTERM | libc::SIGHUP) => Stopped::Interrupted,
         Some(libc::SIGSYS) => Stopped::Ended("it made a system call that it has no use for".to_owned()),

@@ -88,7 +88,7 @@ impl World {
     /// Decides on a module under a credential.
     pub fn decide(&self, credential: &Credential) -> (Arc<AdmittedModule>, Proof) {
         let manifest = Arc::new(Manifest::parse(MANIFEST.as_bytes()).unwrap());
-        let info = ModuleInfo { hash: HASH, manifest, messages: false };
+        let info = ModuleInfo { hash: HASH, manifest, messages: false, size: Default::default() };
         let challenge = Challenge::new().unwrap();
         let answer = challenge.answer(&self.alice, credential, &info.hash);
         let proof = Proof {

@@ -265,7 +265,7 @@ fn a_narrowed_session_reads_no_rows_of_wider_instances() {
     world.install(&wide);
     let reach = |credential: &Credential| {
         let manifest = Arc::new(Manifest::parse(MANIFEST.as_bytes()).unwrap());
-        let info = ModuleInfo { hash: [7; 32], manifest, messages: false };
+        let info = ModuleInfo { hash: [7; 32], manifest, messages: false, size: Default::default() };
         let challenge = Challenge::new().unwrap();
         let answer = challenge.answer(&world.alice, credential, &info.hash);
         let applicant = world.applicant(credential, Possession::Answered(challenge, answer));

@@ -52,9 +52,13 @@ impl Cost {
         self.each.plus(self.packet)
     }
 
-    /// Returns the cost of a call with this many packets of this length or shorter.
-    pub fn at(self, packets: u64, length: u64) -> Option<u128> {
-        self.call.plus(self.of_packet().times(Poly::constant(packets))).at(length)
+    /// Returns the cost of a call with `packets` packets, of which the longest has `longest` bytes. All
+    /// bounds are evaluated here.
+    ///
+    /// L is the length of the longest packet of the batch: code may loop over it for each of the packets,
+    /// however short they are. So a sum over the packets' own lengths is no bound.
+    pub fn at(self, packets: u64, longest: u64) -> Option<u128> {
+        self.call.plus(self.of_packet().times(Poly::constant(packets))).at(longest)
     }
 }
 

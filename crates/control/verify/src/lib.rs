@@ -121,9 +121,14 @@ pub struct Verified {
     pub summaries: BTreeMap<u32, Summary>,
 }
 
-/// The work allowed for each byte of code and certificate: instructions walked, and steps of proofs.
+/// The work for each byte of code and certificate, and for a module without any.
 const WORK_PER_BYTE: u64 = 32;
 const WORK_LEAST: u64 = 1 << 20;
+
+/// Returns the work that is allowed for this many bytes: instructions walked, and steps of proofs.
+pub fn work(bytes: usize) -> u64 {
+    bytes as u64 * WORK_PER_BYTE + WORK_LEAST
+}
 
 /// Checks a certificate against a valid module and returns the bounds that follow.
 ///
@@ -203,7 +208,7 @@ fn verify_read(
     if let Some(function) = diverging.iter().find(|f| module.own(**f).is_none()) {
         return Err(VerifyError::NoFunction(*function));
     }
-    let mut work = bytes as u64 * WORK_PER_BYTE + WORK_LEAST;
+    let mut work = work(bytes);
     let mut summaries: BTreeMap<u32, Summary> = BTreeMap::new();
     let mut loops = Vec::new();
     let mut failed: BTreeMap<u32, Refused> = BTreeMap::new();

@@ -203,13 +203,20 @@ impl<'a> Module<'a> {
         Ok(m)
     }
 
-    fn same(&self, kind: u32) -> u32 {
+    /// Returns the first type that equals this one.
+    pub fn same(&self, kind: u32) -> u32 {
         self.firsts.get(kind as usize).copied().unwrap_or(kind)
     }
 
     /// Returns the functions that a call through a table with this type may reach.
     pub fn through_tables(&self, kind: u32) -> &[u32] {
         self.addressed.get(&self.same(kind)).map_or(&[], Vec::as_slice)
+    }
+
+    /// Returns the first type that equals the type of a function with an address; `None` without an address.
+    pub fn addressed_as(&self, function: u32) -> Option<u32> {
+        let kind = self.same(self.type_of(function)?);
+        self.addressed.get(&kind)?.binary_search(&function).is_ok().then_some(kind)
     }
 
     fn type_of(&self, function: u32) -> Option<u32> {

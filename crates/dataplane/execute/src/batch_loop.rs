@@ -319,7 +319,8 @@ impl BatchLoop {
                     // No batch precedes a tick that waits for its share.
                     () if self.due.is_some() || !self.caller.may_begin() => Some(Shed::Share),
                     () => {
-                        let (count, lost) = (conditions.batch.min(left), self.take_lost(block.queue));
+                        let most = conditions.batch.min(self.caller.loaded().limits().batch);
+                        let (count, lost) = (most.min(left), self.take_lost(block.queue));
                         let descriptors =
                             layout::VIEW + Pool::offset(block.slot) as u32 + next * Descriptor::SIZE as u32;
                         let link = block.link;

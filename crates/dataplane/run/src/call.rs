@@ -260,7 +260,7 @@ impl Instance {
     pub fn finish(&mut self, called: CallReturn) -> Result<Returned<'_>, Fault> {
         let CallReturn { call, mut allowance, result } = called;
         let result = result?;
-        let units = if call.is_batch() { 0 } else { self.counted(allowance.left) };
+        let units = if call.is_batch() { 0 } else { self.counted(call, allowance.left) };
         if call == CallName::Pressure {
             self.note_pressure();
         }

@@ -70,6 +70,12 @@ pub(crate) struct Checked<'a> {
 }
 
 impl Loaded {
+    /// Returns the fuel of a call that is no batch and may cost `units`. Of these, a class is only proved of
+    /// calls for the rest of a batch's output.
+    fn fuel(&self, call: CallName, units: u64) -> i64 {
+        if call == CallName::Rest { self.class.fuel(units) } else { ModuleClass::Metered.fuel(units) }
+    }
+
     /// Loads a module of the operator.
     ///
     /// # Errors
@@ -282,7 +288,7 @@ impl Instance {
             _ => None,
         };
         if let Some(meter) = &meter {
-            let budget = Val::I64(packet_budget(limits));
+            let budget = Val::I64(loaded.class.fuel(limits.packet_budget));
             meter.packet_budget.set(&mut store, budget).map_err(|e| start(e.to_string()))?;
         }
         let panic_text = match instance.get_export(&mut store, names::PANIC) {
@@ -399,7 +405,7 @@ impl Instance {
             Call::Batch { count, .. } | Call::Push { count, .. } => {
                 // A module that marks its packets receives the budget of each packet at its mark. Any other
                 // receives the budgets of the whole batch at once, and needs no setup of marks.
-                let budget = packet_budget(&self.loaded.limits);
+                let budget = self.loaded.class.fuel(self.loaded.limits.packet_budget);
                 if self.loaded.marks_packets {
                     let first = meter.fuel.set(&mut *store, Val::I64(budget));
                     let second = meter.packet.set(&mut *store, Val::I32(-1));
@@ -413,7 +419,7 @@ impl Instance {
                 }
             }
             _ => {
-                let first = meter.fuel.set(&mut *store, Val::I64(fuel(units)));
+                let first = meter.fuel.set(&mut *store, Val::I64(self.loaded.fuel(call.name(), units)));
                 let second = meter.packet.set(&mut *store, Val::I32(-1));
                 self.counted_packets = 0;
                 first.and(second).and(meter.count.set(&mut *store, Val::I32(0)))
@@ -440,9 +446,9 @@ impl Instance {
     }
 
     /// Returns the units that the last call, which had `units`, counted itself.
-    pub(crate) fn counted(&mut self, units: u64) -> u64 {
+    pub(crate) fn counted(&mut self, call: CallName, units: u64) -> u64 {
         let left = self.meter.as_ref().and_then(|meter| meter.fuel.get(&mut self.store).i64());
-        left.map_or(0, |left| fuel(units).saturating_sub(left).max(0) as u64)
+        left.map_or(0, |left| self.loaded.fuel(call, units).saturating_sub(left).max(0) as u64)
     }
 
     /// Returns the number of instructions that the last call executed by Wasmtime's own count, or `None`
@@ -620,16 +626,6 @@ fn instance_seed(seed: u64, role: Role) -> u64 {
         Role::Slow => next_seed(seed, 0),
         Role::Fast { worker } => next_seed(seed, worker as u64 + 1),
     }
-}
-
-/// Returns `units` as a value of the counters.
-fn fuel(units: u64) -> i64 {
-    units.min(i64::MAX as u64) as i64
-}
-
-/// Returns the budget of a packet, limited such that the budget of a batch does not overflow.
-fn packet_budget(limits: &Limits) -> i64 {
-    limits.packet_budget.min(i64::MAX as u64 / 512) as i64
 }
 
 fn root_cause(error: &wasmtime::Error) -> String {

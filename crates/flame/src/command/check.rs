@@ -7,8 +7,8 @@ use crate::format::OutputFormat;
 use crate::remedies::{self, Advice, readable};
 use crate::{cache, limits, paths};
 use clap::Args;
-use flame_abi::MAX_PACKET;
 use flame_abi::layout::names;
+use flame_abi::{MAX_BATCH, MAX_PACKET};
 use flame_admit::{PacketTimeLimit, Protection, Verdict};
 use flame_bounds::{Bound, Entry, LoopReport, TYPICAL, TripCount};
 use flame_compile::{Analysed, InstallRequest, Report};
@@ -194,7 +194,7 @@ impl Check {
         }
         found.advice.iter().for_each(|advice| say_json!(advice.json()));
         say_json!({"bounded": found.is_bounded(), "why": found.verdict.why.to_string(),
-            "expose": found.expose.to_string(), "visible": found.visible});
+            "expose": found.expose.to_string(), "visible": found.visible, "batch": found.verdict.batch});
     }
 
     fn table(&self, found: &Found) {
@@ -231,6 +231,9 @@ impl Check {
         say!("budgets        {packet} a packet, {call} a call");
         let limit = found.time_limit.map_or("none".to_owned(), |limit| time(limit.most_ns()));
         say!("time limit     {limit}");
+        if found.verdict.batch < MAX_BATCH as u32 {
+            say!("batches        at most {} packets, which nothing interrupts", found.verdict.batch);
+        }
         say!(
             "verdict        {}: {}",
             if found.is_bounded() { "bounded" } else { "metered" },

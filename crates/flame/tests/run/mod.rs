@@ -17,6 +17,7 @@ mod examples;
 mod folder;
 mod foreign;
 mod formats;
+mod fuel;
 mod granted;
 mod help;
 mod hidden;

@@ -2,7 +2,7 @@
 
 use super::graph::Graph;
 use super::reason::{Cause, Reason};
-use crate::find::{Diagnosing, Effort, diagnosing};
+use crate::find::{Bounded, Diagnosing, Effort, diagnosing};
 use flame_verify::module::{Module, Node};
 use flame_verify::walk::{Summary, Walk};
 use flame_verify::{Notes, Refused, Rule, Verified, arguments};
@@ -22,10 +22,15 @@ const LEAST_WORK: u64 = Effort::NODE.all / 8;
 pub struct Causes<'m, 'a> {
     module: &'m Module<'a>,
     graph: &'m Graph,
+    verified: &'m Verified,
+    /// The reason why the module's certificate cannot be read, if it has one.
+    unreadable: Option<String>,
     diverging: &'m BTreeSet<u32>,
-    recursive: &'m BTreeSet<u32>,
+    recursive: Rc<BTreeSet<u32>>,
     /// Functions with a bound for any arguments: those of the certificate, and others that were found.
     summaries: BTreeMap<u32, Summary>,
+    /// The same functions for the finder.
+    bounded: Bounded,
     /// The reasons why loops have no trip count, by offset; none for those that have one.
     loops: BTreeMap<u32, Option<Reason>>,
     walks_left: usize,
@@ -37,13 +42,26 @@ impl<'m, 'a> Causes<'m, 'a> {
         module: &'m Module<'a>,
         graph: &'m Graph,
         verified: &'m Verified,
-        recursive: &'m BTreeSet<u32>,
+        recursive: &BTreeSet<u32>,
+        unreadable: Option<String>,
     ) -> Self {
-        let Verified { diverging, summaries, .. } = verified;
-        let summaries = summaries.iter().filter(|(_, s)| s.cost.is_bounded());
-        let summaries = summaries.map(|(f, s)| (*f, s.clone())).collect();
-        let (walks_left, work_left) = (MAX_WALKS, ALL_WORK);
-        Self { module, graph, diverging, recursive, summaries, loops: BTreeMap::new(), walks_left, work_left }
+        let bounded = verified.summaries.iter().filter(|(_, s)| s.cost.is_bounded());
+        let summaries: BTreeMap<u32, Summary> = bounded.map(|(f, s)| (*f, s.clone())).collect();
+        let bounded = Bounded::default();
+        bounded.borrow_mut().extend(summaries.keys().map(|function| (*function, 0)));
+        Self {
+            module,
+            graph,
+            verified,
+            unreadable,
+            diverging: &verified.diverging,
+            recursive: Rc::new(recursive.clone()),
+            summaries,
+            bounded,
+            loops: BTreeMap::new(),
+            walks_left: MAX_WALKS,
+            work_left: ALL_WORK,
+        }
     }
 
     /// Returns the cause why an entry has no bound: the first one on its way through its calls.
@@ -51,11 +69,15 @@ impl<'m, 'a> Causes<'m, 'a> {
         if self.diverging.contains(&function) {
             return self.cause(Reason::Diverges, function, 0);
         }
+        if let Some(false_claim) = self.certificate(entry, is_claim) {
+            return false_claim;
+        }
         let (mut at, mut name) = (function, Some(entry));
         loop {
             let Err(Refused { rule, function, offset }) = self.walk(name, at) else {
-                // The search for its certificate was given up.
-                return self.cause(Reason::Work, at, 0);
+                // It has a bound that its certificate does not give, or the search for one was given up.
+                let missing = self.certificate(entry, |_| true);
+                return missing.unwrap_or_else(|| self.cause(Reason::Work, at, 0));
             };
             let Rule::Unsummarised(callee) = rule else { return self.refused(rule, function, offset) };
             if self.walks_left == 0 {
@@ -75,8 +97,14 @@ impl<'m, 'a> Causes<'m, 'a> {
                 if is_known || self.module.own(callee).is_none() {
                     continue;
                 }
+                if self.walks_left == 0 {
+                    return self.cause(Reason::Calls(self.graph.name(callee)), function, offset);
+                }
                 match self.walk(None, callee) {
-                    Ok(summary) => drop(self.summaries.insert(callee, summary)),
+                    Ok(summary) => {
+                        self.summaries.insert(callee, summary);
+                        self.bounded.borrow_mut().insert(callee, 0);
+                    }
                     Err(_) if kind.is_some() => {
                         return self.cause(Reason::Table(self.graph.name(callee)), function, offset);
                     }
@@ -86,11 +114,28 @@ impl<'m, 'a> Causes<'m, 'a> {
         }
     }
 
+    /// Returns the cause that lies in the module's own certificate, if `is_cause` holds for the rule by which
+    /// it was refused for an entry.
+    fn certificate(&self, entry: &str, is_cause: impl Fn(Rule) -> bool) -> Option<Cause> {
+        self.module.certificate?;
+        let of_entry = self.verified.entries.iter().find(|e| e.name == entry)?;
+        let Refused { rule, function, offset } = of_entry.bound.err().filter(|why| is_cause(why.rule))?;
+        let claim = match (rule, &self.unreadable) {
+            (_, Some(reason)) => reason.clone(),
+            (Rule::Unsummarised(callee), _) => format!(
+                "it has no claims about {}, which is called here, for any arguments or for those of this call",
+                self.graph.name(callee)
+            ),
+            (Rule::NoBound, _) => "it claims nothing that limits the trip count of a loop".to_owned(),
+            (rule, _) => rule.to_string(),
+        };
+        Some(self.cause(Reason::Certificate(claim), function, offset))
+    }
+
     /// Walks a function as the finder does. Returns its bound or the first obstacle.
     fn walk(&mut self, entry: Option<&str>, function: u32) -> Result<Summary, Refused> {
         self.walks_left = self.walks_left.saturating_sub(1);
-        let bounded = self.summaries.keys().copied().collect();
-        let guide: Rc<Diagnosing> = Rc::new(diagnosing(bounded, self.recursive.clone()));
+        let guide: Rc<Diagnosing> = Rc::new(diagnosing(self.bounded.clone(), self.recursive.clone()));
         let known = (&self.summaries, self.diverging);
         let work = self.work_left.clamp(LEAST_WORK, WORK);
         let mut walk = Walk::new(self.module, known, Notes::default(), work).guided(guide.clone());
@@ -149,6 +194,14 @@ impl<'m, 'a> Causes<'m, 'a> {
     /// Returns the type of the functions that the call at an offset reaches through a table.
     fn table_type(&self, function: u32, offset: u32) -> Option<u32> {
         table_type(self.module.own(function)?.body.as_deref()?, offset)
+    }
+}
+
+/// Returns whether a rule is that a claim of a certificate holds.
+fn is_claim(rule: Rule) -> bool {
+    match rule {
+        Rule::Form(_) | Rule::FactBefore(_) | Rule::FactBack(_) | Rule::Measure | Rule::Packets => true,
+        Rule::NoBound | Rule::Unsummarised(_) | Rule::TooDeep | Rule::Work | Rule::Invalid => false,
     }
 }
 

@@ -105,6 +105,8 @@ pub struct Estimate<'m, 'a> {
     returning: &'m BTreeSet<u32>,
     ask: Ask<'m>,
     summaries: HashMap<u32, Summary>,
+    /// The costs of calls through tables, by the first type that equals theirs.
+    tables: HashMap<u32, Summary>,
     /// The states that have arrived at the end of each open frame, with the loop nesting at which they left.
     frames: Vec<Vec<(usize, State)>>,
     nesting: usize,
@@ -124,6 +126,7 @@ impl<'m, 'a> Estimate<'m, 'a> {
             returning,
             ask,
             summaries: HashMap::new(),
+            tables: HashMap::new(),
             frames: Vec::new(),
             nesting: 0,
             function: 0,
@@ -330,24 +333,36 @@ impl<'m, 'a> Estimate<'m, 'a> {
         }
     }
 
-    /// Calls any function with an address and this type.
+    /// Calls any function with an address and this type. Functions are walked after their callees, so the
+    /// cost is the same for all callers.
     fn call_any(&mut self, kind: u32, mut state: State) -> Option<State> {
+        let kind = self.module.same(kind);
+        if !self.tables.contains_key(&kind) {
+            let summary = self.any_of(self.module.through_tables(kind));
+            self.tables.insert(kind, summary);
+        }
+        let any = self.tables.get(&kind)?;
+        state.cost = state.cost.then(any.cost);
+        any.returns.then_some(state)
+    }
+
+    /// Returns the greatest costs of these functions.
+    fn any_of(&self, functions: &[u32]) -> Summary {
         let (mut cost, mut returns) = (Cost::ZERO, false);
-        for callee in self.module.through_tables(kind) {
-            if !self.returning.contains(callee) {
-                continue;
-            }
+        for callee in functions.iter().filter(|callee| self.returning.contains(callee)) {
             match self.summaries.get(callee) {
                 Some(summary) => {
                     cost = cost.max(summary.cost);
                     returns |= summary.returns;
                 }
                 None if self.module.own(*callee).is_none() => returns = true,
-                None => return Some(unbounded(state)),
+                None => {
+                    let cost = Cost::ZERO.and(Poly::UNBOUNDED);
+                    return Summary { cost, returns: true, path: None };
+                }
             }
         }
-        state.cost = state.cost.then(cost);
-        returns.then_some(state)
+        Summary { cost, returns, path: None }
     }
 
     fn enter_loop(

@@ -2,6 +2,7 @@
 
 use flame_meter::error::cut;
 use flame_verify::module::Module;
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use wasmparser::{KnownCustom, Name, Operator, Parser, Payload};
 
@@ -26,7 +27,12 @@ pub struct Graph {
     functions: Vec<Calls>,
     names: HashMap<u32, String>,
     pub grows: bool,
+    /// The work that is left to those who walk through calls: see [`Graph::spend`].
+    work: Cell<u64>,
 }
+
+/// The work for each function, besides that for each byte of code: the searches from every entry meet it.
+const WORK_PER_FUNCTION: u64 = 256;
 
 /// Recognizes the instructions with which compilers begin a function: `global.get`, a constant, `i32.sub`.
 #[derive(Default)]
@@ -59,7 +65,9 @@ impl Graph {
     ///
     /// Returns an error if the module is malformed, which a valid one is not.
     pub fn read(wasm: &[u8], module: &Module<'_>) -> Result<Self, wasmparser::Error> {
-        let mut graph = Self { imported: module.imports.len() as u32, ..Self::default() };
+        let functions = module.functions.len() as u64;
+        let work = Cell::new(flame_verify::work(module.code) + WORK_PER_FUNCTION * functions);
+        let mut graph = Self { imported: module.imports.len() as u32, work, ..Self::default() };
         for payload in Parser::new(0).parse_all(wasm) {
             match payload? {
                 Payload::CodeSectionEntry(body) => {
@@ -77,6 +85,8 @@ impl Graph {
                             _ => {}
                         }
                     }
+                    // Types that are equal reach the same functions.
+                    calls.tables.iter_mut().for_each(|kind| *kind = module.same(*kind));
                     calls.tables.sort_unstable();
                     calls.tables.dedup();
                     calls.frame = frame.bytes;
@@ -98,6 +108,21 @@ impl Graph {
         Ok(graph)
     }
 
+    /// Takes `steps` from the work that all walks through calls may do, which is linear in the size of the
+    /// module; returns whether there was as much left. A walk that has none left gives the result that is
+    /// certainly no less than the true one.
+    pub fn spend(&self, steps: usize) -> bool {
+        let left = self.work.get().checked_sub(steps as u64);
+        self.work.set(left.unwrap_or(0));
+        left.is_some()
+    }
+
+    /// Returns the work that is left.
+    #[cfg(test)]
+    pub fn left(&self) -> u64 {
+        self.work.get()
+    }
+
     /// Returns the calls of a function that the module defines.
     pub fn of(&self, function: u32) -> Option<&Calls> {
         self.functions.get(function.checked_sub(self.imported)? as usize)
@@ -113,10 +138,14 @@ impl Graph {
         known.unwrap_or_else(|| format!("function {function}"))
     }
 
-    /// Returns these functions and all that they may call, directly or not; restricted to `only` if given.
+    /// Returns these functions and all that they may call, directly or not; restricted to `only` if given. If
+    /// it takes more work than is left, these are all functions.
     pub fn reaches(&self, module: &Module<'_>, from: &[u32], only: Option<&BTreeSet<u32>>) -> BTreeSet<u32> {
         let (mut seen, mut kinds, mut todo) = (BTreeSet::new(), BTreeSet::new(), from.to_vec());
         while let Some(f) = todo.pop() {
+            if !self.spend(1) {
+                return only.cloned().unwrap_or_else(|| self.own().collect());
+            }
             if let Some(calls) = self.of(f).filter(|_| only.is_none_or(|only| only.contains(&f)))
                 && seen.insert(f)
             {
@@ -131,12 +160,16 @@ impl Graph {
 
     /// Returns the shortest cycle of calls through a recursive function, from it back to it.
     pub fn cycle(&self, module: &Module<'_>, function: u32) -> Vec<u32> {
-        let mut callers: BTreeMap<u32, u32> = BTreeMap::new();
+        let (mut callers, mut kinds) = (BTreeMap::<u32, u32>::new(), BTreeSet::new());
         let mut todo = VecDeque::from([function]);
         while let Some(at) = todo.pop_front() {
             let Some(calls) = self.of(at) else { continue };
-            let tables = calls.tables.iter().flat_map(|kind| module.through_tables(*kind));
+            let tables = calls.tables.iter().filter(|kind| kinds.insert(**kind));
+            let tables = tables.flat_map(|kind| module.through_tables(*kind));
             for callee in calls.direct.iter().chain(tables) {
+                if !self.spend(1) {
+                    return vec![function];
+                }
                 if *callee == function {
                     let before = |f: &u32| callers.get(f).copied();
                     let mut cycle: Vec<u32> = std::iter::successors(Some(at), before).collect();
@@ -165,92 +198,4 @@ impl Graph {
         }
         called.into_iter().collect()
     }
-}
-
-/// The order in which functions are walked.
-pub struct Order {
-    /// The functions, each after its callees, without the recursive ones.
-    pub functions: Vec<u32>,
-    /// The functions that call each other recursively, by name.
-    pub cycles: Vec<Vec<String>>,
-}
-
-impl Order {
-    /// Orders by calls of functions that return; a function that diverges ends the call.
-    pub fn of(module: &Module<'_>, graph: &Graph, returning: &BTreeSet<u32>) -> Self {
-        let own = graph.own();
-        // A call through a table may reach any function with an address and its type: one additional function
-        // represents each type.
-        let (tables, last) = (own.end, own.end + module.types.len() as u32);
-        let is_called = |f: &u32| *f >= own.start && returning.contains(f);
-        let callees = |f: u32| -> Vec<u32> {
-            if let Some(kind) = f.checked_sub(tables) {
-                return module.through_tables(kind).iter().copied().filter(is_called).collect();
-            }
-            let Some(calls) = graph.of(f) else { return Vec::new() };
-            let direct = calls.direct.iter().copied().filter(is_called);
-            direct.chain(calls.tables.iter().map(|kind| tables + kind)).collect()
-        };
-        let (mut waiting, mut callers) = (BTreeMap::new(), BTreeMap::<u32, Vec<u32>>::new());
-        for f in own.start..last {
-            let all: BTreeSet<u32> = callees(f).into_iter().collect();
-            waiting.insert(f, all.len());
-            for callee in all {
-                callers.entry(callee).or_default().push(f);
-            }
-        }
-        let mut ready: Vec<u32> = waiting.iter().filter(|(_, n)| **n == 0).map(|(f, _)| *f).collect();
-        let mut functions = Vec::new();
-        while let Some(f) = ready.pop() {
-            waiting.remove(&f);
-            if f < tables {
-                functions.push(f);
-            }
-            for caller in callers.get(&f).into_iter().flatten() {
-                if let Some(n) = waiting.get_mut(caller) {
-                    *n -= 1;
-                    if *n == 0 {
-                        ready.push(*caller);
-                    }
-                }
-            }
-        }
-        // The remaining functions are recursive or call recursive ones: follow calls until a function recurs.
-        let left: BTreeSet<u32> = waiting.keys().copied().collect();
-        let mut cycles = Vec::new();
-        let mut seen = BTreeSet::new();
-        for start in &left {
-            let (mut path, mut at) = (Vec::new(), *start);
-            while seen.insert(at) {
-                path.push(at);
-                match callees(at).into_iter().find(|c| left.contains(c)) {
-                    Some(next) => at = next,
-                    None => break,
-                }
-            }
-            if let Some(from) = path.iter().position(|f| *f == at) {
-                let name =
-                    |f: &u32| if *f >= tables { "a call through a table".to_owned() } else { graph.name(*f) };
-                cycles.push(path[from..].iter().map(name).collect());
-            }
-        }
-        // A function that only calls a recursive one is still walked, with that one unknown.
-        let recursive = |f: u32| is_recursive(f, &callees, &left);
-        functions.extend(left.iter().copied().filter(|f| *f < tables && !recursive(*f)));
-        Self { functions, cycles }
-    }
-}
-
-/// Returns whether a function may call itself, directly or not.
-fn is_recursive(f: u32, callees: &impl Fn(u32) -> Vec<u32>, left: &BTreeSet<u32>) -> bool {
-    let (mut seen, mut todo) = (BTreeSet::new(), callees(f));
-    while let Some(next) = todo.pop() {
-        if next == f {
-            return true;
-        }
-        if left.contains(&next) && seen.insert(next) {
-            todo.extend(callees(next));
-        }
-    }
-    false
 }

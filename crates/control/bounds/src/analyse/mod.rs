@@ -8,7 +8,7 @@
 //! | `weights` | instructions, or their times |
 //! | `path` | the worst-case path, for reports |
 //! | `depends` | classes E1 to E7 |
-//! | `graph`, `returns`, `stack` | calls: reachability, return, recursion and depth |
+//! | `graph`, `order`, `returns`, `stack` | calls: reachability, recursion, return and depth |
 //! | `reason`, `cause`, `remedy` | the cause of a missing bound, and the change that would give one |
 //! | `dominant` | the loop that costs most |
 
@@ -18,6 +18,7 @@ mod dominant;
 mod estimate;
 pub(crate) mod graph;
 mod observe;
+pub(crate) mod order;
 mod path;
 mod poly;
 mod reason;
@@ -42,9 +43,10 @@ use flame_abi::layout::names;
 use flame_meter::error::ModuleError;
 use flame_verify::cost::DIVERGING;
 use flame_verify::module::Module;
-use flame_verify::{Cost, Verified};
-use graph::{Graph, Order};
+use flame_verify::{Cost, Verified, VerifyError};
+use graph::Graph;
 use observe::{Recorder, Records};
+use order::Order;
 use serde::{Deserialize, Serialize};
 use stack::Stacks;
 use std::collections::{BTreeMap, BTreeSet};
@@ -95,9 +97,10 @@ impl Bound {
         self.call.is_bounded() && self.packet.is_bounded()
     }
 
-    /// Returns the cost of a call with `packets` packets of this length or shorter.
-    pub fn at(self, packets: u64, length: u64) -> Option<u128> {
-        self.call.plus(self.packet.times(Poly::constant(packets))).at(length)
+    /// Returns the cost of a call with `packets` packets, of which the longest has `longest` bytes: see
+    /// [`Cost::at`].
+    pub fn at(self, packets: u64, longest: u64) -> Option<u128> {
+        Cost { call: self.call, each: Poly::ZERO, packet: self.packet }.at(packets, longest)
     }
 }
 
@@ -224,6 +227,8 @@ struct Read<'a> {
     exports: Vec<(&'a str, u32)>,
     verified: Verified,
     records: Records,
+    /// The reason why the module's own certificate cannot be read, if it has one. The node searched instead.
+    unreadable: Option<String>,
 }
 
 impl<'a> Read<'a> {
@@ -233,17 +238,20 @@ impl<'a> Read<'a> {
         let graph = Graph::read(wasm, &module)?;
         let verify = |certificate: &[u8]| {
             let recorder = Recorder::default();
-            let verified = flame_verify::verify_observed(&module, certificate, Some(&recorder)).ok()?;
-            Some((verified, recorder.into_records()))
+            let verified = flame_verify::verify_observed(&module, certificate, Some(&recorder))?;
+            Ok((verified, recorder.into_records()))
         };
-        let (verified, records) = module.certificate.and_then(verify).unwrap_or_else(|| {
+        let own = module.certificate.map(verify).transpose();
+        let unreadable = own.as_ref().err().map(|e: &VerifyError| e.to_string());
+        let (verified, records) = own.ok().flatten().unwrap_or_else(|| {
             // The finder's output is parsed like any other certificate.
-            verify(&crate::find::find_in(&module, &graph, crate::Effort::NODE).to_bytes()).unwrap_or_default()
+            let found = crate::find::find_in(&module, &graph, crate::Effort::NODE);
+            verify(&found.to_bytes()).unwrap_or_default()
         });
         let mut exports: Vec<_> =
             module.exports.iter().filter(|(name, _)| is_wanted(name)).copied().collect();
         exports.sort_unstable();
-        Ok(Self { module, graph, exports, verified, records })
+        Ok(Self { module, graph, exports, verified, records, unreadable })
     }
 
     /// Returns the bound of an entry, and the part of it that is for functions that diverge.
@@ -277,19 +285,15 @@ impl<'a> Read<'a> {
     }
 
     fn report(&self, costs: Option<&Costs>) -> Analysis {
-        let Self { module, graph, exports, verified, records } = self;
+        let Self { module, graph, exports, verified, records, unreadable } = self;
         let returning = returns::returning(module, graph);
         let order = Order::of(module, graph, &returning);
         let stacks = Stacks::new(module, graph, &order, &returning);
-        let recursion: BTreeSet<u32> = {
-            let ordered: BTreeSet<u32> = order.functions.iter().copied().collect();
-            graph.own().filter(|f| returning.contains(f) && !ordered.contains(f)).collect()
-        };
-        let mut causes = cause::Causes::new(module, graph, verified, &recursion);
+        let mut causes = cause::Causes::new(module, graph, verified, &order.recursive, unreadable.clone());
         let estimate = |ask| Estimate::new(module, &returning, ask);
         let entered: Vec<u32> = exports.iter().map(|(_, function)| *function).collect();
         let reached = graph.reaches(module, &entered, None);
-        let recursive = reached.iter().filter(|f| !order.functions.contains(f));
+        let recursive = reached.intersection(&order.recursive);
 
         let mut hard =
             estimate(Ask { weights: Weights::Instructions, cold: true, traces: true, without: None });

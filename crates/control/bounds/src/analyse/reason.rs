@@ -42,6 +42,9 @@ pub enum Reason {
     Nesting,
     /// The analysis takes more work than is allowed.
     Work,
+    /// The module's certificate has a claim that does not hold, lacks one, or cannot be read: this text
+    /// states which. The loop or call could have a bound.
+    Certificate(String),
     /// The function never returns.
     Diverges,
     /// An instruction without a rule.

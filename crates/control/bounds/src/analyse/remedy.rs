@@ -1,6 +1,7 @@
 //! Reasons and remedies in the terms of an author's source.
 
 use super::reason::{Cause, Reason};
+use flame_verify::SECTION;
 use std::fmt;
 
 /// A change of the source after which there is a bound.
@@ -71,6 +72,12 @@ impl Reason {
                 "`flame build`, which searches longer and stores what it finds; or split large functions",
                 "`flame build`, which searches longer and stores what it finds; or split large functions",
             ),
+            Self::Certificate(_) => (
+                "`flame build`, which writes a certificate for the code as it is now; or remove the custom section \
+                 `flame.bounds`, and the node searches itself",
+                "`flame build`, which writes a certificate for the code as it is now; or remove the custom section \
+                 `flame.bounds`, and the node searches itself",
+            ),
             Self::Diverges => ("let the function return", "let the function return"),
             Self::Unsupported => (
                 "compile without the proposal that this instruction belongs to",
@@ -107,6 +114,9 @@ impl fmt::Display for Reason {
             Self::Calls(callee) => return write!(f, "calls are nested too deep to follow {callee}"),
             Self::Nesting => "frames or loops are nested too deep, or there are too many locals",
             Self::Work => "the analysis takes more work than is allowed",
+            Self::Certificate(claim) => {
+                return write!(f, "the certificate in {SECTION} gives no bound: {claim}");
+            }
             Self::Diverges => "the function never returns",
             Self::Unsupported => "an instruction has no rule",
             Self::Caller => "the loop itself has a bound; the call that executes it has none",

@@ -1,6 +1,7 @@
 //! The depth of calls.
 
-use super::graph::{Graph, Order};
+use super::graph::Graph;
+use super::order::Order;
 use flame_verify::module::Module;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeSet, HashMap};

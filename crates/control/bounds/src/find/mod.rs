@@ -10,7 +10,8 @@ mod loops;
 
 pub use diagnose::Diagnosing;
 
-use crate::analyse::graph::{Graph, Order};
+use crate::analyse::graph::Graph;
+use crate::analyse::order::Order;
 use crate::analyse::returns::returning;
 use flame_verify::module::Module;
 use flame_verify::value::Value;
@@ -57,7 +58,7 @@ const INLINED_COSTLY: Inlined = Inlined { small: 0, costly: 1 << 15 };
 const GOOD: u128 = INLINED_COSTLY.costly;
 
 /// The bounds of functions for any arguments, so far.
-type Bounded = Rc<RefCell<BTreeMap<u32, u128>>>;
+pub(crate) type Bounded = Rc<RefCell<BTreeMap<u32, u128>>>;
 
 /// The state of the finder while it walks one function.
 struct Finder {
@@ -140,28 +141,18 @@ pub fn find(wasm: &[u8], effort: Effort) -> Result<Certificate, wasmparser::Erro
 
 /// Returns a finder that keeps the obstacles it meets. Functions with a bound for any arguments are not
 /// followed, nor are recursive ones.
-pub(crate) fn diagnosing(bounded: BTreeSet<u32>, recursive: BTreeSet<u32>) -> Diagnosing {
-    let bounded: BTreeMap<u32, u128> = bounded.into_iter().map(|function| (function, 0)).collect();
-    let bounded = Rc::new(RefCell::new(bounded));
-    Diagnosing::new(Finder {
-        bounded,
-        inlined: INLINED[1],
-        recursive: Rc::new(recursive),
-        depth: Cell::new(0),
-    })
+pub(crate) fn diagnosing(bounded: Bounded, recursive: Rc<BTreeSet<u32>>) -> Diagnosing {
+    Diagnosing::new(Finder { bounded, inlined: INLINED[1], recursive, depth: Cell::new(0) })
 }
 
 /// Returns a certificate for a parsed module.
 pub(crate) fn find_in(module: &Module<'_>, graph: &Graph, effort: Effort) -> Certificate {
     let returns = returning(module, graph);
     let own = graph.own();
-    let mut certificate = Certificate {
-        diverging: own.clone().filter(|f| !returns.contains(f)).collect(),
-        ..Certificate::default()
-    };
-    let order = Order::of(module, graph, &returns).functions;
-    let recursive: Rc<BTreeSet<u32>> =
-        Rc::new(own.filter(|f| returns.contains(f)).filter(|f| !order.contains(f)).collect());
+    let mut certificate =
+        Certificate { diverging: own.filter(|f| !returns.contains(f)).collect(), ..Certificate::default() };
+    let Order { functions: order, recursive, .. } = Order::of(module, graph, &returns);
+    let recursive = Rc::new(recursive);
     let mut summaries: BTreeMap<u32, Summary> = BTreeMap::new();
     let mut work = effort.all;
     // Shared: a module may have very many functions.
@@ -221,7 +212,10 @@ pub(crate) fn find_in(module: &Module<'_>, graph: &Graph, effort: Effort) -> Cer
             certificate.entries.insert(*function, notes);
         }
     }
-    keep_used(&mut certificate, module);
+    // Others need no summary.
+    let entries: Vec<u32> = certificate.entries.keys().copied().collect();
+    let needed = graph.reaches(module, &entries, None);
+    certificate.summaries.retain(|(function, _)| needed.contains(function));
     certificate
 }
 
@@ -233,37 +227,4 @@ fn is_useful(cost: Cost) -> bool {
 /// Returns the bound for one packet of a usual length.
 fn typical(cost: Cost) -> u128 {
     cost.at(1, 1514).unwrap_or(u128::MAX)
-}
-
-/// Removes summaries that no entry needs.
-fn keep_used(certificate: &mut Certificate, module: &Module<'_>) {
-    let mut needed: BTreeSet<u32> = BTreeSet::new();
-    let mut todo: Vec<u32> = certificate.entries.keys().copied().collect();
-    while let Some(function) = todo.pop() {
-        if needed.insert(function) {
-            todo.extend(calls(module, function));
-        }
-    }
-    certificate.summaries.retain(|(function, _)| needed.contains(function));
-}
-
-/// Returns the functions that a function may call.
-fn calls(module: &Module<'_>, function: u32) -> Vec<u32> {
-    use flame_verify::module::Node;
-    let Some(body) = module.own(function).and_then(|f| f.body.as_ref()) else { return Vec::new() };
-    let (mut found, mut todo) = (Vec::new(), vec![body]);
-    while let Some(nodes) = todo.pop() {
-        for node in nodes {
-            match node {
-                Node::Call(callee, ..) => found.push(*callee),
-                Node::Op(wasmparser::Operator::CallIndirect { type_index, .. }, _) => {
-                    found.extend(module.through_tables(*type_index));
-                }
-                Node::Op(..) => {}
-                Node::Block { body, .. } | Node::Loop { body, .. } => todo.push(body),
-                Node::If { then, or, .. } => todo.extend([then, or]),
-            }
-        }
-    }
-    found
 }

@@ -5,6 +5,7 @@ use super::packets::{Call, OWN};
 use super::{Export, Program, STACK};
 use flame_bounds::{Bound, analyse_exports};
 use flame_meter::{Metering, rewrite};
+use flame_plan::ModuleClass;
 use std::collections::BTreeSet;
 use wasmtime::{
     Caller, Config, Engine, Global, Instance, Linker, Memory, Module, OperatorCost, OptLevel, Store, Trap,
@@ -43,8 +44,15 @@ pub const PATIENCE: u64 = 40_000;
 const FARTHER: u64 = 4_000_000;
 /// The fuel of counted runs that are to be cut off.
 const BUDGET: i64 = 4_000;
-/// The fuel of counted runs that are not to be cut off.
-const PLENTY: i64 = 1 << 56;
+/// The fuel of counted runs that are not to be cut off, and of calls of a bounded module without a proof.
+const PLENTY: i64 = 1 << 50;
+
+/// Returns the fuel with which the node begins a call of a bounded module: the least budget with which such a
+/// module is admitted is its bound.
+fn node_fuel(bound: Option<u128>) -> i64 {
+    bound.map_or(PLENTY, |bound| ModuleClass::Bounded.fuel(u64::try_from(bound).unwrap_or(u64::MAX)))
+}
+
 /// The largest number of instructions that counting adds for each that is charged: one check is 12
 /// instructions, the charge before a hoisted loop 24, and each charges at least 1, before or after.
 const SLACK: u64 = 40;
@@ -260,7 +268,7 @@ impl Oracle {
                 if let (false, Some(bound), Some(mixed)) = (covered, bound, &mut mixed) {
                     // The functions that diverge have counters, which must end it within the bound although
                     // there is fuel for more.
-                    mixed.refuel(PLENTY, &call);
+                    mixed.refuel(node_fuel(Some(bound)), &call);
                     let most = u64::try_from(bound).unwrap_or(u64::MAX).saturating_mul(SLACK);
                     tally.executions += 1;
                     tally.diverging += 1;
@@ -270,7 +278,7 @@ impl Oracle {
                 }
                 self.counters(
                     (&mut original, &mut counted, mixed.as_mut()),
-                    (at, end, executed),
+                    (at, end, executed, bound),
                     &call,
                     (choices, tally, &mut add),
                 );
@@ -299,11 +307,12 @@ impl Oracle {
         (running.call(0, call, most).0 == End::GivenUp).then_some(Kind::Endless)
     }
 
-    /// Makes one call of a module that is rewritten as the node does, with plenty of fuel; returns whether it
-    /// executes more than its bound and its counters allow, as a function that diverges without limit would.
+    /// Makes one call of a module that is rewritten as the node does, with the node's fuel; returns whether
+    /// it executes more than its bound and its counters allow, as a function that diverges without limit
+    /// would.
     pub fn diverges(&self, wasm: &[u8], export: Export, call: &Call, bound: u64) -> Option<Kind> {
         let mut running = self.start(wasm, &[export]);
-        running.refuel(PLENTY, call);
+        running.refuel(node_fuel(Some(bound.into())), call);
         (running.call(0, call, bound.saturating_mul(SLACK)).0 == End::GivenUp).then_some(Kind::Endless)
     }
 
@@ -312,14 +321,16 @@ impl Oracle {
     fn counters(
         &self,
         (original, counted, mixed): (&mut Running, &mut Running, Option<&mut Running>),
-        (at, end, executed): (usize, End, u64),
+        (at, end, executed, bound): (usize, End, u64, Option<u128>),
         call: &Call,
         (choices, tally, add): (&mut Choices, &mut Tally, &mut dyn FnMut(Kind, String)),
     ) {
         if end != End::GivenUp {
-            for (running, name) in [(Some(&mut *counted), "counted"), (mixed, "partly counted")] {
+            let all =
+                [(Some(&mut *counted), "counted", PLENTY), (mixed, "as the node runs it", node_fuel(bound))];
+            for (running, name, fuel) in all {
                 let Some(running) = running else { continue };
-                running.refuel(PLENTY, call);
+                running.refuel(fuel, call);
                 let (same, _) = running.call(at, call, SLACK * (PATIENCE + 1000));
                 tally.executions += 1;
                 // Frames are larger; and a loop that would trap while it wraps around is cut off before it
@@ -334,7 +345,7 @@ impl Oracle {
                     add(Kind::Differs, format!("{end:?}, but {name} {same:?}, or memory differs"));
                 }
                 tally.same += 1;
-                let charged = (PLENTY - running.fuel()) as u64;
+                let charged = (fuel - running.fuel()) as u64;
                 // A trap leaves fuel at its last written value; a mark resets it.
                 let tells = name == "counted" && matches!(end, End::Returned(_)) && running.packet() < 0;
                 if tells && charged + 1 < executed {
