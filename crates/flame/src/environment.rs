@@ -41,7 +41,10 @@ pub const CAPABILITIES: [(&str, &str); 9] = [
         "--capture xdp, FromDevice(SNIFFER false or METHOD XDP): to keep packets from the kernel's stack; KernelTun: to make an interface",
     ),
     ("CAP_BPF", "--capture xdp, FromDevice(SNIFFER false or METHOD XDP): to load the program that does this"),
-    ("CAP_SYS_NICE", "flame node: to guarantee reserved processor time, unless scheduler is \"fair\""),
+    (
+        "CAP_SYS_NICE",
+        "flame node, flame run --send: to guarantee processor time to what is reserved and to links, unless scheduler is \"fair\"",
+    ),
     ("CAP_SETUID", "flame node: to become the user that its configuration names"),
     ("CAP_SETGID", "flame node: likewise, for the groups"),
     ("CAP_SETPCAP", "flame node: to give up all other capabilities"),

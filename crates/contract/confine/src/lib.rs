@@ -11,7 +11,7 @@ mod filter;
 mod schedule;
 
 pub use filter::Filter;
-pub use schedule::{Slice, give_time, given_time};
+pub use schedule::{Slice, give_time, give_time_at_least, given_time, this_thread};
 pub use seccompiler::BackendError;
 
 use landlock::{ABI, Access, AccessFs, AccessNet, Ruleset, RulesetAttr, Scope};

@@ -9,6 +9,8 @@ use std::io;
 const SCHED_DEADLINE: u32 = 6;
 /// A thread that it starts has the usual scheduling.
 const RESET_ON_FORK: u64 = 1;
+/// The thread may also use what other threads with such time leave.
+const RECLAIM: u64 = 2;
 
 /// The processor time that a thread has in each period, before all threads without such time. It has no more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +43,26 @@ const SIZE: u32 = size_of::<Attributes>() as u32;
 ///
 /// Returns the kernel's error: `EBUSY` if the time of all such threads would exceed what the kernel gives to
 /// them, `EPERM` without `CAP_SYS_NICE`.
-pub fn give_time(thread: u32, Slice { slice_ns, period_ns }: Slice) -> io::Result<()> {
+pub fn give_time(thread: u32, slice: Slice) -> io::Result<()> {
+    give(thread, slice, RESET_ON_FORK)
+}
+
+/// Gives a thread time of its own as [`give_time`], and what other such threads leave, up to nearly a whole
+/// processor: for work that is limited otherwise.
+///
+/// # Errors
+///
+/// Returns the errors of [`give_time`].
+pub fn give_time_at_least(thread: u32, slice: Slice) -> io::Result<()> {
+    give(thread, slice, RESET_ON_FORK | RECLAIM)
+}
+
+/// Returns the number of this thread.
+pub fn this_thread() -> u32 {
+    rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs()
+}
+
+fn give(thread: u32, Slice { slice_ns, period_ns }: Slice, flags: u64) -> io::Result<()> {
     let id = i32::try_from(thread).map_err(io::Error::other)?;
     let mut all = CpuSet::new();
     (0..CpuSet::MAX_CPU).for_each(|cpu| all.set(cpu));
@@ -49,7 +70,7 @@ pub fn give_time(thread: u32, Slice { slice_ns, period_ns }: Slice) -> io::Resul
     let attributes = Attributes {
         size: SIZE,
         policy: SCHED_DEADLINE,
-        flags: RESET_ON_FORK,
+        flags,
         runtime: slice_ns,
         deadline: period_ns,
         period: period_ns,

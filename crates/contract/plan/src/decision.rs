@@ -24,6 +24,10 @@ pub enum Decision {
     Forget,
 }
 
+/// The most bytes by which a module makes a packet longer that may change packets and make none: those of the
+/// headers of a tunnel.
+pub const GROWTH_MAX: usize = 128;
+
 /// The fate of a packet that was offered to a module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
@@ -38,6 +42,10 @@ pub enum Fate {
     Length,
     /// The module changed the form of headers, although it does not see the whole packet.
     Headers,
+    /// The module, which may not make packets, made the packet longer than by [`GROWTH_MAX`].
+    Growth,
+    /// The bytes that the module composed in the packet are more than its grant releases.
+    Withheld,
     /// The module lost the packet by a fault, or had no instance any more.
     Lost(Shed),
 }
@@ -50,6 +58,8 @@ impl Fate {
             Self::Dropped => Some("module"),
             Self::Length => Some("length changed by the module"),
             Self::Headers => Some("form of headers changed by the module"),
+            Self::Growth => Some("grown by the module, which may not transmit"),
+            Self::Withheld => Some("change withheld"),
             Self::Lost(cause) => Some(cause.name()),
         }
     }

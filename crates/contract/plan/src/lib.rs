@@ -23,7 +23,7 @@ mod words;
 pub use account::{Account, Processed, QueueAccount, Shed, Unsent, rounded};
 pub use audience::{Audience, RunTotals, ShownTotals};
 pub use catalog::{Catalog, CatalogEntry};
-pub use decision::{Decided, Decision, Fate};
+pub use decision::{Decided, Decision, Fate, GROWTH_MAX};
 pub use discipline::{Discipline, Placement, ServiceTime};
 pub use fault::{CallName, FaultClass, FaultReport};
 pub use filter::{

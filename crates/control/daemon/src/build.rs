@@ -265,7 +265,9 @@ impl Engine {
         let meters = meters.with(reservation::meter(&stored.reserved), Some((*usage).clone()));
         let time = self.time_of(&plan, &stored.reserved);
         let module = Module { plan, meters, keep: None, areas: Vec::new(), time };
-        let notes = notes.iter().map(|note| shown(note, stored.owner.is_operator())).collect();
+        let sends = !module.plan.manifest.channels.is_empty();
+        let of_link = (sends && source.sends_without_time()).then(|| UNTIMED.to_owned());
+        let notes = notes.iter().map(|note| shown(note, stored.owner.is_operator())).chain(of_link).collect();
         let reach = granted.as_ref().map(|granted| Arc::new(Reach::of(&granted.admitted(), &source.place)));
         let bytes = (wasm.len() + module.plan.code.len()) as u64 + stored.row_bytes();
         Ok(Prepared { module, granted, reach, notes, bytes, kept: None, starting })
@@ -306,6 +308,10 @@ pub fn check_runs(manifest: &Manifest, name: &str) -> Result<(), Problem> {
     }
     flame_worker::check_joins(manifest, name).map_err(|e| of_source(&e.into()))
 }
+
+/// The note of a module that sends on a link to whose thread the kernel gives no time.
+const UNTIMED: &str = "the rates of its channels hold only while a processor is free: the kernel gives the \
+    link no processor time of its own, for a reason that the node states when it starts";
 
 /// Returns a note as the owner of a module receives it. Files of the node are for the operator.
 fn shown(note: &Note, operator: bool) -> String {

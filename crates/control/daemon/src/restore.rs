@@ -2,7 +2,7 @@
 
 use crate::accounting::Accounting;
 use crate::build::PrepareRequest;
-use crate::config::Config;
+use crate::config::{Config, Scheduler};
 use crate::engine::{By, Engine, Modules};
 use crate::error::problem;
 use crate::kept::Beginning;
@@ -20,7 +20,7 @@ use flame_node::Node;
 use flame_run::Engines;
 use flame_trust::{Revoked, time};
 use flame_view::Key as ViewKey;
-use flame_worker::{Link, Runner};
+use flame_worker::{Link, LinkError, Runner};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, RwLock};
@@ -91,7 +91,15 @@ impl Engine {
         let mut links = BTreeMap::new();
         for (name, link) in &config.links {
             let opened = Link::interface(&link.interface, link.bandwidth);
-            let opened = opened.map_err(|e| StartError::Other(format!("link {name}: {e}")))?;
+            let of_link = |e: LinkError| format!("link {name}: {e}");
+            let opened = opened.map_err(|e| StartError::Other(of_link(e)))?;
+            match (config.isolation.scheduler, &opened) {
+                (Scheduler::Fair, _) => {}
+                (Scheduler::Auto, link) => drop(link.take_time().map_err(|e| note(&of_link(e)))),
+                (Scheduler::Deadline, link) => {
+                    link.take_time().map_err(|e| StartError::Other(of_link(e)))?;
+                }
+            }
             links.insert(name.clone(), opened);
         }
         let mut sources = BTreeMap::new();

@@ -218,6 +218,12 @@ impl SourceRun {
         self.shared.inner().method.clone()
     }
 
+    /// Returns whether frames leave by a link whose channels have their rates while a processor is free, and
+    /// not whatever else works on the machine.
+    pub fn sends_without_time(&self) -> bool {
+        self.link.as_ref().is_some_and(|link| !link.has_time())
+    }
+
     /// Returns the link types of the packets, as far as they are known before these come.
     pub fn links(&self) -> Vec<LinkType> {
         let link = match &self.config.from {

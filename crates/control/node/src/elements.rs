@@ -328,8 +328,13 @@ impl<C: Client> Prepared for Ready<C> {
         let held = plan.modules.first().zip(grant).map(|(module, (admitted, node))| {
             Held::new(admitted, node, module, &run, &notify).map_err(|e| ModuleError::Program(e.into()))
         });
+        let limit = plan.modules.first().map(|module| (module.id, module.terms.time_limit));
         let started = Started { plan, discipline, held: held.transpose()? };
-        Running::start(run, discipline, records, notify, Box::new(started))
+        let running = Running::start(run, discipline, records, notify, Box::new(started))?;
+        Ok(match limit {
+            Some((id, limit)) => running.with_limit(id, limit),
+            None => running,
+        })
     }
 }
 

@@ -1,6 +1,7 @@
 //! The modules of `Module` elements. The program that runs the graph prepares them under its policy, which
 //! this crate does not know; here they run.
 
+mod charged;
 mod records;
 mod running;
 

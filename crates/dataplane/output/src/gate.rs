@@ -99,8 +99,9 @@ impl Gate {
             Frame::Reply { .. } => self.services.serve,
             // They stay here.
             Frame::Message(_) | Frame::Lost { .. } => true,
-            // A packet that was received continues in any case.
-            Frame::Send { packet, bytes, .. } => packet.is_some() || self.made(bytes.len() as u64),
+            // Where a packet was received, its owner compares the bytes, and asks by `changed`.
+            Frame::Send { packet: Some(_), .. } => true,
+            Frame::Send { packet: None, bytes, .. } => self.made(bytes.len() as u64),
             // The holder of the packets knows their lengths, and asks for each copy by `made`.
             Frame::Held(_) => true,
         }
@@ -136,7 +137,17 @@ impl Gate {
     /// Decides on a new packet of `bytes` bytes, which is sent from an output or on a channel and represents
     /// no other.
     pub fn made(&mut self, bytes: u64) -> bool {
-        let transmit = BLOCK + bytes.next_multiple_of(4);
+        self.composed(BLOCK + bytes.next_multiple_of(4))
+    }
+
+    /// Decides on a received packet of which the module composed `bytes` bytes: those that differ, or are
+    /// added. One that it did not change continues in any case.
+    pub fn changed(&mut self, bytes: u64) -> bool {
+        bytes == 0 || self.composed(bytes.next_multiple_of(4))
+    }
+
+    /// Decides on bytes that the module composed and that leave in packets, which represent no others.
+    fn composed(&mut self, transmit: u64) -> bool {
         self.release.group <= 1 && self.take(Amounts { transmit, ..Amounts::default() })
     }
 
@@ -308,6 +319,18 @@ mod tests {
         assert!(own.lets(&empty(0)), "those that came before");
         let most = (0..10_000_000).take_while(|_| own.lets(&empty(0))).count();
         assert!((1 << 20..3 << 20).contains(&most), "{most}");
+    }
+
+    #[test]
+    fn every_byte_that_a_module_composes_is_charged() {
+        let mut some = gate(Release { transmit: 100, ..Release::default() });
+        assert!(some.made(20) && some.changed(41), "32 and 20; 41 and 3");
+        assert!(!some.changed(5) && some.changed(0) && some.changed(1) && some.changed(0));
+        assert!(!some.changed(1), "nothing is left");
+        some.tick(SECOND_NS);
+        assert!(some.changed(100) && !some.changed(1));
+        let mut grouped = gate(Release { group: 2, ..Release::default() });
+        assert!(!grouped.changed(1) && grouped.changed(0), "a changed packet represents only itself");
     }
 
     #[test]

@@ -11,6 +11,7 @@
 
 mod channel;
 mod check;
+mod composed;
 mod error;
 mod gate;
 mod held;
@@ -18,6 +19,7 @@ mod send;
 mod service;
 
 pub use check::{Frame, FrameCounts, Frames, Packet, Schema, frames};
+pub use composed::composed;
 pub use error::{Fault, OutputError};
 pub use gate::Gate;
 pub use held::Held;

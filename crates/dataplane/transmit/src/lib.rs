@@ -6,7 +6,8 @@
 //!
 //! A [`Link`] is an interface with a bandwidth, and a thread that sends on it; or a capture file that holds
 //! what would have left, with the times at which it would. A [`Channel`] has a part of the bandwidth and a
-//! queue of its own. A sender never waits: a frame for which the queue has no room is refused.
+//! queue of its own. The kernel guarantees the thread the time that this takes ([`Link::take_time`]). A
+//! sender never waits: a frame for which the queue has no room is refused.
 #![forbid(unsafe_code)]
 
 mod capture;
@@ -14,6 +15,7 @@ mod counts;
 mod link;
 mod schedule;
 mod thread;
+mod time;
 
 pub use capture::Capture;
 pub use link::{Bandwidth, Channel, Link, LinkError, Traffic};

@@ -3,11 +3,14 @@
 use crate::capture::{Capture, Replay};
 use crate::counts::{Counts, OVERHEAD, SPARE, filled};
 use crate::schedule::{Key, Reservation};
-use crate::thread::{Command, Interface, Wire, run};
-use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
+use crate::thread::{Command, Commands, Interface, Wire, run};
+use crate::time::needed;
+use crossbeam_channel::{Receiver, bounded, unbounded};
 use flame_abi::LinkType;
 use flame_base::lock;
-use std::sync::atomic::{AtomicU64, Ordering};
+use flame_confine::{give_time_at_least, this_thread};
+use std::io::ErrorKind;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// The time whose frames a channel's queue holds at its rate, as a part of a second: a tenth.
@@ -29,8 +32,23 @@ pub enum LinkError {
         "channels would reserve {reserved} bit/s, and the link has {bandwidth}: raise it, or run fewer modules"
     )]
     Reserved { reserved: u64, bandwidth: u64 },
+    #[error(
+        "the kernel gives the link's thread no processor time of its own ({0}), so the rates of channels hold \
+         only while a processor is free: {remedy}", remedy = remedy(.0)
+    )]
+    Time(std::io::Error),
     #[error("{0}")]
     Capture(String),
+}
+
+fn remedy(error: &std::io::Error) -> &'static str {
+    match error.kind() {
+        ErrorKind::PermissionDenied => {
+            "give the program CAP_SYS_NICE, which a node with `user` keeps by scheduler = \"deadline\" in \
+             [isolation], and all processors"
+        }
+        _ => "reserve less processor time: the kernel keeps a part of it for what has no reservation",
+    }
 }
 
 /// The frames of a channel so far.
@@ -47,7 +65,7 @@ fn traffic(counts: &Counts) -> Traffic {
 }
 
 enum Way {
-    Thread { commands: Sender<Command>, spare: Receiver<Vec<u8>> },
+    Thread { commands: Commands, spare: Receiver<Vec<u8>>, id: u32 },
     Capture(Mutex<Replay>),
 }
 
@@ -64,6 +82,8 @@ struct Shared {
     reserved: Mutex<u64>,
     next: AtomicU64,
     way: Way,
+    /// Whether the kernel guarantees the time that the reserved bandwidth takes.
+    has_time: AtomicBool,
 }
 
 /// A part of a link's bandwidth, which is free again when this is dropped.
@@ -101,7 +121,10 @@ impl Drop for Bandwidth {
 impl Link {
     fn new(bandwidth: u64, way: Way) -> Arc<Self> {
         let (reserved, next) = (Mutex::new(0), AtomicU64::new(0));
-        Arc::new(Self { shared: Arc::new(Shared { bandwidth, reserved, next, way }), is_reserved: false })
+        // A capture follows packet time.
+        let has_time = AtomicBool::new(matches!(way, Way::Capture(_)));
+        let shared = Arc::new(Shared { bandwidth, reserved, next, way, has_time });
+        Arc::new(Self { shared, is_reserved: false })
     }
 
     /// Opens an interface, which is to carry at most `bandwidth` bits per second of channels. Frames leave in
@@ -128,9 +151,34 @@ impl Link {
         // Each channel has a limit of its own. A common one would let those who send much keep others out.
         let (commands, inbox) = unbounded();
         let (used, spare) = bounded(SPARE);
+        let (identify, identified) = bounded(1);
         let thread = std::thread::Builder::new().name("flame-link".to_owned());
-        thread.spawn(move || run(wire, bandwidth, &inbox, &used))?;
-        Ok(Self::new(bandwidth, Way::Thread { commands, spare }))
+        let thread = thread.spawn(move || {
+            let _ = identify.send(this_thread());
+            run(wire, bandwidth, &inbox, &used);
+        })?;
+        let id = identified.recv().map_err(std::io::Error::other)?;
+        let commands = Commands::new(commands, thread.thread().clone());
+        Ok(Self::new(bandwidth, Way::Thread { commands, spare, id }))
+    }
+
+    /// Lets the kernel guarantee the processor time that the link's bandwidth takes, so that channels have
+    /// their rates whatever else works on the machine. Without it they have them while a processor is free.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`LinkError::Time`], with the remedy, if the kernel refuses it.
+    pub fn take_time(&self) -> Result<(), LinkError> {
+        if let Way::Thread { id, .. } = &self.shared.way {
+            give_time_at_least(*id, needed(self.shared.bandwidth)).map_err(LinkError::Time)?;
+            self.shared.has_time.store(true, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Returns whether the rates of channels hold whatever else works on the machine.
+    pub fn has_time(&self) -> bool {
+        self.shared.has_time.load(Ordering::Relaxed)
     }
 
     /// Returns a link of which `capture` receives the frames, with the packet times at which they would leave
@@ -173,7 +221,7 @@ impl Link {
         let counts = Arc::new(Counts::default());
         match &shared.way {
             Way::Thread { commands, .. } => {
-                let _ = commands.send(Command::Open(key, reservation, counts.clone()));
+                commands.send(Command::Open(key, reservation, counts.clone()));
             }
             Way::Capture(replay) => lock(replay).open(key, reservation, counts.clone()),
         }
@@ -220,9 +268,9 @@ impl Channel {
         }
         self.counts.waiting.fetch_add(size, Ordering::Relaxed);
         let is_queued = match &self.shared.way {
-            Way::Thread { commands, spare } => {
+            Way::Thread { commands, spare, .. } => {
                 let buffer = filled(spare.try_recv().ok(), bytes);
-                commands.send(Command::Frame(self.key, buffer)).is_ok()
+                commands.send(Command::Frame(self.key, buffer))
             }
             Way::Capture(replay) => lock(replay).push(self.key, bytes, now_ns),
         };
@@ -254,7 +302,7 @@ impl Channel {
         let (reply, done) = bounded(1);
         match &self.shared.way {
             Way::Thread { commands, .. } => {
-                if commands.send(Command::Close(self.key, Some(reply))).is_ok() {
+                if commands.send(Command::Close(self.key, Some(reply))) {
                     let _ = done.recv();
                 }
             }
@@ -268,7 +316,9 @@ impl Drop for Channel {
     fn drop(&mut self) {
         // A channel that was closed is not there any more.
         match &self.shared.way {
-            Way::Thread { commands, .. } => drop(commands.send(Command::Close(self.key, None))),
+            Way::Thread { commands, .. } => {
+                commands.send(Command::Close(self.key, None));
+            }
             Way::Capture(replay) => lock(replay).close(self.key),
         }
     }

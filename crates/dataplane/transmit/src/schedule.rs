@@ -49,7 +49,7 @@ type Units = i128;
 const SECOND_NS: u64 = 1_000_000_000;
 
 /// The length of the shortest frame on Ethernet without its check sequence: shorter ones are padded.
-const SHORTEST: usize = 60;
+pub(crate) const SHORTEST: usize = 60;
 
 struct Channel<F> {
     key: Key,

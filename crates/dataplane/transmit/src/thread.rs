@@ -2,16 +2,17 @@
 
 use crate::counts::Counts;
 use crate::schedule::{Key, Next, Reservation, Scheduler};
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
+use crossbeam_channel::{Receiver, Sender, TryRecvError};
 use flame_abi::LinkType;
 use flame_source::SourceError;
 use flame_source::live::{self, Patience, Unsent};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// The time that the thread may be late and still catch up. What it is later than that is lost to all.
-const CATCH_UP_NS: u64 = 2_000_000;
+pub(crate) const CATCH_UP_NS: u64 = 2_000_000;
 /// The most frames that are due at once.
 const DUE: usize = live::Sender::MOST;
 /// The pause while the interface takes no frames.
@@ -77,7 +78,36 @@ struct Thread<'a> {
     begun: Instant,
 }
 
-/// Sends until all senders of commands are dropped.
+/// The way of commands to the thread of a link, which ends when this is dropped.
+///
+/// The thread is woken by `unpark`. Channels that wait yield first, and a thread with time of its own
+/// (`SCHED_DEADLINE`) that yields gives up the rest of its period.
+pub(crate) struct Commands {
+    commands: Option<Sender<Command>>,
+    thread: thread::Thread,
+}
+
+impl Commands {
+    pub(crate) fn new(commands: Sender<Command>, thread: thread::Thread) -> Self {
+        Self { commands: Some(commands), thread }
+    }
+
+    /// Sends a command. Returns whether the thread will receive it.
+    pub(crate) fn send(&self, command: Command) -> bool {
+        let is_sent = self.commands.as_ref().is_some_and(|commands| commands.send(command).is_ok());
+        self.thread.unpark();
+        is_sent
+    }
+}
+
+impl Drop for Commands {
+    fn drop(&mut self) {
+        self.commands = None;
+        self.thread.unpark();
+    }
+}
+
+/// Sends until [`Commands`] are dropped.
 pub(crate) fn run(wire: Box<dyn Wire>, bandwidth: u64, commands: &Receiver<Command>, used: &Sender<Vec<u8>>) {
     let mut thread = Thread {
         wire,
@@ -90,17 +120,21 @@ pub(crate) fn run(wire: Box<dyn Wire>, bandwidth: u64, commands: &Receiver<Comma
     };
     let mut wait = None;
     loop {
-        let first = match wait {
-            None => commands.recv().map_err(|_| RecvTimeoutError::Disconnected),
-            Some(time) => commands.recv_timeout(time),
-        };
-        if matches!(first, Err(RecvTimeoutError::Disconnected)) {
+        let mut first = commands.try_recv();
+        if matches!(first, Err(TryRecvError::Empty)) {
+            match wait {
+                None => thread::park(),
+                Some(time) => thread::park_timeout(time),
+            }
+            first = commands.try_recv();
+        }
+        if matches!(first, Err(TryRecvError::Disconnected)) {
             return;
         }
         // What was due until now leaves before what comes now.
         thread.take_due();
         let now_ns = thread.now_ns();
-        first.into_iter().chain(commands.try_iter()).take(COMMANDS).for_each(|c| thread.obey(c, now_ns));
+        first.ok().into_iter().chain(commands.try_iter()).take(COMMANDS).for_each(|c| thread.obey(c, now_ns));
         wait = thread.send();
     }
 }

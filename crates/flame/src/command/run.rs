@@ -318,6 +318,11 @@ impl Run {
             areas: Vec::new(),
             link: self.send.link(&plan)?,
         };
+        if let Some(Err(e)) = options.link.as_ref().map(|link| link.take_time())
+            && !self.quiet
+        {
+            complain!("flame: note: {e}");
+        }
         self.files.stop_in_time(signals.expiry())?;
         // Filters and samples of others are decided on the packet as it is, whatever its holder asks to see.
         let captured = if audience.is_operator() { self.snaplen } else { flame_abi::MAX_PACKET as u32 };

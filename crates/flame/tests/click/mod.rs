@@ -2,4 +2,5 @@
 
 pub mod click_modules;
 mod click_process;
+mod click_rest;
 pub mod click_threads;

@@ -1,5 +1,6 @@
 //! Tests of `Module` elements that forward packets: whole commands, modules in text.
 
+mod forward_composed;
 mod forward_held;
 mod forward_limit;
 mod forward_process;

@@ -44,6 +44,7 @@ pub mod lookup;
 pub mod module;
 pub mod module_block;
 pub mod module_forward;
+pub mod module_rest;
 pub mod opened;
 mod origin;
 pub mod output;

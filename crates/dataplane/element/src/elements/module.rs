@@ -8,9 +8,12 @@
 //! elements work between the slices of a metered module's call, and packets that find no room meanwhile do
 //! not reach the module. LIMIT is the time that a packet may take (2us): a module with a larger estimate, by
 //! more than the packets that can wait for it make up for (1 + CAPACITY / 256), is metered, and with LIVE
-//! true one that takes longer in more than 1 % of its batches loses its grant. Bounds and estimates are for
-//! packets of MAX_LENGTH bytes (262144): a module that measures does not see what follows, and longer packets
-//! do not pass one that forwards, but are dropped as `too long`.
+//! true one that takes longer in more than 1 % of its batches, or whose calls together take longer than their
+//! packets allow, loses its grant. Bounds and estimates are for packets of MAX_LENGTH bytes (262144): one
+//! that measures does not see what follows, and longer packets do not pass one that forwards, but are dropped
+//! as `too long`. With LIVE true, a module whose call was not interrupted and took long rests until the other
+//! elements of its thread had four times as long, and after each RESTART for 10 ms to 1 s: packets do not
+//! reach it meanwhile (`shed` as `share`), or wait for one that forwards.
 //! Expects: anything. A module that forwards (`[ports]` in its manifest) takes packets that are pushed.
 //! Gives: the same packets; of a module that forwards, those that it sends, from the output that it names.
 //! Packets that its view does not show leave by output 0. CAPACITY (4096) packets wait for it; `length`
@@ -20,6 +23,7 @@
 
 use super::module_block::fill;
 use super::module_forward::{Forwarding, OnEvict};
+use super::module_rest::Rest;
 use crate::modules::{ModuleArgs, ModuleError, Prepared, Running};
 use crate::runtime::element::{Cx, Element};
 use crate::runtime::packet::{Batch, Packet};
@@ -30,7 +34,7 @@ use flame_plan::Discipline;
 use flame_source::{Frame, RawBlock};
 use flame_worker::{Attached, RunError};
 use std::cell::{Cell, RefCell};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const SOURCE: &str = include_str!("module.rs");
 
@@ -96,6 +100,8 @@ struct Module {
     is_observed: Cell<bool>,
     /// Whether the module works elsewhere, and the time after which the timer was set that looks at it.
     look: Cell<Look>,
+    /// The rest after long calls and restarts, in a live graph.
+    rest: Option<Rest>,
     /// The state of forwarding, if the module forwards.
     forward: Option<Forwarding>,
     /// The packets that the module of an element that this one has replaced held, and that leave.
@@ -111,8 +117,32 @@ impl Module {
         matches!(&*self.state.borrow(), State::Over)
     }
 
-    /// Lets the module work, which is started if it does not run yet. A failure of its output ends it.
-    fn work<T>(&self, cx: &Cx<'_>, act: impl FnOnce(&mut Attached) -> Result<T, RunError>) -> Option<T> {
+    /// Asks the module's run, as [`Module::run`]. No call of the module is made.
+    fn ask<T>(&self, cx: &Cx<'_>, act: impl FnOnce(&mut Attached) -> Result<T, RunError>) -> Option<T> {
+        self.run(cx, |running| act(&mut running.attached))
+    }
+
+    /// Lets the module work, as [`Module::run`], on packets that it is given, and charges its time.
+    fn work<T>(
+        &self,
+        cx: &Cx<'_>,
+        packets: usize,
+        act: impl FnOnce(&mut Attached) -> Result<T, RunError>,
+    ) -> Option<T> {
+        self.run(cx, |running| {
+            let resting = self.rest(cx).map(|rest| (rest, cx.router.owed.begin()));
+            let worked = act(&mut running.attached);
+            if let Some((rest, begun)) = resting {
+                let ended = cx.router.owed.end(begun);
+                rest.worked(ended, running.restarts());
+                running.worked(ended.at, ended.took, packets);
+            }
+            worked
+        })
+    }
+
+    /// Acts on the module, which is started if it does not run yet. A failure of its output ends it.
+    fn run<T>(&self, cx: &Cx<'_>, act: impl FnOnce(&mut Running) -> Result<T, RunError>) -> Option<T> {
         if self.has_failed.get() {
             return None;
         }
@@ -123,7 +153,7 @@ impl Module {
             State::Over => return None,
         };
         let worked = worked.and_then(|mut running| {
-            let worked = act(&mut running.attached);
+            let worked = act(&mut running);
             *state = State::Running(running);
             Ok(worked?)
         });
@@ -137,10 +167,27 @@ impl Module {
         }
     }
 
+    /// Returns the rest of the module, if others of its thread have to work meanwhile. Simulated time stands
+    /// still while there is work.
+    fn rest(&self, cx: &Cx<'_>) -> Option<&Rest> {
+        self.rest.as_ref().filter(|_| !cx.router.clock.is_simulated())
+    }
+
+    /// Returns whether the module rests. If so, its element works again when the rest is over.
+    fn rests(&self, cx: &Cx<'_>) -> bool {
+        let left = self.rest(cx).and_then(|rest| rest.left(&cx.router.owed, Instant::now));
+        if let Some(left) = left
+            && !self.is_paused.replace(true)
+        {
+            cx.timer_after(PAUSED, Nanos(i64::try_from(left.as_nanos()).unwrap_or(i64::MAX)));
+        }
+        left.is_some()
+    }
+
     /// Continues calls that have not ended later: in the next step, or, if the module has used up its share
     /// of time, after a while. Nothing else would be done in the steps until then.
     fn go_on(&self, cx: &Cx<'_>) {
-        match self.work(cx, |attached| Ok(attached.is_waiting())) {
+        match self.ask(cx, |attached| Ok(attached.is_waiting())) {
             // Packets that come meanwhile do not prolong it.
             Some(true) if self.is_paused.get() => {}
             Some(true) => {
@@ -165,7 +212,7 @@ impl Module {
         if cx.router.clock.is_simulated() {
             return self.look.set(Look::Never);
         }
-        match self.work(cx, Attached::look).flatten() {
+        match self.work(cx, 0, Attached::look).flatten() {
             Some(is_settled) => self.look_after(cx, if is_settled { PROCESS_CHECK } else { REPORT_CHECK }),
             None => self.look.set(Look::Never),
         }
@@ -189,9 +236,13 @@ impl Module {
     fn measure(&self, cx: &Cx<'_>, packets: &[Packet]) {
         let mut rest = packets;
         while !rest.is_empty() {
+            if self.rests(cx) {
+                self.state.borrow_mut().running().into_iter().for_each(|running| running.rested(rest.len()));
+                break;
+            }
             let taken = fill(&mut self.block.borrow_mut(), rest, self.link, || cx.now());
             rest = &rest[taken..];
-            let busy = self.work(cx, |attached| {
+            let busy = self.work(cx, taken, |attached| {
                 attached.packets(&self.block.borrow())?;
                 Ok(attached.is_busy())
             });
@@ -206,7 +257,7 @@ impl Module {
     fn pass(&self, cx: &Cx<'_>, mut batch: Batch) -> Batch {
         // Whether these are dropped depends on what became of those before.
         if self.on_evict == OnEvict::Drop && self.state.borrow_mut().running().is_some() {
-            self.work(cx, Attached::settle);
+            self.work(cx, 0, Attached::settle);
         }
         if !self.is_gone() {
             self.measure(cx, &batch);
@@ -225,7 +276,7 @@ impl Module {
         loop {
             let decide = |attached: &mut Attached| Ok(forward.decide(|bytes| attached.decided(bytes)));
             if forward.is_in_flight()
-                && let Some(decided) = self.work(cx, decide).flatten()
+                && let Some(decided) = self.ask(cx, decide).flatten()
             {
                 forward.apply(cx, decided, self.on_evict);
                 if self.is_over() {
@@ -242,8 +293,12 @@ impl Module {
                 // The element that has replaced this one is handed what waits here.
                 return;
             }
+            if self.rests(cx) {
+                // The packets wait, as far as they find room.
+                return;
+            }
             let is_busy = |attached: &mut Attached| Ok(attached.is_busy());
-            if forward.is_in_flight() || self.work(cx, is_busy) == Some(true) {
+            if forward.is_in_flight() || self.ask(cx, is_busy) == Some(true) {
                 // Its call continues in another slice.
                 self.look_soon(cx);
                 return self.go_on(cx);
@@ -253,7 +308,8 @@ impl Module {
             }
             let push = |port, packets: &[Frame<'_>]| {
                 let port = u16::try_from(port).unwrap_or(u16::MAX);
-                self.work(cx, |attached| attached.push(port, self.link, packets)).unwrap_or(0)
+                let push = |attached: &mut Attached| attached.push(port, self.link, packets);
+                self.work(cx, packets.len(), push).unwrap_or(0)
             };
             let Some(count) = forward.offer(|| cx.now(), push) else { break };
             left = left.saturating_sub(count);
@@ -341,8 +397,11 @@ impl Element for Module {
         if self.state.borrow_mut().running().is_none() && self.undecided() == 0 {
             return has_left;
         }
+        if self.rests(cx) {
+            return has_left;
+        }
         let had_packets = self.undecided() > 0;
-        let is_left = self.work(cx, Attached::resume);
+        let is_left = self.work(cx, 0, Attached::resume);
         if let Some(forward) = &self.forward {
             self.forward(cx, forward);
         } else if is_left == Some(true) {
@@ -445,6 +504,9 @@ impl Element for Module {
         if is_kept {
             *self.state.borrow_mut() = std::mem::replace(&mut *old.state.borrow_mut(), State::Over);
             self.has_failed.set(old.has_failed.get());
+            if let (Some(rest), Some(old)) = (&self.rest, &old.rest) {
+                rest.continues(old);
+            }
             if let (Some(forward), Some(old)) = (&self.forward, &old.forward) {
                 forward.take_flight(old);
             }
@@ -580,6 +642,7 @@ class!(
             is_paused: Cell::new(false),
             is_observed: Cell::new(false),
             look: Cell::new(Look::Unknown),
+            rest: module_args.discipline.loses_late_packets().then(Rest::default),
             leaving: RefCell::default(),
         })
     }

@@ -1,11 +1,14 @@
+use super::charged::Charged;
 use super::records::Records;
 use flame_base::lock;
-use flame_plan::{Account, Audience, Discipline, FaultReport};
+use flame_plan::{Account, Audience, Discipline, FaultReport, ModuleId, Reason, Shed, TimeLimit};
 use flame_source::Progress;
 use flame_worker::{Attached, MAX_FAULTS, Observer, Run, RunError};
 use std::any::Any;
 use std::error::Error;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 /// A receiver of lines for the operator: notes, warnings, faults and texts of modules.
 pub type Notify = Arc<dyn Fn(&str) + Send + Sync>;
@@ -45,6 +48,12 @@ pub struct Running {
     /// The account as of the last tick.
     released: Arc<Mutex<Account>>,
     faults: Arc<Mutex<Vec<String>>>,
+    /// The faults after which the module was started again.
+    restarts: Arc<AtomicU32>,
+    /// The packets that passed while the module rested.
+    rested: u64,
+    /// The module and the time that is left to it, if it has a limit.
+    charged: Option<(ModuleId, Charged)>,
     notify: Notify,
     kept: Box<dyn Kept>,
 }
@@ -62,18 +71,41 @@ impl Running {
         notify: Notify,
         kept: Box<dyn Kept>,
     ) -> Result<Self, ModuleError> {
-        let (faults, released) = (Arc::default(), Arc::default());
+        let (faults, released, restarts) = (Arc::default(), Arc::default(), Arc::default());
         let observer = Notifying {
             notify: notify.clone(),
             faults: Arc::clone(&faults),
             released: Arc::clone(&released),
+            restarts: Arc::clone(&restarts),
         };
         match Attached::start(run, discipline, Box::new(records), Box::new(observer)) {
-            Ok(attached) => Ok(Self { attached, discipline, released, faults, notify, kept }),
+            Ok(attached) => {
+                let (rested, charged) = Default::default();
+                Ok(Self { attached, discipline, released, faults, restarts, rested, charged, notify, kept })
+            }
             Err(e) => {
                 kept.ended(&[], &Account::default()).map_err(ModuleError::Program)?;
                 Err(e.into())
             }
+        }
+    }
+
+    /// Returns the module with this limit, to which all calls are charged.
+    #[must_use]
+    pub fn with_limit(self, id: ModuleId, limit: Option<TimeLimit>) -> Self {
+        let limit = limit.filter(|_| self.discipline.limits_time());
+        Self { charged: limit.map(|limit| (id, Charged::new(limit))), ..self }
+    }
+
+    /// Charges work that took a time until `now`, for which the module was given packets. Evicts a module
+    /// that has used up what its limit leaves to it.
+    pub(crate) fn worked(&mut self, now: Instant, took: Duration, packets: usize) {
+        if let Some((id, charged)) = &mut self.charged
+            && let Some(reason) = charged.worked(now, took, packets)
+        {
+            // It may have ended meanwhile.
+            let _ = self.attached.handle().evict(*id, Reason::denied(reason));
+            self.charged = None;
         }
     }
 
@@ -86,10 +118,21 @@ impl Running {
     /// graph, as of the last tick.
     pub(crate) fn account(&mut self) -> Account {
         match (self.kept.audience(), self.discipline.releases_by_interval()) {
-            (Audience::Operator, _) => self.attached.account(),
+            (Audience::Operator, _) => with_rested(self.attached.account(), self.rested),
             (Audience::Holder, true) => lock(&self.released).without_sampled(),
             (Audience::Holder, false) => self.attached.account().without_sampled(),
         }
+    }
+
+    /// Counts packets that passed while the module rested, in the account for the operator: which of them
+    /// the module's view would have shown is not known.
+    pub(crate) fn rested(&mut self, packets: usize) {
+        self.rested += packets as u64;
+    }
+
+    /// Returns the number of times that the module was started again.
+    pub(crate) fn restarts(&self) -> u32 {
+        self.restarts.load(Ordering::Relaxed)
     }
 
     /// Returns the texts of the first faults so far.
@@ -103,7 +146,7 @@ impl Running {
     ///
     /// Returns an error if the output failed, or if the end cannot be recorded.
     pub(crate) fn end(self, is_interrupted: bool) -> Result<(), ModuleError> {
-        let Self { attached, faults, notify, kept, .. } = self;
+        let Self { attached, faults, rested, notify, kept, .. } = self;
         if is_interrupted {
             attached.handle().stop();
         }
@@ -113,8 +156,14 @@ impl Running {
             notify(&format!("{}: {} {noun} lost: {}", lost.module, lost.rows, lost.reason.explain()));
         }
         let Some((_, account)) = report.accounts.first() else { return Ok(()) };
-        kept.ended(&lock(&faults), account).map_err(ModuleError::Program)
+        kept.ended(&lock(&faults), &with_rested(account.clone(), rested)).map_err(ModuleError::Program)
     }
+}
+
+fn with_rested(mut account: Account, rested: u64) -> Account {
+    account.offer(rested, 0);
+    account.shed(Shed::Share, rested);
+    account
 }
 
 /// An observer that reports the events of a module to the operator.
@@ -122,6 +171,7 @@ struct Notifying {
     notify: Notify,
     faults: Arc<Mutex<Vec<String>>>,
     released: Arc<Mutex<Account>>,
+    restarts: Arc<AtomicU32>,
 }
 
 impl Observer for Notifying {
@@ -132,6 +182,7 @@ impl Observer for Notifying {
     }
 
     fn fault(&mut self, report: &FaultReport) -> bool {
+        self.restarts.fetch_add(report.restarted.into(), Ordering::Relaxed);
         let then = if report.restarted { "started anew" } else { "stopped" };
         let packet = report.packet.map_or(String::new(), |p| format!(" (packet {p})"));
         let text = format!("module {} {then}{packet}: {}", report.module, report.text);

@@ -10,6 +10,7 @@ pub mod limits;
 pub mod loops;
 pub mod measure;
 pub mod names;
+pub mod owed;
 pub mod packet;
 pub mod ports;
 pub mod router;

@@ -6,6 +6,7 @@ use super::element::{Cx, Element};
 use super::limits::Limits;
 use super::loops;
 use super::names::{self, Names};
+use super::owed::Owed;
 use super::packet::Batch;
 use super::threads::team::Member;
 use crate::modules::Modules;
@@ -161,6 +162,8 @@ pub struct Router {
     pub(super) timers: RefCell<BinaryHeap<Reverse<Entry>>>,
     timer_number: Cell<u64>,
     pub(super) limits: Limits,
+    /// The time that long calls of modules owe to the others.
+    pub owed: Owed,
     pub(super) deferred: RefCell<VecDeque<(usize, usize, Batch)>>,
     pub is_initialized: Cell<bool>,
     /// Whether it has a `Loop`.
@@ -195,6 +198,7 @@ impl Router {
             timers: RefCell::default(),
             timer_number: Cell::new(0),
             limits: Limits::default(),
+            owed: Owed::default(),
             deferred: RefCell::default(),
             is_initialized: Cell::new(false),
             has_loops: false,

@@ -16,9 +16,10 @@ use crate::records::placed::{Placed, Site};
 use flame_abi::{Descriptor, LinkType, MAX_BATCH, MAX_PACKET, layout};
 use flame_block::{Block, Pool, SLOT_DESCRIPTORS};
 use flame_execute::{BatchLoop, Conditions, Origin, Outlet};
-use flame_output::{Frame, frames, plain_send};
+use flame_output::{Frame, composed, frames, plain_send};
 use flame_plan::{
-    Account, Action, Decided, Decision, Expose, Fate, FaultReport, ModuleId, ModulePlan, Placement, Shed,
+    Account, Action, Decided, Decision, Expose, Fate, FaultReport, GROWTH_MAX, ModuleId, ModulePlan,
+    Placement, Shed,
 };
 use flame_run::{Mapping, Output};
 use flame_source::Frame as Packet;
@@ -49,6 +50,8 @@ pub(crate) struct Forward {
     /// Whether a grant hides something, so that the account counts only shown packets.
     confined: bool,
     edits: Edits,
+    /// The most bytes by which it may make a packet longer.
+    growth: usize,
     /// The shown form of a packet that the module changed, and what is hidden of it.
     shown: Vec<u8>,
     hidden: Hidden,
@@ -186,12 +189,15 @@ impl Forward {
                 (Decider::Remote(Box::new(remote)), (!is_open).then(Draft::new))
             }
         };
+        let transmits =
+            plan.manifest.ports.is_some_and(|ports| ports.transmit) && plan.terms.forward.transmit;
         let slots = plan.manifest.ports.map_or(0, |ports| ports.held);
         let held = HeldPackets::new(slots as usize, view.hides_lengths());
         let mut forward = Self {
             module: plan.id,
             confined: plan.view.key.is_some() && !is_open,
             edits: if is_whole { Edits::All } else { Edits::Shown },
+            growth: if transmits { MAX_PACKET } else { GROWTH_MAX },
             shown: Vec::new(),
             hidden: Hidden::default(),
             view,
@@ -314,7 +320,7 @@ impl Forward {
     }
 
     /// Returns the decisions, once the module has decided about all packets that were offered last.
-    pub(crate) fn take(&mut self, offered: Offered<'_>) -> Option<Decided> {
+    pub(crate) fn take(&mut self, offered: Offered<'_>, collector: &mut Collector<'_>) -> Option<Decided> {
         let flight = self.flight.take_if(|flight| flight.is_over())?;
         let Flight { link, mut lists, bytes, .. } = flight;
         // A module that lost its grant has no fault.
@@ -329,19 +335,20 @@ impl Forward {
             _ => {
                 decided.fates = std::mem::take(lists.fates());
                 decided.decisions = std::mem::take(&mut lists.decisions);
-                self.finish(&mut decided, (offered, link, &lists.descriptors));
+                self.finish(&mut decided, (offered, link, &lists.descriptors), collector);
             }
         }
         self.spare = lists;
         Some(decided)
     }
 
-    /// Completes the bytes of packets of which the module may change a part, and enters the fates of all that
-    /// are sent.
+    /// Completes the bytes of packets of which the module may change a part, charges those that it composed,
+    /// and enters the fates of all that are sent.
     fn finish(
         &mut self,
         decided: &mut Decided,
         (offered, link, all): (Offered<'_>, LinkType, &[Descriptor]),
+        collector: &mut Collector<'_>,
     ) {
         let Decided { fates, decisions, bytes, .. } = decided;
         decisions.retain_mut(|decision| {
@@ -363,10 +370,16 @@ impl Forward {
             let is_complete = shows_all && d.wire_len == d.cap_len;
             let changed = &mut bytes[range.clone()];
             if self.edits == Edits::All && is_complete {
-                if changed.len() > MAX_PACKET {
-                    fates[first] = Fate::Length;
-                }
-                return changed.len() <= MAX_PACKET;
+                let refused = match changed.len() {
+                    length if length > MAX_PACKET => Some(Fate::Length),
+                    length if length > before.len() + self.growth => Some(Fate::Growth),
+                    _ => {
+                        let lets = collector.lets_changed(self.module, composed(before, changed));
+                        (!lets).then_some(Fate::Withheld)
+                    }
+                };
+                fates[first] = refused.unwrap_or(Fate::Sent);
+                return refused.is_none();
             }
             // What is shown depends on the packet alone.
             let seen = self.view.show(link, d, before, (&mut self.shown, &mut self.hidden));
@@ -379,6 +392,11 @@ impl Forward {
             // it was shown, so it learns nothing from the answer.
             if !shows_all && !flame_decode::differs_in_values_only(link, &seen, &self.shown, changed) {
                 fates[first] = Fate::Headers;
+                return false;
+            }
+            // Also by bytes that it was shown, so that no hidden one decides.
+            if !collector.lets_changed(self.module, composed(&self.shown, changed)) {
+                fates[first] = Fate::Withheld;
                 return false;
             }
             // Bytes that were not shown as they are stay, and checksums among them follow the others.

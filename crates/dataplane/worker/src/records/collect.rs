@@ -310,8 +310,18 @@ impl<'a> Collector<'a> {
     /// Returns whether a copy of a packet of `bytes` bytes is released, as one that the module made. Those
     /// that are not are counted.
     pub(crate) fn lets_made(&mut self, module: ModuleId, bytes: usize) -> bool {
+        self.lets_composed(module, |gate| gate.made(bytes as u64))
+    }
+
+    /// Returns whether a packet is released of which the module composed `bytes` bytes. Those that are not
+    /// are counted.
+    pub(crate) fn lets_changed(&mut self, module: ModuleId, bytes: usize) -> bool {
+        self.lets_composed(module, |gate| gate.changed(bytes as u64))
+    }
+
+    fn lets_composed(&mut self, module: ModuleId, lets: impl FnOnce(&mut Gate) -> bool) -> bool {
         let Some(at) = self.place(module) else { return false };
-        let lets = self.modules[at].gate.made(bytes as u64);
+        let lets = lets(&mut self.modules[at].gate);
         if !lets {
             self.withhold(module);
         }

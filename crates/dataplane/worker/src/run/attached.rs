@@ -278,7 +278,7 @@ impl Attached {
     pub fn decided<'a>(&mut self, offered: &'a dyn Fn(usize) -> &'a [u8]) -> Option<Decided> {
         let offered: Offered<'_> = offered;
         let decided = Self::with(&mut self.cell, |work| match work {
-            Work::Forward(parts) => Ok(parts.forward.take(offered)),
+            Work::Forward(parts) => Ok(parts.forward.take(offered, &mut parts.collector)),
             Work::Measure(_) => Ok(None),
         });
         decided.ok().flatten()
