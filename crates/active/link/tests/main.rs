@@ -8,24 +8,24 @@ use chains::{Authority, Chain, node};
 use flame_active_link::{Clock, Limit, Links, Received, Time};
 use std::net::SocketAddr;
 
-pub const NOW: u64 = 1_800_000_000_000;
+const NOW: u64 = 1_800_000_000_000;
 
-pub fn address(number: u8) -> SocketAddr {
+fn address(number: u8) -> SocketAddr {
     SocketAddr::from(([10, 0, 0, number], 4747))
 }
 
-pub fn clock(after: u64) -> Clock {
+fn clock(after: u64) -> Clock {
     Clock { wall: NOW + after, steady: after }
 }
 
 /// One node in a test.
-pub struct End {
-    pub links: Links<Authority>,
-    pub address: SocketAddr,
+struct End {
+    links: Links<Authority>,
+    address: SocketAddr,
 }
 
 impl End {
-    pub fn new(number: u8, chain: Chain, limit: Limit) -> Self {
+    fn new(number: u8, chain: Chain, limit: Limit) -> Self {
         let mut rng = fastrand::Rng::with_seed(number.into());
         let time = Time::begin(0, clock(0));
         let entropy = Box::new(move |bytes: &mut [u8]| rng.fill(bytes));
@@ -33,12 +33,12 @@ impl End {
         Self { links: links.unwrap(), address: address(number) }
     }
 
-    pub fn connect(&mut self, to: &Self, after: u64) -> Vec<u8> {
+    fn connect(&mut self, to: &Self, after: u64) -> Vec<u8> {
         self.links.connect(to.address, clock(after)).unwrap().unwrap()
     }
 
     /// Receives a datagram, and returns the answer.
-    pub fn answer(
+    fn answer(
         &mut self,
         from: SocketAddr,
         datagram: &[u8],
@@ -52,7 +52,7 @@ impl End {
     }
 
     /// Receives a packet, and returns its body.
-    pub fn open(
+    fn open(
         &mut self,
         from: SocketAddr,
         packet: &[u8],
@@ -64,7 +64,7 @@ impl End {
         }
     }
 
-    pub fn seal(&mut self, to: &Self, body: &[u8], after: u64) -> Vec<u8> {
+    fn seal(&mut self, to: &Self, body: &[u8], after: u64) -> Vec<u8> {
         let (mut packet, mode) = (Vec::new(), flame_active_link::Mode::Authenticated);
         self.links.seal(to.address, mode, body, clock(after), &mut packet).unwrap();
         packet
@@ -72,14 +72,14 @@ impl End {
 }
 
 /// Returns two nodes with a link.
-pub fn linked() -> (End, End) {
+fn linked() -> (End, End) {
     let mut a = End::new(1, Chain::default(), Limit::default());
     let mut b = End::new(2, Chain::default(), Limit::default());
     link(&mut a, &mut b, 0);
     (a, b)
 }
 
-pub fn link(a: &mut End, b: &mut End, after: u64) {
+fn link(a: &mut End, b: &mut End, after: u64) {
     let first = a.connect(b, after);
     let second = b.answer(a.address, &first, after).unwrap();
     let third = a.answer(b.address, &second, after).unwrap();
