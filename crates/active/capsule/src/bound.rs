@@ -93,6 +93,24 @@ impl Bound {
         Ok(())
     }
 
+    /// Sets a datagram of `length` bytes aside, which somebody else sends for this capsule.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error, and sets nothing aside, if less is left.
+    pub fn reserve(&mut self, length: usize) -> Result<Self, Exhausted> {
+        self.exchange(length)?;
+        Ok(Self { left: Limits { bytes: length as u64, copies: 1, ..Limits::default() } })
+    }
+
+    /// Takes back what is left of a part that was set aside.
+    pub fn take_back(&mut self, rest: Self) {
+        // Of one capsule, these sums are at most what its bound was.
+        self.left.bytes = self.left.bytes.saturating_add(rest.left.bytes);
+        self.left.copies = self.left.copies.saturating_add(rest.left.copies);
+        self.left.instructions = self.left.instructions.saturating_add(rest.left.instructions);
+    }
+
     /// Spends one copy of `length` bytes, and gives it `parts` of what is left then.
     ///
     /// # Errors

@@ -9,6 +9,8 @@ enum Step {
     Run(usize, u64),
     Split(usize, i64, usize),
     Exchange(usize, usize),
+    /// A datagram is set aside, a part of it is spent, and the rest comes back.
+    Reserve(usize, usize, usize),
     /// A datagram is lost, with its share.
     Lose(usize),
 }
@@ -20,6 +22,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         (at, any::<i64>(), 0..2000usize).prop_map(|(at, parts, n)| Step::Split(at, parts, n)),
         (at, -5..1200i64, 0..200usize).prop_map(|(at, parts, n)| Step::Split(at, parts, n)),
         (at, 0..3000usize).prop_map(|(at, n)| Step::Exchange(at, n)),
+        (at, 0..3000usize, 0..3000usize).prop_map(|(at, n, part)| Step::Reserve(at, n, part)),
         at.prop_map(Step::Lose),
     ];
     prop::collection::vec(step, 0..80)
@@ -62,6 +65,14 @@ proptest! {
                 Step::Exchange(at, length) => {
                     if all[at % count].exchange(length).is_ok() {
                         gone.push(Limits { bytes: length as u64, copies: 1, ..Limits::default() });
+                    }
+                }
+                Step::Reserve(at, length, part) => {
+                    if let Ok(mut rest) = all[at % count].reserve(length) {
+                        if rest.exchange(part).is_ok() {
+                            gone.push(Limits { bytes: part as u64, copies: 1, ..Limits::default() });
+                        }
+                        all[at % count].take_back(rest);
                     }
                 }
                 Step::Lose(at) if count > 1 => gone.push(all.swap_remove(at % count).left()),

@@ -34,7 +34,7 @@ pub enum Role {
 }
 
 /// A peer whose certificates hold.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer {
     pub payer: Payer,
     pub place: Place,

@@ -48,7 +48,7 @@ pub enum Received<'a> {
     /// A packet without an authenticator: Best Effort.
     Plain(&'a [u8]),
     /// A packet of a peer.
-    Packet { peer: &'a Peer, body: &'a [u8] },
+    Packet { peer: Peer, body: &'a [u8] },
     /// A step of the exchange, with the datagram that answers it.
     Step(Vec<u8>),
     /// A session began. The datagram, if there is one, goes to the peer.
@@ -246,7 +246,7 @@ impl<C: Certificates> Links<C> {
     ///
     /// Returns why the datagram was refused.
     pub fn receive<'a>(
-        &'a mut self,
+        &mut self,
         from: SocketAddr,
         datagram: &'a mut [u8],
         clock: Clock,
@@ -267,7 +267,7 @@ impl<C: Certificates> Links<C> {
     }
 
     fn packet<'a>(
-        &'a mut self,
+        &mut self,
         from: SocketAddr,
         header: Header,
         packet: &'a mut [u8],
@@ -285,7 +285,7 @@ impl<C: Certificates> Links<C> {
             open.is_confirmed = true;
             Ok(match body.is_empty() {
                 true => Received::Nothing,
-                false => Received::Packet { peer: &open.peer, body },
+                false => Received::Packet { peer: open.peer, body },
             })
         });
         opened.map_err(|cause| self.counts.add(cause))
