@@ -45,7 +45,8 @@
 //! # Time
 //!
 //! A node's time ([`Time`]) never goes back: it is the latest of the wall clock and what the steady clock adds.
-//! Kept over restarts, it makes no certificate valid again. While the clocks of both ends differ by at most
+//! Kept over restarts, it makes no certificate valid again; a node that starts with a clock that was set back is
+//! late by the time that it was down. While the clocks of both ends differ by at most
 //! [`TOLERANCE`], the exchange is *fail stop*: each message that is replayed, cut or changed is refused and
 //! counted, and ends the exchange. In any case it is *fail safe*: without the holder's keys, no session is made.
 //! A certificate that ends or is revoked ends the session.
@@ -66,7 +67,7 @@
 //! | packets that are changed, cut, reflected, replayed, late or of another address are refused, by cause | `packets_are_checked` |
 //! | reordered packets are taken once | `the_window_takes_each_once` |
 //! | keys change by count and by time, with packets lost and reordered | `keys_change` |
-//! | a peer that restarted has a link again | `a_peer_that_restarts_is_found_again` |
+//! | a peer that restarted has a link again, and both ends come to use the same session | `a_peer_that_restarts_is_found_again`, `honest_networks_stay_within_the_bound` |
 //! | a session ends with its certificate | `sessions_end` |
 //! | tables have limits | `tables_are_full` |
 //!

@@ -2,7 +2,7 @@
 
 use crate::exchange::{Exchange, FIRST, MAX_IDENTITY, Split, Stamp};
 use crate::session::{Header, Session};
-use crate::{Cause, Certificates, Clock, Counts, Identity, Mode, Peer, Presented, Time};
+use crate::{Cause, Certificates, Clock, Counts, Identity, Mode, OVERHEAD, Peer, Presented, Time};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 
@@ -65,8 +65,9 @@ struct Open {
     theirs: u32,
     session: Session,
     begun: u64,
-    /// The peer has shown that it has the session, too.
-    is_confirmed: bool,
+    /// The number of the last packet that came with it, among all of this node's: 0 until the peer has shown that
+    /// it has the session, too.
+    heard: u64,
 }
 
 struct Waiting {
@@ -92,6 +93,8 @@ pub struct Links<C> {
     answered: VecDeque<u32>,
     seen: BTreeSet<[u8; 32]>,
     seen_order: VecDeque<(u64, [u8; 32])>,
+    /// The packets of sessions that came.
+    heard: u64,
     counts: Counts,
 }
 
@@ -136,6 +139,7 @@ impl<C: Certificates> Links<C> {
             answered: VecDeque::new(),
             seen: BTreeSet::new(),
             seen_order: VecDeque::new(),
+            heard: 0,
             counts: Counts::default(),
         })
     }
@@ -236,8 +240,28 @@ impl<C: Certificates> Links<C> {
     pub fn is_due(&self, address: SocketAddr, now: u64) -> bool {
         self.newest(address).is_none_or(|(_, open)| {
             let age = now.saturating_sub(open.begun);
-            age >= SESSION_TIME / 2 || (!open.is_confirmed && age >= PROBATION) || open.peer.until <= now
+            age >= SESSION_TIME / 2 || (open.heard == 0 && age >= PROBATION) || open.peer.until <= now
         })
+    }
+
+    /// Returns what brings the sessions of both ends together, after a packet of `length` bytes came from the
+    /// address of a neighbour and named a session that is unknown here.
+    ///
+    /// If this node has a session with the address, an empty packet shows the neighbour which one, and is no
+    /// longer than what it answers. An empty packet is not answered by another: then keys are exchanged, at
+    /// most once in two seconds.
+    pub fn resume(&mut self, from: SocketAddr, length: usize, clock: Clock) -> Option<Vec<u8>> {
+        let now = self.time.advance(clock);
+        if self.is_due(from, now) {
+            return self.connect(from, clock).ok().flatten();
+        }
+        if length > OVERHEAD {
+            let mut packet = Vec::new();
+            self.seal(from, Mode::Authenticated, &[], clock, &mut packet).ok()?;
+            return Some(packet);
+        }
+        let is_old = self.newest(from).is_some_and(|(_, open)| now.saturating_sub(open.begun) >= PROBATION);
+        if is_old { self.connect(from, clock).ok().flatten() } else { None }
     }
 
     /// Takes a datagram. What is refused is counted and changes no session.
@@ -282,7 +306,8 @@ impl<C: Certificates> Links<C> {
                 return Err(Cause::Ended);
             }
             let body = open.session.open(header, packet)?;
-            open.is_confirmed = true;
+            self.heard += 1;
+            open.heard = self.heard;
             Ok(match body.is_empty() {
                 true => Received::Nothing,
                 false => Received::Packet { peer: open.peer, body },
@@ -330,8 +355,8 @@ impl<C: Certificates> Links<C> {
         waiting.exchange.write_third(&self.own.identity, &mut answer)?;
         let (sends, receives): Split = waiting.exchange.finish();
         let session = Session::new(&sends, &receives, now);
-        let (theirs, is_confirmed) = (stamp.number, false);
-        let open = Open { peer, key, address: from, theirs, session, begun: now, is_confirmed };
+        let theirs = stamp.number;
+        let open = Open { peer, key, address: from, theirs, session, begun: now, heard: 0 };
         self.admit(number, open, now)?;
         Ok(answer)
     }
@@ -346,7 +371,9 @@ impl<C: Certificates> Links<C> {
         // Confirms the session to the initiator, which has no other sign of it.
         let mut confirmation = Vec::new();
         session.seal(theirs, Mode::Authenticated, &[], now, &mut confirmation)?;
-        let open = Open { peer, key, address: from, theirs, session, begun: now, is_confirmed: true };
+        self.heard += 1;
+        let heard = self.heard;
+        let open = Open { peer, key, address: from, theirs, session, begun: now, heard };
         self.admit(number, open, now)?;
         Ok(confirmation)
     }
@@ -367,11 +394,12 @@ impl<C: Certificates> Links<C> {
         if peer.until <= now { Err(Cause::Expired) } else { Ok((peer, *presented.key)) }
     }
 
-    /// Adds a session. Of one key, the last two serve: packets of the one before are still on their way.
+    /// Adds a session. Of one key, two serve, the new one and the one that was heard last: packets of it are still
+    /// on their way.
     fn admit(&mut self, number: u32, open: Open, now: u64) -> Result<(), Cause> {
         let of_key = self.sessions.iter().filter(|(_, other)| other.key == open.key);
-        let of_key = of_key.map(|(number, other)| (other.is_confirmed, other.begun, *number));
-        let mut of_key: Vec<(bool, u64, u32)> = of_key.collect();
+        let of_key = of_key.map(|(number, other)| (other.heard, other.begun, *number));
+        let mut of_key: Vec<(u64, u64, u32)> = of_key.collect();
         of_key.sort_unstable();
         if let [(_, _, oldest), .., _] = of_key[..] {
             self.forget(oldest);
@@ -393,11 +421,12 @@ impl<C: Certificates> Links<C> {
         Ok(())
     }
 
-    /// Returns the session that sends to an address: the newest that the peer is known to have, if there is one.
+    /// Returns the session that sends to an address: the peer used it last, so that both ends
+    /// come to use the same.
     fn newest(&self, address: SocketAddr) -> Option<(u32, &Open)> {
         let numbers = self.addresses.get(&address)?;
-        let mut all = numbers.iter().rev().filter_map(|number| Some((*number, self.sessions.get(number)?)));
-        all.clone().find(|(_, open)| open.is_confirmed).or_else(|| all.next())
+        let all = numbers.iter().filter_map(|number| Some((*number, self.sessions.get(number)?)));
+        all.max_by_key(|(_, open)| open.heard)
     }
 
     fn has_ended(open: &Open, now: u64) -> bool {

@@ -142,6 +142,7 @@ impl<C: Certificates, X: Execute, S: Services> Node<C, X, S> {
     pub fn handle(&mut self, from: SocketAddr, datagram: &mut [u8], clock: Clock, out: &mut dyn Output) {
         let mut turn = Turn { now: self.links.advance(clock), clock, out };
         self.forget_overdue(turn.now);
+        let length = datagram.len();
         match self.links.receive(from, datagram, clock) {
             Ok(Received::Step(answer) | Received::Begun(answer)) => out.send(from, &answer, None),
             Ok(Received::Nothing) => {}
@@ -149,9 +150,11 @@ impl<C: Certificates, X: Execute, S: Services> Node<C, X, S> {
             Ok(Received::Packet { peer, body }) => self.message(Some(peer), from, body, &mut turn),
             Err(cause) => {
                 self.counts.add(Cause::Link);
-                // The neighbour has a session from before this node's restart.
-                if cause == LinkCause::NoSession && self.settings.map.has(from) {
-                    self.meet(from, &mut turn);
+                if cause == LinkCause::NoSession
+                    && self.settings.map.has(from)
+                    && let Some(answer) = self.links.resume(from, length, clock)
+                {
+                    turn.out.send(from, &answer, None);
                 }
             }
         }
