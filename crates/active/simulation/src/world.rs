@@ -243,7 +243,8 @@ impl World {
                 settings,
             });
             world.start(number);
-            world.at(0, Event::Tick(number));
+            let at = world.rng.u64(..700);
+            world.at(at, Event::Tick(number));
         }
         world.plan(count);
         world
