@@ -58,8 +58,8 @@ pub struct Exhausted {
 }
 
 impl Bound {
-    /// Makes a bound of limits that the caller answers for: of a capsule that begins here, or of one that came
-    /// with an authenticator and is taken once.
+    /// Makes a bound of limits that the caller answers for: of a capsule that begins here, or that
+    /// came with an authenticator and is taken once.
     pub fn begin(limits: Limits) -> Self {
         Self { left: limits }
     }

@@ -31,7 +31,7 @@ pub struct Capsule<'a> {
     pub limits: Limits,
     /// The node at which it began.
     pub origin: Place,
-    /// The node that evaluates it; [`Place::NOWHERE`] is the one that receives it.
+    /// The node that evaluates it; [`Place::NOWHERE`] is the receiver.
     pub place: Place,
     pub payer: Payer,
     pub key: Key,

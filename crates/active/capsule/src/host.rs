@@ -46,7 +46,8 @@ pub trait Host {
     /// Returns at most [`MAX_LIST`] neighbours.
     fn neighbours(&self) -> &[Place];
 
-    /// Sends a copy that calls `function`, after this evaluation, with `parts` of the bound that is left then.
+    /// Sends a copy that calls `function`, after this evaluation, with `parts` of the bound that is left
+    /// then.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! Capsules: datagrams that carry a program, or the hash of one, and a bound for what it may spend.
+//! Capsules: datagrams that carry a program, or the hash of one, and a bound for all that they spend.
 //!
 //! # Bytes
 //!
@@ -18,7 +18,7 @@
 //! | 24 | 4 | bound: copies | |
 //! | 28 | 4 | reserved | |
 //! | 32 | 8 | the node at which it began | |
-//! | 40 | 8 | the node that evaluates it, 0 for the one that receives it | |
+//! | 40 | 8 | the node that evaluates it, 0 for the receiver | |
 //! | 48 | 16 | payer, 0 for Best Effort | |
 //! | 64 | 16 | key of its soft state | |
 //! | 80 | 32 | SHA-256 of the code | of the code, if that follows |

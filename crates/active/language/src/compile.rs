@@ -1,4 +1,5 @@
-//! From a program to WebAssembly. What is emitted is counted where it is emitted, so the bound is the code's own.
+//! From a program to WebAssembly. What is emitted is counted where it is emitted, so the bound is the code's
+//! own.
 
 use crate::program::{Call, Cost, Expression as E, Function, Operator, Send, Type};
 use crate::{ProgramError, parser};
@@ -380,7 +381,7 @@ impl<'a> Emitter<'a> {
         self.cost.instructions += CALL_WEIGHT;
     }
 
-    /// Calls a helper, whose cost is that of its code.
+    /// Calls a helper, which costs as much as its code.
     fn helper(&mut self, index: u32, made: &Made) {
         self.op(I::Call(index));
         let mut helper = Emitter::new(self.layout, &[], 2, 0);
@@ -567,8 +568,8 @@ impl<'a> Emitter<'a> {
         self.cost.memory = self.cost.memory.saturating_add(bytes);
     }
 
-    /// Writes values above the top, which they do not move, and returns their begin, the end of their last list,
-    /// and the bytes behind that.
+    /// Writes values above the top, which they do not move, and returns their begin, the end of their last
+    /// list, and the bytes behind that.
     fn encode(&mut self, all: &[(Type, E)]) -> (u32, u32, u64) {
         let values: Vec<u32> = all
             .iter()

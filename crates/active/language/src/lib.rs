@@ -4,9 +4,9 @@
 //! # Programs
 //!
 //! A program is a list of functions, `fun name(argument: type, …) = expression`; `#` begins a comment. A
-//! function may call functions above it. A copy for another node may call any, also itself: it runs there, under
-//! the bound that it was given. There are no other loops than `fold`, which visits at most as many elements as it
-//! states, and there is no recursion.
+//! function may call functions above it. A copy for another node may call any, also itself: it runs there,
+//! under the bound that it was given. There are no other loops than `fold`, which visits at most as many
+//! elements as it states, and there is no recursion.
 //!
 //! | expression | value |
 //! | --- | --- |
@@ -17,24 +17,25 @@
 //! | `[a, b]`, `ints()`, `places()`, `push(list, a)`, `length(list)` | lists of at most 32 elements; a longer one ends the capsule |
 //! | `here()`, `origin()`, `from()`, `next(place)`, `neighbours()` | places: this node, the capsule's first, its last, on the way to another, all around |
 //! | `now()`, `hops()` | milliseconds, hops that are left |
-//! | `service("name", a)`, `find("name")` | a number of an installed module, or one that was left; 0 if there is none |
+//! | `service("name", a)`, `find("name")` | a number of an installed module, or of the soft state; 0 without |
 //! | `leave("name", a, seconds)`, `deliver(a, …)` | nothing; soft state, bytes for the application at this node |
 //! | `OnRemote(f(a, …), place, parts)` | nothing; a copy calls `f` at a place, with thousandths of the bound that is left |
 //! | `OnNeighbor(f(a, …), place, parts)` | nothing; the same at a neighbour |
 //! | `place(a)`, `int(a)` | a number as a place, a place as a number |
 //!
-//! Types are `int`, `bool`, `place`, `ints` and `places`. Names of services and of soft state have at most eight
-//! bytes.
+//! Types are `int`, `bool`, `place`, `ints` and `places`. Names of services and of soft state have at most
+//! eight bytes.
 //!
 //! # Compiled form
 //!
-//! A module of WebAssembly of at most [`MAX_COMPILED`] bytes. It imports the calls that it uses from `flame`, and
-//! nothing else, so that what was not granted is not linked. It exports its memory of one page, and each function
-//! under its name, with the length of the arguments, which the node writes at address 0. Numbers have eight bytes,
-//! little-endian; a list has the number of its elements, then these.
+//! A module of WebAssembly of at most [`MAX_COMPILED`] bytes. It imports the calls that it uses from `flame`,
+//! and nothing else, so that what was not granted is not linked. It exports its memory of one page, and each
+//! function under its name, with the length of the arguments, which the node writes at address 0. Numbers
+//! have eight bytes, little-endian; a list has the number of its elements, then these.
 //!
 //! [`Program::bounds`] has for each function the most instructions, as Wasmtime's fuel counts them, with
-//! [`CALL_WEIGHT`] for each call of the node and the elements of what is copied; and the most bytes of memory.
+//! [`CALL_WEIGHT`] for each call of the node and the elements of what is copied; and the most bytes of
+//! memory.
 //!
 //! # Promises
 //!

@@ -15,7 +15,7 @@ enum Effect {
     Service(u64, i64),
 }
 
-/// A node that notes what it is asked to do.
+/// A node that notes its calls.
 #[derive(Default)]
 struct Notes {
     effects: Vec<Effect>,

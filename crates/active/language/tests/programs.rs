@@ -143,7 +143,7 @@ fn arguments_are_checked() {
     assert_eq!(program.interpret(9, &[], &mut notes), Err(Ended::NoFunction));
 }
 
-/// The bound of straight code is exact, and that of a fold over a full list.
+/// The bound of straight code is exact, and so is the bound of a fold over a full list.
 #[test]
 fn bounds_are_reached() {
     for (text, arguments) in [

@@ -9,15 +9,15 @@
 //!                          │ 1 s without an answer: connect asks again          │ any packet of the peer
 //!              message 1   ▼                    message 3, certificates hold    ▼
 //!   (nothing) ─────────► answered ─────────────────────────────────────────► session
-//!                                                                               │ certificate, or an hour, ends;
-//!                                                                               ▼ revoked; replaced twice
+//!                                                                               │ its certificate ends,
+//!                                                                               ▼ it is revoked, an hour
 //!                                                                            (nothing)
 //! ```
 //!
 //! # Datagrams
 //!
-//! The exchange is `Noise_XX_25519_ChaChaPoly_SHA256`. Each datagram begins with a header of 16 bytes; numbers
-//! are little-endian.
+//! The exchange is `Noise_XX_25519_ChaChaPoly_SHA256`. Each datagram begins with a header of 16 bytes;
+//! numbers are little-endian.
 //!
 //! | at | bytes | field |
 //! | --- | --- | --- |
@@ -36,20 +36,21 @@
 //! | 4 | `e, ee, s, es`; the sender's time and number, [`Identity`] |
 //! | 5 | `s, se`; [`Identity`] |
 //!
-//! The authenticator is Poly1305 with a key that ChaCha20 makes of the session's key and the nonce: symmetric,
-//! and for plain bodies as for encrypted ones. The keys of both directions differ, so what is reflected is
-//! forged. A key serves 2^20 packets or two minutes; the next follows from it one way, and the nonce, of which
-//! the upper 44 bits number the keys, states it. Noise's own transport has no authenticated plain bytes, so
-//! keys are derived from its split ([`snow`]'s feature `risky-raw-split`), which is used for nothing else.
+//! The authenticator is Poly1305 with a key that ChaCha20 makes of the session's key and the nonce:
+//! symmetric, and for plain bodies as for encrypted ones. The keys of both directions differ, so what is
+//! reflected is forged. A key serves 2^20 packets or two minutes; the next follows from it one way, and the
+//! nonce, of which the upper 44 bits number the keys, states it. Noise's own transport has no authenticated
+//! plain bytes, so keys are derived from its split ([`snow`]'s feature `risky-raw-split`), which is used for
+//! nothing else.
 //!
 //! # Time
 //!
-//! A node's time ([`Time`]) never goes back: it is the latest of the wall clock and what the steady clock adds.
-//! Kept over restarts, it makes no certificate valid again; a node that starts with a clock that was set back is
-//! late by the time that it was down. While the clocks of both ends differ by at most
+//! A node's time ([`Time`]) never goes back: it is the latest of the wall clock and what the steady clock
+//! adds. Kept over restarts, it makes no certificate valid again; a node that starts with a clock that was
+//! set back is late by the time that it was down. While the clocks of both ends differ by at most
 //! [`TOLERANCE`], the exchange is *fail stop*: each message that is replayed, cut or changed is refused and
-//! counted, and ends the exchange. In any case it is *fail safe*: without the holder's keys, no session is made.
-//! A certificate that ends or is revoked ends the session.
+//! counted, and ends the exchange. In any case it is *fail safe*: without the holder's keys, no session is
+//! made. A certificate that ends or is revoked ends the session.
 //!
 //! # Promises
 //!
@@ -61,7 +62,7 @@
 //! | a replayed first message is refused, and a replayed third | `replayed_messages_of_the_exchange_are_refused` |
 //! | an answer is no longer than its question | `no_answer_is_longer_than_its_question` |
 //! | stale, revoked, widened and foreign certificates are refused, by cause | `certificates_are_checked` |
-//! | a certificate of others, or for another key, makes nobody its holder | `certificates_belong_to_their_holder` |
+//! | a certificate of others, or for another key, makes its bearer no holder | `certificates_belong_to_their_holder` |
 //! | clocks that differ are refused | `clocks_that_differ_are_refused` |
 //! | a clock that is set back makes nothing valid again, nor does a restart | `a_clock_set_back_lets_no_one_in` |
 //! | packets that are changed, cut, reflected, replayed, late or of another address are refused, by cause | `packets_are_checked` |
@@ -72,8 +73,8 @@
 //! | tables have limits | `tables_are_full` |
 //!
 //! A flood of first messages costs four multiplications of Curve25519 each, and while more than
-//! [`Limit::exchanges`] are open, the oldest is given up. A replay that comes after [`Limit::remembered`] others
-//! is not detected as such, and leads to nothing all the same.
+//! [`Limit::exchanges`] are open, the oldest is given up. A replay that comes after [`Limit::remembered`]
+//! others is not detected as such, and leads to nothing all the same.
 #![forbid(unsafe_code)]
 
 mod cause;

@@ -65,8 +65,8 @@ struct Open {
     theirs: u32,
     session: Session,
     begun: u64,
-    /// The number of the last packet that came with it, among all of this node's: 0 until the peer has shown that
-    /// it has the session, too.
+    /// The number of the last packet that came with it, among all of this node's: 0 until the peer has shown
+    /// that it has the session, too.
     heard: u64,
 }
 
@@ -234,8 +234,8 @@ impl<C: Certificates> Links<C> {
         sealed.map_err(|cause| self.counts.add(cause))
     }
 
-    /// Returns whether the session with an address is to be replaced by another exchange: there is none, it ends
-    /// soon, or the peer has not shown that it has it.
+    /// Returns whether the session with an address is to be replaced by another exchange: there is no
+    /// session, it ends soon, or the peer has not shown that it has it.
     #[must_use]
     pub fn is_due(&self, address: SocketAddr, now: u64) -> bool {
         self.newest(address).is_none_or(|(_, open)| {
@@ -248,7 +248,7 @@ impl<C: Certificates> Links<C> {
     /// address of a neighbour and named a session that is unknown here.
     ///
     /// If this node has a session with the address, an empty packet shows the neighbour which one, and is no
-    /// longer than what it answers. An empty packet is not answered by another: then keys are exchanged, at
+    /// longer than its cause. An empty packet is not answered by another: then keys are exchanged, at
     /// most once in two seconds.
     pub fn resume(&mut self, from: SocketAddr, length: usize, clock: Clock) -> Option<Vec<u8>> {
         let now = self.time.advance(clock);
@@ -394,8 +394,8 @@ impl<C: Certificates> Links<C> {
         if peer.until <= now { Err(Cause::Expired) } else { Ok((peer, *presented.key)) }
     }
 
-    /// Adds a session. Of one key, two serve, the new one and the one that was heard last: packets of it are still
-    /// on their way.
+    /// Adds a session. Of one key, two serve, the new one and the last that was heard: packets of it are
+    /// still on their way.
     fn admit(&mut self, number: u32, open: Open, now: u64) -> Result<(), Cause> {
         let of_key = self.sessions.iter().filter(|(_, other)| other.key == open.key);
         let of_key = of_key.map(|(number, other)| (other.heard, other.begun, *number));

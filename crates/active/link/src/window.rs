@@ -1,4 +1,5 @@
-//! The numbers that were taken, as RFC 6479 keeps them: a ring of words, so that advancing clears whole words.
+//! The numbers that were taken, as RFC 6479 keeps them: a ring of words, so that advancing clears whole
+//! words.
 
 const WORDS: usize = 32;
 

@@ -47,7 +47,7 @@ fn packets_are_checked() {
     a.links.seal(b.address, Mode::Encrypted, b"secret", clock(1), &mut secret).unwrap();
     assert!(!secret.windows(6).any(|part| part == b"secret"));
     assert_eq!(b.open(a.address, &secret, 1).unwrap(), b"secret");
-    // A plain one is nobody's.
+    // A plain one has no peer.
     let mut plain = [&b"FL\x01\0"[..], &[0; 12], b"hello"].concat();
     let received = b.links.receive(a.address, &mut plain, clock(1)).unwrap();
     assert!(matches!(received, Received::Plain(b"hello")));

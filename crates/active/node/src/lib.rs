@@ -1,4 +1,5 @@
-//! An active node without socket, clock or thread: datagrams and time come in, datagrams and deliveries go out.
+//! An active node without socket, clock or thread: datagrams and time come in, datagrams and deliveries go
+//! out.
 //!
 //! # The life of a capsule
 //!
@@ -18,15 +19,15 @@
 //! ```
 //!
 //! 1. *Who pays.* A host pays for its own capsules. A node vouches for the payer that its capsule states. A
-//!    datagram without authenticator is Best Effort, begins at this node (a stranger cannot have answers sent to
-//!    others), and carries its code unless strangers' code is cached: nothing is held or asked for it. A payer
-//!    without an account here runs on the account of Best Effort.
-//! 2. *Share.* The bound is the smaller of the capsule's and the account's. What a peer may have accepted in a
-//!    second, of all its capsules, is in its certificate; for strangers together it is in the settings. A node
-//!    that lies spends in the network at most what each of its neighbours accepts from it: its share times its
-//!    neighbours. One that only repeats what it was given is found by nothing but this.
-//! 3. *Code.* Cached for each account and hash, so an account cannot see what others run. Each account has its
-//!    own room in each table, so that none can fill it for others.
+//!    datagram without authenticator is Best Effort, begins at this node (a stranger cannot have answers sent
+//!    to others), and carries its code unless strangers' code is cached: nothing is held or asked for it. A
+//!    payer without an account here runs on the account of Best Effort.
+//! 2. *Share.* The bound is the smaller of the capsule's and the account's. What a peer may have accepted in
+//!    a second, of all its capsules, is in its certificate; for strangers together it is in the settings. A
+//!    node that lies spends in the network at most what each of its neighbours accepts from it: its share
+//!    times its neighbours. This also bounds a node that only repeats what came.
+//! 3. *Code.* Cached for each account and hash, so an account cannot see what others run. Each account has
+//!    its own room in each table, so that none can fill it for others.
 //! 4. *Evaluation.* Through [`Execute`], with a limit of instructions. Its effects count if it ends well.
 //! 5. *Copies.* Paid by the bound before they leave, the datagram's bytes with header and authenticator. They
 //!    carry the hash; the next hop asks for the code, and is answered if this node has sent it the hash.

@@ -120,8 +120,8 @@ impl Allowances {
         self.0.len()
     }
 
-    /// Takes what a capsule may spend from the sender's share of this second, all of it or nothing. `hops` is no
-    /// sum, and not taken.
+    /// Takes what a capsule may spend from the sender's share of this second, all of it or nothing. `hops` is
+    /// no sum, and not taken.
     pub fn accept(&mut self, sender: (Payer, Place), share: Limits, wanted: Limits, now: u64) -> bool {
         // An allowance that is whole again is as good as none.
         self.0.retain(|of, allowance| *of == sender || allowance.refilled(now) != allowance.share);

@@ -1,4 +1,5 @@
-//! Certificates of a simulated network: a statement with the keyed digest of the root, and the static key in it.
+//! Certificates of a simulated network: a statement with the keyed digest of the root, and the static key in
+//! it.
 
 use flame_active_link::{Certificates, Identity, Own, Peer, Presented, Role, Wrong, public_key};
 use flame_capsule::{Limits, Payer, Place, hash_of};
@@ -32,7 +33,8 @@ pub fn secret(place: Place) -> [u8; 32] {
     hash_of(&[&b"secret"[..], &place.0.to_le_bytes()].concat()).0
 }
 
-/// Returns an identity with a certificate for the static key of `key_of`, signed by a root; 0 is the true one.
+/// Returns an identity with a certificate for the static key of `key_of`, signed by a root; 0 is the true
+/// one.
 pub fn own(statement: &Statement, key_of: Place, root: u8) -> Own {
     let mut chain = public_key(&secret(key_of)).to_vec();
     chain.extend_from_slice(&statement.place.0.to_le_bytes());

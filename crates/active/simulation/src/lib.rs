@@ -1,11 +1,12 @@
-//! A network of active nodes in one thread, from a seed: random topologies, loss, repetition, replay, reflection,
-//! changed bytes, crashes, clocks that are set back, nodes that lie and nodes that are not what they claim.
+//! A network of active nodes in one thread, from a seed: random topologies, loss, repetition, replay,
+//! reflection, changed bytes, crashes, clocks that are set back, nodes that lie and nodes that are not what
+//! they claim.
 //!
-//! What is spent is counted outside the nodes: instructions by the sandbox, bytes and copies by the network. So a
-//! node that counts wrongly does not hide it. Each run checks after each event:
+//! What is spent is counted outside the nodes: instructions by the sandbox, bytes and copies by the network.
+//! So a node that counts wrongly does not hide it. Each run checks after each event:
 //!
-//! - What was spent for a principal is at most the sum of the bounds that it began with, and of the bounds that
-//!   strangers sent; the accounts of nodes state no less than was spent.
+//! - What was spent for a principal is at most the sum of the bounds that it began with, and of the bounds
+//!   that strangers sent; the accounts of nodes state no less than was spent.
 //! - No chain of copies is longer than the hops of its origin.
 //! - No table exceeds its limit.
 //! - No node has a session with a machine whose certificate had expired, is revoked or is another's, and none

@@ -29,7 +29,7 @@ const LINKS: Limit = Limit { sessions: 24, of_one: 4, exchanges: 8, remembered: 
 pub enum Villain {
     /// A node that states any bound, any payer and any number of copies.
     Liar,
-    /// A node that sends what it receives to all of its neighbours, with the whole share.
+    /// A node that sends all that comes to all of its neighbours, with the whole share.
     Repeater,
     /// A certificate of another root.
     Foreign,
@@ -102,7 +102,7 @@ struct World {
     /// Datagrams that may come again.
     past: Vec<(SocketAddr, usize, Vec<u8>)>,
     probes: BTreeSet<(usize, usize)>,
-    /// What the villain received as its share.
+    /// The sum that the villain received as its share.
     given: Sum,
     counts: Counts,
 }
@@ -320,7 +320,8 @@ impl World {
             Some(Villain::Expired) => statement.until = BASE - SKEW - 1,
             Some(Villain::Expires) => {
                 (statement.until, statement.role) = (BASE + 4000, Role::Host);
-                // A node that restarts with its clock set back misses the time that it was down: three times 2 s.
+                // A node that restarts with its clock set back misses the time that it was down: three times
+                // 2 s.
                 self.ledger.borrow_mut().until.insert(payer, 4000 + SKEW + 6000);
             }
             Some(Villain::Thief) => key_of = Place(2),
@@ -548,7 +549,7 @@ impl World {
         }
     }
 
-    /// Lets the villain try: exchange keys, and send what it likes.
+    /// Lets the villain try: exchange keys, and send capsules as it likes.
     fn lie(&mut self) {
         let clock = self.clock(0);
         let own = self.machines[0].address;
@@ -609,7 +610,7 @@ impl World {
                 share.add(SHARE);
                 let neighbours = self.machines[0].neighbours.len() as u128;
                 let stolen = match self.setup.villain {
-                    // What it received, once for each neighbour.
+                    // All that it received, once for each neighbour.
                     Some(Villain::Repeater) => self.given.times(neighbours),
                     _ => share.times(neighbours * (u128::from(self.now / 1000) + 2)),
                 };
