@@ -29,12 +29,15 @@ fn digest(root: u8, statement: &[u8]) -> [u8; 32] {
     hash_of(&[&[root; 32][..], statement].concat()).0
 }
 
+/// Returns the secret half of a machine's static key.
+#[must_use]
 pub fn secret(place: Place) -> [u8; 32] {
     hash_of(&[&b"secret"[..], &place.0.to_le_bytes()].concat()).0
 }
 
 /// Returns an identity with a certificate for the static key of `key_of`, signed by a root; 0 is the true
 /// one.
+#[must_use]
 pub fn own(statement: &Statement, key_of: Place, root: u8) -> Own {
     let mut chain = public_key(&secret(key_of)).to_vec();
     chain.extend_from_slice(&statement.place.0.to_le_bytes());

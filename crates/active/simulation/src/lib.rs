@@ -24,4 +24,5 @@ mod authority;
 mod sandbox;
 mod world;
 
+pub use authority::{Authority, Statement, own, secret};
 pub use world::{Counts, Setup, Villain, run};

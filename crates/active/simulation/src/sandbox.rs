@@ -103,8 +103,8 @@ impl Execute for Sandbox {
             let parts = Parts::thousandths(rng.i64(0..1200));
             end = end.and(host.send(rng.u8(..3), &arguments, to, parts));
         }
-        if rng.u8(..4) == 0 {
-            end = end.and(host.leave(rng.u64(..20), 1, rng.u64(..10)));
+        for _ in 0..rng.u32(..5) {
+            end = end.and(host.leave(rng.u64(..200), 1, rng.u64(..30)));
         }
         if rng.u8(..4) == 0 {
             end = end.and(host.deliver(&[1]));

@@ -3,6 +3,8 @@
 //! FLAME_SEED runs the seed with this number alone, which a failure prints. FLAME_SEEDS multiplies the number
 //! of seeds; 1 without it.
 
+mod programs;
+
 use flame_active_link::Cause as LinkCause;
 use flame_active_node::Cause;
 use flame_active_simulation::{Counts, Setup, Villain, run};

@@ -1,1 +1,0 @@
-//! Tests of nodes without a network. Those with one are of the crate `flame-active-simulation`.
