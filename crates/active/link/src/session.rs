@@ -2,9 +2,9 @@
 
 use crate::window::{Standing, Window};
 use crate::{Cause, HEADER};
-use chacha20poly1305::aead::{AeadInPlace, KeyInit};
-use chacha20poly1305::{ChaCha20Poly1305, Nonce, Tag};
-use hmac::{Hmac, KeyInit as _, Mac};
+use aes_gcm::aead::{AeadInOut, KeyInit};
+use aes_gcm::{Aes256Gcm, Tag};
+use hmac::{Hmac, Mac};
 use sha2::Sha256;
 
 /// The bytes of a packet beside its body.
@@ -68,7 +68,7 @@ struct Key {
     number: u64,
     /// The next key follows from it.
     chain: [u8; 32],
-    cipher: ChaCha20Poly1305,
+    cipher: Aes256Gcm,
     /// The nonces of packets that were received.
     window: Window,
 }
@@ -99,7 +99,7 @@ impl Key {
     }
 
     fn of(number: u64, chain: [u8; 32]) -> Self {
-        let cipher = ChaCha20Poly1305::new(&derive(&chain, b"packets").into());
+        let cipher = Aes256Gcm::new(&derive(&chain, b"packets").into());
         Self { number, chain, cipher, window: Window::default() }
     }
 
@@ -108,7 +108,7 @@ impl Key {
     }
 }
 
-fn nonce(number: u64) -> Nonce {
+fn nonce(number: u64) -> aes_gcm::aead::Nonce<Aes256Gcm> {
     let mut bytes = [0; 12];
     bytes[4..].copy_from_slice(&number.to_le_bytes());
     bytes.into()
@@ -144,9 +144,9 @@ impl Session {
         let (header, rest) = into[start..].split_at_mut(HEADER);
         let nonce = nonce(self.nonce);
         let tag = match mode {
-            Mode::Encrypted => self.sends.cipher.encrypt_in_place_detached(&nonce, header, rest),
+            Mode::Encrypted => self.sends.cipher.encrypt_inout_detached(&nonce, header, rest.into()),
             Mode::Authenticated => {
-                self.sends.cipher.encrypt_in_place_detached(&nonce, &into[start..], &mut [])
+                self.sends.cipher.encrypt_inout_detached(&nonce, &into[start..], (&mut [][..]).into())
             }
         };
         into.extend_from_slice(&tag.map_err(|_| Cause::Long)?);
@@ -180,14 +180,14 @@ impl Session {
             Standing::Late => return Err(Cause::Late),
         }
         let end = packet.len().checked_sub(TAG).filter(|end| *end >= HEADER).ok_or(Cause::Short)?;
-        let tag = *Tag::from_slice(&packet[end..]);
+        let tag = Tag::try_from(&packet[end..]).map_err(|_| Cause::Short)?;
         let nonce = nonce(header.nonce);
         let opened = match header.kind {
             ENCRYPTED => {
                 let (head, rest) = packet[..end].split_at_mut(HEADER);
-                key.cipher.decrypt_in_place_detached(&nonce, head, rest, &tag)
+                key.cipher.decrypt_inout_detached(&nonce, head, rest.into(), &tag)
             }
-            _ => key.cipher.decrypt_in_place_detached(&nonce, &packet[..end], &mut [], &tag),
+            _ => key.cipher.decrypt_inout_detached(&nonce, &packet[..end], (&mut [][..]).into(), &tag),
         };
         opened.map_err(|_| Cause::Forged)?;
         if !key.window.take(header.nonce) {

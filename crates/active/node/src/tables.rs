@@ -78,11 +78,6 @@ pub struct Owed {
     order: u64,
 }
 
-/// Returns the entries of an account, in a table whose keys begin with it.
-fn count<K, V>(all: &BTreeMap<K, V>, of: impl Fn(&K) -> bool) -> usize {
-    all.keys().filter(|key| of(key)).count()
-}
-
 impl<C> Codes<C> {
     pub fn new(room: usize) -> Self {
         Self { all: BTreeMap::new(), room, uses: 0 }
@@ -104,11 +99,10 @@ impl<C> Codes<C> {
         if self.get(account, hash).is_some() {
             return;
         }
-        if count(&self.all, |key| key.0 == account) >= self.room {
-            let own = self.all.iter().filter(|(key, _)| key.0 == account);
-            if let Some(oldest) = own.min_by_key(|(_, cached)| cached.used).map(|(key, _)| *key) {
-                self.all.remove(&oldest);
-            }
+        let own = || self.all.range((account, Hash([0; 32]))..=(account, Hash([255; 32])));
+        let oldest = own().min_by_key(|(_, cached)| cached.used).map(|(key, _)| *key);
+        if let Some(oldest) = oldest.filter(|_| own().count() >= self.room) {
+            self.all.remove(&oldest);
         }
         let cached = Cached { bytes: bytes.into(), code: None, used: self.uses };
         self.all.insert((account, hash), cached);
@@ -123,8 +117,10 @@ impl Allowances {
     /// Takes what a capsule may spend from the sender's share of this second, all of it or nothing. `hops` is
     /// no sum, and not taken.
     pub fn accept(&mut self, sender: (Payer, Place), share: Limits, wanted: Limits, now: u64) -> bool {
-        // An allowance that is whole again is as good as none.
-        self.0.retain(|of, allowance| *of == sender || allowance.refilled(now) != allowance.share);
+        if !self.0.contains_key(&sender) {
+            // An allowance that is whole again is as good as none.
+            self.0.retain(|_, allowance| allowance.refilled(now) != allowance.share);
+        }
         let allowance = self.0.entry(sender).or_insert(Allowance { left: share, at: now, share });
         allowance.left = allowance.refilled(now).meet(share);
         allowance.share = share;
@@ -172,9 +168,10 @@ impl Soft {
 
     /// Leaves a value, and returns whether there was room.
     pub fn leave(&mut self, of: (Payer, Key, u64), value: i64, seconds: u64, now: u64) -> bool {
-        if !self.all.contains_key(&of) && count(&self.all, |key| key.0 == of.0) >= self.room {
+        let own = (of.0, Key([0; 16]), 0)..=(of.0, Key([255; 16]), u64::MAX);
+        if !self.all.contains_key(&of) && self.all.range(own.clone()).count() >= self.room {
             self.all.retain(|key, (_, until)| key.0 != of.0 || *until > now);
-            if count(&self.all, |key| key.0 == of.0) >= self.room {
+            if self.all.range(own).count() >= self.room {
                 return false;
             }
         }
@@ -195,7 +192,9 @@ impl Owed {
     /// Remembers that the hash was sent, in place of the account's oldest.
     pub fn add(&mut self, to: SocketAddr, hash: Hash, account: Payer, bytes: &Arc<[u8]>) {
         self.order += 1;
-        self.all.insert((to, hash), (account, self.order, bytes.clone()));
+        if self.all.insert((to, hash), (account, self.order, bytes.clone())).is_some() {
+            return;
+        }
         if self.all.values().filter(|(payer, ..)| *payer == account).count() > self.room {
             let own = self.all.iter().filter(|(_, (payer, ..))| *payer == account);
             if let Some(oldest) = own.min_by_key(|(_, (_, order, _))| *order).map(|(key, _)| *key) {
