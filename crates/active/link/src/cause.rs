@@ -29,6 +29,9 @@ causes! {
     Repeated = "the first message was taken before"
     NoExchange = "no exchange waits for this message: it came late, again, or is forged"
     Exchange = "the message of the exchange was changed, cut or forged: the exchange has ended"
+    /// The other end presents the static key of this one.
+    Reflected = "the exchange was reflected: both ends have the same key"
+    OtherPlace = "the certificate is of another node than the neighbour at this address: it is taken for it"
     Expired = "the certificate has expired: have it renewed"
     Revoked = "the certificate is revoked: ask its root"
     Widened = "the certificate claims more than the one above it: have it narrowed"

@@ -3,6 +3,7 @@
 use crate::exchange::{Exchange, FIRST, MAX_IDENTITY, Split, Stamp};
 use crate::session::{Header, Session};
 use crate::{Cause, Certificates, Clock, Counts, Identity, Mode, OVERHEAD, Peer, Presented, Time};
+use flame_capsule::Place;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 
@@ -81,6 +82,10 @@ struct Waiting {
 /// A node's links: sessions by number, and exchanges that wait.
 pub struct Links<C> {
     own: Own,
+    /// The public half of its static key.
+    public: [u8; 32],
+    /// The places that addresses are known to have.
+    known: BTreeMap<SocketAddr, Place>,
     certificates: C,
     entropy: Entropy,
     limit: Limit,
@@ -128,6 +133,8 @@ impl<C: Certificates> Links<C> {
             return Err((own.identity.length(), MAX_IDENTITY));
         }
         Ok(Self {
+            public: public_key(&own.key),
+            known: BTreeMap::new(),
             own,
             certificates,
             entropy,
@@ -155,6 +162,11 @@ impl<C: Certificates> Links<C> {
         self.time.advance(clock)
     }
 
+    /// Accepts no other node at an address than the one of this place.
+    pub fn expect(&mut self, address: SocketAddr, place: Place) {
+        self.known.insert(address, place);
+    }
+
     /// Returns the judge of certificates.
     pub fn certificates(&mut self) -> &mut C {
         &mut self.certificates
@@ -172,9 +184,9 @@ impl<C: Certificates> Links<C> {
         self.newest(address).is_some_and(|(_, open)| open.peer.until > now)
     }
 
-    /// Returns the peers that have a session.
-    pub fn peers(&self) -> impl Iterator<Item = &Peer> {
-        self.sessions.values().map(|open| &open.peer)
+    /// Returns the peers that have a session, with their addresses.
+    pub fn peers(&self) -> impl Iterator<Item = (SocketAddr, &Peer)> {
+        self.sessions.values().map(|open| (open.address, &open.peer))
     }
 
     /// Ends the sessions of peers: those whose certificates are revoked.
@@ -348,7 +360,7 @@ impl<C: Certificates> Links<C> {
 
     fn second(&mut self, from: SocketAddr, number: u32, message: &[u8], now: u64) -> Result<Vec<u8>, Cause> {
         let mut waiting = self.waited(from, number, true)?;
-        let judge = |presented: &Presented<'_>| self.judge(presented, now);
+        let judge = |presented: &Presented<'_>| self.judge(from, presented, now);
         let (stamp, (peer, key)) = waiting.exchange.read_second(message, now, judge)?;
         let mut answer = Vec::new();
         Header { kind: 5, number: stamp.number, nonce: 0 }.write(&mut answer);
@@ -363,7 +375,7 @@ impl<C: Certificates> Links<C> {
 
     fn third(&mut self, from: SocketAddr, number: u32, message: &[u8], now: u64) -> Result<Vec<u8>, Cause> {
         let mut waiting = self.waited(from, number, false)?;
-        let judge = |presented: &Presented<'_>| self.judge(presented, now);
+        let judge = |presented: &Presented<'_>| self.judge(from, presented, now);
         let (peer, key) = waiting.exchange.read_third(message, judge)?;
         let (receives, sends): Split = waiting.exchange.finish();
         let mut session = Session::new(&sends, &receives, now);
@@ -388,8 +400,19 @@ impl<C: Certificates> Links<C> {
         self.waiting.remove(&number).ok_or(Cause::NoExchange)
     }
 
-    fn judge(&self, presented: &Presented<'_>, now: u64) -> Result<(Peer, [u8; 32]), Cause> {
+    fn judge(
+        &self,
+        from: SocketAddr,
+        presented: &Presented<'_>,
+        now: u64,
+    ) -> Result<(Peer, [u8; 32]), Cause> {
+        if *presented.key == self.public {
+            return Err(Cause::Reflected);
+        }
         let peer = self.certificates.verify(presented, now)?;
+        if self.known.get(&from).is_some_and(|place| *place != peer.place) {
+            return Err(Cause::OtherPlace);
+        }
         // A judge with another clock does not lengthen the life of a certificate.
         if peer.until <= now { Err(Cause::Expired) } else { Ok((peer, *presented.key)) }
     }

@@ -15,8 +15,8 @@ fn two_nodes_make_a_link() {
     assert_eq!(b.open(a.address, &packet, 1).unwrap(), b"hello");
     let packet = b.seal(&a, b"you, too", 1);
     assert_eq!(a.open(b.address, &packet, 1).unwrap(), b"you, too");
-    assert_eq!(a.links.peers().next().unwrap().until, NOW + 7_200_000);
-    assert_eq!(a.links.peers().next().unwrap().share.instructions, 1000);
+    assert_eq!(a.links.peers().next().unwrap().1.until, NOW + 7_200_000);
+    assert_eq!(a.links.peers().next().unwrap().1.share.instructions, 1000);
 }
 
 #[test]
@@ -227,7 +227,7 @@ fn sessions_end() {
     assert_eq!(sealed.unwrap_err(), Cause::Ended);
     // Revocation ends sessions that are open.
     let (mut a, mut b) = linked();
-    let chain = b.links.peers().next().unwrap().chain;
+    let chain = b.links.peers().next().unwrap().1.chain;
     b.links.end(|peer| peer.chain == chain);
     let packet = a.seal(&b, b"x", 1);
     assert_eq!(b.open(a.address, &packet, 1).unwrap_err(), Cause::NoSession);
@@ -280,4 +280,25 @@ fn node_with(number: u8, secret: &[u8; 32]) -> Vec<u8> {
     use ed25519_dalek::{Signer, SigningKey};
     let public = flame_active_link::public_key(secret);
     SigningKey::from_bytes(&[number; 32]).sign(&[b"link", &public[..]].concat()).to_bytes().to_vec()
+}
+
+#[test]
+fn a_reflected_exchange_makes_no_session() {
+    let (mut a, b) = ends();
+    let first = a.connect(&b, 0);
+    let second = a.answer(b.address, &first, 0).unwrap();
+    assert_eq!(a.answer(b.address, &second, 0).unwrap_err(), Cause::Reflected);
+    assert_eq!(a.links.sizes()[0], 0);
+}
+
+#[test]
+fn an_address_has_its_own_node() {
+    // Certificates of the tests are of place 1.
+    for (place, expected) in [(1, None), (2, Some(Cause::OtherPlace))] {
+        let (mut a, mut b) = ends();
+        a.links.expect(b.address, flame_capsule::Place(place));
+        let first = a.connect(&b, 0);
+        let second = b.answer(a.address, &first, 0).unwrap();
+        assert_eq!(a.answer(b.address, &second, 0).err(), expected);
+    }
 }

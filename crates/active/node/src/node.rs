@@ -62,7 +62,8 @@ pub struct Node<C, X: Execute, S> {
 
 impl<C: Certificates, X: Execute, S: Services> Node<C, X, S> {
     #[must_use]
-    pub fn new(settings: Settings, links: Links<C>, sandbox: X, services: S) -> Self {
+    pub fn new(settings: Settings, mut links: Links<C>, sandbox: X, services: S) -> Self {
+        settings.map.neighbours().for_each(|(place, address)| links.expect(address, place));
         let room = settings.room;
         Self {
             settings,

@@ -21,7 +21,12 @@ impl Map {
         Self { neighbours, places, ways }
     }
 
-    /// Returns the neighbours.
+    /// Returns the neighbours with their addresses.
+    pub fn neighbours(&self) -> impl Iterator<Item = (Place, SocketAddr)> {
+        self.neighbours.iter().copied()
+    }
+
+    /// Returns the places of the neighbours.
     #[must_use]
     pub fn places(&self) -> &[Place] {
         &self.places

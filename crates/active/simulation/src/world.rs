@@ -651,8 +651,13 @@ impl World {
             let outside = [Villain::Foreign, Villain::Expired, Villain::Revoked, Villain::Thief]
                 .map(Some)
                 .contains(&villain);
-            let is_inside = |peer: &flame_active_link::Peer| peer.place == Place(1);
-            if outside && node.links().peers().any(is_inside) {
+            let is_other = |(at, peer): &(SocketAddr, &flame_active_link::Peer)| {
+                *at != address(peer.place.0 as usize - 1)
+            };
+            if let Some((at, peer)) = node.links().peers().find(is_other) {
+                return Err(format!("{at} has a session of {:?}", peer.place));
+            }
+            if outside && node.links().peers().any(|(_, peer)| peer.place == Place(1)) {
                 return Err(format!("{villain:?} has a session"));
             }
         }
