@@ -15,9 +15,19 @@
 //!
 //! With a machine that lies, all that honest nodes spend is at most its share times its neighbours.
 //!
-//! These faults were planted by hand in the protocols, one at a time, and each was found:
+//! These faults were planted by hand in the protocols, one at a time, and each was found by these tests:
 //!
-//! FAULTS
+//! - a share of instructions is not subtracted; a copy carries the whole bound; a copy keeps its hops;
+//! - a copy's datagram, a request for code, its answer or an evaluation is not paid;
+//! - a nonce is taken again; authenticators are not verified;
+//! - the wall clock alone is the time; a restart forgets the time; a session outlives its certificate;
+//! - a certificate serves another key; an exchange with itself makes a session;
+//! - a peer's share is not counted;
+//! - programs, soft state or capsules that wait have no limit;
+//! - a node sends on its newest session, not on the last that its peer used; a neighbour that uses an unknown
+//!   session is not shown which there is.
+//!
+//! That code is owed once only has no test: who asks again pays for the answer from its share.
 #![forbid(unsafe_code)]
 
 mod authority;
