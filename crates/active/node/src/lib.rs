@@ -25,8 +25,9 @@
 //! 2. *Share.* The bound is the smaller of the capsule's and the account's. What a peer may have accepted in
 //!    a second, of all its capsules, is in its certificate; for strangers together it is in the settings. A
 //!    node that lies spends in the network at most what each of its neighbours accepts from it: its share
-//!    times its neighbours. One that keeps to the numbers of a capsule, and repeats it, spends its bound times
-//!    its neighbours. It may name any payer: an account answers for what the nodes around state for it.
+//!    times its neighbours. A node that keeps to the numbers of a capsule, and repeats it, spends its bound
+//!    times its neighbours. It may name any payer: an account answers for what the nodes around state for
+//!    it.
 //! 3. *Code.* Cached for each account and hash, so an account cannot see what others run. Each account has
 //!    its own room in each table, so that none can fill it for others.
 //! 4. *Evaluation.* Through [`Execute`], with a limit of instructions. Its effects count if it ends well.

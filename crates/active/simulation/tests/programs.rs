@@ -151,7 +151,7 @@ fn network() -> (Nodes, Wire) {
     (nodes, wire)
 }
 
-/// Begins a program at a node, and returns what was delivered where, and how many copies and questions were sent.
+/// Begins a program at a node, and returns what was delivered where, and the number of datagrams.
 fn run(at: u64, text: &str, function: u8, arguments: &[i64]) -> (Vec<(u64, Vec<i64>)>, usize) {
     let (mut nodes, mut wire) = network();
     let arguments: Vec<u8> = arguments.iter().flat_map(|number| number.to_le_bytes()).collect();
