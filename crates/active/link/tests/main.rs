@@ -1,6 +1,7 @@
 //! Tests of links.
 
 mod chains;
+mod credentials;
 mod exchanges;
 mod packets;
 
