@@ -6,7 +6,8 @@ cd "$(dirname "$0")"
 traces="${FLAME_TRACES:-../../shared/traces}/open/files"
 corpus="${FLAME_CORPUS:-corpus}"
 mkdir -p "$corpus"/{pcap,pcapng,decode,filter,records,manifest,rewriter,signatures,joined,rules,names} \
-    "$corpus"/{policy,credential,analyser,programs,certificate,view,click,finish,rows}
+    "$corpus"/{policy,credential,analyser,programs,certificate,view,click,finish,rows} \
+    "$corpus"/{capsule,language,exchange}
 
 # Captures up to 64 KiB: larger ones only slow the fuzzer down.
 if [ -d "$traces" ]; then
@@ -239,6 +240,30 @@ import pathlib, random, sys
 for folder in sys.argv[1:]:
     for n in range(8):
         pathlib.Path(folder, str(n)).write_bytes(random.Random(n).randbytes(2000))
+PY
+
+# Messages of active nodes: a capsule with code and by hash, a request, an answer. Programs with arguments. A
+# change of each datagram of an exchange.
+python3 - "$corpus" <<'PY'
+import hashlib, pathlib, struct, sys
+corpus = pathlib.Path(sys.argv[1])
+code = b"\0asm\1\0\0\0"
+digest = hashlib.sha256(code).digest()
+bound = struct.pack("<QQI4x", 10_000, 20_000, 30)
+places = struct.pack("<QQ", 7, 8) + bytes([3]) * 16 + bytes([4]) * 16
+for name, body in (("code", code), ("hash", b"")):
+    head = struct.pack("<4BHH", 1, 1, 2, 9, 5, len(body))
+    (corpus / "capsule" / name).write_bytes(head + bound + places + digest + b"split" + body)
+(corpus / "capsule" / "request").write_bytes(struct.pack("<2B2xI", 1, 2, 8191) + digest)
+(corpus / "capsule" / "answer").write_bytes(struct.pack("<2B2xI", 1, 3, len(code)) + digest + code)
+for path in pathlib.Path("../crates/active/language/programs").iterdir():
+    arguments = struct.pack("<6q", 3, 8, 9, 12, 77, 5)
+    for length in (0, 8, 16, 48):
+        seed = path.read_bytes() + b"\0" + arguments[:length]
+        (corpus / "language" / f"{path.stem}-{length}").write_bytes(seed)
+for step in range(5):
+    for change in range(3):
+        (corpus / "exchange" / f"{step}-{change}").write_bytes(bytes([step, change]) + bytes(40) + b"\1")
 PY
 
 for target in "$corpus"/*/; do

@@ -26,7 +26,7 @@ fn room(manifest: &Path) -> &'static str {
     // Where the checkout lies tells nothing.
     let root = root().canonicalize().unwrap();
     let path = format!("/{}", manifest.strip_prefix(root).unwrap_or(manifest).display());
-    for room in ["contract", "dataplane", "control", "result", "sdk", "modules"] {
+    for room in ["contract", "active", "dataplane", "control", "result", "sdk", "modules"] {
         if path.contains(&format!("/{room}/")) {
             return room;
         }
@@ -79,6 +79,7 @@ fn edges_go_down() {
             assert!(!networked || above_node, "{} depends on {name}", package.name);
             let allowed = match here {
                 "contract" => matches!(there, "contract" | "library"),
+                "active" => matches!(there, "contract" | "active" | "library"),
                 "dataplane" => matches!(there, "contract" | "dataplane" | "library"),
                 // Both sides meet in the node.
                 "control" if here_is_node => there != "other",

@@ -13,6 +13,8 @@ extern crate flame_replay as libfuzzer_sys;
 mod analyser;
 #[path = "../../fuzz_targets/answer.rs"]
 mod answer;
+#[path = "../../fuzz_targets/capsule.rs"]
+mod capsule;
 #[path = "../../fuzz_targets/certificate.rs"]
 mod certificate;
 #[path = "../../fuzz_targets/click.rs"]
@@ -21,12 +23,16 @@ mod click;
 mod credential;
 #[path = "../../fuzz_targets/decode.rs"]
 mod decode;
+#[path = "../../fuzz_targets/exchange.rs"]
+mod exchange;
 #[path = "../../fuzz_targets/filter.rs"]
 mod filter;
 #[path = "../../fuzz_targets/finish.rs"]
 mod finish;
 #[path = "../../fuzz_targets/joined.rs"]
 mod joined;
+#[path = "../../fuzz_targets/language.rs"]
+mod language;
 #[path = "../../fuzz_targets/manifest.rs"]
 mod manifest;
 #[path = "../../fuzz_targets/names.rs"]
@@ -100,13 +106,16 @@ macro_rules! tests {
 tests! {
     analyser 1500
     answer 100000
+    capsule 100000
     certificate 15000
     click 10000
     credential 10000
     decode 250000
+    exchange 3000
     filter 25000
     finish 100000
     joined 25000
+    language 10000
     manifest 25000
     names 100000
     pcap 10000

@@ -1,0 +1,4 @@
+//! Tests of capsules.
+
+mod bounds;
+mod messages;

@@ -1,0 +1,103 @@
+//! Messages as bytes.
+
+use flame_capsule::{
+    Capsule, CodeMessage, HEADER, Hash, Key, Limits, Malformed, Message, Payer, Place, Request, hash_of, name,
+};
+use proptest::prelude::*;
+
+fn written(message: &Message<'_>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    message.write(&mut bytes);
+    bytes
+}
+
+fn example<'a>(arguments: &'a [u8], code: Option<&'a [u8]>) -> Capsule<'a> {
+    Capsule {
+        function: 2,
+        limits: Limits { hops: 9, instructions: 10_000, bytes: 20_000, copies: 30 },
+        origin: Place(7),
+        place: Place(8),
+        payer: Payer([3; 16]),
+        key: Key([4; 16]),
+        hash: code.map_or(Hash([5; 32]), hash_of),
+        arguments,
+        code,
+    }
+}
+
+#[test]
+fn what_is_written_is_read() {
+    let code = [1, 2, 3];
+    let all = [
+        Message::Capsule(example(b"abc", Some(&code))),
+        Message::Capsule(example(b"", None)),
+        Message::Request(Request { most: 77, hash: Hash([9; 32]) }),
+        Message::Code(CodeMessage { hash: hash_of(&code), code: &code }),
+    ];
+    for message in all {
+        assert_eq!(Message::read(&written(&message)).as_ref(), Ok(&message));
+    }
+    let capsule = written(&Message::Capsule(example(b"abc", Some(&code))));
+    assert_eq!(capsule.len(), HEADER + 6);
+    assert_eq!(capsule[..8], [1, 1, 2, 9, 3, 0, 3, 0]);
+    assert_eq!(name("queue"), Some(u64::from_le_bytes(*b"queue\0\0\0")));
+    assert_eq!(name("too long!"), None);
+}
+
+#[test]
+fn each_field_is_checked() {
+    let good = written(&Message::Capsule(example(b"abc", None)));
+    let wrong = |at: usize, value: u8| {
+        let mut bytes = good.clone();
+        bytes[at] = value;
+        Message::read(&bytes).map(|_| ()).unwrap_err()
+    };
+    assert_eq!(wrong(0, 2), Malformed { field: "version", at: 0, found: 2, expected: "1" });
+    assert_eq!(wrong(1, 9), Malformed { field: "kind", at: 1, found: 9, expected: "1, 2 or 3" });
+    assert_eq!(wrong(5, 5).field, "arguments' length");
+    assert_eq!(wrong(7, 32).field, "code's length");
+    assert_eq!(wrong(7, 1).field, "arguments and code");
+    assert_eq!(wrong(4, 4).field, "arguments and code");
+    assert_eq!(wrong(31, 1).field, "reserved");
+    assert_eq!(
+        wrong(0, 2).to_string(),
+        "the field \"version\" at byte 0 is 2, expected 1: it was damaged, or is of others"
+    );
+    // A message that is cut anywhere, or has a byte more.
+    for length in 0..good.len() {
+        assert!(Message::read(&good[..length]).is_err(), "{length}");
+    }
+    assert!(Message::read(&[&good[..], &[0]].concat()).is_err());
+    let request = written(&Message::Request(Request { most: 1, hash: Hash([9; 32]) }));
+    for length in 0..request.len() {
+        assert!(Message::read(&request[..length]).is_err(), "{length}");
+    }
+    assert!(Message::read(&[&request[..], &[0]].concat()).is_err());
+}
+
+#[test]
+fn code_has_its_hash() {
+    let code = [1, 2, 3];
+    for message in [
+        Message::Capsule(Capsule { hash: Hash([5; 32]), ..example(b"abc", Some(&code)) }),
+        Message::Code(CodeMessage { hash: Hash([5; 32]), code: &code }),
+    ] {
+        assert_eq!(Message::read(&written(&message)).unwrap_err().field, "hash");
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_are_refused_or_have_one_form(
+        mut bytes in prop::collection::vec(any::<u8>(), 0..300), kind in 0..5u8, sane in any::<bool>()
+    ) {
+        if sane && bytes.len() > HEADER {
+            let length = u16::try_from(bytes.len() - HEADER).unwrap().to_le_bytes();
+            bytes[..8].copy_from_slice(&[1, kind, 0, 0, length[0], length[1], 0, 0]);
+            bytes[28..32].fill(0);
+        }
+        if let Ok(message) = Message::read(&bytes) {
+            prop_assert_eq!(written(&message), bytes);
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! Why a datagram was refused.
+
+macro_rules! causes {
+    ($($(#[$doc:meta])* $name:ident = $text:literal)*) => {
+        /// Why a datagram changed nothing. Each is counted.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
+        pub enum Cause { $($(#[$doc])* #[error($text)] $name,)* }
+
+        impl Cause {
+            pub const ALL: &[Self] = &[$(Self::$name),*];
+        }
+    };
+}
+
+causes! {
+    /// It has no header.
+    Short = "the datagram ends before byte 16, expected a header: it was cut, or is of others"
+    Foreign = "the datagram begins with other bytes than FL and version 1, or has a kind above 5"
+    NoSession = "no session has this number: the other end knows one from before a restart, or it is forged"
+    OtherAddress = "the session belongs to another address: the sender is forged, or moved; exchange keys again"
+    Forged = "the authenticator does not fit: the packet was changed, reflected or forged"
+    Replayed = "the packet was taken before"
+    Late = "the packet is too far behind the newest: it was held back"
+    Ahead = "the packet's key is too far ahead, expected at most eight keys: it is forged, or too much was lost"
+    Ended = "the session has ended with its certificate or after an hour: exchange keys again"
+    Exhausted = "the session has no nonce left: exchange keys again"
+    Asks = "the first message is shorter than an answer may be: fill it with zeros to 2,048 bytes"
+    Skewed = "the clocks of both ends differ by more than 30 s: set them"
+    Repeated = "the first message was taken before"
+    NoExchange = "no exchange waits for this message: it came late, again, or is forged"
+    Exchange = "the message of the exchange was changed, cut or forged: the exchange has ended"
+    /// The other end presents the static key of this one.
+    Reflected = "the exchange was reflected: both ends have the same key"
+    OtherPlace = "the certificate is of another node than the neighbour at this address: it is taken for it"
+    Expired = "the certificate has expired: have it renewed"
+    Revoked = "the certificate is revoked: ask its root"
+    Widened = "the certificate claims more than the one above it: have it narrowed"
+    Untrusted = "the certificate chain is of no root that this node trusts, or is malformed"
+    NotHolder = "the certificate is for another holder or key"
+    Attestation = "the attestation is missing or not accepted: measure the start of the node"
+    ManyLinks = "the node has as many links as it may have: end others, or raise the limit"
+    ManyOfOne = "the principal has as many links as one may have: end others"
+    NoLink = "the address has no session: exchange keys first"
+    Long = "the packet is longer than a datagram may be"
+}
+
+/// Counts of causes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counts([u64; Cause::ALL.len()]);
+
+impl Counts {
+    /// Returns how many datagrams were refused for a cause.
+    #[must_use]
+    pub fn of(&self, cause: Cause) -> u64 {
+        self.0[cause as usize]
+    }
+
+    /// Counts a cause, and returns it.
+    pub(crate) fn add(&mut self, cause: Cause) -> Cause {
+        self.0[cause as usize] += 1;
+        cause
+    }
+}

@@ -1,0 +1,60 @@
+//! What a node needs of others: a sandbox, services, and somebody that sends.
+
+use flame_capsule::{Host, Key, Payer, Place};
+use std::net::SocketAddr;
+
+/// The sandbox.
+pub trait Execute {
+    /// Code that can be run.
+    type Code;
+
+    /// Compiles code for an account.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the code is refused.
+    fn compile(&mut self, code: &[u8], account: Payer) -> Result<Self::Code, Failure>;
+
+    /// Calls a function with arguments, for at most `limit` instructions.
+    fn run(
+        &mut self,
+        code: &Self::Code,
+        function: u8,
+        arguments: &[u8],
+        limit: u64,
+        host: &mut dyn Host,
+    ) -> Ran;
+}
+
+/// The end of an evaluation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ran {
+    /// What was executed, also if it failed.
+    pub instructions: u64,
+    pub end: Result<(), Failure>,
+}
+
+/// Why an evaluation failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure {
+    NotCompiled,
+    NoFunction,
+    Trapped,
+    /// The instructions did not suffice.
+    Limit,
+}
+
+/// What installed modules offer.
+pub trait Services {
+    /// Returns the answer of a service.
+    fn service(&mut self, account: Payer, name: u64, argument: i64) -> Option<i64>;
+}
+
+/// What leaves a node. It borrows the bytes, so a node sends from one buffer.
+pub trait Output {
+    /// Sends a datagram, for the account that pays, or for the node itself.
+    fn send(&mut self, to: SocketAddr, datagram: &[u8], account: Option<Payer>);
+
+    /// Hands bytes to the application that waits for capsules of this payer and key.
+    fn deliver(&mut self, payer: Payer, key: Key, origin: Place, bytes: &[u8]);
+}

@@ -1,0 +1,447 @@
+//! The node: a datagram comes in, and others go out.
+
+use crate::cause::{Cause, Counts};
+use crate::execute::{Execute, Failure, Output, Services};
+use crate::settings::{Account, Settings, Terms};
+use crate::tables::{ASK_AGAIN, Allowances, Codes, HOLD, Held, Owed, Soft, Visitor};
+use crate::visit::{Effects, Visit};
+use flame_active_link::{
+    Cause as LinkCause, Certificates, Clock, Links, Mode, OVERHEAD, Peer, Received, Role,
+};
+use flame_capsule::{
+    Bound, CODE_HEADER, Capsule, CodeMessage, Hash, Key, Limits, MAX_CODE, Message, Parts, Payer, Place,
+    Request, Target, hash_of,
+};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+/// A capsule that begins at this node.
+#[derive(Clone, Copy, Debug)]
+pub struct Begin<'a> {
+    pub payer: Payer,
+    pub key: Key,
+    pub code: &'a [u8],
+    pub function: u8,
+    pub arguments: &'a [u8],
+    pub limits: Limits,
+}
+
+/// One call of a node.
+struct Turn<'a> {
+    now: u64,
+    clock: Clock,
+    out: &'a mut dyn Output,
+}
+
+/// A request for code that waits for its answer.
+struct Asked {
+    since: u64,
+    /// What the answer may spend.
+    reserved: Bound,
+}
+
+/// An active node.
+pub struct Node<C, X: Execute, S> {
+    settings: Settings,
+    links: Links<C>,
+    sandbox: X,
+    services: S,
+    codes: Codes<X::Code>,
+    held: Vec<Held>,
+    asked: BTreeMap<(SocketAddr, Hash), Asked>,
+    allowances: Allowances,
+    soft: Soft,
+    owed: Owed,
+    accounts: BTreeMap<Payer, Account>,
+    counts: Counts,
+    /// Buffers that are used again.
+    effects: Effects,
+    message: Vec<u8>,
+    datagram: Vec<u8>,
+}
+
+impl<C: Certificates, X: Execute, S: Services> Node<C, X, S> {
+    #[must_use]
+    pub fn new(settings: Settings, mut links: Links<C>, sandbox: X, services: S) -> Self {
+        settings.map.neighbours().for_each(|(place, address)| links.expect(address, place));
+        let room = settings.room;
+        Self {
+            settings,
+            links,
+            sandbox,
+            services,
+            codes: Codes::new(room.codes),
+            held: Vec::new(),
+            asked: BTreeMap::new(),
+            allowances: Allowances::default(),
+            soft: Soft::new(room.soft),
+            owed: Owed::new(room.owed),
+            accounts: BTreeMap::new(),
+            counts: Counts::default(),
+            effects: Effects::default(),
+            message: Vec::new(),
+            datagram: Vec::new(),
+        }
+    }
+
+    /// Returns how often something ended, by cause.
+    #[must_use]
+    pub fn counts(&self) -> &Counts {
+        &self.counts
+    }
+
+    /// Returns the links.
+    pub fn links(&mut self) -> &mut Links<C> {
+        &mut self.links
+    }
+
+    /// Returns what was spent here, by account.
+    #[must_use]
+    pub fn accounts(&self) -> &BTreeMap<Payer, Account> {
+        &self.accounts
+    }
+
+    /// Returns the sizes of the tables: programs, held capsules, requests, soft state, owed code, allowances.
+    #[must_use]
+    pub fn sizes(&self) -> [usize; 6] {
+        let (codes, soft, owed) = (self.codes.len(), self.soft.len(), self.owed.len());
+        [codes, self.held.len(), self.asked.len(), soft, owed, self.allowances.len()]
+    }
+
+    /// Exchanges keys with the neighbours that have no session.
+    pub fn connect(&mut self, clock: Clock, out: &mut dyn Output) {
+        let mut turn = Turn { now: self.links.advance(clock), clock, out };
+        for at in 0..self.settings.map.places().len() {
+            let place = self.settings.map.places()[at];
+            if let Some(address) = self.settings.map.address(place) {
+                self.meet(address, &mut turn);
+            }
+        }
+    }
+
+    /// Begins a capsule here, where it is evaluated first.
+    pub fn begin(&mut self, begin: Begin<'_>, clock: Clock, out: &mut dyn Output) {
+        let mut turn = Turn { now: self.links.advance(clock), clock, out };
+        let (account, terms) = self.account(begin.payer);
+        let hash = hash_of(begin.code);
+        self.codes.add(account, hash, begin.code);
+        let visitor = Visitor {
+            function: begin.function,
+            payer: begin.payer,
+            origin: self.settings.here,
+            place: Place::NOWHERE,
+            from: Place::NOWHERE,
+            key: begin.key,
+            hash,
+        };
+        let bound = Bound::begin(begin.limits.meet(terms.most));
+        self.accounts.entry(account).or_default().capsules += 1;
+        self.proceed(visitor, bound, begin.arguments, &mut turn);
+    }
+
+    /// Takes a datagram, which may be changed: it is decrypted in place.
+    pub fn handle(&mut self, from: SocketAddr, datagram: &mut [u8], clock: Clock, out: &mut dyn Output) {
+        let mut turn = Turn { now: self.links.advance(clock), clock, out };
+        self.forget_overdue(turn.now);
+        let length = datagram.len();
+        match self.links.receive(from, datagram, clock) {
+            Ok(Received::Step(answer) | Received::Begun(answer)) => out.send(from, &answer, None),
+            Ok(Received::Nothing) => {}
+            Ok(Received::Plain(body)) => self.message(None, from, body, &mut turn),
+            Ok(Received::Packet { peer, body }) => self.message(Some(peer), from, body, &mut turn),
+            Err(cause) => {
+                self.counts.add(Cause::Link);
+                if cause == LinkCause::NoSession
+                    && self.settings.map.has(from)
+                    && let Some(answer) = self.links.resume(from, length, clock)
+                {
+                    turn.out.send(from, &answer, None);
+                }
+            }
+        }
+    }
+
+    fn message(&mut self, peer: Option<Peer>, from: SocketAddr, body: &[u8], turn: &mut Turn<'_>) {
+        let done = match (Message::read(body), peer) {
+            (Err(_), _) => Err(Cause::Malformed),
+            (Ok(Message::Capsule(capsule)), peer) => self.capsule(peer, from, &capsule, turn),
+            (Ok(Message::Request(request)), Some(peer)) => self.request(&peer, from, request, turn),
+            (Ok(Message::Code(answer)), Some(_)) => self.code(from, &answer, turn),
+            (Ok(Message::Request(_)), None) => Err(Cause::NotOwed),
+            (Ok(Message::Code(_)), None) => Err(Cause::Unasked),
+        };
+        if let Err(cause) = done {
+            self.counts.add(cause);
+        }
+    }
+
+    fn capsule(
+        &mut self,
+        peer: Option<Peer>,
+        from: SocketAddr,
+        capsule: &Capsule<'_>,
+        turn: &mut Turn<'_>,
+    ) -> Result<(), Cause> {
+        let here = self.settings.here;
+        let (payer, origin, share, sender) = match &peer {
+            None => (Payer::BEST_EFFORT, here, self.settings.strangers, (Payer::BEST_EFFORT, Place::NOWHERE)),
+            Some(peer) if peer.role == Role::Host && capsule.payer != peer.payer => {
+                return Err(Cause::ForeignPayer);
+            }
+            Some(peer) if peer.role == Role::Host => {
+                (peer.payer, peer.place, peer.share, (peer.payer, peer.place))
+            }
+            Some(peer) => (capsule.payer, capsule.origin, peer.share, (peer.payer, peer.place)),
+        };
+        let (account, terms) = self.account(payer);
+        let hops = Limits { hops: share.hops, ..terms.most };
+        let limits = capsule.limits.meet(terms.most).meet(hops);
+        if !self.allowances.accept(sender, share, limits, turn.now) {
+            return Err(Cause::BeyondShare);
+        }
+        let bound = Bound::begin(limits);
+        self.accounts.entry(account).or_default().capsules += 1;
+        let Capsule { function, place, key, hash, arguments, .. } = *capsule;
+        let visitor = Visitor { function, payer, origin, place, from: sender.1, key, hash };
+        if let Some(code) = capsule.code {
+            self.codes.add(account, hash, code);
+        }
+        if self.codes.get(account, hash).is_some() {
+            self.proceed(visitor, bound, arguments, turn);
+            return Ok(());
+        }
+        if peer.is_none() {
+            return Err(Cause::NoCode);
+        }
+        self.hold(from, account, visitor, bound, arguments, turn)
+    }
+
+    /// Holds a capsule until its code comes, and asks the previous hop for it.
+    fn hold(
+        &mut self,
+        from: SocketAddr,
+        account: Payer,
+        visitor: Visitor,
+        mut bound: Bound,
+        arguments: &[u8],
+        turn: &mut Turn<'_>,
+    ) -> Result<(), Cause> {
+        let of_account = self.held.iter().filter(|held| held.account == account).count();
+        if of_account >= self.settings.room.held {
+            return Err(Cause::Full);
+        }
+        let hash = visitor.hash;
+        let is_asked =
+            self.asked.get(&(from, hash)).is_some_and(|a| turn.now.saturating_sub(a.since) < ASK_AGAIN);
+        if !is_asked {
+            let frame = OVERHEAD + CODE_HEADER;
+            bound.exchange(frame).map_err(|_| Cause::Exhausted)?;
+            let left = usize::try_from(bound.left().bytes).unwrap_or(usize::MAX);
+            let most = left.saturating_sub(frame).min(MAX_CODE);
+            let reserved = bound.reserve(frame + most).map_err(|_| Cause::Exhausted)?;
+            let request = Request { most: u32::try_from(most).unwrap_or(0), hash };
+            self.send(&Message::Request(request), from, account, turn)?;
+            self.asked.insert((from, hash), Asked { since: turn.now, reserved });
+        }
+        let arguments = arguments.to_vec();
+        self.held.push(Held { account, hash, from, since: turn.now, bound, visitor, arguments });
+        Ok(())
+    }
+
+    /// Answers with code whose hash was sent to this peer.
+    fn request(
+        &mut self,
+        peer: &Peer,
+        from: SocketAddr,
+        request: Request,
+        turn: &mut Turn<'_>,
+    ) -> Result<(), Cause> {
+        let (account, bytes) = self.owed.take(from, request.hash).ok_or(Cause::NotOwed)?;
+        if bytes.len() > request.most as usize {
+            return Err(Cause::Long);
+        }
+        let length = (OVERHEAD + CODE_HEADER + bytes.len()) as u64;
+        let wanted = Limits { bytes: length, copies: 1, ..Limits::default() };
+        if !self.allowances.accept((peer.payer, peer.place), peer.share, wanted, turn.now) {
+            return Err(Cause::BeyondShare);
+        }
+        let answer = CodeMessage { hash: request.hash, code: &bytes };
+        self.send(&Message::Code(answer), from, account, turn)
+    }
+
+    /// Takes code that was asked for, and continues the capsules that wait for it.
+    fn code(&mut self, from: SocketAddr, answer: &CodeMessage<'_>, turn: &mut Turn<'_>) -> Result<(), Cause> {
+        let asked = self.asked.remove(&(from, answer.hash)).ok_or(Cause::Unasked)?;
+        let mut reserved = asked.reserved;
+        let length = OVERHEAD + CODE_HEADER + answer.code.len();
+        reserved.exchange(length).map_err(|_| Cause::Long)?;
+        let mut reserved = Some(reserved);
+        let waits = |held: &mut Held| held.hash == answer.hash && held.from == from;
+        let waiting: Vec<Held> = self.held.extract_if(.., waits).collect();
+        for mut held in waiting {
+            // It was set aside by one of them, and all have the same sender.
+            if let Some(rest) = reserved.take() {
+                held.bound.take_back(rest);
+            }
+            self.codes.add(held.account, answer.hash, answer.code);
+            self.proceed(held.visitor, held.bound, &held.arguments, turn);
+        }
+        Ok(())
+    }
+
+    /// Evaluates a capsule, or passes it on towards its place. Its code is cached.
+    fn proceed(&mut self, visitor: Visitor, mut bound: Bound, arguments: &[u8], turn: &mut Turn<'_>) {
+        let done = if visitor.place == Place::NOWHERE || visitor.place == self.settings.here {
+            self.evaluate(&visitor, &mut bound, arguments, turn)
+        } else {
+            let to = Target::Remote(visitor.place);
+            self.copy(&visitor, &mut bound, (visitor.function, to, Parts::ALL), arguments, turn)
+        };
+        if let Err(cause) = done {
+            self.counts.add(cause);
+        }
+    }
+
+    fn evaluate(
+        &mut self,
+        visitor: &Visitor,
+        bound: &mut Bound,
+        arguments: &[u8],
+        turn: &mut Turn<'_>,
+    ) -> Result<(), Cause> {
+        let (account, terms) = self.account(visitor.payer);
+        let cached = self.codes.get(account, visitor.hash).ok_or(Cause::NoCode)?;
+        let code = match &mut cached.code {
+            Some(code) => code,
+            empty => {
+                let compiled = self.sandbox.compile(&cached.bytes, account);
+                empty.insert(compiled.map_err(|_| Cause::NotCompiled)?)
+            }
+        };
+        self.effects.clear();
+        let left = bound.left();
+        let ran = {
+            let mut visit = Visit {
+                here: self.settings.here,
+                now: turn.now,
+                account,
+                terms,
+                left,
+                visitor: *visitor,
+                map: &self.settings.map,
+                soft: &self.soft,
+                services: &mut self.services,
+                effects: &mut self.effects,
+            };
+            self.sandbox.run(code, visitor.function, arguments, left.instructions, &mut visit)
+        };
+        self.accounts.entry(account).or_default().instructions += ran.instructions;
+        bound.run(ran.instructions).map_err(|_| Cause::Overrun)?;
+        ran.end.map_err(|failure| match failure {
+            Failure::NotCompiled => Cause::NotCompiled,
+            Failure::NoFunction => Cause::NoFunction,
+            Failure::Trapped => Cause::Trapped,
+            Failure::Limit => Cause::Exhausted,
+        })?;
+        // The effects are this evaluation's until they are done, and their buffers come back.
+        let effects = std::mem::take(&mut self.effects);
+        for (from, to) in &effects.deliveries {
+            turn.out.deliver(visitor.payer, visitor.key, visitor.origin, &effects.buffer[*from..*to]);
+        }
+        for (name, value, seconds) in &effects.left {
+            if !self.soft.leave((account, visitor.key, *name), *value, *seconds, turn.now) {
+                self.counts.add(Cause::SoftFull);
+            }
+        }
+        for copy in &effects.copies {
+            let arguments = &effects.buffer[copy.arguments.0..copy.arguments.1];
+            let call = (copy.function, copy.to, copy.parts);
+            if let Err(cause) = self.copy(visitor, bound, call, arguments, turn) {
+                self.counts.add(cause);
+            }
+        }
+        self.effects = effects;
+        Ok(())
+    }
+
+    /// Sends a copy with its part of the bound, which is subtracted before it leaves.
+    fn copy(
+        &mut self,
+        visitor: &Visitor,
+        bound: &mut Bound,
+        (function, to, parts): (u8, Target, Parts),
+        arguments: &[u8],
+        turn: &mut Turn<'_>,
+    ) -> Result<(), Cause> {
+        let map = &self.settings.map;
+        let (next, place) = match to {
+            Target::Remote(place) => (map.next(place), place),
+            Target::Neighbour(next) => (Some(next), Place::NOWHERE),
+        };
+        let address = next.and_then(|next| map.address(next)).ok_or(Cause::NoRoute)?;
+        self.meet(address, turn);
+        if !self.links.is_linked(address, turn.now) {
+            return Err(Cause::NoLink);
+        }
+        let (account, _) = self.account(visitor.payer);
+        let Visitor { payer, origin, key, hash, .. } = *visitor;
+        let limits = Limits::default();
+        let code = None;
+        let mut capsule = Capsule { function, limits, origin, place, payer, key, hash, arguments, code };
+        let share = bound.split(parts, OVERHEAD + capsule.length()).map_err(|_| Cause::Exhausted)?;
+        capsule.limits = share.left();
+        self.send(&Message::Capsule(capsule), address, account, turn)?;
+        if let Some(cached) = self.codes.get(account, hash) {
+            self.owed.add(address, hash, account, &cached.bytes);
+        }
+        Ok(())
+    }
+
+    /// Sends a message to a peer. It was paid before.
+    fn send(
+        &mut self,
+        message: &Message<'_>,
+        to: SocketAddr,
+        account: Payer,
+        turn: &mut Turn<'_>,
+    ) -> Result<(), Cause> {
+        self.message.clear();
+        self.datagram.clear();
+        message.write(&mut self.message);
+        let sealed = self.links.seal(to, Mode::Authenticated, &self.message, turn.clock, &mut self.datagram);
+        sealed.map_err(|_| Cause::NoLink)?;
+        let spent = self.accounts.entry(account).or_default();
+        spent.bytes += self.datagram.len() as u64;
+        spent.copies += 1;
+        turn.out.send(to, &self.datagram, Some(account));
+        Ok(())
+    }
+
+    /// Exchanges keys with an address if it is time to.
+    fn meet(&mut self, address: SocketAddr, turn: &mut Turn<'_>) {
+        if !self.links.is_due(address, turn.now) {
+            return;
+        }
+        match self.links.connect(address, turn.clock) {
+            Ok(Some(first)) => turn.out.send(address, &first, None),
+            Ok(None) => {}
+            Err(_) => self.counts.add(Cause::Link),
+        }
+    }
+
+    /// Returns the account of a payer, and its terms.
+    fn account(&self, payer: Payer) -> (Payer, Terms) {
+        match self.settings.accounts.get(&payer) {
+            Some(terms) => (payer, *terms),
+            None => (Payer::BEST_EFFORT, self.settings.best_effort),
+        }
+    }
+
+    fn forget_overdue(&mut self, now: u64) {
+        let is_overdue = |since: u64| now.saturating_sub(since) >= HOLD;
+        for _ in self.held.extract_if(.., |held| is_overdue(held.since)) {
+            self.counts.add(Cause::Overdue);
+        }
+        self.asked.retain(|_, asked| !is_overdue(asked.since));
+    }
+}

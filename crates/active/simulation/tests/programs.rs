@@ -1,0 +1,260 @@
+//! The examples of the language in a network without faults, and the causes that random networks do not meet.
+
+use flame_active_link::{Clock, Limit, Links, Mode, Received, Role, Time};
+use flame_active_node::{
+    Begin, Cause, Execute, Failure, Map, Node, Output, Ran, Rights, Room, Services, Settings, Terms,
+};
+use flame_active_simulation::{Authority, Statement, own};
+use flame_capsule::{Capsule, Host, Key, Limits, Payer, Place, hash_of, name};
+use flame_capsule_language::{Ended, Program};
+use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
+use std::rc::Rc;
+
+const CLOCK: Clock = Clock { wall: 1_800_000_000_000, steady: 1 };
+const ALICE: Payer = Payer([1; 16]);
+const MOST: Limits = Limits { hops: 16, instructions: 1_000_000, bytes: 1_000_000, copies: 1000 };
+
+/// Runs the text of a program by its interpreter.
+struct Interpreter {
+    /// What each run is said to take instead of its steps.
+    claims: Option<u64>,
+}
+
+impl Execute for Interpreter {
+    type Code = Program;
+
+    fn compile(&mut self, code: &[u8], _: Payer) -> Result<Program, Failure> {
+        let text = std::str::from_utf8(code).map_err(|_| Failure::NotCompiled)?;
+        Program::read(text).map_err(|_| Failure::NotCompiled)
+    }
+
+    fn run(
+        &mut self,
+        code: &Program,
+        function: u8,
+        arguments: &[u8],
+        limit: u64,
+        host: &mut dyn Host,
+    ) -> Ran {
+        let bound = code.bounds().get(usize::from(function)).map_or(0, |bound| bound.instructions);
+        if bound > limit {
+            return Ran { instructions: 0, end: Err(Failure::Limit) };
+        }
+        let end = code.interpret(function.into(), arguments, host);
+        let instructions = self.claims.unwrap_or(end.unwrap_or(0).min(limit));
+        let end = end.map(|_| ()).map_err(|ended| match ended {
+            Ended::NoFunction => Failure::NoFunction,
+            _ => Failure::Trapped,
+        });
+        Ran { instructions, end }
+    }
+}
+
+/// The modules of a node: queues, and a flow that came over the place before.
+struct Modules(Place);
+
+impl Services for Modules {
+    fn service(&mut self, _: Payer, service: u64, argument: i64) -> Option<i64> {
+        let here = i64::try_from(self.0.0).unwrap();
+        match service {
+            n if n == name("queue").unwrap() => Some(here * 100 + argument),
+            n if n == name("packets").unwrap() => Some(argument * here),
+            n if n == name("before").unwrap() => Some(here - 1),
+            _ => None,
+        }
+    }
+}
+
+type Nodes = Vec<Node<Authority, Interpreter, Modules>>;
+
+/// Datagrams on their way: from, to, bytes.
+#[derive(Default)]
+struct Wire {
+    here: Option<SocketAddr>,
+    datagrams: VecDeque<(SocketAddr, SocketAddr, Vec<u8>)>,
+    delivered: Vec<(SocketAddr, Vec<i64>)>,
+    sent: usize,
+}
+
+impl Output for Wire {
+    fn send(&mut self, to: SocketAddr, datagram: &[u8], account: Option<Payer>) {
+        self.datagrams.push_back((self.here.unwrap(), to, datagram.to_vec()));
+        self.sent += usize::from(account == Some(ALICE));
+    }
+
+    fn deliver(&mut self, payer: Payer, _: Key, _: Place, bytes: &[u8]) {
+        assert_eq!(payer, ALICE);
+        let numbers = bytes.chunks(8).map(|bytes| i64::from_le_bytes(bytes.try_into().unwrap()));
+        self.delivered.push((self.here.unwrap(), numbers.collect()));
+    }
+}
+
+fn address(place: u64) -> SocketAddr {
+    SocketAddr::from(([10, 0, 0, u8::try_from(place).unwrap()], 1))
+}
+
+fn links(place: u64, role: Role) -> Links<Authority> {
+    let authority = Authority { share: MOST, revoked: Rc::default() };
+    let place = Place(place);
+    let own = own(&Statement { place, payer: ALICE, role, until: u64::MAX }, place, 0);
+    let mut rng = fastrand::Rng::with_seed(place.0);
+    let entropy = Box::new(move |bytes: &mut [u8]| rng.fill(bytes));
+    Links::new(own, authority, Limit::default(), entropy, Time::begin(0, CLOCK)).unwrap()
+}
+
+fn node(
+    place: u64,
+    neighbours: &[u64],
+    ways: &[(u64, u64)],
+    claims: Option<u64>,
+) -> Node<Authority, Interpreter, Modules> {
+    let known: Vec<_> = neighbours.iter().map(|n| (Place(*n), address(*n))).collect();
+    let ways: BTreeMap<_, _> = ways.iter().map(|(to, via)| (Place(*to), Place(*via))).collect();
+    let terms = Terms { rights: Rights::ALL, most: MOST, resolution: 1 };
+    let settings = Settings {
+        here: Place(place),
+        map: Map::new(&known, ways),
+        accounts: BTreeMap::from([(ALICE, terms)]),
+        best_effort: Terms { most: Limits { hops: 2, instructions: 1000, bytes: 1000, copies: 2 }, ..terms },
+        strangers: MOST,
+        room: Room::default(),
+    };
+    Node::new(settings, links(place, Role::Node), Interpreter { claims }, Modules(Place(place)))
+}
+
+/// Delivers all datagrams.
+fn settle(nodes: &mut Nodes, wire: &mut Wire) {
+    while let Some((from, to, mut bytes)) = wire.datagrams.pop_front() {
+        let number = (1..=nodes.len() as u64).find(|n| address(*n) == to);
+        let Some(number) = number else { continue };
+        wire.here = Some(to);
+        nodes[usize::try_from(number).unwrap() - 1].handle(from, &mut bytes, CLOCK, wire);
+    }
+}
+
+/// Returns a network of a chain of 1, 2 and 3, from which 4 and 5 hang: 1-2-3, 3-4, 3-5.
+fn network() -> (Nodes, Wire) {
+    let mut nodes = vec![
+        node(1, &[2], &[(3, 2), (4, 2), (5, 2)], None),
+        node(2, &[1, 3], &[(4, 3), (5, 3)], None),
+        node(3, &[2, 4, 5], &[(1, 2)], None),
+        node(4, &[3], &[(1, 3), (2, 3), (5, 3)], None),
+        node(5, &[3], &[(1, 3), (2, 3), (4, 3)], None),
+    ];
+    let mut wire = Wire::default();
+    for (number, node) in nodes.iter_mut().enumerate() {
+        wire.here = Some(address(number as u64 + 1));
+        node.connect(CLOCK, &mut wire);
+    }
+    settle(&mut nodes, &mut wire);
+    (nodes, wire)
+}
+
+/// Begins a program at a node, and returns what was delivered where, and the number of datagrams.
+fn run(at: u64, text: &str, function: u8, arguments: &[i64]) -> (Vec<(u64, Vec<i64>)>, usize) {
+    let (mut nodes, mut wire) = network();
+    let arguments: Vec<u8> = arguments.iter().flat_map(|number| number.to_le_bytes()).collect();
+    let (key, code) = (Key::default(), text.as_bytes());
+    let begin = Begin { payer: ALICE, key, code, function, arguments: &arguments, limits: MOST };
+    wire.here = Some(address(at));
+    nodes[usize::try_from(at).unwrap() - 1].begin(begin, CLOCK, &mut wire);
+    settle(&mut nodes, &mut wire);
+    let place = |of: SocketAddr| (1..=5).find(|n| address(*n) == of).unwrap();
+    let sent = wire.sent;
+    (wire.delivered.into_iter().map(|(at, numbers)| (place(at), numbers)).collect(), sent)
+}
+
+#[test]
+fn a_ping_comes_back() {
+    let (delivered, sent) = run(1, include_str!("../../language/programs/ping.capsule"), 0, &[5]);
+    assert_eq!(delivered, [(1, vec![0])]);
+    // Three hops there and back, and three questions for code with their answers.
+    assert_eq!(sent, 6 + 6);
+}
+
+#[test]
+fn a_trace_names_each_node() {
+    let (mut delivered, _) = run(1, include_str!("../../language/programs/trace.capsule"), 1, &[4]);
+    delivered.sort();
+    let found = |place: i64, left: i64| (1, vec![place, left]);
+    assert_eq!(delivered, [found(2, 15), found(3, 14), found(4, 13)]);
+}
+
+#[test]
+fn a_multicast_divides_where_ways_part() {
+    let text = include_str!("../../language/programs/multicast.capsule");
+    let (mut delivered, sent) = run(1, text, 0, &[3, 2, 4, 5, 77]);
+    delivered.sort();
+    assert_eq!(delivered, [(2, vec![77]), (4, vec![77]), (5, vec![77])]);
+    // A copy on each of four links, with a question and an answer.
+    assert_eq!(sent, 4 * 3);
+}
+
+#[test]
+fn a_probe_collects_queues() {
+    let text = include_str!("../../language/programs/probe.capsule");
+    let (delivered, _) = run(1, text, 1, &[5, 0]);
+    assert_eq!(delivered, [(1, vec![4, 102, 203, 305, 500])]);
+}
+
+#[test]
+fn a_query_follows_a_flow() {
+    let (delivered, _) = run(4, include_str!("../../language/programs/upstream.capsule"), 1, &[9]);
+    // From 4 to the neighbours before it, until the first.
+    assert_eq!(delivered, [(4, vec![1, 9])]);
+}
+
+/// A host that speaks to a node.
+fn host(role: Role, claims: Option<u64>) -> (Node<Authority, Interpreter, Modules>, Links<Authority>, Wire) {
+    let mut node = node(1, &[2], &[], claims);
+    let mut host = links(2, role);
+    let mut wire = Wire { here: Some(address(1)), ..Wire::default() };
+    let mut next = host.connect(address(1), CLOCK).unwrap().unwrap();
+    for _ in 0..2 {
+        node.handle(address(2), &mut next, CLOCK, &mut wire);
+        let (_, _, mut answer) = wire.datagrams.pop_front().unwrap();
+        match host.receive(address(1), &mut answer, CLOCK).unwrap() {
+            Received::Begun(bytes) => next = bytes,
+            other => assert!(matches!(other, Received::Nothing)),
+        }
+    }
+    (node, host, wire)
+}
+
+/// Sends a body, and returns how often the node met a cause by it.
+fn met(role: Role, claims: Option<u64>, body: &[u8], cause: Cause) -> u64 {
+    let (mut node, mut host, mut wire) = host(role, claims);
+    let mut packet = Vec::new();
+    host.seal(address(1), Mode::Authenticated, body, CLOCK, &mut packet).unwrap();
+    node.handle(address(2), &mut packet, CLOCK, &mut wire);
+    assert!(wire.delivered.is_empty());
+    node.counts().of(cause)
+}
+
+#[test]
+fn wrong_capsules_are_refused_by_cause() {
+    let body = |payer: Payer, function: u8, code: &[u8]| {
+        let hash = hash_of(code);
+        let (origin, place, key, code) = (Place(9), Place::NOWHERE, Key::default(), Some(code));
+        let capsule =
+            Capsule { function, limits: MOST, origin, place, payer, key, hash, arguments: &[], code };
+        let mut bytes = Vec::new();
+        capsule.write(&mut bytes);
+        bytes
+    };
+    let good = b"fun f() = deliver(1)";
+    let other = Payer([2; 16]);
+    assert_eq!(met(Role::Host, None, &body(other, 0, good), Cause::ForeignPayer), 1);
+    assert_eq!(met(Role::Node, None, &body(ALICE, 0, b"fun f("), Cause::NotCompiled), 1);
+    assert_eq!(met(Role::Node, None, &body(ALICE, 1, good), Cause::NoFunction), 1);
+    assert_eq!(met(Role::Node, None, &body(ALICE, 0, b"fun f() = deliver(1 / 0)"), Cause::Trapped), 1);
+    assert_eq!(met(Role::Node, None, &body(ALICE, 0, good)[1..], Cause::Malformed), 1);
+    // A sandbox that ran over its limit is an error of the node: nothing of the capsule goes further.
+    assert_eq!(met(Role::Node, Some(u64::MAX), &body(ALICE, 0, good), Cause::Overrun), 1);
+    // A principal without an account has what strangers have.
+    let long = b"fun f() = fold x in [1] at most 32 with n = 0 do n + x / hops() end; skip";
+    assert_eq!(met(Role::Node, None, &body(other, 0, long), Cause::NotCompiled), 1);
+    let long = b"fun f() = deliver(fold x in [1] at most 32 with n = 0 do n + x / hops() end)";
+    assert_eq!(met(Role::Node, None, &body(other, 0, long), Cause::Exhausted), 1);
+}
