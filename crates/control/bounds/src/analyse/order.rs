@@ -152,7 +152,7 @@ impl Calls {
     fn on_cycle(&self, graph: &Graph, left: &[bool]) -> Option<Vec<bool>> {
         const NEW: u32 = u32::MAX;
         let mut on_cycle = vec![false; left.len()];
-        // The number of each node in the order of their discovery, and the least one that it leads to.
+        // The number of each node in the order of their discovery, and the least that it leads to.
         let (mut number, mut least) = (vec![NEW; left.len()], vec![0; left.len()]);
         let (mut discovered, mut stack, mut on_stack) = (0, Vec::new(), vec![false; left.len()]);
         // The nodes on the path, with the number of callees that were followed.
