@@ -202,7 +202,7 @@ impl ModuleClass {
     /// Returns the fuel with which a call begins that the class is decided by: a batch, for each of its
     /// packets, or a call for the rest of a batch's output. Such a call may cost `units`.
     ///
-    /// That of a bounded module is proved to cost no more. Some of its functions have counters, since calls
+    /// A call of a bounded module is proved to cost no more. Some of its functions have counters, since calls
     /// without a proof reach them as well, or functions that diverge; and counters charge branches that are
     /// not taken. So it has more fuel than any call can use, even for each of 512 packets. Functions that
     /// diverge limit it.

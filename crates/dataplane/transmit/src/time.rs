@@ -5,7 +5,7 @@ use flame_confine::Slice;
 /// The period in which a thread has its time: a part of the time that it may be late and catch up.
 const PERIOD_NS: u64 = crate::thread::CATCH_UP_NS / 2;
 /// The time of a frame, with the receiver's part of it where an interface hands frames over at once, and in
-/// each period that of commands and of waking up.
+/// each period the time of commands and of waking up.
 const FRAME_NS: u64 = 4_000;
 const WAKES_NS: u64 = 100_000;
 /// The most that is reserved. Beyond it a thread has what other reservations leave: its bandwidth limits the

@@ -50,7 +50,7 @@ fn processor_time() -> Duration {
 }
 
 impl Owed {
-    /// Begins a call. The processor time is read by a system call, so it may be that of a slice before.
+    /// Begins a call. The processor time is read by a system call, so it may have been read a slice before.
     pub fn begin(&self) -> Begun {
         let now = Instant::now();
         let is_known = |(at, _): &(Instant, Duration)| now.saturating_duration_since(*at) < SLICE;
