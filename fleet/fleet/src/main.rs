@@ -17,6 +17,9 @@ mod query;
 mod store;
 mod tables;
 
+#[cfg(test)]
+mod way_tests;
+
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;
 use std::process::ExitCode;

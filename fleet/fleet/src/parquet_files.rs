@@ -16,8 +16,8 @@ use parquet::arrow::ArrowWriter;
 use parquet::basic::{Compression, ZstdLevel};
 use parquet::file::metadata::KeyValue;
 use parquet::file::properties::WriterProperties;
+use sha2::{Digest as _, Sha256};
 use std::collections::{BTreeMap, HashSet};
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 /// What tells files apart: one has the rows of one subject, of batches that begin on one day, and of one
@@ -38,6 +38,8 @@ pub struct Files {
 }
 
 struct Open {
+    /// Files are in the order of their first batches: the columns of a table continue in it.
+    number: usize,
     schema: SchemaRef,
     metadata: Vec<KeyValue>,
     batches: Vec<RecordBatch>,
@@ -57,17 +59,17 @@ impl Files {
         let reader = StreamReader::try_new(frame.body, None)?;
         let metadata = reader.schema().metadata().clone();
         let schema = plain(&reader.schema());
-        let batches: Vec<_> =
-            reader.map(|batch| Ok::<_, Error>(with_schema(&batch?, &schema)?)).collect::<Result<_, _>>()?;
+        let batches = reader.map(|batch| with_schema(&batch?, &schema)).collect::<Result<Vec<_>, Error>>()?;
         let found: usize = batches.iter().map(RecordBatch::num_rows).sum();
         if found as u64 != rows {
             return Err(format!("a batch of {found} rows, its header states {rows}").into());
         }
         let key = Key { subject: subject.clone(), date: date(first), schema: name_of(&schema) };
+        let number = self.open.len();
         let new = || {
             let mut metadata: Vec<_> = metadata.into_iter().map(|(k, v)| KeyValue::new(k, v)).collect();
             metadata.sort_by(|a, b| a.key.cmp(&b.key));
-            Open { schema, metadata, batches: Vec::new(), rows: 0, first, last }
+            Open { number, schema, metadata, batches: Vec::new(), rows: 0, first, last }
         };
         let open = self.open.entry(key).or_insert_with(new);
         open.batches.extend(batches);
@@ -85,7 +87,9 @@ impl Files {
         known: &mut HashSet<String>,
     ) -> Result<Vec<File>, Error> {
         let mut files = Vec::new();
-        for (Key { subject, date, schema: name }, open) in self.open {
+        let mut all: Vec<_> = self.open.into_iter().collect();
+        all.sort_by_key(|(_, open)| open.number);
+        for (Key { subject, date, schema: name }, open) in all {
             if !known.contains(&name) {
                 let mut bytes = Vec::new();
                 StreamWriter::try_new(&mut bytes, &open.schema)?.finish()?;
@@ -161,14 +165,15 @@ fn with_schema(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch, E
 
 /// Returns a name for columns, which differs where names, types or units do.
 fn name_of(schema: &Schema) -> String {
-    let mut hasher = DefaultHasher::new();
+    let mut text = String::new();
     for field in schema.fields() {
         let mut metadata: Vec<_> = field.metadata().iter().collect();
         metadata.sort();
-        format!("{} {} {} {metadata:?}", field.name(), field.data_type(), field.is_nullable())
-            .hash(&mut hasher);
+        let of = (field.name(), field.data_type().to_string(), field.is_nullable(), metadata);
+        // As the formatter of Rust quotes it, no name of a column looks like two.
+        text.push_str(&format!("{of:?}\n"));
     }
-    format!("{:016x}", hasher.finish())
+    Sha256::digest(text).iter().take(16).map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Returns the day of a time in nanoseconds since 1970, as `2026-11-29`.

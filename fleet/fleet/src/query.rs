@@ -50,7 +50,7 @@ impl Query {
 }
 
 /// Makes a session over what the archive holds now.
-async fn session(store: &Store) -> Result<SessionContext, Error> {
+pub async fn session(store: &Store) -> Result<SessionContext, Error> {
     let state = store.load().await?;
     let config = SessionConfig::new()
         .with_information_schema(true)

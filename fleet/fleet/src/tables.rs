@@ -32,6 +32,9 @@ struct Table {
     files: Vec<File>,
 }
 
+/// Columns that go together, and the files that have them.
+type Columns = (Schema, Vec<File>);
+
 /// Returns the tables by module and name. Columns that were added continue a table; where a column has
 /// another type than before, another one begins, `NAME_2`.
 pub async fn tables(
@@ -39,7 +42,7 @@ pub async fn tables(
     state: &State,
 ) -> Result<BTreeMap<String, Arc<dyn SchemaProvider>>, Error> {
     let mut schemas: BTreeMap<&str, SchemaRef> = BTreeMap::new();
-    let mut found: BTreeMap<(&str, &str), Vec<(Schema, Vec<File>)>> = BTreeMap::new();
+    let mut found: BTreeMap<(&str, &str), Vec<Columns>> = BTreeMap::new();
     for file in &state.files {
         if !schemas.contains_key(file.schema.as_str()) {
             schemas.insert(&file.schema, schema(store, &file.schema).await?);

@@ -45,7 +45,7 @@
 //! bytes = "1GiB"                    # of each table there; the oldest make room
 //! labels = { site = "penn" }        # metadata of all tables
 //! server = "nats://10.0.0.1:4222"   # of the fleet's log, for the agent
-//! stream = "16GiB"                  # of the log's stream of each principal, for the agent
+//! stream = "1GiB"                   # of the log's stream of each principal, for the agent
 //!
 //! [isolation]
 //! place = "process"                 # of principals' modules: a process of their own, or "inline"
