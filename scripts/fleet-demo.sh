@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Runs a server, three nodes with traffic, their agents and an archive, and one query over all three:
 #   scripts/fleet-demo.sh target/fast-build/flame target/fast-build/modules
-# flame-fleet lies beside the command; NATS_SERVER names the server. As root, each node captures from a link in
-# a network namespace; otherwise each replays the recorded capture.
+# flame-fleet lies beside the command; NATS_SERVER names the server. As root, each node captures from a link
+# in a network namespace; otherwise each replays the recorded capture.
 set -euo pipefail
 flame=$(realpath "$1") modules=$(realpath "$2")
 cd "$(dirname "$0")/.."
@@ -18,7 +18,7 @@ if [ "$(id -u)" = 0 ]; then
   # shellcheck source=../demo/namespaces.sh
   . demo/namespaces.sh
   make_namespaces "${nodes[@]}"
-  removed=$(trap -p EXIT | sed "s/^trap -- '\(.*\)' EXIT$/\1/")
+  removed=cleanup
 else
   echo "not root: nodes replay the recorded capture in place of links in namespaces"
   tmp=$(mktemp -d)

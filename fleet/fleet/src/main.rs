@@ -4,8 +4,8 @@
 //! node ─► spool files ─► agent ─► log (NATS) ─► archive: Parquet and a manifest ─► query (DataFusion)
 //! ```
 //!
-//! Both services may be killed at any time: what they have done is in the spool's cut and in the manifest, and
-//! the protocols ([`flame_fleet_protocol`]) decide about the rest.
+//! Both services may be killed at any time: what they have done is in the spool's cut and in the manifest,
+//! and the protocols ([`flame_fleet_protocol`]) decide about the rest.
 #![forbid(unsafe_code)]
 
 mod agent;
@@ -37,7 +37,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Send the records of this node, or keep those of all nodes
+    /// Send the records of this node, or keep the records of all nodes
     #[command(subcommand)]
     Fleet(Fleet),
     Query(query::Query),

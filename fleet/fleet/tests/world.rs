@@ -35,7 +35,8 @@ pub struct World {
     nats: PathBuf,
     port: u16,
     nodes: Vec<String>,
-    /// The processes by name: `server`, `archive`, the agent of each node by its name, the nodes as `node-NAME`.
+    /// The processes by name: `server`, `archive`, each agent by the name of its node, each node as
+    /// `node-NAME`.
     running: BTreeMap<String, Child>,
 }
 
@@ -128,7 +129,7 @@ impl World {
         output(&mut command)
     }
 
-    /// Runs the program under test.
+    /// Runs the program under test. `FLAME_ARCHIVE` names the archive for queries.
     pub fn run(&self, arguments: &[&str]) -> Result<String, String> {
         let mut command = Command::new(env!("CARGO_BIN_EXE_flame-fleet"));
         output(command.args(arguments).env("FLAME_ARCHIVE", self.path("archive")))

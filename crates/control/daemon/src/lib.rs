@@ -9,10 +9,10 @@
 //! clients); `engine` (the node's state), `life` (of a module) and `reconcile` (which alone starts, ends and
 //! writes modules); `build`, `change`, `renew`, `restore`, `review` and `processes` (which state what is
 //! wished), `standing` (their threads) and `shown` (what clients see); `stamps` (of a policy's files);
-//! `outbox` (records on their way into a fleet); `keep`, `kept` and `store::states` (the state that modules keep); `ledgers` (of quotas); `reserve` (the
-//! ledger of reservations), `reservation` and `admission`; `restarts` (of principals' processes); `identity`
-//! (who asks), `door` and `reach` (what a session may act on) and `server` (requests); `service` (the life
-//! of the process). No files of a crate use each other in a cycle.
+//! `outbox` (records on their way into a fleet); `keep`, `kept` and `store::states` (the state that modules
+//! keep); `ledgers` (of quotas); `reserve` (the ledger of reservations), `reservation` and `admission`;
+//! `restarts` (of principals' processes); `identity` (who asks), `door` and `reach` (what a session may act
+//! on) and `server` (requests); `service` (the life of the process). No files of a crate use each other in a cycle.
 #![forbid(unsafe_code)]
 
 mod accounting;
