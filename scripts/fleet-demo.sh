@@ -24,7 +24,11 @@ else
   tmp=$(mktemp -d)
   removed='rm -rf "$tmp"'
 fi
-end() { for child in "${children[@]}"; do kill "$child" 2>/dev/null || true; done; sleep 0.3; eval "$removed"; }
+end() {
+  for child in "${children[@]}"; do kill "$child" 2>/dev/null || true; done
+  sleep 0.3
+  eval "$removed"
+}
 trap end EXIT
 run() { "$@" >>"$tmp/log" 2>&1 & children+=($!); }
 until_there() { # until_there WHAT COMMAND...

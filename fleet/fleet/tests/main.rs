@@ -1,6 +1,6 @@
 //! The fleet with real processes: a server (NATS_SERVER, or nats-server of PATH), nodes (FLAME, or the
-//! command of `make build`), agents and an archive. Without server, command or modules, tests are skipped with
-//! a message.
+//! command of `make build`), agents and an archive. Without server, command or modules, tests are skipped
+//! with a message.
 
 mod world;
 

@@ -1,7 +1,7 @@
 //! Names as parts of paths and subjects.
 
-/// Escapes a name for a folder of a spool, or for a part of the subject of a log. Letters, digits, `_` and `-`
-/// stand for themselves, each other byte is `%` and two hexadecimal digits, and the empty name is `%`.
+/// Escapes a name for a folder of a spool, or for a part of the subject of a log. Letters, digits, `_` and
+/// `-` stand for themselves, each other byte is `%` and two hexadecimal digits, and the empty name is `%`.
 /// Different names never become equal.
 pub fn escape(name: &str) -> String {
     if name.is_empty() {

@@ -12,7 +12,8 @@
 //! `outbox` (records on their way into a fleet); `keep`, `kept` and `store::states` (the state that modules
 //! keep); `ledgers` (of quotas); `reserve` (the ledger of reservations), `reservation` and `admission`;
 //! `restarts` (of principals' processes); `identity` (who asks), `door` and `reach` (what a session may act
-//! on) and `server` (requests); `service` (the life of the process). No files of a crate use each other in a cycle.
+//! on) and `server` (requests); `service` (the life of the process). No files of a crate use each other in a
+//! cycle.
 #![forbid(unsafe_code)]
 
 mod accounting;
