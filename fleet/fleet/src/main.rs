@@ -47,13 +47,13 @@ enum Command {
 enum Fleet {
     /// Send the records that the node writes to its spool files to the fleet's log, until it is ended
     Agent {
-        /// The node's configuration, whose table [fleet] names spool and server
+        /// The node's configuration, whose table `fleet` names spool and server
         #[arg(short, long, value_name = "FILE")]
         config: PathBuf,
     },
     /// Take the records of all nodes from the fleet's log into the archive, until it is ended
     Archive {
-        /// The configuration: [archive] with folder and server
+        /// The configuration: a table `archive` with folder and server
         #[arg(short, long, value_name = "FILE")]
         config: PathBuf,
     },

@@ -38,12 +38,18 @@ fn commands_of_a_fleet_continue_as_another_program() {
     let missing = run(&["query", "SELECT 1"]);
     let said = text(&missing.stderr);
     assert_eq!(missing.status.code(), Some(1));
-    assert!(said.contains("flame query: the program flame-fleet is neither") && said.contains("make fleet"), "{said}");
+    assert!(
+        said.contains("flame query: the program flame-fleet is neither") && said.contains("make fleet"),
+        "{said}"
+    );
     for (place, status) in [(&path, 7), (&beside, 8)] {
         let echo = format!("#!/bin/sh\nprintf '%s.' \"$@\"\nexit {status}\n");
         flame_testing::script(place.join("flame-fleet"), &echo);
         let query = run(&["query", "SELECT 1", "--format", "csv", "--help"]);
-        assert_eq!((text(&query.stdout).as_str(), query.status.code()), ("query.SELECT 1.--format.csv.--help.", Some(status)));
+        assert_eq!(
+            (text(&query.stdout).as_str(), query.status.code()),
+            ("query.SELECT 1.--format.csv.--help.", Some(status))
+        );
         let agent = run(&["fleet", "agent", "-c", "node.toml"]);
         assert_eq!(text(&agent.stdout), "fleet.agent.-c.node.toml.");
     }
