@@ -9,6 +9,7 @@ PROFILE ?= fast-build
 FLAME := $(TARGET)/$(PROFILE)/flame
 MODULES := $(TARGET)/$(PROFILE)/modules
 RELEASED := FLAME=$(TARGET)/release/flame FLAME_MODULES=$(TARGET)/release/modules
+FLEET := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),$(CURDIR)/fleet/target)/$(PROFILE)/flame-fleet
 VENV := $(TARGET)/venv
 TESTED := $(TARGET)/test-cache
 # A command that was built in another checkout with the same build results looks for the SDKs there.
@@ -36,10 +37,18 @@ test: build $(VENV)/ready ## Run every test; PROFILE=release to test what is ins
 	@FLAME=$(FLAME) FLAME_MODULES=$(MODULES) XDG_CACHE_HOME=$(TESTED) FLAME_PYTHON=$(VENV)/bin/python \
 	  cargo test --profile $(PROFILE) --workspace --no-fail-fast
 
-test-fleet: $(VENV)/ready ## Test the fleet, a workspace of its own; SEEDS=n for n times as many runs of its simulation
+fleet: build ## Build the program of a fleet's commands too, with its query engine, beside the command
+	@cd fleet && cargo build --profile $(PROFILE) -p flame-fleet
+	@[ $(FLEET) -ef $(dir $(FLAME))flame-fleet ] || cp $(FLEET) $(dir $(FLAME))
+
+fleet-demo: fleet $(VENV)/ready ## Run three nodes, agents, a server and an archive, and query it
+	@NATS_SERVER=$${NATS_SERVER:-$(VENV)/bin/nats-server} scripts/fleet-demo.sh $(FLAME) $(MODULES)
+
+test-fleet: build $(VENV)/ready ## Test the fleet, a workspace of its own; SEEDS=n for n times as many runs of its simulation
 	@cd fleet && cargo fmt --check && cargo clippy --profile $(PROFILE) --workspace --all-targets -- -D warnings
 	@cd fleet && RUSTDOCFLAGS="-D warnings" cargo doc --profile $(PROFILE) --no-deps --workspace
 	@cd fleet && NATS_SERVER=$${NATS_SERVER:-$(VENV)/bin/nats-server} FLAME_SEEDS=$(or $(SEEDS),1) \
+	  FLAME=$(FLAME) FLAME_MODULES=$(MODULES) \
 	  cargo test --profile $(PROFILE) --workspace --no-fail-fast
 
 python: $(VENV)/ready ## Install the Python packages of the tests
@@ -111,7 +120,7 @@ install: release ## Install to PREFIX (default /usr/local)
 	sed -e 's/^members = .*/members = ["abi", "rust", "rust-macros"]/' -e '/^exclude = /d' -e 's|"crates/contract/abi"|"abi"|' \
 	  -e 's|"sdk/|"|' Cargo.toml > $(SHARED)/flame/sdk/Cargo.toml
 
-.PHONY: help setup build release demo test test-fleet python bench fuzz soak soak-node prove mutants mutants-checker lint doc deny install
+.PHONY: help setup build release demo test fleet fleet-demo test-fleet python bench fuzz soak soak-node prove mutants mutants-checker lint doc deny install
 
 # A module is built again when its files, the SDKs or the command have changed.
 .SECONDEXPANSION:

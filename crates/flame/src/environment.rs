@@ -2,7 +2,7 @@
 //! `docs/environment.md`.
 
 /// Variables, and the meaning of each.
-pub const VARIABLES: [(&str, &str); 16] = [
+pub const VARIABLES: [(&str, &str); 18] = [
     ("FLAME_MODULES", "folders of modules that are given by name, separated by colons"),
     (
         "FLAME_CACHE",
@@ -19,11 +19,13 @@ pub const VARIABLES: [(&str, &str); 16] = [
     ),
     ("FLAME_NODE", "name or address of the node for commands that manage modules on a node"),
     ("FLAME_NODES", "file of the known nodes"),
+    ("FLAME_ARCHIVE", "folder of a fleet's archive, for flame query"),
     ("FLAME_CLANG", "the compiler for modules in C"),
     ("CARGO", "the cargo that builds modules in Rust"),
     ("CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_RUSTFLAGS", "flags for modules in Rust, besides those they need"),
     ("COLUMNS", "width of tables, also for pipes; 0 and other text do not count"),
     ("NO_COLOR", "if it is not empty, help has no colours"),
+    ("PATH", "folders of programs, for flame-fleet, which runs flame fleet and flame query"),
     ("HOME", "the user's folder, for the next two"),
     ("XDG_CACHE_HOME", "folder that contains the cache, by default ~/.cache"),
     ("XDG_CONFIG_HOME", "folder that contains the file of nodes, by default ~/.config"),

@@ -3,7 +3,7 @@
 use clap::{Command, CommandFactory};
 
 /// The commands by purpose. A test compares them with the registry.
-const COMMANDS: [(&str, &[&str]); 7] = [
+const COMMANDS: [(&str, &[&str]); 8] = [
     ("Run modules on packets", &["run", "modules", "inspect", "click"]),
     ("Work on records", &["join"]),
     ("Write modules", &["new", "build", "check", "calibrate"]),
@@ -13,6 +13,7 @@ const COMMANDS: [(&str, &[&str]); 7] = [
         "Manage modules on a node",
         &["node", "install", "list", "show", "records", "logs", "top", "update", "stop", "remove", "renew"],
     ),
+    ("Many nodes and one archive", &["fleet", "query"]),
     ("Help and this machine", &["help", "completions", "doctor"]),
 ];
 

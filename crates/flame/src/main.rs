@@ -14,6 +14,7 @@ mod dry_run;
 mod environment;
 mod error;
 mod exit;
+mod external;
 mod files;
 mod format;
 mod grant_args;

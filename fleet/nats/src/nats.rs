@@ -3,13 +3,15 @@
 use crate::{Log, LogError, Published, Record, Version};
 use async_nats::Client;
 use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, pull};
-use async_nats::jetstream::context::PublishErrorKind;
+use async_nats::jetstream::context::{CreateStreamErrorKind, PublishErrorKind};
 use async_nats::jetstream::message::PublishMessage;
 use async_nats::jetstream::stream::{Config, DirectGetErrorKind, DiscardPolicy, StorageType, Stream};
 use async_nats::jetstream::{self, Context, ErrorCode};
 use flame_fleet_protocol::Subject;
-use futures_util::StreamExt as _;
+use flame_fleet_protocol::subject::unescape;
+use futures_util::{StreamExt as _, TryStreamExt as _};
 use std::fmt::Display;
+use std::sync::atomic::Ordering;
 use tokio::runtime::{Builder, Runtime};
 
 /// The stream of the marks of all subjects.
@@ -54,6 +56,23 @@ impl Nats {
         Ok(Version::accepted(&self.client.server_info().version)?)
     }
 
+    /// Returns how often a connection was made. A log behind a new one may lack what the one before had.
+    pub fn connects(&self) -> u64 {
+        self.client.statistics().connects.load(Ordering::Relaxed)
+    }
+
+    /// Returns the principals that have a stream.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the server does not answer.
+    pub fn principals(&self) -> Result<Vec<String>, LogError> {
+        let names = self.runtime.block_on(self.context()?.stream_names().try_collect::<Vec<_>>());
+        let names = names.map_err(failed("its streams"))?;
+        let principal = |name: &String| unescape(name.strip_prefix("REC_")?).ok();
+        Ok(names.iter().filter_map(principal).collect())
+    }
+
     /// Returns the way to the streams, if the server is accepted.
     fn context(&self) -> Result<&Context, LogError> {
         self.version().map(|_| &self.context)
@@ -96,9 +115,16 @@ impl Log for Nats {
             ..Config::default()
         };
         for config in [records, marks] {
-            self.runtime
-                .block_on(self.context()?.get_or_create_stream(config))
-                .map_err(failed("a stream"))?;
+            let made = self.runtime.block_on(self.context()?.get_or_create_stream(config));
+            made.map_err(|e| match e.kind() {
+                CreateStreamErrorKind::JetStream(error)
+                    if error.error_code() == ErrorCode::STORAGE_RESOURCES_EXCEEDED =>
+                {
+                    let advice = "choose a smaller one (stream in [fleet]), or give the server more room";
+                    failed("a stream")(format!("the server has no room for {bound} bytes: {advice}"))
+                }
+                _ => failed("a stream")(e),
+            })?;
         }
         Ok(())
     }

@@ -33,6 +33,7 @@
 mod frame;
 mod head;
 mod kept;
+mod name;
 mod reader;
 mod segment;
 mod writer;
@@ -40,5 +41,6 @@ mod writer;
 pub use frame::{Batch, Bytes, Frame, FrameError, HEADER, Hash, Header, MAX_BODY};
 pub use head::{Head, MAX_ENDS};
 pub use kept::{Epoch, Kept, Place, Position, Range, Stamp, Totals};
+pub use name::{escape, unescape};
 pub use reader::{Cut, Reader};
 pub use writer::{Dropped, MIN_BOUND, SpoolError, Writer};

@@ -39,6 +39,14 @@
 //! interface = "eth1"
 //! bandwidth = "100 Mbit/s"          # for all channels together, which reserve it
 //!
+//! [fleet]                           # optional: records leave the node, for `flame fleet agent`
+//! name = "tap1"                     # of the node in its fleet
+//! spool = "/var/lib/flame/fleet"    # the folder of records on their way
+//! bytes = "1GiB"                    # of each table there; the oldest make room
+//! labels = { site = "penn" }        # metadata of all tables
+//! server = "nats://10.0.0.1:4222"   # of the fleet's log, for the agent
+//! stream = "1GiB"                   # of the log's stream of each principal, for the agent
+//!
 //! [isolation]
 //! place = "process"                 # of principals' modules: a process of their own, or "inline"
 //! inline = ["alice"]                # principals whose modules run in the node's process nevertheless
@@ -110,6 +118,7 @@ pub struct Config {
     pub sources: BTreeMap<String, Source>,
     /// The links on which modules send frames.
     pub links: BTreeMap<String, Link>,
+    pub fleet: Option<Fleet>,
     pub isolation: Isolation,
     /// The amounts that all modules together can reserve.
     pub capacity: Reservation,
@@ -154,6 +163,15 @@ pub struct Link {
     pub interface: String,
     /// The bandwidth for all channels in bits per second.
     pub bandwidth: u64,
+}
+
+/// Where records leave the node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fleet {
+    pub spool: PathBuf,
+    /// The bytes of each table there.
+    pub bytes: u64,
+    pub labels: BTreeMap<String, String>,
 }
 
 #[derive(Clone, Debug, PartialEq)]

@@ -27,6 +27,8 @@ fn the_example_in_the_manual_is_valid() {
     assert!(matches!(&config.sources["tap"].from, From::Interface { name, .. } if name == "eth0"));
     let tap = config.sources["tap"].link.as_deref().map(|link| config.links[link].bandwidth);
     assert_eq!(tap, Some(100_000_000));
+    let fleet = config.fleet.unwrap();
+    assert_eq!((fleet.bytes, fleet.labels["site"].as_str()), (1 << 30, "penn"));
     assert_eq!(config.socket.unwrap().mode, 0o666);
 }
 
@@ -58,6 +60,11 @@ fn errors_name_the_line_and_what_was_expected() {
         ("[sources.Tap]\ninterface = \"x\"\n", "line 7: source \"Tap\": expected a lower-case letter"),
         ("[tls]\nlisten = \"7443\"\n", "line 8: listen \"7443\": expected an address and a port"),
         ("[tls]\nlisten = \"[::]:1\"\nkey = \"k\"\n", "line 8: give both certificate and key"),
+        ("[fleet]\nname = \"A\"\nspool = \"s\"\n", "line 8: name \"A\": expected a lower-case letter"),
+        (
+            "[fleet]\nname = \"a\"\nspool = \"s\"\nbytes = \"1MiB\"\n",
+            "line 10: \"1MiB\": expected a size as in \"1GiB\", at least 16MiB",
+        ),
         ("[socket2]\n", "unknown field `socket2`"),
         ("interval = \"0s\"\n", "line 7: \"0s\": must be longer than 0"),
     ];

@@ -9,6 +9,7 @@ use crate::error::problem;
 use crate::granted::Watched;
 use crate::life::{Entry, Key};
 use crate::locked::Locked;
+use crate::outbox::Outbox;
 use crate::refusals::Refusals;
 use crate::reserve::Ledger;
 use crate::restarts::Restarts;
@@ -121,6 +122,8 @@ pub struct Engine {
     pub(crate) reports: Mutex<Reports>,
     pub(crate) stopping: Arc<AtomicBool>,
     pub accounting: Accounting,
+    /// The way of records into a fleet, if the node is in one.
+    pub(crate) outbox: Option<Mutex<Outbox>>,
     pub started: u64,
 }
 

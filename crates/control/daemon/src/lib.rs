@@ -9,10 +9,11 @@
 //! clients); `engine` (the node's state), `life` (of a module) and `reconcile` (which alone starts, ends and
 //! writes modules); `build`, `change`, `renew`, `restore`, `review` and `processes` (which state what is
 //! wished), `standing` (their threads) and `shown` (what clients see); `stamps` (of a policy's files);
-//! `keep`, `kept` and `store::states` (the state that modules keep); `ledgers` (of quotas); `reserve` (the
-//! ledger of reservations), `reservation` and `admission`; `restarts` (of principals' processes); `identity`
-//! (who asks), `door` and `reach` (what a session may act on) and `server` (requests); `service` (the life
-//! of the process). No files of a crate use each other in a cycle.
+//! `outbox` (records on their way into a fleet); `keep`, `kept` and `store::states` (the state that modules
+//! keep); `ledgers` (of quotas); `reserve` (the ledger of reservations), `reservation` and `admission`;
+//! `restarts` (of principals' processes); `identity` (who asks), `door` and `reach` (what a session may act
+//! on) and `server` (requests); `service` (the life of the process). No files of a crate use each other in a
+//! cycle.
 #![forbid(unsafe_code)]
 
 mod accounting;
@@ -31,6 +32,7 @@ mod ledgers;
 mod life;
 mod locked;
 mod log;
+mod outbox;
 mod privileges;
 mod processes;
 mod reach;
@@ -61,6 +63,8 @@ mod config_tests;
 mod disk_tests;
 #[cfg(test)]
 mod end_tests;
+#[cfg(test)]
+mod outbox_tests;
 #[cfg(test)]
 mod revocation_tests;
 #[cfg(test)]

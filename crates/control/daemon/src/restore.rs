@@ -2,11 +2,12 @@
 
 use crate::accounting::Accounting;
 use crate::build::PrepareRequest;
-use crate::config::{Config, Scheduler};
+use crate::config::{Config, Fleet, Scheduler};
 use crate::engine::{By, Engine, Modules};
 use crate::error::problem;
 use crate::kept::Beginning;
 use crate::life::{Entry, Key, label};
+use crate::outbox::Outbox;
 use crate::reconcile::{Candidate, Row, Wish};
 use crate::reserve::Ledger;
 use crate::revoke::with_all;
@@ -117,8 +118,10 @@ impl Engine {
         let own = sources.iter().map(|(name, source)| (name, source.charging.clone()));
         let accounting = Accounting::new(own).map_err(StartError::Engine)?;
         let ledger = Ledger::new(config.capacity, config.per_principal);
+        let of = |fleet: &Fleet| Mutex::new(Outbox::new(fleet.spool.clone(), fleet.bytes, &fleet.labels));
         let engine = Arc::new(Self {
             accounting,
+            outbox: config.fleet.as_ref().map(of),
             config: RwLock::new(config),
             store,
             cache,

@@ -6,7 +6,7 @@ use crate::privileges;
 use crate::restore::StartError;
 use crate::server::{self, Listeners};
 use crate::source::{Opened, open};
-use crate::standing::STANDING;
+use crate::standing::{FLEET, STANDING};
 use flame_base::{lock, unpoisoned};
 use flame_source::live::{Capture, Interface};
 use flame_worker::Runner;
@@ -94,7 +94,9 @@ pub fn run(path: &Path, note: &dyn Fn(&str)) -> Result<(), StartError> {
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).thread_name("api").enable_all().build();
     let runtime = runtime.map_err(at("threads"))?;
     let engine = Engine::start(config, runner, opened, note)?;
-    let threads = STANDING.into_iter().map(|standing| engine.stand(standing).map_err(at("threads")));
+    let fleet = engine.outbox.as_ref().map(|_| FLEET);
+    let threads =
+        STANDING.into_iter().chain(fleet).map(|standing| engine.stand(standing).map_err(at("threads")));
     let threads = threads.collect::<Result<Vec<_>, _>>()?;
     let listeners = Listeners { unix, tls };
     let served = runtime.block_on(serve(path, &engine, listeners, note));
@@ -106,6 +108,7 @@ pub fn run(path: &Path, note: &dyn Fn(&str)) -> Result<(), StartError> {
     }
     // No change is in progress any more that would write its own.
     engine.write_rows();
+    engine.send_rows(None);
     if let Some(socket) = socket {
         let _ = std::fs::remove_file(socket);
     }
@@ -198,6 +201,7 @@ fn reload(path: &Path, engine: &Engine, note: &dyn Fn(&str)) {
             ),
             ("[tls]", config.tls == new.tls),
             ("[sources]", config.sources == new.sources),
+            ("[fleet]", config.fleet == new.fleet),
             ("[links]", config.links == new.links),
             ("[isolation] place", config.isolation.is_inline == new.isolation.is_inline),
             ("[limits] connections", config.limits.connections == new.limits.connections),

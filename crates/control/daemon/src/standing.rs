@@ -5,6 +5,7 @@
 //! | `review`  | evicts modules that lost their grant (`review`)                  | the policy's files   |
 //! | `checks`  | evaluates Datalog checks (`review`)                              | the evaluation       |
 //! | `modules` | looks at instances and processes, takes down, ends intervals     | no module, no disk   |
+//! | `fleet`   | writes rows that leave the node, if it is in a fleet            | the disk             |
 //! | `storage` | writes rows and states, keeps room for them, removes ledgers     | the disk             |
 //!
 //! A module whose end or start is waited for has a thread for that time.
@@ -76,6 +77,11 @@ pub(crate) const STORAGE: Standing = ("storage", |engine| {
         each(ROOM_INTERVAL, |engine| engine.store.keep_room()),
         each(engine.config().states, |engine| engine.write_states()),
     ]
+});
+
+/// Of a node in a fleet.
+pub(crate) const FLEET: Standing = ("fleet", |_| {
+    vec![(Duration::ZERO, Box::new(|engine: &Arc<Engine>| engine.send_rows(Some(Instant::now()))))]
 });
 
 /// Returns work that is done once in each interval.

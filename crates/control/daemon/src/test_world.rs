@@ -64,6 +64,7 @@ impl World {
             reports: Default::default(),
             stopping: Default::default(),
             accounting: Accounting::new(std::iter::empty()).unwrap(),
+            outbox: None,
             started: 0,
         });
         Self { folder, root, alice, engine }

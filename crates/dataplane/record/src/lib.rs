@@ -32,6 +32,7 @@ mod derive;
 pub mod escape;
 mod grid;
 pub mod human;
+pub mod leaving;
 mod protocols;
 pub mod rows;
 pub mod sink;
@@ -39,6 +40,7 @@ mod time;
 mod typed;
 
 pub use arrow_array::RecordBatch;
+pub use arrow_schema::SchemaRef;
 pub use cell::texts;
 pub use flame_output::Packet;
 pub use grid::Form;

@@ -9,6 +9,7 @@ mod click_modules;
 mod completions;
 mod doctor;
 mod explain;
+mod fleet;
 mod grant;
 mod help;
 mod ids;
@@ -22,6 +23,7 @@ mod modules;
 mod new;
 mod node;
 mod policy;
+mod query;
 mod records;
 mod remove;
 mod renew;
@@ -61,6 +63,8 @@ pub enum Command {
     Remove(remove::Remove),
     Renew(renew::Renew),
     Top(top::Top),
+    Fleet(fleet::Fleet),
+    Query(query::Query),
     Click(click::Click),
     Policy(policy::PolicyCommand),
     Doctor(doctor::Doctor),
@@ -95,6 +99,8 @@ impl Command {
             Self::Remove(c) => c.run(),
             Self::Renew(c) => c.run(),
             Self::Top(c) => c.run(),
+            Self::Fleet(c) => c.run(),
+            Self::Query(c) => c.run(),
             Self::Click(c) => c.run(),
             Self::Policy(c) => c.run(),
             Self::Doctor(c) => c.run(),

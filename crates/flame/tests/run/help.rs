@@ -24,6 +24,37 @@ fn commands_and_options_stand_in_groups() {
     assert!(places.iter().all(Option::is_some), "{places:?}\n{run}");
 }
 
+/// The commands of a fleet are a program beside this one, or in a folder of PATH.
+#[test]
+fn commands_of_a_fleet_continue_as_another_program() {
+    let folder = tempfile::tempdir().unwrap();
+    let (beside, path) = (folder.path().join("beside"), folder.path().join("path"));
+    [&beside, &path].iter().for_each(|folder| std::fs::create_dir(folder).unwrap());
+    flame_testing::copy_program(std::path::Path::new(&crate::daemon::flame()), &beside.join("flame"));
+    let run = |arguments: &[&str]| {
+        let mut command = Command::new(beside.join("flame"));
+        command.args(arguments).env("PATH", format!("{}:/usr/bin:/bin", path.display())).output().unwrap()
+    };
+    let missing = run(&["query", "SELECT 1"]);
+    let said = text(&missing.stderr);
+    assert_eq!(missing.status.code(), Some(1));
+    assert!(
+        said.contains("flame query: the program flame-fleet is neither") && said.contains("make fleet"),
+        "{said}"
+    );
+    for (place, status) in [(&path, 7), (&beside, 8)] {
+        let echo = format!("#!/bin/sh\nprintf '%s.' \"$@\"\nexit {status}\n");
+        flame_testing::script(place.join("flame-fleet"), &echo);
+        let query = run(&["query", "SELECT 1", "--format", "csv", "--help"]);
+        assert_eq!(
+            (text(&query.stdout).as_str(), query.status.code()),
+            ("query.SELECT 1.--format.csv.--help.", Some(status))
+        );
+        let agent = run(&["fleet", "agent", "-c", "node.toml"]);
+        assert_eq!(text(&agent.stdout), "fleet.agent.-c.node.toml.");
+    }
+}
+
 /// Each question of the help stands in the README, too, and a module of that name answers it.
 #[test]
 fn questions_lead_to_modules() {

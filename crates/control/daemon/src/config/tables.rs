@@ -1,6 +1,6 @@
 //! The tables of `node.toml` as they are written, and their checks.
 
-use super::{Config, Fault, From, Isolation, Limits, Link, Scheduler, Socket, Source, Tls};
+use super::{Config, Fault, Fleet, From, Isolation, Limits, Link, Scheduler, Socket, Source, Tls};
 use crate::units::{NAME, duration, is_name, percent, size};
 use flame_abi::manifest::bits_per_second;
 use flame_api::Reservation;
@@ -18,6 +18,8 @@ const LEAST_ACCOUNTING: Duration = Duration::from_millis(100);
 /// The usual time between writes of the modules' state, and the shortest.
 const STATES: Duration = Duration::from_secs(10);
 const LEAST_STATES: Duration = Duration::from_millis(100);
+/// The usual bytes of a table in the spool of a fleet.
+const FLEET_BYTES: u64 = 1 << 30;
 /// The most restarts of a process within ten minutes.
 const MAX_RESTARTS: u32 = 1_000;
 
@@ -31,6 +33,7 @@ pub(super) struct File {
     sources: BTreeMap<Spanned<String>, Spanned<SourceTable>>,
     #[serde(default)]
     links: BTreeMap<Spanned<String>, LinkTable>,
+    fleet: Option<FleetTable>,
     #[serde(default)]
     isolation: IsolationTable,
     #[serde(default)]
@@ -92,6 +95,21 @@ struct SourceTable {
 struct LinkTable {
     interface: String,
     bandwidth: Spanned<String>,
+}
+
+/// The agent reads the name, the server and the size of streams (`fleet/fleet/src/config.rs`).
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FleetTable {
+    name: Spanned<String>,
+    spool: PathBuf,
+    bytes: Option<Spanned<String>>,
+    #[serde(default)]
+    labels: BTreeMap<String, String>,
+    #[serde(rename = "server")]
+    _server: Option<String>,
+    #[serde(rename = "stream")]
+    _stream: Option<String>,
 }
 
 #[derive(Default, Deserialize)]
@@ -200,6 +218,7 @@ impl File {
             tls: self.tls.map(|tls| tls.checked(folder)).transpose()?,
             sources,
             links,
+            fleet: self.fleet.map(|fleet| fleet.checked(folder)).transpose()?,
             limits: self.limits.checked()?,
         })
     }
@@ -294,6 +313,27 @@ impl SourceTable {
             overload,
             link: self.link.map(Spanned::into_inner),
         })
+    }
+}
+
+impl FleetTable {
+    fn checked(self, folder: &Path) -> Result<Fleet, Fault> {
+        if !is_name(self.name.get_ref()) {
+            return Err((self.name.span().start, format!("name {:?}: {NAME}", self.name.get_ref())));
+        }
+        let bytes = match &self.bytes {
+            None => FLEET_BYTES,
+            Some(text) => {
+                size(text.get_ref()).filter(|bytes| *bytes >= flame_spool::MIN_BOUND).ok_or_else(|| {
+                    let (found, least) = (text.get_ref(), flame_spool::MIN_BOUND.div_ceil(1 << 20));
+                    (
+                        text.span().start,
+                        format!("{found:?}: expected a size as in \"1GiB\", at least {least}MiB"),
+                    )
+                })?
+            }
+        };
+        Ok(Fleet { spool: folder.join(self.spool), bytes, labels: self.labels })
     }
 }
 

@@ -39,6 +39,16 @@ impl Owner {
         (!self.is_operator()).then(|| self.principal.clone())
     }
 
+    /// Returns the principal's name in a fleet. Roots may use the same name for different principals. The
+    /// operator has the empty name.
+    pub fn fleet_name(&self) -> String {
+        let digits: String = self.root.chars().rev().take_while(char::is_ascii_alphanumeric).collect();
+        match self.shown() {
+            None => String::new(),
+            Some(name) => format!("{name}@{}", digits.chars().rev().take(16).collect::<String>()),
+        }
+    }
+
     /// Returns the reader of what concerns the owner's modules.
     pub fn audience(&self) -> Audience {
         if self.is_operator() { Audience::Operator } else { Audience::Holder }

@@ -1,0 +1,87 @@
+//! `flame-fleet`, the commands of a fleet: `flame fleet` and `flame query` continue as this program.
+//!
+//! ```text
+//! node ─► spool files ─► agent ─► log (NATS) ─► archive: Parquet and a manifest ─► query (DataFusion)
+//! ```
+//!
+//! Both services may be killed at any time: what they have done is in the spool's cut and in the manifest,
+//! and the protocols ([`flame_fleet_protocol`]) decide about the rest.
+#![forbid(unsafe_code)]
+
+mod agent;
+mod archive;
+mod config;
+mod output;
+mod parquet_files;
+mod query;
+mod store;
+mod tables;
+
+#[cfg(test)]
+mod way_tests;
+
+use clap::{Parser, Subcommand};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// The error that ends a command. Its message states place and remedy.
+type Error = Box<dyn std::error::Error + Send + Sync>;
+
+/// Send the records of nodes to one archive, and query it
+#[derive(Parser)]
+#[command(name = "flame-fleet", bin_name = "flame", version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Send the records of this node, or keep the records of all nodes
+    #[command(subcommand)]
+    Fleet(Fleet),
+    Query(query::Query),
+}
+
+#[derive(Subcommand)]
+enum Fleet {
+    /// Send the records that the node writes to its spool files to the fleet's log, until it is ended
+    Agent {
+        /// The node's configuration, whose table `fleet` names spool and server
+        #[arg(short, long, value_name = "FILE")]
+        config: PathBuf,
+    },
+    /// Take the records of all nodes from the fleet's log into the archive, until it is ended
+    Archive {
+        /// The configuration: a table `archive` with folder and server
+        #[arg(short, long, value_name = "FILE")]
+        config: PathBuf,
+    },
+}
+
+fn main() -> ExitCode {
+    let done = match Cli::parse().command {
+        Command::Fleet(Fleet::Agent { config }) => {
+            config::Agent::open(&config).and_then(|config| agent::run(&config))
+        }
+        Command::Fleet(Fleet::Archive { config }) => {
+            config::Archive::open(&config).and_then(|config| archive::run(&config))
+        }
+        Command::Query(query) => query.run(),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("flame: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Prints a message of a service, unless it is the one before.
+fn note(last: &mut String, text: String) {
+    if *last != text {
+        eprintln!("{text}");
+        *last = text;
+    }
+}

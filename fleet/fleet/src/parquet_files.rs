@@ -1,0 +1,183 @@
+//! Batches of one table as a Parquet file of the archive.
+
+use crate::Error;
+use crate::store::{File, Store};
+use datafusion::arrow::array::RecordBatch;
+use datafusion::arrow::compute::cast;
+use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use datafusion::arrow::ipc::reader::StreamReader;
+use datafusion::arrow::ipc::writer::StreamWriter;
+use datafusion::arrow::temporal_conversions::timestamp_ns_to_datetime;
+use flame_fleet_protocol::Subject;
+use flame_spool::{Frame, Header};
+use object_store::path::Path as At;
+use object_store::{ObjectStoreExt as _, PutMode};
+use parquet::arrow::ArrowWriter;
+use parquet::basic::{Compression, ZstdLevel};
+use parquet::file::metadata::KeyValue;
+use parquet::file::properties::WriterProperties;
+use sha2::{Digest as _, Sha256};
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+
+/// What tells files apart: one has the rows of one subject, of batches that begin on one day, and of one
+/// list of columns.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Key {
+    subject: Subject,
+    date: String,
+    schema: String,
+}
+
+/// The files that the next change adds.
+#[derive(Default)]
+pub struct Files {
+    open: BTreeMap<Key, Open>,
+    /// The bytes of the batches.
+    pub bytes: usize,
+}
+
+struct Open {
+    /// Files are in the order of their first batches: the columns of a table continue in it.
+    number: usize,
+    schema: SchemaRef,
+    metadata: Vec<KeyValue>,
+    batches: Vec<RecordBatch>,
+    rows: u64,
+    first: u64,
+    last: u64,
+}
+
+impl Files {
+    /// Adds the rows of a batch.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if its body is no stream of Arrow's, or has another number of rows than its header.
+    pub fn add(&mut self, subject: &Subject, frame: &Frame<'_>) -> Result<(), Error> {
+        let Header { first, last, rows, .. } = frame.header;
+        let reader = StreamReader::try_new(frame.body, None)?;
+        let metadata = reader.schema().metadata().clone();
+        let schema = plain(&reader.schema());
+        let batches = reader.map(|batch| with_schema(&batch?, &schema)).collect::<Result<Vec<_>, Error>>()?;
+        let found: usize = batches.iter().map(RecordBatch::num_rows).sum();
+        if found as u64 != rows {
+            return Err(format!("a batch of {found} rows, its header states {rows}").into());
+        }
+        let key = Key { subject: subject.clone(), date: date(first), schema: name_of(&schema) };
+        let number = self.open.len();
+        let new = || {
+            let mut metadata: Vec<_> = metadata.into_iter().map(|(k, v)| KeyValue::new(k, v)).collect();
+            metadata.sort_by(|a, b| a.key.cmp(&b.key));
+            Open { number, schema, metadata, batches: Vec::new(), rows: 0, first, last }
+        };
+        let open = self.open.entry(key).or_insert_with(new);
+        open.batches.extend(batches);
+        (open.rows, open.first, open.last) = (open.rows + rows, open.first.min(first), open.last.max(last));
+        self.bytes += frame.body.len();
+        Ok(())
+    }
+
+    /// Writes the files. They are read once a change names them. `known` has the names of the schemas that
+    /// are stored.
+    pub async fn write(
+        self,
+        store: &Store,
+        version: u64,
+        known: &mut HashSet<String>,
+    ) -> Result<Vec<File>, Error> {
+        let mut files = Vec::new();
+        let mut all: Vec<_> = self.open.into_iter().collect();
+        all.sort_by_key(|(_, open)| open.number);
+        for (Key { subject, date, schema: name }, open) in all {
+            if !known.contains(&name) {
+                let mut bytes = Vec::new();
+                StreamWriter::try_new(&mut bytes, &open.schema)?.finish()?;
+                store.put(&schema_at(&name), bytes, PutMode::Overwrite).await?;
+                known.insert(name.clone());
+            }
+            let properties = WriterProperties::builder()
+                .set_compression(Compression::ZSTD(ZstdLevel::default()))
+                .set_created_by(concat!("flame ", env!("CARGO_PKG_VERSION")).to_owned())
+                .set_key_value_metadata(Some(open.metadata))
+                .build();
+            let mut bytes = Vec::new();
+            let mut writer = ArrowWriter::try_new(&mut bytes, open.schema, Some(properties))?;
+            for batch in &open.batches {
+                writer.write(batch)?;
+            }
+            writer.close()?;
+            let parts = subject.parts();
+            // A file of a writer that was killed before its change, or lost it to another, has another name.
+            let path: At = [
+                "data",
+                &format!("date={date}"),
+                &format!("node={}", parts.node),
+                &format!("table={}.{}.{}", parts.principal, parts.module, parts.table),
+                &format!("{version:020}-{:016x}.parquet", fastrand::u64(..)),
+            ]
+            .into_iter()
+            .collect();
+            let size = bytes.len() as u64;
+            store.put(&path, bytes, PutMode::Create).await?;
+            files.push(File {
+                path: path.to_string(),
+                node: parts.node,
+                principal: parts.principal,
+                module: parts.module,
+                table: parts.table,
+                schema: name,
+                rows: open.rows,
+                bytes: size,
+                first: open.first,
+                last: open.last,
+            });
+        }
+        Ok(files)
+    }
+}
+
+/// Reads the columns of a name.
+pub async fn schema(store: &Store, name: &str) -> Result<SchemaRef, Error> {
+    let bytes = store.objects.get(&schema_at(name)).await?.bytes().await?;
+    Ok(StreamReader::try_new(&bytes[..], None)?.schema())
+}
+
+fn schema_at(name: &str) -> At {
+    At::from(format!("schema/{name}"))
+}
+
+/// Returns columns without the metadata of the table, which name a version of the module. Words of an
+/// enumeration are text: their numbers differ between versions.
+fn plain(schema: &Schema) -> SchemaRef {
+    let field = |field: &Arc<Field>| match field.data_type() {
+        DataType::Dictionary(_, of) => Arc::new(Field::clone(field).with_data_type(DataType::clone(of))),
+        _ => field.clone(),
+    };
+    Arc::new(Schema::new(schema.fields().iter().map(field).collect::<Vec<_>>()))
+}
+
+fn with_schema(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch, Error> {
+    let columns = batch.columns().iter().zip(schema.fields());
+    let columns = columns.map(|(column, field)| cast(column, field.data_type())).collect::<Result<_, _>>()?;
+    Ok(RecordBatch::try_new(schema.clone(), columns)?)
+}
+
+/// Returns a name for columns, which differs where names, types or units do.
+fn name_of(schema: &Schema) -> String {
+    let mut text = String::new();
+    for field in schema.fields() {
+        let mut metadata: Vec<_> = field.metadata().iter().collect();
+        metadata.sort();
+        let of = (field.name(), field.data_type().to_string(), field.is_nullable(), metadata);
+        // As the formatter of Rust quotes it, no name of a column looks like two.
+        text.push_str(&format!("{of:?}\n"));
+    }
+    Sha256::digest(text).iter().take(16).map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Returns the day of a time in nanoseconds since 1970, as `2026-11-29`.
+fn date(ns: u64) -> String {
+    let day = timestamp_ns_to_datetime(i64::try_from(ns).unwrap_or(i64::MAX));
+    day.map_or_else(|| "unknown".to_owned(), |day| day.date().to_string())
+}
