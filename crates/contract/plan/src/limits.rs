@@ -10,9 +10,12 @@
 //! | --- | --- | --- | --- | --- | --- |
 //! | `SLICE` | 500µs | a metered call while others wait | itself | the call pauses | monotonic |
 //! | `LONG_SLICE` | 5ms | a metered call for which nothing waits | itself | the call continues, unless its module was evicted or the run stopped | monotonic |
-//! | `QUANTUM_CALLS_MAX` | 10ms | the calls of one module in a process in turn | a call | no further call begins before commands are read | monotonic |
+//! | `QUANTUM_CALLS_MAX` | 10ms | the calls of one module in a process in turn; a call of a bounded module on a link | a call; a slice, `OUTPUT_PIECE` | no further call begins before commands are read; it pauses, and what waits for the module is lost to it | monotonic |
 //! | `QUANTUM_BLOCKS_MAX` | 16 | the blocks of a module in turn | a block | others have their turn | none |
-//! | `CALL_DEADLINE_MAX` | 850ms | a call of a bounded module | a period of the watchdog | the call traps, and the bound counts as violated | processor |
+//! | `OUTPUT_PIECE` | 32768 | the bytes of output, 32 KiB, that are checked or delivered at once | a frame | the rest waits for the next slice if the slice is over | none |
+//! | `SLICED_CALL_MAX` | 10s | a call of a bounded module that is cut into slices | a slice | it ends, and the bound counts as violated | monotonic, in its slices |
+//! | `CALL_DEADLINE_MAX` | 850ms | a call of a bounded module that nothing interrupts | a period of the watchdog | the call traps, and the bound counts as violated | processor |
+//! | `OVERRUN_MAX` | 50ms | a batch of a module with a time limit, on a live source; that of all its batches beyond the limit, besides the part of the time in which they may exceed it | a period of the watchdog; a batch | the call traps, and the bound counts as violated; it is evicted | processor |
 //! | `SERVICE_REPLY_MAX` | 1s | a call of a service | a delivery | the caller gets the outcome "late" | pausable, or packet where modules wait for each other |
 //! | `SERVICE_OPEN_MAX` | 256 | the calls of a module without an outcome that it has taken | a call | the call is refused | none |
 //! | `SERVICE_DELIVERED_MAX` | 2 | the calls, and the outcomes, delivered to a module that it has not made | a call | further ones wait | none |
@@ -122,8 +125,14 @@ limits! {
     QUANTUM_CALLS_MAX: Duration = ms(10);
     /// The writer continues meanwhile if it is another process, and others would wait for ever.
     QUANTUM_BLOCKS_MAX: u32 = 16;
+    /// A row of one byte takes 9, and some 60 ns.
+    OUTPUT_PIECE: usize = 32 << 10;
+    /// Its work is within its budgets, unless what was proved of it is wrong.
+    SLICED_CALL_MAX: Duration = seconds(10);
     /// With the time until the watchdog finds the call, a worker waits for less than a second.
     CALL_DEADLINE_MAX: Duration = ms(850);
+    /// A source keeps what comes in this time in its buffer.
+    OVERRUN_MAX: Duration = ms(50);
     SERVICE_REPLY_MAX: Duration = seconds(1);
     SERVICE_OPEN_MAX: usize = 256;
     /// The second one waits there while the first one is made.

@@ -7,6 +7,7 @@
 
 mod batch_loop;
 mod caller;
+mod guard;
 mod keep;
 mod keeping;
 mod limit;

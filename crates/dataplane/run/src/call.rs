@@ -3,9 +3,10 @@
 //! All calls during a run begin with [`Instance::begin`]. [`Instance::call`] is for measurements and tests.
 
 use crate::fault::{Fault, FaultKind};
-use crate::instance::{Checked, Instance, Output, Role};
+use crate::instance::{Instance, Output, Pending, Role};
 use crate::quota::Quota;
 use flame_abi::{CALL_UNITS, LinkType};
+use flame_engine::NEVER;
 use flame_plan::{CallName, ModuleClass};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -138,8 +139,13 @@ impl Allowance {
     }
 
     fn charge(&mut self, units: u64) {
-        self.left = self.left.saturating_sub(units);
+        self.spend(units);
         self.calls = self.calls.saturating_add(1);
+    }
+
+    /// Charges the output of a call.
+    pub fn spend(&mut self, units: u64) {
+        self.left = self.left.saturating_sub(units);
     }
 }
 
@@ -188,10 +194,19 @@ impl Function {
     }
 }
 
-/// A call of a metered module that has not ended.
+/// The way in which a call is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pace {
+    /// Nothing waits for it, or its bound is short. A metered module yields nevertheless, and continues.
+    ToEnd,
+    /// It yields at the end of each slice.
+    InSlices,
+}
+
+/// A call that has not ended.
 pub struct Suspended(Pin<Box<dyn Future<Output = (Box<Instance>, CallReturn)> + Send>>);
 
-/// A call that has returned, whose result is not yet checked ([`Instance::finish`] does that).
+/// A call that has returned, whose result is not yet checked ([`Instance::returned`] begins that).
 pub struct CallReturn {
     call: CallName,
     allowance: Allowance,
@@ -229,15 +244,18 @@ impl Suspended {
 }
 
 impl Instance {
-    /// Begins a call. For a bounded module the call has ended when this returns; a metered one may have
-    /// yielded.
-    pub fn begin(mut self: Box<Self>, call: &Call, allowance: Allowance) -> Slice {
-        if self.loaded.class() == ModuleClass::Bounded {
+    /// Begins a call. It has ended when this returns, or has yielded.
+    pub fn begin(mut self: Box<Self>, call: &Call, allowance: Allowance, pace: Pace) -> Slice {
+        let is_bounded = self.loaded.class() == ModuleClass::Bounded;
+        if is_bounded && pace == Pace::ToEnd {
             let called = self.call_now(call, allowance);
             return Slice::Done(self, called);
         }
         let prepared = self.prepare(call, allowance.left);
         let call = call.name();
+        if is_bounded {
+            self.store.set_epoch_deadline(1);
+        }
         let running = async move {
             let result = match prepared {
                 Ok(Some(function)) => {
@@ -247,27 +265,48 @@ impl Instance {
                 Ok(None) => Ok(Ok(0)),
                 Err(fault) => Err(fault),
             };
+            if is_bounded {
+                self.store.set_epoch_deadline(NEVER);
+            }
             (self, CallReturn { call, allowance, result })
         };
         Suspended(Box::pin(running)).resume()
     }
 
-    /// Charges a call to its allowance and checks its result.
+    /// Charges a call to its allowance, and locates its output, which may cost `limit` units.
     ///
     /// # Errors
     ///
-    /// Returns the fault that ended the call, or that of its output. The instance must then be dropped.
-    pub fn finish(&mut self, called: CallReturn) -> Result<Returned<'_>, Fault> {
+    /// Returns the fault that ended the call. The instance must then be dropped.
+    pub fn returned(&mut self, called: CallReturn, limit: u64) -> Result<(Pending, Allowance), Fault> {
         let CallReturn { call, mut allowance, result } = called;
         let result = result?;
         let units = if call.is_batch() { 0 } else { self.counted(allowance.left) };
         if call == CallName::Pressure {
             self.note_pressure();
         }
-        let Checked { output, more, rest, refused } = self.output(call, result, &allowance)?;
+        let pending = self.locate(call, result, &allowance, limit)?;
         if !call.is_batch() {
-            allowance.charge(units.max(CALL_UNITS).saturating_add(output.bytes.len() as u64));
+            allowance.charge(units.max(CALL_UNITS));
         }
+        Ok((pending, allowance))
+    }
+
+    /// Charges a call and its output to its allowance, and checks all of it.
+    ///
+    /// # Errors
+    ///
+    /// Returns the fault that ended the call, or that of its output. The instance must then be dropped.
+    pub fn finish(&mut self, called: CallReturn) -> Result<Returned<'_>, Fault> {
+        let is_batch = called.call.is_batch();
+        let (mut pending, mut allowance) = self.returned(called, u64::MAX)?;
+        while !self.check(&mut pending, usize::MAX)? {}
+        if !is_batch {
+            allowance.spend(pending.units());
+        }
+        let Pending { more, rest, refused, .. } = pending;
+        let nothing = Output { bytes: &[], counts: Default::default() };
+        let output = self.next_piece(&mut pending, usize::MAX).unwrap_or(nothing);
         Ok(Returned { output, more, rest, refused, allowance })
     }
 

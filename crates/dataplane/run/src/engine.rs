@@ -56,8 +56,9 @@ impl Engines {
         &self.watchdog
     }
 
-    /// Ends the slice of every metered call that is running.
+    /// Ends the slice of every call in slices that is running.
     pub fn end_slice(&self) {
+        self.of(ModuleClass::Bounded).increment_epoch();
         self.of(ModuleClass::Metered).increment_epoch();
     }
 }

@@ -10,11 +10,14 @@ use flame_abi::layout::{self, names};
 use flame_abi::manifest::Access;
 use flame_abi::{BatchHeader, InitHeader, batch_flags, output, role};
 use flame_block::{BlockError, Region, SharedMemory};
-use flame_output::{FrameCounts, Schema, Sent};
-use flame_plan::{CallName, Limits, ModuleClass, ModulePlan};
+use flame_output::{CheckProgress, FrameCounts, Schema, Sent, first_frames};
+use flame_plan::{CallName, FRAME_UNITS, Limits, ModuleClass, ModulePlan};
 use flame_quota::Meters;
+use std::ops::Range;
 use std::sync::Arc;
-use wasmtime::{Engine, Extern, Global, Linker, Memory, Module, Store, Trap, TypedFunc, Val, WasmBacktrace};
+use std::time::Duration;
+use wasmtime::{Engine, Extern, Global, Linker, Memory, Module, Store, Trap, TypedFunc, UpdateDeadline};
+use wasmtime::{Val, WasmBacktrace};
 
 /// The code of a module, loaded once for all its instances.
 #[derive(Clone)]
@@ -54,19 +57,51 @@ pub enum Role {
     Slow,
 }
 
-/// The checked output of one call, in the module's memory.
+/// A piece of the checked output of one call, in the module's memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Output<'a> {
     pub bytes: &'a [u8],
+    /// The contents of all pieces.
     pub counts: FrameCounts,
 }
 
-/// The checked result of one call.
-pub(crate) struct Checked<'a> {
-    pub output: Output<'a>,
+/// Returns the units that output costs: one for each byte, and [`FRAME_UNITS`] for each frame.
+fn output_units(bytes: usize, frames: usize) -> u64 {
+    (bytes as u64).saturating_add((frames as u64).saturating_mul(FRAME_UNITS))
+}
+
+/// The output of a call that has returned: its place, and how much of it was checked and delivered. The
+/// module's memory does not change before it is called again, so both may wait between two pieces.
+pub struct Pending {
+    call: CallName,
+    place: Range<usize>,
+    progress: CheckProgress,
+    delivered: usize,
+    /// The units that it may cost.
+    limit: u64,
+    /// Whether the module requests the same call again.
     pub more: bool,
+    /// Whether the module requests [`Call::Rest`], before any other call.
     pub rest: bool,
+    /// Whether the module refuses the state that it was given.
     pub refused: bool,
+}
+
+impl Pending {
+    fn nothing(call: CallName) -> Self {
+        let (place, progress, delivered, limit) = Default::default();
+        Self { call, place, progress, delivered, limit, more: false, rest: false, refused: false }
+    }
+
+    /// Returns the units that the output costs, as far as it was checked.
+    pub fn units(&self) -> u64 {
+        output_units(self.progress.bytes, self.progress.frames)
+    }
+
+    /// Returns whether all of it was delivered.
+    pub fn is_delivered(&self) -> bool {
+        self.delivered == self.place.len()
+    }
 }
 
 impl Loaded {
@@ -154,6 +189,18 @@ impl Loaded {
         &self.limits
     }
 
+    /// Returns the module with this deadline of calls that nothing interrupts, if its own is later.
+    #[must_use]
+    pub fn due_in(self, deadline: Duration) -> Self {
+        let deadline_ns = self.deadline_ns.map(|own| own.min(deadline.as_nanos() as u64));
+        Self { deadline_ns, ..self }
+    }
+
+    /// Records that the bound of the module was violated, which ends its instances.
+    pub fn violate_bound(&self) {
+        self.watchdog.violated(self.hash);
+    }
+
     /// Returns whether the module has a slow instance, which merges the messages of its fast instances.
     pub fn has_slow_path(&self) -> bool {
         self.has_slow_path
@@ -229,16 +276,22 @@ impl Instance {
             panic_message: None,
         };
         let limits = &loaded.limits;
-        let mut store = Store::new(&loaded.engine, Quota::new(limits, loaded.meters.clone()));
+        let mut store = flame_engine::store(&loaded.engine, Quota::new(limits, loaded.meters.clone()));
         store.limiter(|quota| quota);
         let mut linker = Linker::new(&loaded.engine);
         // The rewriter replaced every direct call, so these are called only through a table.
         linker.func_wrap(names::IMPORTS, names::PACKET, |_: i32| {}).map_err(|e| start(e.to_string()))?;
         linker.func_wrap(names::IMPORTS, names::COLD, || {}).map_err(|e| start(e.to_string()))?;
         let counts = store.set_fuel(COUNTED_FROM).is_ok();
-        if loaded.class == ModuleClass::Metered {
-            store.set_epoch_deadline(1);
-            store.epoch_deadline_async_yield_and_update(1);
+        match loaded.class {
+            ModuleClass::Metered => {
+                store.set_epoch_deadline(1);
+                store.epoch_deadline_async_yield_and_update(1);
+            }
+            // Calls that run to their end are made without a fiber, and must not yield.
+            ModuleClass::Bounded => {
+                store.epoch_deadline_callback(|_| Ok(UpdateDeadline::Yield(1)));
+            }
         }
         let instance = block_on(linker.instantiate_async(&mut store, &loaded.module))
             .map_err(|e| start(root_cause(&e)))?;
@@ -470,23 +523,22 @@ impl Instance {
         self.memory.data(&self.store)
     }
 
-    /// Locates and checks the output of a call.
-    pub(crate) fn output(
+    /// Locates the output of a call, which may cost `limit` units.
+    pub(crate) fn locate(
         &mut self,
         call: CallName,
         result: wasmtime::Result<i64>,
         allowance: &Allowance,
-    ) -> Result<Checked<'_>, Fault> {
+        limit: u64,
+    ) -> Result<Pending, Fault> {
         let value = match result {
             Ok(value) => value as u64,
             Err(error) => return Err(self.trapped(call, &error, allowance)),
         };
-        let counts = FrameCounts::default();
-        let nothing =
-            Checked { output: Output { bytes: &[], counts }, more: false, rest: false, refused: false };
+        let nothing = Pending { limit, ..Pending::nothing(call) };
         match call {
             CallName::Import if value == output::TAKEN => return Ok(nothing),
-            CallName::Import if value == output::REFUSED => return Ok(Checked { refused: true, ..nothing }),
+            CallName::Import if value == output::REFUSED => return Ok(Pending { refused: true, ..nothing }),
             CallName::Import => return Err(self.fault(call, FaultKind::Import(value))),
             _ => {}
         }
@@ -497,34 +549,64 @@ impl Instance {
         if rest && self.rest.is_none() {
             return Err(self.fault(call, FaultKind::NoRest));
         }
-        let Limits { output_per_call, messages, .. } = self.loaded.limits;
-        let limit = if call == CallName::Export { self.loaded.most_state } else { output_per_call };
+        let most_state = self.loaded.most_state;
+        let limit = if call == CallName::Export { most_state } else { self.loaded.limits.output_per_call };
         let size = self.memory.data_size(&self.store);
         let outside = u64::from(address) + u64::from(bytes) > size as u64;
         if bytes > limit || (bytes > 0 && outside) {
             return Err(self.fault(call, FaultKind::OutputPlace { address, bytes, memory: size, limit }));
         }
-        let range = if bytes == 0 { 0..0 } else { address as usize..address as usize + bytes as usize };
+        let place = if bytes == 0 { 0..0 } else { address as usize..address as usize + bytes as usize };
         if call == CallName::Export {
-            let output = Output { bytes: &self.memory.data(&self.store)[range], counts };
-            return Ok(Checked { output, ..nothing });
+            let progress = CheckProgress { bytes: place.len(), ..CheckProgress::default() };
+            return Ok(Pending { place, progress, ..nothing });
         }
         // Packets are sent by the output of their batch, and by the calls for the rest of it.
         if !call.is_batch() && call != CallName::Rest {
             self.sent = None;
         }
-        let (bytes_of, sent) = (&self.memory.data(&self.store)[range.clone()], self.sent.as_mut());
-        let checked = self.loaded.schema.check_sent(bytes_of, self.loaded.has_slow_path, sent);
-        match checked {
-            Ok(counts) if counts.messages > u64::from(messages) => {
-                Err(self.fault(call, FaultKind::Messages { found: counts.messages, limit: messages }))
-            }
-            Ok(counts) => {
-                let output = Output { bytes: &self.memory.data(&self.store)[range], counts };
-                Ok(Checked { output, more, rest, refused: false })
-            }
-            Err(error) => Err(self.fault(call, FaultKind::Output(Box::new(error)))),
+        Ok(Pending { place, more, rest, ..nothing })
+    }
+
+    /// Checks a further piece of output. Returns whether all of it is checked.
+    ///
+    /// # Errors
+    ///
+    /// Returns a fault if the output does not fit the manifest or its limits. The instance must then be
+    /// dropped.
+    pub fn check(&mut self, pending: &mut Pending, piece: usize) -> Result<bool, Fault> {
+        let Pending { call, place, progress, limit, .. } = pending;
+        let (call, limit) = (*call, *limit);
+        if progress.bytes == place.len() {
+            return Ok(true);
         }
+        let (bytes, sent) = (&self.memory.data(&self.store)[place.clone()], self.sent.as_mut());
+        let has_slow_path = self.loaded.has_slow_path;
+        if let Err(error) = self.loaded.schema.check_piece(bytes, progress, piece, has_slow_path, sent) {
+            return Err(self.fault(call, FaultKind::Output(Box::new(error))));
+        }
+        let messages = self.loaded.limits.messages;
+        if progress.counts.messages > u64::from(messages) {
+            let kind = FaultKind::Messages { found: progress.counts.messages, limit: messages };
+            return Err(self.fault(call, kind));
+        }
+        let units = output_units(progress.bytes, progress.frames);
+        if units > limit {
+            let (bytes, frames) = (progress.bytes, progress.frames);
+            return Err(self.fault(call, FaultKind::OutputBudget { bytes, frames, units, limit }));
+        }
+        Ok(progress.bytes == place.len())
+    }
+
+    /// Returns the next piece of output that was checked and not delivered, or `None` if all was delivered. A
+    /// state is delivered whole.
+    pub fn next_piece<'a>(&'a self, pending: &mut Pending, piece: usize) -> Option<Output<'a>> {
+        let all = &self.memory.data(&self.store)[pending.place.clone()];
+        let rest = all.get(pending.delivered..).filter(|rest| !rest.is_empty())?;
+        let is_whole = rest.len() <= piece || pending.call == CallName::Export;
+        let length = if is_whole { rest.len() } else { first_frames(rest, piece) };
+        pending.delivered += length;
+        Some(Output { bytes: &rest[..length], counts: pending.progress.counts })
     }
 
     fn trapped(&mut self, call: CallName, error: &wasmtime::Error, allowance: &Allowance) -> Fault {
@@ -550,7 +632,7 @@ impl Instance {
                 _ => allowance.used_up(place),
             }
         } else if let Some(deadline_ns) = revoked {
-            self.loaded.watchdog.violated(self.loaded.hash);
+            self.loaded.violate_bound();
             FaultKind::BoundViolated { deadline_ns }
         } else {
             FaultKind::Trap(trap.map_or_else(|| root_cause(error), Trap::to_string))

@@ -309,8 +309,8 @@ impl Installed {
         self.id
     }
 
-    pub fn is_metered(&self) -> bool {
-        self.module.plan.class == ModuleClass::Metered
+    pub fn class(&self) -> ModuleClass {
+        self.module.plan.class
     }
 
     /// Returns whether nobody waits while a call goes on, if no other module is here.
