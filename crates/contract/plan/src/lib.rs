@@ -229,8 +229,7 @@ pub struct Limits {
     /// For a bounded module, whose calls cannot be interrupted, it is at most [`longest_call`].
     /// The calls for the rest of a batch's output may cost as much as the budgets of its packets instead.
     ///
-    /// Each call costs at least [`flame_abi::CALL_UNITS`]. Its output costs one unit for each byte, and
-    /// [`FRAME_UNITS`] for each frame.
+    /// Each call costs at least [`flame_abi::CALL_UNITS`], plus one unit for each byte of its output.
     pub call_budget: u64,
     /// The bytes that one call may return as output.
     pub output_per_call: u32,
@@ -264,7 +263,8 @@ impl Rests {
     }
 }
 
-/// The units that each frame of output costs, besides its bytes: the host checks and delivers each one.
+/// The units that each frame of a batch's output costs, besides one for each of its bytes: the host checks and
+/// delivers each frame.
 pub const FRAME_UNITS: u64 = 16;
 
 /// The units that the output of a batch may cost whatever the number and the budgets of its packets.

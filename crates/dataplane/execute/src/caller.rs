@@ -290,8 +290,8 @@ impl Caller {
                 }
             };
             match current.call.packets() {
-                Some(_) => current.output = current.output.saturating_sub(pending.units()),
-                None => allowance.spend(pending.units()),
+                Some(_) => current.output = current.output.saturating_sub(pending.batch_units()),
+                None => allowance.spend(pending.call_units()),
             }
             let Pending { more, rest, refused, .. } = pending;
             if allowance.is_last() {

@@ -60,6 +60,26 @@ impl CpuMonitor {
     }
 }
 
+/// Charges the processor time of this thread to a module until it is dropped: work for output of a module whose
+/// calls are made by another thread or process.
+pub struct Charge {
+    meters: Meters,
+    used: Duration,
+}
+
+impl Charge {
+    /// Begins to charge, if the module's time is limited.
+    pub fn begin(meters: &Meters) -> Option<Self> {
+        meters.timed().then(|| Self { meters: meters.clone(), used: thread_time() })
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.meters.took(thread_time().saturating_sub(self.used));
+    }
+}
+
 /// The beginning of a call or slice.
 #[derive(Clone, Copy)]
 pub struct Started {
@@ -193,6 +213,14 @@ mod tests {
         assert!(one.may_begin() && other.may_begin());
         take(&mut one, Duration::from_millis(2));
         assert!(!one.may_begin() && !other.may_begin(), "used up, and the period is long");
+        let meters = Meters::of_grant(vec![Arc::new(Meter::new(quota, Box::new(ThisRun::new(quota))))]);
+        let charge = Charge::begin(&meters);
+        assert!(meters.may_begin());
+        let end = thread_time() + Duration::from_millis(2);
+        while thread_time() < end {}
+        drop(charge);
+        assert!(!meters.may_begin(), "the work of another thread for its output counts");
+        assert!(Charge::begin(&Meters::default()).is_none());
         assert!(
             CpuMonitor::new(&Meters::default(), None).start().is_none(),
             "nothing is limited, so nothing is measured"

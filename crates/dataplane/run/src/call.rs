@@ -302,7 +302,7 @@ impl Instance {
         let (mut pending, mut allowance) = self.returned(called, u64::MAX)?;
         while !self.check(&mut pending, usize::MAX)? {}
         if !is_batch {
-            allowance.spend(pending.units());
+            allowance.spend(pending.call_units());
         }
         let Pending { more, rest, refused, .. } = pending;
         let nothing = Output { bytes: &[], counts: Default::default() };

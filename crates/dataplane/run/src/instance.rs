@@ -65,11 +65,6 @@ pub struct Output<'a> {
     pub counts: FrameCounts,
 }
 
-/// Returns the units that output costs: one for each byte, and [`FRAME_UNITS`] for each frame.
-fn output_units(bytes: usize, frames: usize) -> u64 {
-    (bytes as u64).saturating_add((frames as u64).saturating_mul(FRAME_UNITS))
-}
-
 /// The output of a call that has returned: its place, and how much of it was checked and delivered. The
 /// module's memory does not change before it is called again, so both may wait between two pieces.
 pub struct Pending {
@@ -93,9 +88,14 @@ impl Pending {
         Self { call, place, progress, delivered, limit, more: false, rest: false, refused: false }
     }
 
-    /// Returns the units that the output costs, as far as it was checked.
-    pub fn units(&self) -> u64 {
-        output_units(self.progress.bytes, self.progress.frames)
+    /// Returns the units that the output of a batch costs, as far as it was checked.
+    pub fn batch_units(&self) -> u64 {
+        (self.progress.bytes as u64).saturating_add((self.progress.frames as u64).saturating_mul(FRAME_UNITS))
+    }
+
+    /// Returns the units that other output costs: one for each byte.
+    pub fn call_units(&self) -> u64 {
+        self.place.len() as u64
     }
 
     /// Returns whether all of it was delivered.
@@ -590,12 +590,12 @@ impl Instance {
             let kind = FaultKind::Messages { found: progress.counts.messages, limit: messages };
             return Err(self.fault(call, kind));
         }
-        let units = output_units(progress.bytes, progress.frames);
+        let (bytes, frames, is_over) = (progress.bytes, progress.frames, progress.bytes == place.len());
+        let units = pending.batch_units();
         if units > limit {
-            let (bytes, frames) = (progress.bytes, progress.frames);
             return Err(self.fault(call, FaultKind::OutputBudget { bytes, frames, units, limit }));
         }
-        Ok(progress.bytes == place.len())
+        Ok(is_over)
     }
 
     /// Returns the next piece of output that was checked and not delivered, or `None` if all was delivered. A

@@ -34,6 +34,7 @@ mod logs;
 mod lost;
 mod machine;
 mod outputs;
+mod pauses;
 mod pipes;
 mod places;
 mod plot;
