@@ -289,9 +289,12 @@ impl Caller {
                     continue;
                 }
             };
-            match current.call.packets() {
-                Some(_) => current.output = current.output.saturating_sub(pending.batch_units()),
-                None => allowance.spend(pending.call_units()),
+            let is_of_batch = current.call.packets().is_some();
+            if is_of_batch {
+                current.output = current.output.saturating_sub(pending.batch_units());
+            }
+            if current.is_rest || !is_of_batch {
+                allowance.spend(pending.call_units());
             }
             let Pending { more, rest, refused, .. } = pending;
             if allowance.is_last() {

@@ -31,7 +31,8 @@ impl CpuMonitor {
 
     pub fn start(&self) -> Option<Started> {
         let is_measured = self.share.is_some() || self.limit.is_some();
-        is_measured.then(|| Started { at: Instant::now(), used: thread_time() })
+        // The kernel's clock takes long to read, so the other one is read within.
+        is_measured.then(|| Started { used: thread_time(), at: Instant::now() })
     }
 
     /// Returns whether no call may begin, whatever the share.
@@ -44,12 +45,13 @@ impl CpuMonitor {
     /// Returns the processor time, or zero if it is not measured.
     pub fn charge(&mut self, started: Option<Started>, is_batch: bool) -> Duration {
         let Some(Started { at, used }) = started else { return Duration::ZERO };
+        let now = Instant::now();
         let took = thread_time().saturating_sub(used);
         if let Some(share) = &self.share {
             share.took(took);
         }
         if let Some(monitor) = self.limit.as_mut().filter(|_| is_batch) {
-            monitor.took(at, Instant::now(), took);
+            monitor.took(at, now, took);
         }
         took
     }

@@ -585,12 +585,12 @@ impl Instance {
         if let Err(error) = self.loaded.schema.check_piece(bytes, progress, piece, has_slow_path, sent) {
             return Err(self.fault(call, FaultKind::Output(Box::new(error))));
         }
-        let messages = self.loaded.limits.messages;
-        if progress.counts.messages > u64::from(messages) {
-            let kind = FaultKind::Messages { found: progress.counts.messages, limit: messages };
-            return Err(self.fault(call, kind));
+        let (bytes, frames, messages) = (progress.bytes, progress.frames, progress.counts.messages);
+        let is_over = bytes == place.len();
+        let most = self.loaded.limits.messages;
+        if is_over && messages > u64::from(most) {
+            return Err(self.fault(call, FaultKind::Messages { found: messages, limit: most }));
         }
-        let (bytes, frames, is_over) = (progress.bytes, progress.frames, progress.bytes == place.len());
         let units = pending.batch_units();
         if units > limit {
             return Err(self.fault(call, FaultKind::OutputBudget { bytes, frames, units, limit }));
