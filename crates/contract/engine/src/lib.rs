@@ -6,7 +6,7 @@
 #![forbid(unsafe_code)]
 
 use flame_plan::ModuleClass;
-use wasmtime::{Config, Engine, Inlining, Store, WasmBacktraceDetails, WasmFeatures};
+use wasmtime::{Config, Engine, Inlining, WasmBacktraceDetails, WasmFeatures};
 
 /// The native stack of one call in bytes. A call that needs more traps.
 pub const STACK_BYTES: usize = 512 << 10;
@@ -29,15 +29,14 @@ pub fn features() -> WasmFeatures {
         | WasmFeatures::FLOATS
 }
 
-/// Returns the configuration for modules of any class. All code is interruptible by epochs: calls of bounded
-/// modules that may take long yield as well, and others have no deadline.
-pub fn config() -> Config {
+/// Returns the configuration for modules of `class`. Metered modules are interruptible by epochs.
+pub fn config(class: ModuleClass) -> Config {
     let mut config = Config::new();
     config.wasm_features(WasmFeatures::all(), false);
     config.wasm_features(features(), true);
     config
         .compiler_inlining(Inlining::Yes)
-        .epoch_interruption(true)
+        .epoch_interruption(class == ModuleClass::Metered)
         .memory_reservation(RESERVATION)
         .memory_guard_size(GUARD)
         .memory_reservation_for_growth(0)
@@ -48,16 +47,6 @@ pub fn config() -> Config {
         .async_stack_size(2 * STACK_BYTES)
         .wasm_backtrace_details(WasmBacktraceDetails::Disable);
     config
-}
-
-/// The number of slices after which a call yields that runs to its end.
-pub const NEVER: u64 = u64::MAX / 2;
-
-/// Creates a store whose calls run to their end.
-pub fn store<T: 'static>(engine: &Engine, data: T) -> Store<T> {
-    let mut store = Store::new(engine, data);
-    store.set_epoch_deadline(NEVER);
-    store
 }
 
 /// Enables Wasmtime's own count of executed instructions, against which bounds are tested. Bytes moved by
@@ -84,8 +73,8 @@ impl Engines {
     ///
     /// Returns an error if Wasmtime does not support the machine.
     pub fn new(add: impl Fn(&mut Config)) -> Result<Self, wasmtime::Error> {
-        Self::of_configs(|_| {
-            let mut config = config();
+        Self::of_configs(|class| {
+            let mut config = config(class);
             add(&mut config);
             config
         })
@@ -98,7 +87,7 @@ impl Engines {
     /// Returns the errors of [`Engines::new`].
     pub fn counting(add: impl Fn(&mut Config)) -> Result<Self, wasmtime::Error> {
         Self::of_configs(|class| {
-            let mut config = config();
+            let mut config = config(class);
             add(&mut config);
             if class == ModuleClass::Bounded {
                 count_instructions(&mut config);

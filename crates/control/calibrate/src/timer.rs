@@ -23,7 +23,7 @@ pub struct Timer {
 
 impl Timer {
     pub fn new(engine: &Engine, module: &Module) -> Result<Self, CalibrateError> {
-        let mut store = flame_engine::store(engine, ());
+        let mut store = Store::new(engine, ());
         let host = Func::wrap(&mut store, |_: Caller<'_, ()>, _: i32| {});
         let instance = Instance::new(&mut store, module, &[host.into()]).map_err(failed("starting"))?;
         let memory = instance.get_memory(&mut store, "memory").ok_or_else(|| CalibrateError::Engine {

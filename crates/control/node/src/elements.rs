@@ -316,7 +316,7 @@ impl<C: Client> Prepared for Ready<C> {
             let mut slices = lock(&shared.slices);
             if slices.is_none() {
                 let of_all = Slices::default();
-                of_all.add(ModuleClass::Metered);
+                of_all.need(true);
                 let started = of_all.start(engines, || ());
                 *slices = Some(started.map_err(|e| RunError::Thread(e.to_string()))?);
             }

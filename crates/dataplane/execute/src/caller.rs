@@ -13,7 +13,7 @@ use crate::guard::{Guarded, Step};
 use crate::limit::CpuMonitor;
 use crate::module::{LoadedModule, Shape};
 use crate::stop::{Phase, Quantum, Stop};
-use flame_plan::limits::{OVERRUN_MAX, SLICED_CALL_MAX, STOP_GRACE};
+use flame_plan::limits::{OVERRUN_MAX, STOP_GRACE};
 use flame_plan::{Discipline, Limits, ModuleClass, Reason};
 use flame_quota::Meters;
 use flame_run::{
@@ -274,7 +274,7 @@ impl Caller {
                 return Ok(Ended::Faulted(current.call, fault));
             }
             let pace = self.pace(&current, quantum);
-            let step = self.guarded.open(&current, phase, pace).advance(&current, pace, quantum, each)?;
+            let step = self.guarded.open(&current, phase).advance(&current, pace, quantum, each)?;
             let (pending, mut allowance) = match step {
                 Step::Ended(pending, allowance) => (pending, allowance),
                 Step::Faulted(fault) => {
@@ -324,11 +324,6 @@ impl Caller {
         let times = self.guarded.times();
         if current.has_grace() && times.late >= STOP_GRACE {
             return Some(FaultKind::Interrupted(times.late));
-        }
-        let is_bounded = self.loaded.class() == ModuleClass::Bounded;
-        if is_bounded && times.sliced >= SLICED_CALL_MAX {
-            self.loaded.violate_bound();
-            return Some(FaultKind::BoundViolated { deadline_ns: SLICED_CALL_MAX.as_nanos() as u64 });
         }
         // Another call begins only then.
         self.guarded.idle()?;

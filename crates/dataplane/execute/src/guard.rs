@@ -28,8 +28,6 @@ pub(crate) struct CallTimes {
     pub(crate) spent: Duration,
     /// The part in the overtime.
     pub(crate) late: Duration,
-    /// The time of a call in slices.
-    pub(crate) sliced: Duration,
 }
 
 /// The state of the instance.
@@ -58,9 +56,10 @@ pub(crate) enum Step {
 pub(crate) struct Guard<'a> {
     of: &'a mut Guarded,
     started: Option<Started>,
-    /// The beginning, if the call is made in slices or its time counts as overtime.
+    /// The processor time of another thread for the call, once it has ended.
+    apart: Duration,
+    /// The beginning, if the time counts as overtime.
     since: Option<Instant>,
-    has_overtime: bool,
     is_of_batches: bool,
 }
 
@@ -127,13 +126,12 @@ impl Guarded {
     }
 
     /// Begins an interval of this call.
-    pub(crate) fn open(&mut self, current: &Current, phase: Phase, pace: Pace) -> Guard<'_> {
+    pub(crate) fn open(&mut self, current: &Current, phase: Phase) -> Guard<'_> {
         let has_overtime = current.has_grace() && phase.limits_batches();
-        let is_timed = has_overtime || pace == Pace::InSlices;
         Guard {
             started: self.payer.as_ref().unwrap_or(&self.cpu).start(),
-            since: is_timed.then(Instant::now),
-            has_overtime,
+            apart: Duration::ZERO,
+            since: has_overtime.then(Instant::now),
             is_of_batches: current.is_of_batches(),
             of: self,
         }
@@ -166,10 +164,13 @@ impl Guard<'_> {
                 self.of.state = RunState::Busy(running);
                 Ok(Step::Paused)
             }
-            Slice::Done(mut instance, called) => match instance.returned(called, current.output) {
-                Ok((pending, left)) => self.deliver(instance, pending, left, quantum, each),
-                Err(fault) => Ok(Step::Faulted(fault)),
-            },
+            Slice::Done(mut instance, called) => {
+                self.apart = called.time_apart();
+                match instance.returned(called, current.output) {
+                    Ok((pending, left)) => self.deliver(instance, pending, left, quantum, each),
+                    Err(fault) => Ok(Step::Faulted(fault)),
+                }
+            }
         }
     }
 
@@ -207,13 +208,9 @@ impl Guard<'_> {
 impl Drop for Guard<'_> {
     fn drop(&mut self) {
         let Guarded { cpu, payer, times, overtime, .. } = &mut *self.of;
-        times.spent += payer.as_mut().unwrap_or(cpu).charge(self.started, self.is_of_batches);
-        let Some(since) = self.since else { return };
-        let took = since.elapsed();
-        times.sliced += took;
-        if self.has_overtime {
-            times.late += took;
-            *overtime += took;
-        }
+        let cpu = payer.as_mut().unwrap_or(cpu);
+        times.spent += cpu.charge(self.started, self.is_of_batches) + cpu.charge_apart(self.apart);
+        let took = self.since.map_or(Duration::ZERO, |since| since.elapsed());
+        (times.late, *overtime) = (times.late + took, *overtime + took);
     }
 }

@@ -3,8 +3,9 @@
 
 use flame_plan::limits::OVERRUN_MAX;
 use flame_plan::{Overrun, Reason, TimeLimit};
-use flame_quota::Meters;
+use flame_quota::{Meters, Usage};
 use nix::time::{ClockId, clock_gettime};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// The number of batches before their number over the limit counts: the first ones find cold caches and empty
@@ -17,11 +18,14 @@ pub struct CpuMonitor {
     /// The processor time of the credential, over all its installs and workers.
     share: Option<Meters>,
     limit: Option<OverrunMonitor>,
+    /// The use, in which the time of other threads counts that make calls.
+    usage: Option<Arc<Usage>>,
 }
 
 impl CpuMonitor {
     pub fn new(meters: &Meters, limit: Option<TimeLimit>) -> Self {
-        Self { share: Some(meters.clone()).filter(Meters::timed), limit: limit.map(OverrunMonitor::new) }
+        let share = Some(meters.clone()).filter(Meters::timed);
+        Self { share, limit: limit.map(OverrunMonitor::new), usage: meters.usage().cloned() }
     }
 
     /// Returns whether a call may begin or continue.
@@ -54,6 +58,15 @@ impl CpuMonitor {
             monitor.took(at, now, took);
         }
         took
+    }
+
+    /// Charges the processor time that another thread took for a call. Returns it.
+    pub fn charge_apart(&mut self, time: Duration) -> Duration {
+        if !time.is_zero() {
+            self.share.iter().for_each(|share| share.took(time));
+            self.usage.iter().for_each(|usage| usage.add_cpu_apart(time.as_nanos() as u64));
+        }
+        time
     }
 
     /// Records a finished batch of `packets`; returns the reason for eviction if the limit was exceeded.
@@ -197,7 +210,6 @@ mod tests {
     use super::*;
     use flame_plan::Share;
     use flame_quota::{Amounts, Meter, Quota, ThisRun};
-    use std::sync::Arc;
 
     fn take(cpu: &mut CpuMonitor, time: Duration) {
         let started = cpu.start();

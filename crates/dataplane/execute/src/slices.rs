@@ -1,5 +1,4 @@
-use flame_plan::ModuleClass;
-use flame_plan::limits::{LONG_SLICE, SLICE};
+use flame_plan::limits::SLICE;
 use flame_run::Engines;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -9,16 +8,13 @@ use std::time::Duration;
 /// The number of slices without work after which the thread that ends them sleeps.
 const IDLE: u32 = 20;
 
-/// The slices of calls, which a thread ends. It sleeps while there is no module or no work: its time counts as
-/// that of the modules. Without a metered module slices are long, since few calls have any then. Clones are the
-/// same slices.
+/// The slices of metered calls, which a thread ends. It sleeps while there is no such module or no work: its
+/// time counts as that of the modules. Clones are the same slices.
 #[derive(Clone, Default)]
 pub struct Slices(Arc<Shared>);
 
 struct Shared {
-    /// The length if a module is metered.
     length_ns: AtomicU64,
-    is_metered: AtomicBool,
     is_needed: AtomicBool,
     is_working: AtomicBool,
     is_asleep: AtomicBool,
@@ -30,7 +26,6 @@ impl Default for Shared {
     fn default() -> Self {
         Self {
             length_ns: AtomicU64::new(SLICE.as_nanos() as u64),
-            is_metered: AtomicBool::new(false),
             is_needed: AtomicBool::new(false),
             is_working: AtomicBool::new(false),
             is_asleep: AtomicBool::new(false),
@@ -77,29 +72,14 @@ impl Slices {
         Ok(SliceThread { slices: self.clone(), thread: Some(thread) })
     }
 
-    /// Sets the length of slices while a module is metered.
+    /// Sets the length of slices.
     pub fn set_length(&self, length: Duration) {
         self.0.length_ns.store(length.as_nanos() as u64, Ordering::Relaxed);
     }
 
-    /// Sets the classes of all modules. If there are any, they work from now on.
-    pub fn need(&self, classes: impl Iterator<Item = ModuleClass>) {
-        let (mut is_needed, mut is_metered) = (false, false);
-        for class in classes {
-            is_needed = true;
-            is_metered |= class == ModuleClass::Metered;
-        }
-        self.0.is_metered.store(is_metered, Ordering::Relaxed);
+    /// Sets whether there are metered modules. If so, they work from now on.
+    pub fn need(&self, is_needed: bool) {
         self.0.is_needed.store(is_needed, Ordering::SeqCst);
-        self.work(true);
-    }
-
-    /// Adds a module of this class, which works from now on.
-    pub fn add(&self, class: ModuleClass) {
-        if class == ModuleClass::Metered {
-            self.0.is_metered.store(true, Ordering::Relaxed);
-        }
-        self.0.is_needed.store(true, Ordering::SeqCst);
         self.work(true);
     }
 
@@ -114,13 +94,6 @@ impl Slices {
 }
 
 impl Shared {
-    fn length(&self) -> Duration {
-        match self.is_metered.load(Ordering::Relaxed) {
-            true => Duration::from_nanos(self.length_ns.load(Ordering::Relaxed)),
-            false => LONG_SLICE,
-        }
-    }
-
     fn is_over(&self) -> bool {
         self.is_over.load(Ordering::SeqCst)
     }
@@ -140,7 +113,7 @@ impl Shared {
                 self.is_asleep.store(false, Ordering::SeqCst);
                 continue;
             }
-            std::thread::park_timeout(self.length());
+            std::thread::park_timeout(Duration::from_nanos(self.length_ns.load(Ordering::Relaxed)));
             end_slice();
         }
     }
@@ -182,8 +155,8 @@ mod tests {
         };
         slices.work(true);
         wait_for(&is_asleep);
-        assert_eq!(ended.load(Ordering::Relaxed), 0, "there is no module");
-        slices.add(ModuleClass::Metered);
+        assert_eq!(ended.load(Ordering::Relaxed), 0, "no module is metered");
+        slices.need(true);
         wait_for(&|| ended.load(Ordering::Relaxed) > 2 * u64::from(IDLE));
         assert!(!is_asleep(), "a module works");
         slices.work(false);

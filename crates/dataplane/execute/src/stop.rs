@@ -1,6 +1,6 @@
 //! The end of a run from outside, and the time that calls have then.
 
-use flame_plan::limits::{QUANTUM_CALLS_MAX, SLICE, STOP_BEHIND_MAX};
+use flame_plan::limits::{LENT_CALL_MAX, SLICE, STOP_BEHIND_MAX};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -177,7 +177,7 @@ impl<'a> Quantum<'a> {
     /// Creates a quantum of several slices, for a call before which the source has lent the blocks that
     /// wait.
     pub fn long(stop: &'a Stop<'a>) -> Self {
-        Self { limit: Some((Instant::now(), QUANTUM_CALLS_MAX)), ..Self::whole(stop) }
+        Self { limit: Some((Instant::now(), LENT_CALL_MAX)), ..Self::whole(stop) }
     }
 
     /// Returns the quantum for a time when no more packets arrive.

@@ -2,15 +2,18 @@
 //!
 //! All calls during a run begin with [`Instance::begin`]. [`Instance::call`] is for measurements and tests.
 
+use crate::apart::Running;
 use crate::fault::{Fault, FaultKind};
 use crate::instance::{Instance, Output, Pending, Role};
 use crate::quota::Quota;
+use crate::watch::own_time;
 use flame_abi::{CALL_UNITS, LinkType};
-use flame_engine::NEVER;
+use flame_plan::limits::SLICE;
 use flame_plan::{CallName, ModuleClass};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 use wasmtime::{Store, TypedFunc};
 
 /// A call of an instance.
@@ -197,20 +200,36 @@ impl Function {
 /// The way in which a call is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pace {
-    /// Nothing waits for it, or its bound is short. A metered module yields nevertheless, and continues.
+    /// Nothing waits for it, or it is short. A metered module yields nevertheless, and continues.
     ToEnd,
-    /// It yields at the end of each slice.
+    /// It yields at the end of each slice. A bounded module, whose code does not, is called by another thread.
     InSlices,
 }
 
 /// A call that has not ended.
-pub struct Suspended(Pin<Box<dyn Future<Output = (Box<Instance>, CallReturn)> + Send>>);
+pub struct Suspended(Kind);
+
+enum Kind {
+    /// A call of a metered module on a stack of its own.
+    Stack(Pin<Box<dyn Future<Output = (Box<Instance>, CallReturn)> + Send>>),
+    /// A call that another thread makes.
+    Apart(Running<(Box<Instance>, CallReturn)>),
+}
 
 /// A call that has returned, whose result is not yet checked ([`Instance::returned`] begins that).
 pub struct CallReturn {
     call: CallName,
     allowance: Allowance,
     result: Result<wasmtime::Result<i64>, Fault>,
+    /// The processor time of another thread.
+    apart: Duration,
+}
+
+impl CallReturn {
+    /// Returns the processor time that another thread took for the call.
+    pub fn time_apart(&self) -> Duration {
+        self.apart
+    }
 }
 
 /// The state of a call after one slice.
@@ -234,11 +253,17 @@ pub struct Returned<'a> {
 }
 
 impl Suspended {
-    /// Continues until the call ends or its slice is ended ([`crate::Engines::end_slice`]).
-    pub fn resume(mut self) -> Slice {
-        match self.0.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready((instance, called)) => Slice::Done(instance, called),
-            Poll::Pending => Slice::Yielded(self),
+    /// Continues until the call ends or its slice does ([`crate::Engines::end_slice`] ends it).
+    pub fn resume(self) -> Slice {
+        match self.0 {
+            Kind::Stack(mut call) => match call.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+                Poll::Ready((instance, called)) => Slice::Done(instance, called),
+                Poll::Pending => Slice::Yielded(Self(Kind::Stack(call))),
+            },
+            Kind::Apart(running) => match running.wait(SLICE) {
+                Ok((instance, called)) => Slice::Done(instance, called),
+                Err(running) => Slice::Yielded(Self(Kind::Apart(running))),
+            },
         }
     }
 }
@@ -246,16 +271,23 @@ impl Suspended {
 impl Instance {
     /// Begins a call. It has ended when this returns, or has yielded.
     pub fn begin(mut self: Box<Self>, call: &Call, allowance: Allowance, pace: Pace) -> Slice {
-        let is_bounded = self.loaded.class() == ModuleClass::Bounded;
-        if is_bounded && pace == Pace::ToEnd {
-            let called = self.call_now(call, allowance);
-            return Slice::Done(self, called);
+        if self.loaded.class() == ModuleClass::Bounded {
+            let thread = if pace == Pace::InSlices { self.loaded.thread() } else { None };
+            let Some(thread) = thread else {
+                let called = self.call_now(call, allowance);
+                return Slice::Done(self, called);
+            };
+            let call = call.clone();
+            let running = thread.run(move || {
+                let began = own_time();
+                let called = self.call_now(&call, allowance);
+                let apart = own_time().saturating_sub(began);
+                (self, CallReturn { apart, ..called })
+            });
+            return Suspended(Kind::Apart(running)).resume();
         }
         let prepared = self.prepare(call, allowance.left);
         let call = call.name();
-        if is_bounded {
-            self.store.set_epoch_deadline(1);
-        }
         let running = async move {
             let result = match prepared {
                 Ok(Some(function)) => {
@@ -265,12 +297,9 @@ impl Instance {
                 Ok(None) => Ok(Ok(0)),
                 Err(fault) => Err(fault),
             };
-            if is_bounded {
-                self.store.set_epoch_deadline(NEVER);
-            }
-            (self, CallReturn { call, allowance, result })
+            (self, CallReturn { call, allowance, result, apart: Duration::ZERO })
         };
-        Suspended(Box::pin(running)).resume()
+        Suspended(Kind::Stack(Box::pin(running))).resume()
     }
 
     /// Charges a call to its allowance, and locates its output, which may cost `limit` units.
@@ -279,7 +308,7 @@ impl Instance {
     ///
     /// Returns the fault that ended the call. The instance must then be dropped.
     pub fn returned(&mut self, called: CallReturn, limit: u64) -> Result<(Pending, Allowance), Fault> {
-        let CallReturn { call, mut allowance, result } = called;
+        let CallReturn { call, mut allowance, result, .. } = called;
         let result = result?;
         let units = if call.is_batch() { 0 } else { self.counted(allowance.left) };
         if call == CallName::Pressure {
@@ -316,7 +345,7 @@ impl Instance {
             Ok(None) => Ok(Ok(0)),
             Err(fault) => Err(fault),
         };
-        CallReturn { call: call.name(), allowance, result }
+        CallReturn { call: call.name(), allowance, result, apart: Duration::ZERO }
     }
 
     fn execute(&mut self, function: Function) -> wasmtime::Result<i64> {
@@ -325,7 +354,7 @@ impl Instance {
             return block_on(function.call_async(batch, store));
         }
         if let Some(watch) = watch {
-            watch.0.begin();
+            watch.0.begin(loaded.deadline_ns(matches!(function, Function::Batch { .. })));
         }
         let returned = function.call(batch, store);
         if let Some(watch) = watch {

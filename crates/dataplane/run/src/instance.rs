@@ -1,3 +1,4 @@
+use crate::apart::{Apart, Idle};
 use crate::areas::Area;
 use crate::call::{Allowance, Batches, Call, Function, block_on};
 use crate::engine::Engines;
@@ -16,8 +17,7 @@ use flame_quota::Meters;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
-use wasmtime::{Engine, Extern, Global, Linker, Memory, Module, Store, Trap, TypedFunc, UpdateDeadline};
-use wasmtime::{Val, WasmBacktrace};
+use wasmtime::{Engine, Extern, Global, Linker, Memory, Module, Store, Trap, TypedFunc, Val, WasmBacktrace};
 
 /// The code of a module, loaded once for all its instances.
 #[derive(Clone)]
@@ -43,9 +43,10 @@ pub struct Loaded {
     marks_packets: bool,
     class: ModuleClass,
     hash: [u8; 32],
-    /// The processor time of a call, if nothing interrupts it.
+    /// The processor time of a batch, if nothing interrupts it. Other calls have that of the limits.
     deadline_ns: Option<u64>,
     watchdog: Watchdog,
+    apart: Apart,
 }
 
 /// The role of an instance within its module.
@@ -165,6 +166,7 @@ impl Loaded {
             hash: plan.hash,
             deadline_ns,
             watchdog: engines.watchdog().clone(),
+            apart: engines.apart().clone(),
             meters: meters.clone(),
         })
     }
@@ -189,16 +191,20 @@ impl Loaded {
         &self.limits
     }
 
-    /// Returns the module with this deadline of calls that nothing interrupts, if its own is later.
+    /// Returns the module with this deadline of batches that nothing interrupts, if its own is later.
     #[must_use]
     pub fn due_in(self, deadline: Duration) -> Self {
         let deadline_ns = self.deadline_ns.map(|own| own.min(deadline.as_nanos() as u64));
         Self { deadline_ns, ..self }
     }
 
-    /// Records that the bound of the module was violated, which ends its instances.
-    pub fn violate_bound(&self) {
-        self.watchdog.violated(self.hash);
+    pub(crate) fn deadline_ns(&self, is_batch: bool) -> u64 {
+        self.deadline_ns.filter(|_| is_batch).unwrap_or(self.limits.deadline_ns)
+    }
+
+    /// Returns a thread for a call, or `None` where there is none: a confined process starts no threads.
+    pub(crate) fn thread(&self) -> Option<Idle> {
+        self.region.is_none().then(|| self.apart.take())?
     }
 
     /// Returns whether the module has a slow instance, which merges the messages of its fast instances.
@@ -276,22 +282,16 @@ impl Instance {
             panic_message: None,
         };
         let limits = &loaded.limits;
-        let mut store = flame_engine::store(&loaded.engine, Quota::new(limits, loaded.meters.clone()));
+        let mut store = Store::new(&loaded.engine, Quota::new(limits, loaded.meters.clone()));
         store.limiter(|quota| quota);
         let mut linker = Linker::new(&loaded.engine);
         // The rewriter replaced every direct call, so these are called only through a table.
         linker.func_wrap(names::IMPORTS, names::PACKET, |_: i32| {}).map_err(|e| start(e.to_string()))?;
         linker.func_wrap(names::IMPORTS, names::COLD, || {}).map_err(|e| start(e.to_string()))?;
         let counts = store.set_fuel(COUNTED_FROM).is_ok();
-        match loaded.class {
-            ModuleClass::Metered => {
-                store.set_epoch_deadline(1);
-                store.epoch_deadline_async_yield_and_update(1);
-            }
-            // Calls that run to their end are made without a fiber, and must not yield.
-            ModuleClass::Bounded => {
-                store.epoch_deadline_callback(|_| Ok(UpdateDeadline::Yield(1)));
-            }
+        if loaded.class == ModuleClass::Metered {
+            store.set_epoch_deadline(1);
+            store.epoch_deadline_async_yield_and_update(1);
         }
         let instance = block_on(linker.instantiate_async(&mut store, &loaded.module))
             .map_err(|e| start(root_cause(&e)))?;
@@ -615,7 +615,9 @@ impl Instance {
             Some(meter) => meter.fuel.get(&mut self.store).i64().is_some_and(|fuel| fuel < 0),
             None => false,
         };
-        let deadline = self.loaded.deadline_ns.filter(|_| trap == Some(&Trap::MemoryOutOfBounds));
+        let deadline_ns = self.loaded.deadline_ns(call.is_batch());
+        let is_watched = self.loaded.deadline_ns.is_some() && trap == Some(&Trap::MemoryOutOfBounds);
+        let deadline = is_watched.then_some(deadline_ns);
         let revoked = deadline.filter(|_| self.watch.as_ref().is_some_and(|w| w.0.was_revoked()));
         let has_diverged = match &self.meter {
             Some(meter) => meter.packet_budget.get(&mut self.store).i64() == Some(-1),
@@ -632,7 +634,7 @@ impl Instance {
                 _ => allowance.used_up(place),
             }
         } else if let Some(deadline_ns) = revoked {
-            self.loaded.violate_bound();
+            self.loaded.watchdog.violated(self.loaded.hash);
             FaultKind::BoundViolated { deadline_ns }
         } else {
             FaultKind::Trap(trap.map_or_else(|| root_cause(error), Trap::to_string))

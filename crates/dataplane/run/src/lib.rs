@@ -4,6 +4,7 @@
 //! This crate never compiles. It loads machine code that this node's compiler made with the same
 //! configuration (`flame_engine`), so that a process that runs foreign code need not contain a compiler.
 
+mod apart;
 mod areas;
 mod call;
 pub mod engine;

@@ -309,8 +309,8 @@ impl Installed {
         self.id
     }
 
-    pub fn class(&self) -> ModuleClass {
-        self.module.plan.class
+    pub fn is_metered(&self) -> bool {
+        self.module.plan.class == ModuleClass::Metered
     }
 
     /// Returns whether nobody waits while a call goes on, if no other module is here.

@@ -42,7 +42,7 @@ pub fn start_threads(engines: &Engines) -> Result<Slices, String> {
 fn set_slices(slices: &Slices, modules: &[Installed]) {
     let is_long = matches!(modules, [module] if module.keeps_nobody());
     slices.set_length(if is_long { LONG_SLICE } else { SLICE });
-    slices.need(modules.iter().map(Installed::class));
+    slices.need(modules.iter().any(Installed::is_metered));
 }
 
 /// Serves a worker until it closes the connection.

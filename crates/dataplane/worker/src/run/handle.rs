@@ -16,7 +16,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, SendError, Sender, bounded, 
 use flame_abi::manifest::Manifest;
 use flame_execute::{LoadedModule, Module, Shape, Slices};
 use flame_plan::limits::REMOVAL_MAX;
-use flame_plan::{Account, ModuleId, ModulePlan, Reason, Share};
+use flame_plan::{Account, ModuleClass, ModuleId, ModulePlan, Reason, Share};
 use flame_run::Engines;
 use flame_view::Key;
 use std::collections::BTreeMap;
@@ -79,10 +79,10 @@ impl Shared {
         let _ = self.pipelines.get(worker).map(set);
     }
 
-    /// Lets the slices of a module be ended from now on. A process ends its own slices.
+    /// Lets slices be ended from now on, if the calls of a module need that. A process ends its own slices.
     fn note_class(&self, plan: &ModulePlan) {
-        if plan.process.is_none() {
-            self.slices.add(plan.class);
+        if plan.class == ModuleClass::Metered && plan.process.is_none() {
+            self.slices.need(true);
         }
     }
 }
