@@ -263,16 +263,16 @@ impl Rests {
     }
 }
 
-/// The units that each frame of a batch's output costs, besides one for each of its bytes: the host checks and
-/// delivers each frame.
+/// The units that each frame of a batch's output costs, besides one for each of its bytes: the host checks
+/// and delivers each frame.
 pub const FRAME_UNITS: u64 = 16;
 
 /// The units that the output of a batch may cost whatever the number and the budgets of its packets.
 const BATCH_OUTPUT: u64 = 1 << 20;
 
 impl Limits {
-    /// Returns the units that the output of a batch of `packets` may cost, with that of the calls for its
-    /// rest: as many as the packets themselves, and some more.
+    /// Returns the units that the output of a batch of `packets` and of the calls for its rest may cost: as
+    /// many as the packets themselves, and some more.
     pub fn batch_output(&self, packets: u32) -> u64 {
         self.packet_budget.saturating_mul(packets.into()).saturating_add(BATCH_OUTPUT)
     }

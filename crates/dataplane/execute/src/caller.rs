@@ -66,7 +66,7 @@ impl Pressure {
 pub(crate) struct Current {
     pub(crate) call: Call,
     pub(crate) allowance: Allowance,
-    /// The units that the output of a batch may still cost, with that of the calls for its rest. Other output
+    /// The units that the output of a batch and of the calls for its rest may still cost. Other output
     /// is charged to the allowance.
     pub(crate) output: u64,
     continuations: u32,

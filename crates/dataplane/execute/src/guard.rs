@@ -42,7 +42,7 @@ enum RunState {
     Output(Box<Instance>, Pending, Allowance),
 }
 
-/// A step of a call: to its end or to that of its slice, or pieces of its output.
+/// A step of a call: to its end or the end of its slice, or pieces of its output.
 pub(crate) enum Step {
     /// The call continues.
     Paused,

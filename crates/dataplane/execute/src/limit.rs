@@ -75,8 +75,8 @@ impl CpuMonitor {
     }
 }
 
-/// Charges the processor time of this thread to a module until it is dropped: work for output of a module whose
-/// calls are made by another thread or process.
+/// Charges the processor time of this thread to a module until it is dropped: work for output of calls that
+/// another thread or process makes.
 pub struct Charge {
     meters: Meters,
     used: Duration,

@@ -202,7 +202,7 @@ impl Function {
 pub enum Pace {
     /// Nothing waits for it, or it is short. A metered module yields nevertheless, and continues.
     ToEnd,
-    /// It yields at the end of each slice. A bounded module, whose code does not, is called by another thread.
+    /// It yields at the end of each slice. Another thread calls a bounded module, whose code does not yield.
     InSlices,
 }
 
@@ -325,7 +325,7 @@ impl Instance {
     ///
     /// # Errors
     ///
-    /// Returns the fault that ended the call, or that of its output. The instance must then be dropped.
+    /// Returns the fault that ended the call, or the one in its output. The instance must then be dropped.
     pub fn finish(&mut self, called: CallReturn) -> Result<Returned<'_>, Fault> {
         let is_batch = called.call.is_batch();
         let (mut pending, mut allowance) = self.returned(called, u64::MAX)?;

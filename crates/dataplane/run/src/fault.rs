@@ -44,7 +44,7 @@ pub enum FaultKind {
     Output(Box<OutputError>),
     /// The output lies outside the module's memory or is too large.
     OutputPlace { address: u32, bytes: u32, memory: usize, limit: u32 },
-    /// The output of a batch, with that of the calls for its rest, costs more than its packets allow.
+    /// The output of a batch and of the calls for its rest costs more than its packets allow.
     OutputBudget { bytes: usize, frames: usize, units: u64, limit: u64 },
     /// The module requested further calls for output more often than allowed.
     Continuations(u32),

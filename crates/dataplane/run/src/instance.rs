@@ -43,7 +43,7 @@ pub struct Loaded {
     marks_packets: bool,
     class: ModuleClass,
     hash: [u8; 32],
-    /// The processor time of a batch, if nothing interrupts it. Other calls have that of the limits.
+    /// The processor time of a batch, if nothing interrupts it. Other calls have the one of the limits.
     deadline_ns: Option<u64>,
     watchdog: Watchdog,
     apart: Apart,

@@ -18,7 +18,8 @@ fn flood() -> String {
     let init = "(func (export \"flame_init\") (param i32 i32) (result i64) (local $i i32)
         (loop $next
             (i32.store (local.get $i) (i32.const 1))
-            (br_if $next (i32.lt_u (local.tee $i (i32.add (local.get $i) (i32.const 9))) (i32.const 17825790))))
+            (br_if $next (i32.lt_u (local.tee $i (i32.add (local.get $i) (i32.const 9)))
+                (i32.const 17825790))))
         (i64.const 0))";
     format!(
         "{init} (func (export \"flame_batch\") (param i32) (result i64) (i64.const 0x10ffffb00000000))
@@ -33,11 +34,13 @@ fn chase(before: &str) -> String {
         {before}
         (local.set $x (i64.load (i32.const 0x8000000)))
         (loop $next
-            (local.set $a (i32.and (i32.wrap_i64 (i64.shr_u (local.get $x) (i64.const 33))) (i32.const 0x7fffff8)))
+            (local.set $a (i32.and (i32.const 0x7fffff8)
+                (i32.wrap_i64 (i64.shr_u (local.get $x) (i64.const 33)))))
             (local.set $x (i64.add (i64.load (local.get $a))
                 (i64.mul (i64.add (local.get $x) (i64.const 0x1234567)) (i64.const 6364136223846793005))))
             (i64.store (local.get $a) (local.get $x))
-            (br_if $next (i32.lt_u (local.tee $i (i32.add (local.get $i) (i32.const 1))) (i32.const 3500000))))
+            (br_if $next (i32.lt_u (local.tee $i (i32.add (local.get $i) (i32.const 1)))
+                (i32.const 3500000))))
         (i64.store (i32.const 0x8000000) (local.get $x))
         (i64.const 0)"
     )
@@ -70,7 +73,7 @@ fn a_module_that_takes_too_much_costs_others_no_packet() {
     for (name, functions, more, options, cause) in [
         ("flood", &flood(), TABLE, &limited[..], "evicted: took more than"),
         ("floods", &flood(), TABLE, &[], ""),
-        ("cold", &cold, BUDGET, &limited, "for more than 50 ms in a call that nothing interrupts"),
+        ("cold", &cold, BUDGET, &limited, "module cold stopped"),
         ("tick", &tick, BUDGET, &limited, ""),
         ("ticks", &tick, BUDGET, &["--metered"], ""),
         ("init", &init, BUDGET, &limited, ""),

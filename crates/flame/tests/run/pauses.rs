@@ -1,5 +1,5 @@
-//! Tests of calls that pause, of every kind but batches, also of bounded modules; and of output, which the host
-//! checks and delivers in pieces on the module's account.
+//! Tests of calls that pause, of every kind but batches, also of bounded modules; and of output, which the
+//! host checks and delivers in pieces on the module's account.
 
 use crate::common::{self, Memory, install, request, with_manifest};
 use flame_admit::Protection;
@@ -81,7 +81,8 @@ fn exports(body: &str) -> [String; 3] {
             "{batch} {message} (i64.const 0)) (func (export \"flame_tick\") (param i64) (result i64) {body})"
         ),
         format!(
-            "{batch} {message} (i64.const 0)) (func (export \"flame_init\") (param i32 i32) (result i64) {body})"
+            "{batch} {message} (i64.const 0))
+            (func (export \"flame_init\") (param i32 i32) (result i64) {body})"
         ),
     ]
 }
@@ -93,7 +94,8 @@ fn calls_that_are_no_batches_pause() {
     let body = "(local $i i32) (local $x i64)
         (loop $next
             (local.set $x (i64.rem_u (i64.const 0x7fffffffffffffff) (i64.add (local.get $x) (i64.const 3))))
-            (br_if $next (i32.lt_u (local.tee $i (i32.add (local.get $i) (i32.const 1))) (i32.const 8000000))))
+            (br_if $next (i32.lt_u (local.tee $i (i32.add (local.get $i) (i32.const 1)))
+                (i32.const 8000000))))
         (i64.store (i32.const 0) (local.get $x))
         (i64.const 0)";
     for class in PROTECTIONS {
