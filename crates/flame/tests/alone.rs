@@ -25,6 +25,8 @@ mod node_overload;
 mod node_shares;
 #[path = "run/overload.rs"]
 mod overload;
+#[path = "devices/stalls.rs"]
+mod stalls;
 #[path = "devices/xdp.rs"]
 mod xdp;
 

@@ -94,14 +94,16 @@ impl Discipline {
         !self.loses_late_packets()
     }
 
-    /// Returns whether the calls of a module pause at the end of a slice. A bounded module runs to the end of
-    /// a call, which is near. A metered one pauses where packets could be lost, and in a process, which must
-    /// notice commands.
-    pub const fn interrupts_calls(self, placement: Placement, class: ModuleClass) -> bool {
-        match (class, placement) {
-            (ModuleClass::Bounded, _) => false,
-            (ModuleClass::Metered, Placement::Process) => true,
-            (ModuleClass::Metered, Placement::Inline) => self.loses_late_packets(),
+    /// Returns the turns of a module's calls. They pause where packets could be lost, and in a process, which
+    /// must notice commands.
+    pub const fn turns(self, placement: Placement, class: ModuleClass) -> Turns {
+        match (self, placement, class) {
+            (_, Placement::Process, _) | (Self::LiveGraph, ..) => Turns::Slices,
+            (Self::Link, Placement::Inline, ModuleClass::Metered) => Turns::Slices,
+            (Self::Link, Placement::Inline, ModuleClass::Bounded) => Turns::Lent,
+            (Self::File | Self::Pipe | Self::WaitingGraph | Self::StepwiseGraph, Placement::Inline, _) => {
+                Turns::ToEnd
+            }
         }
     }
 
@@ -173,6 +175,19 @@ impl Discipline {
     }
 }
 
+/// The turns of the calls of a module.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turns {
+    /// Each call is made to its end.
+    ToEnd,
+    /// Calls pause at the end of a slice, and blocks wait meanwhile. Batches of a bounded module do not.
+    Slices,
+    /// The module shares blocks that the source takes back. A batch is made to its end, within its bound.
+    /// Other calls, and the delivery of output, pause at the end of a long quantum, and then of each slice;
+    /// the module loses the blocks that wait.
+    Lent,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -191,10 +206,14 @@ mod tests {
         assert_eq!(those(Discipline::loses_late_packets), [Link, LiveGraph]);
         assert_eq!(those(Discipline::is_read_by_workers), [File]);
         assert_eq!(those(Discipline::orders_events_by_tick), WAITING);
-        let interrupts = |placement| those(|d| d.interrupts_calls(placement, ModuleClass::Metered));
-        assert_eq!(interrupts(Placement::Inline), [Link, LiveGraph]);
-        assert_eq!(interrupts(Placement::Process), ALL);
-        assert!(those(|d| d.interrupts_calls(Placement::Process, ModuleClass::Bounded)).is_empty());
+        let having = |turns, placement, class| those(|d| d.turns(placement, class) == turns);
+        for class in [ModuleClass::Metered, ModuleClass::Bounded] {
+            assert_eq!(having(Turns::ToEnd, Placement::Inline, class), WAITING);
+            assert_eq!(having(Turns::Slices, Placement::Process, class), ALL);
+        }
+        assert_eq!(having(Turns::Slices, Placement::Inline, ModuleClass::Metered), [Link, LiveGraph]);
+        assert_eq!(having(Turns::Slices, Placement::Inline, ModuleClass::Bounded), [LiveGraph]);
+        assert_eq!(having(Turns::Lent, Placement::Inline, ModuleClass::Bounded), [Link]);
         assert!(those(|d| d.waits_for_room(Placement::Inline)).is_empty());
         assert_eq!(
             those(|d| d.waits_for_room(Placement::Process)),

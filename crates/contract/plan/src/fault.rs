@@ -66,6 +66,7 @@ pub enum FaultClass {
     BoundViolated,
     Output,
     OutputPlace,
+    OutputBudget,
     Continuations,
     NoRest,
     ExportParts,
@@ -83,6 +84,7 @@ impl FaultClass {
             Self::Trap | Self::Start => Shed::Trap,
             Self::Output
             | Self::OutputPlace
+            | Self::OutputBudget
             | Self::Messages
             | Self::Continuations
             | Self::NoRest
@@ -107,6 +109,7 @@ impl fmt::Display for FaultClass {
             }
             Self::Output => "its output does not fit its manifest",
             Self::OutputPlace => "its output lies outside its memory or is too large",
+            Self::OutputBudget => "its output costs more than its packets allow",
             Self::Continuations => "asked for more further calls than allowed",
             Self::NoRest => "asked for flame_rest, which it does not export",
             Self::ExportParts => "asked for further calls: a state is one blob, without bits 30 and 31",

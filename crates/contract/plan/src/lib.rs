@@ -24,7 +24,7 @@ pub use account::{Account, Processed, QueueAccount, Shed, Unsent, rounded};
 pub use audience::{Audience, RunTotals, ShownTotals};
 pub use catalog::{Catalog, CatalogEntry};
 pub use decision::{Decided, Decision, Fate, GROWTH_MAX};
-pub use discipline::{Discipline, Placement, ServiceTime};
+pub use discipline::{Discipline, Placement, ServiceTime, Turns};
 pub use fault::{CallName, FaultClass, FaultReport};
 pub use filter::{
     MAX_FILTER, MAX_SHOWN_FILTER, MAX_SHOWN_FILTERS, MAX_SHOWN_TOTAL, MAX_SHOWN_VALUES, MAX_SHOWN_WORDS,
@@ -282,6 +282,21 @@ impl Rests {
     pub fn after(self, packets: u32) -> u32 {
         let batch = self.packet.saturating_mul(packets.into()).saturating_add(self.call);
         u32::try_from(batch / self.each.max(1)).unwrap_or(u32::MAX).max(1)
+    }
+}
+
+/// The units that each frame of a batch's output costs, besides one for each of its bytes: the host checks
+/// and delivers each frame.
+pub const FRAME_UNITS: u64 = 16;
+
+/// The units that the output of a batch may cost whatever the number and the budgets of its packets.
+const BATCH_OUTPUT: u64 = 1 << 20;
+
+impl Limits {
+    /// Returns the units that the output of a batch of `packets` and of the calls for its rest may cost: as
+    /// many as the packets themselves, and some more.
+    pub fn batch_output(&self, packets: u32) -> u64 {
+        self.packet_budget.saturating_mul(packets.into()).saturating_add(BATCH_OUTPUT)
     }
 }
 

@@ -8,11 +8,14 @@
 //!
 //! | limit | value | limits | granularity | at the limit | clock |
 //! | --- | --- | --- | --- | --- | --- |
-//! | `SLICE` | 500µs | a metered call while others wait | itself | the call pauses | monotonic |
+//! | `SLICE` | 500µs | a metered call while others wait; the wait for a call of a bounded module in another thread | itself | the call pauses | monotonic |
 //! | `LONG_SLICE` | 5ms | a metered call for which nothing waits | itself | the call continues, unless its module was evicted or the run stopped | monotonic |
 //! | `QUANTUM_CALLS_MAX` | 10ms | the calls of one module in a process in turn | a call | no further call begins before commands are read | monotonic |
+//! | `LENT_CALL_MAX` | 50ms | on a link, a call of a bounded module without packets, or the delivery of output of one | a slice, `OUTPUT_PIECE` | it pauses, and the blocks that wait for the module are lost to it | monotonic |
 //! | `QUANTUM_BLOCKS_MAX` | 16 | the blocks of a module in turn | a block | others have their turn | none |
+//! | `OUTPUT_PIECE` | 32768 | the bytes of output, 32 KiB, that are checked or delivered at once | a frame | the rest waits for the next slice if the slice is over | none |
 //! | `CALL_DEADLINE_MAX` | 850ms | a call of a bounded module | a period of the watchdog | the call traps, and the bound counts as violated | processor |
+//! | `OVERRUN_MAX` | 50ms | a batch of a module with a time limit, on a live source; the time of all its batches beyond the limit, besides the part of the time in which they may exceed it | a period of the watchdog; a batch | the call traps, and the bound counts as violated; it is evicted | processor |
 //! | `SERVICE_REPLY_MAX` | 1s | a call of a service | a delivery | the caller gets the outcome "late" | pausable, or packet where modules wait for each other |
 //! | `SERVICE_OPEN_MAX` | 256 | the calls of a module without an outcome that it has taken | a call | the call is refused | none |
 //! | `SERVICE_DELIVERED_MAX` | 2 | the calls, and the outcomes, delivered to a module that it has not made | a call | further ones wait | none |
@@ -120,10 +123,16 @@ limits! {
     /// Longer than [`SLICE`]: to end a slice costs an interrupt where all processors work.
     LONG_SLICE: Duration = ms(5);
     QUANTUM_CALLS_MAX: Duration = ms(10);
+    /// The source's buffer holds more.
+    LENT_CALL_MAX: Duration = ms(50);
     /// The writer continues meanwhile if it is another process, and others would wait for ever.
     QUANTUM_BLOCKS_MAX: u32 = 16;
+    /// A row of one byte takes 9, and some 60 ns.
+    OUTPUT_PIECE: usize = 32 << 10;
     /// With the time until the watchdog finds the call, a worker waits for less than a second.
     CALL_DEADLINE_MAX: Duration = ms(850);
+    /// A source keeps what comes in this time in its buffer.
+    OVERRUN_MAX: Duration = ms(50);
     SERVICE_REPLY_MAX: Duration = seconds(1);
     SERVICE_OPEN_MAX: usize = 256;
     /// The second one waits there while the first one is made.

@@ -8,7 +8,7 @@ use crate::ticks::Ticks;
 use flame_abi::{Descriptor, layout};
 use flame_block::{Block, Item, MAX_QUEUES, Pool, Reader, ReaderId};
 use flame_plan::limits::{QUANTUM_BLOCKS_MAX, QUANTUM_CALLS_MAX};
-use flame_plan::{Account, FaultReport, ModuleId, OnFault, Placement, Reason, Shed, quantize};
+use flame_plan::{Account, FaultReport, ModuleId, OnFault, Placement, Reason, Shed, Turns, quantize};
 use flame_quota::Meters;
 use flame_run::{Call, Fault, Mapping, Role};
 use std::os::fd::BorrowedFd;
@@ -20,11 +20,7 @@ pub struct BatchLoop {
     name: String,
     worker: usize,
     caller: Caller,
-    /// Whether calls pause at the end of a slice. Otherwise they end within one quantum: either no packet is
-    /// lost meanwhile, or the module is bounded and shares blocks, which the source takes back. Then a batch
-    /// and its rests cost at most twice the budgets of its packets, and other calls at most
-    /// [`flame_plan::longest_call`].
-    is_interrupted: bool,
+    turns: Turns,
     placement: Placement,
     restarts: u32,
     halts: Halts,
@@ -92,7 +88,11 @@ impl BatchLoop {
             module: p.id,
             name: p.name.clone(),
             worker,
-            is_interrupted: discipline.interrupts_calls(module.placement, caller.loaded().class()),
+            turns: match discipline.turns(module.placement, caller.loaded().class()) {
+                // Its event queues have blocks of their own.
+                Turns::Lent if !p.manifest.queues.is_empty() => Turns::Slices,
+                turns => turns,
+            },
             placement: module.placement,
             caller,
             restarts: match p.on_fault {
@@ -242,24 +242,59 @@ impl BatchLoop {
     ///
     /// Returns the error of `outlet`, which receives the module's faults.
     pub fn go<E>(&mut self, conditions: Conditions<'_>, outlet: &mut dyn Outlet<E>) -> Result<(), E> {
-        let quantum = match self.is_interrupted {
-            true => Quantum::slice(conditions.stop),
-            false => Quantum::whole(conditions.stop),
+        let slice = match self.turns {
+            Turns::ToEnd => Quantum::whole(conditions.stop),
+            Turns::Slices | Turns::Lent => Quantum::slice(conditions.stop),
         };
-        let quantum = if conditions.is_last { quantum.ending() } else { quantum };
         self.blocks = QUANTUM_BLOCKS_MAX;
         let begun = match self.placement {
             Placement::Inline => None,
             Placement::Process => Some(Instant::now()),
         };
+        let mut is_resumed = self.caller.is_busy();
         while self.caller.is_busy() || self.starts(conditions, outlet)? {
+            let quantum = match self.turns {
+                Turns::Lent if !is_resumed => Quantum::long(conditions.stop),
+                _ => slice,
+            };
+            let quantum = if conditions.is_last { quantum.ending() } else { quantum };
+            is_resumed = false;
             if !self.call(&quantum, outlet)?
                 || begun.is_some_and(|begun| begun.elapsed() >= QUANTUM_CALLS_MAX)
             {
                 break;
             }
         }
+        if self.turns == Turns::Lent && self.caller.is_busy() {
+            self.give_back();
+        }
         self.pass(outlet)
+    }
+
+    /// Gives up the blocks that wait, and what is left of the current one after the batch in progress: the
+    /// source takes them back.
+    fn give_back(&mut self) {
+        let cause = if self.caller.may_begin() { Shed::Overrun } else { Shed::Share };
+        let in_batch = self.caller.packets();
+        if let Some(Work { block, next }) = self.work.take() {
+            self.shed_queued(block.queue, cause, (block.packets - next - in_batch).into());
+            self.reader.release(block.slot);
+        }
+        while let Some(item) = self.reader.take_item() {
+            match item {
+                Item::Block(block) => {
+                    self.shed_queued(block.queue, cause, block.packets.into());
+                    self.reader.release(block.slot);
+                }
+                Item::Tick(now_ns) => self.reach(now_ns),
+            }
+        }
+    }
+
+    /// Records a tick, whose call is made between two blocks, if it has one.
+    fn reach(&mut self, now_ns: u64) {
+        self.delivered_tick = now_ns;
+        self.due = self.ticks.pass(now_ns).or(self.due);
     }
 
     /// Starts the next call, after the tick before it was reported.
@@ -270,7 +305,7 @@ impl BatchLoop {
 
     /// Reports the last tick, if its call has ended: later messages belong to the next interval.
     fn pass<E>(&mut self, outlet: &mut dyn Outlet<E>) -> Result<(), E> {
-        if self.due.is_none() && !self.caller.is_in_tick() && self.passed_tick < self.delivered_tick {
+        if self.due.is_none() && !self.caller.is_busy() && self.passed_tick < self.delivered_tick {
             self.passed_tick = self.delivered_tick;
             outlet.passed(self.module, self.worker, self.delivered_tick)?;
         }
@@ -367,9 +402,9 @@ impl BatchLoop {
                     self.work = Some(Work { block, next: 0 });
                 }
                 Some(Item::Tick(now_ns)) => {
-                    self.delivered_tick = now_ns;
-                    let due = self.ticks.pass(now_ns).or(self.due);
-                    self.due = due.filter(|_| !self.caller.leaves_out(true, conditions.stop.phase()));
+                    self.reach(now_ns);
+                    let leaves_out = self.caller.leaves_out(true, conditions.stop.phase());
+                    self.due = self.due.filter(|_| !leaves_out);
                 }
             }
         }

@@ -9,36 +9,27 @@
 //! | pressure | after batches, ticks and messages, at most once for each tick, 256 packets or 4,096 messages | | one [`Allowance`] |
 //! | stop | before every call, continuation and slice | [`STOP_GRACE`], then interrupted | ticks and messages begin until they have cost one [`Allowance`]; calls of services begin no more, outcomes for [`STOP_GRACE`] |
 
+use crate::guard::{Guarded, Step};
 use crate::limit::CpuMonitor;
 use crate::module::{LoadedModule, Shape};
 use crate::stop::{Phase, Quantum, Stop};
-use flame_plan::limits::STOP_GRACE;
-use flame_plan::{CallName, Discipline, Limits, Reason};
+use flame_plan::limits::{OVERRUN_MAX, STOP_GRACE};
+use flame_plan::{Discipline, Limits, ModuleClass, Reason};
 use flame_quota::Meters;
 use flame_run::{
-    Allowance, Call, Eviction, Fault, FaultKind, Instance, Loaded, Mapping, Output, Returned, Role,
+    Allowance, Call, Eviction, Fault, FaultKind, Instance, Loaded, Mapping, Output, Pace, Pending, Role,
 };
-use flame_run::{Slice, Suspended};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// An instance and its current call.
 pub struct Caller {
     loaded: Loaded,
     windows: Vec<Mapping>,
     init: Call,
-    state: RunState,
+    guarded: Guarded,
     current: Option<Current>,
     /// The units that all calls but batches and init have cost since the run was stopped.
     last: u64,
-    /// The time of batches and init after a stop, once the time for what was read before is over.
-    overtime: Duration,
-    /// The part of the current call in it.
-    late: Duration,
-    cpu: CpuMonitor,
-    /// The monitor of the module for which the call is made, if that is another one.
-    payer: Option<CpuMonitor>,
-    /// The processor time of the call so far, as far as it is measured.
-    spent: Duration,
     eviction: Eviction,
     /// Whether the module refused the state of the import that ended last.
     has_refused: bool,
@@ -71,19 +62,13 @@ impl Pressure {
     }
 }
 
-/// The state of the instance.
-enum RunState {
-    /// The instance is gone.
-    Empty,
-    /// The instance is between two calls.
-    Idle(Box<Instance>),
-    /// The instance is in a call that did not end within its slice.
-    Busy(Suspended),
-}
-
-struct Current {
-    call: Call,
-    allowance: Allowance,
+/// A call that has begun.
+pub(crate) struct Current {
+    pub(crate) call: Call,
+    pub(crate) allowance: Allowance,
+    /// The units that the output of a batch and of the calls for its rest may still cost. Other output
+    /// is charged to the allowance.
+    pub(crate) output: u64,
     continuations: u32,
     /// Whether the next call is for the rest of the output.
     is_rest: bool,
@@ -108,17 +93,15 @@ impl Caller {
         let Shape { workers, tick_ns, interval_ns } = shape;
         let time_limit = module.plan.terms.time_limit.filter(|_| discipline.limits_time());
         Self {
-            loaded: module.loaded.clone(),
+            loaded: match time_limit {
+                Some(_) => module.loaded.clone().due_in(OVERRUN_MAX),
+                None => module.loaded.clone(),
+            },
             windows: Vec::new(),
             init: Call::Init { role, workers, tick_ns: module.plan.tick_ns(tick_ns), interval_ns },
-            state: RunState::Empty,
+            guarded: Guarded::new(CpuMonitor::new(&module.meters, time_limit)),
             current: None,
             last: 0,
-            overtime: Duration::ZERO,
-            late: Duration::ZERO,
-            cpu: CpuMonitor::new(&module.meters, time_limit),
-            payer: None,
-            spent: Duration::ZERO,
             eviction: module.eviction.clone(),
             has_refused: false,
             pressure: Pressure { work: Pressure::ENOUGH, is_unchecked: false },
@@ -138,8 +121,8 @@ impl Caller {
     pub fn launch(&mut self, restarted: bool) -> Result<(), Fault> {
         self.current = None;
         self.pressure.is_unchecked = false;
-        self.state = RunState::Empty;
-        self.state = RunState::Idle(Box::new(Instance::new(&self.loaded, &self.windows, restarted)?));
+        self.guarded.clear();
+        self.guarded.fill(Instance::new(&self.loaded, &self.windows, restarted)?);
         self.start(self.init.clone(), self.allowance());
         Ok(())
     }
@@ -160,12 +143,12 @@ impl Caller {
 
     /// Returns whether the instance is gone.
     pub fn is_gone(&self) -> bool {
-        matches!(self.state, RunState::Empty)
+        self.guarded.is_gone()
     }
 
     /// Returns whether no further batch begins, because the run was stopped.
     pub fn is_overdue(&self) -> bool {
-        self.overtime >= STOP_GRACE
+        self.guarded.is_overdue()
     }
 
     /// Returns whether ticks and messages that wait are left out, because the run was stopped: they have cost
@@ -217,23 +200,17 @@ impl Caller {
     /// Returns whether the module's share of time is not used up, or an eviction waits for a call to take
     /// effect.
     pub fn may_begin(&mut self) -> bool {
-        self.is_evicted() || self.has_time()
-    }
-
-    /// Returns whether the call may continue. One that another module pays for began when that had time, and
-    /// does not keep this one from its work by waiting for more.
-    fn has_time(&mut self) -> bool {
-        if self.payer.is_some() { self.may_serve() } else { self.cpu.may_begin() }
+        self.is_evicted() || self.guarded.has_time()
     }
 
     /// Returns whether a call that another module pays for may begin.
     pub fn may_serve(&self) -> bool {
-        !self.cpu.is_held()
+        self.guarded.may_serve()
     }
 
     /// Returns the processor time of the call that ended last, as far as it was measured.
     pub fn spent(&self) -> Duration {
-        self.spent
+        self.guarded.times().spent
     }
 
     /// Sets the next call, which [`Caller::go`] makes. Does nothing if the instance is gone.
@@ -244,9 +221,10 @@ impl Caller {
     /// Sets the next call, whose processor time is charged to `payer`, if there is one.
     pub fn start_for(&mut self, call: Call, allowance: Allowance, payer: Option<&Meters>) {
         if !self.is_gone() {
-            self.payer = payer.map(|payer| CpuMonitor::new(payer, None));
-            (self.spent, self.late) = (Duration::ZERO, Duration::ZERO);
-            self.current = Some(Current { call, allowance, continuations: 0, is_rest: false, again: false });
+            self.guarded.begin(payer);
+            let output = call.packets().map_or(u64::MAX, |count| self.loaded.limits().batch_output(count));
+            let (continuations, is_rest, again) = Default::default();
+            self.current = Some(Current { call, allowance, output, continuations, is_rest, again });
         }
     }
 
@@ -255,13 +233,13 @@ impl Caller {
         if !self.pressure.is_unchecked || self.pressure.work < Pressure::ENOUGH || stop.phase().is_last() {
             return false;
         }
-        let RunState::Idle(instance) = &mut self.state else { return false };
+        let Some(instance) = self.guarded.idle() else { return false };
         let Some(free) = instance.pressure() else {
             self.pressure.is_unchecked = false;
             return false;
         };
         // Packets are shed while a share is used up, and do not wait behind this call.
-        if !self.cpu.may_begin() {
+        if !self.guarded.has_own_time() {
             return false;
         }
         self.pressure = Pressure { work: 0, is_unchecked: false };
@@ -282,83 +260,48 @@ impl Caller {
         loop {
             let Some(mut current) = self.current.take() else { return Ok(Ended::Paused) };
             if let Some(reason) = self.eviction.reason() {
-                self.state = RunState::Empty;
+                self.guarded.clear();
                 return Ok(Ended::Evicted(current.call, reason.clone()));
             }
-            if quantum.keeps_shares() && !self.has_time() {
+            if quantum.keeps_shares() && !self.guarded.has_time() {
                 self.current = Some(current);
                 return Ok(Ended::Paused);
             }
-            // Pressure is what batches cause, and a module may cause it for each.
-            let is_of_batches =
-                current.call.packets().is_some() || matches!(current.call, Call::Pressure { .. });
-            let is_batch = current.call.packets().is_some();
-            let has_grace = is_batch || matches!(current.call, Call::Init { .. });
             let phase = quantum.stop.phase();
-            let overtime = (has_grace && phase.limits_batches()).then(Instant::now);
-            let exceeded = Some(self.late).filter(|time| has_grace && *time >= STOP_GRACE);
-            let started = self.payer.as_ref().unwrap_or(&self.cpu).start();
-            let slice = match std::mem::replace(&mut self.state, RunState::Empty) {
-                RunState::Busy(running) => match exceeded {
-                    Some(time) => {
-                        let fault = Fault::between(current.call.name(), FaultKind::Interrupted(time));
-                        return Ok(Ended::Faulted(current.call, fault));
-                    }
-                    None => running.resume(),
-                },
-                RunState::Idle(instance) => {
-                    if let Some(time) = exceeded.filter(|_| current.is_rest) {
-                        let fault = Fault::between(CallName::Rest, FaultKind::Interrupted(time));
-                        return Ok(Ended::Faulted(current.call, fault));
-                    }
-                    // Calls of services and their outcomes, of which others decide how many there are, leave
-                    // the module's last calls what they need.
-                    let is_of_others = matches!(current.call, Call::Serve(_) | Call::Done(_));
-                    let is_last = !has_grace && !is_of_others;
-                    if phase.is_last() && is_last && !current.allowance.is_last() {
-                        current.allowance = Allowance::last(self.loaded.limits().call_budget);
-                    }
-                    if let Some(kind) = current.refused(self.loaded.limits()) {
-                        let fault = Fault::between(current.next().name(), kind);
-                        return Ok(Ended::Faulted(current.call, fault));
-                    }
-                    instance.begin(current.next(), current.allowance)
-                }
-                RunState::Empty => return Ok(Ended::Paused),
-            };
-            let cpu = self.payer.as_mut().unwrap_or(&mut self.cpu);
-            self.spent += cpu.charge(started, is_of_batches);
-            let over = overtime.map_or(Duration::ZERO, |began| began.elapsed());
-            (self.overtime, self.late) = (self.overtime + over, self.late + over);
-            let (mut instance, called) = match slice {
-                Slice::Done(instance, called) => (instance, called),
-                Slice::Yielded(running) => {
-                    self.state = RunState::Busy(running);
-                    self.current = Some(current);
-                    if quantum.is_whole() {
-                        continue;
-                    }
-                    return Ok(Ended::Paused);
-                }
-            };
-            let Returned { output, more, rest, refused, allowance } = match instance.finish(called) {
-                Ok(returned) => returned,
-                Err(fault) => {
+            if let Some(kind) = self.refuses(&mut current, phase) {
+                self.guarded.clear();
+                let fault = Fault::between(current.next().name(), kind);
+                return Ok(Ended::Faulted(current.call, fault));
+            }
+            let pace = self.pace(&current, quantum);
+            let step = self.guarded.open(&current, phase).advance(&current, pace, quantum, each)?;
+            let (pending, mut allowance) = match step {
+                Step::Ended(pending, allowance) => (pending, allowance),
+                Step::Faulted(fault) => {
                     self.monitor(&current.call);
                     return Ok(Ended::Faulted(current.call, fault));
                 }
+                Step::Paused => {
+                    self.current = Some(current);
+                    if quantum.is_over_after_slice() || self.is_gone() {
+                        return Ok(Ended::Paused);
+                    }
+                    continue;
+                }
             };
+            let is_of_batch = current.call.packets().is_some();
+            if is_of_batch {
+                current.output = current.output.saturating_sub(pending.batch_units());
+            }
+            if current.is_rest || !is_of_batch {
+                allowance.spend(pending.call_units());
+            }
+            let Pending { more, rest, refused, .. } = pending;
             if allowance.is_last() {
                 self.last = self.last.saturating_add(allowance.since(&current.allowance));
             }
             current.allowance = allowance;
             self.has_refused = refused;
-            if !output.bytes.is_empty() {
-                let started = self.cpu.start();
-                each(output)?;
-                self.cpu.charge(started, false);
-            }
-            self.state = RunState::Idle(instance);
             if !current.is_rest {
                 current.again = more && matches!(current.call, Call::Tick { .. } | Call::End { .. });
             }
@@ -376,10 +319,38 @@ impl Caller {
         }
     }
 
+    /// Returns the reason why the call ends before its next step, or `None` if it continues.
+    fn refuses(&mut self, current: &mut Current, phase: Phase) -> Option<FaultKind> {
+        let times = self.guarded.times();
+        if current.has_grace() && times.late >= STOP_GRACE {
+            return Some(FaultKind::Interrupted(times.late));
+        }
+        // Another call begins only then.
+        self.guarded.idle()?;
+        // Calls of services and their outcomes, of which others decide how many there are, leave the module's
+        // last calls what they need.
+        let is_of_others = matches!(current.call, Call::Serve(_) | Call::Done(_));
+        let is_last = !current.has_grace() && !is_of_others;
+        if phase.is_last() && is_last && !current.allowance.is_last() {
+            current.allowance = Allowance::last(self.loaded.limits().call_budget);
+        }
+        current.refused(self.loaded.limits())
+    }
+
+    /// Returns the way in which the call is made. The packets of a bounded module's batch may lie in memory
+    /// that is lent, and its bound is part of the admission. All other calls of the module are rare.
+    fn pace(&self, current: &Current, quantum: &Quantum<'_>) -> Pace {
+        let is_bounded = self.loaded.class() == ModuleClass::Bounded;
+        match quantum.is_whole() || (is_bounded && current.call.packets().is_some()) {
+            true => Pace::ToEnd,
+            false => Pace::InSlices,
+        }
+    }
+
     /// Evicts the module, on all workers, if its batches exceeded their time limit too often.
     fn monitor(&mut self, call: &Call) {
         if let Some(count) = call.packets()
-            && let Some(reason) = self.cpu.batch(count)
+            && let Some(reason) = self.guarded.end_batch(count)
         {
             self.eviction.evict(reason);
         }
@@ -387,7 +358,17 @@ impl Caller {
 }
 
 impl Current {
-    fn next(&self) -> &Call {
+    /// Returns whether it has a time of its own after a stop, and no budget.
+    pub(crate) fn has_grace(&self) -> bool {
+        self.call.packets().is_some() || matches!(self.call, Call::Init { .. })
+    }
+
+    /// Returns whether batches cause it. Pressure is what they cause, and a module may cause it for each.
+    pub(crate) fn is_of_batches(&self) -> bool {
+        self.call.packets().is_some() || matches!(self.call, Call::Pressure { .. })
+    }
+
+    pub(crate) fn next(&self) -> &Call {
         if self.is_rest { &Call::Rest } else { &self.call }
     }
 

@@ -7,6 +7,7 @@
 
 mod batch_loop;
 mod caller;
+mod guard;
 mod keep;
 mod keeping;
 mod limit;
@@ -20,6 +21,7 @@ mod ticks;
 pub use batch_loop::{BatchLoop, Conditions};
 pub use caller::{Caller, Ended};
 pub use keep::{Begun, Held, Keep, Lost, News, OnNews, Place, Requested, State};
+pub use limit::Charge;
 pub use module::{Attachment, Halts, LoadError, LoadedModule, Module, Shape};
 pub use outlet::{Origin, Outlet};
 pub use slices::{SliceThread, Slices};

@@ -1,12 +1,15 @@
 //! Measures the time of a module's calls: its share of a worker, and the limit with which its batches were
 //! admitted.
 
+use flame_plan::limits::OVERRUN_MAX;
 use flame_plan::{Overrun, Reason, TimeLimit};
-use flame_quota::Meters;
+use flame_quota::{Meters, Usage};
 use nix::time::{ClockId, clock_gettime};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The number of batches before the limit applies: the first ones find cold caches and empty tables.
+/// The number of batches before their number over the limit counts: the first ones find cold caches and empty
+/// tables. Their time counts from the first one on.
 const ENOUGH: u64 = 256;
 
 /// A monitor of a module's processor time. It reads the clock twice per call or slice, and never if nothing
@@ -15,11 +18,14 @@ pub struct CpuMonitor {
     /// The processor time of the credential, over all its installs and workers.
     share: Option<Meters>,
     limit: Option<OverrunMonitor>,
+    /// The use, in which the time of other threads counts that make calls.
+    usage: Option<Arc<Usage>>,
 }
 
 impl CpuMonitor {
     pub fn new(meters: &Meters, limit: Option<TimeLimit>) -> Self {
-        Self { share: Some(meters.clone()).filter(Meters::timed), limit: limit.map(OverrunMonitor::new) }
+        let share = Some(meters.clone()).filter(Meters::timed);
+        Self { share, limit: limit.map(OverrunMonitor::new), usage: meters.usage().cloned() }
     }
 
     /// Returns whether a call may begin or continue.
@@ -29,7 +35,8 @@ impl CpuMonitor {
 
     pub fn start(&self) -> Option<Started> {
         let is_measured = self.share.is_some() || self.limit.is_some();
-        is_measured.then(|| Started { at: Instant::now(), used: self.share.as_ref().map(|_| thread_time()) })
+        // The kernel's clock takes long to read, so the other one is read within.
+        is_measured.then(|| Started { used: thread_time(), at: Instant::now() })
     }
 
     /// Returns whether no call may begin, whatever the share.
@@ -38,19 +45,28 @@ impl CpuMonitor {
     }
 
     /// Charges the time since `started`: processor time to the share, since the thread may have waited for
-    /// the processor, and all time to the limit, which only applies to batches.
+    /// the processor, and to the limit, which only applies to batches, all time as well.
     /// Returns the processor time, or zero if it is not measured.
     pub fn charge(&mut self, started: Option<Started>, is_batch: bool) -> Duration {
         let Some(Started { at, used }) = started else { return Duration::ZERO };
-        let mut took = Duration::ZERO;
-        if let (Some(share), Some(used)) = (&self.share, used) {
-            took = thread_time().saturating_sub(used);
+        let now = Instant::now();
+        let took = thread_time().saturating_sub(used);
+        if let Some(share) = &self.share {
             share.took(took);
         }
         if let Some(monitor) = self.limit.as_mut().filter(|_| is_batch) {
-            monitor.so_far += at.elapsed();
+            monitor.took(at, now, took);
         }
         took
+    }
+
+    /// Charges the processor time that another thread took for a call. Returns it.
+    pub fn charge_apart(&mut self, time: Duration) -> Duration {
+        if !time.is_zero() {
+            self.share.iter().for_each(|share| share.took(time));
+            self.usage.iter().for_each(|usage| usage.add_cpu_apart(time.as_nanos() as u64));
+        }
+        time
     }
 
     /// Records a finished batch of `packets`; returns the reason for eviction if the limit was exceeded.
@@ -59,12 +75,32 @@ impl CpuMonitor {
     }
 }
 
+/// Charges the processor time of this thread to a module until it is dropped: work for output of calls that
+/// another thread or process makes.
+pub struct Charge {
+    meters: Meters,
+    used: Duration,
+}
+
+impl Charge {
+    /// Begins to charge, if the module's time is limited.
+    pub fn begin(meters: &Meters) -> Option<Self> {
+        meters.timed().then(|| Self { meters: meters.clone(), used: thread_time() })
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.meters.took(thread_time().saturating_sub(self.used));
+    }
+}
+
 /// The beginning of a call or slice.
 #[derive(Clone, Copy)]
 pub struct Started {
     at: Instant,
     /// The processor time that the thread had used.
-    used: Option<Duration>,
+    used: Duration,
 }
 
 /// Returns the processor time that this thread has used.
@@ -78,6 +114,13 @@ fn thread_time() -> Duration {
 struct OverrunMonitor {
     limit: TimeLimit,
     so_far: Duration,
+    /// The processor time of the batch so far.
+    used: Duration,
+    /// The processor time of all batches beyond the limit. That of the limit is not saved.
+    excess: Duration,
+    /// The beginning of the first batch, and the time since then.
+    since: Option<Instant>,
+    elapsed: Duration,
     batches: u64,
     over: u64,
     times: Histogram,
@@ -85,7 +128,21 @@ struct OverrunMonitor {
 
 impl OverrunMonitor {
     fn new(limit: TimeLimit) -> Self {
-        Self { limit, so_far: Duration::ZERO, batches: 0, over: 0, times: Histogram::default() }
+        let (so_far, used, excess, since, elapsed, batches, over, times) = Default::default();
+        Self { limit, so_far, used, excess, since, elapsed, batches, over, times }
+    }
+
+    /// Adds a part of a batch that took from `at` until `now`, and `used` of processor time.
+    fn took(&mut self, at: Instant, now: Instant, used: Duration) {
+        self.so_far += now - at;
+        self.used += used;
+        self.elapsed = now - *self.since.get_or_insert(at);
+    }
+
+    /// Returns whether batches took too long together: a few of them may stop all others.
+    fn has_stood_still(&self) -> bool {
+        let allowed = self.elapsed.as_nanos() / 1000 * u128::from(self.limit.over_per_mille);
+        self.excess.as_nanos() > OVERRUN_MAX.as_nanos() + allowed
     }
 
     fn batch(&mut self, packets: u32) -> Option<Reason> {
@@ -93,8 +150,10 @@ impl OverrunMonitor {
         self.times.add(took);
         self.batches += 1;
         self.over += u64::from(took > self.limit.packet_ns);
+        let within = Duration::from_nanos(self.limit.packet_ns.saturating_mul(packets.into()));
+        self.excess += std::mem::take(&mut self.used).saturating_sub(within);
         let allowed = self.batches * u64::from(self.limit.over_per_mille) / 1000;
-        if self.batches < ENOUGH || self.over <= allowed {
+        if (self.batches < ENOUGH || self.over <= allowed) && !self.has_stood_still() {
             return None;
         }
         Some(Reason::Overrun(Overrun {
@@ -151,7 +210,6 @@ mod tests {
     use super::*;
     use flame_plan::Share;
     use flame_quota::{Amounts, Meter, Quota, ThisRun};
-    use std::sync::Arc;
 
     fn take(cpu: &mut CpuMonitor, time: Duration) {
         let started = cpu.start();
@@ -169,6 +227,14 @@ mod tests {
         assert!(one.may_begin() && other.may_begin());
         take(&mut one, Duration::from_millis(2));
         assert!(!one.may_begin() && !other.may_begin(), "used up, and the period is long");
+        let meters = Meters::of_grant(vec![Arc::new(Meter::new(quota, Box::new(ThisRun::new(quota))))]);
+        let charge = Charge::begin(&meters);
+        assert!(meters.may_begin());
+        let end = thread_time() + Duration::from_millis(2);
+        while thread_time() < end {}
+        drop(charge);
+        assert!(!meters.may_begin(), "the work of another thread for its output counts");
+        assert!(Charge::begin(&Meters::default()).is_none());
         assert!(
             CpuMonitor::new(&Meters::default(), None).start().is_none(),
             "nothing is limited, so nothing is measured"
@@ -206,6 +272,28 @@ mod tests {
         };
         assert!((1..ENOUGH).all(|_| batch().is_none()));
         assert!(batch().is_some());
+    }
+
+    /// A batch of a hundred times the others' time is an exception, but not one of half a second.
+    #[test]
+    fn time_beyond_the_limit_counts_from_the_first_batch_on() {
+        let ms = Duration::from_millis;
+        let batches = |times: &[Duration], pause: Duration| {
+            let mut monitor = OverrunMonitor::new(TimeLimit { packet_ns: 1000, over_per_mille: 10 });
+            let mut now = Instant::now();
+            let evicted = times.iter().position(|time| {
+                // The thread had the processor for half of the time.
+                monitor.took(now, now + 2 * *time, *time);
+                now += 2 * *time + pause;
+                monitor.batch(256).is_some()
+            });
+            evicted.map(|at| at + 1)
+        };
+        assert_eq!(batches(&[ms(550)], ms(0)), Some(1));
+        assert_eq!(batches(&[ms(40); 8], ms(0)), Some(2));
+        assert_eq!(batches(&[&[ms(40)][..], &[ms(0); 300]].concat(), ms(1)), None);
+        assert_eq!(batches(&[ms(40); 200], ms(4000)), None, "1 % of the time is allowed");
+        assert_eq!(batches(&[ms(48); 200], ms(1000)), Some(2));
     }
 
     #[test]

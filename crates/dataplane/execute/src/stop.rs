@@ -1,9 +1,9 @@
 //! The end of a run from outside, and the time that calls have then.
 
-use flame_plan::limits::{SLICE, STOP_BEHIND_MAX};
+use flame_plan::limits::{LENT_CALL_MAX, SLICE, STOP_BEHIND_MAX};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// The phase of a run's end, as one worker and its modules find it. It only advances.
 ///
@@ -157,8 +157,8 @@ impl<'a> Stop<'a> {
 #[derive(Clone, Copy)]
 pub struct Quantum<'a> {
     pub stop: &'a Stop<'a>,
-    /// The beginning of the slice, or `None` if nobody waits.
-    began: Option<Instant>,
+    /// The beginning and the length, or `None` if nobody waits.
+    limit: Option<(Instant, Duration)>,
     /// Whether no more packets arrive, so that shares no longer matter.
     is_ending: bool,
 }
@@ -166,12 +166,18 @@ pub struct Quantum<'a> {
 impl<'a> Quantum<'a> {
     /// Creates a quantum without limit.
     pub fn whole(stop: &'a Stop<'a>) -> Self {
-        Self { stop, began: None, is_ending: false }
+        Self { stop, limit: None, is_ending: false }
     }
 
     /// Creates a quantum of one slice.
     pub fn slice(stop: &'a Stop<'a>) -> Self {
-        Self { began: Some(Instant::now()), ..Self::whole(stop) }
+        Self { limit: Some((Instant::now(), SLICE)), ..Self::whole(stop) }
+    }
+
+    /// Creates a quantum of several slices, for a call before which the source has lent the blocks that
+    /// wait.
+    pub fn long(stop: &'a Stop<'a>) -> Self {
+        Self { limit: Some((Instant::now(), LENT_CALL_MAX)), ..Self::whole(stop) }
     }
 
     /// Returns the quantum for a time when no more packets arrive.
@@ -181,12 +187,17 @@ impl<'a> Quantum<'a> {
 
     /// Returns whether the quantum has no limit.
     pub fn is_whole(&self) -> bool {
-        self.began.is_none()
+        self.limit.is_none()
     }
 
-    /// Returns whether the slice is used up; false without a limit.
+    /// Returns whether it is used up; false without a limit.
     pub fn is_over(&self) -> bool {
-        self.began.is_some_and(|began| began.elapsed() >= SLICE)
+        self.limit.is_some_and(|(began, length)| began.elapsed() >= length)
+    }
+
+    /// Returns whether it is used up when a slice of a call has ended.
+    pub fn is_over_after_slice(&self) -> bool {
+        self.limit.is_some_and(|(_, length)| length <= SLICE) || self.is_over()
     }
 
     /// Returns whether an instance whose share is used up must wait.
@@ -198,7 +209,6 @@ impl<'a> Quantum<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     #[test]
     fn a_worker_that_is_behind_is_stopped_at_its_own_end() {

@@ -59,6 +59,16 @@ pub struct FrameCounts {
     pub lost: u64,
 }
 
+/// The progress of a check ([`Schema::check_piece`]).
+#[derive(Debug, Clone, Copy, Default)]
+pub struct CheckProgress {
+    /// The bytes that were checked, at the end of a frame, and the number of their frames.
+    pub bytes: usize,
+    pub frames: usize,
+    /// The contents of these frames.
+    pub counts: FrameCounts,
+}
+
 #[derive(Debug, Clone)]
 struct Shape {
     name: String,
@@ -137,31 +147,56 @@ impl Schema {
         &self,
         output: &[u8],
         has_slow_path: bool,
-        mut sent: Option<&mut Sent>,
+        sent: Option<&mut Sent>,
     ) -> Result<FrameCounts, OutputError> {
-        let mut counts = FrameCounts::default();
-        if let Some(sent) = sent.as_deref_mut()
+        let mut progress = CheckProgress::default();
+        self.check_piece(output, &mut progress, usize::MAX, has_slow_path, sent)?;
+        Ok(progress.counts)
+    }
+
+    /// Continues the check of `output` until `piece` more bytes are checked, or a frame more where that is
+    /// longer. It is over once [`CheckProgress::bytes`] is the length of `output`, which must not change
+    /// before.
+    ///
+    /// # Errors
+    ///
+    /// Returns the first fault in `output`.
+    pub fn check_piece(
+        &self,
+        output: &[u8],
+        progress: &mut CheckProgress,
+        piece: usize,
+        has_slow_path: bool,
+        mut sent: Option<&mut Sent>,
+    ) -> Result<(), OutputError> {
+        let CheckProgress { bytes, frames: frame, counts } = progress;
+        if *bytes == 0
+            && let Some(sent) = sent.as_deref_mut()
             && let Some((first, port, count)) = run(output)
             && u32::from(port) < self.outputs
             && sent.send_run(first, count)
         {
-            return Ok(FrameCounts { sent: count.into(), run: Some((first, port)), ..counts });
+            *counts = FrameCounts { sent: count.into(), run: Some((first, port)), ..*counts };
+            (*bytes, *frame) = (output.len(), count.into());
+            return Ok(());
         }
-        let (mut rest, mut frame) = (output, 0);
-        while !rest.is_empty() {
+        let (mut counted, mut number) = (*counts, *frame);
+        let mut rest = output.get(*bytes..).unwrap_or_default();
+        let end = rest.len().saturating_sub(piece);
+        while rest.len() > end {
             // Most frames of a module that forwards; all others, and faults, are found below.
             if let Some(sent) = sent.as_deref_mut()
                 && let Some((index, port, next)) = plain_send(rest)
                 && u32::from(port) < self.outputs
                 && sent.send(index).is_ok()
             {
-                counts.sent += 1;
+                counted.sent += 1;
                 rest = next;
-                frame += 1;
+                number += 1;
                 continue;
             }
             let start = output.len() - rest.len();
-            let fail = |inside: usize, fault| OutputError { frame, offset: start + inside, fault };
+            let fail = |inside: usize, fault| OutputError { frame: number, offset: start + inside, fault };
             let Some((head, after)) = rest.split_first_chunk::<FRAME>() else {
                 return Err(fail(0, Fault::Head { left: rest.len() }));
             };
@@ -177,18 +212,18 @@ impl Schema {
                 return Err(fail(0, Fault::Beyond { length, left: after.len() }));
             };
             match kind {
-                MESSAGE if has_slow_path => counts.messages += 1,
+                MESSAGE if has_slow_path => counted.messages += 1,
                 MESSAGE => return Err(fail(4, Fault::Message)),
                 PACKET if !self.packets => return Err(fail(4, Fault::Packets)),
                 PACKET => match packet(payload) {
-                    Some(_) => counts.packets += 1,
+                    Some(_) => counted.packets += 1,
                     None => return Err(fail(FRAME, Fault::Packet { length: payload.len() })),
                 },
                 SEND => match sent.as_deref_mut().filter(|_| self.outputs > 0) {
                     None => return Err(fail(4, Fault::Send)),
                     Some(sent) => {
                         self.send(payload, sent).map_err(|fault| fail(FRAME, fault))?;
-                        counts.sent += 1;
+                        counted.sent += 1;
                     }
                 },
                 HOLD | RELEASE | COPY => match sent.as_deref_mut().filter(|_| self.outputs > 0) {
@@ -196,28 +231,28 @@ impl Schema {
                     Some(sent) => {
                         self.hold(held(kind, payload), payload.len(), sent)
                             .map_err(|fault| fail(FRAME, fault))?;
-                        counts.sent += 1;
+                        counted.sent += 1;
                     }
                 },
                 LOG if !self.log => return Err(fail(4, Fault::Log)),
                 LOG => match log(payload) {
-                    Ok(_) => counts.logs += 1,
+                    Ok(_) => counted.logs += 1,
                     Err(fault) => return Err(fail(FRAME, fault)),
                 },
                 CHANNEL => {
                     check_channel(payload, self.channels).map_err(|fault| fail(FRAME, fault))?;
-                    counts.on_channels += 1;
+                    counted.on_channels += 1;
                 }
                 CALL => {
                     check_call(payload, self.uses).map_err(|fault| fail(FRAME, fault))?;
-                    counts.calls += 1;
+                    counted.calls += 1;
                 }
                 REPLY => {
                     check_reply(payload, self.services).map_err(|fault| fail(FRAME, fault))?;
-                    counts.replies += 1;
+                    counted.replies += 1;
                 }
                 LOST => match payload.try_into() {
-                    Ok(n) => counts.lost = counts.lost.saturating_add(u64::from_le_bytes(n)),
+                    Ok(n) => counted.lost = counted.lost.saturating_add(u64::from_le_bytes(n)),
                     Err(_) => return Err(fail(FRAME, Fault::Lost { length: payload.len() })),
                 },
                 _ => {
@@ -228,13 +263,14 @@ impl Schema {
                         let (inside, fault) = shape.explain(payload);
                         return Err(fail(FRAME + inside, fault));
                     }
-                    counts.records += 1;
+                    counted.records += 1;
                 }
             }
             rest = next;
-            frame += 1;
+            number += 1;
         }
-        Ok(counts)
+        (*bytes, *frame, *counts) = (output.len() - rest.len(), number, counted);
+        Ok(())
     }
 }
 
@@ -458,6 +494,18 @@ fn log(payload: &[u8]) -> Result<&str, Fault> {
 /// Returns the frames of an output that passed [`Schema::check`], in order. For other bytes it ends early.
 pub fn frames(output: &[u8]) -> Frames<'_> {
     Frames { rest: output }
+}
+
+/// Returns the length of the first frames of an output that passed [`Schema::check`]: the least that is
+/// `piece` or more, or all.
+pub fn first_frames(output: &[u8], piece: usize) -> usize {
+    let mut end = 0;
+    while end < piece
+        && let Some((head, _)) = output.get(end..).and_then(|rest| rest.split_first_chunk::<FRAME>())
+    {
+        end += FRAME + split_head(head).0 as usize;
+    }
+    if end < piece { output.len() } else { end.min(output.len()) }
 }
 
 /// The iterator of [`frames`].

@@ -18,7 +18,7 @@ mod held;
 mod send;
 mod service;
 
-pub use check::{Frame, FrameCounts, Frames, Packet, Schema, frames};
+pub use check::{CheckProgress, Frame, FrameCounts, Frames, Packet, Schema, first_frames, frames};
 pub use composed::composed;
 pub use error::{Fault, OutputError};
 pub use gate::Gate;

@@ -2,14 +2,18 @@
 //!
 //! All calls during a run begin with [`Instance::begin`]. [`Instance::call`] is for measurements and tests.
 
+use crate::apart::Running;
 use crate::fault::{Fault, FaultKind};
-use crate::instance::{Checked, Instance, Output, Role};
+use crate::instance::{Instance, Output, Pending, Role};
 use crate::quota::Quota;
+use crate::watch::own_time;
 use flame_abi::{CALL_UNITS, LinkType};
+use flame_plan::limits::SLICE;
 use flame_plan::{CallName, ModuleClass};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 use wasmtime::{Store, TypedFunc};
 
 /// A call of an instance.
@@ -138,8 +142,13 @@ impl Allowance {
     }
 
     fn charge(&mut self, units: u64) {
-        self.left = self.left.saturating_sub(units);
+        self.spend(units);
         self.calls = self.calls.saturating_add(1);
+    }
+
+    /// Charges the output of a call.
+    pub fn spend(&mut self, units: u64) {
+        self.left = self.left.saturating_sub(units);
     }
 }
 
@@ -188,14 +197,39 @@ impl Function {
     }
 }
 
-/// A call of a metered module that has not ended.
-pub struct Suspended(Pin<Box<dyn Future<Output = (Box<Instance>, CallReturn)> + Send>>);
+/// The way in which a call is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pace {
+    /// Nothing waits for it, or it is short. A metered module yields nevertheless, and continues.
+    ToEnd,
+    /// It yields at the end of each slice. Another thread calls a bounded module, whose code does not yield.
+    InSlices,
+}
 
-/// A call that has returned, whose result is not yet checked ([`Instance::finish`] does that).
+/// A call that has not ended.
+pub struct Suspended(Kind);
+
+enum Kind {
+    /// A call of a metered module on a stack of its own.
+    Stack(Pin<Box<dyn Future<Output = (Box<Instance>, CallReturn)> + Send>>),
+    /// A call that another thread makes.
+    Apart(Running<(Box<Instance>, CallReturn)>),
+}
+
+/// A call that has returned, whose result is not yet checked ([`Instance::returned`] begins that).
 pub struct CallReturn {
     call: CallName,
     allowance: Allowance,
     result: Result<wasmtime::Result<i64>, Fault>,
+    /// The processor time of another thread.
+    apart: Duration,
+}
+
+impl CallReturn {
+    /// Returns the processor time that another thread took for the call.
+    pub fn time_apart(&self) -> Duration {
+        self.apart
+    }
 }
 
 /// The state of a call after one slice.
@@ -219,22 +253,38 @@ pub struct Returned<'a> {
 }
 
 impl Suspended {
-    /// Continues until the call ends or its slice is ended ([`crate::Engines::end_slice`]).
-    pub fn resume(mut self) -> Slice {
-        match self.0.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready((instance, called)) => Slice::Done(instance, called),
-            Poll::Pending => Slice::Yielded(self),
+    /// Continues until the call ends or its slice does ([`crate::Engines::end_slice`] ends it).
+    pub fn resume(self) -> Slice {
+        match self.0 {
+            Kind::Stack(mut call) => match call.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+                Poll::Ready((instance, called)) => Slice::Done(instance, called),
+                Poll::Pending => Slice::Yielded(Self(Kind::Stack(call))),
+            },
+            Kind::Apart(running) => match running.wait(SLICE) {
+                Ok((instance, called)) => Slice::Done(instance, called),
+                Err(running) => Slice::Yielded(Self(Kind::Apart(running))),
+            },
         }
     }
 }
 
 impl Instance {
-    /// Begins a call. For a bounded module the call has ended when this returns; a metered one may have
-    /// yielded.
-    pub fn begin(mut self: Box<Self>, call: &Call, allowance: Allowance) -> Slice {
+    /// Begins a call. It has ended when this returns, or has yielded.
+    pub fn begin(mut self: Box<Self>, call: &Call, allowance: Allowance, pace: Pace) -> Slice {
         if self.loaded.class() == ModuleClass::Bounded {
-            let called = self.call_now(call, allowance);
-            return Slice::Done(self, called);
+            let thread = if pace == Pace::InSlices { self.loaded.thread() } else { None };
+            let Some(thread) = thread else {
+                let called = self.call_now(call, allowance);
+                return Slice::Done(self, called);
+            };
+            let call = call.clone();
+            let running = thread.run(move || {
+                let began = own_time();
+                let called = self.call_now(&call, allowance);
+                let apart = own_time().saturating_sub(began);
+                (self, CallReturn { apart, ..called })
+            });
+            return Suspended(Kind::Apart(running)).resume();
         }
         let prepared = self.prepare(call, allowance.left);
         let call = call.name();
@@ -247,27 +297,45 @@ impl Instance {
                 Ok(None) => Ok(Ok(0)),
                 Err(fault) => Err(fault),
             };
-            (self, CallReturn { call, allowance, result })
+            (self, CallReturn { call, allowance, result, apart: Duration::ZERO })
         };
-        Suspended(Box::pin(running)).resume()
+        Suspended(Kind::Stack(Box::pin(running))).resume()
     }
 
-    /// Charges a call to its allowance and checks its result.
+    /// Charges a call to its allowance, and locates its output, which may cost `limit` units.
     ///
     /// # Errors
     ///
-    /// Returns the fault that ended the call, or that of its output. The instance must then be dropped.
-    pub fn finish(&mut self, called: CallReturn) -> Result<Returned<'_>, Fault> {
-        let CallReturn { call, mut allowance, result } = called;
+    /// Returns the fault that ended the call. The instance must then be dropped.
+    pub fn returned(&mut self, called: CallReturn, limit: u64) -> Result<(Pending, Allowance), Fault> {
+        let CallReturn { call, mut allowance, result, .. } = called;
         let result = result?;
         let units = if call.is_batch() { 0 } else { self.counted(call, allowance.left) };
         if call == CallName::Pressure {
             self.note_pressure();
         }
-        let Checked { output, more, rest, refused } = self.output(call, result, &allowance)?;
+        let pending = self.locate(call, result, &allowance, limit)?;
         if !call.is_batch() {
-            allowance.charge(units.max(CALL_UNITS).saturating_add(output.bytes.len() as u64));
+            allowance.charge(units.max(CALL_UNITS));
         }
+        Ok((pending, allowance))
+    }
+
+    /// Charges a call and its output to its allowance, and checks all of it.
+    ///
+    /// # Errors
+    ///
+    /// Returns the fault that ended the call, or the one in its output. The instance must then be dropped.
+    pub fn finish(&mut self, called: CallReturn) -> Result<Returned<'_>, Fault> {
+        let is_batch = called.call.is_batch();
+        let (mut pending, mut allowance) = self.returned(called, u64::MAX)?;
+        while !self.check(&mut pending, usize::MAX)? {}
+        if !is_batch {
+            allowance.spend(pending.call_units());
+        }
+        let Pending { more, rest, refused, .. } = pending;
+        let nothing = Output { bytes: &[], counts: Default::default() };
+        let output = self.next_piece(&mut pending, usize::MAX).unwrap_or(nothing);
         Ok(Returned { output, more, rest, refused, allowance })
     }
 
@@ -277,7 +345,7 @@ impl Instance {
             Ok(None) => Ok(Ok(0)),
             Err(fault) => Err(fault),
         };
-        CallReturn { call: call.name(), allowance, result }
+        CallReturn { call: call.name(), allowance, result, apart: Duration::ZERO }
     }
 
     fn execute(&mut self, function: Function) -> wasmtime::Result<i64> {
@@ -286,7 +354,7 @@ impl Instance {
             return block_on(function.call_async(batch, store));
         }
         if let Some(watch) = watch {
-            watch.0.begin();
+            watch.0.begin(loaded.deadline_ns(matches!(function, Function::Batch { .. })));
         }
         let returned = function.call(batch, store);
         if let Some(watch) = watch {

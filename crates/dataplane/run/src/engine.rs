@@ -1,5 +1,6 @@
 //! Wasmtime's engines for each class of modules. They load machine code and need no compiler.
 
+use crate::apart::Apart;
 use crate::memory::WindowMemory;
 use crate::watch::Watchdog;
 use flame_abi::layout::POLL_BYTES;
@@ -13,6 +14,7 @@ use wasmtime::{Config, Engine};
 pub struct Engines {
     engines: flame_engine::Engines,
     watchdog: Watchdog,
+    apart: Apart,
     /// The page that polls load from. Its file is separate from the control area, so that revoking access
     /// does not split a mapping of the kernel, the number of which is limited.
     polling_page: Arc<SharedMemory>,
@@ -40,11 +42,15 @@ impl Engines {
 
     fn of_engines(engines: flame_engine::Engines) -> Result<Self, wasmtime::Error> {
         let polling_page = Arc::new(SharedMemory::new(POLL_BYTES as usize)?);
-        Ok(Self { engines, watchdog: Watchdog::new(), polling_page })
+        Ok(Self { engines, watchdog: Watchdog::new(), apart: Apart::default(), polling_page })
     }
 
     pub(crate) fn polling_page(&self) -> &Arc<SharedMemory> {
         &self.polling_page
+    }
+
+    pub(crate) fn apart(&self) -> &Apart {
+        &self.apart
     }
 
     /// Returns the engine that runs modules of a class.

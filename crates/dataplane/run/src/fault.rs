@@ -1,5 +1,5 @@
 use flame_output::OutputError;
-use flame_plan::{CallName, FaultClass};
+use flame_plan::{CallName, FRAME_UNITS, FaultClass};
 use std::fmt;
 use std::time::Duration;
 
@@ -44,6 +44,8 @@ pub enum FaultKind {
     Output(Box<OutputError>),
     /// The output lies outside the module's memory or is too large.
     OutputPlace { address: u32, bytes: u32, memory: usize, limit: u32 },
+    /// The output of a batch and of the calls for its rest costs more than its packets allow.
+    OutputBudget { bytes: usize, frames: usize, units: u64, limit: u64 },
     /// The module requested further calls for output more often than allowed.
     Continuations(u32),
     /// The module requested `flame_rest`, which it does not export.
@@ -89,7 +91,9 @@ impl Fault {
             FaultKind::Trap(text) => {
                 format!(": {}", text.chars().take(flame_plan::MAX_NAME).collect::<String>())
             }
-            FaultKind::Budget { limit, .. } | FaultKind::StopBudget { limit, .. } => format!(" of {limit}"),
+            FaultKind::Budget { limit, .. }
+            | FaultKind::StopBudget { limit, .. }
+            | FaultKind::OutputBudget { limit, .. } => format!(" of {limit}"),
             FaultKind::Messages { limit, .. } | FaultKind::Continuations(limit) => format!(" ({limit})"),
             _ => String::new(),
         };
@@ -109,6 +113,7 @@ impl Fault {
             FaultKind::BoundViolated { .. } => FaultClass::BoundViolated,
             FaultKind::Output(_) => FaultClass::Output,
             FaultKind::OutputPlace { .. } => FaultClass::OutputPlace,
+            FaultKind::OutputBudget { .. } => FaultClass::OutputBudget,
             FaultKind::Continuations(_) => FaultClass::Continuations,
             FaultKind::NoRest => FaultClass::NoRest,
             FaultKind::ExportParts => FaultClass::ExportParts,
@@ -170,6 +175,12 @@ impl fmt::Display for Fault {
             FaultKind::OutputPlace { address, bytes, memory, limit } => write!(
                 f,
                 "output of {bytes} bytes at {address:#x}: expected at most {limit} bytes inside its {memory} bytes of memory"
+            )?,
+            FaultKind::OutputBudget { bytes, frames, units, limit } => write!(
+                f,
+                "{bytes} bytes of output in {frames} rows and other frames cost {units} units ({FRAME_UNITS} for a frame, one for a byte): \
+                 at most {limit} are allowed for what is left of this batch (write less, or in a tick; its manifest can request more by \
+                 limits.packet_budget)"
             )?,
             FaultKind::Continuations(limit) => write!(f, "asked for more than {limit} further calls")?,
             FaultKind::NoRest => write!(

@@ -1,3 +1,4 @@
+use crate::apart::{Apart, Idle};
 use crate::areas::Area;
 use crate::call::{Allowance, Batches, Call, Function, block_on};
 use crate::engine::Engines;
@@ -10,10 +11,12 @@ use flame_abi::layout::{self, names};
 use flame_abi::manifest::Access;
 use flame_abi::{BatchHeader, InitHeader, batch_flags, output, role};
 use flame_block::{BlockError, Region, SharedMemory};
-use flame_output::{FrameCounts, Schema, Sent};
-use flame_plan::{CallName, Limits, ModuleClass, ModulePlan};
+use flame_output::{CheckProgress, FrameCounts, Schema, Sent, first_frames};
+use flame_plan::{CallName, FRAME_UNITS, Limits, ModuleClass, ModulePlan};
 use flame_quota::Meters;
+use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 use wasmtime::{Engine, Extern, Global, Linker, Memory, Module, Store, Trap, TypedFunc, Val, WasmBacktrace};
 
 /// The code of a module, loaded once for all its instances.
@@ -40,9 +43,10 @@ pub struct Loaded {
     marks_packets: bool,
     class: ModuleClass,
     hash: [u8; 32],
-    /// The processor time of a call, if nothing interrupts it.
+    /// The processor time of a batch, if nothing interrupts it. Other calls have the one of the limits.
     deadline_ns: Option<u64>,
     watchdog: Watchdog,
+    apart: Apart,
 }
 
 /// The role of an instance within its module.
@@ -54,19 +58,51 @@ pub enum Role {
     Slow,
 }
 
-/// The checked output of one call, in the module's memory.
+/// A piece of the checked output of one call, in the module's memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Output<'a> {
     pub bytes: &'a [u8],
+    /// The contents of all pieces.
     pub counts: FrameCounts,
 }
 
-/// The checked result of one call.
-pub(crate) struct Checked<'a> {
-    pub output: Output<'a>,
+/// The output of a call that has returned: its place, and how much of it was checked and delivered. The
+/// module's memory does not change before it is called again, so both may wait between two pieces.
+pub struct Pending {
+    call: CallName,
+    place: Range<usize>,
+    progress: CheckProgress,
+    delivered: usize,
+    /// The units that it may cost.
+    limit: u64,
+    /// Whether the module requests the same call again.
     pub more: bool,
+    /// Whether the module requests [`Call::Rest`], before any other call.
     pub rest: bool,
+    /// Whether the module refuses the state that it was given.
     pub refused: bool,
+}
+
+impl Pending {
+    fn nothing(call: CallName) -> Self {
+        let (place, progress, delivered, limit) = Default::default();
+        Self { call, place, progress, delivered, limit, more: false, rest: false, refused: false }
+    }
+
+    /// Returns the units that the output of a batch costs, as far as it was checked.
+    pub fn batch_units(&self) -> u64 {
+        (self.progress.bytes as u64).saturating_add((self.progress.frames as u64).saturating_mul(FRAME_UNITS))
+    }
+
+    /// Returns the units that other output costs: one for each byte.
+    pub fn call_units(&self) -> u64 {
+        self.place.len() as u64
+    }
+
+    /// Returns whether all of it was delivered.
+    pub fn is_delivered(&self) -> bool {
+        self.delivered == self.place.len()
+    }
 }
 
 impl Loaded {
@@ -136,6 +172,7 @@ impl Loaded {
             hash: plan.hash,
             deadline_ns,
             watchdog: engines.watchdog().clone(),
+            apart: engines.apart().clone(),
             meters: meters.clone(),
         })
     }
@@ -158,6 +195,22 @@ impl Loaded {
     /// Returns the limits of the plan.
     pub fn limits(&self) -> &Limits {
         &self.limits
+    }
+
+    /// Returns the module with this deadline of batches that nothing interrupts, if its own is later.
+    #[must_use]
+    pub fn due_in(self, deadline: Duration) -> Self {
+        let deadline_ns = self.deadline_ns.map(|own| own.min(deadline.as_nanos() as u64));
+        Self { deadline_ns, ..self }
+    }
+
+    pub(crate) fn deadline_ns(&self, is_batch: bool) -> u64 {
+        self.deadline_ns.filter(|_| is_batch).unwrap_or(self.limits.deadline_ns)
+    }
+
+    /// Returns a thread for a call, or `None` where there is none: a confined process starts no threads.
+    pub(crate) fn thread(&self) -> Option<Idle> {
+        self.region.is_none().then(|| self.apart.take())?
     }
 
     /// Returns whether the module has a slow instance, which merges the messages of its fast instances.
@@ -476,23 +529,22 @@ impl Instance {
         self.memory.data(&self.store)
     }
 
-    /// Locates and checks the output of a call.
-    pub(crate) fn output(
+    /// Locates the output of a call, which may cost `limit` units.
+    pub(crate) fn locate(
         &mut self,
         call: CallName,
         result: wasmtime::Result<i64>,
         allowance: &Allowance,
-    ) -> Result<Checked<'_>, Fault> {
+        limit: u64,
+    ) -> Result<Pending, Fault> {
         let value = match result {
             Ok(value) => value as u64,
             Err(error) => return Err(self.trapped(call, &error, allowance)),
         };
-        let counts = FrameCounts::default();
-        let nothing =
-            Checked { output: Output { bytes: &[], counts }, more: false, rest: false, refused: false };
+        let nothing = Pending { limit, ..Pending::nothing(call) };
         match call {
             CallName::Import if value == output::TAKEN => return Ok(nothing),
-            CallName::Import if value == output::REFUSED => return Ok(Checked { refused: true, ..nothing }),
+            CallName::Import if value == output::REFUSED => return Ok(Pending { refused: true, ..nothing }),
             CallName::Import => return Err(self.fault(call, FaultKind::Import(value))),
             _ => {}
         }
@@ -503,34 +555,64 @@ impl Instance {
         if rest && self.rest.is_none() {
             return Err(self.fault(call, FaultKind::NoRest));
         }
-        let Limits { output_per_call, messages, .. } = self.loaded.limits;
-        let limit = if call == CallName::Export { self.loaded.most_state } else { output_per_call };
+        let most_state = self.loaded.most_state;
+        let limit = if call == CallName::Export { most_state } else { self.loaded.limits.output_per_call };
         let size = self.memory.data_size(&self.store);
         let outside = u64::from(address) + u64::from(bytes) > size as u64;
         if bytes > limit || (bytes > 0 && outside) {
             return Err(self.fault(call, FaultKind::OutputPlace { address, bytes, memory: size, limit }));
         }
-        let range = if bytes == 0 { 0..0 } else { address as usize..address as usize + bytes as usize };
+        let place = if bytes == 0 { 0..0 } else { address as usize..address as usize + bytes as usize };
         if call == CallName::Export {
-            let output = Output { bytes: &self.memory.data(&self.store)[range], counts };
-            return Ok(Checked { output, ..nothing });
+            let progress = CheckProgress { bytes: place.len(), ..CheckProgress::default() };
+            return Ok(Pending { place, progress, ..nothing });
         }
         // Packets are sent by the output of their batch, and by the calls for the rest of it.
         if !call.is_batch() && call != CallName::Rest {
             self.sent = None;
         }
-        let (bytes_of, sent) = (&self.memory.data(&self.store)[range.clone()], self.sent.as_mut());
-        let checked = self.loaded.schema.check_sent(bytes_of, self.loaded.has_slow_path, sent);
-        match checked {
-            Ok(counts) if counts.messages > u64::from(messages) => {
-                Err(self.fault(call, FaultKind::Messages { found: counts.messages, limit: messages }))
-            }
-            Ok(counts) => {
-                let output = Output { bytes: &self.memory.data(&self.store)[range], counts };
-                Ok(Checked { output, more, rest, refused: false })
-            }
-            Err(error) => Err(self.fault(call, FaultKind::Output(Box::new(error)))),
+        Ok(Pending { place, more, rest, ..nothing })
+    }
+
+    /// Checks a further piece of output. Returns whether all of it is checked.
+    ///
+    /// # Errors
+    ///
+    /// Returns a fault if the output does not fit the manifest or its limits. The instance must then be
+    /// dropped.
+    pub fn check(&mut self, pending: &mut Pending, piece: usize) -> Result<bool, Fault> {
+        let Pending { call, place, progress, limit, .. } = pending;
+        let (call, limit) = (*call, *limit);
+        if progress.bytes == place.len() {
+            return Ok(true);
         }
+        let (bytes, sent) = (&self.memory.data(&self.store)[place.clone()], self.sent.as_mut());
+        let has_slow_path = self.loaded.has_slow_path;
+        if let Err(error) = self.loaded.schema.check_piece(bytes, progress, piece, has_slow_path, sent) {
+            return Err(self.fault(call, FaultKind::Output(Box::new(error))));
+        }
+        let (bytes, frames, messages) = (progress.bytes, progress.frames, progress.counts.messages);
+        let is_over = bytes == place.len();
+        let most = self.loaded.limits.messages;
+        if is_over && messages > u64::from(most) {
+            return Err(self.fault(call, FaultKind::Messages { found: messages, limit: most }));
+        }
+        let units = pending.batch_units();
+        if units > limit {
+            return Err(self.fault(call, FaultKind::OutputBudget { bytes, frames, units, limit }));
+        }
+        Ok(is_over)
+    }
+
+    /// Returns the next piece of output that was checked and not delivered, or `None` if all was delivered. A
+    /// state is delivered whole.
+    pub fn next_piece<'a>(&'a self, pending: &mut Pending, piece: usize) -> Option<Output<'a>> {
+        let all = &self.memory.data(&self.store)[pending.place.clone()];
+        let rest = all.get(pending.delivered..).filter(|rest| !rest.is_empty())?;
+        let is_whole = rest.len() <= piece || pending.call == CallName::Export;
+        let length = if is_whole { rest.len() } else { first_frames(rest, piece) };
+        pending.delivered += length;
+        Some(Output { bytes: &rest[..length], counts: pending.progress.counts })
     }
 
     fn trapped(&mut self, call: CallName, error: &wasmtime::Error, allowance: &Allowance) -> Fault {
@@ -539,7 +621,9 @@ impl Instance {
             Some(meter) => meter.fuel.get(&mut self.store).i64().is_some_and(|fuel| fuel < 0),
             None => false,
         };
-        let deadline = self.loaded.deadline_ns.filter(|_| trap == Some(&Trap::MemoryOutOfBounds));
+        let deadline_ns = self.loaded.deadline_ns(call.is_batch());
+        let is_watched = self.loaded.deadline_ns.is_some() && trap == Some(&Trap::MemoryOutOfBounds);
+        let deadline = is_watched.then_some(deadline_ns);
         let revoked = deadline.filter(|_| self.watch.as_ref().is_some_and(|w| w.0.was_revoked()));
         let has_diverged = match &self.meter {
             Some(meter) => meter.packet_budget.get(&mut self.store).i64() == Some(-1),

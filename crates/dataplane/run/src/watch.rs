@@ -160,7 +160,7 @@ impl Watchdog {
         let watch = Arc::new(Watch {
             call: AtomicU64::new(0),
             revoked: AtomicU64::new(0),
-            deadline_ns,
+            deadline_ns: AtomicU64::new(deadline_ns),
             clock: AtomicI32::new(libc::CLOCK_MONOTONIC),
             page: Mutex::new(Some(Page(page))),
             barrier: self.0.barrier,
@@ -227,8 +227,8 @@ pub(crate) struct Watch {
     call: AtomicU64,
     /// The call whose page was revoked and not yet restored, or 0.
     revoked: AtomicU64,
-    /// The processor time of a call in nanoseconds.
-    deadline_ns: u64,
+    /// The processor time of the call in nanoseconds.
+    deadline_ns: AtomicU64,
     /// The clock of the processor time of the calling thread.
     clock: AtomicI32,
     page: Mutex<Option<Page>>,
@@ -242,9 +242,10 @@ struct Page(*mut u8);
 unsafe impl Send for Page {}
 
 impl Watch {
-    /// Records that a call begins on this thread.
+    /// Records that a call with this deadline begins on this thread.
     #[inline]
-    pub(crate) fn begin(&self) {
+    pub(crate) fn begin(&self, deadline_ns: u64) {
+        self.deadline_ns.store(deadline_ns, Ordering::Relaxed);
         let call = self.call.load(Ordering::Relaxed) + 1;
         self.clock.store(own_clock(), Ordering::Relaxed);
         self.call.store(call, Ordering::Release);
@@ -292,7 +293,7 @@ impl Watch {
         let Some(now) = Times::read(self.clock.load(Ordering::Relaxed)) else { return false };
         if seen.call != call {
             *seen = Seen { call, since: now };
-        } else if now.since(seen.since) >= self.deadline_ns {
+        } else if now.since(seen.since) >= self.deadline_ns.load(Ordering::Relaxed) {
             self.revoke(call);
         }
         true
@@ -389,6 +390,11 @@ fn own_clock() -> libc::clockid_t {
     })
 }
 
+/// Returns the processor time that this thread has used.
+pub(crate) fn own_time() -> Duration {
+    Duration::from_nanos(read_clock(own_clock()).unwrap_or(0))
+}
+
 impl Times {
     fn read(clock: libc::clockid_t) -> Option<Self> {
         let all = read_clock(clock)?;
@@ -447,7 +453,7 @@ mod tests {
         Watch {
             call: AtomicU64::new(0),
             revoked: AtomicU64::new(0),
-            deadline_ns: u64::MAX,
+            deadline_ns: AtomicU64::new(u64::MAX),
             clock: AtomicI32::new(libc::CLOCK_MONOTONIC),
             page: Mutex::new(Some(Page(page))),
             barrier: Barrier::register(),
@@ -458,20 +464,20 @@ mod tests {
     fn a_revoked_call_has_no_page_and_the_next_one_has() {
         let page = page();
         let watch = watch(page);
-        watch.begin();
+        watch.begin(u64::MAX);
         assert!(readable(page));
         watch.revoke(1);
         assert!(!readable(page));
         watch.end();
         assert!(watch.was_revoked());
-        watch.begin();
+        watch.begin(u64::MAX);
         assert!(readable(page));
         watch.end();
         assert!(!watch.was_revoked());
         // Neither a call that has ended nor one without a page is revoked.
         watch.revoke(3);
         assert!(readable(page) && !watch.was_revoked());
-        watch.begin();
+        watch.begin(u64::MAX);
         watch.retire();
         watch.revoke(5);
         assert!(readable(page));
@@ -498,11 +504,11 @@ mod tests {
             let mut i = 0_u32;
             while i < 400_000 || restored <= 100 && i < 100_000_000 {
                 i += 1;
-                watch.begin();
+                watch.begin(u64::MAX);
                 (0..i % 64).for_each(|_| std::hint::spin_loop());
                 watch.end();
                 restored += u32::from(watch.revoked.load(Ordering::Relaxed) != 0);
-                watch.begin();
+                watch.begin(u64::MAX);
                 innocent += u32::from(!readable(page));
                 watch.end();
             }
@@ -520,7 +526,7 @@ mod tests {
         let watch = watchdog.watch(page, 1_000_000).unwrap();
         for _ in 0..3 {
             std::thread::sleep(Duration::from_millis(20));
-            watch.begin();
+            watch.begin(1_000_000);
             let begun = std::time::Instant::now();
             while readable(page) {
                 assert!(begun.elapsed() < Duration::from_secs(60), "the call goes on");
@@ -539,7 +545,7 @@ mod tests {
         let watch = watchdog.watch(page, DEADLINE_NS).unwrap();
         let mut zeros = std::fs::File::open("/dev/zero").unwrap();
         let mut bytes = vec![0; 1 << 20];
-        watch.begin();
+        watch.begin(DEADLINE_NS);
         let since = Times::read(own_clock()).unwrap();
         let spent = || Times::read(own_clock()).unwrap().since(since);
         while read_clock(own_clock()).unwrap() - since.all < 4 * DEADLINE_NS {

@@ -10,7 +10,7 @@ use flame_plan::{
     Account, Discipline, Limits, ModuleClass, ModuleId, ModulePlan, OnFault, Plan, Reason, Shed,
 };
 use flame_record::{Packet, RecordBatch, Sink, SinkError};
-use flame_run::{Allowance, Call, Engines, Instance, Loaded, Mapping, Role, Slice};
+use flame_run::{Allowance, Call, Engines, Instance, Loaded, Mapping, Pace, Role, Slice};
 use flame_source::{Next, Progress, RawBlock, Source, SourceError};
 use flame_worker::{Handle, Input, Report, Run, Silent};
 use std::process::Command;
@@ -603,7 +603,8 @@ fn a_long_bulk_instruction_is_interrupted() {
             let mut most = 0;
             while most <= SLICES && started.elapsed() < PATIENCE {
                 let mut slices = 1;
-                let mut slice = instance.begin(&Call::Tick { now_ns: BYTES.into() }, Allowance::new(SECOND));
+                let tick = Call::Tick { now_ns: BYTES.into() };
+                let mut slice = instance.begin(&tick, Allowance::new(SECOND), Pace::InSlices);
                 let called = loop {
                     match slice {
                         Slice::Yielded(suspended) => (slice, slices) = (suspended.resume(), slices + 1),

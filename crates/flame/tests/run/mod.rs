@@ -35,6 +35,7 @@ mod logs;
 mod lost;
 mod machine;
 mod outputs;
+mod pauses;
 mod pipes;
 mod places;
 mod plot;

@@ -7,7 +7,7 @@ use crate::records::placed::Placed;
 use flame_base::Backoff;
 use flame_block::{Depths, MAX_SLOTS};
 use flame_execute::{Outlet, Stop};
-use flame_plan::{Discipline, ModulePlan, Placement};
+use flame_plan::{Discipline, ModulePlan, Placement, Turns};
 use std::time::Duration;
 
 /// The number of blocks of one view. A module has an overrun when it holds all of them.
@@ -28,14 +28,14 @@ const GRAPH_DEPTH: usize = REMOTE_SLOTS - 2;
 /// The waits of a pipeline that reads a capture for room for a block in a process.
 const ROOM_CHECK: Backoff = Backoff::doubling(Duration::from_micros(160), Duration::from_micros(640));
 
-/// Returns whether a module has separate blocks, because a metered one may keep them for long, or because
+/// Returns whether a module has separate blocks, because one in slices may keep them for long, or because
 /// they are those of its event queues.
 pub(crate) fn has_own_blocks(module: &Placed, options: &PipelineOptions<'_>) -> bool {
     if !module.plan().manifest.queues.is_empty() {
         return true;
     }
     let (placement, class) = (module.plan().placement(), module.plan().class);
-    placement == Placement::Inline && options.discipline.interrupts_calls(placement, class)
+    placement == Placement::Inline && options.discipline.turns(placement, class) == Turns::Slices
 }
 
 /// Returns the numbers of blocks that may wait for a module, by event queue if it has any.

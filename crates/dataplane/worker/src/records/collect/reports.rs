@@ -5,6 +5,7 @@ use crate::error::RunError;
 use crate::process::ModuleEvent;
 use crate::records::event::Event;
 use crate::records::queues::Queues;
+use flame_execute::Charge;
 use std::time::{Duration, Instant};
 
 /// Longest time for which reports are handled while others wait for the thread.
@@ -25,7 +26,11 @@ impl Collector<'_> {
     pub(crate) fn event(&mut self, event: ModuleEvent) -> Result<(), RunError> {
         let _stalled = self.outputs.begin_stall();
         match event {
-            ModuleEvent::Output { from, bytes } => self.output(from, &bytes),
+            ModuleEvent::Output { from, bytes } => {
+                let module = self.modules.iter().find(|module| module.id == from.module);
+                let _charge = module.and_then(|module| Charge::begin(&module.meters));
+                self.output(from, &bytes)
+            }
             ModuleEvent::Passed { module, worker, now_ns } => self.passed(module, worker, now_ns),
             ModuleEvent::Fault(report) => {
                 self.add_fault(report);
