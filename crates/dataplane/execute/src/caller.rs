@@ -4,7 +4,7 @@
 //! | --- | --- | --- | --- |
 //! | eviction | before every call, continuation and slice | the instance is dropped | the same |
 //! | share of time, live | the same | its time is charged; waits when the share is used up | the same; a call of a service is charged to its caller and does not wait |
-//! | slice, live | inside metered calls, between calls | continues later | the same |
+//! | slice, live | inside metered calls, between calls and pieces of output | continues later, of a bounded module its output alone | the same; another thread makes that of a bounded module |
 //! | budget | inside calls, between calls | each packet, each init; the rests of a batch as much as its packets, of a bounded module [`flame_plan::Rests`] | one common [`Allowance`] |
 //! | pressure | after batches, ticks and messages, at most once for each tick, 256 packets or 4,096 messages | | one [`Allowance`] |
 //! | stop | before every call, continuation and slice | [`STOP_GRACE`], then interrupted | ticks and messages begin until they have cost one [`Allowance`]; calls of services begin no more, outcomes for [`STOP_GRACE`] |
