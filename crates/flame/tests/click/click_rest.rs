@@ -55,9 +55,9 @@ fn others_have_their_time_beside_long_ticks() {
     let (others, all) = beside(folder.path(), "INTERVAL 10ms");
     println!("{others} of 3000: {all}");
     assert!(others > 1500, "{others} of 3000: {all}");
-    // Its packets pass, and many of them do not reach it.
+    // Its packets pass, and many of them do not reach it: its ticks take more time than there is.
     let (offered, shed) = (number(&all, "offered"), number(&all, "shed"));
-    assert!(offered > 1500 && shed > offered / 4 && all.contains(" share"), "{all}");
+    assert!(offered > 1500 && shed > offered / 4, "{all}");
 }
 
 #[test]
