@@ -11,7 +11,7 @@
 //! | `SLICE` | 500µs | a metered call while others wait; the wait for a call of a bounded module in another thread | itself | the call pauses | monotonic |
 //! | `LONG_SLICE` | 5ms | a metered call for which nothing waits | itself | the call continues, unless its module was evicted or the run stopped | monotonic |
 //! | `QUANTUM_CALLS_MAX` | 10ms | the calls of one module in a process in turn | a call | no further call begins before commands are read | monotonic |
-//! | `LENT_CALL_MAX` | 100ms | on a link, a call of a bounded module without packets, or the delivery of output of one | a slice, `OUTPUT_PIECE` | it pauses, and the blocks that wait for the module are lost to it | monotonic |
+//! | `LENT_CALL_MAX` | 50ms | on a link, a call of a bounded module without packets, or the delivery of output of one | a slice, `OUTPUT_PIECE` | it pauses, and the blocks that wait for the module are lost to it | processor; monotonic for output, and from `CALL_DEADLINE_MAX` on |
 //! | `QUANTUM_BLOCKS_MAX` | 16 | the blocks of a module in turn | a block | others have their turn | none |
 //! | `OUTPUT_PIECE` | 32768 | the bytes of output, 32 KiB, that are checked or delivered at once | a frame | the rest waits for the next slice if the slice is over | none |
 //! | `CALL_DEADLINE_MAX` | 850ms | a call of a bounded module | a period of the watchdog | the call traps, and the bound counts as violated | processor |
@@ -124,7 +124,7 @@ limits! {
     LONG_SLICE: Duration = ms(5);
     QUANTUM_CALLS_MAX: Duration = ms(10);
     /// The source's buffer holds more.
-    LENT_CALL_MAX: Duration = ms(100);
+    LENT_CALL_MAX: Duration = ms(50);
     /// The writer continues meanwhile if it is another process, and others would wait for ever.
     QUANTUM_BLOCKS_MAX: u32 = 16;
     /// A row of one byte takes 9, and some 60 ns.

@@ -39,7 +39,7 @@ impl Limits {
     pub(crate) fn of(step: Step, bytes: usize, size: Size) -> Self {
         let Size { functions, instructions, blocks } = size;
         // A function costs as much as several instructions, however short it is.
-        let code = instructions.saturating_add(blocks).saturating_add(functions.saturating_mul(12));
+        let code = instructions.saturating_add(blocks).saturating_add(functions.saturating_mul(4));
         let part = code.div_ceil(64 << 10);
         let grows =
             |base: u64, each: u64, most: u64| code.saturating_mul(each).saturating_add(base).min(most);

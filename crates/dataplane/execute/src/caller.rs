@@ -283,7 +283,7 @@ impl Caller {
                 }
                 Step::Paused => {
                     self.current = Some(current);
-                    if quantum.is_over_after_slice() || self.is_gone() {
+                    if quantum.is_over_after_slice(self.guarded.time_apart()) || self.is_gone() {
                         return Ok(Ended::Paused);
                     }
                     continue;

@@ -89,6 +89,14 @@ impl Guarded {
         }
     }
 
+    /// Returns the processor time so far of a call in progress, if another thread makes it.
+    pub(crate) fn time_apart(&self) -> Option<Duration> {
+        match &self.state {
+            RunState::Busy(running) => running.time_apart(),
+            RunState::Empty | RunState::Idle(_) | RunState::Output(..) => None,
+        }
+    }
+
     /// Begins a call, whose processor time is charged to `payer`, if there is one.
     pub(crate) fn begin(&mut self, payer: Option<&Meters>) {
         self.payer = payer.map(|payer| CpuMonitor::new(payer, None));

@@ -116,7 +116,7 @@ struct OverrunMonitor {
     so_far: Duration,
     /// The processor time of the batch so far.
     used: Duration,
-    /// The processor time of all batches beyond the limit. That of the limit is not saved.
+    /// The processor time of all batches beyond the limit. Time within the limit is not saved.
     excess: Duration,
     /// The beginning of the first batch, and the time since then.
     since: Option<Instant>,

@@ -1,6 +1,6 @@
 //! The end of a run from outside, and the time that calls have then.
 
-use flame_plan::limits::{LENT_CALL_MAX, SLICE, STOP_BEHIND_MAX};
+use flame_plan::limits::{CALL_DEADLINE_MAX, LENT_CALL_MAX, SLICE, STOP_BEHIND_MAX};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -195,9 +195,16 @@ impl<'a> Quantum<'a> {
         self.limit.is_some_and(|(began, length)| began.elapsed() >= length)
     }
 
-    /// Returns whether it is used up when a slice of a call has ended.
-    pub fn is_over_after_slice(&self) -> bool {
-        self.limit.is_some_and(|(_, length)| length <= SLICE) || self.is_over()
+    /// Returns whether it is used up when a slice of a call has ended, of which another thread has made a
+    /// part in this processor time, if one makes it. That one counts, since this thread would wait for a
+    /// processor as well.
+    pub fn is_over_after_slice(&self, apart: Option<Duration>) -> bool {
+        match (self.limit, apart) {
+            (None, _) => false,
+            (Some((_, length)), _) if length <= SLICE => true,
+            (Some((began, length)), Some(used)) => used >= length || began.elapsed() >= CALL_DEADLINE_MAX,
+            (Some(_), None) => self.is_over(),
+        }
     }
 
     /// Returns whether an instance whose share is used up must wait.

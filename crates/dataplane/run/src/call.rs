@@ -6,12 +6,12 @@ use crate::apart::Running;
 use crate::fault::{Fault, FaultKind};
 use crate::instance::{Instance, Output, Pending, Role};
 use crate::quota::Quota;
-use crate::watch::own_time;
+use crate::watch::CallClock;
 use flame_abi::{CALL_UNITS, LinkType};
 use flame_plan::limits::SLICE;
 use flame_plan::{CallName, ModuleClass};
 use std::pin::{Pin, pin};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use wasmtime::{Store, TypedFunc};
@@ -212,8 +212,8 @@ pub struct Suspended(Kind);
 enum Kind {
     /// A call of a metered module on a stack of its own.
     Stack(Pin<Box<dyn Future<Output = (Box<Instance>, CallReturn)> + Send>>),
-    /// A call that another thread makes.
-    Apart(Running<(Box<Instance>, CallReturn)>),
+    /// A call that another thread makes, and the clock of that thread since the call began.
+    Apart(Running<(Box<Instance>, CallReturn)>, Arc<OnceLock<CallClock>>),
 }
 
 /// A call that has returned, whose result is not yet checked ([`Instance::returned`] begins that).
@@ -260,10 +260,18 @@ impl Suspended {
                 Poll::Ready((instance, called)) => Slice::Done(instance, called),
                 Poll::Pending => Slice::Yielded(Self(Kind::Stack(call))),
             },
-            Kind::Apart(running) => match running.wait(SLICE) {
+            Kind::Apart(running, clock) => match running.wait(SLICE) {
                 Ok((instance, called)) => Slice::Done(instance, called),
-                Err(running) => Slice::Yielded(Self(Kind::Apart(running))),
+                Err(running) => Slice::Yielded(Self(Kind::Apart(running, clock))),
             },
+        }
+    }
+
+    /// Returns the processor time so far, if another thread makes the call.
+    pub fn time_apart(&self) -> Option<Duration> {
+        match &self.0 {
+            Kind::Stack(_) => None,
+            Kind::Apart(_, clock) => Some(clock.get().map_or(Duration::ZERO, CallClock::elapsed)),
         }
     }
 }
@@ -277,14 +285,14 @@ impl Instance {
                 let called = self.call_now(call, allowance);
                 return Slice::Done(self, called);
             };
-            let call = call.clone();
+            let (call, clock) = (call.clone(), Arc::<OnceLock<CallClock>>::default());
+            let of_call = clock.clone();
             let running = thread.run(move || {
-                let began = own_time();
+                let clock = of_call.get_or_init(CallClock::begin);
                 let called = self.call_now(&call, allowance);
-                let apart = own_time().saturating_sub(began);
-                (self, CallReturn { apart, ..called })
+                (self, CallReturn { apart: clock.elapsed(), ..called })
             });
-            return Suspended(Kind::Apart(running)).resume();
+            return Suspended(Kind::Apart(running, clock)).resume();
         }
         let prepared = self.prepare(call, allowance.left);
         let call = call.name();

@@ -390,9 +390,23 @@ fn own_clock() -> libc::clockid_t {
     })
 }
 
-/// Returns the processor time that this thread has used.
-pub(crate) fn own_time() -> Duration {
-    Duration::from_nanos(read_clock(own_clock()).unwrap_or(0))
+/// The processor time of a thread since a call began, which other threads can read.
+pub(crate) struct CallClock {
+    clock: libc::clockid_t,
+    began: u64,
+}
+
+impl CallClock {
+    /// Begins with this moment of this thread.
+    pub(crate) fn begin() -> Self {
+        let clock = own_clock();
+        Self { clock, began: read_clock(clock).unwrap_or(0) }
+    }
+
+    /// Returns the processor time since then.
+    pub(crate) fn elapsed(&self) -> Duration {
+        Duration::from_nanos(read_clock(self.clock).unwrap_or(self.began).saturating_sub(self.began))
+    }
 }
 
 impl Times {

@@ -64,7 +64,7 @@ fn messages_of_a_worker_that_is_ahead_take_limited_memory() {
           (loop $l (br_if $l (i32.lt_u (local.tee $n (i32.add (local.get $n) (i32.const 1)))
             (i32.const 60000000))))))
         (i64.const 0)))"#;
-    const LIMITS: &str = "[limits]\npacket_budget = 1_000_000\ncall_budget = 1_000_000_000\n";
+    const LIMITS: &str = "[limits]\npacket_budget = 100_000_000\ncall_budget = 1_000_000_000\n";
     const SECONDS: u64 = 64;
     let folder = tempfile::tempdir().unwrap();
     write(folder.path(), SECONDS, LIMITS, BOMB);
