@@ -32,7 +32,7 @@ pub fn times(rows: &RecordBatch) -> Option<(u64, u64)> {
     })
 }
 
-/// Returns the bytes of the rows, without those of arrays that they are a part of.
+/// Returns the bytes of the rows, without the rest of the arrays that hold them.
 pub fn bytes(rows: &RecordBatch) -> usize {
     let size = |column: &ArrayRef| column.to_data().get_slice_memory_size().unwrap_or(usize::MAX);
     rows.columns().iter().map(size).fold(0, usize::saturating_add)

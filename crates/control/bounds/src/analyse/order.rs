@@ -64,7 +64,7 @@ impl Order {
 struct Calls {
     first: u32,
     functions: usize,
-    /// The callees of each node, once each: those of node n from `starts[n]` to `starts[n + 1]`.
+    /// The callees of each node, once each: of node n from `starts[n]` to `starts[n + 1]`.
     starts: Vec<u32>,
     callees: Vec<u32>,
 }
@@ -110,7 +110,7 @@ impl Calls {
         0..self.starts.len() - 1
     }
 
-    /// Returns the function of a node, if it is not that of a type.
+    /// Returns the function of a node, if it is not a type's.
     fn function(&self, node: usize) -> Option<u32> {
         (node < self.functions).then(|| self.first + node as u32)
     }
