@@ -62,7 +62,7 @@ pub fn write(
         }
     }
     match out.write_all(&text).and_then(|()| out.flush()) {
-        // A reader that closes the pipe has what it wanted.
+        // A reader that closes the pipe needs no more.
         Err(e) if e.kind() == ErrorKind::BrokenPipe => Ok(()),
         done => Ok(done?),
     }

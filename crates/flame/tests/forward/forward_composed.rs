@@ -60,7 +60,7 @@ fn a_grant_counts_the_bytes_that_a_module_composes() {
         (300, with(&|p| drop(p.splice(0..0, [200; 10]))), 25, 110),
         (300, with(&|p| p.truncate(60)), 50, 60),
         (300, with(&|p| p.fill(200)), 3, 100),
-        // No byte that it composes may leave; what it does not change does.
+        // No byte that it composes may leave; bytes that it does not change do.
         (0, with(&|p| p[99] = 0), 0, 100),
         (0, packet.clone(), 50, 100),
     ] {
