@@ -280,7 +280,8 @@ impl Instance {
     /// Begins a call. It has ended when this returns, or has yielded.
     pub fn begin(mut self: Box<Self>, call: &Call, allowance: Allowance, pace: Pace) -> Slice {
         if self.loaded.class() == ModuleClass::Bounded {
-            let thread = if pace == Pace::InSlices { self.loaded.thread() } else { None };
+            let is_apart = pace == Pace::InSlices && self.has(call);
+            let thread = if is_apart { self.loaded.thread() } else { None };
             let Some(thread) = thread else {
                 let called = self.call_now(call, allowance);
                 return Slice::Done(self, called);

@@ -385,6 +385,23 @@ impl Instance {
         })
     }
 
+    /// Returns whether the module has a function for the call. Without one, the call ends at once.
+    pub(crate) fn has(&self, call: &Call) -> bool {
+        match call {
+            Call::Batch { .. } | Call::Push { .. } => true,
+            Call::Init { .. } => self.init.is_some(),
+            Call::Message(_) => self.message.is_some(),
+            Call::Serve(_) => self.serve.is_some(),
+            Call::Done(_) => self.done.is_some(),
+            Call::Tick { .. } => self.tick.is_some(),
+            Call::End { .. } => self.end.is_some(),
+            Call::Rest => self.rest.is_some(),
+            Call::Export => self.export.is_some(),
+            Call::Import(_) => self.import.is_some(),
+            Call::Pressure { .. } => self.pressure.is_some(),
+        }
+    }
+
     /// Sets up the control area and the counters for `call`, which may cost `units`. A batch has the budgets
     /// of its packets instead.
     pub(crate) fn prepare(&mut self, call: &Call, units: u64) -> Result<Option<Function>, Fault> {
