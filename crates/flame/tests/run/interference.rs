@@ -121,13 +121,14 @@ fn what_a_grant_hides_changes_nothing_outside() {
             &["--select", " ip[15] & 1 = 0"],
         ];
         for more in runs {
-            // First that the probe works: records come, and it notices one packet of those that are shown.
+            // First that the probe works: records come, and it notices one packet of those that are shown. A
+            // sample is another one with each key, and a third of the packets are in it.
             let first = outside(11, None, more);
             assert_eq!(first.0, Some(0), "{}", first.2);
             // A filter that reads bytes shows nothing where none is shown.
             let reads_nothing = more.contains(&"--select") && !fields.contains("headers");
             assert_eq!(first.1.contains("\"packets\":0,"), reads_nothing, "{fields} {more:?} {}", first.1);
-            let planted = (0..10).any(|i| outside(11, Some(200 + i), more) != first);
+            let planted = (0..200).any(|i| outside(11, Some(200 + i), more) != first);
             assert!(planted, "{fields} {more:?}: a packet less is not noticed");
             assert_eq!(first, outside(12, None, more), "{fields} {more:?}");
         }
