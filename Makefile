@@ -68,6 +68,10 @@ bench: release ## Measure against native code and rivals; TRACE=file to choose t
 experiments: release ## Measure figures of the papers, with tables and plots (as root); ONLY=name for one
 	@$(RELEASED) cargo run -q --release -p flame-bench -- --experiments $(TARGET)/experiments $(if $(ONLY),--only $(ONLY))
 
+paper: release ## Measure what the papers did, and write it beside their figures (as root); QUICK=1 only shows that it runs
+	@$(RELEASED) cargo run -q --release -p flame-bench -- --paper $(TARGET)/paper $(if $(QUICK),--quick) \
+	  $(if $(ONLY),--only $(ONLY))
+
 fuzz: ## Fuzz every parser for SECONDS each (needs nightly and cargo-fuzz)
 	@fuzz/run.sh $(or $(SECONDS_EACH),60)
 
@@ -120,7 +124,7 @@ install: release ## Install to PREFIX (default /usr/local)
 	sed -e 's/^members = .*/members = ["abi", "rust", "rust-macros"]/' -e '/^exclude = /d' -e 's|"crates/contract/abi"|"abi"|' \
 	  -e 's|"sdk/|"|' Cargo.toml > $(SHARED)/flame/sdk/Cargo.toml
 
-.PHONY: help setup build release demo test fleet fleet-demo test-fleet python bench fuzz soak soak-node prove mutants mutants-checker lint doc deny install
+.PHONY: help setup build release demo test fleet fleet-demo test-fleet python bench experiments paper fuzz soak soak-node prove mutants mutants-checker lint doc deny install
 
 # A module is built again when its files, the SDKs or the command have changed.
 .SECONDEXPANSION:

@@ -23,6 +23,7 @@ mod modules;
 mod net;
 mod node;
 mod overload;
+mod paper;
 mod ring;
 mod row;
 mod rules;
@@ -42,7 +43,8 @@ use std::time::Instant;
 const QUICK: usize = 1;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let (mut trace, mut json, mut only, mut except, mut experiments) = (None, None, None, None, None);
+    let (mut trace, mut json, mut only, mut except) = (None, None, None, None);
+    let (mut experiments, mut paper) = (None, None);
     let (mut packets, mut rounds) = (2_000_000, 9);
     let mut args = std::env::args().skip(1);
     while let Some(arg) = args.next() {
@@ -53,6 +55,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             "--only" => only = args.next(),
             "--except" => except = args.next(),
             "--experiments" => experiments = args.next().map(PathBuf::from),
+            "--paper" => paper = args.next().map(PathBuf::from),
             // Internal: the commands that `click` and `live` start in the namespaces they make.
             "--bare-bridge" => {
                 let mut name = || args.next().unwrap_or_default();
@@ -70,8 +73,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             }
             other => {
                 return Err(format!(
-                    "{other}: expected --trace FILE, --json FILE, --only GROUPS, --except GROUPS, --quick or \
-                     --experiments FOLDER"
+                    "{other}: expected --trace FILE, --json FILE, --only GROUPS, --except GROUPS, --quick, \
+                     --experiments FOLDER or --paper FOLDER"
                 )
                 .into());
             }
@@ -82,10 +85,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         PathBuf::from(std::env::var_os("FLAME_MODULES").ok_or("set FLAME_MODULES (make bench does)")?);
     let compiled = tempfile::tempdir()?;
     fixture::COMPILED.get_or_init(|| compiled.path().join("compiled"));
-    if let Some(folder) = experiments {
+    if let Some(folder) = paper.as_ref().or(experiments.as_ref()) {
         let quick = rounds == QUICK;
-        let setting = experiments::Setting { flame: &flame, modules: &modules, folder: &folder, quick };
-        return experiments::run(&setting, only.as_deref());
+        let setting = experiments::Setting { flame: &flame, modules: &modules, folder, quick };
+        let outcomes = experiments::run(&setting, only.as_deref())?;
+        return match paper.is_some() {
+            true => paper::write(&setting, &outcomes),
+            false => Ok(()),
+        };
     }
     let folder = modules;
     let generated = if trace.is_some() { None } else { Some(generated(packets)?) };

@@ -42,18 +42,7 @@ impl Bench<'_> {
         for group in [WHOLE, CALLS] {
             let mut of_group = Vec::new();
             for name in NAMES {
-                of_group.extend(match name {
-                    "count" => self.module::<flame_count::Count>(group, name)?,
-                    "port" => self.module::<flame_port::Port>(group, name)?,
-                    "flow" => self.module::<flame_flow::Flow>(group, name)?,
-                    "rtt" => self.module::<flame_rtt::Rtt>(group, name)?,
-                    "trajectory" => self.module::<flame_trajectory::Trajectory>(group, name)?,
-                    "worm" => self.module::<flame_worm::Worm>(group, name)?,
-                    "lrd" => self.module::<flame_lrd::Lrd>(group, name)?,
-                    "ids" => self.module::<flame_ids::Ids>(group, name)?,
-                    "anonymize" => self.module::<flame_anonymize::Anonymize>(group, name)?,
-                    other => return Err(format!("{other} is no module that is measured").into()),
-                });
+                of_group.extend(self.measure(group, name)?.rows(group, name));
             }
             for (name, most) in [("unchecked", None), ("shipped", Some(1.05))] {
                 let of: Vec<f64> =
@@ -74,7 +63,27 @@ impl Bench<'_> {
         Ok(rows)
     }
 
-    fn module<M: Module>(&self, group: &'static str, name: &str) -> Result<Vec<Row>, Error> {
+    /// Measures calls alone of one of [`NAMES`].
+    pub fn calls(&self, name: &str) -> Result<Measured, Error> {
+        self.measure(CALLS, name)
+    }
+
+    fn measure(&self, group: &str, name: &str) -> Result<Measured, Error> {
+        match name {
+            "count" => self.module::<flame_count::Count>(group, name),
+            "port" => self.module::<flame_port::Port>(group, name),
+            "flow" => self.module::<flame_flow::Flow>(group, name),
+            "rtt" => self.module::<flame_rtt::Rtt>(group, name),
+            "trajectory" => self.module::<flame_trajectory::Trajectory>(group, name),
+            "worm" => self.module::<flame_worm::Worm>(group, name),
+            "lrd" => self.module::<flame_lrd::Lrd>(group, name),
+            "ids" => self.module::<flame_ids::Ids>(group, name),
+            "anonymize" => self.module::<flame_anonymize::Anonymize>(group, name),
+            other => Err(format!("{other} is no module that is measured").into()),
+        }
+    }
+
+    fn module<M: Module>(&self, group: &str, name: &str) -> Result<Measured, Error> {
         let wasm = std::fs::read(self.folder.join(format!("{name}.wasm")))?;
         let settings: &[_] = if name == "anonymize" { &[("key", KEY)] } else { &[] };
         let plans = [plan(&wasm, Protection::Unchecked, settings)?, plan(&wasm, Protection::Auto, settings)?];
@@ -148,12 +157,27 @@ impl Bench<'_> {
             packets = count.get();
         }
         let ns = |i: usize| times[i] * 1e9 / packets as f64;
-        let detail = |i: usize| format!("{:.2} / {:.2} ns a packet", ns(i), ns(0));
-        Ok(vec![
-            Row::ratio(group, format!("{name}: unchecked / native"), ratios[1], detail(1)),
-            Row::ratio(group, format!("{name}: shipped / native"), ratios[2], detail(2))
+        Ok(Measured { ns: [0, 1, 2].map(ns), unchecked: ratios[1], shipped: ratios[2] })
+    }
+}
+
+/// The times of a module.
+pub struct Measured {
+    /// Nanoseconds for a packet: natively, without budgets, as shipped.
+    pub ns: [f64; 3],
+    /// The median of the ratios to native code.
+    unchecked: f64,
+    pub shipped: f64,
+}
+
+impl Measured {
+    fn rows(&self, group: &'static str, name: &str) -> [Row; 2] {
+        let detail = |i: usize| format!("{:.2} / {:.2} ns a packet", self.ns[i], self.ns[0]);
+        [
+            Row::ratio(group, format!("{name}: unchecked / native"), self.unchecked, detail(1)),
+            Row::ratio(group, format!("{name}: shipped / native"), self.shipped, detail(2))
                 .target(Target::AtMost(1.35)),
-        ])
+        ]
     }
 }
 

@@ -171,3 +171,37 @@ fn every_experiment_has_its_plots() {
         }
     }
 }
+
+/// Counts do not depend on the machine, so their shape is tested: the order of workloads, and the classes.
+#[test]
+fn the_report_has_each_figure_and_its_counts_have_the_papers_shape() {
+    if std::env::var_os("FLAME").is_none() || std::env::var_os("FLAME_MODULES").is_none() {
+        eprintln!("skipped: set FLAME and FLAME_MODULES (make test does)");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let mut bench = Command::new(env!("CARGO_BIN_EXE_flame-bench"));
+    let bench = bench.args(["--quick", "--only", "instructions,links,classes,repairs", "--paper"]);
+    let out = bench.arg(folder.path()).output().unwrap();
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    let report = std::fs::read_to_string(folder.path().join("paper.md")).unwrap();
+    let row = |what: &str| {
+        report.lines().find(|line| line.contains(what)).unwrap_or_else(|| panic!("{what}: {report}"))
+    };
+    for what in [
+        "order of the workloads by instructions",
+        "packets within a tenth of the median",
+        "elements whose cost has a bound",
+        "the error grows with the part that is left out",
+    ] {
+        assert!(row(what).contains("| reproduced |") || row(what).contains("| better |"), "{}", row(what));
+    }
+    // What was not run, and what cannot be, is listed.
+    assert!(row("| Fig. 5.3 |").contains("its experiment was not run"), "{report}");
+    assert!(row("key exchange").contains("cannot be had here: belongs to active packets"), "{report}");
+    let html = std::fs::read_to_string(folder.path().join("paper.html")).unwrap();
+    assert!(
+        html.contains("<svg") && !html.contains("src=") && !html.contains("href="),
+        "no outside resources"
+    );
+}

@@ -5,6 +5,7 @@
 //!   sent as one datagram.
 //! - `ecn`: no packet is marked, or each.
 
+use super::finding::Finding;
 use super::{Figure, Setting, calls};
 use crate::fixture::Error;
 use crate::send::{datagram, frame};
@@ -35,7 +36,7 @@ fn capable(packets: u64) -> impl Iterator<Item = (u64, Vec<u8>)> {
 }
 
 /// Measures the applications.
-pub fn run(setting: &Setting<'_>) -> Result<(), Error> {
+pub fn run(setting: &Setting<'_>) -> Result<Vec<Finding>, Error> {
     let packets = if setting.quick { 256 } else { 16_384 };
     let mut rows = Vec::new();
     for players in PLAYERS {
@@ -65,5 +66,24 @@ pub fn run(setting: &Setting<'_>) -> Result<(), Error> {
         y: ("", Scale::Rows(rows.iter().map(|(name, _)| name.clone()).collect())),
         series: [0, 1, 2].map(way).into(),
     }
-    .write(setting.folder)
+    .write(setting.folder)?;
+    let of = |name: &str| rows.iter().find(|(row, _)| row.starts_with(name)).map(|(_, times)| times);
+    let ratio = |name: &str| of(name).map_or(f64::NAN, |times| times.dynamic / times.hybrid);
+    // Theirs are whole packets, with two switches of threads around a dynamic one.
+    Ok(vec![
+        Finding::more(
+            "Patel Table 5.6",
+            "ActiveDoom: dynamic over hybrid",
+            "",
+            36273.0 / 32584.0,
+            ratio("activedoom"),
+        ),
+        Finding::more(
+            "Patel Table 5.7",
+            "ECN: dynamic over hybrid, calls alone",
+            "",
+            31781.0 / 18802.0,
+            ratio("ecn"),
+        ),
+    ])
 }

@@ -4,6 +4,7 @@
 //! The session has 10 % of a processor in each period, and needs about 7 %. Packets come in bursts. The node
 //! sets a period of 10 ms; the others are set here, by the same call of the kernel.
 
+use super::finding::Finding;
 use super::{Figure, Setting};
 use crate::fixture::Error;
 use crate::made::{busy, spin};
@@ -38,7 +39,7 @@ fn steps() -> Result<u32, Error> {
 }
 
 /// Measures the received parts.
-pub fn run(setting: &Setting<'_>) -> Result<(), Error> {
+pub fn run(setting: &Setting<'_>) -> Result<Vec<Finding>, Error> {
     let time = if setting.quick { Duration::from_millis(200) } else { Duration::from_secs(2) };
     let node = Node::start(setting.flame, CONFIG, &[("bursts.pcap", &bursts(BURST.0, BURST.1))])?;
     let wasm = spin("receiver", steps()?)?;
@@ -47,7 +48,7 @@ pub fn run(setting: &Setting<'_>) -> Result<(), Error> {
     node.session(&holders[1])?.install("busy", &busy()?, reserve(SHARES[1], 0))?;
     println!("buffering: packets that a session receives, in percent (RCANE, Fig. 13)");
     println!("blocks  {}", PERIODS_MS.map(|ms| format!("{ms:3} ms")).join("  "));
-    let mut series = Vec::new();
+    let (mut series, mut received) = (Vec::new(), Vec::new());
     for blocks in BLOCKS {
         node.session(&holders[0])?.install("receiver", &wasm, reserve(SHARES[0], blocks))?;
         let pid = node.process("receiver", "receiver")?;
@@ -71,6 +72,7 @@ pub fn run(setting: &Setting<'_>) -> Result<(), Error> {
             "{blocks:6}  {}",
             points.iter().map(|(_, part)| format!("{part:6.1}")).collect::<Vec<_>>().join("  ")
         );
+        received.extend(points.first().map(|(_, part)| *part));
         series.push((format!("{blocks} blocks"), Shape::Line(points)));
         // The node closes a connection that is idle.
         node.session(&holders[0])?.request("DELETE", "/v1/modules/receiver", None)?;
@@ -89,5 +91,12 @@ pub fn run(setting: &Setting<'_>) -> Result<(), Error> {
         y: ("received packets [%]", Scale::FromZero),
         series,
     }
-    .write(setting.folder)
+    .write(setting.folder)?;
+    Ok(vec![Finding::shape(
+        "SANE Fig. 13",
+        "more buffering receives more, at each period; least and most blocks at the first period",
+        "grows with buffering, to all",
+        received.iter().map(|part| format!("{part:.0} %")).collect::<Vec<_>>().join(", "),
+        received.windows(2).all(|pair| pair[0] <= pair[1] + 2.0),
+    )])
 }

@@ -2,6 +2,7 @@
 //! help` states them: the experiment of the Table A.1 of Patel's thesis. A module has the class of its calls
 //! with packets.
 
+use super::finding::Finding;
 use super::{Figure, Setting};
 use crate::fixture::Error;
 use flame_plot::{Scale, Shape};
@@ -34,7 +35,7 @@ fn native(setting: &Setting<'_>) -> Result<[usize; 7], Error> {
 }
 
 /// Finds the classes.
-pub fn run(setting: &Setting<'_>) -> Result<(), Error> {
+pub fn run(setting: &Setting<'_>) -> Result<Vec<Finding>, Error> {
     let modules = std::fs::read_dir(setting.modules)?.map(|entry| Ok(entry?.path()));
     let mut modules = modules.collect::<Result<Vec<_>, std::io::Error>>()?;
     modules.retain(|path| path.extension().is_some_and(|end| end == "wasm"));
@@ -72,5 +73,8 @@ pub fn run(setting: &Setting<'_>) -> Result<(), Error> {
         y: ("", Scale::Rows(names)),
         series: vec![(String::new(), Shape::Points(points))],
     }
-    .write(setting.folder)
+    .write(setting.folder)?;
+    let bounded = |of: [usize; 7]| 100.0 * (1.0 - of[6] as f64 / of.iter().sum::<usize>().max(1) as f64);
+    let what = "elements whose cost has a bound";
+    Ok(vec![Finding::more("Patel Table A.1", what, "%", bounded(OF_CLICK), bounded(ours))])
 }

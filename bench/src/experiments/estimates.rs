@@ -6,6 +6,7 @@
 //! kinds of packets; the measured time is that of equal UDP packets in memory, without source and sink. The
 //! estimates of modules are for packets of average length, over calls alone.
 
+use super::finding::Finding;
 use super::{Figure, Setting};
 use crate::bounds;
 use crate::click::{FRAME, ROUTER};
@@ -37,6 +38,21 @@ const ELEMENTS: [(&str, &str, &str); 13] = [
     ("IPFragmenter", "(1500)", IP),
     ("EtherEncap", "(0x0800, 2:0:0:0:0:3, 2:0:0:0:0:4)", IP),
     ("Queue", "(4000)", "Null"),
+];
+
+/// The ratios of Patel's Table 5.3.
+const OF_CAT: [(&str, f64); 11] = [
+    ("Paint", 1.17),
+    ("Strip", 1.4),
+    ("IPFragmenter", 4.61),
+    ("FixIPSrc", 5.6),
+    ("DecIPTTL", 7.83),
+    ("DropBroadcasts", 8.59),
+    ("PaintTee", 11.52),
+    ("CheckIPHeader", 17.77),
+    ("LookupIPRoute", 20.7),
+    ("Classifier", 22.81),
+    ("IPGWOptions", 199.0),
 ];
 
 /// Returns the four configurations.
@@ -111,7 +127,7 @@ fn print(name: &str, estimated: f64, measured: f64) -> f64 {
 }
 
 /// Measures the times.
-pub fn run(setting: &Setting<'_>) -> Result<(), Error> {
+pub fn run(setting: &Setting<'_>) -> Result<Vec<Finding>, Error> {
     let folder = tempfile::tempdir()?;
     let module = null(folder.path())?;
     let (rounds, packets) = if setting.quick { (1, 20_000) } else { (3, 1_000_000) };
@@ -124,7 +140,7 @@ pub fn run(setting: &Setting<'_>) -> Result<(), Error> {
     };
     println!("estimates: nanoseconds for a packet (Patel, Tables 5.3 to 5.5)");
     println!("{:20}  estimated  measured   ratio", "element");
-    let mut rows = Vec::new();
+    let (mut rows, mut findings) = (Vec::new(), Vec::new());
     let router = format!("{ROUTER} q -> Unqueue(64)");
     let estimated = estimate(setting, &router)?;
     for element @ (class, _, before) in ELEMENTS {
@@ -133,6 +149,10 @@ pub fn run(setting: &Setting<'_>) -> Result<(), Error> {
         // Noise can be more than the least elements take.
         let measured = (beyond(&chain(element), before)? / CHAIN as f64).max(0.1);
         rows.push((class.to_owned(), print(class, estimated, measured)));
+        let what = format!("{class}: estimated over measured");
+        if let Some((_, theirs)) = OF_CAT.iter().find(|(name, _)| *name == class) {
+            findings.push(Finding::less("Patel Table 5.3", &what, "", *theirs, estimated / measured));
+        }
     }
     println!("{:20}  estimated  measured   ratio", "configuration");
     let bare = estimate(setting, "Null")?.all;
@@ -166,5 +186,16 @@ pub fn run(setting: &Setting<'_>) -> Result<(), Error> {
         y: ("", Scale::Rows(rows.iter().map(|(name, _)| name.clone()).collect())),
         series: vec![(String::new(), Shape::Points(points))],
     }
-    .write(setting.folder)
+    .write(setting.folder)?;
+    let of = |name: &str| rows.iter().find(|(row, _)| row == name).map_or(f64::NAN, |(_, ratio)| *ratio);
+    for (item, ours, theirs) in [
+        ("Patel Table 5.4", "des3", 20.0),
+        ("Patel Table 5.4", "activedoom", 22.0),
+        ("Patel Table 5.4", "ecn", 1.6),
+        ("Patel Table 5.5", "router", 1.6),
+    ] {
+        let what = format!("{ours}: estimated over measured");
+        findings.push(Finding::less(item, &what, "", theirs, of(ours)));
+    }
+    Ok(findings)
 }

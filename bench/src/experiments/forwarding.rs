@@ -8,6 +8,7 @@
 //! - `dynamic`: the same, metered and preempted, each in a process of its own.
 //! - `Click`: userlevel Click with the native elements, where it is installed.
 
+use super::finding::Finding;
 use super::{Figure, Setting};
 use crate::click::{FRAME, Forwarded, PAIRS, ROUTER, forward};
 use crate::elements::null;
@@ -32,9 +33,15 @@ struct System {
     before: String,
 }
 
+/// Returns the router with a lookup that today's Click has as well.
+fn router() -> String {
+    ROUTER.replace("LookupIPRoute", "LinearIPLookup")
+}
+
 impl System {
     fn words(&self) -> Vec<String> {
-        let graph = format!("FromDevice(rx0, PROMISC true) -> {}{ROUTER} q -> ToDevice(out0)", self.before);
+        let graph =
+            format!("FromDevice(rx0, PROMISC true) -> {}{} q -> ToDevice(out0)", self.before, router());
         let options = self.options.iter().map(|&option| option.to_owned());
         let words = [self.program.clone()].into_iter().chain(options);
         words.chain(["-e".to_owned(), graph]).collect()
@@ -73,7 +80,7 @@ fn systems(setting: &Setting<'_>, module: &str) -> Vec<System> {
 }
 
 /// Measures the rates.
-pub fn run(setting: &Setting<'_>) -> Result<(), Error> {
+pub fn run(setting: &Setting<'_>) -> Result<Vec<Finding>, Error> {
     let folder = tempfile::tempdir()?;
     let module = null(folder.path())?;
     println!("forwarding: packets a second of an IP router (Patel, Fig. 5.3)");
@@ -114,5 +121,43 @@ pub fn run(setting: &Setting<'_>) -> Result<(), Error> {
         y: ("forwarded [1000 packets/s]", Scale::FromZero),
         series: series.collect(),
     }
-    .write(setting.folder)
+    .write(setting.folder)?;
+    let most = |points: &[Forwarded]| points.iter().map(|p| p.rate).fold(0.0, f64::max);
+    let of = |name: &str| {
+        let found = systems.iter().zip(&measured).find(|(system, _)| system.name == name);
+        found.map(|(_, points)| most(points))
+    };
+    let rate = |name: &str| of(name).unwrap_or(f64::NAN);
+    let mut findings = vec![
+        Finding::more(
+            "Patel Table 2.1",
+            "hybrid over dynamic, packets a second",
+            "times",
+            115.0 / 67.0,
+            rate("hybrid") / rate("dynamic"),
+        ),
+        Finding::shape(
+            "Patel Fig. 5.3",
+            "order of the systems: hardwired, hybrid, dynamic",
+            "hybrid forwards twice as many as dynamic",
+            format!(
+                "{:.0}, {:.0}, {:.0} packets a second",
+                rate("hardwired"),
+                rate("hybrid"),
+                rate("dynamic")
+            ),
+            rate("hardwired") * 1.05 >= rate("hybrid") && rate("hybrid") > rate("dynamic"),
+        ),
+    ];
+    let what = "our router over userlevel Click, packets a second";
+    findings.push(match of("Click") {
+        Some(click) => Finding::more("Patel Fig. 5.3", what, "times", 1.0, rate("hardwired") / click),
+        None => Finding::missing(
+            "Patel Fig. 5.3",
+            what,
+            "the same elements",
+            "userlevel Click is not installed".to_owned(),
+        ),
+    });
+    Ok(findings)
 }

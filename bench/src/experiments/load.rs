@@ -4,6 +4,7 @@
 //! - `one core`: the kernel hands packets over on the receiver's core, as in a PC with a plain card.
 //! - `hand-over apart`: the receiver's core does nothing else, as with a card that writes to memory.
 
+use super::finding::Finding;
 use super::{Figure, Setting};
 use crate::fixture::Error;
 use crate::lossfree::{Program, hand_over_on_receiver};
@@ -115,7 +116,7 @@ fn measure(namespace: &str, setting: &Setting<'_>) -> io::Result<[Vec<Series>; 2
 }
 
 /// Measures throughput and loss.
-pub fn run(setting: &Setting<'_>) -> Result<(), Error> {
+pub fn run(setting: &Setting<'_>) -> Result<Vec<Finding>, Error> {
     let [systems, workers] = in_namespace(&["tx0 rx0"], |namespace| measure(namespace, setting))?;
     println!("load: packets a second, and parts of a core in percent (Bunga and Wolf, Fig. 3 to 5)");
     println!(
@@ -161,5 +162,51 @@ pub fn run(setting: &Setting<'_>) -> Result<(), Error> {
         let (x, y) = ((x, Scale::FromZero), (y, Scale::FromZero));
         Figure { name, title, notes: Vec::new(), x, y, series }.write(setting.folder)?;
     }
-    Ok(())
+    let most = |(_, points): &Series| points.iter().map(|p| p.throughput).fold(0.0, f64::max);
+    let without_loss = |(_, points): &Series| {
+        points.iter().filter(|p| p.lost < 0.001).map(|p| p.offered).fold(0.0, f64::max)
+    };
+    let at_last = |(_, points): &Series, of: fn(&Point) -> f64| points.last().map_or(f64::NAN, of);
+    let kernel = |p: &Point| p.interrupts + p.system;
+    let rates = workers.iter().map(|of| format!("{:.0}", most(of))).collect::<Vec<_>>().join(", ");
+    Ok(vec![
+        Finding::more(
+            "Bunga Fig. 3",
+            "count on one core (System A)",
+            "packets a second",
+            180e3,
+            most(&systems[0]),
+        ),
+        Finding::shape(
+            "Bunga Fig. 3",
+            "flow classification sustains less than count",
+            "less, on each system",
+            format!(
+                "{:.0} and {:.0} packets a second without loss",
+                without_loss(&systems[1]),
+                without_loss(&systems[0])
+            ),
+            most(&systems[1]) <= 1.05 * most(&systems[0]),
+        ),
+        Finding::shape(
+            "Bunga Fig. 4",
+            "most of a core goes to interrupts and system with count, and more to the program with flow",
+            "interrupts dominate; flow takes more in user space",
+            format!(
+                "interrupts and system {:.0} %, user {:.0} % (count), {:.0} % (flow)",
+                100.0 * at_last(&systems[0], kernel),
+                100.0 * at_last(&systems[0], |p| p.user),
+                100.0 * at_last(&systems[1], |p| p.user)
+            ),
+            at_last(&systems[0], kernel) > at_last(&systems[0], |p| p.user)
+                && at_last(&systems[1], |p| p.user) > at_last(&systems[0], |p| p.user),
+        ),
+        Finding::shape(
+            "Bunga Fig. 5",
+            "one processor is a bottleneck, two are not",
+            "throughput grows with the second",
+            format!("{rates} packets a second"),
+            workers.windows(2).take(1).all(|pair| most(&pair[0]) < 1.1 * most(&pair[1])),
+        ),
+    ])
 }

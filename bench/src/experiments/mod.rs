@@ -6,11 +6,15 @@ mod buffering;
 mod calls;
 mod classes;
 mod estimates;
+pub mod finding;
 mod forwarding;
 mod heaps;
+mod instructions;
+mod links;
 mod load;
 mod null;
 mod payload;
+mod protection;
 mod repairs;
 mod sending;
 mod shares;
@@ -18,6 +22,7 @@ mod work;
 
 use crate::fixture::{Error, base, instance, plan, run_slot};
 use crate::made::spin;
+use finding::Finding;
 use flame_abi::Descriptor;
 use flame_admit::Protection;
 use flame_block::Pool;
@@ -37,9 +42,13 @@ pub struct Setting<'a> {
     pub quick: bool,
 }
 
-type Experiment = fn(&Setting<'_>) -> Result<(), Error>;
+type Experiment = fn(&Setting<'_>) -> Result<Vec<Finding>, Error>;
 
-const ALL: [(&str, Experiment); 13] = [
+/// The experiments by name. Those that only compute come first.
+pub const ALL: [(&str, Experiment); 16] = [
+    ("instructions", instructions::run),
+    ("links", links::run),
+    ("protection", protection::run),
     ("shares", shares::run),
     ("buffering", buffering::run),
     ("heaps", heaps::run),
@@ -55,23 +64,39 @@ const ALL: [(&str, Experiment); 13] = [
     ("classes", classes::run),
 ];
 
-/// Runs all experiments, or one of them.
-pub fn run(setting: &Setting<'_>, only: Option<&str>) -> Result<(), Error> {
+/// What an experiment found, or the reason why it was left out.
+pub struct Outcome {
+    pub name: &'static str,
+    pub findings: Result<Vec<Finding>, String>,
+    /// The load of the machine as it began.
+    pub load: String,
+    pub seconds: f64,
+}
+
+/// Runs all experiments, or those of some names.
+pub fn run(setting: &Setting<'_>, only: Option<&str>) -> Result<Vec<Outcome>, Error> {
     let names = ALL.map(|(name, _)| name);
-    if let Some(unknown) = only.filter(|only| !names.contains(only)) {
+    let wanted: Vec<&str> = only.map_or_else(|| names.to_vec(), |only| only.split(',').collect());
+    if let Some(unknown) = wanted.iter().find(|wanted| !names.contains(wanted)) {
         return Err(format!("--only {unknown}: expected {}", names.join(", ")).into());
     }
     std::fs::create_dir_all(setting.folder)?;
-    for (name, experiment) in ALL.into_iter().filter(|(name, _)| only.is_none_or(|only| only == *name)) {
-        // Others may need less of the machine.
-        if let Err(reason) = experiment(setting) {
-            match only {
-                Some(_) => return Err(reason),
-                None => eprintln!("left out: {name}: {reason}"),
+    let mut outcomes = Vec::new();
+    for (name, experiment) in ALL.into_iter().filter(|(name, _)| wanted.contains(name)) {
+        let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+        let load = load.split(' ').next().unwrap_or_default().to_owned();
+        let begin = Instant::now();
+        let findings = match experiment(setting) {
+            // Others may need less of the machine.
+            Err(reason) if wanted.len() > 1 => {
+                eprintln!("left out: {name}: {reason}");
+                Err(reason.to_string())
             }
-        }
+            findings => Ok(findings?),
+        };
+        outcomes.push(Outcome { name, findings, load, seconds: begin.elapsed().as_secs_f64() });
     }
-    Ok(())
+    Ok(outcomes)
 }
 
 /// A plot: lines or points over two axes.

@@ -2,6 +2,7 @@
 //! untrusted ones with a proved bound (hybrid), or metered and preempted, each in a process of its own
 //! (dynamic): the experiment of the Figure 5.4 of Patel's thesis.
 
+use super::finding::Finding;
 use super::{Figure, Setting};
 use crate::click::FRAME;
 use crate::elements::null;
@@ -14,7 +15,7 @@ use flame_plot::{Scale, Shape};
 const CHAINS: [usize; 5] = [1, 2, 4, 8, 16];
 
 /// Measures the chains.
-pub fn run(setting: &Setting<'_>) -> Result<(), Error> {
+pub fn run(setting: &Setting<'_>) -> Result<Vec<Finding>, Error> {
     let folder = tempfile::tempdir()?;
     let module = null(folder.path())?;
     let ways = [
@@ -58,5 +59,15 @@ pub fn run(setting: &Setting<'_>) -> Result<(), Error> {
         y: ("ns for a packet", Scale::FromZero),
         series: series.collect(),
     }
-    .write(setting.folder)
+    .write(setting.folder)?;
+    Ok(vec![
+        Finding::less("Patel Fig. 5.4", "an untrusted element in the path", "ns", 600.0, hybrid),
+        Finding::shape(
+            "Patel Fig. 5.4",
+            "order: native, hybrid, dynamic",
+            "native < hybrid",
+            format!("{native:.1}, {hybrid:.1}, {dynamic:.1} ns"),
+            native < hybrid && hybrid < dynamic,
+        ),
+    ])
 }

@@ -6,6 +6,7 @@
 //! must take more memory to answer nine of ten. Time is that of the packets. What the module does not answer
 //! counts as repaired by the sender, past the module.
 
+use super::finding::Finding;
 use super::{Figure, Setting};
 use crate::fixture::Error;
 use crate::generate::Random;
@@ -79,7 +80,7 @@ fn after(setting: &Setting<'_>, folder: &Path, packets: &[(u64, Vec<u8>)]) -> Re
 }
 
 /// Measures cache and hits.
-pub fn run(setting: &Setting<'_>) -> Result<(), Error> {
+pub fn run(setting: &Setting<'_>) -> Result<Vec<Finding>, Error> {
     let folder = tempfile::tempdir()?;
     let (seconds, windows) = if setting.quick { (4, 2) } else { (40, 20) };
     let all = packets(seconds);
@@ -98,6 +99,8 @@ pub fn run(setting: &Setting<'_>) -> Result<(), Error> {
         hits.push((until as f64, hit));
         before = now;
     }
+    let at = |n: usize| [cache.get(n), hits.get(n)].map(|point| point.map_or(f64::NAN, |(_, y)| *y));
+    let (first, last) = (at(windows as usize / 2 - 1), at(windows as usize - 1));
     for (name, title, y, points) in [
         ("repairs", "Cache of arm as the loss goes from 25 to 50 %", "cache [KiB]", cache),
         ("repairs-hits", "NACKs that arm answers", "answered NACKs [%]", hits),
@@ -107,5 +110,15 @@ pub fn run(setting: &Setting<'_>) -> Result<(), Error> {
         Figure { name, title, notes, x, y, series: vec![("arm".to_owned(), Shape::Line(points))] }
             .write(setting.folder)?;
     }
-    Ok(())
+    let item = "SANE Fig. 15";
+    Ok(vec![
+        Finding::more(
+            item,
+            "growth of the cache as the loss doubles",
+            "times",
+            370.0 / 180.0,
+            last[0] / first[0],
+        ),
+        Finding::more(item, "NACKs that the cache answers at the end", "%", 90.0, last[1]),
+    ])
 }

@@ -1,6 +1,7 @@
 //! The bandwidth of three sessions of a node that always have frames to send, while one of them changes its
 //! guarantee: the experiment of RCANE's Figure 12. What is not reserved is shared equally.
 
+use super::finding::Finding;
 use super::{Figure, Setting};
 use crate::fixture::Error;
 use crate::made::sending;
@@ -79,12 +80,13 @@ fn measure(setting: &Setting<'_>, namespace: &str) -> Result<Vec<Window>, Error>
 }
 
 /// Measures the bandwidths.
-pub fn run(setting: &Setting<'_>) -> Result<(), Error> {
+pub fn run(setting: &Setting<'_>) -> Result<Vec<Finding>, Error> {
     let windows = in_namespace(&["tx0 rx0"], |namespace| {
         measure(setting, namespace).map_err(|e| io::Error::other(e.to_string()))
     })?;
     println!("sending: Mbit/s of a link of {LINK} over windows of {WINDOW:?} (RCANE, Fig. 12)");
     println!("from s  session  guarantee   mean  least");
+    let mut kept = f64::INFINITY;
     for (n, (from, guarantees)) in PHASES.iter().enumerate() {
         let until = PHASES.get(n + 1).map_or(END, |(from, _)| *from);
         // Without the window in which the guarantees changed.
@@ -96,6 +98,7 @@ pub fn run(setting: &Setting<'_>) -> Result<(), Error> {
             }
             let mean = had.iter().sum::<f64>() / had.len() as f64;
             let least = had.iter().copied().fold(f64::INFINITY, f64::min);
+            kept = kept.min(mean / guarantees[session] as f64);
             println!("{from:6}  {name:7}  {:9}  {mean:5.2}  {least:5.2}", guarantees[session]);
         }
     }
@@ -112,5 +115,14 @@ pub fn run(setting: &Setting<'_>) -> Result<(), Error> {
         y: ("sent [Mbit/s]", Scale::FromZero),
         series: series.collect(),
     }
-    .write(setting.folder)
+    .write(setting.folder)?;
+    let item = "SANE Fig. 12";
+    let what = "the least part of its guarantee that a session sent, on average of a phase";
+    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let ours =
+        format!("{:.0} % (load of the machine {})", 100.0 * kept, load.split(' ').next().unwrap_or_default());
+    Ok(vec![match kept.is_finite() {
+        true => Finding::shape(item, what, "all of it", ours, kept > 0.9),
+        false => Finding::missing(item, what, "all of it", "no window was measured".to_owned()),
+    }])
 }

@@ -2,6 +2,7 @@
 //! Figure 11 on the kernel's deadline scheduler. All four always have work. One changes its reservation, one
 //! gives up its own, and one has none.
 
+use super::finding::Finding;
 use super::{Figure, Setting};
 use crate::fixture::Error;
 use crate::made;
@@ -96,8 +97,30 @@ fn measure(sessions: &mut Sessions<'_>) -> Result<Vec<Window>, Error> {
     Ok(windows)
 }
 
+/// Returns the means of the sessions from the first phase's time on until the second's.
+fn means(windows: &[Window]) -> [f64; 4] {
+    let within = windows.iter().filter(|(end, _)| *end > 0.3 && *end <= PHASES[1].0 as f64);
+    let all: Vec<&Window> = within.collect();
+    [0, 1, 2, 3].map(|n| all.iter().map(|(_, parts)| parts[n]).sum::<f64>() / all.len().max(1) as f64)
+}
+
+fn findings(windows: &[Window]) -> Vec<Finding> {
+    let (item, reserved, had) = ("SANE Fig. 11", PHASES[0].1, means(windows));
+    let what = "the least part of its reservation that a session had";
+    // Sessions that do not want their part say nothing about guarantees.
+    let cores = std::thread::available_parallelism().map_or(1, usize::from).min(4) as f64;
+    let busy: f64 = had.iter().sum();
+    if busy < 80.0 * cores {
+        let cause = format!("the sessions were not busy: together {busy:.0} % of {cores} processors");
+        return vec![Finding::missing(item, what, "all of it", cause)];
+    }
+    let parts = reserved.iter().zip(had).filter(|(of, _)| **of > 0).map(|(of, had)| had / *of as f64);
+    let least = 100.0 * parts.fold(f64::INFINITY, f64::min);
+    vec![Finding::shape(item, what, "all of it", format!("{least:.0} %"), least > 95.0)]
+}
+
 /// Measures the shares. The node must be allowed to guarantee them.
-pub fn run(setting: &Setting<'_>) -> Result<(), Error> {
+pub fn run(setting: &Setting<'_>) -> Result<Vec<Finding>, Error> {
     let node = Node::start(setting.flame, CONFIG, &[("dense.pcap", &bursts(1, 0))])?;
     let holders = NAMES.map(|name| node.principal(name, &[]));
     let holders = holders.into_iter().collect::<Result<Vec<_>, _>>()?;
@@ -138,5 +161,6 @@ pub fn run(setting: &Setting<'_>) -> Result<(), Error> {
         y: ("share of a processor [%]", Scale::FromZero),
         series: NAMES.iter().enumerate().map(series).collect(),
     };
-    figure.write(setting.folder)
+    figure.write(setting.folder)?;
+    Ok(findings(&windows))
 }

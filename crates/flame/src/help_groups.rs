@@ -6,7 +6,7 @@ use clap::{Command, CommandFactory};
 const COMMANDS: [(&str, &[&str]); 8] = [
     ("Run modules on packets", &["run", "modules", "inspect", "click"]),
     ("Work on records", &["join"]),
-    ("Write modules", &["new", "build", "check", "calibrate"]),
+    ("Write modules", &["new", "build", "check", "profile", "calibrate"]),
     ("Rules of the module ids", &["ids"]),
     ("Grant rights", &["key", "grant", "policy", "explain", "audit"]),
     (

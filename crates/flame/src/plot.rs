@@ -5,7 +5,7 @@ use crate::console::complain;
 use crate::error::Error;
 use flame_abi::manifest::Manifest;
 use flame_base::lock;
-use flame_plot::{Format, PlotError, Plotter};
+use flame_plot::{Format, Picture, PlotError, Plotter};
 use flame_record::Sink;
 use std::fs::File;
 use std::io::{BufReader, IsTerminal, Write};
@@ -122,6 +122,11 @@ impl Target {
         for reason in &missing {
             complain!("flame: warning: --plot: {reason}");
         }
+        self.draw_all(&pictures)
+    }
+
+    /// Draws pictures; without any, nothing is written.
+    pub fn draw_all(&self, pictures: &[Picture]) -> Result<(), Error> {
         if pictures.is_empty() {
             return Ok(());
         }
@@ -129,7 +134,7 @@ impl Target {
             Self::Terminal => {
                 let mut out = std::io::stdout().lock();
                 let columns = if out.is_terminal() { terminal_width() } else { 100 };
-                let text = flame_plot::text(&pictures, columns, out.is_terminal());
+                let text = flame_plot::text(pictures, columns, out.is_terminal());
                 match out.write_all(text.as_bytes()) {
                     Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
                     written => Ok(written?),
@@ -143,7 +148,7 @@ impl Target {
                         path.display()
                     );
                 }
-                let bytes = flame_plot::render(&pictures, *format)?;
+                let bytes = flame_plot::render(pictures, *format)?;
                 put(path, &bytes).map_err(|e| format!("--plot {}: {e}", path.display()).into())
             }
         }

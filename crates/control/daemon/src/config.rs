@@ -20,6 +20,11 @@
 //! key = "tls.key"
 //! names = ["tap1.example.org"]      # the names in the certificate that the node makes
 //!
+//! [metrics]                         # optional: the operator's metrics, for Prometheus
+//! listen = "127.0.0.1:9464"         # other addresses than loopback need [tls], whose certificate they use
+//! readers = "token"                 # or "loopback": without a token, if it listens there
+//! token = "metrics.token"           # the file of it; without, the node makes one in its storage
+//!
 //! [sources.tap]
 //! interface = "eth0"
 //! capture = "packet"                # AF_PACKET; or "xdp" (AF_XDP), "xdp-generic", "auto"
@@ -115,6 +120,7 @@ pub struct Config {
     pub states: Duration,
     pub socket: Option<Socket>,
     pub tls: Option<Tls>,
+    pub metrics: Option<Metrics>,
     pub sources: BTreeMap<String, Source>,
     /// The links on which modules send frames.
     pub links: BTreeMap<String, Link>,
@@ -142,6 +148,22 @@ pub struct Tls {
     /// The files of the certificate's chain and key. Without them the node makes its own.
     pub files: Option<(PathBuf, PathBuf)>,
     pub names: Vec<String>,
+}
+
+/// The address at which Prometheus reads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Metrics {
+    pub listen: SocketAddr,
+    pub readers: Readers,
+}
+
+/// Who may read the metrics.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Readers {
+    /// Clients with the token in this file, or in one that the node makes.
+    Token(Option<PathBuf>),
+    /// All programs of this machine.
+    Loopback,
 }
 
 #[derive(Clone, Debug, PartialEq)]

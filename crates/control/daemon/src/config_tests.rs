@@ -1,4 +1,4 @@
-use crate::config::{Config, From, Limits};
+use crate::config::{Config, From, Limits, Readers};
 use std::path::Path;
 
 const LEAST: &str =
@@ -27,6 +27,9 @@ fn the_example_in_the_manual_is_valid() {
     assert!(matches!(&config.sources["tap"].from, From::Interface { name, .. } if name == "eth0"));
     let tap = config.sources["tap"].link.as_deref().map(|link| config.links[link].bandwidth);
     assert_eq!(tap, Some(100_000_000));
+    let metrics = config.metrics.unwrap();
+    assert_eq!(metrics.listen.to_string(), "127.0.0.1:9464");
+    assert_eq!(metrics.readers, Readers::Token(Some("/etc/flame/metrics.token".into())));
     let fleet = config.fleet.unwrap();
     assert_eq!((fleet.bytes, fleet.labels["site"].as_str()), (1 << 30, "penn"));
     assert_eq!(config.socket.unwrap().mode, 0o666);
@@ -48,6 +51,23 @@ fn errors_name_the_line_and_what_was_expected() {
         ("[capacity]\nrecords = \"1MB\"\n", "line 8: \"1MB\": expected a size"),
         ("[limits]\nmodules = 0\n", "line 8: 0: expected 1 to 10000"),
         ("[limits]\nrequest_time = \"soon\"\n", "line 8: "),
+        ("[metrics]\nlisten = \"9464\"\n", "line 8: listen \"9464\": expected an address and a port"),
+        (
+            "[metrics]\nlisten = \"0.0.0.0:9464\"\n",
+            "line 8: listen 0.0.0.0:9464: other addresses than loopback",
+        ),
+        (
+            "[metrics]\nlisten = \"[::1]:1\"\nreaders = \"all\"\n",
+            "line 9: readers \"all\": expected \"token\"",
+        ),
+        (
+            "[metrics]\nlisten = \"[::1]:1\"\nreaders = \"loopback\"\ntoken = \"t\"\n",
+            "line 10: readers \"loopback\" need no token",
+        ),
+        (
+            "[tls]\nlisten = \"0.0.0.0:7443\"\n[metrics]\nlisten = \"0.0.0.0:1\"\nreaders = \"loopback\"\n",
+            "line 11: readers \"loopback\": 0.0.0.0:1 is reached from elsewhere",
+        ),
         ("workers = 65\n", "line 7: workers = 65: expected 1 to 64"),
         ("cores = [4096]\n", "line 7: core 4096: it is none of the"),
         ("file = \"x\"\n", "line 5: give either interface"),

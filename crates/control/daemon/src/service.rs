@@ -1,10 +1,10 @@
 //! The life of the node's process: sockets, privileges, signals, readiness, end.
 
-use crate::config::{Config, From, Isolation, Scheduler, Socket, Source};
+use crate::config::{Config, From, Isolation, Metrics, Scheduler, Socket, Source};
 use crate::engine::Engine;
 use crate::privileges;
 use crate::restore::StartError;
-use crate::server::{self, Listeners};
+use crate::server::{self, Listeners, Scrape};
 use crate::source::{Opened, open};
 use crate::standing::{FLEET, STANDING};
 use flame_base::{lock, unpoisoned};
@@ -63,6 +63,9 @@ pub fn run(path: &Path, note: &dyn Fn(&str)) -> Result<(), StartError> {
         }
         None => None,
     };
+    let metrics =
+        config.metrics.as_ref().map(|of| std::net::TcpListener::bind(of.listen).map_err(at(of.listen)));
+    let metrics = metrics.transpose()?;
     // The operator's key may be readable to root only; the node's own key belongs to the node's user.
     let failed = |e: server::TlsError| StartError::Other(e.to_string());
     let read = |tls: &crate::config::Tls| {
@@ -90,6 +93,10 @@ pub fn run(path: &Path, note: &dyn Fn(&str)) -> Result<(), StartError> {
         note(&format!("clients of https on {} need {}", tls.listen, certificate.display()));
     }
     let tls = tcp.zip(of_tls).map(|(listener, (_, config))| (listener, config));
+    let scrape = match (metrics, &config.metrics) {
+        (Some(listener), Some(of)) => Some(scrape(listener, of, &config.storage, tls.as_ref(), note)?),
+        _ => None,
+    };
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).thread_name("api").enable_all().build();
     let runtime = runtime.map_err(at("threads"))?;
@@ -98,7 +105,7 @@ pub fn run(path: &Path, note: &dyn Fn(&str)) -> Result<(), StartError> {
     let threads =
         STANDING.into_iter().chain(fleet).map(|standing| engine.stand(standing).map_err(at("threads")));
     let threads = threads.collect::<Result<Vec<_>, _>>()?;
-    let listeners = Listeners { unix, tls };
+    let listeners = Listeners { unix, tls, scrape };
     let served = runtime.block_on(serve(path, &engine, listeners, note));
     // Requests that are still running are given up.
     runtime.shutdown_timeout(Duration::from_secs(1));
@@ -114,6 +121,24 @@ pub fn run(path: &Path, note: &dyn Fn(&str)) -> Result<(), StartError> {
     }
     drop(locked);
     served.map_err(at("server"))
+}
+
+/// Returns what the readers of metrics need. The token belongs to the node's user.
+fn scrape(
+    listener: std::net::TcpListener,
+    of: &Metrics,
+    storage: &Path,
+    tls: Option<&(std::net::TcpListener, Arc<rustls::ServerConfig>)>,
+    note: &dyn Fn(&str),
+) -> Result<Scrape, StartError> {
+    let authorization = server::authorization(of, storage).map_err(StartError::Other)?;
+    let (authorization, file) = authorization.unzip();
+    if let Some(file) = file {
+        note(&format!("readers of metrics on {} need the token in {}", of.listen, file.display()));
+    }
+    // Loopback is not encrypted: Prometheus would need the certificate for nothing.
+    let tls = tls.filter(|_| !of.listen.ip().is_loopback()).map(|(_, config)| config.clone());
+    Ok(Scrape { listener, tls, authorization })
 }
 
 /// Opens the interfaces that may be captured by AF_XDP.
@@ -200,6 +225,7 @@ fn reload(path: &Path, engine: &Engine, note: &dyn Fn(&str)) {
                 config.socket.as_ref().map(|s| &s.path) == new.socket.as_ref().map(|s| &s.path),
             ),
             ("[tls]", config.tls == new.tls),
+            ("[metrics]", config.metrics == new.metrics),
             ("[sources]", config.sources == new.sources),
             ("[fleet]", config.fleet == new.fleet),
             ("[links]", config.links == new.links),

@@ -264,7 +264,13 @@ pub struct Instance {
     restarted: bool,
     /// Whether Wasmtime counts executed instructions.
     counts: bool,
+    /// The counters of a module that counts for itself.
+    counters: Vec<Global>,
 }
+
+/// The names of the exported globals (i64) of a module that counts for itself begin so; a number from 0
+/// follows.
+pub const COUNTER: &str = "profile:";
 
 /// The fuel of a counting store before each call.
 const COUNTED_FROM: u64 = 1 << 62;
@@ -344,6 +350,8 @@ impl Instance {
             let budget = Val::I64(loaded.class.fuel(limits.packet_budget));
             meter.packet_budget.set(&mut store, budget).map_err(|e| start(e.to_string()))?;
         }
+        let counter = |i| instance.get_global(&mut store, &format!("{}{i}", COUNTER));
+        let counters = (0..).map_while(counter).collect();
         let panic_text = match instance.get_export(&mut store, names::PANIC) {
             Some(Extern::Global(g)) => g.get(&mut store).i32().map(|address| address as u32),
             _ => None,
@@ -382,6 +390,7 @@ impl Instance {
             loaded,
             restarted,
             counts,
+            counters,
         })
     }
 
@@ -525,6 +534,14 @@ impl Instance {
     /// unless the engine counts.
     pub fn executed(&self) -> Option<u64> {
         self.store.get_fuel().ok().filter(|_| self.counts).map(|left| COUNTED_FROM - left)
+    }
+
+    /// Passes the value of each counter of a module that counts for itself ([`COUNTER`]), with its
+    /// number from 0. Other modules have none.
+    pub fn counters(&mut self, mut each: impl FnMut(usize, u64)) {
+        for (i, counter) in self.counters.iter().enumerate() {
+            each(i, counter.get(&mut self.store).i64().unwrap_or_default() as u64);
+        }
     }
 
     /// Returns the bytes by which the memory of the instance may still grow, if [`Call::Pressure`] is due: it

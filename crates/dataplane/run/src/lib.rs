@@ -20,7 +20,7 @@ pub use call::{Allowance, Call, CallReturn, Pace, Returned, Slice, Suspended};
 pub use engine::Engines;
 pub use eviction::Eviction;
 pub use fault::{Fault, FaultKind, Frame};
-pub use instance::{Instance, Loaded, Output, Pending, Role};
+pub use instance::{COUNTER, Instance, Loaded, Output, Pending, Role};
 pub use memory::Mapping;
 pub use wasmtime::{Engine, Error as EngineError};
 pub use watch::{Watchdog, register_barrier};

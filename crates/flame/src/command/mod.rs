@@ -23,6 +23,7 @@ mod modules;
 mod new;
 mod node;
 mod policy;
+mod profile;
 mod query;
 mod records;
 mod remove;
@@ -50,6 +51,7 @@ pub enum Command {
     Explain(explain::Explain),
     Check(check::Check),
     Calibrate(calibrate::Calibrate),
+    Profile(profile::Profile),
     Audit(audit::Audit),
     Ids(ids::Ids),
     Node(node::Node),
@@ -86,6 +88,7 @@ impl Command {
             Self::Explain(c) => c.run(),
             Self::Check(c) => c.run(),
             Self::Calibrate(c) => c.run(),
+            Self::Profile(c) => c.run(),
             Self::Audit(c) => c.run(),
             Self::Ids(c) => c.run(),
             Self::Node(c) => c.run(),

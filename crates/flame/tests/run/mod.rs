@@ -42,6 +42,7 @@ mod plot;
 mod plot_statistics;
 mod policies;
 mod pressure;
+mod profile;
 mod queues;
 mod released;
 mod remedies;

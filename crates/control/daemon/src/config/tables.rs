@@ -1,6 +1,8 @@
 //! The tables of `node.toml` as they are written, and their checks.
 
-use super::{Config, Fault, Fleet, From, Isolation, Limits, Link, Scheduler, Socket, Source, Tls};
+use super::{
+    Config, Fault, Fleet, From, Isolation, Limits, Link, Metrics, Readers, Scheduler, Socket, Source, Tls,
+};
 use crate::units::{NAME, duration, is_name, percent, size};
 use flame_abi::manifest::bits_per_second;
 use flame_api::Reservation;
@@ -8,6 +10,7 @@ use flame_source::live::Capture;
 use flame_worker::Overload;
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use toml::Spanned;
@@ -29,6 +32,7 @@ pub(super) struct File {
     node: NodeTable,
     socket: Option<SocketTable>,
     tls: Option<TlsTable>,
+    metrics: Option<MetricsTable>,
     #[serde(default)]
     sources: BTreeMap<Spanned<String>, Spanned<SourceTable>>,
     #[serde(default)]
@@ -71,6 +75,14 @@ struct TlsTable {
     key: Option<PathBuf>,
     #[serde(default)]
     names: Vec<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct MetricsTable {
+    listen: Spanned<String>,
+    readers: Option<Spanned<String>>,
+    token: Option<Spanned<PathBuf>>,
 }
 
 #[derive(Deserialize)]
@@ -215,6 +227,7 @@ impl File {
             policy: self.node.policy.map(|path| folder.join(path)),
             user: self.node.user,
             socket: self.socket.map(|socket| socket.checked(folder)).transpose()?,
+            metrics: self.metrics.map(|table| table.checked(self.tls.is_some(), folder)).transpose()?,
             tls: self.tls.map(|tls| tls.checked(folder)).transpose()?,
             sources,
             links,
@@ -241,13 +254,53 @@ impl SocketTable {
     }
 }
 
+/// Returns the address of `listen`, which is like `example`.
+fn address(listen: &Spanned<String>, example: &str) -> Result<SocketAddr, Fault> {
+    let wrong = |_| {
+        let found = listen.get_ref();
+        let reason = format!("listen {found:?}: expected an address and a port, as in {example:?}");
+        (listen.span().start, reason)
+    };
+    listen.get_ref().parse().map_err(wrong)
+}
+
+impl MetricsTable {
+    fn checked(self, has_tls: bool, folder: &Path) -> Result<Metrics, Fault> {
+        let (start, listen) = (self.listen.span().start, address(&self.listen, "127.0.0.1:9464")?);
+        let is_loopback = listen.ip().is_loopback();
+        if !is_loopback && !has_tls {
+            let reason = format!("listen {listen}: other addresses than loopback need TLS: add [tls]");
+            return Err((start, reason));
+        }
+        let readers = match &self.readers {
+            None => None,
+            Some(text) => match text.get_ref().as_str() {
+                "token" => None,
+                "loopback" if is_loopback => Some(Readers::Loopback),
+                "loopback" => {
+                    let reason = format!("readers \"loopback\": {listen} is reached from elsewhere");
+                    return Err((text.span().start, reason));
+                }
+                other => {
+                    let reason = format!("readers {other:?}: expected \"token\" or \"loopback\"");
+                    return Err((text.span().start, reason));
+                }
+            },
+        };
+        let readers = match (readers, self.token) {
+            (Some(_), Some(token)) => {
+                return Err((token.span().start, "readers \"loopback\" need no token".to_owned()));
+            }
+            (Some(readers), None) => readers,
+            (None, token) => Readers::Token(token.map(|path| folder.join(path.into_inner()))),
+        };
+        Ok(Metrics { listen, readers })
+    }
+}
+
 impl TlsTable {
     fn checked(self, folder: &Path) -> Result<Tls, Fault> {
-        let start = self.listen.span().start;
-        let listen = self.listen.get_ref().parse().map_err(|_| {
-            let found = self.listen.get_ref();
-            (start, format!("listen {found:?}: expected an address and a port, as in \"0.0.0.0:7443\""))
-        })?;
+        let (start, listen) = (self.listen.span().start, address(&self.listen, "0.0.0.0:7443")?);
         let files = match (self.certificate, self.key) {
             (Some(certificate), Some(key)) => Some((folder.join(certificate), folder.join(key))),
             (None, None) => None,

@@ -24,11 +24,11 @@ use tokio_rustls::TlsAcceptor;
 use tower_service::Service;
 
 /// The time for the head of a request, from the moment that the connection could send one.
-const HEAD: Duration = Duration::from_secs(10);
+pub(super) const HEAD: Duration = Duration::from_secs(10);
 /// The time for a TLS handshake.
-const HANDSHAKE: Duration = Duration::from_secs(10);
+pub(super) const HANDSHAKE: Duration = Duration::from_secs(10);
 /// The time for which a client may leave a reply unread.
-const UNREAD: Duration = Duration::from_secs(30);
+pub(super) const UNREAD: Duration = Duration::from_secs(30);
 /// The time for open connections to end when the node stops.
 const DRAIN: Duration = Duration::from_secs(3);
 /// Maximum length of the head of a request in bytes.
@@ -37,7 +37,7 @@ const HEAD_BYTES: usize = 64 << 10;
 const BRIEF: Duration = Duration::from_secs(2);
 const TOLD: usize = 8;
 /// The pause after an accept failed, for example because no descriptor was left.
-const BREATHER: Duration = Duration::from_millis(50);
+pub(super) const BREATHER: Duration = Duration::from_millis(50);
 
 #[derive(Clone)]
 pub struct Server {

@@ -53,11 +53,18 @@ pub(super) async fn metrics(
         gather(engine, permitted.as_deref(), of_work.audience()).ok_or_else(failed)
     };
     let text = working(&app, caller.tenant().as_deref(), gathered).await?;
-    let kind = HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
-    Ok(([(header::CONTENT_TYPE, kind)], text).into_response())
+    Ok(([(header::CONTENT_TYPE, HeaderValue::from_static(CONTENT))], text).into_response())
 }
 
-fn gather(engine: &crate::Engine, of: Option<&[crate::life::Key]>, audience: Audience) -> Option<String> {
+/// The content type of the text.
+pub(super) const CONTENT: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// Returns the text for an audience: of some modules, or of all.
+pub(super) fn gather(
+    engine: &crate::Engine,
+    of: Option<&[crate::life::Key]>,
+    audience: Audience,
+) -> Option<String> {
     let modules = engine.list(of, audience);
     let label = |m: &flame_api::Module| -> Labels {
         let principal = m.principal.clone().unwrap_or_default();

@@ -8,11 +8,13 @@ mod rate;
 mod records;
 mod router;
 mod routes;
+mod scrape;
 mod shares;
 mod slots;
 mod tls;
 
 pub use openapi::description;
+pub use scrape::{Scrape, authorization};
 pub use shares::Part;
 pub use tls::{TlsError, certificate, server_config};
 
@@ -55,6 +57,7 @@ pub(crate) struct App {
 pub struct Listeners {
     pub unix: Option<UnixListener>,
     pub tls: Option<(std::net::TcpListener, Arc<rustls::ServerConfig>)>,
+    pub scrape: Option<Scrape>,
 }
 
 /// Serves requests until `ending` becomes true; then no connection is accepted, and open ones are completed.
@@ -74,8 +77,12 @@ pub async fn serve(
         ending: ending.clone(),
     });
     let router = router::router(app.clone());
-    let server = connection::Server::new(app, router);
+    let server = connection::Server::new(app.clone(), router);
     let mut tasks = tokio::task::JoinSet::new();
+    if let Some(scrape) = listeners.scrape {
+        scrape.listener.set_nonblocking(true)?;
+        tasks.spawn(scrape::serve(app, scrape));
+    }
     if let Some(listener) = listeners.unix {
         listener.set_nonblocking(true)?;
         let listener = tokio::net::UnixListener::from_std(listener)?;

@@ -1,0 +1,36 @@
+//! The cost of modules and of their protection: the experiment of FLAME's Fig. 6. Theirs are cycles of a
+//! Pentium III at 1 GHz, one of which is a nanosecond.
+
+use super::Setting;
+use super::finding::Finding;
+use crate::fixture::Error;
+use crate::modules::Bench;
+
+/// A module: its cycles by gcc, and what Cyclone with protection, optimized by hand, adds in percent.
+const THEIRS: [(&str, &str, f64, f64); 4] = [
+    ("trajectory", "trajectory sampling", 381.0, 12.8),
+    ("rtt", "round trips", 183.0, 15.3),
+    ("worm", "worm detection", 24.0, 83.3),
+    ("lrd", "long-range dependence", 143.0, 9.0),
+];
+
+/// Measures the modules.
+pub fn run(setting: &Setting<'_>) -> Result<Vec<Finding>, Error> {
+    let (packets, rounds) = if setting.quick { (20_000, 1) } else { (500_000, 5) };
+    let (_folder, trace) = crate::generated(packets)?;
+    let engine = flame_run::Engines::new()?;
+    let bench = Bench { engine: &engine, trace: &trace, folder: setting.modules, rounds };
+    println!("protection: of calls alone over native code (FLAME, Fig. 6)");
+    let mut findings = Vec::new();
+    for (module, what, cycles, percent) in THEIRS {
+        let measured = bench.calls(module)?;
+        let added = 100.0 * (measured.shipped - 1.0);
+        println!("{module:12}  {added:6.1} %  {:.2} / {:.2} ns a packet", measured.ns[2], measured.ns[0]);
+        let what = format!("{what} (`{module}`): what protection adds");
+        // A ratio of parts that are not positive says nothing.
+        findings.push(Finding::less("FLAME Fig. 6", &what, "%", percent, added.max(0.1)));
+        let what = format!("`{module}` in native code");
+        findings.push(Finding::less("FLAME Fig. 6", &what, "ns for a packet", cycles, measured.ns[0]));
+    }
+    Ok(findings)
+}
