@@ -189,7 +189,7 @@ fn the_report_has_each_figure_and_its_counts_have_the_papers_shape() {
         report.lines().find(|line| line.contains(what)).unwrap_or_else(|| panic!("{what}: {report}"))
     };
     for what in [
-        "order of the workloads by instructions",
+        "order by instructions: count, filter, flows",
         "packets within a tenth of the median",
         "elements whose cost has a bound",
         "the error grows with the part that is left out",
