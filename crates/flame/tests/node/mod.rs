@@ -7,6 +7,7 @@ mod node_fuzz;
 mod node_input;
 mod node_live;
 mod node_logs;
+mod node_metrics;
 mod node_processes;
 mod node_renew;
 mod node_reserve;

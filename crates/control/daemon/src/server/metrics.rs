@@ -6,12 +6,13 @@ use axum::extract::State;
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use flame_api::{Code, Problem, QueueAccount, State as ModuleState};
-use flame_plan::Audience;
+use flame_plan::{Audience, Shed, Unsent};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 type Labels = Vec<(&'static str, String)>;
@@ -89,9 +90,14 @@ pub(super) fn gather(
         "Packets outside its view",
         each(|m| m.account.filtered),
     );
-    let shed = modules.iter().flat_map(|m| {
-        m.account.shed.iter().map(move |(cause, n)| ([label(m), vec![("cause", cause.clone())]].concat(), *n))
-    });
+    // A counter that begins with its first packet would have no rate then.
+    let causes = |m: &flame_api::Module, counts: &BTreeMap<String, u64>, names: &[&'static str]| {
+        let count = |name: &&str| counts.get(*name).copied().unwrap_or(0);
+        let row = |name: &&str| ([label(m), vec![("cause", String::from(*name))]].concat(), count(name));
+        names.iter().map(row).collect::<Vec<_>>()
+    };
+    let shed = Shed::ALL.map(Shed::name);
+    let shed = modules.iter().flat_map(|m| causes(m, &m.account.shed, &shed));
     metrics.counters("flame_module_packets_shed", "Packets that did not reach it, by cause", shed);
     let queued = modules.iter().flat_map(|m| {
         let of = move |queue: &QueueAccount| {
@@ -105,10 +111,8 @@ pub(super) fn gather(
     metrics.counters("flame_module_queue_packets", "Packets of its event queues, by outcome", queued);
     metrics.counters("flame_module_records", "Records", each(|m| m.account.records));
     metrics.counters("flame_module_frames_sent", "Frames sent on channels", each(|m| m.account.sent));
-    let unsent = modules.iter().flat_map(|m| {
-        let of = move |(cause, n): (&String, &u64)| ([label(m), vec![("cause", cause.clone())]].concat(), *n);
-        m.account.unsent.iter().map(of)
-    });
+    let unsent = Unsent::ALL.map(Unsent::name);
+    let unsent = modules.iter().flat_map(|m| causes(m, &m.account.unsent, &unsent));
     metrics.counters("flame_module_frames_unsent", "Frames of channels that were not sent, by cause", unsent);
     metrics.counters("flame_module_calls", "Calls of services", each(|m| m.account.calls));
     let lost = each(|m| m.account.calls_lost);
@@ -145,5 +149,14 @@ pub(super) fn gather(
     }
     let mut text = String::new();
     encode(&mut text, &metrics.0).ok()?;
-    Some(text)
+    Some(sorted(&text))
+}
+
+/// Returns the text with the samples of each family in order: equal values are the same text each time.
+fn sorted(text: &str) -> String {
+    let mut lines: Vec<&str> = text.split_inclusive('\n').collect();
+    for family in lines.split_mut(|line| line.starts_with('#')) {
+        family.sort_unstable();
+    }
+    lines.concat()
 }
