@@ -1,5 +1,5 @@
-//! `make paper`: one report in which each figure and table of the papers stands beside ours, as Markdown and as
-//! HTML without outside resources.
+//! `make paper`: one report in which each figure and table of the papers stands beside ours, as Markdown and
+//! as HTML without outside resources.
 
 use crate::experiments::finding::{Finding, From, ITEMS, Item, PAPERS, Verdict};
 use crate::experiments::{Outcome, Setting};
@@ -16,7 +16,7 @@ struct Row {
     how: String,
 }
 
-/// Returns the rows of an item: what its experiment found, or why there is nothing.
+/// Returns the rows of an item: the findings of its experiment, or the reason why there are none.
 fn rows_of(item: &'static Item, outcomes: &[Outcome]) -> Vec<Row> {
     let nothing = |cause: &str, how: String| {
         let finding = Finding::missing(item.id, item.title, "", cause.to_owned());

@@ -29,13 +29,13 @@ pub const PAPERS: [(&str, &str); 4] = [
     ("Bunga", "Bunga, Wolf: A Characterization of High-Performance Network Monitoring Systems and Workloads"),
     (
         "FLAME",
-        "Anagnostakis, Greenwald, Ioannidis, Miltchev: Open Packet Monitoring on FLAME: Safety, Performance and \
-         Applications (two versions)",
+        "Anagnostakis, Greenwald, Ioannidis, Miltchev: Open Packet Monitoring on FLAME: Safety, Performance \
+         and Applications (two versions)",
     ),
     (
         "SANE",
-        "Alexander, Menage, Keromytis, Arbaugh, Anagnostakis, Smith: The Price of Safety in an Active Network \
-         (ALIEN, SANE, RCANE)",
+        "Alexander, Menage, Keromytis, Arbaugh, Anagnostakis, Smith: The Price of Safety in an Active \
+         Network (ALIEN, SANE, RCANE)",
     ),
     ("Patel", "Patel: Hybrid Resource Control for Fast-Path Active Extensions (RBClick, CAT)"),
 ];

@@ -1,13 +1,15 @@
 //! Instructions and memory accesses for a packet in five workloads: the study of Bunga and Wolf's Table I and
-//! Fig. 1, by `flame profile`'s counters. Theirs are instructions of an ARM processor for native code, ours are
-//! of WebAssembly: what is compared is the order of the workloads, their distance, and which of them vary.
+//! Fig. 1, by `flame profile`. Theirs are RISC instructions, ours are of WebAssembly: the order of the
+//! workloads is compared, and which of them vary.
 
 use super::finding::{Finding, short};
 use super::{Figure, Setting};
 use crate::bounds::settings;
 use crate::fixture::Error;
 use flame_plot::{Scale, Shape};
-use flame_profile::{Profile, Region, Request, profile};
+use serde_json::Value;
+use std::path::Path;
+use std::process::Command;
 
 /// A workload: our module, and instructions, accesses to packets and other accesses in their Table I.
 const WORKLOADS: [(&str, &str, [f64; 3]); 5] = [
@@ -21,25 +23,56 @@ const WORKLOADS: [(&str, &str, [f64; 3]); 5] = [
 /// The packets of their trace.
 const PACKETS: u64 = 100_000;
 
-fn averages(profile: &Profile) -> [f64; 3] {
-    let of = |total: u64| total as f64 / profile.packets.max(1) as f64;
-    let batches = &profile.batches;
-    let packet = batches.accesses(Region::Packet) + batches.accesses(Region::Host);
-    [of(batches.instructions), of(packet), of(batches.accesses(Region::Own))]
+/// What `flame profile` counted.
+struct Profile {
+    packets: f64,
+    /// The averages for a packet: instructions, accesses to packets, other accesses.
+    averages: [f64; 3],
+    /// Instructions of batches of one packet, with the number of packets that took as many.
+    instructions: Vec<(f64, f64)>,
+}
+
+fn profile(setting: &Setting<'_>, module: &str, trace: &Path) -> Result<Profile, Error> {
+    let mut command = Command::new(setting.flame);
+    command.args(["profile", module, "--format", "json", "--functions", "0", "-r"]).arg(trace);
+    for (name, value) in settings(module) {
+        command.args(["--set", &format!("{name}={value}")]);
+    }
+    let out = command.output()?;
+    if !out.status.success() {
+        return Err(format!("{module}: {}", String::from_utf8_lossy(&out.stderr)).into());
+    }
+    let found: Value = serde_json::from_slice(&out.stdout)?;
+    let number = |value: &Value| value.as_f64().unwrap_or(f64::NAN);
+    let packets = number(&found["packets"]);
+    let accesses = |region: &str| {
+        number(&found["batches"]["loads"][region]) + number(&found["batches"]["stores"][region])
+    };
+    let pairs = found["distributions"]["instructions"].as_array().ok_or("no distribution")?;
+    Ok(Profile {
+        packets,
+        averages: [
+            number(&found["batches"]["instructions"]),
+            accesses("packet") + accesses("host"),
+            accesses("own"),
+        ]
+        .map(|total| total / packets),
+        instructions: pairs.iter().map(|pair| (number(&pair[0]), number(&pair[1]))).collect(),
+    })
 }
 
 /// Returns the part of the packets that cost within a tenth of the median.
 fn alike(profile: &Profile) -> f64 {
-    let (mut seen, mut median) = (0, 0);
+    let (mut seen, mut median) = (0.0, 0.0);
     for (value, packets) in &profile.instructions {
         seen += packets;
         median = *value;
-        if 2 * seen >= profile.packets {
+        if 2.0 * seen >= profile.packets {
             break;
         }
     }
-    let near = profile.instructions.iter().filter(|(value, _)| value.abs_diff(median) * 10 <= median);
-    near.map(|(_, packets)| *packets).sum::<u64>() as f64 / profile.packets.max(1) as f64
+    let near = profile.instructions.iter().filter(|(value, _)| (value - median).abs() * 10.0 <= median);
+    near.map(|(_, packets)| packets).sum::<f64>() / profile.packets
 }
 
 /// Counts.
@@ -53,22 +86,15 @@ pub fn run(setting: &Setting<'_>) -> Result<Vec<Finding>, Error> {
         "module", "instructions", "packet accesses", "own accesses"
     );
     for (module, _, theirs) in WORKLOADS {
-        let request = Request {
-            name: module.to_owned(),
-            wasm: std::fs::read(setting.modules.join(format!("{module}.wasm")))?,
-            captures: vec![trace.clone()],
-            settings: settings(module).iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect(),
-            most_packets: packets,
-        };
-        let found = profile(&request)?;
-        let ours = averages(&found);
+        let found = profile(setting, module, &trace)?;
+        let ours = found.averages;
         let cell = |i: usize| format!("{:10.1} ({:>5})", ours[i], theirs[i]);
         println!("{module:12}  {}  {}  {}  {:4.0} %", cell(0), cell(1), cell(2), 100.0 * alike(&found));
         profiles.push(found);
     }
     let mut findings = Vec::new();
     for ((module, workload, theirs), found) in WORKLOADS.iter().zip(&profiles) {
-        let ours = averages(found);
+        let ours = found.averages;
         for (i, kind) in ["instructions", "packet accesses", "other accesses"].into_iter().enumerate() {
             let what = format!("{workload} (`{module}`): {kind} for a packet");
             let cause = "ours are WebAssembly's, in batches of one packet";
@@ -81,7 +107,7 @@ pub fn run(setting: &Setting<'_>) -> Result<Vec<Finding>, Error> {
             ));
         }
     }
-    let instructions: Vec<f64> = profiles.iter().map(|found| averages(found)[0]).collect();
+    let instructions: Vec<f64> = profiles.iter().map(|found| found.averages[0]).collect();
     let [count, filter, flows, anonymization, detection] = instructions[..] else {
         return Err("five".into());
     };
@@ -110,10 +136,10 @@ pub fn run(setting: &Setting<'_>) -> Result<Vec<Finding>, Error> {
         WORKLOADS[most_vary].0 == "ids",
     ));
     let series = WORKLOADS.iter().zip(&profiles).map(|((module, ..), found)| {
-        let (mut seen, mut points) = (0, Vec::new());
+        let (mut seen, mut points) = (0.0, Vec::new());
         for (value, packets) in &found.instructions {
             seen += packets;
-            points.push(((*value as f64).log10(), 100.0 * seen as f64 / found.packets as f64));
+            points.push((value.log10(), 100.0 * seen / found.packets));
         }
         ((*module).to_owned(), Shape::Line(points))
     });

@@ -1,8 +1,8 @@
 //! Faster links, and sampling as the remedy: what Bunga and Wolf's Section V says without numbers.
 //!
-//! The processor time of a packet by `flame run` on one core is extrapolated to links by the mean size of their
-//! packets. Where a core is too slow, a sample of one packet in N is what it sustains; the error of such a sample
-//! is measured by the same module over the whole capture and over the sample.
+//! The processor time of a packet by `flame run` on one core is extrapolated to links by the mean size of
+//! their packets. Where a core is too slow, it sustains a sample of one packet in N; the error of a sample is
+//! measured by the same module over the whole capture and over the sample.
 
 use super::finding::{Finding, short};
 use super::{Figure, Setting};
@@ -33,8 +33,8 @@ fn run_module(setting: &Setting<'_>, module: &str, trace: &Path) -> Result<(f64,
     }
 }
 
-/// Returns the nanoseconds of a packet in a module, from the times of a long and a short trace: the start does
-/// not count.
+/// Returns the nanoseconds of a packet in a module, from the times of a long and a short trace: the start
+/// does not count.
 fn nanoseconds(setting: &Setting<'_>, module: &str, traces: &[(usize, &Path); 2]) -> Result<f64, Error> {
     let rounds = if setting.quick { 1 } else { 3 };
     let mut best = [f64::INFINITY; 2];

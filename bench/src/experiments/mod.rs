@@ -73,7 +73,7 @@ pub struct Outcome {
     pub seconds: f64,
 }
 
-/// Runs all experiments, or those of some names.
+/// Runs all experiments, or some.
 pub fn run(setting: &Setting<'_>, only: Option<&str>) -> Result<Vec<Outcome>, Error> {
     let names = ALL.map(|(name, _)| name);
     let wanted: Vec<&str> = only.map_or_else(|| names.to_vec(), |only| only.split(',').collect());

@@ -44,7 +44,7 @@ pub fn run(setting: &Setting<'_>) -> Result<Vec<Finding>, Error> {
     let [first, last] = [benefits.first(), benefits.last()].map(|ratio| ratio.copied().unwrap_or(f64::NAN));
     Ok(vec![Finding::shape(
         "Patel Fig. 5.5",
-        "the benefit of hybrid control falls as the payload grows: dynamic over hybrid, least and most payload",
+        "the benefit of hybrid control falls as the payload grows: dynamic over hybrid",
         "falls to about 1",
         format!("{first:.2} to {last:.2}"),
         last <= first * 1.05 && last < 1.25,

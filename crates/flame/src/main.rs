@@ -29,6 +29,7 @@ mod output_args;
 mod overload_args;
 mod paths;
 mod plot;
+mod profile;
 mod progress;
 mod questions;
 mod remedies;

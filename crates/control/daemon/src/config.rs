@@ -160,7 +160,7 @@ pub struct Metrics {
 /// Who may read the metrics.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Readers {
-    /// Clients with the token in this file, or in one that the node makes.
+    /// Clients with the token in this file, or in a file that the node makes.
     Token(Option<PathBuf>),
     /// All programs of this machine.
     Loopback,

@@ -114,7 +114,8 @@ pub(crate) const LOCALS: [(u32, wasm_encoder::ValType); 6] = {
     [(3, T::I32), (1, T::I32), (1, T::I64), (1, T::F32), (1, T::F64), (1, T::V128)]
 };
 
-/// The functions that are added: each takes the address of a load or store, its offset, and the number of words.
+/// The functions that are added: each takes the address of a load or store, its offset, and the number of
+/// words.
 #[derive(Clone, Copy)]
 pub(crate) struct Helpers {
     pub(crate) load: u32,

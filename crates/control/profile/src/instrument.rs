@@ -1,8 +1,7 @@
-//! The module with counters. Functions, types and memory stay as they are; globals and exports are added after
-//! the module's own, and locals after a function's own.
+//! The module with counters. All that the module has stays as it is; functions, types, globals and exports
+//! are added after its own, and locals after a function's own.
 
 use crate::access::{Access, Counter, Helpers, LOCALS, Locals, PARAMETERS, helper};
-use flame_run::COUNTER;
 use flame_verify::cost::{ENTRY, weight};
 use wasm_encoder::reencode::{self, Reencode};
 use wasm_encoder::{
@@ -12,9 +11,9 @@ use wasm_encoder::{
 use wasmparser::{FunctionBody, KnownCustom, Name, Operator, Parser, Payload, TypeRef};
 
 /// The number of counters of loads and stores by region; the instructions of each function follow.
-pub(crate) const ACCESSES: usize = 6;
+pub const ACCESSES: usize = 6;
 
-/// A module that counts what it executes.
+/// A module that counts its own execution.
 pub struct Instrumented {
     pub wasm: Vec<u8>,
     /// The names of the functions, without imports, in the order of their counters. A large module has a
@@ -35,15 +34,15 @@ impl InstrumentError {
     }
 }
 
-/// Adds counters to a module. The result computes the same. Whether it uses a feature that modules must not use
-/// is found when it is compiled.
+/// Adds counters to a module, exported as globals (i64) of the names `counter` and a number from 0. The
+/// result computes the same. Features that modules must not use are found when it is compiled.
 ///
 /// # Errors
 ///
 /// Returns an error if the bytes are no valid module, or export a name of the counters.
-pub fn instrument(wasm: &[u8]) -> Result<Instrumented, InstrumentError> {
+pub fn instrument(wasm: &[u8], counter: &str) -> Result<Instrumented, InstrumentError> {
     wasmparser::validate(wasm).map_err(InstrumentError::new)?;
-    let mut pass = Pass::read(wasm)?;
+    let mut pass = Pass::read(wasm, counter)?;
     if pass.parameters.is_empty() {
         return Err(InstrumentError::new("it has no function"));
     }
@@ -59,7 +58,9 @@ const MOST_COUNTERS: usize = 900;
 const GLOBALS_BY_JOINS: u64 = 48_000_000;
 
 /// Rewrites the sections of a module.
-struct Pass {
+struct Pass<'a> {
+    /// The beginning of the names of exported counters.
+    counter: &'a str,
     /// The first global that is added.
     globals: u32,
     types: u32,
@@ -76,8 +77,8 @@ struct Pass {
     globals_are_written: bool,
 }
 
-impl Pass {
-    fn read(wasm: &[u8]) -> Result<Self, InstrumentError> {
+impl<'a> Pass<'a> {
+    fn read(wasm: &'a [u8], counter: &'a str) -> Result<Self, InstrumentError> {
         let (mut types, mut parameters, mut globals, mut imported) = (Vec::new(), Vec::new(), 0, 0);
         let (mut named, mut lengths, mut joins) = (Vec::new(), Vec::new(), 0);
         for payload in Parser::new(0).parse_all(wasm) {
@@ -117,7 +118,7 @@ impl Pass {
                 Payload::ExportSection(section) => {
                     for export in section {
                         let name = export.map_err(InstrumentError::new)?.name;
-                        if name.starts_with(COUNTER) {
+                        if name.starts_with(counter) {
                             let reason = format!("it exports {name:?}, a name of the counters: rename it");
                             return Err(InstrumentError::new(reason));
                         }
@@ -149,6 +150,7 @@ impl Pass {
         let helpers = Helpers { load, store: load + 1 };
         let types = types.len() as u32;
         Ok(Self {
+            counter,
             globals,
             types,
             helpers,
@@ -193,7 +195,7 @@ fn counters(functions: Vec<String>, lengths: &[usize], most: usize) -> (Vec<Stri
 
 type Reencoded<T> = Result<T, reencode::Error<InstrumentError>>;
 
-impl Reencode for Pass {
+impl Reencode for Pass<'_> {
     type Error = InstrumentError;
 
     fn parse_type_section(
@@ -263,7 +265,7 @@ impl Reencode for Pass {
     ) -> Reencoded<()> {
         reencode::utils::parse_export_section(self, exports, section)?;
         for i in 0..self.count() {
-            exports.export(&format!("{}{i}", COUNTER), ExportKind::Global, self.globals + i as u32);
+            exports.export(&format!("{}{i}", self.counter), ExportKind::Global, self.globals + i as u32);
         }
         Ok(())
     }
@@ -303,8 +305,8 @@ impl Reencode for Pass {
     }
 }
 
-/// Returns whether other instructions than the next one may be executed after this one, or others than the one
-/// before it were executed before. What was counted up to it is added to the counter before it.
+/// Returns whether other instructions than the next one may be executed after this one, or others than the
+/// one before it were executed before. What was counted up to it is added to the counter before it.
 fn ends_a_run(operator: &Operator<'_>) -> bool {
     use Operator as O;
     matches!(

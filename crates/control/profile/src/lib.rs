@@ -1,32 +1,28 @@
-//! Counts what a module executes for each packet: instructions, and loads and stores by the memory that they
-//! reach. This is the study of Bunga and Wolf (*A Characterization of High-Performance Network Monitoring
-//! Systems and Workloads*, Table I and Fig. 1) for any module.
+//! Rewrites a module so that it counts its execution: instructions, and loads and stores by the memory that
+//! they reach. This is for the study of Bunga and Wolf (*A Characterization of High-Performance Network
+//! Monitoring Systems and Workloads*, Table I and Fig. 1) with any module.
 //!
-//! [`instrument`] rewrites a module so that it counts for itself, and [`profile`] runs it over packets, in full
-//! batches for averages and one at a time for distributions. Counts are exact and the same on every machine: they are of WebAssembly, and the processor executes
-//! other instructions for it.
+//! Counts are exact and the same on every machine. They are of WebAssembly: the processor executes other
+//! instructions for it.
 //!
 //! | file | what it does |
 //! | --- | --- |
 //! | `instrument` | the sections and functions of a module with counters |
 //! | `access` | the code that counts one load or store |
-//! | `run` | the calls, and the counts of each |
 #![forbid(unsafe_code)]
 
 mod access;
 mod instrument;
-mod run;
 
-pub use instrument::{InstrumentError, Instrumented, instrument};
-pub use run::{Distribution, Profile, ProfileError, Request, profile};
+pub use instrument::{ACCESSES, InstrumentError, Instrumented, instrument};
 
-use flame_abi::layout;
+use flame_abi::{Descriptor, MAX_BLOCK_PACKETS, layout};
 use std::ops::{AddAssign, Sub};
 
 /// The memory that a load or store reaches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Region {
-    /// The bytes of packets.
+    /// The bytes of packets, in the first block of the view.
     Packet,
     /// What the host states of packets (descriptors, batch headers), parameters and messages.
     Host,
@@ -37,9 +33,9 @@ pub enum Region {
 impl Region {
     pub const ALL: [Self; 3] = [Self::Packet, Self::Host, Self::Own];
 
-    /// Returns the addresses of the region, if they are in one piece: those of the own memory are all others.
+    /// Returns the addresses of the region, if they are in one piece: all others are the own memory.
     fn range(self) -> Option<(u32, u32)> {
-        let packets = layout::VIEW + flame_block::SLOT_DESCRIPTORS as u32;
+        let packets = layout::VIEW + (MAX_BLOCK_PACKETS * Descriptor::SIZE) as u32;
         match self {
             Self::Packet => Some((packets, layout::VIEW + layout::VIEW_BYTES)),
             Self::Host => Some((layout::WINDOW, packets)),

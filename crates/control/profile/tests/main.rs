@@ -4,6 +4,7 @@
 use flame_profile::{Region, instrument};
 use wasmtime::{Config, Engine, Instance, Linker, Module, Store, Val};
 
+const COUNTER: &str = "profile:";
 /// The fuel of a call.
 const FUEL: u64 = 1 << 40;
 
@@ -80,7 +81,7 @@ fn instructions_are_those_that_wasmtime_counts() {
     let engine = engine();
     for (name, body) in PROGRAMS {
         let wasm = program(body);
-        let instrumented = instrument(&wasm).unwrap();
+        let instrumented = instrument(&wasm, COUNTER).unwrap();
         for argument in [0, 1, 2, 3, 17, 1000] {
             let (expected, fuel, ..) = call(&engine, &wasm, argument);
             let (result, _, mut store, instance) = call(&engine, &instrumented.wasm, argument);
@@ -94,7 +95,7 @@ fn instructions_are_those_that_wasmtime_counts() {
 #[test]
 fn functions_are_counted_one_by_one() {
     let engine = engine();
-    let instrumented = instrument(&program(PROGRAMS[3].1)).unwrap();
+    let instrumented = instrument(&program(PROGRAMS[3].1), COUNTER).unwrap();
     let (_, _, mut store, instance) = call(&engine, &instrumented.wasm, 1);
     // The second function of the table has an entry and three instructions, the first was not called.
     assert_eq!(counters(&mut store, &instance)[6..], [0, 4, 5, 7]);
@@ -108,7 +109,7 @@ fn accesses(body: &str) -> ([u64; 3], [u64; 3]) {
             (func (export \"run\") (param i32) (result i64) {body} i64.const 0))"
     );
     let wasm = wat::parse_str(text).unwrap();
-    let instrumented = instrument(&wasm).unwrap();
+    let instrumented = instrument(&wasm, COUNTER).unwrap();
     let engine = engine();
     let memory = |store: &mut Store<()>, instance: &Instance| {
         instance.get_memory(&mut *store, "memory").unwrap().data(&*store).to_vec()
@@ -148,7 +149,8 @@ fn loads_and_stores_are_counted_in_words() {
 
 #[test]
 fn regions_are_told_by_the_address_that_is_reached() {
-    let packets = flame_abi::layout::VIEW + flame_block::SLOT_DESCRIPTORS as u32;
+    let packets =
+        flame_abi::layout::VIEW + (flame_abi::MAX_BLOCK_PACKETS * flame_abi::Descriptor::SIZE) as u32;
     let host = flame_abi::layout::WINDOW;
     for (address, offset, region) in [
         (packets, 0, Region::Packet),
@@ -172,7 +174,7 @@ fn regions_are_told_by_the_address_that_is_reached() {
 
 #[test]
 fn what_cannot_be_counted_is_refused() {
-    let refused = |wasm: &[u8]| instrument(wasm).map(|_| ()).unwrap_err().to_string();
+    let refused = |wasm: &[u8]| instrument(wasm, COUNTER).map(|_| ()).unwrap_err().to_string();
     assert!(refused(b"\0asm\x01\0\0\0\x01").starts_with("cannot count what the module executes: "));
     let taken = wat::parse_str("(module (global (export \"profile:0\") i64 (i64.const 0)))").unwrap();
     assert!(refused(&taken).contains("it exports \"profile:0\", a name of the counters: rename it"));

@@ -4,18 +4,20 @@ use crate::exit::Status;
 use crate::files::read;
 use crate::format::OutputFormat;
 use crate::plot::Target;
+use crate::profile::{Distribution, Profile as Found, Request, profile};
 use crate::{paths, settings};
 use clap::Args;
 use flame_plot::{Axis, Picture, Scale, Series, Shape};
-use flame_profile::{Counts, Distribution, Profile as Found, Region, Request};
+use flame_profile::{Counts, Region};
 use rustc_demangle::demangle;
 use std::path::PathBuf;
 
 /// Count what a module executes for each packet: instructions, and accesses to packets and to its own memory
 ///
 /// Counts are exact, of WebAssembly, and the same on every machine. Accesses are loads and stores in words of
-/// 32 bits; those to packets include what the host states of them. Averages are of full batches, as in a run over
-/// a file. For the distributions each packet is a batch by itself, and what a batch costs besides counts for it.
+/// 32 bits; to packets, they include their descriptors. Averages are of full batches, as in a run over a
+/// file. For the distributions each packet is a batch by itself, and what a batch costs besides counts for
+/// it.
 #[derive(Args)]
 pub struct Profile {
     /// A module by name or path
@@ -56,7 +58,7 @@ impl Profile {
             settings: settings::values(&self.set)?,
             most_packets: self.count,
         };
-        let found = flame_profile::profile(&request).map_err(|e| format!("{}: {e}", path.display()))?;
+        let found = profile(&request).map_err(|e| format!("{}: {e}", path.display()))?;
         match self.format {
             OutputFormat::Table => table(&found, self.functions),
             OutputFormat::Json => json(&found, self.functions),

@@ -1,4 +1,5 @@
-//! Tests of the address that Prometheus reads, and of the alert rules and the dashboard that come with the node.
+//! Tests of the address that Prometheus reads, and of the alert rules and the dashboard that come with the
+//! node.
 
 use crate::daemon::{Node, module, replay, root, text, wait_for};
 use std::collections::BTreeSet;
@@ -88,7 +89,8 @@ fn loopback_may_be_trusted_and_other_addresses_speak_tls() {
     if let Ok(mut child) = child {
         let token = std::fs::read_to_string(node.path("state/metrics.token")).unwrap();
         let request = format!(
-            "GET /metrics HTTP/1.1\r\nhost: node\r\nauthorization: Bearer {token}\r\nconnection: close\r\n\r\n"
+            "GET /metrics HTTP/1.1\r\nhost: node\r\nauthorization: Bearer {token}\r\n\
+             connection: close\r\n\r\n"
         );
         let mut stdin = child.stdin.take().unwrap();
         stdin.write_all(request.as_bytes()).unwrap();

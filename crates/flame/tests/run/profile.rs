@@ -27,7 +27,7 @@ fn counts_are_exact_and_within_the_bound() {
         assert_eq!(found, json(&profile)[0], "{module}: another run counts the same");
         let packets = found["packets"].as_u64().unwrap();
         assert!(packets > 1000, "{found}");
-        // Each packet is in each distribution, and the sums are those of all packets.
+        // Each packet is in each distribution, and the sums are of all packets.
         for name in ["instructions", "packet_accesses", "own_accesses"] {
             let pairs = found["distributions"][name].as_array().unwrap();
             let of = |i: usize| pairs.iter().map(move |pair| pair[i].as_u64().unwrap());

@@ -1,5 +1,5 @@
-//! The address at which Prometheus reads the operator's metrics, and nothing else. It has listeners, places and
-//! rights of its own: what its readers do takes nothing from the API's clients.
+//! The address at which Prometheus reads the operator's metrics, and nothing else. It has a listener, places
+//! and rights of its own: its readers take nothing from the API's clients.
 
 use super::{App, metrics};
 use crate::config::{Metrics, Readers};
@@ -31,7 +31,7 @@ const TOKEN: &str = "metrics.token";
 /// The most and the least characters of a token.
 const TOKEN_LENGTHS: std::ops::RangeInclusive<usize> = 16..=512;
 
-/// A listener, bound before privileges are dropped, and what its readers need.
+/// A listener, bound before privileges are dropped, and the needs of its readers.
 pub struct Scrape {
     pub listener: TcpListener,
     pub tls: Option<Arc<rustls::ServerConfig>>,
@@ -110,7 +110,10 @@ where
     let mut ending = app.ending.clone();
     let service = service_fn(move |request: Request<Incoming>| {
         let (app, authorization) = (app.clone(), authorization.clone());
-        async move { Ok::<_, std::convert::Infallible>(reply(&app, authorization.as_deref(), &request).await) }
+        async move {
+            let reply = reply(&app, authorization.as_deref(), &request).await;
+            Ok::<_, std::convert::Infallible>(reply)
+        }
     });
     let mut stream = TimeoutStream::new(stream);
     stream.set_write_timeout(Some(super::connection::UNREAD));

@@ -1,20 +1,21 @@
-//! The calls of an instrumented module: packets as its full view shows them, in full batches and one at a time,
-//! and a tick for each second of packet time between them.
+//! The calls of an instrumented module: packets as its full view shows them, in full batches and one at a
+//! time, and a tick for each second of packet time between them.
 
-use crate::instrument::ACCESSES;
-use crate::{Counts, InstrumentError, Region, instrument};
+use crate::error::Error;
 use flame_abi::{Descriptor, LinkType, MAX_BATCH, layout};
 use flame_admit::Protection;
 use flame_block::{Pool, SLOT_DESCRIPTORS};
 use flame_compile::{Compiler, Engines as Compilers};
 use flame_node::{RunRequest, Submission};
 use flame_plan::{Discipline, Expose, Limits, ModulePlan, ViewSpec, longest_call};
-use flame_run::{Call, Engines, Fault, Instance, Loaded, Mapping, Role};
+use flame_profile::{ACCESSES, Counts, Region, instrument};
+use flame_run::{COUNTER, Call, Engines, Instance, Loaded, Mapping, Role};
 use flame_source::{FileOptions, Next, RawBlock};
 use flame_view::View;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+const FORWARDS: &str = "it forwards packets, and only modules that measure can be profiled";
 /// The greatest budget of a packet in instructions that a manifest may request: counting takes some ten
 /// times as many.
 const BUDGET: u64 = 100_000_000;
@@ -57,46 +58,27 @@ pub struct Profile {
     pub functions: Vec<(String, u64)>,
 }
 
-/// The reason why there is no profile.
-#[derive(Debug, thiserror::Error)]
-pub enum ProfileError {
-    #[error(transparent)]
-    Instrument(#[from] InstrumentError),
-    #[error("{0}")]
-    Prepare(String),
-    #[error("{call}: {fault}")]
-    Fault { call: String, fault: Fault },
-    #[error("{0}")]
-    Input(String),
-    #[error("it forwards packets, and only modules that measure can be profiled")]
-    Forwards,
-}
-
 /// Runs an instrumented module over captures.
 ///
 /// # Errors
 ///
 /// Returns an error if the module is not valid, forwards packets or faults, or if a capture cannot be read.
-pub fn profile(request: &Request) -> Result<Profile, ProfileError> {
-    let prepared = |e: &dyn std::fmt::Display| ProfileError::Prepare(e.to_string());
-    let instrumented = instrument(&request.wasm)?;
+pub fn profile(request: &Request) -> Result<Profile, Error> {
+    let instrumented = instrument(&request.wasm, COUNTER)?;
     let plan = plan(request, instrumented.wasm)?;
     let mut found = Profile::default();
-    let engines = Engines::new().map_err(|e| prepared(&e))?;
-    let loaded = Loaded::new(&engines, &plan).map_err(|e| prepared(&e))?;
+    let engines = Engines::new()?;
+    let loaded = Loaded::new(&engines, &plan)?;
     if loaded.forwards() {
-        return Err(ProfileError::Forwards);
+        return Err(FORWARDS.into());
     }
     // One instance has full batches, the other one packet in each.
     let mut full = Calls::start(&loaded)?;
     let mut single = Calls::start(&loaded)?;
-    let mut view = View::new(&plan.view, None).map_err(|e| prepared(&e))?;
-    let mut source = flame_source::open(&request.captures, &FileOptions::default())
-        .map_err(|e| ProfileError::Input(e.to_string()))?;
+    let mut view = View::new(&plan.view, None)?;
+    let mut source = flame_source::open(&request.captures, &FileOptions::default())?;
     let (mut block, mut descriptors) = (RawBlock::default(), Vec::new());
-    while single.packets < request.most_packets
-        && source.next(&mut block).map_err(|e| ProfileError::Input(e.to_string()))? != Next::End
-    {
+    while single.packets < request.most_packets && source.next(&mut block)? != Next::End {
         decode(&block, &mut descriptors);
         let mut from = 0;
         // The packets of a batch have one link type.
@@ -104,11 +86,11 @@ pub fn profile(request: &Request) -> Result<Profile, ProfileError> {
             let some = &descriptors[from..from + of_link.len()];
             from += of_link.len();
             let link = of_link[0].link;
-            let mut show = |calls: &mut Calls, some: &[Descriptor]| -> Result<usize, ProfileError> {
+            let mut show = |calls: &mut Calls, some: &[Descriptor]| -> Result<usize, Error> {
                 let left = usize::try_from(request.most_packets - calls.packets).unwrap_or(usize::MAX);
                 let (out, out_data) = calls.pool.slot(0);
                 let written = view.copy(some, |_| link, &block.data, out, out_data, BASE);
-                Ok(left.min(written.map_err(|e| prepared(&e))?.packets as usize))
+                Ok(left.min(written?.packets as usize))
             };
             let shown = show(&mut full, some)?;
             full.batches(shown, MAX_BATCH, link, |_| {})?;
@@ -129,7 +111,7 @@ pub fn profile(request: &Request) -> Result<Profile, ProfileError> {
 const BASE: u32 = layout::VIEW + SLOT_DESCRIPTORS as u32;
 
 /// Returns the plan of the module alone, metered, so that it ends.
-fn plan(request: &Request, wasm: Vec<u8>) -> Result<ModulePlan, ProfileError> {
+fn plan(request: &Request, wasm: Vec<u8>) -> Result<ModulePlan, Error> {
     let name = &request.name;
     let run = RunRequest {
         submissions: vec![Submission { name: name.clone(), file: name.clone(), wasm, signers: Vec::new() }],
@@ -148,10 +130,9 @@ fn plan(request: &Request, wasm: Vec<u8>) -> Result<ModulePlan, ProfileError> {
         time_limit: None,
         seed: Some(1),
     };
-    let prepared = |e: &dyn std::fmt::Display| ProfileError::Prepare(e.to_string());
-    let compiler = Compiler::in_process(Compilers::new().map_err(|e| prepared(&e))?, None);
-    let mut built = flame_node::build(&run, None, &compiler).map_err(|e| prepared(&e))?;
-    built.plan.modules.pop().ok_or_else(|| ProfileError::Prepare(format!("{name}: no plan")))
+    let compiler = Compiler::in_process(Compilers::new()?, None);
+    let mut built = flame_node::build(&run, None, &compiler)?;
+    built.plan.modules.pop().ok_or_else(|| format!("{name}: no plan").into())
 }
 
 fn decode(block: &RawBlock, into: &mut Vec<Descriptor>) {
@@ -174,7 +155,7 @@ impl Profile {
     }
 }
 
-/// An instance, and what its calls executed.
+/// An instance, with counts of its calls.
 struct Calls {
     instance: Instance,
     pool: Pool,
@@ -188,12 +169,11 @@ struct Calls {
 }
 
 impl Calls {
-    fn start(loaded: &Loaded) -> Result<Self, ProfileError> {
-        let prepared = |e: &dyn std::fmt::Display| ProfileError::Prepare(e.to_string());
-        let pool = Pool::new(1).map_err(|e| prepared(&e))?;
+    fn start(loaded: &Loaded) -> Result<Self, Error> {
+        let pool = Pool::new(1)?;
         let (fd, offset, bytes) = pool.window();
         let windows = [Mapping { fd, offset, bytes, at: layout::VIEW }];
-        let instance = Instance::new(loaded, &windows, false).map_err(|e| prepared(&e))?;
+        let instance = Instance::new(loaded, &windows, false)?;
         let (before, of_batches, of_others) = Default::default();
         let (packets, ticks, last) = (0, 0, None);
         let mut calls = Self { instance, pool, before, packets, ticks, of_batches, of_others, last };
@@ -203,11 +183,10 @@ impl Calls {
     }
 
     /// Makes a call and those for the rest of its output, and returns what they executed.
-    fn call(&mut self, call: &Call) -> Result<Counts, ProfileError> {
-        let fault = |fault| ProfileError::Fault { call: call.name().to_string(), fault };
+    fn call(&mut self, call: &Call) -> Result<Counts, Error> {
         let (mut next, mut repeats) = (call.clone(), true);
         while repeats {
-            let returned = self.instance.call(&next).map_err(fault)?;
+            let returned = self.instance.call(&next).map_err(|e| e.to_string())?;
             let (more, rest) = (returned.more, returned.rest);
             next = if rest { Call::Rest } else { call.clone() };
             repeats = more || rest;
@@ -228,20 +207,21 @@ impl Calls {
         counts
     }
 
-    fn other(&mut self, call: &Call) -> Result<(), ProfileError> {
+    fn other(&mut self, call: &Call) -> Result<(), Error> {
         let executed = self.call(call)?;
         self.of_others += executed;
         Ok(())
     }
 
-    /// Makes the calls for the first packets of the slot, at most `most` in each, and passes what each executed.
+    /// Makes the calls for the first packets of the slot, at most `most` in each, and passes what each
+    /// executed.
     fn batches(
         &mut self,
         packets: usize,
         most: usize,
         link: LinkType,
         mut each: impl FnMut(Counts),
-    ) -> Result<(), ProfileError> {
+    ) -> Result<(), Error> {
         for from in (0..packets).step_by(most) {
             let now = self.pool.slot(0).0[from].ts_ns;
             // A gap has one tick: modules are told the time.
