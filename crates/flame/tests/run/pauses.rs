@@ -7,7 +7,7 @@ use flame_compile::InstallRequest;
 use flame_execute::{LoadedModule, Module, Quantum, Shape, SlowLoop, Stop};
 use flame_plan::limits::OUTPUT_PIECE;
 use flame_plan::{Discipline, Limits, ModuleClass, ModulePlan, Share};
-use flame_quota::{Amounts, Meter, Meters, Quota, ThisRun};
+use flame_quota::{Amounts, Meter, Meters, Quota, ThisRun, Usage};
 use flame_run::Engines;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -118,6 +118,39 @@ fn calls_that_are_no_batches_pause() {
                 quanta
             });
             assert!(quanta > 10, "{class:?}: {quanta} quanta: {text}");
+        }
+    }
+}
+
+/// Another thread makes a call of a bounded module, unless its bound is shorter than a slice.
+#[test]
+fn calls_with_short_bounds_are_made_at_once() {
+    let engines = Engines::new().unwrap();
+    let made = |text: &str| {
+        let plan = module(text, PROTECTIONS[0]);
+        let usage = Arc::new(Usage::default());
+        let meters = Meters::default().with(None, Some(usage.clone()));
+        let module = LoadedModule::new(&engines, &Module { meters, ..Module::from(plan) }).unwrap();
+        let (flag, done) = (AtomicBool::new(false), &mut |_, _: flame_run::Output<'_>| Ok::<(), ()>(()));
+        let (mut slow, fault) = SlowLoop::new(shape(), &module, Discipline::Link, 0);
+        assert!(fault.is_none(), "{fault:?}");
+        slow.message(0, 1, b"one");
+        slow.passed(0, 1);
+        slow.tick(1);
+        while slow.is_busy() {
+            assert!(slow.go(&Quantum::slice(&Stop::new(&flag)), done).unwrap().is_none());
+        }
+        usage.used().apart_ns
+    };
+    for (steps, is_apart) in [(100, false), (1000, true)] {
+        let body = format!(
+            "(local $i i32)
+            (loop $next (br_if $next (i32.lt_u
+                (local.tee $i (i32.add (local.get $i) (i32.const 1))) (i32.const {steps}))))
+            (i64.const 0)"
+        );
+        for text in exports(&body) {
+            assert_eq!(made(&text) > 0, is_apart, "{steps}: {text}");
         }
     }
 }
