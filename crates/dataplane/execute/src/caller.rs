@@ -93,9 +93,9 @@ impl Caller {
         let Shape { workers, tick_ns, interval_ns } = shape;
         let time_limit = module.plan.terms.time_limit.filter(|_| discipline.limits_time());
         Self {
-            loaded: match time_limit {
-                Some(_) => module.loaded.clone().due_in(OVERRUN_MAX),
-                None => module.loaded.clone(),
+            loaded: match discipline.limits_time() && (time_limit.is_some() || module.meters.timed()) {
+                true => module.loaded.clone().due_in(OVERRUN_MAX),
+                false => module.loaded.clone(),
             },
             windows: Vec::new(),
             init: Call::Init { role, workers, tick_ns: module.plan.tick_ns(tick_ns), interval_ns },
