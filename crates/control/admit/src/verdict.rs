@@ -137,8 +137,9 @@ impl Admission {
 /// Returns the verdict on a module that sees `expose` of each packet. `flame check` prints it, and runs and
 /// nodes obey it.
 ///
-/// `cut_off` is the reason why a call was cut off in an earlier run, and the file that records that. `bounds` is called only if the
-/// verdict depends on them; a text in their place is the reason why the analysis was stopped.
+/// `cut_off` is the reason why a call was cut off in an earlier run, and the file that records that. `bounds`
+/// is called only if the verdict depends on them; a text in their place is the reason why the analysis was
+/// stopped.
 ///
 /// # Errors
 ///

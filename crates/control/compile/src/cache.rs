@@ -252,8 +252,8 @@ impl Cache {
     }
 }
 
-/// The end of the names of records of modules that were cut off. Those that end in `-violated` are of watchdogs that counted
-/// time in the kernel as the module's, and are not read.
+/// The end of the names of records of modules that were cut off. Those that end in `-violated` are of
+/// watchdogs that counted time in the kernel as the module's, and are not read.
 const VIOLATED: &str = "-violated-in-user-mode";
 /// The contents of such a record for a bound.
 const BOUND: &[u8] = b"violated";

@@ -340,7 +340,7 @@ mod tests {
         for is_apart in [false, true] {
             assert_eq!(seconds(ms(500), is_apart), None);
             assert_eq!(seconds(ms(850), is_apart), Some(3));
-            assert_eq!(seconds(ms(1400), is_apart), Some(1));
+            assert_eq!(seconds(ms(2000), is_apart), Some(1));
         }
         let why = Reason::Calls { used_ms: 1700, elapsed_ms: 1850, share_per_mille: 500 };
         assert_eq!(why.to_string(), "calls besides batches took 1700 of 1850 ms, 50 % are allowed");

@@ -205,8 +205,8 @@ impl Loaded {
         Self { deadline_ns, ..self }
     }
 
-    /// Returns the reason why a call has passed its deadline. Its instructions are not counted, but none takes
-    /// longer than [`UNIT_MAX`]. Calls other than batches count theirs.
+    /// Returns the reason why a call has passed its deadline. Its instructions are not counted, but none
+    /// takes longer than [`UNIT_MAX`]. Calls other than batches count theirs.
     fn cut_off(&self, call: CallName, deadline_ns: u64) -> CutOff {
         let proved = self.limits.rests.and_then(|rests| match call {
             CallName::Batch | CallName::Push => Some(rests.of_batch(self.limits.batch)),

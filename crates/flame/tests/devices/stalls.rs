@@ -1,6 +1,6 @@
 //! Modules that take more than they were granted cost others nothing on a live link: the kernel drops none of
 //! the packets that `count` beside them counts, the run ends soon after Ctrl-C, and each is ended or loses
-//! packets with its cause. `make walls` tries each of them in each way.
+//! packets with its cause. `make walls` tries each of them in each way (FLAME_WALLS).
 
 use crate::daemon::Node;
 use crate::network::{Capture, Net, ipv4, wait_for};

@@ -402,8 +402,8 @@ fn a_change_that_fails_on_a_full_disk_is_not_there_after_a_restart() {
     drop(disk);
 }
 
-/// A C library in which synchronizing the log of a database fails while a file exists. With `.failed` at the end
-/// of its name, another one exists from such a failure until the log is written again.
+/// A C library in which synchronizing the log of a database fails while a file exists. With `.failed` at the
+/// end of its name, another one exists from such a failure until the log is written again.
 const FAILING: &str = r#"
 #define _GNU_SOURCE
 #include <errno.h>
@@ -449,7 +449,8 @@ time.sleep(600)
 "#;
 
 /// A change that could not be synchronized is in the log of the database, where a restart would find it. The
-/// node writes the end of a module again until that succeeds, so it is killed while another program keeps it from that.
+/// node writes the end of a module again until that succeeds. It is killed while another program keeps it
+/// from that.
 #[test]
 fn a_change_that_could_not_be_synchronized_is_not_there_after_a_kill() {
     let Some(count) = module("count") else { return };
