@@ -204,7 +204,7 @@ fn output_is_delivered_in_pieces_and_its_time_is_the_modules() {
 #[test]
 fn the_output_of_a_batch_costs_no_more_than_its_packets_may() {
     let engines = Engines::new().unwrap();
-    // 25 units for each row. Those of the rest are charged to the packets as well.
+    // 25 units for each row, also of the rest.
     let batch = |value: u64| {
         format!("{FLOOD} (func (export \"flame_batch\") (param i32) (result i64) (i64.const {value}))")
     };
