@@ -83,6 +83,9 @@ soak: ## Hold bounds and counters against Wasmtime's meter: 30 million calls of 
 soak-node: build ## Change a node's modules at random for SOAK_SECONDS, hostile ones among them, and kill it: no leak, no crash
 	@FLAME=$(FLAME) FLAME_MODULES=$(MODULES) FLAME_SOAK_SECONDS=$(or $(SOAK_SECONDS),3600) cargo test --profile $(PROFILE) -p flame --test all -- node_soak:: --nocapture
 
+walls: build ## Try each module that takes too much beside count on a virtual link: bounded and metered, with and without priorities
+	@FLAME=$(FLAME) FLAME_MODULES=$(MODULES) FLAME_WALLS=1 cargo test --profile $(PROFILE) -p flame --test alone -- stalls:: --nocapture
+
 prove: ## Prove the rules that bounds rest on, by z3
 	@scripts/setup.sh prove
 	@crates/control/verify/prove/run.sh
@@ -124,7 +127,7 @@ install: release ## Install to PREFIX (default /usr/local)
 	sed -e 's/^members = .*/members = ["abi", "rust", "rust-macros"]/' -e '/^exclude = /d' -e 's|"crates/contract/abi"|"abi"|' \
 	  -e 's|"sdk/|"|' Cargo.toml > $(SHARED)/flame/sdk/Cargo.toml
 
-.PHONY: help setup build release demo test fleet fleet-demo test-fleet python bench experiments paper fuzz soak soak-node prove mutants mutants-checker lint doc deny install
+.PHONY: help setup build release demo test fleet fleet-demo test-fleet python bench experiments paper fuzz soak soak-node prove mutants mutants-checker lint doc deny install walls
 
 # A module is built again when its files, the SDKs or the command have changed.
 .SECONDEXPANSION:

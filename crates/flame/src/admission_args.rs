@@ -83,9 +83,13 @@ impl AdmissionArgs {
         }))
     }
 
-    /// Returns the limit for a running module's batches.
+    /// Returns the limit for a running module's calls.
     pub fn limit(&self, limit: PacketTimeLimit) -> TimeLimit {
-        TimeLimit { packet_ns: (limit.packet_ns.ceil() as u64).max(1), over_per_mille: self.max_overruns }
+        TimeLimit {
+            packet_ns: (limit.packet_ns.ceil() as u64).max(1),
+            over_per_mille: self.max_overruns,
+            share_per_mille: self.cpu_share.map_or(1000, |share| (share * 1000.0).ceil() as u32),
+        }
     }
 
     fn speed(&self, interface: Option<&str>) -> Result<f64, Error> {

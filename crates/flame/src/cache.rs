@@ -4,6 +4,7 @@ use crate::caller::Caller;
 use crate::console::complain;
 use crate::paths;
 use flame_compile::Cache;
+use flame_plan::CutOff;
 use std::sync::Once;
 
 /// Opens the cache of this user. If its folder cannot be used, warns once, unless `quiet`, and returns
@@ -24,12 +25,12 @@ pub fn open(quiet: bool) -> Option<Cache> {
     }
 }
 
-/// Returns a function that records that a module's bound was violated: later runs meter it.
-pub fn violations(quiet: bool) -> impl Fn(&[u8; 32]) + Send + Sync + 'static {
+/// Returns a function that records that a module was cut off: later runs meter it.
+pub fn cut_offs(quiet: bool) -> impl Fn(&[u8; 32], CutOff) + Send + Sync + 'static {
     let cache = open(quiet);
-    move |hash| {
-        if let Some(Err(e)) = cache.as_ref().map(|cache| cache.record_violation(hash)) {
-            complain!("flame: warning: that a bound was violated is not remembered: {e}");
+    move |hash, cause| {
+        if let Some(Err(e)) = cache.as_ref().map(|cache| cache.record_cut_off(hash, cause)) {
+            complain!("flame: warning: that a module was cut off is not remembered: {e}");
         }
     }
 }

@@ -22,7 +22,49 @@ pub enum CallName {
     Done,
 }
 
+/// A set of calls.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Calls(u16);
+
+impl Calls {
+    pub fn contains(self, call: CallName) -> bool {
+        self.0 >> call as u32 & 1 == 1
+    }
+
+    /// Returns the form that is cached.
+    pub fn to_bytes(self) -> [u8; 2] {
+        self.0.to_le_bytes()
+    }
+
+    /// Reads [`Calls::to_bytes`].
+    pub fn from_bytes(bytes: [u8; 2]) -> Self {
+        Self(u16::from_le_bytes(bytes))
+    }
+}
+
+impl FromIterator<CallName> for Calls {
+    fn from_iter<I: IntoIterator<Item = CallName>>(calls: I) -> Self {
+        Self(calls.into_iter().fold(0, |all, call| all | 1 << call as u32))
+    }
+}
+
 impl CallName {
+    pub const ALL: [Self; 13] = [
+        Self::Instantiation,
+        Self::Init,
+        Self::Batch,
+        Self::Push,
+        Self::Tick,
+        Self::End,
+        Self::Message,
+        Self::Rest,
+        Self::Export,
+        Self::Import,
+        Self::Pressure,
+        Self::Serve,
+        Self::Done,
+    ];
+
     /// Returns whether the call is one with a batch.
     pub fn is_batch(self) -> bool {
         matches!(self, Self::Batch | Self::Push)
@@ -54,6 +96,15 @@ impl fmt::Display for CallName {
     }
 }
 
+/// The reason why a call that nothing interrupts was cut off at its deadline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum CutOff {
+    /// No instruction takes as long as those would that are proved: it executed more.
+    Bound,
+    /// The instructions that are proved may take that long.
+    Time,
+}
+
 /// The class of a fault, which contains nothing that a module chooses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FaultClass {
@@ -63,7 +114,7 @@ pub enum FaultClass {
     StopBudget,
     Interrupted,
     Messages,
-    BoundViolated,
+    CutOff(CutOff),
     Output,
     OutputPlace,
     OutputBudget,
@@ -80,7 +131,7 @@ impl FaultClass {
         match self {
             Self::Budget | Self::StopBudget | Self::Diverged => Shed::Budget,
             Self::Interrupted => Shed::Stopped,
-            Self::BoundViolated => Shed::Bound,
+            Self::CutOff(_) => Shed::Bound,
             Self::Trap | Self::Start => Shed::Trap,
             Self::Output
             | Self::OutputPlace
@@ -103,8 +154,12 @@ impl fmt::Display for FaultClass {
             Self::StopBudget => "cut off: after the run was stopped it used up its budget",
             Self::Interrupted => "interrupted: it still ran after the run was stopped",
             Self::Messages => "sent more messages in one call than allowed",
-            Self::BoundViolated => {
+            Self::CutOff(CutOff::Bound) => {
                 "bound violated: it ran past its deadline in code that no counter ends. \
+                 This run goes on without it; from the next one on it is metered"
+            }
+            Self::CutOff(CutOff::Time) => {
+                "took too long: it ran past its deadline in code that nothing interrupts. \
                  This run goes on without it; from the next one on it is metered"
             }
             Self::Output => "its output does not fit its manifest",

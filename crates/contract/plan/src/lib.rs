@@ -25,7 +25,7 @@ pub use audience::{Audience, RunTotals, ShownTotals};
 pub use catalog::{Catalog, CatalogEntry};
 pub use decision::{Decided, Decision, Fate, GROWTH_MAX};
 pub use discipline::{Discipline, Placement, ServiceTime, Turns};
-pub use fault::{CallName, FaultClass, FaultReport};
+pub use fault::{CallName, Calls, CutOff, FaultClass, FaultReport};
 pub use filter::{
     MAX_FILTER, MAX_SHOWN_FILTER, MAX_SHOWN_FILTERS, MAX_SHOWN_TOTAL, MAX_SHOWN_VALUES, MAX_SHOWN_WORDS,
     ShownFilter, TrustedFilter, normalize_filter,
@@ -259,6 +259,8 @@ pub struct Limits {
     pub batch: u32,
     /// The number of calls for the rest of a batch's output, if the module is bounded: nothing counts them.
     pub rests: Option<Rests>,
+    /// The calls besides batches that end within a slice by their bounds, if the module is bounded.
+    pub short: Calls,
     /// The number of messages that one call of a fast instance may send.
     pub messages: u32,
     /// The nanoseconds of processor time after which a call of a bounded module is stopped, at most
@@ -278,10 +280,14 @@ pub struct Rests {
 }
 
 impl Rests {
+    /// Returns the bound of a batch of `packets`, in units.
+    pub fn of_batch(self, packets: u32) -> u64 {
+        self.packet.saturating_mul(packets.into()).saturating_add(self.call)
+    }
+
     /// Returns the number of calls that may follow a batch of `packets`.
     pub fn after(self, packets: u32) -> u32 {
-        let batch = self.packet.saturating_mul(packets.into()).saturating_add(self.call);
-        u32::try_from(batch / self.each.max(1)).unwrap_or(u32::MAX).max(1)
+        u32::try_from(self.of_batch(packets) / self.each.max(1)).unwrap_or(u32::MAX).max(1)
     }
 }
 
@@ -318,6 +324,7 @@ impl Default for Limits {
             continuations: 65_536,
             batch: flame_abi::MAX_BATCH as u32,
             rests: None,
+            short: Calls::default(),
             messages: 4096,
             deadline_ns: limits::CALL_DEADLINE_MAX.as_nanos() as u64,
         }

@@ -8,14 +8,15 @@
 //!
 //! | limit | value | limits | granularity | at the limit | clock |
 //! | --- | --- | --- | --- | --- | --- |
-//! | `SLICE` | 500µs | a metered call while others wait; the wait for a call of a bounded module in another thread | itself | the call pauses | monotonic |
+//! | `SLICE` | 500µs | a metered call while others wait; the wait for a call of a bounded module in another thread, which makes those with longer bounds | itself | the call pauses | monotonic |
+//! | `UNIT_MAX` | 150ns | nothing: the time of one instruction at most, by which bounds are times | none | none | none |
 //! | `LONG_SLICE` | 5ms | a metered call for which nothing waits | itself | the call continues, unless its module was evicted or the run stopped | monotonic |
 //! | `QUANTUM_CALLS_MAX` | 10ms | the calls of one module in a process in turn | a call | no further call begins before commands are read | monotonic |
 //! | `LENT_CALL_MAX` | 50ms | on a link, a call of a bounded module without packets, or the delivery of output of one | a slice, `OUTPUT_PIECE` | it pauses, and the blocks that wait for the module are lost to it | processor; monotonic for output, and from `CALL_DEADLINE_MAX` on |
 //! | `QUANTUM_BLOCKS_MAX` | 16 | the blocks of a module in turn | a block | others have their turn | none |
 //! | `OUTPUT_PIECE` | 32768 | the bytes of output, 32 KiB, that are checked or delivered at once | a frame | the rest waits for the next slice if the slice is over | none |
-//! | `CALL_DEADLINE_MAX` | 850ms | a call of a bounded module | a period of the watchdog | the call traps, and the bound counts as violated | processor |
-//! | `OVERRUN_MAX` | 50ms | a batch of a module with a time limit, on a live source; the time of all its batches beyond the limit, besides the part of the time in which they may exceed it | a period of the watchdog; a batch | the call traps, and the bound counts as violated; it is evicted | processor |
+//! | `CALL_DEADLINE_MAX` | 850ms | a call of a bounded module | a period of the watchdog | the call traps, and its module is metered from the next run on | processor |
+//! | `OVERRUN_MAX` | 50ms | a batch of a module with a time limit or a share, on a live source; with a time limit, the time of all its batches beyond the limit, besides the part of the time in which they may exceed it | a period of the watchdog; a batch | the call traps, and its module is metered from the next run on; it is evicted | processor |
 //! | `SERVICE_REPLY_MAX` | 1s | a call of a service | a delivery | the caller gets the outcome "late" | pausable, or packet where modules wait for each other |
 //! | `SERVICE_OPEN_MAX` | 256 | the calls of a module without an outcome that it has taken | a call | the call is refused | none |
 //! | `SERVICE_DELIVERED_MAX` | 2 | the calls, and the outcomes, delivered to a module that it has not made | a call | further ones wait | none |
@@ -120,6 +121,8 @@ const fn seconds(number: u64) -> Duration {
 
 limits! {
     SLICE: Duration = Duration::from_micros(500);
+    /// A read of memory that is in no cache, with its translation.
+    UNIT_MAX: Duration = Duration::from_nanos(150);
     /// Longer than [`SLICE`]: to end a slice costs an interrupt where all processors work.
     LONG_SLICE: Duration = ms(5);
     QUANTUM_CALLS_MAX: Duration = ms(10);

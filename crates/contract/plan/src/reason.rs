@@ -1,3 +1,4 @@
+use crate::CutOff;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -9,10 +10,12 @@ pub enum Reason {
     /// The grant is no longer valid: it expired or was revoked, or a check now fails. The text for the
     /// operator may repeat what the policy states, the other one does not.
     Denied { public: String, operator: String },
-    /// A call of the module violated its verified bound.
-    BoundViolated,
+    /// A call of the module that nothing interrupts was cut off.
+    CutOff(CutOff),
     /// The batches of the module exceeded their time limit too often.
     Overrun(Overrun),
+    /// The calls besides batches took more than their part of a processor.
+    Calls { used_ms: u64, elapsed_ms: u64, share_per_mille: u32 },
     /// The module was removed, and its last calls did not end in time.
     Unfinished,
 }
@@ -54,6 +57,12 @@ impl Reason {
     pub fn without_measurements(&self) -> String {
         match self {
             Self::Overrun(o) => format!("took more than {} ns a packet too often", o.limit_ns),
+            Self::Calls { share_per_mille, .. } => {
+                format!(
+                    "calls besides batches took more than {} % of a processor",
+                    *share_per_mille as f64 / 10.0
+                )
+            }
             other => other.to_string(),
         }
     }
@@ -64,8 +73,14 @@ impl fmt::Display for Reason {
         match self {
             Self::Narrowed => f.write_str("the policy grants less now: install it again"),
             Self::Denied { public, .. } => f.write_str(public),
-            Self::BoundViolated => f.write_str("a call of this module violated its bound"),
+            Self::CutOff(CutOff::Bound) => f.write_str("a call of this module violated its bound"),
+            Self::CutOff(CutOff::Time) => f.write_str("a call of this module took too long"),
             Self::Unfinished => f.write_str("its last calls did not end in time after its removal"),
+            Self::Calls { used_ms, elapsed_ms, share_per_mille } => write!(
+                f,
+                "calls besides batches took {used_ms} of {elapsed_ms} ms, {} % are allowed",
+                *share_per_mille as f64 / 10.0
+            ),
             Self::Overrun(o) => write!(
                 f,
                 "took more than {} ns a packet in {} of {} batches, {} in 1000 are allowed \

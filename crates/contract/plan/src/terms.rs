@@ -148,11 +148,14 @@ impl fmt::Display for Share {
     }
 }
 
-/// A limit on the measured time of a module's batches.
+/// A limit on the measured time of a module's calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TimeLimit {
     /// The nanoseconds for each packet of a batch.
     pub packet_ns: u64,
     /// The number of batches per 1000 that may take longer.
     pub over_per_mille: u32,
+    /// The thousandths of a processor that all other calls of an instance may take together, besides
+    /// [`CALL_DEADLINE_MAX`](crate::limits::CALL_DEADLINE_MAX).
+    pub share_per_mille: u32,
 }

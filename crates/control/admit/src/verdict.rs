@@ -1,7 +1,7 @@
 use crate::limit::PacketTimeLimit;
 use flame_abi::layout::names;
 use flame_bounds::{Bound, Poly};
-use flame_plan::{Expose, ModuleClass, Rests, longest_call};
+use flame_plan::{Calls, CutOff, Expose, ModuleClass, Rests, longest_call};
 use std::fmt;
 use std::path::PathBuf;
 
@@ -40,6 +40,8 @@ pub struct BatchBounds {
     pub rest: Bound,
     /// The estimate of such a call in picoseconds; 0 without one.
     pub rest_time: Bound,
+    /// The other calls that end within a slice by their bounds.
+    pub short: Calls,
 }
 
 /// A module's class, and the reason for it.
@@ -56,6 +58,8 @@ pub struct Verdict {
     pub alone_ns: Option<f64>,
     /// The calls for the rest of a batch's output that these estimates are for, if the module is bounded.
     pub rests: Option<Rests>,
+    /// The calls besides batches that end within a slice, if the module is bounded.
+    pub short: Calls,
     pub why: Why,
 }
 
@@ -66,8 +70,8 @@ pub enum Why {
     AsRequested,
     /// [`Protection::Unchecked`] was requested.
     Unchecked,
-    /// The bound was violated in an earlier run, as this file records.
-    Violated(PathBuf),
+    /// A call was cut off in an earlier run for this reason, as this file records.
+    CutOff(CutOff, PathBuf),
     /// The analysis was stopped at a limit.
     NotAnalysed(String),
     /// The batches have no bound.
@@ -107,7 +111,8 @@ impl Verdict {
     /// Returns a verdict that needs no bounds.
     pub fn metered(why: Why) -> Self {
         let batch = flame_abi::MAX_BATCH as u32;
-        Self { class: ModuleClass::Metered, batch, estimate_ns: None, alone_ns: None, rests: None, why }
+        let (estimate_ns, alone_ns, rests, short) = Default::default();
+        Self { class: ModuleClass::Metered, batch, estimate_ns, alone_ns, rests, short, why }
     }
 }
 
@@ -132,14 +137,15 @@ impl Admission {
 /// Returns the verdict on a module that sees `expose` of each packet. `flame check` prints it, and runs and
 /// nodes obey it.
 ///
-/// `violated` is the file that records a violation of the module's bound. `bounds` is called only if the
-/// verdict depends on them; a text in their place is the reason why the analysis was stopped.
+/// `cut_off` is the reason why a call was cut off in an earlier run, and the file that records that. `bounds`
+/// is called only if the verdict depends on them; a text in their place is the reason why the analysis was
+/// stopped.
 ///
 /// # Errors
 ///
 /// Returns the error of `bounds`.
 pub fn decide<E>(
-    violated: Option<PathBuf>,
+    cut_off: Option<(CutOff, PathBuf)>,
     bounds: impl FnOnce() -> Result<Result<BatchBounds, String>, E>,
     expose: Expose,
     admission: &Admission,
@@ -147,8 +153,8 @@ pub fn decide<E>(
     if let Some(fixed) = admission.fixed() {
         return Ok(fixed);
     }
-    if let Some(file) = violated {
-        return Ok(Verdict::metered(Why::Violated(file)));
+    if let Some((cause, file)) = cut_off {
+        return Ok(Verdict::metered(Why::CutOff(cause, file)));
     }
     Ok(match bounds()? {
         Ok(found) => admit(found, expose, admission),
@@ -200,12 +206,12 @@ fn admit(batches: BatchBounds, expose: Expose, admission: &Admission) -> Verdict
         (Some(limit), Some(estimate_ns)) => Why::WithinTime { estimate_ns, limit },
     };
     let rests = Some(batches.rests(visible));
-    Verdict { class: ModuleClass::Bounded, batch, estimate_ns, alone_ns, rests, why }
+    Verdict { class: ModuleClass::Bounded, batch, estimate_ns, alone_ns, rests, short: batches.short, why }
 }
 
 impl BatchBounds {
     /// The size in bytes of [`BatchBounds::to_bytes`].
-    const BYTES: usize = 8 * Poly::BYTES;
+    const BYTES: usize = 8 * Poly::BYTES + 2;
 
     /// Returns the calls for the rest of output that may follow batches of packets up to `longest` bytes.
     fn rests(&self, longest: u64) -> Rests {
@@ -230,15 +236,23 @@ impl BatchBounds {
     /// Returns the form that is cached.
     pub fn to_bytes(self) -> Vec<u8> {
         let all = [self.bound, self.time, self.rest, self.rest_time];
-        all.iter().flat_map(|b| [b.call, b.packet]).flat_map(|p| p.to_bytes()).collect()
+        let polys = all.iter().flat_map(|b| [b.call, b.packet]).flat_map(|p| p.to_bytes());
+        polys.chain(self.short.to_bytes()).collect()
     }
 
     /// Reads [`BatchBounds::to_bytes`].
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let all: &[u8; Self::BYTES] = bytes.try_into().ok()?;
+        let (all, short) = all.split_last_chunk()?;
         let mut polys = all.chunks_exact(Poly::BYTES).filter_map(|b| b.try_into().ok()).map(Poly::from_bytes);
         let mut bound = || Some(Bound { call: polys.next()?, packet: polys.next()? });
-        Some(Self { bound: bound()?, time: bound()?, rest: bound()?, rest_time: bound()? })
+        Some(Self {
+            bound: bound()?,
+            time: bound()?,
+            rest: bound()?,
+            rest_time: bound()?,
+            short: Calls::from_bytes(*short),
+        })
     }
 }
 
@@ -251,9 +265,14 @@ impl fmt::Display for Why {
         match self {
             Self::AsRequested => f.write_str("as requested"),
             Self::Unchecked => f.write_str("unchecked, as requested"),
-            Self::Violated(file) => write!(
+            Self::CutOff(CutOff::Bound, file) => write!(
                 f,
                 "its bound was violated in an earlier run, so it is not trusted (remove {} once the analysis is corrected)",
+                file.display()
+            ),
+            Self::CutOff(CutOff::Time, file) => write!(
+                f,
+                "a call of it took too long in an earlier run, so it is interrupted (remove {} to try again)",
                 file.display()
             ),
             Self::NotAnalysed(reason) => f.write_str(reason),
@@ -319,7 +338,7 @@ mod tests {
     fn batches(call_ps: u64, packet_ps: u64) -> BatchBounds {
         let bound = Bound { call: Poly::constant(call_ps), packet: Poly::constant(packet_ps) };
         let none = Bound { call: Poly::ZERO, packet: Poly::ZERO };
-        BatchBounds { bound, time: bound, rest: none, rest_time: none }
+        BatchBounds { bound, time: bound, rest: none, rest_time: none, short: Calls::default() }
     }
 
     fn admission(time_limit: Option<PacketTimeLimit>, packet_budget: u64) -> Admission {
@@ -426,7 +445,7 @@ mod tests {
             let admission = Admission { protection, ..admission(None, 1000) };
             let bounds = || -> Result<_, ()> { panic!("a fixed verdict needs no bounds") };
             assert_eq!(
-                decide(Some("violated".into()), bounds, Expose::All, &admission).unwrap().class,
+                decide(Some((CutOff::Bound, "file".into())), bounds, Expose::All, &admission).unwrap().class,
                 class
             );
         }
@@ -434,18 +453,25 @@ mod tests {
 
     #[test]
     fn a_violation_precedes_bounds_and_a_stopped_analysis_is_metered() {
-        let why = |violated: Option<PathBuf>, found: Result<BatchBounds, String>| {
-            decide(violated, || Ok::<_, ()>(found), Expose::All, &admission(None, 1000)).unwrap().why
+        let why = |cut_off: Option<(CutOff, PathBuf)>, found: Result<BatchBounds, String>| {
+            decide(cut_off, || Ok::<_, ()>(found), Expose::All, &admission(None, 1000)).unwrap().why
         };
         let file = PathBuf::from("violated");
-        assert_eq!(why(Some(file.clone()), Ok(batches(1, 1))), Why::Violated(file));
+        let text = |cause| {
+            let why = why(Some((cause, file.clone())), Ok(batches(1, 1)));
+            assert_eq!(why, Why::CutOff(cause, file.clone()));
+            why.to_string()
+        };
+        assert!(text(CutOff::Bound).contains("its bound was violated"), "{}", text(CutOff::Bound));
+        assert!(text(CutOff::Time).contains("a call of it took too long"), "{}", text(CutOff::Time));
         assert_eq!(why(None, Err("time".into())), Why::NotAnalysed("time".into()));
         assert_eq!(why(None, Ok(batches(1, 1))), Why::WithinBudget { most: 2, budget: 1000 });
     }
 
     #[test]
     fn bounds_come_back_from_the_cache() {
-        let found = BatchBounds { time: Bound::UNBOUNDED, ..batches(5, 7) };
+        let short = [flame_plan::CallName::Tick, flame_plan::CallName::Pressure].into_iter().collect();
+        let found = BatchBounds { time: Bound::UNBOUNDED, short, ..batches(5, 7) };
         assert_eq!(BatchBounds::from_bytes(&found.to_bytes()), Some(found));
         let bytes = found.to_bytes();
         assert!((0..bytes.len()).all(|n| BatchBounds::from_bytes(&bytes[..n]).is_none()));

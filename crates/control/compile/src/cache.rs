@@ -1,6 +1,7 @@
 use crate::Artifact;
 use flame_bounds::Costs;
 use flame_files::Folder;
+use flame_plan::CutOff;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeSet;
@@ -10,7 +11,7 @@ use std::sync::Arc;
 
 /// The version of the results. It increases whenever checks, bounds, rewriting or the engine's configuration
 /// change.
-const GENERATION: u32 = 32;
+const GENERATION: u32 = 33;
 const MAC_BYTES: usize = 32;
 const KEY_BYTES: usize = 32;
 /// Maximum size of an entry, in bytes. Larger code is compiled each time.
@@ -176,7 +177,7 @@ impl Cache {
     }
 
     /// Removes all entries except those of the modules with these hashes in their principals' parts of the
-    /// cache, as made without estimates of time, and the records of violations.
+    /// cache, as made without estimates of time, and the records of modules that were cut off.
     ///
     /// # Errors
     ///
@@ -196,7 +197,7 @@ impl Cache {
         Ok(())
     }
 
-    /// Removes the entries of a module, except a record of a violation.
+    /// Removes the entries of a module, except a record that it was cut off.
     pub fn forget(&self, hash: &[u8; 32]) {
         for name in self.entries_of(hash) {
             // A file that stays is removed with all that are not used.
@@ -210,20 +211,25 @@ impl Cache {
         self.entries_of(hash).map(size).sum()
     }
 
-    /// Records that a module's bound was violated.
+    /// Records that a module was cut off.
     ///
     /// # Errors
     ///
     /// Returns an error if the file cannot be written.
-    pub fn record_violation(&self, hash: &[u8; 32]) -> Result<(), CacheError> {
-        self.put(&violation_name(hash), b"violated")
+    pub fn record_cut_off(&self, hash: &[u8; 32], cause: CutOff) -> Result<(), CacheError> {
+        let text: &[u8] = match cause {
+            CutOff::Bound => BOUND,
+            CutOff::Time => b"time",
+        };
+        self.put(&cut_off_name(hash), text)
     }
 
-    /// Returns the file that records a violation of this module's bound on this machine, by any version, if
-    /// there is one.
-    pub fn violation(&self, hash: &[u8; 32]) -> Option<PathBuf> {
-        let name = violation_name(hash);
-        self.get(&name).map(|_| Path::new(&self.path).join(name))
+    /// Returns the reason why this module was cut off on this machine, by any version, and the file that
+    /// records that, if there is one.
+    pub fn cut_off(&self, hash: &[u8; 32]) -> Option<(CutOff, PathBuf)> {
+        let name = cut_off_name(hash);
+        let cause = if self.get(&name)? == BOUND { CutOff::Bound } else { CutOff::Time };
+        Some((cause, Path::new(&self.path).join(name)))
     }
 
     /// Returns the names of all entries that a module can have without estimates of time.
@@ -246,9 +252,11 @@ impl Cache {
     }
 }
 
-/// The end of the names of records of violations. Those that end in `-violated` are of watchdogs that counted
-/// time in the kernel as the module's, and are not read.
+/// The end of the names of records of modules that were cut off. Those that end in `-violated` are of
+/// watchdogs that counted time in the kernel as the module's, and are not read.
 const VIOLATED: &str = "-violated-in-user-mode";
+/// The contents of such a record for a bound.
+const BOUND: &[u8] = b"violated";
 
 /// Returns the hash of the inputs of an analysis: the hash of a module, and the machine's costs if estimates
 /// are requested.
@@ -261,7 +269,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
-fn violation_name(hash: &[u8; 32]) -> String {
+fn cut_off_name(hash: &[u8; 32]) -> String {
     format!("{}{VIOLATED}", hex(hash))
 }
 
@@ -294,16 +302,17 @@ mod tests {
         }
 
         // The violation of one module does not count for another.
-        cache.record_violation(&[7; 32]).unwrap();
-        let file = cache.violation(&[7; 32]).unwrap();
-        assert_eq!(cache.violation(&[8; 32]), None);
-        fs::copy(&file, folder.join(violation_name(&[8; 32]))).unwrap();
-        assert_eq!(cache.violation(&[8; 32]), None);
+        cache.record_cut_off(&[7; 32], CutOff::Bound).unwrap();
+        let (cause, file) = cache.cut_off(&[7; 32]).unwrap();
+        assert_eq!(cause, CutOff::Bound);
+        assert_eq!(cache.cut_off(&[8; 32]), None);
+        fs::copy(&file, folder.join(cut_off_name(&[8; 32]))).unwrap();
+        assert_eq!(cache.cut_off(&[8; 32]), None);
 
         // A record of a watchdog that counted the kernel's time does not count, and goes with what is unused.
-        let old = violation_name(&[9; 32]).replace("-in-user-mode", "");
+        let old = cut_off_name(&[9; 32]).replace("-in-user-mode", "");
         cache.put(&old, b"violated").unwrap();
-        assert_eq!(cache.violation(&[9; 32]), None);
+        assert_eq!(cache.cut_off(&[9; 32]), None);
         cache.keep_only(&[]).unwrap();
         assert!(file.exists() && !folder.join(old).exists());
 

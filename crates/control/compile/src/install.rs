@@ -92,7 +92,7 @@ impl Compiler<'_> {
         let memory = u64::from(limits.memory);
         let costs = request.costs.as_ref().map(|c| Costs { memory, ..c.clone() });
         let verdict = self.verdict(wasm, examined, view.expose, costs.as_ref(), &admission)?;
-        (limits.rests, limits.batch) = (verdict.rests, verdict.batch);
+        (limits.rests, limits.batch, limits.short) = (verdict.rests, verdict.batch, verdict.short);
         if verdict.class == ModuleClass::Bounded && request.protection == Protection::Auto {
             limits.call_budget = limits.call_budget.min(longest_call(limits.packet_budget));
         }

@@ -38,7 +38,7 @@ use answer::Answer;
 use flame_abi::manifest::{Manifest, ManifestError};
 use flame_base::lock;
 use flame_bounds::Size;
-use flame_plan::Share;
+use flame_plan::{CutOff, Share};
 use flame_quota::{Allowance, Reserved};
 use job::{Job, perform};
 use limits::Limits;
@@ -177,14 +177,9 @@ pub struct Compiler<'a> {
 }
 
 impl<'a> Compiler<'a> {
-    /// Returns whether a bound of this module was violated in an earlier run.
-    pub fn is_violated(&self, hash: &[u8; 32]) -> bool {
-        self.violation(hash).is_some()
-    }
-
-    /// Returns the file that records that a bound of this module was violated.
-    pub fn violation(&self, hash: &[u8; 32]) -> Option<std::path::PathBuf> {
-        self.cache.as_ref()?.violation(hash)
+    /// Returns the reason why this module was cut off in an earlier run, and the file that records that.
+    pub fn cut_off(&self, hash: &[u8; 32]) -> Option<(CutOff, std::path::PathBuf)> {
+        self.cache.as_ref()?.cut_off(hash)
     }
 
     /// Returns a compiler that works in confined child processes. Without a cache, every module is compiled

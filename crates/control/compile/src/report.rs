@@ -3,6 +3,8 @@
 use flame_abi::layout::names;
 use flame_admit::BatchBounds;
 use flame_bounds::{Analysis, Bound, Cause, Dominant, Entry, LoopReport, Poly, Reason, TripCount};
+use flame_plan::CallName;
+use flame_plan::limits::{SLICE, UNIT_MAX};
 use serde::{Deserialize, Serialize};
 
 /// Maximum number of loops that are listed.
@@ -60,6 +62,19 @@ impl Report {
     }
 }
 
+/// Returns the call of an entry.
+fn called(entry: &Entry) -> Option<CallName> {
+    CallName::ALL.into_iter().find(|call| call.as_str() == entry.name)
+}
+
+/// Returns whether a call that is no batch ends within a slice, on cold paths as well. Functions that diverge
+/// are left out: the instance ends with them.
+fn is_short(entry: &Entry) -> bool {
+    let units = entry.bound.at(1, flame_abi::MAX_PACKET as u64);
+    let units = units.map(|units| units.saturating_sub(entry.diverging.into()));
+    units.is_some_and(|units| units.saturating_mul(UNIT_MAX.as_nanos()) <= SLICE.as_nanos())
+}
+
 fn clean_reason(reason: &mut Reason) {
     match reason {
         Reason::Recursion(names) => names.iter_mut().for_each(clean),
@@ -92,6 +107,7 @@ impl Report {
             time: batch.and_then(|e| e.time).unwrap_or(Bound::UNBOUNDED),
             rest: rest.map_or(none, |e| e.bound),
             rest_time: rest.map_or(none, |e| e.time.unwrap_or(Bound::UNBOUNDED)),
+            short: self.entries.iter().filter(|entry| is_short(entry)).filter_map(called).collect(),
         }
     }
 }

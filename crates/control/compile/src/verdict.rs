@@ -26,8 +26,7 @@ impl Compiler<'_> {
         costs: Option<&Costs>,
         admission: &Admission,
     ) -> Result<Verdict, CompileError> {
-        let violated = self.violation(&module.hash);
-        decide(violated, || self.batches(wasm, module, costs), expose, admission)
+        decide(self.cut_off(&module.hash), || self.batches(wasm, module, costs), expose, admission)
     }
 
     fn batches(

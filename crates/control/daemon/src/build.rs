@@ -16,7 +16,7 @@ use flame_node::{
     AdmittedModule, Applicant, Built, Node, NodeError, Note, Possession, Presented, RunRequest, Submission,
     build_unentered,
 };
-use flame_plan::{Discipline, Limits, ViewSpec, longest_call};
+use flame_plan::{CutOff, Discipline, Limits, ViewSpec, longest_call};
 use flame_quota::Usage;
 use flame_trust::{
     Answer, Challenge, Credential, Field, Layer, ModuleRequest, Origin, Place, PublicKey, time,
@@ -316,8 +316,11 @@ const UNTIMED: &str = "the rates of its channels hold only while a processor is 
 /// Returns a note as the owner of a module receives it. Files of the node are for the operator.
 fn shown(note: &Note, operator: bool) -> String {
     match note {
-        Note::Metered { module, why: Why::Violated(_) } if !operator => {
+        Note::Metered { module, why: Why::CutOff(CutOff::Bound, _) } if !operator => {
             format!("{module} is metered: a bound of it was violated on this node")
+        }
+        Note::Metered { module, why: Why::CutOff(CutOff::Time, _) } if !operator => {
+            format!("{module} is metered: a call of it took too long on this node")
         }
         note => note.to_string(),
     }

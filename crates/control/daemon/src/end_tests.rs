@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 /// Reports the eviction of an instance on a source, as a worker does.
 fn evict_by_worker(world: &World, id: ModuleId) {
     let mut report = FaultReport::new(id, NAME.to_owned(), "a bound".to_owned());
-    report.evicted = Some(Reason::BoundViolated);
+    report.evicted = Some(Reason::CutOff(flame_plan::CutOff::Bound));
     ToLogs(world.engine.sources["tap"].routes.clone()).fault(&report);
 }
 

@@ -67,10 +67,10 @@ impl Engine {
         let store = Store::open(&config.storage)?;
         let engines = Engines::new().map_err(|e| StartError::Engine(e.to_string()))?;
         let cache = config.storage.join("cache");
-        if let Ok(violations) = Cache::open(&cache) {
-            engines.watchdog().on_violation(move |hash| {
+        if let Ok(cut_off) = Cache::open(&cache) {
+            engines.watchdog().on_cut_off(move |hash, cause| {
                 // It is only remembered for later admissions; the module was stopped.
-                let _ = violations.record_violation(hash);
+                let _ = cut_off.record_cut_off(hash, cause);
             });
         }
         let mut read_at = Vec::new();

@@ -252,7 +252,7 @@ impl Building {
         if info.manifest.log && installed.plan.terms.release.logs == 0 {
             self.notes.push(Note::Silenced(name.clone()));
         }
-        let is_unexpected = request.time_limit.is_some() || compiler.is_violated(&info.hash);
+        let is_unexpected = request.time_limit.is_some() || compiler.cut_off(&info.hash).is_some();
         if is_unexpected && installed.plan.class == ModuleClass::Metered {
             self.notes.push(Note::Metered { module: name.clone(), why: installed.verdict.why.clone() });
         }

@@ -10,7 +10,9 @@ use flame_admit::Verdict;
 use flame_base::lock;
 use flame_compile::{Analysed, Compiler};
 use flame_element::modules::{Kept, ModuleArgs, ModuleError, Modules, Notify, Prepared, Records, Running};
-use flame_plan::{Account, Audience, Catalog, CatalogEntry, Discipline, ModuleClass, ModulePlan, Plan};
+use flame_plan::{
+    Account, Audience, Catalog, CatalogEntry, CutOff, Discipline, ModuleClass, ModulePlan, Plan,
+};
 use flame_quota::Meters;
 use flame_record::Sink;
 use flame_run::{Area, Areas, Engines};
@@ -21,7 +23,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::ThreadId;
 
 /// Records that the bound of the module with a hash was violated.
-pub type RecordViolation = Box<dyn Fn(&[u8; 32]) + Send + Sync>;
+pub type RecordCutOff = Box<dyn Fn(&[u8; 32], CutOff) + Send + Sync>;
 
 /// The parts that the client of a graph provides: its files, its compiler and its outputs.
 pub trait Client: Send + Sync {
@@ -42,8 +44,8 @@ pub trait Client: Send + Sync {
     /// Returns a compiler for the modules of the graph.
     fn compiler(&self) -> Compiler<'static>;
 
-    /// Returns the function that records violations of bounds, so that later runs meter their modules.
-    fn violations(&self) -> RecordViolation;
+    /// Returns the function that records that modules were cut off, so that later runs meter them.
+    fn cut_offs(&self) -> RecordCutOff;
 
     /// Returns the node and the credential of an element, or `None` without a policy.
     ///
@@ -128,7 +130,7 @@ impl<C: Client> Shared<C> {
             return Ok(engines);
         }
         let engines = Engines::new().map_err(|e| e.to_string())?;
-        engines.watchdog().on_violation(self.client.violations());
+        engines.watchdog().on_cut_off(self.client.cut_offs());
         Ok(self.engines.get_or_init(|| engines))
     }
 

@@ -23,7 +23,7 @@ mod watch;
 
 pub use applicant::Applicant;
 pub use build::{Built, Note, RunRequest, Submission, build, build_unentered};
-pub use elements::{Client, Elements, RecordViolation};
+pub use elements::{Client, Elements, RecordCutOff};
 pub use error::NodeError;
 pub use node::{AdmittedModule, Node, check_viewable};
 pub use place::place_of;

@@ -507,7 +507,7 @@ impl BatchLoop {
         let is_last = quantum.stop.phase().is_last();
         self.keeping.fault(is_last);
         // A new instance would run the same code, which only its bound limits.
-        if fault.violates_bound() {
+        if fault.is_cut_off() {
             self.restarts = 0;
         }
         // A run that is being stopped starts no new instance.

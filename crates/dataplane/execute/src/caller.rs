@@ -4,7 +4,7 @@
 //! | --- | --- | --- | --- |
 //! | eviction | before every call, continuation and slice | the instance is dropped | the same |
 //! | share of time, live | the same | its time is charged; waits when the share is used up | the same; a call of a service is charged to its caller and does not wait |
-//! | slice, live | inside metered calls, between calls and pieces of output | continues later, of a bounded module its output alone | the same; another thread makes that of a bounded module |
+//! | slice, live | inside metered calls, between calls and pieces of output | continues later, of a bounded module its output alone | the same; another thread makes that of a bounded module, if its bound is longer |
 //! | budget | inside calls, between calls | each packet, each init; the rests of a batch as much as its packets, of a bounded module [`flame_plan::Rests`] | one common [`Allowance`] |
 //! | pressure | after batches, ticks and messages, at most once for each tick, 256 packets or 4,096 messages | | one [`Allowance`] |
 //! | stop | before every call, continuation and slice | [`STOP_GRACE`], then interrupted | ticks and messages begin until they have cost one [`Allowance`]; calls of services begin no more, outcomes for [`STOP_GRACE`] |
@@ -93,9 +93,9 @@ impl Caller {
         let Shape { workers, tick_ns, interval_ns } = shape;
         let time_limit = module.plan.terms.time_limit.filter(|_| discipline.limits_time());
         Self {
-            loaded: match time_limit {
-                Some(_) => module.loaded.clone().due_in(OVERRUN_MAX),
-                None => module.loaded.clone(),
+            loaded: match discipline.limits_time() && (time_limit.is_some() || module.meters.timed()) {
+                true => module.loaded.clone().due_in(OVERRUN_MAX),
+                false => module.loaded.clone(),
             },
             windows: Vec::new(),
             init: Call::Init { role, workers, tick_ns: module.plan.tick_ns(tick_ns), interval_ns },
@@ -338,20 +338,20 @@ impl Caller {
     }
 
     /// Returns the way in which the call is made. The packets of a bounded module's batch may lie in memory
-    /// that is lent, and its bound is part of the admission. All other calls of the module are rare.
+    /// that is lent, and its bound is part of the admission. Other calls may take longer than a slice, unless
+    /// their bounds are shorter.
     fn pace(&self, current: &Current, quantum: &Quantum<'_>) -> Pace {
-        let is_bounded = self.loaded.class() == ModuleClass::Bounded;
-        match quantum.is_whole() || (is_bounded && current.call.packets().is_some()) {
+        let is_batch = current.call.packets().is_some();
+        let is_short = is_batch || self.loaded.limits().short.contains(current.next().name());
+        match quantum.is_whole() || (is_short && self.loaded.class() == ModuleClass::Bounded) {
             true => Pace::ToEnd,
             false => Pace::InSlices,
         }
     }
 
-    /// Evicts the module, on all workers, if its batches exceeded their time limit too often.
+    /// Evicts the module, on all workers, if its calls exceeded their time limit too often.
     fn monitor(&mut self, call: &Call) {
-        if let Some(count) = call.packets()
-            && let Some(reason) = self.guarded.end_batch(count)
-        {
+        if let Some(reason) = self.guarded.finish(call.packets()) {
             self.eviction.evict(reason);
         }
     }

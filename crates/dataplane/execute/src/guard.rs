@@ -128,9 +128,10 @@ impl Guarded {
         !self.cpu.is_held()
     }
 
-    /// Records a finished batch of `packets`; returns the reason for eviction if it exceeded the time limit.
-    pub(crate) fn end_batch(&mut self, packets: u32) -> Option<Reason> {
-        self.cpu.batch(packets)
+    /// Records a finished call, a batch of `packets` or another one; returns the reason for eviction if it
+    /// exceeded the time limit.
+    pub(crate) fn finish(&mut self, packets: Option<u32>) -> Option<Reason> {
+        self.cpu.finish(packets)
     }
 
     /// Begins an interval of this call.

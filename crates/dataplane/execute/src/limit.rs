@@ -1,7 +1,7 @@
 //! Measures the time of a module's calls: its share of a worker, and the limit with which its batches were
 //! admitted.
 
-use flame_plan::limits::OVERRUN_MAX;
+use flame_plan::limits::{CALL_DEADLINE_MAX, OVERRUN_MAX};
 use flame_plan::{Overrun, Reason, TimeLimit};
 use flame_quota::{Meters, Usage};
 use nix::time::{ClockId, clock_gettime};
@@ -54,24 +54,30 @@ impl CpuMonitor {
         if let Some(share) = &self.share {
             share.took(took);
         }
-        if let Some(monitor) = self.limit.as_mut().filter(|_| is_batch) {
-            monitor.took(at, now, took);
+        if let Some(monitor) = &mut self.limit {
+            monitor.took(at, now, took, is_batch);
         }
         took
     }
 
-    /// Charges the processor time that another thread took for a call. Returns it.
+    /// Charges the processor time that another thread took for a call that is no batch. Returns it.
     pub fn charge_apart(&mut self, time: Duration) -> Duration {
         if !time.is_zero() {
+            self.limit.iter_mut().for_each(|monitor| monitor.others += time);
             self.share.iter().for_each(|share| share.took(time));
             self.usage.iter().for_each(|usage| usage.add_cpu_apart(time.as_nanos() as u64));
         }
         time
     }
 
-    /// Records a finished batch of `packets`; returns the reason for eviction if the limit was exceeded.
-    pub fn batch(&mut self, packets: u32) -> Option<Reason> {
-        self.limit.as_mut()?.batch(packets)
+    /// Records a finished call, a batch of `packets` or another one; returns the reason for eviction if the
+    /// limit was exceeded.
+    pub fn finish(&mut self, packets: Option<u32>) -> Option<Reason> {
+        let monitor = self.limit.as_mut()?;
+        match packets {
+            Some(packets) => monitor.batch(packets),
+            None => monitor.too_many_others(),
+        }
     }
 }
 
@@ -118,7 +124,9 @@ struct OverrunMonitor {
     used: Duration,
     /// The processor time of all batches beyond the limit. Time within the limit is not saved.
     excess: Duration,
-    /// The beginning of the first batch, and the time since then.
+    /// The processor time of all other calls.
+    others: Duration,
+    /// The beginning of the first call, and the time since then.
     since: Option<Instant>,
     elapsed: Duration,
     batches: u64,
@@ -128,15 +136,28 @@ struct OverrunMonitor {
 
 impl OverrunMonitor {
     fn new(limit: TimeLimit) -> Self {
-        let (so_far, used, excess, since, elapsed, batches, over, times) = Default::default();
-        Self { limit, so_far, used, excess, since, elapsed, batches, over, times }
+        let (so_far, used, excess, others, since, elapsed, batches, over, times) = Default::default();
+        Self { limit, so_far, used, excess, others, since, elapsed, batches, over, times }
     }
 
-    /// Adds a part of a batch that took from `at` until `now`, and `used` of processor time.
-    fn took(&mut self, at: Instant, now: Instant, used: Duration) {
-        self.so_far += now - at;
-        self.used += used;
+    /// Adds a part of a call that took from `at` until `now`, and `used` of processor time.
+    fn took(&mut self, at: Instant, now: Instant, used: Duration, is_batch: bool) {
+        if is_batch {
+            self.so_far += now - at;
+            self.used += used;
+        } else {
+            self.others += used;
+        }
         self.elapsed = now - *self.since.get_or_insert(at);
+    }
+
+    /// Returns the reason for eviction if calls that are no batches took too long together.
+    fn too_many_others(&self) -> Option<Reason> {
+        let share_per_mille = self.limit.share_per_mille;
+        let allowed = self.elapsed.as_nanos() / 1000 * u128::from(share_per_mille);
+        let is_more = self.others.as_nanos() > CALL_DEADLINE_MAX.as_nanos() + allowed;
+        let [used_ms, elapsed_ms] = [self.others, self.elapsed].map(|time| time.as_millis() as u64);
+        is_more.then_some(Reason::Calls { used_ms, elapsed_ms, share_per_mille })
     }
 
     /// Returns whether batches took too long together: a few of them may stop all others.
@@ -243,7 +264,8 @@ mod tests {
 
     #[test]
     fn a_module_that_keeps_breaking_its_limit_is_told_with_its_times() {
-        let mut monitor = OverrunMonitor::new(TimeLimit { packet_ns: 1000, over_per_mille: 10 });
+        let mut monitor =
+            OverrunMonitor::new(TimeLimit { packet_ns: 1000, over_per_mille: 10, share_per_mille: 500 });
         let mut batch = |ns: u64| {
             monitor.so_far = Duration::from_nanos(ns * 64);
             monitor.batch(64)
@@ -265,7 +287,8 @@ mod tests {
 
     #[test]
     fn no_module_is_judged_by_its_first_batches() {
-        let mut monitor = OverrunMonitor::new(TimeLimit { packet_ns: 1, over_per_mille: 0 });
+        let mut monitor =
+            OverrunMonitor::new(TimeLimit { packet_ns: 1, over_per_mille: 0, share_per_mille: 500 });
         let mut batch = || {
             monitor.so_far = Duration::from_nanos(100);
             monitor.batch(1)
@@ -279,11 +302,12 @@ mod tests {
     fn time_beyond_the_limit_counts_from_the_first_batch_on() {
         let ms = Duration::from_millis;
         let batches = |times: &[Duration], pause: Duration| {
-            let mut monitor = OverrunMonitor::new(TimeLimit { packet_ns: 1000, over_per_mille: 10 });
+            let mut monitor =
+                OverrunMonitor::new(TimeLimit { packet_ns: 1000, over_per_mille: 10, share_per_mille: 500 });
             let mut now = Instant::now();
             let evicted = times.iter().position(|time| {
                 // The thread had the processor for half of the time.
-                monitor.took(now, now + 2 * *time, *time);
+                monitor.took(now, now + 2 * *time, *time, true);
                 now += 2 * *time + pause;
                 monitor.batch(256).is_some()
             });
@@ -294,6 +318,33 @@ mod tests {
         assert_eq!(batches(&[&[ms(40)][..], &[ms(0); 300]].concat(), ms(1)), None);
         assert_eq!(batches(&[ms(40); 200], ms(4000)), None, "1 % of the time is allowed");
         assert_eq!(batches(&[ms(48); 200], ms(1000)), Some(2));
+    }
+
+    /// Ticks, messages and what other threads make for them count beyond the first long call.
+    #[test]
+    fn calls_besides_batches_have_their_share_of_a_processor() {
+        let ms = Duration::from_millis;
+        let limit = TimeLimit { packet_ns: 1000, over_per_mille: 10, share_per_mille: 500 };
+        // Every second a call of this length, by this thread or another one.
+        let seconds = |length: Duration, is_apart: bool| {
+            let mut cpu = CpuMonitor::new(&Meters::default(), Some(limit));
+            let mut now = Instant::now();
+            (1..100).find(|_| {
+                let monitor = cpu.limit.as_mut().unwrap();
+                monitor.took(now, now + length, if is_apart { ms(0) } else { length }, false);
+                now += ms(1000);
+                cpu.charge_apart(if is_apart { length } else { ms(0) });
+                cpu.finish(None).is_some()
+            })
+        };
+        for is_apart in [false, true] {
+            assert_eq!(seconds(ms(500), is_apart), None);
+            assert_eq!(seconds(ms(850), is_apart), Some(3));
+            assert_eq!(seconds(ms(2000), is_apart), Some(1));
+        }
+        let why = Reason::Calls { used_ms: 1700, elapsed_ms: 1850, share_per_mille: 500 };
+        assert_eq!(why.to_string(), "calls besides batches took 1700 of 1850 ms, 50 % are allowed");
+        assert!(!why.without_measurements().contains("1700"));
     }
 
     #[test]

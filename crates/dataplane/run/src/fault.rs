@@ -1,5 +1,5 @@
 use flame_output::OutputError;
-use flame_plan::{CallName, FRAME_UNITS, FaultClass};
+use flame_plan::{CallName, CutOff, FRAME_UNITS, FaultClass};
 use std::fmt;
 use std::time::Duration;
 
@@ -38,8 +38,8 @@ pub enum FaultKind {
     Interrupted(Duration),
     /// One call sent more messages than allowed.
     Messages { found: u64, limit: u32 },
-    /// The call ran past its deadline in code that has no counters because its bound seemed proved.
-    BoundViolated { deadline_ns: u64 },
+    /// The call ran past its deadline in code that nothing interrupts.
+    CutOff { deadline_ns: u64, cause: CutOff },
     /// The output does not fit the manifest.
     Output(Box<OutputError>),
     /// The output lies outside the module's memory or is too large.
@@ -76,8 +76,8 @@ impl Fault {
     }
 
     /// Returns whether the module must no longer run without counters.
-    pub fn violates_bound(&self) -> bool {
-        matches!(self.kind, FaultKind::BoundViolated { .. })
+    pub fn is_cut_off(&self) -> bool {
+        matches!(self.kind, FaultKind::CutOff { .. })
     }
 
     /// Describes the fault. Under a grant the text has only the class of fault, the call, limits and the
@@ -110,7 +110,7 @@ impl Fault {
             FaultKind::StopBudget { .. } => FaultClass::StopBudget,
             FaultKind::Interrupted(_) => FaultClass::Interrupted,
             FaultKind::Messages { .. } => FaultClass::Messages,
-            FaultKind::BoundViolated { .. } => FaultClass::BoundViolated,
+            FaultKind::CutOff { cause, .. } => FaultClass::CutOff(cause),
             FaultKind::Output(_) => FaultClass::Output,
             FaultKind::OutputPlace { .. } => FaultClass::OutputPlace,
             FaultKind::OutputBudget { .. } => FaultClass::OutputBudget,
@@ -164,12 +164,19 @@ impl fmt::Display for Fault {
                 f,
                 "sent {found} messages in one call, at most {limit} are allowed (put more into each, or return from a tick for more)"
             )?,
-            FaultKind::BoundViolated { deadline_ns } => write!(
+            FaultKind::CutOff { deadline_ns, cause } => write!(
                 f,
-                "bound violated: it ran for more than {} ms in a call that nothing interrupts. Its instructions wait for memory, or what was \
-                 proved of it is wrong (please report the module then). This run goes on without it; from the next one on it is metered \
-                 (with `--metered` at once)",
-                deadline_ns / 1_000_000
+                "{}: it ran for more than {} ms in a call that nothing interrupts. {}. This run goes on without it; from the \
+                 next one on it is metered (with `--metered` at once)",
+                match cause {
+                    CutOff::Bound => "bound violated",
+                    CutOff::Time => "took too long",
+                },
+                deadline_ns / 1_000_000,
+                match cause {
+                    CutOff::Bound => "What was proved of it is wrong: please report the module",
+                    CutOff::Time => "Its instructions wait for memory, or there are many",
+                }
             )?,
             FaultKind::Output(error) => write!(f, "{error}")?,
             FaultKind::OutputPlace { address, bytes, memory, limit } => write!(

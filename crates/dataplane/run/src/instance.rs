@@ -12,7 +12,8 @@ use flame_abi::manifest::Access;
 use flame_abi::{BatchHeader, InitHeader, batch_flags, output, role};
 use flame_block::{BlockError, Region, SharedMemory};
 use flame_output::{CheckProgress, FrameCounts, Schema, Sent, first_frames};
-use flame_plan::{CallName, FRAME_UNITS, Limits, ModuleClass, ModulePlan};
+use flame_plan::limits::UNIT_MAX;
+use flame_plan::{CallName, CutOff, FRAME_UNITS, Limits, ModuleClass, ModulePlan};
 use flame_quota::Meters;
 use std::ops::Range;
 use std::sync::Arc;
@@ -202,6 +203,21 @@ impl Loaded {
     pub fn due_in(self, deadline: Duration) -> Self {
         let deadline_ns = self.deadline_ns.map(|own| own.min(deadline.as_nanos() as u64));
         Self { deadline_ns, ..self }
+    }
+
+    /// Returns the reason why a call has passed its deadline. Its instructions are not counted, but none
+    /// takes longer than [`UNIT_MAX`]. Calls other than batches count theirs.
+    fn cut_off(&self, call: CallName, deadline_ns: u64) -> CutOff {
+        let proved = self.limits.rests.and_then(|rests| match call {
+            CallName::Batch | CallName::Push => Some(rests.of_batch(self.limits.batch)),
+            CallName::Rest => Some(rests.each),
+            _ => None,
+        });
+        let longest = proved.map(|units| UNIT_MAX.as_nanos().saturating_mul(units.into()));
+        match longest {
+            Some(longest) if longest < deadline_ns.into() => CutOff::Bound,
+            Some(_) | None => CutOff::Time,
+        }
     }
 
     pub(crate) fn deadline_ns(&self, is_batch: bool) -> u64 {
@@ -674,8 +690,9 @@ impl Instance {
                 _ => allowance.used_up(place),
             }
         } else if let Some(deadline_ns) = revoked {
-            self.loaded.watchdog.violated(self.loaded.hash);
-            FaultKind::BoundViolated { deadline_ns }
+            let cause = self.loaded.cut_off(call, deadline_ns);
+            self.loaded.watchdog.cut_off(self.loaded.hash, cause);
+            FaultKind::CutOff { deadline_ns, cause }
         } else {
             FaultKind::Trap(trap.map_or_else(|| root_cause(error), Trap::to_string))
         };

@@ -25,10 +25,10 @@
 
 use crate::eviction::Eviction;
 use flame_base::{lock, unpoisoned};
-use flame_plan::Reason;
 use flame_plan::limits::CALL_DEADLINE_MAX;
+use flame_plan::{CutOff, Reason};
 use std::cell::Cell;
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering, compiler_fence, fence};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, Weak};
@@ -54,15 +54,15 @@ const _: () = assert!(
 #[derive(Clone)]
 pub struct Watchdog(Arc<Owner>);
 
-/// Receives the hash of a module whose bound was violated.
-type Report = Box<dyn Fn(&[u8; 32]) + Send + Sync>;
+/// Receives the hash of a module that was cut off, and the reason.
+type Report = Box<dyn Fn(&[u8; 32], CutOff) + Send + Sync>;
 
 /// The owner of the thread, which ends it when dropped.
 struct Owner {
     shared: Arc<Shared>,
     barrier: Barrier,
-    /// The hashes of modules whose bounds were violated.
-    violated: Mutex<BTreeSet<[u8; 32]>>,
+    /// The modules that were cut off, by hash.
+    cut_off: Mutex<BTreeMap<[u8; 32], CutOff>>,
     /// The evictions of running modules, by hash.
     modules: Mutex<Vec<([u8; 32], Eviction)>>,
     report: OnceLock<Report>,
@@ -105,53 +105,51 @@ impl Watchdog {
             // after a grace period of 10 ms and more, and one of a single thread at once, as a runner still
             // is here.
             barrier: Barrier::register(),
-            violated: Mutex::default(),
+            cut_off: Mutex::default(),
             modules: Mutex::default(),
             report: OnceLock::new(),
         }))
     }
 
-    /// Registers `report`, which is called for each module whose bound is violated, with its hash: on the
-    /// thread that runs the module, or that which reads the reports of its process. Only the first
-    /// registration counts.
-    pub fn on_violation(&self, report: impl Fn(&[u8; 32]) + Send + Sync + 'static) {
+    /// Registers `report`, which is called for each module that is cut off, with its hash: on the thread that
+    /// runs the module, or that which reads the reports of its process. Only the first registration counts.
+    pub fn on_cut_off(&self, report: impl Fn(&[u8; 32], CutOff) + Send + Sync + 'static) {
         let _ = self.0.report.set(Box::new(report));
     }
 
-    /// Returns whether the bound of this module was violated.
-    pub fn is_violated(&self, hash: &[u8; 32]) -> bool {
-        lock(&self.0.violated).contains(hash)
+    /// Returns the reason why this module was cut off, if it was.
+    pub fn why_cut_off(&self, hash: &[u8; 32]) -> Option<CutOff> {
+        lock(&self.0.cut_off).get(hash).copied()
     }
 
-    /// Registers a module without counters, whose instances are evicted on all workers when one of them
-    /// violates its bound, or at once if one did.
+    /// Registers a module without counters, whose instances are evicted on all workers when one of them is
+    /// cut off, or at once if one was.
     pub(crate) fn enter(&self, hash: [u8; 32], eviction: Eviction) {
         let mut modules = lock(&self.0.modules);
-        if self.is_violated(&hash) {
-            eviction.evict(Reason::BoundViolated);
+        if let Some(cause) = self.why_cut_off(&hash) {
+            eviction.evict(Reason::CutOff(cause));
         }
         // Removes those of modules that are gone.
         modules.retain(|(_, eviction)| eviction.is_shared());
         modules.push((hash, eviction));
     }
 
-    /// Passes on a violation that a process reports. It may lie, so modules that run here are left alone.
-    pub fn reported(&self, hash: &[u8; 32]) {
+    /// Passes on that a process reports to have cut off a module. It may lie, so modules that run here are
+    /// left alone.
+    pub fn reported(&self, hash: &[u8; 32], cause: CutOff) {
         if let Some(report) = self.0.report.get() {
-            report(hash);
+            report(hash, cause);
         }
     }
 
-    pub(crate) fn violated(&self, hash: [u8; 32]) {
-        if !lock(&self.0.violated).insert(hash) {
+    pub(crate) fn cut_off(&self, hash: [u8; 32], cause: CutOff) {
+        if lock(&self.0.cut_off).insert(hash, cause).is_some() {
             return;
         }
         for (_, eviction) in lock(&self.0.modules).iter().filter(|(of, _)| *of == hash) {
-            eviction.evict(Reason::BoundViolated);
+            eviction.evict(Reason::CutOff(cause));
         }
-        if let Some(report) = self.0.report.get() {
-            report(&hash);
-        }
+        self.reported(&hash, cause);
     }
 
     /// Watches the calls of an instance, which end at `deadline_ns`. `page` is its polling

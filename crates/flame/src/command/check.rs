@@ -12,7 +12,7 @@ use flame_abi::{MAX_BATCH, MAX_PACKET};
 use flame_admit::{PacketTimeLimit, Protection, Verdict};
 use flame_bounds::{Bound, Entry, LoopReport, TYPICAL, TripCount};
 use flame_compile::{Analysed, InstallRequest, Report};
-use flame_plan::{Expose, Limits, ModuleClass, OnFault, Terms, ViewSpec, longest_call};
+use flame_plan::{CutOff, Expose, Limits, ModuleClass, OnFault, Terms, ViewSpec, longest_call};
 use rustc_demangle::demangle;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -94,12 +94,12 @@ impl Check {
         let expose = view.expose;
         let costs = crate::costs::load_calibration(&flame_compile::Engines::new()?, limits.memory.into());
         let analysed = compiler.analyse(&wasm, &examined, costs.as_ref()).map_err(named)?;
-        let violated = self.violation(&examined.hash)?;
+        let cut_off = self.cut_off(&examined.hash)?;
         let bounds = || match &analysed {
             Analysed::Report(report) => Ok::<_, Error>(Ok(report.batches())),
             Analysed::Exceeded(why) => Ok(Err(why.clone())),
         };
-        let verdict = flame_admit::decide(violated, bounds, expose, &admission)?;
+        let verdict = flame_admit::decide(cut_off, bounds, expose, &admission)?;
         let Analysed::Report(analysis) = analysed else { return self.without_bounds(&verdict) };
         let shown = if self.explain { offsets(&analysis) } else { remedies::offsets(&analysis) };
         let lines = match shown.is_empty() {
@@ -147,12 +147,12 @@ impl Check {
         }
     }
 
-    /// Returns the file that records that the module's bound was violated here.
-    fn violation(&self, hash: &[u8; 32]) -> Result<Option<PathBuf>, Error> {
+    /// Returns the reason why the module was cut off here, and the file that records that.
+    fn cut_off(&self, hash: &[u8; 32]) -> Result<Option<(CutOff, PathBuf)>, Error> {
         let folder = paths::cache();
         // A check creates no cache.
         let cache = if folder.is_dir() { cache::open(false) } else { None };
-        Ok(cache.and_then(|c| c.violation(hash)))
+        Ok(cache.and_then(|c| c.cut_off(hash)))
     }
 
     /// Reports that the analysis was stopped: the module is run with counters.

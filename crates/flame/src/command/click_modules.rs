@@ -13,7 +13,7 @@ use flame_base::lock;
 use flame_compile::Compiler;
 use flame_element::driver::{Invocation, What};
 use flame_element::modules::{ModuleArgs, Modules, Notify};
-use flame_node::{Applicant, Client, Elements, Node, RecordViolation, RunRequest, Submission};
+use flame_node::{Applicant, Client, Elements, Node, RecordCutOff, RunRequest, Submission};
 use flame_plan::{Catalog, Expose, TimeLimit, Transforms, TrustedFilter, ViewSpec};
 use flame_record::{Format, Options, Sink};
 use flame_trust::{Field, Layer, Origin, Place};
@@ -137,7 +137,7 @@ fn time_limit(text: &str, args: &ModuleArgs) -> Result<(PacketTimeLimit, TimeLim
         // No packet is cut for the sake of an estimate alone.
         snaplen: args.max_length.map_or(flame_abi::MAX_PACKET as u64, u64::from),
     };
-    Ok((limit, TimeLimit { packet_ns, over_per_mille: MAX_OVERRUNS }))
+    Ok((limit, TimeLimit { packet_ns, over_per_mille: MAX_OVERRUNS, share_per_mille: 1000 }))
 }
 
 impl Client for ClickModules {
@@ -154,8 +154,8 @@ impl Client for ClickModules {
         Compiler::new(child, cache::open(true))
     }
 
-    fn violations(&self) -> RecordViolation {
-        Box::new(cache::violations(true))
+    fn cut_offs(&self) -> RecordCutOff {
+        Box::new(cache::cut_offs(true))
     }
 
     fn applicant(&self, args: &ModuleArgs) -> Result<Option<Applicant>, String> {

@@ -240,7 +240,7 @@ impl Run {
         self.format()?;
         // Unchecked code has no proven bounds.
         if !self.unchecked {
-            engine.watchdog().on_violation(cache::violations(self.quiet));
+            engine.watchdog().on_cut_off(cache::cut_offs(self.quiet));
         }
         self.settle_modules()?;
         // What is decided about is what is opened, whatever it is called later.

@@ -1,9 +1,12 @@
 //! The bytes that a module composes in packets that it changes.
 
 use crate::commands::{node, ran};
-use crate::common::with_manifest;
+use crate::common::{runner, with_manifest};
 use crate::forwards::{self, capture, handler, packets, returning, send};
 use std::path::Path;
+
+/// The options for a module here, and in a process of its own.
+const PLACES: [&[&str]; 2] = [&[], &["--isolate"]];
 
 /// Writes a module that sees whole packets and sends the first one of each batch with these bytes.
 fn changing(folder: &Path, bytes: &[u8], ports: &str) {
@@ -28,6 +31,7 @@ fn offer(folder: &Path, (count, packet): (usize, &[u8]), arguments: (&str, &[&st
 /// Regression: 3,000 packets of 60 bytes became 196.6 MB of a module's own.
 #[test]
 fn a_module_that_may_not_transmit_adds_headers_and_no_more() {
+    runner();
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     let packet = [5; 60];
@@ -38,15 +42,18 @@ fn a_module_that_may_not_transmit_adds_headers_and_no_more() {
         ("modify = true\ntransmit = true", 65_532, 20 * 65_532),
     ] {
         changing(folder, &vec![7; length], ports);
-        let (bytes, account) = offer(folder, (20, &packet), ("", &[]));
-        assert_eq!(bytes, given, "{ports}, {length}: {account}");
-        let is_named = account.contains("dropped 20 grown by the module, which may not transmit");
-        assert_eq!(is_named, given == 0, "{account}");
+        for place in PLACES {
+            let (bytes, account) = offer(folder, (20, &packet), ("", place));
+            assert_eq!(bytes, given, "{ports}, {length}, {place:?}: {account}");
+            let is_named = account.contains("dropped 20 grown by the module, which may not transmit");
+            assert_eq!(is_named, given == 0, "{place:?}: {account}");
+        }
     }
 }
 
 #[test]
 fn a_grant_counts_the_bytes_that_a_module_composes() {
+    runner();
     let packet: Vec<u8> = (0..100).collect();
     let with = |change: &dyn Fn(&mut Vec<u8>)| {
         let mut bytes = packet.clone();
@@ -64,15 +71,18 @@ fn a_grant_counts_the_bytes_that_a_module_composes() {
         (0, with(&|p| p[99] = 0), 0, 100),
         (0, packet.clone(), 50, 100),
     ] {
-        // A ledger gives out each second of packet time once.
-        let folder = tempfile::tempdir().unwrap();
-        let folder = folder.path();
-        node(folder, &format!("expose = \"all\"\ncalls = \"forward, modify\"\ntransmit = \"{transmit}B\""));
-        changing(folder, &bytes, "modify = true");
-        let granted = (", CREDENTIAL alice.cred", &["--policy", "policy.toml"][..]);
-        let (given, account) = offer(folder, (50, &packet), granted);
-        assert_eq!(given, left * each, "{account}");
-        let withheld = format!("dropped {} change withheld", 50 - left);
-        assert_eq!(account.contains(&withheld), left < 50, "{account}");
+        for place in PLACES {
+            // A ledger gives out each second of packet time once.
+            let folder = tempfile::tempdir().unwrap();
+            let folder = folder.path();
+            let terms = format!("expose = \"all\"\ncalls = \"forward, modify\"\ntransmit = \"{transmit}B\"");
+            node(folder, &terms);
+            changing(folder, &bytes, "modify = true");
+            let arguments = [&["--policy", "policy.toml"][..], place].concat();
+            let (given, account) = offer(folder, (50, &packet), (", CREDENTIAL alice.cred", &arguments));
+            assert_eq!(given, left * each, "{place:?}: {account}");
+            let withheld = format!("dropped {} change withheld", 50 - left);
+            assert_eq!(account.contains(&withheld), left < 50, "{place:?}: {account}");
+        }
     }
 }

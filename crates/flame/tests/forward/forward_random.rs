@@ -6,7 +6,7 @@ use flame_admit::Protection;
 use flame_compile::Compiler;
 use flame_element::modules::{ModuleArgs, Modules, Notify};
 use flame_element::{Account, Environment, Outcome, Router};
-use flame_node::{Applicant, Client, Elements, RecordViolation, RunRequest, Submission};
+use flame_node::{Applicant, Client, Elements, RecordCutOff, RunRequest, Submission};
 use flame_plan::{Catalog, Discipline, Limits, ViewSpec};
 use flame_record::Sink;
 use flame_worker::Runner;
@@ -48,8 +48,8 @@ impl Client for InMemory {
         })
     }
 
-    fn violations(&self) -> RecordViolation {
-        Box::new(|_| {})
+    fn cut_offs(&self) -> RecordCutOff {
+        Box::new(|_, _| {})
     }
 
     fn compiler(&self) -> Compiler<'static> {

@@ -1,12 +1,13 @@
 //! Tests of what a node stores: it survives `kill -9` at any moment, a full disk and a read-only one.
 
-use crate::daemon::{self, Node, base64, module, replay, request, wait_for};
+use crate::daemon::{self, Ended, Node, base64, module, replay, request, wait_for};
 use rusqlite::{Connection, OpenFlags};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use std::cell::RefCell;
+use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -401,33 +402,55 @@ fn a_change_that_fails_on_a_full_disk_is_not_there_after_a_restart() {
     drop(disk);
 }
 
-/// A C library in which synchronizing the log of a database fails while a file exists.
+/// A C library in which synchronizing the log of a database fails while a file exists. With `.failed` at the
+/// end of its name, another one exists from such a failure until the log is written again.
 const FAILING: &str = r#"
 #define _GNU_SOURCE
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-static int fails(int fd) {
+static const char *order;
+static char failed[4096];
+static int is_log(int fd) {
     char link[64], path[4096];
     snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
     ssize_t n = readlink(link, path, sizeof path - 1);
-    const char *order = getenv("FAIL_SYNC");
-    if (n < 0 || !order) return 0;
-    path[n] = 0;
-    return strstr(path, ".sqlite-wal") && access(order, F_OK) == 0;
+    path[n < 0 ? 0 : n] = 0;
+    order = getenv("FAIL_SYNC");
+    snprintf(failed, sizeof failed, "%s.failed", order ? order : "/nothing");
+    return order && strstr(path, ".sqlite-wal") != NULL;
 }
 static int sync_by(long call, int fd) {
-    if (fails(fd)) { errno = EIO; return -1; }
+    if (is_log(fd) && access(order, F_OK) == 0) {
+        close(open(failed, O_CREAT | O_WRONLY, 0600));
+        errno = EIO;
+        return -1;
+    }
     return syscall(call, fd);
 }
 int fsync(int fd) { return sync_by(SYS_fsync, fd); }
 int fdatasync(int fd) { return sync_by(SYS_fdatasync, fd); }
+ssize_t pwrite64(int fd, const void *bytes, size_t count, off_t at) {
+    if (is_log(fd)) unlink(failed);
+    return syscall(SYS_pwrite64, fd, bytes, count, at);
+}
 "#;
 
-/// A change that could not be synchronized is in the log of the database, where a restart would find it.
+/// Locks a database until it is killed.
+const LOCKING: &str = r#"
+import sqlite3, sys, time
+sqlite3.connect(sys.argv[1], timeout=60, isolation_level=None).execute("BEGIN IMMEDIATE")
+print("locked", flush=True)
+time.sleep(600)
+"#;
+
+/// A change that could not be synchronized is in the log of the database, where a restart would find it. The
+/// node writes the end of a module again until that succeeds. It is killed while another program keeps it
+/// from that.
 #[test]
 fn a_change_that_could_not_be_synchronized_is_not_there_after_a_kill() {
     let Some(count) = module("count") else { return };
@@ -455,7 +478,17 @@ fn a_change_that_could_not_be_synchronized_is_not_there_after_a_kill() {
         let (code, reply) = node.request(method, path, body.as_ref());
         assert_eq!((code, &reply["code"]), (507, &json!("storage")), "{method} {path}: {reply}");
     }
+    // Between a failure and what takes the place of the change, the database is not locked.
+    let locked = wait_for("a log without what could not be synchronized", || {
+        let mut python = Command::new("python3");
+        let locking = python.args(["-c", LOCKING]).arg(node.path("state/node.sqlite"));
+        let mut locking = Ended(locking.stdout(Stdio::piped()).spawn().unwrap());
+        let mut line = [0; 6];
+        locking.0.stdout.as_mut().unwrap().read_exact(&mut line).unwrap();
+        (!node.path("fail.failed").exists()).then_some(locking)
+    });
     node.kill();
+    drop(locked);
     std::fs::remove_file(&order).unwrap();
     node.start();
     let all = node.request("GET", "/v1/modules", None).1;

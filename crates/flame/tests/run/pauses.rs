@@ -7,7 +7,7 @@ use flame_compile::InstallRequest;
 use flame_execute::{LoadedModule, Module, Quantum, Shape, SlowLoop, Stop};
 use flame_plan::limits::OUTPUT_PIECE;
 use flame_plan::{Discipline, Limits, ModuleClass, ModulePlan, Share};
-use flame_quota::{Amounts, Meter, Meters, Quota, ThisRun};
+use flame_quota::{Amounts, Meter, Meters, Quota, ThisRun, Usage};
 use flame_run::Engines;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -122,6 +122,39 @@ fn calls_that_are_no_batches_pause() {
     }
 }
 
+/// Another thread makes a call of a bounded module, unless its bound is shorter than a slice.
+#[test]
+fn calls_with_short_bounds_are_made_at_once() {
+    let engines = Engines::new().unwrap();
+    let made = |text: &str| {
+        let plan = module(text, PROTECTIONS[0]);
+        let usage = Arc::new(Usage::default());
+        let meters = Meters::default().with(None, Some(usage.clone()));
+        let module = LoadedModule::new(&engines, &Module { meters, ..Module::from(plan) }).unwrap();
+        let (flag, done) = (AtomicBool::new(false), &mut |_, _: flame_run::Output<'_>| Ok::<(), ()>(()));
+        let (mut slow, fault) = SlowLoop::new(shape(), &module, Discipline::Link, 0);
+        assert!(fault.is_none(), "{fault:?}");
+        slow.message(0, 1, b"one");
+        slow.passed(0, 1);
+        slow.tick(1);
+        while slow.is_busy() {
+            assert!(slow.go(&Quantum::slice(&Stop::new(&flag)), done).unwrap().is_none());
+        }
+        usage.used().apart_ns
+    };
+    for (steps, is_apart) in [(100, false), (1000, true)] {
+        let body = format!(
+            "(local $i i32)
+            (loop $next (br_if $next (i32.lt_u
+                (local.tee $i (i32.add (local.get $i) (i32.const 1))) (i32.const {steps}))))
+            (i64.const 0)"
+        );
+        for text in exports(&body) {
+            assert_eq!(made(&text) > 0, is_apart, "{steps}: {text}");
+        }
+    }
+}
+
 #[test]
 fn output_is_delivered_in_pieces_and_its_time_is_the_modules() {
     let engines = Engines::new().unwrap();
@@ -171,27 +204,51 @@ fn output_is_delivered_in_pieces_and_its_time_is_the_modules() {
 #[test]
 fn the_output_of_a_batch_costs_no_more_than_its_packets_may() {
     let engines = Engines::new().unwrap();
-    // 17 units for each byte, so one packet's budget is enough for a third of it.
-    let text =
-        format!("{FLOOD} (func (export \"flame_batch\") (param i32) (result i64) (i64.const {VALUE}))");
-    for class in PROTECTIONS {
-        for (packets, is_allowed) in [(1, false), (5, true)] {
-            let plan = module(&text, class);
-            let (report, _) =
-                common::run(&engines, vec![plan], 1, Box::new(Memory::tcp(packets, 1)), 256).unwrap();
-            let account = &report.accounts[0].1;
-            if is_allowed {
-                assert_eq!(
-                    (report.faults.len(), account.records + account.withheld),
-                    (0, 200_000),
-                    "{:?}",
-                    report.faults
-                );
-                continue;
-            }
-            let text = &report.faults[0].text;
-            assert!(text.contains("flame_batch: ") && text.contains("at most 2048576 are allowed"), "{text}");
-            assert_eq!(account.records, 0, "invalid output voids its batch");
+    // 25 units for each row, also of the rest.
+    let batch = |value: u64| {
+        format!("{FLOOD} (func (export \"flame_batch\") (param i32) (result i64) (i64.const {value}))")
+    };
+    let rest = format!("(func (export \"flame_rest\") (result i64) (i64.const {VALUE}))");
+    let texts = [batch(VALUE), format!("{} {rest}", batch(VALUE | 1 << 30))];
+    for (class, (text, packets, rows)) in PROTECTIONS.into_iter().flat_map(|class| {
+        let [once, twice] = &texts;
+        let cases = [(once, 1, None), (once, 5, Some(200_000)), (twice, 5, None), (twice, 10, Some(400_000))];
+        cases.map(|case| (class, case))
+    }) {
+        let plan = module(text, class);
+        let (report, _) =
+            common::run(&engines, vec![plan], 1, Box::new(Memory::tcp(packets, packets)), 256).unwrap();
+        let account = &report.accounts[0].1;
+        if let Some(rows) = rows {
+            let found = (report.faults.len(), account.records + account.withheld);
+            assert_eq!(found, (0, rows), "{packets} packets: {:?}", report.faults);
+            continue;
         }
+        let text = &report.faults[0].text;
+        let limit = if packets == 1 { "flame_batch: " } else { "flame_rest: " };
+        assert!(text.contains(limit) && text.contains("are allowed for what is left"), "{text}");
     }
+}
+
+/// What another thread takes for a call is charged to the module's share.
+#[test]
+fn the_time_of_another_thread_is_the_modules() {
+    let engines = Engines::new().unwrap();
+    let body = "(local $i i32)
+        (loop $next (br_if $next (i32.lt_u
+            (local.tee $i (i32.add (local.get $i) (i32.const 1))) (i32.const 8000000))))
+        (i64.const 0)";
+    let share = Some(Share { slice_ns: 1_000_000, period_ns: 3_600_000_000_000 });
+    let quota = Quota { per_second: Amounts::MAX, per_packet: Amounts::MAX, share, memory: u64::MAX };
+    let meters = Meters::of_grant(vec![Arc::new(Meter::new(quota, Box::new(ThisRun::new(quota))))]);
+    let [message, ..] = exports(body);
+    let plan = Module { meters: meters.clone(), ..Module::from(module(&message, PROTECTIONS[0])) };
+    let module = LoadedModule::new(&engines, &plan).unwrap();
+    let (flag, done) = (AtomicBool::new(false), &mut |_, _: flame_run::Output<'_>| Ok::<(), ()>(()));
+    let (mut slow, _) = SlowLoop::new(shape(), &module, Discipline::Link, 0);
+    slow.message(0, 1, b"one");
+    while slow.can_progress() {
+        assert!(slow.go(&Quantum::slice(&Stop::new(&flag)), done).unwrap().is_none());
+    }
+    assert!(!slow.is_busy() && !meters.may_begin(), "the call has ended, and its time is charged");
 }

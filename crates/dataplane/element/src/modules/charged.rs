@@ -55,7 +55,7 @@ mod tests {
 
     #[test]
     fn all_calls_are_charged_to_the_limit() {
-        let limit = TimeLimit { packet_ns: 100_000, over_per_mille: 10 };
+        let limit = TimeLimit { packet_ns: 100_000, over_per_mille: 10, share_per_mille: 1000 };
         let (begin, ms) = (Instant::now(), Duration::from_millis(1));
         // Returns the millisecond in which a module is evicted, with 1,000 packets and such a tick a second.
         let evicted = |tick: Duration, packet: Duration| {

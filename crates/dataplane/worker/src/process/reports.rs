@@ -180,7 +180,7 @@ fn invalid(text: String) -> ChannelError {
 fn checked(state: &State, fault: FaultReport) -> Result<Option<FaultReport>, ChannelError> {
     if let Some(reason) = fault.evicted {
         // The process measures the times of calls, and a module that lies about them ends only itself.
-        if state.is_timed && matches!(reason, Reason::Overrun(_)) {
+        if state.is_timed && matches!(reason, Reason::Overrun(_) | Reason::Calls { .. }) {
             state.eviction.evict(reason);
         }
         // The worker knows the reason, and reports it once.
@@ -192,8 +192,8 @@ fn checked(state: &State, fault: FaultReport) -> Result<Option<FaultReport>, Cha
     if let Some(worker) = fault.worker.filter(|_| !fault.restarted) {
         state.die(worker);
     }
-    if let (Some((_, FaultClass::BoundViolated)), Some((watchdog, hash))) = (&fault.class, &state.violation) {
-        watchdog.reported(hash);
+    if let (Some((_, FaultClass::CutOff(cause))), Some((watchdog, hash))) = (&fault.class, &state.violation) {
+        watchdog.reported(hash, *cause);
     }
     let text = match state.meters.granted() {
         // A process may be in the hands of its module: no text that it composes leaves.
