@@ -48,6 +48,7 @@
 
 mod bound;
 mod bytes;
+mod causes;
 mod host;
 
 pub use bound::{Bound, Exhausted, Limits, Parts, Resource};

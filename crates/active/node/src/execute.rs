@@ -1,5 +1,6 @@
 //! What a node needs of others: a sandbox, services, and somebody that sends.
 
+use crate::settings::Rights;
 use flame_capsule::{Host, Key, Payer, Place};
 use std::net::SocketAddr;
 
@@ -8,17 +9,17 @@ pub trait Execute {
     /// Code that can be run.
     type Code;
 
-    /// Compiles code for an account.
+    /// Compiles code for an account, and links the calls of the node that are granted.
     ///
     /// # Errors
     ///
     /// Returns an error if the code is refused.
-    fn compile(&mut self, code: &[u8], account: Payer) -> Result<Self::Code, Failure>;
+    fn compile(&mut self, code: &[u8], account: Payer, rights: Rights) -> Result<Self::Code, Failure>;
 
     /// Calls a function with arguments, for at most `limit` instructions.
     fn run(
         &mut self,
-        code: &Self::Code,
+        code: &mut Self::Code,
         function: u8,
         arguments: &[u8],
         limit: u64,

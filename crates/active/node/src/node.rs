@@ -40,6 +40,15 @@ struct Asked {
     reserved: Bound,
 }
 
+fn failed(failure: Failure) -> Cause {
+    match failure {
+        Failure::NotCompiled => Cause::NotCompiled,
+        Failure::NoFunction => Cause::NoFunction,
+        Failure::Trapped => Cause::Trapped,
+        Failure::Limit => Cause::Exhausted,
+    }
+}
+
 /// An active node.
 pub struct Node<C, X: Execute, S> {
     settings: Settings,
@@ -311,13 +320,10 @@ impl<C: Certificates, X: Execute, S: Services> Node<C, X, S> {
     ) -> Result<(), Cause> {
         let (account, terms) = self.account(visitor.payer);
         let cached = self.codes.get(account, visitor.hash).ok_or(Cause::NoCode)?;
-        let code = match &mut cached.code {
-            Some(code) => code,
-            empty => {
-                let compiled = self.sandbox.compile(&cached.bytes, account);
-                empty.insert(compiled.map_err(|_| Cause::NotCompiled)?)
-            }
-        };
+        let compiled = cached
+            .code
+            .get_or_insert_with(|| self.sandbox.compile(&cached.bytes, account, terms.rights));
+        let code = compiled.as_mut().map_err(|failure| failed(*failure))?;
         self.effects.clear();
         let left = bound.left();
         let ran = {
@@ -337,12 +343,7 @@ impl<C: Certificates, X: Execute, S: Services> Node<C, X, S> {
         };
         self.accounts.entry(account).or_default().instructions += ran.instructions;
         bound.run(ran.instructions).map_err(|_| Cause::Overrun)?;
-        ran.end.map_err(|failure| match failure {
-            Failure::NotCompiled => Cause::NotCompiled,
-            Failure::NoFunction => Cause::NoFunction,
-            Failure::Trapped => Cause::Trapped,
-            Failure::Limit => Cause::Exhausted,
-        })?;
+        ran.end.map_err(failed)?;
         // The effects are this evaluation's until they are done, and their buffers come back.
         let effects = std::mem::take(&mut self.effects);
         for (from, to) in &effects.deliveries {

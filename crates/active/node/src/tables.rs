@@ -1,5 +1,6 @@
 //! The tables of a node. Each account has its own room in each, so no principal fills a table for others.
 
+use crate::execute::Failure;
 use flame_capsule::{Bound, Hash, Key, Limits, Payer, Place};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -15,8 +16,9 @@ pub const MAX_SECONDS: u64 = 3600;
 /// A program of an account.
 pub struct Cached<C> {
     pub bytes: Arc<[u8]>,
-    /// It is compiled at its first evaluation: a node that only passes it on never does.
-    pub code: Option<C>,
+    /// It is compiled at its first evaluation: a node that only passes it on never does. Code that is refused
+    /// is not compiled again.
+    pub code: Option<Result<C, Failure>>,
     used: u64,
 }
 

@@ -24,14 +24,14 @@ struct Interpreter {
 impl Execute for Interpreter {
     type Code = Program;
 
-    fn compile(&mut self, code: &[u8], _: Payer) -> Result<Program, Failure> {
+    fn compile(&mut self, code: &[u8], _: Payer, _: Rights) -> Result<Program, Failure> {
         let text = std::str::from_utf8(code).map_err(|_| Failure::NotCompiled)?;
         Program::read(text).map_err(|_| Failure::NotCompiled)
     }
 
     fn run(
         &mut self,
-        code: &Program,
+        code: &mut Program,
         function: u8,
         arguments: &[u8],
         limit: u64,

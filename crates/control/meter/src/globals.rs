@@ -1,0 +1,52 @@
+//! Exports of globals, by which an instance is wiped between two capsules.
+
+use crate::append::Appended;
+use crate::error::{ModuleError, Place};
+use crate::features;
+use flame_abi::capsule::GLOBAL;
+use wasm_encoder::{Encode, ExportKind, Module, RawSection};
+use wasmparser::{Parser, Payload};
+
+const EXPORTS: u8 = 7;
+
+/// Exports each mutable global of a valid module that has exports and imports no globals, under [`GLOBAL`]
+/// and its index.
+///
+/// # Errors
+///
+/// Returns an error if the module cannot be read.
+pub fn export_globals(wasm: &[u8]) -> Result<Vec<u8>, ModuleError> {
+    let place = |offset| Place { section: "module", function: None, offset };
+    exporting(wasm).map_err(|e| features::refused(&e, place(e.offset())))
+}
+
+fn exporting(wasm: &[u8]) -> Result<Vec<u8>, wasmparser::Error> {
+    let mut mutable = Vec::new();
+    let mut module = Module::new();
+    for payload in Parser::new(0).parse_all(wasm) {
+        let payload = payload?;
+        if let Payload::GlobalSection(section) = &payload {
+            for (index, global) in (0_u32..).zip(section.clone()) {
+                if global?.ty.mutable {
+                    mutable.push(index);
+                }
+            }
+        }
+        let Some((id, range)) = payload.as_section() else { continue };
+        let data = wasm.get(range).unwrap_or_default();
+        if id == EXPORTS {
+            let mut exports = Appended::new(data)?;
+            for index in &mutable {
+                exports.push(|out| {
+                    format!("{GLOBAL}{index}").encode(out);
+                    ExportKind::Global.encode(out);
+                    index.encode(out);
+                });
+            }
+            module.section(&RawSection { id, data: &exports.finish() });
+        } else {
+            module.section(&RawSection { id, data });
+        }
+    }
+    Ok(module.finish())
+}
