@@ -3,8 +3,8 @@
 /// Defines the causes of a crate, `Cause`, each with its text, and `Counts`, how often each was met.
 #[macro_export]
 macro_rules! causes {
-    ($(#[$head:meta])* $($(#[$doc:meta])* $name:ident = $text:literal)*) => {
-        $(#[$head])*
+    ($head:literal; $($(#[$doc:meta])* $name:ident = $text:literal)*) => {
+        #[doc = $head]
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
         pub enum Cause { $($(#[$doc])* #[error($text)] $name,)* }
 

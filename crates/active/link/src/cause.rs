@@ -1,7 +1,7 @@
 //! Why a datagram was refused.
 
 flame_capsule::causes! {
-    /// Why a datagram changed nothing. Each is counted.
+    "Why a datagram changed nothing. Each is counted.";
 
     /// It has no header.
     Short = "the datagram ends before byte 16, expected a header: it was cut, or is of others"

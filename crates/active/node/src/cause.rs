@@ -1,7 +1,7 @@
 //! Why a capsule ended.
 
 flame_capsule::causes! {
-    /// Why a message was refused, or a copy was not sent. Each is counted.
+    "Why a message was refused, or a copy was not sent. Each is counted.";
 
     /// The link refused the datagram; its own counts have the reason.
     Link = "the link refused the datagram"

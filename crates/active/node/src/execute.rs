@@ -56,6 +56,12 @@ pub trait Output {
     /// Sends a datagram, for the account that pays, or for the node itself.
     fn send(&mut self, to: SocketAddr, datagram: &[u8], account: Option<Payer>);
 
+    /// Returns the nanoseconds of a steady clock, from which the times of capsules follow. Without a clock,
+    /// they are 0.
+    fn instant(&mut self) -> u64 {
+        0
+    }
+
     /// Hands bytes to the application that waits for capsules of this payer and key.
     fn deliver(&mut self, payer: Payer, key: Key, origin: Place, bytes: &[u8]);
 }

@@ -18,7 +18,7 @@
 //!     link to the next hop: authenticator over capsule and share
 //! ```
 //!
-//! 1. *Who pays.* A host pays for its own capsules. A node vouches for the payer that its capsule states. A
+//! 1. *Who pays.* A host pays for its own capsules, which begin at this node. A node vouches for the payer that its capsule states. A
 //!    datagram without authenticator is Best Effort, begins at this node (a stranger cannot have answers sent
 //!    to others), and carries its code unless strangers' code is cached: nothing is held or asked for it. A
 //!    payer without an account here runs on the account of Best Effort.
@@ -31,8 +31,13 @@
 //! 3. *Code.* Cached for each account and hash, so an account cannot see what others run. Each account has
 //!    its own room in each table, so that none can fill it for others.
 //! 4. *Evaluation.* Through [`Execute`], with a limit of instructions. Its effects count if it ends well.
+//!    Bytes that it delivers go to the host whose capsule had this payer and key, and are paid as a copy is;
+//!    without such a host, to the application at the node.
 //! 5. *Copies.* Paid by the bound before they leave, the datagram's bytes with header and authenticator. They
 //!    carry the hash; the next hop asks for the code, and is answered if this node has sent it the hash.
+//!
+//! The time of each part of the work is added to the account ([`Times`]), and the account may read it with the
+//! right `times`: by SANE's figure 8, but for kernel and wire.
 //!
 //! What is refused is counted by [`Cause`], and by the links' causes.
 //!
@@ -62,5 +67,5 @@ mod visit;
 pub use cause::{Cause, Counts};
 pub use execute::{Execute, Failure, Output, Ran, Services};
 pub use node::{Begin, Node};
-pub use settings::{Account, Map, Rights, Room, Settings, Terms};
+pub use settings::{Account, Map, Part, Rights, Room, Settings, Terms, Times};
 pub use visit::MAX_SENDS;

@@ -10,6 +10,8 @@ use std::sync::Arc;
 pub const HOLD: u64 = 5000;
 /// The milliseconds after which code may be asked for again.
 pub const ASK_AGAIN: u64 = 1000;
+/// The hosts among which those that have left are looked for.
+const MAX_HOSTS: usize = 1024;
 /// The longest life of soft state in seconds.
 pub const MAX_SECONDS: u64 = 3600;
 
@@ -76,6 +78,13 @@ type Debt = (Payer, u64, Arc<[u8]>);
 /// Code that neighbours may ask for, in the order in which its hash was sent.
 pub struct Owed {
     all: BTreeMap<(SocketAddr, Hash), Debt>,
+    room: usize,
+    order: u64,
+}
+
+/// The hosts to which bytes are delivered, by payer and key, with the order in which they came.
+pub struct Hosts {
+    all: BTreeMap<(Payer, Key), (u64, SocketAddr)>,
     room: usize,
     order: u64,
 }
@@ -208,5 +217,42 @@ impl Owed {
     /// Returns what is owed, once.
     pub fn take(&mut self, to: SocketAddr, hash: Hash) -> Option<(Payer, Arc<[u8]>)> {
         self.all.remove(&(to, hash)).map(|(account, _, bytes)| (account, bytes))
+    }
+}
+
+impl Hosts {
+    pub fn new(room: usize) -> Self {
+        Self { all: BTreeMap::new(), room, order: 0 }
+    }
+
+    pub fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    /// Remembers that a host sent a capsule, in place of the payer's oldest. Hosts that have left are
+    /// forgotten.
+    pub fn add(
+        &mut self,
+        payer: Payer,
+        key: Key,
+        address: SocketAddr,
+        is_linked: impl Fn(SocketAddr) -> bool,
+    ) {
+        self.order += 1;
+        if self.all.len() >= MAX_HOSTS {
+            self.all.retain(|_, (_, address)| is_linked(*address));
+        }
+        if self.all.insert((payer, key), (self.order, address)).is_some() {
+            return;
+        }
+        let own = || self.all.range((payer, Key([0; 16]))..=(payer, Key([255; 16])));
+        let oldest = own().min_by_key(|(_, (order, _))| *order).map(|(key, _)| *key);
+        if let Some(oldest) = oldest.filter(|_| own().count() > self.room) {
+            self.all.remove(&oldest);
+        }
+    }
+
+    pub fn get(&self, payer: Payer, key: Key) -> Option<SocketAddr> {
+        self.all.get(&(payer, key)).map(|(_, address)| *address)
     }
 }

@@ -172,8 +172,10 @@ impl Seen {
                 for memory in section.clone().into_iter_with_offsets() {
                     let (offset, memory) = memory.map_err(fail)?;
                     if memory.initial != PAGES || memory.maximum != Some(PAGES) {
-                        let found = format!("a memory of {} pages, at most {:?}", memory.initial, memory.maximum);
-                        let remedy = "link with --initial-memory=65536 --max-memory=65536 and a smaller stack";
+                        let found =
+                            format!("a memory of {} pages, at most {:?}", memory.initial, memory.maximum);
+                        let remedy =
+                            "link with --initial-memory=65536 --max-memory=65536 and a smaller stack";
                         return Err(wrong("memory section", offset, found, "one page, at most one", remedy));
                     }
                 }
@@ -197,15 +199,22 @@ impl Seen {
     fn import(&mut self, offset: usize, import: wasmparser::Import<'_>) -> Result<(), CapsuleError> {
         let found = || format!("the import {} {}", printable(import.module), printable(import.name));
         let TypeRef::Func(of) = import.ty else {
-            return Err(wrong("import section", offset, found(), "functions only", "define it in the capsule"));
+            return Err(wrong(
+                "import section",
+                offset,
+                found(),
+                "functions only",
+                "define it in the capsule",
+            ));
         };
         let known = CALLS.iter().find(|(name, ..)| import.module == IMPORTS && *name == import.name);
         let Some((_, parameters, results)) = known else {
             return Err(wrong("import section", offset, found(), "a call of the node", "leave it out"));
         };
-        let is_its = self.types.get(of as usize).is_some_and(|of| {
-            letters(of.params()) == *parameters && letters(of.results()) == *results
-        });
+        let is_its = self
+            .types
+            .get(of as usize)
+            .is_some_and(|of| letters(of.params()) == *parameters && letters(of.results()) == *results);
         if !is_its {
             let found = format!("{} with another type", found());
             return Err(wrong("import section", offset, found, "the type of the call", "see docs/active.md"));
@@ -234,7 +243,15 @@ impl Seen {
             }
             // Compilers export the ends of stack and data, which are constants.
             ExternalKind::Global => {}
-            _ => return Err(wrong("export section", offset, found(), "functions and `memory`", "leave it out")),
+            _ => {
+                return Err(wrong(
+                    "export section",
+                    offset,
+                    found(),
+                    "functions and `memory`",
+                    "leave it out",
+                ));
+            }
         }
         Ok(())
     }
