@@ -6,7 +6,6 @@ use clap::Args;
 use flame_active_link::Clock;
 use flame_active_node::Times;
 use flame_active_server::{Client, Config, Probe, Spans, Visited, clock};
-use flame_capsule::Limits;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -45,8 +44,7 @@ impl HostArgs {
             };
             return Err(format!("{file}: {reason}").into());
         };
-        let limits = Limits { hops: 32, instructions: 200_000, bytes: 128 << 10, copies: 64 };
-        Ok((config, client, Probe::new(limits)?))
+        Ok((config, client, Probe::new()?))
     }
 
     /// Returns the time to wait for an answer.
@@ -91,14 +89,16 @@ pub fn row(numbers: impl Iterator<Item = String>, is_head: bool) -> String {
     numbers.chain(names).map(|text| format!("{text:>19}")).collect()
 }
 
-/// Prints on what the time of capsules was spent, there and back.
+/// Prints on what the time of capsules was spent, there and back. Transmission is the time in calls of the
+/// socket, in which the kernel may already wake the next node: so it is a part of kernel and wire.
 pub fn parts(whole: Duration, own: Spans, mut nodes: Sum, count: u32) {
     let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
     nodes.times.0[0] += ns(own.authentication);
-    nodes.times.0[4] += ns(own.transmission);
-    let known: u64 = nodes.times.0.iter().sum();
-    let rest = ("kernel and wire", ns(whole).saturating_sub(known));
-    for (name, part) in [rest].into_iter().chain(PARTS.into_iter().zip(nodes.times.0)) {
+    let [known @ .., sending] = nodes.times.0;
+    let kernel = ns(whole).saturating_sub(known.iter().sum());
+    let sending = sending + ns(own.transmission);
+    let known = PARTS.into_iter().zip(known);
+    for (name, part) in known.chain([("kernel and wire", kernel), ("  transmission", sending)]) {
         let share = part as f64 / ns(whole).max(1) as f64 * 100.0;
         say!("  {name:<16}{:>10.2} µs {share:>6.1} %", part as f64 / 1000.0 / f64::from(count));
     }

@@ -103,7 +103,7 @@ fn second() -> u64 {
 
 impl Bounds {
     fn share() -> Self {
-        Self { hops: 32, instructions: 100_000_000, bytes: 16 << 20, copies: 20_000 }
+        Self { hops: 32, instructions: 1_000_000_000, bytes: 256 << 20, copies: 1_000_000 }
     }
 
     fn strangers() -> Self {

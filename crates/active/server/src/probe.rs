@@ -18,14 +18,18 @@ pub struct Visited {
     pub times: Times,
 }
 
-/// The two programs, and the number of the next capsule.
+/// The two programs, and the number of the last capsule.
 pub struct Probe {
     echo: Program,
     times: Program,
     number: i64,
-    /// The bound of each capsule.
-    pub limits: Limits,
 }
+
+/// The bound of an echo: sixteen nodes there and back, each of which may ask for the code once. A node counts
+/// the whole bound of a capsule against the share of its sender, so it is no more than that.
+const ECHO: Limits = Limits { hops: 33, instructions: 10_000, bytes: 16 << 10, copies: 66 };
+/// The bound of a trace, in which each node sends an answer.
+const TRACE: Limits = Limits { hops: 33, instructions: 100_000, bytes: 128 << 10, copies: 400 };
 
 impl Probe {
     /// Compiles the programs.
@@ -33,10 +37,10 @@ impl Probe {
     /// # Errors
     ///
     /// Returns an error only if a program is wrong.
-    pub fn new(limits: Limits) -> Result<Self, ProgramError> {
+    pub fn new() -> Result<Self, ProgramError> {
         let echo = Program::read(include_str!("../../language/programs/echo.capsule"))?;
         let times = Program::read(include_str!("../../language/programs/times.capsule"))?;
-        Ok(Self { echo, times, number: 0, limits })
+        Ok(Self { echo, times, number: 0 })
     }
 
     /// Returns the time to a place and back, or `None` if nothing came back.
@@ -55,8 +59,7 @@ impl Probe {
         let arguments = [target.0.to_le_bytes(), self.number.to_le_bytes()].concat();
         let code = self.echo.code();
         let begun = Instant::now();
-        let limits = self.limits;
-        client.send(&Question { code, function: 2, arguments: &arguments, limits, with_code })?;
+        client.send(&Question { code, function: 2, arguments: &arguments, limits: ECHO, with_code })?;
         while begun.elapsed() < patience {
             let delivered = client.receive(Some(code), patience.saturating_sub(begun.elapsed()))?;
             if delivered.is_some_and(|bytes| numbers(&bytes) == [self.number]) {
@@ -81,7 +84,7 @@ impl Probe {
         let arguments = [target.0.to_le_bytes(), self.number.to_le_bytes()].concat();
         let code = self.times.code();
         let begun = Instant::now();
-        let limits = self.limits;
+        let limits = TRACE;
         client.send(&Question { code, function: 1, arguments: &arguments, limits, with_code: false })?;
         let mut found: Vec<Visited> = Vec::new();
         while begun.elapsed() < patience && found.last().is_none_or(|last| last.place != target) {
