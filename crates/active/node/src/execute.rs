@@ -1,7 +1,7 @@
 //! What a node needs of others: a sandbox, services, and somebody that sends.
 
 use crate::settings::Rights;
-use flame_capsule::{Host, Key, Payer, Place};
+use flame_capsule::{Hash, Host, Key, Payer, Place};
 use std::net::SocketAddr;
 
 /// The sandbox.
@@ -9,12 +9,15 @@ pub trait Execute {
     /// Code that can be run.
     type Code;
 
-    /// Compiles code for an account, and links the calls of the node that are granted.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the code is refused.
-    fn compile(&mut self, code: &[u8], account: Payer, rights: Rights) -> Result<Self::Code, Failure>;
+    /// Compiles code for an account, and links the calls of the node that are granted; or begins to, and
+    /// returns `None`: then [`Execute::made`] has it later.
+    fn compile(&mut self, code: &[u8], account: Payer, rights: Rights)
+    -> Option<Result<Self::Code, Failure>>;
+
+    /// Returns code that was begun to be compiled, once it is, with its account and hash.
+    fn made(&mut self) -> Option<(Payer, Hash, Result<Self::Code, Failure>)> {
+        None
+    }
 
     /// Calls a function with arguments, for at most `limit` instructions.
     fn run(

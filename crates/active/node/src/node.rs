@@ -267,10 +267,7 @@ impl<C: Certificates, X: Execute, S: Services> Node<C, X, S> {
         arguments: &[u8],
         turn: &mut Turn<'_>,
     ) -> Result<(), Cause> {
-        let of_account = self.held.iter().filter(|held| held.account == account).count();
-        if of_account >= self.settings.room.held {
-            return Err(Cause::Full);
-        }
+        self.has_room(account)?;
         let hash = visitor.hash;
         let is_asked =
             self.asked.get(&(from, hash)).is_some_and(|a| turn.now.saturating_sub(a.since) < ASK_AGAIN);
@@ -285,8 +282,15 @@ impl<C: Certificates, X: Execute, S: Services> Node<C, X, S> {
             self.asked.insert((from, hash), Asked { since: turn.now, reserved });
         }
         let arguments = arguments.to_vec();
-        self.held.push(Held { account, hash, from, since: turn.now, bound, visitor, arguments });
+        let (from, since) = (Some(from), turn.now);
+        self.held.push(Held { account, hash, from, since, bound, visitor, arguments });
         Ok(())
+    }
+
+    /// Checks that an account may have one more capsule that waits.
+    fn has_room(&self, account: Payer) -> Result<(), Cause> {
+        let of_account = self.held.iter().filter(|held| held.account == account).count();
+        if of_account >= self.settings.room.held { Err(Cause::Full) } else { Ok(()) }
     }
 
     /// Answers with code whose hash was sent to this peer.
@@ -318,7 +322,7 @@ impl<C: Certificates, X: Execute, S: Services> Node<C, X, S> {
         let length = OVERHEAD + CODE_HEADER + answer.code.len();
         reserved.exchange(length).map_err(|_| Cause::Long)?;
         let mut reserved = Some(reserved);
-        let waits = |held: &mut Held| held.hash == answer.hash && held.from == from;
+        let waits = |held: &mut Held| held.hash == answer.hash && held.from == Some(from);
         let waiting: Vec<Held> = self.held.extract_if(.., waits).collect();
         for mut held in waiting {
             // It was set aside by one of them, and all have the same sender.
@@ -335,7 +339,11 @@ impl<C: Certificates, X: Execute, S: Services> Node<C, X, S> {
     /// Evaluates a capsule, or passes it on towards its place. Its code is cached.
     fn proceed(&mut self, visitor: Visitor, mut bound: Bound, arguments: &[u8], turn: &mut Turn<'_>) {
         let done = if visitor.place == Place::NOWHERE || visitor.place == self.settings.here {
-            self.evaluate(&visitor, &mut bound, arguments, turn)
+            match self.make(&visitor, turn) {
+                Ok(true) => self.evaluate(&visitor, &mut bound, arguments, turn),
+                Ok(false) => self.wait(visitor, bound, arguments, turn),
+                Err(cause) => Err(cause),
+            }
         } else {
             let to = Target::Remote(visitor.place);
             self.copy(&visitor, &mut bound, (visitor.function, to, Parts::ALL), arguments, turn)
@@ -343,6 +351,63 @@ impl<C: Certificates, X: Execute, S: Services> Node<C, X, S> {
         if let Err(cause) = done {
             self.counts.add(cause);
         }
+    }
+
+    /// Returns whether the program is there, and begins to compile it otherwise.
+    fn make(&mut self, visitor: &Visitor, turn: &mut Turn<'_>) -> Result<bool, Cause> {
+        let (account, terms) = self.account(visitor.payer);
+        turn.end(Part::Marshalling);
+        // What the compiler has is limited by the capsules that wait for it.
+        let room = self.has_room(account);
+        let cached = self.codes.get(account, visitor.hash).ok_or(Cause::NoCode)?;
+        if cached.code.is_none() && !cached.is_begun {
+            room?;
+            cached.code = self.sandbox.compile(&cached.bytes, account, terms.rights);
+            cached.is_begun = true;
+        }
+        turn.end(Part::Loading);
+        match &cached.code {
+            Some(Ok(_)) => Ok(true),
+            Some(Err(failure)) => Err(failed(*failure)),
+            None => Ok(false),
+        }
+    }
+
+    /// Holds a capsule until its program is compiled.
+    fn wait(
+        &mut self,
+        visitor: Visitor,
+        bound: Bound,
+        arguments: &[u8],
+        turn: &Turn<'_>,
+    ) -> Result<(), Cause> {
+        let (account, _) = self.account(visitor.payer);
+        self.has_room(account)?;
+        let (hash, since, arguments) = (visitor.hash, turn.now, arguments.to_vec());
+        self.held.push(Held { account, hash, from: None, since, bound, visitor, arguments });
+        Ok(())
+    }
+
+    /// Continues the capsules whose programs are compiled by now.
+    pub fn resume(&mut self, clock: Clock, out: &mut dyn Output) {
+        while let Some((account, hash, made)) = self.sandbox.made() {
+            if let Some(cached) = self.codes.get(account, hash) {
+                cached.code = Some(made);
+            }
+            let waits = |held: &mut Held| held.from.is_none() && (held.account, held.hash) == (account, hash);
+            let waiting: Vec<Held> = self.held.extract_if(.., waits).collect();
+            for held in waiting {
+                let mut turn = Turn::new(self.links.advance(clock), clock, out);
+                self.proceed(held.visitor, held.bound, &held.arguments, &mut turn);
+                self.accounts.entry(account).or_default().times.add(turn.times);
+            }
+        }
+    }
+
+    /// Returns whether capsules wait for the compiler.
+    #[must_use]
+    pub fn is_making(&self) -> bool {
+        self.held.iter().any(|held| held.from.is_none())
     }
 
     fn evaluate(
@@ -354,12 +419,8 @@ impl<C: Certificates, X: Execute, S: Services> Node<C, X, S> {
     ) -> Result<(), Cause> {
         let (account, terms) = self.account(visitor.payer);
         let spent = self.accounts.get(&account).copied().unwrap_or_default();
-        turn.end(Part::Marshalling);
         let cached = self.codes.get(account, visitor.hash).ok_or(Cause::NoCode)?;
-        let compiled =
-            cached.code.get_or_insert_with(|| self.sandbox.compile(&cached.bytes, account, terms.rights));
-        turn.end(Part::Loading);
-        let code = compiled.as_mut().map_err(|failure| failed(*failure))?;
+        let Some(Ok(code)) = &mut cached.code else { return Err(Cause::NotCompiled) };
         self.effects.clear();
         let left = bound.left();
         let ran = {

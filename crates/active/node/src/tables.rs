@@ -21,6 +21,8 @@ pub struct Cached<C> {
     /// It is compiled at its first evaluation: a node that only passes it on never does. Code that is refused
     /// is not compiled again.
     pub code: Option<Result<C, Failure>>,
+    /// The compiler has it.
+    pub is_begun: bool,
     used: u64,
 }
 
@@ -35,7 +37,8 @@ pub struct Codes<C> {
 pub struct Held {
     pub account: Payer,
     pub hash: Hash,
-    pub from: SocketAddr,
+    /// The node that is asked for the code, or `None` if the compiler has it.
+    pub from: Option<SocketAddr>,
     pub since: u64,
     pub bound: Bound,
     pub visitor: Visitor,
@@ -115,7 +118,7 @@ impl<C> Codes<C> {
         if let Some(oldest) = oldest.filter(|_| own().count() >= self.room) {
             self.all.remove(&oldest);
         }
-        let cached = Cached { bytes: bytes.into(), code: None, used: self.uses };
+        let cached = Cached { bytes: bytes.into(), code: None, is_begun: false, used: self.uses };
         self.all.insert((account, hash), cached);
     }
 }

@@ -5,8 +5,9 @@ use crate::lent::{Lent, lend, load};
 use flame_abi::capsule::GLOBAL;
 use flame_abi::layout::names;
 use flame_active_node::{Execute, Failure, Ran, Rights};
-use flame_capsule::{Host, Payer};
+use flame_capsule::{Hash, Host, Payer, hash_of};
 use flame_plan::ModuleClass;
+use std::collections::BTreeMap;
 use wasmtime::{Engine, Global, InstancePre, Memory, Store, TypedFunc, Val};
 
 /// Machine code of a capsule, made by this node's own compiler.
@@ -20,17 +21,18 @@ pub struct Compiled {
 
 /// The compiler, which works elsewhere.
 pub trait Compile {
-    /// Checks and compiles code for an account, which pays for it.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the code is refused, or the account cannot pay.
-    fn compile(&mut self, code: &[u8], account: Payer) -> Result<Compiled, Failure>;
+    /// Checks and compiles code for an account, which pays for it; or begins to, and returns `None`.
+    fn compile(&mut self, code: &[u8], account: Payer) -> Option<Result<Compiled, Failure>>;
+
+    /// Returns code that was begun to be compiled, once it is, with its account and hash.
+    fn made(&mut self) -> Option<(Payer, Hash, Result<Compiled, Failure>)> {
+        None
+    }
 }
 
 impl<F: FnMut(&[u8], Payer) -> Result<Compiled, Failure>> Compile for F {
-    fn compile(&mut self, code: &[u8], account: Payer) -> Result<Compiled, Failure> {
-        self(code, account)
+    fn compile(&mut self, code: &[u8], account: Payer) -> Option<Result<Compiled, Failure>> {
+        Some(self(code, account))
     }
 }
 
@@ -74,6 +76,8 @@ pub struct Program {
 pub struct Sandbox<C> {
     engine: Engine,
     compile: C,
+    /// The rights under which programs are linked that are not compiled yet.
+    begun: BTreeMap<(Payer, Hash), Rights>,
 }
 
 impl<C> Sandbox<C> {
@@ -84,7 +88,8 @@ impl<C> Sandbox<C> {
     /// Returns an error if Wasmtime does not support the machine.
     pub fn new(compile: C) -> wasmtime::Result<Self> {
         let engines = flame_engine::Engines::new(|_| ())?;
-        Ok(Self { engine: engines.of(ModuleClass::Bounded).clone(), compile })
+        let engine = engines.of(ModuleClass::Bounded).clone();
+        Ok(Self { engine, compile, begun: BTreeMap::new() })
     }
 }
 
@@ -163,6 +168,10 @@ impl Program {
 }
 
 impl<C: Compile> Sandbox<C> {
+    fn linked(&self, compiled: Result<Compiled, Failure>, rights: Rights) -> Result<Program, Failure> {
+        self.program(&compiled?, rights).map_err(|_| Failure::NotCompiled)
+    }
+
     fn program(&self, compiled: &Compiled, rights: Rights) -> wasmtime::Result<Program> {
         let module = load(&self.engine, &compiled.code)?;
         let made = linker(&self.engine, rights)?.instantiate_pre(&module)?;
@@ -177,9 +186,18 @@ impl<C: Compile> Sandbox<C> {
 impl<C: Compile> Execute for Sandbox<C> {
     type Code = Program;
 
-    fn compile(&mut self, code: &[u8], account: Payer, rights: Rights) -> Result<Program, Failure> {
-        let compiled = self.compile.compile(code, account)?;
-        self.program(&compiled, rights).map_err(|_| Failure::NotCompiled)
+    fn compile(&mut self, code: &[u8], account: Payer, rights: Rights) -> Option<Result<Program, Failure>> {
+        let Some(compiled) = self.compile.compile(code, account) else {
+            self.begun.insert((account, hash_of(code)), rights);
+            return None;
+        };
+        Some(self.linked(compiled, rights))
+    }
+
+    fn made(&mut self) -> Option<(Payer, Hash, Result<Program, Failure>)> {
+        let (account, hash, compiled) = self.compile.made()?;
+        let rights = self.begun.remove(&(account, hash)).unwrap_or_default();
+        Some((account, hash, self.linked(compiled, rights)))
     }
 
     fn run(

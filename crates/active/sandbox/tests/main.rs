@@ -71,7 +71,7 @@ fn sandbox() -> Made {
 }
 
 fn program(sandbox: &mut Made, code: &[u8]) -> Program {
-    sandbox.compile(code, Payer::default(), Rights::ALL).unwrap()
+    sandbox.compile(code, Payer::default(), Rights::ALL).unwrap().unwrap()
 }
 
 fn bytes(numbers: &[i64]) -> Vec<u8> {
@@ -188,7 +188,7 @@ fn rights_are_links() {
         (Rights { service: false, ..all }, "deliver(service(\"a\", 1))"),
     ] {
         let text = Text::read(&format!("fun f() = {call}")).unwrap();
-        let mut linked = |rights| sandbox.compile(text.code(), Payer::default(), rights).err();
+        let mut linked = |rights| sandbox.compile(text.code(), Payer::default(), rights).unwrap().err();
         assert_eq!((linked(rights), linked(all)), (Some(Failure::NotCompiled), None), "{call}");
     }
 }

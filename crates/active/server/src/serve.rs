@@ -16,6 +16,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// The time between ticks: keys are exchanged, and revocations are read.
 const TICK: u64 = 500;
+/// The time between looks at the compiler while capsules wait for it.
+const MAKING: Duration = Duration::from_millis(1);
 /// The ticks after which the latest time is stored.
 const STORE: u64 = 60;
 /// The most bytes of a datagram, with header and authenticator.
@@ -171,7 +173,7 @@ pub fn serve(
     let mut wire = Wire { socket: &socket, started: Instant::now(), undelivered: 0 };
     begun(socket.local_addr().map_err(ServeError::Socket)?);
     let mut buffer = vec![0; MAX_DATAGRAM + 1];
-    let (mut last, mut ticks) = (None, 0_u64);
+    let (mut last, mut ticks, mut is_making) = (None, 0_u64, false);
     while !stop.load(Ordering::Relaxed) {
         let now = clock();
         if last.is_none_or(|last| now.steady.saturating_sub(last) >= TICK) {
@@ -187,6 +189,12 @@ pub fn serve(
                 keep(config.time.as_deref(), node.links().advance(now));
             }
             ticks += 1;
+        }
+        node.resume(now, &mut wire);
+        if node.is_making() != is_making {
+            is_making = node.is_making();
+            let patience = if is_making { MAKING } else { Duration::from_millis(TICK / 2) };
+            socket.set_read_timeout(Some(patience)).map_err(ServeError::Socket)?;
         }
         match socket.recv_from(&mut buffer) {
             Ok((length, from)) => node.handle(from, &mut buffer[..length], clock(), &mut wire),

@@ -124,6 +124,8 @@ fn what_the_wire_changes_is_refused_by_cause() {
     other.send_to(&changed, world.address(2)).unwrap();
     // A first message of the exchange again, and one that is cut.
     let (_, first) = seen.iter().find(|(to_second, d)| *to_second && d[3] == 3).unwrap().clone();
+    // It may have come before n2 listened: then the second time is the first repetition.
+    world.wire().inject(true, &first);
     world.wire().inject(true, &first);
     world.wire().inject(true, &first[..100]);
     // A plain capsule whose code is not its hash's, one without code, and one that is cut.
@@ -152,7 +154,8 @@ fn what_the_wire_changes_is_refused_by_cause() {
     assert!(link(second, LinkCause::Replayed) >= 1);
     assert!(link(second, LinkCause::Short) >= 1 && link(second, LinkCause::Forged) >= 1, "{second:?}");
     assert_eq!(link(second, LinkCause::OtherAddress), 1);
-    assert_eq!((link(second, LinkCause::Repeated), link(second, LinkCause::Asks)), (1, 1));
+    assert!(link(second, LinkCause::Repeated) >= 1);
+    assert_eq!(link(second, LinkCause::Asks), 1);
     assert_eq!((met(second, Cause::Malformed), met(second, Cause::NoCode)), (3, 1));
     // What is reflected names a session that the other end has not, or is forged.
     let first = &reports[0];

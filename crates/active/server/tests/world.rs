@@ -137,7 +137,8 @@ impl World {
     pub fn config(&self, name: &str, at: u8, neighbours: &str, ways: &str, role: &str) -> String {
         let secret = Secret::generate();
         secret.write_new(&self.path(&format!("{name}.key"))).unwrap();
-        let fields = vec![(Field::Expires, "2100-01-01T00:00:00Z".to_owned()), (Field::Code, "any".to_owned())];
+        let fields =
+            vec![(Field::Expires, "2100-01-01T00:00:00Z".to_owned()), (Field::Code, "any".to_owned())];
         let narrow = Narrow { fields, holder: Some(secret.public()), ..Narrow::default() };
         let mint = Mint { principal: name.to_owned(), role: role.to_owned(), narrow };
         let credential = Credential::mint(&self.root, &mint).unwrap();
@@ -169,7 +170,7 @@ impl World {
         let (told, begun) = mpsc::channel();
         let flag = stop.clone();
         let thread = std::thread::spawn(move || {
-            let compiler = Confined::new(Compiler::in_process(Engines::new().unwrap(), None));
+            let compiler = Confined::new(|| Compiler::in_process(Engines::new().unwrap(), None)).unwrap();
             let begun = |address| told.send(address).unwrap();
             serve(config, compiler, Doubling, clocks(), &flag, begun).unwrap()
         });

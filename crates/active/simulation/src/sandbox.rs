@@ -47,8 +47,8 @@ pub fn program(payer: Payer, seed: u64, filling: usize) -> Vec<u8> {
 impl Execute for Sandbox {
     type Code = Vec<u8>;
 
-    fn compile(&mut self, code: &[u8], _: Payer, _: Rights) -> Result<Vec<u8>, Failure> {
-        if code.len() < 24 { Err(Failure::NotCompiled) } else { Ok(code.to_vec()) }
+    fn compile(&mut self, code: &[u8], _: Payer, _: Rights) -> Option<Result<Vec<u8>, Failure>> {
+        Some(if code.len() < 24 { Err(Failure::NotCompiled) } else { Ok(code.to_vec()) })
     }
 
     fn run(

@@ -24,9 +24,9 @@ struct Interpreter {
 impl Execute for Interpreter {
     type Code = Program;
 
-    fn compile(&mut self, code: &[u8], _: Payer, _: Rights) -> Result<Program, Failure> {
-        let text = std::str::from_utf8(code).map_err(|_| Failure::NotCompiled)?;
-        Program::read(text).map_err(|_| Failure::NotCompiled)
+    fn compile(&mut self, code: &[u8], _: Payer, _: Rights) -> Option<Result<Program, Failure>> {
+        let text = std::str::from_utf8(code).map_err(|_| Failure::NotCompiled);
+        Some(text.and_then(|text| Program::read(text).map_err(|_| Failure::NotCompiled)))
     }
 
     fn run(

@@ -34,11 +34,12 @@ impl Active {
     pub fn run(self) -> Result<Status, Error> {
         let config = Config::open(&self.config, flame_trust::time::now())?;
         let stop = stop_flag()?;
-        let compiler = Compiler::new(Worker::this_program().stopped_by(stop.clone()), None);
+        let worker = Worker::this_program().stopped_by(stop.clone());
+        let compiler = Confined::new(move || Compiler::new(worker, None))?;
         let own = config.own.principal.clone();
         let started = Instant::now();
         let begun = |address| say!("{own}: listening on {address}");
-        let report = serve(config, Confined::new(compiler), Without, || clock(started), &stop, begun)?;
+        let report = serve(config, compiler, Without, || clock(started), &stop, begun)?;
         for (payer, account) in &report.accounts {
             let payer: String = payer.0.iter().map(|byte| format!("{byte:02x}")).collect();
             say!(
