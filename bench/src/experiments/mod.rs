@@ -1,6 +1,7 @@
 //! `make experiments`: figures of the papers on which FLAME builds, measured on this machine. Each prints a
 //! table, and draws a plot.
 
+mod active;
 mod applications;
 mod buffering;
 mod calls;
@@ -39,7 +40,7 @@ pub struct Setting<'a> {
 
 type Experiment = fn(&Setting<'_>) -> Result<(), Error>;
 
-const ALL: [(&str, Experiment); 13] = [
+const ALL: [(&str, Experiment); 14] = [
     ("shares", shares::run),
     ("buffering", buffering::run),
     ("heaps", heaps::run),
@@ -53,6 +54,7 @@ const ALL: [(&str, Experiment); 13] = [
     ("repairs", repairs::run),
     ("sending", sending::run),
     ("classes", classes::run),
+    ("active", active::run),
 ];
 
 /// Runs all experiments, or one of them.

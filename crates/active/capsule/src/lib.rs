@@ -2,8 +2,9 @@
 //!
 //! # Bytes
 //!
-//! A message is a capsule, a request for code, its answer, or a delivery to a host. The link between two nodes adds and checks the
-//! authenticator, so the bytes here include none. Numbers are little-endian; a reserved byte is zero.
+//! A message is a capsule, a request for code, its answer, or a delivery to a host. The link between two
+//! nodes adds and checks the authenticator, so the bytes here include none. Numbers are little-endian; a
+//! reserved byte is zero.
 //!
 //! | at | bytes | field of a capsule | range |
 //! | --- | --- | --- | --- |

@@ -84,7 +84,7 @@ pub fn linker(engine: &Engine, rights: Rights) -> Called<Linker<Visit>> {
         let send = |mut c: Caller<'_, Visit>, remote: u32, function: u32, at, length, place, parts| {
             let place = Place(place);
             let to = if remote == 1 { Target::Remote(place) } else { Target::Neighbour(place) };
-            // A function that no datagram can name is none of the next node's, either.
+            // No program has this many functions, so the next node finds no such function, either.
             let function = u8::try_from(function).unwrap_or(u8::MAX);
             let parts = Parts::thousandths(parts);
             with_bytes(&mut c, (at, length), |h, bytes| h.send(function, bytes, to, parts))

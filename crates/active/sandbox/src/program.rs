@@ -14,7 +14,7 @@ use wasmtime::{Engine, Global, InstancePre, Memory, Store, TypedFunc, Val};
 #[derive(Clone, Debug, Default)]
 pub struct Compiled {
     pub code: Vec<u8>,
-    /// For each exported function, in their order, the most instructions of a call without those of the
+    /// For each exported function, in their order, the most instructions of a call, without calls of the
     /// node, or `None` if the function counts.
     pub bounds: Vec<Option<u64>>,
 }
@@ -156,7 +156,7 @@ impl Instance {
 }
 
 impl Program {
-    /// Puts a fresh instance in the place of the one that is used again: to compare the two.
+    /// Replaces the instance by a fresh one, to compare it with a wiped one.
     ///
     /// # Errors
     ///

@@ -6,7 +6,7 @@ use flame_capsule::{Host, Parts, Payer, Place, Refused, Target};
 use flame_capsule_language::Program as Text;
 use flame_compile::{Compiler, Engines};
 
-/// A node that writes down what it is asked.
+/// A node that records the calls.
 #[derive(Default, PartialEq, Debug)]
 struct Node {
     asked: Vec<String>,

@@ -43,8 +43,8 @@ pub struct Client<K> {
 }
 
 impl<K: FnMut() -> Clock> Client<K> {
-    /// Opens a socket, and exchanges keys with the first neighbour within `patience`. Returns `None` if it does
-    /// not answer.
+    /// Opens a socket, and exchanges keys with the first neighbour within `patience`. Returns `None` if it
+    /// does not answer.
     ///
     /// # Errors
     ///

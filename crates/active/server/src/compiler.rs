@@ -1,5 +1,5 @@
-//! The compiler of capsules: a confined child for each program, whose time the account pays, and a thread that
-//! waits for it, so that the node need not.
+//! The compiler of capsules: a confined child for each program, whose time the account pays, and a thread
+//! that waits for it, so that the node need not.
 
 use flame_active_node::Failure;
 use flame_active_sandbox::{Compile, Compiled};

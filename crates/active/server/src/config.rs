@@ -26,7 +26,7 @@ pub struct Config {
     pub secret: Secret,
     /// The principal of its own credential.
     pub own: Identity,
-    /// The role whose credentials are those of nodes.
+    /// The role of nodes.
     pub nodes: String,
     /// The most that a peer may have accepted in a second.
     pub share: Limits,
@@ -149,8 +149,8 @@ impl Config {
     ///
     /// # Errors
     ///
-    /// Returns an error if a file cannot be read, is invalid, or names what there is not; or if the credential
-    /// is not valid.
+    /// Returns an error if a file cannot be read or is invalid, if a name in it is not known, or if the
+    /// credential is not valid.
     pub fn open(path: &Path, now: u64) -> Result<Self, ConfigError> {
         let fail = |path: &Path, reason: &dyn std::fmt::Display| ConfigError {
             path: path.display().to_string(),

@@ -3,7 +3,7 @@
 //!
 //! A configuration ([`Config`]) names the credential of a node or host, its neighbours and its accounts. A
 //! *place* is the digest of a root and the name that the root gave in a credential, and so is a *payer*:
-//! neither needs a field of its own, and nobody chooses them. Credentials of one role are those of nodes,
+//! neither needs a field of its own, and no holder chooses them. Credentials of one role are for nodes,
 //! which vouch for the payers of what they pass on; all others are hosts.
 //!
 //! [`serve`] is a node: one thread, one socket. [`Client`] is a host, which sends capsules to its node and
@@ -17,7 +17,7 @@ mod config;
 mod probe;
 mod serve;
 
-pub use certificates::{payer_of, place_of};
+pub use certificates::{Judge, own, payer_of, place_of};
 pub use client::{Client, Question, Spans};
 pub use compiler::Confined;
 pub use config::{Config, ConfigError};

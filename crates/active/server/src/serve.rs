@@ -131,7 +131,7 @@ impl Revocations {
         self.file.as_ref().and_then(|file| std::fs::metadata(file).ok()?.modified().ok())
     }
 
-    /// Returns the policy anew if its revocations have changed.
+    /// Returns the policy as it is now, if its revocations have changed.
     fn read(&mut self) -> Option<Policy> {
         let now = self.changed();
         if now == self.seen {

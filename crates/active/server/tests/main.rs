@@ -122,13 +122,13 @@ fn what_the_wire_changes_is_refused_by_cause() {
     // The same from another address.
     let other = UdpSocket::bind(std::net::SocketAddr::new(world.address(7).ip(), 0)).unwrap();
     other.send_to(&changed, world.address(2)).unwrap();
-    // A first message of the exchange again, and one that is cut.
+    // A first message of the exchange again, and a part of it.
     let (_, first) = seen.iter().find(|(to_second, d)| *to_second && d[3] == 3).unwrap().clone();
     // It may have come before n2 listened: then the second time is the first repetition.
     world.wire().inject(true, &first);
     world.wire().inject(true, &first);
     world.wire().inject(true, &first[..100]);
-    // A plain capsule whose code is not its hash's, one without code, and one that is cut.
+    // A plain capsule whose code has another hash, a capsule without code, and a part of each.
     let code = program.code();
     let capsule = Capsule {
         function: 0,

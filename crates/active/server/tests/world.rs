@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 pub const PATIENCE: Duration = Duration::from_secs(20);
 const PORT: u16 = 4747;
 
-/// A service that states what it was asked.
+/// A service that doubles its argument.
 struct Doubling;
 
 impl Services for Doubling {

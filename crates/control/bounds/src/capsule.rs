@@ -25,7 +25,7 @@ const PAGES: u64 = 1;
 /// The bounds of a capsule.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Capsule {
-    /// For each exported function, in their order, the most instructions of a call without those of the
+    /// For each exported function, in their order, the most instructions of a call, without calls of the
     /// node, or `None` if they are counted: there is no bound, or a large one, which would be charged for the
     /// shortest call, too.
     pub bounds: Vec<Option<u64>>,
@@ -46,7 +46,7 @@ pub struct CapsuleError {
 ///
 /// # Errors
 ///
-/// Returns the first reason why it is none.
+/// Returns the first reason why the code is not a capsule.
 pub fn capsule(wasm: &[u8]) -> Result<Capsule, CapsuleError> {
     if wasm.len() > MAX_BYTES {
         let found = format!("{} bytes", wasm.len());

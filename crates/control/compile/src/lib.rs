@@ -106,7 +106,7 @@ pub struct Compiled {
 #[derive(Clone, Debug)]
 pub struct CapsuleCode {
     pub code: Vec<u8>,
-    /// For each exported function, in their order, the most instructions of a call without those of the
+    /// For each exported function, in their order, the most instructions of a call, without calls of the
     /// node. The functions without count theirs.
     pub bounds: Vec<Option<u64>>,
 }

@@ -12,7 +12,7 @@ use std::time::Instant;
 
 /// Run a node for active packets: capsules of other nodes and hosts, within the bounds that they carry
 ///
-/// It runs until it is interrupted, and then prints what it has refused, by cause, and each account.
+/// It runs until it is interrupted, and then prints its refusals, by cause, and each account.
 /// docs/active.md describes the file.
 #[derive(Args)]
 pub struct Active {

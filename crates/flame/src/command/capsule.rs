@@ -32,7 +32,7 @@ enum What {
         /// The text of a program, or WebAssembly
         program: PathBuf,
     },
-    /// Begin a capsule at the host's node, and print what it delivers as numbers
+    /// Begin a capsule at the host's node, and print its deliveries as numbers
     ///
     /// Exit status: 0 something was delivered; 1 nothing; 2 wrong usage.
     Run {

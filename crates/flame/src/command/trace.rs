@@ -6,7 +6,7 @@ use clap::Args;
 
 /// Print the active nodes on the way to one of them, with the time that capsules take at each
 ///
-/// The times are those of the account at each node, which the configuration there grants by `times`.
+/// The times are the account's at each node, where the configuration grants them by `times`.
 ///
 /// Exit status: 0 the node was reached; 1 otherwise; 2 wrong usage.
 #[derive(Args)]

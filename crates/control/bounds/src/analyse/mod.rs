@@ -261,8 +261,8 @@ impl<'a> Read<'a> {
         (of.and_then(|e| e.bound.ok()).map_or(Bound::UNBOUNDED, Bound::from), lost)
     }
 
-    /// Returns the functions that need no counters, if calls of the exports that are shared are charged as little
-    /// as they may be.
+    /// Returns the functions that need no counters, if calls of shared exports are charged as little as they
+    /// may be.
     pub(crate) fn proved(&self, is_shared: impl Fn(&str) -> bool) -> Proved {
         let diverging = &self.verified.diverging;
         let (mut uncounted, mut counted) = (BTreeSet::new(), BTreeSet::new());
