@@ -65,6 +65,35 @@ fn a_ping_crosses_three_nodes_and_a_trace_names_them() {
 }
 
 #[test]
+fn the_examples_run_over_real_nodes() {
+    let world = World::new();
+    let mut alice = world.host("alice");
+    let config = world.open("alice");
+    let [n1, n2, n3] = ["n1", "n2", "n3"].map(|name| config.place(name).0);
+    let program = |text: &str| Program::read(text).unwrap();
+    // There and back, in milliseconds.
+    let ping = program(include_str!("../../language/programs/ping.capsule"));
+    assert!(ask(&mut alice, ping.code(), 0, &[n3], MOST)[0] < 60_000);
+    // The queues on the way, by a service that doubles: of the next places, and at the end none.
+    let probe = program(include_str!("../../language/programs/probe.capsule"));
+    let doubled = |place: u64| place.wrapping_mul(2);
+    let queues = ask(&mut alice, probe.code(), 1, &[n3, 0], MOST);
+    assert_eq!(queues, [3, doubled(n2), doubled(n3), 0]);
+    // Each node but the first answers a trace, in any order.
+    let trace = program(include_str!("../../language/programs/trace.capsule"));
+    let found = ask(&mut alice, trace.code(), 1, &[n3], MOST);
+    assert!([n2, n3].contains(&found[0]), "{found:?}");
+    // A value is delivered at all targets; at the first node, this host has it.
+    let multicast = program(include_str!("../../language/programs/multicast.capsule"));
+    let begun = Instant::now();
+    while ask(&mut alice, multicast.code(), 0, &[2, n1, n3, 77], MOST) != [77] {
+        // Answers of the trace may come in between.
+        assert!(begun.elapsed() < PATIENCE);
+    }
+    world.end();
+}
+
+#[test]
 fn a_loop_spends_no_more_than_its_bound() {
     let world = World::new();
     // Another principal waits for the link between n1 and n2.

@@ -139,7 +139,7 @@ fn capsule(wasm: &[u8], engines: Option<&Engines>) -> Result<(Vec<Option<u64>>, 
     let Capsule { bounds, proved } = flame_bounds::capsule(wasm).map_err(|e| e.to_string())?;
     let count = Metering::Verified { uncounted: &proved.uncounted, diverging: &proved.diverging };
     let counted = flame_meter::rewrite(wasm, count).map_err(|e| e.to_string())?;
-    let exported = flame_meter::export_globals(&counted).map_err(|e| e.to_string())?;
+    let exported = flame_meter::export_globals(wasm, &counted).map_err(|e| e.to_string())?;
     let code = engines.precompile(ModuleClass::Bounded, &exported);
     code.map(|code| (bounds, code)).map_err(|e| format!("compiling: {e:#}"))
 }

@@ -9,34 +9,42 @@ use wasmparser::{Parser, Payload};
 
 const EXPORTS: u8 = 7;
 
-/// Exports each mutable global of a valid module that has exports and imports no globals, under [`GLOBAL`]
-/// and its index.
+/// Exports the mutable globals of a valid module, which has exports and imports no globals, from its
+/// rewritten form, under [`GLOBAL`] and their indices. The rewriter's own are set by the host.
 ///
 /// # Errors
 ///
-/// Returns an error if the module cannot be read.
-pub fn export_globals(wasm: &[u8]) -> Result<Vec<u8>, ModuleError> {
+/// Returns an error if a module cannot be read.
+pub fn export_globals(original: &[u8], rewritten: &[u8]) -> Result<Vec<u8>, ModuleError> {
     let place = |offset| Place { section: "module", function: None, offset };
-    exporting(wasm).map_err(|e| features::refused(&e, place(e.offset())))
+    let exported = mutable(original).and_then(|mutable| exporting(rewritten, &mutable));
+    exported.map_err(|e| features::refused(&e, place(e.offset())))
 }
 
-fn exporting(wasm: &[u8]) -> Result<Vec<u8>, wasmparser::Error> {
+/// Returns the indices of the mutable globals of a module that imports none.
+fn mutable(wasm: &[u8]) -> Result<Vec<u32>, wasmparser::Error> {
     let mut mutable = Vec::new();
-    let mut module = Module::new();
     for payload in Parser::new(0).parse_all(wasm) {
-        let payload = payload?;
-        if let Payload::GlobalSection(section) = &payload {
-            for (index, global) in (0_u32..).zip(section.clone()) {
+        if let Payload::GlobalSection(section) = payload? {
+            for (index, global) in (0_u32..).zip(section) {
                 if global?.ty.mutable {
                     mutable.push(index);
                 }
             }
         }
+    }
+    Ok(mutable)
+}
+
+fn exporting(wasm: &[u8], mutable: &[u32]) -> Result<Vec<u8>, wasmparser::Error> {
+    let mut module = Module::new();
+    for payload in Parser::new(0).parse_all(wasm) {
+        let payload = payload?;
         let Some((id, range)) = payload.as_section() else { continue };
         let data = wasm.get(range).unwrap_or_default();
         if id == EXPORTS {
             let mut exports = Appended::new(data)?;
-            for index in &mutable {
+            for index in mutable {
                 exports.push(|out| {
                     format!("{GLOBAL}{index}").encode(out);
                     ExportKind::Global.encode(out);
