@@ -242,8 +242,8 @@ for folder in sys.argv[1:]:
         pathlib.Path(folder, str(n)).write_bytes(random.Random(n).randbytes(2000))
 PY
 
-# Messages of active nodes: a capsule with code and by hash, a request, an answer, a delivery; a capsule's code. Programs with arguments. A
-# change of each datagram of an exchange.
+# Messages of active nodes: a capsule with code and by hash, a request, an answer, a delivery; a capsule's
+# code. Programs with arguments. A change of each datagram of an exchange.
 python3 - "$corpus" <<'PY'
 import hashlib, pathlib, struct, sys
 corpus = pathlib.Path(sys.argv[1])

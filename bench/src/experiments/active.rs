@@ -25,7 +25,7 @@ const CLOCK: Clock = Clock { wall: 1_800_000_000_000, steady: 1 };
 const SHARE: Limits = Limits { hops: 64, instructions: u64::MAX, bytes: u64::MAX, copies: u32::MAX };
 const BOUND: Limits = Limits { hops: 16, instructions: 5000, bytes: 5000, copies: 10 };
 
-/// A root, whose credentials are those of nodes.
+/// A root, which gives credentials to nodes.
 struct World(Secret);
 
 /// Swallows what a node sends.
@@ -256,8 +256,7 @@ fn instances(count: u32) -> Result<[f64; 2], Error> {
     Ok(times)
 }
 
-/// Returns the nanoseconds to make and to verify the authenticator of a packet, and those of the hash of its
-/// body.
+/// Returns the nanoseconds to make and to verify the authenticator of a packet, and to hash its body.
 fn authentication(world: &World, bytes: usize, count: usize) -> Result<[f64; 2], Error> {
     let (mut a, mut b) = (world.links(1)?, world.links(2)?);
     meet(&mut a, &mut b, (1, 2))?;

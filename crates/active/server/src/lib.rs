@@ -6,7 +6,7 @@
 //! neither needs a field of its own, and no holder chooses them. Credentials of one role are for nodes,
 //! which vouch for the payers of what they pass on; all others are hosts.
 //!
-//! [`serve`] is a node: one thread, one socket. [`Client`] is a host, which sends capsules to its node and
+//! [`serve()`] is a node: one thread, one socket. [`Client`] is a host, which sends capsules to its node and
 //! waits for deliveries.
 #![forbid(unsafe_code)]
 
