@@ -51,6 +51,9 @@ test-fleet: build $(VENV)/ready ## Test the fleet, a workspace of its own; SEEDS
 	  FLAME=$(FLAME) FLAME_MODULES=$(MODULES) \
 	  cargo test --profile $(PROFILE) --workspace --no-fail-fast
 
+active-demo: build ## Run three active nodes in namespaces, and ping and trace across them; needs root
+	@scripts/active-demo.sh $(FLAME)
+
 python: $(VENV)/ready ## Install the Python packages of the tests
 
 $(VENV)/ready: tests/requirements.txt
@@ -127,7 +130,7 @@ install: release ## Install to PREFIX (default /usr/local)
 	sed -e 's/^members = .*/members = ["abi", "rust", "rust-macros"]/' -e '/^exclude = /d' -e 's|"crates/contract/abi"|"abi"|' \
 	  -e 's|"sdk/|"|' Cargo.toml > $(SHARED)/flame/sdk/Cargo.toml
 
-.PHONY: help setup build release demo test fleet fleet-demo test-fleet python bench experiments paper fuzz soak soak-node prove mutants mutants-checker lint doc deny install walls
+.PHONY: help setup build release demo test fleet fleet-demo test-fleet python bench experiments paper fuzz soak soak-node prove mutants mutants-checker lint doc deny install walls active-demo
 
 # A module is built again when its files, the SDKs or the command have changed.
 .SECONDEXPANSION:

@@ -242,8 +242,8 @@ for folder in sys.argv[1:]:
         pathlib.Path(folder, str(n)).write_bytes(random.Random(n).randbytes(2000))
 PY
 
-# Messages of active nodes: a capsule with code and by hash, a request, an answer. Programs with arguments. A
-# change of each datagram of an exchange.
+# Messages of active nodes: a capsule with code and by hash, a request, an answer, a delivery; a capsule's
+# code. Programs with arguments. A change of each datagram of an exchange.
 python3 - "$corpus" <<'PY'
 import hashlib, pathlib, struct, sys
 corpus = pathlib.Path(sys.argv[1])
@@ -256,6 +256,11 @@ for name, body in (("code", code), ("hash", b"")):
     (corpus / "capsule" / name).write_bytes(head + bound + places + digest + b"split" + body)
 (corpus / "capsule" / "request").write_bytes(struct.pack("<2B2xI", 1, 2, 8191) + digest)
 (corpus / "capsule" / "answer").write_bytes(struct.pack("<2B2xI", 1, 3, len(code)) + digest + code)
+(corpus / "capsule" / "delivery").write_bytes(struct.pack("<2B2xI", 1, 4, 5) + bytes([4]) * 16 + b"bytes")
+# (module (memory (export "memory") 1 1) (global (mut i64) (i64.const 5)) (func (export "f") (param i32)))
+capsule = "0061736d01000000" + "01050160017f00" + "03020100" + "050401010101" + "0606017e0142050b"
+capsule += "070e02066d656d6f7279020001660000" + "0a040102000b"
+(corpus / "analyser" / "capsule.wasm").write_bytes(bytes.fromhex(capsule))
 for path in pathlib.Path("../crates/active/language/programs").iterdir():
     arguments = struct.pack("<6q", 3, 8, 9, 12, 77, 5)
     for length in (0, 8, 16, 48):

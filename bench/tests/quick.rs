@@ -198,7 +198,7 @@ fn the_report_has_each_figure_and_its_counts_have_the_papers_shape() {
     }
     // What was not run, and what cannot be, is listed.
     assert!(row("| Fig. 5.3 |").contains("its experiment was not run"), "{report}");
-    assert!(row("key exchange").contains("cannot be had here: belongs to active packets"), "{report}");
+    assert!(row("| Fig. 6 |").contains("cannot be had here: its experiment"), "{report}");
     let html = std::fs::read_to_string(folder.path().join("paper.html")).unwrap();
     assert!(
         html.contains("<svg") && !html.contains("src=") && !html.contains("href="),

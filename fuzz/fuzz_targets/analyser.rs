@@ -1,15 +1,25 @@
-//! Bounds of any bytes: refused, or found in bounded time, and never for a module that is refused; and the
-//! module without the counters that it does not need.
+//! Bounds of any bytes, as a module and as a capsule: refused, or found in bounded time, and never for a
+//! module that is refused; and the module without the counters that it does not need.
 #![no_main]
 
-use flame_bounds::{Class, Costs, ModuleError, Rules, analyse, analyse_exports};
-use flame_meter::{Metering, rewrite_polled};
+use flame_bounds::{Capsule, Class, Costs, ModuleError, Rules, analyse, analyse_exports, capsule};
+use flame_meter::{Metering, export_globals, rewrite, rewrite_polled};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
     if let Ok(analysis) = analyse_exports(data) {
         for entry in &analysis.entries {
             let _ = (entry.bound.call.at(1500), entry.bound.packet.to_string());
+        }
+    }
+    // A capsule is compiled from its rewritten form, with its globals exported.
+    if let Ok(Capsule { bounds, proved }) = capsule(data) {
+        assert!(!bounds.is_empty());
+        let count = Metering::Verified { uncounted: &proved.uncounted, diverging: &proved.diverging };
+        match rewrite(data, count) {
+            Ok(counted) => drop(export_globals(data, &counted).expect("it was read before")),
+            Err(ModuleError::Grown { .. } | ModuleError::ReservedExport { .. }) => {}
+            Err(error) => panic!("a capsule, but not rewritten: {error}"),
         }
     }
     let latency = vec![(1 << 12, 1_000), (1 << 20, 10_000)];

@@ -1,6 +1,7 @@
 //! `make experiments`: figures of the papers on which FLAME builds, measured on this machine. Each prints a
 //! table, and draws a plot.
 
+mod active;
 mod applications;
 mod buffering;
 mod calls;
@@ -45,7 +46,7 @@ pub struct Setting<'a> {
 type Experiment = fn(&Setting<'_>) -> Result<Vec<Finding>, Error>;
 
 /// The experiments by name. Those that only compute come first.
-pub const ALL: [(&str, Experiment); 16] = [
+pub const ALL: [(&str, Experiment); 17] = [
     ("instructions", instructions::run),
     ("links", links::run),
     ("protection", protection::run),
@@ -62,6 +63,7 @@ pub const ALL: [(&str, Experiment); 16] = [
     ("repairs", repairs::run),
     ("sending", sending::run),
     ("classes", classes::run),
+    ("active", active::run),
 ];
 
 /// What an experiment found, or the reason why it was left out.

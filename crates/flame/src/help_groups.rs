@@ -3,7 +3,7 @@
 use clap::{Command, CommandFactory};
 
 /// The commands by purpose. A test compares them with the registry.
-const COMMANDS: [(&str, &[&str]); 8] = [
+const COMMANDS: [(&str, &[&str]); 9] = [
     ("Run modules on packets", &["run", "modules", "inspect", "click"]),
     ("Work on records", &["join"]),
     ("Write modules", &["new", "build", "check", "profile", "calibrate"]),
@@ -14,6 +14,7 @@ const COMMANDS: [(&str, &[&str]); 8] = [
         &["node", "install", "list", "show", "records", "logs", "top", "update", "stop", "remove", "renew"],
     ),
     ("Many nodes and one archive", &["fleet", "query"]),
+    ("Active packets", &["active", "ping", "trace", "capsule"]),
     ("Help and this machine", &["help", "completions", "doctor"]),
 ];
 

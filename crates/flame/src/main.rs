@@ -1,6 +1,7 @@
 //! `flame`, the command line: words, no logic. Each command is one file under `command/`.
 #![forbid(unsafe_code)]
 
+mod active_args;
 mod admission_args;
 mod cache;
 mod caller;

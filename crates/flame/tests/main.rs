@@ -2,6 +2,7 @@
 //! Each folder has one subject: `cargo test --profile fast-build -p flame --test all -- node::` runs tests of
 //! nodes.
 
+mod active;
 mod built;
 mod click;
 mod commands;

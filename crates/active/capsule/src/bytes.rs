@@ -9,7 +9,9 @@ pub const VERSION: u8 = 1;
 pub const HEADER: usize = 112;
 /// The bytes of a request, and of an answer before its code.
 pub const CODE_HEADER: usize = 40;
-/// The most bytes of arguments.
+/// The bytes of a delivery before its own.
+pub const DELIVERY_HEADER: usize = 24;
+/// The most bytes of arguments, and of a delivery.
 pub const MAX_ARGUMENTS: usize = 1024;
 /// The most bytes of code.
 pub const MAX_CODE: usize = 8191;
@@ -22,6 +24,7 @@ pub enum Message<'a> {
     Capsule(Capsule<'a>),
     Request(Request),
     Code(CodeMessage<'a>),
+    Delivery(Delivery<'a>),
 }
 
 /// A program on its way.
@@ -55,6 +58,13 @@ pub struct CodeMessage<'a> {
     pub hash: Hash,
     /// The code, which has the hash if it was read.
     pub code: &'a [u8],
+}
+
+/// Bytes for a host, from a capsule that it began, or from one of the same payer and key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Delivery<'a> {
+    pub key: Key,
+    pub bytes: &'a [u8],
 }
 
 /// The first field of a message that is wrong.
@@ -99,7 +109,8 @@ impl<'a> Message<'a> {
                 check(8, hash, code)?;
                 Ok(Self::Code(CodeMessage { hash, code }))
             }
-            found => Err(Malformed { field: "kind", at: 1, found, expected: "1, 2 or 3" }),
+            4 => delivery(bytes).map(Self::Delivery),
+            found => Err(Malformed { field: "kind", at: 1, found, expected: "1 to 4" }),
         }
     }
 
@@ -111,6 +122,12 @@ impl<'a> Message<'a> {
             Self::Code(answer) => {
                 write_code_header(into, 3, u32::try_from(answer.code.len()).unwrap_or(0), answer.hash);
                 into.extend_from_slice(answer.code);
+            }
+            Self::Delivery(delivery) => {
+                into.extend_from_slice(&[VERSION, 4, 0, 0]);
+                into.extend_from_slice(&u32::try_from(delivery.bytes.len()).unwrap_or(0).to_le_bytes());
+                into.extend_from_slice(&delivery.key.0);
+                into.extend_from_slice(delivery.bytes);
             }
         }
     }
@@ -185,6 +202,18 @@ fn code_header(bytes: &[u8]) -> Result<(u32, Hash, &[u8]), Malformed> {
     let length = u32::from_le_bytes(array(bytes, 4, "length")?);
     let hash = Hash(array(bytes, 8, "hash")?);
     Ok((length, hash, bytes.get(CODE_HEADER..).unwrap_or_default()))
+}
+
+fn delivery(bytes: &[u8]) -> Result<Delivery<'_>, Malformed> {
+    let reserved = number::<2>(bytes, 2, "reserved")?;
+    expect("reserved", 2, reserved, "0", reserved == 0)?;
+    let length = number::<4>(bytes, 4, "length")?;
+    let key = Key(array(bytes, 8, "key")?);
+    let bytes = bytes.get(DELIVERY_HEADER..).unwrap_or_default();
+    let is_whole = bytes.len() as u64 == length && bytes.len() <= MAX_ARGUMENTS;
+    let found = bytes.len() as u64;
+    expect("bytes", DELIVERY_HEADER, found, "the stated length, at most 1024", is_whole)?;
+    Ok(Delivery { key, bytes })
 }
 
 fn write_code_header(into: &mut Vec<u8>, kind: u8, length: u32, hash: Hash) {

@@ -2,8 +2,9 @@
 //!
 //! # Bytes
 //!
-//! A message is a capsule, a request for code or its answer. The link between two nodes adds and checks the
-//! authenticator, so the bytes here include none. Numbers are little-endian; a reserved byte is zero.
+//! A message is a capsule, a request for code, its answer, or a delivery to a host. The link between two
+//! nodes adds and checks the authenticator, so the bytes here include none. Numbers are little-endian; a
+//! reserved byte is zero.
 //!
 //! | at | bytes | field of a capsule | range |
 //! | --- | --- | --- | --- |
@@ -33,6 +34,15 @@
 //! | 8 | 32 | SHA-256 of the code | SHA-256 of the code |
 //! | 40 | | | code |
 //!
+//! | at | bytes | field of a delivery |
+//! | --- | --- | --- |
+//! | 0 | 1 | version |
+//! | 1 | 1 | kind, 4 |
+//! | 2 | 2 | reserved |
+//! | 4 | 4 | length of the bytes, at most [`MAX_ARGUMENTS`] |
+//! | 8 | 16 | key of the capsule |
+//! | 24 | | bytes |
+//!
 //! # Promises
 //!
 //! | promise | test |
@@ -48,12 +58,13 @@
 
 mod bound;
 mod bytes;
+mod causes;
 mod host;
 
 pub use bound::{Bound, Exhausted, Limits, Parts, Resource};
 pub use bytes::{
-    CODE_HEADER, Capsule, CodeMessage, HEADER, MAX_ARGUMENTS, MAX_CODE, MAX_MESSAGE, Malformed, Message,
-    Request, VERSION, hash_of,
+    CODE_HEADER, Capsule, CodeMessage, DELIVERY_HEADER, Delivery, HEADER, MAX_ARGUMENTS, MAX_CODE,
+    MAX_MESSAGE, Malformed, Message, Request, VERSION, hash_of,
 };
 pub use host::{Host, MAX_LIST, Refused, Target, name};
 

@@ -1,7 +1,8 @@
 //! Messages as bytes.
 
 use flame_capsule::{
-    Capsule, CodeMessage, HEADER, Hash, Key, Limits, Malformed, Message, Payer, Place, Request, hash_of, name,
+    Capsule, CodeMessage, Delivery, HEADER, Hash, Key, Limits, Malformed, Message, Payer, Place, Request,
+    hash_of, name,
 };
 use proptest::prelude::*;
 
@@ -53,7 +54,7 @@ fn each_field_is_checked() {
         Message::read(&bytes).map(|_| ()).unwrap_err()
     };
     assert_eq!(wrong(0, 2), Malformed { field: "version", at: 0, found: 2, expected: "1" });
-    assert_eq!(wrong(1, 9), Malformed { field: "kind", at: 1, found: 9, expected: "1, 2 or 3" });
+    assert_eq!(wrong(1, 9), Malformed { field: "kind", at: 1, found: 9, expected: "1 to 4" });
     assert_eq!(wrong(5, 5).field, "arguments' length");
     assert_eq!(wrong(7, 32).field, "code's length");
     assert_eq!(wrong(7, 1).field, "arguments and code");
@@ -73,6 +74,14 @@ fn each_field_is_checked() {
         assert!(Message::read(&request[..length]).is_err(), "{length}");
     }
     assert!(Message::read(&[&request[..], &[0]].concat()).is_err());
+    let delivery = written(&Message::Delivery(Delivery { key: Key([4; 16]), bytes: b"bytes" }));
+    assert_eq!(Message::read(&delivery).map(|message| written(&message)), Ok(delivery.clone()));
+    for length in 0..delivery.len() {
+        assert!(Message::read(&delivery[..length]).is_err(), "{length}");
+    }
+    assert_eq!(Message::read(&[&delivery[..], &[0]].concat()).unwrap_err().field, "bytes");
+    let long = written(&Message::Delivery(Delivery { key: Key([4; 16]), bytes: &[0; 1025] }));
+    assert_eq!(Message::read(&long).unwrap_err().field, "bytes");
 }
 
 #[test]
@@ -89,7 +98,7 @@ fn code_has_its_hash() {
 proptest! {
     #[test]
     fn any_bytes_are_refused_or_have_one_form(
-        mut bytes in prop::collection::vec(any::<u8>(), 0..300), kind in 0..5u8, sane in any::<bool>()
+        mut bytes in prop::collection::vec(any::<u8>(), 0..300), kind in 0..6u8, sane in any::<bool>()
     ) {
         if sane && bytes.len() > HEADER {
             let length = u16::try_from(bytes.len() - HEADER).unwrap().to_le_bytes();

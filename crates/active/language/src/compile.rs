@@ -476,7 +476,8 @@ impl<'a> Emitter<'a> {
             }
             E::Send(send) => self.send(send),
             E::Deliver(all) => {
-                let begin = self.encode(all);
+                let values = self.keep(all.iter().map(|(_, value)| value));
+                let begin = self.encode(all, &values);
                 self.op(I::LocalGet(begin.0));
                 self.length(begin);
                 self.host(Call::Deliver);
@@ -568,22 +569,24 @@ impl<'a> Emitter<'a> {
         self.cost.memory = self.cost.memory.saturating_add(bytes);
     }
 
-    /// Writes values above the top, which they do not move, and returns their begin, the end of their last
-    /// list, and the bytes behind that.
-    fn encode(&mut self, all: &[(Type, E)]) -> (u32, u32, u64) {
-        let values: Vec<u32> = all
-            .iter()
-            .map(|(_, value)| {
-                self.value(value);
-                let local = self.local(I64);
-                self.op(I::LocalSet(local));
-                local
-            })
-            .collect();
+    /// Keeps each value in a local.
+    fn keep<'e>(&mut self, all: impl IntoIterator<Item = &'e E>) -> Vec<u32> {
+        let keep = |value| {
+            self.value(value);
+            let local = self.local(I64);
+            self.op(I::LocalSet(local));
+            local
+        };
+        all.into_iter().map(keep).collect()
+    }
+
+    /// Writes values that are kept in locals above the top, which they do not move, and returns their begin,
+    /// the end of their last list, and the bytes behind that.
+    fn encode(&mut self, all: &[(Type, E)], values: &[u32]) -> (u32, u32, u64) {
         let begin = self.local(I32);
         self.ops([I::GlobalGet(TOP), I::LocalSet(begin)]);
         let (mut end, mut offset) = (begin, 0);
-        for ((of, _), value) in all.iter().zip(values) {
+        for ((of, _), value) in all.iter().zip(values.iter().copied()) {
             if of.is_list() {
                 let next = self.local(I32);
                 let before = i32::try_from(offset).unwrap_or(0);
@@ -611,23 +614,11 @@ impl<'a> Emitter<'a> {
 
     fn send(&mut self, send: &Send) {
         // The arguments are written last: place and parts may make lists.
-        let mut all: Vec<(Type, E)> = send.arguments.clone();
-        all.push((Type::Place, send.place.clone()));
-        all.push((Type::Int, send.parts.clone()));
-        let values: Vec<u32> = all
-            .iter()
-            .map(|(_, value)| {
-                self.value(value);
-                let local = self.local(I64);
-                self.op(I::LocalSet(local));
-                local
-            })
-            .collect();
-        let [.., place, parts] = values[..] else { return };
-        let number = |local: u32| E::Variable((local - self.base) as usize);
-        let values = values.iter().zip(&send.arguments).map(|(local, (of, _))| (*of, number(*local)));
-        let values: Vec<(Type, E)> = values.collect();
-        let begin = self.encode(&values);
+        let arguments = send.arguments.iter().map(|(_, value)| value);
+        let values = self.keep(arguments.chain([&send.place, &send.parts]));
+        let [arguments @ .., place, parts] = &values[..] else { return };
+        let (place, parts) = (*place, *parts);
+        let begin = self.encode(&send.arguments, arguments);
         let function = i32::try_from(send.function).unwrap_or(0);
         self.ops([I::I32Const(send.is_remote.into()), I::I32Const(function), I::LocalGet(begin.0)]);
         self.length(begin);

@@ -1,18 +1,8 @@
 //! Why a datagram was refused.
 
-macro_rules! causes {
-    ($($(#[$doc:meta])* $name:ident = $text:literal)*) => {
-        /// Why a datagram changed nothing. Each is counted.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
-        pub enum Cause { $($(#[$doc])* #[error($text)] $name,)* }
+flame_capsule::causes! {
+    "Why a datagram changed nothing. Each is counted.";
 
-        impl Cause {
-            pub const ALL: &[Self] = &[$(Self::$name),*];
-        }
-    };
-}
-
-causes! {
     /// It has no header.
     Short = "the datagram ends before byte 16, expected a header: it was cut, or is of others"
     Foreign = "the datagram begins with other bytes than FL and version 1, or has a kind above 5"
@@ -42,22 +32,4 @@ causes! {
     ManyOfOne = "the principal has as many links as one may have: end others"
     NoLink = "the address has no session: exchange keys first"
     Long = "the packet is longer than a datagram may be"
-}
-
-/// Counts of causes.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Counts([u64; Cause::ALL.len()]);
-
-impl Counts {
-    /// Returns how many datagrams were refused for a cause.
-    #[must_use]
-    pub fn of(&self, cause: Cause) -> u64 {
-        self.0[cause as usize]
-    }
-
-    /// Counts a cause, and returns it.
-    pub(crate) fn add(&mut self, cause: Cause) -> Cause {
-        self.0[cause as usize] += 1;
-        cause
-    }
 }

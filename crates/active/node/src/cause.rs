@@ -1,18 +1,8 @@
 //! Why a capsule ended.
 
-macro_rules! causes {
-    ($($(#[$doc:meta])* $name:ident = $text:literal)*) => {
-        /// Why a message was refused, or a copy was not sent. Each is counted.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
-        pub enum Cause { $($(#[$doc])* #[error($text)] $name,)* }
+flame_capsule::causes! {
+    "Why a message was refused, or a copy was not sent. Each is counted.";
 
-        impl Cause {
-            pub const ALL: &[Self] = &[$(Self::$name),*];
-        }
-    };
-}
-
-causes! {
     /// The link refused the datagram; its own counts have the reason.
     Link = "the link refused the datagram"
     Malformed = "the message was damaged, or is of others"
@@ -33,20 +23,4 @@ causes! {
     /// The sandbox spent more than its limit: an error of this node. Nothing of the capsule goes further.
     Overrun = "the program ran over its limit of instructions"
     SoftFull = "the account has left as many values as it may"
-}
-
-/// Counts of causes.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Counts([u64; Cause::ALL.len()]);
-
-impl Counts {
-    /// Returns how often something ended for a cause.
-    #[must_use]
-    pub fn of(&self, cause: Cause) -> u64 {
-        self.0[cause as usize]
-    }
-
-    pub(crate) fn add(&mut self, cause: Cause) {
-        self.0[cause as usize] += 1;
-    }
 }

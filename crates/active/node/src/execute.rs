@@ -1,6 +1,7 @@
 //! What a node needs of others: a sandbox, services, and somebody that sends.
 
-use flame_capsule::{Host, Key, Payer, Place};
+use crate::settings::Rights;
+use flame_capsule::{Hash, Host, Key, Payer, Place};
 use std::net::SocketAddr;
 
 /// The sandbox.
@@ -8,17 +9,20 @@ pub trait Execute {
     /// Code that can be run.
     type Code;
 
-    /// Compiles code for an account.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the code is refused.
-    fn compile(&mut self, code: &[u8], account: Payer) -> Result<Self::Code, Failure>;
+    /// Compiles code for an account, and links the calls of the node that are granted; or begins to, and
+    /// returns `None`: then [`Execute::made`] has it later.
+    fn compile(&mut self, code: &[u8], account: Payer, rights: Rights)
+    -> Option<Result<Self::Code, Failure>>;
+
+    /// Returns code that was begun to be compiled, once it is, with its account and hash.
+    fn made(&mut self) -> Option<(Payer, Hash, Result<Self::Code, Failure>)> {
+        None
+    }
 
     /// Calls a function with arguments, for at most `limit` instructions.
     fn run(
         &mut self,
-        code: &Self::Code,
+        code: &mut Self::Code,
         function: u8,
         arguments: &[u8],
         limit: u64,
@@ -54,6 +58,12 @@ pub trait Services {
 pub trait Output {
     /// Sends a datagram, for the account that pays, or for the node itself.
     fn send(&mut self, to: SocketAddr, datagram: &[u8], account: Option<Payer>);
+
+    /// Returns the nanoseconds of a steady clock, from which the times of capsules follow. Without a clock,
+    /// they are 0.
+    fn instant(&mut self) -> u64 {
+        0
+    }
 
     /// Hands bytes to the application that waits for capsules of this payer and key.
     fn deliver(&mut self, payer: Payer, key: Key, origin: Place, bytes: &[u8]);

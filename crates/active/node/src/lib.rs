@@ -18,21 +18,27 @@
 //!     link to the next hop: authenticator over capsule and share
 //! ```
 //!
-//! 1. *Who pays.* A host pays for its own capsules. A node vouches for the payer that its capsule states. A
-//!    datagram without authenticator is Best Effort, begins at this node (a stranger cannot have answers sent
-//!    to others), and carries its code unless strangers' code is cached: nothing is held or asked for it. A
-//!    payer without an account here runs on the account of Best Effort.
+//! 1. *Who pays.* A host pays for its own capsules, which begin at this node. A node vouches for the payer
+//!    that its capsule states. A datagram without authenticator is Best Effort, begins at this node (a
+//!    stranger cannot have answers sent to others), and carries its code unless strangers' code is cached:
+//!    nothing is asked for it. A payer without an account here runs on the account of Best Effort.
 //! 2. *Share.* The bound is the smaller of the capsule's and the account's. What a peer may have accepted in
 //!    a second, of all its capsules, is in its certificate; for strangers together it is in the settings. A
 //!    node that lies spends in the network at most what each of its neighbours accepts from it: its share
 //!    times its neighbours. A node that keeps to the numbers of a capsule, and repeats it, spends its bound
 //!    times its neighbours. It may name any payer: an account answers for what the nodes around state for
 //!    it.
-//! 3. *Code.* Cached for each account and hash, so an account cannot see what others run. Each account has
+//! 3. *Code.* Cached for each account and hash, so an account cannot see what others run. It may be compiled
+//!    elsewhere, while the capsules wait. Each account has
 //!    its own room in each table, so that none can fill it for others.
 //! 4. *Evaluation.* Through [`Execute`], with a limit of instructions. Its effects count if it ends well.
+//!    Bytes that it delivers go to the host whose capsule had this payer and key, and are paid as a copy is;
+//!    without such a host, to the application at the node.
 //! 5. *Copies.* Paid by the bound before they leave, the datagram's bytes with header and authenticator. They
 //!    carry the hash; the next hop asks for the code, and is answered if this node has sent it the hash.
+//!
+//! The time of each part of the work is added to the account ([`Times`]), which may read it with the right
+//! `times`: the parts of SANE's figure 8, without kernel and wire.
 //!
 //! What is refused is counted by [`Cause`], and by the links' causes.
 //!
@@ -62,5 +68,5 @@ mod visit;
 pub use cause::{Cause, Counts};
 pub use execute::{Execute, Failure, Output, Ran, Services};
 pub use node::{Begin, Node};
-pub use settings::{Account, Map, Rights, Room, Settings, Terms};
+pub use settings::{Account, Map, Part, Rights, Room, Settings, Terms, Times};
 pub use visit::MAX_SENDS;

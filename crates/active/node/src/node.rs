@@ -2,15 +2,15 @@
 
 use crate::cause::{Cause, Counts};
 use crate::execute::{Execute, Failure, Output, Services};
-use crate::settings::{Account, Settings, Terms};
-use crate::tables::{ASK_AGAIN, Allowances, Codes, HOLD, Held, Owed, Soft, Visitor};
+use crate::settings::{Account, Part, Settings, Terms, Times};
+use crate::tables::{ASK_AGAIN, Allowances, Codes, HOLD, Held, Hosts, Owed, Soft, Visitor};
 use crate::visit::{Effects, Visit};
 use flame_active_link::{
     Cause as LinkCause, Certificates, Clock, Links, Mode, OVERHEAD, Peer, Received, Role,
 };
 use flame_capsule::{
-    Bound, CODE_HEADER, Capsule, CodeMessage, Hash, Key, Limits, MAX_CODE, Message, Parts, Payer, Place,
-    Request, Target, hash_of,
+    Bound, CODE_HEADER, Capsule, CodeMessage, DELIVERY_HEADER, Delivery, Hash, Key, Limits, MAX_CODE,
+    Message, Parts, Payer, Place, Request, Target, hash_of,
 };
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -31,6 +31,25 @@ struct Turn<'a> {
     now: u64,
     clock: Clock,
     out: &'a mut dyn Output,
+    /// The end of the last part of the work.
+    last: u64,
+    times: Times,
+    /// The account of the work, once it is known.
+    account: Option<Payer>,
+}
+
+impl<'a> Turn<'a> {
+    fn new(now: u64, clock: Clock, out: &'a mut dyn Output) -> Self {
+        let last = out.instant();
+        Self { now, clock, out, last, times: Times::default(), account: None }
+    }
+
+    /// Ends a part of the work.
+    fn end(&mut self, part: Part) {
+        let now = self.out.instant();
+        self.times.0[part as usize] += now.saturating_sub(self.last);
+        self.last = now;
+    }
 }
 
 /// A request for code that waits for its answer.
@@ -38,6 +57,15 @@ struct Asked {
     since: u64,
     /// What the answer may spend.
     reserved: Bound,
+}
+
+fn failed(failure: Failure) -> Cause {
+    match failure {
+        Failure::NotCompiled => Cause::NotCompiled,
+        Failure::NoFunction => Cause::NoFunction,
+        Failure::Trapped => Cause::Trapped,
+        Failure::Limit => Cause::Exhausted,
+    }
 }
 
 /// An active node.
@@ -52,6 +80,7 @@ pub struct Node<C, X: Execute, S> {
     allowances: Allowances,
     soft: Soft,
     owed: Owed,
+    hosts: Hosts,
     accounts: BTreeMap<Payer, Account>,
     counts: Counts,
     /// Buffers that are used again.
@@ -76,6 +105,7 @@ impl<C: Certificates, X: Execute, S: Services> Node<C, X, S> {
             allowances: Allowances::default(),
             soft: Soft::new(room.soft),
             owed: Owed::new(room.owed),
+            hosts: Hosts::new(room.hosts),
             accounts: BTreeMap::new(),
             counts: Counts::default(),
             effects: Effects::default(),
@@ -101,16 +131,17 @@ impl<C: Certificates, X: Execute, S: Services> Node<C, X, S> {
         &self.accounts
     }
 
-    /// Returns the sizes of the tables: programs, held capsules, requests, soft state, owed code, allowances.
+    /// Returns the sizes of the tables: programs, held capsules, requests, soft state, owed code, hosts,
+    /// allowances.
     #[must_use]
-    pub fn sizes(&self) -> [usize; 6] {
+    pub fn sizes(&self) -> [usize; 7] {
         let (codes, soft, owed) = (self.codes.len(), self.soft.len(), self.owed.len());
-        [codes, self.held.len(), self.asked.len(), soft, owed, self.allowances.len()]
+        [codes, self.held.len(), self.asked.len(), soft, owed, self.hosts.len(), self.allowances.len()]
     }
 
     /// Exchanges keys with the neighbours that have no session.
     pub fn connect(&mut self, clock: Clock, out: &mut dyn Output) {
-        let mut turn = Turn { now: self.links.advance(clock), clock, out };
+        let mut turn = Turn::new(self.links.advance(clock), clock, out);
         for at in 0..self.settings.map.places().len() {
             let place = self.settings.map.places()[at];
             if let Some(address) = self.settings.map.address(place) {
@@ -121,7 +152,7 @@ impl<C: Certificates, X: Execute, S: Services> Node<C, X, S> {
 
     /// Begins a capsule here, where it is evaluated first.
     pub fn begin(&mut self, begin: Begin<'_>, clock: Clock, out: &mut dyn Output) {
-        let mut turn = Turn { now: self.links.advance(clock), clock, out };
+        let mut turn = Turn::new(self.links.advance(clock), clock, out);
         let (account, terms) = self.account(begin.payer);
         let hash = hash_of(begin.code);
         self.codes.add(account, hash, begin.code);
@@ -141,14 +172,17 @@ impl<C: Certificates, X: Execute, S: Services> Node<C, X, S> {
 
     /// Takes a datagram, which may be changed: it is decrypted in place.
     pub fn handle(&mut self, from: SocketAddr, datagram: &mut [u8], clock: Clock, out: &mut dyn Output) {
-        let mut turn = Turn { now: self.links.advance(clock), clock, out };
+        let mut turn = Turn::new(self.links.advance(clock), clock, out);
         self.forget_overdue(turn.now);
         let length = datagram.len();
         match self.links.receive(from, datagram, clock) {
             Ok(Received::Step(answer) | Received::Begun(answer)) => out.send(from, &answer, None),
             Ok(Received::Nothing) => {}
             Ok(Received::Plain(body)) => self.message(None, from, body, &mut turn),
-            Ok(Received::Packet { peer, body }) => self.message(Some(peer), from, body, &mut turn),
+            Ok(Received::Packet { peer, body }) => {
+                turn.end(Part::Authentication);
+                self.message(Some(peer), from, body, &mut turn);
+            }
             Err(cause) => {
                 self.counts.add(Cause::Link);
                 if cause == LinkCause::NoSession
@@ -161,6 +195,7 @@ impl<C: Certificates, X: Execute, S: Services> Node<C, X, S> {
         }
     }
 
+    /// Takes a message, and charges the account with the time.
     fn message(&mut self, peer: Option<Peer>, from: SocketAddr, body: &[u8], turn: &mut Turn<'_>) {
         let done = match (Message::read(body), peer) {
             (Err(_), _) => Err(Cause::Malformed),
@@ -168,10 +203,14 @@ impl<C: Certificates, X: Execute, S: Services> Node<C, X, S> {
             (Ok(Message::Request(request)), Some(peer)) => self.request(&peer, from, request, turn),
             (Ok(Message::Code(answer)), Some(_)) => self.code(from, &answer, turn),
             (Ok(Message::Request(_)), None) => Err(Cause::NotOwed),
-            (Ok(Message::Code(_)), None) => Err(Cause::Unasked),
+            (Ok(Message::Code(_)), None) | (Ok(Message::Delivery(_)), _) => Err(Cause::Unasked),
         };
         if let Err(cause) = done {
             self.counts.add(cause);
+        }
+        turn.end(Part::Marshalling);
+        if let Some(account) = turn.account {
+            self.accounts.entry(account).or_default().times.add(turn.times);
         }
     }
 
@@ -188,12 +227,11 @@ impl<C: Certificates, X: Execute, S: Services> Node<C, X, S> {
             Some(peer) if peer.role == Role::Host && capsule.payer != peer.payer => {
                 return Err(Cause::ForeignPayer);
             }
-            Some(peer) if peer.role == Role::Host => {
-                (peer.payer, peer.place, peer.share, (peer.payer, peer.place))
-            }
+            Some(peer) if peer.role == Role::Host => (peer.payer, here, peer.share, (peer.payer, peer.place)),
             Some(peer) => (capsule.payer, capsule.origin, peer.share, (peer.payer, peer.place)),
         };
         let (account, terms) = self.account(payer);
+        turn.account = Some(account);
         let hops = Limits { hops: share.hops, ..terms.most };
         let limits = capsule.limits.meet(terms.most).meet(hops);
         if !self.allowances.accept(sender, share, limits, turn.now) {
@@ -203,6 +241,9 @@ impl<C: Certificates, X: Execute, S: Services> Node<C, X, S> {
         self.accounts.entry(account).or_default().capsules += 1;
         let Capsule { function, place, key, hash, arguments, .. } = *capsule;
         let visitor = Visitor { function, payer, origin, place, from: sender.1, key, hash };
+        if peer.is_some_and(|peer| peer.role == Role::Host) {
+            self.hosts.add(payer, key, from, |host| self.links.is_linked(host, turn.now));
+        }
         if let Some(code) = capsule.code {
             self.codes.add(account, hash, code);
         }
@@ -226,10 +267,7 @@ impl<C: Certificates, X: Execute, S: Services> Node<C, X, S> {
         arguments: &[u8],
         turn: &mut Turn<'_>,
     ) -> Result<(), Cause> {
-        let of_account = self.held.iter().filter(|held| held.account == account).count();
-        if of_account >= self.settings.room.held {
-            return Err(Cause::Full);
-        }
+        self.has_room(account)?;
         let hash = visitor.hash;
         let is_asked =
             self.asked.get(&(from, hash)).is_some_and(|a| turn.now.saturating_sub(a.since) < ASK_AGAIN);
@@ -244,8 +282,15 @@ impl<C: Certificates, X: Execute, S: Services> Node<C, X, S> {
             self.asked.insert((from, hash), Asked { since: turn.now, reserved });
         }
         let arguments = arguments.to_vec();
-        self.held.push(Held { account, hash, from, since: turn.now, bound, visitor, arguments });
+        let (from, since) = (Some(from), turn.now);
+        self.held.push(Held { account, hash, from, since, bound, visitor, arguments });
         Ok(())
+    }
+
+    /// Checks that an account may have one more capsule that waits.
+    fn has_room(&self, account: Payer) -> Result<(), Cause> {
+        let of_account = self.held.iter().filter(|held| held.account == account).count();
+        if of_account >= self.settings.room.held { Err(Cause::Full) } else { Ok(()) }
     }
 
     /// Answers with code whose hash was sent to this peer.
@@ -257,6 +302,7 @@ impl<C: Certificates, X: Execute, S: Services> Node<C, X, S> {
         turn: &mut Turn<'_>,
     ) -> Result<(), Cause> {
         let (account, bytes) = self.owed.take(from, request.hash).ok_or(Cause::NotOwed)?;
+        turn.account = Some(account);
         if bytes.len() > request.most as usize {
             return Err(Cause::Long);
         }
@@ -276,13 +322,14 @@ impl<C: Certificates, X: Execute, S: Services> Node<C, X, S> {
         let length = OVERHEAD + CODE_HEADER + answer.code.len();
         reserved.exchange(length).map_err(|_| Cause::Long)?;
         let mut reserved = Some(reserved);
-        let waits = |held: &mut Held| held.hash == answer.hash && held.from == from;
+        let waits = |held: &mut Held| held.hash == answer.hash && held.from == Some(from);
         let waiting: Vec<Held> = self.held.extract_if(.., waits).collect();
         for mut held in waiting {
             // It was set aside by one of them, and all have the same sender.
             if let Some(rest) = reserved.take() {
                 held.bound.take_back(rest);
             }
+            turn.account = Some(held.account);
             self.codes.add(held.account, answer.hash, answer.code);
             self.proceed(held.visitor, held.bound, &held.arguments, turn);
         }
@@ -292,7 +339,11 @@ impl<C: Certificates, X: Execute, S: Services> Node<C, X, S> {
     /// Evaluates a capsule, or passes it on towards its place. Its code is cached.
     fn proceed(&mut self, visitor: Visitor, mut bound: Bound, arguments: &[u8], turn: &mut Turn<'_>) {
         let done = if visitor.place == Place::NOWHERE || visitor.place == self.settings.here {
-            self.evaluate(&visitor, &mut bound, arguments, turn)
+            match self.make(&visitor, turn) {
+                Ok(true) => self.evaluate(&visitor, &mut bound, arguments, turn),
+                Ok(false) => self.wait(visitor, bound, arguments, turn),
+                Err(cause) => Err(cause),
+            }
         } else {
             let to = Target::Remote(visitor.place);
             self.copy(&visitor, &mut bound, (visitor.function, to, Parts::ALL), arguments, turn)
@@ -300,6 +351,63 @@ impl<C: Certificates, X: Execute, S: Services> Node<C, X, S> {
         if let Err(cause) = done {
             self.counts.add(cause);
         }
+    }
+
+    /// Returns whether the program is there, and begins to compile it otherwise.
+    fn make(&mut self, visitor: &Visitor, turn: &mut Turn<'_>) -> Result<bool, Cause> {
+        let (account, terms) = self.account(visitor.payer);
+        turn.end(Part::Marshalling);
+        // What the compiler has is limited by the capsules that wait for it.
+        let room = self.has_room(account);
+        let cached = self.codes.get(account, visitor.hash).ok_or(Cause::NoCode)?;
+        if cached.code.is_none() && !cached.is_begun {
+            room?;
+            cached.code = self.sandbox.compile(&cached.bytes, account, terms.rights);
+            cached.is_begun = true;
+        }
+        turn.end(Part::Loading);
+        match &cached.code {
+            Some(Ok(_)) => Ok(true),
+            Some(Err(failure)) => Err(failed(*failure)),
+            None => Ok(false),
+        }
+    }
+
+    /// Holds a capsule until its program is compiled.
+    fn wait(
+        &mut self,
+        visitor: Visitor,
+        bound: Bound,
+        arguments: &[u8],
+        turn: &Turn<'_>,
+    ) -> Result<(), Cause> {
+        let (account, _) = self.account(visitor.payer);
+        self.has_room(account)?;
+        let (hash, since, arguments) = (visitor.hash, turn.now, arguments.to_vec());
+        self.held.push(Held { account, hash, from: None, since, bound, visitor, arguments });
+        Ok(())
+    }
+
+    /// Continues the capsules whose programs are compiled by now.
+    pub fn resume(&mut self, clock: Clock, out: &mut dyn Output) {
+        while let Some((account, hash, made)) = self.sandbox.made() {
+            if let Some(cached) = self.codes.get(account, hash) {
+                cached.code = Some(made);
+            }
+            let waits = |held: &mut Held| held.from.is_none() && (held.account, held.hash) == (account, hash);
+            let waiting: Vec<Held> = self.held.extract_if(.., waits).collect();
+            for held in waiting {
+                let mut turn = Turn::new(self.links.advance(clock), clock, out);
+                self.proceed(held.visitor, held.bound, &held.arguments, &mut turn);
+                self.accounts.entry(account).or_default().times.add(turn.times);
+            }
+        }
+    }
+
+    /// Returns whether capsules wait for the compiler.
+    #[must_use]
+    pub fn is_making(&self) -> bool {
+        self.held.iter().any(|held| held.from.is_none())
     }
 
     fn evaluate(
@@ -310,14 +418,9 @@ impl<C: Certificates, X: Execute, S: Services> Node<C, X, S> {
         turn: &mut Turn<'_>,
     ) -> Result<(), Cause> {
         let (account, terms) = self.account(visitor.payer);
+        let spent = self.accounts.get(&account).copied().unwrap_or_default();
         let cached = self.codes.get(account, visitor.hash).ok_or(Cause::NoCode)?;
-        let code = match &mut cached.code {
-            Some(code) => code,
-            empty => {
-                let compiled = self.sandbox.compile(&cached.bytes, account);
-                empty.insert(compiled.map_err(|_| Cause::NotCompiled)?)
-            }
-        };
+        let Some(Ok(code)) = &mut cached.code else { return Err(Cause::NotCompiled) };
         self.effects.clear();
         let left = bound.left();
         let ran = {
@@ -325,6 +428,7 @@ impl<C: Certificates, X: Execute, S: Services> Node<C, X, S> {
                 here: self.settings.here,
                 now: turn.now,
                 account,
+                spent,
                 terms,
                 left,
                 visitor: *visitor,
@@ -335,18 +439,16 @@ impl<C: Certificates, X: Execute, S: Services> Node<C, X, S> {
             };
             self.sandbox.run(code, visitor.function, arguments, left.instructions, &mut visit)
         };
+        turn.end(Part::Running);
         self.accounts.entry(account).or_default().instructions += ran.instructions;
         bound.run(ran.instructions).map_err(|_| Cause::Overrun)?;
-        ran.end.map_err(|failure| match failure {
-            Failure::NotCompiled => Cause::NotCompiled,
-            Failure::NoFunction => Cause::NoFunction,
-            Failure::Trapped => Cause::Trapped,
-            Failure::Limit => Cause::Exhausted,
-        })?;
+        ran.end.map_err(failed)?;
         // The effects are this evaluation's until they are done, and their buffers come back.
         let effects = std::mem::take(&mut self.effects);
         for (from, to) in &effects.deliveries {
-            turn.out.deliver(visitor.payer, visitor.key, visitor.origin, &effects.buffer[*from..*to]);
+            if let Err(cause) = self.deliver(visitor, bound, account, &effects.buffer[*from..*to], turn) {
+                self.counts.add(cause);
+            }
         }
         for (name, value, seconds) in &effects.left {
             if !self.soft.leave((account, visitor.key, *name), *value, *seconds, turn.now) {
@@ -362,6 +464,28 @@ impl<C: Certificates, X: Execute, S: Services> Node<C, X, S> {
         }
         self.effects = effects;
         Ok(())
+    }
+
+    /// Delivers bytes to the host that waits for them, which the bound pays, or to the application here.
+    fn deliver(
+        &mut self,
+        visitor: &Visitor,
+        bound: &mut Bound,
+        account: Payer,
+        bytes: &[u8],
+        turn: &mut Turn<'_>,
+    ) -> Result<(), Cause> {
+        let Visitor { payer, key, origin, .. } = *visitor;
+        match self.hosts.get(payer, key).filter(|host| self.links.is_linked(*host, turn.now)) {
+            Some(host) => {
+                bound.exchange(OVERHEAD + DELIVERY_HEADER + bytes.len()).map_err(|_| Cause::Exhausted)?;
+                self.send(&Message::Delivery(Delivery { key, bytes }), host, account, turn)
+            }
+            None => {
+                turn.out.deliver(payer, key, origin, bytes);
+                Ok(())
+            }
+        }
     }
 
     /// Sends a copy with its part of the bound, which is subtracted before it leaves.
@@ -408,12 +532,15 @@ impl<C: Certificates, X: Execute, S: Services> Node<C, X, S> {
         self.message.clear();
         self.datagram.clear();
         message.write(&mut self.message);
+        turn.end(Part::Marshalling);
         let sealed = self.links.seal(to, Mode::Authenticated, &self.message, turn.clock, &mut self.datagram);
         sealed.map_err(|_| Cause::NoLink)?;
+        turn.end(Part::Authentication);
         let spent = self.accounts.entry(account).or_default();
         spent.bytes += self.datagram.len() as u64;
         spent.copies += 1;
         turn.out.send(to, &self.datagram, Some(account));
+        turn.end(Part::Transmission);
         Ok(())
     }
 
@@ -425,7 +552,9 @@ impl<C: Certificates, X: Execute, S: Services> Node<C, X, S> {
         match self.links.connect(address, turn.clock) {
             Ok(Some(first)) => turn.out.send(address, &first, None),
             Ok(None) => {}
-            Err(_) => self.counts.add(Cause::Link),
+            Err(_) => {
+                self.counts.add(Cause::Link);
+            }
         }
     }
 

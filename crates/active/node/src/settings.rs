@@ -58,10 +58,12 @@ pub struct Rights {
     pub deliver: bool,
     pub leave: bool,
     pub service: bool,
+    /// The service `time`: how long its own capsules took at this node.
+    pub times: bool,
 }
 
 impl Rights {
-    pub const ALL: Self = Self { send: true, deliver: true, leave: true, service: true };
+    pub const ALL: Self = Self { send: true, deliver: true, leave: true, service: true, times: true };
 }
 
 /// What a principal has at this node.
@@ -85,11 +87,13 @@ pub struct Room {
     pub soft: usize,
     /// Hashes that were sent, whose code the next hop may ask for.
     pub owed: usize,
+    /// Keys under which hosts wait for deliveries.
+    pub hosts: usize,
 }
 
 impl Default for Room {
     fn default() -> Self {
-        Self { codes: 16, held: 32, soft: 256, owed: 64 }
+        Self { codes: 16, held: 32, soft: 256, owed: 64, hosts: 16 }
     }
 }
 
@@ -113,4 +117,29 @@ pub struct Account {
     pub instructions: u64,
     pub bytes: u64,
     pub copies: u64,
+    pub times: Times,
+}
+
+/// The parts of the time of a capsule at a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// Authenticators of packets, verified and made.
+    Authentication,
+    /// Finding the program, or making it.
+    Loading,
+    /// Reading and writing messages, and the node's own tables.
+    Marshalling,
+    Running,
+    /// The output.
+    Transmission,
+}
+
+/// The nanoseconds of each part, as [`crate::Output::instant`] measures them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Times(pub [u64; 5]);
+
+impl Times {
+    pub(crate) fn add(&mut self, other: Self) {
+        self.0.iter_mut().zip(other.0).for_each(|(sum, part)| *sum = sum.saturating_add(part));
+    }
 }

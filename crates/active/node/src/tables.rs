@@ -1,5 +1,6 @@
 //! The tables of a node. Each account has its own room in each, so no principal fills a table for others.
 
+use crate::execute::Failure;
 use flame_capsule::{Bound, Hash, Key, Limits, Payer, Place};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -9,14 +10,19 @@ use std::sync::Arc;
 pub const HOLD: u64 = 5000;
 /// The milliseconds after which code may be asked for again.
 pub const ASK_AGAIN: u64 = 1000;
+/// The hosts among which those that have left are looked for.
+const MAX_HOSTS: usize = 1024;
 /// The longest life of soft state in seconds.
 pub const MAX_SECONDS: u64 = 3600;
 
 /// A program of an account.
 pub struct Cached<C> {
     pub bytes: Arc<[u8]>,
-    /// It is compiled at its first evaluation: a node that only passes it on never does.
-    pub code: Option<C>,
+    /// It is compiled at its first evaluation: a node that only passes it on never does. Code that is refused
+    /// is not compiled again.
+    pub code: Option<Result<C, Failure>>,
+    /// The compiler has it.
+    pub is_begun: bool,
     used: u64,
 }
 
@@ -31,7 +37,8 @@ pub struct Codes<C> {
 pub struct Held {
     pub account: Payer,
     pub hash: Hash,
-    pub from: SocketAddr,
+    /// The node that is asked for the code, or `None` if the compiler has it.
+    pub from: Option<SocketAddr>,
     pub since: u64,
     pub bound: Bound,
     pub visitor: Visitor,
@@ -78,6 +85,13 @@ pub struct Owed {
     order: u64,
 }
 
+/// The hosts to which bytes are delivered, by payer and key, with the order in which they came.
+pub struct Hosts {
+    all: BTreeMap<(Payer, Key), (u64, SocketAddr)>,
+    room: usize,
+    order: u64,
+}
+
 impl<C> Codes<C> {
     pub fn new(room: usize) -> Self {
         Self { all: BTreeMap::new(), room, uses: 0 }
@@ -104,7 +118,7 @@ impl<C> Codes<C> {
         if let Some(oldest) = oldest.filter(|_| own().count() >= self.room) {
             self.all.remove(&oldest);
         }
-        let cached = Cached { bytes: bytes.into(), code: None, used: self.uses };
+        let cached = Cached { bytes: bytes.into(), code: None, is_begun: false, used: self.uses };
         self.all.insert((account, hash), cached);
     }
 }
@@ -206,5 +220,42 @@ impl Owed {
     /// Returns what is owed, once.
     pub fn take(&mut self, to: SocketAddr, hash: Hash) -> Option<(Payer, Arc<[u8]>)> {
         self.all.remove(&(to, hash)).map(|(account, _, bytes)| (account, bytes))
+    }
+}
+
+impl Hosts {
+    pub fn new(room: usize) -> Self {
+        Self { all: BTreeMap::new(), room, order: 0 }
+    }
+
+    pub fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    /// Remembers that a host sent a capsule, in place of the payer's oldest. Hosts that have left are
+    /// forgotten.
+    pub fn add(
+        &mut self,
+        payer: Payer,
+        key: Key,
+        address: SocketAddr,
+        is_linked: impl Fn(SocketAddr) -> bool,
+    ) {
+        self.order += 1;
+        if self.all.len() >= MAX_HOSTS {
+            self.all.retain(|_, (_, address)| is_linked(*address));
+        }
+        if self.all.insert((payer, key), (self.order, address)).is_some() {
+            return;
+        }
+        let own = || self.all.range((payer, Key([0; 16]))..=(payer, Key([255; 16])));
+        let oldest = own().min_by_key(|(_, (order, _))| *order).map(|(key, _)| *key);
+        if let Some(oldest) = oldest.filter(|_| own().count() > self.room) {
+            self.all.remove(&oldest);
+        }
+    }
+
+    pub fn get(&self, payer: Payer, key: Key) -> Option<SocketAddr> {
+        self.all.get(&(payer, key)).map(|(_, address)| *address)
     }
 }

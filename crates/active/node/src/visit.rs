@@ -1,11 +1,13 @@
 //! A capsule's visit to a node: the calls that it makes, and their effects, which wait for its good end.
 
 use crate::execute::Services;
-use crate::settings::{Map, Terms};
+use crate::settings::{Account, Map, Terms};
 use crate::tables::{Soft, Visitor};
-use flame_capsule::{Host, MAX_ARGUMENTS, Parts, Place, Refused, Target};
-use flame_capsule::{Limits, Payer};
+use flame_capsule::{Host, Limits, MAX_ARGUMENTS, Parts, Payer, Place, Refused, Target};
 
+/// The service by which a capsule reads its account at this node: the number of capsules, then the
+/// nanoseconds of each [`crate::Part`].
+const TIME: u64 = u64::from_le_bytes(*b"time\0\0\0\0");
 /// The most copies of one evaluation.
 pub const MAX_SENDS: usize = 64;
 /// The most deliveries and values of one evaluation.
@@ -52,6 +54,8 @@ pub struct Visit<'a> {
     pub here: Place,
     pub now: u64,
     pub account: Payer,
+    /// What was spent before.
+    pub spent: Account,
     pub terms: Terms,
     pub left: Limits,
     pub visitor: Visitor,
@@ -133,6 +137,11 @@ impl Host for Visit<'_> {
 
     fn service(&mut self, name: u64, argument: i64) -> Result<i64, Refused> {
         granted(self.terms.rights.service, "service")?;
+        if name == TIME && self.terms.rights.times {
+            let parts = [&[self.spent.capsules][..], &self.spent.times.0].concat();
+            let part = usize::try_from(argument).ok().and_then(|part| parts.get(part));
+            return Ok(part.map_or(0, |part| part.cast_signed()));
+        }
         Ok(self.services.service(self.account, name, argument).unwrap_or(0))
     }
 }

@@ -1,7 +1,7 @@
 //! A sandbox whose programs follow from numbers, and the ledger of what is spent.
 
 use fastrand::Rng;
-use flame_active_node::{Execute, Failure, Ran, Services};
+use flame_active_node::{Execute, Failure, Ran, Rights, Services};
 use flame_capsule::{Host, Parts, Payer, Place, Target, hash_of};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -47,13 +47,13 @@ pub fn program(payer: Payer, seed: u64, filling: usize) -> Vec<u8> {
 impl Execute for Sandbox {
     type Code = Vec<u8>;
 
-    fn compile(&mut self, code: &[u8], _: Payer) -> Result<Vec<u8>, Failure> {
-        if code.len() < 24 { Err(Failure::NotCompiled) } else { Ok(code.to_vec()) }
+    fn compile(&mut self, code: &[u8], _: Payer, _: Rights) -> Option<Result<Vec<u8>, Failure>> {
+        Some(if code.len() < 24 { Err(Failure::NotCompiled) } else { Ok(code.to_vec()) })
     }
 
     fn run(
         &mut self,
-        code: &Vec<u8>,
+        code: &mut Vec<u8>,
         function: u8,
         arguments: &[u8],
         limit: u64,
@@ -70,7 +70,7 @@ impl Execute for Sandbox {
         if ledger.until.get(&payer).is_some_and(|until| *until < ledger.now) {
             ledger.wrong = Some(format!("a capsule of {payer:?} runs after its certificate has ended"));
         }
-        let seed = hash_of(&[code, &host.here().0.to_le_bytes()[..], arguments].concat()).0;
+        let seed = hash_of(&[code.as_slice(), &host.here().0.to_le_bytes()[..], arguments].concat()).0;
         let mut rng = Rng::with_seed(u64::from_le_bytes(seed[..8].try_into().unwrap_or_default()));
         let wanted = if function == PROBE { 10 } else { rng.u64(..3000) };
         let instructions = wanted.min(limit);

@@ -21,7 +21,7 @@ const FAULTS: u64 = 12_000;
 /// The milliseconds of calm, in which links are made again.
 const CALM: u64 = 9000;
 const PAYERS: u8 = 5;
-const ROOM: Room = Room { codes: 3, held: 3, soft: 4, owed: 3 };
+const ROOM: Room = Room { codes: 3, held: 3, soft: 4, owed: 3, hosts: 2 };
 const LINKS: Limit = Limit { sessions: 24, of_one: 4, exchanges: 8, remembered: 32 };
 
 /// The machine that is not honest: always the first.
@@ -633,13 +633,14 @@ impl World {
         let accounts = usize::from(PAYERS) + 1;
         for machine in &mut self.machines {
             let Some(node) = &mut machine.node else { continue };
-            let [codes, held, asked, soft, owed, allowances] = node.sizes();
+            let [codes, held, asked, soft, owed, hosts, allowances] = node.sizes();
             let [sessions, exchanges, seen] = node.links().sizes();
             let is_small = codes <= ROOM.codes * accounts
                 && held <= ROOM.held * accounts
                 && asked <= ROOM.held * accounts
                 && soft <= ROOM.soft * accounts
                 && owed <= ROOM.owed * accounts
+                && hosts <= ROOM.hosts * (accounts + 1)
                 && allowances <= LINKS.sessions + 1
                 && sessions <= LINKS.sessions
                 && exchanges <= LINKS.exchanges + machine.neighbours.len()

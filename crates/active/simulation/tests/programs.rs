@@ -24,14 +24,14 @@ struct Interpreter {
 impl Execute for Interpreter {
     type Code = Program;
 
-    fn compile(&mut self, code: &[u8], _: Payer) -> Result<Program, Failure> {
-        let text = std::str::from_utf8(code).map_err(|_| Failure::NotCompiled)?;
-        Program::read(text).map_err(|_| Failure::NotCompiled)
+    fn compile(&mut self, code: &[u8], _: Payer, _: Rights) -> Option<Result<Program, Failure>> {
+        let text = std::str::from_utf8(code).map_err(|_| Failure::NotCompiled);
+        Some(text.and_then(|text| Program::read(text).map_err(|_| Failure::NotCompiled)))
     }
 
     fn run(
         &mut self,
-        code: &Program,
+        code: &mut Program,
         function: u8,
         arguments: &[u8],
         limit: u64,
@@ -257,4 +257,45 @@ fn wrong_capsules_are_refused_by_cause() {
     assert_eq!(met(Role::Node, None, &body(other, 0, long), Cause::NotCompiled), 1);
     let long = b"fun f() = deliver(fold x in [1] at most 32 with n = 0 do n + x / hops() end)";
     assert_eq!(met(Role::Node, None, &body(other, 0, long), Cause::Exhausted), 1);
+}
+
+#[test]
+fn a_delivery_to_a_host_is_paid() {
+    // Header, authenticator, head of the delivery and one number.
+    let needed = (flame_active_link::OVERHEAD + flame_capsule::DELIVERY_HEADER + 8) as u64;
+    for (bytes, is_sent) in [(needed, true), (needed - 1, false)] {
+        let (mut node, mut host, mut wire) = host(Role::Host, None);
+        let code = b"fun f() = deliver(7)";
+        let hash = hash_of(code);
+        let limits = Limits { bytes, copies: 1, ..MOST };
+        let (place, key, code) = (Place::NOWHERE, Key([5; 16]), Some(&code[..]));
+        let capsule = Capsule {
+            function: 0,
+            limits,
+            origin: Place(9),
+            place,
+            payer: ALICE,
+            key,
+            hash,
+            arguments: &[],
+            code,
+        };
+        let (mut body, mut packet) = (Vec::new(), Vec::new());
+        capsule.write(&mut body);
+        host.seal(address(1), Mode::Authenticated, &body, CLOCK, &mut packet).unwrap();
+        node.handle(address(2), &mut packet, CLOCK, &mut wire);
+        assert_eq!(node.counts().of(Cause::Exhausted), u64::from(!is_sent));
+        let sent = wire.datagrams.pop_front();
+        assert_eq!((sent.is_some(), wire.delivered.len()), (is_sent, 0));
+        if let Some((_, to, mut datagram)) = sent {
+            assert_eq!((to, datagram.len() as u64), (address(2), needed));
+            let Received::Packet { body, .. } = host.receive(address(1), &mut datagram, CLOCK).unwrap()
+            else {
+                panic!("no packet")
+            };
+            let delivery = flame_capsule::Delivery { key, bytes: &7_u64.to_le_bytes() };
+            assert_eq!(flame_capsule::Message::read(body), Ok(flame_capsule::Message::Delivery(delivery)));
+        }
+        assert_eq!(node.accounts()[&ALICE].copies, u64::from(is_sent));
+    }
 }

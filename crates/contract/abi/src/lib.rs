@@ -6,6 +6,7 @@
 #![cfg_attr(not(feature = "manifest"), no_std)]
 #![forbid(unsafe_code)]
 
+pub mod capsule;
 pub mod config;
 pub mod descriptor;
 pub mod header;

@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 mod analyse;
+mod capsule;
 mod check;
 mod class;
 mod find;
@@ -19,6 +20,7 @@ pub use analyse::{
     Analysis, Bound, Cause, Costs, Depends, Dominant, Entry, Kind, LoopReport, MAX_LENGTH, Poly, Proved,
     Reason, Remedy, Stack, Step, TYPICAL, TripCount, analyse, analyse_exports, prove,
 };
+pub use capsule::{Capsule, CapsuleError, capsule};
 pub use check::check;
 pub use check::{Checked, Exports};
 pub use class::Class;

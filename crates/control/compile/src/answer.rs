@@ -19,6 +19,11 @@ pub(crate) enum Answer {
     Code {
         bytes: u64,
     },
+    /// The same of a capsule, with the bounds of its functions.
+    Capsule {
+        bytes: u64,
+        bounds: Vec<Option<u64>>,
+    },
     /// The lines in the order of the requested offsets.
     Lines(Vec<Option<String>>),
     /// The module is at fault, for this reason.
@@ -64,7 +69,7 @@ impl Answer {
         }
         let code = bytes.split_off(PREFIX + length);
         let promised = match &answer {
-            Self::Code { bytes } => *bytes,
+            Self::Code { bytes } | Self::Capsule { bytes, .. } => *bytes,
             _ => 0,
         };
         if promised != code.len() as u64 {
@@ -77,7 +82,8 @@ impl Answer {
     fn check(&mut self, step: Step) -> Result<(), &'static str> {
         match (self, step) {
             (Self::Refused(reason), _) => report::clean(reason),
-            (Self::ModuleInfo { .. }, Step::Examine) | (Self::Code { .. }, Step::Compile) => {}
+            (Self::ModuleInfo { .. }, Step::Examine)
+            | (Self::Code { .. } | Self::Capsule { .. }, Step::Compile) => {}
             (Self::Report(report), Step::Analyse) => report.clean(),
             (Self::Lines(lines), Step::Lines) => lines.iter_mut().flatten().for_each(report::clean),
             _ => return Err("it answers another question"),

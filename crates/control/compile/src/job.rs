@@ -7,7 +7,7 @@ use crate::step::Step;
 use crate::{Artifact, Engines};
 use flame_abi::layout::names;
 use flame_abi::manifest::Manifest;
-use flame_bounds::{Costs, Rules};
+use flame_bounds::{Capsule, Costs, Rules};
 use flame_meter::Metering;
 use flame_plan::ModuleClass;
 use serde::{Deserialize, Serialize};
@@ -22,6 +22,8 @@ pub(crate) enum Job {
     Compile {
         artifact: Artifact,
     },
+    /// Check and compile a capsule.
+    Capsule,
     /// Find the source lines of these offsets in the file.
     Lines {
         offsets: Vec<usize>,
@@ -33,7 +35,7 @@ impl Job {
         match self {
             Self::Examine => Step::Examine,
             Self::Analyse { .. } => Step::Analyse,
-            Self::Compile { .. } => Step::Compile,
+            Self::Compile { .. } | Self::Capsule => Step::Compile,
             Self::Lines { .. } => Step::Lines,
         }
     }
@@ -48,6 +50,10 @@ pub(crate) fn perform(job: &Job, wasm: &[u8], engines: Option<&Engines>) -> (Ans
             .map_err(|e| e.to_string()),
         Job::Compile { artifact } => match compile(wasm, *artifact, engines) {
             Ok(code) => return (Answer::Code { bytes: code.len() as u64 }, code),
+            Err(reason) => Err(reason),
+        },
+        Job::Capsule => match capsule(wasm, engines) {
+            Ok((bounds, code)) => return (Answer::Capsule { bytes: code.len() as u64, bounds }, code),
             Err(reason) => Err(reason),
         },
         Job::Lines { offsets } => {
@@ -125,4 +131,15 @@ fn compile(wasm: &[u8], artifact: Artifact, engines: Option<&Engines>) -> Result
     };
     let rewritten = flame_meter::rewrite_polled(wasm, count).map_err(|e| e.to_string())?;
     engines.precompile(class, &rewritten).map_err(|e| format!("compiling: {e:#}"))
+}
+
+/// Compiles a capsule, whose globals are exported so that its instance can be wiped.
+fn capsule(wasm: &[u8], engines: Option<&Engines>) -> Result<(Vec<Option<u64>>, Vec<u8>), String> {
+    let engines = engines.ok_or("no engine to compile for")?;
+    let Capsule { bounds, proved } = flame_bounds::capsule(wasm).map_err(|e| e.to_string())?;
+    let count = Metering::Verified { uncounted: &proved.uncounted, diverging: &proved.diverging };
+    let counted = flame_meter::rewrite(wasm, count).map_err(|e| e.to_string())?;
+    let exported = flame_meter::export_globals(wasm, &counted).map_err(|e| e.to_string())?;
+    let code = engines.precompile(ModuleClass::Bounded, &exported);
+    code.map(|code| (bounds, code)).map_err(|e| format!("compiling: {e:#}"))
 }

@@ -102,6 +102,15 @@ pub struct Compiled {
     pub cached: bool,
 }
 
+/// A capsule that passed all checks.
+#[derive(Clone, Debug)]
+pub struct CapsuleCode {
+    pub code: Vec<u8>,
+    /// For each exported function, in their order, the most instructions of a call, without calls of the
+    /// node. The functions without count theirs.
+    pub bounds: Vec<Option<u64>>,
+}
+
 /// The kind of a result that is stored for a module, which is part of its key in the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 enum Artifact {
@@ -330,6 +339,19 @@ impl<'a> Compiler<'a> {
         };
         self.keep(&hash, artifact, &code)?;
         Ok(Compiled { hash, manifest, code: code.into(), cached: false })
+    }
+
+    /// Checks and compiles a capsule. Nothing is kept: active nodes keep programs in memory.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the code is no capsule, or if the work exceeds its limits or the allowance.
+    pub fn capsule(&self, wasm: &[u8]) -> Result<CapsuleCode, CompileError> {
+        only_wasm(wasm)?;
+        match self.perform(&Job::Capsule, (wasm, Size::default()), &hash_of(wasm))? {
+            (Answer::Capsule { bounds, .. }, code) => Ok(CapsuleCode { code, bounds }),
+            _ => Err(unexpected(Step::Compile)),
+        }
     }
 
     /// Does a job on a module with this much code, as far as that is known.

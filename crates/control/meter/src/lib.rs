@@ -17,6 +17,7 @@
 //! | `pieces` | bulk memory instructions in pieces |
 //! | `poll` | loads from the polling page |
 //! | `append` | sections that grow |
+//! | `globals` | exports of globals, for instances that are wiped |
 //! | `features` | the Wasm features that modules may use |
 //! | `error` | the reasons why a module is rejected |
 //!
@@ -101,6 +102,7 @@ mod code;
 mod copy;
 pub mod error;
 pub mod features;
+mod globals;
 mod helpers;
 mod hoist;
 mod pieces;
@@ -111,4 +113,5 @@ mod unroll;
 
 pub use error::{ModuleError, Place};
 pub use flame_abi::layout::names::RESERVED;
+pub use globals::export_globals;
 pub use rewrite::{Metering, rewrite, rewrite_polled};

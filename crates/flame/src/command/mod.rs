@@ -1,8 +1,10 @@
 //! The commands. Each has one file, and one line in each list here.
 
+mod active;
 mod audit;
 mod build;
 mod calibrate;
+mod capsule;
 mod check;
 mod click;
 mod click_modules;
@@ -22,6 +24,7 @@ mod logs;
 mod modules;
 mod new;
 mod node;
+mod ping;
 mod policy;
 mod profile;
 mod query;
@@ -32,6 +35,7 @@ mod run;
 mod show;
 mod stop;
 mod top;
+mod trace;
 mod update;
 
 use crate::error::Error;
@@ -69,6 +73,10 @@ pub enum Command {
     Query(query::Query),
     Click(click::Click),
     Policy(policy::PolicyCommand),
+    Active(active::Active),
+    Ping(ping::Ping),
+    Trace(trace::Trace),
+    Capsule(capsule::Capsule),
     Doctor(doctor::Doctor),
     Completions(completions::Completions),
     Help(help::Help),
@@ -106,6 +114,10 @@ impl Command {
             Self::Query(c) => c.run(),
             Self::Click(c) => c.run(),
             Self::Policy(c) => c.run(),
+            Self::Active(c) => c.run(),
+            Self::Ping(c) => c.run(),
+            Self::Trace(c) => c.run(),
+            Self::Capsule(c) => c.run(),
             Self::Doctor(c) => c.run(),
             Self::Completions(c) => c.run(),
             Self::Help(c) => c.run(),

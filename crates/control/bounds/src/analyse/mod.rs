@@ -181,7 +181,7 @@ pub fn analyse(wasm: &[u8], rules: &Rules, costs: Option<&Costs>) -> Result<Anal
 pub fn prove(wasm: &[u8], rules: &Rules) -> Result<Proved, ModuleError> {
     crate::check(wasm, rules)?;
     let read = Read::new(wasm, is_entry).map_err(refused)?;
-    Ok(read.proved())
+    Ok(read.proved(|name| SHARED.contains(&name)))
 }
 
 /// Analyses every exported function of any valid module, with any arguments.
@@ -220,7 +220,7 @@ fn refused(e: wasmparser::Error) -> ModuleError {
 }
 
 /// A module and its verified properties.
-struct Read<'a> {
+pub(crate) struct Read<'a> {
     module: Module<'a>,
     graph: Graph,
     /// The exported names and functions, in order.
@@ -233,7 +233,7 @@ struct Read<'a> {
 
 impl<'a> Read<'a> {
     /// Reads a valid module, and verifies its certificate, or a certificate that is found here.
-    fn new(wasm: &'a [u8], is_wanted: fn(&str) -> bool) -> Result<Self, wasmparser::Error> {
+    pub(crate) fn new(wasm: &'a [u8], is_wanted: fn(&str) -> bool) -> Result<Self, wasmparser::Error> {
         let module = Module::read(wasm, flame_verify::SECTION)?;
         let graph = Graph::read(wasm, &module)?;
         let verify = |certificate: &[u8]| {
@@ -255,13 +255,15 @@ impl<'a> Read<'a> {
     }
 
     /// Returns the bound of an entry, and the part of it that is for functions that diverge.
-    fn bound(&self, name: &str) -> (Bound, u64) {
+    pub(crate) fn bound(&self, name: &str) -> (Bound, u64) {
         let of = self.verified.entries.iter().find(|e| e.name == name);
         let lost = if of.is_some_and(|e| e.diverges && e.bound.is_ok()) { DIVERGING } else { 0 };
         (of.and_then(|e| e.bound.ok()).map_or(Bound::UNBOUNDED, Bound::from), lost)
     }
 
-    fn proved(&self) -> Proved {
+    /// Returns the functions that need no counters, if calls of shared exports are charged as little as they
+    /// may be.
+    pub(crate) fn proved(&self, is_shared: impl Fn(&str) -> bool) -> Proved {
         let diverging = &self.verified.diverging;
         let (mut uncounted, mut counted) = (BTreeSet::new(), BTreeSet::new());
         for (name, function) in &self.exports {
@@ -269,8 +271,7 @@ impl<'a> Read<'a> {
             let all = self.graph.reaches(&self.module, &[*function], None);
             // An instance that diverges makes no further call that would be charged too little.
             let charged = u128::from(flame_abi::CALL_UNITS + lost);
-            let is_shared = SHARED.contains(name);
-            let is_covered = !is_shared || bound.at(1, MAX_LENGTH).is_some_and(|most| most <= charged);
+            let is_covered = !is_shared(name) || bound.at(1, MAX_LENGTH).is_some_and(|most| most <= charged);
             if bound.is_bounded() && is_covered {
                 // A function that diverges has no bound: it ends by a trap, or by its counters.
                 let ended: Vec<u32> = all.intersection(diverging).copied().collect();
@@ -344,7 +345,7 @@ impl<'a> Read<'a> {
             });
         }
         let loops = self.loops(hard.loops, &causes);
-        let (cycles, grows, proved) = (order.cycles, graph.grows, self.proved());
+        let (cycles, grows, proved) = (order.cycles, graph.grows, self.proved(|name| SHARED.contains(&name)));
         Analysis { entries, loops, cycles, grows, proved, dominant }
     }
 
