@@ -57,7 +57,7 @@ pub fn holds(c: &Content) -> bool {
 
 impl Gate {
     pub fn new(rule: &Rule, dialect: Dialect) -> Self {
-        // In Suricata, contents and the like are looked for in packets with a payload alone, negated ones too.
+        // In Suricata, only packets with a payload are searched for contents and the like, negated ones too.
         let asks = dialect == Dialect::Suricata && rule.payload_steps().next().is_some();
         let (mut mask, mut value, mut len) = ([0u8; HEAD], [0u8; HEAD], usize::from(asks));
         for step in rule.payload_steps() {

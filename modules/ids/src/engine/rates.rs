@@ -1,6 +1,6 @@
 //! `threshold` and `detection_filter`: events of a rule and an address are counted in periods of packet time.
-//! A period begins with an event, and the first event more than `seconds` later begins the next one; in Snort's
-//! dialect, an event `seconds` later does.
+//! A period begins with an event, and the first event more than `seconds` later begins the next one; in
+//! Snort's dialect, an event `seconds` later does.
 
 use super::facts::Facts;
 use super::flow::{self, Known};

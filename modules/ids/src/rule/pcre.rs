@@ -1,6 +1,8 @@
 //! `pcre:"[!]/REGEX/FLAGS"`, for a regex engine whose time is linear in the payload: no back references, no
 //! look-around.
 
+mod bytes;
+mod classes;
 mod syntax;
 mod tree;
 

@@ -2,7 +2,9 @@
 //!
 //! Every construct is either read or refused by its name.
 
-use super::tree::{Greed, Look, Node, Set};
+use super::bytes::Set;
+use super::classes::{BLANK, DIGIT, SPACE, VERTICAL, WORD};
+use super::tree::{Greed, Look, Node};
 
 /// The deepest nesting of groups, and the most quantifiers one after another.
 const MOST_DEPTH: u32 = 64;
@@ -43,22 +45,15 @@ pub fn read(pattern: &[u8], options: Options) -> Result<Node, String> {
     }
 }
 
-struct Reader<'a> {
-    pattern: &'a [u8],
-    at: usize,
-    options: Options,
+pub(super) struct Reader<'a> {
+    pub(super) pattern: &'a [u8],
+    pub(super) at: usize,
+    pub(super) options: Options,
     depth: u32,
 }
 
-const DIGIT: fn() -> Set = || Set::range(b'0', b'9');
-const ALPHA: fn() -> Set = || Set::range(b'a', b'z').or(Set::range(b'A', b'Z'));
-const WORD: fn() -> Set = || ALPHA().or(DIGIT()).or(Set::of(b'_'));
-const SPACE: fn() -> Set = || Set::range(9, 13).or(Set::of(b' '));
-const BLANK: fn() -> Set = || Set::all_of(b"\t \xa0");
-const VERTICAL: fn() -> Set = || Set::range(10, 13).or(Set::of(0x85));
-
 /// The meaning of a backslash and the characters after it.
-enum Escape {
+pub(super) enum Escape {
     Byte(u8),
     Set(Set),
     Node(Node),
@@ -68,17 +63,17 @@ enum Escape {
 }
 
 impl<'a> Reader<'a> {
-    fn peek(&self) -> Option<u8> {
+    pub(super) fn peek(&self) -> Option<u8> {
         self.pattern.get(self.at).copied()
     }
 
-    fn take(&mut self) -> Option<u8> {
+    pub(super) fn take(&mut self) -> Option<u8> {
         let byte = self.peek()?;
         self.at += 1;
         Some(byte)
     }
 
-    fn strip(&mut self, prefix: &[u8]) -> bool {
+    pub(super) fn strip(&mut self, prefix: &[u8]) -> bool {
         let is_here = self.pattern[self.at..].starts_with(prefix);
         if is_here {
             self.at += prefix.len();
@@ -87,12 +82,12 @@ impl<'a> Reader<'a> {
     }
 
     #[cold]
-    fn fault(&self, what: &str) -> String {
+    pub(super) fn fault(&self, what: &str) -> String {
         format!("pcre syntax: {what}, at byte {}", self.at + 1)
     }
 
     #[cold]
-    fn refuse<T>(&self, name: &str) -> Result<T, String> {
+    pub(super) fn refuse<T>(&self, name: &str) -> Result<T, String> {
         Err(format!("pcre with {name}: at byte {}", self.at + 1))
     }
 
@@ -230,7 +225,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads the bytes up to `\E`.
-    fn quoted(&mut self) -> &'a [u8] {
+    pub(super) fn quoted(&mut self) -> &'a [u8] {
         let rest = &self.pattern[self.at..];
         let end = rest.windows(2).position(|two| two == br"\E");
         self.at += end.map_or(rest.len(), |end| end + 2);
@@ -391,7 +386,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads what follows a backslash, where it means the same in a class.
-    fn escape_anywhere(&mut self) -> Result<Escape, String> {
+    pub(super) fn escape_anywhere(&mut self) -> Result<Escape, String> {
         let Some(byte) = self.take() else { return Err(self.fault(r"`\` at the end")) };
         Ok(match byte {
             b'd' => Escape::Set(DIGIT()),
@@ -456,127 +451,5 @@ impl<'a> Reader<'a> {
         };
         self.at += end + 1;
         Ok(value)
-    }
-
-    /// Reads a class, after its bracket.
-    fn class(&mut self) -> Result<Node, String> {
-        if self.pattern[self.at..].starts_with(b"[:<:]]") || self.pattern[self.at..].starts_with(b"[:>:]]") {
-            return self.refuse("the start or the end of a word as a class");
-        }
-        let not = self.strip(b"^");
-        let mut set = Set::NONE;
-        // The last byte, from which a range may begin.
-        let mut last: Option<u8> = None;
-        let mut is_first = true;
-        loop {
-            let Some(byte) = self.take() else { return Err(self.fault("`[` without `]`")) };
-            let found = match byte {
-                b']' if !is_first => break,
-                b'[' if matches!(self.peek(), Some(b':' | b'.' | b'=')) => match self.posix()? {
-                    Some(named) => Escape::Set(named),
-                    None => Escape::Byte(b'['),
-                },
-                b'\\' => self.in_class()?,
-                b' ' | b'\t' if self.options.extended_more => continue,
-                byte => Escape::Byte(byte),
-            };
-            is_first = false;
-            match found {
-                Escape::Byte(byte) => {
-                    set = set.or(Set::of(byte));
-                    last = Some(byte);
-                }
-                Escape::Set(more) => {
-                    set = set.or(more);
-                    last = None;
-                }
-                Escape::Quote => {
-                    let quoted = self.quoted();
-                    let (more, end) = (Set::all_of(quoted), quoted.last().copied());
-                    set = set.or(more);
-                    last = end.or(last);
-                }
-                Escape::Node(_) | Escape::Nothing => {}
-            }
-            // A hyphen between two bytes makes a range; anywhere else it stands for itself.
-            if let (Some(first), Some(b'-')) = (last, self.peek())
-                && self.pattern.get(self.at + 1).is_some_and(|byte| *byte != b']')
-            {
-                let hyphen = self.at;
-                self.at += 1;
-                let end = match self.take() {
-                    Some(b'\\') => self.in_class()?,
-                    Some(b'[') if matches!(self.peek(), Some(b':')) => match self.posix()? {
-                        Some(named) => Escape::Set(named),
-                        None => Escape::Byte(b'['),
-                    },
-                    Some(byte) => Escape::Byte(byte),
-                    None => Escape::Nothing,
-                };
-                match end {
-                    Escape::Byte(end) if end < first => {
-                        self.at = hyphen;
-                        return Err(self.fault("a range in ascending order"));
-                    }
-                    Escape::Byte(end) => set = set.or(Set::range(first, end)),
-                    _ => {
-                        set = set.or(Set::of(b'-'));
-                        self.at = hyphen + 1;
-                    }
-                }
-                last = None;
-            }
-        }
-        let set = if self.options.any_case { set.in_any_case() } else { set };
-        Ok(Node::Set(if not { set.not() } else { set }))
-    }
-
-    /// Reads what follows a backslash in a class.
-    fn in_class(&mut self) -> Result<Escape, String> {
-        match self.peek() {
-            Some(b'b') => {
-                self.at += 1;
-                Ok(Escape::Byte(8))
-            }
-            Some(b'B' | b'R' | b'X' | b'N') => Err(self.fault(r"no \B, \N, \R and \X in a class")),
-            _ => self.escape_anywhere(),
-        }
-    }
-
-    /// Reads the name of a class, as `[:alpha:]`, after its first bracket.
-    fn posix(&mut self) -> Result<Option<Set>, String> {
-        let rest = &self.pattern[self.at..];
-        let kind = rest[0];
-        let Some(end) = rest[1..].windows(2).position(|two| two == [kind, b']']) else { return Ok(None) };
-        let name = &rest[1..1 + end];
-        if kind != b':' {
-            return self.refuse("a collating element");
-        }
-        let (not, name) = name.strip_prefix(b"^").map_or((false, name), |name| (true, name));
-        if !name.iter().all(u8::is_ascii_lowercase) {
-            return Ok(None);
-        }
-        let any_case = self.options.any_case;
-        let graph = Set::range(0x21, 0x7e);
-        let set = match name {
-            b"alpha" => ALPHA(),
-            b"lower" | b"upper" if any_case => ALPHA(),
-            b"lower" => Set::range(b'a', b'z'),
-            b"upper" => Set::range(b'A', b'Z'),
-            b"digit" => DIGIT(),
-            b"alnum" => ALPHA().or(DIGIT()),
-            b"word" => WORD(),
-            b"space" => SPACE(),
-            b"blank" => Set::all_of(b"\t "),
-            b"cntrl" => Set::range(0, 31).or(Set::of(127)),
-            b"graph" => graph,
-            b"print" => graph.or(Set::of(b' ')),
-            b"punct" => graph.and(ALPHA().or(DIGIT()).not()),
-            b"xdigit" => DIGIT().or(Set::range(b'a', b'f')).or(Set::range(b'A', b'F')),
-            b"ascii" => Set::range(0, 127),
-            _ => return Err(self.fault("the name of a class, as [:alpha:]")),
-        };
-        self.at += end + 3;
-        Ok(Some(if not { set.not() } else { set }))
     }
 }

@@ -1,0 +1,72 @@
+//! Sets of bytes.
+
+use regex_syntax::hir::ClassBytesRange;
+
+/// A set of bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Set([u128; 2]);
+
+impl Set {
+    pub const NONE: Self = Self([0; 2]);
+    pub const ALL: Self = Self([u128::MAX; 2]);
+
+    /// Returns the bytes from `first` to `last`.
+    pub fn range(first: u8, last: u8) -> Self {
+        (first..=last).fold(Self::NONE, |set, byte| set.or(Self::of(byte)))
+    }
+
+    pub fn of(byte: u8) -> Self {
+        let mut bits = [0; 2];
+        bits[usize::from(byte >> 7)] = 1 << (byte & 127);
+        Self(bits)
+    }
+
+    /// Returns the set of these bytes.
+    pub fn all_of(bytes: &[u8]) -> Self {
+        bytes.iter().fold(Self::NONE, |set, byte| set.or(Self::of(*byte)))
+    }
+
+    pub fn has(self, byte: u8) -> bool {
+        self.0[usize::from(byte >> 7)] >> (byte & 127) & 1 != 0
+    }
+
+    pub fn or(self, other: Self) -> Self {
+        Self([self.0[0] | other.0[0], self.0[1] | other.0[1]])
+    }
+
+    pub fn and(self, other: Self) -> Self {
+        Self([self.0[0] & other.0[0], self.0[1] & other.0[1]])
+    }
+
+    pub fn not(self) -> Self {
+        Self([!self.0[0], !self.0[1]])
+    }
+
+    pub fn is_empty(self) -> bool {
+        self == Self::NONE
+    }
+
+    /// Adds the other case of each ASCII letter.
+    pub fn in_any_case(self) -> Self {
+        let letters = (b'a'..=b'z').filter(|b| self.has(*b) || self.has(b.to_ascii_uppercase()));
+        letters.fold(self, |set, b| set.or(Self::of(b)).or(Self::of(b.to_ascii_uppercase())))
+    }
+
+    /// Returns the runs of bytes in the set.
+    pub fn ranges(self) -> Vec<ClassBytesRange> {
+        let mut all = Vec::new();
+        let mut from = None;
+        for byte in 0..=u8::MAX {
+            match (self.has(byte), from) {
+                (true, None) => from = Some(byte),
+                (false, Some(first)) => {
+                    all.push(ClassBytesRange::new(first, byte - 1));
+                    from = None;
+                }
+                _ => {}
+            }
+        }
+        all.extend(from.map(|first| ClassBytesRange::new(first, u8::MAX)));
+        all
+    }
+}
