@@ -310,7 +310,7 @@ proptest! {
         let fits = |(chain, nocase): &(Chain, bool)| naively(chain, *nocase, payload.as_bytes(), 0);
         // No rule looks for contents where there is no payload.
         let fits = |chain: &(Chain, bool)| !payload.is_empty() && fits(chain);
-        let fitting = (1u32..).zip(&chains).filter(|(_, c)| fits(*c));
+        let fitting = (1u32..).zip(&chains).filter(|(_, c)| fits(c));
         let expected: Vec<u32> = fitting.map(|(sid, _)| sid).collect();
         prop_assert_eq!(&found[0], &expected, "{}", rules);
     }
