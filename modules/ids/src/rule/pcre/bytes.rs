@@ -54,19 +54,23 @@ impl Set {
 
     /// Returns the runs of bytes in the set.
     pub fn ranges(self) -> Vec<ClassBytesRange> {
-        let mut all = Vec::new();
-        let mut from = None;
-        for byte in 0..=u8::MAX {
-            match (self.has(byte), from) {
-                (true, None) => from = Some(byte),
-                (false, Some(first)) => {
-                    all.push(ClassBytesRange::new(first, byte - 1));
-                    from = None;
+        let mut all: Vec<ClassBytesRange> = Vec::new();
+        for (half, base) in self.0.into_iter().zip([0u8, 128]) {
+            let mut left = half;
+            while left != 0 {
+                let first = left.trailing_zeros() as u8;
+                let length = (left >> first).trailing_ones() as u8;
+                let run = u128::MAX >> (128 - u32::from(length)) << first;
+                left &= !run;
+                let (first, last) = (base + first, base + first + (length - 1));
+                match all.last_mut() {
+                    Some(before) if before.end() == 127 && first == 128 => {
+                        *before = ClassBytesRange::new(before.start(), last);
+                    }
+                    _ => all.push(ClassBytesRange::new(first, last)),
                 }
-                _ => {}
             }
         }
-        all.extend(from.map(|first| ClassBytesRange::new(first, u8::MAX)));
         all
     }
 }

@@ -92,8 +92,8 @@ impl<'a> Reader<'a> {
     }
 
     fn one(&self, byte: u8) -> Node {
-        let set = Set::of(byte);
-        Node::Set(if self.options.any_case { set.in_any_case() } else { set })
+        let letter = self.options.any_case && byte.is_ascii_alphabetic();
+        Node::Set(if letter { Set::of(byte).or(Set::of(byte ^ 0x20)) } else { Set::of(byte) })
     }
 
     fn alternatives(&mut self) -> Result<Node, String> {

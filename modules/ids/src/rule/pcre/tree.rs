@@ -162,12 +162,18 @@ impl Node {
 /// Returns a set that contains the byte after each position where a match of `all` begins that `after` may
 /// follow.
 fn next(all: &[Node], after: Set) -> Set {
-    let Some((one, rest)) = all.split_first() else { return after };
-    match one {
-        Node::Look(look) => look.next().and(next(rest, after)),
-        _ if one.may_be_empty() => one.first().or(next(rest, after)),
-        _ => one.first(),
+    let (mut found, mut bound) = (Set::NONE, Set::ALL);
+    for one in all {
+        if let Node::Look(look) = one {
+            bound = bound.and(look.next());
+            continue;
+        }
+        found = found.or(bound.and(one.first()));
+        if !one.may_be_empty() {
+            return found;
+        }
     }
+    found.or(bound.and(after))
 }
 
 /// The expression after a part.
@@ -235,11 +241,22 @@ impl Resolver {
             }
             Node::Look(_) => node.clone(),
             Node::Concat(all) => {
-                let mut done: Vec<Node> = Vec::with_capacity(all.len());
+                let mut done = all.clone();
                 // From the last to the first, since each depends on those after it.
-                for one in all.iter().rev() {
-                    let rest: Vec<Node> = std::mem::take(&mut done);
-                    done = self.before(one, rest, then)?;
+                for i in (0..done.len()).rev() {
+                    match &done[i] {
+                        Node::Set(_) => {}
+                        Node::Atomic(_) | Node::Repeat { greed: Greed::Possessive, .. } => {
+                            self.charge(1)?;
+                            let rest = done.split_off(i + 1);
+                            done.truncate(i);
+                            done.extend(self.before(&all[i], rest, then)?);
+                        }
+                        _ => {
+                            let rest = Then { rest: &done[i + 1..], again: None, up: Some(then) };
+                            done[i] = self.node(&all[i], &rest)?;
+                        }
+                    }
                 }
                 Node::Concat(done)
             }
