@@ -18,7 +18,7 @@ fuzz_target!(|data: &[u8]| {
         text.strip_prefix('\u{1}').map_or((text, Dialect::Suricata), |text| (text, Dialect::Snort));
     let mut texts = text.splitn(3, '\u{1}');
     let mut next = || texts.next().unwrap_or_default();
-    let set = load(&Source { rules: next(), vars: next(), thresholds: next(), dialect });
+    let set = load(&Source { rules: next(), vars: next(), thresholds: next(), dialect, midstream: false });
     let lines = text.split('\n').count();
     for line in &set.unsupported {
         assert!((1..=lines).contains(&(line.line as usize)), "{line:?}");
@@ -36,7 +36,7 @@ fuzz_target!(|data: &[u8]| {
         let d = flame_decode::decode(LinkType::ETHERNET, packet, packet.len() as u32, options);
         let d = [Descriptor { addr: 0, ..d }; 2];
         let batch = Batch::new(&d, packet, 0, &BatchHeader::default());
-        for packet in batch.packets().filter_map(|p| Facts::of(&p)) {
+        for packet in batch.packets().filter_map(|p| Facts::of(&p, dialect)) {
             let (mut alerts, given_up) = (0, engine.counts.given_up);
             engine.packet(&packet, |_, _| alerts += 1);
             assert!(alerts <= engine.rules());

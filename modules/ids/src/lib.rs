@@ -75,8 +75,13 @@ impl Module for Ids {
         let Some(dialect) = dialect(params.dialect) else {
             panic!("parameter dialect: {:?}: expected suricata or snort, as dialect=snort", params.dialect);
         };
-        let source =
-            Source { rules: params.rules, vars: params.vars, thresholds: params.thresholds, dialect };
+        let source = Source {
+            rules: params.rules,
+            vars: params.vars,
+            thresholds: params.thresholds,
+            dialect,
+            midstream: params.midstream,
+        };
         let limits =
             Limits { connections: params.max_connections as usize, tracked: params.max_tracked as usize };
         let engine = Engine::new(load(&source), limits);
@@ -108,7 +113,7 @@ impl Module for Ids {
         self.sum_up(out);
         for packet in batch.packets() {
             self.packets += 1;
-            let Some(facts) = Facts::of(&packet) else { continue };
+            let Some(facts) = Facts::of(&packet, self.engine.set.dialect) else { continue };
             self.without_payload += u64::from(facts.payload.is_empty() && facts.payload_len > 0);
             let number = if self.numbered { self.packets } else { 0 };
             let mut encoded = None;

@@ -10,7 +10,8 @@ on every packet, contents at every place with full backtracking, regular express
 language means here:
 
 - The outermost IP header counts; nothing is reassembled. A payload ends where the datagram does, or the
-  capture.
+  capture. In Suricata, only TCP, UDP, ICMP, SCTP and ESP have one, and a rule with contents or the like, or
+  `dsize:!N`, needs one.
 - tcp, udp and icmp rules need the whole transport header; a later fragment has none and can match ip rules
   only.
 - depth counts from offset; distance and within count from the end of the content, pcre, byte_jump,
@@ -18,19 +19,24 @@ language means here:
 - isdataat:N asks for a byte at N from the start. Relative, Snort asks for a byte at N from there, Suricata
   only that N bytes are left.
 - dsize is the payload's length by the headers. `3<>5` leaves its ends out; Snort's dsize includes them, and
-  its `3-5` does. `$` of a pcre without m is the very end.
-- byte_jump ends in the payload or fails; before its start, it is the start. bitmask: and, then to the right.
+  its `3-5` does. `$` of a pcre without m is the end, or before a newline that is the last byte.
+- byte_jump ends in the payload, in Suricata also at its end, or fails; before its start, it is the start.
+  Numbers in text are read as by strtoull. bitmask: and, then to the right.
+- flags:!SA in Suricata: not both; in Snort: none of them. tos in Suricata is IPv4's.
 - dns.query: each name of a query in a packet of port 53, without a dot at its end; tls.sni: the name in a
   ClientHello that a packet begins with. dns and tls rules: packets of connections in which one was seen.
 - flow in Suricata: any IP packet belongs to a connection, whose client sent its first packet. TCP is
   established behind the client's ACK of the SYN-ACK; a SYN begins a new one behind FIN or RST, or before that
-  unless it repeats the first. Others are established with the first packet of the second side.
+  unless it repeats the first. Others are established with the first packet of the second side. A connection
+  ends after 600 s without packets if it is an established one of TCP, other ones of TCP after 60 s, others
+  after 300 s if both sides have sent, or 30 s.
 - flow in Snort: a SYN begins a connection (its sender is the client), or a SYN-ACK without one (its sender is
   the server). Established is what comes behind the SYN-ACK, a RST ends it. UDP: the first packet begins it,
   established is what comes once both were heard. Others have none.
 - Rules that set marks come before those that ask for them. A mark set by a match holds from there on.
 - In Suricata, a rule of addresses alone matches the first packet of each direction of a connection.
-- Rates count a rule's matches by address in periods: a match at or behind `seconds` begins the next one.
+- Rates count a rule's matches by address in periods: a match behind `seconds` begins the next one, in Snort
+  also one at `seconds`.
   limit: the first `count`; threshold: each `count`-th; both: the `count`-th; detection_filter: those behind
   the `count`-th.
 """
@@ -160,7 +166,7 @@ def flag_bits(text, letters):
         "": lambda v: v & mask == bits,
         "+": lambda v: v & mask & bits == bits,
         "*": lambda v: v & mask & bits != 0,
-        "!": lambda v: v & mask & bits == 0,
+        "!": lambda v: v & mask & bits == 0 if SNORT else v & mask & bits != bits,
     }[mode]
 
 
@@ -173,7 +179,6 @@ def parse_pcre(text):
     negated = text.startswith("!")
     text = text.lstrip("!")
     body, flags = text[1 : text.rindex(text[0])], text[text.rindex(text[0]) + 1 :]
-    body = re.sub(r"(?<!\\)\$", r"\\Z", body) if "m" not in flags else body
     f = sum({"i": re.I, "s": re.S, "m": re.M, "x": re.X}.get(c, 0) for c in flags)
     return dict(re=re.compile(body.encode("latin-1"), f), no=negated, relative="R" in flags)
 
@@ -314,6 +319,8 @@ def parse_rules(paths):
                 r["checks"].append((name, number(value.replace(plain, str(PROTOCOLS.get(plain, plain))))))
             elif name in ("dsize", "ttl", "itype", "icode", "fragoffset", "id"):
                 r["checks"].append((name, number(value, SNORT and name == "dsize")))
+                if name == "dsize" and value.startswith("!") and not SNORT:
+                    r["checks"].append((name, bool))
             else:
                 known = ("msg", "rev", "classtype", "reference", "fast_pattern", "priority", "metadata",
                     "target")
@@ -468,6 +475,10 @@ def decode(link, ts, b):
     p["proto"], p["group"] = proto, {6: "tcp", 17: "udp", 1: "icmp", 58: "icmp"}.get(proto) if whole else None
     p["payload"] = l4[size:] if whole else l4
     p["dsize"] = end - head - (size if whole else 0)
+    if not SNORT and p["group"] is None and not (whole and proto == 132):
+        skipped = 8 if proto == 50 and not later else len(l4)
+        p["payload"] = l4[skipped:]
+        p["dsize"] = max(end - head - 8, 0) if proto == 50 and not later else 0
     if whole and proto == 17 and int.from_bytes(l4[4:6], "big") >= 8:
         n = int.from_bytes(l4[4:6], "big") - 8
         p["payload"], p["dsize"] = p["payload"][:n], min(p["dsize"], n)
@@ -595,10 +606,11 @@ def read_number(step, payload, cursor, names, mask=True):
     data = payload[at : at + size]
     if step["base"]:
         digits = {8: rb"[0-7]+", 10: rb"[0-9]+", 16: rb"(?:0[xX](?=[0-9a-fA-F]))?[0-9a-fA-F]+"}[step["base"]]
-        m = re.match(rb"[ \t\n\r\f]*(" + digits + rb")", data)
-        if not m or int(m.group(1), step["base"]) >= 1 << 64:
+        m = re.match(rb"[ \t\n\r\f\v]*([+-]?)(" + digits + rb")", data)
+        if not m or int(m.group(2), step["base"]) >= 1 << 64:
             return None
-        value, end = int(m.group(1), step["base"]), at + m.end()
+        value, end = int(m.group(2), step["base"]), at + m.end()
+        value = -value % (1 << 64) if m.group(1) == b"-" else value
     else:
         value, end = int.from_bytes(data, step["order"]), at + size
     return (masked(value, step["mask"]) if mask else value), end
@@ -637,7 +649,7 @@ def steps_fit(steps, payload, cursor, names=None):
         if step["kind"] == "byte_jump":
             start = {None: end, "from_beginning": 0, "from_end": len(payload)}[step["origin"]]
             to = max(start + scaled(value, step) + known(step["post"]), 0)
-            return to < len(payload) and steps_fit(rest, payload, to, names)
+            return to <= len(payload) - SNORT and steps_fit(rest, payload, to, names)
         if step["kind"] == "byte_extract":
             names = names | {step["name"]: scaled(value, step)}
         else:
@@ -695,11 +707,14 @@ class Connections:
 
     def suricata(self, p, app, a, b, key, syn, fin, rst, ack):
         c, tcp = self.known.get(key), p["proto"] == 6
+        if c is not None and p["ts"] - c["ts"] >= self.idle(c, tcp) * 10**9:
+            c = None
         if c is None or tcp and syn and not ack and (
             c.get("closed") or not c.get("established") and not (c.get("syn") and c["client"] == a)
         ):
-            c = self.begin(key, a, app, syn=bool(tcp and syn and not ack))
+            c = self.begin(key, a, app, syn=bool(tcp and syn and not ack), ts=p["ts"])
             return "to_server", False, True, app, c["number"]
+        c["ts"] = max(c["ts"], p["ts"])
         side, first = ("to_server" if c["client"] == a else "to_client"), a not in c["seen"]
         c["seen"].add(a)
         c["app"] = c["app"] or app
@@ -711,6 +726,11 @@ class Connections:
         elif tcp and ack and not syn and side == "to_server" and c.get("answered"):
             c["established"] = True
         return side, established, first, c["app"], c["number"]
+
+    def idle(self, c, tcp):
+        if tcp:
+            return 600 if c.get("established") and not c.get("closed") else 60
+        return 300 if len(c["seen"]) == 2 else 30
 
     def snort(self, p, app, a, b, key, syn, fin, rst, ack):
         if p["group"] not in ("tcp", "udp"):
@@ -745,6 +765,8 @@ def proto_fits(proto, p, app):
 
 def part_fits(part, p, app, names):
     if part["buffer"] == "payload":
+        if part["steps"] and not p["payload"] and not SNORT:
+            return False
         buffers = [p["payload"]]
     elif part["buffer"] == "dns":
         buffers = p["dns"][1] if app == "dns" else []
@@ -830,10 +852,10 @@ def alerts(path, rules):
                 ends = sorted([(p["src"].packed, p["ports"][0]), (p["dst"].packed, p["ports"][1])])
                 by = {"by_src": p["src"], "by_dst": p["dst"], "by_rule": None}
                 by |= {"by_both": tuple(sorted([p["src"].packed, p["dst"].packed])),
-                    "by_flow": (p["proto"], *ends)}
+                    "by_flow": (p["proto"], *ends) if number is None else number}
                 key = (r["sid"], by[track])
                 start, events = periods.get(key, (None, 0))
-                if start is None or ts >= start + seconds * 10**9:
+                if start is None or ts >= start + seconds * 10**9 + (not SNORT):
                     start, events = ts, 0
                 events += 1
                 periods[key] = (start, events)

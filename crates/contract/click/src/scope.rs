@@ -1,12 +1,13 @@
 //! The names that arguments may use for addresses and ports.
 
-use crate::addr::{Mac, Prefix};
+use crate::addr::{Ip, Mac, Prefix};
 
 /// Knows the names that `AddressInfo` and `PortInfo` declare.
 pub trait Resolver {
-    /// Returns the prefix that `name` stands for in the scope of an element. An address stands for a prefix
-    /// of 32 bits.
-    fn ip(&self, element: &str, name: &str) -> Option<Prefix>;
+    /// Returns the address that `name` stands for in the scope of an element. A network has none.
+    fn ip(&self, element: &str, name: &str) -> Option<Ip>;
+    /// Returns the prefix that `name` stands for. An address by itself stands for a prefix of 32 bits.
+    fn prefix(&self, element: &str, name: &str) -> Option<Prefix>;
     fn mac(&self, element: &str, name: &str) -> Option<Mac>;
     fn port(&self, element: &str, name: &str) -> Option<u16>;
 }
@@ -15,7 +16,10 @@ pub trait Resolver {
 pub struct NoNames;
 
 impl Resolver for NoNames {
-    fn ip(&self, _: &str, _: &str) -> Option<Prefix> {
+    fn ip(&self, _: &str, _: &str) -> Option<Ip> {
+        None
+    }
+    fn prefix(&self, _: &str, _: &str) -> Option<Prefix> {
         None
     }
     fn mac(&self, _: &str, _: &str) -> Option<Mac> {
@@ -39,9 +43,14 @@ impl Scope<'_> {
         Scope { names: &NoNames, element: "" }
     }
 
-    /// Returns the address or prefix that a name stands for.
-    pub fn ip(&self, name: &str) -> Option<Prefix> {
+    /// Returns the address that a name stands for.
+    pub fn ip(&self, name: &str) -> Option<Ip> {
         self.names.ip(self.element, name)
+    }
+
+    /// Returns the prefix that a name stands for.
+    pub fn prefix(&self, name: &str) -> Option<Prefix> {
+        self.names.prefix(self.element, name)
     }
 
     /// Returns the Ethernet address that a name stands for.

@@ -140,7 +140,7 @@ impl Value for Ip {
     const KIND: &'static str = "an IP address";
     fn read(text: &str, scope: &Scope<'_>) -> Option<Self> {
         let text = unquote(text);
-        Self::parse(&text).or_else(|| scope.ip(&text).map(|p| p.ip))
+        Self::parse(&text).or_else(|| scope.ip(&text))
     }
 }
 
@@ -148,7 +148,7 @@ impl Value for Prefix {
     const KIND: &'static str = "an IP prefix";
     fn read(text: &str, scope: &Scope<'_>) -> Option<Self> {
         let text = unquote(text);
-        Self::parse(&text).or_else(|| scope.ip(&text))
+        Self::parse(&text).or_else(|| scope.prefix(&text))
     }
 }
 

@@ -348,6 +348,10 @@ impl<'a> Check<'a> {
                 let name = printable(export.name);
                 return Err(ModuleError::ReservedExport { name, place: self.place(offset) });
             }
+            // The constructors of a WASI reactor. Without them, the module would begin with wrong values.
+            if export.name == "_initialize" {
+                return Err(ModuleError::Initializer { place: self.place(offset) });
+            }
             let known = FUNCTIONS.iter().map(|f| f.0).chain([names::MEMORY, names::PANIC]);
             if let Some(name) = known.into_iter().find(|n| *n == export.name) {
                 self.exports.push(Export { name, kind: export.kind, index: export.index, offset });

@@ -91,6 +91,10 @@ fn each_fault_is_named_with_its_place_and_remedy() {
             &["reserved", "rename"],
         ),
         (
+            &[MANIFEST, MEMORY, BATCH, "(func (export \"_initialize\"))"],
+            &["_initialize", "flame_init", "start files", "export section"],
+        ),
+        (
             &[MANIFEST, BATCH, "(memory (export \"memory\") 20000)"],
             &["bytes of memory at the start", "1073741824"],
         ),

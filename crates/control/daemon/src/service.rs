@@ -210,8 +210,13 @@ fn note_changes(known: &mut BTreeMap<String, String>, now: BTreeMap<String, Stri
 fn reload(path: &Path, engine: &Engine, note: &dyn Fn(&str)) {
     let new = match Config::open(path) {
         Ok(new) => new,
-        Err(e) => return note(&format!("{e}; the configuration as it was before stays in force")),
+        Err(e) => {
+            // Shown by status and health until a configuration can be read, as with a policy.
+            let reason = format!("{e}; the configuration as it was before stays in force");
+            return engine.fault("configuration", Some(reason));
+        }
     };
+    engine.fault("configuration", None);
     let policy = {
         let mut config = unpoisoned(engine.config.write());
         let fixed = [
@@ -359,5 +364,31 @@ fn has_interface(name: &str) -> Result<(), String> {
     match Interface::find(name).and_then(|interface| flame_node::place_of(&interface)) {
         Ok(_) => Ok(()),
         Err(e) => Err(e.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_world::World;
+
+    #[test]
+    fn a_configuration_that_cannot_be_read_shows_until_one_can() {
+        let world = World::new();
+        let path = world.folder.path().join("node.toml");
+        let good = "[node]\nstorage = \"state\"\npolicy = \"policy.toml\"\n[socket]\npath = \"sock\"\n\
+                    [sources.tap]\ninterface = \"eth0\"\n[limits]\nmodules = 9\n";
+        let load = |text: &str| {
+            std::fs::write(&path, text).unwrap();
+            reload(&path, &world.engine, &|_| {});
+            world.engine.health()
+        };
+        assert!(load(good).ok);
+        let health = load(&good.replace("modules = 9", "modules = nine"));
+        assert!(!health.ok && health.reasons.len() == 1, "{:?}", health.reasons);
+        let reason = &health.reasons[0];
+        assert!(reason.contains("node.toml") && reason.contains("stays in force"), "{reason}");
+        assert_eq!(world.engine.config().limits.modules, 9);
+        assert!(load(good).ok);
     }
 }

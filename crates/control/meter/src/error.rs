@@ -66,6 +66,11 @@ pub enum ModuleError {
     )]
     ReservedExport { name: String, place: Place },
     #[error(
+        "{place}: the export \"_initialize\" has to be called before all others, and a host calls flame_init \
+         first; build for a target without start files, or let flame_init call it and do not export it"
+    )]
+    Initializer { place: Place },
+    #[error(
         "{place}: {operation} changes a table while the module runs, which is not allowed; build without it"
     )]
     TableOperation { operation: &'static str, place: Place },

@@ -64,7 +64,8 @@ impl Ids {
             DialectArg::Suricata => Dialect::Suricata,
             DialectArg::Snort => Dialect::Snort,
         };
-        let set = load(&Source { rules: &rules, vars: &vars, thresholds: &thresholds, dialect });
+        let texts = Source { rules: &rules, vars: &vars, thresholds: &thresholds, ..Source::default() };
+        let set = load(&Source { dialect, ..texts });
         // What the engine refuses, such as regular expressions that are too large, is found by building it.
         let engine = Engine::new(set, Limits { connections: 1, tracked: 1 });
         let set = &engine.set;

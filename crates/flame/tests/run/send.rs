@@ -25,6 +25,9 @@ fn udp(host: u8, port: u16, size: usize) -> Vec<u8> {
     frame.extend((size as u16 - 14).to_be_bytes());
     frame.extend([0, 0, 0, 0, 64, 17, 0, 0, 192, 0, 2, host, 192, 0, 2, 1, 4, 0]);
     frame.extend(port.to_be_bytes());
+    // A grant's filter lets only frames out whose lengths agree.
+    frame.extend((size as u16).saturating_sub(34).to_be_bytes());
+    frame.extend([0, 0]);
     frame.resize(size, host);
     frame
 }
@@ -131,6 +134,16 @@ fn a_grant_narrows_what_a_channel_sends() {
     assert_eq!(one, (20, vec![(Unsent::Filter, 10)]));
     let both = with(sending(vec![filter("port 53"), filter("src host 192.0.2.3")]), u64::MAX);
     assert_eq!(both, (10, vec![(Unsent::Filter, 20)]));
+    // Bytes after the datagram would pass the filter unseen.
+    let trailed = [(0, [udp(1, 53, 64), vec![1]].concat())];
+    let sending_of = |filters| {
+        let terms = Terms { sending: sending(filters), ..Terms::default() };
+        let plan = ModulePlan { terms, ..plan(&trailed, Protection::Auto, false) };
+        let account = run(plan, 10, Some(Link::on(Box::new(Kept::default()), 1_000_000_000).unwrap()));
+        (account.sent, unsent(&account))
+    };
+    assert_eq!(sending_of(vec![filter("port 53")]), (0, vec![(Unsent::Filter, 10)]));
+    assert_eq!(sending_of(vec![]), (10, vec![]));
     // 92, 92 and 100 bytes with what a frame costs; a second of packet time.
     assert_eq!(with(sending(vec![]), 284), (3, vec![(Unsent::Rate, 27)]));
     let none = with(Sending { is_allowed: false, filters: vec![] }, u64::MAX);

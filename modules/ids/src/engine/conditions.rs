@@ -46,8 +46,9 @@ fn number(field: Field, f: &Facts<'_>) -> Option<u32> {
     match field {
         Field::PayloadLength => Some(f.payload_len),
         Field::Ttl => Facts::number::<1>(f.l3, if f.v4 { 8 } else { 7 }),
-        Field::Tos if f.v4 => Facts::number::<1>(f.l3, 1),
-        Field::Tos => Facts::number::<2>(f.l3, 0).map(|n| n >> 4 & 0xff),
+        Field::Tos => of_v4(Facts::number::<1>(f.l3, 1)),
+        Field::TosOrClass if f.v4 => Facts::number::<1>(f.l3, 1),
+        Field::TosOrClass => Facts::number::<2>(f.l3, 0).map(|n| n >> 4 & 0xff),
         Field::Id => of_v4(Facts::number::<2>(f.l3, 4)),
         Field::FragmentOffset => of_v4(Facts::number::<2>(f.l3, 6)).map(|n| n & 0x1fff),
         Field::Protocol => Some(f.proto.into()),

@@ -1,5 +1,6 @@
 //! The properties of a packet that rules refer to, computed once for all rules.
 
+use crate::rule::Dialect;
 use flame_module::{Ip, Packet, flags};
 
 /// The set of rules that a packet can match: those for its transport, and those for `ip`.
@@ -16,6 +17,10 @@ impl Group {
     pub const COUNT: usize = 4;
 }
 
+const ESP: u8 = 50;
+const ESP_HEADER: usize = 8;
+const SCTP: u8 = 132;
+
 pub struct Facts<'a> {
     pub group: Group,
     pub v4: bool,
@@ -29,7 +34,7 @@ pub struct Facts<'a> {
     pub l3: &'a [u8],
     /// The whole transport header and the bytes after it; empty in group [`Group::Other`].
     pub l4: &'a [u8],
-    /// The visible part of the payload.
+    /// The visible part of the payload. In Suricata's dialect only TCP, UDP, ICMP, SCTP and ESP have one.
     pub payload: &'a [u8],
     /// The length of the payload in bytes according to the headers.
     pub payload_len: u32,
@@ -41,7 +46,7 @@ pub struct Facts<'a> {
 impl<'a> Facts<'a> {
     /// Returns the facts of a packet, or `None` if there is no whole IP header or its addresses are hidden.
     #[inline]
-    pub fn of(packet: &Packet<'a>) -> Option<Self> {
+    pub fn of(packet: &Packet<'a>, dialect: Dialect) -> Option<Self> {
         let (src, dst) = (packet.src()?, packet.dst()?);
         let group = match packet.proto {
             _ if !packet.has(flags::TRANSPORT) => Group::Other,
@@ -55,10 +60,17 @@ impl<'a> Facts<'a> {
         if packet.l4 <= packet.l3 || v4 && usize::from(l3[0] & 15) * 4 > l3.len() {
             return None;
         }
-        let (payload, payload_len) = if packet.has(flags::TRANSPORT) {
-            (packet.payload(), packet.payload_len())
-        } else {
-            carried(packet, l3, v4)
+        let in_suricata = dialect == Dialect::Suricata;
+        let (payload, payload_len) = match packet.proto {
+            _ if group != Group::Other => (packet.payload(), packet.payload_len()),
+            SCTP if packet.has(flags::TRANSPORT) => (packet.payload(), packet.payload_len()),
+            ESP if in_suricata && !packet.has(flags::LATER_FRAGMENT) => {
+                let (bytes, length) = carried(packet, l3, v4);
+                (bytes.get(ESP_HEADER..).unwrap_or(&[]), length.map(|n| n.saturating_sub(ESP_HEADER)))
+            }
+            _ if in_suricata => (&[][..], Some(0)),
+            _ if packet.has(flags::TRANSPORT) => (packet.payload(), packet.payload_len()),
+            _ => carried(packet, l3, v4),
         };
         Some(Self {
             group,

@@ -10,10 +10,13 @@
 //! sender is the server. It is established after the SYN-ACK and ends with an RST. A UDP connection begins
 //! with its first packet and is established once both sides have sent one. Nothing else has sides.
 //!
+//! A connection in Suricata's dialect ends after a time without packets, as its shipped configuration has it
+//! ([`idle_ns`]).
+//!
 //! A change of state applies from the next packet on, unless stated otherwise.
 
 use super::facts::{Facts, Group};
-use super::table::{Table, halves};
+use super::table::{Table, host};
 use crate::rule::{App, Dialect, Flow, FlowState, Side};
 use flame_module::{Hashed, Ip, mix, tcp};
 use std::num::NonZero;
@@ -32,6 +35,8 @@ const FROM_SERVER: u8 = 64;
 
 #[derive(Clone, Copy, Default)]
 struct State {
+    /// The time of the latest packet.
+    seen_ns: u64,
     bits: u8,
     app: Option<App>,
     /// The number of this connection.
@@ -66,13 +71,15 @@ impl Known {
 pub struct Flows {
     table: Table<State>,
     dialect: Dialect,
+    /// Whether a TCP connection whose SYN was not seen has sides and may be established.
+    midstream: bool,
     epoch: u32,
 }
 
 impl Flows {
     /// Creates a table for `most` connections.
-    pub fn new(most: usize, dialect: Dialect) -> Self {
-        Self { table: Table::new(most), dialect, epoch: 0 }
+    pub fn new(most: usize, dialect: Dialect, midstream: bool) -> Self {
+        Self { table: Table::new(most), dialect, midstream, epoch: 0 }
     }
 
     /// Returns the number of connections that were evicted.
@@ -91,7 +98,7 @@ impl Flows {
     /// Begins a connection.
     fn begin(&mut self, key: Hashed, f: &Facts<'_>, bits: u8, app: Option<App>) -> Known {
         self.epoch = self.epoch.checked_add(1).unwrap_or(1);
-        let state = State { bits, app, epoch: self.epoch };
+        let state = State { seen_ns: f.ts_ns, bits, app, epoch: self.epoch };
         self.table.insert(key, f.ts_ns, state);
         let side = if bits & FROM_CLIENT != 0 { Side::ToServer } else { Side::ToClient };
         Known { side: Some(side), established: false, first: true, app, epoch: NonZero::new(self.epoch) }
@@ -104,16 +111,25 @@ impl Flows {
         let client_first = if first { CLIENT_FIRST } else { 0 };
         let begins = match self.table.get(key) {
             None => true,
+            Some(state) if f.ts_ns.saturating_sub(state.seen_ns) >= idle_ns(is_tcp, state.bits) => true,
             Some(State { bits, .. }) => {
                 let again = bits & BY_SYN != 0 && bits & CLIENT_FIRST == client_first;
                 is_tcp && syn && !ack && (bits & CLOSED != 0 || bits & ESTABLISHED == 0 && !again)
             }
         };
         if begins {
-            let by_syn = if is_tcp && syn && !ack { BY_SYN } else { 0 };
-            return self.begin(key, f, client_first | by_syn | FROM_CLIENT, app);
+            let is_picked_up = self.midstream && is_tcp && f.tcp_flags & (tcp::RST | tcp::FIN) == 0;
+            let bits = match (is_tcp && syn, ack) {
+                (true, false) => client_first | BY_SYN | FROM_CLIENT,
+                // The sender of a SYN-ACK is the server.
+                (true, true) if is_picked_up => client_first ^ CLIENT_FIRST | BY_SYN | ANSWERED | FROM_SERVER,
+                (false, _) if is_picked_up => client_first | ESTABLISHED | FROM_CLIENT,
+                _ => client_first | FROM_CLIENT,
+            };
+            return self.begin(key, f, bits, app);
         }
         let Some(state) = self.table.get_mut(key) else { return Known::default() };
+        state.seen_ns = f.ts_ns.max(state.seen_ns);
         let from_client = state.bits & CLIENT_FIRST == client_first;
         let (side, seen) =
             if from_client { (Side::ToServer, FROM_CLIENT) } else { (Side::ToClient, FROM_SERVER) };
@@ -172,12 +188,21 @@ impl Flows {
     }
 }
 
+/// Returns the time without packets after which a connection in this state has ended.
+fn idle_ns(is_tcp: bool, bits: u8) -> u64 {
+    const BOTH: u8 = FROM_CLIENT | FROM_SERVER;
+    let seconds = match is_tcp {
+        true if bits & ESTABLISHED != 0 && bits & CLOSED == 0 => 600,
+        true => 60,
+        false if bits & BOTH == BOTH => 300,
+        false => 30,
+    };
+    seconds * 1_000_000_000
+}
+
 /// Returns whether the sender sorts first, and a key that both directions of the connection share.
 pub fn key(f: &Facts<'_>) -> (bool, Hashed) {
-    let endpoint = |ip: &Ip, port: u16| {
-        let [a, b] = halves(ip);
-        mix(mix(a ^ u64::from(ip.family)) ^ b) ^ u64::from(port).wrapping_mul(0x9e37_79b9_7f4a_7c15)
-    };
+    let endpoint = |ip: &Ip, port: u16| host(ip) ^ u64::from(port).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let (a, b) = (endpoint(&f.src, f.ports.0), endpoint(&f.dst, f.ports.1));
     let (low, high) = (a.min(b), a.max(b));
     // The sides of an endpoint that talks to itself cannot be distinguished.

@@ -2,7 +2,7 @@
 
 use crate::rule::bits::Mode;
 use crate::rule::content::Content;
-use crate::rule::{Check, Rule, Step};
+use crate::rule::{Check, Dialect, Rule, Step};
 
 const HEAD: usize = 16;
 
@@ -56,8 +56,10 @@ pub fn holds(c: &Content) -> bool {
 }
 
 impl Gate {
-    pub fn new(rule: &Rule) -> Self {
-        let (mut mask, mut value, mut len) = ([0u8; HEAD], [0u8; HEAD], 0);
+    pub fn new(rule: &Rule, dialect: Dialect) -> Self {
+        // In Suricata, only packets with a payload are searched for contents and the like, negated ones too.
+        let asks = dialect == Dialect::Suricata && rule.payload_steps().next().is_some();
+        let (mut mask, mut value, mut len) = ([0u8; HEAD], [0u8; HEAD], usize::from(asks));
         for step in rule.payload_steps() {
             let Step::Content(c) = step else { continue };
             let Some(at) = fixed(c).filter(|_| holds(c)) else { continue };

@@ -2,7 +2,7 @@
 
 use super::facts::Facts;
 use super::flow::Known;
-use super::table::{Table, halves};
+use super::table::{Table, host};
 use crate::rule::mark::{Action, Mark, Owner};
 use flame_module::{Hashed, mix};
 
@@ -61,10 +61,6 @@ impl Marks {
 
 /// Returns the key of a mark, or `None` if the packet has no connection.
 fn key(owner: Owner, name: u32, f: &Facts<'_>, known: &Known) -> Option<Hashed> {
-    let host = |ip| {
-        let [a, b] = halves(ip);
-        mix(mix(a) ^ b)
-    };
     let of = match owner {
         Owner::Flow => u64::from(known.epoch?.get()),
         Owner::Source => host(&f.src),

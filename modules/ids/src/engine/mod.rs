@@ -33,6 +33,7 @@ pub use tls::server_name;
 pub use work::MOST as MOST_WORK;
 
 use crate::rule::number::MAX_VARS;
+use crate::rule::rate::Track;
 use crate::rule::set::Set;
 use crate::rule::{App, Buffer, Rule, RuleSet, Unsupported};
 use conditions::{checks, fits_group, header};
@@ -204,7 +205,9 @@ impl Engine {
         let asks = rules.iter().any(|r| {
             let rule = &r.rule;
             let of_flow = |m: &crate::rule::mark::Mark| m.owner == crate::rule::mark::Owner::Flow;
-            rule.flow.asks() || r.once || rule.header.app.is_some() || rule.marks.iter().any(of_flow)
+            let by_flow = rule.rate.is_some_and(|rate| rate.track == Track::Flow);
+            let of_flow = by_flow || rule.marks.iter().any(of_flow);
+            rule.flow.asks() || r.once || rule.header.app.is_some() || of_flow
         });
         let has_marks = rules.iter().any(|r| !r.rule.marks.is_empty());
         Self {
@@ -218,9 +221,9 @@ impl Engine {
             asks_dns,
             server: None,
             asks_sni,
-            flows: asks.then(|| Flows::new(limits.connections, set.dialect)),
+            flows: asks.then(|| Flows::new(limits.connections, set.dialect, set.midstream)),
             marks: Marks::new(if has_marks { limits.tracked } else { 1 }),
-            rates: Rates::new(limits.tracked),
+            rates: Rates::new(limits.tracked, set.dialect),
             caches,
             counts: Counts::default(),
             spent: 0,
@@ -412,7 +415,7 @@ impl Engine {
         if work.is_used_up() {
             return false;
         }
-        if suppressed || rule.rate.is_some_and(|rate| !self.rates.pass(number, rate, f)) {
+        if suppressed || rule.rate.is_some_and(|rate| !self.rates.pass(number, rate, f, known)) {
             self.counts.held_back += 1;
             return false;
         }

@@ -49,9 +49,13 @@ pub fn read(field: &Field, cursor: usize, search: &Search<'_>) -> Option<(u64, u
     Some((value, at + used))
 }
 
-/// Returns the number that digits stand for, after white space, and how many bytes were read.
+/// Returns the number that a text stands for, as strtoull of C reads it, and how many bytes were read: after
+/// white space and a sign. A number after `-` is subtracted from 2^64.
 fn digits(bytes: &[u8], base: u32) -> Option<(u64, usize)> {
-    let mut at = bytes.iter().take_while(|b| b.is_ascii_whitespace()).count();
+    let is_space = |b: &&u8| b.is_ascii_whitespace() || **b == 0x0b;
+    let mut at = bytes.iter().take_while(is_space).count();
+    let sign = bytes.get(at).filter(|b| matches!(b, b'+' | b'-'));
+    at += usize::from(sign.is_some());
     let prefix = |i: usize| matches!(bytes.get(i..i + 2), Some([b'0', b'x' | b'X']));
     let digit = |i: usize| bytes.get(i).and_then(|b| char::from(*b).to_digit(base));
     if base == 16 && prefix(at) && digit(at + 2).is_some() {
@@ -63,6 +67,7 @@ fn digits(bytes: &[u8], base: u32) -> Option<(u64, usize)> {
         value = value.checked_mul(base.into())?.checked_add(digit.into())?;
         at += 1;
     }
+    let value = if sign == Some(&b'-') { value.wrapping_neg() } else { value };
     (at > start).then_some((value, at))
 }
 
@@ -78,7 +83,8 @@ pub fn compare(how: Compare, found: u64, value: u64) -> bool {
     }
 }
 
-/// Returns the new cursor, if it lies in the payload. One before it becomes its start.
+/// Returns the new cursor, if it lies in the payload, or in Suricata's dialect at its end. One before the
+/// payload becomes its start.
 pub fn jump(jump: &Jump, cursor: usize, search: &Search<'_>) -> Option<usize> {
     let (found, end) = read(&jump.field, cursor, search)?;
     let found = found.wrapping_mul(jump.multiplier);
@@ -91,7 +97,8 @@ pub fn jump(jump: &Jump, cursor: usize, search: &Search<'_>) -> Option<usize> {
         From::End => len,
     };
     let to = from.checked_add(by)?.max(0);
-    (to < len).then_some(to as usize)
+    let last = len - i64::from(search.dialect == Dialect::Snort);
+    (to <= last).then_some(to as usize)
 }
 
 /// Returns the result of `byte_math`.

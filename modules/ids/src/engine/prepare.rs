@@ -69,7 +69,7 @@ impl Prepared {
         if !start.counting(ranges(&h.src) + ranges(&h.dst) + h.dport.parts().len() as u64) {
             return Err((rule.into(), BEYOND.to_owned()));
         }
-        let gate = Gate::new(&rule);
+        let gate = Gate::new(&rule, dialect);
         let found = Found::new(&rule, &gate);
         if let Found::Plain(by) = found
             && !start.prefixes(by.prefixes(&rule))

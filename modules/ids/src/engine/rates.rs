@@ -1,11 +1,13 @@
 //! `threshold` and `detection_filter`: events of a rule and an address are counted in periods of packet time.
-//! A period begins with an event, and the first event `seconds` or more later begins the next one.
+//! A period begins with an event, and the first event more than `seconds` later begins the next one; in
+//! Snort's dialect, an event `seconds` later does.
 
 use super::facts::Facts;
-use super::flow;
-use super::table::{Table, halves};
+use super::flow::{self, Known};
+use super::table::{Table, host};
+use crate::rule::Dialect;
 use crate::rule::rate::{Kind, Rate, Track};
-use flame_module::{Hashed, Ip, mix};
+use flame_module::{Hashed, mix};
 
 #[derive(Clone, Copy, Default)]
 struct Period {
@@ -15,12 +17,14 @@ struct Period {
 
 pub struct Rates {
     table: Table<Period>,
+    /// The time in nanoseconds after the length of a period in which it has not ended.
+    after_ns: u64,
 }
 
 impl Rates {
     /// Creates a table for `most` pairs of a rule and an address.
-    pub fn new(most: usize) -> Self {
-        Self { table: Table::new(most) }
+    pub fn new(most: usize, dialect: Dialect) -> Self {
+        Self { table: Table::new(most), after_ns: u64::from(dialect == Dialect::Suricata) }
     }
 
     /// Returns the number of counts that were evicted and therefore restarted.
@@ -29,10 +33,10 @@ impl Rates {
     }
 
     /// Counts an event of rule number `rule` and returns whether it is an alert.
-    pub fn pass(&mut self, rule: usize, rate: Rate, f: &Facts<'_>) -> bool {
+    pub fn pass(&mut self, rule: usize, rate: Rate, f: &Facts<'_>, known: &Known) -> bool {
         let now_ns = f.ts_ns;
-        let key = Hashed(mix(tracked(rate.track, f) ^ mix(rule as u64)));
-        let length = u64::from(rate.seconds) * 1_000_000_000;
+        let key = Hashed(mix(tracked(rate.track, f, known) ^ mix(rule as u64)));
+        let length = u64::from(rate.seconds) * 1_000_000_000 + self.after_ns;
         let events = match self.table.get_mut(key) {
             Some(p) if now_ns < p.start_ns.saturating_add(length) => {
                 p.events = p.events.saturating_add(1);
@@ -53,16 +57,13 @@ impl Rates {
 }
 
 /// Returns a hash of what a rate counts by.
-fn tracked(track: Track, f: &Facts<'_>) -> u64 {
-    let host = |ip: &Ip| {
-        let [a, b] = halves(ip);
-        mix(mix(a ^ u64::from(ip.family)) ^ b)
-    };
+fn tracked(track: Track, f: &Facts<'_>, known: &Known) -> u64 {
     match track {
         Track::Source => host(&f.src),
         Track::Destination => host(&f.dst),
         Track::Both => host(&f.src).wrapping_add(host(&f.dst)),
         Track::Rule => 0,
-        Track::Flow => flow::key(f).1.0,
+        // In Snort's dialect, not every packet has a connection.
+        Track::Flow => known.epoch.map_or_else(|| flow::key(f).1.0, |epoch| mix(epoch.get().into())),
     }
 }

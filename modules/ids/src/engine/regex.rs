@@ -30,6 +30,8 @@ pub struct Regex {
     build: u32,
     /// The size in bytes of a state without its description.
     row: usize,
+    /// Whether a match may also end before a newline that is the last byte.
+    before_newline: bool,
 }
 
 /// The states of an expression that were built.
@@ -63,7 +65,7 @@ pub struct Caches {
 impl Regex {
     /// Prepares an expression. The error is the reason why it is not supported.
     pub fn new(compiled: Compiled, caches: &mut Caches) -> Result<Self, String> {
-        let nfa = compiled.nfa;
+        let Compiled { nfa, before_newline } = compiled;
         // A state takes a transition for each class of bytes, and the NFA's states in it.
         let states = nfa.states().len();
         let config = Config::new().match_kind(MatchKind::LeftmostFirst);
@@ -81,7 +83,7 @@ impl Regex {
         caches.slots.push(NONE);
         let empty = dfa.get_nfa().states().iter().filter(|state| state.is_epsilon()).count();
         let build = BUILD + states as u32 * BUILD_NFA + empty as u32 * BUILD_EMPTY;
-        Ok(Self { dfa, number, build, row })
+        Ok(Self { dfa, number, before_newline, build, row })
     }
 
     /// Returns the end of the first match in `payload` from `start` on, at which it begins if `anchored`.
@@ -99,7 +101,11 @@ impl Regex {
         }
         let at = caches.of(self, work)?;
         let kept = &mut caches.all[at];
-        let found = self.search(payload, start, anchored, kept, work);
+        let found = self.search(payload, start, anchored, kept, work).or_else(|| {
+            let before =
+                payload.strip_suffix(b"\n").filter(|before| self.before_newline && start <= before.len());
+            self.search(before?, start, anchored, kept, work)
+        });
         let bytes = kept.cache.memory_usage();
         caches.bytes = caches.bytes - kept.bytes + bytes;
         kept.bytes = bytes;

@@ -1,12 +1,12 @@
 //! Connections and counts in tables of fixed size, by a hash that is already well distributed.
 
-use flame_module::{Hashed, Ip, Map};
+use flame_module::{Hashed, Ip, Map, mix};
 
 pub type Table<T> = Map<Hashed, T>;
 
-/// Returns an address as two numbers.
+/// Returns a hash of an address with its family: an IPv4 address is not the IPv6 address of the same bytes.
 #[inline]
-pub fn halves(ip: &Ip) -> [u64; 2] {
+pub fn host(ip: &Ip) -> u64 {
     let all = u128::from_ne_bytes(ip.bytes);
-    [all as u64, (all >> 64) as u64]
+    mix(mix(all as u64 ^ u64::from(ip.family)) ^ (all >> 64) as u64)
 }

@@ -1,5 +1,6 @@
 //! `flags` and `fragbits`: letters for bits, and the mode of comparison.
 
+use super::Dialect;
 use super::fault::{Wrong, wrong};
 use super::text::Piece;
 
@@ -11,8 +12,10 @@ pub enum Mode {
     All,
     /// A match of at least one of these bits (`*`).
     Any,
-    /// A match of none of these bits (`!`).
+    /// A match of none of these bits (`!` in Snort).
     None,
+    /// A match unless all of these bits are set (`!` in Suricata).
+    NotAll,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +35,8 @@ impl Bits {
             Mode::All => found & self.bits == self.bits,
             Mode::Any => found & self.bits != 0,
             Mode::None => found & self.bits == 0,
+            Mode::NotAll if self.bits == 0 => found != 0,
+            Mode::NotAll => found & self.bits != self.bits,
         }
     }
 }
@@ -59,13 +64,15 @@ pub const FRAGMENT: [(char, u8); 3] = [('M', 1), ('D', 2), ('R', 4)];
 /// Returns an error with its offset if a letter is unknown or missing, or if there is more than one list of
 /// bits to ignore.
 #[inline(never)]
-pub fn read(piece: Piece<'_>, letters: &[(char, u8)]) -> Result<Bits, Wrong> {
+pub fn read(piece: Piece<'_>, letters: &[(char, u8)], dialect: Dialect) -> Result<Bits, Wrong> {
     let mut parts = piece.parts(',');
     let first = parts.next().unwrap_or(piece);
     let sign = |c: char| match c {
         '+' => Some(Mode::All),
         '*' => Some(Mode::Any),
-        '!' => Some(Mode::None),
+        '!' if dialect == Dialect::Snort => Some(Mode::None),
+        '!' | '-' => Some(Mode::NotAll),
+        '=' => Some(Mode::Exactly),
         _ => None,
     };
     let mut mode = Mode::Exactly;

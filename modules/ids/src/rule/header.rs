@@ -36,9 +36,22 @@ pub struct Header {
     pub both: bool,
 }
 
-/// The known actions of Snort, of which only `alert` is supported.
-const ACTIONS: [&str; 9] =
-    ["alert", "log", "pass", "drop", "reject", "sdrop", "activate", "dynamic", "block"];
+/// The known actions of Snort and Suricata, of which only `alert` is supported.
+const ACTIONS: [&str; 13] = [
+    "alert",
+    "log",
+    "pass",
+    "drop",
+    "reject",
+    "sdrop",
+    "activate",
+    "dynamic",
+    "block",
+    "rejectsrc",
+    "rejectdst",
+    "rejectboth",
+    "accept",
+];
 /// Protocols that need reassembled streams.
 const STREAMS: &[&str] = &[
     "http",
@@ -71,8 +84,10 @@ const STREAMS: &[&str] = &[
     "bittorrent-dht",
 ];
 /// Protocols whose messages this module does not parse.
-const OTHERS: &[&str] =
-    &["sip", "snmp", "dhcp", "ike", "ikev2", "krb5", "tftp", "ntp", "quic", "mdns", "arp", "ether", "pkthdr"];
+const OTHERS: &[&str] = &[
+    "llmnr", "template", "sip", "snmp", "dhcp", "ike", "ikev2", "krb5", "tftp", "ntp", "quic", "mdns", "arp",
+    "ether", "pkthdr",
+];
 
 #[inline(never)]
 pub fn is_action(word: &str) -> bool {
@@ -97,6 +112,14 @@ pub fn read<'a>(
         unsupported.push(format!("action {}", action.text));
     }
     let (word, rest) = rest.skip_space().word(&['(']);
+    // Suricata 8 names a point of the evaluation after the protocol.
+    let word = match word.text.find(':') {
+        Some(colon) => {
+            unsupported.push("hook of a protocol".to_owned());
+            word.to(colon)
+        }
+        None => word,
+    };
     let (mut family, mut number, mut app) = (None, None, None);
     let proto = match word.text {
         "ip" => Proto::Ip,

@@ -58,6 +58,8 @@ pub struct Source<'a> {
     /// A threshold.config.
     pub thresholds: &'a str,
     pub dialect: Dialect,
+    /// Whether a TCP connection whose SYN was not seen has sides and may be established.
+    pub midstream: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -122,7 +124,10 @@ pub enum Check {
 pub enum Field {
     PayloadLength,
     Ttl,
+    /// The type of service, of IPv4 alone.
     Tos,
+    /// The type of service, or the traffic class of IPv6.
+    TosOrClass,
     Id,
     FragmentOffset,
     Protocol,
@@ -246,6 +251,8 @@ pub struct RuleSet {
     /// The names of the files; the first is for lines before the first name.
     pub files: Vec<String>,
     pub dialect: Dialect,
+    /// Whether a TCP connection whose SYN was not seen has sides and may be established.
+    pub midstream: bool,
     /// The work of the start so far.
     pub start: start::Start,
 }

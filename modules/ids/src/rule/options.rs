@@ -1,6 +1,6 @@
 //! The options between the parentheses, with one line of the registry each.
 
-use super::bits::{self, Bits};
+use super::bits;
 use super::fault::{Wrong, wrong};
 use super::header::{Header, Proto};
 use super::number::Names;
@@ -172,17 +172,18 @@ impl Options {
                 }
                 Ok(())
             }
-            "threshold" | "detection_filter" => {
-                once(&mut self.rate, name, rate::read(value, name.text == "detection_filter")?)
-            }
+            "threshold" | "detection_filter" => match rate::read(value, name.text == "detection_filter")? {
+                Ok(rate) => once(&mut self.rate, name, rate),
+                Err(reason) => unused(context, reason),
+            },
             "flags" | "tcp.flags" => {
                 context.start.number();
                 need(context.header, Proto::Tcp, name)?;
-                self.check(Check::Flags(bits::read(value, &bits::TCP)?))
+                self.check(Check::Flags(bits::read(value, &bits::TCP, context.dialect)?))
             }
             "fragbits" => {
                 context.start.number();
-                self.check(Check::FragmentBits(Bits { ..bits::read(value, &bits::FRAGMENT)? }))
+                self.check(Check::FragmentBits(bits::read(value, &bits::FRAGMENT, context.dialect)?))
             }
             "sameip" if value.is_empty() => self.check(Check::SameAddress),
             "sameip" => wrong(value.at, "nothing after sameip"),
@@ -279,6 +280,7 @@ impl Options {
         let (field, limit, proto) = match name.text {
             "dsize" => (Field::PayloadLength, 65_535, None),
             "ttl" => (Field::Ttl, 255, None),
+            "tos" if context.dialect == Dialect::Snort => (Field::TosOrClass, 255, None),
             "tos" => (Field::Tos, 255, None),
             "id" => (Field::Id, 65_535, None),
             "fragoffset" => (Field::FragmentOffset, 8191, None),
@@ -301,7 +303,15 @@ impl Options {
         // Suricata's ranges leave their ends out.
         let snort = context.dialect == Dialect::Snort;
         let ends = snort && field == Field::PayloadLength;
-        self.check(Check::Number(field, range::read(value, limit, ends, snort)?))
+        let range = match field {
+            Field::Tos => tos(value)?,
+            _ => range::read(value, limit, ends, snort)?,
+        };
+        if field == Field::PayloadLength && range.not && !snort {
+            // A length other than this, but no packet without payload.
+            self.check(Check::Number(field, range::Range { min: 1, max: u32::MAX, not: false }))?;
+        }
+        self.check(Check::Number(field, range))
     }
 
     /// Parses `[!<>]PROTOCOL`, by name or number.
@@ -343,6 +353,20 @@ impl Options {
         }
         Ok(())
     }
+}
+
+/// Parses `[!]N` or `[!]xHEX`.
+#[inline(never)]
+fn tos(value: Piece<'_>) -> Result<range::Range, Wrong> {
+    let (not, number) = value.strip("!").map_or((false, value), |v| (true, v.trim()));
+    let n = match number.strip("x").or_else(|| number.strip("X")) {
+        Some(hex) => match u8::from_str_radix(hex.text, 16) {
+            Ok(n) => n.into(),
+            Err(_) => return wrong(hex.at, "a number of up to two hexadecimal digits"),
+        },
+        None => number.number(0, 255)? as u32,
+    };
+    Ok(range::Range { min: n, max: n, not })
 }
 
 /// Parses `[!]N[,relative][,rawbytes]`.

@@ -1,12 +1,18 @@
 //! `pcre:"[!]/REGEX/FLAGS"`, for a regex engine whose time is linear in the payload: no back references, no
 //! look-around.
 
+mod bytes;
+mod classes;
+mod syntax;
+mod tree;
+
 use super::fault::{Wrong, wrong};
 use super::start::{BEYOND, Size, Start};
 use super::text::Piece;
 use regex_automata::nfa::thompson::{self, NFA};
-use regex_automata::util::syntax;
 use regex_syntax::hir::{Class, Hir, HirKind};
+use syntax::Options;
+use tree::Look;
 
 /// The largest size of one expression's NFA in bytes.
 const MOST_NFA: usize = 256 << 10;
@@ -21,16 +27,14 @@ pub struct Pcre {
     pub relative: bool,
     /// Whether a match must begin where the search begins (`A`).
     pub anchored: bool,
-    pub nocase: bool,
-    pub multi_line: bool,
-    pub dot_all: bool,
-    pub extended: bool,
-    pub ungreedy: bool,
+    options: Options,
 }
 
 /// An expression as an NFA.
 pub struct Compiled {
     pub nfa: NFA,
+    /// Whether a match may also end before a newline that is the last byte (`$`).
+    pub before_newline: bool,
 }
 
 impl Compiled {
@@ -88,12 +92,11 @@ impl Pcre {
         if !start.pcre(self.pattern.len()) {
             return Err(BEYOND.to_owned());
         }
-        let hir = match syntax::parse_with(&self.pattern, &self.syntax()) {
-            Ok(hir) => hir,
-            Err(e) => return Err(format!("pcre syntax: {}", last_line(&e.to_string()))),
-        };
+        let tree = syntax::read(self.pattern.as_bytes(), self.options)?;
+        let tree = tree::resolve(&tree).map_err(|name| format!("pcre with {name}"))?;
+        let (before_newline, hir) = (tree.looks_for(Look::Dollar), tree.hir());
         let size = Size::of(&hir);
-        start.pcre_read(self.pattern.len(), self.nocase, &size);
+        start.pcre_read(self.pattern.len(), self.options.any_case, &size);
         if size.states > MOST_STATES {
             return Err(Compiled::too_large());
         }
@@ -105,19 +108,7 @@ impl Pcre {
             .nfa_size_limit(Some(MOST_NFA))
             .which_captures(thompson::WhichCaptures::None);
         let nfa = thompson::Compiler::new().configure(config).build_from_hir(&hir);
-        nfa.map(|nfa| Compiled { nfa }).map_err(|_| Compiled::too_large())
-    }
-
-    fn syntax(&self) -> syntax::Config {
-        syntax::Config::new()
-            .unicode(false)
-            .utf8(false)
-            .case_insensitive(self.nocase)
-            .multi_line(self.multi_line)
-            .dot_matches_new_line(self.dot_all)
-            .ignore_whitespace(self.extended)
-            .swap_greed(self.ungreedy)
-            .nest_limit(64)
+        nfa.map(|nfa| Compiled { nfa, before_newline }).map_err(|_| Compiled::too_large())
     }
 }
 
@@ -125,13 +116,14 @@ impl Pcre {
 ///
 /// # Errors
 ///
-/// Returns an error with its offset if the value is not quoted, has no delimiters, or has an unknown flag.
+/// Returns an error with its offset if the value has no delimiters, or has an unknown flag.
 /// The inner error is the reason why a known flag is not supported.
 #[inline(never)]
 pub fn read(piece: Piece<'_>) -> Result<Result<Pcre, String>, Wrong> {
     let piece = piece.trim();
     let (mut not, piece) = piece.strip("!").map_or((false, piece), |p| (true, p.trim()));
-    let mut inside = piece.quoted()?;
+    // Suricata does without quotes, too.
+    let mut inside = if piece.text.starts_with('"') { piece.quoted()? } else { piece };
     if let Some(rest) = inside.strip("!") {
         (not, inside) = (true, rest);
     }
@@ -144,76 +136,27 @@ pub fn read(piece: Piece<'_>) -> Result<Result<Pcre, String>, Wrong> {
     let Some(end) = body.text.rfind(delimiter) else {
         return wrong(piece.end(), "a `/` that ends the regex");
     };
-    let mut pcre = Pcre {
-        pattern: translate(&body.text[..end], delimiter),
-        not,
-        relative: false,
-        anchored: false,
-        nocase: false,
-        multi_line: false,
-        dot_all: false,
-        extended: false,
-        ungreedy: false,
-    };
+    let (mut relative, mut anchored, mut options) = (false, false, Options::default());
     for (i, flag) in body.text[end + 1..].char_indices() {
         match flag {
-            'i' => pcre.nocase = true,
-            's' => pcre.dot_all = true,
-            'm' => pcre.multi_line = true,
-            'x' => pcre.extended = true,
-            'A' => pcre.anchored = true,
-            'G' => pcre.ungreedy = true,
-            'R' => pcre.relative = true,
-            // `$` matches only at the very end here anyway (E); nothing is decoded, so all bytes are raw (B);
-            // there are no limits to override (O).
-            'E' | 'B' | 'O' => {}
-            'U' | 'I' | 'P' | 'H' | 'D' | 'M' | 'C' | 'K' | 'S' | 'Y' | 'V' | 'W' | 'Q' => {
+            'i' => options.any_case = true,
+            's' => options.dot_all = true,
+            'm' => options.lines = true,
+            'x' => options.extended = true,
+            'A' => anchored = true,
+            'E' => options.dollar_is_end = true,
+            'G' => options.lazy = true,
+            'R' => relative = true,
+            // Nothing is decoded, so all bytes are raw (B); there are no limits to override (O).
+            'B' | 'O' => {}
+            'U' | 'I' | 'P' | 'H' | 'D' | 'M' | 'C' | 'K' | 'S' | 'Y' | 'V' | 'W' | 'Q' | 'Z' => {
                 return Ok(Err(format!("pcre flag {flag} (needs HTTP buffers)")));
             }
+            // Variables for captured groups, which no supported word reads.
+            ',' => break,
             _ => return wrong(body.at + end + 1 + i, "flags of i s m x A E G R B O"),
         }
     }
-    Ok(Ok(pcre))
-}
-
-/// Translates to the syntax of our engine: an escaped delimiter or quote stands for itself, `\Z` for `\z`,
-/// and `\e` for the escape character.
-#[inline(never)]
-fn translate(pattern: &str, delimiter: char) -> String {
-    let mut out = String::with_capacity(pattern.len());
-    let mut rest = pattern;
-    while let Some(at) = memchr::memchr(b'\\', rest.as_bytes()) {
-        out.push_str(&rest[..at]);
-        rest = escape(&rest[at + 1..], delimiter, &mut out);
-    }
-    out.push_str(rest);
-    out
-}
-
-/// Translates the character after a backslash and returns the text after it.
-#[inline(never)]
-fn escape<'a>(text: &'a str, delimiter: char, out: &mut String) -> &'a str {
-    let mut chars = text.chars();
-    match chars.next() {
-        Some('Z') => out.push_str("\\z"),
-        Some('e') => out.push_str("\\x1b"),
-        Some('h') => out.push_str("[ \\t]"),
-        Some(c) if (c == delimiter || matches!(c, '"' | ';' | ':' | '<' | '>')) && !is_meta(c) => out.push(c),
-        Some(c) => {
-            out.push('\\');
-            out.push(c);
-        }
-        None => out.push('\\'),
-    }
-    chars.as_str()
-}
-
-fn is_meta(c: char) -> bool {
-    r"\.+*?()|[]{}^$#&-~".contains(c)
-}
-
-/// Returns the last line of the parser's message, which describes the error; the lines above draw the
-/// pattern.
-fn last_line(text: &str) -> String {
-    text.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned()
+    let pattern = body.text[..end].to_owned();
+    Ok(Ok(Pcre { pattern, not, relative, anchored, options }))
 }

@@ -75,7 +75,10 @@ impl Policies {
         let limits = self.by_number.entry((gid, sid)).or_default();
         if kind.text != "suppress" {
             let Some(after) = after else { return wrong(rest.end(), "type, track, count and seconds") };
-            let rate = rate::read(after, false)?;
+            let rate = match rate::read(after, false)? {
+                Ok(rate) => rate,
+                Err(reason) => return Ok(Err(reason)),
+            };
             self.replaced.extend(limits.rate.replace((rate, place)).map(|(_, place)| place));
             return Ok(Ok(()));
         }

@@ -38,9 +38,10 @@ pub struct Rate {
 ///
 /// # Errors
 ///
-/// Returns an error with its offset if a part is missing, unknown or not valid.
+/// Returns an error with its offset if a part is missing, unknown or not valid. The inner error is the reason
+/// why a valid limit is not supported.
 #[inline(never)]
-pub fn read(piece: Piece<'_>, detection: bool) -> Result<Rate, Wrong> {
+pub fn read(piece: Piece<'_>, detection: bool) -> Result<Result<Rate, String>, Wrong> {
     let (mut kind, mut track, mut count, mut seconds) =
         (detection.then_some(Kind::Detection), None, None, None);
     for part in piece.parts(',') {
@@ -52,6 +53,7 @@ pub fn read(piece: Piece<'_>, detection: bool) -> Result<Rate, Wrong> {
                     "limit" => Kind::Limit,
                     "threshold" => Kind::Threshold,
                     "both" => Kind::Both,
+                    "backoff" => return Ok(Err("threshold of type backoff".to_owned())),
                     _ => return wrong(value.at, "limit, threshold or both"),
                 })
                 .is_some(),
@@ -67,6 +69,7 @@ pub fn read(piece: Piece<'_>, detection: bool) -> Result<Rate, Wrong> {
                 .is_some(),
             "count" => count.replace(value.number(1, i64::from(u32::MAX))? as u32).is_some(),
             "seconds" => seconds.replace(value.number(1, i64::from(u32::MAX))? as u32).is_some(),
+            "unique_on" if detection => return Ok(Err("detection_filter with unique_on".to_owned())),
             _ if detection => return wrong(name.at, "track, count or seconds"),
             _ => return wrong(name.at, "type, track, count or seconds"),
         };
@@ -80,5 +83,5 @@ pub fn read(piece: Piece<'_>, detection: bool) -> Result<Rate, Wrong> {
             if detection { "track, count and seconds" } else { "type, track, count and seconds" },
         );
     };
-    Ok(Rate { kind, track, count, seconds })
+    Ok(Ok(Rate { kind, track, count, seconds }))
 }

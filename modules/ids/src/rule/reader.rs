@@ -8,6 +8,9 @@ use super::vars::Variables;
 use super::{MAX_RULES, Rule, RuleSet, Source, Step, Unsupported, class, header, mark, policy};
 use std::collections::BTreeMap;
 
+/// The reason for a rule whose number another one has.
+const SECOND: &str = "second of one sid";
+
 /// The beginning of a line that names the file of the lines after it.
 pub const FILE: &str = "#!file ";
 
@@ -32,7 +35,12 @@ pub fn load(source: &Source<'_>) -> RuleSet {
         by_name: BTreeMap::new(),
         file: 0,
         has_rules: true,
-        set: RuleSet { files: vec![String::new()], dialect: source.dialect, ..RuleSet::default() },
+        set: RuleSet {
+            files: vec![String::new()],
+            dialect: source.dialect,
+            midstream: source.midstream,
+            ..RuleSet::default()
+        },
     };
     for (line, reason) in reader.vars.read(source.vars) {
         reader.name("vars");
@@ -113,8 +121,8 @@ struct Reader {
     classes: class::Classes,
     policies: policy::Policies,
     marks: mark::Numbers,
-    /// The files and lines of the rules so far, by gid and sid.
-    seen: BTreeMap<(u32, u32), (u32, u32)>,
+    /// The places of the rules so far in [`RuleSet::rules`], by gid and sid.
+    seen: BTreeMap<(u32, u32), usize>,
     /// The numbers of the files by name.
     by_name: BTreeMap<String, u32>,
     /// The current file.
@@ -300,14 +308,14 @@ impl Reader {
             self.set.refuse(true, found);
             return Ok(());
         }
-        if let Some((file, first)) = self.seen.get(&(gid, sid)) {
-            let name = self.set.files.get(*file as usize).map_or("", String::as_str);
-            let of = if name.is_empty() || *file == self.file { "" } else { name };
-            let place = if of.is_empty() { format!("line {first}") } else { format!("line {first} of {of}") };
-            let expected = format!("sid {sid} is that of {place}");
-            return Err(Wrong { at: line.at, expected, kind: Some("second of one sid".to_owned()) });
+        let rev = o.rev.unwrap_or(1);
+        let before = self.seen.get(&(gid, sid)).copied();
+        if let Some(before) = before.map(|at| &self.set.rules[at]).filter(|before| before.rev >= rev) {
+            let place = self.place(before.file, before.line);
+            let expected = format!("sid {sid} has revision {} at {place}", before.rev);
+            return Err(Wrong { at: line.at, expected, kind: Some(SECOND.to_owned()) });
         }
-        if self.set.rules.len() == MAX_RULES {
+        if before.is_none() && self.set.rules.len() == MAX_RULES {
             let expected = format!("more than {MAX_RULES} rules");
             return Err(Wrong { at: line.at, kind: Some(expected.clone()), expected });
         }
@@ -330,16 +338,15 @@ impl Reader {
         }
         // Most parts have a single step, where a vector has room for four.
         o.parts.iter_mut().for_each(|part| part.steps.shrink_to_fit());
-        self.seen.insert((gid, sid), (self.file, number));
         self.set.total += 1;
-        self.set.rules.push(Rule {
+        let rule = Rule {
             file: self.file,
             line: number,
             header,
             msg: o.msg.unwrap_or_default().into(),
             sid,
             gid,
-            rev: o.rev.unwrap_or(1),
+            rev,
             class: o.class.unwrap_or_default().into(),
             // Until all files are read.
             priority: o.priority.unwrap_or(0),
@@ -352,8 +359,27 @@ impl Reader {
             rate: o.rate,
             suppressed: Box::default(),
             silent: o.silent,
-        });
+        };
+        let Some(before) = before else {
+            self.seen.insert((gid, sid), self.set.rules.len());
+            self.set.rules.push(rule);
+            return Ok(());
+        };
+        // The newer revision takes the place of the older one.
+        let reason = format!("{SECOND}: {} has revision {rev}", self.place(self.file, number));
+        let older = std::mem::replace(&mut self.set.rules[before], rule);
+        let (file, line) = (older.file, older.line);
+        self.set.refuse(true, Unsupported { file, line, sid, kind: SECOND.to_owned(), reason });
         Ok(())
+    }
+
+    /// Returns the place of a line for a line of the current file.
+    #[cold]
+    fn place(&self, file: u32, line: u32) -> String {
+        match self.set.files.get(file as usize).filter(|name| file != self.file && !name.is_empty()) {
+            Some(name) => format!("line {line} of {name}"),
+            None => format!("line {line}"),
+        }
     }
 
     fn finish(mut self) -> RuleSet {

@@ -4,11 +4,11 @@ use super::*;
 use flame_module::testing::Traffic;
 
 /// Returns the sids that alert on each packet of a traffic.
-fn sids(engine: &mut Engine, traffic: &Traffic) -> Vec<Vec<u32>> {
+pub fn sids(engine: &mut Engine, traffic: &Traffic) -> Vec<Vec<u32>> {
     let batch = Batch::new(traffic.descriptors(), traffic.memory(), 0, &BatchHeader::default());
     let of = |packet| {
         let mut sids = Vec::new();
-        engine.packet(&Facts::of(&packet).unwrap(), |rule, _| sids.push(rule.sid));
+        engine.packet(&Facts::of(&packet, engine.set.dialect).unwrap(), |rule, _| sids.push(rule.sid));
         sids
     };
     batch.packets().map(of).collect()
@@ -40,7 +40,12 @@ fn a_line_that_cannot_be_used_stops_no_other() {
             "protocol http (needs streams)",
             "option http.uri",
         ),
-        ("alert tcp any any -> any any (pcre:\"/(a)\\1/\"; sid:13;)", 13, "pcre syntax", "backreferences"),
+        (
+            "alert tcp any any -> any any (pcre:\"/(a)\\1/\"; sid:13;)",
+            13,
+            "pcre with a back reference",
+            "at byte 5",
+        ),
         (
             "alert tcp any any -> any any (pcre:\"/([^\\n]{500}x){99}/i\"; sid:14;)",
             14,

@@ -8,6 +8,7 @@ pub use options::{Invocation, USAGE, What};
 pub use terminal::Terminal;
 
 use crate::modules::Modules;
+use crate::runtime::past::Past;
 use crate::runtime::router::{Parse, Stream};
 use crate::runtime::threads::run::{Parts, Run, run as run_parts};
 use crate::{Clock, Environment, Outcome, Router, find};
@@ -66,7 +67,8 @@ pub fn run(
     interrupt: Arc<AtomicBool>,
 ) -> u8 {
     let (stdout, stderr) = streams();
-    let command = Command { invocation, language, modules, interrupt, stdout, stderr };
+    let past = Arc::default();
+    let command = Command { invocation, language, modules, interrupt, stdout, stderr, past };
     match command.run() {
         Ok(status) => status,
         Err(message) => {
@@ -125,6 +127,7 @@ struct Command<'a> {
     interrupt: Arc<AtomicBool>,
     stdout: Stream,
     stderr: Stream,
+    past: Arc<Past>,
 }
 
 impl Command<'_> {
@@ -211,6 +214,7 @@ impl Command<'_> {
             parse: parse_of(self.invocation, self.language),
             seed: self.invocation.seed,
             modules: self.modules.clone(),
+            past: self.past.clone(),
             member: None,
         }
     }
@@ -243,19 +247,19 @@ impl Command<'_> {
         let status = self.report(&router, start)?;
         router.cleanup();
         self.finish()?;
-        Ok(status)
+        Ok(status.max(u8::from(self.past.has_failed())))
     }
 
     /// Runs a configuration in several threads.
     fn run_threads(&self, graph: &Graph, text: &str) -> Result<u8, String> {
         let (seed, modules, interrupt) = (self.invocation.seed, self.modules.clone(), self.interrupt.clone());
-        let (invocation, language) = (self.invocation, self.language);
+        let (invocation, language, past) = (self.invocation, self.language, self.past.clone());
         let parse = move || parse_of(invocation, language);
         let environment = move || {
             let (stdout, stderr) = streams();
             let (modules, interrupt) = (modules.clone(), interrupt.clone());
-            let (clock, parse) = (Rc::new(Clock::real()), parse());
-            Environment { clock, stdout, stderr, interrupt, seed, modules, parse, member: None }
+            let (clock, parse, past) = (Rc::new(Clock::real()), parse(), past.clone());
+            Environment { clock, stdout, stderr, interrupt, seed, modules, parse, past, member: None }
         };
         let threads = self.invocation.threads;
         let parts = Parts { graph, text, threads, environment: &environment };
@@ -269,7 +273,7 @@ impl Command<'_> {
         });
         let status = status.map_err(|e| if is_ready { e } else { not_initialized(e) })?;
         self.finish()?;
-        Ok(status)
+        Ok(status.max(u8::from(self.past.has_failed())))
     }
 
     /// Writes the configuration and opens the output of records.

@@ -426,7 +426,8 @@ class!(
     |args, _| {
         let net: String = args.req("IP");
         let scope = args.scope();
-        let prefix = Prefix::parse(&net).or_else(|| Ip::read(&net, &scope).map(|ip| Prefix::new(ip, 32)));
+        let prefix =
+            Prefix::read(&net, &scope).or_else(|| Ip::read(&net, &scope).map(|ip| Prefix::new(ip, 32)));
         let prefix = prefix.unwrap_or_else(|| {
             args.error(format!("IP: expected an IP address or prefix, found '{net}'"));
             Prefix::default()

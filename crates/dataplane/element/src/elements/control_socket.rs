@@ -3,7 +3,9 @@
 //! WRITE, WRITEDATA, WRITEUNTIL, CHECKREAD, CHECKWRITE, QUIT and HELP. A TCP socket listens on this machine
 //! only, unless LOCALHOST is false; PORT 0 lets the kernel choose one, and PORT+ tries the ports after PORT
 //! until one is free. At most 64 clients are served: another one ends the longest idle client,
-//! and 10 minutes without a command end one. A command has at most 64 KiB and 1 MiB of data. Who may connect
+//! and 10 minutes without a command end one. Requests take at most an eighth of the time of their thread,
+//! beyond a single one. With READONLY, handlers that change something can be neither written nor read, as
+//! `run` of a script. A command has at most 64 KiB and 1 MiB of data. Who may connect
 //! may do what the operator may: all users of this machine with TCP, and with UNIX the users who can enter
 //! the folder of FILENAME.
 //! Expects: nothing.
@@ -28,8 +30,13 @@ use std::time::Duration;
 
 const SOURCE: &str = include_str!("control_socket.rs");
 
-/// Requests that are answered before others work.
-const BURST: usize = 16;
+/// The time after which no further request is answered before others work.
+const BURST: Nanos = Nanos(SECOND / 1000);
+/// The time that packets have after requests, as a multiple of the time that those took.
+const PAUSE: i64 = 7;
+/// The timers: of another attempt to listen, and of the end of a pause.
+const LISTEN: usize = 0;
+const RESUME: usize = 1;
 /// The time in which a client must send something.
 const IDLE: Duration = Duration::from_secs(600);
 /// The number of ports after `PORT+` that are tried.
@@ -117,7 +124,29 @@ impl Client {
     }
 }
 
+/// The share of requests in the time of the router's thread.
+#[derive(Default)]
+struct Share {
+    /// The end of the pause.
+    until: Cell<Nanos>,
+}
+
+impl Share {
+    /// Returns whether requests may be answered.
+    fn is_due(&self, now: Nanos) -> bool {
+        now >= self.until.get()
+    }
+
+    /// Ends requests that took from `began` until `now`. Returns how long others work then.
+    fn end(&self, began: Nanos, now: Nanos) -> Nanos {
+        let pause = Nanos((now.0 - began.0).max(0).saturating_mul(PAUSE));
+        self.until.set(Nanos(now.0.saturating_add(pause.0)));
+        pause
+    }
+}
+
 struct ControlSocket {
+    share: Share,
     place: Place,
     /// The number of further ports that are tried if the port of `place` is in use.
     more_ports: u16,
@@ -168,14 +197,18 @@ impl ControlSocket {
                 return message(NO_ELEMENT, &format!("No element named '{element}'"));
             }
             Access::NoHandler => return message(NO_HANDLER, &format!("No handler named '{handler}'")),
-            Access::Handler { reads, writes } => (reads, writes),
+            Access::Handler { reads, writes, acts } => {
+                // The right follows from what the handler does, not from the verb.
+                let acts = if matches!(verb, Verb::Read | Verb::CheckRead) { acts } else { writes };
+                if self.is_read_only && acts {
+                    return message(PERMISSION, &format!("Permission denied for '{handler}'"));
+                }
+                (reads, writes)
+            }
         };
         match (verb, access) {
             (Verb::CheckRead, (true, _)) => message(OK, &format!("Read handler '{handler}' OK")),
             (Verb::CheckRead, _) => message(NO_HANDLER, &format!("Handler '{handler}' not readable")),
-            (Verb::CheckWrite | Verb::Write, (_, true)) if self.is_read_only => {
-                message(PERMISSION, &format!("Permission denied for '{handler}'"))
-            }
             (Verb::CheckWrite, (_, true)) => message(OK, &format!("Write handler '{handler}' OK")),
             (Verb::CheckWrite, _) => message(NO_HANDLER, &format!("Handler '{handler}' not writable")),
             (Verb::Read, (false, _)) => message(PERMISSION, &format!("Handler '{handler}' write-only")),
@@ -222,7 +255,7 @@ impl Element for ControlSocket {
                 if self.warns {
                     cx.error(&format!("{e} ({} tries left)", self.retries.get()));
                 }
-                cx.timer_after(0, RETRY);
+                cx.timer_after(LISTEN, RETRY);
                 Ok(())
             }
             // The element that this one replaces may have the socket, and hands it over before tasks run.
@@ -234,7 +267,10 @@ impl Element for ControlSocket {
         }
     }
 
-    fn run_timer(&self, cx: &Cx<'_>, _: usize) {
+    fn run_timer(&self, cx: &Cx<'_>, timer: usize) {
+        if timer == RESUME {
+            return cx.reschedule();
+        }
         if self.server.borrow().is_some() {
             return;
         }
@@ -245,7 +281,7 @@ impl Element for ControlSocket {
             }
             match self.retries.get() {
                 0 => cx.router.please_stop(),
-                _ => cx.timer_after(0, RETRY),
+                _ => cx.timer_after(LISTEN, RETRY),
             }
         }
     }
@@ -258,20 +294,34 @@ impl Element for ControlSocket {
             cx.error(&e.to_string());
             return false;
         }
-        let (inbox, mut requests) = (self.inbox.borrow().clone(), Vec::new());
-        if inbox.take(BURST, &mut requests) {
-            cx.reschedule();
+        let began = cx.now();
+        // The timer runs already.
+        if !self.share.is_due(began) {
+            return false;
         }
-        for request in &requests {
+        let (inbox, mut requests) = (self.inbox.borrow().clone(), Vec::new());
+        let mut has_answered = false;
+        loop {
+            let more = inbox.take(1, &mut requests);
+            let Some(request) = requests.pop() else { return has_answered };
+            has_answered = true;
             add(&self.requests, 1);
-            let answer = self.answer(cx, request);
+            let answer = self.answer(cx, &request);
             if self.is_verbose {
                 cx.error(&format!("{:?} {}", request.verb, request.handler));
             }
             // The client may have gone.
             let _ = request.reply.try_send(answer);
+            let now = cx.now();
+            if !more || now.0 - began.0 >= BURST.0 {
+                match self.share.end(began, now) {
+                    Nanos(0) if more => cx.reschedule(),
+                    Nanos(0) => {}
+                    pause => cx.timer_after(RESUME, pause),
+                }
+                return true;
+            }
         }
-        !requests.is_empty()
     }
 
     fn cleanup(&self, _: &Cx<'_>) {
@@ -343,6 +393,7 @@ class!(
             }
         };
         Box::new(ControlSocket {
+            share: Share::default(),
             place,
             more_ports,
             is_read_only: args.key("READONLY").unwrap_or(false),
@@ -355,3 +406,21 @@ class!(
         })
     }
 );
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_take_an_eighth_of_the_time() {
+        let share = Share::default();
+        assert!(share.is_due(Nanos(0)));
+        // 5 ms of requests, then 35 ms of packets, whatever wakes the element meanwhile.
+        assert_eq!(share.end(Nanos(1_000_000), Nanos(6_000_000)), Nanos(35_000_000));
+        assert!(!share.is_due(Nanos(6_000_000)) && !share.is_due(Nanos(40_999_999)));
+        assert!(share.is_due(Nanos(41_000_000)));
+        // In simulated time, requests take none.
+        assert_eq!(share.end(Nanos(50_000_000), Nanos(50_000_000)), Nanos(0));
+        assert!(share.is_due(Nanos(50_000_000)));
+    }
+}

@@ -12,7 +12,7 @@
 //! Example: `q -> ToDump(out.pcap)`
 
 use super::from_file::{FromFile, Options, Reader, Reading};
-use super::output::Output;
+use super::output::{Output, WRITTEN};
 use crate::runtime::account::add;
 use crate::runtime::element::{Cx, Element};
 use crate::runtime::packet::{ANNO_EXTRA_LENGTH, Batch, HEADROOM, Packet, TAILROOM};
@@ -144,7 +144,7 @@ struct ToDump {
 }
 
 impl ToDump {
-    fn write_packet(&self, p: &Packet, now: Nanos) -> std::io::Result<()> {
+    fn write_packet(&self, out: &mut Vec<u8>, p: &Packet, now: Nanos) {
         let bytes = &p.data()[..p.len().min(self.snaplen)];
         let time = if p.anno.time == Nanos::ZERO { now } else { p.anno.time }.0.max(0);
         for word in [
@@ -153,9 +153,9 @@ impl ToDump {
             bytes.len() as u32,
             if self.extra_length { super::ipprint::wire_length(p) } else { p.len() } as u32,
         ] {
-            self.out.write(&word.to_le_bytes())?;
+            out.extend(word.to_le_bytes());
         }
-        self.out.write(bytes)
+        out.extend(bytes);
     }
 }
 
@@ -170,15 +170,17 @@ impl Element for ToDump {
     }
 
     fn action(&self, cx: &Cx<'_>, p: Packet) -> Option<Packet> {
-        if let Err(e) = self.write_packet(&p, cx.now()) {
-            cx.error(&format!("{}: {e}", self.out.name));
-        }
+        let now = cx.now();
+        let result = self.out.record(|out| self.write_packet(out, &p, now));
         add(&self.count, 1);
-        if cx.outputs() > 0 {
-            return Some(p);
-        }
-        cx.drop("written", p);
-        None
+        let given = if cx.outputs() > 0 {
+            Some(p)
+        } else {
+            cx.drop(WRITTEN, p);
+            None
+        };
+        self.out.settle(cx, result);
+        given
     }
 
     fn run_task(&self, cx: &Cx<'_>) -> bool {
@@ -195,19 +197,20 @@ impl Element for ToDump {
     }
 
     fn cleanup(&self, cx: &Cx<'_>) {
-        if let Err(e) = self.out.close() {
-            cx.error(&format!("{}: {e}", self.out.name));
-        }
+        self.out.settle(cx, self.out.close());
     }
+
+    fn complete(&self, cx: &Cx<'_>) {
+        self.out.settle(cx, self.out.flush());
+    }
+
     fn counts(&self) -> Vec<&Cell<u64>> {
         vec![&self.count]
     }
 
     fn take_state(&self, cx: &Cx<'_>, old: &dyn Element) {
         let Some(old) = (old as &dyn std::any::Any).downcast_ref::<Self>() else { return };
-        if let Err(e) = self.out.take_over(&old.out) {
-            cx.error(&format!("{}: {e}", old.out.name));
-        }
+        old.out.settle(cx, self.out.take_over(&old.out));
     }
     fn read(&self, _: &Cx<'_>, name: &str, _: &str) -> Option<Result<String, String>> {
         (name == "count").then(|| Ok(self.count.get().to_string()))

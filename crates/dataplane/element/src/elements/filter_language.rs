@@ -176,6 +176,8 @@ mod tests {
             packet(17, [1, 0, 0, 1], [3, 0, 0, 3], (53, 5353), 0),
             packet(1, [3, 0, 0, 3], [1, 0, 0, 1], (0x0800, 0), 0),
         ];
+        let names = crate::runtime::names::Names::default();
+        let scope = Scope { names: &names, element: "" };
         for (pattern, wanted) in [
             // Negated relations negate both directions.
             ("tcp port != 22", ""),
@@ -223,13 +225,33 @@ mod tests {
             ("tcp win >= 9", "01"),
             ("ip[9] & 1 = 1 or 6", "0123"),
             ("ip[9] != 6", "23"),
+            ("dst tcp port 8000 or 22", "0"),
+            ("src tcp port != 5", "01"),
+            ("src udp port 53", "2"),
+            ("dst tcp 22", "0"),
+            ("src and dst udp port >= 53", "2"),
+            ("src tcp port & 10 == 2", "1"),
+            ("dst port & 1", "2"),
+            ("port ssh", "01"),
+            ("ssh", "01"),
+            ("dst ssh", "0"),
+            ("dns or dst ssh", "02"),
+            ("ip ttl & 4 == 4", "0123"),
+            ("ip ttl & 8", ""),
+            ("ip ttl & 3", "0123"),
+            ("icmp type & 8", "3"),
+            ("tcp[13] & 2 = 2", "01"),
+            ("tcp[13] & 16", "1"),
+            ("udp[2:2] 5353", "2"),
+            ("icmp[0] 8", "3"),
+            ("udp[0:2] != 53", ""),
             ("syn", "01"),
             ("syn and not ack", "0"),
             ("ip frag", ""),
             ("ip unfrag", "0123"),
             ("src 1.0.0.1 ? dst 3.0.0.3 : icmp", "23"),
         ] {
-            let e = parse(pattern, &Scope::none()).unwrap_or_else(|e| panic!("{pattern}: {e}"));
+            let e = parse(pattern, &scope).unwrap_or_else(|e| panic!("{pattern}: {e}"));
             let found: String = (0..4).filter(|i| e.matches(&packets[*i])).map(|i| i.to_string()).collect();
             assert_eq!(found, wanted, "{pattern}");
         }

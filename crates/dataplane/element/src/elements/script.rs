@@ -5,6 +5,7 @@
 //! Expects: packets, if it has inputs (TYPE PACKET).
 //! Gives: the packet, by the output that `return` names; `exit` drops it.
 //! Handlers: run (rw), step (w), goto (w), set (w), get, and functions such as add, eq, if, now, cat.
+//! `random N` is below N, `random LOW HIGH` from LOW to HIGH.
 //! Example: `Script(wait 1s, print c.count, stop)`
 
 pub(super) mod functions;
@@ -62,7 +63,7 @@ pub struct Script {
 
 /// The handlers that others may use: of the functions, all but those that read files or send signals.
 const HANDLERS: &[(&str, &str)] = &[
-    ("run", "rw"),
+    ("run", "rwa"),
     ("step", "w"),
     ("goto", "w"),
     ("set", "w"),
@@ -88,15 +89,19 @@ const HANDLERS: &[(&str, &str)] = &[
     ("not", "r"),
     ("and", "r"),
     ("or", "r"),
+    ("nand", "r"),
+    ("nor", "r"),
+    ("readable", "r"),
+    ("writable", "r"),
     ("if", "r"),
     ("in", "r"),
     ("now", "r"),
-    ("random", "r"),
+    ("random", "ra"),
     ("htons", "r"),
     ("ntohs", "r"),
     ("htonl", "r"),
     ("ntohl", "r"),
-    ("shift", "r"),
+    ("shift", "ra"),
     ("length", "r"),
     ("unquote", "r"),
     ("first", "r"),

@@ -14,7 +14,7 @@
 //! Example: `ToIPSummaryDump(-, FIELDS timestamp ip_src ip_dst)`
 
 use super::from_file::{FromFile, Options, Reader, Reading};
-use super::output::Output;
+use super::output::{Output, WRITTEN};
 use super::summary_fields::{self as fields, Field, Line};
 use crate::runtime::element::{Cx, Element};
 use crate::runtime::packet::Packet;
@@ -180,17 +180,6 @@ struct ToDump {
 }
 
 impl ToDump {
-    fn write(&self, cx: &Cx<'_>, text: &str) {
-        match &self.out {
-            Some(out) => {
-                if let Err(e) = out.write(&text::encode(text)) {
-                    cx.error(&format!("{}: {e}", out.name));
-                }
-            }
-            None => cx.router.print(text),
-        }
-    }
-
     fn line(&self, p: &Packet) -> String {
         let mut line = String::new();
         for (i, field) in self.layout.iter().enumerate() {
@@ -218,12 +207,24 @@ impl Element for ToDump {
     }
 
     fn action(&self, cx: &Cx<'_>, p: Packet) -> Option<Packet> {
-        self.write(cx, &self.line(&p));
-        if cx.outputs() > 0 {
-            return Some(p);
+        let line = self.line(&p);
+        let result = match &self.out {
+            Some(out) => out.record(|bytes| bytes.extend(text::encode(&line))),
+            None => {
+                cx.router.print(&line);
+                Ok(())
+            }
+        };
+        let given = if cx.outputs() > 0 {
+            Some(p)
+        } else {
+            cx.drop(WRITTEN, p);
+            None
+        };
+        if let Some(out) = &self.out {
+            out.settle(cx, result);
         }
-        cx.drop("written", p);
-        None
+        given
     }
 
     fn run_task(&self, cx: &Cx<'_>) -> bool {
@@ -237,10 +238,14 @@ impl Element for ToDump {
     }
 
     fn cleanup(&self, cx: &Cx<'_>) {
-        if let Some(out) = &self.out
-            && let Err(e) = out.close()
-        {
-            cx.error(&format!("{}: {e}", out.name));
+        if let Some(out) = &self.out {
+            out.settle(cx, out.close());
+        }
+    }
+
+    fn complete(&self, cx: &Cx<'_>) {
+        if let Some(out) = &self.out {
+            out.settle(cx, out.flush());
         }
     }
 
@@ -251,15 +256,13 @@ impl Element for ToDump {
             Some(out) => out.take_over(was),
             None => was.close(),
         };
-        if let Err(e) = done {
-            cx.error(&format!("{}: {e}", was.name));
-        }
+        was.settle(cx, done);
     }
 
-    fn write(&self, _: &Cx<'_>, name: &str, _: &str) -> Option<Result<(), String>> {
-        (name == "flush").then(|| match &self.out {
-            Some(out) => out.flush().map_err(|e| format!("{}: {e}", out.name)),
-            None => Ok(()),
+    fn write(&self, cx: &Cx<'_>, name: &str, _: &str) -> Option<Result<(), String>> {
+        (name == "flush").then(|| {
+            self.complete(cx);
+            Ok(())
         })
     }
 

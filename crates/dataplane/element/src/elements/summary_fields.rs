@@ -356,7 +356,6 @@ impl Field {
         }
         let at = p.network()?;
         let h = p.data().get(at..).filter(|h| h.len() >= 20 && h[0] >> 4 == 4)?;
-        let extra = p.anno.u32(ANNO_EXTRA_LENGTH) as usize;
         match self {
             Self::Src => return Some(Ip(be32(h, 12)).to_string()),
             Self::Dst => return Some(Ip(be32(h, 16)).to_string()),
@@ -368,7 +367,7 @@ impl Field {
                     other => other.to_string(),
                 });
             }
-            Self::IpLen => return number((h.len() + extra) as u64),
+            Self::IpLen => return number(be16(h, 2).into()),
             Self::CaptureLen => return number(h.len() as u64),
             Self::IpHl => return number(u64::from(h[0] & 15) * 4),
             Self::Tos => return number(h[1].into()),

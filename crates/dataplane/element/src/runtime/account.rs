@@ -20,6 +20,14 @@ impl Account {
     pub fn adds_up(&self) -> bool {
         self.taken + self.made == self.given + self.dropped.values().sum::<u64>() + self.held
     }
+
+    /// Returns a line for each number, with the cause of those dropped.
+    pub fn lines(&self) -> String {
+        let Self { taken, made, given, dropped, held } = self;
+        let mut lines = format!("taken {taken}\nmade {made}\ngiven {given}\nheld {held}\n");
+        dropped.iter().for_each(|(cause, n)| lines.push_str(&format!("dropped {n} {cause}\n")));
+        lines
+    }
 }
 
 #[derive(Default)]
@@ -39,5 +47,18 @@ impl Counts {
         if count > 0 {
             *self.dropped.borrow_mut().entry(cause).or_default() += count;
         }
+    }
+
+    /// Gives up to `count` dropped packets another cause.
+    pub fn recount(&self, from: &'static str, to: &'static str, count: u64) {
+        let mut dropped = self.dropped.borrow_mut();
+        let Some(counted) = dropped.get_mut(from) else { return };
+        let moved = count.min(*counted);
+        *counted -= moved;
+        if *counted == 0 {
+            dropped.remove(from);
+        }
+        drop(dropped);
+        self.drop(to, moved);
     }
 }

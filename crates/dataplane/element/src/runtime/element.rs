@@ -76,7 +76,10 @@ pub trait Element: Any + Send + Sole {
     /// Handles the start of the router: all elements have been initialized and are visible.
     fn started(&self, _cx: &Cx<'_>) {}
 
-    /// Ends work: files are flushed.
+    /// Writes collected bytes, at the end of a run. Handlers and accounts are read afterwards.
+    fn complete(&self, _cx: &Cx<'_>) {}
+
+    /// Ends work: files are closed.
     fn cleanup(&self, _cx: &Cx<'_>) {}
 
     /// Works for a moment. Returns whether there was work.
@@ -220,6 +223,11 @@ impl<'a> Cx<'a> {
     pub fn drop(&self, cause: &'static str, packet: Packet) {
         drop(packet);
         self.router.nodes[self.me].counts.drop(cause, 1);
+    }
+
+    /// Gives up to `count` packets that this element has ended another cause.
+    pub fn recount(&self, from: &'static str, to: &'static str, count: u64) {
+        self.router.nodes[self.me].counts.recount(from, to, count);
     }
 
     /// Ends packets for one cause.

@@ -18,6 +18,7 @@ pub const GLOBAL: &[(&str, &str)] = &[
     ("requirements", "r"),
     ("version", "r"),
     ("handlers", "r"),
+    ("former_accounts", "r"),
 ];
 
 /// A handler that was found: of an element, or of the router.
@@ -27,12 +28,17 @@ pub struct Target {
     pub handler: String,
 }
 
-/// Whether a user may read and write a handler.
+/// Whether a handler can be read and written by a user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Access {
     NoElement(String),
     NoHandler,
-    Handler { reads: bool, writes: bool },
+    Handler {
+        reads: bool,
+        writes: bool,
+        /// Whether reading it changes something: it runs a script, or draws a random number.
+        acts: bool,
+    },
 }
 
 impl Router {
@@ -41,7 +47,10 @@ impl Router {
         let Ok(target) = self.target(None, name) else {
             return Access::NoElement(name.split('.').next().unwrap_or(name).to_owned());
         };
-        let of = |mode: &str| Access::Handler { reads: mode.contains('r'), writes: mode.contains('w') };
+        let of = |mode: &str| {
+            let has = |letter| mode.contains(letter);
+            Access::Handler { reads: has('r'), writes: has('w'), acts: has('a') }
+        };
         let handler = target.handler.as_str();
         let Some(me) = target.element else {
             return GLOBAL
@@ -54,6 +63,16 @@ impl Router {
             Some((_, mode)) => of(mode),
             None if COMMON.contains(&handler) => of(if handler == "config" { "rw" } else { "r" }),
             None => Access::NoHandler,
+        }
+    }
+
+    /// Returns the name of a handler for the whole router, as an element sees it.
+    pub fn full(&self, from: usize, name: &str) -> String {
+        match self.target(Some(from), name) {
+            Ok(Target { element: Some(element), handler }) => {
+                format!("{}.{handler}", self.nodes[element].name)
+            }
+            _ => name.to_owned(),
         }
     }
 
@@ -118,16 +137,11 @@ impl Router {
             "scheduled" => node.is_scheduled.get().to_string(),
             "home_thread" => self.member.as_ref().map_or(0, |m| m.me).to_string(),
             "ports" => self.describe_ports(me),
-            "account" => {
-                let a = self.account(me);
-                let mut lines =
-                    format!("taken {}\nmade {}\ngiven {}\nheld {}\n", a.taken, a.made, a.given, a.held);
-                a.dropped.iter().for_each(|(cause, n)| lines.push_str(&format!("dropped {n} {cause}\n")));
-                lines
-            }
+            "account" => self.account(me).lines(),
             "handlers" => {
                 let e = self.element(me);
-                let own = e.handlers().iter().map(|(n, m)| format!("{n}\t{}\n", m.trim_end_matches('p')));
+                let own =
+                    e.handlers().iter().map(|(n, m)| format!("{n}\t{}\n", m.trim_end_matches(['a', 'p'])));
                 let mut all: Vec<String> = own.collect();
                 all.extend(
                     COMMON.iter().map(|n| format!("{n}\t{}\n", if *n == "config" { "rw" } else { "r" })),
@@ -176,6 +190,7 @@ impl Router {
             "config" => self.text.clone(),
             "flatconfig" => self.graph.unparse(),
             "requirements" => self.graph.requirements.iter().map(|r| format!("{}\n", r.text)).collect(),
+            "former_accounts" => self.past.text(),
             "version" => env!("CARGO_PKG_VERSION").to_owned(),
             "handlers" => GLOBAL.iter().map(|(n, m)| format!("{n}\t{m}\n")).collect(),
             "timewarp" => match self.clock.is_simulated() {

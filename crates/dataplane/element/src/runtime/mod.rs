@@ -12,6 +12,7 @@ pub mod measure;
 pub mod names;
 pub mod owed;
 pub mod packet;
+pub mod past;
 pub mod ports;
 pub mod router;
 pub mod run;

@@ -5,13 +5,18 @@ use std::collections::HashMap;
 
 #[derive(Default)]
 pub struct Names {
-    ip: HashMap<String, Prefix>,
+    ip: HashMap<String, Ip>,
+    prefix: HashMap<String, Prefix>,
     mac: HashMap<String, Mac>,
     port: HashMap<String, u16>,
 }
 
 /// Ports that every configuration knows.
 pub const SERVICES: &[(&str, u16)] = &[
+    ("echo", 7),
+    ("discard", 9),
+    ("daytime", 13),
+    ("chargen", 19),
     ("ftp-data", 20),
     ("ftp", 21),
     ("ssh", 22),
@@ -39,7 +44,9 @@ pub const SERVICES: &[(&str, u16)] = &[
     ("snmp-trap", 162),
     ("irc", 194),
     ("https", 443),
+    ("imap3", 220),
     ("rip", 520),
+    ("route", 520),
     ("imaps", 993),
     ("pop3s", 995),
 ];
@@ -90,9 +97,13 @@ impl Names {
     fn address(&mut self, prefix: &str, name: &str, value: &str) -> Result<(), String> {
         let key = format!("{prefix}{name}");
         if let Some(ip) = Ip::parse(value) {
-            self.ip.entry(key).or_insert(Prefix::new(ip, 32));
+            self.ip.insert(key, ip);
         } else if let Some(net) = Prefix::parse(value) {
-            self.ip.insert(key, net);
+            // `10.0.0.1/8` is an address and a network, `10.0.0.0/8` a network alone.
+            if net.ip.0 & !net.mask.0 != 0 || net.mask.0 == u32::MAX {
+                self.ip.entry(key.clone()).or_insert(net.ip);
+            }
+            self.prefix.insert(key, net);
         } else if let Some(mac) = Mac::parse(value) {
             self.mac.insert(key, mac);
         } else {
@@ -127,16 +138,25 @@ impl Names {
 }
 
 impl Resolver for Names {
-    fn ip(&self, element: &str, name: &str) -> Option<Prefix> {
+    fn ip(&self, element: &str, name: &str) -> Option<Ip> {
         let (base, part) = name.split_once(':').unwrap_or((name, ""));
-        let net = Self::lookup(&self.ip, element, base)?;
+        let net = || Self::lookup(&self.prefix, element, base);
         match part {
-            "" | "ip" => Some(Prefix { ip: net.ip, mask: Ip(u32::MAX) }),
-            "ipnet" => Some(net.network()),
-            "bcast" => Some(Prefix::new(Ip(net.ip.0 | !net.mask.0), 32)),
-            "gw" => Some(Prefix::new(Ip((net.ip.0 & net.mask.0) | 1), 32)),
+            "" | "ip" => Self::lookup(&self.ip, element, base),
+            "bcast" => net().map(|net| Ip(net.ip.0 | !net.mask.0)),
+            "gw" => net().map(|net| Ip(net.ip.0 & net.mask.0 | 1)),
             _ => None,
         }
+    }
+
+    fn prefix(&self, element: &str, name: &str) -> Option<Prefix> {
+        let net = |base: &str| Self::lookup(&self.prefix, element, base);
+        let declared = match name.split_once(':') {
+            None => net(name),
+            Some((base, "ipnet")) => net(base).map(Prefix::network),
+            Some(_) => None,
+        };
+        declared.or_else(|| self.ip(element, name).map(|ip| Prefix::new(ip, 32)))
     }
 
     fn mac(&self, element: &str, name: &str) -> Option<Mac> {

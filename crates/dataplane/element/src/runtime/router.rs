@@ -8,13 +8,14 @@ use super::loops;
 use super::names::{self, Names};
 use super::owed::Owed;
 use super::packet::Batch;
+use super::past::Past;
 use super::threads::team::Member;
 use crate::modules::Modules;
 use crate::registry::Class;
 use flame_click::{Graph, Nanos};
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::collections::{BinaryHeap, HashMap, HashSet, VecDeque};
 use std::io::Write;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -87,6 +88,8 @@ pub struct Environment {
     pub seed: u64,
     /// The program that runs modules, if there is one.
     pub modules: Option<Arc<dyn Modules>>,
+    /// What the run keeps beyond this router.
+    pub past: Arc<Past>,
     /// The thread of a team that the router is for.
     pub member: Option<Rc<Member>>,
 }
@@ -102,6 +105,7 @@ impl Environment {
             parse: None,
             seed: 0,
             modules,
+            past: Arc::default(),
             member: None,
         }
     }
@@ -149,6 +153,7 @@ pub struct Router {
     pub parse: Option<Rc<Parse>>,
     pub modules: Option<Arc<dyn Modules>>,
     pub member: Option<Rc<Member>>,
+    pub past: Arc<Past>,
     pub graph: Graph,
     /// The text that the graph was read from.
     pub text: String,
@@ -188,6 +193,7 @@ impl Router {
             parse: env.parse,
             modules: env.modules,
             member: env.member,
+            past: env.past,
             graph,
             text: text.to_owned(),
             seed: Cell::new(env.seed),
@@ -481,6 +487,28 @@ impl Router {
         self.take_deferred(old, |to, input, batch| {
             self.deferred.borrow_mut().push_back((to, input, batch));
         });
+        self.keep_accounts(old, |_| true);
+    }
+
+    /// Keeps the accounts of those elements of an old router that none continues. What they hold ends.
+    pub(super) fn keep_accounts(&self, old: &Self, is_own: impl Fn(usize) -> bool) {
+        let continued: HashSet<usize> =
+            (0..self.nodes.len()).filter_map(|i| self.continued(i, old)).collect();
+        for was in (0..old.nodes.len()).filter(|was| is_own(*was) && !continued.contains(was)) {
+            let mut account = old.account(was);
+            let held = std::mem::take(&mut account.held);
+            if held > 0 {
+                *account.dropped.entry("replaced").or_default() += held;
+            }
+            self.past.keep(&old.nodes[was].name, account);
+        }
+    }
+
+    /// Lets all elements write what they have collected, at the end of the run.
+    pub(super) fn complete(&self) {
+        for i in (0..self.nodes.len()).filter(|i| self.member.as_ref().is_none_or(|m| m.owns(*i))) {
+            self.element(i).complete(&self.cx(i));
+        }
     }
 
     /// Returns the element of an old router that an element continues: that of its name and class.

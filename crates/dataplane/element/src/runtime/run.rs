@@ -38,6 +38,7 @@ impl Router {
             let is_over = || self.runcount.get() <= 0 && !self.go_on();
             if self.interrupt.load(Ordering::Relaxed) || is_over() || self.is_stopping() {
                 self.drop_deferred();
+                self.complete();
                 return Outcome::Stopped;
             }
             self.go_on_after(stops);
@@ -61,7 +62,10 @@ impl Router {
                     std::thread::park_timeout(patience)
                 }
                 // Nothing will ever happen again.
-                None if self.clock.is_simulated() => return Outcome::Stopped,
+                None if self.clock.is_simulated() => {
+                    self.complete();
+                    return Outcome::Stopped;
+                }
                 None => std::thread::park(),
             }
         }

@@ -9,6 +9,7 @@ mod fragments;
 mod home;
 mod icmp;
 mod limits;
+mod manual;
 mod packets;
 mod reconfigure;
 mod registry;

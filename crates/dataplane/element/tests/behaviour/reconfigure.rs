@@ -279,6 +279,7 @@ fn a_file_at_its_end_asks_a_router_to_stop_once() {
 fn no_element_forgets_its_counts() {
     const NONE: &[(&str, &str, &str)] = &[
         ("from_device.rs", "drops_before", "the kernel's drops at the last reset"),
+        ("output.rs", "records", "the records that were collected, which go with their bytes"),
         ("rewriter_pattern.rs", "next", "the next port of a pattern"),
         ("source.rs", "rate", "an argument"),
     ];

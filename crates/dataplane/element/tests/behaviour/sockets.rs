@@ -129,16 +129,25 @@ fn clients_read_and_write_handlers() {
 fn a_read_only_socket_of_the_file_system_writes_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("s");
+    let file = folder.path().join("written");
     let text = format!(
-        "c :: ControlSocket(UNIX, {}, READONLY true); Idle -> s :: Switch(0) -> Discard; s [1] -> Discard",
-        path.display()
+        "c :: ControlSocket(UNIX, {}, READONLY true); Idle -> s :: Switch(0) -> Discard; s [1] -> Discard;
+        x :: Script(print >{} 1, write s.switch 1, TYPE PASSIVE)",
+        path.display(),
+        file.display()
     );
     let values = beside(&text, "s.switch", &["s.switch", "c.requests"], |_| {
         let said =
             talk(&mut UnixStream::connect(&path).unwrap(), b"WRITE s.switch 1\nCHECKWRITE s.switch\nQUIT\n");
         assert_eq!(said.matches("530 Permission denied for 's.switch'\r\n").count(), 2, "{said}");
+        // What a handler does decides, and not the verb: a script runs when it is read.
+        let commands = b"READ x.run\nCHECKREAD x.run\nREAD x.shift v\nREAD x.random\nREAD x.add 1 2\nQUIT\n";
+        let said = talk(&mut UnixStream::connect(&path).unwrap(), commands);
+        assert_eq!(said.matches("530 Permission denied for 'x.").count(), 4, "{said}");
+        assert!(said.contains("DATA 1\r\n3"), "{said}");
     });
-    assert_eq!(values, ["0", "2"]);
+    assert_eq!(values, ["0", "7"]);
+    assert!(!file.exists(), "the script did not run");
     assert!(!path.exists(), "the file ends with the router");
 }
 

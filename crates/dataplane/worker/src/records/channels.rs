@@ -1,5 +1,7 @@
 //! The channels of a module: filters, and the way to the link.
 
+mod whole;
+
 use crate::error::RunError;
 use flame_abi::LinkType;
 use flame_abi::manifest::Channel as Declared;
@@ -76,8 +78,12 @@ impl Filters {
         })
     }
 
-    /// Returns whether a frame passes the filters of a channel and of the grant.
+    /// Returns whether a frame passes the filters of a channel and of the grant. A grant's filters bind the
+    /// whole frame.
     fn pass(&self, channel: usize, bytes: &[u8]) -> bool {
+        if !self.granted.is_empty() && !whole::is_whole(bytes) {
+            return false;
+        }
         let packet = ShownPacket { bytes, wire_len: bytes.len() as u32 };
         let all = self.own.get(channel).map(|own| own.iter().chain(&self.granted));
         all.is_some_and(|mut all| all.all(|filter| filter.matches(packet)))

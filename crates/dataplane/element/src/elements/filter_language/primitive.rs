@@ -145,6 +145,20 @@ impl Parser<'_> {
         Comparison { relation, is_negated }
     }
 
+    /// Reads `[& MASK] [RELATION]`. A mask without relation and value asks for any of its bits, which the
+    /// value says that is returned.
+    fn masked(&mut self) -> Result<(u32, Comparison, Option<u32>), String> {
+        if self.peek() != "&" {
+            return Ok((u32::MAX, self.comparison(), None));
+        }
+        self.at += 1;
+        let (mask, at) = (self.number()?, self.at);
+        let comparison = self.comparison();
+        let has_value = self.at > at || integer(self.peek()).is_some();
+        let any = Comparison { relation: Relation::Equal, is_negated: true };
+        Ok(if has_value { (mask, comparison, None) } else { (mask, any, Some(0)) })
+    }
+
     fn number(&mut self) -> Result<u32, String> {
         let word = self.next();
         let value = integer(&word).and_then(|v| u32::try_from(v).ok());
@@ -177,11 +191,14 @@ impl Parser<'_> {
                 self.protocol_test()
             }
             "syn" | "ack" | "fin" | "rst" | "psh" | "urg" => self.flag(&word),
-            "ip" | "transp" | "ether" if self.peek() == "[" => self.bytes(match word.as_str() {
-                "ip" => Base::Ip,
-                "transp" => Base::Transport,
-                _ => Base::Ether,
-            }),
+            "ip" | "transp" | "ether" if self.peek() == "[" => {
+                let base = match word.as_str() {
+                    "ip" => Base::Ip,
+                    "transp" => Base::Transport,
+                    _ => Base::Ether,
+                };
+                self.bytes(base, Vec::new())
+            }
             "ip" => {
                 let word = self.next();
                 match word.as_str() {
@@ -246,6 +263,8 @@ impl Parser<'_> {
                 self.icmp_type()
             }
             _ if is_number => Err(format!("expected a field or 'port' before '{word}'")),
+            // `www` is short for `port www`.
+            _ if self.is_port(&word) => self.port(comparison, tcp_or_udp()),
             _ => {
                 let direction = self.previous.direction.unwrap_or_default();
                 self.address(direction, "", comparison)
@@ -282,6 +301,7 @@ impl Parser<'_> {
                 let flag = self.next();
                 self.flag(&flag)
             }
+            (_, "[") => self.bytes(Base::Transport, vec![is, first_fragment()]),
             (6, "win") => {
                 self.at += 1;
                 let guard = vec![is, first_fragment()];
@@ -314,21 +334,28 @@ impl Parser<'_> {
     }
 
     fn icmp_type(&mut self) -> Result<E, String> {
-        let comparison = self.comparison();
-        let name = self.next();
-        let kind = icmp_type(&name).ok_or_else(|| format!("expected a type of ICMP, found '{name}'"))?;
-        let kind = comparison.apply(|relation| test(Base::Transport, 0, 1, 255, relation, kind.into()));
+        let (mask, comparison, any) = self.masked()?;
+        let kind = match any {
+            Some(value) => value as u8,
+            None => {
+                let name = self.next();
+                icmp_type(&name).ok_or_else(|| format!("expected a type of ICMP, found '{name}'"))?
+            }
+        };
+        let kind =
+            comparison.apply(|relation| test(Base::Transport, 0, 1, 255 & mask, relation, kind.into()));
         Ok(E::And(vec![protocol(1), first_fragment(), kind]))
     }
 
     /// Reads a relation and a value for a field, and remembers the field.
     fn field(&mut self, field: Field, name: &str) -> Result<E, String> {
-        let comparison = self.comparison();
-        let value = self.number()?;
+        let (given, comparison, any) = self.masked()?;
+        let value = any.map_or_else(|| self.number(), Ok)?;
         if value > field.most {
             return Err(format!("{name}: expected at most {}, found {value}", field.most));
         }
-        let (base, offset, length, mask) = (field.base, field.offset, field.length, field.mask);
+        let (base, offset, length) = (field.base, field.offset, field.length);
+        let mask = field.mask & given.checked_shl(field.shift).unwrap_or(0);
         let value = value << field.shift;
         let e = comparison.apply(|relation| test(base, offset, length, mask, relation, value));
         let guard = field.guard.clone();
@@ -356,7 +383,7 @@ impl Parser<'_> {
     }
 
     /// Reads `[OFFSET:LENGTH] & MASK = VALUE`.
-    fn bytes(&mut self, base: Base) -> Result<E, String> {
+    fn bytes(&mut self, base: Base, guard: Vec<E>) -> Result<E, String> {
         self.at += 1;
         let inside = self.next();
         let (offset, length) = inside.split_once(':').unwrap_or((&inside, "1"));
@@ -367,13 +394,8 @@ impl Parser<'_> {
         if !self.take(&["]"]) {
             return Err(format!("expected ']', found '{}'", self.peek()));
         }
-        let mask = if self.take(&["&"]) { self.number()? } else { u32::MAX };
-        let (offset, most, guard) = (offset.into(), u32::MAX, Vec::new());
-        let field = Field { base, offset, length, mask, shift: 0, most, guard };
-        let e = self.field(field.clone(), "value")?;
-        // A mask belongs to one value.
-        self.previous.subject = Subject::Field(Field { mask: u32::MAX, ..field });
-        Ok(e)
+        let (offset, most) = (offset.into(), u32::MAX);
+        self.field(Field { base, offset, length, mask: u32::MAX, shift: 0, most, guard }, "value")
     }
 
     /// Reads `[or dst] [host|net|port] VALUE`.
@@ -392,25 +414,57 @@ impl Parser<'_> {
             }
         }
         self.previous.direction = given;
+        let protocols = protocols.or_else(|| match self.peek() {
+            "tcp" => Some(protocol(6)),
+            "udp" => Some(protocol(17)),
+            "tcpudp" => Some(tcp_or_udp()),
+            _ => None,
+        });
+        self.take(&["tcp", "udp", "tcpudp"]);
         let kind = if matches!(self.peek(), "host" | "net" | "port") { self.next() } else { String::new() };
-        let comparison = self.comparison();
         if kind == "port" || protocols.is_some() {
             let protocols = protocols.unwrap_or_else(tcp_or_udp);
-            return self.port(comparison, protocols);
+            let (mask, comparison, any) = self.masked()?;
+            return self.masked_port(mask, comparison, any, protocols);
+        }
+        let comparison = self.comparison();
+        if kind.is_empty() && self.is_port(self.peek()) {
+            return self.port(comparison, tcp_or_udp());
         }
         self.address(given.unwrap_or_default(), &kind, comparison)
     }
 
+    /// Returns whether a word is the name of a port, and of no address.
+    fn is_port(&self, word: &str) -> bool {
+        let is_address = || Ip::read(word, self.scope).is_some() || Prefix::read(word, self.scope).is_some();
+        self.scope.port(word).is_some() && !is_address()
+    }
+
     fn port(&mut self, comparison: Comparison, protocols: E) -> Result<E, String> {
-        let name = self.next();
-        let port = name.parse().ok().or_else(|| self.scope.port(&name));
-        let port: u16 = port.ok_or_else(|| format!("expected a port, found '{name}'"))?;
+        self.masked_port(u32::MAX, comparison, None, protocols)
+    }
+
+    fn masked_port(
+        &mut self,
+        mask: u32,
+        comparison: Comparison,
+        any: Option<u32>,
+        protocols: E,
+    ) -> Result<E, String> {
+        let port = match any {
+            Some(value) => value as u16,
+            None => {
+                let name = self.next();
+                let port = name.parse().ok().or_else(|| self.scope.port(&name));
+                port.ok_or_else(|| format!("expected a port, found '{name}'"))?
+            }
+        };
         let direction = self.previous.direction.unwrap_or_default();
         self.previous.subject = Subject::Port(protocols.clone());
         let ports = comparison.apply(|relation| {
             direction.combine(&|is_source| {
                 let at = if is_source { 0 } else { 2 };
-                test(Base::Transport, at, 2, 0xffff, relation, port.into())
+                test(Base::Transport, at, 2, 0xffff & mask, relation, port.into())
             })
         });
         Ok(E::And(vec![protocols, first_fragment(), ports]))

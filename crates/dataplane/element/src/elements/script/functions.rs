@@ -2,6 +2,7 @@
 
 use super::Script;
 use crate::runtime::element::Cx;
+use crate::runtime::handler::Access;
 use crate::runtime::limits::LONGEST_VALUE;
 use flame_click::text;
 use flame_click::value::{boolean, integer};
@@ -10,7 +11,8 @@ use std::io::Write;
 pub const FUNCTIONS: &[&str] = &[
     "add", "sub", "mul", "div", "idiv", "mod", "rem", "neg", "abs", "min", "max", "eq", "ne", "lt", "le",
     "gt", "ge", "not", "and", "or", "if", "in", "now", "random", "cat", "kill", "htons", "ntohs", "htonl",
-    "ntohl", "get", "shift", "length", "unquote", "first", "last", "nth", "sprintf",
+    "ntohl", "get", "shift", "length", "unquote", "first", "last", "nth", "sprintf", "nand", "nor",
+    "readable", "writable", "catq",
 ];
 
 #[derive(Clone, Copy)]
@@ -83,6 +85,10 @@ fn truth(word: &str) -> Result<bool, String> {
     boolean(&text::unquote(word)).ok_or_else(|| format!("expected true or false, found '{word}'"))
 }
 
+fn truths(words: &[String]) -> Result<Vec<bool>, String> {
+    words.iter().map(|w| truth(w)).collect()
+}
+
 /// Calls a function, if there is one of this name.
 pub fn call(script: &Script, cx: &Cx<'_>, name: &str, argument: &str) -> Option<Result<String, String>> {
     if !FUNCTIONS.contains(&name) {
@@ -116,16 +122,22 @@ pub fn call(script: &Script, cx: &Cx<'_>, name: &str, argument: &str) -> Option<
         "gt" => compare(&words, std::cmp::Ordering::is_gt),
         "ge" => compare(&words, std::cmp::Ordering::is_ge),
         "not" => truth(argument).map(|b| (!b).to_string()),
-        "and" => words
-            .iter()
-            .map(|w| truth(w))
-            .collect::<Result<Vec<_>, _>>()
-            .map(|b| b.iter().all(|b| *b).to_string()),
-        "or" => words
-            .iter()
-            .map(|w| truth(w))
-            .collect::<Result<Vec<_>, _>>()
-            .map(|b| b.iter().any(|b| *b).to_string()),
+        "and" | "nand" => truths(&words).map(|b| (b.iter().all(|b| *b) != (name == "nand")).to_string()),
+        "or" | "nor" => truths(&words).map(|b| (b.iter().any(|b| *b) != (name == "nor")).to_string()),
+        "readable" | "writable" => {
+            let has =
+                |handler: &String| match cx.router.access(&cx.router.full(cx.me, &text::unquote(handler))) {
+                    Access::Handler { reads, writes, .. } => {
+                        if name == "readable" {
+                            reads
+                        } else {
+                            writes
+                        }
+                    }
+                    _ => false,
+                };
+            Ok((!words.is_empty() && words.iter().all(has)).to_string())
+        }
         "if" => {
             let (condition, rest) = text::first_word(argument);
             truth(&condition).map(|c| {
@@ -136,19 +148,28 @@ pub fn call(script: &Script, cx: &Cx<'_>, name: &str, argument: &str) -> Option<
         "in" => Ok(words.iter().skip(1).any(|w| Some(w) == words.first()).to_string()),
         "now" => Ok(cx.now().micros()),
         "random" => {
-            match words.first().map(|w| integer(&text::unquote(w)).and_then(|v| u64::try_from(v).ok())) {
-                None => Ok(cx.random(1 << 31).to_string()),
-                Some(Some(bound)) if bound > 0 => Ok(cx.random(bound).to_string()),
-                _ => Err(format!("expected a bound, found '{argument}'")),
+            let numbers: Option<Vec<i64>> =
+                words.iter().map(|w| i64::try_from(integer(&text::unquote(w))?).ok()).collect();
+            // One number is a bound, which is left out; of two, the second is the greatest.
+            match numbers.as_deref() {
+                Some([]) => Ok(cx.random(1 << 31).to_string()),
+                Some([bound]) if *bound > 0 => Ok(cx.random(*bound as u64).to_string()),
+                Some([low, high]) if low <= high && high.abs_diff(*low) < u64::MAX => {
+                    Ok(low.wrapping_add_unsigned(cx.random(high.abs_diff(*low) + 1)).to_string())
+                }
+                _ => Err(format!(
+                    "expected a bound above 0, or a lowest and a highest number, found '{argument}'"
+                )),
             }
         }
-        "cat" => {
-            let name = text::unquote(argument);
-            let file = std::fs::File::open(&name).map_err(|e| e.to_string());
+        "cat" | "catq" => {
+            let file_name = text::unquote(argument);
+            let file = std::fs::File::open(&file_name).map_err(|e| e.to_string());
             let bytes = file.and_then(|f| flame_click::input::read(f, flame_click::input::MOST_BYTES));
-            bytes.map(|b| text::decode(&b)).map_err(|e| format!("{name}: {e}"))
+            let text = bytes.map(|b| text::decode(&b)).map_err(|e| format!("{file_name}: {e}"));
+            text.map(|text| if name == "catq" { text::quote(&text) } else { text })
         }
-        "kill" => Err("kill is not available".into()),
+        "kill" => Err("kill: a router sends no signals to processes".into()),
         "htons" | "ntohs" => one(swap16),
         "htonl" | "ntohl" => one(u32::to_be),
         "get" => script.get(argument.trim()).ok_or_else(|| format!("no variable '{}'", argument.trim())),

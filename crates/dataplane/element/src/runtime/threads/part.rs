@@ -133,7 +133,9 @@ impl<'a> Part<'a> {
             }
             self.replace()?;
         }
-        self.settle(&|| self.router.drop_mail(), &|| self.router.serve_calls())
+        self.settle(&|| self.router.drop_mail(), &|| self.router.serve_calls())?;
+        self.router.complete();
+        self.meet()
     }
 
     /// Delivers the packets that are on their way between threads. `last` handles those that are still on

@@ -112,6 +112,7 @@ impl Router {
                 None => {}
             }
         }
+        self.keep_accounts(old, |was| before.owns(was));
         ended
     }
 
