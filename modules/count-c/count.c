@@ -36,16 +36,15 @@ FLAME_EXPORT(flame_batch) uint64_t flame_batch(const struct flame_batch *batch) 
   const struct flame_packet *d = flame_descriptors(batch);
   for (uint32_t i = 0; i < batch->count; i++, d++) {
     uint64_t ip = (d->flags & (FLAME_IPV4 | FLAME_IPV6)) != 0;
-    uint64_t whole = ip & !(d->flags & FLAME_LATER_FRAGMENT);
     sums[WIRE_BYTES] += d->wire_len;
     sums[IPV4] += (d->flags & FLAME_IPV4) != 0;
     sums[IPV6] += (d->flags & FLAME_IPV6) != 0;
-    sums[TCP] += whole & (d->proto == FLAME_TCP);
-    sums[UDP] += whole & (d->proto == FLAME_UDP);
-    sums[ICMP] += whole & ((d->proto == FLAME_ICMP) | (d->proto == FLAME_ICMPV6));
-    sums[SCTP] += whole & (d->proto == FLAME_SCTP);
+    sums[TCP] += ip & (d->proto == FLAME_TCP);
+    sums[UDP] += ip & (d->proto == FLAME_UDP);
+    sums[ICMP] += ip & ((d->proto == FLAME_ICMP) | (d->proto == FLAME_ICMPV6));
+    sums[SCTP] += ip & (d->proto == FLAME_SCTP);
     uint64_t is_syn = (d->tcp_flags & (FLAME_SYN | FLAME_ACK)) == FLAME_SYN;
-    sums[TCP_SYN] += whole & (d->proto == FLAME_TCP) & is_syn;
+    sums[TCP_SYN] += ip & (d->proto == FLAME_TCP) & is_syn;
     sums[OTHER] += !ip;
   }
   sums[PACKETS] += batch->count;

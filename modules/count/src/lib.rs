@@ -22,7 +22,7 @@ const fn one(field: u32) -> u64 {
     1 << (WIDTH * field)
 }
 
-/// The summands of a descriptor's flags, and whether the header of its protocol is present and counted.
+/// The summands of a descriptor's flags, and whether it has a protocol.
 #[derive(Clone, Copy)]
 struct OfFlags {
     adds: u64,
@@ -35,10 +35,8 @@ static BY_FLAGS: [OfFlags; 256] = {
     while i < 256 {
         let v4 = i as u8 & flags::IPV4 != 0;
         let v6 = i as u8 & flags::IPV6 != 0;
-        // A later fragment has a protocol number, but not the protocol's header.
-        let whole = (v4 || v6) && i as u8 & flags::LATER_FRAGMENT == 0;
         let adds = if v4 { one(V4) } else { 0 } + if v6 { one(V6) } else { 0 };
-        table[i] = OfFlags { adds, keeps: if whole { u64::MAX } else { 0 } };
+        table[i] = OfFlags { adds, keeps: if v4 || v6 { u64::MAX } else { 0 } };
         i += 1;
     }
     table
@@ -235,7 +233,7 @@ mod tests {
         native.packets(&packets.repeat(300), &[]);
         native.end(0);
         let [packets, wire_bytes, ipv4, ipv6, tcp, udp, icmp, sctp, tcp_syn, other] =
-            [8, 800, 5, 2, 2, 1, 2, 1, 1, 1].map(|n| n * 300);
+            [8, 800, 5, 2, 3, 1, 2, 1, 1, 1].map(|n| n * 300);
         let expected =
             tables::Count { packets, wire_bytes, ipv4, ipv6, tcp, udp, icmp, sctp, tcp_syn, other };
         assert_eq!((native.rows.len(), native.of()), (1, vec![expected]));
