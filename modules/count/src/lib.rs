@@ -156,12 +156,16 @@ impl Module for Count {
 pub struct Total {
     total: Sums,
     interval: Sums,
-    per_interval: bool,
+    /// The length of an interval, or 0.
+    interval_ns: u64,
+    /// The end of the last interval.
+    closed_ns: Option<u64>,
 }
 
 impl Slow for Total {
     fn new(init: &Init) -> Self {
-        Self { total: Sums::default(), interval: Sums::default(), per_interval: init.interval_ns != 0 }
+        let (total, interval) = (Sums::default(), Sums::default());
+        Self { total, interval, interval_ns: init.interval_ns, closed_ns: None }
     }
 
     fn message(&mut self, bytes: &[u8], _: &mut Out) {
@@ -169,14 +173,19 @@ impl Slow for Total {
     }
 
     fn tick(&mut self, now_ns: u64, out: &mut Out) -> Progress {
-        if self.per_interval {
+        if self.interval_ns != 0 {
             self.close(now_ns, out);
         }
         Progress::Done
     }
 
     fn end(&mut self, now_ns: u64, out: &mut Out) -> Progress {
-        self.close(now_ns, out);
+        // The last interval ends where it would if packets followed.
+        let end_ns = match now_ns.checked_div(self.interval_ns) {
+            Some(whole) if now_ns != 0 => (whole + 1).saturating_mul(self.interval_ns),
+            _ => now_ns,
+        };
+        self.close(end_ns, out);
         let [packets, wire_bytes, ipv4, ipv6, tcp, udp, icmp, sctp, tcp_syn, other] = self.total.0;
         out.write(&tables::Count { packets, wire_bytes, ipv4, ipv6, tcp, udp, icmp, sctp, tcp_syn, other });
         Progress::Done
@@ -184,13 +193,16 @@ impl Slow for Total {
 }
 
 impl Total {
-    fn close(&mut self, now_ns: u64, out: &mut Out) {
+    fn close(&mut self, end_ns: u64, out: &mut Out) {
         let interval = std::mem::take(&mut self.interval);
         self.total.merge(&interval);
-        if self.per_interval {
+        if self.interval_ns != 0 {
+            let start_ns = self.closed_ns.unwrap_or(end_ns.saturating_sub(self.interval_ns));
+            self.closed_ns = Some(end_ns);
             let [packets, wire_bytes, ipv4, ipv6, tcp, udp, icmp, sctp, tcp_syn, other] = interval.0;
             out.write(&tables::Interval {
-                end_ns: now_ns,
+                start_ns,
+                end_ns,
                 packets,
                 wire_bytes,
                 ipv4,
@@ -242,15 +254,18 @@ mod tests {
     #[test]
     fn intervals_add_up_to_the_whole() {
         let mut native = Native::<Count, Total>::with_slow(&Parameters::default(), 10);
-        for (packets, now) in [(3, 10), (0, 20), (5, 30)] {
+        for (packets, now) in [(3, 10), (0, 20), (5, 60)] {
             native.packets(&vec![packet(flags::IPV4, 17, 0); packets], &[]);
             native.tick(now);
         }
         native.packets(&[packet(0, 0, 0); 2], &[]);
-        native.end(33);
-        let intervals: Vec<_> =
-            native.of::<tables::Interval>().iter().map(|row| (row.end_ns, row.packets)).collect();
-        assert_eq!(intervals, [(10, 3), (20, 0), (30, 5), (33, 2)]);
+        native.end(63);
+        let intervals: Vec<_> = native
+            .of::<tables::Interval>()
+            .iter()
+            .map(|row| (row.start_ns, row.end_ns, row.packets))
+            .collect();
+        assert_eq!(intervals, [(0, 10, 3), (10, 20, 0), (20, 60, 5), (60, 70, 2)]);
         assert_eq!(native.of::<tables::Count>()[0].packets, 10);
     }
 }

@@ -1,6 +1,7 @@
 //! One flow: a cache line for each packet, and what few packets need aside.
 
 use crate::key::{Key, Long, META};
+use crate::table::SLACK_NS;
 use crate::tables;
 use crate::tags::Tags;
 use flame_module::{Descriptor, Reserved, tcp};
@@ -99,6 +100,14 @@ impl Flow {
     pub fn is_closed(&self) -> bool {
         let (forward, reverse) = (self.tcp_flags(0), self.tcp_flags(1));
         forward & reverse & tcp::FIN != 0 || (forward | reverse) & tcp::RST != 0
+    }
+
+    /// Returns whether a time is more than `active` after the flow's first, or so much before it that the clock
+    /// was set back.
+    #[inline]
+    pub fn is_far_from_start(&self, ts_ns: u64, active: u64) -> bool {
+        // Before the start, the difference wraps around.
+        ts_ns.wrapping_sub(self.first).wrapping_add(SLACK_NS) > active.saturating_add(SLACK_NS)
     }
 
     /// Returns `reason`, unless the flow had closed before.

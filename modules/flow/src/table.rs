@@ -26,7 +26,7 @@ const CANDIDATES: usize = 8;
 const DUMP_SLOTS: usize = 16_384;
 /// The lateness, in nanoseconds, up to which a packet still finds its flow although [`Table::scan`] might
 /// have ended it. Late packets never change the result of a flow's own packets.
-const SLACK_NS: u64 = 10_000_000_000;
+pub const SLACK_NS: u64 = 10_000_000_000;
 
 /// One packet, with what a table needs of it.
 #[derive(Clone, Copy)]
@@ -171,7 +171,7 @@ impl Table {
             }
             let limit = if flow.is_closed() { self.timeouts.linger } else { self.timeouts.idle };
             if d.ts_ns.saturating_sub(flow.last) > limit
-                || d.ts_ns.saturating_sub(flow.first) > self.timeouts.active
+                || flow.is_far_from_start(d.ts_ns, self.timeouts.active)
                 || flow.packets[direction] == u32::MAX
             {
                 self.restart(index, seen, direction, None, out);
@@ -303,10 +303,7 @@ impl Table {
         let index = self.flows.len();
         // There is room for all flows: the reserved capacity is never exceeded, and growing would take as
         // long as copying the pool.
-        if index < self.flows.capacity()
-            && index < self.asides.capacity()
-            && index == self.asides.len()
-        {
+        if index < self.flows.capacity() && index < self.asides.capacity() && index == self.asides.len() {
             self.flows.push(Flow::default());
             self.asides.push(Aside::default());
         }

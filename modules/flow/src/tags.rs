@@ -108,7 +108,9 @@ impl Tags {
     /// Returns the numbers as one, for a hash.
     pub fn mixed(self) -> u32 {
         let tags = u32::from(self.vlan) << 16 | u32::from(self.inner_vlan);
-        tags.wrapping_mul(0x85eb_ca6b) ^ self.vni.wrapping_mul(0xc2b2_ae35) ^ self.mpls.wrapping_mul(0x27d4_eb2f)
+        tags.wrapping_mul(0x85eb_ca6b)
+            ^ self.vni.wrapping_mul(0xc2b2_ae35)
+            ^ self.mpls.wrapping_mul(0x27d4_eb2f)
     }
 }
 

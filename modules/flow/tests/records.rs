@@ -294,7 +294,13 @@ fn type_and_code_that_were_not_captured_are_255() {
 fn bytes_of_ip_are_those_that_its_header_states() {
     let mut p = Packets::default();
     // Headers and trailers of the link, and the length that IP states of the 100 bytes between.
-    let packets = [(A, B, 14, 6, 100), (A, B, 18, 0, 100), (B, A, 14, 70_000, 100), (B, A, 7, 4, 0), (A, B, 200, 0, 90)];
+    let packets = [
+        (A, B, 14, 6, 100),
+        (A, B, 18, 0, 100),
+        (B, A, 14, 70_000, 100),
+        (B, A, 7, 4, 0),
+        (A, B, 200, 0, 90),
+    ];
     for (at, (src, dst, link, trailer, stated)) in packets.into_iter().enumerate() {
         let before = p.memory.len() as u32;
         p.memory.extend(vec![0; link]);
@@ -365,6 +371,18 @@ fn a_connection_without_its_syn_takes_the_late_one_and_no_other() {
     tcp_packet(&mut p, 11, (A, B), tcp::SYN, [100, 0]);
     tcp_packet(&mut p, 12, (A, B), tcp::SYN, [4711, 0]);
     assert_eq!(p.records(), ["6 1:1000 2:80 2/0 12/0 reused", "6 1:1000 2:80 1/0 2/0 end"]);
+}
+
+#[test]
+fn a_clock_that_is_set_back_makes_no_duration() {
+    let mut p = Packets::default();
+    for at in [4000, 4001, 3991, 300, 301] {
+        p.v4(at * SECOND, 17, A, B, 0);
+    }
+    assert_eq!(p.records(), ["17 1:1000 2:80 3/0 0/0 active", "17 1:1000 2:80 2/0 0/0 end"]);
+    let times =
+        p.run(16, &[]).of::<tables::Flow>().iter().map(|f| (f.first_ns, f.last_ns)).collect::<Vec<_>>();
+    assert_eq!(times, [(3991, 4001), (300, 301)].map(|(a, b)| (a * SECOND, b * SECOND)));
 }
 
 #[test]

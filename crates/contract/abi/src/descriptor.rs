@@ -46,7 +46,7 @@ pub const fn has_ports(proto: u8) -> bool {
 #[repr(C, align(32))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Descriptor {
-    /// The capture time in nanoseconds since 1970.
+    /// The capture time in nanoseconds since 1970, or 0 if the packet has none.
     pub ts_ns: u64,
     /// The address of the packet's first byte: in a module, in its linear memory; in the host's own
     /// descriptors, an offset into the bytes of the block.

@@ -25,7 +25,8 @@ fn every_decoded_link_type_has_filters() {
             let result = Filter::compile(expr, link);
             let contradicts = link == LinkType::IPV4 || link == LinkType::IPV6;
             // libpcap has no filters for packets after netfilter's attributes and switch tags.
-            let without = link == LinkType::NFLOG || (281..=285).contains(&link.0);
+            let without = [LinkType::NFLOG, LinkType::PKTAP, LinkType::PPI].contains(&link)
+                || (281..=285).contains(&link.0);
             let contradicts = contradicts || without;
             assert!(result.is_ok() || contradicts, "{expr} on {link:?}: {result:?}");
         }

@@ -150,7 +150,9 @@ fn now() -> String {
 /// Returns a field in JSON: numbers and times as numbers.
 fn json(kind: &str, text: String) -> Value {
     match kind {
-        "time" | "interval" | "count" | "int" | "port" => serde_json::from_str(&text).unwrap_or(Value::String(text)),
+        "time" | "interval" | "count" | "int" | "port" => {
+            serde_json::from_str(&text).unwrap_or(Value::String(text))
+        }
         _ => Value::String(text),
     }
 }
