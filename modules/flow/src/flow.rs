@@ -17,8 +17,8 @@ pub const NONE: u32 = 0;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Flow {
     pub address: u64,
-    /// The second word of the key; bits 43 and 44 state the directions whose initial sequence number is known;
-    /// then the TCP flags seen: forward from bit 48, reverse from bit 56.
+    /// The second word of the key; bits 43 and 44 state the directions whose initial sequence number is
+    /// known; then the TCP flags seen: forward from bit 48, reverse from bit 56.
     pub meta: u64,
     pub first: u64,
     pub last: u64,
@@ -28,7 +28,7 @@ pub struct Flow {
     pub packets: [u32; 2],
     /// The next flow of the chain: index + 1, or [`NONE`].
     pub next: u32,
-    /// The bytes of frames that are not those of IP. What has no room is in [`Aside`].
+    /// The bytes of frames without IP. What has no room is in [`Aside`].
     frames: [u16; 2],
 }
 
@@ -55,7 +55,7 @@ pub struct Numbers {
     pub acknowledged: u32,
 }
 
-/// The largest difference of a number that acknowledges a SYN and its data to that of the SYN.
+/// The largest number of bytes that a SYN carries.
 const MAX_SYN_DATA: u32 = 0xffff;
 
 /// The place of the bits for known initial sequence numbers in [`Flow::meta`].
@@ -102,8 +102,8 @@ impl Flow {
         forward & reverse & tcp::FIN != 0 || (forward | reverse) & tcp::RST != 0
     }
 
-    /// Returns whether a time is more than `active` after the flow's first, or so much before it that the clock
-    /// was set back.
+    /// Returns whether a time is more than `active` after the flow's first, or so much before it that the
+    /// clock was set back.
     #[inline]
     pub fn is_far_from_start(&self, ts_ns: u64, active: u64) -> bool {
         // Before the start, the difference wraps around.
@@ -156,8 +156,8 @@ impl Flow {
         aside.initial[reverse] = number;
     }
 
-    /// Notes the initial sequence numbers that follow from the first packet of a TCP flow: a SYN's own, and the
-    /// number before the first byte of a direction of which nothing else is known.
+    /// Notes the initial sequence numbers that follow from the first packet of a TCP flow: a SYN's own, or
+    /// else the number before the first byte of a direction.
     pub fn note_first(&mut self, aside: &mut Aside, flags: u8, reverse: usize, numbers: Numbers) {
         let is_syn = flags & tcp::SYN != 0;
         if is_syn || numbers.sequence != 0 {

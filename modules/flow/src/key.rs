@@ -14,14 +14,14 @@
 //! of the message that answers it, and the code, so that both directions of a request and its answers have
 //! one key; messages without an answer have [`ONE_WAY`] there.
 //!
-//! Ports of protocols without ports are 0. Packets whose ports are unknown must not look like a conversation on
-//! port 0, so their keys have the bit [`PORTLESS`]: all but the first fragment of a datagram, and packets that
-//! end before their ports. The protocol is the header's in each case.
+//! Ports of protocols without ports are 0. Packets whose ports are unknown must not look like a conversation
+//! on port 0, so their keys have the bit [`PORTLESS`]: all but the first fragment of a datagram, and packets
+//! that end before their ports. The protocol is the header's in each case.
 
 use flame_module::{Descriptor, Ip, flags, has_ports};
 
-/// The bit of a `meta` word that states that the ports are unknown, although the protocol has ports. It is 0 in
-/// the versions of IP.
+/// The bit of a `meta` word that states that the ports are unknown, although the protocol has ports. It is 0
+/// in the versions of IP.
 const PORTLESS: u64 = 1 << 40;
 /// The bits of a `meta` word that belong to the key.
 pub const META: u64 = (1 << 43) - 1;
@@ -84,8 +84,8 @@ pub struct Key {
 pub type Long = [u8; 32];
 
 impl Key {
-    /// Returns the key of an IP packet, its IPv6 addresses, and the length that its IP header states, which is 0
-    /// if it states none. Returns `None` if its addresses were not captured.
+    /// Returns the key of an IP packet, its IPv6 addresses, and the length that its IP header states, which
+    /// is 0 if it states none. Returns `None` if its addresses were not captured.
     #[inline]
     pub fn of<'a>(d: &Descriptor, bytes: &'a [u8]) -> Option<(Self, Option<&'a Long>, u32)> {
         let l3 = usize::from(d.l3);

@@ -4,10 +4,10 @@
 //! needs it, so an idle instance costs only its buckets. A chain has at most [`MAX_CHAIN`] flows, which
 //! bounds the work for a packet even if an attacker fills one bucket.
 //!
-//! It is not the SDK's [`FlowTable`], whose sets of eight have a lower bound (2,173 instructions for each
-//! packet, rather than 3,938). Over public captures a packet took 6 % more instructions in one (335, rather
-//! than 316), 131,072 flows in the default table of 262,144 evicted 1,089 of them (here none, up to the last
-//! place), an idle instance touched 23 MiB more, and records came in the order of hashes.
+//! It is not the SDK's [`FlowTable`], whose sets of eight have a lower bound. Over public captures a packet
+//! took 6 % more instructions in one (335, rather than 316), 131,072 flows in the default table of 262,144
+//! evicted 1,089 of them (here none, up to the last place), an idle instance touched 23 MiB more, and records
+//! came in the order of hashes.
 //!
 //! [`FlowTable`]: flame_module::FlowTable
 
@@ -216,8 +216,8 @@ impl Table {
         }
     }
 
-    /// Ends the flow of a packet, because of a timeout or for the reason `why`, and begins the next one with the
-    /// packet.
+    /// Ends the flow of a packet, because of a timeout or for the reason `why`, and begins the next one with
+    /// the packet.
     #[cold]
     #[inline(never)]
     fn restart(
@@ -357,9 +357,9 @@ impl Table {
         self.free = name;
     }
 
-    /// Examines a sixteenth of the flows and ends those that have been silent for too long. They rest, because a
-    /// later packet has their direction, and leave after [`Timeouts::active`], or at once if the table is nearly
-    /// full.
+    /// Examines a sixteenth of the flows and ends those that have been silent for too long. They rest,
+    /// because a later packet has their direction, and leave after [`Timeouts::active`], or at once
+    /// if the table is nearly full.
     pub fn scan(&mut self, cursor: &mut usize, now_ns: u64, out: &mut Out) {
         for _ in 0..(self.flows.len() / 16 + 64).min(self.flows.len()) {
             if out.room() < Row::SPACE {

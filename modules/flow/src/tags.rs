@@ -16,7 +16,7 @@ pub struct Tags {
 }
 
 /// The maximum number of headers in front of IP that are read.
-const MAX_HEADERS: usize = 16;
+const MAX_HEADERS: usize = 10;
 
 impl Tags {
     /// Returns the numbers in the bytes before the IP header that a descriptor states.

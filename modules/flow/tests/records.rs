@@ -347,7 +347,7 @@ fn a_syn_with_another_number_is_another_connection() {
     tcp_packet(&mut p, 30, (A, B), tcp::SYN, [300, 0]);
     tcp_packet(&mut p, 31, (B, A), SYN_ACK, [7, 301]);
     tcp_packet(&mut p, 32, (A, B), tcp::ACK, [301, 8]);
-    // The server opens a connection between the same ports, of which only the answer was captured.
+    // The server opens a connection between the same ports. At first only the answer is seen.
     tcp_packet(&mut p, 40, (A, B), SYN_ACK, [900, 5_000_001]);
     tcp_packet(&mut p, 41, (A, B), tcp::RST, [901, 0]);
     // Their SYN came late, and belongs to the connection that acknowledged it.

@@ -32,8 +32,8 @@ pub mod tcp {
     pub const CWR: u8 = 128;
 }
 
-/// Returns whether the header of an IP protocol begins with two ports: TCP, UDP (RFC 768), DCCP (RFC 4340), SCTP
-/// (RFC 9260), UDP-Lite (RFC 3828). These are the fields of a flow and of its hash.
+/// Returns whether the header of an IP protocol begins with two ports: TCP, UDP (RFC 768), DCCP (RFC 4340),
+/// SCTP (RFC 9260), UDP-Lite (RFC 3828). These are the fields of a flow and of its hash.
 #[inline]
 pub const fn has_ports(proto: u8) -> bool {
     matches!(proto, 6 | 17 | 33 | 132 | 136)

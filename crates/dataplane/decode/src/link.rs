@@ -81,25 +81,29 @@ pub fn ppp_at(bytes: &[u8], at: usize, seen: &mut impl FnMut(Kind, usize, usize)
     ppp(bytes, if be16(bytes, at) == Some(0xff03) { at + 2 } else { at }, seen)
 }
 
-/// Decodes frame relay (RFC 2427): an address of two bytes, control, a pad, then the protocol or SNAP.
+/// Decodes frame relay (RFC 2427): an address of two to four bytes, the last of them odd; then control, a
+/// pad, and the protocol or SNAP. Cisco's own form has an EtherType after the address.
 fn frame_relay(bytes: &[u8], seen: &mut impl FnMut(Kind, usize, usize)) -> Found {
-    let at = if u8(bytes, 3) == Some(0) { 4 } else { 3 };
-    match (u8(bytes, 2), u8(bytes, at)) {
-        (Some(0x03), Some(0xcc)) => named(at + 1, 4),
-        (Some(0x03), Some(0x8e)) => named(at + 1, 6),
-        (Some(0x03), Some(0x80)) if be16(bytes, at + 1) == Some(0) && u8(bytes, at + 3) == Some(0) => {
+    let Some(last) = (1..4).find(|at| u8(bytes, *at).is_some_and(|byte| byte & 1 == 1)) else {
+        return cut(bytes);
+    };
+    let control = last + 1;
+    if u8(bytes, control) != Some(3) {
+        return protocol(bytes, be16(bytes, control), control + 2, MAX_FRAMES, seen);
+    }
+    let at = control + if u8(bytes, control + 1) == Some(0) { 2 } else { 1 };
+    match u8(bytes, at) {
+        Some(0xcc) => named(at + 1, 4),
+        Some(0x8e) => named(at + 1, 6),
+        Some(0x80) if be16(bytes, at + 1) == Some(0) && u8(bytes, at + 3) == Some(0) => {
             protocol(bytes, be16(bytes, at + 4), at + 6, MAX_FRAMES, seen)
         }
-        // Cisco's own form has an EtherType after the address.
-        (Some(0x08), Some(0)) | (Some(0x86), Some(0xdd)) => {
-            protocol(bytes, be16(bytes, 2), 4, MAX_FRAMES, seen)
-        }
-        _ => not_ip(3.min(bytes.len())),
+        _ => not_ip(control.min(bytes.len())),
     }
 }
 
-/// Decodes the log of OpenBSD's packet filter: the header's length without padding, the family, then reasons and
-/// rules.
+/// Decodes the log of OpenBSD's packet filter: the header's length without padding, the family, then reasons
+/// and rules.
 fn pflog(bytes: &[u8], seen: &mut impl FnMut(Kind, usize, usize)) -> Found {
     let (Some(length), Some(family)) = (u8(bytes, 0), u8(bytes, 1)) else { return cut(bytes) };
     let at = usize::from(length).next_multiple_of(4);
@@ -278,8 +282,9 @@ fn protocol(
                         kind = be16(bytes, at + 6);
                         at += 8;
                     }
-                    // A bridged frame (RFC 2684): without its check sequence, after two bytes of padding on ATM.
-                    Some(0xaaaa_0300) if oui == Some(0x80c2) && depth > 0 => {
+                    // A bridged frame (RFC 2684): without its check sequence, after two bytes of padding on
+                    // ATM.
+                    Some(0xaaaa_0300) if be16(bytes, at + 4) == Some(0x80c2) && depth > 0 => {
                         return match be16(bytes, at + 6) {
                             Some(1 | 7) => frame(bytes, at + 10, depth - 1, seen),
                             _ => not_ip(at),
@@ -296,8 +301,8 @@ fn protocol(
 }
 
 /// Decodes MPLS (RFC 3032): labels of four bytes to the bottom of the stack. MPLS does not state its payload,
-/// so the first nibble after it decides, unless a frame is more likely there: addresses may begin as IP does. A
-/// control word (RFC 4385) begins with the nibble 0.
+/// so the first nibble after it decides, unless a frame is more likely there: addresses may begin as IP does.
+/// A control word (RFC 4385) begins with the nibble 0.
 pub fn mpls(bytes: &[u8], start: usize, seen: &mut impl FnMut(Kind, usize, usize)) -> Found {
     let mut at = start;
     for _ in 0..MAX_TAGS {
@@ -322,8 +327,8 @@ pub fn mpls(bytes: &[u8], start: usize, seen: &mut impl FnMut(Kind, usize, usize
     Found { at: at.min(bytes.len()), is_ip: false, version: 0, malformed: true }
 }
 
-/// Returns whether an Ethernet header with a known type lies at `at` (a pseudowire does not state it), and an IP
-/// header that is likely where the type is IP's.
+/// Returns whether an Ethernet header with a known type lies at `at` (a pseudowire does not state it), and an
+/// IP header that is likely where the type is IP's.
 fn is_ethernet(bytes: &[u8], at: usize) -> bool {
     match be16(bytes, at + 12) {
         Some(ETHERTYPE_IPV4) => is_likely(bytes, at + 14),
@@ -338,8 +343,8 @@ fn is_ethernet(bytes: &[u8], at: usize) -> bool {
     }
 }
 
-/// Returns whether an IP header is likely at `at`: by its lengths and, for IPv4, its checksum, which is 0 if a
-/// card computes it. IPv6 has none, so its payload must have been captured.
+/// Returns whether an IP header is likely at `at`: by its lengths and, for IPv4, its checksum, which is 0 if
+/// a card computes it. IPv6 has none, so its payload must have been captured.
 fn is_likely(bytes: &[u8], at: usize) -> bool {
     let left = bytes.len().saturating_sub(at);
     match u8(bytes, at).map(|b| (b >> 4, usize::from(b & 15) * 4)) {

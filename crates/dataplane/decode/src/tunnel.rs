@@ -1,7 +1,7 @@
 //! The encapsulations of mirror ports and overlays: GRE (RFC 2784, 2890), ERSPAN I, II and III, VXLAN (RFC
-//! 7348) and VXLAN-GPE, GENEVE (RFC 8926), IP in IP (RFC 2003, 2473, 4213), MPLS in GRE, IP and UDP (RFC 4023,
-//! 7510), EtherIP (RFC 3378), GTP-U (3GPP TS 29.281), L2TP (RFC 2661), PPTP (RFC 2637), Teredo (RFC 4380), LISP
-//! (RFC 9300), TZSP.
+//! 7348) and VXLAN-GPE, GENEVE (RFC 8926), IP in IP (RFC 2003, 2473, 4213), MPLS in GRE, IP and UDP (RFC
+//! 4023, 7510), EtherIP (RFC 3378), GTP-U (3GPP TS 29.281), L2TP (RFC 2661), PPTP (RFC 2637), Teredo (RFC
+//! 4380), LISP (RFC 9300), TZSP.
 
 use crate::kind::Kind;
 use crate::link;
@@ -120,8 +120,8 @@ fn ip_at(bytes: &[u8], at: usize) -> Option<Inside> {
     matches!(u8(bytes, at)? >> 4, 4 | 6).then_some(Inside::Ip(at))
 }
 
-/// Decodes GTP-U, version 1: flags, type (255 for a packet), length, tunnel; then optional numbers and headers of
-/// extension, which state their lengths in words.
+/// Decodes GTP-U, version 1: flags, type (255 for a packet), length, tunnel; then optional numbers and
+/// headers of extension, which state their lengths in words.
 fn gtp(bytes: &[u8], at: usize) -> Option<Inside> {
     let flags = u8(bytes, at)?;
     if flags >> 4 != 3 || u8(bytes, at + 1)? != 255 {

@@ -8,7 +8,8 @@ use serde_json::{Map, Value, json};
 use std::io::{self, Write};
 
 /// Writes one object in one line: the packets that the source delivered, or that were shown to a holder, the
-/// packets that the kernel had dropped before (null where no kernel was asked), and the account of each module by its name in the plan.
+/// packets that the kernel had dropped before (null where no kernel was asked), and the account of each
+/// module by its name in the plan.
 ///
 /// ```text
 /// {"kernel_drops":0,"modules":{"flow":{"offered":9,…}},"packets":9}
@@ -193,7 +194,7 @@ mod tests {
     fn text(accounts: &[(&str, Account)]) -> String {
         let accounts: Vec<_> = accounts.iter().map(|(n, a)| (n.to_string(), a.clone())).collect();
         let mut out = Vec::new();
-        let totals = RunTotals { packets: 12_345, kernel_drops: 0, accounts };
+        let totals = RunTotals { packets: 12_345, kernel_drops: Some(0), accounts };
         table(&mut out, &totals.shown_to(Audience::Operator), None).unwrap();
         String::from_utf8(out).unwrap()
     }
@@ -202,7 +203,7 @@ mod tests {
     fn json_names_every_cause() {
         let mut line = Vec::new();
         let accounts = vec![("flow".to_owned(), account())];
-        let totals = RunTotals { packets: 12_345, kernel_drops: 2, accounts };
+        let totals = RunTotals { packets: 12_345, kernel_drops: Some(2), accounts };
         json(&mut line, &totals.shown_to(Audience::Operator)).unwrap();
         let value: Value = serde_json::from_slice(&line).unwrap();
         let expected = json!({"packets": 12345, "kernel_drops": 2, "modules": {"flow": {

@@ -86,8 +86,8 @@ pub struct Progress {
     pub bytes: u64,
     /// The total number of input bytes, if it is known.
     pub total: Option<u64>,
-    /// The number of packets since the start that the kernel dropped because they were not taken, or `None` if
-    /// no kernel is asked, as of a file.
+    /// The number of packets since the start that the kernel dropped because they were not taken, or `None`
+    /// if no kernel is asked, as of a file.
     pub kernel_drops: Option<u64>,
 }
 

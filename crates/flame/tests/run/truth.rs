@@ -32,7 +32,7 @@ fn value<'a>(line: &'a str, column: &str) -> &'a str {
     line.find(&key).map_or("", |i| line[i + key.len()..].split(' ').next().unwrap_or(""))
 }
 
-/// Takes the later fragments of a capture away from its counts, which tshark does not count by their protocol.
+/// Takes the later fragments of a capture away from its counts: tshark counts none of them by its protocol.
 fn without_fragments(file: &Path, row: &mut Row) {
     let mut later = BTreeMap::new();
     flame_testing::blocks(file.to_owned(), |descriptors, _| {

@@ -1,5 +1,5 @@
-//! Values that a row does not have: ports of ICMP, TCP flags of UDP, type and code of TCP, the VLAN of a frame
-//! without a tag.
+//! Values that a row does not have: ports of ICMP, TCP flags of UDP, type and code of TCP, the VLAN of a
+//! frame without a tag.
 //!
 //! A module writes 0 there, because each of its rows has all columns. Where records are written, a 0 is null
 //! in a column that [`rule`] names, in tables with the protocol of IP. Any other value stays.

@@ -8,8 +8,9 @@
 //!           are skipped, counted and listed at the end, with the same status; only a sound capture without
 //!           packets leaves it at 0. Noted with the packet's number, and no damage: a packet that states
 //!           fewer bytes on the wire than were captured (the captured ones count), a time that goes back by
-//!           more than a second, and drops that statistics of pcapng state. Only files whose packets are due take memory, one that was compressed by
-//!           `zstd --long` up to 128 MiB, and only those are judged if -c ends the run.
+//!           more than a second, and drops that statistics of pcapng state. Only files whose packets are due
+//!           take memory, one that was compressed by `zstd --long` up to 128 MiB, and only those are judged
+//!           if -c ends the run.
 //! Example:  flame run flow -r FILE -r FILE
 //! Related:  live, paced (on a node), pcap, pcapng, capture (sink)
 

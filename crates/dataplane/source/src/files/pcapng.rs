@@ -4,8 +4,8 @@
 //! Expects:  draft-ietf-opsawg-pcapng: sections of either byte order, at most 65,536 interfaces each, packets
 //!           in enhanced, simple and obsolete packet blocks. Other blocks are skipped; one above 16 MiB is
 //!           damage.
-//! Gives:    a link type for each interface, times in nanoseconds. The time of a simple packet block, which has
-//!           none, is 0. The drops that interface statistics blocks state are noted.
+//! Gives:    a link type for each interface, times in nanoseconds. The time of a simple packet block, which
+//!           has none, is 0. The drops that interface statistics blocks state are noted.
 //! Example:  flame run count -r FILE
 //! Related:  pcap, file, capture (sink)
 
@@ -181,7 +181,7 @@ impl Pcapng {
         Ok(Step::Skip)
     }
 
-    /// Returns the options of a block, code and value, up to the end of options or one that is cut short.
+    /// Returns the options of a block, code and value, up to the end of options or to a cut one.
     fn options<'a>(&self, options: &'a [u8]) -> Vec<(u16, &'a [u8])> {
         let (mut rest, mut found) = (options, Vec::new());
         while rest.len() >= 4 {
@@ -193,7 +193,8 @@ impl Pcapng {
         found
     }
 
-    /// Parses an interface statistics block: interface, time, then counters since its capture began as options.
+    /// Parses an interface statistics block: interface, time, then counters since its capture began as
+    /// options.
     fn statistics(&mut self, body: &[u8]) -> Result<Step, String> {
         if body.len() < 12 {
             return Err(format!("a statistics block of {} bytes, expected at least 12", body.len()));

@@ -376,8 +376,8 @@ fn note_short((file, noted): (&str, &mut Noted), number: u64, packet: &RawPacket
     }
 }
 
-/// Returns the name of a form of compression that is not read, by a file's first bytes, and of the program that
-/// decompresses it.
+/// Returns the name of a form of compression that is not read, by a file's first bytes, and of the program
+/// that decompresses it.
 fn unread(head: &[u8]) -> Option<(&'static str, &'static str)> {
     match head {
         [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => Some(("xz", "xz")),

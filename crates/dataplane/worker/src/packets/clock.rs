@@ -1,5 +1,6 @@
-/// The number of ticks that fall between two packets at most. In a longer gap, the first tick ends the interval
-/// of the packets before, and the next one is the last multiple: a file of two packets may span decades.
+/// The number of ticks that fall between two packets at most. In a longer gap, the first tick ends the
+/// interval of the packets before, and the next one is the last multiple: a file of two packets may span
+/// decades.
 pub const MAX_GAP: u64 = 100;
 
 /// Ticks of packet time. They fall on multiples of the period since 1970, each before the first packet that
@@ -31,7 +32,8 @@ impl Clock {
         self.next.is_some_and(|next| ts_ns >= next)
     }
 
-    /// Advances to `ts_ns` and returns a tick that falls before it, if any is left. Time never goes backwards.
+    /// Advances to `ts_ns` and returns a tick that falls before it, if any is left. Time never goes
+    /// backwards.
     pub fn advance(&mut self, ts_ns: u64) -> Option<u64> {
         self.now = self.now.max(ts_ns);
         let last = ts_ns / self.period * self.period;
