@@ -353,7 +353,7 @@ fn is_likely(bytes: &[u8], at: usize) -> bool {
             let words = header.chunks_exact(2).map(|b| u32::from(b[0]) << 8 | u32::from(b[1]));
             let sum: u32 = words.sum();
             let total = usize::from(header[2]) << 8 | usize::from(header[3]);
-            let is_sum = sum % 0xffff == 0 || header[10..12] == [0, 0];
+            let is_sum = sum.is_multiple_of(0xffff) || header[10..12] == [0, 0];
             is_sum && (total == 0 || total >= length)
         }
         Some((6, _)) => be16(bytes, at + 4).is_some_and(|n| usize::from(n) + 40 <= left),
