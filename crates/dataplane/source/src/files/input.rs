@@ -178,7 +178,7 @@ fn compression(head: &[u8]) -> Option<Compression> {
 
 /// The members of a gzip file one after the other. Zeros after them are padding, as of tapes.
 enum Members<R> {
-    Inside(flate2::bufread::GzDecoder<R>),
+    Inside(Box<flate2::bufread::GzDecoder<R>>),
     Between(R),
     /// Another state is being computed.
     Changing,
@@ -186,7 +186,7 @@ enum Members<R> {
 
 impl<R: BufRead> Members<R> {
     fn new(reader: R) -> Self {
-        Self::Inside(flate2::bufread::GzDecoder::new(reader))
+        Self::Inside(Box::new(flate2::bufread::GzDecoder::new(reader)))
     }
 }
 
