@@ -4,6 +4,7 @@
 
 /* Handshakes: from a SYN to the first ACK in the same direction. */
 
+#define MIRROR_NS 1000000u /* newest data again within this time are a copy by the capture */
 #define COPY_NS 10000000u /* closer equal packets were captured twice */
 
 struct sent {
@@ -142,7 +143,8 @@ enum { TIMESTAMP, SEQUENCE };
 
 struct side {
   uint64_t clock_at, seq_at; /* 0 when nothing is under way */
-  uint32_t clock, newest_clock, seq, newest_seq;
+  uint64_t newest_at;
+  uint32_t clock, newest_clock, seq, newest_seq, newest_start;
   uint8_t has_clock, has_seq;
 };
 
@@ -178,6 +180,10 @@ static void side_answered(struct side *side, const struct segment *s, const stru
 
 static void side_sent(struct side *side, const struct segment *s) {
   uint32_t end = s->seq + s->len;
+  if (side->has_seq && s->seq == side->newest_start && end == side->newest_seq) {
+    uint64_t since = s->at > side->newest_at ? s->at - side->newest_at : side->newest_at - s->at;
+    if (since < MIRROR_NS) return;
+  }
   if (side->has_seq && !at_or_after(s->seq, side->newest_seq)) {
     side->seq_at = 0;
   } else if (side->seq_at == 0) {
@@ -186,6 +192,8 @@ static void side_sent(struct side *side, const struct segment *s) {
   }
   if (!side->has_seq || at_or_after(end, side->newest_seq)) {
     side->newest_seq = end;
+    side->newest_start = s->seq;
+    side->newest_at = s->at;
     side->has_seq = 1;
   }
   if (!s->has_clock) return;

@@ -71,7 +71,8 @@ static void timestamps(struct segment *s, const uint8_t *options, uint32_t len) 
 
 /* Whether the packet is a TCP segment, captured up to the flags. */
 static int segment_of(const struct flame_packet *p, struct segment *s) {
-  if (p->proto != FLAME_TCP || p->flags & FLAME_LATER_FRAGMENT || !flame_is_ip(p)) return 0;
+  /* A packet without a time measures nothing. */
+  if (p->proto != FLAME_TCP || p->flags & FLAME_LATER_FRAGMENT || !flame_is_ip(p) || !p->ts_ns) return 0;
   uint64_t ip_len;
   if (p->flags & FLAME_IPV4) {
     const uint8_t *ip = flame_bytes(p, p->l3, 20);

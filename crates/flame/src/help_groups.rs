@@ -34,7 +34,7 @@ const OPTIONS: [(&str, &[&str]); 9] = [
             "workers",
         ],
     ),
-    ("View of the modules", &["select", "expose", "transform", "key"]),
+    ("View of the modules", &["select", "filter_file", "expose", "transform", "key"]),
     ("Rights", &["policy", "credential", "identity"]),
     (
         "Records and packets that are written",

@@ -22,11 +22,13 @@ pub fn status(report: &Report) -> Status {
 
 /// Prints files that could not be read in full, faults of modules and losses. `-q` does not hide them.
 pub fn print(report: &ShownReport) {
-    for (_, text) in &report.damage {
-        complain!("flame: warning: {text}");
+    for (kind, text) in &report.damage {
+        let word = if *kind == DamageKind::Remark { "note" } else { "warning" };
+        complain!("flame: {word}: {text}");
     }
-    if report.damage.len() > 1 {
-        complain!("flame: warning: {}", summary(&report.damage));
+    let unread: Vec<_> = report.damage.iter().filter(|(kind, _)| *kind != DamageKind::Remark).collect();
+    if unread.len() > 1 {
+        complain!("flame: warning: {}", summary(&unread));
     }
     for f in &report.faults {
         let packet = f.packet.map_or(String::new(), |p| format!(", packet {p}"));
@@ -66,7 +68,7 @@ pub fn print_undue(report: &ShownReport) {
 }
 
 /// Returns the numbers of files by kind.
-fn summary(damage: &[(DamageKind, String)]) -> String {
+fn summary(damage: &[&(DamageKind, String)]) -> String {
     let mut kinds: BTreeMap<DamageKind, usize> = BTreeMap::new();
     damage.iter().for_each(|(kind, _)| *kinds.entry(*kind).or_default() += 1);
     let empty: usize =

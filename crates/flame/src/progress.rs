@@ -116,11 +116,12 @@ impl Observer for Terminal {
         );
         self.bar.set_position(progress.bytes);
         let rate = packets as f64 / now.duration_since(self.start).as_secs_f64();
+        let dropped = progress.kernel_drops.map(|drops| format!("  {} dropped", HumanCount(drops)));
         self.bar.set_message(format!(
-            "{} packets  {}/s  {} dropped",
+            "{} packets  {}/s{}",
             HumanCount(packets),
             HumanCount(rate as u64),
-            HumanCount(progress.kernel_drops)
+            dropped.unwrap_or_default()
         ));
         self.bar.tick();
     }

@@ -22,7 +22,7 @@ const fn one(field: u32) -> u64 {
     1 << (WIDTH * field)
 }
 
-/// The summands of a descriptor's flags, and whether the header of its protocol is present and counted.
+/// The summands of a descriptor's flags, and whether it has a protocol.
 #[derive(Clone, Copy)]
 struct OfFlags {
     adds: u64,
@@ -35,10 +35,8 @@ static BY_FLAGS: [OfFlags; 256] = {
     while i < 256 {
         let v4 = i as u8 & flags::IPV4 != 0;
         let v6 = i as u8 & flags::IPV6 != 0;
-        // A later fragment has a protocol number, but not the protocol's header.
-        let whole = (v4 || v6) && i as u8 & flags::LATER_FRAGMENT == 0;
         let adds = if v4 { one(V4) } else { 0 } + if v6 { one(V6) } else { 0 };
-        table[i] = OfFlags { adds, keeps: if whole { u64::MAX } else { 0 } };
+        table[i] = OfFlags { adds, keeps: if v4 || v6 { u64::MAX } else { 0 } };
         i += 1;
     }
     table
@@ -158,12 +156,16 @@ impl Module for Count {
 pub struct Total {
     total: Sums,
     interval: Sums,
-    per_interval: bool,
+    /// The length of an interval, or 0.
+    interval_ns: u64,
+    /// The end of the last interval.
+    closed_ns: Option<u64>,
 }
 
 impl Slow for Total {
     fn new(init: &Init) -> Self {
-        Self { total: Sums::default(), interval: Sums::default(), per_interval: init.interval_ns != 0 }
+        let (total, interval) = (Sums::default(), Sums::default());
+        Self { total, interval, interval_ns: init.interval_ns, closed_ns: None }
     }
 
     fn message(&mut self, bytes: &[u8], _: &mut Out) {
@@ -171,14 +173,19 @@ impl Slow for Total {
     }
 
     fn tick(&mut self, now_ns: u64, out: &mut Out) -> Progress {
-        if self.per_interval {
+        if self.interval_ns != 0 {
             self.close(now_ns, out);
         }
         Progress::Done
     }
 
     fn end(&mut self, now_ns: u64, out: &mut Out) -> Progress {
-        self.close(now_ns, out);
+        // The last interval ends where it would if packets followed.
+        let end_ns = match now_ns.checked_div(self.interval_ns) {
+            Some(whole) if now_ns != 0 => (whole + 1).saturating_mul(self.interval_ns),
+            _ => now_ns,
+        };
+        self.close(end_ns, out);
         let [packets, wire_bytes, ipv4, ipv6, tcp, udp, icmp, sctp, tcp_syn, other] = self.total.0;
         out.write(&tables::Count { packets, wire_bytes, ipv4, ipv6, tcp, udp, icmp, sctp, tcp_syn, other });
         Progress::Done
@@ -186,13 +193,16 @@ impl Slow for Total {
 }
 
 impl Total {
-    fn close(&mut self, now_ns: u64, out: &mut Out) {
+    fn close(&mut self, end_ns: u64, out: &mut Out) {
         let interval = std::mem::take(&mut self.interval);
         self.total.merge(&interval);
-        if self.per_interval {
+        if self.interval_ns != 0 {
+            let start_ns = self.closed_ns.unwrap_or(end_ns.saturating_sub(self.interval_ns));
+            self.closed_ns = Some(end_ns);
             let [packets, wire_bytes, ipv4, ipv6, tcp, udp, icmp, sctp, tcp_syn, other] = interval.0;
             out.write(&tables::Interval {
-                end_ns: now_ns,
+                start_ns,
+                end_ns,
                 packets,
                 wire_bytes,
                 ipv4,
@@ -235,7 +245,7 @@ mod tests {
         native.packets(&packets.repeat(300), &[]);
         native.end(0);
         let [packets, wire_bytes, ipv4, ipv6, tcp, udp, icmp, sctp, tcp_syn, other] =
-            [8, 800, 5, 2, 2, 1, 2, 1, 1, 1].map(|n| n * 300);
+            [8, 800, 5, 2, 3, 1, 2, 1, 1, 1].map(|n| n * 300);
         let expected =
             tables::Count { packets, wire_bytes, ipv4, ipv6, tcp, udp, icmp, sctp, tcp_syn, other };
         assert_eq!((native.rows.len(), native.of()), (1, vec![expected]));
@@ -244,15 +254,18 @@ mod tests {
     #[test]
     fn intervals_add_up_to_the_whole() {
         let mut native = Native::<Count, Total>::with_slow(&Parameters::default(), 10);
-        for (packets, now) in [(3, 10), (0, 20), (5, 30)] {
+        for (packets, now) in [(3, 10), (0, 20), (5, 60)] {
             native.packets(&vec![packet(flags::IPV4, 17, 0); packets], &[]);
             native.tick(now);
         }
         native.packets(&[packet(0, 0, 0); 2], &[]);
-        native.end(33);
-        let intervals: Vec<_> =
-            native.of::<tables::Interval>().iter().map(|row| (row.end_ns, row.packets)).collect();
-        assert_eq!(intervals, [(10, 3), (20, 0), (30, 5), (33, 2)]);
+        native.end(63);
+        let intervals: Vec<_> = native
+            .of::<tables::Interval>()
+            .iter()
+            .map(|row| (row.start_ns, row.end_ns, row.packets))
+            .collect();
+        assert_eq!(intervals, [(0, 10, 3), (10, 20, 0), (20, 60, 5), (60, 70, 2)]);
         assert_eq!(native.of::<tables::Count>()[0].packets, 10);
     }
 }

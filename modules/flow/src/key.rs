@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! address   IPv4: source | destination << 32; IPv6: a 32-bit fold of each, and the 32 bytes aside
-//! meta      version (4, 6) << 40 | protocol << 32 | destination port << 16 | source port
+//! meta      version (4, 6) << 40 | PORTLESS | protocol << 32 | destination port << 16 | source port
 //! ```
 //!
 //! Addresses and ports are in the packet's byte order, read as little-endian words: they are only compared
@@ -14,16 +14,15 @@
 //! of the message that answers it, and the code, so that both directions of a request and its answers have
 //! one key; messages without an answer have [`ONE_WAY`] there.
 //!
-//! Ports of other protocols than these, TCP, UDP and SCTP are 0. Packets without readable ports must not look
-//! like a conversation on port 0, so they get the number of a protocol that has none: [`FRAGMENT`] for all
-//! but the first fragment of a datagram, [`CUT`] for a TCP, UDP or SCTP packet that ends before its ports.
+//! Ports of protocols without ports are 0. Packets whose ports are unknown must not look like a conversation
+//! on port 0, so their keys have the bit [`PORTLESS`]: all but the first fragment of a datagram, and packets
+//! that end before their ports. The protocol is the header's in each case.
 
-use flame_module::{Descriptor, Ip, flags};
+use flame_module::{Descriptor, Ip, flags, has_ports};
 
-/// The protocol of later fragments: the number of the IPv6 fragment header (RFC 8200, section 4.5).
-pub const FRAGMENT: u8 = 44;
-/// The protocol of packets whose ports were not captured: a reserved number (RFC 5237).
-pub const CUT: u8 = 255;
+/// The bit of a `meta` word that states that the ports are unknown, although the protocol has ports. It is 0
+/// in the versions of IP.
+const PORTLESS: u64 = 1 << 40;
 /// The bits of a `meta` word that belong to the key.
 pub const META: u64 = (1 << 43) - 1;
 /// The value in place of a destination port for an ICMP message that has no answer.
@@ -31,11 +30,10 @@ const ONE_WAY: u32 = 0xffff;
 /// Type and code of an ICMP message of which they were not captured.
 const UNKNOWN: u32 = 0xffff;
 
-const TCP: u8 = 6;
-const UDP: u8 = 17;
-const SCTP: u8 = 132;
 const ICMP: u8 = 1;
 const ICMPV6: u8 = 58;
+/// The number of an IPv6 header after which nothing follows (RFC 8200, section 4.7).
+const NOTHING: u8 = 59;
 
 /// The types of ICMP messages that answer each other, for ICMP and ICMPv6.
 const ANSWERS: [&[(u8, u8)]; 2] = [
@@ -67,7 +65,11 @@ const fn answers(pairs: &[(u8, u8)]) -> [u8; 256] {
 /// A table, because a `match` would be a jump that the processor must predict.
 static HAS_PORTS: [bool; 256] = {
     let mut table = [false; 256];
-    (table[TCP as usize], table[UDP as usize], table[SCTP as usize]) = (true, true, true);
+    let mut proto = 0;
+    while proto < 256 {
+        table[proto] = has_ports(proto as u8);
+        proto += 1;
+    }
     table
 };
 
@@ -82,18 +84,26 @@ pub struct Key {
 pub type Long = [u8; 32];
 
 impl Key {
-    /// Returns the key of an IP packet, or `None` if its addresses were not captured.
+    /// Returns the key of an IP packet, its IPv6 addresses, and the length that its IP header states, which
+    /// is 0 if it states none. Returns `None` if its addresses were not captured.
     #[inline]
-    pub fn of<'a>(d: &Descriptor, bytes: &'a [u8]) -> Option<(Self, Option<&'a Long>)> {
+    pub fn of<'a>(d: &Descriptor, bytes: &'a [u8]) -> Option<(Self, Option<&'a Long>, u32)> {
         let l3 = usize::from(d.l3);
         let ports = if d.has(flags::TRANSPORT) { ports(d, bytes) } else { unusual(d, bytes) };
         if d.has(flags::IPV4) {
-            let b: &[u8; 8] = bytes.get(l3 + 12..l3 + 20)?.try_into().ok()?;
-            Some((Self { address: u64::from_le_bytes(*b), meta: 4 << 40 | ports }, None))
+            let header: &[u8; 20] = bytes.get(l3..l3 + 20)?.try_into().ok()?;
+            let address = u64::from_le_bytes(*header.last_chunk()?);
+            let length = u32::from(u16::from_be_bytes([header[2], header[3]]));
+            // Less than a header is no length either.
+            let length = if length < 20 { 0 } else { length };
+            Some((Self { address, meta: 4 << 40 | ports }, None, length))
         } else {
-            let long: &Long = bytes.get(l3 + 8..l3 + 40)?.try_into().ok()?;
+            let header: &[u8; 40] = bytes.get(l3..l3 + 40)?.try_into().ok()?;
+            let long: &Long = header.last_chunk()?;
             let address = fold(&long[..16]) | fold(&long[16..]) << 32;
-            Some((Self { address, meta: 6 << 40 | ports }, Some(long)))
+            let payload = u32::from(u16::from_be_bytes([header[4], header[5]]));
+            let length = if payload == 0 && header[6] != NOTHING { 0 } else { payload + 40 };
+            Some((Self { address, meta: 6 << 40 | ports }, Some(long), length))
         }
     }
 
@@ -105,7 +115,12 @@ impl Key {
     }
 
     pub fn is_v6(self) -> bool {
-        self.meta >> 40 & 0xff == 6
+        self.meta >> 41 & 1 == 1
+    }
+
+    /// Returns whether the protocol has ports that are unknown.
+    pub fn is_portless(self) -> bool {
+        self.meta & PORTLESS != 0
     }
 
     pub fn proto(self) -> u8 {
@@ -174,7 +189,7 @@ fn ports(d: &Descriptor, bytes: &[u8]) -> u64 {
     let l4 = usize::from(d.l4);
     match bytes.get(l4..l4 + 4) {
         Some(b) => proto | u64::from(u32::from_le_bytes([b[0], b[1], b[2], b[3]])),
-        None => u64::from(CUT) << 32,
+        None => proto | PORTLESS,
     }
 }
 
@@ -199,10 +214,8 @@ fn icmp(d: &Descriptor, bytes: &[u8]) -> u64 {
 /// Returns the protocol and ports of a packet without a whole transport header; its ports may still be there.
 #[cold]
 fn unusual(d: &Descriptor, bytes: &[u8]) -> u64 {
-    if d.has(flags::LATER_FRAGMENT) {
-        return u64::from(FRAGMENT) << 32;
-    }
-    if !HAS_PORTS[usize::from(d.proto)] && !matches!(d.proto, ICMP | ICMPV6) {
+    let has_ports = HAS_PORTS[usize::from(d.proto)];
+    if !has_ports && !matches!(d.proto, ICMP | ICMPV6) {
         return u64::from(d.proto) << 32;
     }
     // The bytes after the datagram's end are the link's padding, not ports.
@@ -212,9 +225,9 @@ fn unusual(d: &Descriptor, bytes: &[u8]) -> u64 {
     let end = l3 + if d.has(flags::IPV4) { field(2) } else { 40 + field(4) };
     // Segmentation offload leaves a total length of 0.
     let whole = end >= l4 + 4 || end == l3 || (!d.has(flags::IPV4) && end == l3 + 40);
-    match whole {
+    match whole && !d.has(flags::LATER_FRAGMENT) {
         true => ports(d, bytes),
-        false if HAS_PORTS[usize::from(d.proto)] => u64::from(CUT) << 32,
+        false if has_ports => u64::from(d.proto) << 32 | PORTLESS,
         false => icmp(d, &[]),
     }
 }

@@ -7,14 +7,16 @@
 mod flow;
 mod key;
 mod table;
+mod tags;
 
 /// The rows and parameters of `module.toml`.
 pub mod tables {
     flame_module::manifest!();
 }
 
-pub use key::{CUT, FRAGMENT, Key};
-pub use table::{MAX_CHAIN, Table, Timeouts};
+pub use key::Key;
+pub use table::{MAX_CHAIN, Seen, Table, Timeouts};
+pub use tags::Tags;
 
 use flame_module::{Batch, Init, Module, Out, Progress, Record};
 
@@ -32,7 +34,7 @@ impl Module for Flow {
         let params = tables::Params::from(init);
         let timeouts =
             Timeouts { idle: params.idle_timeout, active: params.active_timeout, linger: params.linger };
-        let table = Table::new(params.max_flows as usize, timeouts);
+        let table = Table::new(params.max_flows as usize, timeouts, params.tags);
         Self { table, worker: init.worker, unreadable: 0, scan: 0, dump: 0 }
     }
 
@@ -44,7 +46,10 @@ impl Module for Flow {
                 continue;
             }
             match Key::of(&packet, packet.bytes()) {
-                Some((key, long)) => self.table.packet(&packet, key, long, &mut out),
+                Some((key, long, length)) => {
+                    let seen = Seen { packet, link: batch.link(), key, long, length };
+                    self.table.packet(&seen, &mut out);
+                }
                 None => self.unreadable += 1,
             }
         }

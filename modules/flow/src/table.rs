@@ -4,17 +4,18 @@
 //! needs it, so an idle instance costs only its buckets. A chain has at most [`MAX_CHAIN`] flows, which
 //! bounds the work for a packet even if an attacker fills one bucket.
 //!
-//! It is not the SDK's [`FlowTable`], whose sets of eight have a lower bound (2,173 instructions for each
-//! packet, rather than 3,938). Over public captures a packet took 6 % more instructions in one (335, rather
-//! than 316), 131,072 flows in the default table of 262,144 evicted 1,089 of them (here none, up to the last
-//! place), an idle instance touched 23 MiB more, and records came in the order of hashes.
+//! It is not the SDK's [`FlowTable`], whose sets of eight have a lower bound. Over public captures a packet
+//! took 6 % more instructions in one (335, rather than 316), 131,072 flows in the default table of 262,144
+//! evicted 1,089 of them (here none, up to the last place), an idle instance touched 23 MiB more, and records
+//! came in the order of hashes.
 //!
 //! [`FlowTable`]: flame_module::FlowTable
 
-use crate::flow::{End, Flow, NONE};
+use crate::flow::{Aside, End, Flow, NONE, Numbers};
 use crate::key::{Key, Long, is_reverse, reverse};
 use crate::tables::Flow as Row;
-use flame_module::{Descriptor, Out, Record, Reserved, cold, tcp};
+use crate::tags::Tags;
+use flame_module::{LinkType, Out, Packet, Record, Reserved, cold, tcp};
 
 /// The largest number of flows in one chain; another flow evicts the least recently active one. There are as
 /// many buckets as flows, so in a full table chains are almost never longer by chance.
@@ -25,7 +26,61 @@ const CANDIDATES: usize = 8;
 const DUMP_SLOTS: usize = 16_384;
 /// The lateness, in nanoseconds, up to which a packet still finds its flow although [`Table::scan`] might
 /// have ended it. Late packets never change the result of a flow's own packets.
-const SLACK_NS: u64 = 10_000_000_000;
+pub const SLACK_NS: u64 = 10_000_000_000;
+
+/// One packet, with what a table needs of it.
+#[derive(Clone, Copy)]
+pub struct Seen<'a> {
+    pub packet: Packet<'a>,
+    pub link: LinkType,
+    pub key: Key,
+    /// The addresses of IPv6.
+    pub long: Option<&'a Long>,
+    /// The length that the IP header states, or 0.
+    pub length: u32,
+}
+
+impl Seen<'_> {
+    /// Returns whether the packet has SYN, without or with ACK.
+    #[inline]
+    fn has_syn(&self) -> bool {
+        self.packet.tcp_flags & tcp::SYN != 0
+    }
+
+    /// Returns the numbers of the TCP header, if they are visible.
+    fn numbers(&self) -> Option<Numbers> {
+        let at = usize::from(self.packet.l4) + 4;
+        let [a, b, c, d, e, f, g, h] = *self.packet.bytes().get(at..at + 8)?.first_chunk()?;
+        (self.packet.proto == 6).then_some(Numbers {
+            sequence: u32::from_be_bytes([a, b, c, d]),
+            acknowledged: u32::from_be_bytes([e, f, g, h]),
+        })
+    }
+
+    /// Returns the numbers of networks, which only a longer header than Ethernet's can contain.
+    #[inline]
+    fn tags(&self) -> Tags {
+        if self.packet.l3 == 14 { Tags::default() } else { self.read_tags() }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn read_tags(&self) -> Tags {
+        Tags::of(self.link, &self.packet, self.packet.bytes())
+    }
+
+    /// Returns the number of bytes of IP: as its header states, or else from the header to the frame's end.
+    #[inline]
+    fn bytes(&self) -> u32 {
+        match self.length {
+            0 => self.packet.wire_len.saturating_sub(self.packet.l3.into()),
+            length => length,
+        }
+    }
+}
+
+/// The TCP flags of the answer to a SYN.
+const ANSWER: u8 = tcp::SYN | tcp::ACK;
 
 /// The timeouts of flows, in nanoseconds.
 #[derive(Clone, Copy, Debug)]
@@ -40,10 +95,10 @@ pub struct Table {
     buckets: Box<[u32]>,
     shift: u32,
     flows: Vec<Flow>,
-    /// The IPv6 addresses of the flow with the same index; IPv4 flows do not change them.
-    long: Vec<Long>,
-    /// The sums of [`Flow::link_difference`] of the flow with the same index, by direction.
-    links: Vec<[i64; 2]>,
+    /// The further fields of the flow with the same index.
+    asides: Vec<Aside>,
+    /// Whether packets with other numbers of networks belong to other flows.
+    by_tags: bool,
     max_flows: usize,
     /// The freed slots, chained by `next`.
     free: u32,
@@ -55,15 +110,15 @@ pub struct Table {
 }
 
 impl Table {
-    pub fn new(max_flows: usize, timeouts: Timeouts) -> Self {
+    pub fn new(max_flows: usize, timeouts: Timeouts, by_tags: bool) -> Self {
         let max_flows = max_flows.max(1);
         let buckets = max_flows.next_power_of_two().max(2);
         Self {
             buckets: vec![NONE; buckets].into_boxed_slice(),
             shift: 32 - buckets.trailing_zeros(),
             flows: Vec::with_capacity(max_flows),
-            long: Vec::with_capacity(max_flows),
-            links: Vec::with_capacity(max_flows),
+            asides: Vec::with_capacity(max_flows),
+            by_tags,
             max_flows,
             free: NONE,
             timeouts,
@@ -82,9 +137,15 @@ impl Table {
 
     /// Counts one packet, and writes the record that it ends, if any.
     #[inline]
-    pub fn packet(&mut self, d: &Descriptor, key: Key, long: Option<&Long>, out: &mut Reserved<'_>) {
+    pub fn packet(&mut self, seen: &Seen<'_>, out: &mut Reserved<'_>) {
+        let Seen { packet: d, key, long, .. } = *seen;
         let reversed = key.reversed();
-        let bucket = self.bucket(d.hash);
+        let (mut hash, mut tags) = (d.hash, Tags::default());
+        if self.by_tags {
+            tags = seen.tags();
+            hash ^= tags.mixed();
+        }
+        let bucket = self.bucket(hash);
         let mut at = self.buckets[bucket];
         for step in 0..MAX_CHAIN {
             if at == NONE {
@@ -96,103 +157,127 @@ impl Table {
             }
             let index = at as usize - 1;
             let flow = &mut self.flows[index];
-            let direction = if flow.is(key) && long.is_none_or(|l| *l == self.long[index]) {
+            let direction = if flow.is(key) && long.is_none_or(|l| *l == self.asides[index].long) {
                 0
-            } else if flow.is(reversed) && long.is_none_or(|l| is_reverse(l, &self.long[index])) {
+            } else if flow.is(reversed) && long.is_none_or(|l| is_reverse(l, &self.asides[index].long)) {
                 1
             } else {
                 at = flow.next;
                 continue;
             };
+            if self.by_tags && self.asides[index].tags != tags {
+                at = flow.next;
+                continue;
+            }
             let limit = if flow.is_closed() { self.timeouts.linger } else { self.timeouts.idle };
             if d.ts_ns.saturating_sub(flow.last) > limit
-                || d.ts_ns.saturating_sub(flow.first) > self.timeouts.active
-                || (d.tcp_flags & (tcp::SYN | tcp::ACK) == tcp::SYN && flow.is_closed())
+                || flow.is_far_from_start(d.ts_ns, self.timeouts.active)
                 || flow.packets[direction] == u32::MAX
             {
-                self.restart(index, d, key, long, direction, out);
+                self.restart(index, seen, direction, None, out);
+            } else if seen.has_syn() && self.is_another(index, seen, direction) {
+                self.restart(index, seen, direction, Some(End::Reused), out);
             } else {
-                flow.count(d, direction);
-                if flow.has_other_link(d) {
-                    self.other_link(index, d, direction);
-                }
+                self.count(index, seen, direction);
             }
             return;
         }
-        self.insert(bucket, d, key, long, out);
+        self.insert(hash, seen, out);
     }
 
-    /// Counts a link header that is not as long as that of the flow's first packet.
+    /// Returns whether a packet with SYN begins another connection than that of its flow.
     #[cold]
     #[inline(never)]
-    fn other_link(&mut self, index: usize, d: &Descriptor, direction: usize) {
+    fn is_another(&mut self, index: usize, seen: &Seen<'_>, direction: usize) -> bool {
         cold();
-        self.links[index][direction] += self.flows[index].link_difference(d);
+        self.flows[index].is_another(&mut self.asides[index], &seen.packet, direction, seen.numbers())
     }
 
-    /// Ends the flow of a packet and begins the next one with the packet.
+    /// Counts a packet of a flow.
+    #[inline]
+    fn count(&mut self, index: usize, seen: &Seen<'_>, direction: usize) {
+        let has_room = self.flows[index].count(&seen.packet, direction, seen.bytes());
+        if !has_room || seen.length == 0 {
+            self.count_aside(index, seen, direction, has_room);
+        }
+    }
+
+    /// Counts what [`Flow::count`] had no room for, and a packet that does not state its length.
     #[cold]
+    #[inline(never)]
+    fn count_aside(&mut self, index: usize, seen: &Seen<'_>, direction: usize, has_room: bool) {
+        cold();
+        let aside = &mut self.asides[index];
+        if !has_room {
+            Flow::count_frame(aside, &seen.packet, direction, seen.bytes());
+        }
+        if seen.length == 0 {
+            aside.count_unstated();
+        }
+    }
+
+    /// Ends the flow of a packet, because of a timeout or for the reason `why`, and begins the next one with
+    /// the packet.
+    #[cold]
+    #[inline(never)]
     fn restart(
         &mut self,
         index: usize,
-        d: &Descriptor,
-        key: Key,
-        long: Option<&Long>,
+        seen: &Seen<'_>,
         direction: usize,
+        why: Option<End>,
         out: &mut Reserved<'_>,
     ) {
         cold();
         let flow = self.flows[index];
-        let silent = d.ts_ns.saturating_sub(flow.last);
-        let end = flow.end(if silent > self.timeouts.idle { End::Idle } else { End::Active });
-        flow.write(&self.long[index], self.links[index], end, out);
-        if end == End::Active {
-            // The same conversation continues and keeps its direction.
-            let same = if direction == 0 { key } else { key.reversed() };
-            let mut next = Flow::new(same, d);
-            next.next = flow.next;
-            next.count(d, direction);
-            self.links[index] = [0; 2];
-            self.links[index][direction] = next.link_difference(d);
-            self.flows[index] = next;
+        let silent = seen.packet.ts_ns.saturating_sub(flow.last);
+        if flow.is_resting() {
+            self.use_one();
         } else {
-            self.begin(index, flow.next, d, key, long);
+            let timeout = if silent > self.timeouts.idle { End::Idle } else { End::Active };
+            flow.write(&self.asides[index], flow.end(why.unwrap_or(timeout)), out);
         }
+        // The same conversation continues and keeps its direction.
+        let continues = !flow.is_closed() && silent <= self.timeouts.active && !seen.has_syn();
+        let reversed = if continues { direction == 1 } else { seen.packet.tcp_flags & ANSWER == ANSWER };
+        let hash = self.asides[index].hash;
+        self.begin(index, flow.next, hash, seen, reversed);
     }
 
-    /// Puts a new flow with its first packet into a slot.
-    fn begin(&mut self, index: usize, next: u32, d: &Descriptor, key: Key, long: Option<&Long>) {
-        // The answer to a SYN that was not captured still identifies the client.
-        let answer = d.tcp_flags & (tcp::SYN | tcp::ACK) == tcp::SYN | tcp::ACK;
-        let mut flow = Flow::new(if answer { key.reversed() } else { key }, d);
+    fn use_one(&mut self) {
+        self.used += 1;
+        self.peak = self.peak.max(self.used);
+    }
+
+    /// Puts a new flow with its first packet into a slot, whose direction is that of the packet or reversed.
+    fn begin(&mut self, index: usize, next: u32, hash: u32, seen: &Seen<'_>, reversed: bool) {
+        let Seen { packet: d, key, long, .. } = seen;
+        let mut flow = Flow::new(if reversed { key.reversed() } else { *key }, d);
         flow.next = next;
-        flow.count(d, usize::from(answer));
-        self.links[index] = [0; 2];
-        self.links[index][usize::from(answer)] = flow.link_difference(d);
-        self.flows[index] = flow;
+        let aside = &mut self.asides[index];
+        aside.begin(hash, seen.tags());
         if let Some(long) = long {
-            self.long[index] = if answer { reverse(long) } else { *long };
+            aside.long = if reversed { reverse(long) } else { **long };
         }
+        if let Some(numbers) = seen.numbers() {
+            flow.note_first(aside, d.tcp_flags, usize::from(reversed), numbers);
+        }
+        self.flows[index] = flow;
+        self.count(index, seen, usize::from(reversed));
     }
 
     #[inline(never)]
-    fn insert(
-        &mut self,
-        bucket: usize,
-        d: &Descriptor,
-        key: Key,
-        long: Option<&Long>,
-        out: &mut Reserved<'_>,
-    ) {
+    fn insert(&mut self, hash: u32, seen: &Seen<'_>, out: &mut Reserved<'_>) {
         // Executed for the first packet of a flow.
         cold();
+        let bucket = self.bucket(hash);
         let index = self.slot(bucket, out);
         // Read after an eviction, which may have changed the chain.
         let head = self.buckets[bucket];
-        self.begin(index, head, d, key, long);
+        // The answer to a SYN that was not captured still identifies the client.
+        self.begin(index, head, hash, seen, seen.packet.tcp_flags & ANSWER == ANSWER);
         self.buckets[bucket] = index as u32 + 1;
-        self.used += 1;
-        self.peak = self.peak.max(self.used);
+        self.use_one();
     }
 
     /// Returns a free slot, after an eviction if necessary.
@@ -218,15 +303,9 @@ impl Table {
         let index = self.flows.len();
         // There is room for all flows: the reserved capacity is never exceeded, and growing would take as
         // long as copying the pool.
-        if index < self.flows.capacity()
-            && index < self.long.capacity()
-            && index < self.links.capacity()
-            && index == self.long.len()
-            && index == self.links.len()
-        {
+        if index < self.flows.capacity() && index < self.asides.capacity() && index == self.asides.len() {
             self.flows.push(Flow::default());
-            self.long.push([0; 32]);
-            self.links.push([0; 2]);
+            self.asides.push(Aside::default());
         }
         index
     }
@@ -245,15 +324,18 @@ impl Table {
     }
 
     fn evict(&mut self, index: usize, out: &mut Reserved<'_>) {
-        self.evicted += 1;
-        self.flows[index].write(&self.long[index], self.links[index], End::Evicted, out);
+        if !self.flows[index].is_resting() {
+            self.evicted += 1;
+            self.used -= 1;
+            self.flows[index].write(&self.asides[index], End::Evicted, out);
+        }
         self.remove(index);
     }
 
     /// Removes a flow from its chain and frees its slot.
     fn remove(&mut self, index: usize) {
         let name = index as u32 + 1;
-        let bucket = self.bucket(self.flows[index].hash);
+        let bucket = self.bucket(self.asides[index].hash);
         let next = self.flows[index].next;
         if self.buckets[bucket] == name {
             self.buckets[bucket] = next;
@@ -271,12 +353,13 @@ impl Table {
                 at = flow.next;
             }
         }
-        self.flows[index] = Flow { next: self.free, ..Flow::default() };
+        self.flows[index] = Flow::free(self.free);
         self.free = name;
-        self.used -= 1;
     }
 
-    /// Examines a sixteenth of the flows and ends those that have been silent for too long.
+    /// Examines a sixteenth of the flows and ends those that have been silent for too long. They rest,
+    /// because a later packet has their direction, and leave after [`Timeouts::active`], or at once
+    /// if the table is nearly full.
     pub fn scan(&mut self, cursor: &mut usize, now_ns: u64, out: &mut Out) {
         for _ in 0..(self.flows.len() / 16 + 64).min(self.flows.len()) {
             if out.room() < Row::SPACE {
@@ -285,11 +368,22 @@ impl Table {
             if *cursor >= self.flows.len() {
                 *cursor = 0;
             }
-            let flow = self.flows[*cursor];
-            if flow.is_used() && self.is_silent(&flow, now_ns) {
-                let out = &mut out.reserve(Row::SPACE);
-                flow.write(&self.long[*cursor], self.links[*cursor], flow.end(End::Idle), out);
-                self.remove(*cursor);
+            let (index, flow) = (*cursor, self.flows[*cursor]);
+            if flow.is_used() && (flow.is_resting() || self.is_silent(&flow, now_ns)) {
+                if !flow.is_resting() {
+                    let out = &mut out.reserve(Row::SPACE);
+                    flow.write(&self.asides[index], flow.end(End::Idle), out);
+                    self.flows[index].rest();
+                    self.used -= 1;
+                }
+                let is_nearly_full = self.flows.len() > self.max_flows / 4 * 3;
+                let silent = now_ns.saturating_sub(flow.last);
+                if flow.is_closed()
+                    || is_nearly_full
+                    || silent > self.timeouts.active.saturating_add(SLACK_NS)
+                {
+                    self.remove(index);
+                }
             }
             *cursor += 1;
         }
@@ -309,10 +403,10 @@ impl Table {
             if out.room() < Row::SPACE {
                 return true;
             }
-            if flow.is_used() {
+            if flow.is_used() && !flow.is_resting() {
                 let end = if self.is_silent(flow, now_ns) { End::Idle } else { End::End };
                 let out = &mut out.reserve(Row::SPACE);
-                flow.write(&self.long[*cursor], self.links[*cursor], flow.end(end), out);
+                flow.write(&self.asides[*cursor], flow.end(end), out);
             }
             *cursor += 1;
         }

@@ -1,11 +1,11 @@
 //! The native build on crafted packets: which records come out, and nothing else.
 
-use flame_flow::{CUT, FRAGMENT, Flow};
+use flame_flow::{Flow, tables};
 use flame_module::testing::{Native, Parameters, RowBytes};
 use flame_module::{Descriptor, flags, tcp};
 
 const SECOND: u64 = 1_000_000_000;
-const ENDS: [&str; 6] = ["idle", "active", "fin", "rst", "evicted", "end"];
+const ENDS: [&str; 7] = ["idle", "active", "fin", "rst", "evicted", "end", "reused"];
 
 /// Packets of one test, all in one memory.
 #[derive(Default)]
@@ -77,13 +77,17 @@ impl Packets {
         self.descriptors.last_mut().expect("just pushed")
     }
 
-    fn run(&self, max_flows: i64, ticks: &[u64]) -> Native<Flow> {
-        let parameters = Parameters::default()
+    fn parameters(&self, max_flows: i64) -> Parameters {
+        Parameters::default()
             .integer("max_flows", max_flows)
             .integer("idle_timeout", 60 * SECOND as i64)
             .integer("active_timeout", 1800 * SECOND as i64)
-            .integer("linger", 5 * SECOND as i64);
-        let mut native = Native::new(&parameters, 0);
+            .integer("linger", 5 * SECOND as i64)
+            .integer("tags", 0)
+    }
+
+    fn run(&self, max_flows: i64, ticks: &[u64]) -> Native<Flow> {
+        let mut native = Native::new(&self.parameters(max_flows), 0);
         native.packets(&self.descriptors, &self.memory);
         for now in ticks {
             native.tick(*now);
@@ -100,7 +104,7 @@ impl Packets {
 }
 
 fn text(row: &RowBytes) -> String {
-    assert_eq!((row.table, row.bytes.len()), (0, 108));
+    assert_eq!((row.table, row.bytes.len()), (0, 125));
     let host = |at: usize| if row.bytes[at] == 4 { row.bytes[at + 4] } else { row.bytes[at + 16] };
     let n = |at, size| row.integer(at, size);
     format!(
@@ -155,12 +159,12 @@ fn ipv6_addresses_that_fold_alike_are_told_apart() {
 }
 
 #[test]
-fn a_silent_flow_ends_and_a_later_packet_begins_another() {
+fn a_silent_flow_ends_and_a_later_packet_begins_another_of_its_direction() {
     let mut p = Packets::default();
     p.v4(0, 17, A, B, 0);
     p.v4(60 * SECOND, 17, A, B, 0);
     p.v4(120 * SECOND + 1, 17, B, A, 0);
-    assert_eq!(p.records(), ["17 1:1000 2:80 2/0 0/0 idle", "17 2:80 1:1000 1/0 0/0 end"]);
+    assert_eq!(p.records(), ["17 1:1000 2:80 2/0 0/0 idle", "17 1:1000 2:80 0/1 0/0 end"]);
 }
 
 #[test]
@@ -231,19 +235,24 @@ fn a_chain_is_bounded() {
 #[test]
 fn packets_without_ports_are_no_conversation_on_port_0() {
     let mut p = Packets::default();
-    p.v4(1, 17, A, B, 0).flags = flags::IPV4 | flags::FRAGMENT | flags::LATER_FRAGMENT;
+    let fragment = flags::IPV4 | flags::FRAGMENT | flags::LATER_FRAGMENT;
+    p.v4(1, 17, A, B, 0).flags = fragment;
+    p.v4(1, 50, A, B, 0).flags = fragment;
     let cut = p.v4(2, 6, A, B, 0);
     (cut.flags, cut.cap_len) = (flags::IPV4 | flags::TRUNCATED, 23);
     let short = p.v4(3, 6, A, B, 0);
     (short.flags, short.cap_len) = (flags::IPV4 | flags::TRUNCATED, 24);
     p.v4(4, 1, A, B, 0);
     let expected = [
-        format!("{FRAGMENT} 1:0 2:0 1/0 0/0 end"),
-        format!("{CUT} 1:0 2:0 1/0 0/0 end"),
-        "6 1:1000 2:80 1/0 0/0 end".to_owned(),
-        "1 1:0 2:0 1/0 0/0 end".to_owned(),
+        "17 1:0 2:0 1/0 0/0 end",
+        "50 1:0 2:0 1/0 0/0 end",
+        "6 1:0 2:0 1/0 0/0 end",
+        "6 1:1000 2:80 1/0 0/0 end",
+        "1 1:0 2:0 1/0 0/0 end",
     ];
     assert_eq!(p.records(), expected);
+    let unknown: Vec<_> = p.run(16, &[]).of::<tables::Flow>().iter().map(|flow| flow.unknown_ports).collect();
+    assert_eq!(unknown, [true, false, true, false, false]);
 }
 
 /// Returns `type code` of each record, with the packets of both directions.
@@ -282,22 +291,129 @@ fn type_and_code_that_were_not_captured_are_255() {
 }
 
 #[test]
-fn bytes_are_counted_with_and_without_the_link_header() {
+fn bytes_of_ip_are_those_that_its_header_states() {
     let mut p = Packets::default();
-    // Lengths of link headers, and the offsets that the decoder would give; the bytes lie before the packet.
-    for (at, (src, dst, link)) in
-        [(A, B, 14), (A, B, 18), (B, A, 14), (B, A, 7), (A, B, 200)].iter().enumerate()
-    {
+    // Headers and trailers of the link, and the length that IP states of the 100 bytes between.
+    let packets = [
+        (A, B, 14, 6, 100),
+        (A, B, 18, 0, 100),
+        (B, A, 14, 70_000, 100),
+        (B, A, 7, 4, 0),
+        (A, B, 200, 0, 90),
+    ];
+    for (at, (src, dst, link, trailer, stated)) in packets.into_iter().enumerate() {
         let before = p.memory.len() as u32;
-        p.memory.extend(vec![0; *link]);
-        let d = p.v4(at as u64, 17, *src, *dst, 0);
-        (d.addr, d.l3, d.l4) = (before, *link as u16, *link as u16 + 20);
-        (d.cap_len, d.wire_len) = (d.cap_len + *link as u32, 300);
+        p.memory.extend(vec![0; link]);
+        let start = p.memory.len();
+        let d = p.v4(at as u64, 17, src, dst, 0);
+        (d.addr, d.l3, d.l4) = (before, link as u16, link as u16 + 20);
+        (d.cap_len, d.wire_len) = (d.cap_len + link as u32, link as u32 + 100 + trailer);
+        p.memory[start + 2..start + 4].copy_from_slice(&u16::to_be_bytes(stated));
     }
     let run = p.run(16, &[]);
-    let row = &run.rows[0];
-    assert_eq!((run.rows.len(), row.integer(71, 8), row.integer(79, 8)), (1, 900, 600));
-    assert_eq!((row.integer(92, 8), row.integer(100, 8)), (900 - 14 - 18 - 200, 600 - 14 - 7));
+    let [row] = run.of::<tables::Flow>()[..] else { panic!("{} rows", run.rows.len()) };
+    // Where IP states nothing, its bytes are the frame's from IP on.
+    assert_eq!((row.ip_bytes_fwd, row.ip_bytes_rev, row.unstated_lengths), (290, 204, 1));
+    assert_eq!((row.bytes_fwd, row.bytes_rev), (120 + 118 + 300, 70_114 + 111));
+}
+
+#[test]
+fn many_small_frames_are_counted_in_full() {
+    let mut p = Packets::default();
+    for at in 0..5000 {
+        p.v4(at, 17, A, B, 0).wire_len = 114;
+    }
+    // A frame that is shorter than its packet states.
+    p.v4(5000, 17, A, B, 0).wire_len = 60;
+    let run = p.run(16, &[]);
+    let row = &run.of::<tables::Flow>()[0];
+    assert_eq!((row.bytes_fwd, row.ip_bytes_fwd), (5000 * 114 + 60, 5001 * 100));
+}
+
+/// Adds a packet of TCP with its numbers.
+fn tcp_packet(p: &mut Packets, at: u64, (src, dst): ((u8, u16), (u8, u16)), flags: u8, numbers: [u32; 2]) {
+    p.v4(at, 6, src, dst, flags);
+    p.memory.extend(numbers.map(u32::to_be_bytes).concat());
+    p.descriptors.last_mut().expect("just pushed").cap_len += 8;
+}
+
+#[test]
+fn a_syn_with_another_number_is_another_connection() {
+    const SYN_ACK: u8 = tcp::SYN | tcp::ACK;
+    let mut p = Packets::default();
+    tcp_packet(&mut p, 10, (A, B), tcp::SYN, [100, 0]);
+    tcp_packet(&mut p, 11, (A, B), tcp::SYN, [100, 0]);
+    tcp_packet(&mut p, 20, (A, B), tcp::SYN, [200, 0]);
+    tcp_packet(&mut p, 30, (A, B), tcp::SYN, [300, 0]);
+    tcp_packet(&mut p, 31, (B, A), SYN_ACK, [7, 301]);
+    tcp_packet(&mut p, 32, (A, B), tcp::ACK, [301, 8]);
+    // The server opens a connection between the same ports. At first only the answer is seen.
+    tcp_packet(&mut p, 40, (A, B), SYN_ACK, [900, 5_000_001]);
+    tcp_packet(&mut p, 41, (A, B), tcp::RST, [901, 0]);
+    // Their SYN came late, and belongs to the connection that acknowledged it.
+    tcp_packet(&mut p, 39, (B, A), tcp::SYN, [5_000_000, 0]);
+    assert_eq!(
+        p.records(),
+        [
+            "6 1:1000 2:80 2/0 2/0 reused",
+            "6 1:1000 2:80 1/0 2/0 reused",
+            "6 1:1000 2:80 2/1 12/12 reused",
+            "6 2:80 1:1000 1/2 2/16 rst"
+        ]
+    );
+    assert_eq!(p.run(16, &[]).of::<tables::Flow>()[3].first_ns, 39);
+}
+
+#[test]
+fn a_connection_without_its_syn_takes_the_late_one_and_no_other() {
+    let mut p = Packets::default();
+    tcp_packet(&mut p, 10, (A, B), tcp::ACK, [101, 8]);
+    tcp_packet(&mut p, 11, (A, B), tcp::SYN, [100, 0]);
+    tcp_packet(&mut p, 12, (A, B), tcp::SYN, [4711, 0]);
+    assert_eq!(p.records(), ["6 1:1000 2:80 2/0 12/0 reused", "6 1:1000 2:80 1/0 2/0 end"]);
+}
+
+#[test]
+fn a_clock_that_is_set_back_makes_no_duration() {
+    let mut p = Packets::default();
+    for at in [4000, 4001, 3991, 300, 301] {
+        p.v4(at * SECOND, 17, A, B, 0);
+    }
+    assert_eq!(p.records(), ["17 1:1000 2:80 3/0 0/0 active", "17 1:1000 2:80 2/0 0/0 end"]);
+    let times =
+        p.run(16, &[]).of::<tables::Flow>().iter().map(|f| (f.first_ns, f.last_ns)).collect::<Vec<_>>();
+    assert_eq!(times, [(3991, 4001), (300, 301)].map(|(a, b)| (a * SECOND, b * SECOND)));
+}
+
+#[test]
+fn a_flow_that_rests_keeps_its_direction() {
+    let records = |after: u64| {
+        let mut p = Packets::default();
+        p.v4(SECOND, 17, A, B, 0);
+        p.v4(after, 17, B, A, 0);
+        let mut native = Native::<Flow>::new(&p.parameters(16), 0);
+        native.packets(&p.descriptors[..1], &p.memory);
+        (0..40).for_each(|_| native.tick(after));
+        native.packets(&p.descriptors[1..], &p.memory);
+        native.end(after);
+        native.rows.iter().map(text).collect::<Vec<_>>()
+    };
+    assert_eq!(records(600 * SECOND), ["17 1:1000 2:80 1/0 0/0 idle", "17 1:1000 2:80 0/1 0/0 end"]);
+    // After the longest time of a flow, the direction is the packet's.
+    assert_eq!(records(1802 * SECOND), ["17 1:1000 2:80 1/0 0/0 idle", "17 2:80 1:1000 1/0 0/0 end"]);
+    assert_eq!(records(1815 * SECOND), ["17 1:1000 2:80 1/0 0/0 idle", "17 2:80 1:1000 1/0 0/0 end"]);
+}
+
+#[test]
+fn protocols_with_ports_have_the_fields_of_the_hash() {
+    for proto in 0..=255 {
+        let mut p = Packets::default();
+        p.v4(1, proto, A, B, 0);
+        let run = p.run(16, &[]);
+        let row = &run.of::<tables::Flow>()[0];
+        let ports = if flame_abi::has_ports(proto) { (1000, 80) } else { (0, 0) };
+        assert_eq!((row.sport, row.dport), ports, "{proto}");
+    }
 }
 
 #[test]
@@ -320,5 +436,5 @@ fn more_flows_than_the_output_holds_all_come_out() {
 #[test]
 fn the_manifest_is_valid() {
     let manifest = flame_abi::manifest::Manifest::parse(include_bytes!("../module.toml")).expect("valid");
-    assert_eq!(manifest.tables.iter().map(|t| t.columns.len()).collect::<Vec<_>>(), [18, 4]);
+    assert_eq!(manifest.tables.iter().map(|t| t.columns.len()).collect::<Vec<_>>(), [24, 4]);
 }

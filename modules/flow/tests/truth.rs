@@ -12,6 +12,7 @@ fn parameters() -> Parameters {
         .integer("idle_timeout", 60 * second)
         .integer("active_timeout", 1800 * second)
         .integer("linger", 5 * second)
+        .integer("tags", 0)
 }
 
 #[test]
@@ -40,6 +41,9 @@ fn distinct_conversations_agree() {
                 continue;
             }
             packets[1] += row.integer(55, 8) + row.integer(63, 8);
+            if row.bytes[108] != 0 {
+                continue;
+            }
             let (a, b) = (row.bytes[1..20].to_vec(), row.bytes[20..39].to_vec());
             let pair = if a < b { (a, b) } else { (b, a) };
             match row.bytes[0] {

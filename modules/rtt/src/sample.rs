@@ -26,6 +26,9 @@ struct Side {
     /// The expected acknowledgement, and the end of all data seen.
     seq: u32,
     newest_seq: u32,
+    /// The beginning and the time of the newest data.
+    newest_start: u32,
+    newest_at: u64,
     has_clock: bool,
     has_seq: bool,
 }
@@ -43,6 +46,10 @@ impl Entry for Connection {
         self.used
     }
 }
+
+/// The time in nanoseconds within which the newest data again are a copy by the capture, as of a port that is
+/// mirrored on both sides of a router. No sender repeats them so soon.
+const COPY_NS: u64 = 1_000_000;
 
 /// The silence in nanoseconds after which a connection starts anew.
 const IDLE_NS: u64 = 300_000_000_000;
@@ -112,6 +119,10 @@ impl Side {
 
     fn sent(&mut self, s: &Segment) {
         let end = s.seq.wrapping_add(s.len);
+        let is_newest = self.has_seq && (s.seq, end) == (self.newest_start, self.newest_seq);
+        if is_newest && s.at.abs_diff(self.newest_at) < COPY_NS {
+            return;
+        }
         if self.has_seq && !at_or_after(s.seq, self.newest_seq) {
             self.seq_at = 0;
         } else if self.seq_at == 0 {
@@ -119,6 +130,7 @@ impl Side {
         }
         if !self.has_seq || at_or_after(end, self.newest_seq) {
             (self.newest_seq, self.has_seq) = (end, true);
+            (self.newest_start, self.newest_at) = (s.seq, s.at);
         }
         if let Some(t) = s.timestamps
             && (!self.has_clock || (t.value != self.newest_clock && at_or_after(t.value, self.newest_clock)))

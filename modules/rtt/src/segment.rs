@@ -61,7 +61,8 @@ impl Segment {
     /// Returns the segment, or `None` if the packet is not a TCP segment or is cut off before the flags.
     #[inline]
     pub fn of(d: &Descriptor, bytes: &[u8]) -> Option<Self> {
-        if d.proto != PROTO_TCP || d.has(flags::LATER_FRAGMENT) || !d.is_ip() {
+        // A packet without a time measures nothing.
+        if d.proto != PROTO_TCP || d.has(flags::LATER_FRAGMENT) || !d.is_ip() || d.ts_ns == 0 {
             return None;
         }
         let (l3, l4) = (usize::from(d.l3), usize::from(d.l4));

@@ -262,6 +262,27 @@ fn a_repeated_segment_gives_no_sample_by_sequence() {
 }
 
 #[test]
+fn data_captured_twice_give_the_samples_of_one_copy() {
+    let mut t = Trace::default();
+    for _ in 0..2 {
+        t.add(0, Client, ACK, 100, 1, 10, None);
+    }
+    for _ in 0..2 {
+        t.add(30, Server, ACK, 1, 110, 0, None);
+    }
+    assert_eq!(t.samples(), [(1000, 30, 1)]);
+}
+
+#[test]
+fn packets_without_a_time_measure_nothing() {
+    let mut t = Trace::default();
+    t.add(0, Client, SYN, 99, 0, 0, None);
+    t.add(5, Client, ACK, 100, 1, 0, None);
+    t.descriptors.iter_mut().for_each(|d| d.ts_ns = 0);
+    assert_eq!(t.handshakes(), (vec![], 0));
+}
+
+#[test]
 fn an_echo_that_was_passed_over_gives_no_sample() {
     let mut t = Trace::default();
     t.add(0, Client, ACK, 101, 901, 0, Some((10, 5)));

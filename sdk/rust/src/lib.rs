@@ -138,7 +138,7 @@ pub use service::{Outcome, Reply, Request};
 pub use shared::{Read, SharedArea, Write};
 
 pub use fixed_text::FixedText;
-pub use flame_abi::{Descriptor, LinkType, MAX_BATCH, flags, tcp};
+pub use flame_abi::{Descriptor, LinkType, MAX_BATCH, flags, has_ports, tcp};
 pub use gather::{Gather, Partial, Partials};
 #[doc(hidden)]
 pub use glue::{Forwards, Slot};

@@ -32,6 +32,13 @@ pub mod tcp {
     pub const CWR: u8 = 128;
 }
 
+/// Returns whether the header of an IP protocol begins with two ports: TCP, UDP (RFC 768), DCCP (RFC 4340),
+/// SCTP (RFC 9260), UDP-Lite (RFC 3828). These are the fields of a flow and of its hash.
+#[inline]
+pub const fn has_ports(proto: u8) -> bool {
+    matches!(proto, 6 | 17 | 33 | 132 | 136)
+}
+
 /// The results of decoding one packet. No offset exceeds `cap_len`.
 ///
 /// `l3` is 0 when the packet has no IP header (`flags` has neither IPV4 nor IPV6). In raw IP captures `l3` is
@@ -39,7 +46,7 @@ pub mod tcp {
 #[repr(C, align(32))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Descriptor {
-    /// The capture time in nanoseconds since 1970.
+    /// The capture time in nanoseconds since 1970, or 0 if the packet has none.
     pub ts_ns: u64,
     /// The address of the packet's first byte: in a module, in its linear memory; in the host's own
     /// descriptors, an offset into the bytes of the block.

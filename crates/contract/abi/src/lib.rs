@@ -16,7 +16,7 @@ pub mod link;
 pub mod manifest;
 pub mod output;
 
-pub use descriptor::{Descriptor, flags, tcp};
+pub use descriptor::{Descriptor, flags, has_ports, tcp};
 pub use header::{BatchHeader, InitHeader, batch_flags, role};
 pub use link::LinkType;
 

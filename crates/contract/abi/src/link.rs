@@ -16,6 +16,21 @@ impl LinkType {
     pub const RAW: Self = Self(101);
     /// Cisco HDLC.
     pub const C_HDLC: Self = Self(104);
+    pub const PPPOE: Self = Self(51);
+    /// ATM with LLC (RFC 1483).
+    pub const ATM_RFC1483: Self = Self(100);
+    pub const FRAME_RELAY: Self = Self(107);
+    /// OpenBSD's encapsulating interface of IPsec.
+    pub const ENC: Self = Self(109);
+    /// The log of OpenBSD's packet filter.
+    pub const PFLOG: Self = Self(117);
+    /// PPP after a byte that states the direction, of pppd and of others.
+    pub const PPP_PPPD: Self = Self(166);
+    pub const PPP_WITH_DIR: Self = Self(204);
+    /// Per-packet information, then a packet of another link type.
+    pub const PPI: Self = Self(192);
+    /// Apple's packet tap: a header that states the process, then a packet of another link type.
+    pub const PKTAP: Self = Self(258);
     pub const IEEE802_11: Self = Self(105);
     pub const IEEE802_11_RADIOTAP: Self = Self(127);
     pub const NFLOG: Self = Self(239);
@@ -33,7 +48,7 @@ impl LinkType {
     pub const LINUX_SLL2: Self = Self(276);
 
     /// The link types whose packets are decoded.
-    pub const DECODED: [Self; 20] = [
+    pub const DECODED: [Self; 29] = [
         Self::NULL,
         Self::ETHERNET,
         Self::RAW_BSD,
@@ -54,6 +69,15 @@ impl LinkType {
         Self::DSA_TAG_BRCM_PREPEND,
         Self::DSA_TAG_DSA,
         Self::DSA_TAG_EDSA,
+        Self::PPPOE,
+        Self::ATM_RFC1483,
+        Self::FRAME_RELAY,
+        Self::ENC,
+        Self::PFLOG,
+        Self::PPP_PPPD,
+        Self::PPP_WITH_DIR,
+        Self::PPI,
+        Self::PKTAP,
     ];
 
     /// Returns whether packets of this type are decoded. Others count as not IP.

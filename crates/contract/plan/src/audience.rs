@@ -31,8 +31,9 @@ impl Audience {
 pub struct RunTotals {
     /// The number of packets that the source delivered.
     pub packets: u64,
-    /// The number of packets that the kernel dropped because nobody took them in time.
-    pub kernel_drops: u64,
+    /// The number of packets that the kernel dropped because they were not taken in time, or `None` if no
+    /// kernel was asked, as with a file.
+    pub kernel_drops: Option<u64>,
     /// The account of each module by its name in the plan.
     pub accounts: Vec<(String, Account)>,
 }
@@ -47,7 +48,10 @@ impl RunTotals {
         let accounts: Vec<_> = self.accounts.into_iter().map(reduced).collect();
         // Those of the widest view, to which alone all others add nothing.
         let packets = accounts.iter().map(|(_, account)| account.offered).max().unwrap_or(0);
-        ShownTotals { totals: Self { packets, kernel_drops: rounded(self.kernel_drops), accounts }, audience }
+        ShownTotals {
+            totals: Self { packets, kernel_drops: self.kernel_drops.map(rounded), accounts },
+            audience,
+        }
     }
 }
 
@@ -66,7 +70,7 @@ impl ShownTotals {
     }
 
     /// Returns the number of packets that the kernel dropped, for a holder the next power of two.
-    pub fn kernel_drops(&self) -> u64 {
+    pub fn kernel_drops(&self) -> Option<u64> {
         self.totals.kernel_drops
     }
 
@@ -91,12 +95,12 @@ mod tests {
             account
         };
         let accounts = vec![("a".to_owned(), account(1000, 989)), ("b".to_owned(), account(1000, 995))];
-        let totals = RunTotals { packets: 1245, kernel_drops: 1000, accounts };
+        let totals = RunTotals { packets: 1245, kernel_drops: Some(1000), accounts };
         let of = |audience| totals.clone().shown_to(audience);
         let (operator, holder) = (of(Audience::Operator), of(Audience::Holder));
-        assert_eq!((operator.packets(), operator.kernel_drops()), (1245, 1000));
+        assert_eq!((operator.packets(), operator.kernel_drops()), (1245, Some(1000)));
         assert_eq!(operator.accounts()[0].1.sampled, 989);
-        assert_eq!((holder.packets(), holder.kernel_drops()), (11, 1024));
+        assert_eq!((holder.packets(), holder.kernel_drops()), (11, Some(1024)));
         assert!(holder.accounts().iter().all(|(_, account)| account.sampled == 0 && account.adds_up()));
         assert_eq!(RunTotals::default().shown_to(Audience::Holder).packets(), 0);
     }

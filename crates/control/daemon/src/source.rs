@@ -141,7 +141,7 @@ impl Shared {
             Ok(report) => {
                 inner.past.packets += report.packets;
                 inner.past.bytes += report.bytes;
-                inner.past.kernel_drops += report.kernel_drops;
+                inner.past.kernel_drops += report.kernel_drops.unwrap_or(0);
                 for (name, account) in report.accounts {
                     inner.past_accounts.entry(name).or_default().add(&account);
                 }

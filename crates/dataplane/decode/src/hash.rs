@@ -1,6 +1,6 @@
 //! The symmetric flow hash.
 
-use flame_abi::{Descriptor, flags};
+use flame_abi::{Descriptor, flags, has_ports};
 
 /// Returns the flow hash, which is equal for both directions of a 5-tuple. It determines a packet's worker
 /// and serves as a key of flow tables. It is 0 if the packet is not IP.
@@ -22,7 +22,7 @@ pub fn flow_hash(bytes: &[u8], d: &Descriptor) -> u32 {
     } else {
         return 0;
     };
-    let ports = matches!(d.proto, 6 | 17 | 33 | 132 | 136) && !d.has(flags::LATER_FRAGMENT);
+    let ports = has_ports(d.proto) && !d.has(flags::LATER_FRAGMENT);
     let l4 = usize::from(d.l4);
     let (p, q) = match bytes.get(l4..l4 + 4) {
         Some(b) if ports => (u16::from_be_bytes([b[0], b[1]]), u16::from_be_bytes([b[2], b[3]])),

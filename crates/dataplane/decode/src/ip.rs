@@ -18,6 +18,8 @@ pub struct Ip {
 }
 
 const AH: u8 = 51;
+/// The number of the header after which nothing follows (RFC 8200, section 4.7).
+const NOTHING: u8 = 59;
 
 /// The maximum number of extension headers that are followed.
 const MAX_EXTENSIONS: usize = 16;
@@ -99,6 +101,13 @@ fn ipv6(bytes: &[u8], at: usize) -> Ip {
     let (mut next, mut place) = (next, at + 40);
     for _ in 0..MAX_EXTENSIONS {
         let length = match next {
+            // A message of mobility, HIP or shim6 is the payload if nothing follows it.
+            135 | 139 | 140 if u8(bytes, place) == Some(NOTHING) => {
+                ip.proto = next;
+                ip.end_of_headers = place;
+                ip.whole = true;
+                return ip;
+            }
             // Hop-by-hop, routing, destination options, mobility, HIP, shim6: in units of 8 bytes.
             0 | 43 | 60 | 135 | 139 | 140 => u8(bytes, place + 1).map(|n| 8 + usize::from(n) * 8),
             // Fragment (RFC 8200, section 4.5).

@@ -132,18 +132,11 @@ fn network(bytes: &[u8], found: link::Found, quoted: bool, depth: usize, l: &mut
     for (kind, at, end) in tunnel::unknown(inner, &d).into_iter().flatten() {
         l.push(kind, at, end.min(inner.len()), 0, quoted);
     }
-    match tunnel::inside(inner, &d) {
-        Some(tunnel::Inside::Ip(at)) => {
-            let found = link::Found { at, is_ip: true, version: 0, malformed: false };
-            network(inner, found, quoted, depth - 1, l);
-        }
-        Some(tunnel::Inside::Ethernet(at)) => {
-            let found = link::ethernet(inner, at, &mut |kind, at, end| {
-                l.push(kind, at, end.min(inner.len()), 0, quoted);
-            });
-            network(inner, found, quoted, depth - 1, l);
-        }
-        None => {}
+    if let Some(inside) = tunnel::inside(inner, &d) {
+        let found = inside.walk(inner, &mut |kind, at, end| {
+            l.push(kind, at, end.min(inner.len()), 0, quoted);
+        });
+        network(inner, found, quoted, depth - 1, l);
     }
 }
 

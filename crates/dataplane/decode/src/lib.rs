@@ -30,7 +30,7 @@ use flame_abi::{Descriptor, LinkType, flags};
 /// The depth to which packets are decoded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// Whether to describe the innermost packet of GRE, ERSPAN, VXLAN, GENEVE and IP in IP.
+    /// Whether to describe the innermost packet of tunnels, those of `tunnel.rs`.
     pub decapsulate: bool,
     /// Whether the flow hash is not read. It is 0 then.
     pub without_hash: bool,
@@ -73,10 +73,7 @@ fn walk(link: LinkType, bytes: &[u8], wire_len: u32, options: Options) -> Descri
         for _ in 0..MAX_TUNNELS {
             let Some(inner) = tunnel::inside(bytes, &d) else { break };
             let mut of_inner = Descriptor { wire_len, cap_len: d.cap_len, ..Descriptor::default() };
-            let found = match inner {
-                tunnel::Inside::Ethernet(at) => link::ethernet(bytes, at, &mut |_, _, _| {}),
-                tunnel::Inside::Ip(at) => link::Found { at, is_ip: true, version: 0, malformed: false },
-            };
+            let found = inner.walk(bytes, &mut |_, _, _| {});
             if !found.is_ip {
                 break;
             }

@@ -1,8 +1,11 @@
 //! The encapsulations of mirror ports and overlays: GRE (RFC 2784, 2890), ERSPAN I, II and III, VXLAN (RFC
-//! 7348), GENEVE (RFC 8926), IP in IP (RFC 2003, 2473, 4213).
+//! 7348) and VXLAN-GPE, GENEVE (RFC 8926), IP in IP (RFC 2003, 2473, 4213), MPLS in GRE, IP and UDP (RFC
+//! 4023, 7510), EtherIP (RFC 3378), GTP-U (3GPP TS 29.281), L2TP (RFC 2661), PPTP (RFC 2637), Teredo (RFC
+//! 4380), LISP (RFC 9300), TZSP.
 
 use crate::kind::Kind;
-use crate::read::{be16, u8};
+use crate::link;
+use crate::read::{be16, be32, u8};
 use flame_abi::{Descriptor, flags};
 
 /// The header that follows a tunnel header, with its offset.
@@ -10,12 +13,39 @@ use flame_abi::{Descriptor, flags};
 pub enum Inside {
     Ethernet(usize),
     Ip(usize),
+    Mpls(usize),
+    Ppp(usize),
+}
+
+impl Inside {
+    /// Returns the offset of the header.
+    fn at(self) -> usize {
+        let (Self::Ethernet(at) | Self::Ip(at) | Self::Mpls(at) | Self::Ppp(at)) = self;
+        at
+    }
+
+    /// Decodes the header, up to IP.
+    pub fn walk(self, bytes: &[u8], seen: &mut impl FnMut(Kind, usize, usize)) -> link::Found {
+        match self {
+            Self::Ethernet(at) => link::ethernet(bytes, at, seen),
+            Self::Ip(at) => link::Found { at, is_ip: true, version: 0, malformed: false },
+            Self::Mpls(at) => link::mpls(bytes, at, seen),
+            Self::Ppp(at) => link::ppp_at(bytes, at, seen),
+        }
+    }
 }
 
 const VXLAN: u16 = 4789;
 /// The port that Linux used before 4789 was assigned.
 const VXLAN_OLD: u16 = 8472;
+const VXLAN_GPE: u16 = 4790;
 const GENEVE: u16 = 6081;
+const GTP_U: u16 = 2152;
+const L2TP: u16 = 1701;
+const TEREDO: u16 = 3544;
+const LISP: u16 = 4341;
+const MPLS: u16 = 6635;
+const TZSP: u16 = 37008;
 /// The type of ERSPAN III in GRE.
 const ERSPAN_3: u16 = 0x22eb;
 
@@ -34,11 +64,27 @@ pub fn inside(bytes: &[u8], d: &Descriptor) -> Option<Inside> {
     match d.proto {
         4 | 41 => Some(Inside::Ip(at)),
         47 => gre(bytes, at),
+        97 if u8(bytes, at)? >> 4 == 3 => Some(Inside::Ethernet(at + 2)),
+        137 => Some(Inside::Mpls(at)),
         17 if d.has(flags::TRANSPORT) => match be16(bytes, at + 2)? {
             // The I bit means that a network identifier, and therefore an Ethernet frame, follows.
             VXLAN | VXLAN_OLD if u8(bytes, at + 8)? & 0x08 != 0 => Some(Inside::Ethernet(at + 16)),
             GENEVE => geneve(bytes, at + 8),
-            _ => None,
+            VXLAN_GPE => match u8(bytes, at + 11)? {
+                // The P bit means that the protocol is stated.
+                1 | 2 if u8(bytes, at + 8)? & 4 != 0 => Some(Inside::Ip(at + 16)),
+                3 if u8(bytes, at + 8)? & 4 != 0 => Some(Inside::Ethernet(at + 16)),
+                _ => None,
+            },
+            GTP_U => gtp(bytes, at + 8),
+            MPLS => Some(Inside::Mpls(at + 8)),
+            LISP => ip_at(bytes, at + 16),
+            TZSP => tzsp(bytes, at + 8),
+            port => match (be16(bytes, at)?, port) {
+                (L2TP, _) | (_, L2TP) => l2tp(bytes, at + 8),
+                (TEREDO, _) | (_, TEREDO) => teredo(bytes, at + 8),
+                _ => None,
+            },
         },
         _ => None,
     }
@@ -49,8 +95,15 @@ pub fn inside(bytes: &[u8], d: &Descriptor) -> Option<Inside> {
 pub fn unknown(bytes: &[u8], d: &Descriptor) -> [Option<(Kind, usize, usize)>; 2] {
     let l4 = usize::from(d.l4);
     let (Some(inside), Some(word)) = (inside(bytes, d), be16(bytes, l4 + 2)) else { return [None; 2] };
-    let (Inside::Ethernet(inner) | Inside::Ip(inner)) = inside;
+    let inner = inside.at();
+    let opaque = |from: usize| [(inner > from).then_some((Kind::Opaque, from, inner)), None];
     match (d.proto, word) {
+        (17, VXLAN_GPE) => [Some((Kind::Opaque, l4 + 9, l4 + 11)), None],
+        // After flags, type, length and tunnel: numbers, and headers of extension.
+        (17, GTP_U) => opaque(l4 + 16),
+        (17, LISP) => opaque(l4 + 9),
+        (17, TZSP) => opaque(l4 + 12),
+        (17, port) if [port, be16(bytes, l4).unwrap_or(0)].contains(&TEREDO) => opaque(l4 + 8),
         (17, VXLAN | VXLAN_OLD) => [Some((Kind::Opaque, l4 + 9, l4 + 12)), None],
         (17, GENEVE) => [Some((Kind::Opaque, l4 + 16, inner)), None],
         (47, ERSPAN_3) => {
@@ -60,6 +113,78 @@ pub fn unknown(bytes: &[u8], d: &Descriptor) -> [Option<(Kind, usize, usize)>; 2
         }
         _ => [None; 2],
     }
+}
+
+/// Returns IP at `at`, if its version is one.
+fn ip_at(bytes: &[u8], at: usize) -> Option<Inside> {
+    matches!(u8(bytes, at)? >> 4, 4 | 6).then_some(Inside::Ip(at))
+}
+
+/// Decodes GTP-U, version 1: flags, type (255 for a packet), length, tunnel; then optional numbers and
+/// headers of extension, which state their lengths in words.
+fn gtp(bytes: &[u8], at: usize) -> Option<Inside> {
+    let flags = u8(bytes, at)?;
+    if flags >> 4 != 3 || u8(bytes, at + 1)? != 255 {
+        return None;
+    }
+    if flags & 7 == 0 {
+        return ip_at(bytes, at + 8);
+    }
+    let (mut next, mut behind) = (if flags & 4 != 0 { u8(bytes, at + 11)? } else { 0 }, at + 12);
+    for _ in 0..MAX_OPTIONS {
+        if next == 0 {
+            return ip_at(bytes, behind);
+        }
+        let length = usize::from(u8(bytes, behind)?) * 4;
+        if length == 0 {
+            break;
+        }
+        next = u8(bytes, behind + length - 1)?;
+        behind += length;
+    }
+    None
+}
+
+/// The maximum number of options or headers of extension of a tunnel header.
+const MAX_OPTIONS: usize = 8;
+
+/// Decodes L2TP, version 2: messages of data, then PPP. A message with an offset is not followed.
+fn l2tp(bytes: &[u8], at: usize) -> Option<Inside> {
+    let bits = be16(bytes, at)?;
+    if bits & 0x8200 != 0 || bits & 15 != 2 {
+        return None;
+    }
+    let optional = |bit: u16, length: usize| if bits & bit != 0 { length } else { 0 };
+    Some(Inside::Ppp(at + 6 + optional(0x4000, 2) + optional(0x0800, 4)))
+}
+
+/// Decodes Teredo: an authentication and the origin may come before IPv6.
+fn teredo(bytes: &[u8], at: usize) -> Option<Inside> {
+    let mut at = at;
+    if be16(bytes, at)? == 1 {
+        at += 13 + usize::from(u8(bytes, at + 2)?) + usize::from(u8(bytes, at + 3)?);
+    }
+    if be16(bytes, at)? == 0 {
+        at += 8;
+    }
+    (u8(bytes, at)? >> 4 == 6).then_some(Inside::Ip(at))
+}
+
+/// Decodes TZSP: version, type, the link type, then tagged fields up to the last one.
+fn tzsp(bytes: &[u8], at: usize) -> Option<Inside> {
+    // Version 1; a received frame or one to be sent; Ethernet.
+    if !matches!(be32(bytes, at)?, 0x0100_0001 | 0x0101_0001) {
+        return None;
+    }
+    let mut place = at + 4;
+    for _ in 0..MAX_OPTIONS {
+        match u8(bytes, place)? {
+            0 => place += 1,
+            1 => return Some(Inside::Ethernet(place + 1)),
+            _ => place += 2 + usize::from(u8(bytes, place + 1)?),
+        }
+    }
+    None
 }
 
 /// Returns the end of the header of GRE.
@@ -73,12 +198,26 @@ fn gre_end(bytes: &[u8], at: usize) -> Option<usize> {
     Some(at + 4 + optional(0x8000) + optional(0x2000) + optional(0x1000))
 }
 
+/// Decodes PPTP's GRE, version 1: a key, then sequence number and acknowledgement if there are any, then PPP.
+fn pptp(bytes: &[u8], at: usize) -> Option<Inside> {
+    let bits = be16(bytes, at)?;
+    // Without a sequence number, nothing is inside.
+    if bits & 0xf07f & !0x1000 != 0x2001 || bits & 0x1000 == 0 {
+        return None;
+    }
+    Some(Inside::Ppp(at + 12 + if bits & 0x0080 != 0 { 4 } else { 0 }))
+}
+
 fn gre(bytes: &[u8], at: usize) -> Option<Inside> {
+    if be16(bytes, at + 2)? == 0x880b {
+        return pptp(bytes, at);
+    }
     let (behind, kind) = (gre_end(bytes, at)?, be16(bytes, at + 2)?);
     let sequenced = be16(bytes, at)? & 0x1000 != 0;
     match kind {
         0x0800 | 0x86dd => Some(Inside::Ip(behind)),
         0x6558 => Some(Inside::Ethernet(behind)),
+        0x8847 | 0x8848 => Some(Inside::Mpls(behind)),
         // ERSPAN I has no header of its own and no sequence number; II has 8 bytes.
         0x88be => Some(Inside::Ethernet(if sequenced { behind + 8 } else { behind })),
         // ERSPAN III: 12 bytes, and 8 more if the O bit is set.

@@ -25,7 +25,9 @@ fn every_decoded_link_type_has_filters() {
             let result = Filter::compile(expr, link);
             let contradicts = link == LinkType::IPV4 || link == LinkType::IPV6;
             // libpcap has no filters for packets after netfilter's attributes and switch tags.
-            let without = link == LinkType::NFLOG || (281..=285).contains(&link.0);
+            let without = [LinkType::NFLOG, LinkType::PKTAP, LinkType::PPI, LinkType::PPP_WITH_DIR]
+                .contains(&link)
+                || (281..=285).contains(&link.0);
             let contradicts = contradicts || without;
             assert!(result.is_ok() || contradicts, "{expr} on {link:?}: {result:?}");
         }
@@ -134,21 +136,28 @@ fn directions_are_evaluated_or_refused() {
     for link in LinkType::DECODED {
         for (word, other) in [("inbound", "outbound"), ("outbound", "inbound")] {
             let result = Filter::compile(&format!("ip or not {word}"), link);
-            match link {
-                LinkType::LINUX_SLL | LinkType::LINUX_SLL2 => {
+            // The place of the direction, and its values for packets that were received and sent.
+            let stated = match link {
+                LinkType::LINUX_SLL => Some((1, [0, 4])),
+                LinkType::LINUX_SLL2 => Some((10, [0, 4])),
+                LinkType::PFLOG => Some((60, [1, 2])),
+                LinkType::PPP_PPPD => Some((0, [0, 1])),
+                _ => None,
+            };
+            match stated {
+                Some((place, values)) => {
                     let (f, other) =
                         (Filter::compile(word, link).unwrap(), Filter::compile(other, link).unwrap());
-                    let kind = if link == LinkType::LINUX_SLL { 1 } else { 10 };
                     for sent in [true, false] {
-                        let mut packet = [0u8; 40];
-                        packet[kind] = if sent { 4 } else { 0 };
-                        assert_eq!(f.matches(&packet, 40), sent == (word == "outbound"));
-                        assert_eq!(other.matches(&packet, 40), sent != (word == "outbound"));
+                        let mut packet = [0u8; 64];
+                        packet[place] = values[usize::from(sent)];
+                        assert_eq!(f.matches(&packet, 64), sent == (word == "outbound"), "{link:?}");
+                        assert_eq!(other.matches(&packet, 64), sent != (word == "outbound"), "{link:?}");
                     }
                 }
                 // Other words are not known there either.
-                _ if Filter::compile("ip", link).is_err() => assert!(result.is_err()),
-                _ => {
+                None if Filter::compile("ip", link).is_err() => assert!(result.is_err()),
+                None => {
                     let e = result.unwrap_err();
                     assert!(matches!(e, FilterError::Link { .. }), "{e}");
                     let e = e.to_string();

@@ -8,7 +8,8 @@ use serde_json::{Map, Value, json};
 use std::io::{self, Write};
 
 /// Writes one object in one line: the packets that the source delivered, or that were shown to a holder, the
-/// packets that the kernel had dropped before, and the account of each module by its name in the plan.
+/// packets that the kernel had dropped before (null where no kernel was asked), and the account of each
+/// module by its name in the plan.
 ///
 /// ```text
 /// {"kernel_drops":0,"modules":{"flow":{"offered":9,…}},"packets":9}
@@ -77,11 +78,16 @@ pub fn object(account: &Account) -> Value {
 ///
 /// Returns the errors of `out`.
 pub fn table(mut out: impl Write, totals: &ShownTotals, width: Option<u16>) -> io::Result<()> {
-    let [packets, drops] = [totals.packets(), totals.kernel_drops()].map(grouped);
+    let packets = grouped(totals.packets());
+    let drops = |up_to| {
+        let drops =
+            totals.kernel_drops().map(|drops| format!(", {up_to}{} dropped by the kernel", grouped(drops)));
+        drops.unwrap_or_default()
+    };
     let accounts = totals.accounts();
     match totals.audience() {
-        Audience::Operator => writeln!(out, "{packets} packets read, {drops} dropped by the kernel")?,
-        Audience::Holder => writeln!(out, "{packets} packets shown, up to {drops} dropped by the kernel")?,
+        Audience::Operator => writeln!(out, "{packets} packets read{}", drops(""))?,
+        Audience::Holder => writeln!(out, "{packets} packets shown{}", drops("up to "))?,
     }
     if accounts.is_empty() {
         return Ok(());
@@ -188,7 +194,7 @@ mod tests {
     fn text(accounts: &[(&str, Account)]) -> String {
         let accounts: Vec<_> = accounts.iter().map(|(n, a)| (n.to_string(), a.clone())).collect();
         let mut out = Vec::new();
-        let totals = RunTotals { packets: 12_345, kernel_drops: 0, accounts };
+        let totals = RunTotals { packets: 12_345, kernel_drops: Some(0), accounts };
         table(&mut out, &totals.shown_to(Audience::Operator), None).unwrap();
         String::from_utf8(out).unwrap()
     }
@@ -197,7 +203,7 @@ mod tests {
     fn json_names_every_cause() {
         let mut line = Vec::new();
         let accounts = vec![("flow".to_owned(), account())];
-        let totals = RunTotals { packets: 12_345, kernel_drops: 2, accounts };
+        let totals = RunTotals { packets: 12_345, kernel_drops: Some(2), accounts };
         json(&mut line, &totals.shown_to(Audience::Operator)).unwrap();
         let value: Value = serde_json::from_slice(&line).unwrap();
         let expected = json!({"packets": 12345, "kernel_drops": 2, "modules": {"flow": {
@@ -236,7 +242,8 @@ mod tests {
         sampled.sampled = 6;
         let table = text(&[("flow", sampled.clone())]);
         assert!(table.contains("+ sampled") && !table.contains("does not add up"), "{table}");
-        let totals = RunTotals { packets: 10, kernel_drops: 3, accounts: vec![("flow".to_owned(), sampled)] };
+        let totals =
+            RunTotals { packets: 10, kernel_drops: Some(3), accounts: vec![("flow".to_owned(), sampled)] };
         let mut hidden = Vec::new();
         super::table(&mut hidden, &totals.shown_to(Audience::Holder), None).unwrap();
         let hidden = String::from_utf8(hidden).unwrap();

@@ -17,6 +17,8 @@ fn rows() -> (Catalog, Vec<u8>) {
         ("icmp_type", ColumnType::U8),
         ("icmp_code", ColumnType::U8),
         ("tcp_flags_fwd", ColumnType::U8),
+        ("unknown_ports", ColumnType::Bool),
+        ("vni", ColumnType::U32),
     ];
     let table = table("seen", columns.map(|(name, kind)| column(name, kind, None)).into());
     let mut output = Vec::new();
@@ -25,13 +27,16 @@ fn rows() -> (Catalog, Vec<u8>) {
         (17, (0, 53), (0, 0), 0),
         (1, (0, 0), (0, 0), 0),
         (132, (7, 9), (0, 0), 0),
-        (47, (0, 0), (0, 0), 0),
+        // A later fragment.
+        (17, (0, 0), (0, 0), 0),
         // Values that are not 0 stay: the module has them from somewhere.
         (47, (0, 80), (0, 3), 4),
     ] {
         let (kind, code) = icmp;
         let row = [Value::U8(proto), Value::U16(ports.0), Value::U16(ports.1), Value::U8(kind)];
-        record(&mut output, 0, &[&row[..], &[Value::U8(code), Value::U8(flags)]].concat());
+        let unknown = Value::Bool((proto, ports) == (17, (0, 0)));
+        let vni = Value::U32(u32::from(ports.0) / 1024 * 4711);
+        record(&mut output, 0, &[&row[..], &[Value::U8(code), Value::U8(flags), unknown, vni]].concat());
     }
     (catalog(vec![module("probe", vec![table])]), output)
 }
@@ -53,13 +58,14 @@ fn a_protocol_without_a_field_has_null_there() {
     };
     let csv = folder.path().join("seen.csv");
     write(Format::Csv, &Options::default(), &csv);
-    let expected = "proto,sport,dport,icmp_type,icmp_code,tcp_flags_fwd\n\
-                    6,1024,0,,,2\n17,0,53,,,\n1,,,0,0,\n132,7,9,,,\n47,,,,,\n47,,80,,3,4\n";
+    let expected = "proto,sport,dport,icmp_type,icmp_code,tcp_flags_fwd,unknown_ports,vni\n\
+                    6,1024,0,,,2,false,4711\n17,0,53,,,,false,\n1,,,0,0,,false,\n132,7,9,,,,false,\n\
+                    17,,,,,,true,\n47,,80,,3,4,false,\n";
     assert_eq!(fs::read_to_string(&csv).unwrap(), expected);
     let json = text(Format::Json, &Options::default());
     let line = json.lines().nth(2).unwrap();
     assert!(line.ends_with(
-        r#""proto":1,"sport":null,"dport":null,"icmp_type":0,"icmp_code":0,"tcp_flags_fwd":null}"#
+        r#""proto":1,"sport":null,"dport":null,"icmp_type":0,"icmp_code":0,"tcp_flags_fwd":null,"unknown_ports":false,"vni":null}"#
     ));
     // The protocol decides although it is not written.
     let chosen = Options { columns: vec!["icmp_type".to_owned()], ..Options::default() };
@@ -70,7 +76,7 @@ fn a_protocol_without_a_field_has_null_there() {
     assert_eq!(types, [None, None, Some(0), None, None, None]);
     let table = text(Format::Table, &Options { width: None, ..Options::default() });
     let cells: Vec<_> = table.lines().filter(|line| line.trim_start().starts_with("1 ")).collect();
-    assert_eq!(cells[0].split_whitespace().collect::<Vec<_>>(), ["1", "0", "0"], "{table}");
+    assert_eq!(cells[0].split_whitespace().collect::<Vec<_>>(), ["1", "0", "0", "no"], "{table}");
 }
 
 #[test]

@@ -86,8 +86,9 @@ pub struct Progress {
     pub bytes: u64,
     /// The total number of input bytes, if it is known.
     pub total: Option<u64>,
-    /// The number of packets since the start that the kernel dropped because they were not taken.
-    pub kernel_drops: u64,
+    /// The number of packets since the start that the kernel dropped because they were not taken, or `None`
+    /// if no kernel is asked, as of a file.
+    pub kernel_drops: Option<u64>,
 }
 
 /// A file of which something, or everything, cannot be read.
@@ -115,6 +116,7 @@ impl Damage {
             (DamageKind::Damaged, Audience::Holder) => {
                 format!("{file}: the capture is damaged; the packets before the damage were read")
             }
+            (DamageKind::Remark, _) => format!("{file}: {reason}"),
             (DamageKind::Damaged, _) if *offset > 0 => format!("{file}: damaged at byte {offset}: {reason}"),
             _ => format!("{file}: {}: {reason}", kind.name()),
         }
@@ -134,6 +136,8 @@ pub enum DamageKind {
     Empty,
     /// A sound capture without packets.
     NoPackets,
+    /// A capture that is read in full, with something in it that the operator should know.
+    Remark,
 }
 
 impl DamageKind {
@@ -144,12 +148,13 @@ impl DamageKind {
             Self::Unsupported => "unsupported",
             Self::Unreadable => "unreadable",
             Self::Empty | Self::NoPackets => "empty",
+            Self::Remark => "note",
         }
     }
 
     /// Returns whether packets may be missing from the results. A sound capture without packets lacks none.
     pub fn is_fault(self) -> bool {
-        self != Self::NoPackets
+        !matches!(self, Self::NoPackets | Self::Remark)
     }
 }
 
@@ -275,9 +280,11 @@ pub enum SourceError {
     )]
     NotACapture { file: String, found: String },
     #[error(
-        "{file}: link type {number} ({name}) is not decoded; decoded are Ethernet, raw IP, Linux cooked, null, loop, PPP, Cisco HDLC, 802.11, NFLOG and DSA"
+        "{file}: link type {number} ({name}) is not decoded; decoded are Ethernet, raw IP, Linux cooked, null, loop, PPP, PPPoE, Cisco HDLC, frame relay, RFC 1483, 802.11, PPI, PKTAP, PFLOG, ENC, NFLOG and DSA"
     )]
     LinkType { file: String, number: u16, name: &'static str },
+    #[error("{file}: compressed with {format}, which is not read (expected plain, gzip or zstd): {remedy}")]
+    Compressed { file: String, format: &'static str, remedy: String },
     #[error("{file}: the file is empty (expected pcap or pcapng, plain, gzip or zstd)")]
     Empty { file: String },
     #[error("{file}: {reason}")]

@@ -149,7 +149,8 @@ pub const TABLE: [Row; 10] = [
     },
     Row {
         part: Part::Opaque,
-        name: "options of GENEVE, reserved bytes of VXLAN, metadata of NSH",
+        name: "options of GENEVE, reserved bytes of VXLAN, metadata of NSH, numbers and options of GTP-U, LISP, \
+               Teredo and TZSP",
         contains: "any data, addresses and clocks among it",
         hidden_with: Secrets::FIELDS.with(Secrets::TIME),
         with: "any transform, or `resolution`",
@@ -157,7 +158,7 @@ pub const TABLE: [Row; 10] = [
     },
     Row {
         part: Part::Notes,
-        name: "notes of NFLOG and radiotap about a packet",
+        name: "notes of NFLOG, radiotap, PKTAP, PPI, PFLOG and ENC about a packet",
         contains: "its time, its number, its sender",
         hidden_with: Secrets::FIELDS.with(Secrets::TIME).with(Secrets::NUMBER),
         with: "any transform, `resolution`, `sample`, or `select` of policy and root",

@@ -31,6 +31,7 @@ use flame_transform::Key;
 use flame_trust::{Field, Layer, MachineOption, Origin, Place, Policy};
 use flame_worker::{Input, Observer, Options, ShownReport, Worker};
 use std::fs::File;
+use std::io::Read;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -95,6 +96,10 @@ pub struct Run {
     #[arg(long, value_name = "FILTER")]
     select: Vec<String>,
 
+    /// Read a further FILTER from a file
+    #[arg(short = 'F', long, value_name = "FILE")]
+    filter_file: Option<PathBuf>,
+
     /// Bytes that modules may see: count, none, headers, payload:N or all [default: headers, or what the
     /// policy grants]
     #[arg(long)]
@@ -112,7 +117,7 @@ pub struct Run {
     #[command(flatten)]
     trust: TrustArgs,
 
-    /// Decode packets inside GRE, ERSPAN, VXLAN, GENEVE and IP in IP
+    /// Decode packets inside tunnels, such as GRE, ERSPAN, VXLAN, GENEVE, GTP-U, L2TP, Teredo and IP in IP
     #[arg(long)]
     decapsulate: bool,
 
@@ -429,6 +434,12 @@ impl Run {
     /// Takes the first word as part of the filter if it names no module, or is a filter by itself, as `tcp`:
     /// `run -r IN -w OUT tcp port 80` writes no packets of other protocols.
     fn settle_modules(&mut self) -> Result<(), Error> {
+        if let Some(path) = self.filter_file.take() {
+            let mut text = String::new();
+            let read = caller::open(&path)?.read_to_string(&mut text);
+            read.map_err(|e| format!("-F {}: {e}", path.display()))?;
+            self.select.push(text.trim().to_owned());
+        }
         let is_module = |given: &str| paths::is_path(given) || paths::module(given).is_ok();
         let is_filter = |modules: &String| {
             !modules.split(',').any(is_module)

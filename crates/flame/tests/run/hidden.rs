@@ -134,7 +134,7 @@ fn damage_has_no_place_in_bytes_under_a_grant() {
     let (few, many) = (run(1, &UNDER), run(20, &UNDER));
     assert_eq!(few, many);
     assert!(few.contains("c.pcap: the capture is damaged; the packets before the damage were read"), "{few}");
-    assert!(few.contains("5 packets shown, up to 0 dropped by the kernel"), "{few}");
+    assert!(few.contains("5 packets shown\n"), "{few}");
 }
 
 #[test]

@@ -6,6 +6,7 @@ mod anonymize;
 mod applications;
 mod backstop;
 mod bounds;
+mod cases;
 mod chains;
 mod classes;
 mod command;

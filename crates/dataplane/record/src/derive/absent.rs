@@ -1,53 +1,63 @@
-//! Values that a row does not have: ports of ICMP, TCP flags of UDP, type and code of TCP.
+//! Values that a row does not have: ports of ICMP, TCP flags of UDP, type and code of TCP, the VLAN of a
+//! frame without a tag.
 //!
-//! A module writes 0 there, because each of its rows has all columns. Where records are written, a 0 in a
-//! column of [`PROTOCOLS`] is null if the column `proto` has a protocol without that field. Any other value
-//! stays.
+//! A module writes 0 there, because each of its rows has all columns. Where records are written, a 0 is null
+//! in a column that [`rule`] names, in tables with the protocol of IP. Any other value stays.
 
 use arrow_array::cast::AsArray;
-use arrow_array::types::{UInt8Type, UInt16Type};
-use arrow_array::{ArrayRef, RecordBatch, UInt8Array, UInt16Array};
+use arrow_array::types::{ArrowPrimitiveType, UInt8Type, UInt16Type, UInt32Type};
+use arrow_array::{ArrayRef, PrimitiveArray, RecordBatch};
+use flame_abi::has_ports;
 use flame_abi::manifest::{Column, ColumnType};
 use std::sync::Arc;
 
-/// The columns by name, with the protocols that have them.
-const PROTOCOLS: [(&str, &[u8]); 6] = [
-    ("sport", &[6, 17, 132]),
-    ("dport", &[6, 17, 132]),
-    ("icmp_type", &[1, 58]),
-    ("icmp_code", &[1, 58]),
-    ("tcp_flags_fwd", &[6]),
-    ("tcp_flags_rev", &[6]),
-];
+/// The condition under which a row has the value of a column, other than that it is not 0.
+type Rule = fn(proto: u8, unknown_ports: bool) -> bool;
 
-fn protocols(column: &str) -> Option<&'static [u8]> {
-    PROTOCOLS.iter().find(|(name, _)| *name == column).map(|(_, protocols)| *protocols)
+fn rule(column: &str) -> Option<Rule> {
+    Some(match column {
+        "sport" | "dport" => |proto, unknown_ports| has_ports(proto) && !unknown_ports,
+        "icmp_type" | "icmp_code" => |proto, _| matches!(proto, 1 | 58),
+        "tcp_flags_fwd" | "tcp_flags_rev" => |proto, _| proto == 6,
+        "vlan" | "inner_vlan" | "vni" | "mpls" => |_, _| false,
+        _ => return None,
+    })
 }
 
 /// Returns whether a column can have null, in any table.
 pub(crate) fn is_optional(column: &Column) -> bool {
-    matches!(column.kind, ColumnType::U8 | ColumnType::U16) && protocols(&column.name).is_some()
+    matches!(column.kind, ColumnType::U8 | ColumnType::U16 | ColumnType::U32) && rule(&column.name).is_some()
 }
 
 /// Returns the column at a place of a batch, with null in the rows that do not have the value. Returns `None`
 /// if there is no such column.
 pub(crate) fn column(batch: &RecordBatch, at: usize) -> Option<ArrayRef> {
     let (array, schema) = (batch.columns().get(at)?, batch.schema_ref());
-    let having = protocols(schema.field(at).name());
     let protos = batch.column_by_name("proto").and_then(|protos| protos.as_primitive_opt::<UInt8Type>());
-    let (Some(having), Some(protos)) = (having, protos) else { return Some(array.clone()) };
-    let has = |proto: &u8| having.contains(proto);
-    if protos.values().iter().all(has) {
+    let (Some(rule), Some(protos)) = (rule(schema.field(at).name()), protos) else {
         return Some(array.clone());
-    }
-    let rows = protos.values().iter().map(has);
-    Some(if let Some(numbers) = array.as_primitive_opt::<UInt8Type>() {
-        let present = |(n, has): (&u8, bool)| (has || *n != 0).then_some(*n);
-        Arc::new(numbers.values().iter().zip(rows).map(present).collect::<UInt8Array>())
+    };
+    let unknown = batch.column_by_name("unknown_ports").and_then(|unknown| unknown.as_boolean_opt());
+    let has = |row: usize| rule(protos.value(row), unknown.is_some_and(|unknown| unknown.value(row)));
+    Some(if (0..protos.len()).all(has) {
+        array.clone()
+    } else if let Some(numbers) = array.as_primitive_opt::<UInt8Type>() {
+        present(numbers, has)
     } else if let Some(numbers) = array.as_primitive_opt::<UInt16Type>() {
-        let present = |(n, has): (&u16, bool)| (has || *n != 0).then_some(*n);
-        Arc::new(numbers.values().iter().zip(rows).map(present).collect::<UInt16Array>())
+        present(numbers, has)
+    } else if let Some(numbers) = array.as_primitive_opt::<UInt32Type>() {
+        present(numbers, has)
     } else {
         array.clone()
     })
+}
+
+/// Returns the numbers, with null for a 0 of a row that does not have the value.
+fn present<T: ArrowPrimitiveType>(numbers: &PrimitiveArray<T>, has: impl Fn(usize) -> bool) -> ArrayRef
+where
+    T::Native: Default + PartialEq,
+{
+    let rows = numbers.values().iter().enumerate();
+    let present = |(row, n): (usize, &T::Native)| (*n != T::Native::default() || has(row)).then_some(*n);
+    Arc::new(rows.map(present).collect::<PrimitiveArray<T>>())
 }

@@ -28,6 +28,11 @@ pub(crate) struct Flow<'a> {
     pub(crate) tcp_flags_fwd: u8,
     pub(crate) tcp_flags_rev: u8,
     pub(crate) end: &'a str,
+    pub(crate) unknown_ports: bool,
+    pub(crate) vlan: u16,
+    pub(crate) inner_vlan: u16,
+    pub(crate) vni: u32,
+    pub(crate) mpls: u32,
 }
 
 /// The letters of the TCP flags from the highest bit on: CWR, ECE, URG, ACK, PSH, RST, SYN, FIN.
@@ -40,6 +45,11 @@ impl Flow<'_> {
 
     pub(crate) fn is_icmp(&self) -> bool {
         matches!(self.proto, 1 | 58)
+    }
+
+    /// Returns whether the ports are known.
+    pub(crate) fn has_ports(&self) -> bool {
+        flame_abi::has_ports(self.proto) && !self.unknown_ports
     }
 
     /// Returns TCP flags as letters.
@@ -57,7 +67,9 @@ impl Flow<'_> {
         if self.is_icmp() { (self.icmp_type.into(), self.icmp_code.into()) } else { (self.sport, self.dport) }
     }
 
+    /// Returns the Community ID, unless the ports that are part of it are unknown.
     pub(crate) fn community_id(&self) -> Option<String> {
+        (!self.unknown_ports).then_some(())?;
         Some(community::id(self.proto, self.src.1?, self.dst.1?, self.ports()))
     }
 
@@ -96,6 +108,11 @@ fn setter<'a>(column: &str) -> Option<fn(&mut Flow<'a>, Cell<'a>)> {
         "tcp_flags_fwd" => |flow, cell| flow.tcp_flags_fwd = number(cell) as u8,
         "tcp_flags_rev" => |flow, cell| flow.tcp_flags_rev = number(cell) as u8,
         "end" => |flow, cell| flow.end = text(cell),
+        "unknown_ports" => |flow, cell| flow.unknown_ports = matches!(cell, Cell::Bool(true)),
+        "vlan" => |flow, cell| flow.vlan = number(cell) as u16,
+        "inner_vlan" => |flow, cell| flow.inner_vlan = number(cell) as u16,
+        "vni" => |flow, cell| flow.vni = number(cell) as u32,
+        "mpls" => |flow, cell| flow.mpls = number(cell) as u32,
         _ => return None,
     })
 }

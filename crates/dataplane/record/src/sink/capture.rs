@@ -2,7 +2,8 @@
 //!
 //! Usage:    -w FILE, in addition to --format and -o for records; -w - writes to standard output. A name in
 //!           .pcap, .cap or .dmp is a pcap file, with times in microseconds or, with --nano, in nanoseconds;
-//!           any other is pcapng, with nanoseconds. --rotate, --keep, -G, -W and -C as for -o.
+//!           any other is pcapng, with nanoseconds. A name that ends in .gz or .zst after that is compressed.
+//!           Times after 2106 need pcapng. --rotate, --keep, -G, -W and -C as for -o.
 //! Expects:  a module whose manifest has packets = true, such as anonymize. Under a grant: packets in calls,
 //!           and at most transmit bytes a second. Without such a module, the packets that pass the filter are
 //!           written, as --expose and --transform show them.
@@ -12,7 +13,7 @@
 //! Example:  flame run -r FILE -w OUT.pcap --transform ip=prefix --key KEY tcp port 443
 //! Related:  anonymize (module), file (source)
 
-use super::out::Out;
+use super::out::{Out, packed};
 use super::{Sink, SinkError, beside};
 use arrow_array::RecordBatch;
 use flame_abi::LinkType;
@@ -34,6 +35,7 @@ pub enum CaptureFormat {
 impl CaptureFormat {
     /// Returns the format for a file of this name. `nano` asks for nanoseconds, which pcapng always has.
     pub fn of(path: &Path, nano: bool) -> Self {
+        let path = packed(path).map_or_else(|| path.to_owned(), |(plain, _)| plain);
         let extension = path.extension().map(|e| e.to_string_lossy().to_lowercase());
         match (extension.as_deref(), nano) {
             (Some("pcap" | "cap" | "dmp"), false) => Self::Pcap,
@@ -137,9 +139,12 @@ impl Capture {
             }
         }
         let (seconds, rest) = (packet.ts_ns / 1_000_000_000, packet.ts_ns % 1_000_000_000 / unit_ns);
+        let Ok(seconds) = u32::try_from(seconds) else {
+            return Err(SinkError::Time { path: self.out.path().to_owned(), seconds });
+        };
         let captured = packet.bytes.len() as u32;
         let wire = packet.wire_len.max(captured);
-        self.out.write(words([seconds as u32, rest as u32, captured, wire]).as_flattened())?;
+        self.out.write(words([seconds, rest as u32, captured, wire]).as_flattened())?;
         self.out.write(packet.bytes)
     }
 

@@ -78,10 +78,9 @@ fn event(module: &str, flow: &Flow<'_>) -> Value {
         Some(IpAddr::V6(_)) => Some("ipv6"),
         None => None,
     };
-    let has_ports = matches!(flow.proto, 6 | 17 | 132);
     let side = |ip: &str, port: u16, packets: u64, bytes: u64| {
         let mut side = json!({ "address": ip, "ip": ip, "packets": packets, "bytes": bytes });
-        if has_ports {
+        if flow.has_ports() {
             side["port"] = port.into();
         }
         side
@@ -106,6 +105,12 @@ fn event(module: &str, flow: &Flow<'_>) -> Value {
     if let Some(kind) = kind {
         event["network"]["type"] = kind.into();
     }
+    if flow.vlan != 0 {
+        event["network"]["vlan"] = json!({ "id": flow.vlan.to_string() });
+    }
+    if flow.inner_vlan != 0 {
+        event["network"]["inner"] = json!({ "vlan": { "id": flow.inner_vlan.to_string() } });
+    }
     if let Some(id) = flow.community_id() {
         event["network"]["community_id"] = id.into();
     }
@@ -113,6 +118,9 @@ fn event(module: &str, flow: &Flow<'_>) -> Value {
         let (fwd, rev) = (flow.tcp_flags_fwd, flow.tcp_flags_rev);
         event["flame"]["tcp_flags"] =
             json!({ "source": flow.letters(fwd), "destination": flow.letters(rev) });
+    }
+    if flow.unknown_ports {
+        event["flame"]["unknown_ports"] = true.into();
     }
     if flow.is_icmp() {
         event["flame"]["icmp"] = json!({ "type": flow.icmp_type, "code": flow.icmp_code });

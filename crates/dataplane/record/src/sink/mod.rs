@@ -189,6 +189,11 @@ pub enum SinkError {
     NoAlerts,
     #[error("{}: a pcap file has one link type, here are {first} and {other}: give -w a name in .pcapng", path.display())]
     ManyLinks { path: PathBuf, first: u16, other: u16 },
+    #[error(
+        "{}: a time of {seconds} s since 1970, and a pcap file holds them up to 2106: give -w a name in .pcapng",
+        path.display()
+    )]
+    Time { path: PathBuf, seconds: u64 },
     #[error("{}: {source}", path.display())]
     Io { path: PathBuf, source: std::io::Error },
     #[error(
@@ -280,7 +285,10 @@ impl Format {
 
     /// Returns the format that a file of this name has by its extension.
     pub fn of_name(path: &Path) -> Option<Self> {
-        match path.extension()?.to_str()?.to_ascii_lowercase().as_str() {
+        let plain = out::packed(path).map(|(plain, _)| plain);
+        match plain.as_deref().unwrap_or(path).extension()?.to_str()?.to_ascii_lowercase().as_str() {
+            // Its pages are compressed, so it is not compressed once more.
+            "parquet" if plain.is_some() => None,
             "csv" => Some(Self::Csv),
             "json" | "jsonl" | "ndjson" => Some(Self::Json),
             "parquet" => Some(Self::Parquet),

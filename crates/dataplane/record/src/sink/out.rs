@@ -3,6 +3,7 @@
 use super::SinkError;
 use super::rotation::with_part;
 use flame_files::Staged;
+use flate2::write::GzEncoder;
 use std::fs::{File, OpenOptions};
 use std::io::{BufWriter, ErrorKind, IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -27,6 +28,8 @@ struct Counted {
 enum Target {
     Stdout(std::io::Stdout),
     Staged(Staged),
+    Gzip(GzEncoder<Staged>),
+    Zstd(zstd::stream::write::Encoder<'static, Staged>),
     /// An existing device, pipe or socket, which can be neither renamed nor replaced.
     Direct(File),
     /// Memory, or another writer of the caller.
@@ -75,7 +78,8 @@ impl Out {
 
     /// Returns the name that a staged file receives when it is complete.
     pub(crate) fn file(&self) -> Option<PathBuf> {
-        matches!(self.writer.get_ref().target, Target::Staged(_)).then(|| self.path.clone())
+        matches!(self.writer.get_ref().target, Target::Staged(_) | Target::Gzip(_) | Target::Zstd(_))
+            .then(|| self.path.clone())
     }
 
     /// Returns whether the output is a file of its own, and no terminal, pipe or device.
@@ -114,6 +118,8 @@ impl Out {
         self.flush()?;
         let result = match &mut self.writer.get_mut().target {
             Target::Staged(staged) => staged.finish(),
+            Target::Gzip(encoder) => encoder.try_finish().and_then(|()| encoder.get_mut().finish()),
+            Target::Zstd(encoder) => encoder.do_finish().and_then(|()| encoder.get_mut().finish()),
             _ => Ok(()),
         };
         result.map_err(|e| self.error(e))
@@ -122,10 +128,13 @@ impl Out {
     /// Flushes the output. A staged file keeps its partial name, which is returned.
     pub(crate) fn abandon(&mut self) -> Result<Option<PathBuf>, SinkError> {
         self.flush()?;
-        Ok(match &mut self.writer.get_mut().target {
-            Target::Staged(staged) => Some(staged.keep()),
-            _ => None,
-        })
+        let kept = match &mut self.writer.get_mut().target {
+            Target::Staged(staged) => Ok(Some(staged.keep())),
+            Target::Gzip(encoder) => encoder.try_finish().map(|()| Some(encoder.get_mut().keep())),
+            Target::Zstd(encoder) => encoder.do_finish().map(|()| Some(encoder.get_mut().keep())),
+            _ => Ok(None),
+        };
+        kept.map_err(|e| self.error(e))
     }
 
     fn judge(&mut self, result: std::io::Result<()>) -> Result<(), SinkError> {
@@ -179,6 +188,8 @@ impl Write for Target {
         match self {
             Self::Stdout(out) => out.write(bytes),
             Self::Staged(staged) => staged.write(bytes),
+            Self::Gzip(encoder) => encoder.write(bytes),
+            Self::Zstd(encoder) => encoder.write(bytes),
             Self::Direct(file) => file.write(bytes),
             Self::Writer(writer) => writer.write(bytes),
             #[cfg(test)]
@@ -201,7 +212,29 @@ fn target(path: &Path) -> std::io::Result<Target> {
     if path.is_dir() {
         return Err(ErrorKind::IsADirectory.into());
     }
-    Ok(Target::Staged(Staged::new(path)?))
+    let staged = Staged::new(path)?;
+    Ok(match packed(path) {
+        Some((_, Packing::Gzip)) => Target::Gzip(GzEncoder::new(staged, flate2::Compression::default())),
+        Some((_, Packing::Zstd)) => Target::Zstd(zstd::stream::write::Encoder::new(staged, 3)?),
+        None => Target::Staged(staged),
+    })
+}
+
+/// A form in which files are compressed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Packing {
+    Gzip,
+    Zstd,
+}
+
+/// Returns the name of a file without the extension that asks for compression, and its form, if it has one.
+pub(crate) fn packed(path: &Path) -> Option<(PathBuf, Packing)> {
+    let packing = match path.extension()?.to_str()? {
+        "gz" => Packing::Gzip,
+        "zst" => Packing::Zstd,
+        _ => return None,
+    };
+    Some((path.with_extension(""), packing))
 }
 
 /// The files of tables, for formats with one table per file.
@@ -242,7 +275,9 @@ impl Layout {
 
     /// Returns whether a path stands for one file, which holds one table.
     pub(crate) fn holds_one(path: &Path, extension: &str) -> bool {
-        Self::is_special(path) || path.extension().is_some_and(|e| e == extension) && !path.is_dir()
+        let plain = packed(path).map(|(plain, _)| plain);
+        Self::is_special(path)
+            || plain.as_deref().unwrap_or(path).extension().is_some_and(|e| e == extension) && !path.is_dir()
     }
 
     pub(crate) fn open(&self, module: &str, table: &str) -> Result<Out, SinkError> {

@@ -1,6 +1,7 @@
 //! The conditions under which files are completed, and their names.
 
 use super::SinkError;
+use super::out::packed;
 use chrono::format::{Item, StrftimeItems};
 use chrono::{DateTime, Utc};
 use std::ffi::OsString;
@@ -69,6 +70,12 @@ impl Part {
 
 /// Returns `path` with `part` before its extension.
 pub(super) fn with_part(path: &Path, part: &str) -> PathBuf {
+    if let Some((plain, _)) = packed(path) {
+        let mut name = with_part(&plain, part).into_os_string();
+        name.push(".");
+        name.push(path.extension().unwrap_or_default());
+        return name.into();
+    }
     let Some(stem) = path.file_stem().filter(|_| !part.is_empty()) else { return path.to_owned() };
     let mut name = stem.to_owned();
     name.push(part);

@@ -29,7 +29,7 @@ use std::fmt::Write;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The fields with their types.
-const FIELDS: [(&str, &str); 23] = [
+const FIELDS: [(&str, &str); 25] = [
     ("ts", "time"),
     ("uid", "string"),
     ("id.orig_h", "addr"),
@@ -53,6 +53,8 @@ const FIELDS: [(&str, &str); 23] = [
     ("tunnel_parents", "set[string]"),
     ("ip_proto", "count"),
     ("community_id", "string"),
+    ("vlan", "int"),
+    ("inner_vlan", "int"),
 ];
 
 const FIN: u8 = 1;
@@ -148,7 +150,9 @@ fn now() -> String {
 /// Returns a field in JSON: numbers and times as numbers.
 fn json(kind: &str, text: String) -> Value {
     match kind {
-        "time" | "interval" | "count" | "port" => serde_json::from_str(&text).unwrap_or(Value::String(text)),
+        "time" | "interval" | "count" | "int" | "port" => {
+            serde_json::from_str(&text).unwrap_or(Value::String(text))
+        }
         _ => Value::String(text),
     }
 }
@@ -187,7 +191,14 @@ fn values(flow: &Flow<'_>) -> [Option<String>; FIELDS.len()] {
         None,
         Some(flow.proto.to_string()),
         flow.community_id(),
+        tag(flow.vlan),
+        tag(flow.inner_vlan),
     ]
+}
+
+/// Returns the number of a VLAN, if there is one.
+fn tag(vlan: u16) -> Option<String> {
+    (vlan != 0).then(|| vlan.to_string())
 }
 
 /// Formats nanoseconds as seconds, cut to microseconds.
@@ -201,6 +212,9 @@ fn uid(flow: &Flow<'_>) -> String {
     let mut hash = Sha1::new();
     let (sport, dport) = flow.ports();
     hash.update(format!("{} {sport} {} {dport} {} {}", flow.src.0, flow.dst.0, flow.proto, flow.first_ns));
+    if (flow.vlan, flow.vni, flow.mpls) != (0, 0, 0) {
+        hash.update(format!(" {} {} {} {}", flow.vlan, flow.inner_vlan, flow.vni, flow.mpls));
+    }
     let hash: [u8; 20] = hash.finalize().into();
     let mut number = hash[..16].iter().fold(0u128, |n, byte| n << 8 | u128::from(*byte));
     let mut text = "C".to_owned();
@@ -283,6 +297,7 @@ mod tests {
             Flow { sport: 81, ..flow.clone() },
             Flow { dport: 80, ..flow.clone() },
             Flow { first_ns: 1, ..flow.clone() },
+            Flow { vlan: 1, ..flow.clone() },
         ];
         assert!(others.iter().all(|other| uid(other) != uid(&flow)));
         let text = uid(&flow);

@@ -11,7 +11,7 @@ use bytes::{Bytes, BytesMut};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use std::fs::File;
-use std::io::{self, Read, Seek};
+use std::io::{self, BufRead, Read, Seek};
 use std::ops::Range;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
@@ -170,7 +170,53 @@ fn compression(head: &[u8]) -> Option<Compression> {
     match head {
         [0x1f, 0x8b, ..] => Some(Compression::Gzip),
         [0x28, 0xb5, 0x2f, 0xfd, ..] => Some(Compression::Zstd),
+        // A skippable frame (RFC 8878, section 3.1.2).
+        [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => Some(Compression::Zstd),
         _ => None,
+    }
+}
+
+/// The members of a gzip file one after the other. Zeros after them are padding, as of tapes.
+enum Members<R> {
+    Inside(Box<flate2::bufread::GzDecoder<R>>),
+    Between(R),
+    /// Another state is being computed.
+    Changing,
+}
+
+impl<R: BufRead> Members<R> {
+    fn new(reader: R) -> Self {
+        Self::Inside(Box::new(flate2::bufread::GzDecoder::new(reader)))
+    }
+}
+
+impl<R: BufRead> Read for Members<R> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        loop {
+            match self {
+                Self::Inside(decoder) => match decoder.read(into) {
+                    Ok(0) if !into.is_empty() => {}
+                    read => return read,
+                },
+                Self::Between(reader) => {
+                    let bytes = reader.fill_buf()?;
+                    if bytes.is_empty() {
+                        return Ok(0);
+                    }
+                    let padding = bytes.iter().take_while(|byte| **byte == 0).count();
+                    if padding > 0 {
+                        reader.consume(padding);
+                        continue;
+                    }
+                }
+                Self::Changing => return Ok(0),
+            }
+            *self = match std::mem::replace(self, Self::Changing) {
+                Self::Inside(decoder) => Self::Between(decoder.into_inner()),
+                Self::Between(reader) => Self::new(reader),
+                Self::Changing => return Ok(0),
+            };
+        }
     }
 }
 
@@ -203,9 +249,7 @@ fn stream(inner: Box<dyn Read + Send>, total: Option<u64>, spares: &Arc<Spares>)
     let is_compressed = found.is_some();
     let whole = io::Cursor::new(head).chain(counted);
     let reader: Box<dyn Read + Send> = match found {
-        Some(Compression::Gzip) => {
-            Box::new(flate2::read::MultiGzDecoder::new(io::BufReader::with_capacity(1 << 16, whole)))
-        }
+        Some(Compression::Gzip) => Box::new(Members::new(io::BufReader::with_capacity(1 << 16, whole))),
         Some(Compression::Zstd) => Box::new(zstd::stream::read::Decoder::new(whole)?),
         None => Box::new(whole),
     };
@@ -386,8 +430,14 @@ mod tests {
         };
         let zstd = |bytes: &[u8]| zstd::encode_all(bytes, 3).unwrap();
         let (first, second) = plain.split_at(5000);
-        let forms =
-            [plain.clone(), [gzip(first), gzip(second)].concat(), [zstd(first), zstd(second)].concat()];
+        let skipped = vec![0x5e, 0x2a, 0x4d, 0x18, 3, 0, 0, 0, 1, 2, 3];
+        let forms = [
+            plain.clone(),
+            [gzip(first), gzip(second)].concat(),
+            [gzip(first), vec![0; 700], gzip(second), vec![0; 300_000]].concat(),
+            [zstd(first), zstd(second)].concat(),
+            [skipped.clone(), zstd(first), skipped, zstd(second)].concat(),
+        ];
         for form in forms {
             let length = form.len();
             let spares = Arc::<Spares>::default();

@@ -302,7 +302,7 @@ impl Source for Files {
 
     fn progress(&self) -> Progress {
         let total = Some(self.ended_bytes + self.due.bytes);
-        let mut progress = Progress { bytes: self.ended_bytes, total, kernel_drops: 0 };
+        let mut progress = Progress { bytes: self.ended_bytes, total, kernel_drops: None };
         for file in &self.files {
             let (bytes, total) = file.reader.consumed();
             progress.bytes += bytes;

@@ -6,8 +6,11 @@
 //! Gives:    packets in time order over all files. Damage ends its file: the packets before it are kept, and
 //!           the run has exit status 3. In a folder, files that are damaged, unsupported, unreadable or empty
 //!           are skipped, counted and listed at the end, with the same status; only a sound capture without
-//!           packets leaves it at 0. Only files whose packets are due take memory, one that was compressed by
-//!           `zstd --long` up to 128 MiB, and only those are judged if -c ends the run.
+//!           packets leaves it at 0. Noted with the packet's number, and no damage: a packet that states
+//!           fewer bytes on the wire than were captured (the captured ones count), a time that goes back by
+//!           more than a second, and drops that statistics of pcapng state. Only files whose packets are due
+//!           take memory, one that was compressed by `zstd --long` up to 128 MiB, and only those are judged
+//!           if -c ends the run.
 //! Example:  flame run flow -r FILE -r FILE
 //! Related:  live, paced (on a node), pcap, pcapng, capture (sink)
 
@@ -96,11 +99,11 @@ pub fn first_link(path: &Path) -> Option<LinkType> {
 ///
 /// Returns the error if it is not the file's: with too many open files, the rest would be left out, too.
 fn skip(file: &str, error: SourceError) -> Result<Damage, SourceError> {
-    use SourceError::{Damaged, Empty, Io, LinkType, NotACapture};
+    use SourceError::{Compressed, Damaged, Empty, Io, LinkType, NotACapture};
     let kind = match &error {
         Empty { .. } => DamageKind::Empty,
         Damaged { .. } => DamageKind::Damaged,
-        NotACapture { .. } | LinkType { .. } => DamageKind::Unsupported,
+        NotACapture { .. } | Compressed { .. } | LinkType { .. } => DamageKind::Unsupported,
         Io { error, .. } if !matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) => {
             DamageKind::Unreadable
         }

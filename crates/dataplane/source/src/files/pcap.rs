@@ -2,7 +2,8 @@
 //!
 //! Usage:    -r FILE
 //! Expects:  draft-ietf-opsawg-pcap: a header of 24 bytes, then records of 16 bytes (24 in a variant of old
-//!           Linux systems) and data; either byte order; microseconds or nanoseconds.
+//!           Linux systems) and data; either byte order; microseconds or nanoseconds. The lengths of a record
+//!           are exchanged before version 2.3, and may be in version 2.3.
 //! Gives:    one link type for the whole file, times in nanoseconds.
 //! Example:  flame run count -r FILE
 //! Related:  pcapng, file, live
@@ -20,7 +21,18 @@ pub struct Pcap {
     unit: u32,
     /// The number of bytes of a record's header. A variant of old Linux systems has 8 more.
     record: usize,
+    lengths: Lengths,
     pub link: LinkType,
+}
+
+/// The order of the two lengths in a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lengths {
+    /// The captured one first.
+    Usual,
+    Exchanged,
+    /// In version 2.3, and in version 543 of one system: the captured one is the smaller.
+    Either,
 }
 
 /// Returns the byte order, unit and length of records by the first four bytes of a file.
@@ -41,9 +53,17 @@ impl Pcap {
     /// Parses the header of a file, if it is a pcap file.
     pub fn new(bytes: &[u8]) -> Option<Self> {
         let (big_endian, unit, record) = variant(bytes)?;
-        let mut pcap = Self { big_endian, unit, record, link: LinkType::default() };
+        let mut pcap = Self { big_endian, unit, record, lengths: Lengths::Usual, link: LinkType::default() };
+        let head = bytes.get(..HEADER)?;
         // The upper half is the length of a frame check sequence, which stays in the packet.
-        pcap.link = LinkType(pcap.word(bytes.get(..HEADER)?, 20) as u16);
+        pcap.link = LinkType(pcap.word(head, 20) as u16);
+        let version = pcap.word(head, 4);
+        let (first, second) = (version & 0xffff, version >> 16);
+        pcap.lengths = match if big_endian { (second, first) } else { (first, second) } {
+            (2, 0..=2) => Lengths::Exchanged,
+            (2, 3) | (543, _) => Lengths::Either,
+            _ => Lengths::Usual,
+        };
         Some(pcap)
     }
 
@@ -61,7 +81,11 @@ impl Pcap {
     #[inline]
     pub fn step(&mut self, bytes: &[u8]) -> (Step, usize) {
         let Some(head) = bytes.get(..self.record) else { return (Step::More, self.record) };
-        let cap_len = self.word(head, 8);
+        let (cap_len, wire_len) = match (self.word(head, 8), self.word(head, 12)) {
+            (first, second) if self.lengths == Lengths::Exchanged => (second, first),
+            (first, second) if self.lengths == Lengths::Either => (first.min(second), first.max(second)),
+            lengths => lengths,
+        };
         if cap_len as usize > MAX_PACKET {
             return (
                 Step::Damage(format!("a packet of {cap_len} bytes, at most {MAX_PACKET} are possible")),
@@ -74,7 +98,6 @@ impl Pcap {
         }
         let ts_ns = u64::from(self.word(head, 0)) * 1_000_000_000
             + u64::from(self.word(head, 4)) * u64::from(self.unit);
-        let wire_len = self.word(head, 12);
         let offset = self.record as u32;
         (Step::Packet(RawPacket { ts_ns, offset, cap_len, wire_len, link: self.link }), length)
     }
@@ -83,7 +106,7 @@ impl Pcap {
     /// the offset of the first byte after them. This is a fast path of [`Pcap::step`], because files consist
     /// almost only of packets.
     pub fn run(&self, bytes: &[u8], at: usize, start: usize, snaplen: u32, block: &mut Room<'_>) -> usize {
-        if self.record != 16 {
+        if self.record != 16 || self.lengths != Lengths::Usual {
             at
         } else if self.big_endian {
             self.packets(bytes, at, start, snaplen, block, u32::from_be_bytes)
@@ -107,7 +130,8 @@ impl Pcap {
             let Some((head, data)) = bytes.get(at..).and_then(|b| b.split_first_chunk::<16>()) else { break };
             let word = |i: usize| word([head[i], head[i + 1], head[i + 2], head[i + 3]]);
             let cap_len = word(8);
-            if cap_len as usize > data.len().min(MAX_PACKET) {
+            // A length on the wire below the captured one is corrected elsewhere.
+            if cap_len as usize > data.len().min(MAX_PACKET) || word(12) < cap_len {
                 break;
             }
             let kept = cap_len.min(snaplen);

@@ -4,7 +4,8 @@
 //! Expects:  draft-ietf-opsawg-pcapng: sections of either byte order, at most 65,536 interfaces each, packets
 //!           in enhanced, simple and obsolete packet blocks. Other blocks are skipped; one above 16 MiB is
 //!           damage.
-//! Gives:    a link type for each interface, times in nanoseconds.
+//! Gives:    a link type for each interface, times in nanoseconds. The time of a simple packet block, which
+//!           has none, is 0. The drops that interface statistics blocks state are noted.
 //! Example:  flame run count -r FILE
 //! Related:  pcap, file, capture (sink)
 
@@ -17,6 +18,7 @@ const INTERFACE: u32 = 1;
 /// Obsolete, but still in use.
 const PACKET: u32 = 2;
 const SIMPLE_PACKET: u32 = 3;
+const STATISTICS: u32 = 5;
 const ENHANCED_PACKET: u32 = 6;
 
 const BYTE_ORDER: u32 = 0x1a2b_3c4d;
@@ -30,6 +32,26 @@ pub struct Pcapng {
     big_endian: bool,
     begun: bool,
     interfaces: Vec<Interface>,
+    /// The drops of interfaces of earlier sections.
+    earlier: Drops,
+}
+
+/// Packets that were dropped while a capture was made, as its statistics state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Drops {
+    /// By the interface for want of resources.
+    pub interface: u64,
+    /// By the operating system.
+    pub system: u64,
+}
+
+impl Drops {
+    fn plus(self, other: Self) -> Self {
+        Self {
+            interface: self.interface.saturating_add(other.interface),
+            system: self.system.saturating_add(other.system),
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -38,6 +60,7 @@ struct Interface {
     snaplen: u32,
     scale: Scale,
     offset_s: i64,
+    drops: Drops,
 }
 
 /// The conversion of a time stamp to nanoseconds.
@@ -70,6 +93,11 @@ impl Pcapng {
     /// Returns whether any interface of this section is decoded.
     pub fn any_decoded(&self) -> bool {
         self.interfaces.iter().any(|i| i.link.is_decoded())
+    }
+
+    /// Returns the drops that the statistics so far state.
+    pub fn drops(&self) -> Drops {
+        self.interfaces.iter().fold(self.earlier, |sum, interface| sum.plus(interface.drops))
     }
 
     pub fn step(&mut self, bytes: &[u8]) -> (Step, usize) {
@@ -106,6 +134,7 @@ impl Pcapng {
         let step = match kind {
             SECTION => {
                 self.begun = true;
+                self.earlier = self.drops();
                 self.interfaces.clear();
                 Ok(Step::Skip)
             }
@@ -113,6 +142,7 @@ impl Pcapng {
             ENHANCED_PACKET => self.enhanced(body),
             PACKET => self.packet(body),
             SIMPLE_PACKET => self.simple(body),
+            STATISTICS => self.statistics(body),
             _ => Ok(Step::Skip),
         };
         match step {
@@ -133,13 +163,11 @@ impl Pcapng {
             snaplen: self.u32(body, 4),
             scale: Scale::Times(1000),
             offset_s: 0,
+            drops: Drops::default(),
         };
-        let mut options = &body[8..];
-        while options.len() >= 4 {
-            let (code, length) = (self.u16(options, 0), usize::from(self.u16(options, 2)));
-            let Some(value) = options.get(4..4 + length) else { break };
+        for (code, value) in self.options(&body[8..]) {
+            let length = value.len();
             match code {
-                0 => break,
                 9 if length == 1 => interface.scale = scale(value[0])?,
                 14 if length == 8 => {
                     let bytes = value.try_into().map_err(|_| "an offset of 8 bytes".to_owned())?;
@@ -148,9 +176,42 @@ impl Pcapng {
                 }
                 _ => {}
             }
-            options = options.get(4 + length.next_multiple_of(4)..).unwrap_or(&[]);
         }
         self.interfaces.push(interface);
+        Ok(Step::Skip)
+    }
+
+    /// Returns the options of a block, code and value, up to the end of options or to a cut one.
+    fn options<'a>(&self, options: &'a [u8]) -> Vec<(u16, &'a [u8])> {
+        let (mut rest, mut found) = (options, Vec::new());
+        while rest.len() >= 4 {
+            let (code, length) = (self.u16(rest, 0), usize::from(self.u16(rest, 2)));
+            let Some(value) = rest.get(4..4 + length).filter(|_| code != 0) else { break };
+            found.push((code, value));
+            rest = rest.get(4 + length.next_multiple_of(4)..).unwrap_or(&[]);
+        }
+        found
+    }
+
+    /// Parses an interface statistics block: interface, time, then counters since its capture began as
+    /// options.
+    fn statistics(&mut self, body: &[u8]) -> Result<Step, String> {
+        if body.len() < 12 {
+            return Err(format!("a statistics block of {} bytes, expected at least 12", body.len()));
+        }
+        let number = self.u32(body, 0) as usize;
+        self.get(number)?;
+        let mut drops = self.interfaces[number].drops;
+        for (code, value) in self.options(&body[12..]) {
+            let Ok(bytes) = <[u8; 8]>::try_from(value) else { continue };
+            let count = if self.big_endian { u64::from_be_bytes(bytes) } else { u64::from_le_bytes(bytes) };
+            match code {
+                5 => drops.interface = count,
+                7 => drops.system = count,
+                _ => {}
+            }
+        }
+        self.interfaces[number].drops = drops;
         Ok(Step::Skip)
     }
 

@@ -5,7 +5,7 @@ use super::input::Input;
 use super::spares::Spares;
 use super::step::Step;
 use super::{pcap, pcapng};
-use crate::{Damage, DamageKind, Next, RawBlock, SourceError};
+use crate::{Damage, DamageKind, Next, RawBlock, RawPacket, SourceError};
 use bytes::Bytes;
 use flame_abi::{LinkType, MAX_BLOCK_BYTES, MAX_BLOCK_PACKETS};
 use std::fs::File;
@@ -28,6 +28,18 @@ impl Parser {
     }
 }
 
+/// What is noted of a file once.
+#[derive(Clone, Copy, Debug, Default)]
+struct Noted {
+    back: bool,
+    short: bool,
+    drops: bool,
+}
+
+/// The time, in nanoseconds, by which times may go back unnoticed: packets of several queues of a card are a
+/// little out of order.
+const MAX_BACK_NS: u64 = 1_000_000_000;
+
 pub struct Reader {
     pub file: String,
     pub input: Input,
@@ -38,6 +50,12 @@ pub struct Reader {
     ended: bool,
     /// Whether a packet has been seen. Its link type decides whether the file is read.
     begun: bool,
+    /// The number of packets of earlier blocks.
+    packets: u64,
+    /// The latest time so far.
+    latest_ns: u64,
+    /// What was noted of the file already.
+    noted: Noted,
     /// Whether the file is one of a folder, where an undecodable file is reported instead of an error.
     pub of_folder: bool,
 }
@@ -91,7 +109,14 @@ impl Reader {
                     let reason = format!("cut short: {} bytes are left of its header", head.len());
                     SourceError::Damaged { file, reason }
                 }
-                None => SourceError::NotACapture { file, found: format!("{bytes:02x?}") },
+                None => match unread(head) {
+                    Some((format, program)) => {
+                        let remedy =
+                            format!("decompress it first, as with `{program} -dc {file} | flame … -r -`");
+                        SourceError::Compressed { file, format, remedy }
+                    }
+                    None => SourceError::NotACapture { file, found: format!("{bytes:02x?}") },
+                },
             });
         };
         if let Parser::Pcap(p) = &parser
@@ -99,7 +124,20 @@ impl Reader {
         {
             return Err(not_decoded(file, p.link));
         }
-        Ok(Self { file, input, parser, at, snaplen, ended: false, begun: false, of_folder: false })
+        let noted = Noted::default();
+        Ok(Self {
+            file,
+            input,
+            parser,
+            at,
+            snaplen,
+            ended: false,
+            begun: false,
+            packets: 0,
+            latest_ns: 0,
+            noted,
+            of_folder: false,
+        })
     }
 
     /// Sets whether the file is one of a folder.
@@ -164,6 +202,11 @@ impl Reader {
                     if block.packets.is_empty() {
                         start = self.at;
                     }
+                    if p.wire_len < p.cap_len {
+                        let number = self.packets + block.packets.len() as u64 + 1;
+                        note_short((&self.file, &mut self.noted), number, &p, damage);
+                        p.wire_len = p.cap_len;
+                    }
                     p.offset += (self.at - start) as u32;
                     p.cap_len = p.cap_len.min(self.snaplen);
                     captured += p.cap_len as usize;
@@ -212,7 +255,9 @@ impl Reader {
                 },
             }
         }
+        self.look_back(&block.packets, damage);
         if block.packets.is_empty() {
+            self.note_drops(damage);
             if self.of_folder && !self.begun && !damage.iter().any(|d| d.file == self.file) {
                 let (file, reason) = (self.file.clone(), "the capture has no packets".to_owned());
                 damage.push(Damage { file, kind: DamageKind::NoPackets, offset: 0, reason });
@@ -233,6 +278,54 @@ impl Reader {
             }
         }
         Ok(Next::Packets)
+    }
+
+    /// Counts the packets of a block, and notes the first one whose time is much before another's.
+    fn look_back(&mut self, packets: &[RawPacket], damage: &mut Vec<Damage>) {
+        let times = || packets.iter().map(|packet| packet.ts_ns);
+        let (oldest, newest) =
+            times().fold((u64::MAX, 0), |(low, high), time| (low.min(time), high.max(time)));
+        // A packet without a time is not older than others.
+        let is_back = |time: u64, latest: u64| time != 0 && latest.saturating_sub(time) > MAX_BACK_NS;
+        if !self.noted.back && (oldest == 0 || is_back(oldest, self.latest_ns.max(newest))) {
+            let mut latest = self.latest_ns;
+            let found = times().position(|time| {
+                let before = latest;
+                latest = before.max(time);
+                is_back(time, before)
+            });
+            if let Some(at) = found {
+                self.noted.back = true;
+                let latest = times().take(at).fold(self.latest_ns, u64::max);
+                let seconds = (latest - packets[at].ts_ns) as f64 / 1e9;
+                let number = self.packets + at as u64 + 1;
+                let reason = format!(
+                    "the time of packet {number} is {seconds:.1} s before that of an earlier packet; later such \
+                     packets are not noted"
+                );
+                self.remark(reason, damage);
+            }
+        }
+        self.packets += packets.len() as u64;
+        self.latest_ns = self.latest_ns.max(newest);
+    }
+
+    /// Notes the drops that the statistics of the file state.
+    fn note_drops(&mut self, damage: &mut Vec<Damage>) {
+        let Parser::Pcapng(parser) = &self.parser else { return };
+        let drops = parser.drops();
+        if drops != pcapng::Drops::default() && !std::mem::replace(&mut self.noted.drops, true) {
+            let pcapng::Drops { interface, system } = drops;
+            let reason = format!(
+                "its statistics state that packets were dropped when it was captured: {interface} by the \
+                 interface, {system} by the system"
+            );
+            self.remark(reason, damage);
+        }
+    }
+
+    fn remark(&self, reason: String, damage: &mut Vec<Damage>) {
+        damage.push(remark(&self.file, reason));
     }
 
     fn damaged(&mut self, reason: String, damage: &mut Vec<Damage>) {
@@ -265,6 +358,36 @@ fn pack(block: &mut RawBlock, captured: usize) {
         data.extend_from_slice(bytes);
     }
     block.data = data.into();
+}
+
+fn remark(file: &str, reason: String) -> Damage {
+    Damage { file: file.to_owned(), kind: DamageKind::Remark, offset: 0, reason }
+}
+
+/// Notes the first packet of a file with a length on the wire below the captured one.
+fn note_short((file, noted): (&str, &mut Noted), number: u64, packet: &RawPacket, damage: &mut Vec<Damage>) {
+    if !std::mem::replace(&mut noted.short, true) {
+        let RawPacket { wire_len, cap_len, .. } = packet;
+        let reason = format!(
+            "packet {number} states {wire_len} bytes on the wire and {cap_len} captured ones, which count instead, \
+             as in later such packets"
+        );
+        damage.push(remark(file, reason));
+    }
+}
+
+/// Returns the name of a form of compression that is not read, by a file's first bytes, and of the program
+/// that decompresses it.
+fn unread(head: &[u8]) -> Option<(&'static str, &'static str)> {
+    match head {
+        [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => Some(("xz", "xz")),
+        [b'B', b'Z', b'h', ..] => Some(("bzip2", "bzip2")),
+        [0x04, 0x22, 0x4d, 0x18, ..] | [0x02, 0x21, 0x4c, 0x18, ..] => Some(("LZ4", "lz4")),
+        [b'L', b'Z', b'I', b'P', ..] => Some(("lzip", "lzip")),
+        [0x1f, 0x9d, ..] => Some(("compress", "uncompress")),
+        [0x5d, 0, 0, ..] => Some(("LZMA", "xz")),
+        _ => None,
+    }
 }
 
 fn not_decoded(file: String, link: LinkType) -> SourceError {

@@ -379,7 +379,7 @@ impl Source for Live {
         let is_inside = self.is_inside.swap(false, Ordering::Relaxed);
         let new = if is_inside { 0 } else { self.ring.socket().drops() };
         let kernel_drops = self.drops.fetch_add(new, Ordering::Relaxed) + new;
-        Progress { bytes: self.bytes, total: None, kernel_drops }
+        Progress { bytes: self.bytes, total: None, kernel_drops: Some(kernel_drops) }
     }
 
     fn close(&mut self) -> bool {

@@ -1,5 +1,10 @@
+/// The number of ticks that fall between two packets at most. In a longer gap, the first tick ends the
+/// interval of the packets before, and the next one is the last multiple: a file of two packets may span
+/// decades.
+pub const MAX_GAP: u64 = 100;
+
 /// Ticks of packet time. They fall on multiples of the period since 1970, each before the first packet that
-/// is not older. A gap of several periods gives one tick, at its last multiple.
+/// is not older. A gap has a tick for each multiple, or two if these were more than [`MAX_GAP`].
 pub struct Clock {
     period: u64,
     next: Option<u64>,
@@ -27,21 +32,21 @@ impl Clock {
         self.next.is_some_and(|next| ts_ns >= next)
     }
 
-    /// Advances to `ts_ns` and returns the tick that falls before it, if any. Time never goes backwards.
+    /// Advances to `ts_ns` and returns a tick that falls before it, if any is left. Time never goes
+    /// backwards.
     pub fn advance(&mut self, ts_ns: u64) -> Option<u64> {
         self.now = self.now.max(ts_ns);
-        let boundary = ts_ns / self.period * self.period;
-        match self.next {
-            Some(next) if ts_ns < next => None,
-            Some(_) => {
-                self.next = Some(boundary.saturating_add(self.period));
-                Some(boundary)
-            }
-            None => {
-                self.next = Some(boundary.saturating_add(self.period));
-                None
-            }
+        let last = ts_ns / self.period * self.period;
+        let Some(tick) = self.next else {
+            self.next = Some(last.saturating_add(self.period));
+            return None;
+        };
+        if ts_ns < tick {
+            return None;
         }
+        let is_long = (last - tick) / self.period >= MAX_GAP;
+        self.next = Some(if is_long { last } else { tick.saturating_add(self.period) });
+        Some(tick)
     }
 }
 
@@ -52,10 +57,25 @@ mod tests {
     #[test]
     fn ticks_fall_on_multiples_and_never_back() {
         let mut clock = Clock::new(10);
-        let ticks: Vec<_> = [13, 19, 20, 21, 12, 55, 59, 60].map(|t| clock.advance(t)).into();
-        assert_eq!(ticks, [None, None, Some(20), None, None, Some(50), None, Some(60)]);
+        let mut ticks = |ts_ns| std::iter::from_fn(|| clock.advance(ts_ns)).collect::<Vec<_>>();
+        assert_eq!([13, 19].map(&mut ticks), [[0; 0]; 2]);
+        assert_eq!([ticks(20), ticks(21), ticks(12)], [vec![20], vec![], vec![]]);
+        assert_eq!([ticks(55), ticks(59), ticks(60)], [vec![30, 40, 50], vec![], vec![60]]);
         assert_eq!(clock.now, 60);
         assert!(!clock.quiet(70) && clock.now == 60);
         assert!(clock.quiet(69) && clock.now == 69);
+    }
+
+    #[test]
+    fn a_long_gap_has_two_ticks() {
+        let ticks = |from: u64, to: u64| {
+            let mut clock = Clock::new(10);
+            assert_eq!(clock.advance(from), None);
+            std::iter::from_fn(|| clock.advance(to)).collect::<Vec<_>>()
+        };
+        let all: Vec<_> = (1..=MAX_GAP).map(|n| n * 10).collect();
+        assert_eq!(ticks(3, MAX_GAP * 10 + 9), all);
+        assert_eq!(ticks(3, MAX_GAP * 10 + 10), [10, MAX_GAP * 10 + 10]);
+        assert_eq!(ticks(3, u64::MAX), [10, u64::MAX / 10 * 10]);
     }
 }

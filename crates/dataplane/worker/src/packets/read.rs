@@ -185,7 +185,9 @@ impl<'a> Reading<'a> {
                 let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
                 let past = (now.as_nanos() as u64).saturating_sub(KERNEL_DELAY_MAX_NS);
                 consumer.regulate(None)?;
-                if let Some(tick) = clock.advance(past) {
+                while ended.is_none()
+                    && let Some(tick) = clock.advance(past)
+                {
                     consumer.tick(tick)?;
                     *ended = options.closing.pass(tick).then_some(tick);
                 }
@@ -209,7 +211,7 @@ impl<'a> Reading<'a> {
         *shown = false;
         // Before any pipeline can count them as offered.
         let source_progress = source.progress();
-        options.progress.add(packets, totals.bytes, source_progress.kernel_drops);
+        options.progress.add(packets, totals.bytes, source_progress.kernel_drops.unwrap_or(0));
         consumer.regulate(Some(source.fill()))?;
         let ends = |tick| options.closing.pass(tick);
         *ended = match decodes {
@@ -314,15 +316,16 @@ fn between_ticks(
     let (mut start, end) = (0, times.len());
     if !clock.quiet(latest_ns) {
         for (i, ts_ns) in times.enumerate() {
-            let Some(tick) = clock.advance(ts_ns) else { continue };
-            if start < i {
-                send(consumer, start..i)?;
+            while let Some(tick) = clock.advance(ts_ns) {
+                if start < i {
+                    send(consumer, start..i)?;
+                }
+                consumer.tick(tick)?;
+                if ends(tick) {
+                    return Ok(Some(tick));
+                }
+                start = i;
             }
-            consumer.tick(tick)?;
-            if ends(tick) {
-                return Ok(Some(tick));
-            }
-            start = i;
         }
     }
     if start < end {

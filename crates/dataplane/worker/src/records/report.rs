@@ -21,7 +21,7 @@ pub struct Report {
     /// The error that ended a source early. All packets before it are in this report and in the records.
     pub failed: Option<String>,
     /// The number of packets that the kernel dropped because nobody took them in time.
-    pub kernel_drops: u64,
+    pub kernel_drops: Option<u64>,
     /// The rows, and messages with rows to be, that no output received. Rows that a grant withholds are not
     /// lost.
     pub lost: Vec<Lost>,
@@ -57,7 +57,11 @@ impl Report {
         let totals = RunTotals { packets, kernel_drops, accounts: self.accounts.clone() };
         ShownReport {
             totals: totals.shown_to(audience),
-            damage: self.damage.iter().map(|damage| (damage.kind, damage.text(audience))).collect(),
+            // A remark states numbers of packets that may be hidden.
+            damage: (self.damage.iter())
+                .filter(|damage| audience.is_operator() || damage.kind != DamageKind::Remark)
+                .map(|damage| (damage.kind, damage.text(audience)))
+                .collect(),
             faults: self.faults.clone(),
             lost: self.lost.clone(),
             undue: self.undue.clone(),

@@ -248,12 +248,11 @@ impl Attached {
     pub fn push(&mut self, port: u16, link: LinkType, packets: &[Frame<'_>]) -> Result<usize, RunError> {
         let Some(first) = packets.first() else { return Ok(0) };
         let clock = &mut self.clock;
-        let tick = clock.advance(first.ts_ns);
         let (decapsulate, descriptors) = (self.decapsulate, &mut self.descriptors);
         let (taken, bytes) = Self::with(&mut self.cell, |work| {
             let Work::Forward(parts) = work else { return Err(RunError::Broken) };
             parts.commands();
-            if let Some(tick) = tick {
+            while let Some(tick) = clock.advance(first.ts_ns) {
                 parts.tick(tick)?;
             }
             let Forwarding { forward, collector, options, .. } = &mut **parts;

@@ -26,7 +26,9 @@ use flame_view::FlowHash;
 fn add_source(report: &mut Report, stats: ReadStats, source: &dyn Source) {
     report.packets += stats.packets;
     report.bytes += stats.bytes;
-    report.kernel_drops += source.progress().kernel_drops;
+    if let Some(drops) = source.progress().kernel_drops {
+        *report.kernel_drops.get_or_insert_default() += drops;
+    }
     report.damage.extend_from_slice(source.damage());
     report.failed = report.failed.take().or(stats.failed.map(|e| e.to_string()));
 }

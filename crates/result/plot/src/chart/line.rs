@@ -78,7 +78,7 @@ pub(super) fn draw(declared: &Declared, runs: &[Run]) -> Option<Picture> {
     let is_negative = plot.y.iter().any(|column| frame.numbers(column).iter().any(|v| *v < 0.0));
     y_axis.scale = if is_negative { Scale::Linear } else { Scale::FromZero };
     if x_axis.scale == Scale::Time && plot.kind == PlotKind::Line && plot.group.is_none() {
-        // The last interval ends with the capture, and a pause makes one row.
+        // A long pause makes one row.
         let mut lengths: Vec<_> = xs.windows(2).map(|w| w[1] - w[0]).filter(|ns| *ns > 0.0).collect();
         lengths.sort_by(f64::total_cmp);
         if let Some(ns) = super::quantile(&lengths, 0.5).filter(|ns| *ns >= EXACT_NS) {

@@ -387,7 +387,7 @@ impl Source for Xdp {
 
     fn progress(&self) -> Progress {
         let kernel_drops = self.queues.iter().map(Queue::drops).sum();
-        Progress { bytes: self.bytes, total: None, kernel_drops }
+        Progress { bytes: self.bytes, total: None, kernel_drops: Some(kernel_drops) }
     }
 
     fn close(&mut self) -> bool {
