@@ -15,6 +15,7 @@ use flame_fleet_protocol::signed::hex;
 use flame_fleet_protocol::{Action, Condition, Delegation, Key, Label, Labels, Secret};
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, HashSet};
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -101,6 +102,9 @@ pub enum Command {
         /// On the node: its configuration, whose table `fleet` names the folder `member`
         #[arg(short, long, value_name = "FILE", requires = "token")]
         config: Option<PathBuf>,
+        /// Write the token to this file, which must not exist, instead of standard output
+        #[arg(short, long, value_name = "FILE", conflicts_with = "token")]
+        output: Option<PathBuf>,
         /// Time for which the token is valid
         #[arg(long, default_value = "1d")]
         valid: Seconds,
@@ -243,7 +247,9 @@ impl Command {
                 };
                 member::enrol(&settings(&config)?, &token)
             }
-            Self::Enrol { node, valid, folder, .. } => invite(&Place::open(&folder.path)?, node, valid.0),
+            Self::Enrol { node, valid, folder, output, .. } => {
+                invite(&Place::open(&folder.path)?, node, valid.0, output.as_deref())
+            }
             Self::Approve { node, key, root, role, folder } => {
                 approve(&Place::open(&folder.path)?, &node, &key, root.as_deref(), &role)
             }
@@ -351,7 +357,7 @@ fn rotate(place: &Place, root: &Path, valid: u64, lost: bool) -> Result<(), Erro
     Ok(())
 }
 
-fn invite(place: &Place, node: Option<String>, valid: u64) -> Result<(), Error> {
+fn invite(place: &Place, node: Option<String>, valid: u64, output: Option<&Path>) -> Result<(), Error> {
     let secret: [u8; 32] = random()?;
     let expires = now().saturating_add(valid);
     place.change(|state| {
@@ -364,7 +370,14 @@ fn invite(place: &Place, node: Option<String>, valid: u64) -> Result<(), Error> 
     })?;
     let authority = String::from_utf8(place.read("ca.pem", MAX_TEXT)?.unwrap_or_default())?;
     let Fleet { name, root, server, .. } = place.fleet.clone();
-    println!("{}", Token { fleet: name, root, server, authority, secret: hex(&secret) }.text());
+    let text = Token { fleet: name, root, server, authority, secret: hex(&secret) }.text();
+    match output {
+        None => println!("{text}"),
+        Some(path) => {
+            let made = flame_files::create_new(path).and_then(|mut file| writeln!(file, "{text}"));
+            made.map_err(|e| format!("{}: {e}", path.display()))?;
+        }
+    }
     Ok(())
 }
 

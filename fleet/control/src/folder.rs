@@ -7,6 +7,7 @@ use flame_files::Folder;
 use flame_fleet_nats::{Access, User};
 use flame_fleet_protocol::{Delegated, Delegation, Key, Secret};
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -127,8 +128,8 @@ impl Place {
         self.put("state", &serde_json::to_vec(state)?)
     }
 
-    /// Writes the server's configuration for a state. Returns whether it changed.
-    pub fn configure(&self, state: &State) -> Result<bool, Error> {
+    /// Writes the server's configuration for a state. Returns its SHA-256.
+    pub fn configure(&self, state: &State) -> Result<[u8; 32], Error> {
         let key = |name: &str| Ok::<_, Error>(self.secret(name)?.public());
         let own =
             Own { control: key("control.key")?, archive: key("archive.key")?, system: key("system.key")? };
@@ -137,11 +138,10 @@ impl Place {
         let places = Places { listen: &self.fleet.listen, folder: &folder, store: &store };
         let text = users::configuration(&places, &own, state, now());
         let before = self.read("server.conf", MAX_STATE)?;
-        let changed = before.as_deref() != Some(text.as_bytes());
-        if changed {
+        if before.as_deref() != Some(text.as_bytes()) {
             self.put("server.conf", text.as_bytes())?;
         }
-        Ok(changed)
+        Ok(Sha256::digest(text.as_bytes()).into())
     }
 
     /// Returns the way to the server for a user of this folder.

@@ -26,7 +26,7 @@ const BEACON: Duration = Duration::from_secs(1);
 /// The most numbers that a beacon answers.
 const ANSWERS: usize = 1000;
 /// The longest wait for the server to read its configuration.
-const RELOAD: Duration = Duration::from_secs(5);
+const RELOAD: Duration = Duration::from_secs(2);
 
 /// The nodes as the service has heard of them, the file `status`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -68,6 +68,10 @@ struct Service {
     intents: BTreeMap<String, Signed>,
     revocations: (Age, Vec<u8>),
     answers: Vec<u64>,
+    /// The SHA-256 of the server's configuration, and the one that a server has read, with the number of the
+    /// connection to it.
+    users: [u8; 32],
+    served: Option<(u64, [u8; 32])>,
     status: Status,
     bus: Bus,
     system: Bus,
@@ -93,6 +97,8 @@ pub fn run(path: &Path) -> Result<(), Error> {
         intents: BTreeMap::new(),
         revocations: (Age::default(), Vec::new()),
         answers: Vec::new(),
+        users: [0; 32],
+        served: None,
         status: Status::default(),
         bus,
         system,
@@ -113,6 +119,7 @@ impl Service {
         self.bus.tend()?;
         self.system.tend()?;
         self.look()?;
+        self.reload();
         let mut reports = BTreeMap::new();
         let mut within = EACH;
         while let Some(note) = self.bus.next(within) {
@@ -190,20 +197,25 @@ impl Service {
             self.bus.publish(TO_ALL, bytes.clone());
             self.intents.insert(target.clone(), Signed { rollout, reach, expires, age, bytes });
         }
-        if self.place.configure(&self.state)? {
-            self.reload();
-        }
+        self.users = self.place.configure(&self.state)?;
         Ok(())
     }
 
-    /// Has the server read its configuration.
+    /// Has the server read its configuration, if it is not the one that this connection's server has read.
     fn reload(&mut self) {
+        let wanted = Some((self.system.connects(), self.users));
+        if !self.system.is_connected() || self.served == wanted {
+            return;
+        }
         let subject = format!("$SYS.REQ.SERVER.{}.RELOAD", self.system.server());
         let reply = self.system.request(&subject, Vec::new(), RELOAD).map_err(Error::from);
         let read = reply.and_then(|reply| {
             let text = String::from_utf8_lossy(&reply).into_owned();
             if text.contains("\"error\"") { Err(text.into()) } else { Ok(()) }
         });
+        if read.is_ok() {
+            self.served = wanted;
+        }
         if let Err(e) = read {
             let remedy = "have it read its configuration (nats-server --signal reload)";
             note(&mut self.said, format!("control: the server did not take its users, {e}: {remedy}"));

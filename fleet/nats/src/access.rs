@@ -40,7 +40,7 @@ impl Access {
     }
 
     /// Returns the options of a connection.
-    pub(crate) fn options(&self) -> ConnectOptions {
+    pub fn options(&self) -> ConnectOptions {
         let options = match &self.user {
             None => ConnectOptions::new(),
             Some(user) => {
