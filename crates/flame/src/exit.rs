@@ -13,7 +13,7 @@ pub enum Status {
     Faulted = 4,
     /// Rows were lost. A line on standard error names module, table and number.
     Lost = 5,
-    /// The node does not allow it: by its policy, the credential, or the examination of a module.
+    /// The node does not allow it, by its policy or to this credential.
     Denied = 6,
 }
 

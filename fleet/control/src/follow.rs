@@ -25,8 +25,9 @@ const EACH: Duration = Duration::from_millis(50);
 /// The time between two reports without news, and between two while contact is asked for.
 const REPORT: Duration = Duration::from_secs(5);
 const ASK: Duration = Duration::from_millis(500);
-/// The time after which the node is looked at again, and after which what failed is tried again.
-const LOOK: Duration = Duration::from_secs(5);
+/// The time after which the node is looked at again, and after which it is if it did not answer.
+const LOOK: Duration = Duration::from_secs(30);
+const RETRY: Duration = Duration::from_secs(3);
 /// The longest wait for a part of a module.
 const ANSWER: Duration = Duration::from_secs(20);
 /// The most bytes of a module.
@@ -250,14 +251,17 @@ impl Acting {
         let (mut done, mut said) = (0, String::new());
         let mut bus = None;
         let mut tried = Tried::default();
+        let mut within = LOOK;
         loop {
             {
                 let wanted = lock(&self.shared.wanted);
                 let is_old = |wanted: &mut (u64, Wanted)| wanted.0 == done;
-                let wait = self.shared.changed.wait_timeout_while(wanted, LOOK, is_old);
+                let wait = self.shared.changed.wait_timeout_while(wanted, within, is_old);
                 done = wait.unwrap_or_else(PoisonError::into_inner).0.0;
             }
+            within = LOOK;
             if let Err(e) = self.pass(&mut bus, &mut tried) {
+                within = RETRY;
                 note(&mut said, format!("agent: the node does not follow: {e}; it is tried again"));
             }
         }
@@ -289,6 +293,11 @@ impl Acting {
             Err(e) => {
                 for (target, (intent, _)) in &wanted.run {
                     self.outcome(target, intent.rollout, outcome(Err(e.clone())));
+                }
+                // Nothing runs under a credential that the node refuses.
+                if matches!(e, Fault::Denied(_)) {
+                    self.shared.ended.store(number, Ordering::SeqCst);
+                    return Ok(());
                 }
                 return Err(e.into());
             }

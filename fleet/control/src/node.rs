@@ -17,7 +17,7 @@ const DENIED: i32 = 6;
 /// The reason why a call did nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The node's policy, or the examination of the module, refuses it.
+    /// The node's policy refuses it.
     Denied(String),
     Failed(String),
 }
