@@ -47,8 +47,8 @@ impl Place {
         let shown = path.display();
         if !path.join("fleet.toml").exists() {
             return Err(format!(
-                "{shown}: no fleet.toml there, expected the folder of a fleet: make one (flame fleet init), or state \
-                 it (--fleet FOLDER, or FLAME_FLEET)"
+                "{shown}: no fleet.toml there, expected the folder of a fleet: make one (flame fleet init), or \
+                 state it (--fleet FOLDER, or FLAME_FLEET)"
             )
             .into());
         }

@@ -161,8 +161,8 @@ impl Follower {
         shared.1 = wanted;
     }
 
-    /// Has the node revoke what it has not. Returns whether all is in force there: before that it runs nothing
-    /// of the fleet's.
+    /// Has the node revoke what it has not. Returns whether all is in force there: before that it runs
+    /// nothing of the fleet's.
     fn revoke(&mut self) -> bool {
         let revoked = &self.agent.stored().revocations.revoked;
         let is_missing = |what: &&String| is_for_node(what) && !self.kept.revoked.contains(*what);
@@ -206,8 +206,8 @@ impl Follower {
     }
 }
 
-/// Returns whether the node itself revokes this: a key, or the id of a block. The agent stops modules by their
-/// hashes. Nothing else becomes an argument of a command.
+/// Returns whether the node itself revokes this: a key, or the id of a block. The agent stops modules by
+/// their hashes. Nothing else becomes an argument of a command.
 fn is_for_node(what: &str) -> bool {
     let is_id = what.len() != 64 && !what.is_empty() && what.bytes().all(|byte| byte.is_ascii_hexdigit());
     Key::parse(what).is_some() || is_id
@@ -382,8 +382,8 @@ impl Acting {
         session.run(target, &file, &parameters, installed.is_some())
     }
 
-    /// Returns parameters as `flame` reads them: there, a value that begins with @ names a file, and a fleet must
-    /// not read files of the node.
+    /// Returns parameters as `flame` reads them: there, a value that begins with @ names a file, and a fleet
+    /// must not read files of the node.
     fn values(&self, parameters: &[(String, String)]) -> Result<Vec<(String, String)>, Error> {
         let mut all = parameters.to_vec();
         for (n, (_, value)) in all.iter_mut().enumerate().filter(|(_, (_, value))| value.starts_with('@')) {

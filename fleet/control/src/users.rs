@@ -92,11 +92,9 @@ impl Permissions {
             quoted.join(", ")
         };
         let (publish, subscribe) = (list(&self.publish), list(&self.subscribe));
-        *into += &format!(
-            "      {{ nkey: {}, permissions: {{\n        publish: {{ allow: [{publish}] }}\n        subscribe: {{ \
-             allow: [{subscribe}] }}\n      }} }}\n",
-            nkey(key)
-        );
+        *into += &format!("      {{ nkey: {}, permissions: {{\n", nkey(key));
+        *into += &format!("        publish: {{ allow: [{publish}] }}\n");
+        *into += &format!("        subscribe: {{ allow: [{subscribe}] }}\n      }} }}\n");
     }
 }
 
@@ -119,9 +117,30 @@ pub fn configuration(places: &Places<'_>, own: &Own, state: &State, now: u64) ->
     let mut system = String::new();
     of_system().write(&own.system, &mut system);
     format!(
-        "# Made by flame fleet: changes here are lost.\nlisten: {listen:?}\nmax_payload: 2MB\ntls {{\n  cert_file: \
-         {certificate:?}\n  key_file: {key:?}\n  min_version: \"1.3\"\n}}\njetstream {{\n  store_dir: {store:?}\n  \
-         sync_interval: always\n}}\naccounts {{\n  FLEET: {{\n    jetstream: enabled\n    users: \
-         [\n{users}    ]\n  }}\n  SYS: {{\n    users: [\n{system}    ]\n  }}\n}}\nsystem_account: SYS\n"
+        r#"# Made by flame fleet: changes here are lost.
+listen: {listen:?}
+max_payload: 2MB
+tls {{
+  cert_file: {certificate:?}
+  key_file: {key:?}
+  min_version: "1.3"
+}}
+jetstream {{
+  store_dir: {store:?}
+  sync_interval: always
+}}
+accounts {{
+  FLEET: {{
+    jetstream: enabled
+    users: [
+{users}    ]
+  }}
+  SYS: {{
+    users: [
+{system}    ]
+  }}
+}}
+system_account: SYS
+"#
     )
 }

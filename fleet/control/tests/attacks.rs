@@ -57,7 +57,7 @@ fn what_the_server_forges_replays_or_delays_changes_nothing() {
         send(second.clone());
     }
 
-    // Forged: by another key, under another root, for another fleet, changed in flight, cut, no statement at all.
+    // Forged: by another key, under another root, for another fleet, changed in flight, cut, no statement.
     let other = Secret::new(&[3; 32]);
     let delegate = |root: &Secret, fleet: &str, key: &Secret, number, expires| {
         let key = hex(&key.public().0);

@@ -1,4 +1,4 @@
-//! Nodes that are members of a fleet, with real processes: what the fleet installs, halts, leases and revokes.
+//! Nodes that are members of a fleet, with real processes: what it installs, halts, leases and revokes.
 
 use crate::world::{found, output, wait_for};
 use serde_json::Value;
@@ -93,9 +93,10 @@ impl Fleet {
         let capture =
             Path::new(env!("CARGO_MANIFEST_DIR")).join("../../demo/demo.pcap").canonicalize().unwrap();
         let node = format!(
-            "[node]\nstorage = \"state\"\npolicy = \"policy.toml\"\n[socket]\npath = \"node.sock\"\n[sources.trial]\nfile = \
-             {capture:?}\nrepeat = true\ninterval = \"100ms\"\n[fleet]\nname = {name:?}\nspool = \"spool\"\nmember = \
-             \"member\"\nprincipal = \"fleet\"\nlabels = {{ site = {name:?}, speed = \"10G\" }}\n"
+            "[node]\nstorage = \"state\"\npolicy = \"policy.toml\"\n[socket]\npath = \"node.sock\"\n\
+             [sources.trial]\nfile = {capture:?}\nrepeat = true\ninterval = \"100ms\"\n\
+             [fleet]\nname = {name:?}\nspool = \"spool\"\nmember = \"member\"\nprincipal = \"fleet\"\n\
+             labels = {{ site = {name:?}, speed = \"10G\" }}\n"
         );
         std::fs::write(self.path(name).join("node.toml"), node).unwrap();
     }
@@ -190,8 +191,8 @@ impl Drop for Fleet {
     }
 }
 
-/// Each node decides by its own policy; rows of the others reach the archive; a revocation ends all of it, also
-/// on a node that was away.
+/// Each node decides by its own policy; rows of the others reach the archive; a revocation ends all of it,
+/// also on a node that was away.
 #[test]
 fn a_fleet_installs_and_revokes() {
     let Some(mut fleet) = Fleet::start(&[("one", ROLE), ("two", ROLE), ("three", "")]) else { return };
@@ -270,8 +271,8 @@ fn a_rollout_that_fails_halts() {
     assert!(fleet.is_running("one", "count") && fleet.is_running("two", "count"));
 }
 
-/// What the fleet installed is renewed while there is contact, and ends without: with the agent's word, and with
-/// the node's if the agent is gone.
+/// What the fleet installed is renewed while there is contact, and ends without: by the agent, and by the node
+/// if the agent is gone.
 #[test]
 fn what_a_fleet_installed_ends_with_its_lease() {
     let Some(mut fleet) = Fleet::start(&[("one", ROLE)]) else { return };
