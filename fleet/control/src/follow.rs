@@ -15,6 +15,7 @@ use flame_fleet_protocol::talk::{Ask, Followed, PART, Report, Subjects, TO_ALL};
 use flame_fleet_protocol::{Action, Age, Agent, Alone, Clock, Ed25519, Intent, Key, agent};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -58,12 +59,10 @@ struct Shared {
 /// # Errors
 ///
 /// Returns an error if the node has not enrolled, or if its folder cannot be read.
-pub fn follow(settings: &Settings) -> Result<(), Error> {
+pub fn follow(settings: &Settings) -> Result<Infallible, Error> {
     let member = Arc::new(Member::open(&settings.member)?);
     let kept = member.kept()?;
     let shared = Arc::new(Shared::default());
-    let acting = Acting { member: member.clone(), settings: settings.clone(), shared: shared.clone() };
-    std::thread::spawn(move || acting.serve());
     let mut bus = Bus::connect(&member.access())?;
     let subjects = Subjects::of(&member.known.name);
     bus.subscribe(&[TO_ALL, &subjects.to])?;
@@ -87,14 +86,26 @@ pub fn follow(settings: &Settings) -> Result<(), Error> {
         kept,
         said: String::new(),
     };
+    // Nothing below fails: a second one of these threads would have another wish.
+    let acting = Acting {
+        member: follower.member.clone(),
+        settings: settings.clone(),
+        shared: follower.shared.clone(),
+    };
+    std::thread::spawn(move || acting.serve());
     let (mut connects, mut sent, mut last) = (0, Instant::now(), Report::default());
     let (mut refused, mut reason) = (0, None);
     loop {
-        follower.bus.tend()?;
+        if let Err(e) = follower.bus.tend() {
+            note(&mut follower.said, format!("agent: {e}; it is tried again"));
+        }
         if std::mem::replace(&mut connects, follower.bus.connects()) != follower.bus.connects()
             || follower.agent.should_ask(clock())
         {
-            follower.agent.ask(number()?, clock());
+            // Without a number the one before stays, which is as unknown to all others.
+            if let Ok(number) = number() {
+                follower.agent.ask(number, clock());
+            }
             last = Report::default();
         }
         let mut within = EACH;
@@ -113,7 +124,7 @@ pub fn follow(settings: &Settings) -> Result<(), Error> {
         (report.refused, report.reason) = (refused, reason.clone());
         let due = if report.asks.is_some() { ASK } else { REPORT };
         if follower.bus.is_connected() && (report != last || sent.elapsed() >= due) {
-            follower.bus.publish(&follower.subjects.report, serde_json::to_vec(&report)?);
+            follower.bus.publish(&follower.subjects.report, serde_json::to_vec(&report).unwrap_or_default());
             (last, sent) = (report, Instant::now());
         }
     }
@@ -259,7 +270,9 @@ impl Acting {
                 let wait = self.shared.changed.wait_timeout_while(wanted, within, is_old);
                 done = wait.unwrap_or_else(PoisonError::into_inner).0.0;
             }
-            within = LOOK;
+            // A lease is renewed in time.
+            let shortest = lock(&self.shared.wanted).1.run.values().map(|(intent, _)| intent.lease).min();
+            within = shortest.map_or(LOOK, |lease| LOOK.min(Duration::from_secs((lease / 4).max(1))));
             if let Err(e) = self.pass(&mut bus, &mut tried) {
                 within = RETRY;
                 note(&mut said, format!("agent: the node does not follow: {e}; it is tried again"));

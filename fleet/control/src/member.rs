@@ -88,7 +88,7 @@ impl Member {
     }
 
     /// Returns what was kept.
-    pub fn kept(&self) -> Result<Kept, Error> {
+    pub(crate) fn kept(&self) -> Result<Kept, Error> {
         let at = |e: &dyn std::fmt::Display| Error::from(format!("{}/state: {e}", self.path.display()));
         let bytes = self.folder.read("state", MAX_STATE).map_err(|e| at(&e))?;
         // Without it, old intents could come again.
@@ -98,18 +98,18 @@ impl Member {
     }
 
     /// Keeps this, before it is acted on.
-    pub fn keep(&self, kept: &Kept) -> Result<(), Error> {
+    pub(crate) fn keep(&self, kept: &Kept) -> Result<(), Error> {
         let bytes = serde_json::to_vec(kept)?;
         self.put("state", &bytes)
     }
 
-    pub fn put(&self, name: &str, bytes: &[u8]) -> Result<(), Error> {
+    pub(crate) fn put(&self, name: &str, bytes: &[u8]) -> Result<(), Error> {
         let at = |e| format!("{}/{name}: {e}", self.path.display());
         Ok(self.folder.put_synced(name, bytes).map_err(at)?)
     }
 
     /// Removes a file, if it is there.
-    pub fn forget(&self, name: &str) {
+    pub(crate) fn forget(&self, name: &str) {
         let _ = self.folder.remove(name);
     }
 }

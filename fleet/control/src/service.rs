@@ -5,7 +5,7 @@ use crate::state::State;
 use crate::{Error, note, now};
 use flame_fleet_nats::{Bus, Log as _, Nats, Note};
 use flame_fleet_protocol::enrolment::Standing;
-use flame_fleet_protocol::rollout::order;
+use flame_fleet_protocol::rollout::{Outcome, order};
 use flame_fleet_protocol::signed::unhex;
 use flame_fleet_protocol::talk::{
     Application, Ask, FROM_NODES, MAX_TALK, PART, Report, Subjects, TO_ALL, enrolment, read_reply, reply,
@@ -25,6 +25,9 @@ const EACH: Duration = Duration::from_millis(50);
 const BEACON: Duration = Duration::from_secs(1);
 /// The most numbers that a beacon answers.
 const ANSWERS: usize = 1000;
+/// The most labels of a node, and the most characters of a text of it.
+const MAX_LABELS: usize = 64;
+const MAX_WORDS: usize = 1000;
 /// The longest wait for the server to read its configuration.
 const RELOAD: Duration = Duration::from_secs(2);
 
@@ -238,7 +241,7 @@ impl Service {
             "from" => {
                 // The server lets only this node use the subject. What is no report is of another release.
                 if let Ok(report) = serde_json::from_slice(&note.bytes) {
-                    reports.insert(from.to_owned(), report);
+                    reports.insert(from.to_owned(), bounded(report));
                 }
                 return Ok(());
             }
@@ -376,6 +379,23 @@ impl Service {
     }
 }
 
+/// Returns a report with what is kept and printed of it: texts of a node may be long, and a terminal would obey
+/// some.
+fn bounded(mut report: Report) -> Report {
+    let plain = |text: &str| -> String {
+        text.chars().take(MAX_WORDS).map(|c| if c.is_control() { ' ' } else { c }).collect()
+    };
+    let labels = report.labels.iter().take(MAX_LABELS);
+    report.labels = labels.map(|(name, value)| (plain(name), plain(value))).collect();
+    report.reason = report.reason.as_deref().map(plain);
+    for followed in report.outcomes.values_mut() {
+        if let Outcome::Refused(reason) | Outcome::Failed(reason) = &mut followed.outcome {
+            *reason = plain(reason);
+        }
+    }
+    report
+}
+
 /// Reads the service's status, and returns it if it was written within the last seconds.
 pub fn status(place: &Place) -> Option<Status> {
     let bytes = place.read("status", 64 << 20).ok()??;
@@ -387,4 +407,24 @@ pub fn status(place: &Place) -> Option<Status> {
 pub fn ask(bus: &Bus, subject: &str, ask: Vec<u8>, within: Duration) -> Result<Vec<u8>, Error> {
     let bytes = bus.request(subject, ask, within)?;
     Ok(read_reply(&bytes)?.to_vec())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flame_fleet_protocol::talk::Followed;
+
+    #[test]
+    fn texts_of_nodes_are_bounded_and_plain() {
+        let bad = format!("\x1b[2J{}", "x".repeat(5000));
+        let labels = (0..100).map(|n| (format!("l{n}"), bad.clone())).collect();
+        let followed = Followed { rollout: 1, outcome: Outcome::Failed(bad.clone()) };
+        let outcomes = [("t".to_owned(), followed)].into();
+        let report = bounded(Report { labels, outcomes, reason: Some(bad), ..Report::default() });
+        let is_good = |text: &String| text.len() == MAX_WORDS && text.starts_with(" [2Jx");
+        assert!(report.labels.len() == MAX_LABELS && report.labels.values().all(is_good));
+        assert!(report.reason.is_some_and(|reason| is_good(&reason)));
+        let Outcome::Failed(reason) = &report.outcomes["t"].outcome else { panic!("{:?}", report.outcomes) };
+        assert!(is_good(reason));
+    }
 }

@@ -41,9 +41,8 @@ pub fn run(config: &Config, file: &Path) -> Result<(), Error> {
         let settings = crate::config::settings(file)?;
         std::thread::spawn(move || {
             loop {
-                if let Err(e) = flame_fleet_control::follow(&settings) {
-                    eprintln!("agent: the fleet is not followed: {e}; it is tried again");
-                }
+                let Err(e) = flame_fleet_control::follow(&settings);
+                eprintln!("agent: the fleet is not followed: {e}; it is tried again");
                 sleep(RETRY);
             }
         });

@@ -289,3 +289,15 @@ fn what_a_fleet_installed_ends_with_its_lease() {
     let state = fleet.show("one", "count").unwrap();
     assert_eq!(state["state"], "evicted", "{state}");
 }
+
+/// The figures of docs/fleet.md.
+#[test]
+#[ignore = "a measurement, which takes a machine for a minute"]
+fn fifty_nodes_install_and_revoke() {
+    let names: Vec<String> = (0..50).map(|n| format!("n{n}")).collect();
+    let nodes: Vec<_> = names.iter().map(|name| (name.as_str(), ROLE)).collect();
+    let Some(fleet) = Fleet::start(&nodes) else { return };
+    println!("{}", fleet.fleet(&["install", &fleet.module("count.wasm")]).unwrap());
+    println!("{}", fleet.fleet(&["revoke", "count"]).unwrap());
+    println!("{}", fleet.fleet(&["revoke", &"00".repeat(64)]).unwrap());
+}

@@ -275,7 +275,10 @@ pub(super) fn revoke(
 /// Waits until the list is in force on all nodes with contact.
 fn watch_revocation(place: &Place, number: u64, start: Instant, detach: bool) -> Result<(), Error> {
     let mut waits = false;
-    while !detach {
+    if detach {
+        return Ok(());
+    }
+    loop {
         if let Some(status) = service::status(place) {
             let has = |seen: &service::Seen| seen.revoked >= number && seen.has_revoked;
             let near = status.nodes.values().filter(|seen| now() <= seen.at.saturating_add(15));
@@ -297,5 +300,4 @@ fn watch_revocation(place: &Place, number: u64, start: Instant, detach: bool) ->
         }
         std::thread::sleep(WATCH);
     }
-    Ok(())
 }
