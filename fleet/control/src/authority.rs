@@ -18,7 +18,7 @@ pub struct Made {
 ///
 /// # Errors
 ///
-/// Returns an error if a name is none.
+/// Returns an error if a name is neither one of a host nor an address.
 pub fn make(fleet: &str, hosts: &[String]) -> Result<Made, Error> {
     let authority_key = KeyPair::generate()?;
     let mut params = CertificateParams::new(Vec::new())?;

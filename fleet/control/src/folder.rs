@@ -24,7 +24,7 @@ pub const MAX_TEXT: u64 = 64 << 10;
 pub struct Fleet {
     pub name: String,
     pub root: Key,
-    /// The address that nodes connect to, and the one that the server listens on.
+    /// The address that nodes connect to, and the address on which the server listens.
     pub server: String,
     pub listen: String,
     pub store: PathBuf,
@@ -42,7 +42,7 @@ impl Place {
     ///
     /// # Errors
     ///
-    /// Returns an error if it is none, or if others have access to it.
+    /// Returns an error if it has no `fleet.toml`, or if others have access to it.
     pub fn open(path: &Path) -> Result<Self, Error> {
         let shown = path.display();
         if !path.join("fleet.toml").exists() {

@@ -8,7 +8,7 @@ use flame_files::Folder;
 use flame_fleet_nats::{Access, Bus, User};
 use flame_fleet_protocol::enrolment::apply_with;
 use flame_fleet_protocol::signed::hex;
-use flame_fleet_protocol::talk::{Application, Ask, Subjects, enrolment};
+use flame_fleet_protocol::talk::{Application, Ask, Subjects, enrolment, read_reply};
 use flame_fleet_protocol::{Key, Secret, Stored};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -164,7 +164,16 @@ pub fn enrol(settings: &Settings, token: &str) -> Result<(), Error> {
         key: secret.public().to_string(),
         signature: hex(&signature),
     };
-    let answer = ask(&bus, &subject, serde_json::to_vec(&application)?, ANSWER)?;
+    let application = serde_json::to_vec(&application)?;
+    let answer = loop {
+        match bus.request(&subject, application.clone(), ANSWER) {
+            Ok(answer) => break read_reply(&answer)?.to_vec(),
+            // The operator's service may be about to start. It takes the same application twice.
+            Err(e) if begun.elapsed() > ANSWER => return Err(e.into()),
+            Err(_) => std::thread::sleep(Duration::from_millis(200)),
+        }
+        bus.tend()?;
+    };
     let known = toml::to_string(&Known { name: name.clone(), fleet, root, server })?;
     folder.put_synced("member.toml", known.as_bytes()).map_err(at)?;
     folder.put_new("state", &serde_json::to_vec(&Kept::default())?).map_err(at)?;
@@ -178,7 +187,7 @@ pub fn enrol(settings: &Settings, token: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// Leaves the fleet. What it installed ends with its leases; the agent is to be ended.
+/// Leaves the fleet. Modules of the fleet end with its leases; the agent is to be ended.
 pub fn leave(settings: &Settings) -> Result<(), Error> {
     let member = Member::open(&settings.member)?;
     let bus = Bus::connect(&member.access())?;

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 /// The longest wait for a message, after which changes of the state are looked for.
 const EACH: Duration = Duration::from_millis(50);
-/// The time between two beacons while nobody asks, and between two lines of the status.
+/// The time between two beacons without a request, and between two lines of the status.
 const BEACON: Duration = Duration::from_secs(1);
 /// The most numbers that a beacon answers.
 const ANSWERS: usize = 1000;
@@ -71,7 +71,7 @@ struct Service {
     intents: BTreeMap<String, Signed>,
     revocations: (Age, Vec<u8>),
     answers: Vec<u64>,
-    /// The SHA-256 of the server's configuration, and the one that a server has read, with the number of the
+    /// The SHA-256 of the server's configuration, and the SHA-256 that a server has read, with the number of the
     /// connection to it.
     users: [u8; 32],
     served: Option<(u64, [u8; 32])>,
@@ -204,7 +204,7 @@ impl Service {
         Ok(())
     }
 
-    /// Has the server read its configuration, if it is not the one that this connection's server has read.
+    /// Has the server read its configuration, unless the server of this connection has read it.
     fn reload(&mut self) {
         let wanted = Some((self.system.connects(), self.users));
         if !self.system.is_connected() || self.served == wanted {
@@ -324,7 +324,7 @@ impl Service {
         }
     }
 
-    /// Takes reports, and sends each node what it lacks.
+    /// Takes reports, and sends each node the statements that are missing there.
     fn report(&mut self, reports: BTreeMap<String, Report>) -> Result<(), Error> {
         let (mut news, mut is_new) = (false, false);
         for (node, report) in &reports {

@@ -1,4 +1,4 @@
-//! Nodes that are members of a fleet, with real processes: what it installs, halts, leases and revokes.
+//! Nodes that are members of a fleet, with real processes: installs, rollouts that halt, leases and revocations.
 
 use crate::world::{found, output, wait_for};
 use serde_json::Value;

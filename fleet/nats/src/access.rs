@@ -48,7 +48,11 @@ impl Access {
                 let options = ConnectOptions::with_auth_callback(move |nonce| {
                     let secret = secret.clone();
                     async move {
-                        let refused = || AuthError::new("the server's nonce is none: it is not signed");
+                        let refused = || {
+                            AuthError::new(
+                                "the server's nonce has other characters than base64: it is not signed",
+                            )
+                        };
                         let signature = secret.answer(&nonce).ok_or_else(refused)?;
                         let mut auth = Auth::new();
                         auth.nkey = Some(nkey(&secret.public()));

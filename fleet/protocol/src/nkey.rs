@@ -28,7 +28,7 @@ fn crc16(bytes: &[u8]) -> u16 {
 
 impl Secret {
     /// Signs the nonce of a server. A server could send anything as its nonce, so a nonce with other
-    /// characters than those of base64 is refused: what FLAME signs has a space at its sixth byte.
+    /// characters than base64 has is refused: what FLAME signs has a space at its sixth byte.
     pub fn answer(&self, nonce: &[u8]) -> Option<[u8; 64]> {
         let is_nonce =
             |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'+' | b'/' | b'=');
