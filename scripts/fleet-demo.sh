@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs a server, three nodes with traffic that enrol, an archive, installs by the fleet, one query over all three,
-# and a revocation:
+# Runs a server, three nodes with traffic that enrol, an archive, installs by the fleet, one query over all
+# three, and a revocation:
 #   scripts/fleet-demo.sh target/fast-build/flame target/fast-build/modules
 # flame-fleet lies beside the command; NATS_SERVER names the server. As root, each node captures from a link
 # in a network namespace; otherwise each replays the recorded capture.

@@ -71,8 +71,8 @@ struct Service {
     intents: BTreeMap<String, Signed>,
     revocations: (Age, Vec<u8>),
     answers: Vec<u64>,
-    /// The SHA-256 of the server's configuration, and the SHA-256 that a server has read, with the number of the
-    /// connection to it.
+    /// The SHA-256 of the server's configuration, and the SHA-256 that a server has read, with the number of
+    /// the connection to it.
     users: [u8; 32],
     served: Option<(u64, [u8; 32])>,
     status: Status,
@@ -379,8 +379,8 @@ impl Service {
     }
 }
 
-/// Returns a report with what is kept and printed of it: texts of a node may be long, and a terminal would obey
-/// some.
+/// Returns a report with what is kept and printed of it: texts of a node may be long, and a terminal would
+/// obey some.
 fn bounded(mut report: Report) -> Report {
     let plain = |text: &str| -> String {
         text.chars().take(MAX_WORDS).map(|c| if c.is_control() { ' ' } else { c }).collect()

@@ -135,8 +135,8 @@ fn a_node_uses_its_own_subjects_only() {
     }
     assert_eq!(of_b.last(&subject("b")).unwrap().unwrap().bytes, b"rows", "the record of b");
 
-    // What is left: the server acknowledges an own record where its publisher says, with rights of its own. What
-    // comes so is no message with rows, so the archive passes it over, and the node finds it and sends again.
+    // What is left: the server acknowledges an own record where its publisher says, with rights of its own.
+    // Such a message has no rows, so the archive passes it over, and the node finds it and sends again.
     for reply in ["$JS.API.STREAM.PURGE.REC_alice", of.as_str()] {
         raw.publish(subject("a").as_str(), reply, "rows");
     }

@@ -45,8 +45,8 @@ enum Command {
 
 #[derive(Subcommand)]
 enum Fleet {
-    /// Send the records that the node writes to its spool files to the fleet's log, and follow the fleet, until
-    /// it is ended
+    /// Send the records that the node writes to its spool files to the fleet's log, and follow the fleet,
+    /// until it is ended
     Agent {
         /// The node's configuration, whose table `fleet` names spool and server
         #[arg(short, long, value_name = "FILE")]

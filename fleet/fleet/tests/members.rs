@@ -1,4 +1,4 @@
-//! Nodes that are members of a fleet, with real processes: installs, rollouts that halt, leases and revocations.
+//! Nodes that are members of a fleet, with real processes: installs, halts, leases and revocations.
 
 use crate::world::{found, output, wait_for};
 use serde_json::Value;
@@ -271,8 +271,8 @@ fn a_rollout_that_fails_halts() {
     assert!(fleet.is_running("one", "count") && fleet.is_running("two", "count"));
 }
 
-/// What the fleet installed is renewed while there is contact, and ends without: by the agent, and by the node
-/// if the agent is gone.
+/// What the fleet installed is renewed while there is contact, and ends without: by the agent, and by the
+/// node if the agent is gone.
 #[test]
 fn what_a_fleet_installed_ends_with_its_lease() {
     let Some(mut fleet) = Fleet::start(&[("one", ROLE)]) else { return };

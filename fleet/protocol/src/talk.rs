@@ -35,7 +35,8 @@ impl Subjects {
     }
 }
 
-/// Returns the subject of an application with the token of this id, and the beginning of the subjects of replies.
+/// Returns the subject of an application with the token of this id, and the beginning of its subjects of
+/// replies.
 pub fn enrolment(token: &str) -> (String, String) {
     (format!("flame.enrol.{token}"), format!("flame.inbox.token.{token}"))
 }

@@ -40,7 +40,7 @@ enum What {
         #[command(flatten)]
         answer: AnswerArgs,
     },
-    /// Revoke a credential or a key on a node, for its operator; modules under it have ended when this returns
+    /// Revoke a credential or a key on a node, for its operator; modules under it have ended then
     Revoke {
         /// Id of a block (`flame grant inspect`), or public key
         what: String,
