@@ -6,7 +6,7 @@
 //! node:     its API ◄─ flame install, renew, stop, revoke ◄─ flame fleet agent ◄┘
 //! ```
 //!
-//! The operator's folder holds the fleet's key and its [`state`]; commands change it, and one service signs
+//! The operator's folder holds the fleet's key and its state; commands change it, and one service signs
 //! and sends. A node follows what [`flame_fleet_protocol::Agent`] accepts, as a session of its own node under
 //! a credential, so its policy decides.
 #![forbid(unsafe_code)]
