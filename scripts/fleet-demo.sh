@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Runs a server, three nodes with traffic, their agents and an archive, and one query over all three:
+# Runs a server, three nodes with traffic that enrol, an archive, installs by the fleet, one query over all
+# three, and a revocation:
 #   scripts/fleet-demo.sh target/fast-build/flame target/fast-build/modules
 # flame-fleet lies beside the command; NATS_SERVER names the server. As root, each node captures from a link
 # in a network namespace; otherwise each replays the recorded capture.
@@ -41,20 +42,23 @@ until_there() { # until_there WHAT COMMAND...
 }
 
 port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+export FLAME_FLEET=$tmp/fleet FLAME_NODES=$tmp/nodes.toml
 from=$EPOCHREALTIME
-cat >"$tmp/server.conf" <<END
-listen: "127.0.0.1:$port"
-jetstream { store_dir: "$tmp/server", sync_interval: always }
-END
-run "$nats" -c "$tmp/server.conf"
+root=$("$flame" key new "$tmp/root.key")
+"$flame" fleet init demo --server "tls://127.0.0.1:$port" --listen "127.0.0.1:$port" --root "$tmp/root.key" \
+  >>"$tmp/log" 2>&1
+run "$nats" -c "$tmp/fleet/server.conf"
 until_there "the server" bash -c ": </dev/tcp/127.0.0.1/$port"
-say "a server, which syncs each message" "$from"
+run "$flame" fleet control
+say "a server with TLS and users, which syncs each message, and the control" "$from"
 
 from=$EPOCHREALTIME
 cat >"$tmp/archive.toml" <<END
 [archive]
 folder = "archive"
-server = "nats://127.0.0.1:$port"
+server = "tls://127.0.0.1:$port"
+authority = "fleet/ca.pem"
+key = "fleet/archive.key"
 END
 run "$flame" fleet archive -c "$tmp/archive.toml"
 for node in "${nodes[@]}"; do
@@ -66,9 +70,26 @@ for node in "${nodes[@]}"; do
   else
     source="file = \"$demo/demo.pcap\""$'\n'"repeat = true" within=()
   fi
+  "$flame" key new "$tmp/$node/node.key" >/dev/null
+  touch "$tmp/$node/revoked"
+  cat >"$tmp/$node/policy.toml" <<END
+[node]
+name = "$node"
+key = "node.key"
+revocations = "revoked"
+audit = "audit.log"
+[roots]
+operator = "$root"
+[roles.fleet]
+select = ""
+expose = "headers"
+calls = "records, messages"
+code = "any"
+END
   cat >"$tmp/$node/node.toml" <<END
 [node]
 storage = "state"
+policy = "policy.toml"
 [socket]
 path = "node.sock"
 [sources.tap]
@@ -76,16 +97,35 @@ $source
 [fleet]
 name = "$node"
 spool = "spool"
-server = "nats://127.0.0.1:$port"
+member = "member"
+principal = "fleet"
+labels = { site = "$node", speed = "10G" }
 END
   run "${within[@]}" "$flame" node run -c "$tmp/$node/node.toml"
-  export FLAME_NODE=unix:$tmp/$node/node.sock FLAME_NODES=$tmp/nodes.toml
-  until_there "node $node" "$flame" list
-  "$flame" install "$modules/count.wasm" >/dev/null 2>&1
-  "$flame" install "$modules/flow.wasm" --set idle_timeout=1s --set linger=1s >/dev/null 2>&1
+  until_there "node $node" "$flame" list --node "unix:$tmp/$node/node.sock"
+done
+say "three nodes, an archive" "$from"
+
+from=$EPOCHREALTIME
+for node in "${nodes[@]}"; do
+  "$flame" fleet enrol "$node" -o "$tmp/$node/token"
+  applied=$("$flame" fleet enrol --token - -c "$tmp/$node/node.toml" <"$tmp/$node/token" 2>>"$tmp/log")
+  key=${applied#* } key=${key%%: *}
+  "$flame" fleet approve "$node" "$key" --root "$tmp/root.key" >>"$tmp/log" 2>&1
   run "$flame" fleet agent -c "$tmp/$node/node.toml"
 done
-say "three nodes with the modules count and flow, their agents, an archive" "$from"
+reported() { [ "$("$flame" fleet members | grep -c reported)" = 3 ]; }
+until_there "reports of all nodes" reported
+say "three nodes enrolled, each with a token and its key approved" "$from"
+
+from=$EPOCHREALTIME
+for module in "count" "flow --set idle_timeout=1s --set linger=1s"; do
+  # shellcheck disable=SC2086
+  set -- $module
+  printf '\n$ flame fleet install %s.wasm --where "speed >= 10G"%s\n' "$1" "${module#"$1"}"
+  "$flame" fleet install "$modules/$1.wasm" --where "speed >= 10G" "${@:2}"
+done
+say "count and flow on three nodes, in waves of one and the rest" "$from"
 
 from=$EPOCHREALTIME
 if [ "$(id -u)" = 0 ]; then
@@ -108,4 +148,9 @@ printf '\n$ flame query "%s"\n' "$sql"
 say "a query over three nodes" "$from"
 printf '\n$ flame query "SELECT * FROM fleet.losses"\n'
 "$flame" query "SELECT * FROM fleet.losses"
+from=$EPOCHREALTIME
+printf '\n$ flame fleet revoke flow\n'
+"$flame" fleet revoke flow
+for node in "${nodes[@]}"; do "$flame" list --node "unix:$tmp/$node/node.sock" | tail -n +2; done
+say "flow revoked on three nodes, which run count only" "$from"
 say "all" "$began"

@@ -2,7 +2,7 @@
 //! `docs/environment.md`.
 
 /// Variables, and the meaning of each.
-pub const VARIABLES: [(&str, &str); 18] = [
+pub const VARIABLES: [(&str, &str); 19] = [
     ("FLAME_MODULES", "folders of modules that are given by name, separated by colons"),
     (
         "FLAME_CACHE",
@@ -20,6 +20,7 @@ pub const VARIABLES: [(&str, &str); 18] = [
     ("FLAME_NODE", "name or address of the node for commands that manage modules on a node"),
     ("FLAME_NODES", "file of the known nodes"),
     ("FLAME_ARCHIVE", "folder of a fleet's archive, for flame query"),
+    ("FLAME_FLEET", "folder of a fleet with its keys and state, for its operator's commands"),
     ("FLAME_CLANG", "the compiler for modules in C"),
     ("CARGO", "the cargo that builds modules in Rust"),
     ("CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_RUSTFLAGS", "flags for modules in Rust, besides those they need"),

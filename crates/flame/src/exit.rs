@@ -13,6 +13,8 @@ pub enum Status {
     Faulted = 4,
     /// Rows were lost. A line on standard error names module, table and number.
     Lost = 5,
+    /// The node does not allow it, by its policy or to this credential.
+    Denied = 6,
 }
 
 impl Status {

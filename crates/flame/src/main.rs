@@ -88,7 +88,7 @@ fn main() -> ExitCode {
         Ok(status) => status.code(),
         Err(error) => {
             console::complain!("flame: {error}");
-            exit::Status::Failed.code()
+            error::status(&*error).code()
         }
     }
 }

@@ -36,15 +36,25 @@ struct Table {
 }
 
 /// Sends until the process is ended.
-pub fn run(config: &Config) -> Result<(), Error> {
+pub fn run(config: &Config, file: &Path) -> Result<(), Error> {
+    if config.is_member {
+        let settings = crate::config::settings(file)?;
+        std::thread::spawn(move || {
+            loop {
+                let Err(e) = flame_fleet_control::follow(&settings);
+                eprintln!("agent: the fleet is not followed: {e}; it is tried again");
+                sleep(RETRY);
+            }
+        });
+    }
     let mut agent = Agent::new(&config.name, &config.spool, config.stream);
     let (mut said, mut connected) = (String::new(), String::new());
     loop {
-        let Err(e) = Nats::connect(&config.server).and_then(|mut log| {
-            note(&mut connected, format!("agent: connected to {}", config.server));
+        let Err(e) = Nats::connect_as(&config.access).and_then(|mut log| {
+            note(&mut connected, format!("agent: connected to {}", config.access.server));
             agent.serve(&mut log)
         });
-        note(&mut said, format!("agent: {}: {e}; it is tried again", config.server));
+        note(&mut said, format!("agent: {}: {e}; it is tried again", config.access.server));
         sleep(RETRY);
     }
 }

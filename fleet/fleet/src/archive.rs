@@ -54,12 +54,12 @@ pub fn run(config: &Config) -> Result<(), Error> {
     let store = Store::open(&config.folder, true)?;
     let (mut said, mut connected) = (String::new(), String::new());
     loop {
-        let Err(e) = Nats::connect(&config.server).map_err(ArchiveError::Log).and_then(|mut log| {
+        let Err(e) = Nats::connect_as(&config.access).map_err(ArchiveError::Log).and_then(|mut log| {
             let mut archive = Archive::load(store.clone())?;
-            note(&mut connected, format!("archive: connected to {}", config.server));
+            note(&mut connected, format!("archive: connected to {}", config.access.server));
             archive.serve(&mut log)
         });
-        note(&mut said, format!("archive: {}: {e}; it is tried again", config.server));
+        note(&mut said, format!("archive: {}: {e}; it is tried again", config.access.server));
         sleep(RETRY);
     }
 }

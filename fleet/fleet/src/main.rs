@@ -45,12 +45,15 @@ enum Command {
 
 #[derive(Subcommand)]
 enum Fleet {
-    /// Send the records that the node writes to its spool files to the fleet's log, until it is ended
+    /// Send the records that the node writes to its spool files to the fleet's log, and follow the fleet,
+    /// until it is ended
     Agent {
         /// The node's configuration, whose table `fleet` names spool and server
         #[arg(short, long, value_name = "FILE")]
         config: PathBuf,
     },
+    #[command(flatten)]
+    Control(Box<flame_fleet_control::Command>),
     /// Take the records of all nodes from the fleet's log into the archive, until it is ended
     Archive {
         /// The configuration: a table `archive` with folder and server
@@ -62,11 +65,12 @@ enum Fleet {
 fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Fleet(Fleet::Agent { config }) => {
-            config::Agent::open(&config).and_then(|config| agent::run(&config))
+            config::Agent::open(&config).and_then(|agent| agent::run(&agent, &config))
         }
         Command::Fleet(Fleet::Archive { config }) => {
             config::Archive::open(&config).and_then(|config| archive::run(&config))
         }
+        Command::Fleet(Fleet::Control(command)) => command.run(config::settings),
         Command::Query(query) => query.run(),
     };
     match done {

@@ -2,6 +2,7 @@
 //! command of `make build`), agents and an archive. Without server, command or modules, tests are skipped
 //! with a message.
 
+mod members;
 mod world;
 
 use std::time::{Duration, Instant};

@@ -20,7 +20,7 @@ pub fn wait_for(what: impl AsRef<str>, mut holds: impl FnMut() -> bool) {
 }
 
 /// Returns the file of a variable, or the first of `others` that exists.
-fn found(variable: &str, others: impl IntoIterator<Item = PathBuf>) -> Option<PathBuf> {
+pub fn found(variable: &str, others: impl IntoIterator<Item = PathBuf>) -> Option<PathBuf> {
     let named = std::env::var_os(variable).map(PathBuf::from);
     let path = named.into_iter().chain(others).find(|path| path.exists());
     if path.is_none() {
@@ -201,7 +201,7 @@ impl Drop for World {
     }
 }
 
-fn output(command: &mut Command) -> Result<String, String> {
+pub fn output(command: &mut Command) -> Result<String, String> {
     let output = command.output().unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }

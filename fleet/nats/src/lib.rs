@@ -12,10 +12,14 @@
 //! | servers with known holes are refused | `versions_with_holes_are_refused` |
 #![forbid(unsafe_code)]
 
+mod access;
+mod bus;
 mod memory;
 mod nats;
 mod version;
 
+pub use access::{Access, User};
+pub use bus::{Bus, Note};
 pub use memory::Memory;
 pub use nats::Nats;
 pub use version::{RECOMMENDED, Version, VersionError};

@@ -1,6 +1,6 @@
 //! NATS JetStream as a log.
 
-use crate::{Log, LogError, Published, Record, Version};
+use crate::{Access, Log, LogError, Published, Record, Version};
 use async_nats::Client;
 use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, pull};
 use async_nats::jetstream::context::{CreateStreamErrorKind, PublishErrorKind};
@@ -9,6 +9,7 @@ use async_nats::jetstream::stream::{Config, DirectGetErrorKind, DiscardPolicy, S
 use async_nats::jetstream::{self, Context, ErrorCode};
 use flame_fleet_protocol::Subject;
 use flame_fleet_protocol::subject::unescape;
+use flame_fleet_protocol::talk::{self, Ask};
 use futures_util::{StreamExt as _, TryStreamExt as _};
 use std::fmt::Display;
 use std::sync::atomic::Ordering;
@@ -22,6 +23,8 @@ pub struct Nats {
     runtime: Runtime,
     client: Client,
     context: Context,
+    /// The subject on which a node asks the fleet for streams. Nothing else lets it make them.
+    asks: Option<String>,
 }
 
 fn failed<E: Display>(what: &'static str) -> impl FnOnce(E) -> LogError {
@@ -35,14 +38,24 @@ impl Nats {
     ///
     /// Returns an error if there is no server, or its version is refused.
     pub fn connect(address: &str) -> Result<Self, LogError> {
+        Self::connect_as(&Access::open(address))
+    }
+
+    /// Connects as a user.
+    ///
+    /// # Errors
+    ///
+    /// See [`Nats::connect`].
+    pub fn connect_as(access: &Access) -> Result<Self, LogError> {
         let runtime = Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()
             .build()
             .map_err(failed("its runtime"))?;
-        let client = runtime.block_on(async_nats::connect(address)).map_err(failed("the connection"))?;
+        let client =
+            runtime.block_on(access.options().connect(&access.server)).map_err(failed("the connection"))?;
         let context = runtime.block_on(async { jetstream::new(client.clone()) });
-        let log = Self { runtime, client, context };
+        let log = Self { runtime, client, context, asks: access.asks() };
         log.version()?;
         Ok(log)
     }
@@ -83,7 +96,8 @@ impl Nats {
     }
 
     fn last_of(&self, stream: &str, subject: &str) -> Result<Option<(u64, Vec<u8>)>, LogError> {
-        let stream = self.stream(stream)?;
+        let stream = self.runtime.block_on(self.context()?.get_stream_no_info(stream));
+        let stream = stream.map_err(failed("a stream"))?;
         match self.runtime.block_on(stream.direct_get_last_for_subject(subject)) {
             Ok(message) => Ok(Some((message.sequence, message.payload.to_vec()))),
             Err(e) if matches!(e.kind(), DirectGetErrorKind::NotFound) => Ok(None),
@@ -95,6 +109,12 @@ impl Nats {
 impl Log for Nats {
     fn open(&mut self, subject: &Subject, bound: u64) -> Result<(), LogError> {
         let principal = subject.as_str().split('.').nth(3).unwrap_or_default();
+        if let Some(asks) = &self.asks {
+            let ask = Ask::Stream { principal: subject.parts().principal, bytes: bound };
+            let request = self.client.request(asks.clone(), ask.to_bytes().into());
+            let reply = self.runtime.block_on(request).map_err(failed("the fleet's control"))?;
+            return talk::read_reply(&reply.payload).map(drop).map_err(failed("a stream"));
+        }
         // A principal may fill its own stream only, and a full one removes nothing.
         let records = Config {
             name: subject.stream(),

@@ -5,6 +5,7 @@ use crate::rollout::order;
 use crate::signed::{
     Action, Beacon, Delegation, Demands, Intent, Key, Revocations, SignedError, Statement, Verify,
 };
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
@@ -46,7 +47,8 @@ pub struct Member {
 }
 
 /// What a node keeps over restarts. It is stored before [`Agent::wanted`] is acted on.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Stored {
     /// The latest time that the fleet has signed.
     pub time: u64,
@@ -61,14 +63,16 @@ pub struct Stored {
 }
 
 /// The latest intent of a target that reaches the node.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Target {
     pub intent: Intent,
     pub delegation: u64,
 }
 
 /// The age of a statement. No number of a key that was lost keeps out the statements of the next delegation.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Age {
     pub delegation: u64,
     /// The number of the rollout, of an intent.
@@ -278,6 +282,13 @@ impl Agent {
         self.targets(clock, Wish::Run)
     }
 
+    /// Returns the seconds for which a lease of this length has not ended, or nothing while the node runs
+    /// modules without contact, too.
+    pub fn left(&self, lease: u64, clock: Clock) -> Option<u64> {
+        let left = |contact: Contact| contact.steady.saturating_add(lease).saturating_sub(clock.steady);
+        (self.member.alone == Alone::Stop).then(|| self.contact.map_or(0, left))
+    }
+
     /// Returns the intents by which this node runs nothing, whatever it hears of contact: those that stop,
     /// have expired, are revoked, or whose condition it does not meet. It reports that it follows them. An
     /// intent that waits for contact or for a list is in neither map, and nothing is reported about it.
@@ -327,7 +338,8 @@ impl Stored {
 }
 
 impl Target {
-    fn age(&self) -> Age {
+    /// Returns the age of the intent.
+    pub fn age(&self) -> Age {
         let Intent { rollout, counter, .. } = self.intent;
         Age { delegation: self.delegation, rollout, counter }
     }

@@ -153,7 +153,8 @@ fn tokens(text: &str) -> Result<Vec<(usize, Token)>, ConditionError> {
     Ok(all)
 }
 
-fn number(text: &str) -> Option<u64> {
+/// Reads a number of a condition or a label: digits, and k, M, G or T for 1000 each.
+pub fn number(text: &str) -> Option<u64> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let factor = match &text[digits.len()..] {
         "" => 1,

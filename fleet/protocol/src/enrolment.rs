@@ -1,6 +1,8 @@
 //! How nodes become members of a fleet, and how they leave it.
 
 use crate::signed::{Key, Verify};
+use crate::signed::{hex, unhex};
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 
@@ -9,7 +11,8 @@ const PURPOSE: &str = "fleet enrolment";
 pub const MAX_NAME: usize = 64;
 
 /// The hash of a token. The token itself is shown once and not kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
 pub struct TokenHash(pub [u8; 32]);
 
 impl TokenHash {
@@ -19,8 +22,22 @@ impl TokenHash {
     }
 }
 
+impl From<TokenHash> for String {
+    fn from(hash: TokenHash) -> Self {
+        hex(&hash.0)
+    }
+}
+
+impl TryFrom<String> for TokenHash {
+    type Error = &'static str;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        unhex(&text).map(Self).ok_or("expected 64 hexadecimal digits")
+    }
+}
+
 /// An invitation to apply once, by its token.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Invitation {
     /// Seconds since 1970.
     expires: u64,
@@ -31,7 +48,8 @@ struct Invitation {
 }
 
 /// The state of a node in the fleet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Standing {
     /// It applied with this key, and waits for the operator.
     Applied(Key),
@@ -69,7 +87,7 @@ pub enum EnrolmentError {
 }
 
 /// The members of a fleet.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Enrolment {
     invitations: BTreeMap<TokenHash, Invitation>,
     nodes: BTreeMap<String, Standing>,

@@ -48,10 +48,12 @@ pub mod archive;
 pub mod condition;
 pub mod enrolment;
 pub mod message;
+pub mod nkey;
 pub mod publisher;
 pub mod rollout;
 pub mod signed;
 pub mod subject;
+pub mod talk;
 
 pub use agent::{Age, Agent, Alone, Clock, Member, Refusal, Stored, Target};
 pub use archive::{Commit, Known, Loss, Progress, Publish, Verdict, Writer};

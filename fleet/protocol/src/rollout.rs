@@ -3,6 +3,7 @@
 //! A rollout that halted reaches as far as it came: its nodes keep the intent, and the others the one before,
 //! until the next rollout of the target.
 
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 
@@ -15,7 +16,8 @@ pub fn order(rollout: u64, node: &str) -> u64 {
 }
 
 /// What a node reports about an intent.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Outcome {
     /// It follows: it runs the module, or nothing by this intent ([`crate::Agent::settled`]).
     Running,
@@ -25,7 +27,7 @@ pub enum Outcome {
 }
 
 /// The waves of a rollout.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
     /// The number of nodes in each wave but the last, which is the rest.
     pub waves: Vec<usize>,
@@ -36,7 +38,7 @@ pub struct Plan {
 }
 
 /// The state of a rollout.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Progress {
     /// Waits for reports of the wave with this number, from 0.
     Wave(usize),
@@ -51,7 +53,7 @@ pub enum Progress {
 }
 
 /// Decides which nodes an intent reaches.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Rollout {
     id: u64,
     plan: Plan,
@@ -126,6 +128,19 @@ impl Rollout {
         let reports = nodes.iter().filter_map(|(_, node)| self.outcomes.get(node));
         let failed = reports.clone().filter(|outcome| matches!(outcome, Outcome::Failed(_))).count();
         (failed, nodes.len() - reports.count(), nodes.len())
+    }
+
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// Returns the nodes in their order, and the numbers of nodes up to the end of each wave.
+    pub fn waves(&self) -> (impl Iterator<Item = &str>, &[usize]) {
+        (self.nodes.iter().map(|(_, node)| node.as_str()), &self.ends)
+    }
+
+    pub fn progress(&self) -> Progress {
+        self.progress
     }
 
     /// Returns the reports by node.

@@ -1,7 +1,10 @@
 //! Keys, and statements that the fleet signs.
 
+use ed25519_dalek::pkcs8::spki::der::pem::LineEnding;
+use ed25519_dalek::pkcs8::{DecodePrivateKey as _, EncodePrivateKey as _};
 use ed25519_dalek::{Signature, Signer as _, SigningKey, VerifyingKey};
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use sha2::{Digest, Sha256};
 use std::fmt;
 
@@ -14,6 +17,33 @@ const STATEMENT: &str = "fleet statement";
 /// An Ed25519 public key.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key(pub [u8; 32]);
+
+impl Key {
+    /// Reads a key from its text, `ed25519/` and 64 hexadecimal digits.
+    pub fn parse(text: &str) -> Option<Self> {
+        text.strip_prefix("ed25519/").and_then(unhex).map(Self)
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}
+
+impl Serialize for Key {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Key {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let expected = "a key: ed25519/ and 64 hexadecimal digits";
+        Self::parse(&text).ok_or_else(|| D::Error::custom(format!("{text:?}, expected {expected}")))
+    }
+}
 
 impl fmt::Debug for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -57,6 +87,21 @@ impl Secret {
     /// Makes the key of a seed of 32 random bytes.
     pub fn new(seed: &[u8; 32]) -> Self {
         Self(SigningKey::from_bytes(seed))
+    }
+
+    /// Reads the PEM text of a key file (`flame key new`).
+    pub fn from_pem(text: &str) -> Option<Self> {
+        SigningKey::from_pkcs8_pem(text).ok().map(Self)
+    }
+
+    /// Returns the text of a key file.
+    pub fn to_pem(&self) -> String {
+        // A seed of 32 bytes cannot fail.
+        self.0.to_pkcs8_pem(LineEnding::LF).map_or_else(|_| String::new(), |pem| pem.to_string())
+    }
+
+    pub(crate) fn sign_bytes(&self, bytes: &[u8]) -> [u8; 64] {
+        self.0.sign(bytes).to_bytes()
     }
 
     pub fn public(&self) -> Key {
@@ -107,6 +152,20 @@ pub struct Delegation {
 pub struct Delegated {
     body: Vec<u8>,
     signature: [u8; 64],
+}
+
+impl Delegated {
+    /// Returns the bytes of its file.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        [&self.signature[..], &self.body].concat()
+    }
+
+    /// Reads the bytes of a file, and its content, which is verified by those who follow it.
+    pub fn read(bytes: &[u8]) -> Option<(Self, Delegation)> {
+        let (signature, body) = bytes.split_first_chunk()?;
+        let delegation = serde_json::from_slice(body).ok()?;
+        Some((Self { body: body.to_vec(), signature: *signature }, delegation))
+    }
 }
 
 /// What a fleet states to its nodes. Times are seconds since 1970.

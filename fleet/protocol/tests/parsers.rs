@@ -4,8 +4,10 @@
 
 use crate::{Fleet, NOW, intent, secret};
 use flame_fleet_protocol::signed::Demands;
+use flame_fleet_protocol::talk::{self, Application, Ask, Report};
 use flame_fleet_protocol::{
-    Condition, Key, Labels, Mark, Message, Missing, Progress, Subject, Verdict, Verify, Writer,
+    Condition, Delegated, Key, Labels, Mark, Message, Missing, Progress, Secret, Subject, Verdict, Verify,
+    Writer,
 };
 use flame_spool::{Batch, Epoch, Frame, Hash, Position, Range, Stamp, Totals};
 
@@ -90,6 +92,42 @@ fn statements() {
             let mut agent = crate::agent();
             if agent.receive(bytes, crate::clock(1), &Trusting).is_ok() {
                 agent.wanted(crate::clock(2));
+            }
+        },
+        &seeds,
+    );
+}
+
+/// What nodes and operator send each other beside statements, and the files of keys.
+#[test]
+fn talks_and_keys() {
+    let report = Report { asks: Some(7), ..Report::default() };
+    let ask = Ask::Module { hash: "00".repeat(32), offset: 1 };
+    let (token, name, key, signature) = ("0".to_owned(), "n".to_owned(), "k".to_owned(), "s".to_owned());
+    let application = Application { token, name, key, signature };
+    let fleet = Fleet::new(2, 1);
+    let seeds = [
+        serde_json::to_vec(&report).unwrap(),
+        ask.to_bytes(),
+        serde_json::to_vec(&application).unwrap(),
+        talk::reply(Ok(b"content".to_vec())),
+        talk::reply(Err("why not".to_owned())),
+        fleet.delegated.to_bytes(),
+        secret(1).to_pem().into_bytes(),
+    ];
+    replay(
+        |bytes| {
+            let _ = serde_json::from_slice::<Report>(bytes);
+            let _ = serde_json::from_slice::<Application>(bytes);
+            if let Ok(ask) = serde_json::from_slice::<Ask>(bytes) {
+                assert_eq!(serde_json::from_slice::<Ask>(&ask.to_bytes()).unwrap(), ask);
+            }
+            let _ = talk::read_reply(bytes);
+            if let Some((delegated, _)) = Delegated::read(bytes) {
+                assert_eq!(delegated.to_bytes(), bytes);
+            }
+            if let Some(secret) = std::str::from_utf8(bytes).ok().and_then(Secret::from_pem) {
+                assert_eq!(Secret::from_pem(&secret.to_pem()).unwrap().public(), secret.public());
             }
         },
         &seeds,

@@ -51,7 +51,7 @@ pub struct Status {
 }
 
 /// A revocation.
-#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RevokeRequest {
     /// A credential, whose last block is revoked, with all that were narrowed from it.
@@ -62,4 +62,8 @@ pub struct RevokeRequest {
     #[serde(default, deserialize_with = "crate::most::optional_text::<_, { crate::most::KEY }>")]
     #[schema(max_length = 128)]
     pub key: Option<String>,
+    /// The id of a block of credentials (`flame grant inspect`): with it all are revoked that have the block.
+    #[serde(default, deserialize_with = "crate::most::optional_text::<_, { crate::most::KEY }>")]
+    #[schema(max_length = 128)]
+    pub id: Option<String>,
 }

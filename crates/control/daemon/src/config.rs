@@ -50,6 +50,9 @@
 //! bytes = "1GiB"                    # of each table there; the oldest make room
 //! labels = { site = "penn" }        # metadata of all tables
 //! server = "nats://10.0.0.1:4222"   # of the fleet's log, for the agent
+//! member = "/var/lib/flame/member"  # or its keys and state, with the server, once it is enrolled
+//! alone = "stop"                    # what the fleet installed, at the end of its lease; or "keep"
+//! principal = "fleet"               # its modules stay stopped at a start, until the agent has contact
 //! stream = "1GiB"                   # of the log's stream of each principal, for the agent
 //!
 //! [isolation]
@@ -85,6 +88,7 @@
 
 mod tables;
 
+use crate::store::Owner;
 use flame_api::Reservation;
 use flame_source::live::Capture;
 use flame_worker::Overload;
@@ -194,6 +198,16 @@ pub struct Fleet {
     /// The bytes of each table there.
     pub bytes: u64,
     pub labels: BTreeMap<String, String>,
+    /// The principal, as a root named it, whose modules stay stopped at a start until the agent runs them.
+    pub principal: Option<String>,
+}
+
+impl Fleet {
+    /// Returns whether the fleet installed the modules of an owner.
+    pub fn installs(&self, owner: &Owner) -> bool {
+        let is_named = |named: &String| owner.principal.split(['/', '#']).next() == Some(named);
+        !owner.is_operator() && self.principal.as_ref().is_some_and(is_named)
+    }
 }
 
 #[derive(Clone, Debug, PartialEq)]

@@ -1,4 +1,5 @@
 use crate::config::{Config, From, Limits, Readers};
+use crate::store::Owner;
 use std::path::Path;
 
 const LEAST: &str =
@@ -32,6 +33,10 @@ fn the_example_in_the_manual_is_valid() {
     assert_eq!(metrics.readers, Readers::Token(Some("/etc/flame/metrics.token".into())));
     let fleet = config.fleet.unwrap();
     assert_eq!((fleet.bytes, fleet.labels["site"].as_str()), (1 << 30, "penn"));
+    let of = |root: &str, name: &str| Owner { root: root.to_owned(), principal: name.to_owned() };
+    let is_of = |root, name| fleet.installs(&of(root, name));
+    assert!(is_of("ed25519/00", "fleet") && is_of("ed25519/00", "fleet/alice#00"));
+    assert!(!is_of("ed25519/00", "fleets") && !is_of("ed25519/00", "alice/fleet") && !is_of("", "fleet"));
     assert_eq!(config.socket.unwrap().mode, 0o666);
 }
 

@@ -203,6 +203,14 @@ impl Engine {
             let reason = stored.reason.unwrap_or_default();
             return warn(format!("{label} is {}: {reason}", stored.state.name()));
         }
+        if self.config().fleet.as_ref().is_some_and(|fleet| fleet.installs(owner)) {
+            let reason = "the node was started: the fleet's agent runs it again once it has contact";
+            if let Some(entry) = self.modules().get_mut(&key) {
+                entry.note(reason.to_owned());
+                entry.end(State::Stopped, reason.to_owned());
+            }
+            return warn(format!("{label} is stopped: {reason}"));
+        }
         let Ok(_changing) = self.begin_by(By::Node, &key) else { return };
         let Err(problem) = self.run_stored(&key, &stored) else { return };
         // Its owner learns nothing of the node's files.

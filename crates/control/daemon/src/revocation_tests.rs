@@ -1,7 +1,7 @@
 //! Tests of revocations and their withdrawal, without workers.
 
 use crate::test_world::{PATIENCE, World, revocation, within};
-use flame_api::{Code, State};
+use flame_api::{Code, RevokeRequest, State};
 use flame_base::lock;
 use flame_trust::{Credential, Field};
 use std::time::Instant;
@@ -27,6 +27,26 @@ fn a_revocation_is_in_force_when_it_is_acknowledged() {
     world.engine.reload_policy(None);
     let claimed = world.engine.policy().unwrap().claim(&credential, flame_trust::time::now());
     assert!(claimed.is_err());
+}
+
+/// The fleet names credentials by the ids of their blocks.
+#[test]
+fn the_id_of_a_block_is_revoked() {
+    let world = World::new();
+    let credential = world.credential(&[]);
+    world.install(&credential);
+    let id = credential.blocks().unwrap().last().unwrap().id.clone();
+    let of = |id: &str| RevokeRequest { id: Some(id.to_owned()), ..RevokeRequest::default() };
+    for wrong in ["", "id", "0g", "00 key", "00\nid 00"] {
+        let refused = world.engine.revoke(&of(wrong)).unwrap_err();
+        assert_eq!(refused.code, Code::Invalid, "{refused}");
+    }
+    let both = RevokeRequest { credential: Some(credential.text()), ..of(&id) };
+    assert_eq!(world.engine.revoke(&both).unwrap_err().code, Code::Invalid);
+    assert_eq!(world.state(), State::Running);
+    world.engine.revoke(&of(&id.to_uppercase())).unwrap();
+    assert_eq!(world.state(), State::Evicted);
+    assert!(is_revoked(&world, &credential));
 }
 
 #[test]

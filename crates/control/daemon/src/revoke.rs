@@ -20,24 +20,29 @@ pub(crate) fn with_all(node: Node, lines: &[String]) -> Result<Node, RevokedErro
 }
 
 fn invalid(reason: String) -> Problem {
-    Problem::new(Code::Invalid, reason, "give one credential or one key")
+    Problem::new(Code::Invalid, reason, "give one credential, one key or one id")
 }
 
 /// Returns the line of the list for a revocation, and the principals whom it concerns.
 fn line_of(request: &RevokeRequest) -> Result<(String, String), Problem> {
-    match (&request.credential, &request.key) {
-        (Some(text), None) => {
+    match (&request.credential, &request.key, &request.id) {
+        (Some(text), None, None) => {
             let blocks =
                 Credential::parse(text).and_then(|c| c.blocks()).map_err(|e| invalid(e.to_string()))?;
             let last = blocks.last().ok_or_else(|| invalid("the credential has no block".to_owned()))?;
             let names: Vec<_> = blocks.iter().filter_map(|b| b.principal.as_deref()).collect();
             Ok((format!("id {}", last.id), names.join("/")))
         }
-        (None, Some(key)) => {
+        (None, Some(key), None) => {
             let key = PublicKey::parse(key).map_err(|e| invalid(e.to_string()))?;
             Ok((format!("key {key}"), key.to_string()))
         }
-        _ => Err(invalid("neither or both of credential and key are given".to_owned())),
+        (None, None, Some(id)) if !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_hexdigit()) => {
+            let id = id.to_ascii_lowercase();
+            Ok((format!("id {id}"), id))
+        }
+        (None, None, Some(id)) => Err(invalid(format!("the id {id:?}: expected hexadecimal digits"))),
+        _ => Err(invalid("expected one of credential, key and id".to_owned())),
     }
 }
 

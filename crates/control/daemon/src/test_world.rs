@@ -264,7 +264,7 @@ pub fn write_policy(folder: &Path, root: &Secret, more: &str) {
 }
 
 pub fn revocation(credential: &Credential) -> RevokeRequest {
-    RevokeRequest { credential: Some(credential.text()), key: None }
+    RevokeRequest { credential: Some(credential.text()), ..RevokeRequest::default() }
 }
 
 impl Drop for World {

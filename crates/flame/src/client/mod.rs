@@ -171,6 +171,14 @@ impl Client {
         })
     }
 
+    /// Posts a change whose reply has no body.
+    pub fn change(&mut self, path: &str, body: &impl Serialize) -> Result<(), Error> {
+        let response = self.send(Method::POST, path, Some(serde_json::to_vec(body)?))?;
+        let (parts, body) = response.into_parts();
+        let bytes = self.runtime.block_on(body.collect())?.to_bytes();
+        if parts.status.is_success() { Ok(()) } else { Err(problem(parts.status, &bytes)) }
+    }
+
     /// Makes a request without a body.
     pub fn get<T: DeserializeOwned>(&mut self, path: &str) -> Result<T, Error> {
         self.request(Method::GET, path, None::<&()>)

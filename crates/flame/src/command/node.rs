@@ -4,7 +4,7 @@ use crate::error::Error;
 use crate::exit::Status;
 use crate::reserve_args::percent_text;
 use clap::{Args, Subcommand};
-use flame_api::{Security, Status as NodeStatus};
+use flame_api::{RevokeRequest, Security, Status as NodeStatus};
 use flame_trust::time;
 use std::path::PathBuf;
 
@@ -39,6 +39,13 @@ enum What {
         node: NodeArgs,
         #[command(flatten)]
         answer: AnswerArgs,
+    },
+    /// Revoke a credential or a key on a node, for its operator; modules under it have ended then
+    Revoke {
+        /// Id of a block (`flame grant inspect`), or public key
+        what: String,
+        #[command(flatten)]
+        node: NodeArgs,
     },
     /// Add a node to ~/.config/flame/nodes.toml, or change it, and make it the current one
     Add {
@@ -83,6 +90,14 @@ impl Node {
             }
             What::Status { security: false, node, answer } => {
                 status(&Client::open(&node)?.get("/v1/status")?, answer)
+            }
+            What::Revoke { what, node } => {
+                let (key, id) = match what.starts_with("ed25519/") {
+                    true => (Some(what), None),
+                    false => (None, Some(what)),
+                };
+                let request = RevokeRequest { key, id, ..RevokeRequest::default() };
+                Client::open(&node)?.change("/v1/revocations", &request)?;
             }
             What::Add { name, address, certificate, credential, identity, user } => {
                 let full = |path: Option<PathBuf>| path.map(std::path::absolute).transpose();

@@ -109,7 +109,8 @@ struct LinkTable {
     bandwidth: Spanned<String>,
 }
 
-/// The agent reads the name, the server and the size of streams (`fleet/fleet/src/config.rs`).
+/// The agent reads the name, the server, the size of streams and the folder of its keys
+/// (`fleet/fleet/src/config.rs`).
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct FleetTable {
@@ -118,6 +119,11 @@ struct FleetTable {
     bytes: Option<Spanned<String>>,
     #[serde(default)]
     labels: BTreeMap<String, String>,
+    principal: Option<String>,
+    #[serde(rename = "member")]
+    _member: Option<PathBuf>,
+    #[serde(rename = "alone")]
+    _alone: Option<String>,
     #[serde(rename = "server")]
     _server: Option<String>,
     #[serde(rename = "stream")]
@@ -386,7 +392,8 @@ impl FleetTable {
                 })?
             }
         };
-        Ok(Fleet { spool: folder.join(self.spool), bytes, labels: self.labels })
+        let Self { spool, labels, principal, .. } = self;
+        Ok(Fleet { spool: folder.join(spool), bytes, labels, principal })
     }
 }
 
