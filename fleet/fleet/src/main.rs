@@ -11,12 +11,16 @@
 mod agent;
 mod archive;
 mod config;
+mod holder;
 mod output;
 mod parquet_files;
 mod query;
 mod store;
 mod tables;
+mod view;
 
+#[cfg(test)]
+mod holder_tests;
 #[cfg(test)]
 mod way_tests;
 
