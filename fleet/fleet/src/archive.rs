@@ -14,7 +14,7 @@ use std::time::Duration;
 use tokio::runtime::Runtime;
 
 /// The time between two changes while little comes: each is a file for each table.
-const EACH: Duration = Duration::from_secs(1);
+pub const EACH: Duration = Duration::from_secs(1);
 /// The time after which a lost connection is made again.
 const RETRY: Duration = Duration::from_secs(1);
 /// The messages of one stream that are asked for at once, and the bytes after which a change is made.
@@ -47,6 +47,8 @@ pub struct Archive {
     behind: BTreeMap<String, u64>,
     /// The names of the schemas that are stored.
     schemas: HashSet<String>,
+    /// The rows that this writer has archived.
+    rows: u64,
 }
 
 /// Takes what comes until the process is ended.
@@ -71,7 +73,7 @@ impl Archive {
         let runtime = runtime.map_err(Error::from)?;
         let state = runtime.block_on(store.load())?;
         let writer = Writer::load(state.version, state.subjects);
-        Ok(Self { runtime, store, writer, behind: BTreeMap::new(), schemas: HashSet::new() })
+        Ok(Self { runtime, store, writer, behind: BTreeMap::new(), schemas: HashSet::new(), rows: 0 })
     }
 
     fn serve(&mut self, log: &mut Nats) -> Result<Infallible, ArchiveError> {
@@ -136,11 +138,17 @@ impl Archive {
     }
 
     fn commit(&mut self, commit: &Commit, files: Files, unread: Vec<Lost>) -> Result<(), ArchiveError> {
-        let Self { runtime, store, schemas, .. } = self;
+        let Self { runtime, store, schemas, rows, .. } = self;
         runtime.block_on(async {
             let files = files.write(store, commit.version, schemas).await?;
+            *rows += files.iter().map(|file| file.rows).sum::<u64>();
             Ok(store.commit(commit, files, unread).await?)
         })
+    }
+
+    /// Returns the rows that this writer has archived.
+    pub fn rows(&self) -> u64 {
+        self.rows
     }
 
     /// States the watermarks of subjects. The nodes cut their spools there.

@@ -10,6 +10,7 @@
 
 mod agent;
 mod archive;
+mod bench;
 mod config;
 mod holder;
 mod output;
@@ -61,6 +62,8 @@ enum Fleet {
         #[arg(short, long, value_name = "FILE")]
         config: PathBuf,
     },
+    #[command(hide = true)]
+    Bench(bench::Bench),
 }
 
 fn main() -> ExitCode {
@@ -71,6 +74,7 @@ fn main() -> ExitCode {
         Command::Fleet(Fleet::Archive { config }) => {
             config::Archive::open(&config).and_then(|config| archive::run(&config))
         }
+        Command::Fleet(Fleet::Bench(bench)) => bench.run(),
         Command::Query(query) => query.run(),
     };
     match done {
