@@ -25,23 +25,23 @@ const TIME: u64 = NOW * 1_000_000_000 + 123_456_789;
 /// Texts and an address that no holder of the tests may see.
 const SECRETS: [&str; 4] = ["hidden-host", "bobs-own", "unshown", "10.9.9.9"];
 
-struct World {
+pub struct World {
     folder: tempfile::TempDir,
-    runtime: Runtime,
-    store: Store,
+    pub runtime: Runtime,
+    pub store: Store,
     root: Secret,
     alice: Secret,
     version: u64,
 }
 
 /// Columns with their kinds.
-type Columns = Vec<(&'static str, &'static str, ArrayRef)>;
+pub type Columns = Vec<(&'static str, &'static str, ArrayRef)>;
 
-fn text(values: &[&str]) -> ArrayRef {
+pub fn text(values: &[&str]) -> ArrayRef {
     Arc::new(StringArray::from_iter_values(values))
 }
 
-fn numbers(values: &[u64]) -> ArrayRef {
+pub fn numbers(values: &[u64]) -> ArrayRef {
     Arc::new(UInt64Array::from_iter_values(values.iter().copied()))
 }
 
@@ -58,7 +58,7 @@ fn flows() -> Columns {
 }
 
 impl World {
-    fn new() -> Self {
+    pub fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::open(&folder.path().join("archive"), true).unwrap();
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
@@ -92,7 +92,7 @@ impl World {
         fleet_name(&self.root.public().to_string(), principal)
     }
 
-    fn add(&mut self, node: &str, principal: &str, module: &str, table: &str, columns: Columns) {
+    pub fn add(&mut self, node: &str, principal: &str, module: &str, table: &str, columns: Columns) {
         let field = |(name, kind, values): &(&str, &str, ArrayRef)| {
             let metadata = [("type".to_owned(), (*kind).to_owned())].into();
             Column::new(*name, values.data_type().clone(), false).with_metadata(metadata)
@@ -154,7 +154,7 @@ impl World {
     }
 
     /// Returns the cells of a result, row by row.
-    fn rows(&self, context: &SessionContext, sql: &str) -> Vec<String> {
+    pub fn rows(&self, context: &SessionContext, sql: &str) -> Vec<String> {
         let table = self.query(context, sql).unwrap();
         let row = |line: &str| line.trim_matches('|').split('|').map(str::trim).collect::<Vec<_>>().join(" ");
         table.lines().skip(3).filter(|line| line.starts_with('|')).map(row).collect()

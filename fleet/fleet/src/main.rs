@@ -13,6 +13,7 @@ mod archive;
 mod bench;
 mod config;
 mod holder;
+mod live;
 mod output;
 mod parquet_files;
 mod query;
@@ -22,6 +23,8 @@ mod view;
 
 #[cfg(test)]
 mod holder_tests;
+#[cfg(test)]
+mod live_tests;
 #[cfg(test)]
 mod way_tests;
 
@@ -62,6 +65,8 @@ enum Fleet {
         #[arg(short, long, value_name = "FILE")]
         config: PathBuf,
     },
+    Delay(live::Delay),
+    Rtt(live::Rtt),
     #[command(hide = true)]
     Bench(bench::Bench),
 }
@@ -74,6 +79,8 @@ fn main() -> ExitCode {
         Command::Fleet(Fleet::Archive { config }) => {
             config::Archive::open(&config).and_then(|config| archive::run(&config))
         }
+        Command::Fleet(Fleet::Delay(delay)) => delay.run(),
+        Command::Fleet(Fleet::Rtt(rtt)) => rtt.run(),
         Command::Fleet(Fleet::Bench(bench)) => bench.run(),
         Command::Query(query) => query.run(),
     };

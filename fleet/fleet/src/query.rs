@@ -7,6 +7,8 @@ use crate::tables::{losses, provider, tables};
 use crate::view::View;
 use crate::{Error, tables as archive};
 use clap::Args;
+use datafusion::arrow::array::RecordBatch;
+use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::catalog::{CatalogProvider as _, MemoryCatalogProvider, TableProvider};
 use datafusion::dataframe::DataFrame;
 use datafusion::execution::context::SQLOptions;
@@ -36,6 +38,13 @@ pub struct Query {
     /// The statement, as in "SELECT node, count(*) FROM flow.flows GROUP BY node"
     sql: String,
 
+    #[command(flatten)]
+    access: Access,
+}
+
+/// Who reads which archive, and the form of the result.
+#[derive(Args)]
+pub struct Access {
     /// The folder of the archive
     #[arg(short, long, value_name = "FOLDER", env = "FLAME_ARCHIVE")]
     archive: PathBuf,
@@ -63,6 +72,20 @@ pub struct Query {
 
 impl Query {
     pub fn run(self) -> Result<(), Error> {
+        self.access.write(async |context| {
+            let frame = ask(&context, &self.sql).await?;
+            let schema = Arc::new(frame.schema().as_arrow().clone());
+            Ok((schema, frame.collect().await?))
+        })
+    }
+}
+
+impl Access {
+    /// Writes the result of a query in a session of its own.
+    pub fn write(
+        &self,
+        query: impl AsyncFnOnce(SessionContext) -> Result<(SchemaRef, Vec<RecordBatch>), Error>,
+    ) -> Result<(), Error> {
         let holder = match (&self.policy, &self.credential, &self.identity) {
             (Some(policy), Some(credential), Some(identity)) => {
                 let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
@@ -71,17 +94,14 @@ impl Query {
             _ => None,
         };
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-        let batches = runtime.block_on(async {
+        let (schema, batches) = runtime.block_on(async {
             let store = Store::open(&self.archive, false)?;
             let context = match &holder {
                 Some(holder) => session_of(&store, holder).await?,
                 None => session(&store).await?,
             };
-            let frame = ask(&context, &self.sql).await?;
-            let schema = Arc::new(frame.schema().as_arrow().clone());
-            Ok::<_, Error>((schema, frame.collect().await?))
-        });
-        let (schema, batches) = batches?;
+            query(context).await
+        })?;
         write(self.format, self.output.as_deref(), &schema, &batches)
     }
 }
