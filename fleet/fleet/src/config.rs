@@ -1,6 +1,7 @@
 //! The configurations of the two services.
 
 use crate::Error;
+use crate::maintain::length;
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
 
@@ -22,6 +23,8 @@ pub struct Agent {
 pub struct Archive {
     pub folder: PathBuf,
     pub server: String,
+    /// The nanoseconds for which rows are kept.
+    pub keep: Option<u64>,
 }
 
 #[derive(Deserialize)]
@@ -48,6 +51,7 @@ struct ArchiveFile {
 struct ArchiveTable {
     folder: PathBuf,
     server: String,
+    keep: Option<String>,
 }
 
 /// Reads a file, and returns it with its folder, to which paths in it are relative.
@@ -82,7 +86,9 @@ impl Archive {
     /// Reads the configuration of an archive.
     pub fn open(path: &Path) -> Result<Self, Error> {
         let (ArchiveFile { archive }, folder) = read(path)?;
-        Ok(Self { folder: folder.join(archive.folder), server: archive.server })
+        let keep = archive.keep.as_deref().map(length).transpose();
+        let keep = keep.map_err(|e| format!("{}: {e}", path.display()))?;
+        Ok(Self { folder: folder.join(archive.folder), server: archive.server, keep })
     }
 }
 

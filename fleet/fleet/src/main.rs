@@ -14,6 +14,7 @@ mod bench;
 mod config;
 mod holder;
 mod live;
+mod maintain;
 mod output;
 mod parquet_files;
 mod query;
