@@ -15,7 +15,7 @@ use std::time::Duration;
 const EACH: Duration = Duration::from_millis(100);
 /// The time after which a lost connection is made again.
 const RETRY: Duration = Duration::from_secs(1);
-/// The batches of one table that are on their way together, before the next table has its turn: 8 MiB if full.
+/// The batches of one table that are on their way together, before the next table has its turn: about 8 MiB.
 pub const TURN: usize = 32;
 
 /// The tables of a node that leave it.

@@ -61,7 +61,7 @@ impl Bench {
         let rows = batches * ROWS;
         let took = self.through(&spool, rows)?.as_secs_f64();
         println!(
-            "spool to archive: {:.0} rows/s, {:.1} MB/s, {:.2} of the server alone; {rows} rows in {took:.1} s",
+            "spool to archive: {:.0} rows/s, {:.1} MB/s, {:.2} of the server alone; {rows} rows, {took:.1} s",
             rows as f64 / took,
             size as f64 / took / 1e6,
             alone.as_secs_f64() / took

@@ -1,4 +1,4 @@
-//! `flame fleet delay` and `flame fleet rtt`: records of several nodes side by side, as far as they have come.
+//! `flame fleet delay` and `flame fleet rtt`: records of several nodes side by side, as far as they came.
 
 use crate::Error;
 use crate::query::{Access, ask};
@@ -76,8 +76,8 @@ pub fn side_by_side(module: &str) -> String {
     let duration = |value: &str, name: &str| format!("arrow_cast({value}, 'Duration(Nanosecond)') AS {name}");
     format!(
         "WITH r AS (SELECT node, dst, CAST(rtt_ns AS BIGINT) AS ns FROM {module}.handshake), \
-         s AS (SELECT node, dst, count(*) AS handshakes, min(ns) AS least, CAST(median(ns) AS BIGINT) AS middle \
-         FROM r GROUP BY node, dst) \
+         s AS (SELECT node, dst, count(*) AS handshakes, min(ns) AS least, \
+         CAST(median(ns) AS BIGINT) AS middle FROM r GROUP BY node, dst) \
          SELECT a.dst AS target, a.node AS node_1, a.handshakes AS handshakes_1, {}, {}, \
          b.node AS node_2, b.handshakes AS handshakes_2, {}, {}, {} \
          FROM s a JOIN s b ON a.dst = b.dst AND a.node < b.node ORDER BY target, node_1, node_2",
@@ -107,15 +107,15 @@ pub async fn delays(
     let settings: usize = settings.iter().map(RecordBatch::num_rows).sum();
     if settings != 1 {
         return Err(format!(
-            "{module}: {settings} settings in the table setting, expected one of all nodes: install the module \
-             with equal parameters"
+            "{module}: {settings} settings in the table setting, expected one of all nodes: install the \
+             module with equal parameters"
         )
         .into());
     }
     let sql = format!(
         "SELECT l.node, f.proto, f.src, f.sport, f.dst, f.dport, l.label, CAST(l.ts_ns AS BIGINT) \
-         FROM {table}.log l JOIN (SELECT DISTINCT node, flow, proto, src, sport, dst, dport FROM {table}.flow) f \
-         ON l.node = f.node AND l.flow = f.flow \
+         FROM {table}.log l JOIN \
+         (SELECT DISTINCT node, flow, proto, src, sport, dst, dport FROM {table}.flow) f ON l.node = f.node AND l.flow = f.flow \
          JOIN (SELECT node, max(ts_ns) AS until FROM {table}.log GROUP BY node) u ON u.node = l.node \
          WHERE l.ts_ns >= u.until - INTERVAL '{last} seconds'"
     );

@@ -39,8 +39,8 @@ pub type Tables = BTreeMap<String, BTreeMap<String, Arc<Table>>>;
 /// Columns that go together, and the files that have them.
 type Columns = (Schema, Vec<File>);
 
-/// Returns the tables of files. Columns that were added continue a table; where a column has another type than
-/// before, another one begins, `NAME_2`.
+/// Returns the tables of files. Columns that were added continue a table; where a column has another type
+/// than before, another one begins, `NAME_2`.
 pub async fn tables<'a>(store: &Store, files: impl Iterator<Item = &'a File>) -> Result<Tables, Error> {
     let mut schemas: BTreeMap<&str, SchemaRef> = BTreeMap::new();
     let mut found: BTreeMap<(&str, &str), Vec<Columns>> = BTreeMap::new();

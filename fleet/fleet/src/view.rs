@@ -1,10 +1,10 @@
 //! A table as a holder sees it: a barrier that queries do not look behind.
 //!
 //! The plan of a view is made and run in a session of its own. The holder's session has only its result, as a
-//! leaf: no rule of the optimizer moves an expression of the query to rows or columns that the view hides, and
-//! EXPLAIN shows nothing of it. Of a query's conditions, only comparisons of a visible column with a literal
-//! are evaluated within the view. They cannot fail, and remove whole rows of the result, since a group has one
-//! value of each of its columns.
+//! leaf: no rule of the optimizer moves an expression of the query to rows or columns that the view hides,
+//! and EXPLAIN shows nothing of it. Of a query's conditions, only comparisons of a visible column with a
+//! literal are evaluated within the view. They cannot fail, and remove whole rows of the result, since a
+//! group has one value of each of its columns.
 
 use crate::Error;
 use crate::holder::Holder;

@@ -5,8 +5,8 @@
 //! for packets that travel back it is the offset minus their delay. As no delay is negative, the offset lies
 //! between the largest difference of those that travel back and the smallest of the others. The estimate is
 //! the middle, which is right if the two fastest packets took the same time; half the distance is its
-//! uncertainty, and that of each delay. Nothing is assumed about symmetry beyond that. If packets travel in one
-//! direction only, no offset has a bound, and nothing is stated.
+//! uncertainty, and that of each delay. Nothing is assumed about symmetry beyond that. If packets travel in
+//! one direction only, the offset has one bound, and nothing is stated.
 //!
 //! The direction of a packet follows from its flow: of the two flows of a connection, the differences of the
 //! one from the first monitor to the second are larger by the sum of both delays, whatever the clocks are. A

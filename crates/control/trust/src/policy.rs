@@ -24,7 +24,7 @@
 //! code = "any"
 //! transform = "ip=prefix, mac=zero"
 //!
-//! [shows.researcher."flow.flow"]   # a table of the operator in a fleet's archive, for queries under a credential
+//! [shows.researcher."flow.flow"]   # a table of the operator that queries of a fleet show to the role
 //! columns = ["node", "proto"]
 //!
 //! [best-effort]                # rights without a credential; by default packet counts
