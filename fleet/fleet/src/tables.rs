@@ -64,13 +64,23 @@ pub async fn tables<'a>(store: &Store, files: impl Iterator<Item = &'a File>) ->
         for (n, (schema, files)) in tables.into_iter().enumerate() {
             let name = if n == 0 { name.to_owned() } else { format!("{name}_{}", n + 1) };
             let own = OWN.map(|name| Arc::new(Field::new(name, DataType::Utf8, false)));
-            let schema =
-                TableSchema::builder(Arc::new(schema)).with_table_partition_cols(own.to_vec()).build();
+            let schema = TableSchema::builder(Arc::new(viewed(&schema)))
+                .with_table_partition_cols(own.to_vec())
+                .build();
             let table = Arc::new(Table { schema, files });
             all.entry(module.to_owned()).or_default().insert(name, table);
         }
     }
     Ok(all)
+}
+
+/// Returns columns as queries read them: texts are not copied out of their pages.
+fn viewed(schema: &Schema) -> Schema {
+    let field = |field: &Arc<Field>| match field.data_type() {
+        DataType::Utf8 => Arc::new(Field::clone(field).with_data_type(DataType::Utf8View)),
+        _ => field.clone(),
+    };
+    Schema::new(schema.fields().iter().map(field).collect::<Vec<_>>())
 }
 
 impl Table {
