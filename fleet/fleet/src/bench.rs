@@ -1,5 +1,5 @@
-//! `flame fleet bench`, a chore: the rate from spool files through a server into an archive, beside that of
-//! the server alone with the same messages.
+//! `flame fleet bench`, a chore: the rate from spool files through a server into an archive, beside the
+//! rate of the server alone with the same messages.
 
 use crate::Error;
 use crate::agent::{Agent, TURN};
@@ -28,7 +28,7 @@ const TIME: u64 = 1_780_000_000_000_000_000;
 /// Measure the rate from spool files through a server into an archive
 #[derive(Args)]
 pub struct Bench {
-    /// The server's address, of one that has no records
+    /// The address of a server without records
     #[arg(long, value_name = "ADDRESS")]
     server: String,
 

@@ -378,7 +378,7 @@ fn a_credential_without_its_key_or_its_time_sees_nothing() {
         ("[shows.reader.\"flow.flow\"]\ncolumns = []", "columns is empty"),
         ("[shows.reader.\"flow.flow\"]\ncolumns = [\"a\"]\nsums = [\"b\"]", "sums are of groups"),
         ("[shows.reader.\"flow.flow\"]\ncolumns = [\"a\", \"a\"]", "stated twice"),
-        ("[shows.nobody.\"flow.flow\"]\ncolumns = [\"a\"]", "no such role"),
+        ("[shows.absent.\"flow.flow\"]\ncolumns = [\"a\"]", "no such role"),
     ] {
         let error = world.holder(ALL, shows, &[]).unwrap_err();
         assert!(error.contains(expected), "{shows}: {error}");

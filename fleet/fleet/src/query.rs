@@ -20,7 +20,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// The name of the catalog with a holder's own tables, and with those of the operator that it is shown.
+/// The name of the catalog with a holder's own tables, and with tables of the operator that it is shown.
 const ARCHIVE: &str = "archive";
 const SHOWN: &str = "shown";
 /// The schema of what is about the archive itself.
@@ -32,7 +32,7 @@ const MEMORY: usize = 1 << 30;
 ///
 /// Each table of a module is MODULE.TABLE, and has the columns node and principal besides its own. What was
 /// lost on the way is in fleet.losses. SHOW TABLES lists the tables. Under a credential, these are the tables
-/// of its principal; those of the operator that its role may see are shown.MODULE.TABLE.
+/// of its principal; tables of the operator that its role may see are shown.MODULE.TABLE.
 #[derive(Args)]
 pub struct Query {
     /// The statement, as in "SELECT node, count(*) FROM flow.flows GROUP BY node"

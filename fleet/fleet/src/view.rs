@@ -42,7 +42,7 @@ pub struct View {
     table: Arc<Table>,
     columns: Vec<Expr>,
     groups: Option<Groups>,
-    /// The visible columns whose values are those of the archive's rows.
+    /// The visible columns whose values are as in the archive's rows.
     comparable: BTreeSet<String>,
     schema: SchemaRef,
 }
@@ -142,7 +142,7 @@ impl View {
     }
 }
 
-/// Returns whether a column is one that the archive adds.
+/// Returns whether the archive adds this column.
 fn is_own(field: &Field) -> bool {
     OWN.contains(&field.name().as_str())
 }

@@ -231,25 +231,3 @@ fn small_files_become_one_and_old_ones_go() {
     assert_eq!(maintain::length("30d").unwrap(), 30 * 86_400_000_000_000);
     assert!(maintain::length("30").unwrap_err().to_string().contains("30d"));
 }
-
-/// Of batches that are on their way together, the log refuses large ones and takes small ones behind them.
-#[test]
-fn a_log_that_is_full_within_a_turn_costs_nothing() {
-    let mut way = Way::new();
-    for n in 0..24 {
-        way.append(if n % 2 == 0 { 400 } else { 1 }, None);
-    }
-    let mut agent = Agent::new("tap1", &way.folder.path().join("spool"), 10_000);
-    let mut writer = way.writer();
-    for turn in 0.. {
-        assert!(turn < 100, "{:?}", way.state().files.len());
-        let taken = agent.pass(&mut way.log).unwrap();
-        way.archive(&mut writer).unwrap();
-        if taken && writer.rows() == way.rows {
-            break;
-        }
-    }
-    way.check();
-    let losses = way.query("SELECT count(*) AS losses FROM fleet.losses");
-    assert!(losses.contains("| 0 "), "{losses}");
-}

@@ -71,7 +71,7 @@ pub struct Pair {
     /// From the first monitor to the second, and back.
     pub there: Way,
     pub back: Way,
-    /// Packets of flows whose direction is not known, and packets of which a monitor saw more than one.
+    /// Packets of flows whose direction is not known, and packets that a monitor saw more than once.
     pub unknown: u64,
     pub ambiguous: u64,
 }
