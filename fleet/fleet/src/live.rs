@@ -115,7 +115,8 @@ pub async fn delays(
     let sql = format!(
         "SELECT l.node, f.proto, f.src, f.sport, f.dst, f.dport, l.label, CAST(l.ts_ns AS BIGINT) \
          FROM {table}.log l JOIN \
-         (SELECT DISTINCT node, flow, proto, src, sport, dst, dport FROM {table}.flow) f ON l.node = f.node AND l.flow = f.flow \
+         (SELECT DISTINCT node, flow, proto, src, sport, dst, dport FROM {table}.flow) f \
+         ON l.node = f.node AND l.flow = f.flow \
          JOIN (SELECT node, max(ts_ns) AS until FROM {table}.log GROUP BY node) u ON u.node = l.node \
          WHERE l.ts_ns >= u.until - INTERVAL '{last} seconds'"
     );

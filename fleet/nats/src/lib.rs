@@ -71,7 +71,7 @@ pub trait Log {
     fn last(&mut self, subject: &Subject) -> Result<Option<Record>, LogError>;
 
     /// Publishes messages in their order, and returns the log's answer to each. They are on their way
-    /// together: the log may take messages behind one that it refuses. `after` is the sequence of the
+    /// together: the log may take messages behind a refused one. `after` is the sequence of the
     /// subject's last message, or 0, if the publisher fences others: it does with the first message of a
     /// connection. If that one is not taken, the others are not sent, and have no answer.
     ///
