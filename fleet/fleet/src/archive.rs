@@ -108,7 +108,7 @@ impl Archive {
         }
     }
 
-    /// Merges files and removes old ones, if the manifest has grown since. `keep` and `now` are those of
+    /// Merges files and removes old ones, if the manifest has grown since. `keep` and `now` are as in
     /// [`maintain::plan`].
     pub fn maintain(&mut self, keep: Option<u64>, now: u64) -> Result<(), ArchiveError> {
         while self.writer.version() >= self.maintained + LOOK {
