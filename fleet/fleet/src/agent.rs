@@ -15,8 +15,8 @@ use std::time::Duration;
 const EACH: Duration = Duration::from_millis(100);
 /// The time after which a lost connection is made again.
 const RETRY: Duration = Duration::from_secs(1);
-/// The batches of one table that are sent before the next one has its turn.
-const TURN: usize = 16;
+/// The batches of one table that are on their way together, before the next table has its turn: about 8 MiB.
+pub const TURN: usize = 32;
 
 /// The tables of a node that leave it.
 pub struct Agent {
@@ -182,15 +182,7 @@ impl Table {
         };
         self.cut(archived, forked)?;
         self.publisher.retry();
-        let mut has_sent = false;
-        for _ in 0..TURN {
-            let Some(position) = self.publisher.next(&self.reader) else { break };
-            if !self.send(log, position)? {
-                break;
-            }
-            has_sent = true;
-        }
-        Ok(has_sent)
+        self.send(log)
     }
 
     /// States to the node what is archived, or where its spool was forked.
@@ -204,22 +196,38 @@ impl Table {
         self.reader.cut(&Cut { archived, forked: forked.or(old.and_then(|cut| cut.forked)) })
     }
 
-    /// Sends a batch. Returns whether the log took it.
-    fn send(&mut self, log: &mut dyn Log, position: Position) -> Result<bool, PassError> {
-        let mut bytes = Vec::new();
-        let Some(frame) = self.reader.read(position, &mut bytes)? else {
-            // It was dropped to make room. The next one states that.
-            self.publisher.accepted(position);
-            return Ok(true);
-        };
-        let until = self.reader.ranges().iter().position(|range| range.epoch == position.epoch);
-        let ranges = self.reader.ranges()[..until.map_or(0, |at| at + 1)].to_vec();
-        let mut message = Vec::new();
-        Message { ranges, frame }.write(&mut message);
-        match log.publish(&self.subject, message, self.after.take())? {
-            Published::Taken(_) => self.publisher.accepted(position),
-            Published::Full => self.publisher.refused(position),
-            Published::Moved => self.publisher.connected(),
+    /// Sends the next batches. Returns whether there were any, and the log took all.
+    fn send(&mut self, log: &mut dyn Log) -> Result<bool, PassError> {
+        let (mut positions, mut messages) = (Vec::new(), Vec::new());
+        while positions.len() < TURN
+            && let Some(position) = self.publisher.next(&self.reader)
+        {
+            let mut bytes = Vec::new();
+            let Some(frame) = self.reader.read(position, &mut bytes)? else {
+                // It was dropped to make room. The next one states that.
+                self.publisher.accepted(position);
+                continue;
+            };
+            let until = self.reader.ranges().iter().position(|range| range.epoch == position.epoch);
+            let ranges = self.reader.ranges()[..until.map_or(0, |at| at + 1)].to_vec();
+            let mut message = Vec::new();
+            Message { ranges, frame }.write(&mut message);
+            positions.push(position);
+            messages.push(message);
+        }
+        if positions.is_empty() {
+            return Ok(false);
+        }
+        let answers = log.publish_all(&self.subject, messages, self.after)?;
+        if let Some(Published::Taken(_)) = answers.first() {
+            self.after = None;
+        }
+        for (position, answer) in positions.into_iter().zip(answers) {
+            match answer {
+                Published::Taken(_) => self.publisher.accepted(position),
+                Published::Full => self.publisher.refused(position),
+                Published::Moved => self.publisher.connected(),
+            }
         }
         Ok(!self.publisher.is_held() && !self.publisher.is_asking())
     }

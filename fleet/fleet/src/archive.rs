@@ -4,22 +4,24 @@
 use crate::config::Archive as Config;
 use crate::parquet_files::Files;
 use crate::store::{CommitError, Lost, Store};
-use crate::{Error, note};
+use crate::{Error, maintain, note};
 use flame_fleet_nats::{Log, LogError, Nats};
 use flame_fleet_protocol::{Commit, Loss, Mark, Message, Publish, Subject, SubjectError, Verdict, Writer};
 use std::collections::{BTreeMap, HashSet};
 use std::convert::Infallible;
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::runtime::Runtime;
 
 /// The time between two changes while little comes: each is a file for each table.
-const EACH: Duration = Duration::from_secs(1);
+pub const EACH: Duration = Duration::from_secs(1);
 /// The time after which a lost connection is made again.
 const RETRY: Duration = Duration::from_secs(1);
 /// The messages of one stream that are asked for at once, and the bytes after which a change is made.
 const PULL: usize = 64;
 const CHANGE: usize = 64 << 20;
+/// The changes between two looks at the archive's files.
+const LOOK: u64 = 16;
 
 /// The reason why the writer begins again with what is stored.
 #[derive(Debug, thiserror::Error)]
@@ -47,6 +49,10 @@ pub struct Archive {
     behind: BTreeMap<String, u64>,
     /// The names of the schemas that are stored.
     schemas: HashSet<String>,
+    /// The rows that this writer has archived.
+    rows: u64,
+    /// The version at which files were last looked through.
+    maintained: u64,
 }
 
 /// Takes what comes until the process is ended.
@@ -57,7 +63,7 @@ pub fn run(config: &Config) -> Result<(), Error> {
         let Err(e) = Nats::connect_as(&config.access).map_err(ArchiveError::Log).and_then(|mut log| {
             let mut archive = Archive::load(store.clone())?;
             note(&mut connected, format!("archive: connected to {}", config.access.server));
-            archive.serve(&mut log)
+            archive.serve(&mut log, config.keep)
         });
         note(&mut said, format!("archive: {}: {e}; it is tried again", config.access.server));
         sleep(RETRY);
@@ -71,10 +77,18 @@ impl Archive {
         let runtime = runtime.map_err(Error::from)?;
         let state = runtime.block_on(store.load())?;
         let writer = Writer::load(state.version, state.subjects);
-        Ok(Self { runtime, store, writer, behind: BTreeMap::new(), schemas: HashSet::new() })
+        Ok(Self {
+            runtime,
+            store,
+            writer,
+            behind: BTreeMap::new(),
+            schemas: HashSet::new(),
+            rows: 0,
+            maintained: 0,
+        })
     }
 
-    fn serve(&mut self, log: &mut Nats) -> Result<Infallible, ArchiveError> {
+    fn serve(&mut self, log: &mut Nats, keep: Option<u64>) -> Result<Infallible, ArchiveError> {
         let connects = log.connects();
         let principals = log.principals()?;
         if !principals.is_empty() {
@@ -87,9 +101,24 @@ impl Archive {
                 return Err(ArchiveError::Connection);
             }
             if !has_more {
+                let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+                self.maintain(keep, u64::try_from(now.as_nanos()).unwrap_or(u64::MAX))?;
                 sleep(EACH);
             }
         }
+    }
+
+    /// Merges files and removes old ones, if the manifest has grown since. `keep` and `now` are as in
+    /// [`maintain::plan`].
+    pub fn maintain(&mut self, keep: Option<u64>, now: u64) -> Result<(), ArchiveError> {
+        while self.writer.version() >= self.maintained + LOOK {
+            let next = self.writer.version() + 1;
+            match self.runtime.block_on(maintain::maintain(&self.store, next, keep, now))? {
+                true => self.writer.advance(),
+                false => self.maintained = self.writer.version(),
+            }
+        }
+        Ok(())
     }
 
     /// Takes what has come. Returns whether there is more.
@@ -136,11 +165,17 @@ impl Archive {
     }
 
     fn commit(&mut self, commit: &Commit, files: Files, unread: Vec<Lost>) -> Result<(), ArchiveError> {
-        let Self { runtime, store, schemas, .. } = self;
+        let Self { runtime, store, schemas, rows, .. } = self;
         runtime.block_on(async {
             let files = files.write(store, commit.version, schemas).await?;
+            *rows += files.iter().map(|file| file.rows).sum::<u64>();
             Ok(store.commit(commit, files, unread).await?)
         })
+    }
+
+    /// Returns the rows that this writer has archived.
+    pub fn rows(&self) -> u64 {
+        self.rows
     }
 
     /// States the watermarks of subjects. The nodes cut their spools there.

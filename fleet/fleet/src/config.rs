@@ -1,6 +1,7 @@
 //! The configurations of the two services.
 
 use crate::Error;
+use crate::maintain::length;
 use flame_fleet_control::{Member, Settings};
 use flame_fleet_nats::{Access, User};
 use flame_fleet_protocol::Secret;
@@ -27,6 +28,8 @@ pub struct Agent {
 pub struct Archive {
     pub folder: PathBuf,
     pub access: Access,
+    /// The nanoseconds for which rows are kept.
+    pub keep: Option<u64>,
 }
 
 #[derive(Deserialize)]
@@ -66,6 +69,7 @@ struct ArchiveTable {
     /// The files of the server's authority and of the archive's key, of a server with users.
     authority: Option<PathBuf>,
     key: Option<PathBuf>,
+    keep: Option<String>,
 }
 
 /// Reads a file, and returns it with its folder, to which paths in it are relative.
@@ -151,7 +155,9 @@ impl Archive {
             }
         };
         let access = Access { server: archive.server, user };
-        Ok(Self { folder: folder.join(archive.folder), access })
+        let keep = archive.keep.as_deref().map(length).transpose();
+        let keep = keep.map_err(|e| format!("{}: {e}", path.display()))?;
+        Ok(Self { folder: folder.join(archive.folder), access, keep })
     }
 }
 

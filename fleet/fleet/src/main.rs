@@ -10,13 +10,22 @@
 
 mod agent;
 mod archive;
+mod bench;
 mod config;
+mod holder;
+mod live;
+mod maintain;
 mod output;
 mod parquet_files;
 mod query;
 mod store;
 mod tables;
+mod view;
 
+#[cfg(test)]
+mod holder_tests;
+#[cfg(test)]
+mod live_tests;
 #[cfg(test)]
 mod way_tests;
 
@@ -60,6 +69,10 @@ enum Fleet {
         #[arg(short, long, value_name = "FILE")]
         config: PathBuf,
     },
+    Delay(live::Delay),
+    Rtt(live::Rtt),
+    #[command(hide = true)]
+    Bench(bench::Bench),
 }
 
 fn main() -> ExitCode {
@@ -71,6 +84,9 @@ fn main() -> ExitCode {
             config::Archive::open(&config).and_then(|config| archive::run(&config))
         }
         Command::Fleet(Fleet::Control(command)) => command.run(config::settings),
+        Command::Fleet(Fleet::Delay(delay)) => delay.run(),
+        Command::Fleet(Fleet::Rtt(rtt)) => rtt.run(),
+        Command::Fleet(Fleet::Bench(bench)) => bench.run(),
         Command::Query(query) => query.run(),
     };
     match done {

@@ -5,6 +5,7 @@ use crate::store::{File, Store};
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use datafusion::arrow::error::ArrowError;
 use datafusion::arrow::ipc::reader::StreamReader;
 use datafusion::arrow::ipc::writer::StreamWriter;
 use datafusion::arrow::temporal_conversions::timestamp_ns_to_datetime;
@@ -12,7 +13,8 @@ use flame_fleet_protocol::Subject;
 use flame_spool::{Frame, Header};
 use object_store::path::Path as At;
 use object_store::{ObjectStoreExt as _, PutMode};
-use parquet::arrow::ArrowWriter;
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use parquet::arrow::{ARROW_SCHEMA_META_KEY, ArrowWriter};
 use parquet::basic::{Compression, ZstdLevel};
 use parquet::file::metadata::KeyValue;
 use parquet::file::properties::WriterProperties;
@@ -96,17 +98,7 @@ impl Files {
                 store.put(&schema_at(&name), bytes, PutMode::Overwrite).await?;
                 known.insert(name.clone());
             }
-            let properties = WriterProperties::builder()
-                .set_compression(Compression::ZSTD(ZstdLevel::default()))
-                .set_created_by(concat!("flame ", env!("CARGO_PKG_VERSION")).to_owned())
-                .set_key_value_metadata(Some(open.metadata))
-                .build();
-            let mut bytes = Vec::new();
-            let mut writer = ArrowWriter::try_new(&mut bytes, open.schema, Some(properties))?;
-            for batch in &open.batches {
-                writer.write(batch)?;
-            }
-            writer.close()?;
+            let bytes = written(&open.schema, open.metadata, open.batches.into_iter().map(Ok))?;
             let parts = subject.parts();
             // A file of a writer that was killed before its change, or lost it to another, has another name.
             let path: At = [
@@ -135,6 +127,64 @@ impl Files {
         }
         Ok(files)
     }
+}
+
+/// Returns batches as the bytes of a file.
+fn written(
+    schema: &SchemaRef,
+    metadata: Vec<KeyValue>,
+    batches: impl Iterator<Item = Result<RecordBatch, ArrowError>>,
+) -> Result<Vec<u8>, Error> {
+    let properties = WriterProperties::builder()
+        .set_compression(Compression::ZSTD(ZstdLevel::default()))
+        .set_created_by(concat!("flame ", env!("CARGO_PKG_VERSION")).to_owned())
+        .set_key_value_metadata(Some(metadata))
+        .build();
+    let mut bytes = Vec::new();
+    let mut writer = ArrowWriter::try_new(&mut bytes, schema.clone(), Some(properties))?;
+    for batch in batches {
+        writer.write(&batch?)?;
+    }
+    writer.close()?;
+    Ok(bytes)
+}
+
+/// Writes the rows of files of one partition and one list of columns as one file, with the metadata that all
+/// of them have. It is read once a change names it.
+pub async fn merged(store: &Store, version: u64, files: &[&File]) -> Result<File, Error> {
+    let first = files.first().ok_or("no files to merge")?;
+    let schema = schema(store, &first.schema).await?;
+    let (mut batches, mut metadata) = (Vec::new(), None::<Vec<KeyValue>>);
+    for file in files {
+        let bytes = store.objects.get(&At::from(file.path.as_str())).await?.bytes().await?;
+        let reader = ParquetRecordBatchReaderBuilder::try_new(bytes)?;
+        let own = reader.metadata().file_metadata().key_value_metadata().cloned().unwrap_or_default();
+        metadata = Some(match metadata {
+            None => own.into_iter().filter(|of| of.key != ARROW_SCHEMA_META_KEY).collect(),
+            Some(all) => all.into_iter().filter(|of| own.contains(of)).collect(),
+        });
+        for batch in reader.build()? {
+            batches.push(with_schema(&batch?, &schema)?);
+        }
+    }
+    let rows: u64 = batches.iter().map(|batch| batch.num_rows() as u64).sum();
+    let expected: u64 = files.iter().map(|file| file.rows).sum();
+    if rows != expected {
+        return Err(format!("{} and others: {rows} rows, the manifest states {expected}", first.path).into());
+    }
+    let bytes = written(&schema, metadata.unwrap_or_default(), batches.into_iter().map(Ok))?;
+    let folder = first.path.rsplit_once('/').map_or("data", |(folder, _)| folder);
+    let path = format!("{folder}/{version:020}-{:016x}.parquet", fastrand::u64(..));
+    let size = bytes.len() as u64;
+    store.put(&At::from(path.as_str()), bytes, PutMode::Create).await?;
+    Ok(File {
+        path,
+        rows,
+        bytes: size,
+        first: files.iter().map(|file| file.first).min().unwrap_or(first.first),
+        last: files.iter().map(|file| file.last).max().unwrap_or(first.last),
+        ..File::clone(first)
+    })
 }
 
 /// Reads the columns of a name.

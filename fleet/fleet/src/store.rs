@@ -67,6 +67,8 @@ pub struct State {
     pub files: Vec<File>,
     pub subjects: BTreeMap<Subject, Progress>,
     pub losses: Vec<Lost>,
+    /// Files that are not read any more, and the version that removed each.
+    pub removed: BTreeMap<String, u64>,
 }
 
 /// A change, or all changes up to one.
@@ -77,6 +79,10 @@ struct Change {
     files: Vec<File>,
     marks: BTreeMap<String, Mark>,
     losses: Vec<Lost>,
+    /// The files that it removes, with the version that does. Those that it adds take the place of the first:
+    /// the columns of a table continue in the order of files.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    removed: BTreeMap<String, u64>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -164,8 +170,12 @@ impl Store {
             state.subjects.insert(Subject::parse(&subject).map_err(|e| format!("{at}: {e}"))?, progress);
         }
         state.version = change.version;
-        state.files.extend(change.files);
+        let is_removed = |file: &File| change.removed.contains_key(&file.path);
+        let at = state.files.iter().position(is_removed).unwrap_or(state.files.len());
+        state.files.retain(|file| !is_removed(file));
+        state.files.splice(at..at, change.files);
         state.losses.extend(change.losses);
+        state.removed.extend(change.removed);
         Ok(())
     }
 
@@ -182,14 +192,36 @@ impl Store {
             files,
             marks: commit.marks.iter().map(|(s, p)| (s.to_string(), Mark::new(p))).collect(),
             losses: losses.collect(),
+            removed: BTreeMap::new(),
         };
-        let bytes = serde_json::to_vec(&change).map_err(Error::from)?;
-        match self.put(&change_at(commit.version), bytes, PutMode::Create).await {
+        self.change(&change).await
+    }
+
+    /// Stores a change that puts files in the place of others, if no other one has its version.
+    pub async fn replace(
+        &self,
+        version: u64,
+        files: Vec<File>,
+        removed: Vec<String>,
+    ) -> Result<(), CommitError> {
+        let removed = removed.into_iter().map(|path| (path, version)).collect();
+        let (marks, losses) = Default::default();
+        self.change(&Change { version, files, marks, losses, removed }).await
+    }
+
+    /// Deletes a file that no query reads.
+    pub async fn delete(&self, path: &str) -> Result<(), object_store::Error> {
+        self.objects.delete(&At::from(path)).await
+    }
+
+    async fn change(&self, change: &Change) -> Result<(), CommitError> {
+        let bytes = serde_json::to_vec(change).map_err(Error::from)?;
+        match self.put(&change_at(change.version), bytes, PutMode::Create).await {
             Ok(()) => {}
-            Err(object_store::Error::AlreadyExists { .. }) => return Err(CommitError::Taken(commit.version)),
+            Err(object_store::Error::AlreadyExists { .. }) => return Err(CommitError::Taken(change.version)),
             Err(e) => return Err(CommitError::Failed(e.into())),
         }
-        if commit.version.is_multiple_of(WHOLE) {
+        if change.version.is_multiple_of(WHOLE) {
             // Without it the next start only reads more files.
             let _ = self.write_whole().await;
         }
@@ -197,9 +229,11 @@ impl Store {
     }
 
     async fn write_whole(&self) -> Result<(), Error> {
-        let State { version, files, subjects, losses } = self.load().await?;
+        let State { version, files, subjects, losses, mut removed } = self.load().await?;
+        // What was removed long ago is deleted.
+        removed.retain(|_, at| *at + 2 * WHOLE > version);
         let marks = subjects.iter().map(|(s, p)| (s.to_string(), Mark::new(p))).collect();
-        let bytes = serde_json::to_vec(&Change { version, files, marks, losses })?;
+        let bytes = serde_json::to_vec(&Change { version, files, marks, losses, removed })?;
         Ok(self.put(&whole_at(version), bytes, PutMode::Overwrite).await?)
     }
 }

@@ -17,33 +17,34 @@ use datafusion::execution::object_store::ObjectStoreUrl;
 use datafusion::logical_expr::Expr;
 use datafusion::physical_plan::ExecutionPlan;
 use flame_fleet_protocol::Subject;
+use flame_fleet_protocol::subject::Parts;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The address of the archive's store within a session.
 pub const URL: &str = "archive://fleet";
-/// The columns that each table has in front.
-const OWN: [&str; 2] = ["node", "principal"];
+/// The columns that each table has after its own.
+pub const OWN: [&str; 2] = ["node", "principal"];
 
-/// A table: files of all nodes with columns that go together.
+/// A table: files of nodes with columns that go together.
 #[derive(Debug)]
-struct Table {
+pub struct Table {
     schema: TableSchema,
     files: Vec<File>,
 }
 
+/// Tables by module and name.
+pub type Tables = BTreeMap<String, BTreeMap<String, Arc<Table>>>;
+
 /// Columns that go together, and the files that have them.
 type Columns = (Schema, Vec<File>);
 
-/// Returns the tables by module and name. Columns that were added continue a table; where a column has
-/// another type than before, another one begins, `NAME_2`.
-pub async fn tables(
-    store: &Store,
-    state: &State,
-) -> Result<BTreeMap<String, Arc<dyn SchemaProvider>>, Error> {
+/// Returns the tables of files. Columns that were added continue a table; where a column has another type
+/// than before, another one begins, `NAME_2`.
+pub async fn tables<'a>(store: &Store, files: impl Iterator<Item = &'a File>) -> Result<Tables, Error> {
     let mut schemas: BTreeMap<&str, SchemaRef> = BTreeMap::new();
     let mut found: BTreeMap<(&str, &str), Vec<Columns>> = BTreeMap::new();
-    for file in &state.files {
+    for file in files {
         if !schemas.contains_key(file.schema.as_str()) {
             schemas.insert(&file.schema, schema(store, &file.schema).await?);
         }
@@ -58,21 +59,44 @@ pub async fn tables(
             None => tables.push((Schema::clone(own), vec![file.clone()])),
         }
     }
-    let mut all: BTreeMap<String, Arc<dyn SchemaProvider>> = BTreeMap::new();
+    let mut all = Tables::new();
     for ((module, name), tables) in found {
-        let of = all.entry(module.to_owned()).or_insert_with(|| Arc::new(MemorySchemaProvider::new()));
         for (n, (schema, files)) in tables.into_iter().enumerate() {
             let name = if n == 0 { name.to_owned() } else { format!("{name}_{}", n + 1) };
             let own = OWN.map(|name| Arc::new(Field::new(name, DataType::Utf8, false)));
-            let schema =
-                TableSchema::builder(Arc::new(schema)).with_table_partition_cols(own.to_vec()).build();
-            of.register_table(name, Arc::new(Table { schema, files }))?;
+            let schema = TableSchema::builder(Arc::new(viewed(&schema)))
+                .with_table_partition_cols(own.to_vec())
+                .build();
+            let table = Arc::new(Table { schema, files });
+            all.entry(module.to_owned()).or_default().insert(name, table);
         }
     }
-    let own = Arc::new(MemorySchemaProvider::new());
-    own.register_table("losses".to_owned(), Arc::new(losses(state)?))?;
-    all.insert("fleet".to_owned(), own);
     Ok(all)
+}
+
+/// Returns columns as queries read them: texts are not copied out of their pages.
+fn viewed(schema: &Schema) -> Schema {
+    let field = |field: &Arc<Field>| match field.data_type() {
+        DataType::Utf8 => Arc::new(Field::clone(field).with_data_type(DataType::Utf8View)),
+        _ => field.clone(),
+    };
+    Schema::new(schema.fields().iter().map(field).collect::<Vec<_>>())
+}
+
+impl Table {
+    /// Returns one of the table's files: they differ in nodes and principals only.
+    pub fn file(&self) -> Option<&File> {
+        self.files.first()
+    }
+}
+
+/// Returns a schema of a catalog with these tables.
+pub fn provider(
+    tables: impl IntoIterator<Item = (String, Arc<dyn TableProvider>)>,
+) -> Result<Arc<dyn SchemaProvider>> {
+    let all = MemorySchemaProvider::new();
+    tables.into_iter().try_for_each(|(name, table)| all.register_table(name, table).map(drop))?;
+    Ok(Arc::new(all))
 }
 
 /// Returns the columns of both, or nothing if one has two types. Those that not all files have may be null.
@@ -94,12 +118,15 @@ fn merged(old: &Schema, new: &Schema) -> Option<Schema> {
 }
 
 /// Returns the table of what was lost between a node's spool and the archive.
-fn losses(state: &State) -> Result<MemTable, Error> {
+pub fn losses(state: &State, is_seen: impl Fn(&Parts) -> bool) -> Result<MemTable, Error> {
     let mut rows = Vec::new();
     for lost in &state.losses {
-        rows.push((Subject::parse(&lost.subject)?.parts(), lost));
+        let parts = Subject::parse(&lost.subject)?.parts();
+        if is_seen(&parts) {
+            rows.push((parts, lost));
+        }
     }
-    let text = |of: fn(&flame_fleet_protocol::subject::Parts) -> &String| -> ArrayRef {
+    let text = |of: fn(&Parts) -> &String| -> ArrayRef {
         Arc::new(StringArray::from_iter_values(rows.iter().map(|(parts, _)| of(parts))))
     };
     let number = |of: fn(&crate::store::Lost) -> u64| -> ArrayRef {

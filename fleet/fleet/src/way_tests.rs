@@ -3,8 +3,8 @@
 use crate::agent::Agent;
 use crate::archive::{Archive, ArchiveError};
 use crate::parquet_files::Files;
-use crate::query;
 use crate::store::{CommitError, State, Store};
+use crate::{maintain, query};
 use datafusion::arrow::array::{ArrayRef, RecordBatch, StringArray, UInt64Array};
 use datafusion::arrow::ipc::writer::StreamWriter;
 use datafusion::arrow::util::pretty::pretty_format_batches;
@@ -187,4 +187,47 @@ fn a_whole_manifest_has_all_changes() {
     std::fs::remove_file(manifest.join(format!("change-{:020}.json", 66))).unwrap();
     let error = way.runtime.block_on(way.store.load()).unwrap_err().to_string();
     assert!(error.contains("change-00000000000000000066.json is missing"), "{error}");
+}
+
+#[test]
+fn small_files_become_one_and_old_ones_go() {
+    let mut way = Way::new();
+    let mut writer = way.writer();
+    for n in 0..20 {
+        let more: Option<(&str, ArrayRef)> =
+            (n == 19).then(|| ("n2", Arc::new(StringArray::from(vec!["x"; 2])) as _));
+        way.append(2, more);
+        way.send();
+        way.archive(&mut writer).unwrap();
+    }
+    let before: Vec<_> = way.state().files.into_iter().map(|file| file.path).collect();
+    writer.maintain(None, u64::MAX).unwrap();
+    way.check();
+    // Those with other columns stay, and follow as before.
+    let state = way.state();
+    assert_eq!(state.files.iter().map(|file| file.rows).collect::<Vec<_>>(), [38, 2]);
+    assert_eq!(way.query("SELECT * FROM m.t").lines().nth(1).unwrap().matches('|').count(), 5);
+    assert_eq!((state.version, state.removed.len()), (21, 19));
+    // The writer continues with the next version; files that queries may still read are deleted later.
+    let exists = |path: &String| way.folder.path().join("archive").join(path).is_file();
+    assert!(before.iter().all(exists));
+    for _ in 0..70 {
+        way.append(1, None);
+        way.send();
+        way.archive(&mut writer).unwrap();
+        writer.maintain(None, u64::MAX).unwrap();
+    }
+    way.check();
+    let exists = |path: &String| way.folder.path().join("archive").join(path).is_file();
+    assert_eq!(before.iter().filter(|path| exists(path)).count(), 1, "the one that was not merged");
+    // All rows are of one time: rows from the future of the clock, or a clock that is ahead, remove nothing.
+    writer.maintain(Some(1000), u64::MAX).unwrap();
+    way.check();
+    assert_eq!(maintain::plan(&way.state(), Some(1000), u64::MAX).old, [""; 0]);
+    let mut state = way.state();
+    state.files[0].last = TIME - 2000;
+    assert_eq!(maintain::plan(&state, Some(1000), u64::MAX).old, [state.files[0].path.clone()]);
+    assert_eq!(maintain::plan(&state, Some(1000), TIME - 1500).old, [""; 0]);
+    assert_eq!(maintain::length("30d").unwrap(), 30 * 86_400_000_000_000);
+    assert!(maintain::length("30").unwrap_err().to_string().contains("30d"));
 }

@@ -74,8 +74,22 @@ pub trait Log {
     /// See [`Log::open`].
     fn last(&mut self, subject: &Subject) -> Result<Option<Record>, LogError>;
 
-    /// Publishes a message. `after` is the sequence of the subject's last message, or 0, if the publisher
-    /// fences others: it does with the first message of a connection.
+    /// Publishes messages in their order, and returns the log's answer to each. They are on their way
+    /// together: the log may take messages behind a refused one. `after` is the sequence of the
+    /// subject's last message, or 0, if the publisher fences others: it does with the first message of a
+    /// connection. If that one is not taken, the others are not sent, and have no answer.
+    ///
+    /// # Errors
+    ///
+    /// See [`Log::open`].
+    fn publish_all(
+        &mut self,
+        subject: &Subject,
+        messages: Vec<Vec<u8>>,
+        after: Option<u64>,
+    ) -> Result<Vec<Published>, LogError>;
+
+    /// Publishes one message.
     ///
     /// # Errors
     ///
@@ -85,7 +99,10 @@ pub trait Log {
         subject: &Subject,
         bytes: Vec<u8>,
         after: Option<u64>,
-    ) -> Result<Published, LogError>;
+    ) -> Result<Published, LogError> {
+        let answer = self.publish_all(subject, vec![bytes], after)?.pop();
+        answer.ok_or_else(|| LogError::Failed { what: "a message", reason: "no answer".to_owned() })
+    }
 
     /// Returns up to `most` messages of a subject's stream, of all its subjects, behind a sequence.
     ///

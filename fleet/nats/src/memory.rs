@@ -36,24 +36,32 @@ impl Log for Memory {
         Ok(records.iter().rev().find(|record| record.subject == *subject).cloned())
     }
 
-    fn publish(
+    fn publish_all(
         &mut self,
         subject: &Subject,
-        bytes: Vec<u8>,
+        messages: Vec<Vec<u8>>,
         after: Option<u64>,
-    ) -> Result<Published, LogError> {
+    ) -> Result<Vec<Published>, LogError> {
         let last = self.last(subject)?.map_or(0, |record| record.sequence);
         let stream = self.stream(subject)?;
         if after.is_some_and(|after| after != last) {
-            return Ok(Published::Moved);
+            return Ok(vec![Published::Moved]);
         }
-        let size: usize = stream.records.iter().map(|record| record.bytes.len()).sum();
-        if (size + bytes.len()) as u64 > stream.bound {
-            return Ok(Published::Full);
+        let mut answers = Vec::new();
+        for bytes in messages {
+            let size: usize = stream.records.iter().map(|record| record.bytes.len()).sum();
+            if (size + bytes.len()) as u64 > stream.bound {
+                answers.push(Published::Full);
+                if after.is_some() && answers.len() == 1 {
+                    break;
+                }
+                continue;
+            }
+            stream.last += 1;
+            stream.records.push(Record { sequence: stream.last, subject: subject.clone(), bytes });
+            answers.push(Published::Taken(stream.last));
         }
-        stream.last += 1;
-        stream.records.push(Record { sequence: stream.last, subject: subject.clone(), bytes });
-        Ok(Published::Taken(stream.last))
+        Ok(answers)
     }
 
     fn pull(&mut self, subject: &Subject, behind: u64, most: usize) -> Result<Vec<Record>, LogError> {

@@ -3,8 +3,9 @@
 use crate::{Access, Log, LogError, Published, Record, Version};
 use async_nats::Client;
 use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, pull};
-use async_nats::jetstream::context::{CreateStreamErrorKind, PublishErrorKind};
+use async_nats::jetstream::context::{CreateStreamErrorKind, PublishError, PublishErrorKind};
 use async_nats::jetstream::message::PublishMessage;
+use async_nats::jetstream::publish::PublishAck;
 use async_nats::jetstream::stream::{Config, DirectGetErrorKind, DiscardPolicy, StorageType, Stream};
 use async_nats::jetstream::{self, Context, ErrorCode};
 use flame_fleet_protocol::Subject;
@@ -106,6 +107,20 @@ impl Nats {
     }
 }
 
+/// Returns the server's answer to a message.
+fn published(outcome: Result<PublishAck, PublishError>) -> Result<Published, LogError> {
+    let error = match outcome {
+        Ok(ack) => return Ok(Published::Taken(ack.sequence)),
+        Err(error) => error,
+    };
+    let source = std::error::Error::source(&error).and_then(|e| e.downcast_ref::<jetstream::Error>());
+    match (error.kind(), source.map(jetstream::Error::error_code)) {
+        (PublishErrorKind::WrongLastSequence, _) => Ok(Published::Moved),
+        (_, Some(ErrorCode::STREAM_STORE_FAILED)) => Ok(Published::Full),
+        _ => Err(failed("a message")(error)),
+    }
+}
+
 impl Log for Nats {
     fn open(&mut self, subject: &Subject, bound: u64) -> Result<(), LogError> {
         let principal = subject.as_str().split('.').nth(3).unwrap_or_default();
@@ -154,30 +169,39 @@ impl Log for Nats {
         Ok(last.map(|(sequence, bytes)| Record { sequence, subject: subject.clone(), bytes }))
     }
 
-    fn publish(
+    fn publish_all(
         &mut self,
         subject: &Subject,
-        bytes: Vec<u8>,
+        messages: Vec<Vec<u8>>,
         after: Option<u64>,
-    ) -> Result<Published, LogError> {
-        let mut message = PublishMessage::build().payload(bytes.into());
-        if let Some(after) = after {
-            message = message.expected_last_subject_sequence(after);
-        }
+    ) -> Result<Vec<Published>, LogError> {
         let context = self.context()?;
-        let outcome = self
-            .runtime
-            .block_on(async { context.send_publish(subject.as_str().to_owned(), message).await?.await });
-        let error = match outcome {
-            Ok(ack) => return Ok(Published::Taken(ack.sequence)),
-            Err(error) => error,
-        };
-        let source = std::error::Error::source(&error).and_then(|e| e.downcast_ref::<jetstream::Error>());
-        match (error.kind(), source.map(jetstream::Error::error_code)) {
-            (PublishErrorKind::WrongLastSequence, _) => Ok(Published::Moved),
-            (_, Some(ErrorCode::STREAM_STORE_FAILED)) => Ok(Published::Full),
-            _ => Err(failed("a message")(error)),
-        }
+        self.runtime.block_on(async {
+            let (mut answers, mut waiting) = (Vec::new(), Vec::new());
+            let mut fence = after;
+            for bytes in messages {
+                let mut message = PublishMessage::build().payload(bytes.into());
+                let fenced = fence.take();
+                if let Some(after) = fenced {
+                    message = message.expected_last_subject_sequence(after);
+                }
+                let sent = context.send_publish(subject.as_str().to_owned(), message).await;
+                let sent = sent.map_err(failed("a message"))?;
+                if fenced.is_none() {
+                    waiting.push(sent);
+                    continue;
+                }
+                let answer = published(sent.await)?;
+                answers.push(answer);
+                if !matches!(answer, Published::Taken(_)) {
+                    return Ok(answers);
+                }
+            }
+            for sent in waiting {
+                answers.push(published(sent.await)?);
+            }
+            Ok(answers)
+        })
     }
 
     fn pull(&mut self, subject: &Subject, behind: u64, most: usize) -> Result<Vec<Record>, LogError> {

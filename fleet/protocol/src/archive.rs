@@ -237,6 +237,12 @@ impl Writer {
         subjects
     }
 
+    /// Takes the news that a change without batches was stored, as the next version. No batch is pending.
+    pub fn advance(&mut self) {
+        debug_assert!(self.pending.is_empty());
+        self.version += 1;
+    }
+
     /// Returns the subjects of which a batch was passed over, or contradicts the archive. Their marks are
     /// published from time to time, until a batch is taken.
     pub fn notices(&self) -> Vec<Subject> {

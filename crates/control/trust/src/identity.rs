@@ -58,6 +58,20 @@ pub struct Operation<'a> {
     pub now: u64,
 }
 
+impl Verified {
+    /// Returns the rights that role and credential leave, whatever module asks for them.
+    pub fn rights(&self) -> &Rights {
+        &self.rights
+    }
+}
+
+/// Returns a principal's name in a fleet, with the beginning of its root's key: roots may use the same name
+/// for different principals.
+pub fn fleet_name(root: &str, principal: &str) -> String {
+    let digits = root.rsplit(|c: char| !c.is_ascii_alphanumeric()).next().unwrap_or_default();
+    format!("{principal}@{}", digits.chars().take(16).collect::<String>())
+}
+
 impl Policy {
     /// Returns the principal that presents `credential`, whose holder answered `challenge` for [`SESSION`].
     ///

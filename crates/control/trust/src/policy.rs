@@ -24,6 +24,9 @@
 //! code = "any"
 //! transform = "ip=prefix, mac=zero"
 //!
+//! [shows.researcher."flow.flow"]   # a table of the operator that queries of a fleet show to the role
+//! columns = ["node", "proto"]
+//!
 //! [best-effort]                # rights without a credential; by default packet counts
 //!
 //! [checks]                     # further conditions in Datalog
@@ -38,6 +41,7 @@ use crate::key::{KeyError, PublicKey, Secret};
 use crate::layer::{Layer, Origin, meet};
 use crate::machine::MachineOption;
 use crate::revoked::{Revoked, RevokedError};
+use crate::shown::ShownTable;
 use biscuit_auth::{AuthorizerBuilder, BlockBuilder};
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -82,6 +86,8 @@ pub struct Policy {
     pub cosigners: BTreeMap<String, PublicKey>,
     pub roles: BTreeMap<String, Role>,
     pub best_effort: Role,
+    /// The tables of the operator that queries show to a role, by `MODULE.TABLE`.
+    pub shows: BTreeMap<String, BTreeMap<String, ShownTable>>,
     /// Checks in Datalog.
     pub checks: String,
     pub revoked: Revoked,
@@ -108,6 +114,8 @@ struct File {
     roles: BTreeMap<String, Spanned<Table>>,
     #[serde(rename = "best-effort")]
     best_effort: Option<Spanned<Table>>,
+    #[serde(default)]
+    shows: BTreeMap<String, Spanned<BTreeMap<String, ShownTable>>>,
     checks: Option<Checks>,
 }
 
@@ -232,6 +240,15 @@ impl Policy {
             known(&role.cosigned, &cosigners, "[cosigners]")?;
             roles.insert(name, role);
         }
+        let mut shows = BTreeMap::new();
+        for (role, tables) in file.shows {
+            let fail = |reason| wrong(tables.span().start, format!("shows.{role}: {reason}"));
+            if !roles.contains_key(&role) {
+                return Err(fail("[roles] has no such role".to_owned()));
+            }
+            tables.get_ref().iter().try_for_each(|(name, table)| table.check(name)).map_err(fail)?;
+            shows.insert(role, tables.into_inner());
+        }
         let best_effort = match file.best_effort {
             Some(table) => {
                 let start = table.span().start;
@@ -263,6 +280,7 @@ impl Policy {
             cosigners,
             roles,
             best_effort,
+            shows,
             checks,
             revoked: Revoked::default(),
             revocations: file.node.revocations,

@@ -1,3 +1,4 @@
+use crate::caller::{self, Caller};
 use crate::error::Error;
 use crate::exit::Status;
 use crate::external::become_fleet;
@@ -6,7 +7,8 @@ use std::ffi::OsString;
 
 /// Query a fleet's archive by SQL; see flame query --help
 ///
-/// The program flame-fleet does it, beside this one or in a folder of PATH.
+/// The program flame-fleet does it, beside this one or in a folder of PATH. Where this machine has a policy,
+/// only root queries without a credential.
 #[derive(Args)]
 #[command(disable_help_flag = true)]
 pub struct Query {
@@ -16,6 +18,13 @@ pub struct Query {
 
 impl Query {
     pub fn run(self) -> Result<Status, Error> {
-        Err(become_fleet("query", &self.arguments))
+        let instead = "ask its operator for a service that queries for you";
+        Caller::here().may_name("the archive of a fleet", instead)?;
+        let mut arguments = self.arguments;
+        if let Some(policy) = caller::policy(None)? {
+            // In front, so that no `--` comes before it. A second one is refused.
+            arguments.splice(0..0, ["--policy".into(), policy.into()]);
+        }
+        Err(become_fleet("query", &arguments))
     }
 }

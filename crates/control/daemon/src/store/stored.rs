@@ -39,14 +39,9 @@ impl Owner {
         (!self.is_operator()).then(|| self.principal.clone())
     }
 
-    /// Returns the principal's name in a fleet. Roots may use the same name for different principals. The
-    /// operator has the empty name.
+    /// Returns the principal's name in a fleet. The operator has the empty name.
     pub fn fleet_name(&self) -> String {
-        let digits: String = self.root.chars().rev().take_while(char::is_ascii_alphanumeric).collect();
-        match self.shown() {
-            None => String::new(),
-            Some(name) => format!("{name}@{}", digits.chars().rev().take(16).collect::<String>()),
-        }
+        self.shown().map_or_else(String::new, |name| flame_trust::fleet_name(&self.root, &name))
     }
 
     /// Returns the reader of what concerns the owner's modules.

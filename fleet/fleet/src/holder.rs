@@ -1,0 +1,135 @@
+//! The holder of a credential who queries an archive, and what it may see there.
+//!
+//! Its own tables are those whose rows were released to it, by the name of its principal. Tables of the
+//! operator are there as the policy shows them to its role (`[shows.ROLE]`), under the rights that role and
+//! credential leave: `expose` and `transform` decide about columns by their kind, `resolution` rounds times
+//! down, `group` is the least number of rows for which one row stands, `node` decides about rows. A
+//! credential that selects or samples packets sees none of them, since records do not state their packets.
+
+use crate::Error;
+use crate::store::File;
+use datafusion::arrow::datatypes::{DataType, Field};
+use flame_plan::{Expose, Field as PacketField};
+use flame_trust::{
+    Challenge, Credential, MAX_BYTES, Policy, Rights, SESSION, Secret, ShownTable, fleet_name, meet,
+};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// A holder that has proved to own its key.
+#[derive(Debug)]
+pub struct Holder {
+    /// The name of its principal in a fleet.
+    pub name: String,
+    rights: Rights,
+    /// The tables of the operator that it sees, by module and table.
+    shows: BTreeMap<(String, String), ShownTable>,
+}
+
+impl Holder {
+    /// Reads policy, credential and the holder's key, and decides at `now`, in seconds since 1970.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a file cannot be read, or the credential gives no session under the policy.
+    pub fn open(policy: &Path, credential: &Path, identity: &Path, now: u64) -> Result<Self, Error> {
+        let policy = Policy::open(policy)?;
+        let at = |e: &dyn std::fmt::Display| format!("{}: {e}", credential.display());
+        let text = std::fs::File::open(credential)
+            .and_then(|file| flame_files::read_at_most(file, MAX_BYTES as u64))
+            .map_err(|e| at(&e))?;
+        let text = String::from_utf8(text).map_err(|_| at(&"a credential is text, this is not"))?;
+        let credential = Credential::parse(&text).map_err(|e| at(&e))?;
+        let key = match identity.as_os_str() == "-" {
+            true => Secret::read(std::io::stdin().lock()).map_err(|e| format!("--identity -: {e}"))?,
+            false => Secret::from_file(identity)?,
+        };
+        let challenge = Challenge::new()?;
+        let answer = challenge.answer(&key, &credential, &SESSION);
+        let verified = policy.present(&credential, (&challenge, &answer))?;
+        policy.admit_session(&verified, now)?;
+        let (identity, rights) = (&verified.identity, verified.rights().clone());
+        let of_role = policy.roles.get(&identity.role).map(|role| meet(&role.fields));
+        let shows = policy.shows.get(&identity.role).filter(|_| {
+            of_role.is_some_and(|role| {
+                (&role.select, &role.select_shown, &role.stages, role.sample, &role.interfaces)
+                    == (
+                        &rights.select,
+                        &rights.select_shown,
+                        &rights.stages,
+                        rights.sample,
+                        &rights.interfaces,
+                    )
+            })
+        });
+        let part = |(name, table): (&String, &ShownTable)| {
+            let (module, of) = name.split_once('.')?;
+            Some(((module.to_owned(), of.to_owned()), table.clone()))
+        };
+        let shows = shows.into_iter().flatten().filter_map(part).collect();
+        Ok(Self { name: fleet_name(&identity.root.to_string(), &identity.principal), rights, shows })
+    }
+
+    /// Returns whether rows of a node are visible.
+    pub fn sees_node(&self, node: &str) -> bool {
+        self.rights.nodes.as_ref().is_none_or(|nodes| nodes.contains(node))
+    }
+
+    /// Returns whether a file has rows of its own.
+    pub fn owns(&self, file: &File) -> bool {
+        file.principal == self.name && self.sees_node(&file.node)
+    }
+
+    /// Returns the statement by which rows of the operator in a file are visible, if they are.
+    pub fn shown(&self, file: &File) -> Option<&ShownTable> {
+        let shown = self.shows.get(&(file.module.clone(), file.table.clone()))?;
+        (file.principal.is_empty() && self.sees_node(&file.node)).then_some(shown)
+    }
+
+    /// Returns the least number of rows for which a row of a shown table stands.
+    pub fn group(&self, shown: &ShownTable) -> u64 {
+        shown.group.max(self.rights.group)
+    }
+
+    /// Returns the nanoseconds to whose multiples times of shown tables are rounded down.
+    pub fn resolution(&self) -> u64 {
+        self.rights.resolution_ns
+    }
+
+    /// Returns whether the exposure permits a column.
+    pub fn exposes(&self, field: &Field) -> bool {
+        self.rights.expose >= least_exposure(field)
+    }
+
+    /// Returns whether a column may hold what a transform hides. Records were made of packets without it.
+    pub fn is_transformed(&self, field: &Field) -> bool {
+        self.rights.transforms.keys().any(|hidden| match (hidden, kind(field)) {
+            (_, "text") => true,
+            (PacketField::IpSrc | PacketField::IpDst, kind) => kind == "ip",
+            (PacketField::MacSrc | PacketField::MacDst, kind) => kind == "mac",
+            // Ports have no kind of their own.
+            (PacketField::PortSrc | PacketField::PortDst, _) => *field.data_type() == DataType::UInt16,
+        })
+    }
+}
+
+/// Returns the kind of a column as its manifest states it. Without a statement, text is the widest.
+fn kind(field: &Field) -> &str {
+    let is_number = field.data_type().is_numeric() || *field.data_type() == DataType::Boolean;
+    match field.metadata().get("type") {
+        Some(kind) => kind,
+        None if is_number || field.data_type().is_temporal() => "number",
+        None => "text",
+    }
+}
+
+/// Returns the least exposure whose packets yield such a column.
+fn least_exposure(field: &Field) -> Expose {
+    match kind(field) {
+        "bool" | "u8" | "u16" | "u32" | "u64" | "i64" | "f64" | "time" | "duration" | "enum" | "number" => {
+            Expose::Count
+        }
+        "ip" | "mac" => Expose::Headers,
+        _ => Expose::Payload(0),
+    }
+}
