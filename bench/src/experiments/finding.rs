@@ -12,7 +12,7 @@ pub struct Item {
 pub enum From {
     /// The experiment of this name ([`super::ALL`]).
     Experiment(&'static str),
-    /// There is none, for this reason.
+    /// The reason why there is no figure.
     Nothing(&'static str),
 }
 

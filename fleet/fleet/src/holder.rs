@@ -1,4 +1,4 @@
-//! The holder of a credential who queries an archive, and what it may see there.
+//! The holder of a credential who queries an archive, and its views of it.
 //!
 //! Its own tables are those whose rows were released to it, by the name of its principal. Tables of the
 //! operator are there as the policy shows them to its role (`[shows.ROLE]`), under the rights that role and

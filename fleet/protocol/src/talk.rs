@@ -103,7 +103,7 @@ pub struct Application {
     pub signature: String,
 }
 
-/// Returns a reply with its content, or with the reason why there is none.
+/// Returns a reply with its content, or with the reason for its absence.
 pub fn reply(content: Result<Vec<u8>, String>) -> Vec<u8> {
     match content {
         Ok(mut bytes) => {

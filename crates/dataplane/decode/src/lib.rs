@@ -30,7 +30,7 @@ use flame_abi::{Descriptor, LinkType, flags};
 /// The depth to which packets are decoded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// Whether to describe the innermost packet of tunnels, those of `tunnel.rs`.
+    /// Whether to describe the innermost packet of tunnels (`tunnel.rs`).
     pub decapsulate: bool,
     /// Whether the flow hash is not read. It is 0 then.
     pub without_hash: bool,
