@@ -4,7 +4,7 @@ use crate::external::become_fleet;
 use clap::Args;
 use std::ffi::OsString;
 
-/// Send the records of nodes to one archive: agent, archive; see flame fleet --help
+/// Run many nodes as one fleet with one archive; see flame fleet --help
 ///
 /// The program flame-fleet does it, beside this one or in a folder of PATH.
 #[derive(Args)]

@@ -12,7 +12,7 @@ use flame_profile::{Counts, Region};
 use rustc_demangle::demangle;
 use std::path::PathBuf;
 
-/// Count what a module executes for each packet: instructions, and accesses to packets and to its own memory
+/// Count the instructions and memory accesses of a module for each packet
 ///
 /// Counts are exact, of WebAssembly, and the same on every machine. Accesses are loads and stores in words of
 /// 32 bits; to packets, they include their descriptors. Averages are of full batches, as in a run over a
