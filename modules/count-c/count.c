@@ -35,7 +35,8 @@ static void close_interval(uint64_t now_ns) {
 FLAME_EXPORT(flame_init) uint64_t flame_init(const struct flame_init *init, uint32_t len) {
   (void)len;
   slow = init->role == FLAME_SLOW;
-  interval_ns = init->interval_ns;
+  /* Under a resolution, intervals are as long as the time between two ticks. */
+  interval_ns = init->interval_ns ? init->tick_ns : 0;
   closed_ns = UINT64_MAX;
   return flame_output(FLAME_DONE);
 }
@@ -74,7 +75,8 @@ FLAME_EXPORT(flame_tick) uint64_t flame_tick(uint64_t now_ns) {
 
 FLAME_EXPORT(flame_end) uint64_t flame_end(uint64_t now_ns) {
   /* The last interval ends where it would if packets followed. */
-  uint64_t end_ns = interval_ns && now_ns ? (now_ns / interval_ns + 1) * interval_ns : now_ns;
+  int has_ticks = interval_ns && interval_ns != UINT64_MAX;
+  uint64_t end_ns = has_ticks && now_ns ? (now_ns / interval_ns + 1) * interval_ns : now_ns;
   close_interval(end_ns);
   if (slow) write_row(0, total, now_ns);
   return flame_output(FLAME_DONE);

@@ -165,7 +165,9 @@ pub struct Total {
 impl Slow for Total {
     fn new(init: &Init) -> Self {
         let (total, interval) = (Sums::default(), Sums::default());
-        Self { total, interval, interval_ns: init.interval_ns, closed_ns: None }
+        // Under a resolution, intervals are as long as the time between two ticks.
+        let interval_ns = if init.interval_ns == 0 { 0 } else { init.tick_ns };
+        Self { total, interval, interval_ns, closed_ns: None }
     }
 
     fn message(&mut self, bytes: &[u8], _: &mut Out) {
@@ -182,7 +184,10 @@ impl Slow for Total {
     fn end(&mut self, now_ns: u64, out: &mut Out) -> Progress {
         // The last interval ends where it would if packets followed.
         let end_ns = match now_ns.checked_div(self.interval_ns) {
-            Some(whole) if now_ns != 0 => (whole + 1).saturating_mul(self.interval_ns),
+            Some(whole) if now_ns != 0 && self.interval_ns != u64::MAX => {
+                (whole + 1).saturating_mul(self.interval_ns)
+            }
+            // Without intervals, packets or ticks.
             _ => now_ns,
         };
         self.close(end_ns, out);

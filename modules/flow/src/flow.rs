@@ -186,7 +186,8 @@ impl Flow {
         let is_late = d.ts_ns < self.first;
         let is_another = match self.initial(aside, of) {
             Some(known) if is_answer => number.wrapping_sub(known) > MAX_SYN_DATA && !is_late,
-            Some(known) => number != known && !is_late,
+            // A capture that is repeated has the same numbers again.
+            Some(known) => (number != known || self.is_closed()) && !is_late,
             None => !is_answer && self.is_closed(),
         };
         if !is_another {

@@ -241,11 +241,12 @@ fn under_a_quota_no_module_uses_more() {
             // The meter is full at the beginning.
             let granted = (begun.elapsed() + Duration::from_secs(1)) / 100;
             eprintln!("{place} {name}: {used:?} of {granted:?}, {}", shown["state"]);
-            // These make one call that is longer. The kernel's work for its memory does not end it.
+            // These make one call that is longer. The kernel's work for its memory does not end it. Others
+            // have at most a slice more, which a busy machine makes longer.
             let call = Duration::from_millis(match *name {
                 "cold" => 900,
                 "tick" | "init" => 3000,
-                _ => 0,
+                _ => 5,
             });
             assert!(used <= granted * 11 / 10 + call, "{place} {name}: {used:?} of {granted:?}: {shown}");
             assert!(*name != "cold" || shown["state"] == "failed", "{place}: {shown}");

@@ -334,7 +334,7 @@ fn hot_changes_have_exact_accounts_in_both_places() {
         // A second module, so that views and the process are shared.
         alice(&["install", &count, "--name", "other"]);
         for round in 0..5 {
-            let installed = alice(&["install", &count, "--reserve", "cpu=2%,memory=32MiB"]);
+            let installed = alice(&["install", &count, "--reserve", "cpu=2%,memory=64MiB"]);
             assert_eq!(installed["place"], place);
             wait_for("packets", || processed(&node, "count", "alice") > 0);
             alice(&["update", "count", "--narrow", "expose=count"]);
@@ -342,7 +342,7 @@ fn hot_changes_have_exact_accounts_in_both_places() {
             let earlier = processed(&node, "count", "alice");
             wait_for("more packets", || processed(&node, "count", "alice") > earlier);
             node.mint("alice", &[]);
-            alice(&["renew", "count", "--reserve", "cpu=1%,memory=32MiB"]);
+            alice(&["renew", "count", "--reserve", "cpu=1%,memory=64MiB"]);
             let earlier = processed(&node, "count", "alice");
             wait_for("packets after it was renewed", || processed(&node, "count", "alice") > earlier);
             if round == 2 {

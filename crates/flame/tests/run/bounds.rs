@@ -234,7 +234,8 @@ fn no_call_of_a_standard_module_costs_more_than_its_bound() {
     if traces().is_some() {
         assert!(rows.len() >= 7, "bounded so far");
         // A batch may be the one for which memory grows by an output area, which is rare: 1024 units.
-        assert!(rows[rows.len() / 2] <= 2.2 && rows[rows.len() - 1] <= 4.0, "{rows:?}");
+        // Each packet of `flow` may have sixteen tags, which none has here.
+        assert!(rows[rows.len() / 2] <= 2.2 && rows[rows.len() - 1] <= 5.5, "{rows:?}");
     }
     println!(
         "{} bounded; bound / worst call: median {:.2}, worst {:.2}",

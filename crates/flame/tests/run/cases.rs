@@ -190,7 +190,7 @@ fn intervals_follow_time() {
     assert_eq!(rows, ["0,1,1", "1,2000,0", "2000,2001,1"]);
     let (_, said) = count(&tenths(&[36_000, 36_001, 5, 4]));
     assert!(said.contains("the time of packet 3 is 3599.6 s before that of an earlier packet"), "{said}");
-    assert_eq!(said.matches("note").count(), 1, "{said}");
+    assert_eq!(said.matches("note: ").count(), 1, "{said}");
 }
 
 /// Returns a block of pcapng.
