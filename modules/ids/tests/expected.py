@@ -461,7 +461,7 @@ def decode(link, ts, b):
     elif ip[0] >> 4 == 6 and len(ip) >= 40:
         head, end, proto = 40, 40 + u16(4) if u16(4) else len(ip), ip[6]
         p |= dict(src=ip[8:24], dst=ip[24:40], ttl=ip[7], id=None, fragbits=None, fragoffset=None)
-        while proto in (0, 43, 44, 51, 60, 135, 139, 140) and not later and head + 8 <= len(ip):
+        while proto in (0, 43, 44, 51, 60, 139, 140) and not later and head + 8 <= len(ip):
             later = proto == 44 and u16(head + 2) & 0xFFF8 != 0
             size = 8 if proto == 44 else (ip[head + 1] + 2) * 4 if proto == 51 else (ip[head + 1] + 1) * 8
             proto, head = ip[head], head + size

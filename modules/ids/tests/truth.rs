@@ -22,8 +22,8 @@ fn expected(text: &str) -> BTreeMap<String, BTreeMap<u32, u64>> {
     all
 }
 
-/// Captures that `expected.py` does not decode as we do: of other link types (PPP, Cisco HDLC, NFLOG, switch
-/// tags, NSH, MAC in MAC), and with more than sixteen extension headers.
+/// Captures that `expected.py` does not decode as we do: of other link types (PPP, Cisco HDLC, NFLOG, PKTAP,
+/// frame relay, switch tags, NSH, MAC in MAC), and with more than sixteen extension headers.
 const ONLY_HERE: &[&str] = &[
     "nDPI--BGP_redist.pcap",
     "suricata-verify--decode-dce_input.pcap",
@@ -34,6 +34,8 @@ const ONLY_HERE: &[&str] = &[
     "suricata-verify--ipv6-evasion_ipv6-malformed-fragments-11_frag-11.pcap",
     "suricata-verify--ipv6-evasion_ipv6-malformed-fragments-12_frag-12.pcap",
     "tcpdump--HDLC.pcap",
+    "tcpdump--LINKTYPE_PKTAP.pcap",
+    "tcpdump--OSPFv3_multipoint_adjacencies.pcap",
     "tcpdump--edsa-high-vid.pcap",
     "tcpdump--edsa.pcap",
     "tcpdump--icmp-cksum-oobr-2.pcap",

@@ -180,7 +180,8 @@ mod tests {
         let mut bytes = vec![0x45, 0, 0, 60, 0, 0, 0, 0, 64, 6, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8];
         bytes.extend([0, 80, 1, 0, 0, 0, 0, 9, 0, 0, 0, 8, 0xa0, 16, 0, 0, 0, 0, 0, 0]);
         bytes.extend([1, 1, 8, 10, 0, 0, 0, 1, 0, 0, 0, 2, 1, 1, 1, 1, 1, 1, 1, 1]);
-        let d = Descriptor { l4: 20, proto: 6, flags: flags::IPV4, wire_len: 60, ..Descriptor::default() };
+        let flags = flags::IPV4;
+        let d = Descriptor { ts_ns: 1, l4: 20, proto: 6, flags, wire_len: 60, ..Descriptor::default() };
         for cut in 0..=60 {
             let segment = Segment::of(&d, &bytes[..cut]);
             assert_eq!(segment.is_some(), cut >= 34, "{cut}");

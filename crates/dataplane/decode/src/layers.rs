@@ -129,6 +129,9 @@ fn network(bytes: &[u8], found: link::Found, quoted: bool, depth: usize, l: &mut
         network(inner, quote, true, depth - 1, l);
         return;
     }
+    if !tunnel::is_understood(inner, &d) {
+        return;
+    }
     for (kind, at, end) in tunnel::unknown(inner, &d).into_iter().flatten() {
         l.push(kind, at, end.min(inner.len()), 0, quoted);
     }

@@ -90,20 +90,20 @@ pub fn inside(bytes: &[u8], d: &Descriptor) -> Option<Inside> {
     }
 }
 
+/// Returns whether bytes that look like this tunnel are one. In UDP, other tunnels than these are told by a
+/// port and few bits, so that the bytes after it may be anything: views hide them.
+pub fn is_understood(bytes: &[u8], d: &Descriptor) -> bool {
+    let port = be16(bytes, usize::from(d.l4) + 2);
+    d.proto != 17 || matches!(port, Some(VXLAN | VXLAN_OLD | GENEVE))
+}
+
 /// Returns the bytes of the header of the tunnel that `d` describes that are no lengths, kinds or numbers of
 /// networks: the reserved bytes of VXLAN, the options of GENEVE, the times of ERSPAN III.
 pub fn unknown(bytes: &[u8], d: &Descriptor) -> [Option<(Kind, usize, usize)>; 2] {
     let l4 = usize::from(d.l4);
     let (Some(inside), Some(word)) = (inside(bytes, d), be16(bytes, l4 + 2)) else { return [None; 2] };
     let inner = inside.at();
-    let opaque = |from: usize| [(inner > from).then_some((Kind::Opaque, from, inner)), None];
     match (d.proto, word) {
-        (17, VXLAN_GPE) => [Some((Kind::Opaque, l4 + 9, l4 + 11)), None],
-        // After flags, type, length and tunnel: numbers, and headers of extension.
-        (17, GTP_U) => opaque(l4 + 16),
-        (17, LISP) => opaque(l4 + 9),
-        (17, TZSP) => opaque(l4 + 12),
-        (17, port) if [port, be16(bytes, l4).unwrap_or(0)].contains(&TEREDO) => opaque(l4 + 8),
         (17, VXLAN | VXLAN_OLD) => [Some((Kind::Opaque, l4 + 9, l4 + 12)), None],
         (17, GENEVE) => [Some((Kind::Opaque, l4 + 16, inner)), None],
         (47, ERSPAN_3) => {

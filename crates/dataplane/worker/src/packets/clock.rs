@@ -3,10 +3,14 @@
 /// decades.
 pub const MAX_GAP: u64 = 100;
 
+/// No tick: the largest time, which is no multiple of a second.
+const NEVER: u64 = u64::MAX;
+
 /// Ticks of packet time. They fall on multiples of the period since 1970, each before the first packet that
 /// is not older. A gap has a tick for each multiple, or two if these were more than [`MAX_GAP`].
 pub struct Clock {
     period: u64,
+    /// The next tick, [`NEVER`] after the last one.
     next: Option<u64>,
     /// The latest time so far.
     pub now: u64,
@@ -29,7 +33,7 @@ impl Clock {
 
     /// Returns whether [`Clock::advance`] to `ts_ns` would return a tick.
     pub fn is_due(&self, ts_ns: u64) -> bool {
-        self.next.is_some_and(|next| ts_ns >= next)
+        self.next.is_some_and(|next| ts_ns >= next && next != NEVER)
     }
 
     /// Advances to `ts_ns` and returns a tick that falls before it, if any is left. Time never goes
@@ -41,7 +45,7 @@ impl Clock {
             self.next = Some(last.saturating_add(self.period));
             return None;
         };
-        if ts_ns < tick {
+        if ts_ns < tick || tick == NEVER {
             return None;
         }
         let is_long = (last - tick) / self.period >= MAX_GAP;
