@@ -10,7 +10,7 @@ use flame_compile::{Compiler, Worker};
 use std::path::PathBuf;
 use std::time::Instant;
 
-/// Run a node for active packets: capsules of other nodes and hosts, within the bounds that they carry
+/// Run a node for active packets: capsules of other nodes and hosts, within their bounds
 ///
 /// It runs until it is interrupted, and then prints its refusals, by cause, and each account.
 /// docs/active.md describes the file.
