@@ -17,6 +17,8 @@ pub(crate) struct Guarded {
     /// The monitor of the module for which the call is made, if that is another one.
     payer: Option<CpuMonitor>,
     times: CallTimes,
+    /// The part in the use of the processor time that another thread has taken so far for a call.
+    counted: Duration,
     /// The time of batches and init after a stop, once the time for what was read before is over.
     overtime: Duration,
 }
@@ -65,8 +67,8 @@ pub(crate) struct Guard<'a> {
 
 impl Guarded {
     pub(crate) fn new(cpu: CpuMonitor) -> Self {
-        let (payer, times, overtime) = Default::default();
-        Self { state: RunState::Empty, cpu, payer, times, overtime }
+        let (payer, times, counted, overtime) = Default::default();
+        Self { state: RunState::Empty, cpu, payer, times, counted, overtime }
     }
 
     pub(crate) fn fill(&mut self, instance: Instance) {
@@ -101,6 +103,14 @@ impl Guarded {
     pub(crate) fn begin(&mut self, payer: Option<&Meters>) {
         self.payer = payer.map(|payer| CpuMonitor::new(payer, None));
         self.times = CallTimes::default();
+    }
+
+    /// Adds to the use what another thread took for a call, `so_far` in all: what waited for the end of the
+    /// call would be nobody's until then.
+    fn count_apart(&mut self, so_far: Duration) {
+        let new = so_far.saturating_sub(self.counted);
+        self.counted += new;
+        self.payer.as_ref().unwrap_or(&self.cpu).count_apart(new);
     }
 
     pub(crate) fn times(&self) -> CallTimes {
@@ -170,11 +180,14 @@ impl Guard<'_> {
         };
         match slice {
             Slice::Yielded(running) => {
+                self.of.count_apart(running.time_apart().unwrap_or_default());
                 self.of.state = RunState::Busy(running);
                 Ok(Step::Paused)
             }
             Slice::Done(mut instance, called) => {
                 self.apart = called.time_apart();
+                self.of.count_apart(self.apart);
+                self.of.counted = Duration::ZERO;
                 match instance.returned(called, current.output) {
                     Ok((pending, left)) => self.deliver(instance, pending, left, quantum, each),
                     Err(fault) => Ok(Step::Faulted(fault)),

@@ -60,12 +60,16 @@ impl CpuMonitor {
         took
     }
 
+    /// Adds processor time of another thread to the use, while it makes a call.
+    pub fn count_apart(&self, time: Duration) {
+        self.usage.iter().for_each(|usage| usage.add_cpu(time.as_nanos() as u64));
+    }
+
     /// Charges the processor time that another thread took for a call that is no batch. Returns it.
     pub fn charge_apart(&mut self, time: Duration) -> Duration {
         if !time.is_zero() {
             self.limit.iter_mut().for_each(|monitor| monitor.others += time);
             self.share.iter().for_each(|share| share.took(time));
-            self.usage.iter().for_each(|usage| usage.add_cpu_apart(time.as_nanos() as u64));
         }
         time
     }
