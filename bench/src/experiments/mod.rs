@@ -11,6 +11,7 @@ pub mod finding;
 mod forwarding;
 mod heaps;
 mod instructions;
+mod latency;
 mod links;
 mod load;
 mod null;
@@ -46,8 +47,9 @@ pub struct Setting<'a> {
 type Experiment = fn(&Setting<'_>) -> Result<Vec<Finding>, Error>;
 
 /// The experiments by name. Those that only compute come first.
-pub const ALL: [(&str, Experiment); 17] = [
+pub const ALL: [(&str, Experiment); 18] = [
     ("instructions", instructions::run),
+    ("latency", latency::run),
     ("links", links::run),
     ("protection", protection::run),
     ("shares", shares::run),

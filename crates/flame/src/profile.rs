@@ -8,7 +8,7 @@ use flame_block::{Pool, SLOT_DESCRIPTORS};
 use flame_compile::{Compiler, Engines as Compilers};
 use flame_node::{RunRequest, Submission};
 use flame_plan::{Discipline, Expose, Limits, ModulePlan, ViewSpec, longest_call};
-use flame_profile::{ACCESSES, Counts, Region, instrument};
+use flame_profile::{ACCESSES, Counts, Place, Region, instrument, run_offsets};
 use flame_run::{COUNTER, Call, Engines, Instance, Loaded, Mapping, Role};
 use flame_source::{FileOptions, Next, RawBlock};
 use flame_view::View;
@@ -31,6 +31,17 @@ pub struct Request {
     pub settings: BTreeMap<String, String>,
     /// The most packets, of those that the module sees.
     pub most_packets: u64,
+    /// Source lines by offset in the file ([`line_offsets`]), as far as they are known.
+    pub lines: BTreeMap<usize, String>,
+}
+
+/// Returns the offsets in a module of which [`Request::lines`] may have lines.
+///
+/// # Errors
+///
+/// Returns an error if the module is not valid.
+pub fn line_offsets(wasm: &[u8]) -> Result<Vec<usize>, Error> {
+    Ok(run_offsets(wasm)?)
 }
 
 /// The number of packets for each value.
@@ -56,6 +67,8 @@ pub struct Profile {
     /// The instructions of each function, without those that it calls, most first. Functions that were not
     /// executed are left out.
     pub functions: Vec<(String, u64)>,
+    /// The instructions of each source line that is known, likewise.
+    pub lines: Vec<(String, u64)>,
 }
 
 /// Runs an instrumented module over captures.
@@ -64,7 +77,7 @@ pub struct Profile {
 ///
 /// Returns an error if the module is not valid, forwards packets or faults, or if a capture cannot be read.
 pub fn profile(request: &Request) -> Result<Profile, Error> {
-    let instrumented = instrument(&request.wasm, COUNTER)?;
+    let instrumented = instrument(&request.wasm, COUNTER, &request.lines)?;
     let plan = plan(request, instrumented.wasm)?;
     let mut found = Profile::default();
     let engines = Engines::new()?;
@@ -103,7 +116,9 @@ pub fn profile(request: &Request) -> Result<Profile, Error> {
     full.other(&Call::End { now_ns: full.last.unwrap_or(0) })?;
     found.packets = single.packets;
     (found.ticks, found.batches, found.others) = (full.ticks, full.of_batches, full.of_others);
-    found.functions = full.functions(&instrumented.functions);
+    let places = full.places(&instrumented.places);
+    found.functions = sums(places.iter().map(|(place, count)| (place.function.as_str(), *count)));
+    found.lines = sums(places.iter().filter_map(|(place, count)| Some((place.line.as_deref()?, *count))));
     Ok(found)
 }
 
@@ -241,17 +256,25 @@ impl Calls {
         Ok(())
     }
 
-    /// Returns the instructions of each function that was executed, most first.
-    fn functions(&mut self, names: &[String]) -> Vec<(String, u64)> {
-        let mut functions = Vec::new();
+    /// Returns the instructions of each place that was executed.
+    fn places<'a>(&mut self, places: &'a [Place]) -> Vec<(&'a Place, u64)> {
+        let mut executed = Vec::new();
         self.instance.counters(|i, value| {
-            if let Some(name) = i.checked_sub(ACCESSES).and_then(|i| names.get(i))
+            if let Some(place) = i.checked_sub(ACCESSES).and_then(|i| places.get(i))
                 && value > 0
             {
-                functions.push((name.clone(), value));
+                executed.push((place, value));
             }
         });
-        functions.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
-        functions
+        executed
     }
+}
+
+/// Returns the sum for each name, the largest first.
+fn sums<'a>(of: impl Iterator<Item = (&'a str, u64)>) -> Vec<(String, u64)> {
+    let mut sums = BTreeMap::<&str, u64>::new();
+    of.for_each(|(name, count)| *sums.entry(name).or_default() += count);
+    let mut all: Vec<_> = sums.into_iter().map(|(name, count)| (name.to_owned(), count)).collect();
+    all.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    all
 }

@@ -3,6 +3,7 @@
 
 use crate::access::{Access, Counter, Helpers, LOCALS, Locals, PARAMETERS, helper};
 use flame_verify::cost::{ENTRY, weight};
+use std::collections::BTreeMap;
 use wasm_encoder::reencode::{self, Reencode};
 use wasm_encoder::{
     CodeSection, ConstExpr, ExportKind, ExportSection, Function, FunctionSection, GlobalSection, GlobalType,
@@ -16,9 +17,17 @@ pub const ACCESSES: usize = 6;
 /// A module that counts its own execution.
 pub struct Instrumented {
     pub wasm: Vec<u8>,
-    /// The names of the functions, without imports, in the order of their counters. A large module has a
-    /// counter for each of its longest functions, and one for all others.
-    pub functions: Vec<String>,
+    /// The places of the code in the order of their counters. A large module has a counter for each of its
+    /// longest places, and one for all others.
+    pub places: Vec<Place>,
+}
+
+/// Code that has a counter: a function, or the instructions of one of its source lines.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    pub function: String,
+    /// File and line, if they are known.
+    pub line: Option<String>,
 }
 
 /// The reason why a module cannot be given counters.
@@ -37,18 +46,55 @@ impl InstrumentError {
 /// Adds counters to a module, exported as globals (i64) of the names `counter` and a number from 0. The
 /// result computes the same. Features that modules must not use are found when it is compiled.
 ///
+/// `lines` has source lines by offset in the file, of those that [`run_offsets`] returns: instructions that
+/// are executed one after the other count for the line of the first.
+///
 /// # Errors
 ///
 /// Returns an error if the bytes are no valid module, or export a name of the counters.
-pub fn instrument(wasm: &[u8], counter: &str) -> Result<Instrumented, InstrumentError> {
+pub fn instrument(
+    wasm: &[u8],
+    counter: &str,
+    lines: &BTreeMap<usize, String>,
+) -> Result<Instrumented, InstrumentError> {
     wasmparser::validate(wasm).map_err(InstrumentError::new)?;
-    let mut pass = Pass::read(wasm, counter)?;
+    let mut pass = Pass::read(wasm, counter, lines)?;
     if pass.parameters.is_empty() {
         return Err(InstrumentError::new("it has no function"));
     }
     let mut module = Module::new();
     pass.parse_core_module(&mut module, Parser::new(0), wasm).map_err(InstrumentError::new)?;
-    Ok(Instrumented { wasm: module.finish(), functions: pass.names })
+    Ok(Instrumented { wasm: module.finish(), places: pass.places })
+}
+
+/// Returns the offsets in the file at which instructions begin that are executed one after the other.
+///
+/// # Errors
+///
+/// Returns an error if the bytes are no valid module.
+pub fn run_offsets(wasm: &[u8]) -> Result<Vec<usize>, InstrumentError> {
+    let mut offsets = Vec::new();
+    for payload in Parser::new(0).parse_all(wasm) {
+        if let Payload::CodeSectionEntry(body) = payload.map_err(InstrumentError::new)? {
+            each_run(&body, |offset, _| offsets.push(offset))?;
+        }
+    }
+    Ok(offsets)
+}
+
+/// Passes the offset of each run of instructions in a function, and the number of its instructions.
+fn each_run(body: &FunctionBody<'_>, mut each: impl FnMut(usize, usize)) -> Result<(), InstrumentError> {
+    let mut operators = body.get_operators_reader().map_err(InstrumentError::new)?;
+    let mut run: Option<(usize, usize)> = None;
+    while !operators.eof() {
+        let (operator, offset) = operators.read_with_offset().map_err(InstrumentError::new)?;
+        let (start, length) = run.take().unwrap_or((offset, 0));
+        match ends_a_run(&operator) {
+            true => each(start, length + 1),
+            false => run = Some((start, length + 1)),
+        }
+    }
+    Ok(())
 }
 
 /// The most counters of functions: a module may have 1,000 globals.
@@ -56,6 +102,9 @@ const MOST_COUNTERS: usize = 900;
 /// The most globals times blocks, branches and calls, somewhat less than what a module may have
 /// (`flame_bounds::Rules`).
 const GLOBALS_BY_JOINS: u64 = 48_000_000;
+
+/// A function, without imports, and one of its lines.
+type Key<'a> = (usize, Option<&'a str>);
 
 /// Rewrites the sections of a module.
 struct Pass<'a> {
@@ -66,10 +115,11 @@ struct Pass<'a> {
     types: u32,
     /// The functions that are added.
     helpers: Helpers,
-    /// The names of the counters of functions.
-    names: Vec<String>,
-    /// The counter of each function, without imports.
-    counters: Vec<usize>,
+    /// The places of the counters.
+    places: Vec<Place>,
+    lines: &'a BTreeMap<usize, String>,
+    /// The counter of each place by its function, without imports, and line. All others have the first.
+    counters: BTreeMap<Key<'a>, usize>,
     /// The number of parameters of each function, without imports.
     parameters: Vec<u32>,
     /// The functions that were written.
@@ -78,9 +128,14 @@ struct Pass<'a> {
 }
 
 impl<'a> Pass<'a> {
-    fn read(wasm: &'a [u8], counter: &'a str) -> Result<Self, InstrumentError> {
+    fn read(
+        wasm: &'a [u8],
+        counter: &'a str,
+        lines: &'a BTreeMap<usize, String>,
+    ) -> Result<Self, InstrumentError> {
         let (mut types, mut parameters, mut globals, mut imported) = (Vec::new(), Vec::new(), 0, 0);
-        let (mut named, mut lengths, mut joins) = (Vec::new(), Vec::new(), 0);
+        let (mut named, mut function, mut joins) = (Vec::new(), 0, 0);
+        let mut lengths = BTreeMap::<Key<'a>, usize>::new();
         for payload in Parser::new(0).parse_all(wasm) {
             match payload.map_err(InstrumentError::new)? {
                 Payload::TypeSection(section) => {
@@ -104,7 +159,11 @@ impl<'a> Pass<'a> {
                     }
                 }
                 Payload::CodeSectionEntry(body) => {
-                    lengths.push(body.range().len());
+                    each_run(&body, |offset, length| {
+                        let line = lines.get(&offset).map(String::as_str);
+                        *lengths.entry((function, line)).or_default() += length;
+                    })?;
+                    function += 1;
                     let mut operators = body.get_operators_reader().map_err(InstrumentError::new)?;
                     while !operators.eof() {
                         let operator = operators.read().map_err(InstrumentError::new)?;
@@ -145,7 +204,7 @@ impl<'a> Pass<'a> {
         }
         let room = (GLOBALS_BY_JOINS / u64::max(joins, 1)) as usize;
         let most = room.min(MOST_COUNTERS).saturating_sub(globals as usize + ACCESSES).max(1);
-        let (names, counters) = counters(all, &lengths, most);
+        let (places, counters) = counters(&all, &lengths, most);
         let load = (imported + parameters.len()) as u32;
         let helpers = Helpers { load, store: load + 1 };
         let types = types.len() as u32;
@@ -154,7 +213,8 @@ impl<'a> Pass<'a> {
             globals,
             types,
             helpers,
-            names,
+            places,
+            lines,
             counters,
             parameters,
             written: 0,
@@ -163,7 +223,7 @@ impl<'a> Pass<'a> {
     }
 
     fn count(&self) -> usize {
-        ACCESSES + self.names.len()
+        ACCESSES + self.places.len()
     }
 
     fn add_globals(&mut self, globals: &mut GlobalSection) {
@@ -175,22 +235,24 @@ impl<'a> Pass<'a> {
     }
 }
 
-/// Returns the names of counters, and the counter of each function: one for each, or for each of the longest
+/// Returns the places of counters, and the counter of each place: one for each, or for each of the longest
 /// and one for all others.
-fn counters(functions: Vec<String>, lengths: &[usize], most: usize) -> (Vec<String>, Vec<usize>) {
-    if functions.len() <= most {
-        let each = (0..functions.len()).collect();
-        return (functions, each);
+fn counters<'a>(
+    functions: &[String],
+    lengths: &BTreeMap<Key<'a>, usize>,
+    most: usize,
+) -> (Vec<Place>, BTreeMap<Key<'a>, usize>) {
+    let place = |key: &Key<'a>| Place { function: functions[key.0].clone(), line: key.1.map(str::to_owned) };
+    if lengths.len() <= most {
+        let counters = lengths.keys().enumerate().map(|(i, key)| (*key, i)).collect();
+        return (lengths.keys().map(place).collect(), counters);
     }
-    let mut longest: Vec<usize> = (0..functions.len()).collect();
-    longest.sort_by_key(|i| std::cmp::Reverse(lengths.get(*i)));
+    let mut longest: Vec<_> = lengths.iter().collect();
+    longest.sort_by_key(|(_, length)| std::cmp::Reverse(**length));
     longest.truncate(most - 1);
-    let (mut names, mut counters) = (vec!["all other functions".to_owned()], vec![0; functions.len()]);
-    for i in longest {
-        counters[i] = names.len();
-        names.push(functions[i].clone());
-    }
-    (names, counters)
+    let others = Place { function: "all other code".to_owned(), line: None };
+    let places = [others].into_iter().chain(longest.iter().map(|(key, _)| place(key))).collect();
+    (places, longest.iter().enumerate().map(|(i, (key, _))| (**key, i + 1)).collect())
 }
 
 type Reencoded<T> = Result<T, reencode::Error<InstrumentError>>;
@@ -279,16 +341,16 @@ impl Reencode for Pass<'_> {
             locals.push((count, self.val_type(ty)?));
         }
         locals.extend(LOCALS);
-        let counter = self.counters.get(self.written).copied().unwrap_or_default();
-        let mut out = Writer {
-            function: Function::new(locals),
-            executed: self.globals + (ACCESSES + counter) as u32,
-            uncounted: ENTRY,
-        };
+        let mut out = Writer { function: Function::new(locals), run: None, uncounted: ENTRY };
         let locals = Locals { operands: declared, values: declared + 3 };
         let mut operators = body.get_operators_reader()?;
         while !operators.eof() {
-            let operator = operators.read()?;
+            let (operator, offset) = operators.read_with_offset()?;
+            out.run.get_or_insert_with(|| {
+                let key = (self.written, self.lines.get(&offset).map(String::as_str));
+                let counter = self.counters.get(&key).copied().unwrap_or_default();
+                self.globals + (ACCESSES + counter) as u32
+            });
             out.uncounted += weight(&operator);
             if ends_a_run(&operator) {
                 out.flush();
@@ -328,20 +390,18 @@ fn ends_a_run(operator: &Operator<'_>) -> bool {
 /// A function that is being written.
 struct Writer {
     function: Function,
-    /// The global that counts its instructions.
-    executed: u32,
+    /// The global that counts the instructions of the present run.
+    run: Option<u32>,
     /// The weight of the instructions since the last addition to the global.
     uncounted: u64,
 }
 
 impl Writer {
+    /// Ends a run: adds its instructions to its global.
     fn flush(&mut self) {
-        if self.uncounted > 0 {
+        if let (Some(executed), 1..) = (self.run.take(), self.uncounted) {
             let mut code = self.function.instructions();
-            code.global_get(self.executed)
-                .i64_const(self.uncounted as i64)
-                .i64_add()
-                .global_set(self.executed);
+            code.global_get(executed).i64_const(self.uncounted as i64).i64_add().global_set(executed);
             self.uncounted = 0;
         }
     }

@@ -14,7 +14,7 @@
 mod access;
 mod instrument;
 
-pub use instrument::{ACCESSES, InstrumentError, Instrumented, instrument};
+pub use instrument::{ACCESSES, InstrumentError, Instrumented, Place, instrument, run_offsets};
 
 use flame_abi::{Descriptor, MAX_BLOCK_PACKETS, layout};
 use std::ops::{AddAssign, Sub};

@@ -1,7 +1,8 @@
 //! Tests of the counters against Wasmtime's own count of instructions, and against accesses that are counted
 //! by hand.
 
-use flame_profile::{Region, instrument};
+use flame_profile::{Place, Region, instrument, run_offsets};
+use std::collections::BTreeMap;
 use wasmtime::{Config, Engine, Instance, Linker, Module, Store, Val};
 
 const COUNTER: &str = "profile:";
@@ -81,7 +82,7 @@ fn instructions_are_those_that_wasmtime_counts() {
     let engine = engine();
     for (name, body) in PROGRAMS {
         let wasm = program(body);
-        let instrumented = instrument(&wasm, COUNTER).unwrap();
+        let instrumented = instrument(&wasm, COUNTER, &BTreeMap::new()).unwrap();
         for argument in [0, 1, 2, 3, 17, 1000] {
             let (expected, fuel, ..) = call(&engine, &wasm, argument);
             let (result, _, mut store, instance) = call(&engine, &instrumented.wasm, argument);
@@ -95,10 +96,31 @@ fn instructions_are_those_that_wasmtime_counts() {
 #[test]
 fn functions_are_counted_one_by_one() {
     let engine = engine();
-    let instrumented = instrument(&program(PROGRAMS[3].1), COUNTER).unwrap();
+    let instrumented = instrument(&program(PROGRAMS[3].1), COUNTER, &BTreeMap::new()).unwrap();
     let (_, _, mut store, instance) = call(&engine, &instrumented.wasm, 1);
     // The second function of the table has an entry and three instructions, the first was not called.
     assert_eq!(counters(&mut store, &instance)[6..], [0, 4, 5, 7]);
+}
+
+#[test]
+fn lines_are_counted_where_they_are_known() {
+    let engine = engine();
+    let wasm = program(PROGRAMS[3].1);
+    let offsets = run_offsets(&wasm).unwrap();
+    // The first runs have one line, the others have none.
+    let lines: BTreeMap<usize, String> =
+        offsets.iter().take(offsets.len() - 2).map(|offset| (*offset, "a.rs:7".to_owned())).collect();
+    let instrumented = instrument(&wasm, COUNTER, &lines).unwrap();
+    let (_, fuel, ..) = call(&engine, &wasm, 1);
+    let (_, _, mut store, instance) = call(&engine, &instrumented.wasm, 1);
+    let counts = counters(&mut store, &instance);
+    assert_eq!(counts[6..].len(), instrumented.places.len());
+    let of = |line: Option<&str>| -> u64 {
+        let places = instrumented.places.iter().zip(&counts[6..]);
+        places.filter(|(Place { line: of, .. }, _)| of.as_deref() == line).map(|(_, count)| count).sum()
+    };
+    assert_eq!(of(Some("a.rs:7")) + of(None), fuel);
+    assert!(of(Some("a.rs:7")) > 0 && of(None) > 0, "{counts:?}");
 }
 
 /// Returns loads and stores by region of a function over memory, which begins with 2 pages. Addresses of
@@ -109,7 +131,7 @@ fn accesses(body: &str) -> ([u64; 3], [u64; 3]) {
             (func (export \"run\") (param i32) (result i64) {body} i64.const 0))"
     );
     let wasm = wat::parse_str(text).unwrap();
-    let instrumented = instrument(&wasm, COUNTER).unwrap();
+    let instrumented = instrument(&wasm, COUNTER, &BTreeMap::new()).unwrap();
     let engine = engine();
     let memory = |store: &mut Store<()>, instance: &Instance| {
         instance.get_memory(&mut *store, "memory").unwrap().data(&*store).to_vec()
@@ -174,7 +196,8 @@ fn regions_are_told_by_the_address_that_is_reached() {
 
 #[test]
 fn what_cannot_be_counted_is_refused() {
-    let refused = |wasm: &[u8]| instrument(wasm, COUNTER).map(|_| ()).unwrap_err().to_string();
+    let refused =
+        |wasm: &[u8]| instrument(wasm, COUNTER, &BTreeMap::new()).map(|_| ()).unwrap_err().to_string();
     assert!(refused(b"\0asm\x01\0\0\0\x01").starts_with("cannot count what the module executes: "));
     let taken = wat::parse_str("(module (global (export \"profile:0\") i64 (i64.const 0)))").unwrap();
     assert!(refused(&taken).contains("it exports \"profile:0\", a name of the counters: rename it"));

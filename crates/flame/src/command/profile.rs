@@ -4,12 +4,13 @@ use crate::exit::Status;
 use crate::files::read;
 use crate::format::OutputFormat;
 use crate::plot::Target;
-use crate::profile::{Distribution, Profile as Found, Request, profile};
-use crate::{paths, settings};
+use crate::profile::{Distribution, Profile as Found, Request, line_offsets, profile};
+use crate::{compiler, paths, settings};
 use clap::Args;
 use flame_plot::{Axis, Picture, Scale, Series, Shape};
 use flame_profile::{Counts, Region};
 use rustc_demangle::demangle;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 /// Count the instructions and memory accesses of a module for each packet
@@ -17,7 +18,7 @@ use std::path::PathBuf;
 /// Counts are exact, of WebAssembly, and the same on every machine. Accesses are loads and stores in words of
 /// 32 bits; to packets, they include their descriptors. Averages are of full batches, as in a run over a
 /// file. For the distributions each packet is a batch by itself, and what a batch costs besides counts for
-/// it.
+/// it. A module that was built with `flame build --lines` is listed by source lines as well.
 #[derive(Args)]
 pub struct Profile {
     /// A module by name or path
@@ -40,7 +41,7 @@ pub struct Profile {
     #[arg(long, value_name = "TARGET", value_parser = Target::parse)]
     plot: Option<Target>,
 
-    /// List this many functions
+    /// List this many functions, and source lines
     #[arg(long, value_name = "N", default_value_t = 10)]
     functions: usize,
 
@@ -51,14 +52,17 @@ pub struct Profile {
 impl Profile {
     pub fn run(self) -> Result<Status, Error> {
         let path = paths::module(&self.module)?;
+        let wasm = read(&path)?;
+        let named = |e| format!("{}: {e}", path.display());
         let request = Request {
             name: self.module.clone(),
-            wasm: read(&path)?,
+            lines: lines(&wasm).map_err(named)?,
+            wasm,
             captures: self.read,
             settings: settings::values(&self.set)?,
             most_packets: self.count,
         };
-        let found = profile(&request).map_err(|e| format!("{}: {e}", path.display()))?;
+        let found = profile(&request).map_err(named)?;
         match self.format {
             OutputFormat::Table => table(&found, self.functions),
             OutputFormat::Json => json(&found, self.functions),
@@ -68,6 +72,12 @@ impl Profile {
         }
         Ok(Status::Done)
     }
+}
+
+/// Returns the source lines of a module, if it has them.
+fn lines(wasm: &[u8]) -> Result<BTreeMap<usize, String>, Error> {
+    let compiler = compiler::looking()?;
+    Ok(compiler.lines(wasm, &compiler.examine(wasm)?, line_offsets(wasm)?)?)
 }
 
 /// What is counted for each packet, with its distribution.
@@ -123,12 +133,20 @@ fn table(found: &Found, functions: usize) {
         return;
     }
     let total = found.batches.instructions + found.others.instructions;
-    say!("\n{:>7}  function, without those that it calls", "share");
-    for (name, instructions) in found.functions.iter().take(functions) {
+    shares("function, without those that it calls", &found.functions, total, functions);
+    if !found.lines.is_empty() {
+        shares("source line", &found.lines, total, functions);
+    }
+}
+
+/// Prints the first of the named parts of all instructions.
+fn shares(head: &str, all: &[(String, u64)], total: u64, most: usize) {
+    say!("\n{:>7}  {head}", "share");
+    for (name, instructions) in all.iter().take(most) {
         let share = 100.0 * *instructions as f64 / total.max(1) as f64;
         say!("{share:>6.1}%  {}", printable(name));
     }
-    let rest = found.functions.len().saturating_sub(functions);
+    let rest = all.len().saturating_sub(most);
     if rest > 0 {
         say!("         and {rest} more (--functions N)");
     }
@@ -151,11 +169,10 @@ fn json(found: &Found, functions: usize) {
         .into_iter()
         .map(|(name, _, _, of)| (name.to_owned(), of.iter().map(|(v, n)| vec![*v, *n]).collect()))
         .collect();
-    let functions: Vec<_> = (found.functions.iter().take(functions))
-        .map(
-            |(name, instructions)| serde_json::json!({"name": printable(name), "instructions": instructions}),
-        )
-        .collect();
+    let list = |all: &[(String, u64)]| -> serde_json::Value {
+        let one = |(name, count): &(String, u64)| serde_json::json!({"name": printable(name), "instructions": count});
+        all.iter().take(functions).map(one).collect()
+    };
     say_json!({
         "packets": found.packets,
         "ticks": found.ticks,
@@ -163,7 +180,8 @@ fn json(found: &Found, functions: usize) {
         "singles": of(found.singles),
         "others": of(found.others),
         "distributions": distributions,
-        "functions": functions,
+        "functions": list(&found.functions),
+        "lines": list(&found.lines),
     });
 }
 

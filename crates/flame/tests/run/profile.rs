@@ -68,3 +68,22 @@ fn what_has_no_profile_is_refused_by_its_cause() {
         assert!(!out.status.success() && said.contains(expected), "{args:?}: {said}");
     }
 }
+
+#[test]
+fn source_lines_have_their_shares() {
+    let kept = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("profile-lines");
+    std::fs::create_dir_all(&kept).unwrap();
+    let out = flame(&["build", "modules/count-c", "--lines", "--output", kept.to_str().unwrap()]);
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    let module = kept.join("count-c.wasm");
+    let profile = ["-r", "demo/demo.pcap", "--format", "json", "--functions", "1000"];
+    let found = json(&[&["profile", module.to_str().unwrap()], &profile[..]].concat()).remove(0);
+    let sum = |list: &str| -> u64 {
+        let all = found[list].as_array().unwrap().iter();
+        all.map(|one| one["instructions"].as_u64().unwrap()).sum()
+    };
+    let (functions, lines) = (sum("functions"), sum("lines"));
+    assert!(lines <= functions && 2 * lines > functions, "{lines} of {functions}");
+    let first = found["lines"][0]["name"].as_str().unwrap();
+    assert!(first.contains("count-c") && first.contains(".c:"), "{first}");
+}
