@@ -67,6 +67,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 let mut word = || args.next().unwrap_or_default();
                 return Ok(send::send(&word(), word().parse()?, word().parse()?, word().parse()?)?);
             }
+            "--native" => {
+                let mut word = || args.next().unwrap_or_default();
+                let (name, trace, parameters, calls) = (word(), word(), word(), word());
+                let parameters = std::fs::read(parameters)?;
+                return modules::run_native(&name, Path::new(&trace), &parameters, calls == "true");
+            }
             "--libpcap" => {
                 let mut word = || args.next().unwrap_or_default();
                 return lossfree::libpcap(&word(), word().parse()?);

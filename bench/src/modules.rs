@@ -9,6 +9,7 @@ use flame_abi::{Descriptor, MAX_BATCH};
 use flame_admit::Protection;
 use flame_block::Pool;
 use flame_module::{Batch, Init, Module, Out};
+use flame_plan::{Expose, ViewSpec};
 use flame_run::Engines;
 use flame_source::{FileOptions, Next, RawBlock};
 use flame_view::View;
@@ -92,10 +93,7 @@ impl Bench<'_> {
         for plan in &plans {
             instances.push(instance(self.engine, plan, &pool.borrow())?);
         }
-        let header =
-            flame_abi::InitHeader { abi: 1, workers: 1, tick_ns: 1_000_000_000, ..Default::default() };
-        let init = [&header.to_bytes()[..], &plans[0].parameters].concat();
-        let native = RefCell::new((M::new(&Init::new(&init)), Out::default()));
+        let native = RefCell::new((M::new(&Init::new(&init(&plans[0].parameters))), Out::default()));
         let run_native = |slot: usize, packets: usize| {
             let (module, out) = &mut *native.borrow_mut();
             each_batch(&mut pool.borrow_mut(), slot, packets, &mut |batch| {
@@ -179,6 +177,42 @@ impl Measured {
                 .target(Target::AtMost(1.35)),
         ]
     }
+}
+
+/// Shows all packets of a trace to a module that is compiled natively, and calls it with them if `calls`. For
+/// a program that counts this process's instructions: those of the calls are the difference.
+pub fn run_native(name: &str, trace: &Path, parameters: &[u8], calls: bool) -> Result<(), Error> {
+    match name {
+        "count" => native::<flame_count::Count>(trace, parameters, calls),
+        "port" => native::<flame_port::Port>(trace, parameters, calls),
+        "flow" => native::<flame_flow::Flow>(trace, parameters, calls),
+        "ids" => native::<flame_ids::Ids>(trace, parameters, calls),
+        "anonymize" => native::<flame_anonymize::Anonymize>(trace, parameters, calls),
+        other => Err(format!("{other} is no workload").into()),
+    }
+}
+
+fn native<M: Module>(trace: &Path, parameters: &[u8], calls: bool) -> Result<(), Error> {
+    let mut module = M::new(&Init::new(&init(parameters)));
+    let (mut out, mut pool) = (Out::default(), Pool::new(1)?);
+    let spec = ViewSpec { expose: Expose::All, ..ViewSpec::default() };
+    let mut view = View::new(&spec, None)?;
+    for block in blocks(trace, usize::MAX)? {
+        let packets = view_into(&mut pool, 0, &mut view, &block)?;
+        if calls {
+            each_batch(&mut pool, 0, packets, &mut |batch| {
+                module.batch(batch, &mut out);
+                out.hand();
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Returns what a module begins with.
+fn init(parameters: &[u8]) -> Vec<u8> {
+    let header = flame_abi::InitHeader { abi: 1, workers: 1, tick_ns: 1_000_000_000, ..Default::default() };
+    [&header.to_bytes()[..], parameters].concat()
 }
 
 /// Calls native code for the first `packets` packets of a slot, which the view wrote.

@@ -5,7 +5,8 @@
 use super::finding::{Finding, short};
 use super::{Figure, Setting};
 use crate::bounds::settings;
-use crate::fixture::Error;
+use crate::fixture::{Error, plan};
+use flame_admit::Protection;
 use flame_plot::{Scale, Shape};
 use serde_json::Value;
 use std::path::Path;
@@ -61,6 +62,32 @@ fn profile(setting: &Setting<'_>, module: &str, trace: &Path) -> Result<Profile,
     })
 }
 
+/// Returns the instructions of the native module for a packet, counted by Valgrind's callgrind.
+fn native(setting: &Setting<'_>, module: &str, trace: &Path, packets: f64) -> Result<f64, Error> {
+    let wasm = std::fs::read(setting.modules.join(format!("{module}.wasm")))?;
+    let folder = tempfile::tempdir()?;
+    let parameters = folder.path().join("parameters");
+    std::fs::write(&parameters, plan(&wasm, Protection::Metered, settings(module))?.parameters)?;
+    let count = |calls: &str| -> Result<f64, Error> {
+        let mut command = Command::new("valgrind");
+        command.args(["--tool=callgrind", "--callgrind-out-file=/dev/null"]);
+        command.arg(std::env::current_exe()?).args(["--native", module]).arg(trace).arg(&parameters);
+        let out = command.arg(calls).output()?;
+        let said = String::from_utf8_lossy(&out.stderr);
+        let collected = said.lines().find_map(|line| line.split_once("Collected : "));
+        match collected.filter(|_| out.status.success()) {
+            Some((_, count)) => Ok(count.trim().parse()?),
+            None => Err(format!("{module} in callgrind: {said}").into()),
+        }
+    };
+    Ok((count("true")? - count("false")?) / packets)
+}
+
+/// Returns whether Valgrind is installed.
+fn has_valgrind() -> bool {
+    Command::new("valgrind").arg("--version").output().is_ok_and(|out| out.status.success())
+}
+
 /// Returns the part of the packets that cost within a tenth of the median.
 fn alike(profile: &Profile) -> f64 {
     let (mut seen, mut median) = (0.0, 0.0);
@@ -93,8 +120,21 @@ pub fn run(setting: &Setting<'_>) -> Result<Vec<Finding>, Error> {
         profiles.push(found);
     }
     let mut findings = Vec::new();
+    let has_native = !setting.quick && has_valgrind();
     for ((module, workload, theirs), found) in WORKLOADS.iter().zip(&profiles) {
         let ours = found.averages;
+        let what = format!("{workload} (`{module}`): instructions for a packet, ours native on this machine");
+        findings.push(match has_native {
+            true => {
+                let native = native(setting, module, &trace, found.packets)?;
+                println!("{module:12}  {native:10.1} native instructions");
+                Finding::less("Bunga Table I", &what, "", theirs[0], native)
+            }
+            false => {
+                let cause = "in the whole mode, where valgrind is installed".to_owned();
+                Finding::missing("Bunga Table I", &what, &theirs[0].to_string(), cause)
+            }
+        });
         for (i, kind) in ["instructions", "packet accesses", "other accesses"].into_iter().enumerate() {
             let what = format!("{workload} (`{module}`): {kind} for a packet");
             let cause = "ours are WebAssembly's, in batches of one packet";
