@@ -148,7 +148,7 @@ fn capsule<'a>(code: &[u8], carried: Option<&'a [u8]>, arguments: &'a [u8], paye
 }
 
 /// Returns the nanoseconds that a node takes for a capsule that it runs and sends on, with its code in each
-/// packet or in the cache, and with so many numbers as data; and the bytes of its datagram.
+/// packet or in the cache, and with a list of `numbers` numbers; and the bytes of its datagram.
 fn forwarding(world: &World, with_code: bool, numbers: u64, count: usize) -> Result<[f64; 2], Error> {
     let payer = Payer([7; 16]);
     let neighbours = [(world.place(1), address(1)), (world.place(3), address(3))];

@@ -3,8 +3,8 @@
 //!
 //! A [`Service`] names modules, a table, the column that is compared with a capsule's argument ([`key_of`]),
 //! and the columns whose sum is the answer. The records of a module are seen by capsules of its principal
-//! alone: root and name are the same. Each module and service has at most [`MAX_KEYS`] keys; the one that was
-//! seen first is forgotten first.
+//! alone: root and name are the same. Each module and service has at most [`MAX_KEYS`] keys; the oldest is
+//! forgotten first.
 
 use flame_active_node::Services;
 use flame_base::lock;
@@ -30,8 +30,8 @@ pub struct Service {
     pub key: String,
     /// The columns whose sum, over all records and modules, is the answer.
     pub sum: Vec<String>,
-    /// For each module the neighbour whose packets it sees. If they are stated, the answer is the place of the
-    /// neighbour with the largest sum.
+    /// For each module the neighbour whose packets it sees. If they are stated, the answer is the place of
+    /// the neighbour with the largest sum.
     #[serde(default)]
     pub neighbours: Vec<String>,
 }

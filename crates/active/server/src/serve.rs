@@ -214,7 +214,8 @@ pub fn serve(
     Ok(Report { causes, links, accounts: node.accounts().clone(), undelivered: wire.undelivered })
 }
 
-/// Waits for a datagram or the compiler's signal, for at most half a tick. Returns whether a datagram is there.
+/// Waits for a datagram or the compiler's signal, for at most half a tick. Returns whether a datagram is
+/// there.
 fn comes_first(socket: &UdpSocket, signal: &mut PipeReader) -> Result<bool, ServeError> {
     let half = Timespec { tv_sec: 0, tv_nsec: i64::try_from(TICK).unwrap_or(0) * 500_000 };
     let mut both = [PollFd::new(socket, PollFlags::IN), PollFd::new(&*signal, PollFlags::IN)];

@@ -35,7 +35,7 @@ impl World {
         Credential::mint(root, &Mint { principal: "alice".to_owned(), role: "r".to_owned(), narrow }).unwrap()
     }
 
-    /// Returns the links of a holder, perhaps with another key than the one that it signed.
+    /// Returns the links of a holder, perhaps with another key than it signed.
     fn end(&self, credential: &Credential, holder: &Secret, other: Option<[u8; 32]>) -> Links<Judge> {
         let mut own = own(credential, holder);
         own.key = other.unwrap_or(own.key);

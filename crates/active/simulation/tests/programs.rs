@@ -260,8 +260,8 @@ fn wrong_capsules_are_refused_by_cause() {
     assert_eq!(met(Role::Node, None, &body(other, 0, long), Cause::Exhausted), 1);
 }
 
-/// Sends programs under grants to a node, with the milliseconds since the first, and returns how often the node
-/// met a cause by them.
+/// Sends programs under grants to a node, each with the milliseconds since the first, and returns how often
+/// the node met a cause by them.
 fn met_under(of: &[(Grant, &str, u64)], cause: Cause) -> u64 {
     let (mut node, mut host, mut wire) = host(Role::Host, None);
     for (grant, text, ms) in of {

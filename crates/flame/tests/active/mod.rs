@@ -82,7 +82,7 @@ fn a_wrong_configuration_is_refused_with_its_place() {
     }
 }
 
-/// Alice installs `flow` at a node, and her capsules find it: they follow a flow to the node where it comes in.
+/// Alice installs `flow` at a node, and her capsules find it: they follow a flow to where it comes in.
 /// Capsules of others do not, nor hers once it is removed.
 #[test]
 fn capsules_find_the_modules_of_their_principal() {
