@@ -109,7 +109,7 @@ impl Certificates for Judge {
             role,
             until: identity.expires.saturating_mul(1000),
             share: self.share,
-            // What a node's own credential leaves is the most of what it passes on.
+            // A node's own credential narrows all capsules that the node passes on.
             grant: grant_of(rights, &identity.root).ok_or(Wrong::Wide)?,
             chain: presented.digest(),
         })

@@ -280,8 +280,8 @@ fn revoked_hosts_lose_their_link() {
     assert!(link(&reports[0], LinkCause::Revoked) >= 1, "{:?}", reports[0]);
 }
 
-/// A bearer narrows the credential without asking anyone. What it leaves holds at each node, also behind the
-/// first, and the principal's whole credential is as before.
+/// A bearer narrows the credential without asking anyone. That holds at each node, also behind the first, and
+/// the principal's whole credential is as before.
 #[test]
 fn a_narrowed_credential_gives_no_more() {
     let world = World::new();

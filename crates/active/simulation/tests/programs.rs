@@ -311,7 +311,7 @@ fn a_grant_takes_away() {
     ] {
         assert_eq!(met_under(&[(grant, text, 0)], cause), times, "{grant:?}, {text}");
     }
-    // What was narrowed again in many ways has no more than what it was narrowed from; others are as before.
+    // Credentials that were made of a narrow credential have no more than it together; others are as before.
     let rate = |instructions| Grant { instructions, ..all };
     let parts = [(rate(2000), ask, 0), (rate(1999), ask, 1), (rate(1998), ask, 2), (all, ask, 3)];
     assert_eq!(met_under(&parts, Cause::BeyondGrant), 2);
