@@ -82,6 +82,20 @@ fn a_wrong_configuration_is_refused_with_its_place() {
     }
 }
 
+/// Returns the child of a node that waits for a capsule under a filter of system calls, if there is one.
+fn waiting_child(parent: u32) -> Option<u32> {
+    let all =
+        std::fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let is_it = |pid: &u32| {
+        let read = |name: &str| std::fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap_or_default();
+        let status = read("status");
+        let has = |line: String| status.lines().any(|of_status| of_status == line);
+        let is_filtered = has("Seccomp:\t2".to_owned()) && has(format!("PPid:\t{parent}"));
+        is_filtered && read("cmdline").contains(flame_compile::CHILD)
+    };
+    all.filter_map(|name| name.parse().ok()).find(is_it)
+}
+
 /// Alice installs `flow` at a node, and her capsules find it: they follow a flow to where it comes in.
 /// Capsules of others do not, nor hers once it is removed.
 #[test]
@@ -129,11 +143,14 @@ fn capsules_find_the_modules_of_their_principal() {
         let row = rows.lines().map(|row| serde_json::from_str::<serde_json::Value>(row).unwrap());
         row.filter_map(|row| Some(row["community_id"].as_str()?.to_owned())).find(|id| id.starts_with("1:"))
     });
-    let _nodes = ["n1.toml", "n2.toml"].map(|config| {
+    let nodes = ["n1.toml", "n2.toml"].map(|config| {
         let mut command = Command::new(crate::daemon::flame());
         command.args(["active", "-c", config]).current_dir(node.folder.path());
         Ended(command.stdout(Stdio::null()).spawn().unwrap())
     });
+    // A child for the next capsule has given up all but its memory before there is one.
+    let [before, _] =
+        nodes.each_ref().map(|node| wait_for("a confined child", || waiting_child(node.0.id())));
     let programs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../active/language/programs");
     let upstream = programs.join("upstream.capsule").display().to_string();
     let asked = |name: &str| {
@@ -145,6 +162,9 @@ fn capsules_find_the_modules_of_their_principal() {
     let found = wait_for("an answer of n1", || asked("alice").filter(|said| said.starts_with("@n1 ")));
     assert!(found["@n1 ".len()..].parse::<u64>().unwrap() > 0, "{found}");
     assert_eq!(wait_for("an answer to bob", || asked("bob")), "@n2 0");
+    // It had one job, and another child waits for the next.
+    wait_for("another child", || waiting_child(nodes[0].0.id()).is_some_and(|child| child != before));
+    assert!(!Path::new(&format!("/proc/{before}")).exists());
     node.json_of("alice", &["remove", "flow"]);
     wait_for("that alice's module is gone", || asked("alice").is_some_and(|said| said == "@n2 0"));
 }
