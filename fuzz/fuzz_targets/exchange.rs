@@ -6,7 +6,7 @@
 use flame_active_link::{
     Certificates, Clock, Identity, Limit, Links, Mode, Own, Peer, Presented, Received, Role, Time, Wrong,
 };
-use flame_capsule::{Limits, Payer, Place};
+use flame_capsule::{Grant, Limits, Payer, Place};
 use libfuzzer_sys::fuzz_target;
 use std::net::SocketAddr;
 
@@ -19,7 +19,8 @@ impl Certificates for Judge {
             return Err(Wrong::Untrusted);
         }
         let (payer, place, share) = (Payer::default(), Place(1), Limits::default());
-        Ok(Peer { payer, place, role: Role::Node, until: u64::MAX, share, chain: presented.digest() })
+        let (grant, chain) = (Grant::ALL, presented.digest());
+        Ok(Peer { payer, place, role: Role::Node, until: u64::MAX, share, grant, chain })
     }
 }
 

@@ -12,7 +12,7 @@ use flame_active_node::{Execute, Map, Node, Output, Rights, Room, Services, Sett
 use flame_active_sandbox::{Compiled, Sandbox};
 use flame_active_server::{Judge, own, place_of};
 use flame_capsule::{
-    Capsule, Host, Key, Limits, MAX_CODE, Message, Parts, Payer, Place, Refused, Target, hash_of,
+    Capsule, Grant, Host, Key, Limits, MAX_CODE, Message, Parts, Payer, Place, Refused, Target, hash_of,
 };
 use flame_capsule_language::Program;
 use flame_compile::{Compiler, Engines};
@@ -24,7 +24,7 @@ use std::time::Instant;
 
 const CLOCK: Clock = Clock { wall: 1_800_000_000_000, steady: 1 };
 const SHARE: Limits = Limits { hops: 64, instructions: u64::MAX, bytes: u64::MAX, copies: u32::MAX };
-const BOUND: Limits = Limits { hops: 16, instructions: 5000, bytes: 5000, copies: 10 };
+const BOUND: Limits = Limits { hops: 16, instructions: 20_000, bytes: 5000, copies: 10 };
 
 /// A root, which gives credentials to nodes.
 struct World(Secret);
@@ -141,14 +141,15 @@ fn capsule<'a>(code: &[u8], carried: Option<&'a [u8]>, arguments: &'a [u8], paye
         payer,
         key: Key::default(),
         hash: hash_of(code),
+        grant: Grant::ALL,
         arguments,
         code: carried,
     }
 }
 
 /// Returns the nanoseconds that a node takes for a capsule that it runs and sends on, with its code in each
-/// packet or in the cache.
-fn forwarding(world: &World, with_code: bool, count: usize) -> Result<f64, Error> {
+/// packet or in the cache, and with three lists of `numbers` numbers; and the bytes of its datagram.
+fn forwarding(world: &World, with_code: bool, numbers: u64, count: usize) -> Result<[f64; 2], Error> {
     let payer = Payer([7; 16]);
     let neighbours = [(world.place(1), address(1)), (world.place(3), address(3))];
     let terms = Terms { rights: Rights::ALL, most: SHARE, resolution: 1 };
@@ -164,9 +165,16 @@ fn forwarding(world: &World, with_code: bool, count: usize) -> Result<f64, Error
     let (mut before, mut after) = (world.links(1)?, world.links(3)?);
     join(&mut node, &mut before, 1)?;
     join(&mut node, &mut after, 3)?;
-    let text = "fun f(to: place) = OnNeighbor(f(to), next(to), all)";
+    let text = match numbers {
+        0 => "fun f(to: place) = OnNeighbor(f(to), next(to), all)",
+        _ => "fun f(to: place, a: ints, b: ints, c: ints) = OnNeighbor(f(to, a, b, c), next(to), all)",
+    };
     let program = Program::read(text)?;
-    let arguments = world.place(3).0.to_le_bytes();
+    let mut arguments = world.place(3).0.to_le_bytes().to_vec();
+    if numbers > 0 {
+        let list = || [numbers].into_iter().chain(0..numbers).flat_map(u64::to_le_bytes);
+        arguments.extend((0..3).flat_map(|_| list()));
+    }
     let mut packets = |carried: Option<&[u8]>, count: usize| {
         let mut message = Vec::new();
         Message::Capsule(capsule(program.code(), carried, &arguments, payer)).write(&mut message);
@@ -191,7 +199,7 @@ fn forwarding(world: &World, with_code: bool, count: usize) -> Result<f64, Error
     if out.count != count as u64 {
         return Err(format!("of {count} capsules {} went on: {:?}", out.count, node.counts()).into());
     }
-    Ok(took)
+    Ok([took, packets.first().map_or(0, Vec::len) as f64])
 }
 
 /// A node that gives nothing.
@@ -281,12 +289,14 @@ fn authentication(world: &World, bytes: usize, count: usize) -> Result<[f64; 2],
 pub fn run(setting: &Setting<'_>) -> Result<Vec<Finding>, Error> {
     let world = World(Secret::generate());
     let (rounds, count) = if setting.quick { (1, 200) } else { (9, 50_000) };
-    let of = |measure: &dyn Fn() -> Result<f64, Error>| {
-        (0..rounds).map(|_| measure()).collect::<Result<Vec<_>, _>>().map(median)
+    let of = |with_code: bool, numbers: u64| {
+        let runs = (0..rounds).map(|_| forwarding(&world, with_code, numbers, count));
+        let runs = runs.collect::<Result<Vec<_>, _>>()?;
+        Ok::<_, Error>([0, 1].map(|n| median(runs.iter().map(|run| run[n]).collect())))
     };
     println!("active: the cost of a capsule at a node, in one thread, without the socket");
-    let cached = of(&|| forwarding(&world, false, count))?;
-    let carried = of(&|| forwarding(&world, true, count))?;
+    let [cached, _] = of(false, 0)?;
+    let [carried, _] = of(true, 0)?;
     let runs = (0..rounds).map(|_| instances(count as u32 / 10)).collect::<Result<Vec<_>, _>>()?;
     let wiped = median(runs.iter().map(|[wiped, _]| *wiped).collect());
     let fresh = median(runs.iter().map(|[_, fresh]| *fresh).collect());
@@ -297,6 +307,13 @@ pub fn run(setting: &Setting<'_>) -> Result<Vec<Finding>, Error> {
         ("with a fresh instance for each", cached - wiped + fresh),
     ] {
         println!("  {name:<44} {ns:9.0} ns  {:9.0} capsules/s", 1e9 / ns);
+    }
+    println!("bandwidth by packet size, one thread, without the socket (SANE, Fig. 6)");
+    let mut bandwidth = Vec::new();
+    for numbers in [0, 8, 16, 31] {
+        let [ns, bytes] = of(false, numbers)?;
+        println!("  {bytes:5} bytes  {:8.1} Mbit/s  {:9.0} capsules/s", bytes * 8e3 / ns, 1e9 / ns);
+        bandwidth.push((bytes, bytes * 8e3 / ns));
     }
     println!("authentication of a packet (made and verified), and SHA-256 of as many bytes (SANE, Fig. 5)");
     let mut lines = [const { Vec::new() }; 2];
@@ -329,7 +346,29 @@ pub fn run(setting: &Setting<'_>) -> Result<Vec<Finding>, Error> {
         series: series.map(|(name, line)| (name.to_owned(), Shape::Line(line))).collect(),
     }
     .write(setting.folder)?;
+    let most = bandwidth.last().map_or(f64::NAN, |(_, rate)| *rate);
+    let rises = bandwidth.is_sorted_by(|(_, a), (_, b)| a < b);
+    Figure {
+        name: "active-bandwidth",
+        title: "Capsules that a node runs and sends on, by packet size",
+        notes: Vec::new(),
+        x: ("bytes", Scale::FromZero),
+        y: ("Mbit/s", Scale::FromZero),
+        series: vec![("code in the cache".to_owned(), Shape::Line(bandwidth))],
+    }
+    .write(setting.folder)?;
     let mut findings = vec![
+        Finding::other(
+            "SANE Fig. 6",
+            "bandwidth of authenticated packets by their size",
+            "rises with the size",
+            format!(
+                "{} Mbit/s at the largest, {}",
+                short(most),
+                if rises { "rises" } else { "does not rise" }
+            ),
+            "ours is one thread without the socket",
+        ),
         Finding::less("SANE Section V", "key exchange of both sides", "ms", 2400.0, ms),
         // 4 MB at 0.333 s by C on an Alpha are 79 ns for a byte.
         Finding::less(

@@ -63,7 +63,7 @@ pub const ITEMS: [Item; 37] = [
     item("FLAME Fig. 6", "cost of modules, and the part of protection", Experiment("protection")),
     item("SANE Table 1", "time to hash 4 MB", Experiment("active")),
     item("SANE Fig. 5", "time to hash by size", Experiment("active")),
-    item("SANE Fig. 6", "bandwidth of active packets by size", Nothing(CAPSULES)),
+    item("SANE Fig. 6", "bandwidth of active packets by size", Experiment("active")),
     item("SANE Fig. 7", "1,000 active pings", Experiment("active")),
     item("SANE Fig. 8", "what a ping's time goes to", Experiment("active")),
     item("SANE Fig. 9", "the same without kernel, wire and authentication", Nothing(CAPSULES)),

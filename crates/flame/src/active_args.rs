@@ -6,6 +6,7 @@ use clap::Args;
 use flame_active_link::Clock;
 use flame_active_node::Times;
 use flame_active_server::{Client, Config, Probe, Spans, Visited, clock};
+use flame_capsule::Place;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -21,6 +22,66 @@ pub struct HostArgs {
     /// Seconds to wait for an answer
     #[arg(long, default_value_t = 5.0, value_name = "SECONDS")]
     timeout: f64,
+}
+
+/// Options of the commands that measure the way to a node.
+#[derive(Args)]
+pub struct TargetArgs {
+    /// The node, by the name in its credential
+    #[arg(long, value_name = "NODE")]
+    pub active: String,
+
+    #[command(flatten)]
+    pub host: HostArgs,
+
+    /// Number of capsules, over which the times are divided
+    #[arg(short, long, default_value_t = 10)]
+    pub number: u32,
+}
+
+/// A host that measures the way to a node.
+pub struct Measured {
+    pub config: Config,
+    pub target: Place,
+    client: Host,
+    probe: Probe,
+    patience: Duration,
+}
+
+impl TargetArgs {
+    /// Exchanges keys with the host's node.
+    pub fn open(&self) -> Result<Measured, Error> {
+        let (config, client, probe) = self.host.open()?;
+        let target = config.place(&self.active);
+        Ok(Measured { config, target, client, probe, patience: self.host.patience() })
+    }
+
+    /// Returns the reasons why nothing may have come back within the time; `way` is where it was lost.
+    pub fn unanswered(&self, what: &str, way: &str) -> String {
+        format!(
+            "{what} {} within {} s: it does not run, has no way back, or the account may not `send` and \
+             `deliver` {way}",
+            self.active,
+            self.host.patience().as_secs_f64()
+        )
+    }
+}
+
+impl Measured {
+    /// Returns the nodes on the way.
+    pub fn trace(&mut self) -> Result<Vec<Visited>, Error> {
+        Ok(self.probe.trace(&mut self.client, self.target, self.patience)?)
+    }
+
+    /// Returns the time there and back, if something came back.
+    pub fn ping(&mut self, with_code: bool) -> Result<Option<Duration>, Error> {
+        Ok(self.probe.ping(&mut self.client, self.target, self.patience, with_code)?)
+    }
+
+    /// Returns the host's own time since this was asked last.
+    pub fn spans(&mut self) -> Spans {
+        std::mem::take(&mut self.client.spans)
+    }
 }
 
 /// A host of this machine's clocks.

@@ -15,6 +15,7 @@ mod dry_run;
 mod environment;
 mod error;
 mod exit;
+mod extensions;
 mod external;
 mod files;
 mod format;

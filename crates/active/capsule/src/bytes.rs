@@ -1,11 +1,11 @@
 //! Messages as bytes; the head of the crate has the tables.
 
-use crate::{Hash, Key, Limits, Payer, Place};
+use crate::{Grant, Hash, Key, Limits, MAX_GRANT, Payer, Place};
 use sha2::{Digest, Sha256};
 
 /// The version of the format.
 pub const VERSION: u8 = 1;
-/// The bytes of a capsule before its arguments.
+/// The bytes of a capsule before its grant and arguments.
 pub const HEADER: usize = 112;
 /// The bytes of a request, and of an answer before its code.
 pub const CODE_HEADER: usize = 40;
@@ -16,10 +16,11 @@ pub const MAX_ARGUMENTS: usize = 1024;
 /// The most bytes of code.
 pub const MAX_CODE: usize = 8191;
 /// The most bytes of a message.
-pub const MAX_MESSAGE: usize = HEADER + MAX_ARGUMENTS + MAX_CODE;
+pub const MAX_MESSAGE: usize = HEADER + MAX_GRANT + MAX_ARGUMENTS + MAX_CODE;
 
 /// A message between two nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::large_enum_variant, reason = "most are capsules, and reading one allocates nothing")]
 pub enum Message<'a> {
     Capsule(Capsule<'a>),
     Request(Request),
@@ -39,6 +40,8 @@ pub struct Capsule<'a> {
     pub payer: Payer,
     pub key: Key,
     pub hash: Hash,
+    /// What the payer's credential leaves.
+    pub grant: Grant,
     pub arguments: &'a [u8],
     /// The code, which may be absent, and has the hash if it was read.
     pub code: Option<&'a [u8]>,
@@ -137,7 +140,7 @@ impl Capsule<'_> {
     /// Returns the number of its bytes.
     #[must_use]
     pub fn length(&self) -> usize {
-        HEADER + self.arguments.len() + self.code.map_or(0, <[u8]>::len)
+        HEADER + self.grant.length() + self.arguments.len() + self.code.map_or(0, <[u8]>::len)
     }
 
     /// Appends the capsule's bytes. A buffer that is used again makes forwarding free of allocations.
@@ -151,12 +154,14 @@ impl Capsule<'_> {
         into.extend_from_slice(&self.limits.instructions.to_le_bytes());
         into.extend_from_slice(&self.limits.bytes.to_le_bytes());
         into.extend_from_slice(&self.limits.copies.to_le_bytes());
-        into.extend_from_slice(&[0; 4]);
+        into.extend_from_slice(&u16::try_from(self.grant.length()).unwrap_or(u16::MAX).to_le_bytes());
+        into.extend_from_slice(&[0; 2]);
         into.extend_from_slice(&self.origin.0.to_le_bytes());
         into.extend_from_slice(&self.place.0.to_le_bytes());
         into.extend_from_slice(&self.payer.0);
         into.extend_from_slice(&self.key.0);
         into.extend_from_slice(&self.hash.0);
+        self.grant.write(into);
         into.extend_from_slice(self.arguments);
         into.extend_from_slice(self.code.unwrap_or_default());
     }
@@ -167,12 +172,17 @@ fn capsule(bytes: &[u8]) -> Result<Capsule<'_>, Malformed> {
     expect("arguments' length", 4, arguments, "at most 1024", arguments <= MAX_ARGUMENTS as u64)?;
     let code = number::<2>(bytes, 6, "code's length")?;
     expect("code's length", 6, code, "at most 8191", code <= MAX_CODE as u64)?;
-    let reserved = number::<4>(bytes, 28, "reserved")?;
-    expect("reserved", 28, reserved, "0", reserved == 0)?;
+    let grant = number::<2>(bytes, 28, "grant's length")?;
+    expect("grant's length", 28, grant, "at most 160", grant <= MAX_GRANT as u64)?;
+    let reserved = number::<2>(bytes, 30, "reserved")?;
+    expect("reserved", 30, reserved, "0", reserved == 0)?;
     let hash = Hash(array(bytes, 80, "hash")?);
     let body = bytes.get(HEADER..).unwrap_or_default();
     let found = body.len() as u64;
-    expect("arguments and code", HEADER, found, "as long as stated", found == arguments + code)?;
+    let is_whole = found == grant + arguments + code;
+    expect("arguments and code", HEADER, found, "as long as stated", is_whole)?;
+    let (grant, body) = body.split_at(usize::try_from(grant).unwrap_or(0).min(body.len()));
+    let grant = Grant::read(grant, HEADER)?;
     let (arguments, code) = body.split_at(usize::try_from(arguments).unwrap_or(0).min(body.len()));
     let code = (!code.is_empty()).then_some(code);
     if let Some(code) = code {
@@ -191,6 +201,7 @@ fn capsule(bytes: &[u8]) -> Result<Capsule<'_>, Malformed> {
         payer: Payer(array(bytes, 48, "payer")?),
         key: Key(array(bytes, 64, "key")?),
         hash,
+        grant,
         arguments,
         code,
     })
@@ -228,7 +239,7 @@ fn check(at: usize, hash: Hash, code: &[u8]) -> Result<(), Malformed> {
     expect("hash", at, u64::from_be_bytes(array(&hash.0, 0, "hash")?), "the SHA-256 of the code", is_its)
 }
 
-fn expect(
+pub(crate) fn expect(
     field: &'static str,
     at: usize,
     found: u64,
@@ -238,12 +249,16 @@ fn expect(
     if holds { Ok(()) } else { Err(Malformed { field, at, found, expected }) }
 }
 
-fn array<const N: usize>(bytes: &[u8], at: usize, field: &'static str) -> Result<[u8; N], Malformed> {
+pub(crate) fn array<const N: usize>(
+    bytes: &[u8],
+    at: usize,
+    field: &'static str,
+) -> Result<[u8; N], Malformed> {
     let short = Malformed { field, at, found: bytes.len() as u64, expected: "inside the message" };
     bytes.get(at..).and_then(|rest| rest.first_chunk()).copied().ok_or(short)
 }
 
-fn number<const N: usize>(bytes: &[u8], at: usize, field: &'static str) -> Result<u64, Malformed> {
+pub(crate) fn number<const N: usize>(bytes: &[u8], at: usize, field: &'static str) -> Result<u64, Malformed> {
     let mut wide = [0; 8];
     wide[..N].copy_from_slice(&array::<N>(bytes, at, field)?);
     Ok(u64::from_le_bytes(wide))

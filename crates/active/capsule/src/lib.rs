@@ -17,13 +17,23 @@
 //! | 8 | 8 | bound: instructions | |
 //! | 16 | 8 | bound: bytes on links | |
 //! | 24 | 4 | bound: copies | |
-//! | 28 | 4 | reserved | |
+//! | 28 | 2 | length of the grant, 0 if it takes nothing away | at most [`MAX_GRANT`] |
+//! | 30 | 2 | reserved | |
 //! | 32 | 8 | the node at which it began | |
 //! | 40 | 8 | the node that evaluates it, 0 for the receiver | |
 //! | 48 | 16 | payer, 0 for Best Effort | |
 //! | 64 | 16 | key of its soft state | |
 //! | 80 | 32 | SHA-256 of the code | of the code, if that follows |
-//! | 112 | | arguments, then code | |
+//! | 112 | | grant, arguments, then code | |
+//!
+//! | at | bytes | field of a grant, see [`Grant`] |
+//! | --- | --- | --- |
+//! | 0 | 1 | calls: send, deliver, leave, service, times from the lowest bit on |
+//! | 1 | 1 | whether services (1) and places (2) are named |
+//! | 2 | 2 | number of services, number of places, each at most [`MAX_NAMED`] |
+//! | 4 | 4 | reserved |
+//! | 8 | 24 | instructions and bytes in a second, bytes of soft state |
+//! | 32 | | services, then places, each in rising order |
 //!
 //! | at | bytes | field of a request | field of an answer |
 //! | --- | --- | --- | --- |
@@ -54,11 +64,13 @@
 //! | all that a tree of capsules spends and has left is the bound at its root | `splits_create_nothing` |
 //! | a share that does not fit changes nothing | `a_refused_share_changes_nothing` |
 //! | no chain of capsules is longer than its hops | `chains_end` |
+//! | the meet of grants leaves no more than either | `the_meet_leaves_no_more` |
 #![forbid(unsafe_code)]
 
 mod bound;
 mod bytes;
 mod causes;
+mod grant;
 mod host;
 
 pub use bound::{Bound, Exhausted, Limits, Parts, Resource};
@@ -66,6 +78,7 @@ pub use bytes::{
     CODE_HEADER, Capsule, CodeMessage, DELIVERY_HEADER, Delivery, HEADER, MAX_ARGUMENTS, MAX_CODE,
     MAX_MESSAGE, Malformed, Message, Request, VERSION, hash_of,
 };
+pub use grant::{Calls, Grant, MAX_GRANT, MAX_NAMED, Named};
 pub use host::{Host, MAX_LIST, Refused, Target, name};
 
 /// The address of a node among active nodes. Its table of neighbours has the addresses of datagrams.

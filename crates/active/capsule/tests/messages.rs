@@ -1,8 +1,8 @@
 //! Messages as bytes.
 
 use flame_capsule::{
-    Capsule, CodeMessage, Delivery, HEADER, Hash, Key, Limits, Malformed, Message, Payer, Place, Request,
-    hash_of, name,
+    Calls, Capsule, CodeMessage, Delivery, Grant, HEADER, Hash, Key, Limits, Malformed, Message, Named,
+    Payer, Place, Request, hash_of, name,
 };
 use proptest::prelude::*;
 
@@ -21,6 +21,7 @@ fn example<'a>(arguments: &'a [u8], code: Option<&'a [u8]>) -> Capsule<'a> {
         payer: Payer([3; 16]),
         key: Key([4; 16]),
         hash: code.map_or(Hash([5; 32]), hash_of),
+        grant: Grant::ALL,
         arguments,
         code,
     }
@@ -95,7 +96,58 @@ fn code_has_its_hash() {
     }
 }
 
+fn grants() -> impl Strategy<Value = Grant> {
+    let named = || prop::option::of(prop::collection::vec(0..4_u64, 0..4));
+    let number = || prop_oneof![Just(u64::MAX), 0..3_u64];
+    let set = |numbers: Option<Vec<u64>>| numbers.map_or(Some(Named::ALL), Named::some).unwrap();
+    (0..32_u8, number(), number(), number(), named(), named()).prop_map(
+        move |(calls, instructions, bytes, state, services, places)| {
+            let each = [Calls::SEND, Calls::DELIVER, Calls::LEAVE, Calls::SERVICE, Calls::TIMES];
+            let calls = (0..5).filter(|bit| calls >> bit & 1 == 1).map(|bit| each[bit]);
+            let calls = calls.fold(Calls::NONE, Calls::with);
+            Grant { calls, instructions, bytes, state, services: set(services), places: set(places) }
+        },
+    )
+}
+
+#[test]
+fn a_grant_names_at_most_eight() {
+    assert!(Named::some(0..8).is_some() && Named::some(0..9).is_none());
+    assert!(Named::some([1; 20]).unwrap().has(1) && !Named::some([]).unwrap().has(1));
+    let grant = Grant { places: Named::some([5, 3]).unwrap(), ..Grant::ALL };
+    let good = written(&Message::Capsule(Capsule { grant, ..example(b"abc", None) }));
+    let wrong = |at: usize, value: u8| {
+        let mut bytes = good.clone();
+        bytes[at] = value;
+        let Malformed { field, at, .. } = Message::read(&bytes).map(|_| ()).unwrap_err();
+        (field, at)
+    };
+    assert_eq!(wrong(HEADER, 32), ("grant's calls", HEADER));
+    assert_eq!(wrong(HEADER + 1, 4), ("grant's kinds", HEADER + 1));
+    assert_eq!(wrong(HEADER + 1, 0), ("grant's places", HEADER + 3));
+    assert_eq!(wrong(HEADER + 2, 1), ("grant's services", HEADER + 2));
+    assert_eq!(wrong(HEADER + 3, 9), ("grant's places", HEADER + 3));
+    assert_eq!(wrong(HEADER + 4, 1), ("grant's reserved", HEADER + 4));
+    assert_eq!(wrong(HEADER + 32, 9), ("grant's places", HEADER + 3));
+    assert_eq!(wrong(28, 161), ("grant's length", 28));
+    assert_eq!(wrong(28, 40), ("arguments and code", HEADER));
+}
+
 proptest! {
+    #[test]
+    fn the_meet_leaves_no_more(a in grants(), b in grants(), c in grants()) {
+        prop_assert_eq!(a.meet(b), b.meet(a));
+        prop_assert_eq!(a.meet(b).meet(c), a.meet(b.meet(c)));
+        prop_assert_eq!((a.meet(a), a.meet(Grant::ALL)), (a, a));
+        prop_assert!(a.meet(b).within(a) && a.meet(b).within(b));
+        for grant in [a, b, c] {
+            let capsule = Capsule { grant, ..example(b"abc", None) };
+            let bytes = written(&Message::Capsule(capsule.clone()));
+            prop_assert_eq!(bytes.len(), capsule.length());
+            prop_assert_eq!(Message::read(&bytes), Ok(Message::Capsule(capsule)));
+        }
+    }
+
     #[test]
     fn any_bytes_are_refused_or_have_one_form(
         mut bytes in prop::collection::vec(any::<u8>(), 0..300), kind in 0..6u8, sane in any::<bool>()

@@ -28,6 +28,7 @@ flame_capsule::causes! {
     Untrusted = "the certificate chain is of no root that this node trusts, or is malformed"
     NotHolder = "the certificate is for another holder or key"
     Attestation = "the attestation is missing or not accepted: measure the start of the node"
+    Wide = "the certificate names more than eight services or nodes, as travel with capsules: have it narrowed"
     ManyLinks = "the node has as many links as it may have: end others, or raise the limit"
     ManyOfOne = "the principal has as many links as one may have: end others"
     NoLink = "the address has no session: exchange keys first"

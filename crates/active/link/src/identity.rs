@@ -1,7 +1,7 @@
 //! What each end presents in the exchange, and the one call that judges it.
 
 use crate::Cause;
-use flame_capsule::{Hash, Limits, Payer, Place, hash_of};
+use flame_capsule::{Grant, Hash, Limits, Payer, Place, hash_of};
 
 /// What a node or host presents: opaque here, in the form of its credentials.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -43,6 +43,8 @@ pub struct Peer {
     pub until: u64,
     /// What this node accepts from the peer in a second, of all capsules together; `hops` is the most of one.
     pub share: Limits,
+    /// What its credential leaves its capsules: those that it sends as a host, or passes on as a node.
+    pub grant: Grant,
     /// The digest of the chain, by which revocations find the session.
     pub chain: Hash,
 }
@@ -60,6 +62,8 @@ pub enum Wrong {
     NotHolder,
     /// The attestation is missing or not accepted.
     Attestation,
+    /// The certificate names more services or places than can travel with a capsule.
+    Wide,
 }
 
 /// The judge of certificates. It is asked once for each end of an exchange, never for a packet.
@@ -82,6 +86,7 @@ impl From<Wrong> for Cause {
             Wrong::Untrusted => Self::Untrusted,
             Wrong::NotHolder => Self::NotHolder,
             Wrong::Attestation => Self::Attestation,
+            Wrong::Wide => Self::Wide,
         }
     }
 }

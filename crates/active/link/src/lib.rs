@@ -64,7 +64,7 @@
 //! | a replayed first message is refused, and a replayed third | `replayed_messages_of_the_exchange_are_refused` |
 //! | an answer is no longer than its question | `no_answer_is_longer_than_its_question` |
 //! | stale, revoked, widened and foreign certificates are refused, by cause | `certificates_are_checked` |
-//! | the chains are FLAME's credentials, handed on and narrowed, with their revocations | `credentials_are_certificates` |
+//! | the chains are FLAME's credentials, handed on and narrowed, with their revocations | `credentials_are_certificates` of `flame-active-server` |
 //! | a certificate of others, or for another key, makes its bearer no holder | `certificates_belong_to_their_holder` |
 //! | clocks that differ are refused | `clocks_that_differ_are_refused` |
 //! | a clock that is set back makes nothing valid again, nor does a restart | `a_clock_set_back_lets_no_one_in` |

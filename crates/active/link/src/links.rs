@@ -45,6 +45,7 @@ impl Default for Limit {
 
 /// A datagram that was accepted.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "most are packets, and receiving one allocates nothing")]
 pub enum Received<'a> {
     /// A packet without an authenticator: Best Effort.
     Plain(&'a [u8]),

@@ -2,7 +2,7 @@
 
 use ed25519_dalek::{Signature, Signer, SigningKey, Verifier, VerifyingKey};
 use flame_active_link::{Certificates, Identity, Own, Peer, Presented, Role, Wrong, public_key};
-use flame_capsule::{Limits, Payer, Place};
+use flame_capsule::{Grant, Limits, Payer, Place};
 use std::collections::BTreeSet;
 
 const PART: usize = 32 + 8 + 8 + 64;
@@ -91,7 +91,7 @@ impl Certificates for Authority {
         payer.copy_from_slice(&signer.to_bytes()[..16]);
         let share = Limits { instructions, ..Limits::default() };
         let (payer, chain) = (Payer(payer), presented.digest());
-        Ok(Peer { payer, place: Place(1), role: Role::Node, until, share, chain })
+        Ok(Peer { payer, place: Place(1), role: Role::Node, until, share, grant: Grant::ALL, chain })
     }
 }
 

@@ -1,7 +1,6 @@
 //! Tests of links.
 
 mod chains;
-mod credentials;
 mod exchanges;
 mod packets;
 

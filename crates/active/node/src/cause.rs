@@ -7,6 +7,8 @@ flame_capsule::causes! {
     Link = "the link refused the datagram"
     Malformed = "the message was damaged, or is of others"
     ForeignPayer = "a host states that another principal pays: it may not vouch for others"
+    BeyondGrant = "the bound is more than the payer's credential leaves of this second: send less"
+    Elsewhere = "the payer's credential is not for this node: send the capsule to a node that it names"
     BeyondShare = "the bound is more than what is left of the peer's share of this second: send less"
     Exhausted = "the bound does not suffice for the datagram: begin the capsule with more"
     NoRoute = "no neighbour is on the way to the place"

@@ -3,13 +3,13 @@
 use crate::cause::{Cause, Counts};
 use crate::execute::{Execute, Failure, Output, Services};
 use crate::settings::{Account, Part, Settings, Terms, Times};
-use crate::tables::{ASK_AGAIN, Allowances, Codes, HOLD, Held, Hosts, Owed, Soft, Visitor};
+use crate::tables::{ASK_AGAIN, Allowances, Codes, HOLD, Held, Hosts, Owed, Rates, Soft, Visitor};
 use crate::visit::{Effects, Visit};
 use flame_active_link::{
     Cause as LinkCause, Certificates, Clock, Links, Mode, OVERHEAD, Peer, Received, Role,
 };
 use flame_capsule::{
-    Bound, CODE_HEADER, Capsule, CodeMessage, DELIVERY_HEADER, Delivery, Hash, Key, Limits, MAX_CODE,
+    Bound, CODE_HEADER, Capsule, CodeMessage, DELIVERY_HEADER, Delivery, Grant, Hash, Key, Limits, MAX_CODE,
     Message, Parts, Payer, Place, Request, Target, hash_of,
 };
 use std::collections::BTreeMap;
@@ -78,6 +78,7 @@ pub struct Node<C, X: Execute, S> {
     held: Vec<Held>,
     asked: BTreeMap<(SocketAddr, Hash), Asked>,
     allowances: Allowances,
+    rates: Rates,
     soft: Soft,
     owed: Owed,
     hosts: Hosts,
@@ -103,6 +104,7 @@ impl<C: Certificates, X: Execute, S: Services> Node<C, X, S> {
             held: Vec::new(),
             asked: BTreeMap::new(),
             allowances: Allowances::default(),
+            rates: Rates::default(),
             soft: Soft::new(room.soft),
             owed: Owed::new(room.owed),
             hosts: Hosts::new(room.hosts),
@@ -164,6 +166,7 @@ impl<C: Certificates, X: Execute, S: Services> Node<C, X, S> {
             from: Place::NOWHERE,
             key: begin.key,
             hash,
+            grant: Grant::ALL,
         };
         let bound = Bound::begin(begin.limits.meet(terms.most));
         self.accounts.entry(account).or_default().capsules += 1;
@@ -230,6 +233,11 @@ impl<C: Certificates, X: Execute, S: Services> Node<C, X, S> {
             Some(peer) if peer.role == Role::Host => (peer.payer, here, peer.share, (peer.payer, peer.place)),
             Some(peer) => (capsule.payer, capsule.origin, peer.share, (peer.payer, peer.place)),
         };
+        // A host may narrow its credential further; a node vouches for the grant as for the payer.
+        let grant = match &peer {
+            None => Grant::ALL,
+            Some(peer) => capsule.grant.meet(peer.grant),
+        };
         let (account, terms) = self.account(payer);
         turn.account = Some(account);
         let hops = Limits { hops: share.hops, ..terms.most };
@@ -237,10 +245,13 @@ impl<C: Certificates, X: Execute, S: Services> Node<C, X, S> {
         if !self.allowances.accept(sender, share, limits, turn.now) {
             return Err(Cause::BeyondShare);
         }
+        if !self.rates.accept(account, &grant, limits, turn.now) {
+            return Err(Cause::BeyondGrant);
+        }
         let bound = Bound::begin(limits);
         self.accounts.entry(account).or_default().capsules += 1;
         let Capsule { function, place, key, hash, arguments, .. } = *capsule;
-        let visitor = Visitor { function, payer, origin, place, from: sender.1, key, hash };
+        let visitor = Visitor { function, payer, origin, place, from: sender.1, key, hash, grant };
         if peer.is_some_and(|peer| peer.role == Role::Host) {
             self.hosts.add(payer, key, from, |host| self.links.is_linked(host, turn.now));
         }
@@ -338,7 +349,10 @@ impl<C: Certificates, X: Execute, S: Services> Node<C, X, S> {
 
     /// Evaluates a capsule, or passes it on towards its place. Its code is cached.
     fn proceed(&mut self, visitor: Visitor, mut bound: Bound, arguments: &[u8], turn: &mut Turn<'_>) {
-        let done = if visitor.place == Place::NOWHERE || visitor.place == self.settings.here {
+        let is_here = visitor.place == Place::NOWHERE || visitor.place == self.settings.here;
+        let done = if is_here && !visitor.grant.holds_at(self.settings.here) {
+            Err(Cause::Elsewhere)
+        } else if is_here {
             match self.make(&visitor, turn) {
                 Ok(true) => self.evaluate(&visitor, &mut bound, arguments, turn),
                 Ok(false) => self.wait(visitor, bound, arguments, turn),
@@ -417,7 +431,8 @@ impl<C: Certificates, X: Execute, S: Services> Node<C, X, S> {
         arguments: &[u8],
         turn: &mut Turn<'_>,
     ) -> Result<(), Cause> {
-        let (account, terms) = self.account(visitor.payer);
+        let (account, mut terms) = self.account(visitor.payer);
+        terms.rights = terms.rights.within(&visitor.grant);
         let spent = self.accounts.get(&account).copied().unwrap_or_default();
         let cached = self.codes.get(account, visitor.hash).ok_or(Cause::NoCode)?;
         let Some(Ok(code)) = &mut cached.code else { return Err(Cause::NotCompiled) };
@@ -451,7 +466,8 @@ impl<C: Certificates, X: Execute, S: Services> Node<C, X, S> {
             }
         }
         for (name, value, seconds) in &effects.left {
-            if !self.soft.leave((account, visitor.key, *name), *value, *seconds, turn.now) {
+            let of = (account, visitor.key, *name);
+            if !self.soft.leave(of, &visitor.grant, (*value, *seconds), turn.now) {
                 self.counts.add(Cause::SoftFull);
             }
         }
@@ -508,10 +524,10 @@ impl<C: Certificates, X: Execute, S: Services> Node<C, X, S> {
             return Err(Cause::NoLink);
         }
         let (account, _) = self.account(visitor.payer);
-        let Visitor { payer, origin, key, hash, .. } = *visitor;
-        let limits = Limits::default();
-        let code = None;
-        let mut capsule = Capsule { function, limits, origin, place, payer, key, hash, arguments, code };
+        let Visitor { payer, origin, key, hash, grant, .. } = *visitor;
+        let (limits, code) = (Limits::default(), None);
+        let mut capsule =
+            Capsule { function, limits, origin, place, payer, key, hash, grant, arguments, code };
         let share = bound.split(parts, OVERHEAD + capsule.length()).map_err(|_| Cause::Exhausted)?;
         capsule.limits = share.left();
         self.send(&Message::Capsule(capsule), address, account, turn)?;

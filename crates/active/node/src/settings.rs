@@ -1,6 +1,6 @@
 //! The settings of a node: its neighbours, and the accounts of principals.
 
-use flame_capsule::{Limits, MAX_LIST, Payer, Place};
+use flame_capsule::{Calls, Grant, Limits, MAX_LIST, Payer, Place};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
@@ -64,6 +64,19 @@ pub struct Rights {
 
 impl Rights {
     pub const ALL: Self = Self { send: true, deliver: true, leave: true, service: true, times: true };
+
+    /// Returns those that a grant leaves.
+    #[must_use]
+    pub fn within(self, grant: &Grant) -> Self {
+        let left = |is_granted: bool, call| is_granted && grant.calls.has(call);
+        Self {
+            send: left(self.send, Calls::SEND),
+            deliver: left(self.deliver, Calls::DELIVER),
+            leave: left(self.leave, Calls::LEAVE),
+            service: left(self.service, Calls::SERVICE),
+            times: left(self.times, Calls::TIMES),
+        }
+    }
 }
 
 /// What a principal has at this node.

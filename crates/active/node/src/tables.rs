@@ -1,7 +1,7 @@
 //! The tables of a node. Each account has its own room in each, so no principal fills a table for others.
 
 use crate::execute::Failure;
-use flame_capsule::{Bound, Hash, Key, Limits, Payer, Place};
+use flame_capsule::{Bound, Grant, Hash, Key, Limits, Payer, Place};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -12,6 +12,8 @@ pub const HOLD: u64 = 5000;
 pub const ASK_AGAIN: u64 = 1000;
 /// The hosts among which those that have left are looked for.
 const MAX_HOSTS: usize = 1024;
+/// The bytes of a value of soft state: key, name and value.
+const SOFT_BYTES: u64 = 32;
 /// The longest life of soft state in seconds.
 pub const MAX_SECONDS: u64 = 3600;
 
@@ -55,6 +57,7 @@ pub struct Visitor {
     pub from: Place,
     pub key: Key,
     pub hash: Hash,
+    pub grant: Grant,
 }
 
 /// What a sender may still have accepted in this second.
@@ -68,6 +71,11 @@ struct Allowance {
 /// The allowances of peers.
 #[derive(Default)]
 pub struct Allowances(BTreeMap<(Payer, Place), Allowance>);
+
+/// What capsules under grants with a rate have had accepted in the present second, by account. All of them
+/// count together, so dividing a credential into narrower ones gives no more.
+#[derive(Default)]
+pub struct Rates(BTreeMap<Payer, (u64, Limits)>);
 
 /// The soft state.
 pub struct Soft {
@@ -150,6 +158,28 @@ impl Allowances {
     }
 }
 
+impl Rates {
+    /// Takes what a capsule may spend from what its grant leaves of this second, all of it or nothing.
+    pub fn accept(&mut self, account: Payer, grant: &Grant, wanted: Limits, now: u64) -> bool {
+        if (grant.instructions, grant.bytes) == (u64::MAX, u64::MAX) {
+            return true;
+        }
+        let second = now / 1000;
+        let (of, spent) = self.0.entry(account).or_default();
+        // A clock that was set back begins no other second.
+        if *of < second {
+            (*of, *spent) = (second, Limits::default());
+        }
+        let instructions = spent.instructions.saturating_add(wanted.instructions);
+        let bytes = spent.bytes.saturating_add(wanted.bytes);
+        let is_within = instructions <= grant.instructions && bytes <= grant.bytes;
+        if is_within {
+            *spent = Limits { instructions, bytes, ..Limits::default() };
+        }
+        is_within
+    }
+}
+
 impl Allowance {
     fn refilled(&self, now: u64) -> Limits {
         let passed = now.saturating_sub(self.at).min(1000);
@@ -180,12 +210,19 @@ impl Soft {
         self.all.get(&of).filter(|(_, until)| *until > now).map_or(0, |(value, _)| *value)
     }
 
-    /// Leaves a value, and returns whether there was room.
-    pub fn leave(&mut self, of: (Payer, Key, u64), value: i64, seconds: u64, now: u64) -> bool {
+    /// Leaves a value under a grant, and returns whether there was room.
+    pub fn leave(
+        &mut self,
+        of: (Payer, Key, u64),
+        grant: &Grant,
+        (value, seconds): (i64, u64),
+        now: u64,
+    ) -> bool {
+        let room = self.room.min(usize::try_from(grant.state / SOFT_BYTES).unwrap_or(usize::MAX));
         let own = (of.0, Key([0; 16]), 0)..=(of.0, Key([255; 16]), u64::MAX);
-        if !self.all.contains_key(&of) && self.all.range(own.clone()).count() >= self.room {
+        if !self.all.contains_key(&of) && self.all.range(own.clone()).count() >= room {
             self.all.retain(|key, (_, until)| key.0 != of.0 || *until > now);
-            if self.all.range(own).count() >= self.room {
+            if self.all.range(own).count() >= room {
                 return false;
             }
         }

@@ -136,7 +136,8 @@ impl Host for Visit<'_> {
     }
 
     fn service(&mut self, name: u64, argument: i64) -> Result<i64, Refused> {
-        granted(self.terms.rights.service, "service")?;
+        let is_named = self.visitor.grant.services.has(name);
+        granted(self.terms.rights.service && is_named, "service")?;
         if name == TIME && self.terms.rights.times {
             let parts = [&[self.spent.capsules][..], &self.spent.times.0].concat();
             let part = usize::try_from(argument).ok().and_then(|part| parts.get(part));

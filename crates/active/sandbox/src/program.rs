@@ -8,6 +8,7 @@ use flame_active_node::{Execute, Failure, Ran, Rights};
 use flame_capsule::{Hash, Host, Payer, hash_of};
 use flame_plan::ModuleClass;
 use std::collections::BTreeMap;
+use std::io::PipeReader;
 use wasmtime::{Engine, Global, InstancePre, Memory, Store, TypedFunc, Val};
 
 /// Machine code of a capsule, made by this node's own compiler.
@@ -26,6 +27,12 @@ pub trait Compile {
 
     /// Returns code that was begun to be compiled, once it is, with its account and hash.
     fn made(&mut self) -> Option<(Payer, Hash, Result<Compiled, Failure>)> {
+        None
+    }
+
+    /// Returns the pipe that can be read once code that was begun is compiled. A compiler that begins to
+    /// compile has one, and gives it once.
+    fn signal(&mut self) -> Option<PipeReader> {
         None
     }
 }

@@ -1,8 +1,10 @@
 //! The credentials of nodes and hosts as certificates: chains of Biscuit, whose holder signed the static key.
 
 use flame_active_link::{Certificates, Identity, Own, Peer, Presented, Role, Wrong, public_key};
-use flame_capsule::{Limits, Payer, Place, hash_of};
-use flame_trust::{Answer, Challenge, Credential, Denied, Policy, PublicKey, SESSION, Secret};
+use flame_capsule::{Calls, Grant, Limits, Named, Payer, Place, hash_of, name};
+use flame_trust::{
+    Answer, CapsuleCall, Challenge, Credential, Denied, Policy, PublicKey, Rights, SESSION, Secret,
+};
 
 /// The purpose of the static key, and of its signature.
 const PURPOSE: &str = "flame active link 1";
@@ -43,6 +45,31 @@ pub fn own(credential: &Credential, secret: &Secret) -> Own {
     Own { key, identity: Identity { chain, proof, attestation: Vec::new() } }
 }
 
+/// Returns what the rights of a role and a credential of `root` leave capsules, or `None` if they name more
+/// services or nodes than travel with a capsule.
+#[must_use]
+pub fn grant_of(rights: &Rights, root: &PublicKey) -> Option<Grant> {
+    let call = |call: &CapsuleCall| match call {
+        CapsuleCall::Send => Calls::SEND,
+        CapsuleCall::Deliver => Calls::DELIVER,
+        CapsuleCall::Leave => Calls::LEAVE,
+        CapsuleCall::Service => Calls::SERVICE,
+        CapsuleCall::Times => Calls::TIMES,
+    };
+    let named = |set: Option<Vec<u64>>| set.map_or(Some(Named::ALL), Named::some);
+    // No service has a longer name than a capsule can state.
+    let services = rights.ask.as_ref().map(|names| names.iter().filter_map(|text| name(text)).collect());
+    let places = rights.nodes.as_ref().map(|names| names.iter().map(|name| place_of(root, name).0).collect());
+    Some(Grant {
+        calls: rights.capsule.iter().map(call).fold(Calls::NONE, Calls::with),
+        instructions: rights.capsule_instructions,
+        bytes: rights.capsule_bytes,
+        state: rights.soft_state,
+        services: named(services)?,
+        places: named(places)?,
+    })
+}
+
 impl Judge {
     #[must_use]
     pub fn new(policy: Policy, nodes: String, share: Limits) -> Self {
@@ -63,13 +90,18 @@ impl Certificates for Judge {
         let key = std::str::from_utf8(key).map_err(|_| Wrong::NotHolder)?;
         let key = PublicKey::parse(key).map_err(|_| Wrong::NotHolder)?;
         let answer = Answer { key, signature: *signature };
-        let identity = self.policy.identify(&credential, (&statement(presented.key), &answer), now / 1000);
-        let identity = identity.map_err(|denied| match denied {
+        let verified = self.policy.present(&credential, (&statement(presented.key), &answer));
+        let admitted = verified.and_then(|verified| {
+            self.policy.admit_session(&verified, now / 1000)?;
+            Ok(verified)
+        });
+        let verified = admitted.map_err(|denied| match denied {
             Denied::Expired { .. } | Denied::Early { .. } => Wrong::Expired,
             Denied::Revoked { .. } => Wrong::Revoked,
             Denied::Possession { .. } | Denied::HandedOn { .. } => Wrong::NotHolder,
             _ => Wrong::Untrusted,
         })?;
+        let (identity, rights) = (&verified.identity, verified.rights());
         let role = if identity.role == self.nodes { Role::Node } else { Role::Host };
         Ok(Peer {
             payer: payer_of(&identity.root, &identity.principal),
@@ -77,6 +109,8 @@ impl Certificates for Judge {
             role,
             until: identity.expires.saturating_mul(1000),
             share: self.share,
+            // A node's own credential narrows all capsules that the node passes on.
+            grant: grant_of(rights, &identity.root).ok_or(Wrong::Wide)?,
             chain: presented.digest(),
         })
     }

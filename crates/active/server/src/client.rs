@@ -4,7 +4,9 @@ use crate::certificates::Judge;
 use crate::config::Config;
 use crate::serve::{MAX_DATAGRAM, ServeError, is_passing, links};
 use flame_active_link::{Clock, Links, Mode, Received};
-use flame_capsule::{Capsule, CodeMessage, Hash, Key, Limits, MAX_CODE, Message, Payer, Place, hash_of};
+use flame_capsule::{
+    Capsule, CodeMessage, Grant, Hash, Key, Limits, MAX_CODE, Message, Payer, Place, hash_of,
+};
 use std::net::{SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
@@ -90,6 +92,7 @@ impl<K: FnMut() -> Clock> Client<K> {
             payer: self.payer,
             key: self.key,
             hash: hash_of(code),
+            grant: Grant::ALL,
             arguments,
             code: with_code.then_some(code),
         };

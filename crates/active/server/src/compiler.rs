@@ -8,6 +8,7 @@ use flame_compile::Compiler;
 use flame_plan::Share;
 use flame_quota::{Allowance, Amounts, Ledger, Quota, ThisRun};
 use std::collections::{BTreeMap, VecDeque};
+use std::io::{PipeReader, PipeWriter, Write};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
@@ -24,6 +25,8 @@ pub struct Confined {
     /// The programs of accounts that wait, the account whose turn is next first.
     waiting: VecDeque<(Payer, VecDeque<Vec<u8>>)>,
     is_busy: bool,
+    /// What the thread writes to, until somebody waits for it.
+    signal: Option<PipeReader>,
 }
 
 /// The time that accounts have used.
@@ -42,8 +45,15 @@ impl Ledgers {
 }
 
 /// Compiles what comes, until there are no more jobs.
-fn work(compiler: &Compiler<'_>, jobs: &Receiver<Job>, made: &SyncSender<Made>) {
+fn work(compiler: &Compiler<'_>, jobs: &Receiver<Job>, made: &SyncSender<Made>, mut signal: PipeWriter) {
     let mut ledgers = Ledgers::default();
+    let prepare = || {
+        // Without it, the child of the next capsule is started when that comes.
+        if let Err(error) = compiler.prepare_capsule() {
+            tracing::debug!("no child is ready for a capsule: {error}");
+        }
+    };
+    prepare();
     while let Ok((code, account)) = jobs.recv() {
         let compiled = compiler.of("active", "", ledgers.allowance(account)).capsule(&code);
         let compiled = compiled.map(|made| Compiled { code: made.code, bounds: made.bounds });
@@ -54,6 +64,9 @@ fn work(compiler: &Compiler<'_>, jobs: &Receiver<Job>, made: &SyncSender<Made>) 
         if made.send((account, hash_of(&code), compiled)).is_err() {
             return;
         }
+        // It has the code by now. A node that has ended does not wait.
+        let _ = signal.write_all(&[1]);
+        prepare();
     }
 }
 
@@ -66,9 +79,10 @@ impl Confined {
     pub fn new(compiler: impl FnOnce() -> Compiler<'static> + Send + 'static) -> std::io::Result<Self> {
         let (jobs, taken) = sync_channel(1);
         let (sent, made) = sync_channel(1);
+        let (signal, write) = std::io::pipe()?;
         let thread = std::thread::Builder::new().name("capsules".to_owned());
-        thread.spawn(move || work(&compiler(), &taken, &sent))?;
-        Ok(Self { jobs, made, waiting: VecDeque::new(), is_busy: false })
+        thread.spawn(move || work(&compiler(), &taken, &sent, write))?;
+        Ok(Self { jobs, made, waiting: VecDeque::new(), is_busy: false, signal: Some(signal) })
     }
 
     /// Gives the thread the program of the next account, if it has none.
@@ -99,5 +113,9 @@ impl Compile for Confined {
         self.is_busy = false;
         self.next();
         Some(made)
+    }
+
+    fn signal(&mut self) -> Option<PipeReader> {
+        self.signal.take()
     }
 }

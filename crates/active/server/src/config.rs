@@ -1,9 +1,10 @@
 //! The configuration of an active node or host.
 
 use crate::certificates::{Judge, payer_of, place_of};
+use crate::extensions::{Extensions, Service};
 use flame_active_node::{Map, Rights, Room, Settings, Terms};
 use flame_capsule::{Limits, MAX_LIST, Payer, Place};
-use flame_trust::{Credential, Identity, Policy, Secret};
+use flame_trust::{Credential, Denied, Identity, Policy, Secret};
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -35,6 +36,36 @@ pub struct Config {
     pub names: BTreeMap<Place, String>,
     /// Where the latest time is kept.
     pub time: Option<PathBuf>,
+    /// The node whose modules capsules find.
+    pub installed: Option<Installed>,
+    /// The services of installed modules.
+    pub services: BTreeMap<String, Service>,
+}
+
+/// The node of modules whose records the services read: as its operator, or under a credential, which shows
+/// the modules of its principal alone.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Installed {
+    /// `unix:PATH` or `https://HOST:PORT`.
+    pub node: String,
+    pub credential: Option<PathBuf>,
+    pub identity: Option<PathBuf>,
+    pub certificate: Option<PathBuf>,
+}
+
+impl Installed {
+    /// Returns it with paths relative to a folder.
+    fn within(self, folder: &Path) -> Self {
+        let at = |path: Option<PathBuf>| path.map(|path| folder.join(path));
+        let node = match self.node.strip_prefix("unix:") {
+            Some(path) => format!("unix:{}", folder.join(path).display()),
+            None => self.node,
+        };
+        let (credential, identity, certificate) =
+            (at(self.credential), at(self.identity), at(self.certificate));
+        Self { node, credential, identity, certificate }
+    }
 }
 
 #[derive(Deserialize)]
@@ -60,6 +91,9 @@ struct File {
     best_effort: Account,
     #[serde(default = "Bounds::strangers")]
     strangers: Bounds,
+    installed: Option<Installed>,
+    #[serde(default)]
+    services: BTreeMap<String, Service>,
 }
 
 fn relay() -> String {
@@ -165,7 +199,13 @@ impl Config {
         let at = folder.join(&file.credential);
         let text = std::fs::read_to_string(&at).map_err(|e| fail(&at, &e))?;
         let credential = Credential::parse(text.trim()).map_err(|e| fail(&at, &e))?;
-        let own = policy.claim(&credential, now).map_err(|e| fail(&at, &e))?;
+        let named = policy.named(&credential).map_err(|e| fail(&at, &e))?;
+        match policy.admit_session(&named, now) {
+            // It names the nodes that accept it, and a host is none of them.
+            Ok(()) | Err(Denied::Place { .. }) => {}
+            Err(denied) => return Err(fail(&at, &denied)),
+        }
+        let own = named.identity;
         if !policy.roles.contains_key(&file.nodes) {
             let reason = format!(
                 "nodes = {:?} is no role of {}: name the role of the nodes' credentials",
@@ -179,7 +219,23 @@ impl Config {
         let names = known.map(|name| (place_of(&own.root, name), name.clone())).collect();
         let time = file.time.map(|time| folder.join(time));
         let (listen, nodes, share) = (file.listen, file.nodes, file.share.into());
-        Ok(Self { listen, policy, policy_path, credential, secret, own, nodes, share, settings, names, time })
+        let installed = file.installed.map(|installed| installed.within(folder));
+        let services = file.services;
+        Ok(Self {
+            listen,
+            policy,
+            policy_path,
+            credential,
+            secret,
+            own,
+            nodes,
+            share,
+            settings,
+            names,
+            time,
+            installed,
+            services,
+        })
     }
 
     /// Returns the judge of certificates.
@@ -199,6 +255,12 @@ impl Config {
     pub fn place(&self, name: &str) -> Place {
         place_of(&self.own.root, name)
     }
+
+    /// Returns the services of installed modules.
+    #[must_use]
+    pub fn extensions(&self) -> Extensions {
+        Extensions::new(&self.services, |name| self.place(name))
+    }
 }
 
 fn settings(file: &File, policy: &Policy, own: &Identity) -> Result<Settings, String> {
@@ -217,6 +279,17 @@ fn settings(file: &File, policy: &Policy, own: &Identity) -> Result<Settings, St
             ));
         }
         ways.insert(place(to), place(via));
+    }
+    if !file.services.is_empty() && file.installed.is_none() {
+        return Err("[services] are of installed modules: name their node in [installed]".to_owned());
+    }
+    for (called, service) in &file.services {
+        service.check(called)?;
+        if let Some(name) = service.neighbours.iter().find(|name| !file.neighbours.contains_key(*name)) {
+            return Err(format!(
+                "[services.{called}] {name:?} is no neighbour: add it to [neighbours], or correct it"
+            ));
+        }
     }
     let neighbours: Vec<_> = file.neighbours.iter().map(|(name, at)| (place(name), *at)).collect();
     let of_all_roots = |(name, account): (&String, &Account)| {

@@ -7,19 +7,21 @@
 //! which vouch for the payers of what they pass on; all others are hosts.
 //!
 //! [`serve()`] is a node: one thread, one socket. [`Client`] is a host, which sends capsules to its node and
-//! waits for deliveries.
+//! waits for deliveries. [`Extensions`] are the services of modules that principals have installed.
 #![forbid(unsafe_code)]
 
 mod certificates;
 mod client;
 mod compiler;
 mod config;
+mod extensions;
 mod probe;
 mod serve;
 
-pub use certificates::{Judge, own, payer_of, place_of};
+pub use certificates::{Judge, grant_of, own, payer_of, place_of};
 pub use client::{Client, Question, Spans};
 pub use compiler::Confined;
-pub use config::{Config, ConfigError};
+pub use config::{Config, ConfigError, Installed};
+pub use extensions::{Extensions, MAX_KEYS, Service, Value, key_of};
 pub use probe::{Probe, Visited};
 pub use serve::{Report, ServeError, clock, serve};

@@ -7,8 +7,10 @@ use flame_active_node::{Account, Cause, Node, Output, Services};
 use flame_active_sandbox::{Compile, Sandbox};
 use flame_capsule::{Key, MAX_MESSAGE, Payer, Place};
 use flame_trust::Policy;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use std::collections::BTreeMap;
-use std::io::ErrorKind;
+use std::io::{ErrorKind, PipeReader, Read};
 use std::net::{SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,8 +18,6 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// The time between ticks: keys are exchanged, and revocations are read.
 const TICK: u64 = 500;
-/// The time between looks at the compiler while capsules wait for it.
-const MAKING: Duration = Duration::from_millis(1);
 /// The ticks after which the latest time is stored.
 const STORE: u64 = 60;
 /// The most bytes of a datagram, with header and authenticator.
@@ -158,7 +158,7 @@ impl Revocations {
 /// Returns an error if the node cannot begin, or the socket fails.
 pub fn serve(
     config: Config,
-    compile: impl Compile,
+    mut compile: impl Compile,
     services: impl Services,
     mut clock: impl FnMut() -> Clock,
     stop: &AtomicBool,
@@ -168,12 +168,13 @@ pub fn serve(
     socket.set_read_timeout(Some(Duration::from_millis(TICK / 2))).map_err(ServeError::Socket)?;
     let links = links(&config, clock())?;
     let mut revocations = Revocations::new(&config);
+    let mut signal = compile.signal();
     let sandbox = Sandbox::new(compile).map_err(|e| ServeError::Sandbox(e.to_string()))?;
     let mut node = Node::new(config.settings, links, sandbox, services);
     let mut wire = Wire { socket: &socket, started: Instant::now(), undelivered: 0 };
     begun(socket.local_addr().map_err(ServeError::Socket)?);
     let mut buffer = vec![0; MAX_DATAGRAM + 1];
-    let (mut last, mut ticks, mut is_making) = (None, 0_u64, false);
+    let (mut last, mut ticks) = (None, 0_u64);
     while !stop.load(Ordering::Relaxed) {
         let now = clock();
         if last.is_none_or(|last| now.steady.saturating_sub(last) >= TICK) {
@@ -191,10 +192,11 @@ pub fn serve(
             ticks += 1;
         }
         node.resume(now, &mut wire);
-        if node.is_making() != is_making {
-            is_making = node.is_making();
-            let patience = if is_making { MAKING } else { Duration::from_millis(TICK / 2) };
-            socket.set_read_timeout(Some(patience)).map_err(ServeError::Socket)?;
+        if node.is_making()
+            && let Some(signal) = &mut signal
+            && !comes_first(&socket, signal)?
+        {
+            continue;
         }
         match socket.recv_from(&mut buffer) {
             Ok((length, from)) => node.handle(from, &mut buffer[..length], clock(), &mut wire),
@@ -210,6 +212,25 @@ pub fn serve(
     let links =
         LinkCause::ALL.iter().map(|cause| (*cause, counts.of(*cause))).filter(|(_, n)| *n > 0).collect();
     Ok(Report { causes, links, accounts: node.accounts().clone(), undelivered: wire.undelivered })
+}
+
+/// Waits for a datagram or the compiler's signal, for at most half a tick. Returns whether a datagram is
+/// there.
+fn comes_first(socket: &UdpSocket, signal: &mut PipeReader) -> Result<bool, ServeError> {
+    let half = Timespec { tv_sec: 0, tv_nsec: i64::try_from(TICK).unwrap_or(0) * 500_000 };
+    let mut both = [PollFd::new(socket, PollFlags::IN), PollFd::new(&*signal, PollFlags::IN)];
+    match poll(&mut both, Some(&half)) {
+        Ok(_) | Err(Errno::INTR) => {}
+        Err(error) => return Err(ServeError::Socket(error.into())),
+    }
+    let [datagram, made] = both.map(|one| !one.revents().is_empty());
+    if made {
+        match signal.read(&mut [0; 4096]) {
+            Ok(1..) => {}
+            _ => return Err(ServeError::Sandbox("the compiler has ended".to_owned())),
+        }
+    }
+    Ok(datagram)
 }
 
 fn keep(path: Option<&Path>, time: u64) {

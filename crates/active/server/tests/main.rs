@@ -1,12 +1,14 @@
 //! Nodes and hosts over UDP, and attacks on them.
 
+mod credentials;
 mod world;
 
 use flame_active_link::{Cause as LinkCause, OVERHEAD};
 use flame_active_node::Cause;
 use flame_active_server::{Probe, Question, Report};
-use flame_capsule::{Capsule, Key, Limits, Message, Payer, Place, hash_of};
+use flame_capsule::{Capsule, Grant, Key, Limits, Message, Payer, Place, hash_of};
 use flame_capsule_language::Program;
+use flame_trust::Field;
 use std::net::UdpSocket;
 use std::time::{Duration, Instant};
 use world::{PATIENCE, World, ask};
@@ -179,6 +181,7 @@ fn what_the_wire_changes_is_refused_by_cause() {
         payer: Payer([9; 16]),
         key: Key::default(),
         hash: hash_of(b"other"),
+        grant: Grant::ALL,
         arguments: &[],
         code: Some(code),
     };
@@ -223,6 +226,7 @@ fn a_flood_of_strangers_ends_no_service() {
             payer: Payer([9; 16]),
             key: Key::default(),
             hash: hash_of(program.code()),
+            grant: Grant::ALL,
             arguments: &[],
             code: Some(program.code()),
         };
@@ -274,4 +278,49 @@ fn revoked_hosts_lose_their_link() {
     }
     let reports = world.end();
     assert!(link(&reports[0], LinkCause::Revoked) >= 1, "{:?}", reports[0]);
+}
+
+/// A bearer narrows the credential without asking anyone. That holds at each node, also behind the first, and
+/// the principal's whole credential is as before.
+#[test]
+fn a_narrowed_credential_gives_no_more() {
+    let world = World::new();
+    let fields = [
+        (Field::Capsule, "send, deliver, service"),
+        (Field::Ask, "twice"),
+        (Field::Node, "n1, n2"),
+        (Field::CapsuleBytes, "1GiB"),
+    ];
+    let mut narrow = world.narrowed(("narrow", "alice"), &fields);
+    let mut alice = world.host("alice");
+    let config = world.open("alice");
+    let [n2, n3] = ["n2", "n3"].map(|name| config.place(name).0);
+    let text = "fun done(n: int) = deliver(n)
+         fun twice(a: int) = OnRemote(done(service(\"twice\", a)), origin(), all)
+         fun other(a: int) = OnRemote(done(service(\"other\", a)), origin(), all)
+         fun keep(a: int) = leave(\"x\", a, 5); OnRemote(done(a), origin(), all)
+         fun far(to: place, what: int, a: int) =
+           if what == 0 then OnRemote(twice(a), to, all)
+           else if what == 1 then OnRemote(other(a), to, all) else OnRemote(keep(a), to, all)";
+    let program = Program::read(text).unwrap();
+    let code = program.code();
+    // The whole credential may do all of it, everywhere.
+    for at in [n2, n3] {
+        for (what, answer) in [(0, 42), (1, 42), (2, 21)] {
+            assert_eq!(ask(&mut alice, code, 4, &[at, what, 21], MOST), [answer]);
+        }
+    }
+    assert_eq!(ask(&mut narrow, code, 4, &[n2, 0, 21], MOST), [42]);
+    for arguments in [[n2, 1, 21], [n2, 2, 21], [n3, 0, 21]] {
+        let arguments: Vec<u8> = arguments.iter().flat_map(|number| number.to_le_bytes()).collect();
+        narrow
+            .send(&Question { code, function: 4, arguments: &arguments, limits: MOST, with_code: false })
+            .unwrap();
+        assert_eq!(narrow.receive(Some(code), Duration::from_millis(300)).unwrap(), None, "{arguments:?}");
+    }
+    // What was sent before has come.
+    assert_eq!(ask(&mut alice, code, 4, &[n3, 0, 4], MOST), [8]);
+    let reports = world.end();
+    assert_eq!(met(&reports[1], Cause::Trapped), 2, "{:?}", reports[1]);
+    assert_eq!(met(&reports[2], Cause::Elsewhere), 1, "{:?}", reports[2]);
 }

@@ -135,13 +135,33 @@ impl World {
 
     /// Writes the files of a node or host, and returns its public key.
     pub fn config(&self, name: &str, at: u8, neighbours: &str, ways: &str, role: &str) -> String {
+        self.config_of((name, name), &[], at, neighbours, ways, role)
+    }
+
+    /// Writes the files of a principal under a name, with narrower rights.
+    fn config_of(
+        &self,
+        (name, principal): (&str, &str),
+        narrow_of: &[(Field, &str)],
+        at: u8,
+        neighbours: &str,
+        ways: &str,
+        role: &str,
+    ) -> String {
         let secret = Secret::generate();
         secret.write_new(&self.path(&format!("{name}.key"))).unwrap();
         let fields =
             vec![(Field::Expires, "2100-01-01T00:00:00Z".to_owned()), (Field::Code, "any".to_owned())];
         let narrow = Narrow { fields, holder: Some(secret.public()), ..Narrow::default() };
-        let mint = Mint { principal: name.to_owned(), role: role.to_owned(), narrow };
+        let mint = Mint { principal: principal.to_owned(), role: role.to_owned(), narrow };
         let credential = Credential::mint(&self.root, &mint).unwrap();
+        // Any bearer narrows it, without the root.
+        let fields: Vec<_> = narrow_of.iter().map(|(field, value)| (*field, (*value).to_owned())).collect();
+        let narrow = Narrow { fields, ..Narrow::default() };
+        let credential = match narrow_of {
+            [] => credential,
+            _ => credential.narrow(&narrow, None).unwrap(),
+        };
         std::fs::write(self.path(&format!("{name}.credential")), credential.text()).unwrap();
         let kind = "roots = [\"operator\"]\nselect = \"ip\"\nexpose = \"count\"\ncalls = \"records\"\ncode = \"any\"\n";
         // A host does not look at what the nodes have revoked.
@@ -184,6 +204,13 @@ impl World {
         let key = self.config(name, 6, &neighbour, "n2 = \"n1\"\nn3 = \"n1\"", "host");
         let config = self.open(name);
         (Client::open(&config, clocks(), patience).unwrap(), key)
+    }
+
+    /// Returns a host beside n1 with a narrowed credential of a principal.
+    pub fn narrowed(&self, (name, principal): (&str, &str), narrow: &[(Field, &str)]) -> Host {
+        let neighbour = format!("n1 = \"{}\"", self.address(1));
+        self.config_of((name, principal), narrow, 6, &neighbour, "n2 = \"n1\"\nn3 = \"n1\"", "host");
+        Client::open(&self.open(name), clocks(), PATIENCE).unwrap().unwrap()
     }
 
     pub fn host(&self, name: &str) -> Host {

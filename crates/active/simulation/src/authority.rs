@@ -2,7 +2,7 @@
 //! it.
 
 use flame_active_link::{Certificates, Identity, Own, Peer, Presented, Role, Wrong, public_key};
-use flame_capsule::{Limits, Payer, Place, hash_of};
+use flame_capsule::{Grant, Limits, Payer, Place, hash_of};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -68,6 +68,7 @@ impl Certificates for Authority {
         if until <= now {
             return Err(Wrong::Expired);
         }
-        Ok(Peer { payer, place, role, until, share: self.share, chain: presented.digest() })
+        let (share, grant, chain) = (self.share, Grant::ALL, presented.digest());
+        Ok(Peer { payer, place, role, until, share, grant, chain })
     }
 }

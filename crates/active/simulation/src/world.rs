@@ -5,7 +5,7 @@ use crate::sandbox::{Ledger, PROBE, Sandbox, Shared, Sum, Without, program};
 use fastrand::Rng;
 use flame_active_link::{Clock, Limit, Links, Mode, Received, Role, Time};
 use flame_active_node::{Begin, Cause, Map, Node, Output, Rights, Room, Settings, Terms};
-use flame_capsule::{Capsule, Key, Limits, MAX_LIST, Message, Payer, Place, hash_of};
+use flame_capsule::{Capsule, Grant, Key, Limits, MAX_LIST, Message, Payer, Place, hash_of};
 use std::cell::RefCell;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -423,6 +423,7 @@ impl World {
             payer: payer(self.rng.u8(..PAYERS)),
             key: Key::default(),
             hash: hash_of(&code),
+            grant: Grant::ALL,
             arguments: &[0],
             code: (self.rng.u8(..4) > 0).then_some(&code[..]),
         };
@@ -580,6 +581,7 @@ impl World {
                     payer,
                     key: Key::default(),
                     hash: hash_of(&code),
+                    grant: Grant::ALL,
                     arguments: &[0],
                     code: (number() % 4 > 0).then_some(&code[..]),
                 };

@@ -67,7 +67,8 @@ fn each_cause_is_met() {
     let honest = run_seeds(0..300, |_| Setup { villain: None });
     let liars = run_seeds(0..60, |_| Setup { villain: Some(Villain::Liar) });
     let hosts = run_seeds(0..60, |_| Setup { villain: Some(Villain::Expires) });
-    // These need an error of this node, of the sandbox, or code that only a liar's own sandbox would take.
+    // These need an error of this node, of the sandbox, a narrowed credential, or code that only a liar's own
+    // sandbox would take.
     let elsewhere = [
         Cause::Overrun,
         Cause::NotCompiled,
@@ -75,6 +76,8 @@ fn each_cause_is_met() {
         Cause::Long,
         Cause::ForeignPayer,
         Cause::Malformed,
+        Cause::BeyondGrant,
+        Cause::Elsewhere,
     ];
     let met = |cause: &Cause| [&honest, &liars, &hosts].iter().map(|sum| sum.causes[cause]).sum::<u64>();
     let missed: Vec<_> =

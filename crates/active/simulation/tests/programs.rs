@@ -5,7 +5,7 @@ use flame_active_node::{
     Begin, Cause, Execute, Failure, Map, Node, Output, Ran, Rights, Room, Services, Settings, Terms,
 };
 use flame_active_simulation::{Authority, Statement, own};
-use flame_capsule::{Capsule, Host, Key, Limits, Payer, Place, hash_of, name};
+use flame_capsule::{Calls, Capsule, Grant, Host, Key, Limits, Named, Payer, Place, hash_of, name};
 use flame_capsule_language::{Ended, Program};
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
@@ -237,8 +237,9 @@ fn wrong_capsules_are_refused_by_cause() {
     let body = |payer: Payer, function: u8, code: &[u8]| {
         let hash = hash_of(code);
         let (origin, place, key, code) = (Place(9), Place::NOWHERE, Key::default(), Some(code));
+        let grant = Grant::ALL;
         let capsule =
-            Capsule { function, limits: MOST, origin, place, payer, key, hash, arguments: &[], code };
+            Capsule { function, limits: MOST, origin, place, payer, key, hash, grant, arguments: &[], code };
         let mut bytes = Vec::new();
         capsule.write(&mut bytes);
         bytes
@@ -259,6 +260,65 @@ fn wrong_capsules_are_refused_by_cause() {
     assert_eq!(met(Role::Node, None, &body(other, 0, long), Cause::Exhausted), 1);
 }
 
+/// Sends programs under grants to a node, each with the milliseconds since the first, and returns how often
+/// the node met a cause by them.
+fn met_under(of: &[(Grant, &str, u64)], cause: Cause) -> u64 {
+    let (mut node, mut host, mut wire) = host(Role::Host, None);
+    for (grant, text, ms) in of {
+        let code = text.as_bytes();
+        let (mut body, mut packet) = (Vec::new(), Vec::new());
+        let capsule = Capsule {
+            function: 0,
+            limits: Limits { instructions: 1000, bytes: 1000, copies: 10, ..MOST },
+            origin: Place(9),
+            place: Place::NOWHERE,
+            payer: ALICE,
+            key: Key::default(),
+            hash: hash_of(code),
+            grant: *grant,
+            arguments: &[],
+            code: Some(code),
+        };
+        capsule.write(&mut body);
+        let clock = Clock { wall: CLOCK.wall + ms, steady: CLOCK.steady + ms };
+        host.seal(address(1), Mode::Authenticated, &body, clock, &mut packet).unwrap();
+        node.handle(address(2), &mut packet, clock, &mut wire);
+    }
+    node.counts().of(cause)
+}
+
+#[test]
+fn a_grant_takes_away() {
+    let all = Grant::ALL;
+    let some = |number: u64| Named::some([number]).unwrap();
+    let service = Grant { services: some(name("queue").unwrap()), ..all };
+    let (ask, other) =
+        ("fun f() = deliver(service(\"queue\", 1))", "fun f() = deliver(service(\"packets\", 1))");
+    let leave = "fun f() = leave(\"a\", 1, 5); leave(\"b\", 1, 5)";
+    for (grant, text, cause, times) in [
+        (all, ask, Cause::Trapped, 0),
+        (Grant { calls: Calls::DELIVER, ..all }, ask, Cause::Trapped, 1),
+        (Grant { calls: Calls::SERVICE, ..all }, ask, Cause::Trapped, 1),
+        (service, ask, Cause::Trapped, 0),
+        (service, other, Cause::Trapped, 1),
+        (Grant { state: 64, ..all }, leave, Cause::SoftFull, 0),
+        (Grant { state: 63, ..all }, leave, Cause::SoftFull, 1),
+        (Grant { places: some(1), ..all }, ask, Cause::Elsewhere, 0),
+        (Grant { places: some(2), ..all }, ask, Cause::Elsewhere, 1),
+        (Grant { instructions: 1000, ..all }, ask, Cause::BeyondGrant, 0),
+        (Grant { instructions: 999, ..all }, ask, Cause::BeyondGrant, 1),
+        (Grant { bytes: 999, ..all }, ask, Cause::BeyondGrant, 1),
+    ] {
+        assert_eq!(met_under(&[(grant, text, 0)], cause), times, "{grant:?}, {text}");
+    }
+    // Credentials that were made of a narrow credential have no more than it together; others are as before.
+    let rate = |instructions| Grant { instructions, ..all };
+    let parts = [(rate(2000), ask, 0), (rate(1999), ask, 1), (rate(1998), ask, 2), (all, ask, 3)];
+    assert_eq!(met_under(&parts, Cause::BeyondGrant), 2);
+    // Another second begins, and none by a clock that goes back.
+    assert_eq!(met_under(&[(rate(1000), ask, 0), (rate(1000), ask, 1000)], Cause::BeyondGrant), 0);
+}
+
 #[test]
 fn a_delivery_to_a_host_is_paid() {
     // Header, authenticator, head of the delivery and one number.
@@ -277,6 +337,7 @@ fn a_delivery_to_a_host_is_paid() {
             payer: ALICE,
             key,
             hash,
+            grant: Grant::ALL,
             arguments: &[],
             code,
         };

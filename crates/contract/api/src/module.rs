@@ -155,6 +155,9 @@ pub struct Module {
     pub name: String,
     /// The principal, or nothing for the operator.
     pub principal: Option<String>,
+    /// The public key of the root that named the principal: another root may use the name for somebody else.
+    #[serde(default)]
+    pub root: Option<String>,
     pub source: String,
     pub state: State,
     /// The reason for the state.

@@ -341,6 +341,18 @@ impl<'a> Compiler<'a> {
         Ok(Compiled { hash, manifest, code: code.into(), cached: false })
     }
 
+    /// Starts the child for the next capsule ahead, if capsules are compiled in children, so that it need not
+    /// be waited for. It has confined itself by the time that it reads the capsule, and has no other job. It
+    /// ends with the thread that calls this.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if it cannot be started.
+    pub fn prepare_capsule(&self) -> Result<(), CompileError> {
+        let Place::Child(worker) = &self.place else { return Ok(()) };
+        worker.prepare().map_err(|stopped| CompileError::Stopped { step: Step::Compile, stopped })
+    }
+
     /// Checks and compiles a capsule. Nothing is kept: active nodes keep programs in memory.
     ///
     /// # Errors

@@ -12,9 +12,9 @@ use flame_base::lock;
 use flame_bounds::Size;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, SealFlags};
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::process::{Pid, PidfdFlags, Resource, Rlimit, Signal, pidfd_open, pidfd_send_signal};
 use std::fs::File;
-use std::io::{self, Read, Seek, Write};
+use std::io::{self, PipeWriter, Read, Seek, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::os::unix::process::ExitStatusExt;
@@ -63,12 +63,24 @@ pub struct Worker {
     program: PathBuf,
     stop: Arc<AtomicBool>,
     usage: Arc<Mutex<Usage>>,
+    /// A child for the next capsule, if it was started ahead.
+    spare: Arc<Mutex<Option<Spare>>>,
+}
+
+/// A child that has confined itself, and waits for its only job.
+#[derive(Debug)]
+struct Spare {
+    child: Child,
+    /// Its standard input.
+    job: PipeWriter,
 }
 
 /// Interval of checks of a silent child.
 const CHILD_CHECK: Duration = Duration::from_millis(50);
 /// Maximum number of bytes to keep of a child's error output.
 const MAX_ERRORS: usize = 4096;
+/// Maximum length of a capsule for a child that was started ahead: less than a pipe holds.
+const MAX_SPARE: usize = 16 << 10;
 
 impl Worker {
     /// Starts children from this process's own program, even if its file was replaced. The program must call
@@ -79,7 +91,7 @@ impl Worker {
 
     /// Starts children from another program that calls [`crate::serve`].
     pub fn new(program: impl Into<PathBuf>) -> Self {
-        Self { program: program.into(), stop: Arc::default(), usage: Arc::default() }
+        Self { program: program.into(), stop: Arc::default(), usage: Arc::default(), spare: Arc::default() }
     }
 
     /// Returns the worker with a flag that ends its children when it is set.
@@ -103,9 +115,13 @@ impl Worker {
     ) -> (Done, Duration) {
         let full = Limits::of(job.step(), wasm.len(), size);
         let limits = reserved.map_or(full, |time| full.within(time));
-        let child = input(job, wasm).map_err(|e| Stopped::Start(e.to_string()));
-        let child =
-            child.and_then(|input| Child::start(self, job.step(), (wasm.len(), size), limits.cpu, input));
+        let spare = matches!(job, Job::Capsule).then(|| lock(&self.spare).take()).flatten();
+        let child = match spare.and_then(|spare| spare.begin(job, wasm, limits.cpu)) {
+            Some(child) => Ok(child),
+            None => input(job, wasm)
+                .map_err(|e| Stopped::Start(e.to_string()))
+                .and_then(|input| Child::start(self, job.step(), (wasm.len(), size), limits.cpu, input)),
+        };
         let mut child = match child {
             Ok(child) => child,
             Err(stopped) => return (Err(stopped), Duration::ZERO),
@@ -132,6 +148,48 @@ impl Worker {
     }
 }
 
+impl Worker {
+    /// Starts a child for the next capsule, unless there is one. It ends with the thread that calls this.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if it cannot be started. Then the next capsule's child is started when it comes.
+    pub(crate) fn prepare(&self) -> Result<(), Stopped> {
+        let mut spare = lock(&self.spare);
+        if spare.is_none() {
+            let (stdin, job) = std::io::pipe().map_err(|e| Stopped::Start(e.to_string()))?;
+            let (bytes, size) = (MAX_SPARE, Size::default());
+            let seconds = Limits::of(Step::Compile, bytes, size).cpu;
+            let child = Child::start(self, Step::Compile, (bytes, size), seconds, stdin.into())?;
+            *spare = Some(Spare { child, job });
+        }
+        Ok(())
+    }
+}
+
+impl Spare {
+    /// Gives the child its job, with this much processor time. Returns `None` if it has ended meanwhile, or
+    /// if the job is too long for it.
+    fn begin(mut self, job: &Job, wasm: &[u8], seconds: u64) -> Option<Child> {
+        let begun = if wasm.len() > MAX_SPARE { None } else { self.give(job, wasm, seconds).ok() };
+        match begun {
+            Some(()) => Some(self.child),
+            None => {
+                let _ = self.child.end();
+                None
+            }
+        }
+    }
+
+    fn give(&mut self, job: &Job, wasm: &[u8], seconds: u64) -> io::Result<()> {
+        let limit = Rlimit { current: Some(seconds), maximum: Some(seconds + 1) };
+        rustix::process::prlimit(Some(self.child.pid), Resource::Cpu, limit)?;
+        let job = postcard::to_stdvec(job).map_err(io::Error::other)?;
+        // Both fit in the pipe, so this does not wait. A child that has ended makes it fail.
+        self.job.write_all(&[&job, wasm].concat())
+    }
+}
+
 /// An answer with its machine code, or the reason why it is missing.
 type Done = Result<(Answer, Vec<u8>), Stopped>;
 
@@ -149,6 +207,7 @@ fn input(job: &Job, wasm: &[u8]) -> io::Result<OwnedFd> {
 }
 
 /// A child that is killed when dropped.
+#[derive(Debug)]
 struct Child {
     pid: Pid,
     /// Refers to the child even after its id was reused.

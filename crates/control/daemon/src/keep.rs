@@ -59,6 +59,11 @@ fn rights_in_state(rights: &Rights) -> String {
         expires: _,
         nodes: _,
         interfaces: _,
+        capsule: _,
+        capsule_instructions: _,
+        capsule_bytes: _,
+        soft_state: _,
+        ask: _,
     } = rights;
     // A filter that others evaluate on the packet as shown is another right than one on the true packet.
     let select: Vec<_> = select.iter().map(ToString::to_string).collect();

@@ -173,6 +173,7 @@ impl Engine {
         api::Module {
             name: name.clone(),
             principal: owner.shown(),
+            root: (!owner.is_operator()).then(|| owner.root.clone()),
             source: source.clone(),
             state,
             reason,

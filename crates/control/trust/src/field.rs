@@ -2,7 +2,7 @@
 
 use crate::hex::{hex, unhex};
 use crate::key::PublicKey;
-use crate::rights::{Call, Code, Rights};
+use crate::rights::{Call, CapsuleCall, Code, Rights};
 use crate::time;
 use flame_abi::manifest::duration_ns;
 use flame_plan::{Action, Expose, Field as PacketField, Share, ShownFilter, TrustedFilter};
@@ -38,13 +38,18 @@ pub enum Field {
     Expires,
     Node,
     Interface,
+    Capsule,
+    CapsuleInstructions,
+    CapsuleBytes,
+    SoftState,
+    Ask,
 }
 
 /// Maximum length of a value, in characters.
 pub const MAX_VALUE: usize = 4096;
 
 impl Field {
-    pub const ALL: [Self; 27] = [
+    pub const ALL: [Self; 32] = [
         Self::Select,
         Self::Expose,
         Self::Transform,
@@ -72,6 +77,11 @@ impl Field {
         Self::Expires,
         Self::Node,
         Self::Interface,
+        Self::Capsule,
+        Self::CapsuleInstructions,
+        Self::CapsuleBytes,
+        Self::SoftState,
+        Self::Ask,
     ];
 
     /// Returns the name that policies and credentials use.
@@ -124,6 +134,18 @@ impl Field {
             Self::Expires => ("expires", "a time: 2026-01-31T12:00:00Z"),
             Self::Node => ("node", "names of nodes, separated by commas"),
             Self::Interface => ("interface", "interfaces, separated by commas; `file` for captures"),
+            Self::Capsule => (
+                "capsule",
+                "calls of its capsules: send, deliver, leave, service, times, separated by commas; empty for none",
+            ),
+            Self::CapsuleInstructions => {
+                ("capsule_instructions", "instructions of its capsules at a node, in a second")
+            }
+            Self::CapsuleBytes => {
+                ("capsule_bytes", "bytes of datagrams of its capsules at a node, in a second: 1MiB")
+            }
+            Self::SoftState => ("soft_state", "bytes of values that its capsules leave at a node: 4KiB"),
+            Self::Ask => ("ask", "names of services that its capsules may ask for, separated by commas"),
         }
     }
 
@@ -247,6 +269,17 @@ impl Field {
             Self::Expires => r.expires = time::parse(value).map_err(wrong)?,
             Self::Node => r.nodes = names()?,
             Self::Interface => r.interfaces = names()?,
+            Self::Capsule => {
+                let call = |name: &str| {
+                    let known = CapsuleCall::ALL.into_iter().find(|call| call.name() == name);
+                    known.ok_or_else(|| wrong(format!("{name:?}: expected {}", self.help())))
+                };
+                r.capsule = list().map(call).collect::<Result<_, _>>()?;
+            }
+            Self::CapsuleInstructions => r.capsule_instructions = number()?,
+            Self::CapsuleBytes => r.capsule_bytes = bytes(value).ok_or_else(form)?,
+            Self::SoftState => r.soft_state = bytes(value).ok_or_else(form)?,
+            Self::Ask => r.ask = names()?,
         }
         Ok(r)
     }
@@ -309,6 +342,16 @@ impl Field {
             Self::Expires => (rights.expires < u64::MAX).then(|| time::show(rights.expires)),
             Self::Node => joined(&rights.nodes),
             Self::Interface => joined(&rights.interfaces),
+            Self::Capsule => (rights.capsule != all.capsule).then(|| {
+                let names: Vec<_> = rights.capsule.iter().map(|call| call.name()).collect();
+                names.join(",")
+            }),
+            Self::CapsuleInstructions => number(rights.capsule_instructions, all.capsule_instructions),
+            Self::CapsuleBytes => {
+                number(rights.capsule_bytes, all.capsule_bytes).map(|_| size(rights.capsule_bytes))
+            }
+            Self::SoftState => number(rights.soft_state, all.soft_state).map(|_| size(rights.soft_state)),
+            Self::Ask => joined(&rights.ask),
         }
     }
 }

@@ -96,10 +96,19 @@ impl Policy {
     ///
     /// Returns the errors of [`Policy::identify`], except those of the answer.
     pub fn claim(&self, credential: &Credential, now: u64) -> Result<Identity, Denied> {
-        let (root, blocks) = self.recognized(credential)?;
-        let verified = self.claimed(root, blocks)?;
+        let verified = self.named(credential)?;
         self.admit_session(&verified, now)?;
         Ok(verified.identity)
+    }
+
+    /// Returns the principal that a credential names, wherever and whenever it is valid.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`Policy::identify`], except those of the answer, time, place and checks.
+    pub fn named(&self, credential: &Credential) -> Result<Verified, Denied> {
+        let (root, blocks) = self.recognized(credential)?;
+        self.claimed(root, blocks)
     }
 
     /// Verifies what stays true until the policy changes: signatures, revocations, role and holder.
@@ -232,11 +241,14 @@ impl Policy {
     }
 }
 
-/// Returns what a module may do, without the conditions of time, place and code. They are decided by
-/// themselves for each operation.
+/// Returns what a module may do, without the conditions of time, place and code, which are decided by
+/// themselves for each operation, and without what capsules may do.
 fn unconditional(rights: &Rights) -> Rights {
     let Rights { not_before, expires, nodes, interfaces, code, .. } = Rights::all();
-    Rights { not_before, expires, nodes, interfaces, code, ..rights.clone() }
+    let Rights { capsule, capsule_instructions, capsule_bytes, soft_state, ask, .. } = Rights::all();
+    let rights = rights.clone();
+    let rights = Rights { not_before, expires, nodes, interfaces, code, ..rights };
+    Rights { capsule, capsule_instructions, capsule_bytes, soft_state, ask, ..rights }
 }
 
 /// Returns the name of a principal with its holders. The holder that the root named is the root's statement

@@ -51,6 +51,6 @@ pub use place::Place;
 pub use policy::{Policy, PolicyError, Role};
 pub use quota::{QuotaError, Quotas};
 pub use revoked::{Revoked, RevokedError};
-pub use rights::{Call, Code, Rights, Sampled, Staged};
+pub use rights::{Call, CapsuleCall, Code, Rights, Sampled, Staged};
 pub use shown::{ROWS, ShownTable};
 pub use signature::{SignatureError, file_of, read_signers, sign_module, signers};

@@ -79,6 +79,36 @@ impl Call {
     }
 }
 
+/// A call of a node that a capsule can be granted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum CapsuleCall {
+    /// Send copies of itself.
+    Send,
+    /// Deliver bytes to the host that began it.
+    Deliver,
+    /// Leave values for later capsules.
+    Leave,
+    /// Ask for services of installed modules.
+    Service,
+    /// Read how long its own capsules took.
+    Times,
+}
+
+impl CapsuleCall {
+    pub const ALL: [Self; 5] = [Self::Send, Self::Deliver, Self::Leave, Self::Service, Self::Times];
+
+    /// Returns the name that policies, credentials and configurations use.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Send => "send",
+            Self::Deliver => "deliver",
+            Self::Leave => "leave",
+            Self::Service => "service",
+            Self::Times => "times",
+        }
+    }
+}
+
 /// A set of modules: any module, one file, or all files that a key signed.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Code {
@@ -200,6 +230,15 @@ pub struct Rights {
     /// The permitted nodes; `None` permits all.
     pub nodes: Option<BTreeSet<String>>,
     pub interfaces: Option<BTreeSet<String>>,
+    /// The calls of its capsules.
+    pub capsule: BTreeSet<CapsuleCall>,
+    /// Maximum instructions and bytes on links of its capsules at a node, per second.
+    pub capsule_instructions: u64,
+    pub capsule_bytes: u64,
+    /// Maximum bytes of values that its capsules leave at a node.
+    pub soft_state: u64,
+    /// The services that its capsules may ask for; `None` permits all.
+    pub ask: Option<BTreeSet<String>>,
 }
 
 impl Rights {
@@ -236,6 +275,11 @@ impl Rights {
             expires: u64::MAX,
             nodes: None,
             interfaces: None,
+            capsule: CapsuleCall::ALL.into(),
+            capsule_instructions: u64::MAX,
+            capsule_bytes: u64::MAX,
+            soft_state: u64::MAX,
+            ask: None,
         }
     }
 
@@ -281,6 +325,11 @@ impl Rights {
         self.write = either(self.write, other.write, both);
         self.nodes = either(self.nodes, other.nodes, both);
         self.interfaces = either(self.interfaces, other.interfaces, both);
+        self.capsule.retain(|call| other.capsule.contains(call));
+        self.capsule_instructions = self.capsule_instructions.min(other.capsule_instructions);
+        self.capsule_bytes = self.capsule_bytes.min(other.capsule_bytes);
+        self.soft_state = self.soft_state.min(other.soft_state);
+        self.ask = either(self.ask, other.ask, both);
         self
     }
 

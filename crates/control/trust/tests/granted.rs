@@ -397,7 +397,12 @@ fn stated() -> impl Strategy<Value = (Field, String)> {
         )),
         (20u64..30).prop_map(|n| (Field::Expires, format!("20{n}-01-01T00:00:00Z"))),
         place.clone().prop_map(|v| (Field::Node, v)),
-        place.prop_map(|v| (Field::Interface, v)),
+        place.clone().prop_map(|v| (Field::Interface, v)),
+        prop_oneof![text("send,deliver"), text("service"), text("")].prop_map(|v| (Field::Capsule, v)),
+        small.clone().prop_map(|n| (Field::CapsuleInstructions, n.to_string())),
+        small.clone().prop_map(|n| (Field::CapsuleBytes, format!("{n}KiB"))),
+        small.prop_map(|n| (Field::SoftState, n.to_string())),
+        place.prop_map(|v| (Field::Ask, v)),
     ]
 }
 

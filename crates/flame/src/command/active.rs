@@ -3,9 +3,7 @@ use crate::console::say;
 use crate::error::Error;
 use crate::exit::Status;
 use clap::Args;
-use flame_active_node::Services;
 use flame_active_server::{Config, Confined, clock, serve};
-use flame_capsule::Payer;
 use flame_compile::{Compiler, Worker};
 use std::path::PathBuf;
 use std::time::Instant;
@@ -21,15 +19,6 @@ pub struct Active {
     config: PathBuf,
 }
 
-/// No services: modules run in other processes.
-struct Without;
-
-impl Services for Without {
-    fn service(&mut self, _: Payer, _: u64, _: i64) -> Option<i64> {
-        None
-    }
-}
-
 impl Active {
     pub fn run(self) -> Result<Status, Error> {
         let config = Config::open(&self.config, flame_trust::time::now())?;
@@ -37,9 +26,10 @@ impl Active {
         let worker = Worker::this_program().stopped_by(stop.clone());
         let compiler = Confined::new(move || Compiler::new(worker, None))?;
         let own = config.own.principal.clone();
+        let services = crate::extensions::begin(&config)?;
         let started = Instant::now();
         let begun = |address| say!("{own}: listening on {address}");
-        let report = serve(config, compiler, Without, || clock(started), &stop, begun)?;
+        let report = serve(config, compiler, services, || clock(started), &stop, begun)?;
         for (payer, account) in &report.accounts {
             let payer: String = payer.0.iter().map(|byte| format!("{byte:02x}")).collect();
             say!(

@@ -3,7 +3,7 @@ use crate::console::{complain, say};
 use crate::error::Error;
 use crate::exit::Status;
 use clap::{Args, Subcommand};
-use flame_active_server::Question;
+use flame_active_server::{Question, key_of};
 use flame_capsule::{Limits, MAX_CODE, hash_of};
 use flame_capsule_language::Program;
 use flame_compile::{Compiler, Worker};
@@ -40,7 +40,7 @@ enum What {
         program: PathBuf,
         /// Name or number of the function
         function: String,
-        /// Arguments: numbers, names of nodes as @NAME, lists as [1,2,@NAME]
+        /// Arguments: numbers, names of nodes as @NAME, IPv4 addresses, Community IDs, lists as [1,2,@NAME]
         #[arg(allow_negative_numbers = true)]
         arguments: Vec<String>,
         #[command(flatten)]
@@ -148,11 +148,14 @@ fn encode(text: &str, place: &dyn Fn(&str) -> u64, into: &mut Vec<u8>) -> Result
         into.extend_from_slice(&(all.len() as u64).to_le_bytes());
         return all.iter().try_for_each(|one| encode(one, place, into));
     }
+    let is_key = text.starts_with("1:") || text.parse::<std::net::Ipv4Addr>().is_ok();
     let number = match text.strip_prefix('@') {
         Some(name) => place(name).cast_signed(),
-        None => text
-            .parse::<i64>()
-            .map_err(|e| format!("argument {text:?}: {e}: expected a number, @NODE or a list in brackets"))?,
+        None if is_key => key_of(text),
+        None => text.parse::<i64>().map_err(|e| {
+            let forms = "a number, @NODE, an IPv4 address, a Community ID or a list in brackets";
+            format!("argument {text:?}: {e}: expected {forms}")
+        })?,
     };
     into.extend_from_slice(&number.to_le_bytes());
     Ok(())

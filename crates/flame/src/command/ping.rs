@@ -1,4 +1,4 @@
-use crate::active_args::{HostArgs, Sum, parts};
+use crate::active_args::{Sum, TargetArgs, parts};
 use crate::console::{complain, say};
 use crate::error::Error;
 use crate::exit::Status;
@@ -10,16 +10,8 @@ use std::time::Duration;
 /// Exit status: 0 all came back; 1 otherwise; 2 wrong usage.
 #[derive(Args)]
 pub struct Ping {
-    /// The node, by the name in its credential
-    #[arg(long, value_name = "NODE")]
-    active: String,
-
     #[command(flatten)]
-    host: HostArgs,
-
-    /// Number of capsules
-    #[arg(short, long, default_value_t = 10)]
-    number: u32,
+    to: TargetArgs,
 
     /// Milliseconds between two capsules
     #[arg(short, long, default_value_t = 100)]
@@ -36,53 +28,46 @@ pub struct Ping {
 
 impl Ping {
     pub fn run(self) -> Result<Status, Error> {
-        let (config, mut client, mut probe) = self.host.open()?;
-        let target = config.place(&self.active);
-        let patience = self.host.patience();
+        let TargetArgs { active, number, .. } = &self.to;
+        let mut way = self.to.open()?;
         // The first two make the programs known everywhere; the second states what one costs.
-        probe.trace(&mut client, target, patience)?;
-        let first = Sum::of(&probe.trace(&mut client, target, patience)?);
-        let second = Sum::of(&probe.trace(&mut client, target, patience)?);
-        let known = probe.ping(&mut client, target, patience, false)?;
-        if known.is_none() {
-            complain!(
-                "flame: nothing came back from {} within {} s: the node does not run, has no way back, or the \
-                 account may not `send` and `deliver` there",
-                self.active,
-                patience.as_secs_f64()
-            );
+        way.trace()?;
+        let first = Sum::of(&way.trace()?);
+        let second = Sum::of(&way.trace()?);
+        if way.ping(false)?.is_none() {
+            complain!("flame: {}", self.to.unanswered("nothing came back from", "there"));
             return Ok(Status::Failed);
         }
-        let before = Sum::of(&probe.trace(&mut client, target, patience)?);
-        client.spans = Default::default();
+        let before = Sum::of(&way.trace()?);
+        way.spans();
         let mut times: Vec<Duration> = Vec::new();
-        for number in 0..self.number {
-            if number > 0 {
+        for one in 0..*number {
+            if one > 0 {
                 std::thread::sleep(Duration::from_millis(self.interval));
             }
-            match probe.ping(&mut client, target, patience, self.code)? {
+            match way.ping(self.code)? {
                 Some(time) if self.quiet => times.push(time),
                 Some(time) => {
-                    say!("{}: {} of {}, {}", self.active, number + 1, self.number, ms(time));
+                    say!("{active}: {} of {number}, {}", one + 1, ms(time));
                     times.push(time);
                 }
-                None => say!("{}: {} of {}, nothing came back", self.active, number + 1, self.number),
+                None => say!("{active}: {} of {number}, nothing came back", one + 1),
             }
         }
-        let spans = client.spans;
-        let after = Sum::of(&probe.trace(&mut client, target, patience)?);
+        let spans = way.spans();
+        let after = Sum::of(&way.trace()?);
         let Some(count) = u32::try_from(times.len()).ok().filter(|count| *count > 0) else {
             return Ok(Status::Failed);
         };
         let whole: Duration = times.iter().sum();
         times.sort_unstable();
         let at = |part: usize| ms(times[(times.len() - 1) * part / 1000]);
-        say!("{} of {} came back", times.len(), self.number);
+        say!("{} of {number} came back", times.len());
         say!("least {}, median {}, p99 {}, most {}", at(0), at(500), at(990), at(1000));
         // Of what the nodes' accounts have gained, one trace is not the pings'.
         let spent = after.less(before).less(second.less(first));
         parts(whole, spans, spent, count);
-        Ok(if times.len() == self.number as usize { Status::Done } else { Status::Failed })
+        Ok(if times.len() == *number as usize { Status::Done } else { Status::Failed })
     }
 }
 

@@ -1,4 +1,4 @@
-use crate::active_args::{HostArgs, Sum, row};
+use crate::active_args::{Sum, TargetArgs, row};
 use crate::console::{complain, say};
 use crate::error::Error;
 use crate::exit::Status;
@@ -11,33 +11,23 @@ use clap::Args;
 /// Exit status: 0 the node was reached; 1 otherwise; 2 wrong usage.
 #[derive(Args)]
 pub struct Trace {
-    /// The node, by the name in its credential
-    #[arg(long, value_name = "NODE")]
-    active: String,
-
     #[command(flatten)]
-    host: HostArgs,
-
-    /// Number of capsules, over which the times are divided
-    #[arg(short, long, default_value_t = 10)]
-    number: u32,
+    to: TargetArgs,
 }
 
 impl Trace {
     pub fn run(self) -> Result<Status, Error> {
-        let (config, mut client, mut probe) = self.host.open()?;
-        let target = config.place(&self.active);
-        let patience = self.host.patience();
-        probe.trace(&mut client, target, patience)?;
-        let first = probe.trace(&mut client, target, patience)?;
+        let mut way = self.to.open()?;
+        way.trace()?;
+        let first = way.trace()?;
         let mut last = Vec::new();
-        for _ in 0..self.number.max(1) {
-            last = probe.trace(&mut client, target, patience)?;
+        for _ in 0..self.to.number.max(1) {
+            last = way.trace()?;
         }
         say!("{:<4}{:<24}{}", "", "node", row(["capsules"].map(str::to_owned).into_iter(), true));
         for (hop, visited) in last.iter().enumerate() {
             let unknown = format!("{:016x}", visited.place.0);
-            let name = config.names.get(&visited.place).unwrap_or(&unknown);
+            let name = way.config.names.get(&visited.place).unwrap_or(&unknown);
             let before = first.iter().find(|other| other.place == visited.place);
             let one = |all: &[_]| Sum::of(all);
             let gained = one(std::slice::from_ref(visited));
@@ -49,15 +39,10 @@ impl Trace {
                 row([gained.capsules.to_string()].into_iter().chain(times), false)
             );
         }
-        if last.iter().any(|visited| visited.place == target) {
+        if last.iter().any(|visited| visited.place == way.target) {
             return Ok(Status::Done);
         }
-        complain!(
-            "flame: {} did not answer within {} s: it does not run, has no way back, or the account may not \
-             `send` and `deliver` on the way",
-            self.active,
-            patience.as_secs_f64()
-        );
+        complain!("flame: {}", self.to.unanswered("no answer of", "on the way"));
         Ok(Status::Failed)
     }
 }

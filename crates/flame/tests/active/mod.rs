@@ -1,9 +1,10 @@
 //! The commands of active packets.
 
 use crate::commands::{done, flame, text};
+use crate::daemon::{Ended, Node, module, replay, wait_for};
 use crate::network::Net;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 /// The demo: three nodes in namespaces, each a process, and a host that pings and traces across them.
 #[test]
@@ -79,4 +80,91 @@ fn a_wrong_configuration_is_refused_with_its_place() {
             assert!(text(&out.stderr).contains(place), "{text_of}: {}", text(&out.stderr));
         }
     }
+}
+
+/// Returns the child of a node that waits for a capsule under a filter of system calls, if there is one.
+fn waiting_child(parent: u32) -> Option<u32> {
+    let all =
+        std::fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let is_it = |pid: &u32| {
+        let read = |name: &str| std::fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap_or_default();
+        let status = read("status");
+        let has = |line: String| status.lines().any(|of_status| of_status == line);
+        let is_filtered = has("Seccomp:\t2".to_owned()) && has(format!("PPid:\t{parent}"));
+        is_filtered && read("cmdline").contains(flame_compile::CHILD)
+    };
+    all.filter_map(|name| name.parse().ok()).find(is_it)
+}
+
+/// Alice installs `flow` at a node, and her capsules find it: they follow a flow to where it comes in.
+/// Capsules of others do not, nor hers once it is removed.
+#[test]
+fn capsules_find_the_modules_of_their_principal() {
+    let Some(flow) = module("flow") else { return };
+    let mut node = Node::new(&replay());
+    let policy = std::fs::read_to_string(node.path("policy.toml")).unwrap();
+    let relay = "[roles.relay]\nselect = \"\"\nexpose = \"count\"\ncalls = \"records\"\ncode = \"any\"\n";
+    std::fs::write(node.path("policy.toml"), policy + relay).unwrap();
+    for name in ["n1", "n2", "alice", "bob"] {
+        let public = node.run(&["key", "new", &format!("{name}.key")]);
+        let role = if name.starts_with('n') { "relay" } else { "all" };
+        let mint = ["grant", "mint", "--key", "root.key", "--to", name, "--role", role, "--code", "any"];
+        node.run(&[&mint[..], &["--holder", &public, "-o", &format!("{name}.cred")]].concat());
+    }
+    // Each test has addresses of its own.
+    let [_, _, a, b] = std::process::id().to_be_bytes();
+    let at = |n: u8| format!("127.{}.{b}.{n}", a.max(1));
+    let write = |name: &str, listen: String, tables: String| {
+        let accounts = ["alice", "bob"].map(|name| {
+            format!("[accounts.{name}]\ncalls = [\"send\", \"deliver\", \"leave\", \"service\"]\n")
+        });
+        let files =
+            format!("policy = \"policy.toml\"\ncredential = \"{name}.cred\"\nidentity = \"{name}.key\"\n");
+        let text = format!("listen = \"{listen}\"\n{files}{tables}{}", accounts.concat());
+        std::fs::write(node.path(&format!("{name}.toml")), text).unwrap();
+    };
+    let service = "modules = [\"flow\"]\ntable = \"flow\"\nkey = \"community_id\"\n\
+                   sum = [\"packets_fwd\", \"packets_rev\"]\n";
+    let packets = format!("[installed]\nnode = \"unix:node.sock\"\n[services.packets]\n{service}");
+    let before = format!("[services.before]\n{service}neighbours = [\"n1\"]\n");
+    let neighbour = |name: &str, n: u8| format!("[neighbours]\n{name} = \"{}:4747\"\n", at(n));
+    write("n1", format!("{}:4747", at(211)), neighbour("n2", 212) + &packets);
+    write("n2", format!("{}:4747", at(212)), neighbour("n1", 211) + &packets + &before);
+    for name in ["alice", "bob"] {
+        write(name, format!("{}:0", at(213)), neighbour("n2", 212) + "[ways]\nn1 = \"n2\"\n");
+    }
+    node.start();
+    let path = flow.display().to_string();
+    let often = ["--set", "active_timeout=100ms", "--set", "idle_timeout=100ms"];
+    node.json_of("alice", &[&["install", &path][..], &often].concat());
+    let as_alice = ["--credential", "alice.cred", "--identity", "alice.key", "--format", "json"];
+    let id = wait_for("a flow", || {
+        let rows = node.run(&[&["records", "flow"][..], &as_alice].concat());
+        let row = rows.lines().map(|row| serde_json::from_str::<serde_json::Value>(row).unwrap());
+        row.filter_map(|row| Some(row["community_id"].as_str()?.to_owned())).find(|id| id.starts_with("1:"))
+    });
+    let nodes = ["n1.toml", "n2.toml"].map(|config| {
+        let mut command = Command::new(crate::daemon::flame());
+        command.args(["active", "-c", config]).current_dir(node.folder.path());
+        Ended(command.stdout(Stdio::null()).spawn().unwrap())
+    });
+    // A child for the next capsule has given up all but its memory before there is one.
+    let [before, _] =
+        nodes.each_ref().map(|node| wait_for("a confined child", || waiting_child(node.0.id())));
+    let programs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../active/language/programs");
+    let upstream = programs.join("upstream.capsule").display().to_string();
+    let asked = |name: &str| {
+        let config = format!("{name}.toml");
+        let out = node.output(&["capsule", "run", "-c", &config, &upstream, "upstream", &id]);
+        // The links may not be there yet.
+        out.status.success().then(|| text(&out.stdout).trim().to_owned())
+    };
+    let found = wait_for("an answer of n1", || asked("alice").filter(|said| said.starts_with("@n1 ")));
+    assert!(found["@n1 ".len()..].parse::<u64>().unwrap() > 0, "{found}");
+    assert_eq!(wait_for("an answer to bob", || asked("bob")), "@n2 0");
+    // It had one job, and another child waits for the next.
+    wait_for("another child", || waiting_child(nodes[0].0.id()).is_some_and(|child| child != before));
+    assert!(!Path::new(&format!("/proc/{before}")).exists());
+    node.json_of("alice", &["remove", "flow"]);
+    wait_for("that alice's module is gone", || asked("alice").is_some_and(|said| said == "@n2 0"));
 }
