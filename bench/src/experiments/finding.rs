@@ -22,8 +22,6 @@ const fn item(id: &'static str, title: &'static str, from: From) -> Item {
     Item { id, title, from }
 }
 
-const CAPSULES: &str = "its experiment with active packets does not exist yet";
-
 /// The papers, by the first word of an item's id.
 pub const PAPERS: [(&str, &str); 4] = [
     ("Bunga", "Bunga, Wolf: A Characterization of High-Performance Network Monitoring Systems and Workloads"),
@@ -51,12 +49,12 @@ pub const ITEMS: [Item; 37] = [
     item(
         "FLAME Fig. 3",
         "one-way delay between two networks",
-        Nothing("needs two sites: the fleet's experiments"),
+        Nothing("needs two sites: `flame fleet delay --follow` and `rtt` measure it there"),
     ),
     item(
         "FLAME Fig. 4",
         "round trips to the same targets from two networks",
-        Nothing("needs two sites: the fleet's experiments"),
+        Nothing("needs two sites: `flame fleet delay --follow` and `rtt` measure it there"),
     ),
     item("FLAME Fig. 5", "work available for a packet without loss", Experiment("work")),
     item("FLAME Section 3.5", "the number of modules that a fit predicts", Experiment("work")),
@@ -66,7 +64,7 @@ pub const ITEMS: [Item; 37] = [
     item("SANE Fig. 6", "bandwidth of active packets by size", Experiment("active")),
     item("SANE Fig. 7", "1,000 active pings", Experiment("active")),
     item("SANE Fig. 8", "what a ping's time goes to", Experiment("active")),
-    item("SANE Fig. 9", "the same without kernel, wire and authentication", Nothing(CAPSULES)),
+    item("SANE Fig. 9", "the same without kernel, wire and authentication", Experiment("active")),
     item("SANE Section V", "key exchange", Experiment("active")),
     item("SANE Fig. 11", "shares of the processor", Experiment("shares")),
     item("SANE Fig. 12", "transmission rates of three sessions", Experiment("sending")),
