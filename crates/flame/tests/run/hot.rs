@@ -9,7 +9,7 @@ use crate::services::wasm;
 use flame_abi::manifest::Table;
 use flame_admit::Protection;
 use flame_compile::InstallRequest;
-use flame_plan::{Account, Discipline, Limits, ModuleId, ModulePlan, Plan, Reason, Shed};
+use flame_plan::{Account, Discipline, Limits, ModuleClass, ModuleId, ModulePlan, Plan, Reason, Shed};
 use flame_record::{RecordBatch, Sink, SinkError};
 use flame_run::Engines;
 use flame_source::{Next, Progress, RawBlock, Source, SourceError};
@@ -55,6 +55,47 @@ fn wait_for_packets(delivered: &AtomicU64, more: u64) {
 
 fn module(id: u32, protection: Protection) -> Module {
     Module::from(counter(id, protection))
+}
+
+/// Calls for its end that take seconds in all, none of them as long as a bounded module's may be.
+#[test]
+fn the_last_calls_of_a_removed_module_stop_no_other() {
+    let Running { worker, delivered, sums } = start(Protection::Auto, 1, true, false);
+    let (handle, removing) = (worker.handle(), worker.handle());
+    let end = r#"(func (export "flame_batch") (param i32) (result i64) (i64.const 0))
+        (func (export "flame_end") (param i64) (result i64) (local $x i64) (local $i i32)
+            (loop $next
+                (local.set $x
+                    (i64.rem_u (i64.const 0x7fffffffffffffff) (i64.add (local.get $x) (i64.const 3))))
+                (br_if $next (i32.lt_u (local.tee $i (i32.add (local.get $i) (i32.const 1)))
+                    (i32.const 1000000))))
+            (i64.store (i32.const 0) (local.get $x))
+            (i64.const 0x80000000))"#;
+    let text = format!("(module (memory (export \"memory\") 1) {end})");
+    let wasm = with_manifest(wat::parse_str(text).unwrap(), common::MANIFEST.as_bytes());
+    let limits = Limits { packet_budget: 1 << 33, call_budget: 1 << 33, ..request().limits };
+    let plan = install(&wasm, &InstallRequest { limits, ..request() }).unwrap();
+    assert_eq!(plan.class, ModuleClass::Bounded);
+    handle.add(&Module::from(ModulePlan { id: ModuleId(1), name: "ends".to_owned(), ..plan })).unwrap();
+    wait_for_packets(&delivered, 1000);
+    let removal = std::thread::spawn(move || removing.remove(ModuleId(1)).unwrap());
+    eventually("the removal", || {
+        let offered = || handle.snapshot().unwrap().accounts.get(1).map(|found| found.2.offered);
+        let before = offered();
+        wait_for_packets(&delivered, 100);
+        offered() == before
+    });
+    wait_for_packets(&delivered, 1000);
+    assert!(!removal.is_finished(), "the source waited for the last calls");
+    handle.evict(ModuleId(1), Reason::Narrowed).unwrap();
+    let account = removal.join().unwrap();
+    assert!(account.adds_up() && account.processed > 0, "{account:?}");
+    handle.stop();
+    let (report, _) = worker.join().unwrap();
+    let (total, count) = (delivered.load(Ordering::Relaxed), &report.accounts[0].1);
+    assert_eq!((count.processed, sums.0.lock().unwrap()["count0"]), (total, total), "{count:?}");
+    assert_eq!(report.accounts[1].1, account, "nothing is counted after it was removed");
+    assert!(account.offered < total);
 }
 
 #[test]

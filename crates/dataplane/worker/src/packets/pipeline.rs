@@ -165,15 +165,16 @@ impl<'a> Pipeline<'a> {
             self.leaving.push(Leaving { view, now_ns, reply });
             return self.drain_leaving(outlet);
         }
-        // The calls of a module that shares its blocks run to their end, within their bound. It gives up the
-        // block that is being filled, which must not end for the others because this one leaves.
+        // It gives up the block that is being filled, which must not end for the others because this one
+        // leaves.
         let view = &mut self.views[at];
         let staged = view.staged_packets();
         let batches = &mut view.loops[place];
         batches.shed(Shed::Stopped, staged);
-        if let Some(remote) = batches.remote_mut() {
-            // Nobody waits here for another process.
-            remote.retire(&mut view.pool, now_ns, reply);
+        // Others do not wait for its last calls, where packets would get lost meanwhile, and nobody here for
+        // another process.
+        if self.options.discipline.loses_late_packets() || batches.is_remote() {
+            batches.retire(&mut view.pool, now_ns, reply);
             return self.drain_leaving(outlet);
         }
         let conditions = Conditions { is_last: true, ..conditions };
@@ -202,9 +203,9 @@ impl<'a> Pipeline<'a> {
             let (module, account) = (batches.module(), batches.into_account());
             outlet.removed(Removed { module, account, now_ns, reply })?;
         }
-        let stop = self.options.stop;
         for view in &mut self.views {
-            view.take_retired(stop).into_iter().try_for_each(|removed| outlet.removed(removed))?;
+            let removed = view.take_retired(conditions, outlet)?;
+            removed.into_iter().try_for_each(|removed| outlet.removed(removed))?;
         }
         self.views.retain(|view| !view.loops.is_empty());
         Ok(())
@@ -213,7 +214,7 @@ impl<'a> Pipeline<'a> {
     /// Returns whether a module in a process is being removed. Its end comes without an event here.
     pub(crate) fn awaits_process(&self) -> bool {
         self.leaving.iter().any(|leaving| leaving.view.loops.iter().any(Batches::is_remote))
-            || self.views.iter().any(|view| view.loops.iter().any(Batches::is_retired))
+            || self.views.iter().flat_map(|view| &view.loops).any(|b| b.is_remote() && b.leaving().is_some())
     }
 
     pub(crate) fn packets(
