@@ -10,15 +10,14 @@ const OF_ONE: u32 = 8;
 #[derive(Default)]
 pub struct Firsts {
     second: u64,
-    /// Those of addresses that are no neighbours'.
+    /// The messages from strange addresses.
     others: u32,
-    /// Those of each address, as a neighbour's or not.
+    /// The messages from each address, as a neighbour's or not.
     of: BTreeMap<(IpAddr, bool), u32>,
 }
 
 impl Firsts {
-    /// Returns whether a first message is answered, of which `most` are in a second besides those of
-    /// neighbours.
+    /// Returns whether a first message is answered. Of strange addresses, `most` are in a second.
     pub fn admit(&mut self, from: IpAddr, is_neighbour: bool, most: u32, now: u64) -> bool {
         if self.second != now / 1000 {
             *self = Self { second: now / 1000, ..Self::default() };

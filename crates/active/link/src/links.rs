@@ -36,8 +36,8 @@ pub struct Limit {
     pub exchanges: usize,
     /// First messages that are remembered.
     pub remembered: usize,
-    /// First messages that are answered in a second, of all addresses but those of neighbours. Each address
-    /// has at most an eighth.
+    /// First messages of strange addresses that are answered in a second. Each address, also a neighbour's,
+    /// has at most an eighth of it.
     pub firsts: u32,
 }
 

@@ -199,8 +199,8 @@ impl Loaded {
         &self.limits
     }
 
-    /// Returns the module with this deadline of batches and their rests, which nothing interrupts, if its own is
-    /// later.
+    /// Returns the module with this deadline of batches and of calls for the rest of their output, which
+    /// nothing interrupts, if its own is later.
     #[must_use]
     pub fn due_in(self, deadline: Duration) -> Self {
         let deadline_ns = self.deadline_ns.map(|own| own.min(deadline.as_nanos() as u64));
@@ -222,8 +222,8 @@ impl Loaded {
         }
     }
 
-    /// Returns the processor time of a call that nothing interrupts. A call for the rest of the output follows
-    /// a batch at once, and others do not wait for it longer than for the batch.
+    /// Returns the processor time of a call that nothing interrupts. A call for the rest of the output
+    /// follows a batch at once, and has as much.
     pub(crate) fn deadline_ns(&self, call: CallName) -> u64 {
         let follows_packets = call.is_batch() || call == CallName::Rest;
         self.deadline_ns.filter(|_| follows_packets).unwrap_or(self.limits.deadline_ns)
