@@ -9,7 +9,8 @@ use crate::services::wasm;
 use flame_abi::manifest::Table;
 use flame_admit::Protection;
 use flame_compile::InstallRequest;
-use flame_plan::{Account, Discipline, Limits, ModuleClass, ModuleId, ModulePlan, Plan, Reason, Shed};
+use flame_plan::{Account, Discipline, Limits, ModuleClass, ModuleId, ModulePlan, Plan, Reason, Share, Shed};
+use flame_quota::{Amounts, Meter, Meters, Quota, ThisRun, Usage};
 use flame_record::{RecordBatch, Sink, SinkError};
 use flame_run::Engines;
 use flame_source::{Next, Progress, RawBlock, Source, SourceError};
@@ -57,11 +58,8 @@ fn module(id: u32, protection: Protection) -> Module {
     Module::from(counter(id, protection))
 }
 
-/// Calls for its end that take seconds in all, none of them as long as a bounded module's may be.
-#[test]
-fn the_last_calls_of_a_removed_module_stop_no_other() {
-    let Running { worker, delivered, sums } = start(Protection::Auto, 1, true, false);
-    let (handle, removing) = (worker.handle(), worker.handle());
+/// Returns a module whose calls for its end take seconds in all, each of them some milliseconds.
+fn ends() -> ModulePlan {
     let end = r#"(func (export "flame_batch") (param i32) (result i64) (i64.const 0))
         (func (export "flame_end") (param i64) (result i64) (local $x i64) (local $i i32)
             (loop $next
@@ -76,7 +74,14 @@ fn the_last_calls_of_a_removed_module_stop_no_other() {
     let limits = Limits { packet_budget: 1 << 33, call_budget: 1 << 33, ..request().limits };
     let plan = install(&wasm, &InstallRequest { limits, ..request() }).unwrap();
     assert_eq!(plan.class, ModuleClass::Bounded);
-    handle.add(&Module::from(ModulePlan { id: ModuleId(1), name: "ends".to_owned(), ..plan })).unwrap();
+    ModulePlan { id: ModuleId(1), name: "ends".to_owned(), ..plan }
+}
+
+#[test]
+fn the_last_calls_of_a_removed_module_stop_no_other() {
+    let Running { worker, delivered, sums } = start(Protection::Auto, 1, true, false);
+    let (handle, removing) = (worker.handle(), worker.handle());
+    handle.add(&Module::from(ends())).unwrap();
     wait_for_packets(&delivered, 1000);
     let removal = std::thread::spawn(move || removing.remove(ModuleId(1)).unwrap());
     eventually("the removal", || {
@@ -96,6 +101,33 @@ fn the_last_calls_of_a_removed_module_stop_no_other() {
     assert_eq!((count.processed, sums.0.lock().unwrap()["count0"]), (total, total), "{count:?}");
     assert_eq!(report.accounts[1].1, account, "nothing is counted after it was removed");
     assert!(account.offered < total);
+}
+
+/// Who installs and removes again and again would have a processor otherwise.
+#[test]
+fn the_last_calls_of_a_removed_module_have_its_share() {
+    for is_shared in [true, false] {
+        let Running { worker, delivered, .. } = start(Protection::Auto, 1, true, false);
+        let handle = worker.handle();
+        let share = Some(Share { slice_ns: 10_000_000, period_ns: 1_000_000_000 });
+        let quota = Quota { per_second: Amounts::MAX, per_packet: Amounts::MAX, share, memory: u64::MAX };
+        let meter = Meter::new(quota, Box::new(ThisRun::new(quota)));
+        let usage = Arc::<Usage>::default();
+        let meters = Meters::of_grant(vec![Arc::new(meter)]).with(None, Some(usage.clone()));
+        let mut plan = ends();
+        if !is_shared {
+            // Another view than the other module's.
+            plan.view.resolution_ns = 1;
+        }
+        handle.add(&Module { meters, ..Module::from(plan) }).unwrap();
+        wait_for_packets(&delivered, 1000);
+        handle.remove_within(ModuleId(1), Duration::from_secs(3)).unwrap();
+        let used = Duration::from_nanos(usage.used().cpu_ns);
+        // Four periods, and one call.
+        assert!(used < Duration::from_millis(150), "{used:?}");
+        handle.stop();
+        worker.join().unwrap();
+    }
 }
 
 #[test]

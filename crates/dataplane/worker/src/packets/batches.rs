@@ -341,7 +341,16 @@ impl Batches {
 
     pub(crate) fn can_progress(&mut self) -> bool {
         match &mut self.place {
-            Place::Local(batches) => self.retired.is_some() || batches.can_progress(),
+            Place::Local(_) if self.retired.is_some() => self.can_leave(),
+            Place::Local(batches) => batches.can_progress(),
+            Place::Remote(_) => false,
+        }
+    }
+
+    /// Returns whether another quantum would bring a module nearer to its end that receives no more blocks.
+    pub(crate) fn can_leave(&mut self) -> bool {
+        match &mut self.place {
+            Place::Local(batches) => !batches.is_busy() || batches.can_progress(),
             Place::Remote(_) => false,
         }
     }

@@ -163,7 +163,7 @@ impl<'a> Pipeline<'a> {
             let mut view = self.views.remove(at);
             view.loops.iter_mut().filter_map(Batches::remote_mut).for_each(RemoteBatches::remove);
             self.leaving.push(Leaving { view, now_ns, reply });
-            return self.drain_leaving(outlet);
+            return self.drain_leaving(false, outlet);
         }
         // It gives up the block that is being filled, which must not end for the others because this one
         // leaves.
@@ -175,7 +175,7 @@ impl<'a> Pipeline<'a> {
         // another process.
         if self.options.discipline.loses_late_packets() || batches.is_remote() {
             batches.retire(&mut view.pool, now_ns, reply);
-            return self.drain_leaving(outlet);
+            return self.drain_leaving(false, outlet);
         }
         let conditions = Conditions { is_last: true, ..conditions };
         while !batches.leave(now_ns, conditions, outlet)? {}
@@ -183,9 +183,10 @@ impl<'a> Pipeline<'a> {
         outlet.removed(Removed { module: id, account, now_ns, reply })
     }
 
-    /// Gives one quantum to each module that is being removed.
-    fn drain_leaving(&mut self, outlet: &mut dyn PipelineOutlet) -> Result<(), RunError> {
-        let conditions = Conditions { is_last: true, ..self.options.conditions() };
+    /// Gives one quantum to each module that is being removed. Its share of time limits its last calls as it
+    /// limits others: a removal is not the end of the source.
+    fn drain_leaving(&mut self, is_last: bool, outlet: &mut dyn PipelineOutlet) -> Result<(), RunError> {
+        let conditions = Conditions { is_last, ..self.options.conditions() };
         let mut at = 0;
         while at < self.leaving.len() {
             let Leaving { view, now_ns, .. } = &mut self.leaving[at];
@@ -236,7 +237,7 @@ impl<'a> Pipeline<'a> {
                 () => view.chunk(packets, conditions, outlet)?,
             }
         }
-        self.drain_leaving(outlet)
+        self.drain_leaving(false, outlet)
     }
 
     fn loops(&mut self) -> impl Iterator<Item = &mut Batches> {
@@ -286,8 +287,8 @@ impl<'a> Pipeline<'a> {
 
     /// Returns whether another quantum would advance a paused call, or hand over what has gathered.
     pub(crate) fn can_progress(&mut self) -> bool {
-        let is_local = |leaving: &Leaving| leaving.view.loops.iter().any(|batches| !batches.is_remote());
-        self.leaving.iter().any(is_local)
+        let can_leave = |leaving: &mut Leaving| leaving.view.loops.iter_mut().any(Batches::can_leave);
+        self.leaving.iter_mut().any(can_leave)
             || self.loops().any(Batches::can_progress)
             || self.views.iter_mut().any(ViewStage::can_hand_over)
     }
@@ -296,7 +297,7 @@ impl<'a> Pipeline<'a> {
     pub(crate) fn resume(&mut self, is_last: bool, outlet: &mut dyn PipelineOutlet) -> Result<(), RunError> {
         let conditions = Conditions { is_last, ..self.options.conditions() };
         self.views.iter_mut().try_for_each(|view| view.resume(conditions, outlet))?;
-        self.drain_leaving(outlet)
+        self.drain_leaving(is_last, outlet)
     }
 
     /// Publishes the blocks that are being filled.
