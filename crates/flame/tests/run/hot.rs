@@ -70,8 +70,10 @@ fn ends() -> ModulePlan {
             (i64.store (i32.const 0) (local.get $x))
             (i64.const 0x80000000))"#;
     let text = format!("(module (memory (export \"memory\") 1) {end})");
-    let wasm = with_manifest(wat::parse_str(text).unwrap(), common::MANIFEST.as_bytes());
-    let limits = Limits { packet_budget: 1 << 33, call_budget: 1 << 33, ..request().limits };
+    let budgets = "[limits]\npacket_budget = 100000000\ncall_budget = 25600000000\n[[tables]]";
+    let manifest = common::MANIFEST.replace("[[tables]]", budgets);
+    let wasm = with_manifest(wat::parse_str(text).unwrap(), manifest.as_bytes());
+    let limits = Limits { packet_budget: 1 << 35, call_budget: 1 << 35, ..request().limits };
     let plan = install(&wasm, &InstallRequest { limits, ..request() }).unwrap();
     assert_eq!(plan.class, ModuleClass::Bounded);
     ModulePlan { id: ModuleId(1), name: "ends".to_owned(), ..plan }
@@ -123,10 +125,12 @@ fn the_last_calls_of_a_removed_module_have_its_share() {
         wait_for_packets(&delivered, 1000);
         handle.remove_within(ModuleId(1), Duration::from_secs(3)).unwrap();
         let used = Duration::from_nanos(usage.used().cpu_ns);
+        handle.stop();
+        let (report, _) = worker.join().unwrap();
+        let [fault] = &report.faults[..] else { panic!("{:?}", report.faults) };
+        assert!(fault.text.contains("last calls did not end in time"), "{fault:?}");
         // Four periods, and one call.
         assert!(used < Duration::from_millis(150), "{used:?}");
-        handle.stop();
-        worker.join().unwrap();
     }
 }
 
