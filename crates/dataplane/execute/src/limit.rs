@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 /// tables. Their time counts from the first one on.
 const ENOUGH: u64 = 256;
 
-/// The processor time that a module's calls besides batches have taken. All clones are of the same module: its
-/// instances have one share together.
+/// The processor time that a module's calls besides batches have taken. All clones are of the same module:
+/// its instances have one share together.
 #[derive(Clone, Debug, Default)]
 pub struct OtherCalls(Arc<AtomicU64>);
 

@@ -52,8 +52,8 @@ impl Undue {
         has_room
     }
 
-    /// Records that an instance has passed the tick at `now_ns`: frames may be due then. Those from before the
-    /// first tick are of no whole interval, and never are.
+    /// Records that an instance has passed the tick at `now_ns`: frames may be due then. Those from before
+    /// the first tick are of no whole interval, and never are.
     pub(crate) fn pass(&mut self, instance: usize, now_ns: u64) {
         let before = self.since();
         if let Some(passed) = self.passed.get_mut(instance) {
