@@ -17,6 +17,7 @@ flame_capsule::causes! {
     Asks = "the first message is shorter than an answer may be: fill it with zeros to 2,048 bytes"
     Skewed = "the clocks of both ends differ by more than 30 s: set them"
     Repeated = "the first message was taken before"
+    Crowded = "more first messages come in a second than are answered: exchange keys again a second later"
     NoExchange = "no exchange waits for this message: it came late, again, or is forged"
     Exchange = "the message of the exchange was changed, cut or forged: the exchange has ended"
     /// The other end presents the static key of this one.

@@ -74,14 +74,18 @@
 //! | a peer that restarted has a link again, and both ends come to use the same session | `a_peer_that_restarts_is_found_again`, `honest_networks_stay_within_the_bound` |
 //! | a session ends with its certificate | `sessions_end` |
 //! | tables have limits | `tables_are_full` |
+//! | a flood of first messages costs little, and leaves neighbours and other addresses their own | `a_flood_of_first_messages_is_answered_in_part` |
 //!
-//! A flood of first messages costs four multiplications of Curve25519 each, and while more than
-//! [`Limit::exchanges`] are open, the oldest is given up. A replay that comes after [`Limit::remembered`]
-//! others is not detected as such, and leads to nothing all the same.
+//! An answer to a first message costs four multiplications of Curve25519, so at most [`Limit::firsts`] are
+//! made in a second, an eighth of them for one address, and as many for each neighbour. While more than
+//! [`Limit::exchanges`] are open, the oldest is given up. A flood from forged addresses keeps others from
+//! beginning a link meanwhile, and ends none. A replay that comes after [`Limit::remembered`] others is not
+//! detected as such, and leads to nothing all the same.
 #![forbid(unsafe_code)]
 
 mod cause;
 mod exchange;
+mod firsts;
 mod identity;
 mod links;
 mod session;

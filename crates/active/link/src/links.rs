@@ -1,6 +1,7 @@
 //! The table of a node's links.
 
 use crate::exchange::{Exchange, FIRST, MAX_IDENTITY, Split, Stamp};
+use crate::firsts::Firsts;
 use crate::session::{Header, Session};
 use crate::{Cause, Certificates, Clock, Counts, Identity, Mode, OVERHEAD, Peer, Presented, Time};
 use flame_capsule::Place;
@@ -35,11 +36,14 @@ pub struct Limit {
     pub exchanges: usize,
     /// First messages that are remembered.
     pub remembered: usize,
+    /// First messages of strange addresses that are answered in a second. Each address, also a neighbour's,
+    /// has at most an eighth of it.
+    pub firsts: u32,
 }
 
 impl Default for Limit {
     fn default() -> Self {
-        Self { sessions: 1024, of_one: 16, exchanges: 256, remembered: 4096 }
+        Self { sessions: 1024, of_one: 16, exchanges: 256, remembered: 4096, firsts: 256 }
     }
 }
 
@@ -97,6 +101,8 @@ pub struct Links<C> {
     waiting: BTreeMap<u32, Waiting>,
     /// The order in which others began.
     answered: VecDeque<u32>,
+    /// The first messages of this second.
+    firsts: Firsts,
     seen: BTreeSet<[u8; 32]>,
     seen_order: VecDeque<(u64, [u8; 32])>,
     /// The packets of sessions that came.
@@ -145,6 +151,7 @@ impl<C: Certificates> Links<C> {
             addresses: BTreeMap::new(),
             waiting: BTreeMap::new(),
             answered: VecDeque::new(),
+            firsts: Firsts::default(),
             seen: BTreeSet::new(),
             seen_order: VecDeque::new(),
             heard: 0,
@@ -337,6 +344,10 @@ impl<C: Certificates> Links<C> {
         self.forget_seen(now);
         if self.seen.contains(&ephemeral) {
             return Err(Cause::Repeated);
+        }
+        let is_known = self.known.contains_key(&from);
+        if !self.firsts.admit(from.ip(), is_known, self.limit.firsts, now) {
+            return Err(Cause::Crowded);
         }
         let mut random = [0; 32];
         (self.entropy)(&mut random);

@@ -3,6 +3,7 @@
 use crate::chains::{Chain, holder, node};
 use crate::{End, NOW, address, clock, link, linked};
 use flame_active_link::{Cause, Clock, HEADER, Limit, Links, Time};
+use std::net::SocketAddr;
 
 fn ends() -> (End, End) {
     (End::new(1, Chain::default(), Limit::default()), End::new(2, Chain::default(), Limit::default()))
@@ -235,7 +236,7 @@ fn sessions_end() {
 
 #[test]
 fn tables_are_full() {
-    let limit = Limit { sessions: 3, of_one: 2, exchanges: 4, remembered: 8 };
+    let limit = Limit { sessions: 3, of_one: 2, exchanges: 4, remembered: 8, firsts: 1000 };
     let mut b = End::new(200, Chain::default(), limit);
     let mut firsts = Vec::new();
     for number in 1..=40 {
@@ -273,6 +274,40 @@ fn tables_are_full() {
         results.push(b.answer(a.address, &third, 0).err());
     }
     assert_eq!(results, [None, None, Some(Cause::ManyOfOne)]);
+}
+
+/// The rest costs no multiplication: the flood is from strangers, from one address and from many.
+#[test]
+fn a_flood_of_first_messages_is_answered_in_part() {
+    let limit = Limit { firsts: 16, ..Limit::default() };
+    let mut b = End::new(200, Chain::default(), limit);
+    let neighbour = End::new(100, Chain::default(), limit);
+    b.links.expect(neighbour.address, flame_capsule::Place(1));
+    let mut number = 0;
+    let mut answered = |b: &mut End, from: SocketAddr, after| {
+        // Each message has a key of its own.
+        number += 1;
+        let mut rng = fastrand::Rng::with_seed(number);
+        let entropy = Box::new(move |bytes: &mut [u8]| rng.fill(bytes));
+        let (own, time) = (node(1, &Chain::default()), Time::begin(0, clock(after)));
+        let mut a = Links::new(own, crate::Authority::default(), limit, entropy, time).unwrap();
+        let first = a.connect(b.address, clock(after)).unwrap().unwrap();
+        match b.answer(from, &first, after) {
+            Ok(_) => 1,
+            Err(cause) => {
+                assert_eq!(cause, Cause::Crowded);
+                0
+            }
+        }
+    };
+    let one = SocketAddr::from(([10, 0, 1, 1], 1));
+    let of_one: u32 = (0..100).map(|port| answered(&mut b, SocketAddr::new(one.ip(), port), 0)).sum();
+    let of_others: u32 = (1..100).map(|other| answered(&mut b, address(other), 0)).sum();
+    assert_eq!((of_one, of_others), (2, 14), "from one address, and from many");
+    assert_eq!(answered(&mut b, neighbour.address, 0), 1, "a neighbour has its own part");
+    assert_eq!(answered(&mut b, one, 999), 0);
+    assert_eq!(answered(&mut b, one, 1000), 1, "a second later");
+    assert_eq!(b.links.counts().of(Cause::Crowded), 98 + 85 + 1);
 }
 
 /// Returns a node's proof for another static key.

@@ -22,12 +22,13 @@
 //!    that its capsule states. A datagram without authenticator is Best Effort, begins at this node (a
 //!    stranger cannot have answers sent to others), and carries its code unless strangers' code is cached:
 //!    nothing is asked for it. A payer without an account here runs on the account of Best Effort.
-//! 2. *Share.* The bound is the smaller of the capsule's and the account's. What a peer may have accepted in
-//!    a second, of all its capsules, is in its certificate; for strangers together it is in the settings. A
-//!    node that lies spends in the network at most what each of its neighbours accepts from it: its share
-//!    times its neighbours. A node that keeps to the numbers of a capsule, and repeats it, spends its bound
-//!    times its neighbours. It may name any payer: an account answers for what the nodes around state for
-//!    it.
+//! 2. *Share.* The bound is the smaller of the capsule's and the account's. What a peer may have accepted
+//!    in a second, of all its capsules, is in its certificate; for strangers together it is in the
+//!    settings. Each counts as one copy and the bytes of its datagram at least, however small its bound
+//!    is. A node that lies spends in the network at most what each of its neighbours accepts from it: its
+//!    share times its neighbours. A node that keeps to the numbers of a capsule, and repeats it, spends
+//!    its bound times its neighbours. It may name any payer: an account answers for what the nodes around
+//!    state for it.
 //! 3. *Code.* Cached for each account and hash, so an account cannot see what others run. It may be compiled
 //!    elsewhere, while the capsules wait. Each account has
 //!    its own room in each table, so that none can fill it for others.
@@ -54,6 +55,7 @@
 //! | no table exceeds its limit | both |
 //! | each principal is charged what was spent for it | `honest_networks_stay_within_the_bound` |
 //! | revoked, expired and foreign nodes get no session, whatever clocks say | `impostors_stay_outside` |
+//! | capsules with an empty bound are limited as others are | `an_empty_bound_counts_as_its_datagram` |
 //! | the causes are counted | `each_cause_is_met`, `wrong_capsules_are_refused_by_cause` |
 //! | the examples of the language do their work | `a_ping_comes_back`, `a_trace_names_each_node`, `a_multicast_divides_where_ways_part`, `a_probe_collects_queues`, `a_query_follows_a_flow` |
 #![forbid(unsafe_code)]

@@ -242,7 +242,10 @@ impl<C: Certificates, X: Execute, S: Services> Node<C, X, S> {
         turn.account = Some(account);
         let hops = Limits { hops: share.hops, ..terms.most };
         let limits = capsule.limits.meet(terms.most).meet(hops);
-        if !self.allowances.accept(sender, share, limits, turn.now) {
+        // An empty bound would cost its sender nothing, and the node the time of an evaluation.
+        let length = (OVERHEAD + capsule.length()) as u64;
+        let (bytes, copies) = (limits.bytes.max(length), limits.copies.max(1));
+        if !self.allowances.accept(sender, share, Limits { bytes, copies, ..limits }, turn.now) {
             return Err(Cause::BeyondShare);
         }
         if !self.rates.accept(account, &grant, limits, turn.now) {

@@ -22,7 +22,7 @@ const FAULTS: u64 = 12_000;
 const CALM: u64 = 9000;
 const PAYERS: u8 = 5;
 const ROOM: Room = Room { codes: 3, held: 3, soft: 4, owed: 3, hosts: 2 };
-const LINKS: Limit = Limit { sessions: 24, of_one: 4, exchanges: 8, remembered: 32 };
+const LINKS: Limit = Limit { sessions: 24, of_one: 4, exchanges: 8, remembered: 32, firsts: 256 };
 
 /// The machine that is not honest: always the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -319,6 +319,35 @@ fn a_grant_takes_away() {
     assert_eq!(met_under(&[(rate(1000), ask, 0), (rate(1000), ask, 1000)], Cause::BeyondGrant), 0);
 }
 
+/// Each is evaluated, so its sender's share limits how many there are.
+#[test]
+fn an_empty_bound_counts_as_its_datagram() {
+    let (mut node, _, mut wire) = host(Role::Host, None);
+    let code = b"fun f() = deliver(1)";
+    let capsule = Capsule {
+        function: 0,
+        limits: Limits::default(),
+        origin: Place::NOWHERE,
+        place: Place::NOWHERE,
+        payer: Payer::BEST_EFFORT,
+        key: Key::default(),
+        hash: hash_of(code),
+        grant: Grant::ALL,
+        arguments: &[],
+        code: Some(code),
+    };
+    let mut body = Vec::new();
+    capsule.write(&mut body);
+    // A plain datagram: kind and number are zero.
+    let datagram = [&b"FL\x01"[..], &[0; 13], &body].concat();
+    let sent = 2 * u64::from(MOST.copies);
+    for _ in 0..sent {
+        node.handle(address(9), &mut datagram.clone(), CLOCK, &mut wire);
+    }
+    let (ran, refused) = (node.counts().of(Cause::Exhausted), node.counts().of(Cause::BeyondShare));
+    assert_eq!((ran, refused), (MOST.copies.into(), sent - u64::from(MOST.copies)));
+}
+
 #[test]
 fn a_delivery_to_a_host_is_paid() {
     // Header, authenticator, head of the delivery and one number.

@@ -16,7 +16,7 @@
 //! | `QUANTUM_BLOCKS_MAX` | 16 | the blocks of a module in turn | a block | others have their turn | none |
 //! | `OUTPUT_PIECE` | 32768 | the bytes of output, 32 KiB, that are checked or delivered at once | a frame | the rest waits for the next slice if the slice is over | none |
 //! | `CALL_DEADLINE_MAX` | 850ms | a call of a bounded module | a period of the watchdog | the call traps, and its module is metered from the next run on | processor |
-//! | `OVERRUN_MAX` | 50ms | a batch of a module with a time limit or a share, on a live source; with a time limit, the time of all its batches beyond the limit, besides the part of the time in which they may exceed it | a period of the watchdog; a batch | the call traps, and its module is metered from the next run on; it is evicted | processor |
+//! | `OVERRUN_MAX` | 50ms | a batch, and a call for the rest of its output, of a module with a time limit or a share, on a live source; with a time limit, the time of all its batches beyond the limit, besides the part of the time in which they may exceed it | a period of the watchdog; a batch | the call traps, and its module is metered from the next run on; it is evicted | processor |
 //! | `SERVICE_REPLY_MAX` | 1s | a call of a service | a delivery | the caller gets the outcome "late" | pausable, or packet where modules wait for each other |
 //! | `SERVICE_OPEN_MAX` | 256 | the calls of a module without an outcome that it has taken | a call | the call is refused | none |
 //! | `SERVICE_DELIVERED_MAX` | 2 | the calls, and the outcomes, delivered to a module that it has not made | a call | further ones wait | none |

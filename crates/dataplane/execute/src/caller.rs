@@ -92,6 +92,7 @@ impl Caller {
     pub fn new(shape: Shape, module: &LoadedModule, role: Role, discipline: Discipline) -> Self {
         let Shape { workers, tick_ns, interval_ns } = shape;
         let time_limit = module.plan.terms.time_limit.filter(|_| discipline.limits_time());
+        let limit = time_limit.map(|limit| (limit, module.others.clone()));
         Self {
             loaded: match discipline.limits_time() && (time_limit.is_some() || module.meters.timed()) {
                 true => module.loaded.clone().due_in(OVERRUN_MAX),
@@ -99,7 +100,7 @@ impl Caller {
             },
             windows: Vec::new(),
             init: Call::Init { role, workers, tick_ns: module.plan.tick_ns(tick_ns), interval_ns },
-            guarded: Guarded::new(CpuMonitor::new(&module.meters, time_limit)),
+            guarded: Guarded::new(CpuMonitor::new(&module.meters, limit)),
             current: None,
             last: 0,
             eviction: module.eviction.clone(),

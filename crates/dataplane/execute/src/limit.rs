@@ -6,11 +6,27 @@ use flame_plan::{Overrun, Reason, TimeLimit};
 use flame_quota::{Meters, Usage};
 use nix::time::{ClockId, clock_gettime};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// The number of batches before their number over the limit counts: the first ones find cold caches and empty
 /// tables. Their time counts from the first one on.
 const ENOUGH: u64 = 256;
+
+/// The processor time that a module's calls besides batches have taken. All clones are of the same module:
+/// its instances have one share together.
+#[derive(Clone, Debug, Default)]
+pub struct OtherCalls(Arc<AtomicU64>);
+
+impl OtherCalls {
+    fn add(&self, time: Duration) {
+        self.0.fetch_add(time.as_nanos() as u64, Ordering::Relaxed);
+    }
+
+    fn time(&self) -> Duration {
+        Duration::from_nanos(self.0.load(Ordering::Relaxed))
+    }
+}
 
 /// A monitor of a module's processor time. It reads the clock twice per call or slice, and never if nothing
 /// is limited.
@@ -23,9 +39,11 @@ pub struct CpuMonitor {
 }
 
 impl CpuMonitor {
-    pub fn new(meters: &Meters, limit: Option<TimeLimit>) -> Self {
+    /// Creates a monitor of one instance. A time limit comes with the time of the module's other calls.
+    pub fn new(meters: &Meters, limit: Option<(TimeLimit, OtherCalls)>) -> Self {
         let share = Some(meters.clone()).filter(Meters::timed);
-        Self { share, limit: limit.map(OverrunMonitor::new), usage: meters.usage().cloned() }
+        let limit = limit.map(|(limit, others)| OverrunMonitor::new(limit, others));
+        Self { share, limit, usage: meters.usage().cloned() }
     }
 
     /// Returns whether a call may begin or continue.
@@ -68,7 +86,7 @@ impl CpuMonitor {
     /// Charges the processor time that another thread took for a call that is no batch. Returns it.
     pub fn charge_apart(&mut self, time: Duration) -> Duration {
         if !time.is_zero() {
-            self.limit.iter_mut().for_each(|monitor| monitor.others += time);
+            self.limit.iter().for_each(|monitor| monitor.others.add(time));
             self.share.iter().for_each(|share| share.took(time));
         }
         time
@@ -128,8 +146,8 @@ struct OverrunMonitor {
     used: Duration,
     /// The processor time of all batches beyond the limit. Time within the limit is not saved.
     excess: Duration,
-    /// The processor time of all other calls.
-    others: Duration,
+    /// The processor time of all other calls, also of other instances.
+    others: OtherCalls,
     /// The beginning of the first call, and the time since then.
     since: Option<Instant>,
     elapsed: Duration,
@@ -139,8 +157,8 @@ struct OverrunMonitor {
 }
 
 impl OverrunMonitor {
-    fn new(limit: TimeLimit) -> Self {
-        let (so_far, used, excess, others, since, elapsed, batches, over, times) = Default::default();
+    fn new(limit: TimeLimit, others: OtherCalls) -> Self {
+        let (so_far, used, excess, since, elapsed, batches, over, times) = Default::default();
         Self { limit, so_far, used, excess, others, since, elapsed, batches, over, times }
     }
 
@@ -150,7 +168,7 @@ impl OverrunMonitor {
             self.so_far += now - at;
             self.used += used;
         } else {
-            self.others += used;
+            self.others.add(used);
         }
         self.elapsed = now - *self.since.get_or_insert(at);
     }
@@ -159,8 +177,9 @@ impl OverrunMonitor {
     fn too_many_others(&self) -> Option<Reason> {
         let share_per_mille = self.limit.share_per_mille;
         let allowed = self.elapsed.as_nanos() / 1000 * u128::from(share_per_mille);
-        let is_more = self.others.as_nanos() > CALL_DEADLINE_MAX.as_nanos() + allowed;
-        let [used_ms, elapsed_ms] = [self.others, self.elapsed].map(|time| time.as_millis() as u64);
+        let others = self.others.time();
+        let is_more = others.as_nanos() > CALL_DEADLINE_MAX.as_nanos() + allowed;
+        let [used_ms, elapsed_ms] = [others, self.elapsed].map(|time| time.as_millis() as u64);
         is_more.then_some(Reason::Calls { used_ms, elapsed_ms, share_per_mille })
     }
 
@@ -236,6 +255,12 @@ mod tests {
     use flame_plan::Share;
     use flame_quota::{Amounts, Meter, Quota, ThisRun};
 
+    impl OverrunMonitor {
+        fn alone(limit: TimeLimit) -> Self {
+            Self::new(limit, OtherCalls::default())
+        }
+    }
+
     fn take(cpu: &mut CpuMonitor, time: Duration) {
         let started = cpu.start();
         let end = thread_time() + time;
@@ -269,7 +294,7 @@ mod tests {
     #[test]
     fn a_module_that_keeps_breaking_its_limit_is_told_with_its_times() {
         let mut monitor =
-            OverrunMonitor::new(TimeLimit { packet_ns: 1000, over_per_mille: 10, share_per_mille: 500 });
+            OverrunMonitor::alone(TimeLimit { packet_ns: 1000, over_per_mille: 10, share_per_mille: 500 });
         let mut batch = |ns: u64| {
             monitor.so_far = Duration::from_nanos(ns * 64);
             monitor.batch(64)
@@ -292,7 +317,7 @@ mod tests {
     #[test]
     fn no_module_is_judged_by_its_first_batches() {
         let mut monitor =
-            OverrunMonitor::new(TimeLimit { packet_ns: 1, over_per_mille: 0, share_per_mille: 500 });
+            OverrunMonitor::alone(TimeLimit { packet_ns: 1, over_per_mille: 0, share_per_mille: 500 });
         let mut batch = || {
             monitor.so_far = Duration::from_nanos(100);
             monitor.batch(1)
@@ -306,8 +331,11 @@ mod tests {
     fn time_beyond_the_limit_counts_from_the_first_batch_on() {
         let ms = Duration::from_millis;
         let batches = |times: &[Duration], pause: Duration| {
-            let mut monitor =
-                OverrunMonitor::new(TimeLimit { packet_ns: 1000, over_per_mille: 10, share_per_mille: 500 });
+            let mut monitor = OverrunMonitor::alone(TimeLimit {
+                packet_ns: 1000,
+                over_per_mille: 10,
+                share_per_mille: 500,
+            });
             let mut now = Instant::now();
             let evicted = times.iter().position(|time| {
                 // The thread had the processor for half of the time.
@@ -331,7 +359,7 @@ mod tests {
         let limit = TimeLimit { packet_ns: 1000, over_per_mille: 10, share_per_mille: 500 };
         // Every second a call of this length, by this thread or another one.
         let seconds = |length: Duration, is_apart: bool| {
-            let mut cpu = CpuMonitor::new(&Meters::default(), Some(limit));
+            let mut cpu = CpuMonitor::new(&Meters::default(), Some((limit, OtherCalls::default())));
             let mut now = Instant::now();
             (1..100).find(|_| {
                 let monitor = cpu.limit.as_mut().unwrap();
@@ -346,6 +374,19 @@ mod tests {
             assert_eq!(seconds(ms(850), is_apart), Some(3));
             assert_eq!(seconds(ms(2000), is_apart), Some(1));
         }
+        // Two instances, each with three tenths of a processor.
+        let others = OtherCalls::default();
+        let mut both = [(); 2].map(|()| CpuMonitor::new(&Meters::default(), Some((limit, others.clone()))));
+        let mut now = Instant::now();
+        let evicted = (1..100).find(|_| {
+            let is_over = both.iter_mut().any(|cpu| {
+                cpu.limit.as_mut().unwrap().took(now, now + ms(300), ms(300), false);
+                cpu.finish(None).is_some()
+            });
+            now += ms(1000);
+            is_over
+        });
+        assert_eq!(evicted, Some(6), "they have one share together");
         let why = Reason::Calls { used_ms: 1700, elapsed_ms: 1850, share_per_mille: 500 };
         assert_eq!(why.to_string(), "calls besides batches took 1700 of 1850 ms, 50 % are allowed");
         assert!(!why.without_measurements().contains("1700"));

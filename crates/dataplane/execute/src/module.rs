@@ -1,4 +1,5 @@
 use crate::keep::{Keep, Place, Requested};
+use crate::limit::OtherCalls;
 use flame_base::lock;
 use flame_block::Region;
 use flame_plan::{Discipline, ModulePlan, Placement, Plan, Share};
@@ -49,6 +50,7 @@ pub struct LoadedModule {
     pub meters: Meters,
     pub eviction: Eviction,
     pub halts: Halts,
+    pub(crate) others: OtherCalls,
     /// The places of its instances, until they begin.
     requested: Arc<Mutex<BTreeMap<Place, Requested>>>,
 }
@@ -100,6 +102,7 @@ impl LoadedModule {
             meters: module.meters.clone(),
             eviction,
             halts: Halts::default(),
+            others: OtherCalls::default(),
             requested: Arc::new(Mutex::new(requested)),
         })
     }

@@ -350,20 +350,20 @@ impl Instance {
 
     fn call_now(&mut self, call: &Call, allowance: Allowance) -> CallReturn {
         let result = match self.prepare(call, allowance.left) {
-            Ok(Some(function)) => Ok(self.execute(function)),
+            Ok(Some(function)) => Ok(self.execute(call.name(), function)),
             Ok(None) => Ok(Ok(0)),
             Err(fault) => Err(fault),
         };
         CallReturn { call: call.name(), allowance, result, apart: Duration::ZERO }
     }
 
-    fn execute(&mut self, function: Function) -> wasmtime::Result<i64> {
+    fn execute(&mut self, call: CallName, function: Function) -> wasmtime::Result<i64> {
         let Self { batch, store, watch, loaded, .. } = self;
         if loaded.class() != ModuleClass::Bounded {
             return block_on(function.call_async(batch, store));
         }
         if let Some(watch) = watch {
-            watch.0.begin(loaded.deadline_ns(matches!(function, Function::Batch { .. })));
+            watch.0.begin(loaded.deadline_ns(call));
         }
         let returned = function.call(batch, store);
         if let Some(watch) = watch {

@@ -44,7 +44,8 @@ pub struct Loaded {
     marks_packets: bool,
     class: ModuleClass,
     hash: [u8; 32],
-    /// The processor time of a batch, if nothing interrupts it. Other calls have the one of the limits.
+    /// The processor time of a batch, and of a call for the rest of its output, if nothing interrupts it.
+    /// Other calls have the one of the limits.
     deadline_ns: Option<u64>,
     watchdog: Watchdog,
     apart: Apart,
@@ -198,7 +199,8 @@ impl Loaded {
         &self.limits
     }
 
-    /// Returns the module with this deadline of batches that nothing interrupts, if its own is later.
+    /// Returns the module with this deadline of batches and of calls for the rest of their output, which
+    /// nothing interrupts, if its own is later.
     #[must_use]
     pub fn due_in(self, deadline: Duration) -> Self {
         let deadline_ns = self.deadline_ns.map(|own| own.min(deadline.as_nanos() as u64));
@@ -220,8 +222,11 @@ impl Loaded {
         }
     }
 
-    pub(crate) fn deadline_ns(&self, is_batch: bool) -> u64 {
-        self.deadline_ns.filter(|_| is_batch).unwrap_or(self.limits.deadline_ns)
+    /// Returns the processor time of a call that nothing interrupts. A call for the rest of the output
+    /// follows a batch at once, and has as much.
+    pub(crate) fn deadline_ns(&self, call: CallName) -> u64 {
+        let follows_packets = call.is_batch() || call == CallName::Rest;
+        self.deadline_ns.filter(|_| follows_packets).unwrap_or(self.limits.deadline_ns)
     }
 
     /// Returns a thread for a call, or `None` where there is none: a confined process starts no threads.
@@ -671,7 +676,7 @@ impl Instance {
             Some(meter) => meter.fuel.get(&mut self.store).i64().is_some_and(|fuel| fuel < 0),
             None => false,
         };
-        let deadline_ns = self.loaded.deadline_ns(call.is_batch());
+        let deadline_ns = self.loaded.deadline_ns(call);
         let is_watched = self.loaded.deadline_ns.is_some() && trap == Some(&Trap::MemoryOutOfBounds);
         let deadline = is_watched.then_some(deadline_ns);
         let revoked = deadline.filter(|_| self.watch.as_ref().is_some_and(|w| w.0.was_revoked()));

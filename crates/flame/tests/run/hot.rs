@@ -9,7 +9,8 @@ use crate::services::wasm;
 use flame_abi::manifest::Table;
 use flame_admit::Protection;
 use flame_compile::InstallRequest;
-use flame_plan::{Account, Discipline, Limits, ModuleId, ModulePlan, Plan, Reason, Shed};
+use flame_plan::{Account, Discipline, Limits, ModuleClass, ModuleId, ModulePlan, Plan, Reason, Share, Shed};
+use flame_quota::{Amounts, Meter, Meters, Quota, ThisRun, Usage};
 use flame_record::{RecordBatch, Sink, SinkError};
 use flame_run::Engines;
 use flame_source::{Next, Progress, RawBlock, Source, SourceError};
@@ -55,6 +56,82 @@ fn wait_for_packets(delivered: &AtomicU64, more: u64) {
 
 fn module(id: u32, protection: Protection) -> Module {
     Module::from(counter(id, protection))
+}
+
+/// Returns a module whose calls for its end take seconds in all, each of them some milliseconds.
+fn ends() -> ModulePlan {
+    let end = r#"(func (export "flame_batch") (param i32) (result i64) (i64.const 0))
+        (func (export "flame_end") (param i64) (result i64) (local $x i64) (local $i i32)
+            (loop $next
+                (local.set $x
+                    (i64.rem_u (i64.const 0x7fffffffffffffff) (i64.add (local.get $x) (i64.const 3))))
+                (br_if $next (i32.lt_u (local.tee $i (i32.add (local.get $i) (i32.const 1)))
+                    (i32.const 1000000))))
+            (i64.store (i32.const 0) (local.get $x))
+            (i64.const 0x80000000))"#;
+    let text = format!("(module (memory (export \"memory\") 1) {end})");
+    let budgets = "[limits]\npacket_budget = 100000000\ncall_budget = 25600000000\n[[tables]]";
+    let manifest = common::MANIFEST.replace("[[tables]]", budgets);
+    let wasm = with_manifest(wat::parse_str(text).unwrap(), manifest.as_bytes());
+    let limits = Limits { packet_budget: 1 << 35, call_budget: 1 << 35, ..request().limits };
+    let plan = install(&wasm, &InstallRequest { limits, ..request() }).unwrap();
+    assert_eq!(plan.class, ModuleClass::Bounded);
+    ModulePlan { id: ModuleId(1), name: "ends".to_owned(), ..plan }
+}
+
+#[test]
+fn the_last_calls_of_a_removed_module_stop_no_other() {
+    let Running { worker, delivered, sums } = start(Protection::Auto, 1, true, false);
+    let (handle, removing) = (worker.handle(), worker.handle());
+    handle.add(&Module::from(ends())).unwrap();
+    wait_for_packets(&delivered, 1000);
+    let removal = std::thread::spawn(move || removing.remove(ModuleId(1)).unwrap());
+    eventually("the removal", || {
+        let offered = || handle.snapshot().unwrap().accounts.get(1).map(|found| found.2.offered);
+        let before = offered();
+        wait_for_packets(&delivered, 100);
+        offered() == before
+    });
+    wait_for_packets(&delivered, 1000);
+    assert!(!removal.is_finished(), "the source waited for the last calls");
+    handle.evict(ModuleId(1), Reason::Narrowed).unwrap();
+    let account = removal.join().unwrap();
+    assert!(account.adds_up() && account.processed > 0, "{account:?}");
+    handle.stop();
+    let (report, _) = worker.join().unwrap();
+    let (total, count) = (delivered.load(Ordering::Relaxed), &report.accounts[0].1);
+    assert_eq!((count.processed, sums.0.lock().unwrap()["count0"]), (total, total), "{count:?}");
+    assert_eq!(report.accounts[1].1, account, "nothing is counted after it was removed");
+    assert!(account.offered < total);
+}
+
+/// Who installs and removes again and again would have a processor otherwise.
+#[test]
+fn the_last_calls_of_a_removed_module_have_its_share() {
+    for is_shared in [true, false] {
+        let Running { worker, delivered, .. } = start(Protection::Auto, 1, true, false);
+        let handle = worker.handle();
+        let share = Some(Share { slice_ns: 10_000_000, period_ns: 1_000_000_000 });
+        let quota = Quota { per_second: Amounts::MAX, per_packet: Amounts::MAX, share, memory: u64::MAX };
+        let meter = Meter::new(quota, Box::new(ThisRun::new(quota)));
+        let usage = Arc::<Usage>::default();
+        let meters = Meters::of_grant(vec![Arc::new(meter)]).with(None, Some(usage.clone()));
+        let mut plan = ends();
+        if !is_shared {
+            // Another view than the other module's.
+            plan.view.resolution_ns = 1;
+        }
+        handle.add(&Module { meters, ..Module::from(plan) }).unwrap();
+        wait_for_packets(&delivered, 1000);
+        handle.remove_within(ModuleId(1), Duration::from_secs(3)).unwrap();
+        let used = Duration::from_nanos(usage.used().cpu_ns);
+        handle.stop();
+        let (report, _) = worker.join().unwrap();
+        let [fault] = &report.faults[..] else { panic!("{:?}", report.faults) };
+        assert!(fault.text.contains("last calls did not end in time"), "{fault:?}");
+        // Four periods, and one call.
+        assert!(used < Duration::from_millis(150), "{used:?}");
+    }
 }
 
 #[test]

@@ -3,6 +3,7 @@ use crate::packets::overload::Sample;
 use crate::process::RemoteBatches;
 use crate::records::charge;
 use crate::records::onset::Awaited;
+use crossbeam_channel::Sender;
 use flame_base::Backoff;
 use flame_block::{Pool, ReaderId};
 use flame_execute::{BatchLoop, Conditions, Outlet, Stop};
@@ -24,6 +25,8 @@ pub(crate) struct Batches {
     whole: Option<Box<Account>>,
     /// Whether it receives nothing of the present block, because the worker is behind.
     is_left_out: bool,
+    /// Its removal while others share its view, if it runs here: the time of its end, and who waits for it.
+    retired: Option<(u64, Sender<Account>)>,
     gauge: Option<Gauge>,
 }
 
@@ -92,6 +95,7 @@ impl Batches {
             awaited,
             whole: None,
             is_left_out: false,
+            retired: None,
             gauge: is_gauged.then(Gauge::default),
         }
     }
@@ -127,7 +131,7 @@ impl Batches {
 
     /// Records that an interval has ended with the packets so far.
     pub(crate) fn end_interval(&mut self) {
-        if self.whole.is_some() {
+        if self.whole.is_some() && self.retired.is_none() {
             self.whole = Some(Box::new(self.account()));
         }
     }
@@ -187,9 +191,20 @@ impl Batches {
         self.remote().is_some()
     }
 
-    /// Returns whether the module was removed from a view that others share, and has not ended.
-    pub(crate) fn is_retired(&self) -> bool {
-        self.remote().is_some_and(|batches| batches.leaving().is_some())
+    /// Removes the module while others continue to share its view. It keeps the blocks that it has.
+    pub(crate) fn retire(&mut self, pool: &mut Pool, now_ns: u64, reply: Sender<Account>) {
+        match &mut self.place {
+            Place::Local(batches) => {
+                pool.retire(batches.reader());
+                self.retired = Some((now_ns, reply));
+            }
+            Place::Remote(batches) => batches.retire(pool, now_ns, reply),
+        }
+    }
+
+    /// Returns the removal of a module from a view that others share, if it has not ended.
+    pub(crate) fn leaving(&self) -> Option<&(u64, Sender<Account>)> {
+        self.remote().map_or(self.retired.as_ref(), RemoteBatches::leaving)
     }
 
     pub(crate) fn reader(&self) -> ReaderId {
@@ -257,7 +272,7 @@ impl Batches {
     /// Counts packets before they come in a block.
     fn count(&mut self, count: impl FnMut(&mut Account)) {
         let account = match &mut self.place {
-            Place::Local(batches) => Some(batches.account_mut()),
+            Place::Local(batches) => self.retired.is_none().then(|| batches.account_mut()),
             Place::Remote(batches) => batches.account_mut(),
         };
         account.into_iter().for_each(count);
@@ -265,7 +280,7 @@ impl Batches {
 
     pub(crate) fn shed(&mut self, cause: Shed, packets: u64) {
         match &mut self.place {
-            _ if self.awaited.is_some() => {}
+            _ if self.awaited.is_some() || self.retired.is_some() => {}
             Place::Local(batches) => batches.shed(cause, packets),
             Place::Remote(_) => self.count(|account| account.shed(cause, packets)),
         }
@@ -278,7 +293,10 @@ impl Batches {
 
     /// Returns why no block reaches the module, if it is known here.
     pub(crate) fn refuses(&self) -> Option<Shed> {
-        let refuses = self.remote().and_then(RemoteBatches::refuses);
+        let refuses = match &self.place {
+            Place::Local(_) => self.retired.as_ref().map(|_| Shed::Stopped),
+            Place::Remote(batches) => batches.refuses(),
+        };
         refuses.or(self.is_passed_over().then_some(Shed::Overload))
     }
 
@@ -316,14 +334,23 @@ impl Batches {
 
     pub(crate) fn is_busy(&self) -> bool {
         match &self.place {
-            Place::Local(batches) => batches.is_busy(),
+            Place::Local(batches) => self.retired.is_some() || batches.is_busy(),
             Place::Remote(_) => false,
         }
     }
 
     pub(crate) fn can_progress(&mut self) -> bool {
         match &mut self.place {
+            Place::Local(_) if self.retired.is_some() => self.can_leave(),
             Place::Local(batches) => batches.can_progress(),
+            Place::Remote(_) => false,
+        }
+    }
+
+    /// Returns whether another quantum would bring a module nearer to its end that receives no more blocks.
+    pub(crate) fn can_leave(&mut self) -> bool {
+        match &mut self.place {
+            Place::Local(batches) => !batches.is_busy() || batches.can_progress(),
             Place::Remote(_) => false,
         }
     }
@@ -334,6 +361,9 @@ impl Batches {
         outlet: &mut dyn Outlet<RunError>,
     ) -> Result<(), RunError> {
         let Place::Local(batches) = &mut self.place else { return Ok(()) };
+        if self.retired.is_some() {
+            return Ok(());
+        }
         let _charged = charge::enter(self.waiting.usage.as_ref());
         let Some(gauge) = &mut self.gauge else { return batches.go(conditions, outlet) };
         let start = Instant::now();

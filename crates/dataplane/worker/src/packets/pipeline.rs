@@ -163,18 +163,19 @@ impl<'a> Pipeline<'a> {
             let mut view = self.views.remove(at);
             view.loops.iter_mut().filter_map(Batches::remote_mut).for_each(RemoteBatches::remove);
             self.leaving.push(Leaving { view, now_ns, reply });
-            return self.drain_leaving(outlet);
+            return self.drain_leaving(false, outlet);
         }
-        // The calls of a module that shares its blocks run to their end, within their bound. It gives up the
-        // block that is being filled, which must not end for the others because this one leaves.
+        // It gives up the block that is being filled, which must not end for the others because this one
+        // leaves.
         let view = &mut self.views[at];
         let staged = view.staged_packets();
         let batches = &mut view.loops[place];
         batches.shed(Shed::Stopped, staged);
-        if let Some(remote) = batches.remote_mut() {
-            // Nobody waits here for another process.
-            remote.retire(&mut view.pool, now_ns, reply);
-            return self.drain_leaving(outlet);
+        // Others do not wait for its last calls, where packets would get lost meanwhile, and nobody here for
+        // another process.
+        if self.options.discipline.loses_late_packets() || batches.is_remote() {
+            batches.retire(&mut view.pool, now_ns, reply);
+            return self.drain_leaving(false, outlet);
         }
         let conditions = Conditions { is_last: true, ..conditions };
         while !batches.leave(now_ns, conditions, outlet)? {}
@@ -182,9 +183,10 @@ impl<'a> Pipeline<'a> {
         outlet.removed(Removed { module: id, account, now_ns, reply })
     }
 
-    /// Gives one quantum to each module that is being removed.
-    fn drain_leaving(&mut self, outlet: &mut dyn PipelineOutlet) -> Result<(), RunError> {
-        let conditions = Conditions { is_last: true, ..self.options.conditions() };
+    /// Gives one quantum to each module that is being removed. Its share of time limits its last calls as it
+    /// limits others: a removal is not the end of the source.
+    fn drain_leaving(&mut self, is_last: bool, outlet: &mut dyn PipelineOutlet) -> Result<(), RunError> {
+        let conditions = Conditions { is_last, ..self.options.conditions() };
         let mut at = 0;
         while at < self.leaving.len() {
             let Leaving { view, now_ns, .. } = &mut self.leaving[at];
@@ -202,9 +204,9 @@ impl<'a> Pipeline<'a> {
             let (module, account) = (batches.module(), batches.into_account());
             outlet.removed(Removed { module, account, now_ns, reply })?;
         }
-        let stop = self.options.stop;
         for view in &mut self.views {
-            view.take_retired(stop).into_iter().try_for_each(|removed| outlet.removed(removed))?;
+            let removed = view.take_retired(conditions, outlet)?;
+            removed.into_iter().try_for_each(|removed| outlet.removed(removed))?;
         }
         self.views.retain(|view| !view.loops.is_empty());
         Ok(())
@@ -213,7 +215,7 @@ impl<'a> Pipeline<'a> {
     /// Returns whether a module in a process is being removed. Its end comes without an event here.
     pub(crate) fn awaits_process(&self) -> bool {
         self.leaving.iter().any(|leaving| leaving.view.loops.iter().any(Batches::is_remote))
-            || self.views.iter().any(|view| view.loops.iter().any(Batches::is_retired))
+            || self.views.iter().flat_map(|view| &view.loops).any(|b| b.is_remote() && b.leaving().is_some())
     }
 
     pub(crate) fn packets(
@@ -235,7 +237,7 @@ impl<'a> Pipeline<'a> {
                 () => view.chunk(packets, conditions, outlet)?,
             }
         }
-        self.drain_leaving(outlet)
+        self.drain_leaving(false, outlet)
     }
 
     fn loops(&mut self) -> impl Iterator<Item = &mut Batches> {
@@ -285,8 +287,8 @@ impl<'a> Pipeline<'a> {
 
     /// Returns whether another quantum would advance a paused call, or hand over what has gathered.
     pub(crate) fn can_progress(&mut self) -> bool {
-        let is_local = |leaving: &Leaving| leaving.view.loops.iter().any(|batches| !batches.is_remote());
-        self.leaving.iter().any(is_local)
+        let can_leave = |leaving: &mut Leaving| leaving.view.loops.iter_mut().any(Batches::can_leave);
+        self.leaving.iter_mut().any(can_leave)
             || self.loops().any(Batches::can_progress)
             || self.views.iter_mut().any(ViewStage::can_hand_over)
     }
@@ -295,7 +297,7 @@ impl<'a> Pipeline<'a> {
     pub(crate) fn resume(&mut self, is_last: bool, outlet: &mut dyn PipelineOutlet) -> Result<(), RunError> {
         let conditions = Conditions { is_last, ..self.options.conditions() };
         self.views.iter_mut().try_for_each(|view| view.resume(conditions, outlet))?;
-        self.drain_leaving(outlet)
+        self.drain_leaving(is_last, outlet)
     }
 
     /// Publishes the blocks that are being filled.

@@ -316,27 +316,27 @@ impl ViewStage {
         self.pool.tick(now_ns);
     }
 
-    /// Removes the modules in processes that were removed while others share the view, and that have ended.
-    pub(crate) fn take_retired(&mut self, stop: &Stop<'_>) -> Vec<Removed> {
+    /// Gives a quantum to the modules that were removed while others share the view, and removes those that
+    /// have ended.
+    pub(crate) fn take_retired(
+        &mut self,
+        conditions: Conditions<'_>,
+        outlet: &mut dyn Outlet<RunError>,
+    ) -> Result<Vec<Removed>, RunError> {
         let mut removed = Vec::new();
         let mut at = 0;
         while at < self.loops.len() {
-            let (module, mut ended) = (self.loops[at].module(), None);
-            if let Some(remote) = self.loops[at].remote_mut()
-                && let Some((now_ns, reply)) = remote.leaving().cloned()
-                && remote.leave(now_ns, stop)
-            {
-                ended = Some((now_ns, reply));
-            }
-            match ended {
-                Some((now_ns, reply)) => {
+            let batches = &mut self.loops[at];
+            let module = batches.module();
+            match batches.leaving().cloned() {
+                Some((now_ns, reply)) if batches.leave(now_ns, conditions, outlet)? => {
                     let account = self.remove(at).into_account();
                     removed.push(Removed { module, account, now_ns, reply });
                 }
-                None => at += 1,
+                Some(_) | None => at += 1,
             }
         }
-        removed
+        Ok(removed)
     }
 
     /// Removes a loop that has ended, and its reader from the pool.

@@ -210,7 +210,7 @@ impl<'a> Collector<'a> {
             Some(at) => {
                 let (is_closed, is_ending) = (false, false);
                 self.modules[at].last = Some(Last { account, now_ns, reply, is_closed, is_ending });
-                self.drain(at).map(drop)
+                self.drain(at, false).map(drop)
             }
             None => {
                 let _ = reply.send(account);
@@ -220,11 +220,13 @@ impl<'a> Collector<'a> {
     }
 
     /// Gives a quantum to a module whose fast instances have ended, and returns whether it is gone. Other
-    /// modules do not wait for it on live sources: a slow instance may have many messages left.
-    fn drain(&mut self, at: usize) -> Result<bool, RunError> {
+    /// modules do not wait for it on live sources: a slow instance may have many messages left. Its share of
+    /// time limits it, unless the source has ended.
+    fn drain(&mut self, at: usize, is_last: bool) -> Result<bool, RunError> {
         let quantum = match self.discipline.processes_messages_at_once() {
             true => Quantum::whole(self.stop),
-            false => Quantum::slice(self.stop).ending(),
+            false if is_last => Quantum::slice(self.stop).ending(),
+            false => Quantum::slice(self.stop),
         };
         let m = &mut self.modules[at];
         // First of all: a module that calls again in each of its last calls would never end.
@@ -412,7 +414,7 @@ impl<'a> Collector<'a> {
             self.advance_to_tick();
         }
         let m = &mut self.modules[at];
-        m.pass(worker, now_ns, &mut self.outputs)?;
+        m.pass(worker, now_ns);
         if let Some(slow) = &mut m.slow {
             slow.passed(worker, now_ns);
         }
@@ -422,13 +424,19 @@ impl<'a> Collector<'a> {
 
     /// Returns whether a quantum would advance a slow instance.
     pub(crate) fn can_progress(&mut self) -> bool {
-        let can =
-            |m: &mut Collected| m.last.is_some() || m.slow.as_mut().is_some_and(|slow| slow.can_progress());
+        let can = |m: &mut Collected| match &mut m.slow {
+            Some(slow) => slow.can_progress() || (m.last.is_some() && !slow.is_busy()),
+            None => m.last.is_some(),
+        } || m.is_due();
         self.modules.iter_mut().any(can) || (!self.delivers_at_edges() && self.can_deliver())
     }
 
     /// Gives one quantum to each slow instance with waiting calls.
     pub(crate) fn resume(&mut self) -> Result<(), RunError> {
+        self.advance_all(false)
+    }
+
+    fn advance_all(&mut self, is_last: bool) -> Result<(), RunError> {
         let _stalled = self.outputs.begin_stall();
         if !self.delivers_at_edges() {
             self.deliver()?;
@@ -437,7 +445,7 @@ impl<'a> Collector<'a> {
         while at < self.modules.len() {
             if self.modules[at].last.is_none() {
                 self.go(at)?;
-            } else if self.drain(at)? {
+            } else if self.drain(at, is_last)? {
                 continue;
             }
             at += 1;
@@ -454,14 +462,15 @@ impl<'a> Collector<'a> {
     /// Releases what the modules have reported: all fast instances have ended with an interval.
     pub(crate) fn complete(&mut self) -> Result<(), RunError> {
         let _stalled = self.outputs.begin_stall();
-        self.modules.iter_mut().try_for_each(|m| m.complete(&mut self.outputs))
+        let quantum = Quantum::whole(self.stop);
+        self.modules.iter_mut().try_for_each(|m| m.complete(&quantum, &mut self.outputs))
     }
 
     /// Ends the slow instances and returns the report of the modules. `accounts` are those of the pipelines.
     pub(crate) fn end(mut self, now_ns: u64, accounts: Vec<(ModuleId, Account)>) -> Result<Report, RunError> {
         self.stop.end_worker();
         while self.modules.iter().any(|m| m.last.is_some()) {
-            self.resume()?;
+            self.advance_all(true)?;
         }
         self.deliver_last()?;
         let quantum = Quantum::whole(self.stop);

@@ -12,8 +12,9 @@ use crate::records::report::{LossReason, Lost};
 use crate::records::services::request_bytes;
 use crate::records::undue::Undue;
 use crossbeam_channel::Sender;
-use flame_execute::{Quantum, SlowLoop};
+use flame_execute::{Charge, Quantum, SlowLoop};
 use flame_output::{Frame, Gate, frames};
+use flame_plan::limits::OUTPUT_PIECE;
 use flame_plan::{Account, FaultReport, ModuleId, Unsent};
 use flame_quota::{Meters, Usage};
 use flame_record::Rows;
@@ -80,11 +81,32 @@ impl Collected {
     }
 
     pub(crate) fn is_busy(&self) -> bool {
-        self.slow.as_ref().is_some_and(|slow| slow.is_busy())
+        self.is_due() || self.slow.as_ref().is_some_and(|slow| slow.is_busy())
+    }
+
+    /// Returns whether output is due that has not left.
+    pub(crate) fn is_due(&self) -> bool {
+        self.undue.as_ref().is_some_and(Undue::is_due)
+    }
+
+    /// Lets output leave that is due, and makes waiting calls of the slow instance, until none is left or the
+    /// quantum is over.
+    pub(crate) fn go(
+        &mut self,
+        quantum: &Quantum<'_>,
+        outputs: &mut Outputs<'_>,
+        faults: &mut Faults<'_>,
+    ) -> Result<(), RunError> {
+        self.let_out(quantum, outputs)?;
+        if self.is_due() {
+            return Ok(());
+        }
+        self.call(quantum, outputs, faults)?;
+        self.let_out(quantum, outputs)
     }
 
     /// Makes waiting calls of the slow instance until none is left or the quantum is over.
-    pub(crate) fn go(
+    fn call(
         &mut self,
         quantum: &Quantum<'_>,
         outputs: &mut Outputs<'_>,
@@ -113,33 +135,48 @@ impl Collected {
         self.slow = Some(slow);
         self.lose_messages(lost);
         self.fault(fault?, faults);
-        self.pass_slow(outputs)
+        if let (Some(slow), Some(undue)) = (&self.slow, &mut self.undue) {
+            undue.pass(undue.slow(), slow.passed_tick());
+        }
+        Ok(())
     }
 
-    /// Records the tick that the slow instance here has passed.
-    fn pass_slow(&mut self, outputs: &mut Outputs<'_>) -> Result<(), RunError> {
-        match (&self.slow, &self.undue) {
-            (Some(slow), Some(undue)) => self.pass(undue.slow(), slow.passed_tick(), outputs),
-            _ => Ok(()),
+    /// Records that an instance has passed the tick at `now_ns`, by the number of its worker.
+    pub(crate) fn pass(&mut self, instance: usize, now_ns: u64) {
+        if let Some(undue) = &mut self.undue {
+            undue.pass(instance, now_ns);
         }
     }
 
-    /// Records that an instance has passed the tick at `now_ns`, by the number of its worker or that of the
-    /// slow one, and lets the output leave that is due, and the outcomes of calls of its services.
-    pub(crate) fn pass(
-        &mut self,
-        instance: usize,
-        now_ns: u64,
-        outputs: &mut Outputs<'_>,
-    ) -> Result<(), RunError> {
-        let Some(undue) = &mut self.undue else { return Ok(()) };
-        let (before, due) = (undue.since(), undue.pass(instance, now_ns));
-        let has_ended = undue.since() > before;
-        frames(&due).try_for_each(|frame| self.pass_on(frame, true, outputs))?;
-        if has_ended {
-            outputs.services.end_interval(self.id);
+    /// Lets output leave that is due, until the quantum is over, and then the outcomes of calls of its
+    /// services. The module pays for that.
+    fn let_out(&mut self, quantum: &Quantum<'_>, outputs: &mut Outputs<'_>) -> Result<(), RunError> {
+        if !self.is_due() {
+            return Ok(());
         }
-        if due.is_empty() {
+        let _charged = charge::enter(self.usage.as_ref());
+        let _charge = Charge::begin(&self.meters);
+        let mut has_left = false;
+        while let Some((due, mut at)) = self.undue.as_mut().and_then(Undue::take_due) {
+            has_left = true;
+            let mut piece = 0;
+            for (frame, bytes) in frames(&due[at..]).with_bytes() {
+                self.pass_on(frame, true, outputs)?;
+                piece += bytes.len();
+                if piece >= OUTPUT_PIECE && quantum.is_over() {
+                    break;
+                }
+            }
+            at += piece;
+            if at < due.len() {
+                if let Some(undue) = &mut self.undue {
+                    undue.put_back(due, at);
+                }
+                return Ok(());
+            }
+        }
+        outputs.services.end_interval(self.id);
+        if !has_left {
             return Ok(());
         }
         // The next tick, at which rows become visible, may be far away.
@@ -148,9 +185,18 @@ impl Collected {
     }
 
     /// Lets the output leave of a module whose last interval has ended. What follows is due at once.
-    pub(crate) fn complete(&mut self, outputs: &mut Outputs<'_>) -> Result<(), RunError> {
-        let Some(mut undue) = self.undue.take_if(|undue| undue.open_since().is_some()) else { return Ok(()) };
-        frames(&undue.complete()).try_for_each(|frame| self.pass_on(frame, true, outputs))
+    pub(crate) fn complete(
+        &mut self,
+        quantum: &Quantum<'_>,
+        outputs: &mut Outputs<'_>,
+    ) -> Result<(), RunError> {
+        match self.undue.as_mut().filter(|undue| undue.open_since().is_some()) {
+            Some(undue) => undue.complete(),
+            None => return Ok(()),
+        }
+        self.let_out(quantum, outputs)?;
+        self.undue = None;
+        Ok(())
     }
 
     /// Counts messages as lost.
@@ -295,7 +341,7 @@ impl Collected {
         outputs: &mut Outputs<'_>,
     ) -> Result<(), RunError> {
         let slow = self.undue.as_ref().map_or(0, Undue::slow);
-        self.pass(slow, since_ns, outputs)?;
+        self.pass(slow, since_ns);
         frames(output.bytes).with_bytes().try_for_each(|frame| self.take(slow, frame, outputs))
     }
 }
