@@ -114,8 +114,8 @@ impl Flow {
         forward & reverse & tcp::FIN != 0 || (forward | reverse) & tcp::RST != 0
     }
 
-    /// Returns whether a time is more than `far` after the flow's first less [`SLACK_NS`]: after a timeout, or so
-    /// much before it that the clock was set back.
+    /// Returns whether a time is more than `far` after the flow's first less [`SLACK_NS`]: after a timeout,
+    /// or so much before it that the clock was set back.
     #[inline]
     pub fn is_far_from_start(&self, ts_ns: u64, far: u64) -> bool {
         // Before the start, the difference wraps around.

@@ -132,8 +132,8 @@ impl Table {
         (hash.wrapping_mul(0x9e37_79b1) >> self.shift) as usize
     }
 
-    /// Counts one packet, and writes the record that it ends, if any. `TAGS` is [`Table::is_by_tags`]: without, a
-    /// packet pays nothing for the numbers of networks.
+    /// Counts one packet, and writes the record that it ends, if any. `TAGS` is [`Table::is_by_tags`]:
+    /// without, a packet pays nothing for the numbers of networks.
     #[inline(always)]
     pub fn packet<const TAGS: bool>(&mut self, seen: Seen<'_>, out: &mut Reserved<'_>) {
         let Seen { packet: d, key, long, length } = seen;
