@@ -74,7 +74,7 @@ fn special_ranges_are_kept_on_request() {
         let (mut keeps, mut changes) = (rewriter(transform, ALL), rewriter(transform, Kept::default()));
         for (text, is_special) in SPECIAL.map(|a| (a, true)).into_iter().chain(OTHERS.map(|a| (a, false))) {
             let address: std::net::IpAddr = text.parse().unwrap();
-            let mut map = |rewriter: &mut Rewriter| match address {
+            let map = |rewriter: &mut Rewriter| match address {
                 std::net::IpAddr::V4(v) => std::net::IpAddr::V4(v4(rewriter, v)),
                 std::net::IpAddr::V6(v) => std::net::IpAddr::V6(v6(rewriter, v)),
             };
