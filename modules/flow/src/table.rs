@@ -138,7 +138,12 @@ impl Table {
     pub fn packet<const TAGS: bool>(&mut self, seen: Seen<'_>, out: &mut Reserved<'_>) {
         let Seen { packet: d, key, long, length } = seen;
         let reversed = key.reversed();
-        let bucket = self.bucket(if TAGS { self.hash(d) } else { d.hash });
+        let (mut hash, mut networks) = (d.hash, Tags::default());
+        if TAGS {
+            networks = tags(self.link, d);
+            hash ^= networks.mixed();
+        }
+        let bucket = self.bucket(hash);
         let mut at = self.buckets[bucket];
         for step in 0..MAX_CHAIN {
             if at == NONE {
@@ -158,7 +163,7 @@ impl Table {
                 at = flow.next;
                 continue;
             };
-            if TAGS && self.asides[index].tags() != tags(self.link, d) {
+            if TAGS && self.asides[index].tags() != networks {
                 at = flow.next;
                 continue;
             }
@@ -180,18 +185,12 @@ impl Table {
             }
             return;
         }
-        self.insert(d, out);
+        self.insert(hash, d, out);
     }
 
     /// Returns whether packets with other numbers of networks belong to other flows.
     pub fn is_by_tags(&self) -> bool {
         self.by_tags
-    }
-
-    /// Returns the hash by which the flow of a packet is found.
-    #[inline]
-    fn hash(&self, packet: Packet<'_>) -> u32 {
-        if self.by_tags { packet.hash ^ tags(self.link, packet).mixed() } else { packet.hash }
     }
 
     /// Returns whether a packet with SYN begins another connection than that of its flow.
@@ -245,7 +244,8 @@ impl Table {
         // The same conversation continues and keeps its direction.
         let continues = !flow.is_closed() && silent <= self.timeouts.active && !has_syn(packet);
         let reversed = if continues { direction == 1 } else { packet.tcp_flags & ANSWER == ANSWER };
-        self.begin(index, flow.next, packet, reversed);
+        let hash = self.asides[index].hash;
+        self.begin(index, flow.next, hash, packet, reversed);
     }
 
     fn use_one(&mut self) {
@@ -254,12 +254,12 @@ impl Table {
     }
 
     /// Puts a new flow with its first packet into a slot, whose direction is that of the packet or reversed.
-    fn begin(&mut self, index: usize, next: u32, packet: Packet<'_>, reversed: bool) {
+    fn begin(&mut self, index: usize, next: u32, hash: u32, packet: Packet<'_>, reversed: bool) {
         // The addresses of a packet that came here were captured.
         let Some(Seen { key, long, length, .. }) = Seen::new(packet) else { return };
         let mut flow = Flow::new(if reversed { key.reversed() } else { key }, &packet);
         flow.next = next;
-        let (hash, tags) = (self.hash(packet), tags(self.link, packet));
+        let tags = tags(self.link, packet);
         let aside = &mut self.asides[index];
         aside.begin(hash, tags);
         if let Some(long) = long {
@@ -279,15 +279,15 @@ impl Table {
     }
 
     #[inline(never)]
-    fn insert(&mut self, packet: Packet<'_>, out: &mut Reserved<'_>) {
+    fn insert(&mut self, hash: u32, packet: Packet<'_>, out: &mut Reserved<'_>) {
         // Executed for the first packet of a flow.
         cold();
-        let bucket = self.bucket(self.hash(packet));
+        let bucket = self.bucket(hash);
         let index = self.slot(bucket, out);
         // Read after an eviction, which may have changed the chain.
         let head = self.buckets[bucket];
         // The answer to a SYN that was not captured still identifies the client.
-        self.begin(index, head, packet, packet.tcp_flags & ANSWER == ANSWER);
+        self.begin(index, head, hash, packet, packet.tcp_flags & ANSWER == ANSWER);
         self.buckets[bucket] = index as u32 + 1;
         self.use_one();
     }
