@@ -22,11 +22,14 @@ struct pending {
 
 FLAME_FLOWS(handshakes, struct pending, syn.last)
 static struct handshakes pending;
-static uint64_t ambiguous;
+static uint64_t ambiguous, copies;
 static int require_synack;
 
 static int again(struct sent *sent, const struct segment *s) {
-  if (sent->times > 0 && flame_since(s->at, sent->last) < COPY_NS) return 0;
+  if (sent->times > 0 && flame_since(s->at, sent->last) < COPY_NS) {
+    copies++;
+    return 0;
+  }
   uint32_t clock = s->has_clock ? s->clock : 0;
   if (sent->times == 0) {
     sent->first = s->at;
@@ -182,7 +185,10 @@ static void side_sent(struct side *side, const struct segment *s) {
   uint32_t end = s->seq + s->len;
   if (side->has_seq && s->seq == side->newest_start && end == side->newest_seq) {
     uint64_t since = s->at > side->newest_at ? s->at - side->newest_at : side->newest_at - s->at;
-    if (since < MIRROR_NS) return;
+    if (since < MIRROR_NS) {
+      copies++;
+      return;
+    }
   }
   if (side->has_seq && !at_or_after(s->seq, side->newest_seq)) {
     side->seq_at = 0;
@@ -232,10 +238,11 @@ static void sample(const struct segment *s) {
 #define LOW 12
 #define HIGH 37
 #define BINS ((HIGH - LOW) * 4 + 2)
+#define HEAD 4
 
-/* ambiguous, evicted handshakes, evicted connections, bins: also the message, little-endian. */
+/* ambiguous, evicted handshakes, evicted connections, copies, bins: also the message, little-endian. */
 struct counts {
-  uint64_t values[3 + BINS];
+  uint64_t values[HEAD + BINS];
 };
 
 static struct counts counted, reported;
@@ -251,15 +258,16 @@ static uint64_t lower(uint32_t bin) {
   return bin == 0 ? 0 : (uint64_t)(4 + (bin - 1) % 4) << (LOW + (bin - 1) / 4 - 2);
 }
 
-static void count_handshake(uint64_t rtt) { counted.values[3 + bin(rtt)]++; }
+static void count_handshake(uint64_t rtt) { counted.values[HEAD + bin(rtt)]++; }
 
 static void send_counts(void) {
   counted.values[0] = ambiguous;
   counted.values[1] = pending.evicted;
   counted.values[2] = known.evicted;
+  counted.values[3] = copies;
   struct counts news;
   uint64_t any = 0;
-  for (uint32_t i = 0; i < 3 + BINS; i++) any |= news.values[i] = counted.values[i] - reported.values[i];
+  for (uint32_t i = 0; i < HEAD + BINS; i++) any |= news.values[i] = counted.values[i] - reported.values[i];
   if (!any) return;
   flame_send(&news, sizeof news);
   reported = counted;
@@ -301,14 +309,15 @@ FLAME_EXPORT(flame_tick) uint64_t flame_tick(uint64_t now_ns) {
 }
 
 FLAME_EXPORT(flame_message) uint64_t flame_message(const uint8_t *bytes, uint32_t len) {
-  for (uint32_t i = 0; len == sizeof counted && i < 3 + BINS; i++) counted.values[i] += load64(bytes + 8 * i);
+  for (uint32_t i = 0; len == sizeof counted && i < HEAD + BINS; i++)
+    counted.values[i] += load64(bytes + 8 * i);
   return flame_output(FLAME_DONE);
 }
 
 static void report(void) {
   uint64_t handshakes = 0;
   for (uint32_t i = 0; i < BINS; i++) {
-    uint64_t n = counted.values[3 + i];
+    uint64_t n = counted.values[HEAD + i];
     if (n == 0) continue;
     handshakes += n;
     flame_row(2);
@@ -319,7 +328,7 @@ static void report(void) {
   }
   flame_row(3);
   flame_u64(handshakes);
-  for (uint32_t i = 0; i < 3; i++) flame_u64(counted.values[i]);
+  for (uint32_t i = 0; i < HEAD; i++) flame_u64(counted.values[i]);
   flame_finish();
 }
 

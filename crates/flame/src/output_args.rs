@@ -4,7 +4,7 @@ use crate::error::Error;
 use clap::{Args, ValueEnum, builder::PossibleValue};
 use flame_abi::manifest::duration_ns;
 use flame_plan::Catalog;
-use flame_record::{Format, Names, Options, Rotation, Sink, SinkError, TimeFormat};
+use flame_record::{Clock, Format, Names, Options, Rotation, Sink, SinkError, TimeFormat};
 use std::path::Path;
 use std::time::Duration;
 
@@ -22,7 +22,8 @@ pub struct OutputArgs {
     #[arg(long, value_name = "N", requires = "rotate", value_parser = clap::value_parser!(u32).range(1..))]
     keep: Option<u32>,
 
-    /// Complete a file after this time, like --rotate with a time, as in tcpdump
+    /// Complete a file after this time, like --rotate with a time, as in tcpdump. Files of -w follow the time
+    /// of packets that are read from files
     #[arg(short = 'G', value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
     seconds: Option<u32>,
 
@@ -149,7 +150,8 @@ impl OutputArgs {
         })
     }
 
-    /// Opens an output of packets at `path`, each file of which is opened by `open`.
+    /// Opens an output of packets at `path`, each file of which is opened by `open`. `clock` completes files
+    /// after a time.
     ///
     /// # Errors
     ///
@@ -157,12 +159,14 @@ impl OutputArgs {
     pub fn packets(
         &self,
         path: &Path,
+        clock: Clock,
         mut open: impl FnMut(&Path) -> Result<Box<dyn Sink>, SinkError> + Send + 'static,
     ) -> Result<Box<dyn Sink>, SinkError> {
         if !is_file(path) {
             return open(path);
         }
-        flame_record::rotating(path, self.rotation(), move |part| open(&part.at_end()))
+        let rotation = Rotation { clock, ..self.rotation() };
+        flame_record::rotating(path, rotation, move |part| open(&part.at_end()))
     }
 
     /// Checks the options together.

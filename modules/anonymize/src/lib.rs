@@ -1,11 +1,11 @@
 //! Writes packets with anonymised addresses to a capture file.
 //!
-//! This is the code of the views' transforms, inside the sandbox: the output is byte for byte the same as
-//! that of `flame run --transform` under the same key.
+//! This is the code of the views' transforms, inside the sandbox: where nothing of changed addresses is kept,
+//! the output is byte for byte the same as that of `flame run --transform` under the same key.
 #![forbid(unsafe_code)]
 
 use flame_module::{Batch, Init, Module, Out, Progress};
-use flame_transform::{Key, Rewriter};
+use flame_transform::{Kept, Key, Rewriter};
 
 mod tables {
     flame_module::manifest!();
@@ -35,6 +35,8 @@ impl Module for Anonymize {
         let rewriter = Rewriter::new(&transforms, key.as_ref()).unwrap_or_else(|e| {
             panic!("parameter transform: {e} (here: --set anonymize.key=@FILE)");
         });
+        let kept = Kept { groups: params.groups, special: params.special };
+        let rewriter = rewriter.map(|rewriter| rewriter.keeping(kept));
         Self { rewriter, worker: init.worker, packets: 0, bytes: 0, withheld: 0 }
     }
 
@@ -86,7 +88,12 @@ mod tests {
     }
 
     fn written(transform: &str) -> Vec<u8> {
+        written_as(transform, false, false)
+    }
+
+    fn written_as(transform: &str, groups: bool, special: bool) -> Vec<u8> {
         let parameters = Parameters::default().with("transform", transform.as_bytes()).with("key", KEY);
+        let parameters = parameters.integer("groups", groups.into()).integer("special", special.into());
         let mut native = Native::<Anonymize>::new(&parameters, 0);
         let bytes = frame();
         let d = Descriptor { ts_ns: 7, cap_len: bytes.len() as u32, wire_len: 80, ..Descriptor::default() };
@@ -114,6 +121,18 @@ mod tests {
         assert_eq!(&out[8..24], [7, 0, 0, 0, 0, 0, 0, 0, 80, 0, 0, 0, 1, 0, 0, 0]);
     }
 
+    /// 192.0.2.7 is an address of documentation; the frame goes to one host.
+    #[test]
+    fn special_ranges_and_groups_are_kept_on_request() {
+        let out = written_as("ip=prefix,mac=hash", true, true);
+        let packet = &out[8 + 16..];
+        assert_eq!(packet[26..30], [192, 0, 2, 7]);
+        assert_ne!(packet[30..34], [10, 0, 0, 9]);
+        assert_eq!(packet[30..34], packet[54..58], "10.0.0.9, outside and quoted");
+        assert_ne!(packet[..12], frame()[..12]);
+        assert_eq!((packet[0] & 1, packet[6] & 1), (0, 0));
+    }
+
     #[test]
     fn nothing_to_change_changes_nothing() {
         assert_eq!(written("")[24..], frame());
@@ -123,6 +142,7 @@ mod tests {
     #[should_panic(expected = "needs a key")]
     fn a_key_is_needed() {
         let parameters = Parameters::default().with("transform", b"ip=prefix").with("key", b"");
+        let parameters = parameters.integer("groups", 1).integer("special", 0);
         Native::<Anonymize>::new(&parameters, 0);
     }
 }

@@ -28,25 +28,37 @@ pub struct Flow {
     pub packets: [u32; 2],
     /// The next flow of the chain: index + 1, or [`NONE`].
     pub next: u32,
-    /// The bytes of frames without IP. What has no room is in [`Aside`].
+    /// The bytes of frames without IP, modulo 65,536. [`Aside`] has the rest.
     frames: [u16; 2],
 }
 
 const _: () = assert!(size_of::<Flow>() == 64);
 
 /// The fields of a flow that few packets need.
+#[repr(C, align(64))]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Aside {
     /// The IPv6 addresses, forward. IPv4 flows do not change them.
     pub long: Long,
-    frames: [i64; 2],
+    /// The bytes of frames without IP that [`Flow::frames`] has no room for, in units of 65,536.
+    frames: [i32; 2],
     /// The initial sequence numbers of TCP, as far as [`Flow::meta`] states that they are known.
     initial: [u32; 2],
+    /// The numbers of networks: VNI, label of MPLS, and from [`VLAN_SHIFT`] the outer VLAN.
+    networks: u64,
+    /// The inner VLAN, and from [`UNSTATED_SHIFT`] the number of packets whose IP header does not state their
+    /// length.
+    inner: u32,
     pub hash: u32,
-    /// The number of packets whose IP header does not state their length.
-    unstated: u32,
-    pub tags: Tags,
 }
+
+const _: () = assert!(size_of::<Aside>() == 64);
+
+const MPLS_SHIFT: u32 = 24;
+const VLAN_SHIFT: u32 = 44;
+const UNSTATED_SHIFT: u32 = 12;
+/// The largest number of packets without a length that a record states.
+const MAX_UNSTATED: u32 = u32::MAX >> UNSTATED_SHIFT;
 
 /// The numbers of a TCP header that belong to its SYN.
 #[derive(Clone, Copy, Debug)]
@@ -102,12 +114,12 @@ impl Flow {
         forward & reverse & tcp::FIN != 0 || (forward | reverse) & tcp::RST != 0
     }
 
-    /// Returns whether a time is more than `active` after the flow's first, or so much before it that the
-    /// clock was set back.
+    /// Returns whether a time is more than `far` after the flow's first less [`SLACK_NS`]: after a timeout,
+    /// or so much before it that the clock was set back.
     #[inline]
-    pub fn is_far_from_start(&self, ts_ns: u64, active: u64) -> bool {
+    pub fn is_far_from_start(&self, ts_ns: u64, far: u64) -> bool {
         // Before the start, the difference wraps around.
-        ts_ns.wrapping_sub(self.first).wrapping_add(SLACK_NS) > active.saturating_add(SLACK_NS)
+        ts_ns.wrapping_sub(self.first).wrapping_add(SLACK_NS) > far
     }
 
     /// Returns `reason`, unless the flow had closed before.
@@ -121,10 +133,10 @@ impl Flow {
         }
     }
 
-    /// Counts a packet of `length` bytes of IP, and returns whether there was room for the other bytes of its
-    /// frame. [`Flow::count_frame`] counts those otherwise.
+    /// Counts a packet of `length` bytes of IP. Returns what the other bytes of its frame carry over to
+    /// [`Aside::carry`], which is almost always 0.
     #[inline]
-    pub fn count(&mut self, d: &Descriptor, reverse: usize, length: u32) -> bool {
+    pub fn count(&mut self, d: &Descriptor, reverse: usize, length: u32) -> i32 {
         self.packets[reverse] += 1;
         self.bytes[reverse] += u64::from(length);
         self.meta |= u64::from(d.tcp_flags) << (48 + 8 * reverse);
@@ -133,18 +145,9 @@ impl Flow {
         } else if d.ts_ns < self.first {
             self.first = d.ts_ns;
         }
-        let more = d.wire_len.wrapping_sub(length);
-        let sum = u32::from(self.frames[reverse]) + (more & 0xffff);
-        let has_room = more <= 0xffff && sum <= 0xffff;
-        if has_room {
-            self.frames[reverse] = sum as u16;
-        }
-        has_room
-    }
-
-    /// Counts the bytes of a frame for which [`Flow::count`] had no room.
-    pub fn count_frame(aside: &mut Aside, d: &Descriptor, reverse: usize, length: u32) {
-        aside.frames[reverse] += i64::from(d.wire_len) - i64::from(length);
+        let frames = i64::from(self.frames[reverse]) + i64::from(d.wire_len) - i64::from(length);
+        self.frames[reverse] = frames as u16;
+        (frames >> 16) as i32
     }
 
     fn initial(&self, aside: &Aside, reverse: usize) -> Option<u32> {
@@ -208,11 +211,11 @@ impl Flow {
         let [packets_fwd, packets_rev] = self.packets.map(u64::from);
         let [ip_bytes_fwd, ip_bytes_rev] = self.bytes;
         let whole = |reverse: usize| {
-            let more = i64::from(self.frames[reverse]).saturating_add(aside.frames[reverse]);
+            let more = i64::from(self.frames[reverse]) + (i64::from(aside.frames[reverse]) << 16);
             self.bytes[reverse].saturating_add_signed(more)
         };
         let (icmp_type, icmp_code) = key.icmp();
-        let Tags { vlan, inner_vlan, vni, mpls } = aside.tags;
+        let Tags { vlan, inner_vlan, vni, mpls } = aside.tags();
         out.write(&tables::Flow {
             proto: key.proto(),
             src,
@@ -233,7 +236,7 @@ impl Flow {
             ip_bytes_fwd,
             ip_bytes_rev,
             unknown_ports: key.is_portless(),
-            unstated_lengths: aside.unstated,
+            unstated_lengths: aside.inner >> UNSTATED_SHIFT,
             vlan,
             inner_vlan,
             vni,
@@ -243,13 +246,32 @@ impl Flow {
 }
 
 impl Aside {
+    /// Counts what [`Flow::count`] returned.
+    pub fn carry(&mut self, reverse: usize, carry: i32) {
+        self.frames[reverse] = self.frames[reverse].saturating_add(carry);
+    }
+
     /// Counts a packet whose IP header does not state its length.
     pub fn count_unstated(&mut self) {
-        self.unstated = self.unstated.saturating_add(1);
+        if self.inner >> UNSTATED_SHIFT < MAX_UNSTATED {
+            self.inner += 1 << UNSTATED_SHIFT;
+        }
     }
 
     /// Begins another flow in the place of this one, with the same IPv6 addresses.
     pub fn begin(&mut self, hash: u32, tags: Tags) {
-        *self = Self { long: self.long, hash, tags, ..Self::default() };
+        let Tags { vlan, inner_vlan, vni, mpls } = tags;
+        let networks = u64::from(vni) | u64::from(mpls) << MPLS_SHIFT | u64::from(vlan) << VLAN_SHIFT;
+        *self = Self { long: self.long, hash, networks, inner: inner_vlan.into(), ..Self::default() };
+    }
+
+    /// Returns the numbers of networks of the flow's first packet.
+    pub fn tags(&self) -> Tags {
+        Tags {
+            vlan: (self.networks >> VLAN_SHIFT) as u16,
+            inner_vlan: self.inner as u16 & 0xfff,
+            vni: self.networks as u32 & 0x00ff_ffff,
+            mpls: (self.networks >> MPLS_SHIFT) as u32 & 0x000f_ffff,
+        }
     }
 }

@@ -86,7 +86,7 @@ pub type Long = [u8; 32];
 impl Key {
     /// Returns the key of an IP packet, its IPv6 addresses, and the length that its IP header states, which
     /// is 0 if it states none. Returns `None` if its addresses were not captured.
-    #[inline]
+    #[inline(always)]
     pub fn of<'a>(d: &Descriptor, bytes: &'a [u8]) -> Option<(Self, Option<&'a Long>, u32)> {
         let l3 = usize::from(d.l3);
         let ports = if d.has(flags::TRANSPORT) { ports(d, bytes) } else { unusual(d, bytes) };

@@ -18,7 +18,7 @@ pub use key::Key;
 pub use table::{MAX_CHAIN, Seen, Table, Timeouts};
 pub use tags::Tags;
 
-use flame_module::{Batch, Init, Module, Out, Progress, Record};
+use flame_module::{Batch, Init, Module, Out, Progress, Record, Reserved};
 
 pub struct Flow {
     table: Table,
@@ -41,17 +41,10 @@ impl Module for Flow {
     fn batch(&mut self, batch: &Batch, out: &mut Out) {
         // A packet ends at most one flow. Its bound contains none of the cost of room for the record.
         let mut out = out.reserve(batch.len() * tables::Flow::SPACE);
-        for packet in batch.packets() {
-            if !packet.is_ip() {
-                continue;
-            }
-            match Key::of(&packet, packet.bytes()) {
-                Some((key, long, length)) => {
-                    let seen = Seen { packet, link: batch.link(), key, long, length };
-                    self.table.packet(&seen, &mut out);
-                }
-                None => self.unreadable += 1,
-            }
+        self.table.link = batch.link();
+        match self.table.is_by_tags() {
+            true => self.packets::<true>(batch, &mut out),
+            false => self.packets::<false>(batch, &mut out),
         }
     }
 
@@ -73,6 +66,21 @@ impl Module for Flow {
             });
         }
         Progress::Done
+    }
+}
+
+impl Flow {
+    #[inline(always)]
+    fn packets<const TAGS: bool>(&mut self, batch: &Batch, out: &mut Reserved<'_>) {
+        for packet in batch.packets() {
+            if !packet.is_ip() {
+                continue;
+            }
+            match Seen::new(packet) {
+                Some(seen) => self.table.packet::<TAGS>(seen, out),
+                None => self.unreadable += 1,
+            }
+        }
     }
 }
 

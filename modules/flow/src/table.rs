@@ -28,11 +28,11 @@ const DUMP_SLOTS: usize = 16_384;
 /// have ended it. Late packets never change the result of a flow's own packets.
 pub const SLACK_NS: u64 = 10_000_000_000;
 
-/// One packet, with what a table needs of it.
+/// One packet, with what a table needs of it. The work of each packet keeps its fields in registers, so it is
+/// made again where [`Table`] passes the packet on.
 #[derive(Clone, Copy)]
 pub struct Seen<'a> {
     pub packet: Packet<'a>,
-    pub link: LinkType,
     pub key: Key,
     /// The addresses of IPv6.
     pub long: Option<&'a Long>,
@@ -40,43 +40,35 @@ pub struct Seen<'a> {
     pub length: u32,
 }
 
-impl Seen<'_> {
-    /// Returns whether the packet has SYN, without or with ACK.
-    #[inline]
-    fn has_syn(&self) -> bool {
-        self.packet.tcp_flags & tcp::SYN != 0
+impl<'a> Seen<'a> {
+    /// Reads a packet of IP. Returns `None` if its addresses were not captured.
+    #[inline(always)]
+    pub fn new(packet: Packet<'a>) -> Option<Self> {
+        let (key, long, length) = Key::of(&packet, packet.bytes())?;
+        Some(Self { packet, key, long, length })
     }
+}
 
-    /// Returns the numbers of the TCP header, if they are visible.
-    fn numbers(&self) -> Option<Numbers> {
-        let at = usize::from(self.packet.l4) + 4;
-        let [a, b, c, d, e, f, g, h] = *self.packet.bytes().get(at..at + 8)?.first_chunk()?;
-        (self.packet.proto == 6).then_some(Numbers {
-            sequence: u32::from_be_bytes([a, b, c, d]),
-            acknowledged: u32::from_be_bytes([e, f, g, h]),
-        })
-    }
+/// Returns whether a packet has SYN, without or with ACK.
+#[inline]
+fn has_syn(packet: Packet<'_>) -> bool {
+    packet.tcp_flags & tcp::SYN != 0
+}
 
-    /// Returns the numbers of networks, which only a longer header than Ethernet's can contain.
-    #[inline]
-    fn tags(&self) -> Tags {
-        if self.packet.l3 == 14 { Tags::default() } else { self.read_tags() }
-    }
+/// Returns the numbers of the TCP header, if they are visible.
+fn numbers(packet: Packet<'_>) -> Option<Numbers> {
+    let at = usize::from(packet.l4) + 4;
+    let [a, b, c, d, e, f, g, h] = *packet.bytes().get(at..at + 8)?.first_chunk()?;
+    (packet.proto == 6).then_some(Numbers {
+        sequence: u32::from_be_bytes([a, b, c, d]),
+        acknowledged: u32::from_be_bytes([e, f, g, h]),
+    })
+}
 
-    #[cold]
-    #[inline(never)]
-    fn read_tags(&self) -> Tags {
-        Tags::of(self.link, &self.packet, self.packet.bytes())
-    }
-
-    /// Returns the number of bytes of IP: as its header states, or else from the header to the frame's end.
-    #[inline]
-    fn bytes(&self) -> u32 {
-        match self.length {
-            0 => self.packet.wire_len.saturating_sub(self.packet.l3.into()),
-            length => length,
-        }
-    }
+/// Returns the numbers of networks, which only a longer header than Ethernet's can contain.
+#[inline]
+fn tags(link: LinkType, packet: Packet<'_>) -> Tags {
+    if packet.l3 == 14 { Tags::default() } else { Tags::of(link, &packet, packet.bytes()) }
 }
 
 /// The TCP flags of the answer to a SYN.
@@ -97,12 +89,15 @@ pub struct Table {
     flows: Vec<Flow>,
     /// The further fields of the flow with the same index.
     asides: Vec<Aside>,
-    /// Whether packets with other numbers of networks belong to other flows.
     by_tags: bool,
+    /// The time from which on [`Flow::is_far_from_start`].
+    far: u64,
     max_flows: usize,
     /// The freed slots, chained by `next`.
     free: u32,
     timeouts: Timeouts,
+    /// The link type of the packets.
+    pub link: LinkType,
     used: u64,
     hand: usize,
     pub peak: u64,
@@ -119,9 +114,11 @@ impl Table {
             flows: Vec::with_capacity(max_flows),
             asides: Vec::with_capacity(max_flows),
             by_tags,
+            far: timeouts.active.saturating_add(SLACK_NS),
             max_flows,
             free: NONE,
             timeouts,
+            link: LinkType::ETHERNET,
             used: 0,
             hand: 0,
             peak: 0,
@@ -135,15 +132,16 @@ impl Table {
         (hash.wrapping_mul(0x9e37_79b1) >> self.shift) as usize
     }
 
-    /// Counts one packet, and writes the record that it ends, if any.
-    #[inline]
-    pub fn packet(&mut self, seen: &Seen<'_>, out: &mut Reserved<'_>) {
-        let Seen { packet: d, key, long, .. } = *seen;
+    /// Counts one packet, and writes the record that it ends, if any. `TAGS` is [`Table::is_by_tags`]:
+    /// without, a packet pays nothing for the numbers of networks.
+    #[inline(always)]
+    pub fn packet<const TAGS: bool>(&mut self, seen: Seen<'_>, out: &mut Reserved<'_>) {
+        let Seen { packet: d, key, long, length } = seen;
         let reversed = key.reversed();
-        let (mut hash, mut tags) = (d.hash, Tags::default());
-        if self.by_tags {
-            tags = seen.tags();
-            hash ^= tags.mixed();
+        let (mut hash, mut networks) = (d.hash, Tags::default());
+        if TAGS {
+            networks = tags(self.link, d);
+            hash ^= networks.mixed();
         }
         let bucket = self.bucket(hash);
         let mut at = self.buckets[bucket];
@@ -165,55 +163,61 @@ impl Table {
                 at = flow.next;
                 continue;
             };
-            if self.by_tags && self.asides[index].tags != tags {
+            if TAGS && self.asides[index].tags() != networks {
                 at = flow.next;
                 continue;
             }
             let limit = if flow.is_closed() { self.timeouts.linger } else { self.timeouts.idle };
             if d.ts_ns.saturating_sub(flow.last) > limit
-                || flow.is_far_from_start(d.ts_ns, self.timeouts.active)
+                || flow.is_far_from_start(d.ts_ns, self.far)
                 || flow.packets[direction] == u32::MAX
             {
-                self.restart(index, seen, direction, None, out);
-            } else if seen.has_syn() && self.is_another(index, seen, direction) {
-                self.restart(index, seen, direction, Some(End::Reused), out);
+                self.restart(index, d, direction, None, out);
+            } else if has_syn(d) && self.is_another(index, d, direction) {
+                self.restart(index, d, direction, Some(End::Reused), out);
+            } else if length == 0 {
+                self.count_unstated(index, d, direction);
             } else {
-                self.count(index, seen, direction);
+                let carry = self.flows[index].count(&d, direction, length);
+                if carry != 0 {
+                    self.carry(index, direction, carry);
+                }
             }
             return;
         }
-        self.insert(hash, seen, out);
+        self.insert(hash, d, out);
+    }
+
+    /// Returns whether packets with other numbers of networks belong to other flows.
+    pub fn is_by_tags(&self) -> bool {
+        self.by_tags
     }
 
     /// Returns whether a packet with SYN begins another connection than that of its flow.
     #[cold]
     #[inline(never)]
-    fn is_another(&mut self, index: usize, seen: &Seen<'_>, direction: usize) -> bool {
+    fn is_another(&mut self, index: usize, packet: Packet<'_>, direction: usize) -> bool {
         cold();
-        self.flows[index].is_another(&mut self.asides[index], &seen.packet, direction, seen.numbers())
+        self.flows[index].is_another(&mut self.asides[index], &packet, direction, numbers(packet))
     }
 
-    /// Counts a packet of a flow.
-    #[inline]
-    fn count(&mut self, index: usize, seen: &Seen<'_>, direction: usize) {
-        let has_room = self.flows[index].count(&seen.packet, direction, seen.bytes());
-        if !has_room || seen.length == 0 {
-            self.count_aside(index, seen, direction, has_room);
-        }
-    }
-
-    /// Counts what [`Flow::count`] had no room for, and a packet that does not state its length.
+    /// Counts a packet whose IP header does not state its length: from there to the end of its frame.
     #[cold]
     #[inline(never)]
-    fn count_aside(&mut self, index: usize, seen: &Seen<'_>, direction: usize, has_room: bool) {
+    fn count_unstated(&mut self, index: usize, packet: Packet<'_>, direction: usize) {
         cold();
-        let aside = &mut self.asides[index];
-        if !has_room {
-            Flow::count_frame(aside, &seen.packet, direction, seen.bytes());
-        }
-        if seen.length == 0 {
-            aside.count_unstated();
-        }
+        let length = packet.wire_len.saturating_sub(packet.l3.into());
+        let carry = self.flows[index].count(&packet, direction, length);
+        self.asides[index].carry(direction, carry);
+        self.asides[index].count_unstated();
+    }
+
+    /// Counts what [`Flow::count`] had no room for.
+    #[cold]
+    #[inline(never)]
+    fn carry(&mut self, index: usize, direction: usize, carry: i32) {
+        cold();
+        self.asides[index].carry(direction, carry);
     }
 
     /// Ends the flow of a packet, because of a timeout or for the reason `why`, and begins the next one with
@@ -223,14 +227,14 @@ impl Table {
     fn restart(
         &mut self,
         index: usize,
-        seen: &Seen<'_>,
+        packet: Packet<'_>,
         direction: usize,
         why: Option<End>,
         out: &mut Reserved<'_>,
     ) {
         cold();
         let flow = self.flows[index];
-        let silent = seen.packet.ts_ns.saturating_sub(flow.last);
+        let silent = packet.ts_ns.saturating_sub(flow.last);
         if flow.is_resting() {
             self.use_one();
         } else {
@@ -238,10 +242,10 @@ impl Table {
             flow.write(&self.asides[index], flow.end(why.unwrap_or(timeout)), out);
         }
         // The same conversation continues and keeps its direction.
-        let continues = !flow.is_closed() && silent <= self.timeouts.active && !seen.has_syn();
-        let reversed = if continues { direction == 1 } else { seen.packet.tcp_flags & ANSWER == ANSWER };
+        let continues = !flow.is_closed() && silent <= self.timeouts.active && !has_syn(packet);
+        let reversed = if continues { direction == 1 } else { packet.tcp_flags & ANSWER == ANSWER };
         let hash = self.asides[index].hash;
-        self.begin(index, flow.next, hash, seen, reversed);
+        self.begin(index, flow.next, hash, packet, reversed);
     }
 
     fn use_one(&mut self) {
@@ -250,24 +254,32 @@ impl Table {
     }
 
     /// Puts a new flow with its first packet into a slot, whose direction is that of the packet or reversed.
-    fn begin(&mut self, index: usize, next: u32, hash: u32, seen: &Seen<'_>, reversed: bool) {
-        let Seen { packet: d, key, long, .. } = seen;
-        let mut flow = Flow::new(if reversed { key.reversed() } else { *key }, d);
+    fn begin(&mut self, index: usize, next: u32, hash: u32, packet: Packet<'_>, reversed: bool) {
+        // The addresses of a packet that came here were captured.
+        let Some(Seen { key, long, length, .. }) = Seen::new(packet) else { return };
+        let mut flow = Flow::new(if reversed { key.reversed() } else { key }, &packet);
         flow.next = next;
+        let tags = tags(self.link, packet);
         let aside = &mut self.asides[index];
-        aside.begin(hash, seen.tags());
+        aside.begin(hash, tags);
         if let Some(long) = long {
-            aside.long = if reversed { reverse(long) } else { **long };
+            aside.long = if reversed { reverse(long) } else { *long };
         }
-        if let Some(numbers) = seen.numbers() {
-            flow.note_first(aside, d.tcp_flags, usize::from(reversed), numbers);
+        if let Some(numbers) = numbers(packet) {
+            flow.note_first(aside, packet.tcp_flags, usize::from(reversed), numbers);
+        }
+        if length != 0 {
+            let carry = flow.count(&packet, usize::from(reversed), length);
+            aside.carry(usize::from(reversed), carry);
         }
         self.flows[index] = flow;
-        self.count(index, seen, usize::from(reversed));
+        if length == 0 {
+            self.count_unstated(index, packet, usize::from(reversed));
+        }
     }
 
     #[inline(never)]
-    fn insert(&mut self, hash: u32, seen: &Seen<'_>, out: &mut Reserved<'_>) {
+    fn insert(&mut self, hash: u32, packet: Packet<'_>, out: &mut Reserved<'_>) {
         // Executed for the first packet of a flow.
         cold();
         let bucket = self.bucket(hash);
@@ -275,7 +287,7 @@ impl Table {
         // Read after an eviction, which may have changed the chain.
         let head = self.buckets[bucket];
         // The answer to a SYN that was not captured still identifies the client.
-        self.begin(index, head, hash, seen, seen.packet.tcp_flags & ANSWER == ANSWER);
+        self.begin(index, head, hash, packet, packet.tcp_flags & ANSWER == ANSWER);
         self.buckets[bucket] = index as u32 + 1;
         self.use_one();
     }

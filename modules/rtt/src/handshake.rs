@@ -92,11 +92,13 @@ pub struct Handshakes {
     require_synack: bool,
     /// Handshakes without a value because of a retransmission in them.
     pub ambiguous: u64,
+    /// SYNs and SYN-ACKs that were captured once more.
+    pub copies: u64,
 }
 
 impl Handshakes {
     pub fn new(capacity: usize, timeout: u64, require_synack: bool) -> Self {
-        Self { pending: FlowTable::new(capacity, timeout), require_synack, ambiguous: 0 }
+        Self { pending: FlowTable::new(capacity, timeout), require_synack, ambiguous: 0, copies: 0 }
     }
 
     pub fn evicted(&self) -> u64 {
@@ -133,7 +135,8 @@ impl Handshakes {
                 *self.pending.get(index) = new;
             }
             Some(index) => {
-                self.pending.get(index).syn.again(s);
+                let is_copy = !self.pending.get(index).syn.again(s);
+                self.copies += u64::from(is_copy);
             }
             None => {
                 new.syn.again(s);
@@ -158,6 +161,7 @@ impl Handshakes {
         let Some(index) = self.pending.find(s.hash, s.at, is) else { return };
         let p = self.pending.get(index);
         if !p.synack.again(s) {
+            self.copies += 1;
             return;
         }
         p.expect = s.ack;

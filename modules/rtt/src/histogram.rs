@@ -2,7 +2,7 @@
 //!
 //! Fast instances send their counts since the last message; the slow one adds them up. A message is
 //! [`Counts`] as little-endian u64s: handshakes without a value, evicted handshakes, evicted connections,
-//! then the bins.
+//! copies by the capture, then the bins.
 
 use crate::tables;
 use flame_module::{Init, Out, Progress, Slow};
@@ -38,21 +38,22 @@ pub struct Counts {
     pub ambiguous: u64,
     pub evicted_handshakes: u64,
     pub evicted_connections: u64,
+    pub copies: u64,
     pub bins: [u64; BINS],
 }
 
 impl Default for Counts {
     fn default() -> Self {
-        Self { ambiguous: 0, evicted_handshakes: 0, evicted_connections: 0, bins: [0; BINS] }
+        Self { ambiguous: 0, evicted_handshakes: 0, evicted_connections: 0, copies: 0, bins: [0; BINS] }
     }
 }
 
 /// The size of a message in bytes.
-pub const MESSAGE: usize = (BINS + 3) * 8;
+pub const MESSAGE: usize = (BINS + 4) * 8;
 
 impl Counts {
     pub fn to_bytes(&self) -> [u8; MESSAGE] {
-        let head = [self.ambiguous, self.evicted_handshakes, self.evicted_connections];
+        let head = [self.ambiguous, self.evicted_handshakes, self.evicted_connections, self.copies];
         let mut bytes = [0; MESSAGE];
         for (place, value) in bytes.chunks_exact_mut(8).zip(head.iter().chain(&self.bins)) {
             place.copy_from_slice(&value.to_le_bytes());
@@ -66,6 +67,7 @@ impl Counts {
         difference.ambiguous -= earlier.ambiguous;
         difference.evicted_handshakes -= earlier.evicted_handshakes;
         difference.evicted_connections -= earlier.evicted_connections;
+        difference.copies -= earlier.copies;
         for (new, old) in difference.bins.iter_mut().zip(&earlier.bins) {
             *new -= old;
         }
@@ -77,8 +79,9 @@ impl Counts {
         if bytes.len() != MESSAGE {
             return;
         }
-        let head = [&mut self.ambiguous, &mut self.evicted_handshakes, &mut self.evicted_connections];
-        for (sum, value) in head.into_iter().chain(&mut self.bins).zip(bytes.chunks_exact(8)) {
+        let Self { ambiguous, evicted_handshakes, evicted_connections, copies, bins } = self;
+        let head = [ambiguous, evicted_handshakes, evicted_connections, copies];
+        for (sum, value) in head.into_iter().chain(bins).zip(bytes.chunks_exact(8)) {
             *sum += value.iter().rev().fold(0, |n, b| n << 8 | u64::from(*b));
         }
     }
@@ -115,6 +118,7 @@ impl Slow for Histogram {
             ambiguous: c.ambiguous,
             evicted_handshakes: c.evicted_handshakes,
             evicted_connections: c.evicted_connections,
+            copies: c.copies,
         });
         Progress::Done
     }

@@ -80,6 +80,8 @@ impl Rtt {
         self.counts.ambiguous = self.handshakes.ambiguous;
         self.counts.evicted_handshakes = self.handshakes.evicted();
         self.counts.evicted_connections = self.samples.as_ref().map_or(0, Samples::evicted);
+        let copies = self.samples.as_ref().map_or(0, |samples| samples.copies);
+        self.counts.copies = self.handshakes.copies + copies;
         if self.counts != self.sent {
             out.message(&self.counts.since(&self.sent).to_bytes());
             self.sent = self.counts.clone();

@@ -56,11 +56,13 @@ const IDLE_NS: u64 = 300_000_000_000;
 
 pub struct Samples {
     connections: FlowTable<Connection>,
+    /// Segments with data that were captured once more.
+    pub copies: u64,
 }
 
 impl Samples {
     pub fn new(capacity: usize) -> Self {
-        Self { connections: FlowTable::new(capacity, IDLE_NS) }
+        Self { connections: FlowTable::new(capacity, IDLE_NS), copies: 0 }
     }
 
     pub fn evicted(&self) -> u64 {
@@ -94,7 +96,8 @@ impl Samples {
             connection.sides[1 - from].answered(s, &reversed, out);
         }
         if s.len > 0 {
-            connection.sides[from].sent(s);
+            let is_copy = !connection.sides[from].sent(s);
+            self.copies += u64::from(is_copy);
         }
     }
 }
@@ -117,11 +120,12 @@ impl Side {
         }
     }
 
-    fn sent(&mut self, s: &Segment) {
+    /// Notes a segment with data, and returns whether it is no copy by the capture.
+    fn sent(&mut self, s: &Segment) -> bool {
         let end = s.seq.wrapping_add(s.len);
         let is_newest = self.has_seq && (s.seq, end) == (self.newest_start, self.newest_seq);
         if is_newest && s.at.abs_diff(self.newest_at) < COPY_NS {
-            return;
+            return false;
         }
         if self.has_seq && !at_or_after(s.seq, self.newest_seq) {
             self.seq_at = 0;
@@ -140,6 +144,7 @@ impl Side {
                 (self.clock_at, self.clock) = (s.at, t.value);
             }
         }
+        true
     }
 }
 

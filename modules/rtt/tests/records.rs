@@ -90,6 +90,11 @@ impl Trace {
         (values.collect(), state.integer(8, 8))
     }
 
+    /// The copies by the capture in the row of `state`.
+    fn copies(&self) -> u64 {
+        self.run(&parameters()).last().map_or(0, |row| row.integer(32, 8))
+    }
+
     /// Sender's port, milliseconds and method of each sample.
     fn samples(&self) -> Vec<(u64, u64, u64)> {
         let rows = self.run(&parameters());
@@ -219,6 +224,7 @@ fn packets_captured_twice_are_no_retransmissions() {
     }
     t.add(50, Client, ACK, 101, 901, 0, None);
     assert_eq!(t.handshakes(), (vec![(50, 0)], 0));
+    assert_eq!(t.copies(), 2);
 }
 
 #[test]
@@ -271,6 +277,8 @@ fn data_captured_twice_give_the_samples_of_one_copy() {
         t.add(30, Server, ACK, 1, 110, 0, None);
     }
     assert_eq!(t.samples(), [(1000, 30, 1)]);
+    // Acknowledgements without data are often equal.
+    assert_eq!(t.copies(), 1);
 }
 
 #[test]
@@ -315,5 +323,5 @@ fn attempts_on_the_same_ports_take_four_places_and_evictions_are_counted() {
 #[test]
 fn the_manifest_is_valid() {
     let manifest = flame_abi::manifest::Manifest::parse(include_bytes!("../module.toml")).expect("valid");
-    assert_eq!(manifest.tables.iter().map(|t| t.columns.len()).collect::<Vec<_>>(), [7, 7, 3, 4]);
+    assert_eq!(manifest.tables.iter().map(|t| t.columns.len()).collect::<Vec<_>>(), [7, 7, 3, 5]);
 }

@@ -1,8 +1,8 @@
 //! Filters as values. The author of a filter decides on which form of a packet it is evaluated, so there is a
 //! type for each: code that holds only a [`ShownFilter`] cannot evaluate it on a packet with hidden bytes.
 //!
-//! Filters are parsed once, here, and written in a normal form. No name is ever looked up: hosts, networks
-//! and ports are numbers, so neither compiling nor evaluating a filter needs a resolver.
+//! Filters are parsed once, here, and written in a normal form (`text.rs`), in which hosts, networks, ports
+//! and protocols are numbers. So neither compiling nor evaluating a filter needs a resolver.
 //!
 //! ```compile_fail
 //! let mut spec = flame_plan::ViewSpec::default();
@@ -10,12 +10,12 @@
 //! spec.select.extend(flame_plan::ShownFilter::parse("port 53").unwrap());
 //! ```
 
-use crate::words::is_word;
+use crate::text::read;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// The longest text of a [`TrustedFilter`] in bytes.
-pub const MAX_FILTER: usize = 32 * 1024;
+/// The longest text of a [`TrustedFilter`] in bytes: some 60,000 addresses, of which a filter makes sets.
+pub const MAX_FILTER: usize = 1 << 20;
 /// The longest text of a [`ShownFilter`] in bytes.
 pub const MAX_SHOWN_FILTER: usize = 2048;
 /// The maximum number of words and operators in a [`ShownFilter`].
@@ -158,147 +158,6 @@ pub fn normalize_filter(text: &str) -> Result<String, String> {
     Ok(read(text, MAX_FILTER)?.text)
 }
 
-#[derive(Default)]
-struct Words {
-    text: String,
-    words: usize,
-    values: usize,
-}
-
-impl Words {
-    fn push(&mut self, word: &str) {
-        if !self.text.is_empty() {
-            self.text.push(' ');
-        }
-        self.text.push_str(word);
-        self.words += 1;
-    }
-}
-
-const OPERATORS: [&str; 26] = [
-    "&&", "||", "<<", ">>", "<=", ">=", "==", "!=", "=", "<", ">", "!", "&", "|", "^", "+", "-", "*", "/",
-    "%", "(", ")", "[", "]", ":", ",",
-];
-
-fn read(text: &str, most: usize) -> Result<Words, String> {
-    if text.len() > most {
-        return Err(format!(
-            "it has {} bytes, at most {most} are compiled: split it over several modules",
-            text.len()
-        ));
-    }
-    let (mut words, mut rest, mut brackets) = (Words::default(), text.trim_start(), 0u32);
-    let mut before = String::new();
-    while let Some(first) = rest.chars().next() {
-        let in_word = |c: char| {
-            c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-') || (brackets == 0 && c == ':')
-        };
-        if first.is_ascii_alphanumeric() || first == '_' || (brackets == 0 && first == ':') {
-            let end = rest.find(|c| !in_word(c)).unwrap_or(rest.len());
-            let (word, behind) = rest.split_at(end);
-            let (word, is_value) = form(word, &before)?;
-            words.values += usize::from(is_value);
-            words.push(&word);
-            before = word;
-            rest = behind.trim_start();
-            continue;
-        }
-        let Some(operator) = OPERATORS.iter().find(|op| rest.starts_with(**op)) else {
-            let remedy = match first {
-                '\\' => ": write the protocol's number instead of its name",
-                '\0' => ", a NUL character",
-                _ => "",
-            };
-            return Err(format!("{first:?} has no meaning in a filter{remedy}"));
-        };
-        match *operator {
-            "[" => brackets += 1,
-            "]" => brackets = brackets.saturating_sub(1),
-            _ => {}
-        }
-        words.push(operator);
-        rest = rest[operator.len()..].trim_start();
-    }
-    // The normal form is parsed again where a plan arrives, within the same limit.
-    if words.text.len() > most {
-        return Err(format!(
-            "it has {} bytes with spaces and whole addresses, at most {most} are compiled: split it over several modules",
-            words.text.len()
-        ));
-    }
-    Ok(words)
-}
-
-/// Returns the normal form of a word after `before`, and whether it is a value.
-fn form(word: &str, before: &str) -> Result<(String, bool), String> {
-    if is_word(word, before)? {
-        return Ok((word.to_owned(), false));
-    }
-    let value = number(word)
-        .map(|n| n.to_string())
-        .or_else(|| (before == "portrange").then(|| range(word)).flatten())
-        .or_else(|| dotted(word))
-        .or_else(|| mac(word))
-        .or_else(|| ipv6(word));
-    value.map(|v| (v, true)).ok_or_else(|| {
-        format!(
-            "{word:?} is a name or no number: names are not looked up, write addresses and ports as numbers \
-             (and spaces around operators)"
-        )
-    })
-}
-
-fn number(word: &str) -> Option<u32> {
-    let (digits, radix) = match word.strip_prefix("0x").or_else(|| word.strip_prefix("0X")) {
-        Some(hex) => (hex, 16),
-        None if word.len() > 1 && word.starts_with('0') => (&word[1..], 8),
-        None => (word, 10),
-    };
-    // `from_str_radix` accepts a sign.
-    if digits.is_empty() || !digits.chars().all(|c| c.is_digit(radix)) {
-        return None;
-    }
-    u32::from_str_radix(digits, radix).ok()
-}
-
-fn range(word: &str) -> Option<String> {
-    let (from, to) = word.split_once('-')?;
-    let port = |text: &str| text.parse::<u16>().ok().filter(|_| text.bytes().all(|b| b.is_ascii_digit()));
-    Some(format!("{}-{}", port(from)?, port(to)?))
-}
-
-/// Parses an IPv4 address, or the first two or three bytes of one.
-fn dotted(word: &str) -> Option<String> {
-    let parts: Vec<&str> = word.split('.').collect();
-    let is_byte = |p: &&str| (1..=3).contains(&p.len()) && p.bytes().all(|b| b.is_ascii_digit());
-    let fits = (2..=4).contains(&parts.len()) && parts.iter().all(is_byte);
-    let bytes: Option<Vec<String>> =
-        fits.then(|| parts.iter().map(|p| p.parse::<u8>().ok().map(|n| n.to_string())).collect()).flatten();
-    Some(bytes?.join("."))
-}
-
-fn mac(word: &str) -> Option<String> {
-    let separator = word.chars().find(|c| !c.is_ascii_hexdigit())?;
-    let groups: Vec<&str> = word.split(separator).collect();
-    let all = |digits: std::ops::RangeInclusive<usize>| {
-        groups.iter().all(|g| digits.contains(&g.len()) && g.bytes().all(|b| b.is_ascii_hexdigit()))
-    };
-    let bytes: Vec<String> = match (separator, groups.len()) {
-        (':' | '-' | '.', 6) if all(1..=2) => groups.iter().map(|g| format!("{g:0>2}")).collect(),
-        ('.', 3) if all(4..=4) => {
-            groups.iter().flat_map(|g| [g[..2].to_owned(), g[2..].to_owned()]).collect()
-        }
-        _ => return None,
-    };
-    Some(bytes.join(":"))
-}
-
-/// Parses an IPv6 address and writes all eight groups, the only form that cannot be read as something else.
-fn ipv6(word: &str) -> Option<String> {
-    let address: std::net::Ipv6Addr = word.parse().ok()?;
-    Some(address.segments().map(|s| format!("{s:x}")).join(":"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -331,10 +190,21 @@ mod tests {
         for text in [
             "host localhost",
             "host a",
-            "port domain",
-            "portrange http-https",
+            "port no-such-service",
+            "port auth-or-not",
+            "portrange 80-nothing",
+            "host domain",
+            "domain",
+            "port 53 or host domain",
+            "port domain and ip[domain] = 1",
             "net loopback",
-            "ip proto \\tcp",
+            "ip proto nothing",
+            "proto domain",
+            "host \\tcp",
+            "\\tcp",
+            "tcp port syslog",
+            "port syslog or 53",
+            "port (domain or syslog)",
             "gateway 10.0.0.1",
             "host 10.0.0.1.example.org",
             "host face",
@@ -347,7 +217,6 @@ mod tests {
             "host 300.1.1.1",
             "src host _x",
             "host 10..1",
-            "portrange 80-http",
             "host ::g",
             "len-14 > 0",
             "port 99999999999",
@@ -359,6 +228,38 @@ mod tests {
             assert!(normalize_filter(text).is_err(), "{text}");
         }
         assert!(shown("host example.org").unwrap_err().contains("\"example.org\" is a name"));
+    }
+
+    #[test]
+    fn names_of_services_and_protocols_are_numbers() {
+        for (text, form) in [
+            ("port domain", "port 53"),
+            ("tcp port http or https", "tcp port 80 or 443"),
+            ("src or dst port (ssh or not telnet)", "src or dst port ( 22 or not 23 )"),
+            ("portrange ftp-data-ssh", "portrange 20-22"),
+            ("portrange 80-https", "portrange 80-443"),
+            // A service of one protocol alone.
+            ("port syslog", "udp port 514"),
+            ("ip and not src port shell and port 1", "ip and not tcp src port 514 and port 1"),
+            ("src or dst port syslog or port domain", "udp src or dst port 514 or port 53"),
+            ("udp dst port syslog or 53", "udp dst port 514 or 53"),
+            ("(port syslog) && tcp", "( udp port 514 ) && tcp"),
+            ("proto gre", "proto 47"),
+            ("ip proto ospf or \\tcp", "ip proto 89 or 6"),
+            ("ip6 proto \\icmp6 or proto udp", "ip6 proto 58 or proto 17"),
+            ("ether proto \\arp or ether proto lldp", "ether proto 2054 or ether proto 35020"),
+            // Words of the language keep their meaning.
+            ("port domain or tcp", "port 53 or tcp"),
+            ("proto gre or esp", "proto 47 or esp"),
+        ] {
+            assert_eq!(shown(text).as_deref(), Ok(form), "{text}");
+            assert_eq!(shown(form).as_deref(), Ok(form), "its own form");
+        }
+        let refused = |text: &str| shown(text).unwrap_err();
+        assert!(refused("tcp port syslog").contains("write `udp port syslog`"));
+        assert!(refused("port syslog or 53").contains("write `or port 53`"));
+        assert!(refused("port nonsense").contains("no service of the table"));
+        assert!(refused("proto nonsense").contains("no protocol of the table"));
     }
 
     #[test]

@@ -61,8 +61,10 @@ impl Program {
         let mut targets = vec![false; ops.len()];
         for op in &ops {
             match *op {
-                Op::Jump(to) => targets[to] = true,
-                Op::Branch(_, _, yes, no) => (targets[yes], targets[no]) = (true, true),
+                Op::Jump(to) | Op::Keep(_, to) => targets[to] = true,
+                Op::Branch(_, _, yes, no) | Op::BranchSet(_, yes, no) => {
+                    (targets[yes], targets[no]) = (true, true)
+                }
                 _ => {}
             }
         }
@@ -95,12 +97,19 @@ impl Program {
                     ops[at] = Op::Jump(to);
                     reach(&mut known[to], facts);
                 }
+                Op::Keep(_, to) => reach(&mut known[to], facts),
+                Op::BranchSet(number, yes, no) => {
+                    let (yes, no) = (follow(&ops, yes, &facts), follow(&ops, no, &facts));
+                    ops[at] = Op::BranchSet(number, yes, no);
+                    reach(&mut known[yes], facts.clone());
+                    reach(&mut known[no], facts);
+                }
                 Op::ReturnImm(_) | Op::ReturnA => {}
                 // The last instruction returns.
                 _ => reach(&mut known[at + 1], facts),
             }
         }
-        Self::of(ops)
+        Self::of(ops, self.sets().clone())
     }
 }
 

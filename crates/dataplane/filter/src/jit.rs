@@ -3,16 +3,18 @@
 //! Each program becomes one function `(bytes, length, wire length) -> result`. Jumps lead only forward, so it
 //! terminates. `A`, `X` and the scratch words become registers. A load needs a length test unless every path
 //! to it has already passed one at least as strict: `proven` holds the shortest length that is known at each
-//! instruction, computed in one pass, since all predecessors come first.
+//! instruction, computed in one pass, since all predecessors come first. Nothing is called but the lookup in
+//! a set of addresses.
 #![allow(unsafe_code)]
 
 use crate::program::{Alu, FAMILIES_OF_IPV6, Op, Operand, Order, Program, SCRATCH, Size, Test};
+use crate::set::AddressSet;
 use cranelift_codegen::ir::condcodes::IntCC;
-use cranelift_codegen::ir::{AbiParam, Block, InstBuilder, MemFlagsData, Value, types};
+use cranelift_codegen::ir::{AbiParam, Block, InstBuilder, MemFlagsData, SigRef, Type, Value, types};
 use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext, Variable};
 use cranelift_jit::{JITBuilder, JITModule};
 use cranelift_module::{Linkage, Module, default_libcall_names};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 type Entry = unsafe extern "C" fn(*const u8, usize, u32) -> u32;
 
@@ -21,6 +23,19 @@ pub(crate) struct Code {
     entry: Entry,
     /// The module, which is freed with the code. It is only locked to take it out.
     module: Mutex<Option<JITModule>>,
+    /// The sets to which the code has addresses.
+    _sets: Arc<[AddressSet]>,
+}
+
+/// Looks an address up, by the words that [`AddressSet::contains`] takes.
+///
+/// # Safety
+///
+/// `set` must be valid.
+unsafe extern "C" fn contains(set: *const AddressSet, a: u32, b: u32, c: u32, d: u32) -> u32 {
+    // SAFETY: the caller's.
+    let set = unsafe { &*set };
+    u32::from(set.contains([a, b, c, d]))
 }
 
 impl std::fmt::Debug for Code {
@@ -52,13 +67,13 @@ impl Code {
         // C calling convention, which `make_context` sets as default. Its memory lives until
         // `drop` takes `module` out.
         let entry = unsafe { std::mem::transmute::<*const u8, Entry>(address) };
-        Ok(Self { entry, module: Mutex::new(Some(module)) })
+        Ok(Self { entry, module: Mutex::new(Some(module)), _sets: program.sets().clone() })
     }
 
     #[inline]
     pub(crate) fn run(&self, bytes: &[u8], wire_len: u32) -> u32 {
         // SAFETY: the code reads only `bytes[..len]` (each load is behind a length test), writes
-        // nothing but its stack, and calls nothing.
+        // nothing but its stack, and calls nothing but `contains` with one of the sets that live here.
         unsafe { (self.entry)(bytes.as_ptr(), bytes.len(), wire_len) }
     }
 }
@@ -79,6 +94,12 @@ struct Translator<'a> {
     a: Variable,
     x: Variable,
     scratch: [Variable; SCRATCH],
+    /// The words of an address of IPv6 that were kept.
+    words: [Variable; 4],
+    sets: &'a [AddressSet],
+    pointer: Type,
+    /// The signature of [`contains`], if it was called.
+    lookup: Option<SigRef>,
     bytes: Value,
     len: Value,
     wire_len: Value,
@@ -104,12 +125,32 @@ impl<'a> Translator<'a> {
             b.def_var(v, zero);
             v
         };
-        let (a, x, scratch) = (variable(), variable(), std::array::from_fn(|_| variable()));
+        let (a, x) = (variable(), variable());
+        let (scratch, words) = (std::array::from_fn(|_| variable()), std::array::from_fn(|_| variable()));
+        let (sets, pointer) = (&**program.sets(), b.func.dfg.value_type(bytes));
         let reject = b.create_block();
         let ops = program.ops();
         let (blocks, mut proven) = (vec![None; ops.len()], vec![None; ops.len()]);
         proven[0] = Some(0);
-        Self { b, program: ops, a, x, scratch, bytes, len, wire_len, reject, blocks, proven, have: 0 }
+        let (lookup, have) = (None, 0);
+        Self {
+            b,
+            program: ops,
+            a,
+            x,
+            scratch,
+            words,
+            sets,
+            pointer,
+            lookup,
+            bytes,
+            len,
+            wire_len,
+            reject,
+            blocks,
+            proven,
+            have,
+        }
     }
 
     fn translate(mut self, module: &JITModule) {
@@ -125,7 +166,7 @@ impl<'a> Translator<'a> {
                 self.b.seal_block(block);
             }
             self.have = have;
-            open = self.op(self.program[at]);
+            open = self.op(self.program[at], module);
             if open {
                 // `check` made sure that the last instruction returns, so there is a next one.
                 self.reach(at + 1);
@@ -275,8 +316,29 @@ impl<'a> Translator<'a> {
         self.b.ins().brif(holds, yes, &[], no, &[]);
     }
 
+    fn branch_set(&mut self, number: usize, module: &JITModule, yes: usize, no: usize) {
+        let signature = *self.lookup.get_or_insert_with(|| {
+            let mut signature = module.make_signature();
+            signature.params.push(AbiParam::new(self.pointer));
+            signature.params.extend([AbiParam::new(types::I32); 4]);
+            signature.returns.push(AbiParam::new(types::I32));
+            self.b.import_signature(signature)
+        });
+        let set = &self.sets[number];
+        let mut words = self.words.map(|word| self.b.use_var(word));
+        words[set.last()] = self.b.use_var(self.a);
+        let address = |pointer: usize| pointer as i64;
+        let set = self.b.ins().iconst(self.pointer, address(std::ptr::from_ref(set) as usize));
+        let function = self.b.ins().iconst(self.pointer, address(contains as *const () as usize));
+        let [a, b, c, d] = words;
+        let call = self.b.ins().call_indirect(signature, function, &[set, a, b, c, d]);
+        let found = self.b.inst_results(call)[0];
+        let (yes, no) = (self.target(yes), self.target(no));
+        self.b.ins().brif(found, yes, &[], no, &[]);
+    }
+
     /// Translates an instruction and returns whether control continues at the next one.
-    fn op(&mut self, op: Op) -> bool {
+    fn op(&mut self, op: Op, module: &JITModule) -> bool {
         let (variable, value) = match op {
             Op::LoadAbs(size, k) => (self.a, self.load(size, k)),
             Op::LoadInd(size, k) => (self.a, self.load_indirect(size, k)),
@@ -312,6 +374,17 @@ impl<'a> Translator<'a> {
             }
             Op::Branch(test, operand, yes, no) => {
                 self.branch(test, operand, yes, no);
+                return false;
+            }
+            Op::Keep(word, to) => {
+                let a = self.b.use_var(self.a);
+                self.b.def_var(self.words[word], a);
+                let block = self.target(to);
+                self.b.ins().jump(block, &[]);
+                return false;
+            }
+            Op::BranchSet(number, yes, no) => {
+                self.branch_set(number, module, yes, no);
                 return false;
             }
             Op::ReturnImm(k) => {

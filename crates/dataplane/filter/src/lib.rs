@@ -1,26 +1,31 @@
 //! Compiles pcap filters to machine code.
 //!
 //! ```text
-//! text → spelled out → libpcap's generator → classic BPF → checked ([`Program`]) → shorter paths → Cranelift
+//! text → without sets → spelled out → libpcap's generator → classic BPF → checked ([`Program`]) → with sets
+//!      → shorter paths → Cranelift
 //! ```
 //!
 //! pcap-filter(7) defines the meaning of an expression. libpcap's optimizer is not used: it merges tests that
 //! differ, and `direct.rs` gains the same. Forms that its generator takes otherwise than documented are
-//! spelled out (`spelled.rs`). Words that it can only test with the kernel's help are refused. The program is
-//! not trusted: [`Program::check`] is the only way to obtain a [`Program`], and every load in the machine
-//! code is preceded by a proof or a test that it lies in the packet. A packet that ends before a byte which
-//! the expression reads does not pass, even if the test is negated.
+//! spelled out (`spelled.rs`). Addresses that are joined by `or` are a set (`sets.rs`). Words that it can
+//! only test with the kernel's help are refused. The program is not trusted: [`Program::check`] is the only
+//! way to obtain a [`Program`], and every load in the machine code is preceded by a proof or a test that it
+//! lies in the packet. A packet that ends before a byte which the expression reads does not pass, even if the
+//! test is negated.
 //!
-//! Limits: an expression has at most [`MAX_TEXT`] bytes, its program at most [`program::MAX_INSTRUCTIONS`],
-//! some 300 hosts, for which compiling takes about half a second. Names of hosts, networks, ports and
-//! protocols are refused before libpcap receives an expression, so no resolver is used. Cost: no allocation,
-//! lock or system call per packet.
+//! Limits: an expression has at most [`flame_plan::MAX_FILTER`] bytes, without its sets [`MAX_TEXT`], and its
+//! program at most [`program::MAX_INSTRUCTIONS`], some 150 ports, for which compiling takes about half a
+//! second. Names of hosts and networks are refused before libpcap receives an expression, and names of ports
+//! and protocols are numbers then, so no resolver is used. Cost: no allocation, lock or system call per
+//! packet.
 
 mod direct;
 mod jit;
 pub mod program;
 #[doc(hidden)]
 pub mod reference;
+mod set;
+mod sets;
 mod spelled;
 mod text;
 mod typed;
@@ -32,7 +37,7 @@ pub use text::LinkFault;
 
 use flame_abi::LinkType;
 
-/// The longest expression in bytes.
+/// The longest expression in bytes, apart from sets of addresses.
 pub const MAX_TEXT: usize = 32 * 1024;
 
 /// A filter for packets of one link type. It is `Send` and `Sync`: compile it once and share it by reference.
@@ -45,8 +50,12 @@ pub struct Filter {
 /// The reason why an expression could not be compiled.
 #[derive(Debug, thiserror::Error)]
 pub enum FilterError {
-    #[error("filter is {found} bytes, at most {MAX_TEXT} are compiled: split it over several modules")]
-    TooLong { found: usize },
+    #[error(
+        "filter is {found} bytes besides {addresses} addresses in sets, at most {MAX_TEXT} are compiled: \
+         join hosts and networks by `or` alone, as in `host A or B or C`, which makes them one set, or split \
+         it over several modules"
+    )]
+    TooLong { found: usize, addresses: usize },
     /// The expression is wrong.
     #[error("filter {expr:?}: {message}")]
     Syntax { expr: String, message: String },

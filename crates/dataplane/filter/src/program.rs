@@ -5,8 +5,12 @@
 //! division by zero end the program with 0 (no match); a shift by 32 or more gives 0. `A`, `X` and the
 //! scratch words start as 0. Loads at constant offsets of 2^31 and above, for which the kernel has a meaning
 //! of its own, are refused.
+//!
+//! Comparisons with an address become lookups in a set of addresses where `sets.rs` puts them.
 
+use crate::set::AddressSet;
 use flame_abi::LinkType;
+use std::sync::Arc;
 
 /// The maximum number of instructions. No program is passed to the kernel, whose limit is 4,096.
 pub const MAX_INSTRUCTIONS: usize = 10_000;
@@ -115,6 +119,11 @@ pub(crate) enum Op {
     Negate,
     Jump(usize),
     Branch(Test, Operand, usize, usize),
+    /// Keeps `A` as a word of an address of IPv6, and jumps.
+    Keep(usize, usize),
+    /// Jumps to the first target if the set of this number contains `A`, as an address of IPv4 or the last
+    /// word of one of IPv6, whose words before were kept.
+    BranchSet(usize, usize, usize),
     ReturnImm(u32),
     ReturnA,
     MoveToX,
@@ -127,7 +136,8 @@ pub enum ProgramError {
     #[error("the program is empty")]
     Empty,
     #[error(
-        "it compiles to {found} instructions, at most {most} are run: use nets instead of hosts, or fewer terms"
+        "it compiles to {found} instructions, at most {most} are run: join hosts and networks by `or` alone, \
+         as in `host A or B or C`, which makes them one set, or use fewer terms"
     )]
     TooLong { found: usize, most: usize },
     #[error("instruction {at}: unknown operation {code:#06x}")]
@@ -148,7 +158,10 @@ pub enum ProgramError {
 /// are in range, and it ends in a return. It always terminates, after at most as many steps as it has
 /// instructions.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Program(Vec<Op>);
+pub struct Program {
+    ops: Vec<Op>,
+    sets: Arc<[AddressSet]>,
+}
 
 impl Program {
     /// Checks a program. There is no other way to obtain one.
@@ -164,30 +177,30 @@ impl Program {
         let ops = ops.collect::<Result<Vec<_>, _>>()?;
         match ops.last() {
             None => Err(ProgramError::Empty),
-            Some(Op::ReturnImm(_) | Op::ReturnA) => Ok(Self(ops)),
+            Some(Op::ReturnImm(_) | Op::ReturnA) => Ok(Self::of(ops, Arc::default())),
             Some(_) => Err(ProgramError::Open),
         }
     }
 
     /// Returns the program that every packet passes.
     pub fn all() -> Self {
-        Self(vec![Op::ReturnImm(u32::MAX)])
+        Self::of(vec![Op::ReturnImm(u32::MAX)], Arc::default())
     }
 
     /// Returns whether the program passes every packet unread.
     pub fn accepts_all(&self) -> bool {
-        matches!(self.0[0], Op::ReturnImm(1..))
+        matches!(self.ops[0], Op::ReturnImm(1..))
     }
 
     /// Returns whether the program reads the packet's length on the wire.
     pub fn reads_length(&self) -> bool {
-        self.0.iter().any(|op| matches!(op, Op::LoadLen | Op::LoadXLen))
+        self.ops.iter().any(|op| matches!(op, Op::LoadLen | Op::LoadXLen))
     }
 
     /// Returns the number of instructions.
     #[allow(clippy::len_without_is_empty)]
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.ops.len()
     }
 
     /// Returns the program for packets of `link`: libpcap's tests of a loopback header expect the byte order
@@ -198,7 +211,7 @@ impl Program {
             LinkType::LOOP => Order::Network,
             _ => return self,
         };
-        for op in &mut self.0 {
+        for op in &mut self.ops {
             // Bytes that an expression accesses are loaded at an index.
             if *op == Op::LoadAbs(Size::Word, 0) {
                 *op = Op::LoadFamily(order);
@@ -208,12 +221,16 @@ impl Program {
     }
 
     /// Creates a program from the operations of a checked one, whose jumps lead forward and stay inside.
-    pub(crate) fn of(ops: Vec<Op>) -> Self {
-        Self(ops)
+    pub(crate) fn of(ops: Vec<Op>, sets: Arc<[AddressSet]>) -> Self {
+        Self { ops, sets }
     }
 
     pub(crate) fn ops(&self) -> &[Op] {
-        &self.0
+        &self.ops
+    }
+
+    pub(crate) fn sets(&self) -> &Arc<[AddressSet]> {
+        &self.sets
     }
 }
 

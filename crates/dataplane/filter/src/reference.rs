@@ -5,7 +5,7 @@ use crate::program::{Alu, Op, Operand, Program, SCRATCH, Size, family};
 
 /// Runs `program`. See [`crate::program`] for the semantics.
 pub fn run(program: &Program, bytes: &[u8], wire_len: u32) -> u32 {
-    let (mut a, mut x, mut scratch) = (0u32, 0u32, [0u32; SCRATCH]);
+    let (mut a, mut x, mut scratch, mut words) = (0u32, 0u32, [0u32; SCRATCH], [0u32; 4]);
     let mut at = 0;
     // Jumps lead only forward, and the last instruction returns.
     loop {
@@ -44,6 +44,15 @@ pub fn run(program: &Program, bytes: &[u8], wire_len: u32) -> u32 {
             Op::Jump(target) => at = target,
             Op::Branch(test, operand, yes, no) => {
                 at = if test.holds(a, value(operand, x)) { yes } else { no };
+            }
+            Op::Keep(word, to) => {
+                words[word] = a;
+                at = to;
+            }
+            Op::BranchSet(number, yes, no) => {
+                let set = &program.sets()[number];
+                words[set.last()] = a;
+                at = if set.contains(words) { yes } else { no };
             }
             Op::ReturnImm(k) => return k,
             Op::ReturnA => return a,

@@ -1,6 +1,7 @@
 //! Compiles expressions to classic BPF with libpcap.
 
 use crate::program::MAX_INSTRUCTIONS;
+use crate::sets::{Reduced, SEEDS};
 use crate::spelled::spelled;
 use crate::{FilterError, Instruction, MAX_TEXT, Program, ProgramError};
 use flame_abi::LinkType;
@@ -25,52 +26,85 @@ impl Program {
 }
 
 fn compile(text: &str, link: LinkType, most: usize) -> Result<Program, FilterError> {
-    if text.len() > MAX_TEXT {
-        return Err(FilterError::TooLong { found: text.len() });
-    }
     let syntax = |message| FilterError::Syntax { expr: excerpt(text), message };
     // libpcap receives only this text, in which there are no names to look up.
     let expr = &flame_plan::normalize_filter(text).map_err(syntax)?;
     if expr.is_empty() {
         return Ok(Program::all());
     }
-    let expr_spelled = spelled(expr).map_err(syntax)?;
-    let not_here = |word: Option<&str>, message| {
-        let (expr, word) = (expr.clone(), word.map(str::to_owned));
-        FilterError::Link(LinkFault { expr, link, word, message })
-    };
-    // libpcap reads such bytes of any link header, which are others than the expression means.
     let words: Vec<&str> = expr.split(' ').collect();
-    let is_bytes = |pair: &&[&str]| matches!(pair[0], "ether" | "fddi" | "tr") && pair[1] == "[";
-    if let Some(pair) = words.windows(2).find(is_bytes).filter(|_| link != LinkType::ETHERNET) {
-        return Err(not_here(Some(pair[0]), "its bytes are those of Ethernet's header".to_owned()));
+    let reduced = Reduced::new(&words);
+    if reduced.sets.is_empty() {
+        return Ok(Text { text, expr, addresses: 0, link, most }.compile(expr)?.0);
     }
-    let dead = Capture::dead(Linktype(data_link(link))).map_err(|e| syntax(message(e)))?;
-    // Not optimized: libpcap's optimizer merges tests that differ.
-    let compiled = dead.compile(&expr_spelled, false).map_err(|e| match message(e) {
-        fault if fault.contains("syntax error") => syntax(fault),
-        fault => not_here(None, fault),
-    })?;
-    let wrong = |source| FilterError::Program { expr: excerpt(expr), source };
-    let found = compiled.get_instructions().len();
-    if found > most {
-        return Err(wrong(ProgramError::TooLong { found, most }));
-    }
-    // The crate provides an instruction only as text: "code jt jf k".
-    let code: Option<Vec<Instruction>> =
-        compiled.get_instructions().iter().map(|i| instruction(&i.to_string())).collect();
-    let code = code.ok_or_else(|| FilterError::Internal {
-        expr: excerpt(expr),
-        message: "an instruction of libpcap was not understood".to_owned(),
-    })?;
-    match Program::check(&code) {
-        Ok(program) => Ok(program.on(link)),
-        Err(source @ ProgramError::Metadata { .. }) => {
-            let reason = |word| Some((word, flame_plan::filter_metadata(word)?));
-            let refused = expr.split(' ').find_map(reason);
-            Err(refused.map_or(wrong(source), |(word, reason)| not_here(Some(word), reason.to_owned())))
+    // Faults are reported for the expression with one address of each set.
+    let shown = reduced.text(None);
+    let of = Text { text, expr: &shown, addresses: reduced.addresses, link, most };
+    let [one, other] = SEEDS.map(|seed| of.compile(&reduced.text(Some(seed))));
+    let ((program, one), (_, other)) = (one?, other?);
+    reduced.put(program, [&one, &other]).ok_or_else(|| FilterError::Internal {
+        expr: excerpt(text),
+        message: "the comparisons with the addresses of a set were not found".to_owned(),
+    })
+}
+
+/// An expression that libpcap compiles.
+struct Text<'a> {
+    /// As it was stated, for messages.
+    text: &'a str,
+    /// In its normal form.
+    expr: &'a str,
+    addresses: usize,
+    link: LinkType,
+    most: usize,
+}
+
+impl Text<'_> {
+    /// Compiles `expr`, or the same with other addresses.
+    fn compile(&self, expr: &str) -> Result<(Program, Vec<Instruction>), FilterError> {
+        let &Self { text, link, most, addresses, .. } = self;
+        if expr.len() > MAX_TEXT {
+            return Err(FilterError::TooLong { found: expr.len(), addresses });
         }
-        Err(source) => Err(wrong(source)),
+        let syntax = |message| FilterError::Syntax { expr: excerpt(text), message };
+        let expr_spelled = spelled(expr).map_err(syntax)?;
+        let not_here = |word: Option<&str>, message| {
+            let (expr, word) = (self.expr.to_owned(), word.map(str::to_owned));
+            FilterError::Link(LinkFault { expr, link, word, message })
+        };
+        // libpcap reads such bytes of any link header, which are others than the expression means.
+        let words: Vec<&str> = expr.split(' ').collect();
+        let is_bytes = |pair: &&[&str]| matches!(pair[0], "ether" | "fddi" | "tr") && pair[1] == "[";
+        if let Some(pair) = words.windows(2).find(is_bytes).filter(|_| link != LinkType::ETHERNET) {
+            return Err(not_here(Some(pair[0]), "its bytes are those of Ethernet's header".to_owned()));
+        }
+        let dead = Capture::dead(Linktype(data_link(link))).map_err(|e| syntax(message(e)))?;
+        // Not optimized: libpcap's optimizer merges tests that differ.
+        let compiled = dead.compile(&expr_spelled, false).map_err(|e| match message(e) {
+            fault if fault.contains("syntax error") => syntax(fault),
+            fault => not_here(None, fault),
+        })?;
+        let wrong = |source| FilterError::Program { expr: excerpt(text), source };
+        let found = compiled.get_instructions().len();
+        if found > most {
+            return Err(wrong(ProgramError::TooLong { found, most }));
+        }
+        // The crate provides an instruction only as text: "code jt jf k".
+        let code: Option<Vec<Instruction>> =
+            compiled.get_instructions().iter().map(|i| instruction(&i.to_string())).collect();
+        let code = code.ok_or_else(|| FilterError::Internal {
+            expr: excerpt(text),
+            message: "an instruction of libpcap was not understood".to_owned(),
+        })?;
+        match Program::check(&code) {
+            Ok(program) => Ok((program.on(link), code)),
+            Err(source @ ProgramError::Metadata { .. }) => {
+                let reason = |word| Some((word, flame_plan::filter_metadata(word)?));
+                let refused = expr.split(' ').find_map(reason);
+                Err(refused.map_or(wrong(source), |(word, reason)| not_here(Some(word), reason.to_owned())))
+            }
+            Err(source) => Err(wrong(source)),
+        }
     }
 }
 

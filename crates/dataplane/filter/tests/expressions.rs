@@ -52,13 +52,19 @@ fn long_expressions_end_in_a_filter_or_an_error_in_bounded_time() {
         let hosts: Vec<String> = (0..n).map(|i| format!("host 10.{}.{}.1", i / 250, i % 250)).collect();
         hosts.join(" or ")
     };
-    let f = Filter::compile(&hosts(100), LinkType::ETHERNET).unwrap();
-    assert!(!f.matches(&[0; 60], 60));
+    for n in [100, 4000] {
+        let f = Filter::compile(&hosts(n), LinkType::ETHERNET).unwrap();
+        assert!(!f.matches(&[0; 60], 60));
+    }
+    let ports = |n: usize| (0..n).map(|port| format!("port {port}")).collect::<Vec<_>>().join(" or ");
     assert!(matches!(
-        Filter::compile(&hosts(1200), LinkType::ETHERNET),
+        Filter::compile(&ports(250), LinkType::ETHERNET),
         Err(FilterError::Program { source: ProgramError::TooLong { .. }, .. })
     ));
-    assert!(matches!(Filter::compile(&hosts(4000), LinkType::ETHERNET), Err(FilterError::TooLong { .. })));
+    let many = format!("{} or {}", hosts(20), ports(4000));
+    let e = Filter::compile(&many, LinkType::ETHERNET).unwrap_err();
+    assert!(matches!(e, FilterError::TooLong { addresses: 20, .. }), "{e}");
+    assert!(e.to_string().contains("besides 20 addresses in sets"), "{e}");
     let deep = format!("{}ip{}", "(".repeat(15_000), ")".repeat(15_000));
     assert!(error(&deep, LinkType::ETHERNET).len() < 400);
     let _ = Filter::compile(&format!("{}ip", "not ".repeat(8000)), LinkType::ETHERNET);

@@ -6,5 +6,6 @@ mod expressions;
 mod language;
 mod meaning;
 mod random;
+mod sets;
 mod truth;
 mod tshark;

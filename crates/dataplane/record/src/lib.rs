@@ -46,7 +46,7 @@ pub use flame_output::Packet;
 pub use grid::Form;
 pub use rows::Rows;
 pub use sink::{
-    CaptureFormat, Format, LeftOut, Names, Options, Part, Rotation, Sink, SinkError, beside, capture, each,
-    left_out, open, open_writer, packets, rotating,
+    CaptureFormat, Clock, Format, LeftOut, Names, Options, Part, Rotation, Sink, SinkError, beside, capture,
+    each, left_out, open, open_writer, packets, rotating,
 };
 pub use time::{TimeFormat, parse_rfc3339, rfc3339};

@@ -202,11 +202,17 @@ impl Rewriter {
     /// Returns the new value of a MAC address that is changed as `field`, and may contain addresses of `ip`.
     #[inline]
     pub(crate) fn map_mac(&mut self, field: Field, ip: Secrets, old: [u8; 6]) -> [u8; 6] {
+        if self.keeps_group(old) {
+            return old;
+        }
         let cleared = if may_contain_ip([old[0], old[1]]) { self.clear_mac(ip, old) } else { old };
         match self.actions[field as usize] {
             Action::Keep => cleared,
             Action::Zero => [0; 6],
-            _ => first(self.map(field, &cleared)),
+            _ => {
+                let new = first(self.map(field, &cleared));
+                self.with_group(old, new)
+            }
         }
     }
 
@@ -234,6 +240,7 @@ impl Rewriter {
         }
         let is_evened = !self.evened.and(Secrets::of(field)).is_empty();
         let bits = match self.actions[field as usize] {
+            _ if self.keeps6(new) => 128,
             Action::Truncate(bits) => bits,
             Action::Keep => 128,
             Action::Hash | Action::Prefix if is_evened => 128,

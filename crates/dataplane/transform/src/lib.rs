@@ -31,6 +31,7 @@ mod hidden;
 mod keep;
 mod key;
 mod prefix;
+mod special;
 mod truncate;
 mod zero;
 
@@ -51,6 +52,7 @@ pub use hash::{FlowHash, Sampler};
 pub use hidden::Hidden;
 pub use key::{Key, KeyError};
 pub use prefix::Prefix;
+pub use special::Kept;
 
 /// The reason why fields cannot be changed as requested.
 #[derive(Debug, thiserror::Error)]
@@ -89,6 +91,7 @@ pub struct Rewriter {
     evened: Secrets,
     hash: Option<hash::Hash>,
     prefix: Option<Prefix>,
+    kept: Kept,
     /// The list in which bytes that change are noted, if anybody asks.
     pub(crate) hidden: Option<Hidden>,
     /// Whether the payload of the last packet was left out because it contains a packet.
@@ -119,6 +122,7 @@ impl Rewriter {
             evened: Secrets::default(),
             hash: None,
             prefix: None,
+            kept: Kept::default(),
             hidden: None,
             is_cut: false,
         };
@@ -236,19 +240,23 @@ impl Rewriter {
     #[inline]
     pub(crate) fn map4(&mut self, field: Field, old: u32) -> u32 {
         match (self.actions[field as usize], &mut self.prefix) {
-            (Action::Keep, _) => old,
-            (Action::Prefix, Some(prefix)) => prefix.ipv4(old),
-            _ => {
-                let [a, b, c, d, ..] = self.map(field, &old.to_be_bytes());
-                u32::from_be_bytes([a, b, c, d])
-            }
+            (Action::Keep, _) => return old,
+            (Action::Prefix, Some(prefix)) => return prefix.ipv4(old),
+            _ => {}
         }
+        let [a, b, c, d, ..] = self.map(field, &old.to_be_bytes());
+        u32::from_be_bytes([a, b, c, d])
     }
 
     /// Returns the new value of `old` (2, 4, 6 or 16 bytes) in the first bytes of the result.
     pub(crate) fn map(&mut self, field: Field, old: &[u8]) -> [u8; 16] {
         let mut new = [0; 16];
         new[..old.len()].copy_from_slice(old);
+        if kind(field) == kind(Field::IpSrc)
+            && <[u8; 4]>::try_from(old).is_ok_and(|v4| self.keeps4(u32::from_be_bytes(v4)))
+        {
+            return new;
+        }
         let value = &mut new[..old.len()];
         match self.actions[field as usize] {
             Action::Keep => {}

@@ -13,6 +13,7 @@
 //! Related:  hash, truncate, zero, anonymize (module)
 
 use crate::Key;
+use crate::special::{kept4, kept6};
 use aes::Aes128Enc;
 use aes::cipher::{Array, BlockCipherEncrypt, KeyInit};
 
@@ -51,6 +52,8 @@ pub struct Prefix {
     p24: Box<[u64]>,
     /// The first 64 bits and their flips.
     p64: Box<[(u64, u64)]>,
+    /// Whether special ranges are kept, with the prefixes that others share with them.
+    keeps_special: bool,
 }
 
 impl Prefix {
@@ -68,6 +71,7 @@ impl Prefix {
             p16: vec![0; 1 << 16].into(),
             p24: vec![0; 1 << CACHE_24].into(),
             p64: Box::default(),
+            keeps_special: false,
         };
         // A valid entry for address 0 everywhere, so that entries need no flag for being in use.
         let (zero4, zero6) = (p.flips(0, 0, 32), p.flips(0, 0, 128));
@@ -75,6 +79,18 @@ impl Prefix {
         p.v6 = vec![[(0, zero6); 2]; 1 << CACHE_V6].into();
         p.p64 = vec![(0, (zero6 >> 64) as u64); 1 << CACHE_64].into();
         p
+    }
+
+    /// Keeps special ranges as they are, or not. It is decided before the first address: 0 is known by then,
+    /// and is special.
+    #[must_use]
+    pub(crate) fn keeping(mut self, special: bool) -> Self {
+        self.keeps_special = special;
+        if special {
+            self.v4.fill([(0, 0); 2]);
+            self.v6.fill([(0, 0); 2]);
+        }
+        self
     }
 
     /// Returns the pseudonym of an address, whose first byte is the most significant one.
@@ -90,7 +106,11 @@ impl Prefix {
     fn new4(&mut self, address: u32, slot: usize) -> u32 {
         let left = u128::from(address) << 96;
         let last = (self.flips(left, 24, 32) >> 96) as u32;
-        let mapped = address ^ (self.first24(address, left) | last);
+        let mut flips = self.first24(address, left) | last;
+        if self.keeps_special {
+            flips &= u32::MAX.checked_shr(kept4(address)).unwrap_or(0);
+        }
+        let mapped = address ^ flips;
         self.v4[slot] = [(address, mapped), self.v4[slot][0]];
         mapped
     }
@@ -125,7 +145,11 @@ impl Prefix {
         if self.p64[of_prefix].0 != prefix {
             self.p64[of_prefix] = (prefix, (self.flips(address, 0, 64) >> 64) as u64);
         }
-        let mapped = address ^ (u128::from(self.p64[of_prefix].1) << 64 | self.flips(address, 64, 128));
+        let mut flips = u128::from(self.p64[of_prefix].1) << 64 | self.flips(address, 64, 128);
+        if self.keeps_special {
+            flips &= u128::MAX.checked_shr(kept6(address)).unwrap_or(0);
+        }
+        let mapped = address ^ flips;
         self.v6[slot] = [(address, mapped), self.v6[slot][0]];
         mapped
     }

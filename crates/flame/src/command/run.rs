@@ -24,7 +24,7 @@ use flame_node::{Applicant, Built, NodeError, RunRequest, Submission, Watch, pla
 use flame_plan::{
     Account, Audience, Discipline, Expose, Limits, ModulePlan, Plan, Transforms, TrustedFilter, ViewSpec,
 };
-use flame_record::{CaptureFormat, LeftOut};
+use flame_record::{CaptureFormat, Clock, LeftOut};
 use flame_source::live::{self, Capture, Interface, LiveOptions, Way};
 use flame_source::{FileOptions, Source};
 use flame_transform::Key;
@@ -36,6 +36,9 @@ use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+
+/// The number of characters of a filter that an error repeats.
+const SHOWN_FILTER: usize = 120;
 
 /// Run modules over a capture or a live interface
 ///
@@ -96,7 +99,8 @@ pub struct Run {
     #[arg(long, value_name = "FILTER")]
     select: Vec<String>,
 
-    /// Read a further FILTER from a file
+    /// Read a further FILTER from a file, in which # begins a comment. Thousands of hosts and networks that
+    /// are joined by `or` are one set, see docs/filters.md
     #[arg(short = 'F', long, value_name = "FILE")]
     filter_file: Option<PathBuf>,
 
@@ -435,10 +439,15 @@ impl Run {
     /// `run -r IN -w OUT tcp port 80` writes no packets of other protocols.
     fn settle_modules(&mut self) -> Result<(), Error> {
         if let Some(path) = self.filter_file.take() {
-            let mut text = String::new();
-            let read = caller::open(&path)?.read_to_string(&mut text);
+            let (mut text, most) = (String::new(), flame_plan::MAX_FILTER);
+            let read = caller::open(&path)?.take(most as u64 + 1).read_to_string(&mut text);
             read.map_err(|e| format!("-F {}: {e}", path.display()))?;
-            self.select.push(text.trim().to_owned());
+            if text.len() > most {
+                let place = path.display();
+                return Err(format!("-F {place}: more than {most} bytes: split it over several runs").into());
+            }
+            let lines: Vec<&str> = text.lines().filter_map(|line| line.split('#').next()).collect();
+            self.select.push(lines.join(" ").trim().to_owned());
         }
         let is_module = |given: &str| paths::is_path(given) || paths::module(given).is_ok();
         let is_filter = |modules: &String| {
@@ -480,7 +489,8 @@ impl Run {
             // Without a policy, the packets themselves show which filter does not apply to them.
             links: applicant.map(|_| links(self.interface.as_deref(), &self.read)).unwrap_or_default(),
             view: self.view()?,
-            narrower: self.narrower()?,
+            // A grant is narrowed. Without a policy, `view` has the filters.
+            narrower: applicant.map_or(Ok(Vec::new()), |_| self.narrower())?,
             settings: settings(&self.set)?,
             restarts: self.restart,
             limits: Limits { memory: self.memory << 20, ..limits::with_budget(self.packet_budget) },
@@ -537,7 +547,9 @@ impl Run {
         let expose = self.expose.unwrap_or_default();
         let mut select = Vec::new();
         for text in self.selected() {
-            select.extend(TrustedFilter::parse(&text).map_err(|e| format!("filter {text:?}: {e}"))?);
+            let begin = || text.chars().take(SHOWN_FILTER).collect::<String>();
+            let filter = TrustedFilter::parse(&text);
+            select.extend(filter.map_err(|e| format!("filter {:?}: {e}", begin()))?);
         }
         // The source cuts packets there, so that they need no more time than packets of this length.
         Ok(ViewSpec { select, expose, transforms, snaplen: self.snaplen, ..ViewSpec::default() })
@@ -640,7 +652,8 @@ impl Run {
     fn capture(&self, records: Box<dyn flame_record::Sink>) -> Result<Box<dyn flame_record::Sink>, Error> {
         let Some(path) = &self.write else { return Ok(records) };
         let format = CaptureFormat::of(path, self.nano);
-        let packets = self.files.packets(path, move |path| flame_record::packets(path, format))?;
+        let clock = if self.interface.is_some() { Clock::Machine } else { Clock::Packets };
+        let packets = self.files.packets(path, clock, move |path| flame_record::packets(path, format))?;
         Ok(flame_record::beside(records, packets))
     }
 

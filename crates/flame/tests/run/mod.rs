@@ -15,6 +15,7 @@ pub mod credentials;
 mod cut;
 mod equal;
 mod examples;
+mod flows;
 mod folder;
 mod foreign;
 mod formats;

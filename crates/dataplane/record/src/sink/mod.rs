@@ -75,7 +75,7 @@ pub use beside::beside;
 pub use capture::{CaptureFormat, capture, packets};
 pub use each::each;
 pub use rotate::rotating;
-pub use rotation::{Names, Part, Rotation};
+pub use rotation::{Clock, Names, Part, Rotation};
 
 use crate::grid::Form;
 use crate::time::TimeFormat;

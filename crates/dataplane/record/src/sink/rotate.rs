@@ -1,14 +1,14 @@
-use super::rotation::{Namer, Part, Rotation};
+use super::rotation::{Clock, Namer, Part, Rotation};
 use super::{Sink, SinkError};
 use arrow_array::RecordBatch;
-use chrono::Utc;
+use chrono::{DateTime, Utc};
 use flame_abi::manifest::Table;
 use flame_output::Packet;
 use std::collections::VecDeque;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// The number of names that are tried for one file.
 const ATTEMPTS: u32 = 10_000;
@@ -28,13 +28,16 @@ pub fn rotating(
     mut open: impl FnMut(&Part) -> Result<Box<dyn Sink>, SinkError> + Send + 'static,
 ) -> Result<Box<dyn Sink>, SinkError> {
     let namer = Namer::new(path, rotation.names)?;
-    let current = begin(&namer, 0, &[], &mut open)?;
+    let (current, begun): (Box<dyn Sink>, _) = match (rotation.clock, rotation.every) {
+        (Clock::Packets, Some(every)) => (Box::new(Nothing), Begun::At { every, packet: None }),
+        _ => (begin(&namer, 0, &[], Utc::now(), &mut open)?, Begun::Now(Instant::now())),
+    };
     Ok(Box::new(Rotating {
         current,
         open,
         namer,
         rotation,
-        begun: Instant::now(),
+        begun,
         number: 0,
         completing: None,
         complete: VecDeque::new(),
@@ -44,9 +47,25 @@ pub fn rotating(
 
 type Open<'a> = &'a mut dyn FnMut(&Part) -> Result<Box<dyn Sink>, SinkError>;
 
-/// Opens the files of part `number`, none of which is in `taken`.
-fn begin(namer: &Namer, number: u64, taken: &[PathBuf], open: Open<'_>) -> Result<Box<dyn Sink>, SinkError> {
-    let now = Utc::now();
+/// The begin of a part.
+enum Begun {
+    Now(Instant),
+    /// By the times of packets in nanoseconds. The first part is opened with the first packet, which names
+    /// it.
+    At {
+        every: Duration,
+        packet: Option<u64>,
+    },
+}
+
+/// Opens the files of part `number`, which begins at `now`, none of which is in `taken`.
+fn begin(
+    namer: &Namer,
+    number: u64,
+    taken: &[PathBuf],
+    now: DateTime<Utc>,
+    open: Open<'_>,
+) -> Result<Box<dyn Sink>, SinkError> {
     let mut attempt = 0;
     loop {
         let part = namer.name(number, attempt, now);
@@ -72,7 +91,7 @@ struct Rotating<F> {
     open: F,
     namer: Namer,
     rotation: Rotation,
-    begun: Instant,
+    begun: Begun,
     /// The number of the current part, from 0.
     number: u64,
     completing: Option<JoinHandle<Result<(), SinkError>>>,
@@ -121,14 +140,47 @@ impl<F: FnMut(&Part) -> Result<Box<dyn Sink>, SinkError> + Send> Rotating<F> {
         }
         self.settle()?;
         let files = self.current.files();
-        let next = begin(&self.namer, self.number + 1, &files, &mut self.open)?;
+        let now = match self.begun {
+            Begun::At { packet: Some(at), .. } => DateTime::from_timestamp_nanos(at.cast_signed()),
+            _ => Utc::now(),
+        };
+        let next = begin(&self.namer, self.number + 1, &files, now, &mut self.open)?;
         let done = std::mem::replace(&mut self.current, next);
         self.number += 1;
-        self.begun = Instant::now();
+        if let Begun::Now(begun) = &mut self.begun {
+            *begun = Instant::now();
+        }
         let old = self.retire(files);
         let complete = move || done.finish().and_then(|()| remove(&old));
         let thread = std::thread::Builder::new().name("flame-files".to_owned()).spawn(complete);
         self.completing = Some(thread.map_err(|e| SinkError::io(Path::new("completing a file"), e))?);
+        Ok(())
+    }
+
+    /// Begins the part of a packet, if its time is not within this one.
+    fn pass(&mut self, ts_ns: u64) -> Result<(), SinkError> {
+        let Begun::At { every, packet } = &mut self.begun else { return Ok(()) };
+        let every = u64::try_from(every.as_nanos()).unwrap_or(u64::MAX).max(1);
+        let Some(begun) = *packet else {
+            *packet = Some(ts_ns);
+            return self.open_first(DateTime::from_timestamp_nanos(ts_ns.cast_signed()));
+        };
+        // Packets that are older than the part stay in it.
+        let passed = ts_ns.saturating_sub(begun) / every;
+        if passed == 0 || self.has_ended {
+            return Ok(());
+        }
+        *packet = Some(begun + passed * every);
+        self.next()
+    }
+
+    /// Returns whether the time of the last part has passed. It takes no packet any more, and the run ends.
+    fn has_passed(&self) -> bool {
+        self.has_ended && matches!(self.begun, Begun::At { .. })
+    }
+
+    fn open_first(&mut self, now: DateTime<Utc>) -> Result<(), SinkError> {
+        self.current = begin(&self.namer, 0, &[], now, &mut self.open)?;
         Ok(())
     }
 
@@ -147,6 +199,10 @@ impl<F: FnMut(&Part) -> Result<Box<dyn Sink>, SinkError> + Send> Sink for Rotati
     }
 
     fn packet(&mut self, packet: Packet<'_>) -> Result<(), SinkError> {
+        self.pass(packet.ts_ns)?;
+        if self.has_passed() {
+            return Ok(());
+        }
         self.limit()?;
         self.current.packet(packet)
     }
@@ -157,11 +213,14 @@ impl<F: FnMut(&Part) -> Result<Box<dyn Sink>, SinkError> + Send> Sink for Rotati
     }
 
     fn due(&self) -> bool {
-        !self.has_ended && self.rotation.every.is_some_and(|every| self.begun.elapsed() >= every)
+        let Begun::Now(begun) = self.begun else { return self.has_passed() };
+        !self.has_ended && self.rotation.every.is_some_and(|every| begun.elapsed() >= every)
     }
 
     fn rotate(&mut self) -> Result<(), SinkError> {
-        if self.has_ended { Ok(()) } else { self.next() }
+        // A part that no packet has begun yet has no name.
+        let is_unnamed = matches!(self.begun, Begun::At { packet: None, .. });
+        if self.has_ended || is_unnamed { Ok(()) } else { self.next() }
     }
 
     fn size(&self) -> u64 {
@@ -174,6 +233,9 @@ impl<F: FnMut(&Part) -> Result<Box<dyn Sink>, SinkError> + Send> Sink for Rotati
 
     fn finish(mut self: Box<Self>) -> Result<(), SinkError> {
         self.settle()?;
+        if let Begun::At { packet: None, .. } = self.begun {
+            self.open_first(Utc::now())?;
+        }
         let files = self.current.files();
         let old = self.retire(files);
         let current = std::mem::replace(&mut self.current, Box::new(Nothing));

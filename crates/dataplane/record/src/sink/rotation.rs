@@ -11,8 +11,9 @@ use std::time::Duration;
 /// The rule by which files are completed and the next ones begin.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rotation {
-    /// The time after which files are completed, by the clock of this machine.
+    /// The time after which files are completed.
     pub every: Option<Duration>,
+    pub clock: Clock,
     /// The size in bytes from which on a file is completed. It is exceeded by at most one batch of records or
     /// one packet.
     pub bytes: Option<u64>,
@@ -25,8 +26,17 @@ pub struct Rotation {
 
 impl Default for Rotation {
     fn default() -> Self {
-        Self { every: None, bytes: None, keep: None, files: None, names: Names::Plain }
+        Self { every: None, clock: Clock::Machine, bytes: None, keep: None, files: None, names: Names::Plain }
     }
+}
+
+/// The clock that [`Rotation::every`] follows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Clock {
+    Machine,
+    /// The times of packets, as far as the output has packets: each file has the packets of its time, however
+    /// fast they are read. A time without packets has no file.
+    Packets,
 }
 
 /// The names of successive files.
