@@ -265,6 +265,18 @@ fn a_rollout_that_fails_halts() {
     fleet.fleet(&["remove", "count"]).unwrap();
     fleet.fleet(&["install", &module]).unwrap();
     assert!(fleet.is_running("one", "count") && fleet.is_running("two", "count"));
+    let view = fleet.fleet(&["top", "--once", "--format", "json"]).unwrap();
+    let rows: Vec<Value> = view.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(rows.iter().map(|row| row["node"].as_str().unwrap()).collect::<Vec<_>>(), ["one", "two"]);
+    for row in &rows {
+        let count = &row["modules"][0];
+        assert_eq!((count["module"].as_str(), count["state"].as_str()), (Some("count"), Some("running")), "{row}");
+        assert!(count["packets"].as_u64() > Some(0) && count["packets_lost"].as_u64() == Some(0), "{row}");
+        assert_eq!((&row["in_force"], &row["revocations"]), (&true.into(), &row["of_revocations"]), "{row}");
+        assert!(row["seen"].as_u64() < Some(15) && row["fault"].is_null(), "{row}");
+    }
+    let table = fleet.fleet(&["top", "--once"]).unwrap();
+    assert!(table.starts_with("NODE") && table.matches("running").count() == 2, "{table}");
     // A key that rotates changes nothing that runs.
     fleet.fleet(&["rotate", "--root", &fleet.at("root.key"), "--lost"]).unwrap();
     fleet.fleet(&["update", "count", "--lease", "10m"]).unwrap();
