@@ -9,7 +9,8 @@ use flame_fleet_protocol::enrolment::Standing;
 use flame_fleet_protocol::rollout::{Outcome, order};
 use flame_fleet_protocol::signed::unhex;
 use flame_fleet_protocol::talk::{
-    Application, Ask, Counters, FROM_NODES, LOOK, Listed, MAX_LISTED, MAX_TALK, PART, Report, Subjects, TO_ALL, enrolment, read_reply, reply,
+    Application, Ask, Counters, FROM_NODES, LOOK, Listed, MAX_LISTED, MAX_TALK, PART, Report, Subjects,
+    TO_ALL, enrolment, read_reply, reply,
 };
 use flame_fleet_protocol::{
     Age, Beacon, Delegated, Delegation, Ed25519, Key, Revocations, Secret, Statement, Subject,

@@ -76,7 +76,7 @@ impl Way {
 
     fn query(&self, sql: &str) -> String {
         let rows = self.runtime.block_on(async {
-            let context = query::session(&self.store).await.unwrap();
+            let context = query::session(&self.store, &query::pool(None)).await.unwrap();
             context.sql(sql).await.unwrap().collect().await.unwrap()
         });
         pretty_format_batches(&rows).unwrap().to_string()

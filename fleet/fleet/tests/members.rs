@@ -270,7 +270,11 @@ fn a_rollout_that_fails_halts() {
     assert_eq!(rows.iter().map(|row| row["node"].as_str().unwrap()).collect::<Vec<_>>(), ["one", "two"]);
     for row in &rows {
         let count = &row["modules"][0];
-        assert_eq!((count["module"].as_str(), count["state"].as_str()), (Some("count"), Some("running")), "{row}");
+        assert_eq!(
+            (count["module"].as_str(), count["state"].as_str()),
+            (Some("count"), Some("running")),
+            "{row}"
+        );
         assert!(count["packets"].as_u64() > Some(0) && count["packets_lost"].as_u64() == Some(0), "{row}");
         assert_eq!((&row["in_force"], &row["revocations"]), (&true.into(), &row["of_revocations"]), "{row}");
         assert!(row["seen"].as_u64() < Some(15) && row["fault"].is_null(), "{row}");

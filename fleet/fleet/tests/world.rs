@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::io::{BufRead as _, BufReader};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -33,6 +34,7 @@ pub struct World {
     folder: tempfile::TempDir,
     flame: PathBuf,
     nats: PathBuf,
+    modules: PathBuf,
     port: u16,
     nodes: Vec<String>,
     /// The processes by name: `server`, `archive`, each agent by the name of its node, each node as
@@ -52,7 +54,8 @@ impl World {
         let folder = tempfile::tempdir().unwrap();
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let nodes: Vec<_> = nodes.iter().map(|&name| name.to_owned()).collect();
-        let mut world = Self { folder, flame, nats, port, nodes: nodes.clone(), running: BTreeMap::new() };
+        let running = BTreeMap::new();
+        let mut world = Self { folder, flame, nats, modules, port, nodes: nodes.clone(), running };
         world.configure();
         world.begin("server");
         world.begin("archive");
@@ -60,7 +63,7 @@ impl World {
             world.begin(&format!("node-{name}"));
             wait_for("a node", || world.path(name).join("node.sock").exists());
             let install = |module: &str, more: &[&str]| {
-                let module = modules.join(module).display().to_string();
+                let module = world.module(module);
                 world.flame(name, &[&["install", &module], more].concat())
             };
             wait_for("count", || install("count.wasm", &[]).is_ok());
@@ -72,6 +75,10 @@ impl World {
 
     pub fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
+    }
+
+    pub fn module(&self, name: &str) -> String {
+        self.modules.join(name).display().to_string()
     }
 
     fn configure(&self) {
@@ -122,7 +129,7 @@ impl World {
         child.wait().unwrap();
     }
 
-    fn flame(&self, node: &str, arguments: &[&str]) -> Result<String, String> {
+    pub fn flame(&self, node: &str, arguments: &[&str]) -> Result<String, String> {
         let socket = format!("unix:{}", self.path(node).join("node.sock").display());
         let mut command = Command::new(&self.flame);
         command.args(arguments).env("FLAME_NODE", socket).env("FLAME_NODES", self.path("nodes.toml"));
@@ -133,6 +140,23 @@ impl World {
     pub fn run(&self, arguments: &[&str]) -> Result<String, String> {
         let mut command = Command::new(env!("CARGO_BIN_EXE_flame-fleet"));
         output(command.args(arguments).env("FLAME_ARCHIVE", self.path("archive")))
+    }
+
+    /// Runs the program under test until a line of its output fulfils a condition.
+    pub fn until(&self, arguments: &[&str], mut is_it: impl FnMut(&str) -> bool) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_flame-fleet"));
+        let log = std::fs::File::options().create(true).append(true).open(self.path("log")).unwrap();
+        let command = command.args(arguments).env("FLAME_ARCHIVE", self.path("archive"));
+        let mut child = command.stdout(Stdio::piped()).stderr(log).spawn().unwrap();
+        let (to, lines) = std::sync::mpsc::channel();
+        let output = BufReader::new(child.stdout.take().unwrap());
+        std::thread::spawn(move || output.lines().map_while(Result::ok).try_for_each(|line| to.send(line)));
+        let begun = Instant::now();
+        let next = || lines.recv_timeout(PATIENCE.saturating_sub(begun.elapsed())).ok();
+        let found = std::iter::from_fn(next).any(|line| is_it(&line));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(found, "no such line of {arguments:?} in {PATIENCE:?}");
     }
 
     pub fn query(&self, sql: &str) -> Vec<Value> {

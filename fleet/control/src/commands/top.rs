@@ -163,13 +163,16 @@ fn first(place: &Place, rates: &mut Rates) -> Result<Option<Status>, Error> {
     let mut at: BTreeMap<String, u64> = BTreeMap::new();
     loop {
         service::watch(place)?;
-        let status = service::status(place)
-            .ok_or("the fleet's control does not run, and nothing else knows of nodes: flame fleet control")?;
+        let status = service::status(place).ok_or(
+            "the fleet's control does not run, and nothing else knows of nodes: flame fleet control",
+        )?;
         rows(place, Some(&status), rates)?;
         let is_near = |seen: &&Seen| now() <= seen.at.saturating_add(NEAR);
         let near = status.nodes.iter().filter(|(_, seen)| is_near(seen));
         let has_two = |(node, seen): (&String, &Seen)| {
-            seen.listed.as_ref().is_some_and(|listed| *at.entry(node.clone()).or_insert(listed.ms) != listed.ms)
+            seen.listed
+                .as_ref()
+                .is_some_and(|listed| *at.entry(node.clone()).or_insert(listed.ms) != listed.ms)
         };
         // Each node is looked at, or the first list of a later one would be missed.
         let waiting = near.map(has_two).filter(|has_two| !has_two).count();
@@ -192,7 +195,16 @@ fn rows(place: &Place, status: Option<&Status>, rates: &mut Rates) -> Result<Vec
 /// Returns the rows as text in columns, with the reasons below.
 fn table(rows: &[Row]) -> String {
     let head = [
-        "NODE", "SEEN", "REVOKED", "MODULE", "STATE", "PACKETS/s", "CPU", "PACKETS", "LOST", "RECORDS",
+        "NODE",
+        "SEEN",
+        "REVOKED",
+        "MODULE",
+        "STATE",
+        "PACKETS/s",
+        "CPU",
+        "PACKETS",
+        "LOST",
+        "RECORDS",
         "RECORDS LOST",
     ];
     let mut cells = vec![head.map(str::to_owned)];
