@@ -25,6 +25,8 @@ mod tables;
 mod view;
 
 #[cfg(test)]
+mod crash_tests;
+#[cfg(test)]
 mod holder_tests;
 #[cfg(test)]
 mod live_tests;

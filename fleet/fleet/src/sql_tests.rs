@@ -19,129 +19,159 @@ const OTHER: Hidden = Hidden {
     unshown: "never",
 };
 
-/// A table, and the columns that it has for the holder.
+/// A table, and the columns of numbers and of texts that it has for the holder.
 struct From {
     name: &'static str,
-    columns: &'static [&'static str],
+    numbers: &'static [&'static str],
+    texts: &'static [&'static str],
 }
 
 const SEEN: [From; 4] = [
-    From { name: "mine.t", columns: &["a", "k", "node", "principal"] },
-    From { name: "shown.flow.flow", columns: &["src", "dport", "rows", "bytes"] },
-    From { name: "information_schema.columns", columns: &["table_name", "column_name", "ordinal_position"] },
-    From { name: "fleet.losses", columns: &["node", "rows", "principal"] },
+    From { name: "mine.t", numbers: &["k"], texts: &["a", "node", "principal"] },
+    From { name: "shown.flow.flow", numbers: &["dport", "rows", "bytes"], texts: &["src"] },
+    From {
+        name: "information_schema.columns",
+        numbers: &["ordinal_position"],
+        texts: &["table_name", "column_name"],
+    },
+    From { name: "fleet.losses", numbers: &["rows"], texts: &["node", "principal"] },
 ];
 const HIDDEN_TABLES: [&str; 5] = ["flow.flow", "archive.other.t", "shown.other.t", "shown.mine.t", "other.t"];
-const HIDDEN_COLUMNS: [&str; 6] = ["host", "at", "v", "\"HOST\"", "flow", "table_name"];
-const LITERALS: [&str; 14] = [
-    "0",
-    "1",
-    "2",
-    "53",
-    "666",
-    "7",
-    "77",
-    "-1",
-    "0.5",
-    "'10.9.9.9'",
-    "'hidden-host'",
-    "'x'",
-    "NULL",
-    "TRUE",
-];
-const FUNCTIONS: [&str; 14] = [
-    "length",
-    "upper",
-    "lower",
-    "abs",
-    "sqrt",
-    "to_hex",
-    "ascii",
-    "reverse",
-    "arrow_typeof",
-    "trim",
-    "signum",
-    "octet_length",
-    "md5",
-    "factorial",
-];
-const TYPES: [&str; 6] = ["BIGINT", "INT", "DOUBLE", "VARCHAR", "BOOLEAN", "TIMESTAMP"];
-const OPERATORS: [&str; 12] = ["+", "-", "*", "/", "%", "=", "<>", "<", ">=", "AND", "OR", "||"];
-const AGGREGATES: [&str; 7] = ["count", "min", "max", "sum", "avg", "count(DISTINCT", "median"];
+const HIDDEN_COLUMNS: [&str; 5] = ["host", "at", "v", "\"HOST\"", "flow"];
+const NUMBERS: [&str; 9] = ["0", "1", "2", "53", "666", "7", "77", "-1", "NULL"];
+const TEXTS: [&str; 6] = ["'10.9.9.9'", "'hidden-host'", "'x'", "'n1'", "'10.1.1.1'", "NULL"];
+const OF_TEXTS: [&str; 5] = ["upper", "lower", "reverse", "md5", "btrim"];
+const TO_NUMBERS: [&str; 4] = ["length", "ascii", "octet_length", "bit_length"];
+const COMPARISONS: [&str; 6] = ["=", "<>", "<", "<=", ">", ">="];
+const AGGREGATES: [&str; 6] = ["count(", "min(", "max(", "sum(", "count(DISTINCT ", "avg("];
 const JOINS: [&str; 5] = ["JOIN", "LEFT JOIN", "FULL JOIN", "LEFT SEMI JOIN", "LEFT ANTI JOIN"];
 
 fn of<'a>(rng: &mut Rng, all: &[&'a str]) -> &'a str {
     all[rng.usize(..all.len())]
 }
 
-/// Returns an expression over the columns of a table.
-fn expression(rng: &mut Rng, from: &From, depth: u32) -> String {
-    let once_in = |rng: &mut Rng, n: u32| rng.u32(..n) == 0;
-    if depth == 0 || once_in(rng, 4) {
-        return match rng.u32(..12) {
-            0 => of(rng, &HIDDEN_COLUMNS).to_owned(),
-            1..=3 => of(rng, &LITERALS).to_owned(),
-            _ => of(rng, from.columns).to_owned(),
-        };
-    }
-    let mut inner = |rng: &mut Rng| expression(rng, from, depth - 1);
-    let (a, b) = (inner(rng), inner(rng));
-    match rng.u32(..10) {
-        0..=3 => format!("({a} {} {b})", of(rng, &OPERATORS)),
-        4 => format!("{}({a})", of(rng, &FUNCTIONS)),
-        5 => format!("CAST({a} AS {})", of(rng, &TYPES)),
-        6 => format!("CASE WHEN {a} = {b} THEN 1 / {} ELSE {b} END", inner(rng)),
-        7 => format!("coalesce(nullif({a}, {b}), {})", inner(rng)),
-        8 => format!("1 / (CASE WHEN {a} = {b} THEN 0 ELSE 1 END)"),
-        _ => {
-            let other = &SEEN[rng.usize(..2)];
-            format!("({a} IN (SELECT {} FROM {}))", expression(rng, other, 0), other.name)
-        }
-    }
+fn once_in(rng: &mut Rng, n: u32) -> bool {
+    rng.u32(..n) == 0
 }
 
-fn aggregate(rng: &mut Rng, from: &From) -> String {
-    let (name, inner) = (of(rng, &AGGREGATES), expression(rng, from, 1));
-    if name.contains('(') { format!("{name} {inner})") } else { format!("{name}({inner})") }
+/// A generator of expressions over a table, each of at most this depth.
+struct Over<'a> {
+    rng: &'a mut Rng,
+    from: &'a From,
+}
+
+impl Over<'_> {
+    fn leaf(&mut self, columns: &[&str], literals: &[&str]) -> String {
+        match self.rng.u32(..60) {
+            0 => of(self.rng, &HIDDEN_COLUMNS).to_owned(),
+            1..=20 => of(self.rng, literals).to_owned(),
+            _ => of(self.rng, columns).to_owned(),
+        }
+    }
+
+    fn number(&mut self, depth: u32) -> String {
+        if depth == 0 || once_in(self.rng, 4) {
+            return self.leaf(self.from.numbers, &NUMBERS);
+        }
+        match self.rng.u32(..8) {
+            0..=2 => {
+                let operator = of(self.rng, &["+", "-", "*", "/", "%"]);
+                format!("({} {operator} {})", self.number(depth - 1), self.number(depth - 1))
+            }
+            3 => format!("{}({})", of(self.rng, &TO_NUMBERS), self.text(depth - 1)),
+            4 => format!("CAST({} AS {})", self.number(depth - 1), of(self.rng, &["BIGINT", "DOUBLE"])),
+            5 => {
+                let (when, other) = (self.condition(depth - 1), self.number(depth - 1));
+                format!("(CASE WHEN {when} THEN {} ELSE {other} END)", self.number(depth - 1))
+            }
+            6 => format!("1 / (CASE WHEN {} THEN 0 ELSE 1 END)", self.condition(depth - 1)),
+            _ => format!("coalesce(nullif({}, {}), 5)", self.number(depth - 1), self.number(depth - 1)),
+        }
+    }
+
+    fn text(&mut self, depth: u32) -> String {
+        if depth == 0 || once_in(self.rng, 4) {
+            return self.leaf(self.from.texts, &TEXTS);
+        }
+        match self.rng.u32(..5) {
+            0 => format!("({} || {})", self.text(depth - 1), self.text(depth - 1)),
+            1 => format!("CAST({} AS VARCHAR)", self.number(depth - 1)),
+            2 => format!("coalesce(nullif({}, {}), 'z')", self.text(depth - 1), self.text(depth - 1)),
+            _ => format!("{}({})", of(self.rng, &OF_TEXTS), self.text(depth - 1)),
+        }
+    }
+
+    fn condition(&mut self, depth: u32) -> String {
+        let comparison = of(self.rng, &COMPARISONS);
+        if depth == 0 {
+            return format!("{} {comparison} {}", self.number(0), of(self.rng, &NUMBERS));
+        }
+        match self.rng.u32(..9) {
+            0..=2 => format!("{} {comparison} {}", self.number(depth - 1), self.number(depth - 1)),
+            3..=4 => format!("{} {comparison} {}", self.text(depth - 1), self.text(depth - 1)),
+            5 => format!("{} LIKE '%{}%'", self.text(depth - 1), of(self.rng, &["1", "9", "h", "b"])),
+            6 => format!("NOT ({})", self.condition(depth - 1)),
+            7 => {
+                let both = of(self.rng, &["AND", "OR"]);
+                format!("({} {both} {})", self.condition(depth - 1), self.condition(depth - 1))
+            }
+            _ => {
+                let (of_here, other) = (self.text(depth - 1), &SEEN[self.rng.usize(..2)]);
+                format!("{of_here} IN (SELECT {} FROM {})", of(self.rng, other.texts), other.name)
+            }
+        }
+    }
+
+    fn any(&mut self, depth: u32) -> String {
+        if self.rng.bool() { self.number(depth) } else { self.text(depth) }
+    }
+
+    fn aggregate(&mut self) -> String {
+        let name = of(self.rng, &AGGREGATES);
+        let is_of_any = !matches!(name, "sum(" | "avg(");
+        let inner = if is_of_any { self.any(1) } else { self.number(1) };
+        format!("{name}{inner})")
+    }
 }
 
 fn statement(rng: &mut Rng) -> String {
     // Most are of the two tables with rows.
-    let from = &SEEN[if rng.u32(..8) == 0 { rng.usize(..SEEN.len()) } else { rng.usize(..2) }];
+    let from = &SEEN[if once_in(rng, 8) { rng.usize(..SEEN.len()) } else { rng.usize(..2) }];
     let mut table = match rng.u32(..20) {
         0 => of(rng, &HIDDEN_TABLES).to_owned(),
-        1 => format!("(SELECT * FROM {} LIMIT {})", from.name, rng.u32(..3)),
+        1 => format!("(SELECT * FROM {} LIMIT {})", from.name, [0, 9][rng.usize(..2)]),
         2 => format!("(SELECT * FROM {0} UNION ALL SELECT * FROM {0})", from.name),
         _ => from.name.to_owned(),
     };
-    if rng.u32(..6) == 0 {
-        let other = &SEEN[rng.usize(..2)];
-        let on = format!("x.{} = y.{}", of(rng, from.columns), of(rng, other.columns));
-        table = format!("{table} x {} {} y ON {on}", of(rng, &JOINS), other.name);
+    let is_joined = once_in(rng, 8);
+    if is_joined {
+        let on = Over { rng, from }.condition(1);
+        let alias = "(SELECT 1 AS one, src AS other FROM shown.flow.flow) y";
+        table = format!("{table} x {} {alias} ON y.one = 1 AND ({on})", of(rng, &JOINS));
     }
-    let condition = match rng.u32(..3) {
-        0 => String::new(),
-        _ => format!(" WHERE {}", expression(rng, from, 3)),
-    };
-    let select = match rng.u32(..6) {
+    let mut over = Over { rng, from };
+    let condition =
+        if once_in(over.rng, 3) { String::new() } else { format!(" WHERE {}", over.condition(3)) };
+    let select = match over.rng.u32(..6) {
         0 => format!("SELECT * FROM {table}{condition}"),
-        1 | 2 => format!("SELECT {}, {} FROM {table}{condition}", aggregate(rng, from), aggregate(rng, from)),
+        1 | 2 => format!("SELECT {}, {} FROM {table}{condition}", over.aggregate(), over.aggregate()),
         3 => {
-            let key = expression(rng, from, 1);
-            let having =
-                if rng.bool() { format!(" HAVING {} > 1", aggregate(rng, from)) } else { String::new() };
-            format!("SELECT {key}, {} FROM {table}{condition} GROUP BY {key}{having}", aggregate(rng, from))
+            let having = match over.rng.bool() {
+                true => format!(" HAVING count(*) > {}", over.rng.u32(..4)),
+                false => String::new(),
+            };
+            let (key, value) = (over.any(1), over.aggregate());
+            format!("SELECT {key} AS key, {value} FROM {table}{condition} GROUP BY {key}{having}")
         }
         4 => {
-            let (value, by) = (of(rng, from.columns), of(rng, from.columns));
+            let (value, by) = (over.any(0), over.any(0));
             format!("SELECT {value}, count({value}) OVER (PARTITION BY {by}) FROM {table}{condition}")
         }
-        _ => format!("SELECT {} FROM {table}{condition}", expression(rng, from, 2)),
+        _ => format!("SELECT {}, {} FROM {table}{condition}", over.any(2), over.any(2)),
     };
-    match rng.u32(..12) {
+    match over.rng.u32(..12) {
         0 => format!("EXPLAIN {select}"),
         1 => format!("SELECT count(*) FROM ({select}) z"),
-        2 => format!("{select} EXCEPT SELECT {} FROM {}", of(rng, from.columns), from.name),
         _ => select,
     }
 }
