@@ -31,7 +31,7 @@ pub struct Own {
     pub system: Key,
 }
 
-/// The subjects that accounts of nodes import: what a node sends, and what it receives.
+/// The subjects that accounts of nodes import: of messages that a node sends, and of those to it.
 const SENT: [&str; 4] = ["flame.records.>", "flame.from.*", "flame.ask.*", "$JS.API.DIRECT.GET.>"];
 const RECEIVED: &str = "flame.to.>";
 /// The beginning of the subjects in the fleet's account on which an account of a node has its replies.

@@ -66,7 +66,7 @@ pub const HIDDEN: Hidden = Hidden {
     unshown: "unshown",
 };
 
-/// Rows of flows: four from 10.1.1.1, and one that is hidden, whose `bytes` are zero.
+/// Rows of flows: four from 10.1.1.1, and a hidden one, whose `bytes` are zero.
 fn flows(hidden: &Hidden) -> Columns {
     let times = (0..5).map(|n| i64::try_from(TIME + n).unwrap());
     vec![

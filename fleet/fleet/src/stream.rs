@@ -1,8 +1,8 @@
 //! The records of a module on their way through the server, of all nodes at once.
 //!
 //! They are received as they are published, beside the archive's writer, and nothing of them is kept on the
-//! server: what is sent while this connection is lost, or faster than it is read, is missing here. Batches
-//! are numbered, so that is noticed.
+//! server: batches that are sent while this connection is lost, or faster than they are read, are missing
+//! here. They are numbered, so that is noticed.
 
 use crate::config::Archive;
 use crate::live::{Monitors, Nodes, archived, check_settings};
@@ -33,7 +33,7 @@ pub struct Ends {
 /// What a batch is to those that came before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// The first one of its epoch, or the one that follows.
+    /// It is the first of its epoch, or follows.
     Follows,
     /// It came before.
     Repeated,

@@ -37,7 +37,7 @@ impl Hop {
     }
 }
 
-/// The paths, those of most packets first.
+/// The paths, with most packets first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Paths {
     pub paths: Vec<Path>,
