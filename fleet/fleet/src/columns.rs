@@ -9,7 +9,8 @@ use flame_fleet_join::{Flow, Window};
 /// Returns a column as `kind`.
 fn column(batch: &RecordBatch, name: &str, kind: &DataType) -> Result<ArrayRef, Error> {
     let found = batch.column_by_name(name);
-    let found = found.ok_or_else(|| format!("no column {name}, expected the columns of the module trajectory"))?;
+    let found =
+        found.ok_or_else(|| format!("no column {name}, expected the columns of the module trajectory"))?;
     Ok(cast(found, kind)?)
 }
 
