@@ -3,6 +3,8 @@
 //! with a message.
 
 mod members;
+#[path = "../../nats/tests/program.rs"]
+mod program;
 mod world;
 
 use std::time::{Duration, Instant};
