@@ -149,6 +149,10 @@ say "a query over three nodes" "$from"
 printf '\n$ flame query "SELECT * FROM fleet.losses"\n'
 "$flame" query "SELECT * FROM fleet.losses"
 from=$EPOCHREALTIME
+printf '\n$ flame fleet top --once\n'
+"$flame" fleet top --once
+say "two lists of the modules of each node" "$from"
+from=$EPOCHREALTIME
 printf '\n$ flame fleet revoke flow\n'
 "$flame" fleet revoke flow
 for node in "${nodes[@]}"; do "$flame" list --node "unix:$tmp/$node/node.sock" | tail -n +2; done

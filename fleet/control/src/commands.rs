@@ -3,6 +3,7 @@
 mod keys;
 mod members;
 mod modules;
+mod top;
 
 use crate::Error;
 use crate::folder::Place;
@@ -33,8 +34,8 @@ pub struct Node {
 }
 
 /// The time from now on that is given as 90d, 12h, 30m or 20s.
-#[derive(Clone, Copy)]
-pub struct Seconds(u64);
+#[derive(Clone, Copy, Debug)]
+pub struct Seconds(pub u64);
 
 impl std::str::FromStr for Seconds {
     type Err = String;
@@ -131,6 +132,21 @@ pub enum Command {
     },
     /// List the nodes, with their keys and last reports
     Members {
+        #[command(flatten)]
+        folder: Folder,
+    },
+    /// Watch the nodes and their modules of the fleet: packets, time, records, losses, revocations
+    ///
+    /// On a terminal the view is drawn again each second, until Ctrl-C. Otherwise, and with --once, it is
+    /// printed once, after two lists of each node with contact, or 10 seconds. The nodes list their modules
+    /// while a view is open. Processor time is rounded and changes with the intervals of their accounting.
+    Top {
+        /// Print one view
+        #[arg(long)]
+        once: bool,
+        /// The form of the view; json prints one
+        #[arg(long, value_enum, default_value = "table")]
+        format: top::Format,
         #[command(flatten)]
         folder: Folder,
     },
@@ -250,6 +266,7 @@ impl Command {
             Self::Refuse { node, folder } => refuse(&Place::open(&folder.path)?, &node),
             Self::Leave { node } => member::leave(&settings(&node.config)?),
             Self::Members { folder } => members(&Place::open(&folder.path)?),
+            Self::Top { once, format, folder } => top::top(&Place::open(&folder.path)?, once, format),
             Self::Rotate { root, valid, lost, folder } => {
                 rotate(&Place::open(&folder.path)?, &root, valid.0, lost)
             }

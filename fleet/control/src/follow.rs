@@ -4,6 +4,7 @@
 //! One thread takes statements and applies revocations, which must not wait for an install; another makes the
 //! node follow, one change after the other, and looks at the latest wish before each.
 
+use crate::look::Look;
 use crate::member::{Kept, Member, Settings};
 use crate::node::{self, Fault, Installed, Session};
 use crate::service::ask;
@@ -11,7 +12,7 @@ use crate::{Error, note, now, random};
 use flame_fleet_nats::Bus;
 use flame_fleet_protocol::rollout::Outcome;
 use flame_fleet_protocol::signed::hex;
-use flame_fleet_protocol::talk::{Ask, Followed, PART, Report, Subjects, TO_ALL};
+use flame_fleet_protocol::talk::{Ask, Followed, LOOK as LIST, PART, Report, Subjects, TO_ALL};
 use flame_fleet_protocol::{Action, Age, Agent, Alone, Clock, Ed25519, Intent, Key, agent};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
@@ -65,7 +66,7 @@ pub fn follow(settings: &Settings) -> Result<Infallible, Error> {
     let shared = Arc::new(Shared::default());
     let mut bus = Bus::connect(&member.access())?;
     let subjects = Subjects::of(&member.known.name);
-    bus.subscribe(&[TO_ALL, &subjects.to])?;
+    bus.subscribe(&[TO_ALL, LIST, &subjects.to])?;
     let steady = Instant::now();
     let identity = agent::Member {
         node: member.known.name.clone(),
@@ -93,6 +94,7 @@ pub fn follow(settings: &Settings) -> Result<Infallible, Error> {
         shared: follower.shared.clone(),
     };
     std::thread::spawn(move || acting.serve());
+    let look = Look::begin(&settings.node, &settings.member);
     let (mut connects, mut sent, mut last) = (0, Instant::now(), Report::default());
     let (mut refused, mut reason) = (0, None);
     loop {
@@ -111,6 +113,10 @@ pub fn follow(settings: &Settings) -> Result<Infallible, Error> {
         let mut within = EACH;
         while let Some(note) = follower.bus.next(within) {
             within = Duration::ZERO;
+            if note.subject == LIST {
+                look.ask();
+                continue;
+            }
             if let Err(e) = follower.agent.receive(&note.bytes, clock(), &Ed25519) {
                 // A beacon before the answer, and what is sent twice, is usual.
                 if !matches!(e, agent::Refusal::Silent { .. } | agent::Refusal::Old { .. }) {
@@ -122,9 +128,11 @@ pub fn follow(settings: &Settings) -> Result<Infallible, Error> {
         follower.act(clock());
         let mut report = follower.report();
         (report.refused, report.reason) = (refused, reason.clone());
+        report.listed = look.take();
         let due = if report.asks.is_some() { ASK } else { REPORT };
         if follower.bus.is_connected() && (report != last || sent.elapsed() >= due) {
             follower.bus.publish(&follower.subjects.report, serde_json::to_vec(&report).unwrap_or_default());
+            report.listed = None;
             (last, sent) = (report, Instant::now());
         }
     }

@@ -15,6 +15,7 @@ mod authority;
 mod commands;
 mod folder;
 mod follow;
+mod look;
 mod member;
 mod node;
 mod service;
@@ -22,7 +23,7 @@ mod state;
 mod token;
 mod users;
 
-pub use commands::Command;
+pub use commands::{Command, Seconds};
 pub use follow::follow;
 pub use member::{Member, Settings};
 

@@ -2,6 +2,7 @@
 //! revocations as the node's user, its operator.
 
 use crate::Error;
+use flame_fleet_protocol::talk::Counters;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::io::Read as _;
@@ -31,6 +32,50 @@ pub struct Installed {
     pub hash: String,
     pub expires: Option<u64>,
     pub settings: BTreeMap<String, String>,
+    #[serde(default)]
+    account: Account,
+    #[serde(default)]
+    usage: Usage,
+    #[serde(default)]
+    spool: Spool,
+}
+
+/// The packets and records of a module.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+struct Account {
+    offered: u64,
+    shed: BTreeMap<String, u64>,
+    records: u64,
+    records_lost: u64,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+struct Usage {
+    cpu_ns: u64,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+struct Spool {
+    dropped: u64,
+}
+
+impl Installed {
+    /// Returns the state and the counters for a report.
+    pub fn counters(self) -> Counters {
+        let Account { offered, shed, records, records_lost } = self.account;
+        Counters {
+            state: self.state,
+            reason: self.reason,
+            packets: offered,
+            packets_lost: shed.values().sum(),
+            records,
+            records_lost: records_lost.saturating_add(self.spool.dropped),
+            cpu_ns: self.usage.cpu_ns,
+        }
+    }
 }
 
 /// Returns the path of `flame`: beside this program, or in a folder of PATH.
@@ -146,10 +191,17 @@ pub fn narrow(credential: &Path, seconds: u64, to: &Path) -> Result<(), Fault> {
     flame(&["grant", "narrow", &from, "--expires", &format!("+{seconds}s"), "-o", &to]).map(drop)
 }
 
+impl Fault {
+    /// Returns the reason.
+    pub fn into_text(self) -> String {
+        match self {
+            Self::Denied(text) | Self::Failed(text) => text,
+        }
+    }
+}
+
 impl From<Fault> for Error {
     fn from(fault: Fault) -> Self {
-        match fault {
-            Fault::Denied(text) | Fault::Failed(text) => text.into(),
-        }
+        fault.into_text().into()
     }
 }

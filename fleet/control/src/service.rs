@@ -2,13 +2,15 @@
 
 use crate::folder::{MAX_MODULE, MAX_TEXT, Place};
 use crate::state::State;
+use crate::users::IMPORTED;
 use crate::{Error, note, now};
 use flame_fleet_nats::{Bus, Log as _, Nats, Note};
 use flame_fleet_protocol::enrolment::Standing;
 use flame_fleet_protocol::rollout::{Outcome, order};
 use flame_fleet_protocol::signed::unhex;
 use flame_fleet_protocol::talk::{
-    Application, Ask, FROM_NODES, MAX_TALK, PART, Report, Subjects, TO_ALL, enrolment, read_reply, reply,
+    Application, Ask, Counters, FROM_NODES, LOOK, Listed, MAX_LISTED, MAX_TALK, PART, Report, Subjects,
+    TO_ALL, enrolment, read_reply, reply,
 };
 use flame_fleet_protocol::{
     Age, Beacon, Delegated, Delegation, Ed25519, Key, Revocations, Secret, Statement, Subject,
@@ -28,6 +30,8 @@ const ANSWERS: usize = 1000;
 /// The most labels of a node, and the most characters of a text of it.
 const MAX_LABELS: usize = 64;
 const MAX_WORDS: usize = 1000;
+/// The seconds for which modules are listed each second after a command has asked for it ([`watch`]).
+const WATCHED: i64 = 10;
 /// The longest wait for the server to read its configuration.
 const RELOAD: Duration = Duration::from_secs(2);
 
@@ -49,6 +53,9 @@ pub struct Seen {
     pub has_revoked: bool,
     pub refused: u64,
     pub reason: Option<String>,
+    /// Its modules as it listed them last, while a view is open.
+    #[serde(default)]
+    pub listed: Option<Listed>,
 }
 
 /// A signed intent of a target.
@@ -143,9 +150,18 @@ impl Service {
         }
         if is_due {
             *beaten = Some(Instant::now());
+            match self.is_watched() {
+                true => self.bus.publish(LOOK, Vec::new()),
+                false => self.status.nodes.values_mut().for_each(|seen| seen.listed = None),
+            }
             self.show()?;
         }
         Ok(())
+    }
+
+    fn is_watched(&self) -> bool {
+        let of = std::fs::metadata(self.place.path.join("watched"));
+        of.is_ok_and(|of| i64::try_from(now()).is_ok_and(|now| now - of.mtime() <= WATCHED))
     }
 
     /// Writes the status, for commands.
@@ -211,11 +227,13 @@ impl Service {
             return;
         }
         let subject = format!("$SYS.REQ.SERVER.{}.RELOAD", self.system.server());
-        let reply = self.system.request(&subject, Vec::new(), RELOAD).map_err(Error::from);
-        let read = reply.and_then(|reply| {
+        let read = || {
+            let reply = self.system.request(&subject, Vec::new(), RELOAD)?;
             let text = String::from_utf8_lossy(&reply).into_owned();
-            if text.contains("\"error\"") { Err(text.into()) } else { Ok(()) }
-        });
+            if text.contains("\"error\"") { Err(Error::from(text)) } else { Ok(()) }
+        };
+        // nats-server (2.15.1) adds a new account with the first one, and its imports with the second one.
+        let read = read().and_then(|()| read());
         if read.is_ok() {
             self.served = wanted;
         }
@@ -241,11 +259,14 @@ impl Service {
             "from" => {
                 // The server lets only this node use the subject. What is no report is of another release.
                 if let Ok(report) = serde_json::from_slice(&note.bytes) {
-                    reports.insert(from.to_owned(), bounded(report));
+                    let mut report = bounded(report);
+                    let before = reports.remove(from);
+                    report.listed = report.listed.or_else(|| before?.listed);
+                    reports.insert(from.to_owned(), report);
                 }
                 return Ok(());
             }
-            "ask" => (self.answer(from, &note.bytes), Subjects::of(from).inbox),
+            "ask" => (self.answer(from, &note.bytes), IMPORTED.to_owned()),
             "enrol" => (self.enrol(from, &note.bytes), enrolment(from).1),
             _ => return Ok(()),
         };
@@ -329,9 +350,11 @@ impl Service {
         let (mut news, mut is_new) = (false, false);
         for (node, report) in &reports {
             self.answers.extend(report.asks);
-            let Report { revoked, has_revoked, refused, reason, .. } = report.clone();
-            let seen = Seen { at: now(), revoked: revoked.counter, has_revoked, refused, reason };
-            let before = self.status.nodes.insert(node.clone(), seen.clone());
+            let Report { revoked, has_revoked, refused, reason, listed, .. } = report.clone();
+            let before = self.status.nodes.remove(node);
+            let listed = listed.or_else(|| before.as_ref()?.listed.clone());
+            let seen = Seen { at: now(), revoked: revoked.counter, has_revoked, refused, reason, listed };
+            self.status.nodes.insert(node.clone(), seen.clone());
             is_new |= before.is_none_or(|before| {
                 (before.revoked, before.has_revoked) != (seen.revoked, seen.has_revoked)
             });
@@ -388,6 +411,16 @@ fn bounded(mut report: Report) -> Report {
     let labels = report.labels.iter().take(MAX_LABELS);
     report.labels = labels.map(|(name, value)| (plain(name), plain(value))).collect();
     report.reason = report.reason.as_deref().map(plain);
+    if let Some(listed) = &mut report.listed {
+        listed.fault = listed.fault.as_deref().map(plain);
+        let modules = std::mem::take(&mut listed.modules).into_iter().take(MAX_LISTED);
+        listed.modules = modules
+            .map(|(name, of)| {
+                let (state, reason) = (plain(&of.state), of.reason.as_deref().map(plain));
+                (plain(&name), Counters { state, reason, ..of })
+            })
+            .collect();
+    }
     for followed in report.outcomes.values_mut() {
         if let Outcome::Refused(reason) | Outcome::Failed(reason) = &mut followed.outcome {
             *reason = plain(reason);
@@ -401,6 +434,11 @@ pub fn status(place: &Place) -> Option<Status> {
     let bytes = place.read("status", 64 << 20).ok()??;
     let status: Status = serde_json::from_slice(&bytes).ok()?;
     (now() <= status.time.saturating_add(5)).then_some(status)
+}
+
+/// Has the service ask nodes for their modules, for the next seconds.
+pub fn watch(place: &Place) -> Result<(), Error> {
+    place.put("watched", b"")
 }
 
 /// Sends a request to the service and returns the content of its reply.
@@ -420,9 +458,19 @@ mod tests {
         let labels = (0..100).map(|n| (format!("l{n}"), bad.clone())).collect();
         let followed = Followed { rollout: 1, outcome: Outcome::Failed(bad.clone()) };
         let outcomes = [("t".to_owned(), followed)].into();
-        let report = bounded(Report { labels, outcomes, reason: Some(bad), ..Report::default() });
+        let counters = Counters { state: bad.clone(), reason: Some(bad.clone()), ..Counters::default() };
+        let modules = (0..1000).map(|n| (format!("{n}{bad}"), counters.clone())).collect();
+        let listed = Some(Listed { fault: Some(bad.clone()), modules, ms: 1 });
+        let report = bounded(Report { labels, outcomes, reason: Some(bad), listed, ..Report::default() });
         let is_good = |text: &String| text.len() == MAX_WORDS && text.starts_with(" [2Jx");
         assert!(report.labels.len() == MAX_LABELS && report.labels.values().all(is_good));
+        let listed = report.listed.unwrap();
+        assert_eq!(listed.modules.len(), MAX_LISTED);
+        assert!(listed.fault.as_ref().is_some_and(is_good));
+        for (name, of) in &listed.modules {
+            assert!(name.len() == MAX_WORDS && name.contains(" [2Jx"), "{name}");
+            assert!(is_good(&of.state) && of.reason.as_ref().is_some_and(is_good));
+        }
         assert!(report.reason.is_some_and(|reason| is_good(&reason)));
         let Outcome::Failed(reason) = &report.outcomes["t"].outcome else { panic!("{:?}", report.outcomes) };
         assert!(is_good(reason));

@@ -3,10 +3,14 @@
 //! Permissions are lists of what is allowed; all else is denied. A node publishes its own records and reads
 //! the last message of its own subjects only: no call of JetStream is allowed to it that reads, lists or
 //! makes streams or consumers. The fleet makes the streams.
+//!
+//! Each node has an account of its own, which imports its own subjects of the fleet's account. The server
+//! sends a reply, an acknowledgement too, to the subject that a publisher names, without a look at
+//! permissions; through an import it arrives in the account of the node.
 
 use crate::state::State;
 use flame_fleet_protocol::nkey::nkey;
-use flame_fleet_protocol::talk::{Subjects, TO_ALL, enrolment};
+use flame_fleet_protocol::talk::{LOOK, Subjects, TO_ALL, enrolment};
 use flame_fleet_protocol::{Key, enrolment::Standing};
 use std::path::Path;
 
@@ -27,6 +31,12 @@ pub struct Own {
     pub system: Key,
 }
 
+/// The subjects that accounts of nodes import: of messages that a node sends, and of those to it.
+const SENT: [&str; 4] = ["flame.records.>", "flame.from.*", "flame.ask.*", "$JS.API.DIRECT.GET.>"];
+const RECEIVED: &str = "flame.to.>";
+/// The beginning of the subjects in the fleet's account on which an account of a node has its replies.
+pub const IMPORTED: &str = "_R_";
+
 /// What a user may publish on, and receive from.
 struct Permissions {
     publish: Vec<String>,
@@ -42,7 +52,7 @@ fn of_node(node: &str) -> Permissions {
     let last = [format!("*.flame.records.{node}.>"), format!("MARKS.flame.marks.{node}.>")];
     let last = last.map(|of| format!("$JS.API.DIRECT.GET.{of}"));
     let publish = [format!("flame.records.{node}.>"), report, ask].into_iter().chain(last).collect();
-    Permissions { publish, subscribe: vec![TO_ALL.to_owned(), to, format!("{inbox}.>")] }
+    Permissions { publish, subscribe: vec![TO_ALL.to_owned(), LOOK.to_owned(), to, format!("{inbox}.>")] }
 }
 
 fn of_applicant(id: &str) -> Permissions {
@@ -64,7 +74,7 @@ fn of_archive() -> Permissions {
         "$JS.ACK.>",
         "flame.marks.>",
     ]);
-    Permissions { publish, subscribe: all(["flame.inbox.archive.>"]) }
+    Permissions { publish, subscribe: all(["flame.inbox.archive.>", "flame.records.>"]) }
 }
 
 /// States what runs, and makes streams.
@@ -74,7 +84,7 @@ fn of_control() -> Permissions {
         "$JS.API.STREAM.INFO.*",
         "$JS.API.STREAM.CREATE.*",
         "flame.to.>",
-        "flame.inbox.node.>",
+        "_R_.>",
         "flame.inbox.token.>",
     ]);
     let subscribe = all(["flame.from.*", "flame.ask.*", "flame.enrol.*", "flame.inbox.control.>"]);
@@ -83,6 +93,21 @@ fn of_control() -> Permissions {
 
 fn of_system() -> Permissions {
     Permissions { publish: all(["$SYS.REQ.SERVER.*.RELOAD"]), subscribe: all(["flame.inbox.system.>"]) }
+}
+
+/// Appends the account of a node.
+fn write_account(name: &str, key: &Key, into: &mut String) {
+    let (node, mut user) = (of_node(name), String::new());
+    node.write(key, &mut user);
+    let import = |kind: &str, subject: &String| {
+        format!("      {{ {kind}: {{ account: FLEET, subject: {subject:?} }} }}\n")
+    };
+    let sent = node.publish.iter().map(|subject| import("service", subject));
+    // The others are subjects of replies, which do not leave the account.
+    let received = node.subscribe.iter().filter(|subject| subject.starts_with("flame.to."));
+    let imports: String = sent.chain(received.map(|subject| import("stream", subject))).collect();
+    let account = format!("NODE_{name}");
+    *into += &format!("  {account:?}: {{\n    users: [\n{user}    ]\n    imports: [\n{imports}    ]\n  }}\n");
 }
 
 impl Permissions {
@@ -106,11 +131,13 @@ pub fn configuration(places: &Places<'_>, own: &Own, state: &State, now: u64) ->
     let mut users = String::new();
     of_control().write(&own.control, &mut users);
     of_archive().write(&own.archive, &mut users);
+    let mut nodes = String::new();
     for (name, standing) in state.members.nodes() {
         if let Standing::Member(key) = standing {
-            of_node(name).write(key, &mut users);
+            write_account(name, key, &mut nodes);
         }
     }
+    let exports = SENT.map(|subject| format!("{{ service: {subject:?} }}")).join(", ");
     for applicant in state.applicants.iter().filter(|applicant| now < applicant.expires) {
         of_applicant(&applicant.id).write(&applicant.key, &mut users);
     }
@@ -134,8 +161,9 @@ accounts {{
     jetstream: enabled
     users: [
 {users}    ]
+    exports: [{exports}, {{ stream: {RECEIVED:?} }}]
   }}
-  SYS: {{
+{nodes}  SYS: {{
     users: [
 {system}    ]
   }}

@@ -3,4 +3,6 @@
 
 mod attacks;
 mod permissions;
+#[path = "../../nats/tests/program.rs"]
+mod program;
 mod world;

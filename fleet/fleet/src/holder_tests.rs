@@ -2,7 +2,7 @@
 
 use crate::holder::Holder;
 use crate::parquet_files::Files;
-use crate::query::{ask, session, session_of};
+use crate::query::{MEMORY, ask, pool, session, session_of};
 use crate::store::Store;
 use datafusion::arrow::array::{ArrayRef, RecordBatch, StringArray, TimestampNanosecondArray, UInt64Array};
 use datafusion::arrow::array::{RecordBatchOptions, UInt16Array};
@@ -29,8 +29,8 @@ pub struct World {
     folder: tempfile::TempDir,
     pub runtime: Runtime,
     pub store: Store,
-    root: Secret,
-    alice: Secret,
+    root: Arc<Secret>,
+    alice: Arc<Secret>,
     version: u64,
 }
 
@@ -45,35 +45,64 @@ pub fn numbers(values: &[u64]) -> ArrayRef {
     Arc::new(UInt64Array::from_iter_values(values.iter().copied()))
 }
 
-/// Rows of flows: four from 10.1.1.1, one from 10.9.9.9, whose `bytes` are zero.
-fn flows() -> Columns {
+/// What no holder of the tests sees: a row of a flow, a column, and tables.
+pub struct Hidden {
+    pub src: &'static str,
+    pub dport: u16,
+    pub bytes: u64,
+    pub host: &'static str,
+    pub own: &'static str,
+    pub key: u64,
+    pub unshown: &'static str,
+}
+
+pub const HIDDEN: Hidden = Hidden {
+    src: "10.9.9.9",
+    dport: 666,
+    bytes: 0,
+    host: "hidden-host",
+    own: "bobs-own",
+    key: 0,
+    unshown: "unshown",
+};
+
+/// Rows of flows: four from 10.1.1.1, and a hidden one, whose `bytes` are zero.
+fn flows(hidden: &Hidden) -> Columns {
     let times = (0..5).map(|n| i64::try_from(TIME + n).unwrap());
     vec![
-        ("src", "ip", text(&["10.1.1.1", "10.1.1.1", "10.9.9.9", "10.1.1.1", "10.1.1.1"])),
-        ("dport", "u16", Arc::new(UInt16Array::from(vec![53, 53, 666, 53, 53]))),
-        ("bytes", "u64", numbers(&[10, 20, 0, 30, 40])),
-        ("host", "text", text(&["hidden-host"; 5])),
+        ("src", "ip", text(&["10.1.1.1", "10.1.1.1", hidden.src, "10.1.1.1", "10.1.1.1"])),
+        ("dport", "u16", Arc::new(UInt16Array::from(vec![53, 53, hidden.dport, 53, 53]))),
+        ("bytes", "u64", numbers(&[10, 20, hidden.bytes, 30, 40])),
+        ("host", "text", text(&[hidden.host; 5])),
         ("at", "time", Arc::new(TimestampNanosecondArray::from_iter_values(times).with_timezone("UTC"))),
     ]
 }
 
 impl World {
     pub fn new() -> Self {
+        Self::of(&HIDDEN, Arc::new(Secret::generate()), Arc::new(Secret::generate()))
+    }
+
+    /// Returns a world of the same people that differs in what is hidden.
+    pub fn twin(&self, hidden: &Hidden) -> Self {
+        Self::of(hidden, self.root.clone(), self.alice.clone())
+    }
+
+    fn of(hidden: &Hidden, root: Arc<Secret>, alice: Arc<Secret>) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::open(&folder.path().join("archive"), true).unwrap();
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
-        let (root, alice) = (Secret::generate(), Secret::generate());
         let mut world = Self { folder, runtime: runtime.unwrap(), store, root, alice, version: 0 };
         let (own, bob) = (world.name("alice"), world.name("bob"));
-        world.add("n1", "", "flow", "flow", flows());
-        world.add("n2", "", "flow", "flow", flows());
-        world.add("n1", "", "other", "t", vec![("v", "text", text(&["unshown"]))]);
+        world.add("n1", "", "flow", "flow", flows(hidden));
+        world.add("n2", "", "flow", "flow", flows(hidden));
+        world.add("n1", "", "other", "t", vec![("v", "text", text(&[hidden.unshown]))]);
         world.add(
             "n1",
             &bob,
             "mine",
             "t",
-            vec![("v", "text", text(&["bobs-own"])), ("k", "u64", numbers(&[0]))],
+            vec![("v", "text", text(&[hidden.own])), ("k", "u64", numbers(&[hidden.key]))],
         );
         let alices =
             vec![("a", "ip", text(&["10.2.2.2"])), ("k", "u64", numbers(&[7])), ("v", "text", text(&["x"]))];
@@ -121,7 +150,7 @@ impl World {
     /// these fields of the credential.
     fn holder(&self, role: &str, shows: &str, fields: &[(Field, &str)]) -> Result<Holder, String> {
         let policy = format!(
-            "[node]\nname = \"archive\"\nkey = \"node.key\"\n[roots]\noperator = \"{}\"\n\
+            "[node]\nname = \"archive\"\nkey = \"node.key\"\naudit = \"audit.log\"\n[roots]\noperator = \"{}\"\n\
              [roles.reader]\nselect = \"\"\ncalls = \"records\"\ncode = \"any\"\n{role}\n{shows}\n",
             self.root.public()
         );
@@ -140,12 +169,12 @@ impl World {
         holder.map_err(|e| e.to_string())
     }
 
-    fn session(&self, role: &str, shows: &str, fields: &[(Field, &str)]) -> SessionContext {
+    pub fn session(&self, role: &str, shows: &str, fields: &[(Field, &str)]) -> SessionContext {
         let holder = self.holder(role, shows, fields).unwrap();
-        self.runtime.block_on(session_of(&self.store, &holder)).unwrap()
+        self.runtime.block_on(session_of(&self.store, &holder, &pool(Some(MEMORY)))).unwrap()
     }
 
-    fn query(&self, context: &SessionContext, sql: &str) -> Result<String, String> {
+    pub fn query(&self, context: &SessionContext, sql: &str) -> Result<String, String> {
         self.runtime.block_on(async {
             let rows = async { Ok::<_, crate::Error>(ask(context, sql).await?.collect().await?) };
             let rows = rows.await.map_err(|e| e.to_string())?;
@@ -161,10 +190,10 @@ impl World {
     }
 }
 
-const ALL: &str = "expose = \"all\"";
-const HEADERS: &str = "expose = \"headers\"";
+pub const ALL: &str = "expose = \"all\"";
+pub const HEADERS: &str = "expose = \"headers\"";
 const ROWS: &str = "[shows.reader.\"flow.flow\"]\ncolumns = [\"node\", \"dport\", \"at\", \"host\"]";
-const GROUPS: &str =
+pub const GROUPS: &str =
     "[shows.reader.\"flow.flow\"]\ncolumns = [\"src\", \"dport\"]\nsums = [\"bytes\"]\ngroup = 3";
 
 #[test]
@@ -189,7 +218,7 @@ fn a_holder_sees_its_own_rows_and_what_its_role_shows() {
     let context = world.session(ALL, "", &[]);
     assert!(world.query(&context, "SELECT * FROM shown.flow.flow").unwrap_err().contains("not found"));
     // The operator sees all.
-    let all = world.runtime.block_on(session(&world.store)).unwrap();
+    let all = world.runtime.block_on(session(&world.store, &pool(None))).unwrap();
     assert_eq!(world.rows(&all, "SELECT count(*), count(DISTINCT principal) FROM mine.t"), ["3 2"]);
 }
 
@@ -383,4 +412,30 @@ fn a_credential_without_its_key_or_its_time_sees_nothing() {
         let error = world.holder(ALL, shows, &[]).unwrap_err();
         assert!(error.contains(expected), "{shows}: {error}");
     }
+}
+
+#[test]
+fn queries_under_a_credential_are_in_the_audit_log() {
+    let world = World::new();
+    let holder = world.holder(ALL, ROWS, &[]).unwrap();
+    holder.audit("SELECT 1", "1 rows").unwrap();
+    holder.audit("SELECT\n2", "error: none").unwrap();
+    let log = std::fs::read_to_string(world.path("audit.log")).unwrap();
+    let text = std::fs::read_to_string(world.path("alice.cred")).unwrap();
+    let id = Credential::parse(&text).unwrap().blocks().unwrap().pop().unwrap().id;
+    let lines: Vec<_> = log.lines().collect();
+    assert!(lines.len() == 2 && id.len() > 32, "{log}");
+    for (line, query) in lines.iter().zip(["1 rows: SELECT 1", "error: none: SELECT\\n2"]) {
+        let expected = format!("\"text\":\"credential {id}: {query}\"");
+        assert!(
+            line.contains(&expected) && line.contains("\"event\":\"query\",\"principal\":\"alice\""),
+            "{line}"
+        );
+    }
+    let key = Secret::from_file(&world.path("node.key")).unwrap().public();
+    let counter = flame_trust::counter_of(&world.path("node.key"));
+    assert_eq!(flame_trust::verify_audit(&world.path("audit.log"), Some(&counter), &key, |_| {}).unwrap(), 2);
+    // A log that cannot be written is no reason to answer without one.
+    std::fs::remove_file(counter).unwrap();
+    assert!(holder.audit("SELECT 1", "1 rows").unwrap_err().to_string().contains("is missing"));
 }

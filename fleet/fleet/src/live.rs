@@ -1,18 +1,21 @@
-//! `flame fleet delay` and `flame fleet rtt`: records of several nodes side by side, as far as they came.
+//! `flame fleet delay`, `paths` and `rtt`: records of several nodes side by side, as far as they came to the
+//! archive, or as they come to the server.
 
-use crate::Error;
+use crate::columns::words;
 use crate::query::{Access, ask};
+use crate::stream::follow;
+use crate::{Error, columns};
 use clap::Args;
 use datafusion::arrow::array::{
-    Array as _, ArrayRef, AsArray as _, DurationNanosecondArray, Int64Array, RecordBatch, StringArray,
-    UInt64Array,
+    ArrayRef, AsArray as _, DurationNanosecondArray, RecordBatch, StringArray, UInt64Array,
 };
-use datafusion::arrow::compute::cast;
-use datafusion::arrow::datatypes::{DataType, Int64Type};
 use datafusion::prelude::SessionContext;
-use flame_fleet_join::{Flow, Pair, Seen, join};
-use std::collections::BTreeMap;
+use flame_fleet_join::{Hop, Pair, Seen, Window, join, paths};
+use std::path::PathBuf;
 use std::sync::Arc;
+
+/// The packets of each node.
+pub type Nodes<'a> = [(&'a str, Vec<Seen>)];
 
 /// State delays and losses between all pairs of nodes that run the module trajectory
 ///
@@ -20,20 +23,42 @@ use std::sync::Arc;
 /// uncertainty that is stated beside it.
 #[derive(Args)]
 pub struct Delay {
+    #[command(flatten)]
+    monitors: Monitors,
+}
+
+/// State the paths of packets through all nodes that run the module trajectory, and the delays on them
+///
+/// A path is the list of the nodes that saw a packet, in its order. A packet that was lost has the beginning
+/// of its path. Where the clocks' bounds do not decide the order, packets are counted as unordered.
+#[derive(Args)]
+pub struct Paths {
+    #[command(flatten)]
+    monitors: Monitors,
+}
+
+/// Which packets are joined.
+#[derive(Args)]
+pub struct Monitors {
     /// The name under which the module is installed
     #[arg(long, default_value = "trajectory")]
-    module: String,
+    pub module: String,
 
     /// The seconds before the last packet of each node that are joined
     #[arg(long, default_value = "60", value_name = "SECONDS")]
-    last: u32,
+    pub last: u32,
 
     /// The milliseconds after which a packet that has not arrived is lost
     #[arg(long, default_value = "2000", value_name = "MILLISECONDS")]
-    wait: u32,
+    pub wait: u32,
+
+    /// Follow the records on their way through the server, which this configuration of an archive names, and
+    /// state the result each second until ended; the archive itself is read for flows that began before
+    #[arg(long, value_name = "FILE", conflicts_with = "credential")]
+    pub follow: Option<PathBuf>,
 
     #[command(flatten)]
-    access: Access,
+    pub access: Access,
 }
 
 /// State the round-trip times to the same targets as seen from pairs of nodes that run the module rtt
@@ -49,8 +74,26 @@ pub struct Rtt {
 
 impl Delay {
     pub fn run(self) -> Result<(), Error> {
-        self.access.write(async |context| {
-            let rows = delays(&context, &self.module, self.last, self.wait).await?;
+        self.monitors.run("delay", delays)
+    }
+}
+
+impl Paths {
+    pub fn run(self) -> Result<(), Error> {
+        self.monitors.run("paths", ways)
+    }
+}
+
+impl Monitors {
+    fn run(self, name: &str, rows: fn(&Nodes<'_>, i64) -> Result<RecordBatch, Error>) -> Result<(), Error> {
+        let wait = i64::from(self.wait) * 1_000_000;
+        if let Some(file) = &self.follow {
+            return follow(&self, file, |nodes| rows(nodes, wait));
+        }
+        let text = format!("flame fleet {name} --module {} --last {}", self.module, self.last);
+        self.access.write(&text, async |context| {
+            let window = archived(&context, &self.module, self.last).await?;
+            let rows = rows(&window.seen(), wait)?;
             Ok((rows.schema(), vec![rows]))
         })
     }
@@ -58,15 +101,16 @@ impl Delay {
 
 impl Rtt {
     pub fn run(self) -> Result<(), Error> {
-        self.access.write(async |context| {
-            let frame = ask(&context, &side_by_side(&self.module)).await?;
+        let sql = side_by_side(&self.module);
+        self.access.write(&sql, async |context| {
+            let frame = ask(&context, &sql).await?;
             Ok((Arc::new(frame.schema().as_arrow().clone()), frame.collect().await?))
         })
     }
 }
 
 /// Returns a name as SQL writes it.
-fn quoted(name: &str) -> String {
+pub fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 
@@ -89,95 +133,121 @@ pub fn side_by_side(module: &str) -> String {
     )
 }
 
-/// Returns a column of each row as `kind`.
-fn column(batch: &RecordBatch, n: usize, kind: &DataType) -> Result<ArrayRef, Error> {
-    Ok(cast(batch.column(n), kind)?)
-}
-
-/// Returns delays and losses of all pairs of nodes, in each direction.
-pub async fn delays(
-    context: &SessionContext,
-    module: &str,
-    last: u32,
-    wait: u32,
-) -> Result<RecordBatch, Error> {
-    let table = quoted(module);
-    let sql = format!("SELECT DISTINCT hash, sampling, payload, seeds FROM {table}.setting");
-    let settings = ask(context, &sql).await?.collect().await?;
-    let settings: usize = settings.iter().map(RecordBatch::num_rows).sum();
-    if settings != 1 {
-        return Err(format!(
+/// Refuses monitors whose settings differ: their labels are not of the same packets.
+pub fn check_settings(module: &str, settings: usize) -> Result<(), Error> {
+    match settings {
+        1 => Ok(()),
+        _ => Err(format!(
             "{module}: {settings} settings in the table setting, expected one of all nodes: install the \
              module with equal parameters"
         )
-        .into());
+        .into()),
     }
-    let sql = format!(
-        "SELECT l.node, f.proto, f.src, f.sport, f.dst, f.dport, l.label, CAST(l.ts_ns AS BIGINT) \
-         FROM {table}.log l JOIN \
-         (SELECT DISTINCT node, flow, proto, src, sport, dst, dport FROM {table}.flow) f \
-         ON l.node = f.node AND l.flow = f.flow \
-         JOIN (SELECT node, max(ts_ns) AS until FROM {table}.log GROUP BY node) u ON u.node = l.node \
-         WHERE l.ts_ns >= u.until - INTERVAL '{last} seconds'"
+}
+
+/// Returns the latest packets of an archive.
+pub async fn archived(context: &SessionContext, module: &str, last: u32) -> Result<Window, Error> {
+    let table = quoted(module);
+    let sql = format!("SELECT DISTINCT hash, sampling, payload, seeds FROM {table}.setting");
+    let settings = ask(context, &sql).await?.collect().await?;
+    check_settings(module, settings.iter().map(RecordBatch::num_rows).sum())?;
+    let mut window = Window::new(i64::from(last) * 1_000_000_000);
+    let late = format!(
+        "{table}.log l JOIN (SELECT node, max(ts_ns) AS until FROM {table}.log GROUP BY node) u \
+         ON u.node = l.node WHERE l.ts_ns >= u.until - INTERVAL '{last} seconds'"
     );
-    let mut nodes: BTreeMap<String, Vec<Seen>> = BTreeMap::new();
+    let sql = format!(
+        "SELECT DISTINCT flow, proto, src, sport, dst, dport FROM {table}.flow \
+         WHERE flow IN (SELECT l.flow FROM {late})"
+    );
     for batch in ask(context, &sql).await?.collect().await? {
-        let text = |n| column(&batch, n, &DataType::Utf8);
-        let number = |n| column(&batch, n, &DataType::Int64);
-        let texts = [text(0)?, text(2)?, text(4)?];
-        let numbers = [number(1)?, number(3)?, number(5)?, number(6)?, number(7)?];
-        let [node, src, dst] = texts.each_ref().map(|array| array.as_string::<i32>());
-        let [proto, sport, dport, label, at] =
-            numbers.each_ref().map(|array| array.as_primitive::<Int64Type>());
-        // A packet without readable addresses has no direction.
-        for n in (0..batch.num_rows()).filter(|n| !src.is_null(*n) && !dst.is_null(*n)) {
-            // The columns of the module have these types.
-            let port = |of: &Int64Array| u16::try_from(of.value(n)).unwrap_or_default();
-            let flow = Flow {
-                proto: u8::try_from(proto.value(n)).unwrap_or_default(),
-                source: (src.value(n).to_owned(), port(sport)),
-                destination: (dst.value(n).to_owned(), port(dport)),
-            };
-            let label = u32::try_from(label.value(n)).unwrap_or_default();
-            let seen = Seen { flow, label, at: at.value(n) };
-            nodes.entry(node.value(n).to_owned()).or_default().push(seen);
-        }
+        columns::flows(&batch, &mut window)?;
     }
+    let sql = format!("SELECT l.node, l.ts_ns, l.flow, l.label FROM {late}");
+    for batch in ask(context, &sql).await?.collect().await? {
+        let nodes = words(&batch, "node")?;
+        let nodes = nodes.as_string::<i32>();
+        columns::packets(&batch, |n| nodes.value(n), &mut window)?;
+    }
+    Ok(window)
+}
+
+/// Returns delays and losses of all pairs of nodes, in each direction.
+pub fn delays(nodes: &Nodes<'_>, wait: i64) -> Result<RecordBatch, Error> {
     let mut rows = Vec::new();
-    let all: Vec<_> = nodes.into_iter().collect();
-    for (n, (first, ones)) in all.iter().enumerate() {
-        for (second, others) in &all[n + 1..] {
-            rows.push((first, second, join(ones, others, i64::from(wait) * 1_000_000)));
+    for (n, (first, ones)) in nodes.iter().enumerate() {
+        for (second, others) in &nodes[n + 1..] {
+            rows.push((*first, *second, join(ones, others, wait)));
         }
     }
     table_of(&rows)
 }
 
+/// A column of durations, each of a row.
+fn durations(rows: usize, of: impl Fn(usize) -> Option<i64>) -> ArrayRef {
+    Arc::new((0..rows).map(of).collect::<DurationNanosecondArray>())
+}
+
+fn counts(of: impl IntoIterator<Item = u64>) -> ArrayRef {
+    Arc::new(UInt64Array::from_iter_values(of))
+}
+
+fn batch(columns: Vec<(&str, ArrayRef)>) -> Result<RecordBatch, Error> {
+    Ok(RecordBatch::try_from_iter_with_nullable(columns.into_iter().map(|(name, of)| (name, of, true)))?)
+}
+
 /// Returns two rows for each pair: from the first node to the second, and back.
-fn table_of(pairs: &[(&String, &String, Pair)]) -> Result<RecordBatch, Error> {
+fn table_of(pairs: &[(&str, &str, Pair)]) -> Result<RecordBatch, Error> {
     let ways: Vec<_> = pairs
         .iter()
         .flat_map(|(a, b, pair)| [(*a, *b, &pair.there, 1, pair), (*b, *a, &pair.back, -1, pair)])
         .collect();
-    let duration = |of: &dyn Fn(usize) -> Option<i64>| -> ArrayRef {
-        Arc::new((0..ways.len()).map(of).collect::<DurationNanosecondArray>())
-    };
-    let quantile = |part: f64| duration(&|n| ways[n].2.quantile(part));
-    let columns: Vec<(&str, ArrayRef)> = vec![
+    let quantile = |part: f64| durations(ways.len(), |n| ways[n].2.quantile(part));
+    let ahead = |n: usize| ways[n].4.offset.map(|offset| ways[n].3 * offset.estimate());
+    batch(vec![
         ("from", Arc::new(StringArray::from_iter_values(ways.iter().map(|way| way.0)))),
         ("to", Arc::new(StringArray::from_iter_values(ways.iter().map(|way| way.1)))),
-        (
-            "packets",
-            Arc::new(UInt64Array::from_iter_values(ways.iter().map(|way| way.2.delays.len() as u64))),
-        ),
-        ("lost", Arc::new(UInt64Array::from_iter_values(ways.iter().map(|way| way.2.lost)))),
+        ("packets", counts(ways.iter().map(|way| way.2.delays.len() as u64))),
+        ("lost", counts(ways.iter().map(|way| way.2.lost))),
         ("min", quantile(0.0)),
         ("median", quantile(0.5)),
         ("p99", quantile(0.99)),
-        ("clock_ahead", duration(&|n| ways[n].4.offset.map(|offset| ways[n].3 * offset.estimate))),
-        ("uncertainty", duration(&|n| ways[n].4.offset.map(|offset| offset.uncertainty))),
-        ("unknown", Arc::new(UInt64Array::from_iter_values(ways.iter().map(|way| way.4.unknown)))),
-        ("ambiguous", Arc::new(UInt64Array::from_iter_values(ways.iter().map(|way| way.4.ambiguous)))),
-    ];
-    Ok(RecordBatch::try_from_iter_with_nullable(columns.into_iter().map(|(name, of)| (name, of, true)))?)
+        ("clock_ahead", durations(ways.len(), ahead)),
+        ("uncertainty", durations(ways.len(), |n| ways[n].4.offset.map(|offset| offset.uncertainty()))),
+        ("unknown", counts(ways.iter().map(|way| way.4.unknown))),
+        ("ambiguous", counts(ways.iter().map(|way| way.4.ambiguous))),
+    ])
+}
+
+/// Returns a row for each hop of each path, and one for the whole path if it has several.
+pub fn ways(nodes: &Nodes<'_>, wait: i64) -> Result<RecordBatch, Error> {
+    let monitors: Vec<&[Seen]> = nodes.iter().map(|(_, seen)| &seen[..]).collect();
+    let found = paths(&monitors, wait);
+    let name = |n: usize| nodes[n].0;
+    let mut rows: Vec<(String, u64, Option<&Hop>)> = Vec::new();
+    for path in &found.paths {
+        let names: Vec<_> = path.monitors.iter().map(|&n| name(n)).collect();
+        let names = names.join(" > ");
+        // One node has no hop.
+        let alone = path.hops.is_empty().then_some(None);
+        for hop in path.hops.iter().map(Some).chain(alone) {
+            rows.push((names.clone(), path.packets, hop));
+        }
+    }
+    let end = |of: fn(&Hop) -> usize| -> ArrayRef {
+        Arc::new(rows.iter().map(|row| row.2.map(|hop| name(of(hop)))).collect::<StringArray>())
+    };
+    let quantile = |part: f64| durations(rows.len(), |n| rows[n].2?.quantile(part));
+    batch(vec![
+        ("path", Arc::new(StringArray::from_iter_values(rows.iter().map(|row| &row.0)))),
+        ("packets", counts(rows.iter().map(|row| row.1))),
+        ("from", end(|hop| hop.from)),
+        ("to", end(|hop| hop.to)),
+        ("min", quantile(0.0)),
+        ("median", quantile(0.5)),
+        ("p99", quantile(0.99)),
+        ("uncertainty", durations(rows.len(), |n| rows[n].2.map(|hop| hop.uncertainty))),
+        ("unordered", counts(rows.iter().map(|_| found.unordered))),
+        ("ambiguous", counts(rows.iter().map(|_| found.ambiguous))),
+    ])
 }

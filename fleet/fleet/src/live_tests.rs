@@ -1,10 +1,19 @@
 //! Joins over an archive.
 
+use crate::columns;
 use crate::holder_tests::{Columns, World, numbers, text};
-use crate::live::{delays, side_by_side};
-use crate::query::session;
-use datafusion::arrow::array::{ArrayRef, DurationNanosecondArray, Float64Array, TimestampNanosecondArray};
+use crate::live::{archived, delays, side_by_side, ways};
+use crate::query::{pool, session};
+use crate::stream::{Ends, Next, add};
+use crate::{Error, live::Nodes};
+use datafusion::arrow::array::{
+    ArrayRef, DurationNanosecondArray, Float64Array, RecordBatch, TimestampNanosecondArray,
+};
 use datafusion::arrow::util::pretty::pretty_format_batches;
+use flame_fleet_join::{Flow, Window};
+use flame_fleet_protocol::Subject;
+use flame_spool::{Batch, Epoch, Frame, Hash, Position, Totals};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 const MS: i64 = 1_000_000;
@@ -41,6 +50,15 @@ fn monitor(world: &mut World, node: &str, packets: &[(u64, u64, i64)], payload: 
     }
 }
 
+/// Returns the cells of a result over the latest packets, row by row.
+fn joined(world: &World, rows: fn(&Nodes<'_>, i64) -> Result<RecordBatch, Error>) -> Vec<Vec<String>> {
+    let context = world.runtime.block_on(session(&world.store, &pool(None))).unwrap();
+    let window = world.runtime.block_on(archived(&context, "trajectory", 60)).unwrap();
+    let table = pretty_format_batches(&[rows(&window.seen(), 2000 * MS).unwrap()]).unwrap().to_string();
+    let rows = table.lines().skip(3).filter(|line| line.starts_with('|'));
+    rows.map(|line| line.trim_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect()).collect()
+}
+
 #[test]
 fn delays_have_the_uncertainty_of_the_clocks() {
     let mut world = World::new();
@@ -60,15 +78,7 @@ fn delays_have_the_uncertainty_of_the_clocks() {
     b.push((1, 9, late + 4 * MS + ahead));
     monitor(&mut world, "a", &a, 20);
     monitor(&mut world, "b", &b, 20);
-    let context = world.runtime.block_on(session(&world.store)).unwrap();
-    let rows = world.runtime.block_on(delays(&context, "trajectory", 60, 2000)).unwrap();
-    let table = pretty_format_batches(&[rows]).unwrap().to_string();
-    let rows: Vec<Vec<&str>> = table
-        .lines()
-        .skip(3)
-        .filter(|line| line.starts_with('|'))
-        .map(|line| line.trim_matches('|').split('|').map(str::trim).collect())
-        .collect();
+    let rows = joined(&world, delays);
     // The estimate is 1 ms beside the truth, as the delays differ by 2 ms; the uncertainty covers it.
     assert_eq!(
         rows[0][..9],
@@ -80,9 +90,87 @@ fn delays_have_the_uncertainty_of_the_clocks() {
     );
 
     monitor(&mut world, "c", &a, 21);
-    let context = world.runtime.block_on(session(&world.store)).unwrap();
-    let error = world.runtime.block_on(delays(&context, "trajectory", 60, 2000)).unwrap_err();
+    let context = world.runtime.block_on(session(&world.store, &pool(None))).unwrap();
+    let error = world.runtime.block_on(archived(&context, "trajectory", 60)).unwrap_err();
     assert!(error.to_string().contains("2 settings"), "{error}");
+}
+
+/// Three nodes: 4 ms there and 6 ms back between neighbours, with clocks that are ahead by 0, 250 and -70 ms.
+#[test]
+fn paths_go_through_any_number_of_nodes() {
+    let mut world = World::new();
+    let ahead = [0, 250 * MS, -70 * MS];
+    let mut seen = [const { Vec::new() }; 3];
+    for label in 0..500 {
+        let at = TIME + i64::try_from(label).unwrap() * 10 * MS;
+        for (n, packets) in seen.iter_mut().enumerate() {
+            let hops = i64::try_from(n).unwrap();
+            // One packet is lost behind the second node.
+            if n < 2 || label != 200 {
+                packets.push((1, label, at + 4 * MS * hops + ahead[n]));
+            }
+            packets.push((2, label, at + 6 * MS * (2 - hops) + ahead[n]));
+        }
+    }
+    for (node, packets) in ["a", "b", "c"].into_iter().zip(&seen) {
+        monitor(&mut world, node, packets, 20);
+    }
+    let rows = joined(&world, ways);
+    let shown: Vec<_> = rows.iter().map(|row| row[..4].join(" ")).collect();
+    let path = |name: &str| rows.iter().find(|row| row[0] == name).unwrap();
+    assert_eq!(shown.len(), 7, "{shown:?}");
+    assert_eq!(path("a > b")[1..4], ["1", "a", "b"], "{shown:?}");
+    assert!(path("a > b > c")[1].parse::<u64>().unwrap() > 290, "{shown:?}");
+    assert!(shown.contains(&format!("c > b > a {} c a", path("c > b > a")[1])), "{shown:?}");
+    // The clocks' estimates are 1 ms beside the truth for each hop, as in the delays of two nodes.
+    assert_eq!(path("a > b > c")[2..8], ["a", "b", "PT0.005S", "PT0.005S", "PT0.005S", "PT0.005S"]);
+    assert!(rows.iter().all(|row| row[8..] == ["0", "0"]), "{rows:?}");
+}
+
+/// Batches of a stream are taken once and in order, and what is missing is noticed and no loss of packets.
+#[test]
+fn a_stream_notices_what_is_missing() {
+    let subject = Subject::new("n", "", "trajectory", "log").unwrap();
+    let mut ends = Ends::default();
+    let mut take = |epoch: u64, sequence: u64, rows_before: u64| {
+        let before = Totals { rows: rows_before, bytes: 0, until: 0 };
+        let batch = Batch { rows: 10, first: 1, last: 2, body: b"" };
+        let position = Position { epoch: Epoch(epoch), sequence };
+        let header = Frame::new(position, before, Hash::default(), &batch).unwrap().header;
+        ends.take(&subject, &header)
+    };
+    assert_eq!(take(1, 5, 40), Next::Follows);
+    assert_eq!(take(1, 6, 50), Next::Follows);
+    assert_eq!(take(1, 6, 50), Next::Repeated);
+    assert_eq!(take(1, 9, 80), Next::Gap(20));
+    assert_eq!(take(1, 8, 70), Next::Repeated);
+    assert_eq!(take(2, 1, 0), Next::Follows);
+    assert_eq!(take(1, 10, 90), Next::Follows);
+
+    let times_of = times;
+    let log = |times: &[i64]| {
+        let columns: Columns = vec![
+            ("ts_ns", "time", times_of(times)),
+            ("flow", "u64", numbers(&vec![1; times.len()])),
+            ("label", "u32", numbers(&vec![7; times.len()])),
+        ];
+        RecordBatch::try_from_iter(columns.into_iter().map(|(name, _, of)| (name, of))).unwrap()
+    };
+    let (mut window, mut settings) = (Window::new(1000), BTreeSet::new());
+    let side = |n: u8| (format!("10.0.0.{n}"), 1);
+    window.flow(1, Flow { proto: 6, source: side(1), destination: side(2) });
+    let mut add = |window: &mut Window, table: &str, is_gap, batch: &RecordBatch| {
+        let parts = Subject::new("n", "", "trajectory", table).unwrap().parts();
+        add(window, &mut settings, &parts, is_gap, batch)
+    };
+    add(&mut window, "log", false, &log(&[1, 2])).unwrap();
+    assert_eq!(window.seen()[0].1.len(), 2);
+    add(&mut window, "log", true, &log(&[8])).unwrap();
+    assert_eq!(window.seen()[0].1.iter().map(|seen| seen.at).collect::<Vec<_>>(), [8]);
+    let error = add(&mut window, "flow", false, &log(&[9])).unwrap_err();
+    assert!(error.to_string().contains("no column src"), "{error}");
+    add(&mut window, "another", false, &log(&[9])).unwrap();
+    assert!(columns::settings(&log(&[9])).is_err());
 }
 
 #[test]
@@ -99,7 +187,7 @@ fn round_trips_of_two_sites_are_side_by_side() {
         ];
         world.add(node, "", "rtt", "handshake", columns);
     }
-    let context = world.runtime.block_on(session(&world.store)).unwrap();
+    let context = world.runtime.block_on(session(&world.store, &pool(None))).unwrap();
     let rows = world.rows(&context, &side_by_side("rtt"));
     assert_eq!(rows, ["10.5.0.1 forth 2 PT0.04S PT0.042S penn 2 PT0.01S PT0.011S -PT0.031S"]);
 }

@@ -11,6 +11,7 @@
 mod agent;
 mod archive;
 mod bench;
+mod columns;
 mod config;
 mod holder;
 mod live;
@@ -19,13 +20,18 @@ mod output;
 mod parquet_files;
 mod query;
 mod store;
+mod stream;
 mod tables;
 mod view;
 
 #[cfg(test)]
+mod crash_tests;
+#[cfg(test)]
 mod holder_tests;
 #[cfg(test)]
 mod live_tests;
+#[cfg(test)]
+mod sql_tests;
 #[cfg(test)]
 mod way_tests;
 
@@ -70,6 +76,7 @@ enum Fleet {
         config: PathBuf,
     },
     Delay(live::Delay),
+    Paths(live::Paths),
     Rtt(live::Rtt),
     #[command(hide = true)]
     Bench(bench::Bench),
@@ -85,6 +92,7 @@ fn main() -> ExitCode {
         }
         Command::Fleet(Fleet::Control(command)) => command.run(config::settings),
         Command::Fleet(Fleet::Delay(delay)) => delay.run(),
+        Command::Fleet(Fleet::Paths(paths)) => paths.run(),
         Command::Fleet(Fleet::Rtt(rtt)) => rtt.run(),
         Command::Fleet(Fleet::Bench(bench)) => bench.run(),
         Command::Query(query) => query.run(),

@@ -1,5 +1,12 @@
 //! `flame query`: SQL over an archive, of all of it, or of what a credential may see.
+//!
+//! | limit of a query | unit | at it | not covered |
+//! | --- | --- | --- | --- |
+//! | `--memory`; under a credential at most [`MEMORY`] | bytes that operators and views hold | the query fails | the result before it is written, pages of files in use |
+//! | `--time`; under a credential at most [`LONGEST`] | time, looked at between two batches | the query fails | opening the archive's manifest, writing the result |
+//! | spilled rows | under a credential none, otherwise files of the engine in the folder of temporary files | the query fails | |
 
+use crate::config::size;
 use crate::holder::Holder;
 use crate::output::{Format, write};
 use crate::store::Store;
@@ -12,21 +19,26 @@ use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::catalog::{CatalogProvider as _, MemoryCatalogProvider, TableProvider};
 use datafusion::dataframe::DataFrame;
 use datafusion::execution::context::SQLOptions;
-use datafusion::execution::memory_pool::{GreedyMemoryPool, MemoryPool};
+use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
+use datafusion::execution::memory_pool::{GreedyMemoryPool, MemoryPool, UnboundedMemoryPool};
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::prelude::{SessionConfig, SessionContext};
+use flame_fleet_control::Seconds;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The name of the catalog with a holder's own tables, and with tables of the operator that it is shown.
 const ARCHIVE: &str = "archive";
 const SHOWN: &str = "shown";
 /// The schema of what is about the archive itself.
 const FLEET: &str = "fleet";
-/// The most bytes of memory of a query under a credential.
-const MEMORY: usize = 1 << 30;
+/// The most bytes of memory, and the longest time, of a query under a credential.
+pub const MEMORY: u64 = 1 << 30;
+pub const LONGEST: Duration = Duration::from_secs(600);
+/// The time between two notes of a query that runs.
+const NOTE: Duration = Duration::from_secs(5);
 
 /// Query the archive of a fleet by SQL
 ///
@@ -61,6 +73,14 @@ pub struct Access {
     #[arg(long, value_name = "FILE", requires = "credential")]
     identity: Option<PathBuf>,
 
+    /// The most memory of the query, as 4GiB; under a credential at most 1GiB, which it is there without this
+    #[arg(long, value_name = "SIZE", value_parser = memory)]
+    memory: Option<u64>,
+
+    /// The longest time of the query, as 90s; under a credential at most 10m, which it is there without this
+    #[arg(long, value_name = "TIME")]
+    time: Option<Seconds>,
+
     /// The form of the result
     #[arg(long, value_enum, default_value = "table")]
     format: Format,
@@ -72,7 +92,7 @@ pub struct Access {
 
 impl Query {
     pub fn run(self) -> Result<(), Error> {
-        self.access.write(async |context| {
+        self.access.write(&self.sql, async |context| {
             let frame = ask(&context, &self.sql).await?;
             let schema = Arc::new(frame.schema().as_arrow().clone());
             Ok((schema, frame.collect().await?))
@@ -81,9 +101,11 @@ impl Query {
 }
 
 impl Access {
-    /// Writes the result of a query in a session of its own.
+    /// Writes the result of a query in a session of its own. Under a credential, the audit log has the query
+    /// before its result is written.
     pub fn write(
         &self,
+        text: &str,
         query: impl AsyncFnOnce(SessionContext) -> Result<(SchemaRef, Vec<RecordBatch>), Error>,
     ) -> Result<(), Error> {
         let holder = match (&self.policy, &self.credential, &self.identity) {
@@ -93,16 +115,87 @@ impl Access {
             }
             _ => None,
         };
-        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-        let (schema, batches) = runtime.block_on(async {
-            let store = Store::open(&self.archive, false)?;
-            let context = match &holder {
-                Some(holder) => session_of(&store, holder).await?,
-                None => session(&store).await?,
+        let done = self.read(holder.as_ref(), query);
+        if let Some(holder) = &holder {
+            let rows = |batches: &[RecordBatch]| batches.iter().map(RecordBatch::num_rows).sum::<usize>();
+            let outcome = match &done {
+                Ok((_, batches)) => format!("{} rows", rows(batches)),
+                Err(e) => format!("error: {e}"),
             };
-            query(context).await
-        })?;
-        write(self.format, self.output.as_deref(), &schema, &batches)
+            holder.audit(text, &outcome)?;
+        }
+        let (schema, batches) = done?;
+        self.show(&schema, &batches)
+    }
+
+    /// Returns the result of a query in a session of its own.
+    pub fn read<T>(
+        &self,
+        holder: Option<&Holder>,
+        query: impl AsyncFnOnce(SessionContext) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let (mut memory, mut longest) = (self.memory, self.time.map(|time| Duration::from_secs(time.0)));
+        if holder.is_some() {
+            memory = Some(memory.map_or(MEMORY, |memory| memory.min(MEMORY)));
+            longest = Some(longest.map_or(LONGEST, |longest| longest.min(LONGEST)));
+        }
+        let pool = pool(memory);
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+        let done = runtime.block_on(async {
+            let store = Store::open(&self.archive, false)?;
+            let context = match holder {
+                Some(holder) => session_of(&store, holder, &pool).await?,
+                None => session(&store, &pool).await?,
+            };
+            bounded(query(context), longest, NOTE, &*pool).await
+        });
+        // What was ended may still compute a batch.
+        runtime.shutdown_background();
+        done
+    }
+
+    /// Writes a result in the form that was asked for.
+    pub fn show(&self, schema: &SchemaRef, batches: &[RecordBatch]) -> Result<(), Error> {
+        write(self.format, self.output.as_deref(), schema, batches)
+    }
+}
+
+fn memory(text: &str) -> Result<u64, String> {
+    size(text).ok_or_else(|| format!("{text:?}: expected a size as in 4GiB"))
+}
+
+/// Returns the account of a query's memory.
+pub fn pool(bound: Option<u64>) -> Arc<dyn MemoryPool> {
+    match bound {
+        Some(bound) => Arc::new(GreedyMemoryPool::new(usize::try_from(bound).unwrap_or(usize::MAX))),
+        None => Arc::new(UnboundedMemoryPool::default()),
+    }
+}
+
+/// Waits for a query up to its longest time. Every `note`, a line on standard error states that it runs.
+async fn bounded<T>(
+    query: impl Future<Output = Result<T, Error>>,
+    longest: Option<Duration>,
+    note: Duration,
+    pool: &dyn MemoryPool,
+) -> Result<T, Error> {
+    let mut query = std::pin::pin!(query);
+    let mut waited = Duration::ZERO;
+    loop {
+        let next = longest.map_or(note, |longest| note.min(longest.saturating_sub(waited)));
+        match tokio::time::timeout(next, query.as_mut()).await {
+            Ok(done) => return done,
+            Err(_) => waited += next,
+        }
+        if longest.is_some_and(|longest| waited >= longest) {
+            return Err(format!(
+                "the query had no result after {waited:?}, expected one within that (--time, under a \
+                 credential at most {LONGEST:?}): ask for less, by node or by time"
+            )
+            .into());
+        }
+        let held = pool.reserved() >> 20;
+        eprintln!("flame: note: the query has run for {} s, and holds {held} MiB", waited.as_secs());
     }
 }
 
@@ -120,9 +213,10 @@ fn config() -> SessionConfig {
 }
 
 /// Makes a session over what the archive holds now.
-pub async fn session(store: &Store) -> Result<SessionContext, Error> {
+pub async fn session(store: &Store, pool: &Arc<dyn MemoryPool>) -> Result<SessionContext, Error> {
     let state = store.load().await?;
-    let context = SessionContext::new_with_config(config());
+    let runtime = RuntimeEnvBuilder::new().with_memory_pool(pool.clone()).build_arc()?;
+    let context = SessionContext::new_with_config_rt(config(), runtime);
     context.register_object_store(&archive::URL.parse()?, store.objects.clone());
     let catalog = Arc::new(MemoryCatalogProvider::new());
     for (module, tables) in tables(store, state.files.iter()).await? {
@@ -137,10 +231,17 @@ pub async fn session(store: &Store) -> Result<SessionContext, Error> {
 
 /// Makes a session over what a holder may see of the archive now. It has views and nothing else: the store of
 /// the archive is known to another session, which only the views use.
-pub async fn session_of(store: &Store, holder: &Holder) -> Result<SessionContext, Error> {
+pub async fn session_of(
+    store: &Store,
+    holder: &Holder,
+    pool: &Arc<dyn MemoryPool>,
+) -> Result<SessionContext, Error> {
     let state = store.load().await?;
-    let pool: Arc<dyn MemoryPool> = Arc::new(GreedyMemoryPool::new(MEMORY));
-    let runtime = || RuntimeEnvBuilder::new().with_memory_pool(pool.clone()).build_arc();
+    let no_files = || DiskManagerBuilder::default().with_mode(DiskManagerMode::Disabled);
+    let runtime = || {
+        let builder = RuntimeEnvBuilder::new().with_memory_pool(pool.clone());
+        builder.with_disk_manager_builder(no_files()).build_arc()
+    };
     let inner = SessionContext::new_with_config_rt(SessionConfig::new(), runtime()?);
     inner.register_object_store(&archive::URL.parse()?, store.objects.clone());
     let context = SessionContext::new_with_config_rt(config(), runtime()?);
@@ -169,4 +270,26 @@ pub async fn session_of(store: &Store, holder: &Holder) -> Result<SessionContext
         context.register_catalog(name, catalog);
     }
     Ok(context)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::future::pending;
+
+    #[test]
+    fn a_query_ends_with_its_time() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let (pool, ms) = (pool(None), Duration::from_millis);
+        let within = |query: &dyn Fn() -> Result<u8, Error>, is_ready: bool, longest| {
+            let query = async { if is_ready { query() } else { pending().await } };
+            runtime.block_on(bounded(query, longest, ms(10), &*pool))
+        };
+        let error = within(&|| Ok(1), false, Some(ms(35))).unwrap_err().to_string();
+        assert!(error.contains("no result after 35ms"), "{error}");
+        assert_eq!(within(&|| Ok(1), true, Some(ms(35))).unwrap(), 1);
+        assert_eq!(within(&|| Ok(2), true, None).unwrap(), 2);
+        // A query that is done counts, however late it is looked at.
+        assert_eq!(within(&|| Ok(3), true, Some(Duration::ZERO)).unwrap(), 3);
+    }
 }

@@ -19,17 +19,17 @@ const PRINCIPAL: &str = "alice@0";
 /// A time in 2026.
 const TIME: u64 = 1_780_000_000_000_000_000;
 
-struct Way {
+pub struct Way {
     folder: tempfile::TempDir,
     spool: Writer,
     log: Memory,
-    store: Store,
+    pub store: Store,
     runtime: Runtime,
     rows: u64,
 }
 
 impl Way {
-    fn new() -> Self {
+    pub fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("spool").join(flame_spool::escape(PRINCIPAL)).join("m/t");
         let spool = Writer::open(&path, MIN_BOUND, || Epoch(7)).unwrap();
@@ -39,7 +39,7 @@ impl Way {
     }
 
     /// Appends a batch with a column of consecutive numbers, and maybe another one.
-    fn append(&mut self, rows: u64, more: Option<(&str, ArrayRef)>) {
+    pub fn append(&mut self, rows: u64, more: Option<(&str, ArrayRef)>) {
         let numbers: ArrayRef = Arc::new(UInt64Array::from_iter_values(self.rows..self.rows + rows));
         let columns = [("n", numbers)].into_iter().chain(more);
         let batch = RecordBatch::try_from_iter(columns).unwrap();
@@ -57,33 +57,33 @@ impl Way {
     }
 
     /// Sends all, by an agent that has just been started.
-    fn send(&mut self) {
+    pub fn send(&mut self) {
         let mut agent = Agent::new("tap1", &self.folder.path().join("spool"), 1 << 30);
         while agent.pass(&mut self.log).unwrap() {}
     }
 
-    fn writer(&self) -> Archive {
+    pub fn writer(&self) -> Archive {
         Archive::load(self.store.clone()).unwrap()
     }
 
-    fn archive(&mut self, writer: &mut Archive) -> Result<bool, ArchiveError> {
+    pub fn archive(&mut self, writer: &mut Archive) -> Result<bool, ArchiveError> {
         writer.pass(&mut self.log, &[PRINCIPAL.to_owned()])
     }
 
-    fn state(&self) -> State {
+    pub fn state(&self) -> State {
         self.runtime.block_on(self.store.load()).unwrap()
     }
 
     fn query(&self, sql: &str) -> String {
         let rows = self.runtime.block_on(async {
-            let context = query::session(&self.store).await.unwrap();
+            let context = query::session(&self.store, &query::pool(None)).await.unwrap();
             context.sql(sql).await.unwrap().collect().await.unwrap()
         });
         pretty_format_batches(&rows).unwrap().to_string()
     }
 
     /// Checks that each row is archived once.
-    fn check(&self) {
+    pub fn check(&self) {
         assert_eq!(self.state().files.iter().map(|file| file.rows).sum::<u64>(), self.rows);
         let found = self.query("SELECT count(*), count(DISTINCT n), max(n) + 1 FROM m.t");
         let expected: Vec<_> = [self.rows; 3].iter().map(u64::to_string).collect();

@@ -3,6 +3,8 @@
 //! with a message.
 
 mod members;
+#[path = "../../nats/tests/program.rs"]
+mod program;
 mod world;
 
 use std::time::{Duration, Instant};
@@ -67,4 +69,39 @@ fn queries_write_each_format() {
         let error = world.run(&["query", sql]).unwrap_err();
         assert!(error.starts_with("flame: ") && error.contains(expected), "{sql}: {error}");
     }
+}
+
+/// A query has a limit of its time and of its memory.
+#[test]
+fn a_query_ends_at_its_limits() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join("manifest")).unwrap();
+    let run = |arguments: &[&str]| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_flame-fleet"));
+        world::output(command.arg("query").args(arguments).env("FLAME_ARCHIVE", folder.path()))
+    };
+    let long = "SELECT count(*) FROM generate_series(1, 1000000000000) t(n) WHERE n % 7 = 9";
+    let error = run(&[long, "--time", "1s"]).unwrap_err();
+    assert!(error.contains("no result after 1s") && error.contains("--time"), "{error}");
+    let large = "SELECT n FROM generate_series(1, 20000000) t(n) ORDER BY n % 1000, n DESC LIMIT 10000000";
+    let error = run(&[large, "--memory", "1MiB"]).unwrap_err();
+    assert!(error.contains("Resources exhausted") || error.contains("memory"), "{error}");
+    assert!(run(&["SELECT 1", "--memory", "some"]).unwrap_err().contains("expected a size"));
+}
+
+/// Delays are stated from the records on their way, before the archive has any.
+#[test]
+fn delays_follow_the_streams() {
+    let Some(mut world) = World::start(&["one", "two"]) else { return };
+    world.kill("archive");
+    for node in ["one", "two"] {
+        let module = world.module("trajectory.wasm");
+        world.flame(node, &["install", &module, "--set", "sampling=1"]).unwrap();
+    }
+    let config = world.path("archive.toml").display().to_string();
+    // Both nodes replay the same packets again and again, so each label is seen more than once.
+    world.until(&["fleet", "delay", "--follow", &config, "--format", "json"], |line| {
+        let row: serde_json::Value = serde_json::from_str(line).unwrap();
+        (&row["from"], &row["to"]) == (&"one".into(), &"two".into()) && row["ambiguous"].as_u64() > Some(0)
+    });
 }

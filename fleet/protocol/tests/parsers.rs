@@ -4,7 +4,7 @@
 
 use crate::{Fleet, NOW, intent, secret};
 use flame_fleet_protocol::signed::Demands;
-use flame_fleet_protocol::talk::{self, Application, Ask, Report};
+use flame_fleet_protocol::talk::{self, Application, Ask, Counters, Listed, Report};
 use flame_fleet_protocol::{
     Condition, Delegated, Key, Labels, Mark, Message, Missing, Progress, Secret, Subject, Verdict, Verify,
     Writer,
@@ -101,7 +101,9 @@ fn statements() {
 /// What nodes and operator send each other beside statements, and the files of keys.
 #[test]
 fn talks_and_keys() {
-    let report = Report { asks: Some(7), ..Report::default() };
+    let modules = [("m".to_owned(), Counters::default())].into();
+    let listed = Some(Listed { ms: 1, modules, fault: None });
+    let report = Report { asks: Some(7), listed, ..Report::default() };
     let ask = Ask::Module { hash: "00".repeat(32), offset: 1 };
     let (token, name, key, signature) = ("0".to_owned(), "n".to_owned(), "k".to_owned(), "s".to_owned());
     let application = Application { token, name, key, signature };

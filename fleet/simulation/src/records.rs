@@ -33,6 +33,8 @@ pub struct Counts {
     pub early: u64,
     pub forked: u64,
     pub conflicts: u64,
+    /// Changes without batches.
+    pub merged: u64,
     pub restored: u64,
     pub wiped: u64,
     pub refused: u64,

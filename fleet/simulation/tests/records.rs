@@ -21,13 +21,23 @@ fn small_fleets_lose_nothing_and_archive_nothing_twice() {
         sum.early += counts.early;
         sum.forked += counts.forked;
         sum.conflicts += counts.conflicts;
+        sum.merged += counts.merged;
         sum.restored += counts.restored;
         sum.wiped += counts.wiped;
         sum.refused += counts.refused;
         Ok(())
     });
     // Each kind of trouble was met.
-    let met = [sum.lost_batches, sum.early, sum.forked, sum.conflicts, sum.restored, sum.wiped, sum.refused];
+    let met = [
+        sum.lost_batches,
+        sum.early,
+        sum.forked,
+        sum.conflicts,
+        sum.restored,
+        sum.wiped,
+        sum.refused,
+        sum.merged,
+    ];
     assert!(seeds().is_some() || met.iter().all(|n| *n > 100) && sum.archived > 100_000, "{sum:?}");
 }
 

@@ -46,6 +46,8 @@ pub enum Event {
     Revoke,
     /// A revocation is no longer in force.
     Withdraw,
+    /// A holder queried an archive of records.
+    Query,
 }
 
 /// An entry of the log: one line.

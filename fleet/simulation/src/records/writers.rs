@@ -113,6 +113,22 @@ impl World {
             }
             let process = &mut self.processes[which];
             process.publish = process.writer.committed();
+        } else if self.queue.once_in(4) && !self.is_healing {
+            // It merges files: a change without batches.
+            let version = self.processes[which].writer.version() + 1;
+            if version != self.store.version + 1 && !self.is_broken(Broken::TwoWritersBothCommit) {
+                self.counts.conflicts += 1;
+                self.begin_writer(which);
+                return Ok(());
+            }
+            self.store.version = version;
+            self.counts.merged += 1;
+            // As above; the merged file alone, without its change, is nothing that others see.
+            if self.queue.once_in(12) {
+                self.begin_writer(which);
+                return Ok(());
+            }
+            self.processes[which].writer.advance();
         }
         let process = &mut self.processes[which];
         process.publish.extend(process.writer.notices());
