@@ -22,7 +22,7 @@ mkdir "$work/debian"
 printf 'Source: flame\n\nPackage: flame\nArchitecture: amd64\n' > "$work/debian/control"
 binaries=$(realpath "$stage"/usr/bin/*)
 # shellcheck disable=SC2086 # one word for each program
-depends=$(cd "$work" && dpkg-shlibdeps -O $binaries | sed 's/^shlibs:Depends=//')
+depends=$(cd "$work" && dpkg-shlibdeps --warnings=0 -O $binaries | sed 's/^shlibs:Depends=//')
 
 install -d -m 755 "$stage/DEBIAN"
 install -m 755 -t "$stage/DEBIAN" packaging/debian/{postinst,prerm,postrm}

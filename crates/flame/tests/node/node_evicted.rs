@@ -34,7 +34,7 @@ fn a_tenant_sees_and_removes_what_a_stricter_policy_evicted() {
     let state = || node.json_of("alice", &["list"])["state"].clone();
     wait_for("the eviction", || state() == "evicted");
     let shown = node.json_of("alice", &["show", "count"]);
-    assert!(shown["reason"].as_str().is_some_and(|reason| reason.contains("count")), "{shown}");
+    assert!(shown["reason"].as_str().is_some_and(|reason| reason.contains("grants less")), "{shown}");
     assert_eq!(
         shown["account"]["offered"], 0,
         "its account is of packets that alice may not see now: {shown}"

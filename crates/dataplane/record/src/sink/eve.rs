@@ -18,7 +18,6 @@ use crate::{community, escape, number, protocols};
 use arrow_array::RecordBatch;
 use flame_abi::manifest::Table;
 use flame_plan::Catalog;
-use serde_json::{Map, Value, json};
 
 const COLUMNS: [&str; 13] = [
     "ts_ns", "gid", "sid", "rev", "msg", "class", "priority", "proto", "src", "sport", "dst", "dport", "flow",
@@ -236,21 +235,32 @@ impl<'a> Row<'a> {
         out.push(b'}');
     }
 
-    /// Writes the metadata of a rule: for each key its values.
+    /// Writes the metadata of a rule: for each key its values, by the order of the keys.
     fn write_metadata(&self, out: &mut Vec<u8>) {
-        let mut metadata: Map<String, Value> = Map::new();
         let text = self.text(self.columns.metadata);
-        for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
-            let (key, value) = part.split_once(char::is_whitespace).unwrap_or((part, ""));
-            let values = metadata.entry(key).or_insert_with(|| json!([]));
-            if let Some(values) = values.as_array_mut() {
-                values.push(value.trim().into());
+        let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
+        let mut pairs: Vec<(&str, &str)> =
+            parts.map(|part| part.split_once(char::is_whitespace).unwrap_or((part, ""))).collect();
+        if pairs.is_empty() {
+            return;
+        }
+        pairs.sort_by_key(|(key, _)| *key);
+        key(out, "metadata");
+        let mut before = b'{';
+        for of_key in pairs.chunk_by(|a, b| a.0 == b.0) {
+            out.push(before);
+            before = b',';
+            escape::write_json(out, of_key[0].0);
+            out.extend_from_slice(b":[");
+            for (at, (_, value)) in of_key.iter().enumerate() {
+                if at > 0 {
+                    out.push(b',');
+                }
+                escape::write_json(out, value.trim());
             }
+            out.push(b']');
         }
-        if !metadata.is_empty() {
-            key(out, "metadata");
-            out.extend_from_slice(escape::json(&Value::Object(metadata).to_string()).as_bytes());
-        }
+        out.push(b'}');
     }
 }
 
