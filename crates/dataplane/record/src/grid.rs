@@ -250,7 +250,7 @@ mod tests {
             (_, Arranged::Grid(widths)) => Some(widths.iter().flatten().count()),
             (_, Arranged::Vertical) => None,
         };
-        assert_eq!((shown(200), shown(140), shown(100), shown(80)), (Some(6), Some(4), Some(3), None));
+        assert_eq!((shown(200), shown(140), shown(100), shown(80)), (Some(6), Some(5), Some(3), None));
     }
 
     #[test]
