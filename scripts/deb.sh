@@ -29,7 +29,7 @@ install -m 755 -t "$stage/DEBIAN" packaging/debian/{postinst,prerm,postrm}
 size=$(du -sk --exclude=DEBIAN "$stage" | cut -f 1)
 sed -e "s/@VERSION@/$version/" -e "s/@SIZE@/$size/" -e "s/@DEPENDS@/$depends/" packaging/debian/control.in \
   > "$stage/DEBIAN/control"
-(cd "$stage" && find usr -type f -printf '%P\0' | sort -z | sed -z 's|^|usr/|' | xargs -0 md5sum > DEBIAN/md5sums)
+(cd "$stage" && find usr -type f -print0 | sort -z | xargs -0 md5sum > DEBIAN/md5sums)
 chmod -R u+rwX,go+rX,go-w "$stage"
 dpkg-deb --root-owner-group --build "$stage" "$output" > /dev/null
 echo "$output: $(($(stat -c %s "$output") / 1024 / 1024)) MiB, installed $((size / 1024)) MiB"

@@ -35,6 +35,6 @@ unshare --mount --pid --fork --kill-child bash -euc '
   mount -t proc proc "$0/proc"
   mount --rbind /dev "$0/dev"
   mount -t tmpfs tmpfs "$0/run"
-  exec chroot "$0" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root DEBIAN_FRONTEND=noninteractive \
-    bash /test-deb-inside.sh
+  exec chroot "$0" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root \
+    DEBIAN_FRONTEND=noninteractive bash /test-deb-inside.sh
 ' "$root"

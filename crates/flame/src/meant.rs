@@ -1,4 +1,4 @@
-//! What was meant by a command or a name that is none.
+//! What was meant by a command or a name that does not exist.
 
 use crate::paths;
 use clap::error::ErrorKind;

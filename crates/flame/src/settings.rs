@@ -12,8 +12,8 @@ const FILE: &str = "#!file ";
 const RULES: &str = "rules";
 
 /// Returns the values of `MODULE.PARAMETER=VALUE` by module. The value `@PATH` stands for the text of a file
-/// or of the files `*.rules` of a folder, of a key of 32 bytes for its hexadecimal digits, and `@@…` for a value that begins with one `@`. A parameter that is
-/// given several files has the text of all of them.
+/// or of the files `*.rules` of a folder, of a key of 32 bytes for its hexadecimal digits, and `@@…` for a
+/// value that begins with one `@`. A parameter that is given several files has the text of all of them.
 pub fn settings(set: &[String]) -> Result<BTreeMap<String, BTreeMap<String, String>>, Error> {
     let mut all = Vec::new();
     for text in set {

@@ -56,7 +56,7 @@ pub struct Credentials {
     pub credentials: Vec<CredentialInUse>,
 }
 
-/// A credential under which modules are installed. What was minted and never presented is not known to a node.
+/// A credential under which modules are installed. A node knows none that was never presented to it.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct CredentialInUse {
     pub principal: String,
@@ -67,7 +67,7 @@ pub struct CredentialInUse {
     pub holder: Option<String>,
     /// The first end of the modules' grants in seconds since 1970.
     pub expires: Option<u64>,
-    /// The names of the modules, and of those of them that run.
+    /// The names of the modules, and of the ones that run.
     pub modules: Vec<String>,
     pub running: Vec<String>,
 }

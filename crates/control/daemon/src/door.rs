@@ -92,7 +92,7 @@ impl Engine {
 
     /// Decides whether a caller may see that a module has ended, stop it and remove it. Beside
     /// [`Engine::permit`], a session may do so whose credential covers what an evicted module would have now:
-    /// since its policy became stricter, no session covers what it had.
+    /// since its policy became stricter, no session covers its former rights.
     ///
     /// # Errors
     ///
@@ -115,7 +115,7 @@ impl Engine {
         })
     }
 
-    /// Returns the modules of a caller that were evicted and of which it may learn no more than that.
+    /// Returns the modules of a caller that were evicted, and whose outline is all that it may see.
     pub(crate) fn outlines(&self, caller: &Caller) -> Vec<Module> {
         let owner = caller.owner();
         let mine: Vec<Key> = self.modules().keys().filter(|(of, _)| *of == owner).cloned().collect();

@@ -61,7 +61,7 @@ pub fn id(proto: u8, src: IpAddr, dst: IpAddr, ports: (u16, u16)) -> Id {
         hash.update(to.1.to_be_bytes());
     }
     let mut id = *b"1:                            ";
-    // The length is that of 20 bytes.
+    // In base64, 20 bytes are 28 characters.
     let _ = STANDARD.encode_slice(hash.finalize(), &mut id[2..]);
     Id(id)
 }

@@ -241,8 +241,8 @@ fn collected(field: &Arc<Field>) -> Arc<Field> {
     }
 }
 
-/// Returns the schema of one table as it is written, which is the same for every sink. In batches of [`Rows`],
-/// addresses are bytes.
+/// Returns the schema of one table as it is written, which is the same for every sink. In batches of
+/// [`Rows`], addresses are bytes.
 pub fn arrow_schema(module: &CatalogEntry, table: &Table) -> SchemaRef {
     let fields: Vec<Field> = table.columns.iter().map(field).collect();
     let hash = module.hash.iter().fold(String::new(), |mut s, b| {

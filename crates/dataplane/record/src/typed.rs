@@ -21,7 +21,8 @@ pub(crate) fn schema(schema: &Schema) -> SchemaRef {
     })
 }
 
-/// Returns a batch with typed times and durations, and addresses as text. A time that has no timestamp, after 2262, becomes null.
+/// Returns a batch with typed times and durations, and addresses as text. A time that has no timestamp, after
+/// 2262, becomes null.
 pub(crate) fn batch(batch: &RecordBatch) -> RecordBatch {
     let column = |(field, array): (&Arc<Field>, &ArrayRef)| -> ArrayRef {
         if let Some(times) = array.as_primitive_opt::<UInt64Type>().filter(|_| is_time(field)) {

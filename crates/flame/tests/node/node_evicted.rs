@@ -2,8 +2,9 @@
 
 use crate::daemon::{Node, module, replay, wait_for};
 
-/// Since the policy became stricter, no session covers what the module had. Its tenant sees that it was evicted
-/// and why, removes it and installs it again; a session with less than the module would have now does not.
+/// Since the policy became stricter, no session covers what the module had. Its tenant sees that it was
+/// evicted and why, removes it and installs it again; a session with less than the module would have now does
+/// not.
 #[test]
 fn a_tenant_sees_and_removes_what_a_stricter_policy_evicted() {
     let Some(count) = module("count") else { return };

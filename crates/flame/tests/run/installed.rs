@@ -99,7 +99,7 @@ fn the_version_states_its_commit_or_that_it_has_none() {
     assert!(is_hash || commit == "built to try, of no stated commit", "{said}");
 }
 
-/// A slip in the name of a module, a module in the place of a command, and a capture in the place of a filter.
+/// A slip in the name of a module, a module in place of a command, and a capture in place of a filter.
 #[test]
 fn slips_name_the_command_that_was_meant() {
     if module("flow").is_none() {
