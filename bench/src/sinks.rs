@@ -61,12 +61,12 @@ impl Made {
 fn value(column: &Column, number: u64, random: &mut Random, row: &mut Vec<u8>) {
     let small = random.below(100);
     match (&*column.name, column.kind) {
-        ("proto", _) => row.push(if number % 3 == 0 { 17 } else { 6 }),
+        ("proto", _) => row.push(if number.is_multiple_of(3) { 17 } else { 6 }),
         ("icmp_type" | "icmp_code", _) => row.push(0),
         ("vlan" | "inner_vlan", _) => row.extend([0; 2]),
         ("vni" | "mpls" | "unstated_lengths", _) => row.extend([0; 4]),
         (_, ColumnType::Time) => row.extend((1_700_000_000_000_000_000 + number * 1_234_567).to_le_bytes()),
-        (_, ColumnType::Ip) if number % 4 == 0 => {
+        (_, ColumnType::Ip) if number.is_multiple_of(4) => {
             row.extend([6, 0x20, 0x01, 0x0d, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
             row.extend((random.below(4000) as u16).to_be_bytes());
         }
