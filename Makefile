@@ -14,6 +14,10 @@ VENV := $(TARGET)/venv
 TESTED := $(TARGET)/test-cache
 # A command that was built in another checkout with the same build results looks for the SDKs there.
 export FLAME_SDK := $(CURDIR)/sdk
+# What is installed states its commit. A build to try does not: each commit would build the command again.
+ifeq ($(PROFILE),release)
+export FLAME_COMMIT := $(shell git describe --always --dirty --abbrev=12 2>/dev/null)
+endif
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 
 help: ## List the targets
@@ -111,26 +115,50 @@ deny: ## Check licences and advisories of dependencies (cargo install cargo-deny
 	@cd fleet && cargo deny --config ../deny.toml check
 	@cd tests/foreign && cargo deny --config ../../deny.toml check licenses bans sources
 
-# Where `make install` puts things.
+# Where `make install` puts things: below DESTDIR, which a package's builder sets, as the tree of PREFIX.
 PREFIX ?= /usr/local
-SHARED := $(PREFIX)/share
+DESTDIR ?=
+BUILT := $(TARGET)/release
+PLACE := $(DESTDIR)$(PREFIX)
+SHARED := $(PLACE)/share
+# Debian's zsh looks for functions of packages in a folder of its own.
+ZSH := $(SHARED)/zsh/$(if $(filter /usr,$(PREFIX)),vendor-completions,site-functions)
 
 install: release ## Install to PREFIX (default /usr/local)
-	install -D -t $(PREFIX)/bin $(TARGET)/release/flame $(TARGET)/release/flame-runner
+	@$(MAKE) -s --no-print-directory place
+
+place: # Copies what is built in BUILT
+	install -D -t $(PLACE)/bin $(BUILT)/flame $(BUILT)/flame-runner
 	mkdir -p $(SHARED)/flame/modules $(SHARED)/flame/sdk $(SHARED)/bash-completion/completions
-	mkdir -p $(SHARED)/zsh/site-functions $(SHARED)/fish/vendor_completions.d
-	$(TARGET)/release/flame help --man $(SHARED)/man/man1
-	$(TARGET)/release/flame completions bash > $(SHARED)/bash-completion/completions/flame
-	$(TARGET)/release/flame completions zsh > $(SHARED)/zsh/site-functions/_flame
-	$(TARGET)/release/flame completions fish > $(SHARED)/fish/vendor_completions.d/flame.fish
-	cp $(TARGET)/release/modules/*.wasm $(SHARED)/flame/modules/
+	mkdir -p $(ZSH) $(SHARED)/fish/vendor_completions.d
+	$(BUILT)/flame help --man $(SHARED)/man/man1
+	$(BUILT)/flame completions bash > $(SHARED)/bash-completion/completions/flame
+	$(BUILT)/flame completions zsh > $(ZSH)/_flame
+	$(BUILT)/flame completions fish > $(SHARED)/fish/vendor_completions.d/flame.fish
+	install -m 644 -t $(SHARED)/flame/modules $(BUILT)/modules/*.wasm
 	cp -r sdk/c sdk/rust sdk/rust-macros crates/contract/abi $(SHARED)/flame/sdk/
-	install -D -m 644 -t $(PREFIX)/lib/systemd/system packaging/flame-node.service packaging/flame-node.socket
+	install -D -m 644 -t $(PLACE)/lib/systemd/system packaging/flame-node.service packaging/flame-node.socket
+	sed -i 's|/usr/local/bin/|$(PREFIX)/bin/|' $(PLACE)/lib/systemd/system/flame-node.service
 	@# The SDK's crates are members of a workspace there too.
 	sed -e 's/^members = .*/members = ["abi", "rust", "rust-macros"]/' -e '/^exclude = /d' -e 's|"crates/contract/abi"|"abi"|' \
 	  -e 's|"sdk/|"|' Cargo.toml > $(SHARED)/flame/sdk/Cargo.toml
 
-.PHONY: help setup build release demo test fleet fleet-demo test-fleet python bench experiments paper fuzz soak soak-node prove mutants mutants-checker lint doc deny install walls active-demo
+# The package of Debian 12.
+VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)
+DEB ?= $(TARGET)/flame_$(VERSION)-1_amd64.deb
+
+deb: release ## Make the Debian package DEB
+	@$(MAKE) -s --no-print-directory package
+
+package: # Makes the package of what is built in BUILT
+	@rm -rf $(TARGET)/deb
+	@$(MAKE) -s --no-print-directory place DESTDIR=$(TARGET)/deb PREFIX=/usr > $(TARGET)/deb.log
+	@scripts/deb.sh $(TARGET)/deb $(VERSION)-1 $(DEB)
+
+test-deb: ## Install, use, upgrade and purge the package DEB in a clean Debian root (as root; downloads it once)
+	@scripts/test-deb.sh $(DEB) $(TARGET)/debian-root.tar
+
+.PHONY: help setup build release demo test fleet fleet-demo test-fleet python bench experiments paper fuzz soak soak-node prove mutants mutants-checker lint doc deny install place deb package test-deb walls active-demo
 
 # A module is built again when its files, the SDKs or the command have changed.
 .SECONDEXPANSION:

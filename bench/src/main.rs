@@ -29,6 +29,7 @@ mod row;
 mod rules;
 mod send;
 mod sharing;
+mod sinks;
 mod threads;
 mod trust;
 mod views;
@@ -117,7 +118,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
     };
     type Group<'a> = (&'a str, &'a dyn Fn() -> Result<Vec<Row>, Box<dyn std::error::Error>>);
-    let groups: [Group<'_>; 20] = [
+    let groups: [Group<'_>; 21] = [
         // This group is first, because it measures the memory of the process.
         ("memory", &|| memory::rows(&engine, &folder)),
         ("commands", &|| Ok(commands::rows(&flame, &trace, rounds))),
@@ -128,6 +129,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         ("rules", &|| rules::rows(&engine, &folder, rounds)),
         ("dispatch", &|| dispatch::rows(&engine, rounds)),
         ("views", &|| views::rows(&trace, rounds)),
+        ("sinks", &|| sinks::rows(rounds, rounds == QUICK)),
         ("trust", &|| trust::rows(&flame, &trace, &folder, rounds)),
         ("live", &|| Ok(live::rows(&flame, rounds))),
         ("loss-free", &|| Ok(lossfree::rows(&flame, rounds))),

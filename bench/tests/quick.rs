@@ -11,7 +11,7 @@ fn every_row_is_there() {
         return;
     }
     // Groups that compute, beside all others, which wait most of the time.
-    const COMPUTING: &str = "memory,commands,modules,bounds,backstop,sharing,rules,dispatch,views";
+    const COMPUTING: &str = "memory,commands,modules,bounds,backstop,sharing,rules,dispatch,views,sinks";
     let folder = tempfile::tempdir().unwrap();
     let run = |which: &str| {
         let json = folder.path().join(which);
@@ -72,6 +72,9 @@ fn every_row_is_there() {
         ("all, copied", 2),
     ] {
         assert_eq!(times("views", view), denominators, "{view}: {said}");
+    }
+    for row in ["json", "csv", "zeek", "eve", "parquet", "json / serde_json", "parquet / parquet crate"] {
+        assert_eq!(times("sinks", row), 1, "{row}: {said}");
     }
     assert_eq!(times("memory", "100 idle instances of flow"), 1, "{said}");
     for row in ["10000 rules / 10 rules", "10000 rules", "memory of 10000 rules"] {

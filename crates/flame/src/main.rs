@@ -24,6 +24,7 @@ mod help_groups;
 mod interrupts;
 mod limits;
 mod log;
+mod meant;
 mod mint_checks;
 mod notice;
 mod outcome;
@@ -49,10 +50,16 @@ mod write;
 use clap::{FromArgMatches, Parser};
 use std::process::ExitCode;
 
+/// Returns the version, with the commit that `make install` and `make deb` state.
+fn version() -> String {
+    let commit = option_env!("FLAME_COMMIT").unwrap_or("built to try, of no stated commit");
+    format!("{} ({commit})", env!("CARGO_PKG_VERSION"))
+}
+
 /// Run untrusted monitoring modules on network traffic: in a sandbox, at close to native speed, with access
 /// to granted packets and bytes only
 #[derive(Parser)]
-#[command(version, propagate_version = true, max_term_width = 100, disable_help_subcommand = true)]
+#[command(version = version(), propagate_version = true, max_term_width = 100, disable_help_subcommand = true)]
 struct Cli {
     #[command(subcommand)]
     command: command::Command,
@@ -65,7 +72,14 @@ struct Cli {
 impl Cli {
     /// Parses the arguments of this process. Help, and errors of usage, end it.
     fn of_process() -> Self {
-        let matches = help_groups::command().get_matches();
+        let matches = help_groups::command().try_get_matches().unwrap_or_else(|error| {
+            let given: Vec<String> = std::env::args().skip(1).collect();
+            let _ = error.print();
+            if let Some(meant) = meant::of(&error, &given) {
+                console::complain!("flame: did you mean: {meant}");
+            }
+            std::process::exit(error.exit_code());
+        });
         Self::from_arg_matches(&matches).unwrap_or_else(|e| e.exit())
     }
 }

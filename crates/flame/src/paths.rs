@@ -1,5 +1,6 @@
 //! Locations of modules, SDKs and the cache on this machine.
 
+use crate::meant;
 use std::env;
 use std::path::{Path, PathBuf};
 
@@ -28,11 +29,25 @@ pub fn module(given: &str) -> Result<PathBuf, String> {
     let found = folders.iter().map(|f| f.join(format!("{given}.wasm"))).find(|f| f.is_file());
     found.ok_or_else(|| {
         let folders: Vec<_> = folders.iter().map(|f| f.display().to_string()).collect();
+        let installed = installed();
+        let meant = meant::similar(given, &installed);
+        let meant = meant.map_or_else(String::new, |name| format!("; did you mean {name}?"));
         format!(
-            "no module {given:?} in {} (see `flame modules`, or give a path that ends in .wasm)",
+            "no module {given:?} in {}{meant} (see `flame modules`, or give a path that ends in .wasm)",
             folders.join(", ")
         )
     })
+}
+
+/// Returns the names of the installed modules, in order.
+pub fn installed() -> Vec<String> {
+    let files = module_folders().into_iter().filter_map(|folder| std::fs::read_dir(folder).ok()).flatten();
+    let name =
+        |entry: std::fs::DirEntry| entry.file_name().to_str()?.strip_suffix(".wasm").map(str::to_owned);
+    let mut names: Vec<_> = files.flatten().filter_map(name).collect();
+    names.sort();
+    names.dedup();
+    names
 }
 
 /// Returns the folder of the cache. `FLAME_CACHE` overrides the user's cache folder.

@@ -12,8 +12,8 @@ const FILE: &str = "#!file ";
 const RULES: &str = "rules";
 
 /// Returns the values of `MODULE.PARAMETER=VALUE` by module. The value `@PATH` stands for the text of a file
-/// or of the files `*.rules` of a folder, and `@@…` for a value that begins with one `@`. A parameter that is
-/// given several files has the text of all of them.
+/// or of the files `*.rules` of a folder, of a key of 32 bytes for its hexadecimal digits, and `@@…` for a
+/// value that begins with one `@`. A parameter that is given several files has the text of all of them.
 pub fn settings(set: &[String]) -> Result<BTreeMap<String, BTreeMap<String, String>>, Error> {
     let mut all = Vec::new();
     for text in set {
@@ -142,6 +142,8 @@ fn read(file: &Path, limit: usize) -> Result<String, Error> {
         Err(e) if file.extension().is_some_and(|e| e == RULES) => {
             Ok(unmarked(String::from_utf8_lossy(e.as_bytes()).into_owned()))
         }
+        // A key as `--key` takes it.
+        Err(e) if e.as_bytes().len() == 32 => Ok(flame_trust::hex(e.as_bytes())),
         Err(e) => Err(format!("{name}: byte {} is not UTF-8", e.utf8_error().valid_up_to()).into()),
     }
 }

@@ -23,7 +23,7 @@ pub use records::{AccountingQuery, CURSOR, Cursor, Encoding, Frame, LOST, MAX_FR
 pub use reserve::{Capacity, Reservation};
 pub use security::{Process, Runs, Security, Threads};
 pub use session::{Challenge, ChallengeRequest, Session, SessionRequest};
-pub use status::{Health, RevokeRequest, Source, Sources, Status};
+pub use status::{CredentialInUse, Credentials, Health, RevokeRequest, Source, Sources, Status};
 
 /// The prefix of all paths of this version.
 pub const PREFIX: &str = "/v1";

@@ -50,6 +50,28 @@ pub struct Status {
     pub notes: Vec<String>,
 }
 
+/// The credentials under which modules are installed.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
+pub struct Credentials {
+    pub credentials: Vec<CredentialInUse>,
+}
+
+/// A credential under which modules are installed. A node knows none that was never presented to it.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub struct CredentialInUse {
+    pub principal: String,
+    pub role: Option<String>,
+    /// The id of its last block, by which it is revoked (`flame node revoke`).
+    pub id: String,
+    /// The key that its holder proves to own.
+    pub holder: Option<String>,
+    /// The first end of the modules' grants in seconds since 1970.
+    pub expires: Option<u64>,
+    /// The names of the modules, and of the ones that run.
+    pub modules: Vec<String>,
+    pub running: Vec<String>,
+}
+
 /// A revocation.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]

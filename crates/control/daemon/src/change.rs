@@ -92,7 +92,7 @@ impl Engine {
             true => Err(Problem::new(
                 Code::Conflict,
                 format!("module {} is installed already", key.1),
-                "update it (flame update), or choose another name (flame install --name)",
+                "update it (flame update), remove it (flame remove), or choose another name (flame install --name)",
             )),
             false => Ok(()),
         }

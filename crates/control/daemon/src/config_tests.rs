@@ -11,15 +11,9 @@ fn parse(text: &str) -> Result<Config, String> {
 
 #[test]
 fn the_example_in_the_manual_is_valid() {
-    let manual = include_str!("config.rs");
-    let text: String = manual
-        .lines()
-        .skip_while(|l| *l != "//! ```toml")
-        .skip(1)
-        .take_while(|l| *l != "//! ```")
-        .map(|l| l.trim_start_matches("//!").trim_start().to_owned() + "\n")
-        .collect();
-    let config = parse(&text).unwrap();
+    let manual = include_str!("../../../../docs/node-toml.md");
+    let text = manual.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    let config = parse(text).unwrap();
     assert_eq!(config.limits, Limits::default());
     let capacity = config.capacity;
     assert_eq!((capacity.cpu_ppm, capacity.memory), (1_600_000, 4 << 30));

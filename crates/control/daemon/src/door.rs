@@ -6,17 +6,27 @@
 use crate::engine::Engine;
 use crate::error::denied;
 use crate::identity::Caller;
-use crate::life::Key;
+use crate::life::{Entry, Key};
 use crate::reach::Reach;
 use crate::spool::Spool;
 use crate::store::{Owner, Stored};
-use flame_api::{Code, LogLine, Problem};
+use flame_api::{Account, Code, LogLine, Module, Problem, State};
 use flame_trust::{Credential, ModuleRequest, Rights, Verified};
 use std::sync::Arc;
+
+/// What a session may learn about a module on which it may act.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sight {
+    Whole,
+    /// That the module was evicted, and why. Its account is about packets that the session may not see any
+    /// more.
+    Outline,
+}
 
 /// The permission for one operation.
 pub(crate) struct Permit {
     pub owner: Owner,
+    sight: Sight,
     /// The revision that was decided on, for a session under a credential. A change of another one is
     /// refused.
     pub revision: Option<u64>,
@@ -26,6 +36,30 @@ impl Permit {
     /// Returns the revision that a change is for.
     pub fn revision(&self, stated: Option<u64>) -> Option<u64> {
         stated.or(self.revision)
+    }
+
+    /// Returns what the session may learn of the module.
+    pub fn shown(&self, module: Module) -> Module {
+        match self.sight {
+            Sight::Whole => module,
+            Sight::Outline => outline(module),
+        }
+    }
+}
+
+/// Returns the outline of a module.
+fn outline(module: Module) -> Module {
+    let note = "its rights exceed what this session has now: its account, settings and records are not shown; \
+                flame remove forgets them, then install it again";
+    Module {
+        settings: Default::default(),
+        narrow: Vec::new(),
+        account: Account::default(),
+        usage: Default::default(),
+        reserved: Default::default(),
+        spool: Default::default(),
+        notes: vec![note.to_owned()],
+        ..module
     }
 }
 
@@ -44,14 +78,53 @@ impl Engine {
         rows: bool,
     ) -> Result<Permit, Problem> {
         let owner = caller.of(self, principal)?;
-        let Some(session) = caller.session() else { return Ok(Permit { owner, revision: None }) };
+        let Some(session) = caller.session() else {
+            return Ok(Permit { owner, sight: Sight::Whole, revision: None });
+        };
         let key = (owner, name.to_owned());
         let (revision, now, spool) = self.reach_now(&key)?;
         self.decide(session, &now)?;
         if rows {
             self.permit_made(caller, spool.rights().iter().map(|reach| &**reach))?;
         }
-        Ok(Permit { owner: key.0, revision: Some(revision) })
+        Ok(Permit { owner: key.0, sight: Sight::Whole, revision: Some(revision) })
+    }
+
+    /// Decides whether a caller may see that a module has ended, stop it and remove it. Beside
+    /// [`Engine::permit`], a session may do so whose credential covers what an evicted module would have now:
+    /// since its policy became stricter, no session covers its former rights.
+    ///
+    /// # Errors
+    ///
+    /// Returns the reason why not.
+    pub(crate) fn permit_end(
+        &self,
+        caller: &Caller,
+        principal: Option<&str>,
+        name: &str,
+    ) -> Result<Permit, Problem> {
+        self.permit(caller, principal, name, false).or_else(|problem| {
+            let outline = || {
+                let owner = caller.of(self, principal).ok()?;
+                let ended = |entry: &Entry| (entry.state() == State::Evicted).then(|| entry.stored.clone());
+                let stored = self.of_module(&owner, name, ended).ok()??;
+                self.decide(caller.session()?, &self.reach(&stored).ok()?).ok()?;
+                Some(Permit { owner, sight: Sight::Outline, revision: Some(stored.revision) })
+            };
+            outline().ok_or(problem)
+        })
+    }
+
+    /// Returns the modules of a caller that were evicted, and whose outline is all that it may see.
+    pub(crate) fn outlines(&self, caller: &Caller) -> Vec<Module> {
+        let owner = caller.owner();
+        let mine: Vec<Key> = self.modules().keys().filter(|(of, _)| *of == owner).cloned().collect();
+        let outlined = |(owner, name): &Key| {
+            let permit = self.permit_end(caller, None, name).ok()?;
+            let module = (permit.sight == Sight::Outline).then(|| self.show(owner, name).ok())??;
+            Some(permit.shown(module))
+        };
+        mine.iter().filter_map(outlined).collect()
     }
 
     /// Returns the lines of a module's log that a caller has, the oldest first. The caller may act on the

@@ -173,7 +173,8 @@ pub struct ToSpools(pub Routes);
 impl Sink for ToSpools {
     fn write(&mut self, module: &str, table: &Table, batch: &RecordBatch) -> Result<(), SinkError> {
         if let Some(route) = self.0.get(module) {
-            route.spool.push((&route.entry, &route.made), table, batch);
+            // Clients and archives read addresses as text.
+            route.spool.push((&route.entry, &route.made), table, &flame_record::readable(batch));
             route.came();
         }
         Ok(())

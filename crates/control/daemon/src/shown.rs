@@ -13,6 +13,7 @@ use flame_api::{Problem, State};
 use flame_base::lock;
 use flame_plan::{Account, Audience, ModuleClass, QueueAccount, Shed, Unsent};
 use flame_quota::Used;
+use flame_trust::Credential;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -72,6 +73,32 @@ impl Engine {
     /// Returns an error if the owner has no module of this name.
     pub fn spool(&self, owner: &Owner, name: &str) -> Result<Arc<Spool>, Problem> {
         self.of_module(owner, name, |entry| entry.spool.clone())
+    }
+
+    /// Returns the credentials under which modules are installed, for the operator.
+    pub fn credentials(&self) -> api::Credentials {
+        let mut all: BTreeMap<(Owner, String), api::CredentialInUse> = BTreeMap::new();
+        for ((owner, name), entry) in self.modules().iter() {
+            let Some(proof) = &entry.stored.proof else { continue };
+            let Ok(blocks) = Credential::parse(&proof.credential).and_then(|read| read.blocks()) else {
+                continue;
+            };
+            let Some(last) = blocks.last() else { continue };
+            let new = || api::CredentialInUse {
+                principal: owner.shown().unwrap_or_default(),
+                role: blocks[0].role.clone(),
+                id: last.id.clone(),
+                holder: blocks.iter().rev().find_map(|block| block.holder).map(|key| key.to_string()),
+                expires: None,
+                modules: Vec::new(),
+                running: Vec::new(),
+            };
+            let known = all.entry((owner.clone(), last.id.clone())).or_insert_with(new);
+            known.expires = [known.expires, entry.expires].into_iter().flatten().min();
+            known.modules.push(name.clone());
+            known.running.extend((entry.state() == State::Running).then(|| name.clone()));
+        }
+        api::Credentials { credentials: all.into_values().collect() }
     }
 
     /// Returns the sources, with totals for the operator only: they include packets that grants hide.

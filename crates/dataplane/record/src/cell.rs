@@ -1,16 +1,18 @@
 //! Access to single values of a batch, for the sinks that write text.
 
+use crate::address;
 use crate::sink::SinkError;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float64Type, Int64Type, UInt8Type, UInt16Type, UInt32Type, UInt64Type};
-use arrow_array::{Array, BooleanArray, RecordBatch, StringArray};
+use arrow_array::{Array, BooleanArray, FixedSizeBinaryArray, RecordBatch, StringArray};
 use arrow_schema::DataType;
+use std::net::IpAddr;
 
 /// A column of a batch.
 pub(crate) struct Cells<'a> {
     values: Values<'a>,
-    /// The array, if some of its values are null.
-    nulls: Option<&'a dyn Array>,
+    /// Whether each value is there, if some are null.
+    present: Option<BooleanArray>,
 }
 
 enum Values<'a> {
@@ -21,6 +23,7 @@ enum Values<'a> {
     U64(&'a [u64]),
     I64(&'a [i64]),
     F64(&'a [f64]),
+    Address(&'a FixedSizeBinaryArray),
     Text(&'a StringArray),
     Words(&'a [u8], &'a StringArray),
 }
@@ -33,6 +36,7 @@ pub(crate) enum Cell<'a> {
     Unsigned(u64),
     Signed(i64),
     Float(f64),
+    Address(IpAddr),
     Text(&'a str),
 }
 
@@ -66,6 +70,7 @@ pub(crate) fn open(array: &std::sync::Arc<dyn Array>) -> Option<Cells<'_>> {
         DataType::UInt64 => Values::U64(array.as_primitive_opt::<UInt64Type>()?.values()),
         DataType::Int64 => Values::I64(array.as_primitive_opt::<Int64Type>()?.values()),
         DataType::Float64 => Values::F64(array.as_primitive_opt::<Float64Type>()?.values()),
+        kind if *kind == address::TYPE => Values::Address(array.as_fixed_size_binary_opt()?),
         DataType::Utf8 => Values::Text(array.as_string_opt()?),
         DataType::Dictionary(..) => {
             let words = array.as_dictionary_opt::<UInt8Type>()?;
@@ -73,15 +78,16 @@ pub(crate) fn open(array: &std::sync::Arc<dyn Array>) -> Option<Cells<'_>> {
         }
         _ => return None,
     };
-    let nulls = (array.null_count() > 0).then_some(&**array);
-    Some(Cells { values, nulls })
+    let nulls = array.nulls().filter(|nulls| nulls.null_count() > 0);
+    let present = nulls.map(|nulls| BooleanArray::new(nulls.inner().clone(), None));
+    Some(Cells { values, present })
 }
 
 impl<'a> Cells<'a> {
     /// Returns the value of `row`, which must be less than the batch's number of rows.
     #[inline]
     pub(crate) fn get(&self, row: usize) -> Cell<'a> {
-        if self.nulls.is_some_and(|array| array.is_null(row)) {
+        if self.present.as_ref().is_some_and(|present| !present.value(row)) {
             return Cell::Null;
         }
         match self.values {
@@ -92,6 +98,7 @@ impl<'a> Cells<'a> {
             Values::U64(v) => Cell::Unsigned(v[row]),
             Values::I64(v) => Cell::Signed(v[row]),
             Values::F64(v) => Cell::Float(v[row]),
+            Values::Address(a) => Cell::Address(address::of(a.value(row))),
             Values::Text(a) => Cell::Text(a.value(row)),
             Values::Words(keys, words) => Cell::Text(words.value(keys[row].into())),
         }

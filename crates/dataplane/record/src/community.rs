@@ -9,13 +9,25 @@ use std::net::IpAddr;
 const ICMP: [(u8, u8); 5] = [(8, 0), (13, 14), (15, 16), (17, 18), (10, 9)];
 const ICMPV6: [(u8, u8); 6] = [(128, 129), (133, 134), (135, 136), (130, 131), (139, 140), (144, 145)];
 
+/// The characters of an id: `1:` and 20 bytes in base64.
+const LENGTH: usize = 30;
+
+/// An id, as text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Id([u8; LENGTH]);
+
+impl Id {
+    /// Returns the text of the id.
+    pub fn as_str(&self) -> &str {
+        // Base64 is ASCII.
+        str::from_utf8(&self.0).unwrap_or_default()
+    }
+}
+
 /// Returns the id of a flow. `ports` are type and code for ICMP, and do not matter for protocols without.
-pub fn id(proto: u8, src: IpAddr, dst: IpAddr, ports: (u16, u16)) -> String {
-    let bytes = |ip: IpAddr| match ip {
-        IpAddr::V4(ip) => ip.octets().to_vec(),
-        IpAddr::V6(ip) => ip.octets().to_vec(),
-    };
-    let (mut from, mut to) = ((bytes(src), ports.0), (bytes(dst), ports.1));
+pub fn id(proto: u8, src: IpAddr, dst: IpAddr, ports: (u16, u16)) -> Id {
+    let octets = (octets(&src), octets(&dst));
+    let (mut from, mut to) = ((octets.0.as_ref(), ports.0), (octets.1.as_ref(), ports.1));
     let (mut one_way, mut with_ports) = (false, true);
     match proto {
         1 | 58 => {
@@ -41,14 +53,39 @@ pub fn id(proto: u8, src: IpAddr, dst: IpAddr, ports: (u16, u16)) -> String {
     }
     let mut hash = Sha1::new();
     hash.update([0, 0]);
-    hash.update(&from.0);
-    hash.update(&to.0);
+    hash.update(from.0);
+    hash.update(to.0);
     hash.update([proto, 0]);
     if with_ports {
         hash.update(from.1.to_be_bytes());
         hash.update(to.1.to_be_bytes());
     }
-    format!("1:{}", STANDARD.encode(hash.finalize()))
+    let mut id = *b"1:                            ";
+    // In base64, 20 bytes are 28 characters.
+    let _ = STANDARD.encode_slice(hash.finalize(), &mut id[2..]);
+    Id(id)
+}
+
+/// The bytes of an address.
+enum Octets {
+    V4([u8; 4]),
+    V6([u8; 16]),
+}
+
+impl AsRef<[u8]> for Octets {
+    fn as_ref(&self) -> &[u8] {
+        match self {
+            Self::V4(octets) => octets,
+            Self::V6(octets) => octets,
+        }
+    }
+}
+
+fn octets(ip: &IpAddr) -> Octets {
+    match ip {
+        IpAddr::V4(ip) => Octets::V4(ip.octets()),
+        IpAddr::V6(ip) => Octets::V6(ip.octets()),
+    }
 }
 
 #[cfg(test)]
@@ -64,9 +101,9 @@ mod tests {
             (1, "192.168.0.89", 8, "192.168.0.1", 0, "1:X0snYXpgwiv9TZtqg64sgzUn6Dk="),
         ] {
             let (src, dst) = (src.parse().unwrap(), dst.parse().unwrap());
-            assert_eq!(id(proto, src, dst, (sport, dport)), expected);
+            assert_eq!(id(proto, src, dst, (sport, dport)).as_str(), expected);
             let back = if proto == 1 { (0, 0) } else { (dport, sport) };
-            assert_eq!(id(proto, dst, src, back), expected);
+            assert_eq!(id(proto, dst, src, back).as_str(), expected);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Tables for people that fit a width: side by side if all columns fit, with wrapped texts if these alone are
-//! too wide, then without details, the widest first, and otherwise one line for each value. No word, and so
-//! no address, is ever broken.
+//! too wide, then without details, the widest first. What is still too wide has one line for each value, or
+//! where there are many rows fewer columns. No word, and so no address, is ever broken.
 
 use crate::human::GRID;
 use comfy_table::{Cell, CellAlignment, ColumnConstraint, ContentArrangement, Table as Grid, Width};
@@ -12,9 +12,14 @@ pub enum Form {
     /// Side by side if the columns fit the width, otherwise one line for each value.
     #[default]
     Auto,
+    /// Side by side; columns that do not fit are left out from the right, all but [`LEAST`].
+    Rows,
     /// One line for each value.
     Vertical,
 }
+
+/// The number of columns without which rows say too little.
+const LEAST: usize = 3;
 
 /// A column's header and its form.
 #[derive(Clone)]
@@ -77,6 +82,9 @@ pub(crate) fn render(
         let details = numbers.zip(&widths).filter(|(number, _)| heads[*number].is_detail);
         match details.max_by_key(|(_, width)| **width) {
             Some((widest, _)) if before.is_none() => shown[widest] = false,
+            None if before.is_none() && form == Form::Rows && widths.len() > LEAST => {
+                shown.iter_mut().rev().find(|shown| **shown).into_iter().for_each(|last| *last = false);
+            }
             _ => return (vertical(heads, rows), Arranged::Vertical),
         }
     }
@@ -231,6 +239,18 @@ mod tests {
         let (_, above) = render(&heads, &rows(), (Some(60), Form::Auto), None);
         let (text, below) = render(&heads, &rows()[1..], (Some(60), Form::Auto), Some(&above));
         assert_eq!((text.trim(), &below), ("192.0.2.1                                     7", &above));
+    }
+
+    #[test]
+    fn many_rows_stay_rows_without_the_last_columns() {
+        let mut heads = heads();
+        heads.extend(heads.clone());
+        let rows: Vec<_> = rows().into_iter().map(|row| [row.clone(), row].concat()).collect();
+        let shown = |width| match render(&heads, &rows, (Some(width), Form::Rows), None) {
+            (_, Arranged::Grid(widths)) => Some(widths.iter().flatten().count()),
+            (_, Arranged::Vertical) => None,
+        };
+        assert_eq!((shown(200), shown(140), shown(100), shown(80)), (Some(6), Some(5), Some(3), None));
     }
 
     #[test]

@@ -18,7 +18,8 @@
 //! | text | Utf8 | text | text |
 //! | enum | Dictionary(UInt8, Utf8) | text | text |
 //!
-//! Batches hold times and durations as integers of nanoseconds; [`TimeFormat`] chooses their form in JSON and
+//! Batches hold addresses as bytes until they are written ([`readable`]), and times and durations as integers
+//! of nanoseconds; [`TimeFormat`] chooses their form in JSON and
 //! CSV. In Parquet they are typed, unless integers are asked for: DuckDB before 2.0 keeps microseconds of a
 //! timestamp with a time zone, and a time after 2262 is null. Units are in the metadata (see [`rows`]).
 //!
@@ -26,6 +27,7 @@
 #![forbid(unsafe_code)]
 
 pub mod account;
+mod address;
 mod cell;
 pub mod community;
 mod derive;
@@ -33,12 +35,14 @@ pub mod escape;
 mod grid;
 pub mod human;
 pub mod leaving;
+mod number;
 mod protocols;
 pub mod rows;
 pub mod sink;
 mod time;
 mod typed;
 
+pub use address::readable;
 pub use arrow_array::RecordBatch;
 pub use arrow_schema::SchemaRef;
 pub use cell::texts;

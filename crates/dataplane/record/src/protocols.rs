@@ -1,9 +1,11 @@
 //! Names of protocols above IP (IANA), as Suricata writes them.
 
+use std::borrow::Cow;
+
 /// Returns the name of a protocol, or its number in three digits.
-pub(crate) fn name(number: u64) -> String {
+pub(crate) fn name(number: u64) -> Cow<'static, str> {
     let found = usize::try_from(number).ok().and_then(|n| NAMES.get(n));
-    found.map_or_else(|| format!("{number:03}"), |name| (*name).to_owned())
+    found.map_or_else(|| Cow::Owned(format!("{number:03}")), |name| Cow::Borrowed(*name))
 }
 
 /// The names from protocol 0 on.

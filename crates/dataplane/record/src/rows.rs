@@ -12,11 +12,12 @@
 //!
 //! A batch is full at [`MAX_ROWS`] rows or [`MAX_TEXT`] bytes of text, whichever is first.
 
+use crate::address::{self, with_fields};
 use arrow_array::builder::StringBuilder;
 use arrow_array::types::UInt8Type;
 use arrow_array::{
-    ArrayRef, BooleanArray, DictionaryArray, Float64Array, Int64Array, RecordBatch, RecordBatchOptions,
-    StringArray, UInt8Array, UInt16Array, UInt32Array, UInt64Array,
+    ArrayRef, BooleanArray, DictionaryArray, FixedSizeBinaryArray, Float64Array, Int64Array, RecordBatch,
+    RecordBatchOptions, StringArray, UInt8Array, UInt16Array, UInt32Array, UInt64Array,
 };
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use flame_abi::manifest::{Column, ColumnType, Table};
@@ -24,7 +25,6 @@ use flame_plan::CatalogEntry;
 use std::collections::HashMap;
 use std::fmt::Write;
 use std::mem::take;
-use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 /// The maximum number of rows of one table that are collected before they are passed on.
@@ -56,16 +56,20 @@ enum Values {
     I64(Vec<i64>),
     F64(Vec<f64>),
     Mac(StringBuilder),
-    Ip(StringBuilder),
+    /// Addresses, each of [`address::WIDTH`] bytes.
+    Ip(Vec<u8>),
     Text(StringBuilder),
-    Enum { keys: Vec<u8>, words: ArrayRef },
+    Enum {
+        keys: Vec<u8>,
+        words: ArrayRef,
+    },
 }
 
 impl Rows {
     /// Creates empty tables for the records of a module.
     pub fn new(module: &CatalogEntry) -> Self {
         let rows = |table: &Table| TableRows {
-            schema: arrow_schema(module, table),
+            schema: with_fields(&arrow_schema(module, table), collected),
             columns: table.columns.iter().map(Values::new).collect(),
             table: table.clone(),
             rows: 0,
@@ -166,7 +170,7 @@ impl Values {
             ColumnType::I64 | ColumnType::Duration => Self::I64(Vec::new()),
             ColumnType::F64 => Self::F64(Vec::new()),
             ColumnType::Mac => Self::Mac(text()),
-            ColumnType::Ip => Self::Ip(text()),
+            ColumnType::Ip => Self::Ip(Vec::new()),
             ColumnType::Text => Self::Text(text()),
             ColumnType::Enum => {
                 let words = Arc::new(StringArray::from_iter_values(&column.values));
@@ -196,18 +200,8 @@ impl Values {
                 return 17;
             }
             Self::Ip(v) => {
-                let [family] = take_bytes(row);
-                let bytes: [u8; 16] = take_bytes(row);
-                let before = v.values_slice().len();
-                let [a, b, c, d, ..] = bytes;
-                // Writing to a builder cannot fail.
-                let _ = match family {
-                    6 => write!(v, "{}", Ipv6Addr::from(bytes)),
-                    _ => write!(v, "{}", Ipv4Addr::new(a, b, c, d)),
-                };
-                let text = v.values_slice().len() - before;
-                v.append_value("");
-                return text;
+                v.extend(take_bytes::<{ address::WIDTH }>(row));
+                return address::WIDTH;
             }
             Self::Text(v) => {
                 let length = u16::from_le_bytes(take_bytes(row));
@@ -230,7 +224,8 @@ impl Values {
             Self::U64(v) => Arc::new(UInt64Array::from(take(v))),
             Self::I64(v) => Arc::new(Int64Array::from(take(v))),
             Self::F64(v) => Arc::new(Float64Array::from(take(v))),
-            Self::Mac(v) | Self::Ip(v) | Self::Text(v) => Arc::new(v.finish()),
+            Self::Mac(v) | Self::Text(v) => Arc::new(v.finish()),
+            Self::Ip(v) => Arc::new(FixedSizeBinaryArray::new(address::WIDTH as i32, take(v).into(), None)),
             Self::Enum { keys, words } => {
                 Arc::new(DictionaryArray::<UInt8Type>::new(UInt8Array::from(take(keys)), words.clone()))
             }
@@ -238,7 +233,16 @@ impl Values {
     }
 }
 
-/// Returns the schema of one table's batches, which is the same for every sink.
+/// Returns the field of a column as [`Rows`] collects it: addresses are no text yet.
+fn collected(field: &Arc<Field>) -> Arc<Field> {
+    match field.metadata().get("type").is_some_and(|kind| kind == "ip") {
+        true => Arc::new(Field::clone(field).with_data_type(address::TYPE)),
+        false => field.clone(),
+    }
+}
+
+/// Returns the schema of one table as it is written, which is the same for every sink. In batches of
+/// [`Rows`], addresses are bytes.
 pub fn arrow_schema(module: &CatalogEntry, table: &Table) -> SchemaRef {
     let fields: Vec<Field> = table.columns.iter().map(field).collect();
     let hash = module.hash.iter().fold(String::new(), |mut s, b| {

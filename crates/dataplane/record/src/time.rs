@@ -1,7 +1,7 @@
 //! Forms of times for programs.
 
-use chrono::{DateTime, SecondsFormat};
-use std::io::Write;
+use crate::number;
+use chrono::DateTime;
 use std::str::FromStr;
 
 /// The form of times in JSON, CSV and Parquet.
@@ -39,12 +39,20 @@ impl TimeFormat {
     /// Writes a time of `ns` nanoseconds since 1970 to text. `quote` stands around what is no number.
     pub(crate) fn write(self, out: &mut Vec<u8>, ns: u64, quote: &str) {
         const SECOND: u64 = 1_000_000_000;
-        // Writing to a vector cannot fail.
-        let _ = match self {
-            Self::Ns => write!(out, "{ns}"),
-            Self::Unix => write!(out, "{}.{:09}", ns / SECOND, ns % SECOND),
-            Self::Rfc3339 => write!(out, "{quote}{}{quote}", rfc3339(ns)),
-        };
+        match self {
+            Self::Ns => number::unsigned(out, ns),
+            Self::Unix => {
+                number::unsigned(out, ns / SECOND);
+                out.push(b'.');
+                number::padded(out, ns % SECOND, 9);
+            }
+            Self::Rfc3339 => {
+                out.extend_from_slice(quote.as_bytes());
+                number::utc(out, ns, 9);
+                out.push(b'Z');
+                out.extend_from_slice(quote.as_bytes());
+            }
+        }
     }
 }
 
@@ -59,10 +67,9 @@ impl FromStr for TimeFormat {
 
 /// Formats a time in nanoseconds since 1970 by RFC 3339, in UTC, with all nine decimals.
 pub fn rfc3339(ns: u64) -> String {
-    // Any number of nanoseconds in 64 bits is before the year 2600.
-    let (seconds, rest) = ((ns / 1_000_000_000) as i64, (ns % 1_000_000_000) as u32);
-    let time = DateTime::from_timestamp(seconds, rest);
-    time.map_or_else(String::new, |t| t.to_rfc3339_opts(SecondsFormat::Nanos, true))
+    let mut text = Vec::with_capacity(30);
+    TimeFormat::Rfc3339.write(&mut text, ns, "");
+    String::from_utf8(text).unwrap_or_default()
 }
 
 /// Reads a time of RFC 3339 as nanoseconds since 1970. Returns `None` for other text, and for times that are

@@ -46,6 +46,26 @@ pub struct NodeArgs {
     pub certificate: Option<PathBuf>,
 }
 
+impl NodeArgs {
+    /// Returns the options as they were given, for a command that is to be copied; each begins with a space.
+    pub fn words(&self) -> String {
+        let path = |path: &Option<PathBuf>| path.as_ref().map(|path| path.display().to_string());
+        let given = [
+            ("node", self.node.clone()),
+            ("credential", path(&self.credential)),
+            ("identity", path(&self.identity)),
+            ("certificate", path(&self.certificate)),
+        ];
+        let plain = |c: char| c.is_alphanumeric() || "-._~/:@%+,=".contains(c);
+        let word = |value: String| match value.chars().all(plain) {
+            true => value,
+            false => format!("'{}'", value.replace('\'', "'\\''")),
+        };
+        let given = given.into_iter().filter_map(|(name, value)| Some((name, value?)));
+        given.map(|(name, value)| format!(" --{name} {}", word(value))).collect()
+    }
+}
+
 /// The format of answers, for commands whose answer is not records.
 #[derive(Args, Clone, Copy)]
 pub struct AnswerArgs {

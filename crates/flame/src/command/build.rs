@@ -243,7 +243,7 @@ fn run(command: &mut Command, needs: &str, stop: &AtomicBool) -> Result<Vec<u8>,
     })?;
     unless_interrupted(stop)?;
     if !status.success() {
-        return Err(format!("{name} failed ({status}); {needs}").into());
+        return Err(format!("{name} failed ({status}), for the reason above").into());
     }
     Ok(reader.join().expect("reading does not panic")?)
 }

@@ -77,7 +77,11 @@ impl Install {
             complain!("flame: note: {note}");
         }
         if !self.answer.is_json() {
-            complain!("flame: its records: flame records {} --follow", quoted(&module.name));
+            complain!(
+                "flame: its records: flame records {} --follow{}",
+                quoted(&module.name),
+                self.node.words()
+            );
         }
         Ok(Status::Done)
     }

@@ -13,8 +13,12 @@ pub struct New {
     path: PathBuf,
 
     /// Language of the module
-    #[arg(long, default_value = "rust")]
+    #[arg(long, default_value = "rust", conflicts_with = "from")]
     lang: Language,
+
+    /// Copy an example of the SDK, whose name is EXAMPLE; an unknown name lists them
+    #[arg(long, value_name = "EXAMPLE")]
+    from: Option<String>,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -29,9 +33,15 @@ impl New {
         let sdk = paths::sdk()?;
         let sdk = sdk.to_str().ok_or("the SDK's path is not UTF-8")?;
         let fill = |text: &str| text.replace("{{name}}", &name).replace("{{sdk}}", sdk);
-        let manifest = fill(include_str!("../template/module.toml"));
+        let filled = |(file, text): &(&str, &str)| (PathBuf::from(file), fill(text));
+        let files = match (&self.from, self.lang) {
+            (Some(example), _) => copy(&example_at(Path::new(sdk), example)?, (example, &name), sdk)?,
+            (None, Language::Rust) => RUST.iter().map(filled).collect(),
+            (None, Language::C) => C.iter().map(filled).collect(),
+        };
         // The rules for manifests decide whether the name is valid.
-        if flame_abi::manifest::Manifest::parse(manifest.as_bytes()).is_err() {
+        let manifest = files.iter().find(|(file, _)| file.as_os_str() == MANIFEST);
+        if manifest.is_none_or(|(_, text)| flame_abi::manifest::Manifest::parse(text.as_bytes()).is_err()) {
             let place = self.path.display();
             return Err(format!(
                 "{place}: the folder's name becomes the module's: expected a lower-case letter, then lower-case \
@@ -39,19 +49,11 @@ impl New {
             )
             .into());
         }
-        let files: &[(&str, &str)] = match self.lang {
-            Language::Rust => &[
-                ("Cargo.toml", include_str!("../template/Cargo.toml.in")),
-                ("src/lib.rs", include_str!("../template/lib.rs.in")),
-            ],
-            Language::C => &[("module.c", include_str!("../template/module.c.in"))],
-        };
         if self.path.exists() {
             return Err(format!("{}: already exists", self.path.display()).into());
         }
-        write(&self.path, "module.toml", &manifest)?;
-        for (file, text) in files {
-            write(&self.path, file, &fill(text))?;
+        for (file, text) in &files {
+            write(&self.path.join(file), text)?;
         }
         // Without a slash at the end.
         let place: PathBuf = self.path.components().collect();
@@ -61,8 +63,60 @@ impl New {
     }
 }
 
-fn write(folder: &Path, file: &str, text: &str) -> Result<(), Error> {
-    let path = folder.join(file);
-    let made = path.parent().map_or(Ok(()), fs::create_dir_all).and_then(|()| fs::write(&path, text));
+const MANIFEST: &str = "module.toml";
+const RUST: [(&str, &str); 3] = [
+    (MANIFEST, include_str!("../template/module.toml")),
+    ("Cargo.toml", include_str!("../template/Cargo.toml.in")),
+    ("src/lib.rs", include_str!("../template/lib.rs.in")),
+];
+const C: [(&str, &str); 2] = [
+    (MANIFEST, include_str!("../template/module.toml")),
+    ("module.c", include_str!("../template/module.c.in")),
+];
+
+/// Returns the folder of an example of the SDK.
+fn example_at(sdk: &Path, example: &str) -> Result<PathBuf, Error> {
+    let folders = ["rust/examples", "c/examples"].map(|folder| sdk.join(folder));
+    let all = folders.iter().filter_map(|folder| fs::read_dir(folder).ok()).flatten().flatten();
+    let mut all: Vec<PathBuf> = all.map(|entry| entry.path()).filter(|path| path.is_dir()).collect();
+    all.sort();
+    let name =
+        |path: &PathBuf| path.file_name().map_or_else(String::new, |n| n.to_string_lossy().into_owned());
+    all.iter().find(|path| name(path) == example).cloned().ok_or_else(|| {
+        let names: Vec<_> = all.iter().map(name).collect();
+        format!("--from {example}: there is no such example; here are {}", names.join(", ")).into()
+    })
+}
+
+/// Returns the files of an example under a new name, with the SDK where it is.
+fn copy(folder: &Path, (example, name): (&str, &str), sdk: &str) -> Result<Vec<(PathBuf, String)>, Error> {
+    let mut files = Vec::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(inner) = folders.pop() {
+        for entry in fs::read_dir(&inner).map_err(|e| format!("{}: {e}", inner.display()))? {
+            let path = entry?.path();
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            let text = fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+            let file = path.strip_prefix(folder)?.to_owned();
+            let text = match file.to_str() {
+                Some("Cargo.toml") => {
+                    let named = text.replace(&format!("flame-example-{example}"), name);
+                    // The example is a member of the SDK's workspace, and its copy of none.
+                    named.replace("\"../..\"", &format!("\"{sdk}/rust\"")) + "\n[workspace]\n"
+                }
+                Some(MANIFEST) => text.replacen(&format!("\"{example}\""), &format!("\"{name}\""), 1),
+                _ => text,
+            };
+            files.push((file, text));
+        }
+    }
+    Ok(files)
+}
+
+fn write(path: &Path, text: &str) -> Result<(), Error> {
+    let made = path.parent().map_or(Ok(()), fs::create_dir_all).and_then(|()| fs::write(path, text));
     made.map_err(|e| format!("{}: {e}", path.display()).into())
 }

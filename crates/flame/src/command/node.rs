@@ -4,7 +4,7 @@ use crate::error::Error;
 use crate::exit::Status;
 use crate::reserve_args::percent_text;
 use clap::{Args, Subcommand};
-use flame_api::{RevokeRequest, Security, Status as NodeStatus};
+use flame_api::{Credentials, RevokeRequest, Security, Status as NodeStatus};
 use flame_trust::time;
 use std::path::PathBuf;
 
@@ -35,6 +35,13 @@ enum What {
         /// system calls
         #[arg(long)]
         security: bool,
+        #[command(flatten)]
+        node: NodeArgs,
+        #[command(flatten)]
+        answer: AnswerArgs,
+    },
+    /// List the credentials under which modules are installed on a node, for its operator
+    Credentials {
         #[command(flatten)]
         node: NodeArgs,
         #[command(flatten)]
@@ -91,6 +98,9 @@ impl Node {
             What::Status { security: false, node, answer } => {
                 status(&Client::open(&node)?.get("/v1/status")?, answer)
             }
+            What::Credentials { node, answer } => {
+                credentials(&Client::open(&node)?.get("/v1/credentials")?, answer);
+            }
             What::Revoke { what, node } => {
                 let (key, id) = match what.starts_with("ed25519/") {
                     true => (Some(what), None),
@@ -128,6 +138,26 @@ impl Node {
         }
         Ok(Status::Done)
     }
+}
+
+fn credentials(of: &Credentials, answer: AnswerArgs) {
+    if answer.is_json() {
+        return say_json!(of);
+    }
+    let mut rows = vec![["PRINCIPAL", "ROLE", "ENDS", "MODULES", "RUNNING", "ID"].map(str::to_owned)];
+    rows.extend(of.credentials.iter().map(|one| {
+        let ends = one.expires.map_or_else(|| "never".to_owned(), time::show);
+        let role = one.role.clone().unwrap_or_default();
+        [
+            one.principal.clone(),
+            role,
+            ends,
+            one.modules.join(","),
+            one.running.len().to_string(),
+            one.id.clone(),
+        ]
+    }));
+    table(&rows);
 }
 
 fn status(status: &NodeStatus, answer: AnswerArgs) {

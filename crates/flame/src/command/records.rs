@@ -45,7 +45,7 @@ pub struct Records {
     principal: Option<String>,
 
     /// Wait for further records until Ctrl-C, also across broken connections and restarts of the node
-    #[arg(short, long)]
+    #[arg(long)]
     follow: bool,
 
     /// Place to begin at, as printed at the end [default: the oldest row that is kept]

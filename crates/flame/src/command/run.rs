@@ -20,7 +20,7 @@ use clap::{Args, ValueEnum};
 use flame_abi::manifest::duration_ns;
 use flame_admit::Protection;
 use flame_compile::{Compiler, Payment};
-use flame_node::{Applicant, Built, NodeError, RunRequest, Submission, Watch, place_of};
+use flame_node::{Applicant, Built, NodeError, Note, RunRequest, Submission, Watch, place_of};
 use flame_plan::{
     Account, Audience, Discipline, Expose, Limits, ModulePlan, Plan, Transforms, TrustedFilter, ViewSpec,
 };
@@ -393,6 +393,11 @@ impl Run {
             complain!("flame: note: {text}");
         }
         let gave = |(_, account): &(String, Account)| account.records + account.written > 0;
+        // Without any row, the reason is a part of the result.
+        if self.quiet && !report.accounts.iter().any(gave) {
+            let reasons = notes.iter().filter(|note| matches!(note, Note::Reduced(_) | Note::Misfit { .. }));
+            reasons.for_each(|note| complain!("flame: note: no rows: {note}"));
+        }
         if is_unnamed && !self.quiet && !report.accounts.iter().any(gave) {
             complain!(
                 "flame: note: nothing was given: without a credential, modules have the rights of [best-effort] \

@@ -141,6 +141,7 @@ pub struct Lines {
 
 impl Sink for Lines {
     fn write(&mut self, module: &str, table: &Table, batch: &RecordBatch) -> Result<(), SinkError> {
+        let batch = flame_record::readable(batch);
         for row in 0..batch.num_rows() {
             let mut line = format!("{module}.{}", table.name);
             for (column, array) in table.columns.iter().zip(batch.columns()) {

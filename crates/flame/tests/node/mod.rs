@@ -2,6 +2,7 @@
 
 mod node_accounting;
 mod node_demo;
+mod node_evicted;
 mod node_filters;
 mod node_fuzz;
 mod node_input;
@@ -9,6 +10,7 @@ mod node_live;
 mod node_logs;
 mod node_metrics;
 mod node_processes;
+mod node_prometheus;
 mod node_renew;
 mod node_reserve;
 mod node_rights;

@@ -7,12 +7,12 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::process::Command;
 
-fn free_port() -> u16 {
+pub(super) fn free_port() -> u16 {
     std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 /// Returns the reply to a request, or what came of it before the connection ended.
-fn ask(port: u16, head: &str) -> String {
+pub(super) fn ask(port: u16, head: &str) -> String {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
     stream.write_all(format!("{head}\r\nhost: node\r\nconnection: close\r\n\r\n").as_bytes()).unwrap();
     let mut all = Vec::new();

@@ -17,7 +17,7 @@ fn inside_and_outside_the_sandbox_give_the_same_file() {
     }
     let folder = tempfile::tempdir().unwrap();
     let key = folder.path().join("key");
-    std::fs::write(&key, "07".repeat(16) + &"2a".repeat(16)).unwrap();
+    std::fs::write(&key, "a7".repeat(16) + &"2a".repeat(16)).unwrap();
     let mut captures = vec![common::root().join("demo/demo.pcap")];
     if let Some(traces) = common::traces() {
         let mut all: Vec<PathBuf> =
@@ -46,10 +46,16 @@ fn inside_and_outside_the_sandbox_give_the_same_file() {
         }
     }
     assert!(packets > 100_000);
-    // The output is a capture with hidden addresses.
+    // The output is a capture with hidden addresses, the same with the key as 32 bytes.
     let demo = common::root().join("demo/demo.pcap");
-    let out = flame(&["--set", &of_key], &demo, &inside);
-    assert_eq!(out.status.code(), Some(0));
+    let bytes = folder.path().join("bytes");
+    std::fs::write(&bytes, [[0xa7; 16], [0x2a; 16]].concat()).unwrap();
+    let files = [of_key, format!("anonymize.key=@{}", bytes.display())].map(|of_key| {
+        let out = flame(&["--set", &of_key], &demo, &inside);
+        assert_eq!(out.status.code(), Some(0), "{}", String::from_utf8_lossy(&out.stderr));
+        std::fs::read(&inside).unwrap()
+    });
+    assert!(files[0] == files[1]);
     let again = |filter: &[&str]| {
         let mut flame = Command::new(env!("CARGO_BIN_EXE_flame"));
         let out =

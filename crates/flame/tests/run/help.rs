@@ -72,6 +72,45 @@ fn questions_lead_to_modules() {
     }
 }
 
+/// The command of each question answers it over one capture, as it stands in the help.
+#[test]
+fn each_question_is_answered_by_its_command() {
+    if crate::daemon::module("scan").is_none() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    // The demo, and a host that tries the ports of another.
+    let mut capture = std::fs::read(root().join("demo/demo.pcap")).unwrap();
+    let second = 1_795_300_000u32;
+    for port in 1..200u16 {
+        let packet = tcp_packet(40_000, port);
+        for word in [second, u32::from(port), packet.len() as u32, packet.len() as u32] {
+            capture.extend(word.to_le_bytes());
+        }
+        capture.extend(packet);
+    }
+    std::fs::write(folder.path().join("FILE"), capture).unwrap();
+    let help = done(folder.path(), &["run", "--help"]);
+    let (_, questions) = help.split_once("Questions that the standard modules answer:\n").unwrap();
+    // The tests of `ids` ask it; to compile it takes as long as all others.
+    let commands = questions.lines().map(str::trim).filter(|line| line.starts_with("flame run "));
+    let commands = commands.filter(|line| !line.contains("@RULES"));
+    let mut asked = 0;
+    for command in commands {
+        let begun = std::time::Instant::now();
+        let mut words: Vec<&str> = command.split(' ').skip(1).collect();
+        // A picture in the terminal is in place of records.
+        if let Some(at) = words.iter().position(|word| *word == "--plot") {
+            words.drain(at..at + 2);
+        }
+        let rows = done(folder.path(), &[&words[..], &["-q", "--format", "json"]].concat());
+        assert!(rows.lines().next().is_some_and(|row| row.starts_with("{\"module\":")), "{command}: {rows}");
+        eprintln!("{:>5} ms, {:>4} rows: {command}", begun.elapsed().as_millis(), rows.lines().count());
+        asked += 1;
+    }
+    assert!(asked >= 9, "{questions}");
+}
+
 /// Returns the lines of `text` after the one that begins with `title`, up to the next line that begins as
 /// `end` does.
 fn part<'a>(text: &'a str, title: &str, end: &str) -> Vec<&'a str> {

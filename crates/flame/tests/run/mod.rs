@@ -28,6 +28,7 @@ mod hostile;
 mod hot;
 mod ids;
 mod ids_budget;
+mod installed;
 mod interference;
 mod intervals;
 mod intervals_output;

@@ -47,7 +47,7 @@ pub fn svg(pictures: &[Picture]) -> Result<String, PlotError> {
     let pictures = &pictures[..pictures.len().min(MOST)];
     let mut text = String::new();
     let size = (WIDTH, HEIGHT * pictures.len().max(1) as u32);
-    draw(SVGBackend::with_string(&mut text, size), pictures, 1.0)?;
+    draw(SVGBackend::with_string(&mut text, size), Joints::Backend, pictures, 1.0)?;
     Ok(text)
 }
 
@@ -60,7 +60,8 @@ pub fn png(pictures: &[Picture]) -> Result<Vec<u8>, PlotError> {
     for one in each {
         let size = (width * SCALE, HEIGHT * DENSITY * SCALE);
         let mut pixels = vec![0; (size.0 * size.1 * 3) as usize];
-        draw(BitMapBackend::with_buffer(&mut pixels, size), one, f64::from(DENSITY * SCALE))?;
+        let backend = BitMapBackend::with_buffer(&mut pixels, size);
+        draw(backend, Joints::Round, one, f64::from(DENSITY * SCALE))?;
         average(&pixels, size.0 as usize, &mut small);
     }
     let mut file = Vec::new();
@@ -86,9 +87,14 @@ fn average(pixels: &[u8], width: usize, into: &mut Vec<u8>) {
     }
 }
 
-fn draw<B: DrawingBackend>(backend: B, pictures: &[Picture], scale: f64) -> Result<(), PlotError> {
+fn draw<B: DrawingBackend>(
+    backend: B,
+    joints: Joints,
+    pictures: &[Picture],
+    scale: f64,
+) -> Result<(), PlotError> {
     font();
-    let mut canvas = Canvas { backend, scale, top: 0.0 };
+    let mut canvas = Canvas { backend, joints, scale, top: 0.0 };
     let height = HEIGHT * pictures.len().max(1) as u32;
     canvas.fill(0.0, 0.0, WIDTH.into(), height.into(), PAPER, 1.0)?;
     for picture in pictures {
@@ -102,9 +108,18 @@ fn failed(e: impl std::fmt::Display) -> PlotError {
     PlotError::Backend(e.to_string())
 }
 
+/// The way in which the parts of a line are joined.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Joints {
+    Backend,
+    /// Circles. The mitres of the backend for bitmaps leave the picture at acute angles.
+    Round,
+}
+
 /// A backend in the units of the layout, relative to the top of the current picture.
 struct Canvas<B> {
     backend: B,
+    joints: Joints,
     scale: f64,
     top: f64,
 }
@@ -138,7 +153,17 @@ impl<B: DrawingBackend> Canvas<B> {
             stroke_width: (width * self.scale).round() as u32,
         };
         let path: Vec<_> = points.iter().map(|(x, y)| self.at(*x, *y)).collect();
-        self.backend.draw_path(path, &style).map_err(failed)
+        if self.joints == Joints::Backend || path.len() < 3 {
+            return self.backend.draw_path(path, &style).map_err(failed);
+        }
+        for part in path.windows(2) {
+            self.backend.draw_path(part.to_vec(), &style).map_err(failed)?;
+        }
+        let radius = style.stroke_width / 2;
+        let mut joints = path[1..path.len() - 1].iter();
+        joints.try_for_each(|joint| {
+            self.backend.draw_circle(*joint, radius, &style.color, true).map_err(failed)
+        })
     }
 
     fn dot(&mut self, x: f64, y: f64, colour: RGBColor) -> Done {
@@ -331,25 +356,28 @@ impl Frame {
 /// points looks the same.
 fn thinned(points: impl Iterator<Item = (f64, f64)>) -> Vec<(f64, f64)> {
     let mut kept: Vec<(f64, f64)> = Vec::new();
-    let mut column: Vec<(f64, f64)> = Vec::new();
+    // First, lowest, highest and last.
+    let mut column: Option<[(f64, f64); 4]> = None;
+    let different = |of: [(f64, f64); 4]| {
+        let mut of = of.to_vec();
+        of.dedup();
+        of
+    };
     for point in points {
-        if column.first().is_some_and(|(x, _)| (x * 2.0).floor() != (point.0 * 2.0).floor()) {
-            kept.append(&mut column);
-        }
-        if column.len() < 4 {
-            column.push(point);
-            continue;
-        }
-        // The four points are the first, two extremes, and the last.
-        column[3] = point;
-        if point.1 < column[1].1 {
-            column[1] = point;
-        }
-        if point.1 > column[2].1 {
-            column[2] = point;
+        match &mut column {
+            Some([first, low, high, last]) if (first.0 * 2.0).floor() == (point.0 * 2.0).floor() => {
+                if point.1 < low.1 {
+                    *low = point;
+                }
+                if point.1 > high.1 {
+                    *high = point;
+                }
+                *last = point;
+            }
+            _ => kept.extend(column.replace([point; 4]).into_iter().flat_map(different)),
         }
     }
-    kept.append(&mut column);
+    kept.extend(column.into_iter().flat_map(different));
     kept
 }
 
@@ -376,5 +404,35 @@ mod tests {
             (0..100_000).map(|i| (f64::from(i) / 1000.0, if i == 777 { 50.0 } else { f64::from(i % 7) }));
         let thin = thinned(points);
         assert!(thin.len() < 1000 && thin.iter().any(|p| p.1 == 50.0));
+        // Whatever the order in which the extremes come.
+        let one = [5.0, 9.0, 1.0, 4.0, 2.0, 8.0, 0.0, 3.0].map(|y| (0.1, y));
+        assert_eq!(thinned(one.into_iter()).iter().map(|p| p.1).collect::<Vec<_>>(), [5.0, 0.0, 9.0, 3.0]);
+    }
+
+    /// Returns the first and the last row of pixels that have the colour of a series.
+    fn rows(shape: Shape) -> (usize, usize) {
+        let axis = |scale| crate::picture::Axis { label: String::new(), scale };
+        let series = Series { name: String::new(), colour: 0, shape };
+        let (x, y) = (axis(Scale::Linear), axis(Scale::FromZero));
+        let file =
+            png(&[Picture { title: String::new(), notes: Vec::new(), x, y, series: vec![series] }]).unwrap();
+        let mut reader = png::Decoder::new(std::io::Cursor::new(&file)).read_info().unwrap();
+        let mut pixels = vec![0; reader.output_buffer_size().unwrap()];
+        let width = reader.next_frame(&mut pixels).unwrap().width as usize;
+        let near = |p: &[u8]| p[0] < 60 && p[1].abs_diff(114) < 30 && p[2].abs_diff(178) < 30;
+        let has = |row: &[u8]| row.chunks(3).any(near);
+        let all: Vec<_> = pixels.chunks(width * 3).map(has).collect();
+        (all.iter().position(|has| *has).unwrap(), all.iter().rposition(|has| *has).unwrap())
+    }
+
+    /// More peaks than pixels: strokes stay between the lowest and the highest value.
+    #[test]
+    fn strokes_of_acute_angles_stay_in_the_picture() {
+        let peaks = |n: u32| (0..n).map(|i| (f64::from(i), f64::from(i % 2))).collect();
+        let (top, bottom) = rows(Shape::Line(vec![(0.0, 0.0), (1999.0, 1.0)]));
+        for n in [200, 2000, 20_000] {
+            let (first, last) = rows(Shape::Line(peaks(n)));
+            assert!(first + 3 >= top && last <= bottom + 3, "{n}: {first}..{last}, not {top}..{bottom}");
+        }
     }
 }

@@ -200,7 +200,9 @@ impl Plotter {
         for plot in self.plots.iter_mut().filter(|p| p.module == module) {
             if let (Some(at), Some(run)) = (plot.chart.index(table), plot.runs.first_mut()) {
                 let place = || format!("{module}.{table}");
-                run.frames[at].batch(batch).map_err(|reason| PlotError::Record { place: place(), reason })?;
+                run.frames[at]
+                    .batch(&flame_record::readable(batch))
+                    .map_err(|reason| PlotError::Record { place: place(), reason })?;
             }
         }
         Ok(())

@@ -19,6 +19,7 @@ use utoipa::OpenApi;
         routes::status,
         routes::security,
         routes::sources,
+        routes::credentials,
         routes::capacity,
         routes::revoke,
         routes::withdraw,

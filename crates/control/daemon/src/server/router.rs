@@ -24,6 +24,7 @@ pub fn router(app: Arc<App>) -> Router {
         .route("/v1/status", get(routes::status))
         .route("/v1/status/security", get(routes::security))
         .route("/v1/sources", get(routes::sources))
+        .route("/v1/credentials", get(routes::credentials))
         .route("/v1/capacity", get(routes::capacity))
         .route("/v1/revocations", post(routes::revoke).delete(routes::withdraw))
         .route("/v1/modules", get(routes::list).post(routes::install))

@@ -12,9 +12,9 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use flame_api::{
-    Capacity, Challenge, ChallengeRequest, Change, Code, Health, InstallRequest, LogLine, Module, Modules,
-    Problem, RenewRequest, RevokeRequest, Security, Session, SessionRequest, Sources, Status, UpdateRequest,
-    Whose,
+    Capacity, Challenge, ChallengeRequest, Change, Code, Credentials, Health, InstallRequest, LogLine,
+    Module, Modules, Problem, RenewRequest, RevokeRequest, Security, Session, SessionRequest, Sources,
+    Status, UpdateRequest, Whose,
 };
 use std::sync::Arc;
 
@@ -127,6 +127,13 @@ pub(super) async fn security(State(app): State<Arc<App>>, _: Operator) -> Reply<
     Ok(Json(blocking(&app, &Caller::Operator, move |engine| engine.security().map_err(unreadable)).await?))
 }
 
+/// The credentials under which modules are installed, for the operator
+#[utoipa::path(get, path = "/v1/credentials",
+    responses((status = 200, body = Credentials), (status = "4XX", body = Problem), (status = "5XX", body = Problem)))]
+pub(super) async fn credentials(State(app): State<Arc<App>>, _: Operator) -> Reply<Credentials> {
+    Ok(Json(blocking(&app, &Caller::Operator, |engine| Ok(engine.credentials())).await?))
+}
+
 /// The sources of packets
 #[utoipa::path(get, path = "/v1/sources",
     responses((status = 200, body = Sources), (status = "4XX", body = Problem), (status = "5XX", body = Problem)))]
@@ -184,7 +191,12 @@ pub(super) async fn list(
     let of_work = caller.clone();
     let work = move |engine: &Engine| {
         let permitted = engine.permitted(&of_work);
-        Ok(Modules { modules: engine.list(permitted.as_deref(), of_work.audience()) })
+        let mut modules = engine.list(permitted.as_deref(), of_work.audience());
+        if permitted.is_some() {
+            modules.extend(engine.outlines(&of_work));
+            modules.sort_by(|a, b| a.name.cmp(&b.name));
+        }
+        Ok(Modules { modules })
     };
     Ok(Json(blocking(&app, &caller, work).await?))
 }
@@ -215,8 +227,8 @@ pub(super) async fn show(
 ) -> Reply<Module> {
     let of_work = caller.clone();
     let work = move |engine: &Engine| {
-        let permit = engine.permit(&of_work, whose.principal.as_deref(), &name, false)?;
-        engine.show_to(&permit.owner, &name, of_work.audience())
+        let permit = engine.permit_end(&of_work, whose.principal.as_deref(), &name)?;
+        Ok(permit.shown(engine.show_to(&permit.owner, &name, of_work.audience())?))
     };
     Ok(Json(blocking(&app, &caller, work).await?))
 }
@@ -279,8 +291,8 @@ pub(super) async fn stop(
 ) -> Reply<Module> {
     let of_work = caller.clone();
     let done = move |engine: &Engine| {
-        let permit = engine.permit(&of_work, change.principal.as_deref(), &name, false)?;
-        engine.stop(&permit.owner, &name, permit.revision(change.revision))
+        let permit = engine.permit_end(&of_work, change.principal.as_deref(), &name)?;
+        Ok(permit.shown(engine.stop(&permit.owner, &name, permit.revision(change.revision))?))
     };
     Ok(Json(blocking(&app, &caller, done).await?))
 }
@@ -296,8 +308,8 @@ pub(super) async fn remove(
 ) -> Reply<Module> {
     let of_work = caller.clone();
     let done = move |engine: &Engine| {
-        let permit = engine.permit(&of_work, change.principal.as_deref(), &name, false)?;
-        engine.remove(&permit.owner, &name, permit.revision(change.revision))
+        let permit = engine.permit_end(&of_work, change.principal.as_deref(), &name)?;
+        Ok(permit.shown(engine.remove(&permit.owner, &name, permit.revision(change.revision))?))
     };
     Ok(Json(blocking(&app, &caller, done).await?))
 }
@@ -313,7 +325,7 @@ pub(super) async fn log(
 ) -> Reply<Vec<LogLine>> {
     let of_work = caller.clone();
     let work = move |engine: &Engine| {
-        let permit = engine.permit(&of_work, whose.principal.as_deref(), &name, false)?;
+        let permit = engine.permit_end(&of_work, whose.principal.as_deref(), &name)?;
         engine.log(&permit.owner, &name, &of_work)
     };
     Ok(Json(blocking(&app, &caller, work).await?))

@@ -6,7 +6,7 @@
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{ArrowPrimitiveType, UInt8Type, UInt16Type, UInt32Type};
-use arrow_array::{ArrayRef, PrimitiveArray, RecordBatch};
+use arrow_array::{ArrayRef, BooleanArray, PrimitiveArray, RecordBatch};
 use flame_abi::has_ports;
 use flame_abi::manifest::{Column, ColumnType};
 use std::sync::Arc;
@@ -58,6 +58,7 @@ where
     T::Native: Default + PartialEq,
 {
     let rows = numbers.values().iter().enumerate();
-    let present = |(row, n): (usize, &T::Native)| (*n != T::Native::default() || has(row)).then_some(*n);
-    Arc::new(rows.map(present).collect::<PrimitiveArray<T>>())
+    let present: Vec<bool> = rows.map(|(row, n)| *n != T::Native::default() || has(row)).collect();
+    let present = BooleanArray::from(present).values().clone();
+    Arc::new(PrimitiveArray::<T>::new(numbers.values().clone(), Some(present.into())))
 }

@@ -2,7 +2,7 @@
 
 use super::applications;
 use crate::cell::{Cell, open};
-use crate::community;
+use crate::{community, number};
 use arrow_array::RecordBatch;
 use std::net::IpAddr;
 
@@ -10,9 +10,8 @@ use std::net::IpAddr;
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Flow<'a> {
     pub(crate) proto: u8,
-    /// The addresses, as text, and as values where the text is an address.
-    pub(crate) src: (&'a str, Option<IpAddr>),
-    pub(crate) dst: (&'a str, Option<IpAddr>),
+    pub(crate) src: Address<'a>,
+    pub(crate) dst: Address<'a>,
     pub(crate) sport: u16,
     pub(crate) dport: u16,
     pub(crate) icmp_type: u8,
@@ -35,8 +34,45 @@ pub(crate) struct Flow<'a> {
     pub(crate) mpls: u32,
 }
 
+/// An address of a row, or text in its place, which only a table of another type has.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Address<'a> {
+    Ip(IpAddr),
+    Text(&'a str),
+}
+
+impl Default for Address<'_> {
+    fn default() -> Self {
+        Self::Text("")
+    }
+}
+
+impl Address<'_> {
+    /// Returns the address, if it is one.
+    pub(crate) fn ip(self) -> Option<IpAddr> {
+        if let Self::Ip(ip) = self { Some(ip) } else { None }
+    }
+
+    /// Writes the address, in which nothing has to be escaped, or the text as it is.
+    pub(crate) fn write(self, out: &mut Vec<u8>) {
+        match self {
+            Self::Ip(ip) => number::address(out, ip),
+            Self::Text(text) => out.extend_from_slice(text.as_bytes()),
+        }
+    }
+}
+
 /// The letters of the TCP flags from the highest bit on: CWR, ECE, URG, ACK, PSH, RST, SYN, FIN.
 const LETTERS: [u8; 8] = *b"CEUAPRSF";
+
+/// TCP flags as letters.
+pub(crate) struct Letters([u8; 8]);
+
+impl Letters {
+    pub(crate) fn as_str(&self) -> &str {
+        str::from_utf8(&self.0).unwrap_or_default()
+    }
+}
 
 impl Flow<'_> {
     pub(crate) fn duration_ns(&self) -> i64 {
@@ -53,13 +89,9 @@ impl Flow<'_> {
     }
 
     /// Returns TCP flags as letters.
-    pub(crate) fn letters(&self, flags: u8) -> String {
-        if self.proto != 6 {
-            return String::new();
-        }
-        let letter =
-            |(bit, letter): (usize, &u8)| if flags >> (7 - bit) & 1 == 1 { *letter as char } else { '.' };
-        LETTERS.iter().enumerate().map(letter).collect()
+    pub(crate) fn letters(&self, flags: u8) -> Option<Letters> {
+        let letter = |bit: usize| if flags >> (7 - bit) & 1 == 1 { LETTERS[bit] } else { b'.' };
+        (self.proto == 6).then(|| Letters(std::array::from_fn(letter)))
     }
 
     /// Returns the ports, or type and code of ICMP.
@@ -68,9 +100,9 @@ impl Flow<'_> {
     }
 
     /// Returns the Community ID, unless the ports that are part of it are unknown.
-    pub(crate) fn community_id(&self) -> Option<String> {
+    pub(crate) fn community_id(&self) -> Option<community::Id> {
         (!self.unknown_ports).then_some(())?;
-        Some(community::id(self.proto, self.src.1?, self.dst.1?, self.ports()))
+        Some(community::id(self.proto, self.src.ip()?, self.dst.ip()?, self.ports()))
     }
 
     pub(crate) fn application(&self) -> Option<&'static str> {
@@ -129,9 +161,13 @@ fn text(cell: Cell<'_>) -> &str {
     if let Cell::Text(text) = cell { text } else { "" }
 }
 
-fn address(cell: Cell<'_>) -> (&str, Option<IpAddr>) {
+/// Returns an address. Rows that a node sent have it as text.
+pub(crate) fn address(cell: Cell<'_>) -> Address<'_> {
+    if let Cell::Address(ip) = cell {
+        return Address::Ip(ip);
+    }
     let text = text(cell);
-    (text, text.parse().ok())
+    text.parse().map_or(Address::Text(text), Address::Ip)
 }
 
 #[cfg(test)]
@@ -141,11 +177,11 @@ mod tests {
     #[test]
     fn flags_are_letters_of_tcp_alone() {
         let flow = |proto| Flow { proto, ..Flow::default() };
-        assert_eq!(flow(6).letters(0x02), "......S.");
-        assert_eq!(flow(6).letters(0x1b), "...AP.SF");
-        assert_eq!(flow(6).letters(0xff), "CEUAPRSF");
-        assert_eq!(flow(6).letters(0), "........");
-        assert_eq!(flow(17).letters(0), "");
+        for (flags, letters) in [(0x02, "......S."), (0x1b, "...AP.SF"), (0xff, "CEUAPRSF"), (0, "........")]
+        {
+            assert_eq!(flow(6).letters(flags).unwrap().as_str(), letters);
+        }
+        assert!(flow(17).letters(0).is_none());
     }
 
     #[test]

@@ -15,9 +15,11 @@ pub(crate) mod absent;
 pub(crate) mod applications;
 pub(crate) mod flow;
 
-use arrow_array::{ArrayRef, Int64Array, StringArray};
+use crate::community;
+use arrow_array::builder::StringBuilder;
+use arrow_array::{ArrayRef, Int64Array};
 use flame_abi::manifest::{Column, ColumnType, Table};
-use flow::Flow;
+use flow::{Flow, Letters};
 use std::sync::Arc;
 
 /// The columns of a table of flows.
@@ -80,16 +82,26 @@ impl Derived {
 
     /// Computes the column for the rows of a batch.
     pub(crate) fn values(self, rows: &[Flow<'_>]) -> ArrayRef {
-        let texts = |text: fn(&Flow<'_>) -> String| -> ArrayRef {
-            Arc::new(StringArray::from_iter_values(rows.iter().map(text)))
+        let texts = |append: fn(&mut StringBuilder, &Flow<'_>)| -> ArrayRef {
+            let mut texts = StringBuilder::with_capacity(rows.len(), rows.len() * 8);
+            rows.iter().for_each(|flow| append(&mut texts, flow));
+            Arc::new(texts.finish())
         };
         match self {
             Self::Duration => Arc::new(Int64Array::from_iter_values(rows.iter().map(Flow::duration_ns))),
-            Self::ProtoName => texts(|flow| crate::protocols::name(flow.proto.into())),
-            Self::FlagsFwd => texts(|flow| flow.letters(flow.tcp_flags_fwd)),
-            Self::FlagsRev => texts(|flow| flow.letters(flow.tcp_flags_rev)),
-            Self::CommunityId => texts(|flow| flow.community_id().unwrap_or_default()),
-            Self::App => texts(|flow| flow.application().unwrap_or_default().to_owned()),
+            Self::ProtoName => {
+                texts(|texts, flow| texts.append_value(crate::protocols::name(flow.proto.into())))
+            }
+            Self::FlagsFwd => texts(|texts, flow| append(texts, flow.letters(flow.tcp_flags_fwd))),
+            Self::FlagsRev => texts(|texts, flow| append(texts, flow.letters(flow.tcp_flags_rev))),
+            Self::CommunityId => texts(|texts, flow| {
+                texts.append_value(flow.community_id().as_ref().map_or("", community::Id::as_str));
+            }),
+            Self::App => texts(|texts, flow| texts.append_value(flow.application().unwrap_or_default())),
         }
     }
+}
+
+fn append(texts: &mut StringBuilder, letters: Option<Letters>) {
+    texts.append_value(letters.as_ref().map_or("", Letters::as_str));
 }

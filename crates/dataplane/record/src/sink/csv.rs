@@ -15,13 +15,13 @@ use super::out::{Layout, Out};
 use super::{Options, Sink, SinkError};
 use crate::cell::{Cell, cells};
 use crate::escape::{self, Csv};
+use crate::number;
 use crate::rows::is_time;
 use crate::time::TimeFormat;
 use arrow_array::RecordBatch;
 use flame_abi::manifest::Table;
 use flame_plan::Catalog;
 use std::collections::HashMap;
-use std::io::Write;
 use std::path::PathBuf;
 
 pub(crate) struct CsvSink {
@@ -83,28 +83,21 @@ impl Sink for CsvSink {
                 if i > 0 {
                     lines.push(b',');
                 }
-                // Writing to a vector cannot fail.
-                let _ = match column.get(row) {
-                    Cell::Unsigned(ns) if times[i] => {
-                        self.time.write(lines, ns, "");
-                        Ok(())
-                    }
-                    Cell::Null => Ok(()),
-                    Cell::Bool(b) => write!(lines, "{b}"),
-                    Cell::Unsigned(n) => write!(lines, "{n}"),
-                    Cell::Signed(n) => write!(lines, "{n}"),
-                    Cell::Float(x) => write!(lines, "{x}"),
-                    Cell::Text(s) => {
-                        escape::write_csv(lines, s, csv);
-                        Ok(())
-                    }
-                };
+                match column.get(row) {
+                    Cell::Unsigned(ns) if times[i] => self.time.write(lines, ns, ""),
+                    Cell::Null => {}
+                    Cell::Bool(b) => lines.extend_from_slice(if b { b"true" } else { b"false" }),
+                    Cell::Unsigned(n) => number::unsigned(lines, n),
+                    Cell::Signed(n) => number::signed(lines, n),
+                    Cell::Float(x) => number::float(lines, x),
+                    Cell::Address(ip) => number::address(lines, ip),
+                    Cell::Text(s) => escape::write_csv(lines, s, csv),
+                }
             }
             lines.push(b'\n');
+            out.take(lines)?;
         }
-        out.write(lines)?;
-        lines.clear();
-        Ok(())
+        out.take_all(lines)
     }
 
     fn flush(&mut self) -> Result<(), SinkError> {

@@ -12,7 +12,7 @@
 
 use super::out::Out;
 use super::{Format, Sink, SinkError};
-use crate::derive::flow::{self, Flow};
+use crate::derive::flow::{self, Address, Flow, Letters};
 use crate::derive::holds_flows;
 use crate::escape;
 use arrow_array::RecordBatch;
@@ -73,12 +73,15 @@ fn event(module: &str, flow: &Flow<'_>) -> Value {
         58 => "ipv6-icmp".to_owned(),
         proto => crate::protocols::name(proto.into()).to_lowercase(),
     };
-    let kind = match flow.src.1 {
+    let kind = match flow.src.ip() {
         Some(IpAddr::V4(_)) => Some("ipv4"),
         Some(IpAddr::V6(_)) => Some("ipv6"),
         None => None,
     };
-    let side = |ip: &str, port: u16, packets: u64, bytes: u64| {
+    let side = |address: Address<'_>, port: u16, packets: u64, bytes: u64| {
+        let mut text = Vec::new();
+        address.write(&mut text);
+        let ip = String::from_utf8(text).unwrap_or_default();
         let mut side = json!({ "address": ip, "ip": ip, "packets": packets, "bytes": bytes });
         if flow.has_ports() {
             side["port"] = port.into();
@@ -93,8 +96,8 @@ fn event(module: &str, flow: &Flow<'_>) -> Value {
             "dataset": format!("flame.{module}"), "start": time(flow.first_ns), "end": time(flow.last_ns),
             "duration": flow.duration_ns(),
         },
-        "source": side(flow.src.0, flow.sport, flow.packets_fwd, flow.bytes_fwd),
-        "destination": side(flow.dst.0, flow.dport, flow.packets_rev, flow.bytes_rev),
+        "source": side(flow.src, flow.sport, flow.packets_fwd, flow.bytes_fwd),
+        "destination": side(flow.dst, flow.dport, flow.packets_rev, flow.bytes_rev),
         "network": {
             "transport": transport, "iana_number": flow.proto.to_string(),
             "packets": flow.packets_fwd.saturating_add(flow.packets_rev),
@@ -112,12 +115,12 @@ fn event(module: &str, flow: &Flow<'_>) -> Value {
         event["network"]["inner"] = json!({ "vlan": { "id": flow.inner_vlan.to_string() } });
     }
     if let Some(id) = flow.community_id() {
-        event["network"]["community_id"] = id.into();
+        event["network"]["community_id"] = id.as_str().into();
     }
     if flow.proto == 6 {
-        let (fwd, rev) = (flow.tcp_flags_fwd, flow.tcp_flags_rev);
+        let letters = |flags| flow.letters(flags).as_ref().map_or("", Letters::as_str).to_owned();
         event["flame"]["tcp_flags"] =
-            json!({ "source": flow.letters(fwd), "destination": flow.letters(rev) });
+            json!({ "source": letters(flow.tcp_flags_fwd), "destination": letters(flow.tcp_flags_rev) });
     }
     if flow.unknown_ports {
         event["flame"]["unknown_ports"] = true.into();

@@ -13,13 +13,11 @@
 use super::out::Out;
 use super::{Sink, SinkError};
 use crate::cell::{Cell, Cells, cells};
-use crate::{community, protocols};
+use crate::derive::flow::{self, Address};
+use crate::{community, escape, number, protocols};
 use arrow_array::RecordBatch;
-use arrow_array::temporal_conversions::timestamp_ns_to_datetime;
 use flame_abi::manifest::Table;
 use flame_plan::Catalog;
-use serde_json::{Map, Value, json};
-use std::io::Write;
 
 const COLUMNS: [&str; 13] = [
     "ts_ns", "gid", "sid", "rev", "msg", "class", "priority", "proto", "src", "sport", "dst", "dport", "flow",
@@ -49,14 +47,14 @@ impl Sink for EveSink {
         if !holds_alerts(table) {
             return Ok(());
         }
-        let row = Row { columns: cells(batch)?.into(), batch, row: 0 };
-        for row in (0..batch.num_rows()).map(|number| Row { row: number, ..row.clone() }) {
-            // Writing to a vector cannot fail.
-            let _ = writeln!(self.lines, "{}", crate::escape::json(&row.event().to_string()));
+        let cells = cells(batch)?;
+        let columns = Columns::of(batch);
+        for row in 0..batch.num_rows() {
+            Row { cells: &cells, columns: &columns, row }.write(&mut self.lines);
+            self.lines.push(b'\n');
+            self.out.take(&mut self.lines)?;
         }
-        self.out.write(&self.lines)?;
-        self.lines.clear();
-        Ok(())
+        self.out.take_all(&mut self.lines)
     }
 
     fn finish(self: Box<Self>) -> Result<(), SinkError> {
@@ -66,102 +64,213 @@ impl Sink for EveSink {
     one_output!();
 }
 
-/// Formats a time in UTC, to the microsecond.
-fn timestamp(ns: u64) -> String {
-    let time = i64::try_from(ns).ok().and_then(timestamp_ns_to_datetime);
-    time.map_or(String::new(), |t| t.format("%Y-%m-%dT%H:%M:%S%.6f+0000").to_string())
+/// The place of each column in a batch, or `None` if it lacks the column.
+struct Columns {
+    ts_ns: Option<usize>,
+    gid: Option<usize>,
+    sid: Option<usize>,
+    rev: Option<usize>,
+    msg: Option<usize>,
+    class: Option<usize>,
+    priority: Option<usize>,
+    proto: Option<usize>,
+    src: Option<usize>,
+    sport: Option<usize>,
+    dst: Option<usize>,
+    dport: Option<usize>,
+    flow: Option<usize>,
+    packet: Option<usize>,
+    icmp_type: Option<usize>,
+    icmp_code: Option<usize>,
+    app: Option<usize>,
+    metadata: Option<usize>,
+    target: Option<usize>,
+    payload: Option<usize>,
+}
+
+impl Columns {
+    fn of(batch: &RecordBatch) -> Self {
+        let at = |name: &str| batch.schema_ref().index_of(name).ok();
+        Self {
+            ts_ns: at("ts_ns"),
+            gid: at("gid"),
+            sid: at("sid"),
+            rev: at("rev"),
+            msg: at("msg"),
+            class: at("class"),
+            priority: at("priority"),
+            proto: at("proto"),
+            src: at("src"),
+            sport: at("sport"),
+            dst: at("dst"),
+            dport: at("dport"),
+            flow: at("flow"),
+            packet: at("packet"),
+            icmp_type: at("icmp_type"),
+            icmp_code: at("icmp_code"),
+            app: at("app"),
+            metadata: at("metadata"),
+            target: at("target"),
+            payload: at("payload"),
+        }
+    }
 }
 
 /// A row of alerts.
-#[derive(Clone)]
 struct Row<'a> {
-    columns: std::rc::Rc<[Cells<'a>]>,
-    batch: &'a RecordBatch,
+    cells: &'a [Cells<'a>],
+    columns: &'a Columns,
     row: usize,
 }
 
-impl Row<'_> {
-    fn cell(&self, column: &str) -> Option<Cell<'_>> {
-        let at = self.batch.schema_ref().index_of(column).ok()?;
-        self.columns.get(at).map(|cells| cells.get(self.row))
+/// Writes a key of an object, after another one.
+fn key(out: &mut Vec<u8>, name: &str) {
+    out.extend_from_slice(b",\"");
+    out.extend_from_slice(name.as_bytes());
+    out.extend_from_slice(b"\":");
+}
+
+impl<'a> Row<'a> {
+    fn cell(&self, column: Option<usize>) -> Option<Cell<'a>> {
+        self.cells.get(column?).map(|cells| cells.get(self.row))
     }
 
-    fn number(&self, column: &str) -> u64 {
+    fn number(&self, column: Option<usize>) -> u64 {
         if let Some(Cell::Unsigned(n)) = self.cell(column) { n } else { 0 }
     }
 
-    fn text(&self, column: &str) -> &str {
+    fn text(&self, column: Option<usize>) -> &'a str {
         if let Some(Cell::Text(text)) = self.cell(column) { text } else { "" }
     }
 
-    fn event(&self) -> Value {
-        let (n, t) = (|column: &str| self.number(column), |column: &str| self.text(column));
-        let mut event = Map::new();
-        let mut put = |key: &str, value: Value| drop(event.insert(key.to_owned(), value));
-        put("timestamp", timestamp(n("ts_ns")).into());
-        put("flow_id", n("flow").into());
-        if n("packet") > 0 {
-            put("pcap_cnt", n("packet").into());
-        }
-        put("event_type", "alert".into());
-        let proto = n("proto");
-        let has_icmp = matches!(proto, 1 | 58) && self.cell("icmp_type").is_some();
-        let has_ports = matches!(proto, 6 | 17 | 132);
-        put("src_ip", t("src").into());
-        put("dest_ip", t("dst").into());
-        if has_ports {
-            put("src_port", n("sport").into());
-            put("dest_port", n("dport").into());
-        } else if has_icmp {
-            put("icmp_type", n("icmp_type").into());
-            put("icmp_code", n("icmp_code").into());
-        }
-        put("proto", protocols::name(proto).into());
-        let ports = if has_icmp { ("icmp_type", "icmp_code") } else { ("sport", "dport") };
-        if let (Ok(src), Ok(dst)) = (t("src").parse(), t("dst").parse()) {
-            let ports = (n(ports.0) as u16, n(ports.1) as u16);
-            put("community_id", community::id(proto as u8, src, dst, ports).into());
-        }
-        if !t("app").is_empty() {
-            put("app_proto", t("app").into());
-        }
-        if !t("payload").is_empty() {
-            put("payload", t("payload").into());
-        }
-        put("alert", self.alert(has_ports));
-        Value::Object(event)
+    fn address(&self, column: Option<usize>) -> Address<'a> {
+        self.cell(column).map_or_else(Address::default, flow::address)
     }
 
-    fn alert(&self, has_ports: bool) -> Value {
-        let (n, t) = (|column: &str| self.number(column), |column: &str| self.text(column));
-        let mut alert = json!({
-            "action": "allowed", "gid": n("gid"), "signature_id": n("sid"), "rev": n("rev"),
-            "signature": t("msg"), "category": t("class"), "severity": n("priority"),
-        });
-        let end = |ip: &str, port: &str| {
-            let mut end = json!({ "ip": t(ip) });
-            if has_ports {
-                end["port"] = n(port).into();
+    fn put_number(&self, out: &mut Vec<u8>, name: &str, column: Option<usize>) {
+        key(out, name);
+        number::unsigned(out, self.number(column));
+    }
+
+    /// Writes the event.
+    fn write(&self, out: &mut Vec<u8>) {
+        let of = self.columns;
+        out.extend_from_slice(b"{\"timestamp\":\"");
+        let ns = self.number(of.ts_ns);
+        // Suricata's times are signed.
+        if i64::try_from(ns).is_ok() {
+            number::utc(out, ns, 6);
+            out.extend_from_slice(b"+0000");
+        }
+        out.push(b'"');
+        self.put_number(out, "flow_id", of.flow);
+        if self.number(of.packet) > 0 {
+            self.put_number(out, "pcap_cnt", of.packet);
+        }
+        out.extend_from_slice(b",\"event_type\":\"alert\"");
+        let proto = self.number(of.proto);
+        let has_icmp = matches!(proto, 1 | 58) && of.icmp_type.is_some();
+        let has_ports = matches!(proto, 6 | 17 | 132);
+        let (src, dst) = (self.address(of.src), self.address(of.dst));
+        key(out, "src_ip");
+        write_address(out, src);
+        if has_ports {
+            self.put_number(out, "src_port", of.sport);
+        }
+        key(out, "dest_ip");
+        write_address(out, dst);
+        if has_ports {
+            self.put_number(out, "dest_port", of.dport);
+        } else if has_icmp {
+            self.put_number(out, "icmp_type", of.icmp_type);
+            self.put_number(out, "icmp_code", of.icmp_code);
+        }
+        key(out, "proto");
+        escape::write_json(out, &protocols::name(proto));
+        let ports = if has_icmp { (of.icmp_type, of.icmp_code) } else { (of.sport, of.dport) };
+        if let (Some(src), Some(dst)) = (src.ip(), dst.ip()) {
+            let ports = (self.number(ports.0) as u16, self.number(ports.1) as u16);
+            key(out, "community_id");
+            escape::write_json(out, community::id(proto as u8, src, dst, ports).as_str());
+        }
+        for (name, column) in [("app_proto", of.app), ("payload", of.payload)] {
+            let text = self.text(column);
+            if !text.is_empty() {
+                key(out, name);
+                escape::write_json(out, text);
             }
-            end
+        }
+        key(out, "alert");
+        self.write_alert(out, has_ports);
+        out.push(b'}');
+    }
+
+    fn write_alert(&self, out: &mut Vec<u8>, has_ports: bool) {
+        let of = self.columns;
+        out.extend_from_slice(b"{\"action\":\"allowed\"");
+        self.put_number(out, "gid", of.gid);
+        self.put_number(out, "signature_id", of.sid);
+        self.put_number(out, "rev", of.rev);
+        for (name, column) in [("signature", of.msg), ("category", of.class)] {
+            key(out, name);
+            escape::write_json(out, self.text(column));
+        }
+        self.put_number(out, "severity", of.priority);
+        let ends = [(of.src, of.sport), (of.dst, of.dport)];
+        let of_target = match self.text(of.target) {
+            "src" => Some([ends[1], ends[0]]),
+            "dst" => Some(ends),
+            _ => None,
         };
-        let (src, dst) = (end("src", "sport"), end("dst", "dport"));
-        match t("target") {
-            "src" => (alert["source"], alert["target"]) = (dst, src),
-            "dst" => (alert["source"], alert["target"]) = (src, dst),
-            _ => {}
-        }
-        let mut metadata: Map<String, Value> = Map::new();
-        for part in t("metadata").split(',').map(str::trim).filter(|part| !part.is_empty()) {
-            let (key, value) = part.split_once(char::is_whitespace).unwrap_or((part, ""));
-            let values = metadata.entry(key).or_insert_with(|| json!([]));
-            if let Some(values) = values.as_array_mut() {
-                values.push(value.trim().into());
+        for (name, (ip, port)) in ["source", "target"].into_iter().zip(of_target.into_iter().flatten()) {
+            key(out, name);
+            out.extend_from_slice(b"{\"ip\":");
+            write_address(out, self.address(ip));
+            if has_ports {
+                self.put_number(out, "port", port);
             }
+            out.push(b'}');
         }
-        if !metadata.is_empty() {
-            alert["metadata"] = Value::Object(metadata);
+        self.write_metadata(out);
+        out.push(b'}');
+    }
+
+    /// Writes the metadata of a rule: for each key its values, by the order of the keys.
+    fn write_metadata(&self, out: &mut Vec<u8>) {
+        let text = self.text(self.columns.metadata);
+        let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
+        let mut pairs: Vec<(&str, &str)> =
+            parts.map(|part| part.split_once(char::is_whitespace).unwrap_or((part, ""))).collect();
+        if pairs.is_empty() {
+            return;
         }
-        alert
+        pairs.sort_by_key(|(key, _)| *key);
+        key(out, "metadata");
+        let mut before = b'{';
+        for of_key in pairs.chunk_by(|a, b| a.0 == b.0) {
+            out.push(before);
+            before = b',';
+            escape::write_json(out, of_key[0].0);
+            out.extend_from_slice(b":[");
+            for (at, (_, value)) in of_key.iter().enumerate() {
+                if at > 0 {
+                    out.push(b',');
+                }
+                escape::write_json(out, value.trim());
+            }
+            out.push(b']');
+        }
+        out.push(b'}');
+    }
+}
+
+fn write_address(out: &mut Vec<u8>, address: Address<'_>) {
+    match address {
+        Address::Text(text) => escape::write_json(out, text),
+        address => {
+            out.push(b'"');
+            address.write(out);
+            out.push(b'"');
+        }
     }
 }

@@ -14,6 +14,7 @@ use super::out::Out;
 use super::{Sink, SinkError};
 use crate::cell::{Cell, cells};
 use crate::escape;
+use crate::number;
 use crate::rows::is_time;
 use crate::time::TimeFormat;
 use arrow_array::RecordBatch;
@@ -48,34 +49,29 @@ impl Sink for JsonSink {
             .collect();
         let lines = &mut self.lines;
         for row in 0..batch.num_rows() {
-            lines.extend(start.as_bytes());
+            lines.extend_from_slice(start.as_bytes());
             for ((key, is_time), column) in keys.iter().zip(&columns) {
-                lines.extend(key.as_bytes());
-                // Writing to a vector cannot fail, and neither can serializing these types.
-                let _ = match column.get(row) {
-                    Cell::Unsigned(ns) if *is_time => {
-                        self.time.write(lines, ns, "\"");
-                        Ok(())
+                lines.extend_from_slice(key.as_bytes());
+                match column.get(row) {
+                    Cell::Unsigned(ns) if *is_time => self.time.write(lines, ns, "\""),
+                    Cell::Unsigned(n) => number::unsigned(lines, n),
+                    Cell::Signed(n) => number::signed(lines, n),
+                    // Writing to a vector cannot fail, and neither can serializing this type.
+                    Cell::Float(x) => drop(serde_json::to_writer(&mut *lines, &x)),
+                    Cell::Address(ip) => {
+                        lines.push(b'"');
+                        number::address(lines, ip);
+                        lines.push(b'"');
                     }
-                    Cell::Unsigned(n) => serde_json::to_writer(&mut *lines, &n),
-                    Cell::Signed(n) => serde_json::to_writer(&mut *lines, &n),
-                    Cell::Float(x) => serde_json::to_writer(&mut *lines, &x),
-                    Cell::Text(s) => escape::write_json(&mut *lines, s).map_err(serde_json::Error::io),
-                    Cell::Null => {
-                        lines.extend(b"null");
-                        Ok(())
-                    }
-                    Cell::Bool(b) => {
-                        lines.extend(if b { &b"true"[..] } else { b"false" });
-                        Ok(())
-                    }
-                };
+                    Cell::Text(s) => escape::write_json(lines, s),
+                    Cell::Null => lines.extend_from_slice(b"null"),
+                    Cell::Bool(b) => lines.extend_from_slice(if b { b"true" } else { b"false" }),
+                }
             }
-            lines.extend(b"}\n");
+            lines.extend_from_slice(b"}\n");
+            self.out.take(lines)?;
         }
-        self.out.write(lines)?;
-        lines.clear();
-        Ok(())
+        self.out.take_all(lines)
     }
 
     fn finish(self: Box<Self>) -> Result<(), SinkError> {

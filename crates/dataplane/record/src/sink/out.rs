@@ -100,6 +100,18 @@ impl Out {
         self.judge(result)
     }
 
+    /// Writes whole lines, and clears them, once they fill the buffer.
+    pub(crate) fn take(&mut self, lines: &mut Vec<u8>) -> Result<(), SinkError> {
+        if lines.len() < BUFFER { Ok(()) } else { self.take_all(lines) }
+    }
+
+    /// Writes lines, and clears them.
+    pub(crate) fn take_all(&mut self, lines: &mut Vec<u8>) -> Result<(), SinkError> {
+        let result = self.write(lines);
+        lines.clear();
+        result
+    }
+
     pub(crate) fn flush(&mut self) -> Result<(), SinkError> {
         if self.closed {
             return Ok(());

@@ -16,6 +16,7 @@
 
 use super::out::{Layout, Out};
 use super::{Sink, SinkError};
+use crate::address::readable;
 use crate::rows::arrow_schema;
 use crate::time::TimeFormat;
 use crate::typed;
@@ -101,8 +102,8 @@ impl Sink for ParquetSink {
         let Some(writer) = self.files.get_mut(module).and_then(|t| t.get_mut(&table.name)) else {
             return Err(SinkError::Unplanned { module: module.to_owned(), table: table.name.clone() });
         };
-        let batch = if self.typed { &typed::batch(batch) } else { batch };
-        writer.write(batch).map_err(|e| failed(writer, e))
+        let batch = if self.typed { typed::batch(batch) } else { readable(batch) };
+        writer.write(&batch).map_err(|e| failed(writer, e))
     }
 
     fn size(&self) -> u64 {

@@ -9,7 +9,7 @@ use super::{Sink, SinkError};
 use crate::derive::{Derived, absent, flow};
 use crate::rows::arrow_schema;
 use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions};
-use arrow_schema::SchemaRef;
+use arrow_schema::{Field, Schema, SchemaRef};
 use flame_abi::manifest::Table;
 use flame_plan::{Catalog, CatalogEntry};
 use std::collections::HashMap;
@@ -167,9 +167,17 @@ impl Shape {
                 Origin::Derived(derived) => Some(derived.values(&flows)),
             }
         };
-        let columns = self.origins.iter().filter_map(column).collect();
+        let columns: Vec<ArrayRef> = self.origins.iter().filter_map(column).collect();
         let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
-        RecordBatch::try_new_with_options(self.schema.clone(), columns, &options)
+        // Addresses of rows are bytes, and text in those that a node sent.
+        let types = self.schema.fields().iter().zip(&columns);
+        let fields = types.map(|(field, column)| match field.data_type() == column.data_type() {
+            true => field.clone(),
+            false => Arc::new(Field::clone(field).with_data_type(column.data_type().clone())),
+        });
+        let fields: Vec<_> = fields.collect();
+        let schema = Arc::new(Schema::new_with_metadata(fields, self.schema.metadata().clone()));
+        RecordBatch::try_new_with_options(schema, columns, &options)
             .map_err(|e| SinkError::Type { column: self.table.name.clone(), found: e.to_string() })
     }
 }

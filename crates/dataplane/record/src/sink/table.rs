@@ -5,7 +5,8 @@
 //! Gives:    a heading MODULE.TABLE, units in the header, numbers aligned to the right; in a file all rows,
 //!           on standard output at most 40 a table, then the number of rows left out. Fits the width of the
 //!           terminal, COLUMNS or --width: texts are wrapped between words, details are left out, which a
-//!           line below names, and a table that is still too wide has one line for each value, as with
+//!           line below names. Of a table that is still too wide, the last columns are left out too if it
+//!           has four rows or more or is shown at ticks; a smaller one has one line for each value, as with
 //!           --vertical. No address is ever broken. --columns NAME,... selects columns. A pipe or file has no
 //!           width. Shown at the end of the run, or at every tick with --interval or on an interface, then
 //!           with one header for all ticks. If a module has no records, its first table is shown empty.
@@ -18,7 +19,7 @@
 use super::out::Out;
 use super::{Options, Sink, SinkError};
 use crate::cell::{Cell, Cells, cells};
-use crate::grid::{self, Arranged, Head};
+use crate::grid::{self, Arranged, Form, Head};
 use crate::human;
 use crate::rows::unit;
 use arrow_array::RecordBatch;
@@ -29,6 +30,9 @@ use std::path::PathBuf;
 
 /// The number of rows of a file's table that are arranged together.
 const TOGETHER: usize = 10_000;
+
+/// The number of rows from which on fewer columns are read better than one line for each value.
+const MANY: usize = 4;
 
 pub(crate) struct TableSink {
     out: Out,
@@ -183,6 +187,7 @@ fn shown(column: &Column, cell: Cell<'_>) -> String {
         (_, Cell::Signed(n)) => human::grouped_signed(n),
         (_, Cell::Float(x)) => human::float(x),
         (_, Cell::Bool(b)) => if b { "yes" } else { "no" }.to_owned(),
+        (_, Cell::Address(ip)) => ip.to_string(),
         (_, Cell::Text(s)) => human::plain(s),
     }
 }
@@ -231,7 +236,12 @@ impl Section {
             // Columns that were named are all there.
             heads.iter_mut().for_each(|head| head.is_detail = false);
         }
-        let form = (options.width, options.form);
+        let has_rows = options.live || self.rows.len() >= MANY;
+        let form = match options.form {
+            Form::Auto if has_rows && options.columns.is_empty() => Form::Rows,
+            form => form,
+        };
+        let form = (options.width, form);
         let (rows, arranged) = grid::render(&heads, &self.rows, form, above.as_ref());
         text.push_str(&rows);
         if let (Arranged::Grid(widths), None) = (&arranged, &above) {

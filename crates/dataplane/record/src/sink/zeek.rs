@@ -16,16 +16,16 @@
 
 use super::out::Out;
 use super::{Format, Sink, SinkError};
-use crate::derive::flow::{self, Flow};
+use crate::community;
+use crate::derive::flow::{self, Address, Flow};
 use crate::derive::holds_flows;
-use crate::escape;
+use crate::{escape, number};
 use arrow_array::RecordBatch;
 use arrow_array::temporal_conversions::timestamp_ns_to_datetime;
 use flame_abi::manifest::Table;
 use flame_plan::Catalog;
-use serde_json::{Map, Value};
 use sha1::{Digest, Sha1};
-use std::fmt::Write;
+use std::io::Write;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The fields with their types.
@@ -63,7 +63,7 @@ const RST: u8 = 4;
 
 pub(crate) struct ZeekSink {
     out: Out,
-    lines: String,
+    lines: Vec<u8>,
     is_json: bool,
     /// Whether the lines before the first record are written.
     is_open: bool,
@@ -75,7 +75,7 @@ impl ZeekSink {
         if !catalog.modules.iter().flat_map(|m| &m.manifest.tables).any(holds_flows) {
             return Err(SinkError::NoFlows { format: format.name() });
         }
-        Ok(Self { out, lines: String::new(), is_json: format == Format::ZeekJson, is_open: false })
+        Ok(Self { out, lines: Vec::new(), is_json: format == Format::ZeekJson, is_open: false })
     }
 
     fn open(&mut self) {
@@ -86,7 +86,7 @@ impl ZeekSink {
         let joined = |each: fn(&(&'static str, &'static str)) -> &'static str| {
             FIELDS.iter().map(each).collect::<Vec<_>>().join("\t")
         };
-        // Writing to a string cannot fail.
+        // Writing to a vector cannot fail.
         let _ = writeln!(
             self.lines,
             "#separator \\x09\n#set_separator\t,\n#empty_field\t(empty)\n#unset_field\t-\n#path\tconn\n\
@@ -95,12 +95,6 @@ impl ZeekSink {
             joined(|field| field.0),
             joined(|field| field.1),
         );
-    }
-
-    fn write_lines(&mut self) -> Result<(), SinkError> {
-        self.out.write(self.lines.as_bytes())?;
-        self.lines.clear();
-        Ok(())
     }
 }
 
@@ -111,21 +105,16 @@ impl Sink for ZeekSink {
         }
         self.open();
         for flow in flow::rows(batch) {
-            let values = values(&flow);
+            let fields = fields(&flow);
             if self.is_json {
-                let set = FIELDS
-                    .iter()
-                    .zip(values)
-                    .filter_map(|((name, kind), value)| Some(((*name).to_owned(), json(kind, value?))));
-                let object = Value::Object(set.collect::<Map<_, _>>());
-                self.lines.push_str(&escape::json(&object.to_string()));
+                write_object(&mut self.lines, &fields)
             } else {
-                let texts: Vec<_> = values.iter().map(|value| value.as_deref().unwrap_or("-")).collect();
-                self.lines.push_str(&escape::line(&texts.join("\t")).replace("\\u{9}", "\t"));
+                write_columns(&mut self.lines, &fields)
             }
-            self.lines.push('\n');
+            self.lines.push(b'\n');
+            self.out.take(&mut self.lines)?;
         }
-        self.write_lines()
+        self.out.take_all(&mut self.lines)
     }
 
     fn finish(mut self: Box<Self>) -> Result<(), SinkError> {
@@ -133,7 +122,7 @@ impl Sink for ZeekSink {
         if !self.is_json {
             let _ = writeln!(self.lines, "#close\t{}", now());
         }
-        self.write_lines()?;
+        self.out.take_all(&mut self.lines)?;
         self.out.finish()
     }
 
@@ -147,18 +136,72 @@ fn now() -> String {
     time.map_or(String::new(), |t| t.format("%Y-%m-%d-%H-%M-%S").to_string())
 }
 
-/// Returns a field in JSON: numbers and times as numbers.
-fn json(kind: &str, text: String) -> Value {
-    match kind {
-        "time" | "interval" | "count" | "int" | "port" => {
-            serde_json::from_str(&text).unwrap_or(Value::String(text))
+/// A field of a line.
+enum Field<'a> {
+    /// Nanoseconds, written as seconds.
+    Seconds(u64),
+    Number(u64),
+    Text(&'static str),
+    Address(Address<'a>),
+    Uid([u8; 18]),
+    CommunityId(community::Id),
+}
+
+impl Field<'_> {
+    fn is_number(&self) -> bool {
+        matches!(self, Self::Seconds(_) | Self::Number(_))
+    }
+
+    fn write(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Seconds(ns) => seconds(out, *ns),
+            Self::Number(n) => number::unsigned(out, *n),
+            Self::Text(text) => out.extend_from_slice(text.as_bytes()),
+            Self::Address(Address::Text(text)) => out.extend_from_slice(escape::line(text).as_bytes()),
+            Self::Address(address) => address.write(out),
+            Self::Uid(uid) => out.extend_from_slice(uid),
+            Self::CommunityId(id) => out.extend_from_slice(id.as_str().as_bytes()),
         }
-        _ => Value::String(text),
     }
 }
 
+/// Writes fields separated by tabs.
+fn write_columns(out: &mut Vec<u8>, fields: &[Option<Field<'_>>]) {
+    for (i, field) in fields.iter().enumerate() {
+        if i > 0 {
+            out.push(b'\t');
+        }
+        match field {
+            Some(field) => field.write(out),
+            None => out.push(b'-'),
+        }
+    }
+}
+
+/// Writes the fields that are known as an object in JSON.
+fn write_object(out: &mut Vec<u8>, fields: &[Option<Field<'_>>]) {
+    let mut before = b'{';
+    for ((name, _), field) in FIELDS.iter().zip(fields) {
+        let Some(field) = field else { continue };
+        out.push(before);
+        before = b',';
+        escape::write_json(out, name);
+        out.push(b':');
+        match field {
+            Field::Address(Address::Text(text)) => escape::write_json(out, text),
+            field if field.is_number() => field.write(out),
+            field => {
+                out.push(b'"');
+                field.write(out);
+                out.push(b'"');
+            }
+        }
+    }
+    out.push(b'}');
+}
+
 /// Returns the fields of a flow, `None` where they are not known.
-fn values(flow: &Flow<'_>) -> [Option<String>; FIELDS.len()] {
+fn fields<'a>(flow: &Flow<'a>) -> [Option<Field<'a>>; FIELDS.len()] {
     let (orig_port, resp_port) = flow.ports();
     let proto = match flow.proto {
         6 => "tcp",
@@ -166,63 +209,76 @@ fn values(flow: &Flow<'_>) -> [Option<String>; FIELDS.len()] {
         1 | 58 => "icmp",
         _ => "unknown_transport",
     };
+    let number = |n: u64| Some(Field::Number(n));
+    let tag = |vlan: u16| (vlan != 0).then(|| Field::Number(vlan.into()));
     let is_long = flow.packets_fwd.saturating_add(flow.packets_rev) > 1;
     [
-        Some(seconds(flow.first_ns)),
-        Some(uid(flow)),
-        Some(flow.src.0.to_owned()),
-        Some(orig_port.to_string()),
-        Some(flow.dst.0.to_owned()),
-        Some(resp_port.to_string()),
-        Some(proto.to_owned()),
+        Some(Field::Seconds(flow.first_ns)),
+        Some(Field::Uid(uid(flow))),
+        Some(Field::Address(flow.src)),
+        number(orig_port.into()),
+        Some(Field::Address(flow.dst)),
+        number(resp_port.into()),
+        Some(Field::Text(proto)),
         None,
-        is_long.then(|| seconds(flow.last_ns.saturating_sub(flow.first_ns))),
-        None,
-        None,
-        Some(state(flow).to_owned()),
+        is_long.then(|| Field::Seconds(flow.last_ns.saturating_sub(flow.first_ns))),
         None,
         None,
+        Some(Field::Text(state(flow))),
         None,
         None,
-        Some(flow.packets_fwd.to_string()),
-        Some(flow.ip_bytes_fwd.to_string()),
-        Some(flow.packets_rev.to_string()),
-        Some(flow.ip_bytes_rev.to_string()),
         None,
-        Some(flow.proto.to_string()),
-        flow.community_id(),
+        None,
+        number(flow.packets_fwd),
+        number(flow.ip_bytes_fwd),
+        number(flow.packets_rev),
+        number(flow.ip_bytes_rev),
+        None,
+        number(flow.proto.into()),
+        flow.community_id().map(Field::CommunityId),
         tag(flow.vlan),
         tag(flow.inner_vlan),
     ]
 }
 
-/// Returns the number of a VLAN, if there is one.
-fn tag(vlan: u16) -> Option<String> {
-    (vlan != 0).then(|| vlan.to_string())
-}
-
-/// Formats nanoseconds as seconds, cut to microseconds.
-fn seconds(ns: u64) -> String {
-    format!("{}.{:06}", ns / 1_000_000_000, ns % 1_000_000_000 / 1000)
+/// Writes nanoseconds as seconds, cut to microseconds.
+fn seconds(out: &mut Vec<u8>, ns: u64) {
+    number::unsigned(out, ns / 1_000_000_000);
+    out.push(b'.');
+    number::padded(out, ns % 1_000_000_000 / 1000, 6);
 }
 
 /// Returns an identifier of a flow record in the form of Zeek's: `C` and 17 letters and digits.
-fn uid(flow: &Flow<'_>) -> String {
+fn uid(flow: &Flow<'_>) -> [u8; 18] {
     const DIGITS: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
-    let mut hash = Sha1::new();
+    /// The most digits that fit 64 bits: the numbers above need divisions of 128 bits.
+    const TOGETHER: u128 = 62u128.pow(10);
+    let mut text = Vec::with_capacity(128);
     let (sport, dport) = flow.ports();
-    hash.update(format!("{} {sport} {} {dport} {} {}", flow.src.0, flow.dst.0, flow.proto, flow.first_ns));
+    flow.src.write(&mut text);
+    let number = |n: u64, text: &mut Vec<u8>| {
+        text.push(b' ');
+        number::unsigned(text, n);
+    };
+    number(sport.into(), &mut text);
+    text.push(b' ');
+    flow.dst.write(&mut text);
+    [dport.into(), flow.proto.into(), flow.first_ns].iter().for_each(|n| number(*n, &mut text));
     if (flow.vlan, flow.vni, flow.mpls) != (0, 0, 0) {
-        hash.update(format!(" {} {} {} {}", flow.vlan, flow.inner_vlan, flow.vni, flow.mpls));
+        let tags = [flow.vlan.into(), flow.inner_vlan.into(), flow.vni.into(), flow.mpls.into()];
+        tags.iter().for_each(|n| number(*n, &mut text));
     }
-    let hash: [u8; 20] = hash.finalize().into();
-    let mut number = hash[..16].iter().fold(0u128, |n, byte| n << 8 | u128::from(*byte));
-    let mut text = "C".to_owned();
-    for _ in 0..17 {
-        text.push(DIGITS[(number % 62) as usize] as char);
-        number /= 62;
+    let hash: [u8; 20] = Sha1::digest(&text).into();
+    let rest = hash[..16].iter().fold(0u128, |n, byte| n << 8 | u128::from(*byte));
+    let parts = [(rest % TOGETHER) as u64, (rest / TOGETHER % TOGETHER) as u64];
+    let mut uid = [b'C'; 18];
+    for (mut part, digits) in parts.into_iter().zip([1..11, 11..18]) {
+        for digit in &mut uid[digits] {
+            *digit = DIGITS[(part % 62) as usize];
+            part /= 62;
+        }
     }
-    text
+    uid
 }
 
 /// Returns the state of a connection at its end.
@@ -290,26 +346,27 @@ mod tests {
 
     #[test]
     fn identifiers_differ_by_every_part() {
-        let flow = Flow { proto: 6, src: ("192.0.2.1", None), sport: 80, ..Flow::default() };
+        let ip = |last| Address::Ip([192, 0, 2, last].into());
+        let flow = Flow { proto: 6, src: ip(1), sport: 80, ..Flow::default() };
         let others = [
             Flow { proto: 17, ..flow.clone() },
-            Flow { src: ("192.0.2.2", None), ..flow.clone() },
+            Flow { src: ip(2), ..flow.clone() },
             Flow { sport: 81, ..flow.clone() },
             Flow { dport: 80, ..flow.clone() },
             Flow { first_ns: 1, ..flow.clone() },
             Flow { vlan: 1, ..flow.clone() },
         ];
         assert!(others.iter().all(|other| uid(other) != uid(&flow)));
-        let text = uid(&flow);
-        assert!(
-            text.len() == 18 && text.starts_with('C') && text.chars().all(char::is_alphanumeric),
-            "{text}"
-        );
+        // The digits of the first 128 bits of SHA-1 over "192.0.2.1 80  0 6 0", from the lowest.
+        assert_eq!(str::from_utf8(&uid(&flow)).unwrap(), "CxbMbnAjrRSl9B1vJ1");
     }
 
     #[test]
     fn seconds_keep_microseconds() {
-        assert_eq!(seconds(1_700_000_000_123_456_789), "1700000000.123456");
-        assert_eq!(seconds(5_000), "0.000005");
+        for (ns, expected) in [(1_700_000_000_123_456_789, "1700000000.123456"), (5_000, "0.000005")] {
+            let mut out = Vec::new();
+            seconds(&mut out, ns);
+            assert_eq!(str::from_utf8(&out).unwrap(), expected);
+        }
     }
 }
