@@ -150,7 +150,7 @@ fn community_id(row: &Row) -> Option<String> {
     let of_icmp = matches!(proto, 1 | 58).then(|| number("icmp_type").zip(number("icmp_code"))).flatten();
     let (one, other) = of_icmp.or_else(|| number("sport").zip(number("dport")))?;
     let ports = (u16::try_from(one).ok()?, u16::try_from(other).ok()?);
-    Some(flame_record::community::id(proto, address("src")?, address("dst")?, ports))
+    Some(flame_record::community::id(proto, address("src")?, address("dst")?, ports).as_str().to_owned())
 }
 
 /// Returns a column as a number or text.

@@ -2,7 +2,8 @@
 //!
 //! | limit of a query | unit | at it | not covered |
 //! | --- | --- | --- | --- |
-//! | `--memory`; under a credential at most [`MEMORY`] | bytes that operators and views hold | the query fails | the result before it is written, pages of files in use |
+//! | `--memory`; under a credential at most [`MEMORY`] | bytes that operators and views hold | the query fails | the result before it is written, pages of files in use, what a function of SQL makes |
+//! | under a credential [`DATA`] | bytes of the process for data | the process is aborted, without an entry in the audit log | |
 //! | `--time`; under a credential at most [`LONGEST`] | time, looked at between two batches | the query fails | opening the archive's manifest, writing the result |
 //! | spilled rows | under a credential none, otherwise files of the engine in the folder of temporary files | the query fails | |
 
@@ -34,8 +35,9 @@ const ARCHIVE: &str = "archive";
 const SHOWN: &str = "shown";
 /// The schema of what is about the archive itself.
 const FLEET: &str = "fleet";
-/// The most bytes of memory, and the longest time, of a query under a credential.
+/// The most bytes of memory, of them and all else for data, and the longest time of a query under a credential.
 pub const MEMORY: u64 = 1 << 30;
+const DATA: u64 = 2 * MEMORY;
 pub const LONGEST: Duration = Duration::from_secs(600);
 /// The time between two notes of a query that runs.
 const NOTE: Duration = Duration::from_secs(5);
@@ -138,6 +140,8 @@ impl Access {
         if holder.is_some() {
             memory = Some(memory.map_or(MEMORY, |memory| memory.min(MEMORY)));
             longest = Some(longest.map_or(LONGEST, |longest| longest.min(LONGEST)));
+            // The account below is of operators: `repeat` makes gigabytes that are in none.
+            flame_files::limit_data(DATA)?;
         }
         let pool = pool(memory);
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;

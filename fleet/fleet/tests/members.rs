@@ -187,6 +187,15 @@ fn a_fleet_installs_and_revokes() {
         .unwrap();
     let (module, identity) = (fleet.module("count.wasm"), fleet.at("alice.key"));
     let session = ["--credential", &credential, "--identity", &identity];
+    // What a function makes is in no account of the engine.
+    let repeated = |bytes: u64| {
+        let sql = format!("SELECT length(repeat('x', {bytes})) AS n");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_flame-fleet"));
+        command.args(["query", &sql, "--format", "csv", "--policy", &fleet.at("one/policy.toml")]);
+        output(command.args(session).env("FLAME_ARCHIVE", fleet.path("archive")))
+    };
+    assert!(repeated(1000).is_ok_and(|csv| csv.lines().last() == Some("1000")));
+    assert!(repeated(1_500_000_000).is_err());
     fleet.flame("one", &[&["install", &module, "--name", "hers"], &session[..]].concat()).unwrap();
     assert!(fleet.is_running("one", "hers"));
     let said = fleet.fleet(&["revoke", "--credential", &credential]).unwrap();

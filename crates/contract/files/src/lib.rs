@@ -14,7 +14,7 @@ mod settle;
 mod staged;
 
 pub use folder::Folder;
-pub use settle::{allow_many_files, settle};
+pub use settle::{allow_many_files, limit_data, settle};
 pub use staged::Staged;
 
 use rustix::fs::{FileType, Mode, OFlags, Stat};

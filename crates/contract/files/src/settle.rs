@@ -26,3 +26,13 @@ pub fn allow_many_files() {
     // A refusal is no error: a process that needs more learns it when a file cannot be opened.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
+
+/// Limits the memory of this process for data to `bytes`. A process that needs more is aborted.
+///
+/// # Errors
+///
+/// Returns an error if the limit cannot be set.
+pub fn limit_data(bytes: u64) -> io::Result<()> {
+    let limit = Rlimit { current: Some(bytes), ..getrlimit(Resource::Data) };
+    Ok(setrlimit(Resource::Data, limit)?)
+}
