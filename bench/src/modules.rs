@@ -180,7 +180,7 @@ impl Measured {
 }
 
 /// Shows all packets of a trace to a module that is compiled natively, and calls it with them if `calls`. For
-/// a program that counts this process's instructions: those of the calls are the difference.
+/// a program that counts this process's instructions: the calls take the difference.
 pub fn run_native(name: &str, trace: &Path, parameters: &[u8], calls: bool) -> Result<(), Error> {
     match name {
         "count" => native::<flame_count::Count>(trace, parameters, calls),

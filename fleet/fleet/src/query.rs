@@ -35,7 +35,7 @@ const ARCHIVE: &str = "archive";
 const SHOWN: &str = "shown";
 /// The schema of what is about the archive itself.
 const FLEET: &str = "fleet";
-/// The most bytes of memory, of them and all else for data, and the longest time of a query under a credential.
+/// The most bytes of memory of a query under a credential, of all data of its process, and its longest time.
 pub const MEMORY: u64 = 1 << 30;
 const DATA: u64 = 2 * MEMORY;
 pub const LONGEST: Duration = Duration::from_secs(600);

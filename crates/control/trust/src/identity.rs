@@ -105,7 +105,7 @@ impl Policy {
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`Policy::identify`], except those of the answer, time, place and checks.
+    /// Returns the errors of [`Policy::identify`], not for answer, time, place or checks.
     pub fn named(&self, credential: &Credential) -> Result<Verified, Denied> {
         let (root, blocks) = self.recognized(credential)?;
         self.claimed(root, blocks)

@@ -5,7 +5,7 @@ use super::random::{Numbers, packet};
 use flame_abi::LinkType;
 use flame_filter::{Filter, Program};
 
-/// Returns a term, with qualifiers or as a value that has those of the term before.
+/// Returns a term, with qualifiers or as a value with the qualifiers of the term before.
 fn term(n: &mut Numbers, side: &str, is_bare: bool) -> String {
     let (a, b, c) = (n.below(2), n.below(2), n.below(3));
     let (kind, value) = match n.below(if is_bare { 3 } else { 6 }) {
