@@ -47,8 +47,8 @@ fn tables_fit_every_width_and_break_no_address() {
         assert!(widest(&table) <= limit, "{width}\n{table}");
         let is_vertical = table.lines().any(|line| line.starts_with("duration  "));
         let width = width.parse::<u32>().unwrap();
-        assert_eq!(is_vertical, width < 100, "{width}\n{table}");
-        assert_eq!(table.contains("\nleft out: "), (100..300).contains(&width), "{width}\n{table}");
+        assert_eq!(is_vertical, width < 80, "{width}\n{table}");
+        assert_eq!(table.contains("\nleft out: "), (80..300).contains(&width), "{width}\n{table}");
     }
     // Columns that were named are not left out.
     let named =
