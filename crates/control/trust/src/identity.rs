@@ -105,7 +105,7 @@ impl Policy {
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`Policy::identify`], not for answer, time, place or checks.
+    /// Returns the errors of [`Policy::identify`] that are not about the answer, time, place or checks.
     pub fn named(&self, credential: &Credential) -> Result<Verified, Denied> {
         let (root, blocks) = self.recognized(credential)?;
         self.claimed(root, blocks)
