@@ -121,7 +121,7 @@ fn findings(windows: &[Window]) -> Vec<Finding> {
 
 /// Measures the shares. The node must be allowed to guarantee them.
 pub fn run(setting: &Setting<'_>) -> Result<Vec<Finding>, Error> {
-    let node = Node::start(setting.flame, CONFIG, &[("dense.pcap", &bursts(1, 0))])?;
+    let node = Node::start(setting.flame, CONFIG, &[("dense.pcap", &bursts(20, 0))])?;
     let holders = NAMES.map(|name| node.principal(name, &[]));
     let holders = holders.into_iter().collect::<Result<Vec<_>, _>>()?;
     let connections = holders.iter().map(|holder| node.session(holder)).collect::<Result<_, _>>()?;

@@ -48,6 +48,43 @@ impl Hash {
     }
 }
 
+/// Log2 of the number of values that [`Fields`] remembers, in 64 KiB.
+const CACHE: u32 = 12;
+
+/// The hashes of fields under one key. Those of MAC addresses, ports and IPv4 addresses are remembered in a
+/// cache of fixed size, since AES runs in software in the sandbox.
+pub(super) struct Fields {
+    hash: Hash,
+    /// A value with its kind and width, and its hash.
+    known: Box<[(u64, u64)]>,
+}
+
+impl Fields {
+    pub(super) fn new(key: &Key) -> Self {
+        // No field has width 0, so that an entry that is not in use is never found.
+        Self { hash: Hash::new(key), known: vec![(0, 0); 1 << CACHE].into() }
+    }
+
+    pub(super) fn apply(&mut self, kind: u8, value: &mut [u8]) {
+        let n = value.len();
+        if n > 6 {
+            return self.hash.apply(kind, value);
+        }
+        let mut name = [0; 8];
+        name[..n].copy_from_slice(value);
+        (name[6], name[7]) = (n as u8, kind);
+        let name = u64::from_le_bytes(name);
+        let slot = (name.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - CACHE)) as usize;
+        if self.known[slot].0 != name {
+            let mut new = [0; 8];
+            new[..n].copy_from_slice(value);
+            self.hash.apply(kind, &mut new[..n]);
+            self.known[slot] = (name, u64::from_le_bytes(new));
+        }
+        value.copy_from_slice(&self.known[slot].1.to_le_bytes()[..n]);
+    }
+}
+
 /// The number of blocks encrypted at a time, to fill the pipeline of the AES unit.
 const LANES: usize = 8;
 
@@ -159,6 +196,22 @@ mod tests {
         seen.sort();
         seen.dedup();
         assert_eq!(seen.len(), all);
+    }
+
+    /// A value that is remembered has the hash that it had, whatever shares its place in the cache.
+    #[test]
+    fn remembered_hashes_are_those_of_the_cipher() {
+        let key = Key::new([7; 32]);
+        let (mut fields, hash) = (Fields::new(&key), Hash::new(&key));
+        for n in (0..3 << CACHE).chain(0..3 << CACHE) {
+            let bytes = (n as u64).to_le_bytes();
+            for (kind, width) in [(1, 6), (2, 4), (3, 2), (2, 6)] {
+                let (mut ours, mut theirs) = (bytes, bytes);
+                fields.apply(kind, &mut ours[..width]);
+                hash.apply(kind, &mut theirs[..width]);
+                assert_eq!(ours, theirs, "{n}, kind {kind}, {width} bytes");
+            }
+        }
     }
 
     /// Each field and each byte that decides does, and the part that is taken is the one asked for.

@@ -89,7 +89,7 @@ pub struct Rewriter {
     secrets: Secrets,
     /// The fields that are changed because the other side is, and would be kept by themselves.
     evened: Secrets,
-    hash: Option<hash::Hash>,
+    hash: Option<hash::Fields>,
     prefix: Option<Prefix>,
     kept: Kept,
     /// The list in which bytes that change are noted, if anybody asks.
@@ -137,7 +137,7 @@ impl Rewriter {
                 }
                 Action::Hash => {
                     let key = keyed("hash")?;
-                    r.hash.get_or_insert_with(|| hash::Hash::new(key));
+                    r.hash.get_or_insert_with(|| hash::Fields::new(key));
                 }
                 Action::Truncate(bits) if bits > width => {
                     return Err(TransformError::Width { field: field.name(), bits, width });
@@ -262,7 +262,7 @@ impl Rewriter {
             Action::Keep => {}
             Action::Zero => zero::apply(value),
             Action::Truncate(bits) => truncate::apply(value, bits),
-            Action::Hash => match &self.hash {
+            Action::Hash => match &mut self.hash {
                 Some(hash) => hash.apply(kind(field), value),
                 None => zero::apply(value),
             },
