@@ -233,6 +233,34 @@ fn documents_name_what_exists() {
     }
 }
 
+/// A test that a document names as the proof of a statement is there, under this name.
+#[test]
+fn documents_name_tests_that_exist() {
+    let (mut all, mut functions) = (Vec::new(), BTreeSet::new());
+    for folder in ["crates", "modules", "sdk", "fleet", "bench", "fuzz", "docs"] {
+        files(&root().join(folder), &mut all);
+    }
+    let of_kind = |kind| all.iter().filter(move |path| path.extension().is_some_and(|e| e == kind));
+    for path in of_kind("rs") {
+        let text = std::fs::read_to_string(path).unwrap();
+        let names = text.split("fn ").skip(1).map(|rest| rest.split(['(', '<']).next().unwrap_or(""));
+        functions.extend(names.map(str::to_owned));
+    }
+    let mut named = 0;
+    for page in of_kind("md") {
+        let text = std::fs::read_to_string(page).unwrap();
+        for word in text.split('`').skip(1).step_by(2) {
+            // Names of metrics and settings of the kernel are shorter, or begin with the program's.
+            let is_name = word.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_');
+            if is_name && word.matches('_').count() >= 4 && !word.starts_with("flame_") {
+                assert!(functions.contains(word), "{} names the test {word}", page.display());
+                named += 1;
+            }
+        }
+    }
+    assert!(named > 100, "{named} names were found");
+}
+
 /// The glossary has each term once, in the order of the alphabet within a section, and an entry for each term
 /// that another entry refers to.
 #[test]
