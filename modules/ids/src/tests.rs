@@ -1,5 +1,6 @@
 mod bad;
 mod expressions;
+mod fragments;
 mod suricata;
 mod words;
 mod work;

@@ -1,5 +1,6 @@
 //! The properties of a packet that rules refer to, computed once for all rules.
 
+use super::fragments;
 use crate::rule::Dialect;
 use flame_module::{Ip, Packet, flags};
 
@@ -9,7 +10,7 @@ pub enum Group {
     Tcp,
     Udp,
     Icmp,
-    /// Any other packet over IP: later fragments, truncated headers, other protocols.
+    /// Any other packet over IP: truncated headers, other protocols, in Snort's dialect fragments.
     Other,
 }
 
@@ -26,13 +27,20 @@ pub struct Facts<'a> {
     pub v4: bool,
     pub proto: u8,
     pub tcp_flags: u8,
+    /// Whether this is a part of a datagram. In Suricata's dialect it has no transport header and no payload.
+    pub is_part: bool,
+    /// Whether the packet belongs to a connection.
+    pub is_in_flow: bool,
     pub src: Ip,
     pub dst: Ip,
     /// Source and destination port; 0 if the transport has none.
     pub ports: (u16, u16),
+    /// Whether rules compare the ports. In Suricata's dialect, a packet without ports matches rules about any
+    /// ports alone.
+    pub has_ports: bool,
     /// The IP header: at least 20 bytes, for IPv6 40.
     pub l3: &'a [u8],
-    /// The whole transport header and the bytes after it; empty in group [`Group::Other`].
+    /// The whole transport header and the bytes after it; empty in group [`Group::Other`] and in a fragment.
     pub l4: &'a [u8],
     /// The visible part of the payload. In Suricata's dialect only TCP, UDP, ICMP, SCTP and ESP have one.
     pub payload: &'a [u8],
@@ -48,8 +56,11 @@ impl<'a> Facts<'a> {
     #[inline]
     pub fn of(packet: &Packet<'a>, dialect: Dialect) -> Option<Self> {
         let (src, dst) = (packet.src()?, packet.dst()?);
+        let in_suricata = dialect == Dialect::Suricata;
+        let is_part = fragments::is_part(packet);
+        let has_transport = packet.has(flags::TRANSPORT) && !is_part;
         let group = match packet.proto {
-            _ if !packet.has(flags::TRANSPORT) => Group::Other,
+            _ if !has_transport && !(is_part && in_suricata) => Group::Other,
             6 => Group::Tcp,
             17 => Group::Udp,
             1 | 58 => Group::Icmp,
@@ -60,28 +71,41 @@ impl<'a> Facts<'a> {
         if packet.l4 <= packet.l3 || v4 && usize::from(l3[0] & 15) * 4 > l3.len() {
             return None;
         }
-        let in_suricata = dialect == Dialect::Suricata;
         let (payload, payload_len) = match packet.proto {
+            _ if in_suricata && is_part => (&[][..], Some(0)),
             _ if group != Group::Other => (packet.payload(), packet.payload_len()),
-            SCTP if packet.has(flags::TRANSPORT) => (packet.payload(), packet.payload_len()),
-            ESP if in_suricata && !packet.has(flags::LATER_FRAGMENT) => {
+            SCTP if has_transport => (packet.payload(), packet.payload_len()),
+            ESP if in_suricata => {
                 let (bytes, length) = carried(packet, l3, v4);
                 (bytes.get(ESP_HEADER..).unwrap_or(&[]), length.map(|n| n.saturating_sub(ESP_HEADER)))
             }
             _ if in_suricata => (&[][..], Some(0)),
-            _ if packet.has(flags::TRANSPORT) => (packet.payload(), packet.payload_len()),
+            _ if has_transport => (packet.payload(), packet.payload_len()),
             _ => carried(packet, l3, v4),
+        };
+        let (sport, dport) = if is_part { (None, None) } else { (packet.sport(), packet.dport()) };
+        let is_in_flow = match packet.proto {
+            _ if !in_suricata => true,
+            _ if is_part => false,
+            6 | 17 | SCTP => has_transport,
+            1 => v4 && has_transport,
+            58 => !v4 && has_transport,
+            4 | 41 | ESP => true,
+            _ => false,
         };
         Some(Self {
             group,
             v4,
             proto: packet.proto,
-            tcp_flags: packet.tcp_flags,
+            tcp_flags: if has_transport { packet.tcp_flags } else { 0 },
+            is_part,
+            is_in_flow,
             src,
             dst,
-            ports: (packet.sport().unwrap_or(0), packet.dport().unwrap_or(0)),
+            ports: (sport.unwrap_or(0), dport.unwrap_or(0)),
+            has_ports: !in_suricata || sport.is_some() && dport.is_some(),
             l3,
-            l4: if group == Group::Other { &[] } else { packet.l4() },
+            l4: if group == Group::Other || is_part { &[] } else { packet.l4() },
             payload,
             payload_len: payload_len.unwrap_or(payload.len()) as u32,
             ts_ns: packet.ts_ns,

@@ -1,7 +1,8 @@
 //! Connections: the end that began one, and whether it was answered, as far as packets show without
 //! reassembly.
 //!
-//! In Suricata's dialect, every IP packet belongs to a connection, whose client sent its first packet. A TCP
+//! In Suricata's dialect, a packet of TCP, UDP, ICMP, SCTP, ESP or of IP in IP belongs to a connection, whose
+//! client sent its first packet, but a fragment does not. A TCP
 //! connection is established after SYN, SYN-ACK and the client's ACK; another SYN begins a new one, unless it
 //! repeats the first or the connection is established and neither FIN nor RST was seen. Any other connection
 //! is established once both sides have sent, that packet included.
@@ -90,6 +91,8 @@ impl Flows {
     /// Notes a packet, in which the protocol `app` was recognised.
     pub fn see(&mut self, f: &Facts<'_>, app: Option<App>) -> Known {
         match self.dialect {
+            // Rules about addresses look at each packet without a connection.
+            Dialect::Suricata if !f.is_in_flow => Known { first: true, app, ..Known::default() },
             Dialect::Suricata => self.as_suricata(f, app),
             Dialect::Snort => self.as_snort(f, app),
         }

@@ -13,6 +13,7 @@ mod dns;
 mod facts;
 mod fast;
 mod flow;
+mod fragments;
 mod gate;
 mod grams;
 mod index;
@@ -29,6 +30,7 @@ mod work;
 pub use app::name;
 pub use dns::Names;
 pub use facts::{Facts, Group};
+pub use fragments::{Fragments, MOST as MOST_FRAGMENTS};
 pub use tls::server_name;
 pub use work::MOST as MOST_WORK;
 
@@ -64,6 +66,8 @@ pub struct Limits {
 pub struct Counts {
     /// IP packets that were examined.
     pub packets: u64,
+    /// Datagrams of several fragments that were examined as a whole, besides their packets.
+    pub datagrams: u64,
     pub alerts: u64,
     /// Matches that a threshold, a detection_filter or a suppression kept back.
     pub held_back: u64,
@@ -99,7 +103,9 @@ pub struct Engine {
     pub counts: Counts,
     /// The work that the last packet cost.
     pub spent: u32,
-    /// The rules to check, and for each rule the last packet for which it was added.
+    /// The number of packets and datagrams so far.
+    turn: u64,
+    /// The rules to check, and for each rule the last turn for which it was added.
     candidates: Vec<u32>,
     last: Box<[u64]>,
     /// The rules that cost most in packets that were abandoned, with the number of those packets.
@@ -227,6 +233,7 @@ impl Engine {
             caches,
             counts: Counts::default(),
             spent: 0,
+            turn: 0,
             candidates: Vec::with_capacity(rules.len()),
             last: vec![0; rules.len()].into(),
             costly: BTreeMap::new(),
@@ -264,8 +271,21 @@ impl Engine {
     /// Calls `alert` with the rules that alert on this packet, in the order of evaluation, and the protocol
     /// above the transport, if it is known.
     #[inline]
-    pub fn packet(&mut self, f: &Facts<'_>, mut alert: impl FnMut(&Rule, Option<App>)) {
+    pub fn packet(&mut self, f: &Facts<'_>, alert: impl FnMut(&Rule, Option<App>)) {
         self.counts.packets += 1;
+        self.examine(f, Work::default(), alert);
+    }
+
+    /// Examines like [`Engine::packet`] the datagram that the last packet completed, with the work that it
+    /// left.
+    pub fn datagram(&mut self, f: &Facts<'_>, alert: impl FnMut(&Rule, Option<App>)) {
+        self.counts.datagrams += 1;
+        self.examine(f, Work::after(self.spent), alert);
+    }
+
+    #[inline]
+    fn examine(&mut self, f: &Facts<'_>, mut work: Work, mut alert: impl FnMut(&Rule, Option<App>)) {
+        self.turn += 1;
         let is_dns = self.asks_dns && self.names.read(f);
         let app = app::of_start(f).or(is_dns.then_some(App::Dns));
         let known = match &mut self.flows {
@@ -276,7 +296,6 @@ impl Engine {
             Some(App::Tls) if self.asks_sni => server_name(f.payload).map(|name| [b".", name].concat()),
             _ => None,
         };
-        let mut work = Work::default();
         self.find_candidates(f, &known, &mut work);
         if !self.candidates.is_empty() {
             self.evaluate(f, &known, &mut work, &mut alert);
@@ -290,7 +309,7 @@ impl Engine {
     fn find_candidates(&mut self, f: &Facts<'_>, known: &Known, work: &mut Work) {
         let group = f.group as usize;
         let head = Head::new(f.payload, f.tcp_flags);
-        let (candidates, last, this) = (&mut self.candidates, &mut self.last, self.counts.packets);
+        let (candidates, last, this) = (&mut self.candidates, &mut self.last, self.turn);
         let (gates, rules) = (&self.gates, &self.rules);
         candidates.clear();
         let mut add = |rule: u32| {
