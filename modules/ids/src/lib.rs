@@ -9,8 +9,8 @@ pub mod rule;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use engine::{Engine, Facts, Fragments, Group, Limits};
-use flame_module::{Batch, Init, Module, Out, Packet, Progress};
+use engine::{Datagram, Engine, Facts, Fragments, Group, Limits};
+use flame_module::{Batch, Init, Module, Out, Progress};
 use rule::{App, Dialect, Rule, RuleSet, Source, Target, Unsupported};
 
 mod tables {
@@ -113,8 +113,18 @@ impl Module for Ids {
 
     fn batch(&mut self, batch: &Batch, out: &mut Out) {
         self.sum_up(out);
-        for packet in batch.packets() {
-            self.packets += 1;
+        // A datagram is examined after the packet that completed it, by the same code.
+        let (mut packets, mut completed) = (batch.packets(), None::<Box<Datagram>>);
+        loop {
+            let datagram = completed.take();
+            let packet = match &datagram {
+                Some(datagram) => datagram.packet(),
+                None => match packets.next() {
+                    Some(packet) => packet,
+                    None => break,
+                },
+            };
+            self.packets += u64::from(datagram.is_none());
             let dialect = self.engine.set.dialect;
             let Some(facts) = Facts::of(&packet, dialect) else { continue };
             self.without_payload += u64::from(facts.payload.is_empty() && facts.payload_len > 0);
@@ -123,12 +133,11 @@ impl Module for Ids {
                 with_payload: self.with_payload,
             };
             self.engine.packet(&facts, shown.writer(&facts, out));
-            if facts.is_part
-                && let Some(descriptor) = self.fragments.see(&packet)
-            {
-                let datagram = Packet::new(&descriptor, self.fragments.bytes());
-                let Some(facts) = Facts::of(&datagram, dialect) else { continue };
-                self.engine.datagram(&facts, shown.writer(&facts, out));
+            if facts.is_part && datagram.is_none() {
+                completed = self.fragments.see(&packet);
+                if completed.is_some() {
+                    self.engine.goes_on();
+                }
             }
         }
     }

@@ -29,8 +29,6 @@ pub struct Facts<'a> {
     pub tcp_flags: u8,
     /// Whether this is a part of a datagram. In Suricata's dialect it has no transport header and no payload.
     pub is_part: bool,
-    /// Whether the packet belongs to a connection.
-    pub is_in_flow: bool,
     pub src: Ip,
     pub dst: Ip,
     /// Source and destination port; 0 if the transport has none.
@@ -56,11 +54,8 @@ impl<'a> Facts<'a> {
     #[inline]
     pub fn of(packet: &Packet<'a>, dialect: Dialect) -> Option<Self> {
         let (src, dst) = (packet.src()?, packet.dst()?);
-        let in_suricata = dialect == Dialect::Suricata;
-        let is_part = fragments::is_part(packet);
-        let has_transport = packet.has(flags::TRANSPORT) && !is_part;
         let group = match packet.proto {
-            _ if !has_transport && !(is_part && in_suricata) => Group::Other,
+            _ if !packet.has(flags::TRANSPORT) => Group::Other,
             6 => Group::Tcp,
             17 => Group::Udp,
             1 | 58 => Group::Icmp,
@@ -71,47 +66,75 @@ impl<'a> Facts<'a> {
         if packet.l4 <= packet.l3 || v4 && usize::from(l3[0] & 15) * 4 > l3.len() {
             return None;
         }
+        let in_suricata = dialect == Dialect::Suricata;
         let (payload, payload_len) = match packet.proto {
-            _ if in_suricata && is_part => (&[][..], Some(0)),
             _ if group != Group::Other => (packet.payload(), packet.payload_len()),
-            SCTP if has_transport => (packet.payload(), packet.payload_len()),
-            ESP if in_suricata => {
+            SCTP if packet.has(flags::TRANSPORT) => (packet.payload(), packet.payload_len()),
+            ESP if in_suricata && !packet.has(flags::LATER_FRAGMENT) => {
                 let (bytes, length) = carried(packet, l3, v4);
                 (bytes.get(ESP_HEADER..).unwrap_or(&[]), length.map(|n| n.saturating_sub(ESP_HEADER)))
             }
             _ if in_suricata => (&[][..], Some(0)),
-            _ if has_transport => (packet.payload(), packet.payload_len()),
+            _ if packet.has(flags::TRANSPORT) => (packet.payload(), packet.payload_len()),
             _ => carried(packet, l3, v4),
         };
-        let (sport, dport) = if is_part { (None, None) } else { (packet.sport(), packet.dport()) };
-        let is_in_flow = match packet.proto {
-            _ if !in_suricata => true,
-            _ if is_part => false,
-            6 | 17 | SCTP => has_transport,
-            1 => v4 && has_transport,
-            58 => !v4 && has_transport,
-            4 | 41 | ESP => true,
-            _ => false,
-        };
-        Some(Self {
+        let (sport, dport) = (packet.sport(), packet.dport());
+        let mut facts = Some(Self {
             group,
             v4,
             proto: packet.proto,
-            tcp_flags: if has_transport { packet.tcp_flags } else { 0 },
-            is_part,
-            is_in_flow,
+            tcp_flags: packet.tcp_flags,
+            is_part: false,
             src,
             dst,
             ports: (sport.unwrap_or(0), dport.unwrap_or(0)),
-            has_ports: !in_suricata || sport.is_some() && dport.is_some(),
+            has_ports: !in_suricata || dport.is_some(),
             l3,
-            l4: if group == Group::Other || is_part { &[] } else { packet.l4() },
+            l4: if group == Group::Other { &[] } else { packet.l4() },
             payload,
             payload_len: payload_len.unwrap_or(payload.len()) as u32,
             ts_ns: packet.ts_ns,
             wire_len: packet.wire_len,
             hash: packet.hash,
-        })
+        });
+        if packet.has(flags::FRAGMENT)
+            && let Some(facts) = &mut facts
+        {
+            facts.limit_to_part(packet, in_suricata);
+        }
+        facts
+    }
+
+    /// Leaves a fragment the facts of its IP header alone, in Snort's dialect with its data.
+    #[cold]
+    fn limit_to_part(&mut self, packet: &Packet<'a>, in_suricata: bool) {
+        if !fragments::is_part(packet) {
+            return;
+        }
+        let group = match self.proto {
+            6 if in_suricata => Group::Tcp,
+            17 if in_suricata => Group::Udp,
+            1 | 58 if in_suricata => Group::Icmp,
+            _ => Group::Other,
+        };
+        let (payload, length) = if in_suricata { (&[][..], None) } else { carried(packet, self.l3, self.v4) };
+        (self.is_part, self.group, self.tcp_flags) = (true, group, 0);
+        (self.ports, self.has_ports, self.l4) = ((0, 0), !in_suricata, &[]);
+        (self.payload, self.payload_len) = (payload, length.unwrap_or(payload.len()) as u32);
+    }
+
+    /// Returns whether the packet belongs to a connection in Suricata's dialect: one of TCP, UDP, ICMP, SCTP,
+    /// ESP or of IP in IP that is not a fragment.
+    #[inline]
+    pub fn is_in_flow(&self) -> bool {
+        !self.is_part
+            && match self.proto {
+                6 | 17 => self.group != Group::Other,
+                1 => self.v4 && self.group != Group::Other,
+                58 => !self.v4 && self.group != Group::Other,
+                SCTP | ESP | 4 | 41 => true,
+                _ => false,
+            }
     }
 
     /// Returns a big-endian number of the IP or transport header.

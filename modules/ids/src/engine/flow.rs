@@ -1,11 +1,10 @@
 //! Connections: the end that began one, and whether it was answered, as far as packets show without
 //! reassembly.
 //!
-//! In Suricata's dialect, a packet of TCP, UDP, ICMP, SCTP, ESP or of IP in IP belongs to a connection, whose
-//! client sent its first packet, but a fragment does not. A TCP
-//! connection is established after SYN, SYN-ACK and the client's ACK; another SYN begins a new one, unless it
-//! repeats the first or the connection is established and neither FIN nor RST was seen. Any other connection
-//! is established once both sides have sent, that packet included.
+//! In Suricata's dialect, the client of a connection sent its first packet ([`Facts::is_in_flow`] has the
+//! packets that belong to one). A TCP connection is established after SYN, SYN-ACK and the client's ACK;
+//! another SYN begins a new one, unless it repeats the first or the connection is established and neither FIN
+//! nor RST was seen. Any other connection is established once both sides have sent, that packet included.
 //!
 //! In Snort's, a TCP connection begins with a SYN, whose sender is the client, or a lone SYN-ACK, whose
 //! sender is the server. It is established after the SYN-ACK and ends with an RST. A UDP connection begins
@@ -92,7 +91,7 @@ impl Flows {
     pub fn see(&mut self, f: &Facts<'_>, app: Option<App>) -> Known {
         match self.dialect {
             // Rules about addresses look at each packet without a connection.
-            Dialect::Suricata if !f.is_in_flow => Known { first: true, app, ..Known::default() },
+            Dialect::Suricata if !f.is_in_flow() => Known { first: true, app, ..Known::default() },
             Dialect::Suricata => self.as_suricata(f, app),
             Dialect::Snort => self.as_snort(f, app),
         }

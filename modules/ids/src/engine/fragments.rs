@@ -118,7 +118,7 @@ struct Head {
     hash: u32,
 }
 
-struct Datagram {
+struct Partial {
     /// The number by which the oldest datagram is found.
     number: u64,
     seen_ns: u64,
@@ -131,7 +131,7 @@ struct Datagram {
     have: usize,
 }
 
-impl Datagram {
+impl Partial {
     fn size(&self) -> usize {
         let head = self.head.as_ref().map_or(0, |head| head.bytes.len());
         DATAGRAM + head + self.have + self.pieces.len() * PIECE
@@ -179,41 +179,58 @@ impl Datagram {
         self.have = self.pieces.values().map(Vec::len).sum();
     }
 
-    /// Writes the whole datagram into `bytes`, if it is complete, and returns its flow hash.
-    fn write(&self, bytes: &mut Vec<u8>) -> Option<u32> {
-        let head = self.head.as_ref().filter(|_| self.end == Some(self.have))?;
-        bytes.clear();
-        bytes.extend(&head.bytes);
-        bytes.extend(self.pieces.values().flatten());
-        let is_v4 = head.bytes[0] >> 4 == 4;
+    fn is_complete(&self) -> bool {
+        self.head.is_some() && self.end == Some(self.have)
+    }
+
+    /// Returns the whole datagram, unless it is longer than one may be.
+    fn whole(self, ts_ns: u64) -> Option<Box<Datagram>> {
+        let mut head = self.head?;
+        let bytes = &mut head.bytes;
+        let is_v4 = bytes[0] >> 4 == 4;
+        bytes.extend(self.pieces.into_values().flatten());
         let length = u16::try_from(bytes.len() - if is_v4 { 0 } else { 40 }).ok()?;
         let at = if is_v4 { 2 } else { 4 };
         bytes[at..at + 2].copy_from_slice(&length.to_be_bytes());
         if is_v4 {
             bytes[6..8].fill(0);
         }
-        Some(head.hash)
+        let options = Options { decapsulate: false, without_hash: true };
+        let decoded = flame_decode::decode(LinkType::RAW, bytes, bytes.len() as u32, options);
+        let descriptor = Descriptor { ts_ns, hash: head.hash, ..decoded };
+        Some(Box::new(Datagram { descriptor, bytes: head.bytes }))
+    }
+}
+
+/// A datagram that was put together.
+pub struct Datagram {
+    descriptor: Descriptor,
+    bytes: Vec<u8>,
+}
+
+impl Datagram {
+    pub fn packet(&self) -> Packet<'_> {
+        Packet::new(&self.descriptor, &self.bytes)
     }
 }
 
 /// The datagrams that are not complete yet.
 #[derive(Default)]
 pub struct Fragments {
-    datagrams: BTreeMap<Key, Datagram>,
+    datagrams: BTreeMap<Key, Partial>,
     /// Their keys, in the order of their first fragments.
     order: BTreeMap<u64, Key>,
     next: u64,
     /// The memory that they take.
     size: usize,
-    /// The last datagram that was completed.
-    bytes: Vec<u8>,
     /// The datagrams that were given up.
     lost: u64,
 }
 
 impl Fragments {
-    /// Notes a fragment, and returns the descriptor of its datagram if it completes it.
-    pub fn see(&mut self, packet: &Packet<'_>) -> Option<Descriptor> {
+    /// Notes a fragment, and returns its datagram if it completes it.
+    #[cold]
+    pub fn see(&mut self, packet: &Packet<'_>) -> Option<Box<Datagram>> {
         let part = Part::of(packet).filter(|part| part.data.len() == part.len && part.len > 0)?;
         let is_v4 = packet.has(flags::IPV4);
         if part.offset + part.len > LONGEST - if is_v4 { 20 } else { 0 } {
@@ -233,14 +250,14 @@ impl Fragments {
         let mut datagram = self.remove(&key).unwrap_or_else(|| {
             self.next += 1;
             let pieces = BTreeMap::new();
-            Datagram { number: self.next, seen_ns: packet.ts_ns, head: None, end: None, pieces, have: 0 }
+            Partial { number: self.next, seen_ns: packet.ts_ns, head: None, end: None, pieces, have: 0 }
         });
         datagram.seen_ns = datagram.seen_ns.max(packet.ts_ns);
         datagram.add(&part, packet.hash);
-        if datagram.end == Some(datagram.have) && datagram.head.is_some() {
-            let hash = datagram.write(&mut self.bytes);
-            self.lost += u64::from(hash.is_none());
-            return Some(self.describe(packet.ts_ns, hash?));
+        if datagram.is_complete() {
+            let whole = datagram.whole(packet.ts_ns);
+            self.lost += u64::from(whole.is_none());
+            return whole;
         }
         while self.size + datagram.size() > MOST {
             let Some((_, oldest)) = self.order.first_key_value() else { break };
@@ -254,17 +271,11 @@ impl Fragments {
         None
     }
 
-    fn remove(&mut self, key: &Key) -> Option<Datagram> {
+    fn remove(&mut self, key: &Key) -> Option<Partial> {
         let datagram = self.datagrams.remove(key)?;
         self.order.remove(&datagram.number);
         self.size -= datagram.size();
         Some(datagram)
-    }
-
-    fn describe(&self, ts_ns: u64, hash: u32) -> Descriptor {
-        let options = Options { decapsulate: false, without_hash: true };
-        let length = self.bytes.len() as u32;
-        Descriptor { ts_ns, hash, ..flame_decode::decode(LinkType::RAW, &self.bytes, length, options) }
     }
 
     /// Returns the number of datagrams that are not complete yet.
@@ -275,11 +286,6 @@ impl Fragments {
     /// Returns the number of datagrams that were begun and not completed.
     pub fn incomplete(&self) -> u64 {
         self.lost + self.kept() as u64
-    }
-
-    /// Returns the bytes of the last datagram that was completed.
-    pub fn bytes(&self) -> &[u8] {
-        &self.bytes
     }
 }
 

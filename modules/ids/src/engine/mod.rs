@@ -30,7 +30,7 @@ mod work;
 pub use app::name;
 pub use dns::Names;
 pub use facts::{Facts, Group};
-pub use fragments::{Fragments, MOST as MOST_FRAGMENTS};
+pub use fragments::{Datagram, Fragments, MOST as MOST_FRAGMENTS};
 pub use tls::server_name;
 pub use work::MOST as MOST_WORK;
 
@@ -103,6 +103,8 @@ pub struct Engine {
     pub counts: Counts,
     /// The work that the last packet cost.
     pub spent: u32,
+    /// The work spent on the packet whose datagram comes next, if it completed one.
+    continued: Option<u32>,
     /// The number of packets and datagrams so far.
     turn: u64,
     /// The rules to check, and for each rule the last turn for which it was added.
@@ -233,6 +235,7 @@ impl Engine {
             caches,
             counts: Counts::default(),
             spent: 0,
+            continued: None,
             turn: 0,
             candidates: Vec::with_capacity(rules.len()),
             last: vec![0; rules.len()].into(),
@@ -241,6 +244,11 @@ impl Engine {
             set,
             rules,
         }
+    }
+
+    /// Takes the next packet for the datagram that the last one completed: it has the work that is left.
+    pub fn goes_on(&mut self) {
+        self.continued = Some(self.spent);
     }
 
     /// Returns the number of active rules.
@@ -271,20 +279,17 @@ impl Engine {
     /// Calls `alert` with the rules that alert on this packet, in the order of evaluation, and the protocol
     /// above the transport, if it is known.
     #[inline]
-    pub fn packet(&mut self, f: &Facts<'_>, alert: impl FnMut(&Rule, Option<App>)) {
-        self.counts.packets += 1;
-        self.examine(f, Work::default(), alert);
-    }
-
-    /// Examines like [`Engine::packet`] the datagram that the last packet completed, with the work that it
-    /// left.
-    pub fn datagram(&mut self, f: &Facts<'_>, alert: impl FnMut(&Rule, Option<App>)) {
-        self.counts.datagrams += 1;
-        self.examine(f, Work::after(self.spent), alert);
-    }
-
-    #[inline]
-    fn examine(&mut self, f: &Facts<'_>, mut work: Work, mut alert: impl FnMut(&Rule, Option<App>)) {
+    pub fn packet(&mut self, f: &Facts<'_>, mut alert: impl FnMut(&Rule, Option<App>)) {
+        let mut work = match self.continued.take() {
+            Some(spent) => {
+                self.counts.datagrams += 1;
+                Work::after(spent)
+            }
+            None => {
+                self.counts.packets += 1;
+                Work::default()
+            }
+        };
         self.turn += 1;
         let is_dns = self.asks_dns && self.names.read(f);
         let app = app::of_start(f).or(is_dns.then_some(App::Dns));

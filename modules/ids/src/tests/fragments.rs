@@ -47,7 +47,8 @@ fn complete(fragments: &mut Fragments, traffic: &Traffic) -> Vec<(usize, Descrip
     let batch = Batch::new(traffic.descriptors(), traffic.memory(), 0, &BatchHeader::default());
     let each = batch.packets().enumerate().filter_map(|(number, packet)| {
         let whole = fragments.see(&packet)?;
-        Some((number, whole, fragments.bytes().to_vec()))
+        let packet = whole.packet();
+        Some((number, *packet, packet.bytes().to_vec()))
     });
     each.collect()
 }
