@@ -202,6 +202,7 @@ impl Ids {
             incomplete: self.fragments.incomplete(),
             alerts: c.alerts,
             held_back: c.held_back,
+            passed: c.passed,
             given_up: c.given_up,
             without_payload: self.without_payload,
             evicted_connections: connections,

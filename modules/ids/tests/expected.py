@@ -39,7 +39,8 @@ language means here:
   the server). Established is what comes behind the SYN-ACK, a RST ends it. UDP: the first packet begins it,
   established is what comes once both were heard. Others have none.
 - Rules that set marks come before those that ask for them. A mark set by a match holds from there on.
-- In Suricata, a rule of addresses alone matches the first packet of each direction of a connection.
+- In Suricata, a rule of a header alone matches the first packet of each direction of a connection, unless a
+  range of addresses or `!` before some is part of it.
 - Rates count a rule's matches by address in periods: a match behind `seconds` begins the next one, in Snort
   also one at `seconds`.
   limit: the first `count`; threshold: each `count`-th; both: the `count`-th; detection_filter: those behind
@@ -259,7 +260,9 @@ BUFFERS = {"dns.query": "dns", "dns_query": "dns", "tls.sni": "sni", "tls_sni": 
 
 
 def parse_rules(paths):
-    addresses, ports, rules = Lists(address), Lists(port), []
+    addresses, ports, rules, texts = Lists(address), Lists(port), [], {}
+    special = lambda text: any(c in text for c in "!-") or any(map(special, (
+        texts[name] for name in re.findall(r"\$(\w+)", text))))
     for line in "\n".join(path.read_text() for path in paths).splitlines():
         line = line.strip()
         if not line or line.startswith(("#", "config")):
@@ -269,9 +272,11 @@ def parse_rules(paths):
             _, name, value = line.split(None, 2)
             lists = addresses if word == "ipvar" else ports
             lists.names[name] = lists.parse(value)
+            texts[name] = value
             continue
         head, body = line.split("(", 1)
         _, proto, src, sport, arrow, dst, dport = head.split()
+        source, destination = src, dst
         r = dict(proto=proto, both=arrow == "<>", parts=[], checks=[], flow=set(), rate=None, marks=[],
             silent=False)
         r["ends"] = (addresses.parse(src), ports.parse(sport), addresses.parse(dst), ports.parse(dport))
@@ -330,11 +335,8 @@ def parse_rules(paths):
                 known = ("msg", "rev", "classtype", "reference", "fast_pattern", "priority", "metadata",
                     "target")
                 assert name in (*known, "prefilter"), name
-        src, sport, dst, dport = r["ends"]
-        alone = not (r["parts"] or r["checks"] or r["flow"] - {"stateless"}
-            or proto in ("icmp", "icmpv6", "dns", "tls"))
-        is_anywhere = src is EVERYTHING and dst is EVERYTHING
-        alone = alone and sport is EVERYTHING and dport is EVERYTHING and not is_anywhere
+        alone = not (r["parts"] or r["checks"] or r["flow"]
+            or proto in ("dns", "tls") or special(source) or special(destination))
         r["once"] = not SNORT and alone and all(m[1] == "set" for m in r["marks"])
         rules.append(r)
 

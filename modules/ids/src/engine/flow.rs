@@ -32,6 +32,8 @@ const BY_SYN: u8 = 16;
 /// A packet of the client, or of the server, was seen.
 const FROM_CLIENT: u8 = 32;
 const FROM_SERVER: u8 = 64;
+/// A rule passed the connection.
+const PASSED: u8 = 128;
 
 #[derive(Clone, Copy, Default)]
 struct State {
@@ -50,6 +52,8 @@ pub struct Known {
     pub established: bool,
     /// Whether the packet is the first of its connection and direction.
     pub first: bool,
+    /// Whether a rule passed the connection.
+    pub passed: bool,
     /// The protocol above the connection, this packet included.
     pub app: Option<App>,
     /// The number of the connection, if there is one.
@@ -97,13 +101,23 @@ impl Flows {
         }
     }
 
+    /// Notes that a rule passed the packet's connection.
+    pub fn pass(&mut self, f: &Facts<'_>) {
+        if f.is_in_flow()
+            && let Some(state) = self.table.get_mut(key(f).1)
+        {
+            state.bits |= PASSED;
+        }
+    }
+
     /// Begins a connection.
     fn begin(&mut self, key: Hashed, f: &Facts<'_>, bits: u8, app: Option<App>) -> Known {
         self.epoch = self.epoch.checked_add(1).unwrap_or(1);
         let state = State { seen_ns: f.ts_ns, bits, app, epoch: self.epoch };
         self.table.insert(key, f.ts_ns, state);
         let side = if bits & FROM_CLIENT != 0 { Side::ToServer } else { Side::ToClient };
-        Known { side: Some(side), established: false, first: true, app, epoch: NonZero::new(self.epoch) }
+        let epoch = NonZero::new(self.epoch);
+        Known { side: Some(side), established: false, first: true, passed: false, app, epoch }
     }
 
     fn as_suricata(&mut self, f: &Facts<'_>, app: Option<App>) -> Known {
@@ -149,7 +163,8 @@ impl Flows {
             state.bits |= ESTABLISHED;
         }
         let epoch = NonZero::new(state.epoch);
-        Known { side: Some(side), established, first: is_first, app: state.app, epoch }
+        let passed = state.bits & PASSED != 0;
+        Known { side: Some(side), established, first: is_first, passed, app: state.app, epoch }
     }
 
     fn as_snort(&mut self, f: &Facts<'_>, app: Option<App>) -> Known {
@@ -180,6 +195,7 @@ impl Flows {
             side: Some(side),
             established,
             first: false,
+            passed: false,
             app: state.app,
             epoch: NonZero::new(state.epoch),
         };

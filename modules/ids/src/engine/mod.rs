@@ -37,7 +37,7 @@ pub use work::MOST as MOST_WORK;
 use crate::rule::number::MAX_VARS;
 use crate::rule::rate::Track;
 use crate::rule::set::Set;
-use crate::rule::{App, Buffer, Rule, RuleSet, Unsupported};
+use crate::rule::{Action, App, Buffer, Rule, RuleSet, Unsupported};
 use conditions::{checks, fits_group, header};
 use fast::Fast;
 use flow::{Flows, Known};
@@ -71,6 +71,8 @@ pub struct Counts {
     pub alerts: u64,
     /// Matches that a threshold, a detection_filter or a suppression kept back.
     pub held_back: u64,
+    /// Packets that a rule passed, or whose connection one had passed.
+    pub passed: u64,
     /// Packets that cost too much work; the remaining rules did not match.
     pub given_up: u64,
 }
@@ -156,17 +158,19 @@ impl Engine {
         }
         set.start = start;
         set.unsupported.sort_by_key(|u| (u.file, u.line));
-        // As in Suricata, rules that leave marks come before those that ask for them.
+        // As in Suricata, rules that pass come first, and rules that leave marks before those that ask for them.
         all.sort_by_key(|prepared| {
             let marks = &prepared.ready.rule.marks;
             let asks = marks.iter().any(|m| m.action.asks());
             let leaves = marks.iter().any(|m| !m.action.asks());
-            match (leaves, asks) {
+            let passes = prepared.ready.rule.header.action == Action::Pass;
+            let by_marks = match (leaves, asks) {
                 (true, false) => 0,
                 (true, true) => 1,
                 (false, true) => 2,
                 (false, false) => 3,
-            }
+            };
+            (!passes, by_marks)
         });
         let (mut rules, mut gates, mut found) = (Vec::new(), Vec::new(), Vec::new());
         for prepared in all {
@@ -215,7 +219,7 @@ impl Engine {
             let of_flow = |m: &crate::rule::mark::Mark| m.owner == crate::rule::mark::Owner::Flow;
             let by_flow = rule.rate.is_some_and(|rate| rate.track == Track::Flow);
             let of_flow = by_flow || rule.marks.iter().any(of_flow);
-            rule.flow.asks() || r.once || rule.header.app.is_some() || of_flow
+            rule.flow.asks() || r.once || r.passes_connection || rule.header.app.is_some() || of_flow
         });
         let has_marks = rules.iter().any(|r| !r.rule.marks.is_empty());
         Self {
@@ -297,6 +301,11 @@ impl Engine {
             Some(flows) => flows.see(f, app),
             None => Known { app, ..Known::default() },
         };
+        if known.passed {
+            self.counts.passed += 1;
+            self.spent = 0;
+            return;
+        }
         self.server = match app {
             Some(App::Tls) if self.asks_sni => server_name(f.payload).map(|name| [b".", name].concat()),
             _ => None,
@@ -373,10 +382,19 @@ impl Engine {
             if work.is_used_up() {
                 break;
             }
-            if passes {
-                self.counts.alerts += 1;
-                alert(&self.rules[number as usize].rule, known.app);
+            if !passes {
+                continue;
             }
+            let ready = &self.rules[number as usize];
+            if ready.rule.header.action == Action::Pass {
+                self.counts.passed += 1;
+                if let Some(flows) = self.flows.as_mut().filter(|_| ready.passes_connection) {
+                    flows.pass(f);
+                }
+                break;
+            }
+            self.counts.alerts += 1;
+            alert(&ready.rule, known.app);
         }
         if let Some(rule) = costly.filter(|_| work.is_used_up()) {
             *self.costly.entry(rule).or_default() += 1;
@@ -427,7 +445,7 @@ impl Engine {
             }
             self.marks.apply(&rule.marks, f, known);
         }
-        if rule.silent {
+        if rule.silent && rule.header.action == Action::Alert {
             return false;
         }
         let suppressed = rule.suppressed.iter().flat_map(|all| all.iter()).any(|s| {
