@@ -136,7 +136,7 @@ impl Module for Ids {
             if facts.is_part && datagram.is_none() {
                 completed = self.fragments.see(&packet);
                 if completed.is_some() {
-                    self.engine.goes_on();
+                    self.engine.expect_datagram();
                 }
             }
         }

@@ -251,7 +251,7 @@ impl Engine {
     }
 
     /// Takes the next packet for the datagram that the last one completed: it has the work that is left.
-    pub fn goes_on(&mut self) {
+    pub fn expect_datagram(&mut self) {
         self.continued = Some(self.spent);
     }
 
