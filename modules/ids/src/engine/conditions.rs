@@ -21,7 +21,8 @@ pub fn header(rule: &Rule, f: &Facts<'_>) -> bool {
     if h.family.is_some_and(|family| family != f.src.family) || h.number.is_some_and(|n| n != f.proto) {
         return false;
     }
-    if !f.has_ports && !(h.sport.is_all() && h.dport.is_all()) {
+    let of_any_ports = || h.sport.is_all() && h.dport.is_all();
+    if !f.has_ports && !of_any_ports() {
         return false;
     }
     let one_way = |src: &Ip, sport: u16, dst: &Ip, dport: u16| {

@@ -293,5 +293,7 @@ impl Fragments {
 fn tags(link: &[u8]) -> u64 {
     let tags = link.get(12..).unwrap_or(&[]).chunks_exact(4).take(TAGS);
     let tags = tags.take_while(|tag| matches!(tag[..2], [0x81, 0] | [0x88, 0xa8] | [0x91, 0]));
-    tags.fold(0, |all, tag| all << 16 | u64::from(u16::from_be_bytes([tag[2] & 15, tag[3]])) + 1)
+    // Plus 1, since 0 is a number as well.
+    let number = |tag: &[u8]| 1 + u64::from(u16::from_be_bytes([tag[2] & 15, tag[3]]));
+    tags.fold(0, |all, tag| (all << 16) | number(tag))
 }

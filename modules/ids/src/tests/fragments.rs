@@ -24,7 +24,7 @@ fn add<'a>(
             let mut packet = traffic.ip("10.0.0.1", "10.0.0.2", proto);
             packet.payload(data);
             packet.bytes()[18..20].copy_from_slice(&id.to_be_bytes());
-            let place = offset / 8 | if more { 0x2000 } else { 0 };
+            let place = if more { 0x2000 } else { 0 } | (offset / 8);
             packet.bytes()[20..22].copy_from_slice(&place.to_be_bytes());
             packet
         }
@@ -91,10 +91,13 @@ fn fragments_come_in_any_order() {
     assert_eq!(whole(&[a, b]), None);
 }
 
+/// Fragments, each with its place and its length in units of eight bytes and its letter, and the units of the
+/// datagram.
+type Case<'a> = (&'a [(u16, u16, &'a str)], Option<&'a str>);
+
 #[test]
 fn overlaps_are_decided_as_by_bsd() {
-    // Each fragment: its place in units of eight bytes, its number of units, its letter. The last ends it.
-    let cases: &[(&[(u16, u16, &str)], Option<&str>)] = &[
+    let cases: &[Case<'_>] = &[
         // The whole range of overlaps of Shankar and Paxson, in the order of Novak.
         (
             &[
