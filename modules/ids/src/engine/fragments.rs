@@ -1,7 +1,7 @@
 //! Datagrams of IP from their fragments (RFC 791, RFC 8200), by the rule of BSD, which is Suricata's default.
 //!
-//! A fragment keeps what an earlier one has that begins before it or where it does, and takes what one has
-//! that begins after it. The rest of a fragment counts as one that begins there.
+//! A fragment leaves to an earlier one what both have, if that begins before it or at the same place, and
+//! takes it otherwise. The rest of a fragment counts as a fragment that begins there.
 //!
 //! The first fragment without the flag for more of them states the length of the datagram. No byte after that
 //! is part of it. A fragment that was not captured as a whole, or is hidden in part, is not kept.
@@ -50,7 +50,7 @@ struct Part<'a> {
 }
 
 impl<'a> Part<'a> {
-    /// Returns the place of a packet in its datagram, or `None` if the packet is a whole one or if headers are
+    /// Returns the place of a packet in its datagram, or `None` if the packet is all of it or headers are
     /// missing.
     fn of(packet: &Packet<'a>) -> Option<Self> {
         let l3 = packet.l3();

@@ -23,7 +23,7 @@ pub enum Proto {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     Alert,
-    /// No later rule alerts on the packet, and in Suricata's dialect, depending on the rule, on its connection.
+    /// No other rule alerts on the packet, or in Suricata's dialect on its connection, depending on the rule.
     Pass,
 }
 
