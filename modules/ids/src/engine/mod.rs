@@ -158,7 +158,8 @@ impl Engine {
         }
         set.start = start;
         set.unsupported.sort_by_key(|u| (u.file, u.line));
-        // As in Suricata, rules that pass come first, and those that leave marks before those that ask for them.
+        // As in Suricata, rules that pass come first, and rules that leave marks before rules that ask for
+        // them.
         all.sort_by_key(|prepared| {
             let marks = &prepared.ready.rule.marks;
             let asks = marks.iter().any(|m| m.action.asks());

@@ -94,8 +94,9 @@ impl Rule {
         self.parts.iter().filter(|p| p.buffer == Buffer::Payload).flat_map(|p| p.steps.iter())
     }
 
-    /// Returns whether the header is the rule's only condition. In Suricata, such a rule is about connections:
-    /// it matches once for each direction, unless a range of addresses or `!` before some is part of it.
+    /// Returns whether the header is the rule's only condition. In Suricata, such a rule is about
+    /// connections: it matches once for each direction, unless a range of addresses or `!` before some is part
+    /// of it.
     pub fn is_header_only(&self) -> bool {
         let h = &self.header;
         let marks = self.marks.iter().all(|m| m.action == mark::Action::Set);
@@ -106,8 +107,8 @@ impl Rule {
             && marks
     }
 
-    /// Returns whether the action `pass` takes the packet's connection, and not the packet alone, in Suricata:
-    /// if the rule is about connections, a protocol above them, or the stream of TCP.
+    /// Returns whether the action `pass` takes the packet's connection, and not the packet alone, in
+    /// Suricata: if the rule is about connections, a protocol above them, or the stream of TCP.
     pub fn passes_connection(&self) -> bool {
         let is_stream = self.header.proto == Proto::Tcp && self.checks.is_empty();
         self.header.action == Action::Pass
