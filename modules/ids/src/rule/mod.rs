@@ -95,8 +95,8 @@ impl Rule {
     }
 
     /// Returns whether the header is the rule's only condition. In Suricata, such a rule is about
-    /// connections: it matches once for each direction, unless a range of addresses or `!` before some is part
-    /// of it.
+    /// connections: it matches once for each direction, unless a range of addresses or `!` before some is
+    /// part of it.
     pub fn is_header_only(&self) -> bool {
         let h = &self.header;
         let marks = self.marks.iter().all(|m| m.action == mark::Action::Set);
