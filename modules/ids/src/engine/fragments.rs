@@ -61,7 +61,8 @@ impl<'a> Part<'a> {
     fn of_v4(l3: &'a [u8]) -> Option<Self> {
         let header = l3.first_chunk::<20>()?;
         let [length, place] = [2, 6].map(|at| usize::from(u16::from_be_bytes([header[at], header[at + 1]])));
-        let start = usize::from(header[0] & 15) * 4;
+        // A view may show other bytes than those that were decoded.
+        let start = (usize::from(header[0] & 15) * 4).max(20);
         let len = length.checked_sub(start)?;
         let rest = l3.get(start..)?;
         Some(Self {
@@ -184,10 +185,9 @@ impl Partial {
     }
 
     /// Returns the whole datagram, unless it is longer than one may be.
-    fn whole(self, ts_ns: u64) -> Option<Box<Datagram>> {
+    fn whole(self, ts_ns: u64, is_v4: bool) -> Option<Box<Datagram>> {
         let mut head = self.head?;
         let bytes = &mut head.bytes;
-        let is_v4 = bytes[0] >> 4 == 4;
         bytes.extend(self.pieces.into_values().flatten());
         let length = u16::try_from(bytes.len() - if is_v4 { 0 } else { 40 }).ok()?;
         let at = if is_v4 { 2 } else { 4 };
@@ -255,7 +255,7 @@ impl Fragments {
         datagram.seen_ns = datagram.seen_ns.max(packet.ts_ns);
         datagram.add(&part, packet.hash);
         if datagram.is_complete() {
-            let whole = datagram.whole(packet.ts_ns);
+            let whole = datagram.whole(packet.ts_ns, is_v4);
             self.lost += u64::from(whole.is_none());
             return whole;
         }

@@ -290,6 +290,31 @@ fn memory_and_time_are_bounded() {
 }
 
 proptest! {
+    /// Whatever a view shows of headers and data, nothing panics.
+    #[test]
+    fn any_bytes_are_kept_or_not(
+        packets in prop::collection::vec((any::<bool>(), any::<[u8; 12]>(), 0usize..40, any::<u8>()), 1..20),
+    ) {
+        let mut traffic = Traffic::default();
+        for (v4, header, length, byte) in packets {
+            let data = vec![byte; length];
+            let mut packet = add(&mut traffic, v4, 44, 1, (0, byte & 1 == 0, &data));
+            let bytes = packet.bytes();
+            let (head, rest) = bytes.split_at_mut(if v4 { 24 } else { 54 });
+            head[14..22].copy_from_slice(&header[..8]);
+            let rest_len = rest.len().min(4);
+            rest[..rest_len].copy_from_slice(&header[8..8 + rest_len]);
+        }
+        let batch = Batch::new(traffic.descriptors(), traffic.memory(), 0, &BatchHeader::default());
+        let mut fragments = Fragments::default();
+        for packet in batch.packets() {
+            let _ = Facts::of(&packet, Dialect::Suricata);
+            if let Some(whole) = fragments.see(&packet) {
+                let _ = Facts::of(&whole.packet(), Dialect::Suricata);
+            }
+        }
+    }
+
     /// Byte by byte, a datagram holds what the rule of BSD chooses, however it was cut.
     #[test]
     fn as_a_model_of_single_bytes_has_it(
