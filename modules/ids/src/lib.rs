@@ -9,9 +9,9 @@ pub mod rule;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use engine::{Engine, Facts, Group, Limits};
+use engine::{Datagram, Engine, Facts, Fragments, Group, Limits};
 use flame_module::{Batch, Init, Module, Out, Progress};
-use rule::{Dialect, Rule, RuleSet, Source, Target, Unsupported};
+use rule::{App, Dialect, Rule, RuleSet, Source, Target, Unsupported};
 
 mod tables {
     flame_module::manifest!();
@@ -37,6 +37,7 @@ pub const SHIPPED: &str = include_str!("../rules/flame.rules");
 
 pub struct Ids {
     engine: Engine,
+    fragments: Fragments,
     worker: u32,
     /// Whether packets are numbered: with several workers, none sees all.
     numbered: bool,
@@ -97,6 +98,7 @@ impl Module for Ids {
         let listed = if is_first { listed(&engine.set) } else { 0 };
         Self {
             engine,
+            fragments: Fragments::default(),
             worker: init.worker,
             numbered: init.workers <= 1,
             with_payload: params.payload,
@@ -111,51 +113,32 @@ impl Module for Ids {
 
     fn batch(&mut self, batch: &Batch, out: &mut Out) {
         self.sum_up(out);
-        for packet in batch.packets() {
-            self.packets += 1;
-            let Some(facts) = Facts::of(&packet, self.engine.set.dialect) else { continue };
+        // A datagram is examined after the packet that completed it, by the same code.
+        let (mut packets, mut completed) = (batch.packets(), None::<Box<Datagram>>);
+        loop {
+            let datagram = completed.take();
+            let packet = match &datagram {
+                Some(datagram) => datagram.packet(),
+                None => match packets.next() {
+                    Some(packet) => packet,
+                    None => break,
+                },
+            };
+            self.packets += u64::from(datagram.is_none());
+            let dialect = self.engine.set.dialect;
+            let Some(facts) = Facts::of(&packet, dialect) else { continue };
             self.without_payload += u64::from(facts.payload.is_empty() && facts.payload_len > 0);
-            let number = if self.numbered { self.packets } else { 0 };
-            let mut encoded = None;
-            self.engine.packet(&facts, |rule, app| {
-                let payload = match self.with_payload {
-                    true => encoded.get_or_insert_with(|| {
-                        STANDARD.encode(&facts.payload[..facts.payload.len().min(PAYLOAD)])
-                    }),
-                    false => "",
-                };
-                let icmp = |at: usize| match facts.group {
-                    Group::Icmp => facts.l4.get(at).copied().unwrap_or(0),
-                    _ => 0,
-                };
-                out.write(&tables::Alert {
-                    ts_ns: facts.ts_ns,
-                    gid: rule.gid,
-                    sid: rule.sid,
-                    rev: rule.rev,
-                    msg: &rule.msg,
-                    class: &rule.class,
-                    priority: rule.priority,
-                    proto: facts.proto,
-                    src: facts.src,
-                    sport: facts.ports.0,
-                    dst: facts.dst,
-                    dport: facts.ports.1,
-                    flow: facts.hash,
-                    wire_len: facts.wire_len,
-                    packet: number,
-                    icmp_type: icmp(0),
-                    icmp_code: icmp(1),
-                    app: app.map_or("", engine::name),
-                    metadata: &rule.metadata,
-                    target: match rule.target {
-                        None => "",
-                        Some(Target::Source) => "src",
-                        Some(Target::Destination) => "dst",
-                    },
-                    payload,
-                });
-            });
+            let shown = Shown {
+                number: if self.numbered { self.packets } else { 0 },
+                with_payload: self.with_payload,
+            };
+            self.engine.packet(&facts, shown.writer(&facts, out));
+            if facts.is_part && datagram.is_none() {
+                completed = self.fragments.see(&packet);
+                if completed.is_some() {
+                    self.engine.expect_datagram();
+                }
+            }
         }
     }
 
@@ -215,8 +198,11 @@ impl Ids {
             unsupported: (set.total - running as u64) as u32,
             unlisted: self.unlisted(),
             packets: c.packets,
+            datagrams: c.datagrams,
+            incomplete: self.fragments.incomplete(),
             alerts: c.alerts,
             held_back: c.held_back,
+            passed: c.passed,
             given_up: c.given_up,
             without_payload: self.without_payload,
             evicted_connections: connections,
@@ -245,6 +231,61 @@ impl Ids {
             self.written += 1;
         }
         Progress::Done
+    }
+}
+
+/// What rows of alerts show besides the facts of their packet.
+#[derive(Clone, Copy)]
+struct Shown {
+    /// The number of the packet, or 0 if packets are not numbered.
+    number: u64,
+    with_payload: bool,
+}
+
+impl Shown {
+    /// Returns a function that writes an alert on a packet.
+    #[inline]
+    fn writer(self, facts: &Facts<'_>, out: &mut Out) -> impl FnMut(&Rule, Option<App>) {
+        let mut encoded = None;
+        move |rule, app| {
+            let payload = match self.with_payload {
+                true => encoded.get_or_insert_with(|| {
+                    STANDARD.encode(&facts.payload[..facts.payload.len().min(PAYLOAD)])
+                }),
+                false => "",
+            };
+            let icmp = |at: usize| match facts.group {
+                Group::Icmp => facts.l4.get(at).copied().unwrap_or(0),
+                _ => 0,
+            };
+            out.write(&tables::Alert {
+                ts_ns: facts.ts_ns,
+                gid: rule.gid,
+                sid: rule.sid,
+                rev: rule.rev,
+                msg: &rule.msg,
+                class: &rule.class,
+                priority: rule.priority,
+                proto: facts.proto,
+                src: facts.src,
+                sport: facts.ports.0,
+                dst: facts.dst,
+                dport: facts.ports.1,
+                flow: facts.hash,
+                wire_len: facts.wire_len,
+                packet: self.number,
+                icmp_type: icmp(0),
+                icmp_code: icmp(1),
+                app: app.map_or("", engine::name),
+                metadata: &rule.metadata,
+                target: match rule.target {
+                    None => "",
+                    Some(Target::Source) => "src",
+                    Some(Target::Destination) => "dst",
+                },
+                payload,
+            });
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 mod bad;
 mod expressions;
+mod fragments;
 mod suricata;
 mod words;
 mod work;
@@ -191,7 +192,7 @@ fn connection(engine: &mut Engine, expected: [Vec<u32>; 6]) {
 #[test]
 fn rates_count_in_periods_of_packet_time() {
     let of = |rate: &str| {
-        let mut engine = engine(&format!("alert tcp any any -> any any ({rate} sid:1;)"));
+        let mut engine = engine(&format!("alert tcp any any -> any any (flow:stateless; {rate} sid:1;)"));
         // Six packets within ten seconds, one after.
         let at = [0u64, 1, 2, 3, 4, 9, 11];
         let found = run(&mut engine, &at.map(|s| Segment { ts_ns: s * 1_000_000_000, ..to(80, b"") }));

@@ -9,11 +9,16 @@ The rules are the shipped ones and those of words.rules, or those of FILE. Slow 
 on every packet, contents at every place with full backtracking, regular expressions by Python's re. What the
 language means here:
 
-- The outermost IP header counts; nothing is reassembled. A payload ends where the datagram does, or the
-  capture. In Suricata, only TCP, UDP, ICMP, SCTP and ESP have one, and a rule with contents or the like, or
+- The outermost IP header counts; streams are not reassembled. A payload ends where the datagram does, or the
+  capture.
+- Fragments are packets with a header of IP alone, in Snort with the data behind it; the datagram that they
+  complete is one more packet, at the place of the last of them. Of overlapping bytes, an earlier fragment's
+  count if it begins before the new one or with it. The first fragment without more states the length.
+- In Suricata, a packet without ports, as a fragment is, matches rules about any ports alone, and only TCP,
+  UDP, ICMP, SCTP, ESP and IP in IP belong to connections. In Suricata, only TCP, UDP, ICMP, SCTP and ESP have one, and a rule with contents or the like, or
   `dsize:!N`, needs one.
-- tcp, udp and icmp rules need the whole transport header; a later fragment has none and can match ip rules
-  only.
+- tcp, udp and icmp rules need the whole transport header, in Suricata also a fragment of their protocol
+  fits; in Snort one matches ip rules only.
 - depth counts from offset; distance and within count from the end of the content, pcre, byte_jump,
   byte_extract or byte_math before. A negated content or pcre moves nothing.
 - isdataat:N asks for a byte at N from the start. Relative, Snort asks for a byte at N from there, Suricata
@@ -25,7 +30,7 @@ language means here:
 - flags:!SA in Suricata: not both; in Snort: none of them. tos in Suricata is IPv4's.
 - dns.query: each name of a query in a packet of port 53, without a dot at its end; tls.sni: the name in a
   ClientHello that a packet begins with. dns and tls rules: packets of connections in which one was seen.
-- flow in Suricata: any IP packet belongs to a connection, whose client sent its first packet. TCP is
+- flow in Suricata: the client of a connection sent its first packet. TCP is
   established behind the client's ACK of the SYN-ACK; a SYN begins a new one behind FIN or RST, or before that
   unless it repeats the first. Others are established with the first packet of the second side. A connection
   ends after 600 s without packets if it is an established one of TCP, other ones of TCP after 60 s, others
@@ -34,7 +39,8 @@ language means here:
   the server). Established is what comes behind the SYN-ACK, a RST ends it. UDP: the first packet begins it,
   established is what comes once both were heard. Others have none.
 - Rules that set marks come before those that ask for them. A mark set by a match holds from there on.
-- In Suricata, a rule of addresses alone matches the first packet of each direction of a connection.
+- In Suricata, a rule of a header alone matches the first packet of each direction of a connection, unless a
+  range of addresses or `!` before some is part of it.
 - Rates count a rule's matches by address in periods: a match behind `seconds` begins the next one, in Snort
   also one at `seconds`.
   limit: the first `count`; threshold: each `count`-th; both: the `count`-th; detection_filter: those behind
@@ -254,7 +260,9 @@ BUFFERS = {"dns.query": "dns", "dns_query": "dns", "tls.sni": "sni", "tls_sni": 
 
 
 def parse_rules(paths):
-    addresses, ports, rules = Lists(address), Lists(port), []
+    addresses, ports, rules, texts = Lists(address), Lists(port), [], {}
+    special = lambda text: any(c in text for c in "!-") or any(map(special, (
+        texts[name] for name in re.findall(r"\$(\w+)", text))))
     for line in "\n".join(path.read_text() for path in paths).splitlines():
         line = line.strip()
         if not line or line.startswith(("#", "config")):
@@ -264,9 +272,11 @@ def parse_rules(paths):
             _, name, value = line.split(None, 2)
             lists = addresses if word == "ipvar" else ports
             lists.names[name] = lists.parse(value)
+            texts[name] = value
             continue
         head, body = line.split("(", 1)
         _, proto, src, sport, arrow, dst, dport = head.split()
+        source, destination = src, dst
         r = dict(proto=proto, both=arrow == "<>", parts=[], checks=[], flow=set(), rate=None, marks=[],
             silent=False)
         r["ends"] = (addresses.parse(src), ports.parse(sport), addresses.parse(dst), ports.parse(dport))
@@ -325,11 +335,8 @@ def parse_rules(paths):
                 known = ("msg", "rev", "classtype", "reference", "fast_pattern", "priority", "metadata",
                     "target")
                 assert name in (*known, "prefilter"), name
-        src, sport, dst, dport = r["ends"]
-        alone = not (r["parts"] or r["checks"] or r["flow"] - {"stateless"}
-            or proto in ("icmp", "icmpv6", "dns", "tls"))
-        is_anywhere = src is EVERYTHING and dst is EVERYTHING
-        alone = alone and sport is EVERYTHING and dport is EVERYTHING and not is_anywhere
+        alone = not (r["parts"] or r["checks"] or r["flow"]
+            or proto in ("dns", "tls") or special(source) or special(destination))
         r["once"] = not SNORT and alone and all(m[1] == "set" for m in r["marks"])
         rules.append(r)
 
@@ -446,8 +453,8 @@ def decode(link, ts, b):
         return None
     ip = b[at:]
     u16 = lambda i: int.from_bytes(ip[i : i + 2], "big")
-    p = dict(ts=ts, ports=(0, 0))
-    later = False
+    p = dict(ts=ts, ports=(0, 0), part=None, wire=b[:at])
+    later = part = False
     if ip[0] >> 4 == 4:
         head, total = (ip[0] & 15) * 4, u16(2)
         if head < 20 or len(ip) < head:
@@ -456,13 +463,25 @@ def decode(link, ts, b):
         p |= dict(src=ip[12:16], dst=ip[16:20], ttl=ip[8], id=u16(4), fragbits=ip[6] >> 5,
             fragoffset=u16(6) & 0x1FFF)
         proto, later = ip[9], u16(6) & 0x1FFF != 0
+        part = later or ip[6] & 0x20 != 0
+        if part and u16(2) >= head:
+            key = (p["src"], p["dst"], ip[9], u16(4))
+            p["part"] = (key, ip[:head], (u16(6) & 0x1FFF) * 8, ip[6] & 0x20 != 0, ip[head:], u16(2) - head)
         if proto == 51 and not later and head + 8 <= len(ip):
             proto, head = ip[head], head + (ip[head + 1] + 2) * 4
     elif ip[0] >> 4 == 6 and len(ip) >= 40:
-        head, end, proto = 40, 40 + u16(4) if u16(4) else len(ip), ip[6]
+        head, end, proto, last = 40, 40 + u16(4) if u16(4) else len(ip), ip[6], 6
         p |= dict(src=ip[8:24], dst=ip[24:40], ttl=ip[7], id=None, fragbits=None, fragoffset=None)
         while proto in (0, 43, 44, 51, 60, 139, 140) and not later and head + 8 <= len(ip):
             later = proto == 44 and u16(head + 2) & 0xFFF8 != 0
+            if proto == 44 and p["part"] is None and (later or ip[head + 3] & 1):
+                part = True
+                first = bytearray(ip[:head])
+                first[last] = ip[head]
+                key = (p["src"], p["dst"], ip[head + 4 : head + 8])
+                more, data, size = ip[head + 3] & 1 != 0, ip[head + 8 :], end - head - 8
+                p["part"] = (key, bytes(first), u16(head + 2) & 0xFFF8, more, data, size)
+            last = head
             size = 8 if proto == 44 else (ip[head + 1] + 2) * 4 if proto == 51 else (ip[head + 1] + 1) * 8
             proto, head = ip[head], head + size
     else:
@@ -471,23 +490,83 @@ def decode(link, ts, b):
     l4 = ip[head:end]
     tcp = (l4[12] >> 4) * 4 if len(l4) > 12 else 20
     size = {6: tcp, 17: 8, 1: 8, 58: 8, 132: 12, 136: 8, 33: 12}.get(proto)
-    whole = size is not None and not later and len(l4) >= size and (proto != 6 or size >= 20)
-    p["proto"], p["group"] = proto, {6: "tcp", 17: "udp", 1: "icmp", 58: "icmp"}.get(proto) if whole else None
+    whole = size is not None and not part and len(l4) >= size and (proto != 6 or size >= 20)
+    group = {6: "tcp", 17: "udp", 1: "icmp", 58: "icmp"}.get(proto)
+    p["proto"], p["group"] = proto, group if whole or part and not SNORT else None
+    p["whole"] = whole
     p["payload"] = l4[size:] if whole else l4
     p["dsize"] = end - head - (size if whole else 0)
     if not SNORT and p["group"] is None and not (whole and proto == 132):
-        skipped = 8 if proto == 50 and not later else len(l4)
+        skipped = 8 if proto == 50 and not part else len(l4)
         p["payload"] = l4[skipped:]
-        p["dsize"] = max(end - head - 8, 0) if proto == 50 and not later else 0
+        p["dsize"] = max(end - head - 8, 0) if proto == 50 and not part else 0
+    if not SNORT and part:
+        p["payload"], p["dsize"] = b"", 0
     if whole and proto == 17 and int.from_bytes(l4[4:6], "big") >= 8:
         n = int.from_bytes(l4[4:6], "big") - 8
         p["payload"], p["dsize"] = p["payload"][:n], min(p["dsize"], n)
-    if not later and len(l4) >= 4 and proto in (6, 17, 132):
+    if not part and len(l4) >= 4 and proto in (6, 17, 132):
         p["ports"] = struct.unpack(">HH", l4[:4])
-    p["flags"] = l4[13] if whole and proto == 6 else 0
-    p["itype"], p["icode"] = (l4[0], l4[1]) if p["group"] == "icmp" else (None, None)
+    p["no_ports"] = not SNORT and (part or len(l4) < 4 or proto not in (6, 17, 132))
+    p["flags"] = l4[13] if whole and proto == 6 else None
+    p["itype"], p["icode"] = (l4[0], l4[1]) if whole and p["group"] == "icmp" else (None, None)
+    p["in_flow"] = SNORT or not part and (proto in (4, 41, 50) or whole and (
+        proto in (6, 17, 132) or proto == (1 if ip[0] >> 4 == 4 else 58)))
     p["ip_proto"], p["sameip"] = proto, p["src"] == p["dst"]
     return p
+
+
+class Fragments:
+    """Datagrams whose fragments are not all there yet."""
+
+    def __init__(self):
+        self.open = {}
+
+    def see(self, p):
+        """The datagram that this fragment completes, decoded, or nothing."""
+        key, head, offset, more, data, size = p["part"]
+        if size <= 0 or len(data) < size or offset + size > 65535 - (20 if head[0] >> 4 == 4 else 0):
+            return None
+        tags, at = [], 12
+        while p["wire"][at : at + 2] in (b"\x81\0", b"\x88\xa8", b"\x91\0") and len(tags) < 3:
+            tags.append(int.from_bytes(p["wire"][at + 2 : at + 4], "big") & 0xFFF)
+            at += 4
+        key = (key, *tags)
+        d = self.open.get(key)
+        if d is None or p["ts"] - d["ts"] >= 60 * 10**9:
+            d = self.open[key] = dict(ts=p["ts"], head=None, end=None, pieces=[])
+        d["ts"] = max(d["ts"], p["ts"])
+        if offset == 0 and d["head"] is None:
+            d["head"] = head
+        if not more and d["end"] is None:
+            d["end"] = offset + size
+        # Pieces are (start, bytes) that do not overlap, those before the new one first.
+        start, end, data = offset, offset + size, data[:size]
+        for at, piece in d["pieces"]:
+            if at <= offset < at + len(piece):
+                start = at + len(piece)
+        if start < end:
+            kept = [(max(at, end), piece[max(end - at, 0) :]) if at > offset else (at, piece)
+                for at, piece in d["pieces"]]
+            d["pieces"] = [x for x in kept if x[1]] + [(start, data[start - offset :])]
+        if d["end"] is None or d["head"] is None:
+            return None
+        body = b""
+        for at, piece in sorted(d["pieces"]):
+            if at != len(body):
+                break
+            body += piece
+        if len(body) < d["end"]:
+            return None
+        del self.open[key]
+        whole, body = bytearray(d["head"]), body[: d["end"]]
+        if len(whole) + len(body) > 65535 + (40 if whole[0] >> 4 == 6 else 0):
+            return None
+        if whole[0] >> 4 == 4:
+            whole[2:4], whole[6:8] = (len(whole) + len(body)).to_bytes(4, "big")[2:], b"\0\0"
+        else:
+            whole[4:6] = (len(whole) - 40 + len(body)).to_bytes(4, "big")[2:]
+        return decode(101, p["ts"], bytes(whole) + body)
 
 
 # --- names --------------------------------------------------------------------------------------------------
@@ -702,6 +781,9 @@ class Connections:
     def see(self, p, app):
         a, b = (p["src"].packed, p["ports"][0]), (p["dst"].packed, p["ports"][1])
         key = (p["proto"], *sorted([a, b]))
+        if not p["in_flow"]:
+            return None, False, True, app, None
+        p = p | dict(flags=p["flags"] or 0)
         syn, fin, rst, ack = p["flags"] & 2, p["flags"] & 1, p["flags"] & 4, p["flags"] & 16
         return (self.snort if SNORT else self.suricata)(p, app, a, b, key, syn, fin, rst, ack)
 
@@ -786,6 +868,8 @@ def rule_fits(r, p, side, established, first, app):
     src, sport, dst, dport = r["ends"]
     one = lambda s, sp, d, dp: src(s) and sport(sp) and dst(d) and dport(dp)
     (sp, dp), s, d = p["ports"], p["src"], p["dst"]
+    if p["no_ports"] and not (sport is EVERYTHING and dport is EVERYTHING):
+        return False
     if not (one(s, sp, d, dp) or r["both"] and one(d, dp, s, sp)):
         return False
     if any(p[name] is None or not check(p[name]) for name, check in r["checks"]):
@@ -830,12 +914,21 @@ class Marks:
                     self.until.pop(key, None)
 
 
+def decoded(packet, fragments):
+    """A packet, and the datagram that it completes."""
+    p = decode(*packet)
+    if p is not None:
+        yield p
+    whole = p and p["part"] and fragments.see(p)
+    if whole:
+        yield whole
+
+
 def alerts(path, rules):
     connections, periods, found, marks = Connections(), {}, Counter(), Marks()
-    for link, ts, data in packets(path):
-        p = decode(link, ts, data)
-        if p is None:
-            continue
+    fragments = Fragments()
+    for p in (p for packet in packets(path) for p in decoded(packet, fragments)):
+        ts = p["ts"]
         p["dns"] = dns(p)
         side, established, first, app, number = connections.see(p, app_of(p))
         for r in rules:

@@ -141,6 +141,17 @@ impl Deref for Packet<'_> {
 }
 
 impl<'a> Packet<'a> {
+    /// Creates a packet of bytes in the module's own memory, for example a datagram that it put together.
+    /// `addr` of the descriptor is not used.
+    ///
+    /// # Panics
+    /// Panics if there are fewer bytes than the descriptor states.
+    pub fn new(descriptor: &'a Descriptor, bytes: &'a [u8]) -> Self {
+        let len = descriptor.cap_len as usize;
+        assert!(len <= bytes.len(), "packet of {len} bytes: there are {}", bytes.len());
+        Self { descriptor, origin: bytes.as_ptr().wrapping_sub(descriptor.addr as usize) }
+    }
+
     /// Returns the bytes that the view exposes to this module, from the first byte of the packet.
     #[inline]
     pub fn bytes(&self) -> &'a [u8] {
@@ -148,8 +159,8 @@ impl<'a> Packet<'a> {
         if d.cap_len == 0 {
             return &[];
         }
-        // SAFETY: the host (natively, `Batch::new`) guarantees `cap_len` readable bytes at `addr`
-        // for as long as the batch lives.
+        // SAFETY: the host (natively, `Batch::new`; elsewhere `Packet::new`) guarantees `cap_len` readable
+        // bytes at `addr` for as long as the packet may be read.
         unsafe { std::slice::from_raw_parts(self.origin.wrapping_add(d.addr as usize), d.cap_len as usize) }
     }
 

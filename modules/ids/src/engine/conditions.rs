@@ -21,6 +21,10 @@ pub fn header(rule: &Rule, f: &Facts<'_>) -> bool {
     if h.family.is_some_and(|family| family != f.src.family) || h.number.is_some_and(|n| n != f.proto) {
         return false;
     }
+    let of_any_ports = || h.sport.is_all() && h.dport.is_all();
+    if !f.has_ports && !of_any_ports() {
+        return false;
+    }
     let one_way = |src: &Ip, sport: u16, dst: &Ip, dport: u16| {
         h.dport.contains(dport) && h.sport.contains(sport) && h.src.contains(src) && h.dst.contains(dst)
     };
@@ -31,7 +35,7 @@ pub fn header(rule: &Rule, f: &Facts<'_>) -> bool {
 #[inline]
 pub fn checks(rule: &Rule, f: &Facts<'_>) -> bool {
     rule.checks.iter().all(|check| match check {
-        Check::Flags(bits) => bits.fit(f.tcp_flags),
+        Check::Flags(bits) => f.group == Group::Tcp && !f.l4.is_empty() && bits.fit(f.tcp_flags),
         Check::FragmentBits(bits) => f.v4 && bits.fit(f.l3.get(6).map_or(0, |b| b >> 5)),
         Check::SameAddress => f.src == f.dst,
         Check::Number(field, range) => number(*field, f).is_some_and(|n| range.contains(n)),

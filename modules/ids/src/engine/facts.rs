@@ -1,5 +1,6 @@
 //! The properties of a packet that rules refer to, computed once for all rules.
 
+use super::fragments;
 use crate::rule::Dialect;
 use flame_module::{Ip, Packet, flags};
 
@@ -9,7 +10,7 @@ pub enum Group {
     Tcp,
     Udp,
     Icmp,
-    /// Any other packet over IP: later fragments, truncated headers, other protocols.
+    /// Any other packet over IP: truncated headers, other protocols, in Snort's dialect fragments.
     Other,
 }
 
@@ -26,13 +27,18 @@ pub struct Facts<'a> {
     pub v4: bool,
     pub proto: u8,
     pub tcp_flags: u8,
+    /// Whether this is a part of a datagram. In Suricata's dialect it has no transport header and no payload.
+    pub is_part: bool,
     pub src: Ip,
     pub dst: Ip,
     /// Source and destination port; 0 if the transport has none.
     pub ports: (u16, u16),
+    /// Whether rules compare the ports. In Suricata's dialect, a packet without ports matches rules about any
+    /// ports alone.
+    pub has_ports: bool,
     /// The IP header: at least 20 bytes, for IPv6 40.
     pub l3: &'a [u8],
-    /// The whole transport header and the bytes after it; empty in group [`Group::Other`].
+    /// The whole transport header and the bytes after it; empty in group [`Group::Other`] and in a fragment.
     pub l4: &'a [u8],
     /// The visible part of the payload. In Suricata's dialect only TCP, UDP, ICMP, SCTP and ESP have one.
     pub payload: &'a [u8],
@@ -72,14 +78,17 @@ impl<'a> Facts<'a> {
             _ if packet.has(flags::TRANSPORT) => (packet.payload(), packet.payload_len()),
             _ => carried(packet, l3, v4),
         };
-        Some(Self {
+        let (sport, dport) = (packet.sport(), packet.dport());
+        let mut facts = Some(Self {
             group,
             v4,
             proto: packet.proto,
             tcp_flags: packet.tcp_flags,
+            is_part: false,
             src,
             dst,
-            ports: (packet.sport().unwrap_or(0), packet.dport().unwrap_or(0)),
+            ports: (sport.unwrap_or(0), dport.unwrap_or(0)),
+            has_ports: !in_suricata || dport.is_some(),
             l3,
             l4: if group == Group::Other { &[] } else { packet.l4() },
             payload,
@@ -87,7 +96,45 @@ impl<'a> Facts<'a> {
             ts_ns: packet.ts_ns,
             wire_len: packet.wire_len,
             hash: packet.hash,
-        })
+        });
+        if packet.has(flags::FRAGMENT)
+            && let Some(facts) = &mut facts
+        {
+            facts.limit_to_part(packet, in_suricata);
+        }
+        facts
+    }
+
+    /// Leaves a fragment the facts of its IP header alone, in Snort's dialect with its data.
+    #[cold]
+    fn limit_to_part(&mut self, packet: &Packet<'a>, in_suricata: bool) {
+        if !fragments::is_part(packet) {
+            return;
+        }
+        let group = match self.proto {
+            6 if in_suricata => Group::Tcp,
+            17 if in_suricata => Group::Udp,
+            1 | 58 if in_suricata => Group::Icmp,
+            _ => Group::Other,
+        };
+        let (payload, length) = if in_suricata { (&[][..], None) } else { carried(packet, self.l3, self.v4) };
+        (self.is_part, self.group, self.tcp_flags) = (true, group, 0);
+        (self.ports, self.has_ports, self.l4) = ((0, 0), !in_suricata, &[]);
+        (self.payload, self.payload_len) = (payload, length.unwrap_or(payload.len()) as u32);
+    }
+
+    /// Returns whether the packet belongs to a connection in Suricata's dialect: one of TCP, UDP, ICMP, SCTP,
+    /// ESP or of IP in IP that is not a fragment.
+    #[inline]
+    pub fn is_in_flow(&self) -> bool {
+        !self.is_part
+            && match self.proto {
+                6 | 17 => self.group != Group::Other,
+                1 => self.v4 && self.group != Group::Other,
+                58 => !self.v4 && self.group != Group::Other,
+                SCTP | ESP | 4 | 41 => true,
+                _ => false,
+            }
     }
 
     /// Returns a big-endian number of the IP or transport header.

@@ -1,10 +1,10 @@
 //! Connections: the end that began one, and whether it was answered, as far as packets show without
 //! reassembly.
 //!
-//! In Suricata's dialect, every IP packet belongs to a connection, whose client sent its first packet. A TCP
-//! connection is established after SYN, SYN-ACK and the client's ACK; another SYN begins a new one, unless it
-//! repeats the first or the connection is established and neither FIN nor RST was seen. Any other connection
-//! is established once both sides have sent, that packet included.
+//! In Suricata's dialect, the client of a connection sent its first packet ([`Facts::is_in_flow`] has the
+//! packets that belong to one). A TCP connection is established after SYN, SYN-ACK and the client's ACK;
+//! another SYN begins a new one, unless it repeats the first or the connection is established and neither FIN
+//! nor RST was seen. Any other connection is established once both sides have sent, that packet included.
 //!
 //! In Snort's, a TCP connection begins with a SYN, whose sender is the client, or a lone SYN-ACK, whose
 //! sender is the server. It is established after the SYN-ACK and ends with an RST. A UDP connection begins
@@ -32,6 +32,8 @@ const BY_SYN: u8 = 16;
 /// A packet of the client, or of the server, was seen.
 const FROM_CLIENT: u8 = 32;
 const FROM_SERVER: u8 = 64;
+/// A rule passed the connection.
+const PASSED: u8 = 128;
 
 #[derive(Clone, Copy, Default)]
 struct State {
@@ -50,6 +52,8 @@ pub struct Known {
     pub established: bool,
     /// Whether the packet is the first of its connection and direction.
     pub first: bool,
+    /// Whether a rule passed the connection.
+    pub passed: bool,
     /// The protocol above the connection, this packet included.
     pub app: Option<App>,
     /// The number of the connection, if there is one.
@@ -90,8 +94,19 @@ impl Flows {
     /// Notes a packet, in which the protocol `app` was recognised.
     pub fn see(&mut self, f: &Facts<'_>, app: Option<App>) -> Known {
         match self.dialect {
+            // Rules about addresses look at each packet without a connection.
+            Dialect::Suricata if !f.is_in_flow() => Known { first: true, app, ..Known::default() },
             Dialect::Suricata => self.as_suricata(f, app),
             Dialect::Snort => self.as_snort(f, app),
+        }
+    }
+
+    /// Notes that a rule passed the packet's connection.
+    pub fn pass(&mut self, f: &Facts<'_>) {
+        if f.is_in_flow()
+            && let Some(state) = self.table.get_mut(key(f).1)
+        {
+            state.bits |= PASSED;
         }
     }
 
@@ -101,7 +116,8 @@ impl Flows {
         let state = State { seen_ns: f.ts_ns, bits, app, epoch: self.epoch };
         self.table.insert(key, f.ts_ns, state);
         let side = if bits & FROM_CLIENT != 0 { Side::ToServer } else { Side::ToClient };
-        Known { side: Some(side), established: false, first: true, app, epoch: NonZero::new(self.epoch) }
+        let epoch = NonZero::new(self.epoch);
+        Known { side: Some(side), established: false, first: true, passed: false, app, epoch }
     }
 
     fn as_suricata(&mut self, f: &Facts<'_>, app: Option<App>) -> Known {
@@ -147,7 +163,8 @@ impl Flows {
             state.bits |= ESTABLISHED;
         }
         let epoch = NonZero::new(state.epoch);
-        Known { side: Some(side), established, first: is_first, app: state.app, epoch }
+        let passed = state.bits & PASSED != 0;
+        Known { side: Some(side), established, first: is_first, passed, app: state.app, epoch }
     }
 
     fn as_snort(&mut self, f: &Facts<'_>, app: Option<App>) -> Known {
@@ -178,6 +195,7 @@ impl Flows {
             side: Some(side),
             established,
             first: false,
+            passed: false,
             app: state.app,
             epoch: NonZero::new(state.epoch),
         };

@@ -13,6 +13,7 @@ mod dns;
 mod facts;
 mod fast;
 mod flow;
+mod fragments;
 mod gate;
 mod grams;
 mod index;
@@ -29,13 +30,14 @@ mod work;
 pub use app::name;
 pub use dns::Names;
 pub use facts::{Facts, Group};
+pub use fragments::{Datagram, Fragments, MOST as MOST_FRAGMENTS};
 pub use tls::server_name;
 pub use work::MOST as MOST_WORK;
 
 use crate::rule::number::MAX_VARS;
 use crate::rule::rate::Track;
 use crate::rule::set::Set;
-use crate::rule::{App, Buffer, Rule, RuleSet, Unsupported};
+use crate::rule::{Action, App, Buffer, Rule, RuleSet, Unsupported};
 use conditions::{checks, fits_group, header};
 use fast::Fast;
 use flow::{Flows, Known};
@@ -64,9 +66,13 @@ pub struct Limits {
 pub struct Counts {
     /// IP packets that were examined.
     pub packets: u64,
+    /// Datagrams of several fragments that were examined as a whole, besides their packets.
+    pub datagrams: u64,
     pub alerts: u64,
     /// Matches that a threshold, a detection_filter or a suppression kept back.
     pub held_back: u64,
+    /// Packets that a rule passed, or whose connection one had passed.
+    pub passed: u64,
     /// Packets that cost too much work; the remaining rules did not match.
     pub given_up: u64,
 }
@@ -99,7 +105,11 @@ pub struct Engine {
     pub counts: Counts,
     /// The work that the last packet cost.
     pub spent: u32,
-    /// The rules to check, and for each rule the last packet for which it was added.
+    /// The work spent on the packet whose datagram comes next, if it completed one.
+    continued: Option<u32>,
+    /// The number of packets and datagrams so far.
+    turn: u64,
+    /// The rules to check, and for each rule the last turn for which it was added.
     candidates: Vec<u32>,
     last: Box<[u64]>,
     /// The rules that cost most in packets that were abandoned, with the number of those packets.
@@ -148,17 +158,20 @@ impl Engine {
         }
         set.start = start;
         set.unsupported.sort_by_key(|u| (u.file, u.line));
-        // As in Suricata, rules that leave marks come before those that ask for them.
+        // As in Suricata, rules that pass come first, and rules that leave marks before rules that ask for
+        // them.
         all.sort_by_key(|prepared| {
             let marks = &prepared.ready.rule.marks;
             let asks = marks.iter().any(|m| m.action.asks());
             let leaves = marks.iter().any(|m| !m.action.asks());
-            match (leaves, asks) {
+            let passes = prepared.ready.rule.header.action == Action::Pass;
+            let by_marks = match (leaves, asks) {
                 (true, false) => 0,
                 (true, true) => 1,
                 (false, true) => 2,
                 (false, false) => 3,
-            }
+            };
+            (!passes, by_marks)
         });
         let (mut rules, mut gates, mut found) = (Vec::new(), Vec::new(), Vec::new());
         for prepared in all {
@@ -207,7 +220,7 @@ impl Engine {
             let of_flow = |m: &crate::rule::mark::Mark| m.owner == crate::rule::mark::Owner::Flow;
             let by_flow = rule.rate.is_some_and(|rate| rate.track == Track::Flow);
             let of_flow = by_flow || rule.marks.iter().any(of_flow);
-            rule.flow.asks() || r.once || rule.header.app.is_some() || of_flow
+            rule.flow.asks() || r.once || r.passes_connection || rule.header.app.is_some() || of_flow
         });
         let has_marks = rules.iter().any(|r| !r.rule.marks.is_empty());
         Self {
@@ -227,6 +240,8 @@ impl Engine {
             caches,
             counts: Counts::default(),
             spent: 0,
+            continued: None,
+            turn: 0,
             candidates: Vec::with_capacity(rules.len()),
             last: vec![0; rules.len()].into(),
             costly: BTreeMap::new(),
@@ -234,6 +249,11 @@ impl Engine {
             set,
             rules,
         }
+    }
+
+    /// Takes the next packet for the datagram that the last one completed: it has the work that is left.
+    pub fn expect_datagram(&mut self) {
+        self.continued = Some(self.spent);
     }
 
     /// Returns the number of active rules.
@@ -265,18 +285,32 @@ impl Engine {
     /// above the transport, if it is known.
     #[inline]
     pub fn packet(&mut self, f: &Facts<'_>, mut alert: impl FnMut(&Rule, Option<App>)) {
-        self.counts.packets += 1;
+        let mut work = match self.continued.take() {
+            Some(spent) => {
+                self.counts.datagrams += 1;
+                Work::after(spent)
+            }
+            None => {
+                self.counts.packets += 1;
+                Work::default()
+            }
+        };
+        self.turn += 1;
         let is_dns = self.asks_dns && self.names.read(f);
         let app = app::of_start(f).or(is_dns.then_some(App::Dns));
         let known = match &mut self.flows {
             Some(flows) => flows.see(f, app),
             None => Known { app, ..Known::default() },
         };
+        if known.passed {
+            self.counts.passed += 1;
+            self.spent = 0;
+            return;
+        }
         self.server = match app {
             Some(App::Tls) if self.asks_sni => server_name(f.payload).map(|name| [b".", name].concat()),
             _ => None,
         };
-        let mut work = Work::default();
         self.find_candidates(f, &known, &mut work);
         if !self.candidates.is_empty() {
             self.evaluate(f, &known, &mut work, &mut alert);
@@ -290,7 +324,7 @@ impl Engine {
     fn find_candidates(&mut self, f: &Facts<'_>, known: &Known, work: &mut Work) {
         let group = f.group as usize;
         let head = Head::new(f.payload, f.tcp_flags);
-        let (candidates, last, this) = (&mut self.candidates, &mut self.last, self.counts.packets);
+        let (candidates, last, this) = (&mut self.candidates, &mut self.last, self.turn);
         let (gates, rules) = (&self.gates, &self.rules);
         candidates.clear();
         let mut add = |rule: u32| {
@@ -349,10 +383,19 @@ impl Engine {
             if work.is_used_up() {
                 break;
             }
-            if passes {
-                self.counts.alerts += 1;
-                alert(&self.rules[number as usize].rule, known.app);
+            if !passes {
+                continue;
             }
+            let ready = &self.rules[number as usize];
+            if ready.rule.header.action == Action::Pass {
+                self.counts.passed += 1;
+                if let Some(flows) = self.flows.as_mut().filter(|_| ready.passes_connection) {
+                    flows.pass(f);
+                }
+                break;
+            }
+            self.counts.alerts += 1;
+            alert(&ready.rule, known.app);
         }
         if let Some(rule) = costly.filter(|_| work.is_used_up()) {
             *self.costly.entry(rule).or_default() += 1;
@@ -403,7 +446,7 @@ impl Engine {
             }
             self.marks.apply(&rule.marks, f, known);
         }
-        if rule.silent {
+        if rule.silent && rule.header.action == Action::Alert {
             return false;
         }
         let suppressed = rule.suppressed.iter().flat_map(|all| all.iter()).any(|s| {

@@ -17,6 +17,8 @@ pub struct Ready {
     pub anywhere: bool,
     /// Whether the rule matches once for each connection and direction.
     pub once: bool,
+    /// Whether the rule takes all further packets of a connection from the other rules.
+    pub passes_connection: bool,
     /// The work of a look at the rule, and of an alert.
     pub look: u32,
     pub alert: u32,
@@ -31,7 +33,9 @@ impl Ready {
             && h.dport.is_all()
             && h.family.is_none()
             && h.number.is_none();
-        let once = dialect == Dialect::Suricata && rule.is_address_only();
+        let in_suricata = dialect == Dialect::Suricata;
+        let once = in_suricata && rule.is_header_only() && h.src.is_plain && h.dst.is_plain;
+        let passes_connection = in_suricata && rule.passes_connection();
         let sizes: usize = rule.parts.iter().map(|p| p.sizes.len()).sum();
         let names: usize = rule.marks.iter().map(|m| 1 + m.names.len()).sum();
         let bytes = rule.msg.len() + rule.class.len() + rule.metadata.len();
@@ -40,7 +44,7 @@ impl Ready {
         let rate = if rule.rate.is_some() { RATE } else { 0 };
         let look = (CANDIDATE + rate).saturating_add(of(conditions, CONDITION));
         let alert = ALERT.saturating_add(of(bytes / 16, ALERT_BYTES));
-        Self { anywhere, once, rule, parts, look, alert }
+        Self { anywhere, once, passes_connection, rule, parts, look, alert }
     }
 }
 

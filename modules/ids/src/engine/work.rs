@@ -53,6 +53,11 @@ impl Default for Work {
 }
 
 impl Work {
+    /// Returns the work that is left for a packet for which this much was spent.
+    pub fn after(spent: u32) -> Self {
+        Self { left: MOST.saturating_sub(spent) }
+    }
+
     /// Subtracts the cost and returns whether enough was left. If not, nothing is left.
     #[inline]
     pub fn spend(&mut self, cost: u32) -> bool {

@@ -10,6 +10,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 pub struct Addresses {
     pub v4: Set<u32>,
     pub v6: Set<u128>,
+    /// Whether neither a range nor `!` is part of the text.
+    pub is_plain: bool,
 }
 
 impl Addresses {
@@ -27,13 +29,13 @@ impl Addresses {
     }
 
     #[inline(never)]
-    fn range(first: IpAddr, last: IpAddr) -> Option<Self> {
+    fn range(first: IpAddr, last: IpAddr, is_plain: bool) -> Option<Self> {
         match (first, last) {
             (IpAddr::V4(a), IpAddr::V4(b)) if a <= b => {
-                Some(Self { v4: Set::range(a.to_bits(), b.to_bits()), v6: Set::empty() })
+                Some(Self { v4: Set::range(a.to_bits(), b.to_bits()), v6: Set::empty(), is_plain })
             }
             (IpAddr::V6(a), IpAddr::V6(b)) if a <= b => {
-                Some(Self { v4: Set::empty(), v6: Set::range(a.to_bits(), b.to_bits()) })
+                Some(Self { v4: Set::empty(), v6: Set::range(a.to_bits(), b.to_bits()), is_plain })
             }
             _ => None,
         }
@@ -42,7 +44,7 @@ impl Addresses {
 
 impl Kind for Addresses {
     fn all() -> Self {
-        Self { v4: Set::all(), v6: Set::all() }
+        Self { v4: Set::all(), v6: Set::all(), is_plain: true }
     }
 
     fn is_empty(&self) -> bool {
@@ -55,12 +57,14 @@ impl Kind for Addresses {
     }
 
     fn union(sets: Vec<Self>) -> Self {
+        let is_plain = sets.iter().all(|set| set.is_plain);
         let (v4, v6): (Vec<_>, Vec<_>) = sets.into_iter().map(|s| (s.v4, s.v6)).unzip();
-        Self { v4: Set::union(v4), v6: Set::union(v6) }
+        Self { v4: Set::union(v4), v6: Set::union(v6), is_plain }
     }
 
     fn minus(&self, other: &Self) -> Self {
-        Self { v4: self.v4.minus(&other.v4), v6: self.v6.minus(&other.v6) }
+        let is_plain = self.is_plain && other.is_empty();
+        Self { v4: self.v4.minus(&other.v4), v6: self.v6.minus(&other.v6), is_plain }
     }
 
     #[inline(never)]
@@ -72,7 +76,7 @@ impl Kind for Addresses {
             let (Ok(first), Ok(last)) = (first.parse(), last.parse()) else {
                 return wrong(piece.at, expected);
             };
-            return Self::range(first, last)
+            return Self::range(first, last, false)
                 .map_or_else(|| wrong(piece.at, "a range whose first address is not above its last"), Ok);
         }
         let (address, length) = text.split_once('/').map_or((text, None), |(a, l)| (a, Some(l)));
@@ -96,7 +100,7 @@ impl Kind for Addresses {
                 (IpAddr::V6(Ipv6Addr::from_bits(first)), IpAddr::V6(Ipv6Addr::from_bits(first | host)))
             }
         };
-        Self::range(first, last).map_or_else(|| wrong(piece.at, expected), Ok)
+        Self::range(first, last, true).map_or_else(|| wrong(piece.at, expected), Ok)
     }
 }
 

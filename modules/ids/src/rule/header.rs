@@ -19,8 +19,17 @@ pub enum Proto {
     Either,
 }
 
+/// What a rule does with a packet that it matches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    Alert,
+    /// No other rule alerts on the packet, or in Suricata's dialect on its connection, depending on the rule.
+    Pass,
+}
+
 #[derive(Clone, Debug)]
 pub struct Header {
+    pub action: Action,
     pub proto: Proto,
     /// The version of IP, if only one matches.
     pub family: Option<u8>,
@@ -36,7 +45,7 @@ pub struct Header {
     pub both: bool,
 }
 
-/// The known actions of Snort and Suricata, of which only `alert` is supported.
+/// The known actions of Snort and Suricata, of which `alert` and `pass` are supported.
 const ACTIONS: [&str; 13] = [
     "alert",
     "log",
@@ -108,9 +117,15 @@ pub fn read<'a>(
     unsupported: &mut Vec<String>,
 ) -> Result<(Header, Piece<'a>), Wrong> {
     let (action, rest) = piece.word(&['(']);
-    if action.text != "alert" {
-        unsupported.push(format!("action {}", action.text));
-    }
+    let action = match action.text {
+        "pass" => Action::Pass,
+        other => {
+            if other != "alert" {
+                unsupported.push(format!("action {other}"));
+            }
+            Action::Alert
+        }
+    };
     let (word, rest) = rest.skip_space().word(&['(']);
     // Suricata 8 names a point of the evaluation after the protocol.
     let word = match word.text.find(':') {
@@ -180,7 +195,7 @@ pub fn read<'a>(
     if matches!(proto, Proto::Icmp) && !(sport.is_all() && dport.is_all()) {
         return wrong(dport_at, "any: ICMP has no ports");
     }
-    Ok((Header { proto, family, number, app, src, sport, dst, dport, both }, rest.skip_space()))
+    Ok((Header { action, proto, family, number, app, src, sport, dst, dport, both }, rest.skip_space()))
 }
 
 /// Returns one field: the text up to white space, or a list including the white space in it.

@@ -28,7 +28,7 @@ mod vars;
 mod words;
 mod yaml;
 
-pub use header::{Header, Proto};
+pub use header::{Action, Header, Proto};
 pub use reader::{FILE, load, parse};
 
 use number::Num;
@@ -94,20 +94,27 @@ impl Rule {
         self.parts.iter().filter(|p| p.buffer == Buffer::Payload).flat_map(|p| p.steps.iter())
     }
 
-    /// Returns whether addresses are the rule's only condition. Such a rule matches once for each connection
-    /// and direction, as in Suricata.
-    pub fn is_address_only(&self) -> bool {
+    /// Returns whether the header is the rule's only condition. In Suricata, such a rule is about
+    /// connections: it matches once for each direction, unless a range of addresses or `!` before some is
+    /// part of it.
+    pub fn is_header_only(&self) -> bool {
         let h = &self.header;
         let marks = self.marks.iter().all(|m| m.action == mark::Action::Set);
-        matches!(h.proto, Proto::Ip | Proto::Tcp | Proto::Udp)
-            && h.app.is_none()
-            && !(h.src.is_all() && h.dst.is_all())
-            && h.sport.is_all()
-            && h.dport.is_all()
+        h.app.is_none()
             && self.checks.is_empty()
             && self.parts.is_empty()
-            && !self.flow.asks()
+            && self.flow == Flow::default()
             && marks
+    }
+
+    /// Returns whether the action `pass` takes the packet's connection, and not the packet alone, in
+    /// Suricata: if the rule is about connections, a protocol above them, or the stream of TCP.
+    pub fn passes_connection(&self) -> bool {
+        let is_stream = self.header.proto == Proto::Tcp && self.checks.is_empty();
+        self.header.action == Action::Pass
+            && (self.is_header_only()
+                || self.header.app.is_some()
+                || self.parts.iter().any(|p| p.buffer != Buffer::Payload || is_stream))
     }
 }
 

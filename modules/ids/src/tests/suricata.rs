@@ -136,7 +136,7 @@ fn tos_is_a_field_of_ipv4() {
 #[test]
 fn periods_contain_their_end() {
     let of = |rate: &str, dialect: Dialect| {
-        let rules = format!("alert tcp any any -> any any ({rate} sid:1;)");
+        let rules = format!("alert tcp any any -> any any (flow:stateless; {rate} sid:1;)");
         let mut engine = super::of(Source { rules: &rules, dialect, ..Source::default() });
         let at = [0, 60 * SECOND, 60 * SECOND + 1, 120 * SECOND + 1];
         let found = run(&mut engine, &at.map(|ts_ns| Segment { ts_ns, ..to(80, b"") }));
@@ -219,6 +219,36 @@ fn connections_without_a_syn_have_sides_by_an_option() {
     assert_eq!(found(true, &data), [vec![], vec![2, 3], vec![1]]);
     assert_eq!(found(false, &answer), [vec![], vec![3], vec![3], vec![]]);
     assert_eq!(found(true, &answer), [vec![3], vec![], vec![1], vec![2, 3]]);
+}
+
+#[test]
+fn a_pass_is_about_a_packet_or_its_connection() {
+    // Whether sid 1 alerts on each of four packets: of the client, of the server, of the client, and the
+    // client's of another connection.
+    for (pass, suricata, snort) in [
+        ("tcp any any -> any 80 (ttl:64;", ".*..", ".*.."),
+        ("tcp any any -> any 80 (dsize:2; content:\"b\";", "**.*", "**.*"),
+        ("ip 10.0.0.1 any -> any 80 (", "....", ".*.."),
+        ("ip !10.0.0.2 any -> any 80 (", "....", ".*.."),
+        ("tcp any 80 -> any any (", "*..*", "*.**"),
+        ("tcp any any -> any any (content:\"b\"; startswith; noalert;", "**..", "**.."),
+        ("tcp any 80 -> any any (content:\"a2\";", "*..*", "*.**"),
+        ("udp any any -> any any (", "****", "****"),
+    ] {
+        let rules = format!("alert tcp any any -> any any (content:\"2\"; sid:1;)\npass {pass} sid:2;)");
+        let mut traffic = Traffic::default();
+        traffic.tcp("10.0.0.1:5", "10.0.0.2:80").payload(b"a2");
+        traffic.tcp("10.0.0.2:80", "10.0.0.1:5").payload(b"a2");
+        traffic.tcp("10.0.0.1:5", "10.0.0.2:80").payload(b"b2");
+        traffic.tcp("10.0.0.1:6", "10.0.0.2:80").payload(b"b22");
+        let of = |mut engine: Engine| {
+            let found = sids(&mut engine, &traffic);
+            assert!(found.concat().iter().all(|sid| *sid == 1), "a pass is no alert: {found:?}");
+            assert_eq!(engine.counts.passed + engine.counts.alerts, 4);
+            found.iter().map(|sids| if sids.is_empty() { '.' } else { '*' }).collect::<String>()
+        };
+        assert_eq!((of(engine(&rules)).as_str(), of(in_snort(&rules)).as_str()), (suricata, snort), "{pass}");
+    }
 }
 
 #[test]

@@ -297,7 +297,7 @@ fn names_of_dns_and_tls_are_buffers() {
 }
 
 #[test]
-fn addresses_alone_alert_once_for_each_direction_of_a_connection() {
+fn headers_alone_alert_once_for_each_direction_of_a_connection() {
     let rules = "alert ip [10.0.0.1,192.0.2.0/24] any -> any any (sid:1;)
         alert tcp any any -> 10.0.0.1 any (sid:2;)
         alert tcp 10.0.0.1 any -> any any (flags:+A; sid:3;)";
@@ -315,6 +315,26 @@ fn addresses_alone_alert_once_for_each_direction_of_a_connection() {
     assert_eq!(sids(&mut engine(rules), &traffic), once);
     let each: [&[u32]; 5] = [&[1, 3], &[1, 3], &[2], &[2], &[1, 3]];
     assert_eq!(sids(&mut in_snort(rules), &traffic), each);
+    // Neither addresses nor any ports are needed for that, but no other option may be there, and no range of
+    // addresses and no `!` before some, also by a variable.
+    for (rule, is_once) in [
+        ("any any -> any any (", true),
+        ("any any -> any 80 (", true),
+        ("any any -> any !81 (flowbits:set,a;", true),
+        ("$NET any -> any 80 (threshold:type limit,track by_src,count 9,seconds 60;", true),
+        ("any any -> any 80 (flow:stateless;", false),
+        ("any any -> any 80 (flowbits:unset,a;", false),
+        ("any any -> any 80 (ttl:64;", false),
+        ("10.0.0.1-10.0.0.3 any -> any 80 (", false),
+        ("!10.0.0.3 any -> any 80 (", false),
+        ("$REST any -> any 80 (", false),
+        ("any any -> [10.0.0.0/8,![10.0.0.1]] 80 (", false),
+    ] {
+        let rules = format!("ipvar NET [10.0.0.0/8]\nipvar REST ![10.0.0.7]\nalert tcp {rule} sid:1;)");
+        let found = sids(&mut engine(&rules), &traffic);
+        let client: Vec<_> = [0, 1, 4].map(|i: usize| found[i].len()).into();
+        assert_eq!(client, if is_once { [1, 0, 1] } else { [1, 1, 1] }, "{rule}");
+    }
 }
 
 #[test]
@@ -337,10 +357,10 @@ fn variables_come_from_a_suricata_yaml_or_lines() {
 
 #[test]
 fn thresholds_are_read_from_their_file() {
-    let rules = "alert tcp any any -> any any (sid:1;)
-        alert tcp any any -> any any (threshold:type limit, track by_src, count 1, seconds 60; sid:2;)
-        alert tcp any any -> any any (sid:3;)
-        alert tcp any any -> any any (sid:4;)";
+    let rules = "alert tcp any any -> any any (flow:stateless; sid:1;)
+        alert tcp any any -> any any (flow:stateless; threshold:type limit, track by_src, count 1, seconds 60; sid:2;)
+        alert tcp any any -> any any (flow:stateless; sid:3;)
+        alert tcp any any -> any any (flow:stateless; sid:4;)";
     let thresholds = "# comment
 suppress gen_id 1, sig_id 1
 threshold gen_id 1, sig_id 2, type limit, track by_src, count 2, seconds 60
