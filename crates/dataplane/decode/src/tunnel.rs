@@ -1,7 +1,7 @@
 //! The encapsulations of mirror ports and overlays: GRE (RFC 2784, 2890), ERSPAN I, II and III, VXLAN (RFC
 //! 7348) and VXLAN-GPE, GENEVE (RFC 8926), IP in IP (RFC 2003, 2473, 4213), MPLS in GRE, IP and UDP (RFC
 //! 4023, 7510), EtherIP (RFC 3378), GTP-U (3GPP TS 29.281), L2TP (RFC 2661), PPTP (RFC 2637), Teredo (RFC
-//! 4380), LISP (RFC 9300), TZSP.
+//! 4380), LISP (RFC 9300), CAPWAP (RFC 5415, 5416), TZSP.
 
 use crate::kind::Kind;
 use crate::link;
@@ -15,13 +15,15 @@ pub enum Inside {
     Ip(usize),
     Mpls(usize),
     Ppp(usize),
+    Wireless(usize),
 }
 
 impl Inside {
     /// Returns the offset of the header.
     fn at(self) -> usize {
-        let (Self::Ethernet(at) | Self::Ip(at) | Self::Mpls(at) | Self::Ppp(at)) = self;
-        at
+        match self {
+            Self::Ethernet(at) | Self::Ip(at) | Self::Mpls(at) | Self::Ppp(at) | Self::Wireless(at) => at,
+        }
     }
 
     /// Decodes the header, up to IP.
@@ -31,6 +33,7 @@ impl Inside {
             Self::Ip(at) => link::Found { at, is_ip: true, version: 0, malformed: false },
             Self::Mpls(at) => link::mpls(bytes, at, seen),
             Self::Ppp(at) => link::ppp_at(bytes, at, seen),
+            Self::Wireless(at) => link::ieee802_11(bytes, at, seen),
         }
     }
 }
@@ -44,6 +47,7 @@ const GTP_U: u16 = 2152;
 const L2TP: u16 = 1701;
 const TEREDO: u16 = 3544;
 const LISP: u16 = 4341;
+const CAPWAP_DATA: u16 = 5247;
 const MPLS: u16 = 6635;
 const TZSP: u16 = 37008;
 /// The type of ERSPAN III in GRE.
@@ -83,6 +87,7 @@ pub fn inside(bytes: &[u8], d: &Descriptor) -> Option<Inside> {
             port => match (be16(bytes, at)?, port) {
                 (L2TP, _) | (_, L2TP) => l2tp(bytes, at + 8),
                 (TEREDO, _) | (_, TEREDO) => teredo(bytes, at + 8),
+                (CAPWAP_DATA, _) | (_, CAPWAP_DATA) => capwap(bytes, at + 8),
                 _ => None,
             },
         },
@@ -168,6 +173,26 @@ fn teredo(bytes: &[u8], at: usize) -> Option<Inside> {
         at += 8;
     }
     (u8(bytes, at)? >> 4 == 6).then_some(Inside::Ip(at))
+}
+
+/// Decodes CAPWAP's messages of data: the preamble, then the header's length in words, radio and binding, bits,
+/// and the place of a fragment; then the radio's address and wireless information, if the header is longer.
+/// Encrypted messages are not followed, and of a message in fragments only the first one.
+fn capwap(bytes: &[u8], at: usize) -> Option<Inside> {
+    const NATIVE: u32 = 1 << 8;
+    const KEEP_ALIVE: u32 = 1 << 3;
+    let word = be32(bytes, at)?;
+    let (length, binding) = ((word >> 19 & 31) as usize * 4, word >> 9 & 31);
+    let is_later_fragment = be16(bytes, at + 6)? >> 3 != 0;
+    // Version 0 and a header in clear.
+    if word >> 24 != 0 || length < 8 || word & KEEP_ALIVE != 0 || is_later_fragment {
+        return None;
+    }
+    match (word & NATIVE != 0, binding) {
+        (false, _) => Some(Inside::Ethernet(at + length)),
+        (true, 1) => Some(Inside::Wireless(at + length)),
+        (true, _) => None,
+    }
 }
 
 /// Decodes TZSP: version, type, the link type, then tagged fields up to the last one.
