@@ -23,7 +23,7 @@ pub const NODE_MANUALS: &[&str] = &[include_str!("paced.rs")];
 
 pub use described::{Adding, Described, Totals};
 pub use each::each;
-pub use files::{FileOptions, Help, first_link, open, parse};
+pub use files::{FileOptions, Help, first_link, first_time, open, parse};
 pub use names::link_name;
 pub use paced::Paced;
 
