@@ -30,13 +30,25 @@ impl Sink for Beside {
         self.records.flush()
     }
 
+    fn passed(&mut self, now_ns: u64) {
+        self.packets.passed(now_ns);
+        self.records.passed(now_ns);
+    }
+
     fn due(&self) -> bool {
         self.packets.due() || self.records.due()
     }
 
+    /// Completes the files that are due. If none is, somebody asks for all.
     fn rotate(&mut self) -> Result<(), SinkError> {
-        self.packets.rotate()?;
-        self.records.rotate()
+        let (packets, records) = (self.packets.due(), self.records.due());
+        if packets || !records {
+            self.packets.rotate()?;
+        }
+        if records || !packets {
+            self.records.rotate()?;
+        }
+        Ok(())
     }
 
     fn size(&self) -> u64 {
