@@ -6,15 +6,15 @@ use std::path::Path;
 use std::process::{Command, Output};
 use tempfile::TempDir;
 
-const SECOND: u64 = 1_000_000_000;
+pub const SECOND: u64 = 1_000_000_000;
 
 /// Runs the command in a folder, with the code cache of all tests.
-fn flame(folder: &Path, arguments: &[&str]) -> Output {
+pub fn flame(folder: &Path, arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_flame")).args(arguments).current_dir(folder).output().unwrap()
 }
 
 /// Returns standard output, standard error and the status of a run of `module` over a file.
-fn run(module: &str, name: &str, capture: &[u8], more: &[&str]) -> (String, String, Option<i32>) {
+pub fn run(module: &str, name: &str, capture: &[u8], more: &[&str]) -> (String, String, Option<i32>) {
     let folder = TempDir::new().unwrap();
     std::fs::write(folder.path().join(name), capture).unwrap();
     let out = flame(folder.path(), &[&["run", module, "-r", name, "--format", "csv"], more].concat());
@@ -22,7 +22,7 @@ fn run(module: &str, name: &str, capture: &[u8], more: &[&str]) -> (String, Stri
 }
 
 /// Returns columns of the flows of a capture, in order, without the head.
-fn flows(capture: Pcap, columns: &str, more: &[&str]) -> Vec<String> {
+pub fn flows(capture: Pcap, columns: &str, more: &[&str]) -> Vec<String> {
     let more = [&["--table", "flow", "--columns", columns], more].concat();
     let (out, said, status) = run("flow", "in.pcap", &capture.bytes(), &more);
     assert_eq!(status, Some(0), "{said}");
@@ -31,12 +31,12 @@ fn flows(capture: Pcap, columns: &str, more: &[&str]) -> Vec<String> {
     rows
 }
 
-fn has_modules() -> bool {
+pub fn has_modules() -> bool {
     ["flow", "count", "rtt"].iter().all(|name| common::module(name).is_some())
 }
 
 /// Returns an IPv4 packet from 192.0.2.1 to 198.51.100.2, with its checksum.
-fn ip(proto: u8, fragment: u16, payload: &[u8]) -> Vec<u8> {
+pub fn ip(proto: u8, fragment: u16, payload: &[u8]) -> Vec<u8> {
     let mut packet = vec![0x45, 0, 0, 0, 0, 1, 0, 0, 64, proto, 0, 0, 192, 0, 2, 1, 198, 51, 100, 2];
     packet[2..4].copy_from_slice(&((20 + payload.len()) as u16).to_be_bytes());
     packet[6..8].copy_from_slice(&fragment.to_be_bytes());
@@ -47,30 +47,30 @@ fn ip(proto: u8, fragment: u16, payload: &[u8]) -> Vec<u8> {
 }
 
 /// Returns a datagram of UDP.
-fn udp(from: u16, to: u16, payload: &[u8]) -> Vec<u8> {
+pub fn udp(from: u16, to: u16, payload: &[u8]) -> Vec<u8> {
     let length = (8 + payload.len()) as u16;
     [&[from, to, length, 0].map(u16::to_be_bytes).concat()[..], payload].concat()
 }
 
 /// Returns a TCP header.
-fn tcp(from: u16, to: u16, sequence: u32, acknowledged: u32, flags: u8) -> Vec<u8> {
+pub fn tcp(from: u16, to: u16, sequence: u32, acknowledged: u32, flags: u8) -> Vec<u8> {
     let ports = [from, to].map(u16::to_be_bytes).concat();
     let numbers = [sequence, acknowledged].map(u32::to_be_bytes).concat();
     [&ports[..], &numbers, &[0x50, flags, 0xff, 0xff, 0, 0, 0, 0]].concat()
 }
 
 /// Returns a frame whose addresses begin as IPv4 does, with tags before the type.
-fn frame(tags: &[u8], kind: u16, payload: &[u8]) -> Vec<u8> {
+pub fn frame(tags: &[u8], kind: u16, payload: &[u8]) -> Vec<u8> {
     let addresses = [0x48, 1, 2, 3, 4, 5, 0x45, 0, 0, 6, 7, 8];
     [&addresses[..], tags, &kind.to_be_bytes(), payload].concat()
 }
 
-fn ethernet(payload: &[u8]) -> Vec<u8> {
+pub fn ethernet(payload: &[u8]) -> Vec<u8> {
     frame(&[], 0x0800, payload)
 }
 
 /// Returns the packet inside all others here: DNS.
-fn inner() -> Vec<u8> {
+pub fn inner() -> Vec<u8> {
     ip(17, 0, &udp(4000, 53, b"asked"))
 }
 
@@ -194,7 +194,7 @@ fn intervals_follow_time() {
 }
 
 /// Returns a block of pcapng.
-fn block(kind: u32, body: &[u8]) -> Vec<u8> {
+pub fn block(kind: u32, body: &[u8]) -> Vec<u8> {
     let mut body = body.to_vec();
     body.resize(body.len().next_multiple_of(4), 0);
     let length = (12 + body.len() as u32).to_le_bytes();
@@ -202,13 +202,13 @@ fn block(kind: u32, body: &[u8]) -> Vec<u8> {
 }
 
 /// Returns a pcapng file with an interface of Ethernet and more blocks.
-fn pcapng(blocks: &[Vec<u8>]) -> Vec<u8> {
+pub fn pcapng(blocks: &[Vec<u8>]) -> Vec<u8> {
     let section = [&0x1a2b_3c4du32.to_le_bytes()[..], &[1, 0, 0, 0], &[0xff; 8]].concat();
     [block(0x0a0d_0d0a, &section), block(1, &[1, 0, 0, 0, 0, 0, 0, 0]), blocks.concat()].concat()
 }
 
 /// Returns a packet of pcapng, with a time in microseconds.
-fn enhanced(time: u64, packet: &[u8]) -> Vec<u8> {
+pub fn enhanced(time: u64, packet: &[u8]) -> Vec<u8> {
     let length = packet.len() as u32;
     let head = [0, (time >> 32) as u32, time as u32, length, length].map(u32::to_le_bytes).concat();
     block(6, &[&head, packet].concat())
@@ -251,11 +251,11 @@ fn what_is_unknown_is_no_value() {
 }
 
 /// Returns whether a capture of one packet of a link type shows the inner packet.
-fn shows_inner(link: u32, packet: &[u8], more: &[&str]) -> Vec<String> {
+pub fn shows_inner(link: u32, packet: &[u8], more: &[&str]) -> Vec<String> {
     flows(Pcap::new(link).with([(SECOND, packet)]), "src,dst,sport,dport,proto", more)
 }
 
-const INNER: &str = "192.0.2.1,198.51.100.2,4000,53,17";
+pub const INNER: &str = "192.0.2.1,198.51.100.2,4000,53,17";
 
 #[test]
 fn link_types_are_decoded() {

@@ -21,6 +21,16 @@ impl Clock {
         Self { period: period_ns.max(1), next: None, now: 0 }
     }
 
+    /// Returns the time that a capture has reached.
+    pub fn now(&self) -> u64 {
+        self.now
+    }
+
+    /// Returns the end of the interval that a capture has reached: the next tick, or the time if there is none.
+    pub fn border(&self) -> u64 {
+        self.next.filter(|next| *next != NEVER).unwrap_or(self.now)
+    }
+
     /// Advances to `latest_ns`, the latest time of some packets, and returns true, unless a tick falls before
     /// one of them.
     pub fn quiet(&mut self, latest_ns: u64) -> bool {

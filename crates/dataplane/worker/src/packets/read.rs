@@ -226,7 +226,7 @@ impl<'a> Reading<'a> {
 
     /// Ends the consumer, after the last block.
     pub(crate) fn end(&mut self, consumer: &mut dyn Consumer) -> Result<ReadStats, RunError> {
-        consumer.end(self.ended.unwrap_or(self.clock.now))?;
+        consumer.end(self.ended.unwrap_or_else(|| (self.options.end)(&self.clock)))?;
         let mut stats = std::mem::take(&mut self.stats);
         match stats.failed.take() {
             // No packet was processed that could be reported.
@@ -337,6 +337,9 @@ fn between_ticks(
 pub struct ReadOptions<'a> {
     pub decapsulate: bool,
     pub tick_ns: u64,
+    /// Returns the packet time at which the run ends, if nobody asks for its end: after a capture that is
+    /// divided into intervals that of the last one, as on the link that was captured.
+    pub end: fn(&Clock) -> u64,
     /// The maximum number of packets to read.
     pub count: u64,
     /// The end of the run, on request.
