@@ -128,8 +128,8 @@ impl OutputArgs {
         rotation
     }
 
-    /// Opens the output of records. `captures` are the files from which packets are read: their times complete
-    /// files of the output then.
+    /// Opens the output of records. `captures` are the files from which packets are read: times of packets
+    /// complete files of the output then.
     ///
     /// # Errors
     ///

@@ -199,6 +199,11 @@ fn nflog(bytes: &[u8], seen: &mut impl FnMut(Kind, usize, usize)) -> Found {
     Found { at: 4.min(bytes.len()), is_ip: false, version: 0, malformed: true }
 }
 
+/// Decodes the contents of a tunnel that states an EtherType.
+pub fn typed(bytes: &[u8], kind: u16, at: usize, seen: &mut impl FnMut(Kind, usize, usize)) -> Found {
+    protocol(bytes, Some(kind), at, MAX_FRAMES, seen)
+}
+
 /// Decodes a frame of IEEE 802.11 in a tunnel.
 pub fn ieee802_11(bytes: &[u8], at: usize, seen: &mut impl FnMut(Kind, usize, usize)) -> Found {
     wireless::frame(bytes, at, false, seen)

@@ -337,7 +337,9 @@ proptest! {
         let radiotap = [&[0, 0, 8 + radio.len() as u8, 0, 0, 0, 0, 0][..], &radio].concat();
         let ppi = [&[0, 0, 8 + radio.len() as u8, 0, 105, 0, 0, 0][..], &radio].concat();
         for (link, before) in [
-            (LinkType::IEEE802_11, Vec::new()), (LinkType::IEEE802_11_RADIOTAP, radiotap), (LinkType::PPI, ppi),
+            (LinkType::IEEE802_11, Vec::new()),
+            (LinkType::IEEE802_11_RADIOTAP, radiotap),
+            (LinkType::PPI, ppi),
         ] {
             // A check sequence, shorter than a header.
             let whole = [&before[..], &frame, &vec![0xff; more]].concat();
@@ -370,6 +372,18 @@ fn aggregated_frames_are_bounded() {
     assert_eq!(subframes(LinkType::IEEE802_11, &aggregated(&[0; 3000])).unwrap().count(), 256);
     let notes = [&[0, 0, 0, 4, 0, 0, 0, 0][..], &[0; 1016], &aggregated(&[9, 9])].concat();
     assert!(subframes(LinkType::IEEE802_11_RADIOTAP, &notes).is_none());
+}
+
+/// A message of mobility is the payload if nothing follows it, and a header of extension otherwise.
+#[test]
+fn mobility_is_a_protocol() {
+    let message = [59, 0, 5, 0, 0, 0, 0, 0];
+    let before_udp = [&[17, 0, 5, 0, 0, 0, 0, 0][..], &UDP].concat();
+    for (payload, expected) in [(&message[..], (135, 54)), (&before_udp, (17, 62))] {
+        let d = eth(&frame(&[0x86, 0xdd], &ipv6(135, payload)));
+        assert_eq!((d.proto, d.l4), expected);
+        assert!(!d.has(flags::MALFORMED));
+    }
 }
 
 /// Frames of a ring, with tags around the ring's, and wherever they are cut.

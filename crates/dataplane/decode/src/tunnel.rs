@@ -16,6 +16,8 @@ pub enum Inside {
     Mpls(usize),
     Ppp(usize),
     Wireless(usize),
+    /// What an EtherType states.
+    Typed(u16, usize),
 }
 
 impl Inside {
@@ -23,6 +25,7 @@ impl Inside {
     fn at(self) -> usize {
         match self {
             Self::Ethernet(at) | Self::Ip(at) | Self::Mpls(at) | Self::Ppp(at) | Self::Wireless(at) => at,
+            Self::Typed(_, at) => at,
         }
     }
 
@@ -34,6 +37,7 @@ impl Inside {
             Self::Mpls(at) => link::mpls(bytes, at, seen),
             Self::Ppp(at) => link::ppp_at(bytes, at, seen),
             Self::Wireless(at) => link::ieee802_11(bytes, at, seen),
+            Self::Typed(kind, at) => link::typed(bytes, kind, at, seen),
         }
     }
 }
@@ -50,6 +54,8 @@ const LISP: u16 = 4341;
 const CAPWAP_DATA: u16 = 5247;
 const MPLS: u16 = 6635;
 const TZSP: u16 = 37008;
+/// The EtherType of the network service header.
+const NSH: u16 = 0x894f;
 /// The type of ERSPAN III in GRE.
 const ERSPAN_3: u16 = 0x22eb;
 
@@ -78,6 +84,8 @@ pub fn inside(bytes: &[u8], d: &Descriptor) -> Option<Inside> {
                 // The P bit means that the protocol is stated.
                 1 | 2 if u8(bytes, at + 8)? & 4 != 0 => Some(Inside::Ip(at + 16)),
                 3 if u8(bytes, at + 8)? & 4 != 0 => Some(Inside::Ethernet(at + 16)),
+                4 if u8(bytes, at + 8)? & 4 != 0 => Some(Inside::Typed(NSH, at + 16)),
+                5 if u8(bytes, at + 8)? & 4 != 0 => Some(Inside::Mpls(at + 16)),
                 _ => None,
             },
             GTP_U => gtp(bytes, at + 8),
@@ -175,8 +183,8 @@ fn teredo(bytes: &[u8], at: usize) -> Option<Inside> {
     (u8(bytes, at)? >> 4 == 6).then_some(Inside::Ip(at))
 }
 
-/// Decodes CAPWAP's messages of data: the preamble, then the header's length in words, radio and binding, bits,
-/// and the place of a fragment; then the radio's address and wireless information, if the header is longer.
+/// Decodes CAPWAP's messages of data: the preamble, then the header's length in words, radio and binding,
+/// bits, and the place of a fragment; then the radio's address and wireless information, in a longer header.
 /// Encrypted messages are not followed, and of a message in fragments only the first one.
 fn capwap(bytes: &[u8], at: usize) -> Option<Inside> {
     const NATIVE: u32 = 1 << 8;
@@ -197,15 +205,17 @@ fn capwap(bytes: &[u8], at: usize) -> Option<Inside> {
 
 /// Decodes TZSP: version, type, the link type, then tagged fields up to the last one.
 fn tzsp(bytes: &[u8], at: usize) -> Option<Inside> {
-    // Version 1; a received frame or one to be sent; Ethernet.
-    if !matches!(be32(bytes, at)?, 0x0100_0001 | 0x0101_0001) {
-        return None;
-    }
+    // Version 1; a received frame or one to be sent; Ethernet or 802.11.
+    let inside = match be32(bytes, at)? {
+        0x0100_0001 | 0x0101_0001 => Inside::Ethernet,
+        0x0100_0012 | 0x0101_0012 => Inside::Wireless,
+        _ => return None,
+    };
     let mut place = at + 4;
     for _ in 0..MAX_OPTIONS {
         match u8(bytes, place)? {
             0 => place += 1,
-            1 => return Some(Inside::Ethernet(place + 1)),
+            1 => return Some(inside(place + 1)),
             _ => place += 2 + usize::from(u8(bytes, place + 1)?),
         }
     }
@@ -242,7 +252,6 @@ fn gre(bytes: &[u8], at: usize) -> Option<Inside> {
     match kind {
         0x0800 | 0x86dd => Some(Inside::Ip(behind)),
         0x6558 => Some(Inside::Ethernet(behind)),
-        0x8847 | 0x8848 => Some(Inside::Mpls(behind)),
         // ERSPAN I has no header of its own and no sequence number; II has 8 bytes.
         0x88be => Some(Inside::Ethernet(if sequenced { behind + 8 } else { behind })),
         // ERSPAN III: 12 bytes, and 8 more if the O bit is set.
@@ -250,7 +259,7 @@ fn gre(bytes: &[u8], at: usize) -> Option<Inside> {
             let more = u8(bytes, behind + 11)? & 1;
             Some(Inside::Ethernet(behind + 12 + 8 * usize::from(more)))
         }
-        _ => None,
+        kind => tagged(kind, behind),
     }
 }
 
@@ -263,6 +272,11 @@ fn geneve(bytes: &[u8], at: usize) -> Option<Inside> {
     match be16(bytes, at + 2)? {
         0x6558 => Some(Inside::Ethernet(behind)),
         0x0800 | 0x86dd => Some(Inside::Ip(behind)),
-        _ => None,
+        kind => tagged(kind, behind),
     }
+}
+
+/// Returns the contents of a tunnel with this EtherType, if it is one of tags or labels before IP.
+fn tagged(kind: u16, at: usize) -> Option<Inside> {
+    matches!(kind, 0x8100 | 0x88a8 | 0x8847 | 0x8848 | NSH).then_some(Inside::Typed(kind, at))
 }

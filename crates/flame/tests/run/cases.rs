@@ -186,8 +186,10 @@ fn intervals_follow_time() {
     assert_eq!(rows, ["0,1,2", "1,2,0", "2,3,0", "3,4,1", "4,5,1"], "{said}");
     assert!(!said.contains("note"), "{said}");
     // A long gap is one row.
-    let (rows, _) = count(&tenths(&[5, 20_005]));
-    assert_eq!(rows, ["0,1,1", "1,2000,0", "2000,2001,1"]);
+    let (rows, said) = count(&tenths(&[5, 20_005, 40_005]));
+    assert_eq!(rows, ["0,1,1", "1,2000,0", "2000,2001,1", "2001,4000,0", "4000,4001,1"]);
+    assert!(said.contains("no packets come for 1999 s after 1 s since 1970"), "{said}");
+    assert_eq!(said.matches("note: ").count(), 1, "{said}");
     let (_, said) = count(&tenths(&[36_000, 36_001, 5, 4]));
     assert!(said.contains("the time of packet 3 is 3599.6 s before that of an earlier packet"), "{said}");
     assert_eq!(said.matches("note: ").count(), 1, "{said}");
@@ -318,7 +320,8 @@ fn tunnels_are_opened() {
     let (plain, whole) = (inner(), ethernet(&inner()));
     let label = [0, 0x06, 0x41, 64];
     let ppp = [&[0xff, 3, 0, 0x21], &plain[..]].concat();
-    let cases: [(&str, Vec<u8>); 13] = [
+    let wireless = [&[8, 2, 0, 0][..], &[2; 18], &[0x10, 0, 0xaa, 0xaa, 3, 0, 0, 0, 8, 0], &plain].concat();
+    let cases: [(&str, Vec<u8>); 20] = [
         ("GTP-U", inside(2152, &[0x30, 255, 0, 33, 0, 0, 0, 1], &plain)),
         ("GTP-U, numbered", inside(2152, &[0x32, 255, 0, 37, 0, 0, 0, 1, 0, 7, 0, 0], &plain)),
         (
@@ -327,6 +330,19 @@ fn tunnels_are_opened() {
         ),
         ("VXLAN-GPE", inside(4790, &[0x0c, 0, 0, 1, 0, 0, 9, 0], &plain)),
         ("VXLAN-GPE, frame", inside(4790, &[0x0c, 0, 0, 3, 0, 0, 9, 0], &whole)),
+        ("VXLAN-GPE, MPLS", inside(4790, &[0x0c, 0, 0, 5, 0, 0, 9, 0], &[&label[..], &plain].concat())),
+        (
+            "VXLAN-GPE, NSH",
+            inside(4790, &[0x0c, 0, 0, 4, 0, 0, 9, 0], &[&[0, 2, 2, 1, 0, 0, 1, 255][..], &plain].concat()),
+        ),
+        ("GRE, a VLAN", ip(47, 0, &[&[0, 0, 0x81, 0, 0, 5, 8, 0], &plain[..]].concat())),
+        ("GRE with a key, NSH", {
+            let head = [0x20, 0, 0x89, 0x4f, 0, 0, 0, 1, 0, 2, 2, 1, 0, 0, 1, 255];
+            ip(47, 0, &[&head, &plain[..]].concat())
+        }),
+        ("GENEVE, MPLS", inside(6081, &[0, 0, 0x88, 0x47, 0, 0, 9, 0], &[&label[..], &plain].concat())),
+        ("TZSP, 802.11", inside(37008, &[1, 0, 0, 0x12, 1], &wireless)),
+        ("L2TP without lengths", inside(1701, &[0, 2, 0, 1, 0, 2], &ppp)),
         ("MPLS in UDP", inside(6635, &label, &plain)),
         ("MPLS in GRE", ip(47, 0, &[&[0, 0, 0x88, 0x47], &label[..], &plain].concat())),
         ("MPLS in IP", ip(137, 0, &[&label[..], &plain].concat())),

@@ -154,7 +154,7 @@ pub struct Subframes<'a> {
     left: usize,
 }
 
-/// The maximum number of frames in one that are found. The longest frame holds 176 acknowledgements of TCP.
+/// The maximum number of frames that are found in one. The longest frame holds 176 acknowledgements of TCP.
 const MAX_SUBFRAMES: usize = 256;
 /// The maximum number of bytes before the first of them.
 const MAX_HEAD: usize = 512;

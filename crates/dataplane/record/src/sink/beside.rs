@@ -72,3 +72,52 @@ impl Sink for Beside {
         self.packets.closed() || self.records.closed()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    /// A sink that counts how often its files are completed.
+    struct Counted {
+        is_due: bool,
+        completed: Arc<AtomicU32>,
+    }
+
+    impl Sink for Counted {
+        fn write(&mut self, _: &str, _: &Table, _: &RecordBatch) -> Result<(), SinkError> {
+            Ok(())
+        }
+
+        fn flush(&mut self) -> Result<(), SinkError> {
+            Ok(())
+        }
+
+        fn due(&self) -> bool {
+            self.is_due
+        }
+
+        fn rotate(&mut self) -> Result<(), SinkError> {
+            self.completed.fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        }
+
+        fn finish(self: Box<Self>) -> Result<(), SinkError> {
+            Ok(())
+        }
+    }
+
+    /// One output whose time has passed leaves the other's file as it is; a signal completes both.
+    #[test]
+    fn outputs_are_completed_when_they_are_due() {
+        for (due, expected) in
+            [([true, false], [1, 0]), ([false, true], [0, 1]), ([true; 2], [1; 2]), ([false; 2], [1; 2])]
+        {
+            let completed: [Arc<AtomicU32>; 2] = Default::default();
+            let sink = |at: usize| Box::new(Counted { is_due: due[at], completed: completed[at].clone() });
+            beside(sink(0), sink(1)).rotate().unwrap();
+            assert_eq!(completed.map(|n| n.load(Ordering::Relaxed)), expected, "{due:?}");
+        }
+    }
+}

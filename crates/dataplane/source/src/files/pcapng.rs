@@ -5,8 +5,8 @@
 //!           in enhanced, simple and obsolete packet blocks. Other blocks are skipped; one above 16 MiB is
 //!           damage.
 //! Gives:    a link type for each interface, times in nanoseconds. The time of a simple packet block, which
-//!           has none, is 0. From the first packet before 1970 on, the file's times are a hundred years later,
-//!           so that their differences stay. The drops that interface statistics blocks state are noted.
+//!           has none, is 0. From the first packet before 1970 on, the file's times are 100 years later, so
+//!           that their differences stay. The drops that interface statistics blocks state are noted.
 //! Example:  flame run count -r FILE
 //! Related:  pcap, file, capture (sink)
 
@@ -39,7 +39,7 @@ pub struct Pcapng {
     interfaces: Vec<Interface>,
     /// The drops of interfaces of earlier sections.
     earlier: Drops,
-    /// The time that is added to those of packets in nanoseconds.
+    /// The time in nanoseconds that is added to the times of packets.
     moved_ns: i128,
 }
 

@@ -224,7 +224,7 @@ impl Reader {
                     }
                     if self.parser.is_moved() && !std::mem::replace(&mut self.noted.moved, true) {
                         let number = self.packets + block.packets.len() as u64 + 1;
-                        damage.push(remark(&self.file, moved(number)));
+                        damage.push(Damage::remark(&self.file, moved(number)));
                     }
                     if p.wire_len < p.cap_len {
                         let number = self.packets + block.packets.len() as u64 + 1;
@@ -352,7 +352,7 @@ impl Reader {
     }
 
     fn remark(&self, reason: String, damage: &mut Vec<Damage>) {
-        damage.push(remark(&self.file, reason));
+        damage.push(Damage::remark(&self.file, reason));
     }
 
     fn damaged(&mut self, reason: String, damage: &mut Vec<Damage>) {
@@ -387,15 +387,11 @@ fn pack(block: &mut RawBlock, captured: usize) {
     block.data = data.into();
 }
 
-fn remark(file: &str, reason: String) -> Damage {
-    Damage { file: file.to_owned(), kind: DamageKind::Remark, offset: 0, reason }
-}
-
 /// Returns the note about the first packet of a file before 1970.
 fn moved(number: u64) -> String {
     format!(
-        "the time of packet {number} is before 1970: from it on, times are given 36,525 days (100 years) later, \
-         so that their differences are right"
+        "the time of packet {number} is before 1970: from it on, times are given 36,525 days (100 years) \
+         later, so that their differences are right"
     )
 }
 
@@ -407,7 +403,7 @@ fn note_short((file, noted): (&str, &mut Noted), number: u64, packet: &RawPacket
             "packet {number} states {wire_len} bytes on the wire and {cap_len} captured ones, which count instead, \
              as in later such packets"
         );
-        damage.push(remark(file, reason));
+        damage.push(Damage::remark(file, reason));
     }
 }
 

@@ -1,7 +1,6 @@
 //! The shared state of the threads of a run.
 
 use crate::error::RunError;
-use crate::packets::clock::Clock;
 use crate::packets::closing::Closing;
 use crate::packets::overload::Overload;
 use crate::packets::read::ReadOptions;
@@ -56,9 +55,9 @@ impl<'a> Wiring<'a> {
         ReadOptions {
             decapsulate: self.options.decapsulate,
             tick_ns: self.shape.tick_ns,
-            end: match self.discipline {
-                Discipline::File | Discipline::Pipe if self.shape.interval_ns > 0 => Clock::border,
-                _ => Clock::now,
+            interval_ns: match self.discipline {
+                Discipline::File | Discipline::Pipe => self.shape.interval_ns,
+                _ => 0,
             },
             count: self.options.count,
             closing: self.closing,
