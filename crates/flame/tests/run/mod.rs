@@ -39,6 +39,7 @@ mod link_and_file;
 mod logs;
 mod lost;
 mod machine;
+mod nested;
 mod outputs;
 mod pauses;
 mod pipes;
