@@ -5,7 +5,7 @@ use clap::{Args, ValueEnum, builder::PossibleValue};
 use flame_abi::manifest::duration_ns;
 use flame_plan::Catalog;
 use flame_record::{Clock, Format, Names, Options, Rotation, Sink, SinkError, TimeFormat};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 #[derive(Args, Default)]
@@ -22,8 +22,8 @@ pub struct OutputArgs {
     #[arg(long, value_name = "N", requires = "rotate", value_parser = clap::value_parser!(u32).range(1..))]
     keep: Option<u32>,
 
-    /// Complete a file after this time, like --rotate with a time, as in tcpdump. Files of -w follow the time
-    /// of packets that are read from files
+    /// Complete a file after this time, like --rotate with a time, as in tcpdump. With -r FILE it is the time
+    /// of packets, not of this machine
     #[arg(short = 'G', value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
     seconds: Option<u32>,
 
@@ -128,7 +128,8 @@ impl OutputArgs {
         rotation
     }
 
-    /// Opens the output of records.
+    /// Opens the output of records. `captures` are the files from which packets are read: times of packets
+    /// complete files of the output then.
     ///
     /// # Errors
     ///
@@ -137,14 +138,18 @@ impl OutputArgs {
         &self,
         format: Format,
         output: Option<&Path>,
-        catalog: &Catalog,
-        options: &Options,
+        (catalog, options): (&Catalog, &Options),
+        captures: &[PathBuf],
     ) -> Result<Box<dyn Sink>, SinkError> {
         let Some(path) = output.filter(|path| is_file(path)) else {
             return flame_record::open(format, output, catalog, options);
         };
         let (catalog, options) = (catalog.clone(), options.clone());
-        flame_record::rotating(path, self.rotation(), move |part| {
+        let mut rotation = self.rotation();
+        if let Some(first_ns) = rotation.every.and_then(|_| flame_source::first_time(captures)) {
+            rotation.clock = Clock::Ticks(first_ns);
+        }
+        flame_record::rotating(path, rotation, move |part| {
             let options = Options { part: part.text.clone(), ..options.clone() };
             flame_record::open(format, Some(&part.path), &catalog, &options)
         })

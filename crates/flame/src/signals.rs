@@ -202,6 +202,12 @@ impl Sink for Guarded {
         self.with(|sink| sink.flush())
     }
 
+    fn passed(&mut self, now_ns: u64) {
+        if let Some(sink) = lock(&self.slot).as_mut() {
+            sink.passed(now_ns);
+        }
+    }
+
     fn due(&self) -> bool {
         self.rotate.load(Ordering::Relaxed) || lock(&self.slot).as_ref().is_some_and(|sink| sink.due())
     }

@@ -183,12 +183,10 @@ impl Slow for Total {
 
     fn end(&mut self, now_ns: u64, out: &mut Out) -> Progress {
         // The last interval ends where it would if packets followed.
-        let end_ns = match now_ns.checked_div(self.interval_ns) {
-            Some(whole) if now_ns != 0 && self.interval_ns != u64::MAX => {
-                (whole + 1).saturating_mul(self.interval_ns)
-            }
-            // Without intervals, packets or ticks.
-            _ => now_ns,
+        let end_ns = match self.interval_ns {
+            // Without intervals or ticks.
+            0 | u64::MAX => now_ns,
+            interval_ns => now_ns.div_ceil(interval_ns).saturating_mul(interval_ns),
         };
         self.close(end_ns, out);
         let [packets, wire_bytes, ipv4, ipv6, tcp, udp, icmp, sctp, tcp_syn, other] = self.total.0;
@@ -201,7 +199,7 @@ impl Total {
     fn close(&mut self, end_ns: u64, out: &mut Out) {
         let interval = std::mem::take(&mut self.interval);
         self.total.merge(&interval);
-        if self.interval_ns != 0 {
+        if self.interval_ns != 0 && self.closed_ns != Some(end_ns) {
             let start_ns = self.closed_ns.unwrap_or(end_ns.saturating_sub(self.interval_ns));
             self.closed_ns = Some(end_ns);
             let [packets, wire_bytes, ipv4, ipv6, tcp, udp, icmp, sctp, tcp_syn, other] = interval.0;

@@ -22,6 +22,7 @@ mod values;
 pub use hash::flow_hash;
 pub use kind::Kind;
 pub use layers::{Layer, Layers, layers};
+pub use link::{Subframes, may_aggregate, subframes};
 pub use tunnel::TUNNEL_PORTS;
 pub use values::differs_in_values_only;
 

@@ -2,6 +2,8 @@
 
 mod wireless;
 
+pub use wireless::{Subframes, may_aggregate, subframes};
+
 use crate::kind::Kind;
 use crate::read::{be16, be32, u8};
 use flame_abi::LinkType;
@@ -197,6 +199,16 @@ fn nflog(bytes: &[u8], seen: &mut impl FnMut(Kind, usize, usize)) -> Found {
     Found { at: 4.min(bytes.len()), is_ip: false, version: 0, malformed: true }
 }
 
+/// Decodes the contents of a tunnel that states an EtherType.
+pub fn typed(bytes: &[u8], kind: u16, at: usize, seen: &mut impl FnMut(Kind, usize, usize)) -> Found {
+    protocol(bytes, Some(kind), at, MAX_FRAMES, seen)
+}
+
+/// Decodes a frame of IEEE 802.11 in a tunnel.
+pub fn ieee802_11(bytes: &[u8], at: usize, seen: &mut impl FnMut(Kind, usize, usize)) -> Found {
+    wireless::frame(bytes, at, false, seen)
+}
+
 /// Decodes IEEE 802.3: two addresses of six bytes, then a type, or a length and LLC.
 #[inline]
 pub fn ethernet(bytes: &[u8], at: usize, seen: &mut impl FnMut(Kind, usize, usize)) -> Found {
@@ -237,6 +249,11 @@ fn protocol(
             Some(0x8100 | 0x88a8 | 0x9100 | 0x9200 | 0x9300) => {
                 kind = be16(bytes, at + 2);
                 at += 4;
+            }
+            // HSR (IEC 62439-3): path, size and number, then the type. PRP's trailer lies behind the packet.
+            Some(0x892f) => {
+                kind = be16(bytes, at + 4);
+                at += 6;
             }
             // E-TAG (802.1BR) and VN-Tag, its predecessor.
             Some(0x893f) => {
@@ -337,6 +354,7 @@ fn is_ethernet(bytes: &[u8], at: usize) -> bool {
             let inner = be16(bytes, at + 16);
             matches!(inner, Some(ETHERTYPE_IPV4..=0xffff))
         }
+        Some(0x892f) => matches!(be16(bytes, at + 18), Some(ETHERTYPE_IPV4..=0xffff)),
         Some(ETHERTYPE_ARP) => be16(bytes, at + 14) == Some(1),
         Some(0x8847 | 0x8848 | 0x8863 | 0x8864 | 0x88e7) => true,
         _ => false,

@@ -312,3 +312,142 @@ fn link_headers() {
         assert!(!d.is_ip() && d.l4 == 24, "{control:x} {flags:x}");
     }
 }
+
+/// Returns a frame of 802.11 to the access point that holds frames of these lengths of data, each numbered.
+fn aggregated(lengths: &[usize]) -> Vec<u8> {
+    let mut frame = [&[0x88, 0x01, 0, 0][..], &MACS, &[9; 6], &[0x10, 0, 0x80, 0]].concat();
+    let head = frame.len();
+    for (number, length) in lengths.iter().enumerate() {
+        frame.resize(head + (frame.len() - head).next_multiple_of(4), 0xee);
+        frame.extend([&MACS[..], &(*length as u16).to_be_bytes(), &vec![number as u8; *length]].concat());
+    }
+    frame
+}
+
+proptest! {
+    /// Each frame of an aggregated one is found where it lies, whatever follows it and wherever it is cut.
+    #[test]
+    fn frames_in_frames_are_found(
+        lengths in prop::collection::vec(0usize..100, 2..20),
+        radio in prop::collection::vec(any::<u8>(), 0..40),
+        more in 0usize..13,
+        cut in 0usize..3000,
+    ) {
+        let frame = aggregated(&lengths);
+        let radiotap = [&[0, 0, 8 + radio.len() as u8, 0, 0, 0, 0, 0][..], &radio].concat();
+        let ppi = [&[0, 0, 8 + radio.len() as u8, 0, 105, 0, 0, 0][..], &radio].concat();
+        for (link, before) in [
+            (LinkType::IEEE802_11, Vec::new()),
+            (LinkType::IEEE802_11_RADIOTAP, radiotap),
+            (LinkType::PPI, ppi),
+        ] {
+            // A check sequence, shorter than a header.
+            let whole = [&before[..], &frame, &vec![0xff; more]].concat();
+            let found = subframes(link, &whole).unwrap();
+            prop_assert_eq!(found.head, before.len() + 26);
+            let places: Vec<_> = found.collect();
+            prop_assert_eq!(places.len(), lengths.len());
+            for (number, (place, length)) in places.iter().zip(&lengths).enumerate() {
+                prop_assert_eq!(&whole[place.start..place.start + 12], &MACS[..]);
+                prop_assert_eq!(place.len(), 14 + length);
+                prop_assert!(whole[place.start + 14..place.end].iter().all(|b| *b == number as u8));
+            }
+            let cut = &whole[..cut.min(whole.len())];
+            let of_cut: Vec<_> = subframes(link, cut).into_iter().flatten().collect();
+            prop_assert!(of_cut.len() <= places.len() && of_cut[..] == places[..of_cut.len()]);
+            prop_assert!(of_cut.iter().all(|place| place.start + 14 <= cut.len()));
+        }
+        // One frame in another, encrypted ones, and other link types stay as they are.
+        prop_assert!(subframes(LinkType::IEEE802_11, &aggregated(&lengths[..1])).is_none());
+        prop_assert!(subframes(LinkType::ETHERNET, &frame).is_none());
+        let mut encrypted = frame;
+        encrypted[1] |= 0x40;
+        prop_assert!(subframes(LinkType::IEEE802_11, &encrypted).is_none());
+    }
+}
+
+/// Copies of the headers before many frames must not take much memory.
+#[test]
+fn aggregated_frames_are_bounded() {
+    assert_eq!(subframes(LinkType::IEEE802_11, &aggregated(&[0; 3000])).unwrap().count(), 256);
+    let notes = [&[0, 0, 0, 4, 0, 0, 0, 0][..], &[0; 1016], &aggregated(&[9, 9])].concat();
+    assert!(subframes(LinkType::IEEE802_11_RADIOTAP, &notes).is_none());
+}
+
+/// A message of mobility is the payload if nothing follows it, and a header of extension otherwise.
+#[test]
+fn mobility_is_a_protocol() {
+    let message = [59, 0, 5, 0, 0, 0, 0, 0];
+    let before_udp = [&[17, 0, 5, 0, 0, 0, 0, 0][..], &UDP].concat();
+    for (payload, expected) in [(&message[..], (135, 54)), (&before_udp, (17, 62))] {
+        let d = eth(&frame(&[0x86, 0xdd], &ipv6(135, payload)));
+        assert_eq!((d.proto, d.l4), expected);
+        assert!(!d.has(flags::MALFORMED));
+    }
+}
+
+/// Frames of a ring, with tags around the ring's, and wherever they are cut.
+#[test]
+fn rings_and_controllers_show_their_packets() {
+    let ip = ipv4(17, &UDP);
+    let hsr = [0x89, 0x2f, 0x10, 0x34, 0, 9];
+    for (before, after) in [(&[][..], &[][..]), (&[0x81, 0, 0, 5], &[]), (&[], &[0x81, 0, 0, 7])] {
+        let bytes = [&MACS[..], before, &hsr, after, &[8, 0], &ip].concat();
+        let d = decode(LinkType::ETHERNET, &bytes, bytes.len() as u32, Options::default());
+        let l3 = 14 + before.len() + 6 + after.len();
+        assert_eq!((usize::from(d.l3), d.proto, d.l4_len), (l3, 17, 8), "{bytes:x?}");
+        for n in 0..bytes.len() {
+            let d = decode(LinkType::ETHERNET, &bytes[..n], bytes.len() as u32, Options::default());
+            assert!(!d.has(flags::TRANSPORT) && d.payload() as usize <= n);
+        }
+    }
+    // Supervision is no packet.
+    let bytes = [&MACS[..], &hsr, &[0x88, 0xfb, 0, 0, 0, 0]].concat();
+    assert!(!decode(LinkType::ETHERNET, &bytes, 60, Options::default()).is_ip());
+
+    let snap = [0xaa, 0xaa, 3, 0, 0, 0, 8, 0];
+    let wireless = [&[0x08, 0x02, 0, 0][..], &MACS, &[9; 6], &[0x10, 0], &snap, &ip].concat();
+    let frame = [&MACS[..], &[8, 0], &ip].concat();
+    // HLEN in words, radio 1, binding 1, bits; fragment, place.
+    let header = |words: u8, bits: u16, place: u16| {
+        let word = u32::from(words) << 19 | 1 << 14 | 1 << 9 | u32::from(bits);
+        [&word.to_be_bytes()[..], &[0, 3], &(place << 3).to_be_bytes(), &vec![7; usize::from(words) * 4 - 8]]
+            .concat()
+    };
+    let outer = |from: u16, to: u16, header: &[u8], inner: &[u8]| {
+        let length = (8 + header.len() + inner.len()) as u16;
+        let udp = [from, to, length, 0].map(u16::to_be_bytes).concat();
+        [&MACS[..], &[8, 0], &ipv4(17, &[&udp, header, inner].concat())].concat()
+    };
+    let options = Options { decapsulate: true, ..Options::default() };
+    let opened = |bytes: &[u8]| decode(LinkType::ETHERNET, bytes, bytes.len() as u32, options);
+    for (header, inner, l3) in [
+        (header(2, 0x100, 0), &wireless, 32),
+        (header(4, 0x110, 0), &wireless, 32),
+        (header(7, 0x130, 0), &wireless, 32),
+        (header(2, 0, 0), &frame, 14),
+        (header(4, 0x20, 0), &frame, 14),
+        // The first of several fragments.
+        (header(2, 0x180, 0), &wireless, 32),
+    ] {
+        for (from, to) in [(5247, 40_000), (40_000, 5247)] {
+            let bytes = outer(from, to, &header, inner);
+            let d = opened(&bytes);
+            assert!(d.has(flags::TUNNEL) && d.has(flags::TRANSPORT), "{header:x?}");
+            assert_eq!((usize::from(d.l3), d.proto), (42 + header.len() + l3, 17), "{header:x?}");
+            for n in 0..bytes.len() {
+                assert!(opened(&bytes[..n]).payload() as usize <= n);
+            }
+            // Views show nothing of it.
+            let layers = layers(LinkType::ETHERNET, &bytes);
+            assert_eq!(layers.understood, 42);
+        }
+    }
+    // A later fragment, a keep-alive, encrypted data, a header that is too short, another version or binding.
+    let mut encrypted = header(2, 0x100, 0);
+    encrypted[0] = 1;
+    let other = [0, 0x10, 0x45, 0, 0, 0, 0, 0].to_vec();
+    for header in [header(2, 0x180, 5), header(2, 0x108, 0), encrypted, other] {
+        assert!(!opened(&outer(5247, 9, &header, &wireless)).has(flags::TUNNEL), "{header:x?}");
+    }
+}

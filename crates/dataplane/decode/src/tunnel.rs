@@ -1,7 +1,7 @@
 //! The encapsulations of mirror ports and overlays: GRE (RFC 2784, 2890), ERSPAN I, II and III, VXLAN (RFC
 //! 7348) and VXLAN-GPE, GENEVE (RFC 8926), IP in IP (RFC 2003, 2473, 4213), MPLS in GRE, IP and UDP (RFC
 //! 4023, 7510), EtherIP (RFC 3378), GTP-U (3GPP TS 29.281), L2TP (RFC 2661), PPTP (RFC 2637), Teredo (RFC
-//! 4380), LISP (RFC 9300), TZSP.
+//! 4380), LISP (RFC 9300), CAPWAP (RFC 5415, 5416), TZSP.
 
 use crate::kind::Kind;
 use crate::link;
@@ -15,13 +15,18 @@ pub enum Inside {
     Ip(usize),
     Mpls(usize),
     Ppp(usize),
+    Wireless(usize),
+    /// What an EtherType states.
+    Typed(u16, usize),
 }
 
 impl Inside {
     /// Returns the offset of the header.
     fn at(self) -> usize {
-        let (Self::Ethernet(at) | Self::Ip(at) | Self::Mpls(at) | Self::Ppp(at)) = self;
-        at
+        match self {
+            Self::Ethernet(at) | Self::Ip(at) | Self::Mpls(at) | Self::Ppp(at) | Self::Wireless(at) => at,
+            Self::Typed(_, at) => at,
+        }
     }
 
     /// Decodes the header, up to IP.
@@ -31,6 +36,8 @@ impl Inside {
             Self::Ip(at) => link::Found { at, is_ip: true, version: 0, malformed: false },
             Self::Mpls(at) => link::mpls(bytes, at, seen),
             Self::Ppp(at) => link::ppp_at(bytes, at, seen),
+            Self::Wireless(at) => link::ieee802_11(bytes, at, seen),
+            Self::Typed(kind, at) => link::typed(bytes, kind, at, seen),
         }
     }
 }
@@ -44,8 +51,11 @@ const GTP_U: u16 = 2152;
 const L2TP: u16 = 1701;
 const TEREDO: u16 = 3544;
 const LISP: u16 = 4341;
+const CAPWAP_DATA: u16 = 5247;
 const MPLS: u16 = 6635;
 const TZSP: u16 = 37008;
+/// The EtherType of the network service header.
+const NSH: u16 = 0x894f;
 /// The type of ERSPAN III in GRE.
 const ERSPAN_3: u16 = 0x22eb;
 
@@ -74,6 +84,8 @@ pub fn inside(bytes: &[u8], d: &Descriptor) -> Option<Inside> {
                 // The P bit means that the protocol is stated.
                 1 | 2 if u8(bytes, at + 8)? & 4 != 0 => Some(Inside::Ip(at + 16)),
                 3 if u8(bytes, at + 8)? & 4 != 0 => Some(Inside::Ethernet(at + 16)),
+                4 if u8(bytes, at + 8)? & 4 != 0 => Some(Inside::Typed(NSH, at + 16)),
+                5 if u8(bytes, at + 8)? & 4 != 0 => Some(Inside::Mpls(at + 16)),
                 _ => None,
             },
             GTP_U => gtp(bytes, at + 8),
@@ -83,6 +95,7 @@ pub fn inside(bytes: &[u8], d: &Descriptor) -> Option<Inside> {
             port => match (be16(bytes, at)?, port) {
                 (L2TP, _) | (_, L2TP) => l2tp(bytes, at + 8),
                 (TEREDO, _) | (_, TEREDO) => teredo(bytes, at + 8),
+                (CAPWAP_DATA, _) | (_, CAPWAP_DATA) => capwap(bytes, at + 8),
                 _ => None,
             },
         },
@@ -170,17 +183,39 @@ fn teredo(bytes: &[u8], at: usize) -> Option<Inside> {
     (u8(bytes, at)? >> 4 == 6).then_some(Inside::Ip(at))
 }
 
-/// Decodes TZSP: version, type, the link type, then tagged fields up to the last one.
-fn tzsp(bytes: &[u8], at: usize) -> Option<Inside> {
-    // Version 1; a received frame or one to be sent; Ethernet.
-    if !matches!(be32(bytes, at)?, 0x0100_0001 | 0x0101_0001) {
+/// Decodes CAPWAP's messages of data: the preamble, then the header's length in words, radio and binding,
+/// bits, and the place of a fragment; then the radio's address and wireless information, in a longer header.
+/// Encrypted messages are not followed, and of a message in fragments only the first one.
+fn capwap(bytes: &[u8], at: usize) -> Option<Inside> {
+    const NATIVE: u32 = 1 << 8;
+    const KEEP_ALIVE: u32 = 1 << 3;
+    let word = be32(bytes, at)?;
+    let (length, binding) = ((word >> 19 & 31) as usize * 4, word >> 9 & 31);
+    let is_later_fragment = be16(bytes, at + 6)? >> 3 != 0;
+    // Version 0 and a header in clear.
+    if word >> 24 != 0 || length < 8 || word & KEEP_ALIVE != 0 || is_later_fragment {
         return None;
     }
+    match (word & NATIVE != 0, binding) {
+        (false, _) => Some(Inside::Ethernet(at + length)),
+        (true, 1) => Some(Inside::Wireless(at + length)),
+        (true, _) => None,
+    }
+}
+
+/// Decodes TZSP: version, type, the link type, then tagged fields up to the last one.
+fn tzsp(bytes: &[u8], at: usize) -> Option<Inside> {
+    // Version 1; a received frame or one to be sent; Ethernet or 802.11.
+    let inside = match be32(bytes, at)? {
+        0x0100_0001 | 0x0101_0001 => Inside::Ethernet,
+        0x0100_0012 | 0x0101_0012 => Inside::Wireless,
+        _ => return None,
+    };
     let mut place = at + 4;
     for _ in 0..MAX_OPTIONS {
         match u8(bytes, place)? {
             0 => place += 1,
-            1 => return Some(Inside::Ethernet(place + 1)),
+            1 => return Some(inside(place + 1)),
             _ => place += 2 + usize::from(u8(bytes, place + 1)?),
         }
     }
@@ -217,7 +252,6 @@ fn gre(bytes: &[u8], at: usize) -> Option<Inside> {
     match kind {
         0x0800 | 0x86dd => Some(Inside::Ip(behind)),
         0x6558 => Some(Inside::Ethernet(behind)),
-        0x8847 | 0x8848 => Some(Inside::Mpls(behind)),
         // ERSPAN I has no header of its own and no sequence number; II has 8 bytes.
         0x88be => Some(Inside::Ethernet(if sequenced { behind + 8 } else { behind })),
         // ERSPAN III: 12 bytes, and 8 more if the O bit is set.
@@ -225,7 +259,7 @@ fn gre(bytes: &[u8], at: usize) -> Option<Inside> {
             let more = u8(bytes, behind + 11)? & 1;
             Some(Inside::Ethernet(behind + 12 + 8 * usize::from(more)))
         }
-        _ => None,
+        kind => tagged(kind, behind),
     }
 }
 
@@ -238,6 +272,11 @@ fn geneve(bytes: &[u8], at: usize) -> Option<Inside> {
     match be16(bytes, at + 2)? {
         0x6558 => Some(Inside::Ethernet(behind)),
         0x0800 | 0x86dd => Some(Inside::Ip(behind)),
-        _ => None,
+        kind => tagged(kind, behind),
     }
+}
+
+/// Returns the contents of a tunnel with this EtherType, if it is one of tags or labels before IP.
+fn tagged(kind: u16, at: usize) -> Option<Inside> {
+    matches!(kind, 0x8100 | 0x88a8 | 0x8847 | 0x8848 | NSH).then_some(Inside::Typed(kind, at))
 }

@@ -23,7 +23,7 @@ pub const NODE_MANUALS: &[&str] = &[include_str!("paced.rs")];
 
 pub use described::{Adding, Described, Totals};
 pub use each::each;
-pub use files::{FileOptions, Help, first_link, open, parse};
+pub use files::{FileOptions, Help, first_link, first_time, open, parse};
 pub use names::link_name;
 pub use paced::Paced;
 
@@ -103,6 +103,11 @@ pub struct Damage {
 }
 
 impl Damage {
+    /// Returns a note about `file`, which is read in full.
+    pub fn remark(file: &str, reason: String) -> Self {
+        Self { file: file.to_owned(), kind: DamageKind::Remark, offset: 0, reason }
+    }
+
     /// Returns the byte offset in the (decompressed) capture, for tests. [`Damage::text`] is what is printed.
     pub fn offset(&self) -> u64 {
         self.offset

@@ -634,7 +634,7 @@ impl Run {
         {
             left_out_note(&left_out);
         }
-        let records = self.files.records(format, output, &catalog, &options)?;
+        let records = self.files.records(format, output, (&catalog, &options), &self.read)?;
         let writes: Vec<_> = plan.modules.iter().filter(|m| m.manifest.packets).collect();
         match (&self.write, writes.first()) {
             (None, None) => Ok(records),

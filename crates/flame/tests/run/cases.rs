@@ -6,15 +6,15 @@ use std::path::Path;
 use std::process::{Command, Output};
 use tempfile::TempDir;
 
-const SECOND: u64 = 1_000_000_000;
+pub const SECOND: u64 = 1_000_000_000;
 
 /// Runs the command in a folder, with the code cache of all tests.
-fn flame(folder: &Path, arguments: &[&str]) -> Output {
+pub fn flame(folder: &Path, arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_flame")).args(arguments).current_dir(folder).output().unwrap()
 }
 
 /// Returns standard output, standard error and the status of a run of `module` over a file.
-fn run(module: &str, name: &str, capture: &[u8], more: &[&str]) -> (String, String, Option<i32>) {
+pub fn run(module: &str, name: &str, capture: &[u8], more: &[&str]) -> (String, String, Option<i32>) {
     let folder = TempDir::new().unwrap();
     std::fs::write(folder.path().join(name), capture).unwrap();
     let out = flame(folder.path(), &[&["run", module, "-r", name, "--format", "csv"], more].concat());
@@ -22,7 +22,7 @@ fn run(module: &str, name: &str, capture: &[u8], more: &[&str]) -> (String, Stri
 }
 
 /// Returns columns of the flows of a capture, in order, without the head.
-fn flows(capture: Pcap, columns: &str, more: &[&str]) -> Vec<String> {
+pub fn flows(capture: Pcap, columns: &str, more: &[&str]) -> Vec<String> {
     let more = [&["--table", "flow", "--columns", columns], more].concat();
     let (out, said, status) = run("flow", "in.pcap", &capture.bytes(), &more);
     assert_eq!(status, Some(0), "{said}");
@@ -31,12 +31,12 @@ fn flows(capture: Pcap, columns: &str, more: &[&str]) -> Vec<String> {
     rows
 }
 
-fn has_modules() -> bool {
+pub fn has_modules() -> bool {
     ["flow", "count", "rtt"].iter().all(|name| common::module(name).is_some())
 }
 
 /// Returns an IPv4 packet from 192.0.2.1 to 198.51.100.2, with its checksum.
-fn ip(proto: u8, fragment: u16, payload: &[u8]) -> Vec<u8> {
+pub fn ip(proto: u8, fragment: u16, payload: &[u8]) -> Vec<u8> {
     let mut packet = vec![0x45, 0, 0, 0, 0, 1, 0, 0, 64, proto, 0, 0, 192, 0, 2, 1, 198, 51, 100, 2];
     packet[2..4].copy_from_slice(&((20 + payload.len()) as u16).to_be_bytes());
     packet[6..8].copy_from_slice(&fragment.to_be_bytes());
@@ -47,30 +47,30 @@ fn ip(proto: u8, fragment: u16, payload: &[u8]) -> Vec<u8> {
 }
 
 /// Returns a datagram of UDP.
-fn udp(from: u16, to: u16, payload: &[u8]) -> Vec<u8> {
+pub fn udp(from: u16, to: u16, payload: &[u8]) -> Vec<u8> {
     let length = (8 + payload.len()) as u16;
     [&[from, to, length, 0].map(u16::to_be_bytes).concat()[..], payload].concat()
 }
 
 /// Returns a TCP header.
-fn tcp(from: u16, to: u16, sequence: u32, acknowledged: u32, flags: u8) -> Vec<u8> {
+pub fn tcp(from: u16, to: u16, sequence: u32, acknowledged: u32, flags: u8) -> Vec<u8> {
     let ports = [from, to].map(u16::to_be_bytes).concat();
     let numbers = [sequence, acknowledged].map(u32::to_be_bytes).concat();
     [&ports[..], &numbers, &[0x50, flags, 0xff, 0xff, 0, 0, 0, 0]].concat()
 }
 
 /// Returns a frame whose addresses begin as IPv4 does, with tags before the type.
-fn frame(tags: &[u8], kind: u16, payload: &[u8]) -> Vec<u8> {
+pub fn frame(tags: &[u8], kind: u16, payload: &[u8]) -> Vec<u8> {
     let addresses = [0x48, 1, 2, 3, 4, 5, 0x45, 0, 0, 6, 7, 8];
     [&addresses[..], tags, &kind.to_be_bytes(), payload].concat()
 }
 
-fn ethernet(payload: &[u8]) -> Vec<u8> {
+pub fn ethernet(payload: &[u8]) -> Vec<u8> {
     frame(&[], 0x0800, payload)
 }
 
 /// Returns the packet inside all others here: DNS.
-fn inner() -> Vec<u8> {
+pub fn inner() -> Vec<u8> {
     ip(17, 0, &udp(4000, 53, b"asked"))
 }
 
@@ -186,15 +186,17 @@ fn intervals_follow_time() {
     assert_eq!(rows, ["0,1,2", "1,2,0", "2,3,0", "3,4,1", "4,5,1"], "{said}");
     assert!(!said.contains("note"), "{said}");
     // A long gap is one row.
-    let (rows, _) = count(&tenths(&[5, 20_005]));
-    assert_eq!(rows, ["0,1,1", "1,2000,0", "2000,2001,1"]);
+    let (rows, said) = count(&tenths(&[5, 20_005, 40_005]));
+    assert_eq!(rows, ["0,1,1", "1,2000,0", "2000,2001,1", "2001,4000,0", "4000,4001,1"]);
+    assert!(said.contains("no packets come for 1999 s after 1 s since 1970"), "{said}");
+    assert_eq!(said.matches("note: ").count(), 1, "{said}");
     let (_, said) = count(&tenths(&[36_000, 36_001, 5, 4]));
     assert!(said.contains("the time of packet 3 is 3599.6 s before that of an earlier packet"), "{said}");
     assert_eq!(said.matches("note: ").count(), 1, "{said}");
 }
 
 /// Returns a block of pcapng.
-fn block(kind: u32, body: &[u8]) -> Vec<u8> {
+pub fn block(kind: u32, body: &[u8]) -> Vec<u8> {
     let mut body = body.to_vec();
     body.resize(body.len().next_multiple_of(4), 0);
     let length = (12 + body.len() as u32).to_le_bytes();
@@ -202,13 +204,13 @@ fn block(kind: u32, body: &[u8]) -> Vec<u8> {
 }
 
 /// Returns a pcapng file with an interface of Ethernet and more blocks.
-fn pcapng(blocks: &[Vec<u8>]) -> Vec<u8> {
+pub fn pcapng(blocks: &[Vec<u8>]) -> Vec<u8> {
     let section = [&0x1a2b_3c4du32.to_le_bytes()[..], &[1, 0, 0, 0], &[0xff; 8]].concat();
     [block(0x0a0d_0d0a, &section), block(1, &[1, 0, 0, 0, 0, 0, 0, 0]), blocks.concat()].concat()
 }
 
 /// Returns a packet of pcapng, with a time in microseconds.
-fn enhanced(time: u64, packet: &[u8]) -> Vec<u8> {
+pub fn enhanced(time: u64, packet: &[u8]) -> Vec<u8> {
     let length = packet.len() as u32;
     let head = [0, (time >> 32) as u32, time as u32, length, length].map(u32::to_le_bytes).concat();
     block(6, &[&head, packet].concat())
@@ -251,11 +253,11 @@ fn what_is_unknown_is_no_value() {
 }
 
 /// Returns whether a capture of one packet of a link type shows the inner packet.
-fn shows_inner(link: u32, packet: &[u8], more: &[&str]) -> Vec<String> {
+pub fn shows_inner(link: u32, packet: &[u8], more: &[&str]) -> Vec<String> {
     flows(Pcap::new(link).with([(SECOND, packet)]), "src,dst,sport,dport,proto", more)
 }
 
-const INNER: &str = "192.0.2.1,198.51.100.2,4000,53,17";
+pub const INNER: &str = "192.0.2.1,198.51.100.2,4000,53,17";
 
 #[test]
 fn link_types_are_decoded() {
@@ -318,7 +320,8 @@ fn tunnels_are_opened() {
     let (plain, whole) = (inner(), ethernet(&inner()));
     let label = [0, 0x06, 0x41, 64];
     let ppp = [&[0xff, 3, 0, 0x21], &plain[..]].concat();
-    let cases: [(&str, Vec<u8>); 13] = [
+    let wireless = [&[8, 2, 0, 0][..], &[2; 18], &[0x10, 0, 0xaa, 0xaa, 3, 0, 0, 0, 8, 0], &plain].concat();
+    let cases: [(&str, Vec<u8>); 20] = [
         ("GTP-U", inside(2152, &[0x30, 255, 0, 33, 0, 0, 0, 1], &plain)),
         ("GTP-U, numbered", inside(2152, &[0x32, 255, 0, 37, 0, 0, 0, 1, 0, 7, 0, 0], &plain)),
         (
@@ -327,6 +330,19 @@ fn tunnels_are_opened() {
         ),
         ("VXLAN-GPE", inside(4790, &[0x0c, 0, 0, 1, 0, 0, 9, 0], &plain)),
         ("VXLAN-GPE, frame", inside(4790, &[0x0c, 0, 0, 3, 0, 0, 9, 0], &whole)),
+        ("VXLAN-GPE, MPLS", inside(4790, &[0x0c, 0, 0, 5, 0, 0, 9, 0], &[&label[..], &plain].concat())),
+        (
+            "VXLAN-GPE, NSH",
+            inside(4790, &[0x0c, 0, 0, 4, 0, 0, 9, 0], &[&[0, 2, 2, 1, 0, 0, 1, 255][..], &plain].concat()),
+        ),
+        ("GRE, a VLAN", ip(47, 0, &[&[0, 0, 0x81, 0, 0, 5, 8, 0], &plain[..]].concat())),
+        ("GRE with a key, NSH", {
+            let head = [0x20, 0, 0x89, 0x4f, 0, 0, 0, 1, 0, 2, 2, 1, 0, 0, 1, 255];
+            ip(47, 0, &[&head, &plain[..]].concat())
+        }),
+        ("GENEVE, MPLS", inside(6081, &[0, 0, 0x88, 0x47, 0, 0, 9, 0], &[&label[..], &plain].concat())),
+        ("TZSP, 802.11", inside(37008, &[1, 0, 0, 0x12, 1], &wireless)),
+        ("L2TP without lengths", inside(1701, &[0, 2, 0, 1, 0, 2], &ppp)),
         ("MPLS in UDP", inside(6635, &label, &plain)),
         ("MPLS in GRE", ip(47, 0, &[&[0, 0, 0x88, 0x47], &label[..], &plain].concat())),
         ("MPLS in IP", ip(137, 0, &[&label[..], &plain].concat())),

@@ -5,7 +5,8 @@
 //! Expects: packets, if it has inputs (TYPE PACKET).
 //! Gives: the packet, by the output that `return` names; `exit` drops it.
 //! Handlers: run (rw), step (w), goto (w), set (w), get, and functions such as add, eq, if, now, cat.
-//! `random N` is below N, `random LOW HIGH` from LOW to HIGH.
+//! `random N` is below N, `random LOW HIGH` from LOW to HIGH. `kill SIGNAL PROCESS…` sends a signal, by
+//! number or name, as `$(kill HUP 4711)`; `$$` is the number of this process.
 //! Example: `Script(wait 1s, print c.count, stop)`
 
 pub(super) mod functions;
@@ -175,7 +176,7 @@ impl Script {
         cx.message(&format!("While executing '{}':{lines}", cx.declaration()));
     }
 
-    /// Replaces `$name`, `$1`, `$#` and `$(handler)`.
+    /// Replaces `$name`, `$1`, `$#`, `$$` and `$(handler)`.
     pub(super) fn expand(&self, cx: &Cx<'_>, source: &str, args: &[String]) -> String {
         if !source.contains('$') || !cx.router.spend_bytes(source.len()) {
             return source.to_owned();
@@ -239,6 +240,7 @@ impl Script {
             }
             '#' => Some((args.len().to_string(), at + 1)),
             '*' => Some((args.join(" "), at + 1)),
+            '$' => Some((std::process::id().to_string(), at + 1)),
             '{' => {
                 let end = s[at..].iter().position(|c| *c == '}').map(|n| at + n);
                 if !cx.router.spend_bytes(end.unwrap_or(s.len()) - at) {

@@ -127,5 +127,34 @@ fn functions_of_scripts_are_those_of_the_manual() {
     let name = file.display().to_string();
     assert_eq!(call("cat", &name).unwrap(), "a b\"c");
     assert_eq!(flame_click::text::unquote(&call("catq", &name).unwrap()), "a b\"c");
-    assert!(call("kill", "9 1").unwrap_err().starts_with("kill: "));
+}
+
+#[test]
+fn scripts_signal_processes() {
+    let run = run("s :: Script(TYPE PASSIVE, return $$); Idle -> Discard");
+    let call = |handler: &str, argument: &str| run.router.read(None, &format!("s.{handler}"), argument);
+    assert_eq!(call("run", "").unwrap(), std::process::id().to_string());
+    for (signal, number) in [("TERM", 15), ("9", 9), ("SIGUSR1", 10), ("0xc", 12)] {
+        let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+        assert_eq!(call("kill", &format!("0 {}", child.id())).unwrap(), "", "it is there");
+        assert_eq!(call("kill", &format!("{signal} {}", child.id())).unwrap(), "");
+        let status = child.wait().unwrap();
+        assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(number), "{signal}");
+    }
+    let gone =
+        std::process::Command::new("true").spawn().map(|mut child| (child.id(), child.wait())).unwrap().0;
+    for (words, expected) in [
+        ("TERM", "expected a signal and the numbers of processes"),
+        ("", "expected a signal and the numbers of processes"),
+        ("TREM 1", "expected a signal, as TERM or 15, found 'TREM'"),
+        ("32 1", "expected a signal, as TERM or 15, found '32'"),
+        ("-1 1", "expected a signal, as TERM or 15, found '-1'"),
+        // Groups of processes, and all that may be signalled.
+        ("0 0", "expected the number of a process, above 0, found '0'"),
+        ("0 -1", "expected the number of a process, above 0, found '-1'"),
+        (&format!("0 {gone}"), "No such process"),
+    ] {
+        let said = call("kill", words).unwrap_err();
+        assert!(said.starts_with("kill: ") && said.contains(expected), "{words}: {said}");
+    }
 }

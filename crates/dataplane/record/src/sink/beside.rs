@@ -30,13 +30,25 @@ impl Sink for Beside {
         self.records.flush()
     }
 
+    fn passed(&mut self, now_ns: u64) {
+        self.packets.passed(now_ns);
+        self.records.passed(now_ns);
+    }
+
     fn due(&self) -> bool {
         self.packets.due() || self.records.due()
     }
 
+    /// Completes the files that are due. If none is, somebody asks for all.
     fn rotate(&mut self) -> Result<(), SinkError> {
-        self.packets.rotate()?;
-        self.records.rotate()
+        let (packets, records) = (self.packets.due(), self.records.due());
+        if packets || !records {
+            self.packets.rotate()?;
+        }
+        if records || !packets {
+            self.records.rotate()?;
+        }
+        Ok(())
     }
 
     fn size(&self) -> u64 {
@@ -58,5 +70,54 @@ impl Sink for Beside {
 
     fn closed(&self) -> bool {
         self.packets.closed() || self.records.closed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    /// A sink that counts how often its files are completed.
+    struct Counted {
+        is_due: bool,
+        completed: Arc<AtomicU32>,
+    }
+
+    impl Sink for Counted {
+        fn write(&mut self, _: &str, _: &Table, _: &RecordBatch) -> Result<(), SinkError> {
+            Ok(())
+        }
+
+        fn flush(&mut self) -> Result<(), SinkError> {
+            Ok(())
+        }
+
+        fn due(&self) -> bool {
+            self.is_due
+        }
+
+        fn rotate(&mut self) -> Result<(), SinkError> {
+            self.completed.fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        }
+
+        fn finish(self: Box<Self>) -> Result<(), SinkError> {
+            Ok(())
+        }
+    }
+
+    /// One output whose time has passed leaves the other's file as it is; a signal completes both.
+    #[test]
+    fn outputs_are_completed_when_they_are_due() {
+        for (due, expected) in
+            [([true, false], [1, 0]), ([false, true], [0, 1]), ([true; 2], [1; 2]), ([false; 2], [1; 2])]
+        {
+            let completed: [Arc<AtomicU32>; 2] = Default::default();
+            let sink = |at: usize| Box::new(Counted { is_due: due[at], completed: completed[at].clone() });
+            beside(sink(0), sink(1)).rotate().unwrap();
+            assert_eq!(completed.map(|n| n.load(Ordering::Relaxed)), expected, "{due:?}");
+        }
     }
 }

@@ -48,6 +48,10 @@ where
         self.records.flush()
     }
 
+    fn passed(&mut self, now_ns: u64) {
+        self.records.passed(now_ns);
+    }
+
     fn due(&self) -> bool {
         self.records.due()
     }

@@ -113,6 +113,9 @@ pub trait Sink: Send {
     /// Returns an error if the output cannot be written.
     fn flush(&mut self) -> Result<(), SinkError>;
 
+    /// Records that all records up to this packet time were written. Called at ticks.
+    fn passed(&mut self, _now_ns: u64) {}
+
     /// Returns whether the files are due to be completed: the caller then writes the rows that it collected,
     /// and calls [`Sink::rotate`].
     fn due(&self) -> bool {

@@ -30,6 +30,12 @@ pub fn rotating(
     let namer = Namer::new(path, rotation.names)?;
     let (current, begun): (Box<dyn Sink>, _) = match (rotation.clock, rotation.every) {
         (Clock::Packets, Some(every)) => (Box::new(Nothing), Begun::At { every, packet: None }),
+        (Clock::Ticks(first_ns), Some(every)) => {
+            let every_ns = nanoseconds(every);
+            let begun_ns = first_ns / every_ns * every_ns;
+            let first = begin(&namer, 0, &[], date(begun_ns), &mut open)?;
+            (first, Begun::Tick { every_ns, begun_ns, now_ns: begun_ns })
+        }
         _ => (begin(&namer, 0, &[], Utc::now(), &mut open)?, Begun::Now(Instant::now())),
     };
     Ok(Box::new(Rotating {
@@ -56,6 +62,20 @@ enum Begun {
         every: Duration,
         packet: Option<u64>,
     },
+    /// By the packet time up to which records were written, at a multiple of a time in nanoseconds.
+    Tick {
+        every_ns: u64,
+        begun_ns: u64,
+        now_ns: u64,
+    },
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).max(1)
+}
+
+fn date(ns: u64) -> DateTime<Utc> {
+    DateTime::from_timestamp_nanos(ns.cast_signed())
 }
 
 /// Opens the files of part `number`, which begins at `now`, none of which is in `taken`.
@@ -140,8 +160,12 @@ impl<F: FnMut(&Part) -> Result<Box<dyn Sink>, SinkError> + Send> Rotating<F> {
         }
         self.settle()?;
         let files = self.current.files();
-        let now = match self.begun {
-            Begun::At { packet: Some(at), .. } => DateTime::from_timestamp_nanos(at.cast_signed()),
+        let now = match &mut self.begun {
+            Begun::At { packet: Some(at), .. } => date(*at),
+            Begun::Tick { every_ns, begun_ns, now_ns } => {
+                *begun_ns = (*now_ns / *every_ns * *every_ns).max(*begun_ns);
+                date(*begun_ns)
+            }
             _ => Utc::now(),
         };
         let next = begin(&self.namer, self.number + 1, &files, now, &mut self.open)?;
@@ -160,10 +184,10 @@ impl<F: FnMut(&Part) -> Result<Box<dyn Sink>, SinkError> + Send> Rotating<F> {
     /// Begins the part of a packet, if its time is not within this one.
     fn pass(&mut self, ts_ns: u64) -> Result<(), SinkError> {
         let Begun::At { every, packet } = &mut self.begun else { return Ok(()) };
-        let every = u64::try_from(every.as_nanos()).unwrap_or(u64::MAX).max(1);
+        let every = nanoseconds(*every);
         let Some(begun) = *packet else {
             *packet = Some(ts_ns);
-            return self.open_first(DateTime::from_timestamp_nanos(ts_ns.cast_signed()));
+            return self.open_first(date(ts_ns));
         };
         // Packets that are older than the part stay in it.
         let passed = ts_ns.saturating_sub(begun) / every;
@@ -212,9 +236,18 @@ impl<F: FnMut(&Part) -> Result<Box<dyn Sink>, SinkError> + Send> Sink for Rotati
         self.current.flush()
     }
 
+    fn passed(&mut self, passed_ns: u64) {
+        if let Begun::Tick { now_ns, .. } = &mut self.begun {
+            *now_ns = passed_ns.max(*now_ns);
+        }
+    }
+
     fn due(&self) -> bool {
-        let Begun::Now(begun) = self.begun else { return self.has_passed() };
-        !self.has_ended && self.rotation.every.is_some_and(|every| begun.elapsed() >= every)
+        match self.begun {
+            Begun::Now(begun) => !self.has_ended && self.rotation.every.is_some_and(|e| begun.elapsed() >= e),
+            Begun::At { .. } => self.has_passed(),
+            Begun::Tick { every_ns, begun_ns, now_ns } => !self.has_ended && now_ns - begun_ns >= every_ns,
+        }
     }
 
     fn rotate(&mut self) -> Result<(), SinkError> {

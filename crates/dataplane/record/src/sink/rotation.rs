@@ -37,6 +37,9 @@ pub enum Clock {
     /// The times of packets, as far as the output has packets: each file has the packets of its time, however
     /// fast they are read. A time without packets has no file.
     Packets,
+    /// The packet time that [`super::Sink::passed`] states, from this time of the first packet on: each file
+    /// has the records of a multiple of the time, up to its end.
+    Ticks(u64),
 }
 
 /// The names of successive files.

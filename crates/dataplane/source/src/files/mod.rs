@@ -8,13 +8,15 @@
 //!           are skipped, counted and listed at the end, with the same status; only a sound capture without
 //!           packets leaves it at 0. Noted with the packet's number, and no damage: a packet that states
 //!           fewer bytes on the wire than were captured (the captured ones count), a time that goes back by
-//!           more than a second, and drops that statistics of pcapng state. Only files whose packets are due
-//!           take memory, one that was compressed by `zstd --long` up to 128 MiB, and only those are judged
-//!           if -c ends the run.
+//!           more than a second, a time before 1970, and drops that statistics of pcapng state. Only files
+//!           whose packets are due take memory, one that was compressed by `zstd --long` up to 128 MiB, and
+//!           only those are judged if -c ends the run. An aggregated frame of 802.11 (A-MSDU) is a packet for
+//!           each of its frames, up to 256, each with the headers of the whole.
 //! Example:  flame run flow -r FILE -r FILE
 //! Related:  live, paced (on a node), pcap, pcapng, capture (sink)
 
 mod ahead;
+mod divided;
 mod due;
 mod input;
 mod merge;
@@ -26,7 +28,7 @@ mod step;
 
 pub use merge::Help;
 
-use crate::{Damage, DamageKind, Source, SourceError};
+use crate::{Damage, DamageKind, RawPacket, Source, SourceError};
 use bytes::Bytes;
 use flame_abi::{LinkType, MAX_PACKET};
 use std::path::{Path, PathBuf};
@@ -83,14 +85,26 @@ fn open_files(paths: &[PathBuf], options: &FileOptions) -> Result<merge::Files, 
     Ok(files)
 }
 
-/// Returns the link type of the first packet of a capture file, or of the captures in a folder. Returns
-/// `None` without a packet that can be read, and of a pipe, whose packets come once.
-pub fn first_link(path: &Path) -> Option<LinkType> {
+/// Returns the first packet of a capture file, or of the captures in a folder. Returns `None` without a
+/// packet that can be read, and of a pipe, whose packets come once.
+fn first(path: &Path) -> Option<RawPacket> {
     let stays = std::fs::metadata(path).is_ok_and(|metadata| metadata.is_file() || metadata.is_dir());
     let mut source = stays.then(|| open(&[path.to_owned()], &FileOptions::default()).ok())??;
     let mut block = crate::RawBlock::default();
     source.next(&mut block).ok()?;
-    block.packets.first().map(|packet| packet.link)
+    block.packets.first().copied()
+}
+
+/// Returns the link type of the first packet of a capture file, or of the captures in a folder. Returns
+/// `None` without a packet that can be read, and of a pipe, whose packets come once.
+pub fn first_link(path: &Path) -> Option<LinkType> {
+    first(path).map(|packet| packet.link)
+}
+
+/// Returns the time of the first packet of captures, or `None` if a file has none that can be read.
+pub fn first_time(paths: &[PathBuf]) -> Option<u64> {
+    let times: Option<Vec<u64>> = paths.iter().map(|path| first(path).map(|packet| packet.ts_ns)).collect();
+    times?.into_iter().min()
 }
 
 /// Returns the entry in the list of damage for a file of a folder.

@@ -5,7 +5,8 @@
 //!           in enhanced, simple and obsolete packet blocks. Other blocks are skipped; one above 16 MiB is
 //!           damage.
 //! Gives:    a link type for each interface, times in nanoseconds. The time of a simple packet block, which
-//!           has none, is 0. The drops that interface statistics blocks state are noted.
+//!           has none, is 0. From the first packet before 1970 on, the file's times are 100 years later, so
+//!           that their differences stay. The drops that interface statistics blocks state are noted.
 //! Example:  flame run count -r FILE
 //! Related:  pcap, file, capture (sink)
 
@@ -27,6 +28,10 @@ const MAX_BLOCK: usize = 16 << 20;
 /// The maximum number of interfaces of a section.
 const MAX_INTERFACES: usize = 65_536;
 
+/// The time by which times of a file with packets before 1970 are moved: 36,525 days, which are a hundred
+/// years from any day between 1901 and 1999.
+pub const LATER_NS: i128 = 36_525 * 86_400 * 1_000_000_000;
+
 #[derive(Debug, Default)]
 pub struct Pcapng {
     big_endian: bool,
@@ -34,6 +39,8 @@ pub struct Pcapng {
     interfaces: Vec<Interface>,
     /// The drops of interfaces of earlier sections.
     earlier: Drops,
+    /// The time in nanoseconds that is added to the times of packets.
+    moved_ns: i128,
 }
 
 /// Packets that were dropped while a capture was made, as its statistics state.
@@ -73,15 +80,14 @@ enum Scale {
 }
 
 impl Interface {
-    fn ns(&self, units: u64) -> u64 {
+    /// Returns the nanoseconds since 1970, which are negative before.
+    fn ns(&self, units: u64) -> i128 {
         let ns = match self.scale {
             Scale::Times(n) => u128::from(units) * u128::from(n),
             Scale::Over(n) => u128::from(units / n),
             Scale::Binary(bits) => (u128::from(units) * 1_000_000_000) >> bits,
         };
-        let ns =
-            i128::try_from(ns).unwrap_or(i128::MAX).saturating_add(i128::from(self.offset_s) * 1_000_000_000);
-        u64::try_from(ns.max(0)).unwrap_or(u64::MAX)
+        i128::try_from(ns).unwrap_or(i128::MAX).saturating_add(i128::from(self.offset_s) * 1_000_000_000)
     }
 }
 
@@ -93,6 +99,11 @@ impl Pcapng {
     /// Returns whether any interface of this section is decoded.
     pub fn any_decoded(&self) -> bool {
         self.interfaces.iter().any(|i| i.link.is_decoded())
+    }
+
+    /// Returns whether a packet so far had a time before 1970.
+    pub fn is_moved(&self) -> bool {
+        self.moved_ns != 0
     }
 
     /// Returns the drops that the statistics so far state.
@@ -215,14 +226,14 @@ impl Pcapng {
         Ok(Step::Skip)
     }
 
-    fn enhanced(&self, body: &[u8]) -> Result<Step, String> {
+    fn enhanced(&mut self, body: &[u8]) -> Result<Step, String> {
         if body.len() < 20 {
             return Err(format!("an enhanced packet block of {} bytes, expected at least 20", body.len()));
         }
         self.whole(body, self.u32(body, 0) as usize, 20)
     }
 
-    fn packet(&self, body: &[u8]) -> Result<Step, String> {
+    fn packet(&mut self, body: &[u8]) -> Result<Step, String> {
         if body.len() < 20 {
             return Err(format!("a packet block of {} bytes, expected at least 20", body.len()));
         }
@@ -231,20 +242,20 @@ impl Pcapng {
 
     /// Parses the common part of enhanced and obsolete packet blocks: time at 4, lengths at 12 and 16, data
     /// at 20.
-    fn whole(&self, body: &[u8], number: usize, data: usize) -> Result<Step, String> {
-        let interface = self.get(number)?;
+    fn whole(&mut self, body: &[u8], number: usize, data: usize) -> Result<Step, String> {
+        let interface = *self.get(number)?;
         let units = u64::from(self.u32(body, 4)) << 32 | u64::from(self.u32(body, 8));
         let (cap_len, wire_len) = (self.u32(body, 12), self.u32(body, 16));
         fits(cap_len, body.len() - data)?;
         // The block's type and length come before its body.
         let offset = 8 + data as u32;
-        Ok(Step::Packet(RawPacket {
-            ts_ns: interface.ns(units),
-            offset,
-            cap_len,
-            wire_len,
-            link: interface.link,
-        }))
+        let ns = interface.ns(units);
+        if ns < 0 {
+            self.moved_ns = LATER_NS;
+        }
+        // 0 stands for no time.
+        let ts_ns = u64::try_from(ns.saturating_add(self.moved_ns).max(0)).unwrap_or(u64::MAX);
+        Ok(Step::Packet(RawPacket { ts_ns, offset, cap_len, wire_len, link: interface.link }))
     }
 
     /// Parses a packet of the first interface without a time. Its length is that on the wire, cut to the

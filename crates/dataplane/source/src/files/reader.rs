@@ -1,6 +1,7 @@
 //! Reads one file: detects its format and fills blocks from it.
 
 use super::ahead::Ahead;
+use super::divided::Divided;
 use super::input::Input;
 use super::spares::Spares;
 use super::step::Step;
@@ -26,6 +27,19 @@ impl Parser {
             Self::Pcapng(p) => p.step(bytes),
         }
     }
+
+    /// Returns whether times are moved, since one was before 1970.
+    fn is_moved(&self) -> bool {
+        matches!(self, Self::Pcapng(p) if p.is_moved())
+    }
+
+    /// Returns whether a packet may be an aggregated frame.
+    fn may_aggregate(&self) -> bool {
+        match self {
+            Self::Pcap(p) => flame_decode::may_aggregate(p.link),
+            Self::Pcapng(_) => true,
+        }
+    }
 }
 
 /// What is noted of a file once.
@@ -34,6 +48,7 @@ struct Noted {
     back: bool,
     short: bool,
     drops: bool,
+    moved: bool,
 }
 
 /// The time, in nanoseconds, by which times may go back unnoticed: packets of several queues of a card are a
@@ -56,6 +71,7 @@ pub struct Reader {
     latest_ns: u64,
     /// What was noted of the file already.
     noted: Noted,
+    divided: Divided,
     /// Whether the file is one of a folder, where an undecodable file is reported instead of an error.
     pub of_folder: bool,
 }
@@ -136,6 +152,7 @@ impl Reader {
             packets: 0,
             latest_ns: 0,
             noted,
+            divided: Divided::default(),
             of_folder: false,
         })
     }
@@ -173,6 +190,9 @@ impl Reader {
         block.shared_offset = None;
         // Dropped, so that a stream can reuse its chunk.
         block.data = Bytes::new();
+        if self.divided.next(block) {
+            return Ok(Next::Packets);
+        }
         let mut start = self.at;
         let (mut captured, mut begun) = (0, None);
         while !self.ended && block.packets.len() < MAX_BLOCK_PACKETS && captured < MAX_BLOCK_BYTES {
@@ -201,6 +221,10 @@ impl Reader {
                     }
                     if block.packets.is_empty() {
                         start = self.at;
+                    }
+                    if self.parser.is_moved() && !std::mem::replace(&mut self.noted.moved, true) {
+                        let number = self.packets + block.packets.len() as u64 + 1;
+                        damage.push(Damage::remark(&self.file, moved(number)));
                     }
                     if p.wire_len < p.cap_len {
                         let number = self.packets + block.packets.len() as u64 + 1;
@@ -277,6 +301,9 @@ impl Reader {
                 pack(block, captured);
             }
         }
+        if self.parser.may_aggregate() {
+            self.divided.divide(block);
+        }
         Ok(Next::Packets)
     }
 
@@ -325,7 +352,7 @@ impl Reader {
     }
 
     fn remark(&self, reason: String, damage: &mut Vec<Damage>) {
-        damage.push(remark(&self.file, reason));
+        damage.push(Damage::remark(&self.file, reason));
     }
 
     fn damaged(&mut self, reason: String, damage: &mut Vec<Damage>) {
@@ -360,8 +387,12 @@ fn pack(block: &mut RawBlock, captured: usize) {
     block.data = data.into();
 }
 
-fn remark(file: &str, reason: String) -> Damage {
-    Damage { file: file.to_owned(), kind: DamageKind::Remark, offset: 0, reason }
+/// Returns the note about the first packet of a file before 1970.
+fn moved(number: u64) -> String {
+    format!(
+        "the time of packet {number} is before 1970: from it on, times are given 36,525 days (100 years) \
+         later, so that their differences are right"
+    )
 }
 
 /// Notes the first packet of a file with a length on the wire below the captured one.
@@ -372,7 +403,7 @@ fn note_short((file, noted): (&str, &mut Noted), number: u64, packet: &RawPacket
             "packet {number} states {wire_len} bytes on the wire and {cap_len} captured ones, which count instead, \
              as in later such packets"
         );
-        damage.push(remark(file, reason));
+        damage.push(Damage::remark(file, reason));
     }
 }
 

@@ -64,6 +64,11 @@ impl Maker<'_> {
         }
         let macs = [self.macs(), self.mac(any, &[Field::IpSrc, Field::IpDst])].concat();
         let llc = [0xaa, 0xaa, 3, 0, 0, 0, 8, 0];
-        [&[8, 0, 0, 0][..], &macs, &[0, 0], &llc, &self.ipv4(0)].concat()
+        if self.choose(3) > 0 {
+            return [&[8, 0, 0, 0][..], &macs, &[0, 0], &llc, &self.ipv4(0)].concat();
+        }
+        // One of several frames, with addresses of its own.
+        let inner = [self.macs(), vec![0, 0], llc.to_vec(), self.ipv4(0)].concat();
+        [&[0x88, 0, 0, 0][..], &macs, &[0, 0, 0x80, 0], &inner].concat()
     }
 }

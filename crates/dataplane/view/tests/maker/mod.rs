@@ -189,8 +189,10 @@ impl Maker<'_> {
     fn ethernet(&mut self, depth: u64) -> Vec<u8> {
         let mut frame = self.macs();
         for _ in 0..self.choose(4).saturating_sub(2) {
-            frame.extend([0x81, 0]);
-            frame.extend(self.draw(2, false));
+            // A VLAN, or the tag of a ring.
+            let (kind, length) = [([0x81, 0], 2), ([0x89, 0x2f], 4)][usize::from(self.choose(4) == 0)];
+            frame.extend(kind);
+            frame.extend(self.draw(length, false));
         }
         match self.choose(12) {
             0 => {
@@ -445,9 +447,9 @@ impl Maker<'_> {
                 self.tunnel(6081, [vec![2, 0, 0x65, 0x58, 0, 0, 9, 0], options, frame].concat(), addresses)
             }
             13 => {
-                // Tunnels that are not decoded, recognized by their ports. All their contents are hidden
+                // Tunnels that are told by a port alone, decoded or not. All their contents are hidden
                 // under a transform.
-                let port = [2152u16, 3544, 1701, 6080, 6635, 4790][self.choose(6) as usize];
+                let port = [2152u16, 3544, 1701, 6080, 6635, 4790, 5247][self.choose(7) as usize];
                 let n = 8 + self.choose(40) as usize;
                 let is_hidden = !self.transforms.is_empty();
                 let held = self.draw(n, is_hidden);

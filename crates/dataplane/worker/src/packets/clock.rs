@@ -14,11 +14,18 @@ pub struct Clock {
     next: Option<u64>,
     /// The latest time so far.
     pub now: u64,
+    /// The first gap in which some multiples have no tick, from one tick to the next.
+    pub gap: Option<(u64, u64)>,
 }
 
 impl Clock {
     pub fn new(period_ns: u64) -> Self {
-        Self { period: period_ns.max(1), next: None, now: 0 }
+        Self { period: period_ns.max(1), next: None, now: 0, gap: None }
+    }
+
+    /// Returns the end of the interval that a capture has reached: the next tick, or its time without any.
+    pub fn border(&self) -> u64 {
+        self.next.filter(|next| *next != NEVER).unwrap_or(self.now)
     }
 
     /// Advances to `latest_ns`, the latest time of some packets, and returns true, unless a tick falls before
@@ -49,6 +56,9 @@ impl Clock {
             return None;
         }
         let is_long = (last - tick) / self.period >= MAX_GAP;
+        if is_long {
+            self.gap.get_or_insert((tick, last));
+        }
         self.next = Some(if is_long { last } else { tick.saturating_add(self.period) });
         Some(tick)
     }

@@ -81,6 +81,8 @@ pub struct ReadStats {
     pub bytes: u64,
     /// The error that ended the source early. Packets before it are still processed.
     pub failed: Option<SourceError>,
+    /// The first gap whose intervals are one, from tick to tick.
+    pub gap: Option<(u64, u64)>,
 }
 
 /// Reads `source` to its end, to `count` packets, or until `stop` (of a live source, the packets that had
@@ -226,8 +228,11 @@ impl<'a> Reading<'a> {
 
     /// Ends the consumer, after the last block.
     pub(crate) fn end(&mut self, consumer: &mut dyn Consumer) -> Result<ReadStats, RunError> {
-        consumer.end(self.ended.unwrap_or(self.clock.now))?;
+        let has_intervals = self.options.interval_ns > 0;
+        let end = if has_intervals { self.clock.border() } else { self.clock.now };
+        consumer.end(self.ended.unwrap_or(end))?;
         let mut stats = std::mem::take(&mut self.stats);
+        stats.gap = self.clock.gap.filter(|_| has_intervals);
         match stats.failed.take() {
             // No packet was processed that could be reported.
             Some(e) if stats.packets == 0 => Err(e.into()),
@@ -337,6 +342,9 @@ fn between_ticks(
 pub struct ReadOptions<'a> {
     pub decapsulate: bool,
     pub tick_ns: u64,
+    /// The intervals into which a capture is divided in nanoseconds, or 0. The run ends with the last one,
+    /// as on the link that was captured.
+    pub interval_ns: u64,
     /// The maximum number of packets to read.
     pub count: u64,
     /// The end of the run, on request.

@@ -363,6 +363,8 @@ impl<'a> Collector<'a> {
             }
             self.deliver()?;
             self.show()?;
+            self.outputs.sink.passed(all);
+            self.rotate()?;
             self.release();
         }
         Ok(())

@@ -1,6 +1,7 @@
 //! The threads of a run: one for everything, or one for each worker, one that reads and one that collects.
 
 use crate::error::RunError;
+use crate::packets::clock::MAX_GAP;
 use crate::packets::commands::Command;
 use crate::packets::dispatch::{Dispatcher, Partition};
 use crate::packets::fixed_blocks::TURN;
@@ -20,7 +21,7 @@ use crate::run::wiring::{Ends, Wiring};
 use crate::run::worker_loop::worker_loop;
 use crossbeam_channel::{Receiver, bounded, never, unbounded};
 use flame_execute::Stop;
-use flame_source::Source;
+use flame_source::{Damage, Source};
 use flame_view::FlowHash;
 
 fn add_source(report: &mut Report, stats: ReadStats, source: &dyn Source) {
@@ -30,6 +31,15 @@ fn add_source(report: &mut Report, stats: ReadStats, source: &dyn Source) {
         *report.kernel_drops.get_or_insert_default() += drops;
     }
     report.damage.extend_from_slice(source.damage());
+    if let Some((from_ns, to_ns)) = stats.gap {
+        let seconds = (to_ns - from_ns) as f64 / 1e9;
+        let reason = format!(
+            "no packets come for {seconds} s after {} s since 1970: these are more than {MAX_GAP} intervals, \
+             and one row; later such gaps are not noted",
+            from_ns as f64 / 1e9
+        );
+        report.damage.push(Damage::remark("--interval", reason));
+    }
     report.failed = report.failed.take().or(stats.failed.map(|e| e.to_string()));
 }
 

@@ -55,6 +55,10 @@ impl<'a> Wiring<'a> {
         ReadOptions {
             decapsulate: self.options.decapsulate,
             tick_ns: self.shape.tick_ns,
+            interval_ns: match self.discipline {
+                Discipline::File | Discipline::Pipe => self.shape.interval_ns,
+                _ => 0,
+            },
             count: self.options.count,
             closing: self.closing,
             progress: &self.handle.shared().progress,

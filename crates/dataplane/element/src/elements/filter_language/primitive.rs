@@ -274,13 +274,19 @@ impl Parser<'_> {
 
     /// Reads the number or name of a protocol.
     fn protocol_test(&mut self) -> Result<E, String> {
-        let comparison = self.comparison();
-        let name = self.next();
-        if name == "tcpudp" && !comparison.is_negated && comparison.relation == Relation::Equal {
-            return Ok(tcp_or_udp());
-        }
-        let number = self.protocol(&name).ok_or_else(|| format!("expected a protocol, found '{name}'"))?;
-        Ok(comparison.apply(|relation| test(Base::Ip, 9, 1, 255, relation, number.into())))
+        let (mask, comparison, any) = self.masked()?;
+        let number = match any {
+            Some(value) => value,
+            None => {
+                let name = self.next();
+                if name == "tcpudp" && !comparison.is_negated && comparison.relation == Relation::Equal {
+                    return Ok(tcp_or_udp());
+                }
+                let number = self.protocol(&name);
+                number.ok_or_else(|| format!("expected a protocol, found '{name}'"))?.into()
+            }
+        };
+        Ok(comparison.apply(|relation| test(Base::Ip, 9, 1, 255 & mask, relation, number)))
     }
 
     fn protocol(&self, name: &str) -> Option<u8> {
@@ -427,6 +433,9 @@ impl Parser<'_> {
             let (mask, comparison, any) = self.masked()?;
             return self.masked_port(mask, comparison, any, protocols);
         }
+        if self.take(&["&"]) {
+            return self.masked_address(given.unwrap_or_default());
+        }
         let comparison = self.comparison();
         if kind.is_empty() && self.is_port(self.peek()) {
             return self.port(comparison, tcp_or_udp());
@@ -468,6 +477,31 @@ impl Parser<'_> {
             })
         });
         Ok(E::And(vec![protocols, first_fragment(), ports]))
+    }
+
+    /// Reads `MASK [[RELATION] ADDRESS]`. Without an address, any of the mask's bits are asked for.
+    fn masked_address(&mut self, direction: Direction) -> Result<E, String> {
+        self.previous.subject = Subject::Address;
+        let word = self.next();
+        let mask = Ip::read(&word, self.scope).ok_or_else(|| format!("expected a mask, found '{word}'"))?;
+        let at = self.at;
+        let mut comparison = self.comparison();
+        let mut value = Ip::read(self.peek(), self.scope);
+        match value {
+            Some(_) => self.at += 1,
+            None if self.at == at => {
+                comparison.is_negated = true;
+                value = Some(Ip(0));
+            }
+            None => {}
+        }
+        match (value, comparison.relation) {
+            (Some(value), Relation::Equal) => Ok(comparison.apply(|_| {
+                direction.combine(&|is_source| ip_is(if is_source { 12 } else { 16 }, 4, mask.0, value.0))
+            })),
+            (None, _) => Err(format!("expected an address, found '{}'", self.peek())),
+            (_, _) => Err("addresses can be compared by '=' and '!=' only".into()),
+        }
     }
 
     /// Reads an address or a network, whose relation is read.

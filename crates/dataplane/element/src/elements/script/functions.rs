@@ -1,4 +1,4 @@
-//! The functions of a Script: read handlers that only compute, and output to files.
+//! The functions of a Script: read handlers that compute, read files or send signals, and output to files.
 
 use super::Script;
 use crate::runtime::element::Cx;
@@ -6,6 +6,7 @@ use crate::runtime::handler::Access;
 use crate::runtime::limits::LONGEST_VALUE;
 use flame_click::text;
 use flame_click::value::{boolean, integer};
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use std::io::Write;
 
 pub const FUNCTIONS: &[&str] = &[
@@ -89,6 +90,42 @@ fn truths(words: &[String]) -> Result<Vec<bool>, String> {
     words.iter().map(|w| truth(w)).collect()
 }
 
+/// The names of signals, from 1 on.
+const SIGNALS: [&str; 31] = [
+    "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2", "PIPE",
+    "ALRM", "TERM", "STKFLT", "CHLD", "CONT", "STOP", "TSTP", "TTIN", "TTOU", "URG", "XCPU", "XFSZ",
+    "VTALRM", "PROF", "WINCH", "IO", "PWR", "SYS",
+];
+
+/// Sends a signal, by number or name, to processes, until one cannot be sent.
+fn kill(words: &[String]) -> Result<String, String> {
+    let bad = |what: &str, found: &str| format!("kill: expected {what}, found '{found}'");
+    let (name, processes) = match words {
+        [name, processes @ ..] if !processes.is_empty() => (text::unquote(name), processes),
+        _ => return Err(bad("a signal and the numbers of processes", &words.join(" "))),
+    };
+    let of_name = |name: &str| SIGNALS.iter().position(|known| *known == name).map(|at| at as i128 + 1);
+    let number = integer(&name).or_else(|| of_name(name.strip_prefix("SIG").unwrap_or(&name)));
+    let range = i128::try_from(SIGNALS.len()).map(|most| 0..=most).unwrap_or(0..=0);
+    let Some(number) = number.filter(|number| range.contains(number)) else {
+        return Err(bad("a signal, as TERM or 15", &name));
+    };
+    let signal = Signal::from_named_raw(number as i32);
+    for word in processes {
+        // 0 and negative numbers are groups of processes, and -1 is everything.
+        let process = integer(&text::unquote(word)).and_then(|n| i32::try_from(n).ok()).filter(|n| *n > 0);
+        let Some(process) = process.and_then(Pid::from_raw) else {
+            return Err(bad("the number of a process, above 0", word));
+        };
+        let sent = match signal {
+            Some(signal) => kill_process(process, signal),
+            None => test_kill_process(process),
+        };
+        sent.map_err(|e| format!("kill: signal {number} to process {}: {e}", process.as_raw_nonzero()))?;
+    }
+    Ok(String::new())
+}
+
 /// Calls a function, if there is one of this name.
 pub fn call(script: &Script, cx: &Cx<'_>, name: &str, argument: &str) -> Option<Result<String, String>> {
     if !FUNCTIONS.contains(&name) {
@@ -169,7 +206,7 @@ pub fn call(script: &Script, cx: &Cx<'_>, name: &str, argument: &str) -> Option<
             let text = bytes.map(|b| text::decode(&b)).map_err(|e| format!("{file_name}: {e}"));
             text.map(|text| if name == "catq" { text::quote(&text) } else { text })
         }
-        "kill" => Err("kill: a router sends no signals to processes".into()),
+        "kill" => kill(&words),
         "htons" | "ntohs" => one(swap16),
         "htonl" | "ntohl" => one(u32::to_be),
         "get" => script.get(argument.trim()).ok_or_else(|| format!("no variable '{}'", argument.trim())),
