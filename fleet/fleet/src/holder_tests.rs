@@ -19,7 +19,7 @@ use std::sync::Arc;
 use tokio::runtime::Runtime;
 
 /// A time in 2026, in seconds and in nanoseconds, 123,456,789 ns after a second.
-const NOW: u64 = 1_780_000_000;
+pub const NOW: u64 = 1_780_000_000;
 const TIME: u64 = NOW * 1_000_000_000 + 123_456_789;
 
 /// Texts and an address that no holder of the tests may see.
@@ -78,6 +78,22 @@ fn flows(hidden: &Hidden) -> Columns {
     ]
 }
 
+/// Returns rows as a node sends them.
+pub fn body(columns: Columns) -> Vec<u8> {
+    let field = |(name, kind, values): &(&str, &str, ArrayRef)| {
+        let metadata = [("type".to_owned(), (*kind).to_owned())].into();
+        Column::new(*name, values.data_type().clone(), false).with_metadata(metadata)
+    };
+    let schema = Arc::new(Schema::new(columns.iter().map(field).collect::<Vec<_>>()));
+    let values: Vec<_> = columns.into_iter().map(|(_, _, values)| values).collect();
+    let rows = RecordBatch::try_new_with_options(schema, values, &RecordBatchOptions::new()).unwrap();
+    let mut body = Vec::new();
+    let mut stream = StreamWriter::try_new(&mut body, &rows.schema()).unwrap();
+    stream.write(&rows).unwrap();
+    stream.finish().unwrap();
+    body
+}
+
 impl World {
     pub fn new() -> Self {
         Self::of(&HIDDEN, Arc::new(Secret::generate()), Arc::new(Secret::generate()))
@@ -113,7 +129,7 @@ impl World {
         world
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
@@ -122,18 +138,9 @@ impl World {
     }
 
     pub fn add(&mut self, node: &str, principal: &str, module: &str, table: &str, columns: Columns) {
-        let field = |(name, kind, values): &(&str, &str, ArrayRef)| {
-            let metadata = [("type".to_owned(), (*kind).to_owned())].into();
-            Column::new(*name, values.data_type().clone(), false).with_metadata(metadata)
-        };
-        let schema = Arc::new(Schema::new(columns.iter().map(field).collect::<Vec<_>>()));
-        let values: Vec<_> = columns.into_iter().map(|(_, _, values)| values).collect();
-        let rows = RecordBatch::try_new_with_options(schema, values, &RecordBatchOptions::new()).unwrap();
-        let mut body = Vec::new();
-        let mut stream = StreamWriter::try_new(&mut body, &rows.schema()).unwrap();
-        stream.write(&rows).unwrap();
-        stream.finish().unwrap();
-        let batch = Batch { rows: rows.num_rows() as u64, first: TIME, last: TIME + 5, body: &body };
+        let count = columns.first().map_or(0, |(_, _, values)| values.len());
+        let body = body(columns);
+        let batch = Batch { rows: count as u64, first: TIME, last: TIME + 5, body: &body };
         let position = Position { epoch: Epoch(1), sequence: 1 };
         let frame = Frame::new(position, Totals::default(), Hash::default(), &batch).unwrap();
         let mut files = Files::default();
@@ -148,7 +155,7 @@ impl World {
 
     /// Returns a session of alice under a role with these fields, to which the policy shows tables, and with
     /// these fields of the credential.
-    fn holder(&self, role: &str, shows: &str, fields: &[(Field, &str)]) -> Result<Holder, String> {
+    pub fn holder(&self, role: &str, shows: &str, fields: &[(Field, &str)]) -> Result<Holder, String> {
         let policy = format!(
             "[node]\nname = \"archive\"\nkey = \"node.key\"\naudit = \"audit.log\"\n[roots]\noperator = \"{}\"\n\
              [roles.reader]\nselect = \"\"\ncalls = \"records\"\ncode = \"any\"\n{role}\n{shows}\n",

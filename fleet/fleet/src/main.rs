@@ -19,6 +19,7 @@ mod maintain;
 mod output;
 mod parquet_files;
 mod query;
+mod rtt;
 mod store;
 mod stream;
 mod tables;
@@ -77,7 +78,7 @@ enum Fleet {
     },
     Delay(live::Delay),
     Paths(live::Paths),
-    Rtt(live::Rtt),
+    Rtt(rtt::Rtt),
     #[command(hide = true)]
     Bench(bench::Bench),
 }
