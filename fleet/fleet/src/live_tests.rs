@@ -1,11 +1,11 @@
 //! Joins over an archive.
 
 use crate::columns;
-use crate::holder_tests::{Columns, HEADERS, NOW, World, body, numbers, text};
 use crate::live::{Packets, archived, delays, ways};
 use crate::query::{pool, session};
 use crate::rtt::{Handshakes, side_by_side};
 use crate::stream::{Ends, Latest, Next, take};
+use crate::world::{Columns, HEADERS, NOW, World, body, numbers, text};
 use crate::{Error, live::Nodes};
 use datafusion::arrow::array::AsArray as _;
 use datafusion::arrow::array::{
