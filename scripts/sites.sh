@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Two nodes at two sites, in namespaces, whose wide area network is a graph of Click elements with known
-# delays. Traffic runs for SECONDS between the sites, with an overload in the middle, and from both to the same
-# targets. The records of both nodes are left in FOLDER: trajectory-SITE.json, rtt-SITE.json.
+# delays. Traffic runs for SECONDS between the sites, with an overload in the middle, and from both to the
+# same targets. The records of both nodes are left in FOLDER: trajectory-SITE.json, rtt-SITE.json.
 # Usage: sites.sh FLAME MODULES FOLDER SECONDS
 set -euo pipefail
 flame=$(realpath "$1") modules=$(realpath "$2") folder=$(realpath "$3") seconds=$4
@@ -123,10 +123,13 @@ while (at := time.monotonic() - begin) < seconds:
 PY
 run ip netns exec "$net-3" python3 "$work/targets.py"
 run ip netns exec "$net-2" python3 -c 'import socket, time
-for port in (5000, 5001):
-    globals()[f"s{port}"] = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); globals()[f"s{port}"].bind(("", port))
+sockets = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(2)]
+for n, s in enumerate(sockets):
+    s.bind(("", 5000 + n))
 time.sleep(3600)'
-reached() { ip netns exec "$net-2" python3 -c 'import socket; socket.create_connection(("10.7.3.1", 80), 1)'; }
+reached() {
+  ip netns exec "$net-2" python3 -c 'import socket; socket.create_connection(("10.7.3.1", 80), 1)'
+}
 until_there "the network" reached
 traffic=()
 for n in 1 2; do

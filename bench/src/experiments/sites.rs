@@ -1,6 +1,6 @@
-//! Delays and round trips as two nodes see them, whose network is a graph of Click elements with known delays:
-//! FLAME's Figures 3 and 4. One site is well connected; the other is behind a slow link, which datagrams
-//! overload for a while. `scripts/sites.sh` makes the network and the traffic.
+//! Delays and round trips as two nodes see them, whose network is a graph of Click elements with known
+//! delays: FLAME's Figures 3 and 4. One site is well connected; the other is behind a slow link, which
+//! datagrams overload for a while. `scripts/sites.sh` makes the network and the traffic.
 
 use super::finding::{Finding, short};
 use super::{Figure, Setting};

@@ -1,5 +1,5 @@
-//! `flame fleet rtt`: the same targets as seen from several nodes, as far as the handshakes came to the archive,
-//! or as they come to the server.
+//! `flame fleet rtt`: the same targets as seen from several nodes, as far as the handshakes came to the
+//! archive, or as they come to the server.
 
 use crate::live::quoted;
 use crate::query::{Access, ask, pool, session_over};

@@ -222,8 +222,8 @@ fn a_fleet_installs_and_revokes() {
     assert!(refused.unwrap_err().contains("revoked"));
 }
 
-/// A holder follows the round trips of its own module while they come, and until it is revoked. Another holder
-/// under the same policy sees nothing of them.
+/// A holder follows the round trips of its own module while they come, and until it is revoked. Another
+/// holder under the same policy sees nothing of them.
 #[test]
 fn a_holder_follows_its_own_streams() {
     let Some(fleet) = Fleet::start(&[("one", ROLE), ("two", ROLE)]) else { return };

@@ -1,5 +1,5 @@
-//! A message with records of any bytes: one that is read is written as the same bytes, is taken once, and moves
-//! the archive's watermark by its rows and no others.
+//! A message with records of any bytes: if it can be read, it is written as the same bytes, is taken once,
+//! and moves the archive's watermark by its rows and no others.
 #![no_main]
 
 use flame_fleet_protocol::{Mark, Message, Progress, Subject, Verdict, Writer};

@@ -51,8 +51,8 @@ pub fn replay(run: fn(&[u8]), seeds: &[Vec<u8>], count: usize) {
     }
 }
 
-/// Runs a target like [`replay`], `FLAME_REPLAY` times as many changes. If `FLAME_CORPUS` names a folder, its seeds
-/// are written below it for a fuzzer.
+/// Runs a target as [`replay`] does, on `FLAME_REPLAY` times as many changes. If `FLAME_CORPUS` names a
+/// folder, the seeds are written below it for a fuzzer.
 ///
 /// # Panics
 ///
