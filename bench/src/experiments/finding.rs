@@ -46,16 +46,8 @@ pub const ITEMS: [Item; 37] = [
     item("Bunga Fig. 4", "division of the processor", Experiment("load")),
     item("Bunga Fig. 5", "throughput by the number of processors", Experiment("load")),
     item("Bunga Section V", "faster links, and sampling as the remedy", Experiment("links")),
-    item(
-        "FLAME Fig. 3",
-        "one-way delay between two networks",
-        Nothing("needs two sites: `flame fleet delay --follow` and `rtt` measure it there"),
-    ),
-    item(
-        "FLAME Fig. 4",
-        "round trips to the same targets from two networks",
-        Nothing("needs two sites: `flame fleet delay --follow` and `rtt` measure it there"),
-    ),
+    item("FLAME Fig. 3", "one-way delay between two networks", Experiment("sites")),
+    item("FLAME Fig. 4", "round trips to the same targets from two networks", Experiment("sites")),
     item("FLAME Fig. 5", "work available for a packet without loss", Experiment("work")),
     item("FLAME Section 3.5", "the number of modules that a fit predicts", Experiment("work")),
     item("FLAME Fig. 6", "cost of modules, and the part of protection", Experiment("protection")),

@@ -20,6 +20,7 @@ mod protection;
 mod repairs;
 mod sending;
 mod shares;
+mod sites;
 mod work;
 
 use crate::fixture::{Error, base, instance, plan, run_slot};
@@ -47,7 +48,7 @@ pub struct Setting<'a> {
 type Experiment = fn(&Setting<'_>) -> Result<Vec<Finding>, Error>;
 
 /// The experiments by name. Those that only compute come first.
-pub const ALL: [(&str, Experiment); 18] = [
+pub const ALL: [(&str, Experiment); 19] = [
     ("instructions", instructions::run),
     ("latency", latency::run),
     ("links", links::run),
@@ -66,6 +67,7 @@ pub const ALL: [(&str, Experiment); 18] = [
     ("sending", sending::run),
     ("classes", classes::run),
     ("active", active::run),
+    ("sites", sites::run),
 ];
 
 /// What an experiment found, or the reason why it was left out.

@@ -39,6 +39,15 @@ impl Raw {
         self.runtime.block_on(self.client.flush()).unwrap();
     }
 
+    /// Publishes with a header.
+    fn publish_with(&self, subject: &str, header: (&str, &str), text: &str) {
+        let mut headers = async_nats::HeaderMap::new();
+        headers.insert(header.0, header.1);
+        let (subject, text) = (subject.to_owned(), text.to_owned().into());
+        self.runtime.block_on(self.client.publish_with_headers(subject, headers, text)).unwrap();
+        self.runtime.block_on(self.client.flush()).unwrap();
+    }
+
     /// Waits until the server has said that this is not allowed.
     fn is_denied(&self, what: &str, subject: &str) {
         let expected = format!("permissions violation for {what} to \"{}", subject.to_lowercase());
@@ -89,6 +98,29 @@ fn a_node_uses_its_own_subjects_only() {
         (mark.as_str(), ""),
         ("$JS.API.DIRECT.GET.REC_alice", last.as_str()),
         ("$JS.API.STREAM.MSG.GET.REC_alice", last.as_str()),
+        ("$JS.API.DIRECT.GET.REC_alice", "{\"multi_last\":[\"flame.records.>\"],\"batch\":100}"),
+        ("$JS.API.DIRECT.GET.REC_alice.flame.records.>", ""),
+        ("$JS.API.DIRECT.GET.REC_alice.flame.records.*.alice.flow.flows", ""),
+        ("$JS.API.DIRECT.GET.MARKS.flame.marks.>", ""),
+        ("$JS.API.INFO", ""),
+        ("$JS.API.SERVER.REMOVE", "{}"),
+        ("$JS.API.META.LEADER.STEPDOWN", "{}"),
+        ("$JS.API.STREAM.RESTORE.REC_alice", "{}"),
+        ("$JS.API.STREAM.MSG.DELETE.REC_alice", "{\"seq\":1}"),
+        ("$JS.API.STREAM.LEADER.STEPDOWN.REC_alice", ""),
+        ("$JS.API.CONSUMER.DURABLE.CREATE.REC_alice.c", consumer),
+        ("$JS.API.CONSUMER.CREATE.REC_alice.c.>", consumer),
+        ("$JS.API.CONSUMER.CREATE.REC_alice.c.flame.records.*.alice.flow.flows", consumer),
+        ("$JS.API.CONSUMER.CREATE.MARKS", consumer),
+        ("$JS.API.CONSUMER.LIST.REC_alice", ""),
+        ("$JS.API.CONSUMER.INFO.REC_alice.archive", ""),
+        ("$JS.API.CONSUMER.DELETE.REC_alice.archive", ""),
+        ("$JS.API.CONSUMER.PAUSE.REC_alice.archive", "{}"),
+        ("$JS.API.CONSUMER.UNPIN.REC_alice.archive", "{}"),
+        ("$JS.FC.REC_alice.c.x", ""),
+        ("$SYS.ACCOUNT.CONTROL.CONNECT", "{}"),
+        ("$SYS.REQ.USER.INFO", ""),
+        ("_INBOX.x", "a reply"),
         ("$JS.API.STREAM.INFO.REC_alice", "{\"subjects_filter\":\">\"}"),
         ("$JS.API.STREAM.NAMES", ""),
         ("$JS.API.STREAM.LIST", ""),
@@ -126,14 +158,42 @@ fn a_node_uses_its_own_subjects_only() {
         "flame.inbox.node.b.>",
         "flame.inbox.archive.>",
         "flame.inbox.>",
+        "flame.inbox.*.*.>",
+        "flame.marks.>",
+        "flame.*.b",
+        "flame.records.*.alice.flow.flows",
+        "flame.records.b.alice.flow.flows",
+        "*",
+        "*.>",
+        "*.*.*.*.*.*",
+        "_INBOX.>",
+        "_R_.>",
         "$JS.>",
+        "$JS.ACK.>",
+        "$JS.EVENT.>",
         "$SYS.>",
+        "$SYS.ACCOUNT.>",
     ] {
         let _subscription = raw.runtime.block_on(raw.client.subscribe(from.to_owned())).unwrap();
         raw.runtime.block_on(raw.client.flush()).unwrap();
         raw.is_denied("subscription", from);
     }
     assert_eq!(of_b.last(&subject("b")).unwrap().unwrap().bytes, b"rows", "the record of b");
+
+    // What a header would have the stream do beside taking a record: none of these is taken.
+    for header in [
+        ("Nats-Rollup", "all"),
+        ("Nats-Rollup", "sub"),
+        ("Nats-TTL", "1s"),
+        ("Nats-Schedule", "@at 2020-01-01T00:00:00Z"),
+        ("Nats-Incr", "+1"),
+        ("Nats-Expected-Stream", "MARKS"),
+        ("Nats-Expected-Last-Sequence", "999"),
+    ] {
+        raw.publish_with(subject("a").as_str(), header, "a header");
+    }
+    // A message with an id keeps no other one out, since records have none.
+    raw.publish_with(subject("a").as_str(), ("Nats-Msg-Id", "1"), "an id");
 
     // The server acknowledges a record where its publisher says, but within the account of the node.
     let inbox = subject("b").to_string().replace("flame.records", "flame.inbox.node");
@@ -148,7 +208,8 @@ fn a_node_uses_its_own_subjects_only() {
     });
     assert_eq!(found[0].sequence, 1, "nothing was purged");
     let others = found.iter().filter(|record| record.subject == subject("b")).count();
-    assert_eq!((found.len(), others), (8, 1), "{found:?}");
+    assert_eq!((found.len(), others), (9, 1), "{found:?}");
+    assert!(found.iter().all(|record| record.bytes != b"a header"), "{found:?}");
 }
 
 /// A node that left, or was refused, has no connection any more.

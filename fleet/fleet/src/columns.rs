@@ -1,6 +1,7 @@
-//! The columns of the module trajectory, in batches of an archive or of a stream.
+//! The columns of the modules trajectory and rtt, in batches of an archive or of a stream.
 
 use crate::Error;
+use crate::rtt::Handshakes;
 use datafusion::arrow::array::{Array as _, ArrayRef, AsArray as _, RecordBatch};
 use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::{DataType, Int64Type, UInt64Type};
@@ -9,8 +10,9 @@ use flame_fleet_join::{Flow, Window};
 /// Returns a column as `kind`.
 fn column(batch: &RecordBatch, name: &str, kind: &DataType) -> Result<ArrayRef, Error> {
     let found = batch.column_by_name(name);
-    let found =
-        found.ok_or_else(|| format!("no column {name}, expected the columns of the module trajectory"))?;
+    let expected = "expected the columns of the modules trajectory and rtt; a credential shows addresses by \
+                    the exposure headers";
+    let found = found.ok_or_else(|| format!("no column {name}, {expected}"))?;
     Ok(cast(found, kind)?)
 }
 
@@ -66,4 +68,16 @@ pub fn settings(batch: &RecordBatch) -> Result<Vec<String>, Error> {
     let all = all.into_iter().collect::<Result<Vec<_>, _>>()?;
     let line = |n| all.iter().map(|of| of.as_string::<i32>().value(n)).collect::<Vec<_>>().join(" ");
     Ok((0..batch.num_rows()).map(line).collect())
+}
+
+/// Adds the handshakes of a batch of the table `handshake`.
+pub fn handshakes(batch: &RecordBatch, node: &str, into: &mut Handshakes) -> Result<(), Error> {
+    let number = |name| column(batch, name, &DataType::Int64);
+    let (times, targets, trips) = (number("syn_ns")?, words(batch, "dst")?, number("rtt_ns")?);
+    let (times, trips) = (times.as_primitive::<Int64Type>(), trips.as_primitive::<Int64Type>());
+    let targets = targets.as_string::<i32>();
+    for n in (0..batch.num_rows()).filter(|n| !targets.is_null(*n)) {
+        into.add(node, times.value(n), targets.value(n), trips.value(n));
+    }
+    Ok(())
 }

@@ -8,23 +8,28 @@
 
 use crate::Error;
 use crate::store::File;
+use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::{DataType, Field};
 use flame_plan::{Expose, Field as PacketField};
 use flame_trust::{
-    Challenge, Credential, Event, MAX_BYTES, Policy, Rights, SESSION, Secret, ShownTable, fleet_name, meet,
+    Challenge, Credential, Event, MAX_BYTES, Policy, Rights, SESSION, Secret, ShownTable, Verified,
+    fleet_name, meet,
 };
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// A holder that has proved to own its key.
 pub struct Holder {
     /// The name of its principal in a fleet.
     pub name: String,
     policy: Policy,
+    /// The policy's file.
+    path: PathBuf,
     principal: String,
+    credential: Credential,
     /// The id of its credential's last block, as lists of revocations name it.
-    credential: String,
+    id: String,
     rights: Rights,
     /// The tables of the operator that it sees, by module and table.
     shows: BTreeMap<(String, String), ShownTable>,
@@ -42,8 +47,8 @@ impl Holder {
     /// # Errors
     ///
     /// Returns an error if a file cannot be read, or the credential gives no session under the policy.
-    pub fn open(policy: &Path, credential: &Path, identity: &Path, now: u64) -> Result<Self, Error> {
-        let policy = Policy::open(policy)?;
+    pub fn open(path: &Path, credential: &Path, identity: &Path, now: u64) -> Result<Self, Error> {
+        let policy = Policy::open(path)?;
         let at = |e: &dyn std::fmt::Display| format!("{}: {e}", credential.display());
         let text = std::fs::File::open(credential)
             .and_then(|file| flame_files::read_at_most(file, MAX_BYTES as u64))
@@ -57,7 +62,29 @@ impl Holder {
         let challenge = Challenge::new()?;
         let answer = challenge.answer(&key, &credential, &SESSION);
         let verified = policy.present(&credential, (&challenge, &answer))?;
-        policy.admit_session(&verified, now)?;
+        Self::decide(policy, path, credential, &verified, now)
+    }
+
+    /// Returns the holder under the policy and its revocations as they are now.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the policy cannot be read, or the credential gives no session any more.
+    pub fn again(&self, now: u64) -> Result<Self, Error> {
+        let policy = Policy::open(&self.path)?;
+        // It has proved to own its key.
+        let verified = policy.named(&self.credential)?;
+        Self::decide(policy, &self.path, self.credential.clone(), &verified, now)
+    }
+
+    fn decide(
+        policy: Policy,
+        path: &Path,
+        credential: Credential,
+        verified: &Verified,
+        now: u64,
+    ) -> Result<Self, Error> {
+        policy.admit_session(verified, now)?;
         let (identity, rights) = (&verified.identity, verified.rights().clone());
         let of_role = policy.roles.get(&identity.role).map(|role| meet(&role.fields));
         let shows = policy.shows.get(&identity.role).filter(|_| {
@@ -78,8 +105,9 @@ impl Holder {
         };
         let shows = shows.into_iter().flatten().filter_map(part).collect();
         let name = fleet_name(&identity.root.to_string(), &identity.principal);
-        let credential = credential.blocks()?.pop().map_or_else(String::new, |last| last.id);
-        Ok(Self { name, principal: identity.principal.clone(), credential, rights, shows, policy })
+        let id = credential.blocks()?.pop().map_or_else(String::new, |last| last.id);
+        let (path, principal) = (path.to_owned(), identity.principal.clone());
+        Ok(Self { name, policy, path, principal, credential, id, rights, shows })
     }
 
     /// Writes a query and its outcome to the audit log of the policy, if it has one, and waits until it is on
@@ -90,7 +118,7 @@ impl Holder {
     /// Returns an error if it cannot be written.
     pub fn audit(&self, query: &str, outcome: &str) -> Result<(), Error> {
         let Some((log, secret)) = self.policy.log().zip(self.policy.secret()) else { return Ok(()) };
-        let text = format!("credential {}: {outcome}: {query}", self.credential);
+        let text = format!("credential {}: {outcome}: {query}", self.id);
         Ok(log.write(secret, Event::Query, &self.principal, "", &text)?)
     }
 
@@ -99,9 +127,9 @@ impl Holder {
         self.rights.nodes.as_ref().is_none_or(|nodes| nodes.contains(node))
     }
 
-    /// Returns whether a file has rows of its own.
-    pub fn owns(&self, file: &File) -> bool {
-        file.principal == self.name && self.sees_node(&file.node)
+    /// Returns whether rows of a node that were released to a principal are its own, and visible.
+    pub fn owns(&self, node: &str, principal: &str) -> bool {
+        principal == self.name && self.sees_node(node)
     }
 
     /// Returns the statement by which rows of the operator in a file are visible, if they are.
@@ -123,6 +151,23 @@ impl Holder {
     /// Returns whether the exposure permits a column.
     pub fn exposes(&self, field: &Field) -> bool {
         self.rights.expose >= least_exposure(field)
+    }
+
+    /// Returns the columns of a batch of its own that the exposure permits.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the batch has a damaged schema.
+    pub fn visible(&self, batch: &RecordBatch) -> Result<RecordBatch, Error> {
+        let fields = batch.schema_ref().fields().iter().enumerate();
+        let seen: Vec<_> = fields.filter(|(_, field)| self.exposes(field)).map(|(n, _)| n).collect();
+        Ok(batch.project(&seen)?)
+    }
+
+    /// Returns the id of its credential's last block.
+    #[cfg(test)]
+    pub fn id(&self) -> &str {
+        &self.id
     }
 
     /// Returns whether a column may hold what a transform hides. Records were made of packets without it.

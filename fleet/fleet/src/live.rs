@@ -1,21 +1,27 @@
-//! `flame fleet delay`, `paths` and `rtt`: records of several nodes side by side, as far as they came to the
-//! archive, or as they come to the server.
+//! `flame fleet delay` and `paths`: packets of several nodes, as far as their records came to the archive, or
+//! as they come to the server.
 
 use crate::columns::words;
 use crate::query::{Access, ask};
-use crate::stream::follow;
+use crate::stream::{Latest, follow};
 use crate::{Error, columns};
 use clap::Args;
 use datafusion::arrow::array::{
     ArrayRef, AsArray as _, DurationNanosecondArray, RecordBatch, StringArray, UInt64Array,
 };
+use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::prelude::SessionContext;
 use flame_fleet_join::{Hop, Pair, Seen, Window, join, paths};
+use flame_fleet_protocol::subject::Parts;
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 /// The packets of each node.
 pub type Nodes<'a> = [(&'a str, Vec<Seen>)];
+
+/// A join of packets, which are lost after a time in nanoseconds.
+pub type Joined = fn(&Nodes<'_>, i64) -> Result<RecordBatch, Error>;
 
 /// State delays and losses between all pairs of nodes that run the module trajectory
 ///
@@ -54,22 +60,11 @@ pub struct Monitors {
 
     /// Follow the records on their way through the server, which this configuration of an archive names, and
     /// state the result each second until ended; the archive itself is read for flows that began before
-    #[arg(long, value_name = "FILE", conflicts_with = "credential")]
+    #[arg(long, value_name = "FILE")]
     pub follow: Option<PathBuf>,
 
     #[command(flatten)]
     pub access: Access,
-}
-
-/// State the round-trip times to the same targets as seen from pairs of nodes that run the module rtt
-#[derive(Args)]
-pub struct Rtt {
-    /// The name under which the module is installed
-    #[arg(long, default_value = "rtt")]
-    module: String,
-
-    #[command(flatten)]
-    access: Access,
 }
 
 impl Delay {
@@ -85,52 +80,76 @@ impl Paths {
 }
 
 impl Monitors {
-    fn run(self, name: &str, rows: fn(&Nodes<'_>, i64) -> Result<RecordBatch, Error>) -> Result<(), Error> {
+    fn run(self, name: &str, rows: Joined) -> Result<(), Error> {
+        let Self { module, last, access, .. } = &self;
         let wait = i64::from(self.wait) * 1_000_000;
+        let text = format!("flame fleet {name} --module {module} --last {last}");
         if let Some(file) = &self.follow {
-            return follow(&self, file, |nodes| rows(nodes, wait));
+            return follow(access, file, module, &text, |holder| {
+                let before = access.read(holder, async |context| archived(&context, module, *last).await);
+                let window = before.unwrap_or_else(|e| {
+                    eprintln!("flame: note: flows that began before this are not known: {e}");
+                    Window::new(i64::from(*last) * 1_000_000_000)
+                });
+                Packets::new(module, window, wait, rows)
+            });
         }
-        let text = format!("flame fleet {name} --module {} --last {}", self.module, self.last);
-        self.access.write(&text, async |context| {
-            let window = archived(&context, &self.module, self.last).await?;
+        access.write(&text, async |context| {
+            let window = archived(&context, module, *last).await?;
             let rows = rows(&window.seen(), wait)?;
             Ok((rows.schema(), vec![rows]))
         })
     }
 }
 
-impl Rtt {
-    pub fn run(self) -> Result<(), Error> {
-        let sql = side_by_side(&self.module);
-        self.access.write(&sql, async |context| {
-            let frame = ask(&context, &sql).await?;
-            Ok((Arc::new(frame.schema().as_arrow().clone()), frame.collect().await?))
-        })
+/// The packets of a module trajectory as their records come.
+pub struct Packets {
+    module: String,
+    window: Window,
+    settings: BTreeSet<String>,
+    wait: i64,
+    joined: Joined,
+}
+
+impl Packets {
+    /// Makes them of packets of the archive, which are older than those that come.
+    pub fn new(module: &str, mut window: Window, wait: i64, joined: Joined) -> Self {
+        let nodes: Vec<String> = window.seen().iter().map(|(node, _)| (*node).to_owned()).collect();
+        nodes.iter().for_each(|node| window.gap(node));
+        Self { module: module.to_owned(), window, settings: BTreeSet::new(), wait, joined }
+    }
+}
+
+impl Latest for Packets {
+    fn take(&mut self, parts: &Parts, is_gap: bool, batch: &RecordBatch) -> Result<(), Error> {
+        match parts.table.as_str() {
+            "flow" => columns::flows(batch, &mut self.window),
+            "log" => {
+                if is_gap {
+                    self.window.gap(&parts.node);
+                }
+                columns::packets(batch, |_| parts.node.as_str(), &mut self.window)
+            }
+            "setting" => {
+                self.settings.extend(columns::settings(batch)?);
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn rows(&mut self) -> Result<(SchemaRef, Vec<RecordBatch>), Error> {
+        if self.settings.len() > 1 {
+            check_settings(&self.module, self.settings.len())?;
+        }
+        let rows = (self.joined)(&self.window.seen(), self.wait)?;
+        Ok((rows.schema(), vec![rows]))
     }
 }
 
 /// Returns a name as SQL writes it.
 pub fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
-}
-
-/// Returns the statement for each target that two nodes have in common.
-pub fn side_by_side(module: &str) -> String {
-    let module = quoted(module);
-    let duration = |value: &str, name: &str| format!("arrow_cast({value}, 'Duration(Nanosecond)') AS {name}");
-    format!(
-        "WITH r AS (SELECT node, dst, CAST(rtt_ns AS BIGINT) AS ns FROM {module}.handshake), \
-         s AS (SELECT node, dst, count(*) AS handshakes, min(ns) AS least, \
-         CAST(median(ns) AS BIGINT) AS middle FROM r GROUP BY node, dst) \
-         SELECT a.dst AS target, a.node AS node_1, a.handshakes AS handshakes_1, {}, {}, \
-         b.node AS node_2, b.handshakes AS handshakes_2, {}, {}, {} \
-         FROM s a JOIN s b ON a.dst = b.dst AND a.node < b.node ORDER BY target, node_1, node_2",
-        duration("a.least", "min_1"),
-        duration("a.middle", "median_1"),
-        duration("b.least", "min_2"),
-        duration("b.middle", "median_2"),
-        duration("b.middle - a.middle", "difference"),
-    )
 }
 
 /// Refuses monitors whose settings differ: their labels are not of the same packets.

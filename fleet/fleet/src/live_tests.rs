@@ -1,19 +1,22 @@
 //! Joins over an archive.
 
 use crate::columns;
-use crate::holder_tests::{Columns, World, numbers, text};
-use crate::live::{archived, delays, side_by_side, ways};
+use crate::live::{Packets, archived, delays, ways};
 use crate::query::{pool, session};
-use crate::stream::{Ends, Next, add};
+use crate::rtt::{Handshakes, side_by_side};
+use crate::stream::{Ends, Latest, Next, take};
+use crate::world::{Columns, HEADERS, NOW, World, body, numbers, text};
 use crate::{Error, live::Nodes};
+use datafusion::arrow::array::AsArray as _;
 use datafusion::arrow::array::{
     ArrayRef, DurationNanosecondArray, Float64Array, RecordBatch, TimestampNanosecondArray,
 };
-use datafusion::arrow::util::pretty::pretty_format_batches;
+use datafusion::arrow::datatypes::TimestampNanosecondType;
+use datafusion::arrow::util::pretty::{pretty_format_batches, pretty_format_batches_with_schema};
 use flame_fleet_join::{Flow, Window};
 use flame_fleet_protocol::Subject;
 use flame_spool::{Batch, Epoch, Frame, Hash, Position, Totals};
-use std::collections::BTreeSet;
+use flame_trust::Field;
 use std::sync::Arc;
 
 const MS: i64 = 1_000_000;
@@ -156,21 +159,32 @@ fn a_stream_notices_what_is_missing() {
         ];
         RecordBatch::try_from_iter(columns.into_iter().map(|(name, _, of)| (name, of))).unwrap()
     };
-    let (mut window, mut settings) = (Window::new(1000), BTreeSet::new());
+    let mut window = Window::new(1000);
     let side = |n: u8| (format!("10.0.0.{n}"), 1);
     window.flow(1, Flow { proto: 6, source: side(1), destination: side(2) });
-    let mut add = |window: &mut Window, table: &str, is_gap, batch: &RecordBatch| {
-        let parts = Subject::new("n", "", "trajectory", table).unwrap().parts();
-        add(window, &mut settings, &parts, is_gap, batch)
-    };
-    add(&mut window, "log", false, &log(&[1, 2])).unwrap();
-    assert_eq!(window.seen()[0].1.len(), 2);
-    add(&mut window, "log", true, &log(&[8])).unwrap();
-    assert_eq!(window.seen()[0].1.iter().map(|seen| seen.at).collect::<Vec<_>>(), [8]);
-    let error = add(&mut window, "flow", false, &log(&[9])).unwrap_err();
+    let mut packets = Packets::new("trajectory", window, 0, times_seen);
+    let parts = |table: &str| Subject::new("n", "", "trajectory", table).unwrap().parts();
+    let mut add =
+        |table: &str, is_gap, batch: &RecordBatch| packets.take(&parts(table), is_gap, batch).map(drop);
+    add("log", false, &log(&[1, 2])).unwrap();
+    add("another", false, &log(&[9])).unwrap();
+    let error = add("flow", false, &log(&[9])).unwrap_err();
     assert!(error.to_string().contains("no column src"), "{error}");
-    add(&mut window, "another", false, &log(&[9])).unwrap();
+    assert_eq!(seen(&mut packets), [1, 2]);
+    packets.take(&parts("log"), true, &log(&[8])).unwrap();
+    assert_eq!(seen(&mut packets), [8]);
     assert!(columns::settings(&log(&[9])).is_err());
+}
+
+/// Returns the times of all packets in place of a join.
+fn times_seen(nodes: &Nodes<'_>, _: i64) -> Result<RecordBatch, Error> {
+    let all: Vec<i64> = nodes.iter().flat_map(|(_, seen)| seen.iter().map(|of| of.at)).collect();
+    Ok(RecordBatch::try_from_iter([("at", times(&all))])?)
+}
+
+fn seen(packets: &mut Packets) -> Vec<i64> {
+    let (_, batches) = packets.rows().unwrap();
+    batches[0].column(0).as_primitive::<TimestampNanosecondType>().values().to_vec()
 }
 
 #[test]
@@ -190,4 +204,85 @@ fn round_trips_of_two_sites_are_side_by_side() {
     let context = world.runtime.block_on(session(&world.store, &pool(None))).unwrap();
     let rows = world.rows(&context, &side_by_side("rtt"));
     assert_eq!(rows, ["10.5.0.1 forth 2 PT0.04S PT0.042S penn 2 PT0.01S PT0.011S -PT0.031S"]);
+}
+
+/// Returns a batch of handshakes as a node sends it.
+fn handshakes(targets: &[(&str, i64, i64)]) -> Vec<u8> {
+    let of = |part: fn(&(&str, i64, i64)) -> i64| targets.iter().map(part).collect::<Vec<_>>();
+    body(vec![
+        ("dst", "ip", text(&targets.iter().map(|target| target.0).collect::<Vec<_>>())),
+        ("syn_ns", "time", times(&of(|target| target.1))),
+        ("rtt_ns", "duration", Arc::new(DurationNanosecondArray::from(of(|target| target.2)))),
+    ])
+}
+
+fn shown(latest: &mut impl Latest) -> Vec<String> {
+    let (schema, rows) = latest.rows().unwrap();
+    let table = pretty_format_batches_with_schema(schema, &rows).unwrap().to_string();
+    let row = |line: &str| line.trim_matches('|').split('|').map(str::trim).collect::<Vec<_>>().join(" ");
+    table.lines().skip(3).filter(|line| line.starts_with('|')).map(row).collect()
+}
+
+/// Round trips of a stream are stated as those of an archive, for the latest of each node.
+#[test]
+fn round_trips_follow_the_streams() {
+    let mut latest = Handshakes::new("rtt", 1000).unwrap();
+    let of = |node: &str, table: &str| Subject::new(node, "", "rtt", table).unwrap().parts();
+    assert_eq!(shown(&mut latest), [""; 0]);
+    let penn = handshakes(&[("10.5.0.1", 5000, 10 * MS), ("10.5.0.1", 5001, 12 * MS), ("10.5.0.2", 5002, 1)]);
+    take(&penn, &of("penn", "handshake"), false, None, &mut latest).unwrap();
+    // By the clock of its own, and older than the window.
+    let forth = handshakes(&[("10.5.0.1", 10, 1), ("10.5.0.1", 2000, 40 * MS), ("10.5.0.1", 1999, 44 * MS)]);
+    take(&forth, &of("forth", "handshake"), true, None, &mut latest).unwrap();
+    take(&penn, &of("penn", "sample"), false, None, &mut latest).unwrap();
+    let expected = ["10.5.0.1 forth 2 PT0.04S PT0.042S penn 2 PT0.01S PT0.011S -PT0.031S"];
+    assert_eq!(shown(&mut latest), expected);
+}
+
+/// A holder follows its own rows on the nodes that it sees, and the columns that its credential exposes.
+#[test]
+fn a_holder_follows_what_it_may_see() {
+    let world = World::new();
+    let rows = handshakes(&[("10.5.0.1", 5000, 10 * MS)]);
+    let holder = world.holder(HEADERS, "", &[]).unwrap();
+    let of = |node: &str, principal: &str| Subject::new(node, principal, "rtt", "handshake").unwrap().parts();
+    let mut latest = Handshakes::new("rtt", 1000).unwrap();
+    take(&rows, &of("n1", &holder.name), false, Some(&holder), &mut latest).unwrap();
+    for other in ["", "bob", "alice", &holder.name.replace("alice", "bob")] {
+        take(&rows, &of("n2", other), false, Some(&holder), &mut latest).unwrap();
+        assert_eq!(shown(&mut latest), [""; 0], "{other}");
+    }
+    take(&rows, &of("n2", &holder.name), false, Some(&holder), &mut latest).unwrap();
+    assert_eq!(shown(&mut latest).len(), 1);
+    // Without addresses there are no targets.
+    let holder = world.holder(HEADERS, "", &[(Field::Expose, "count")]).unwrap();
+    let mut latest = Handshakes::new("rtt", 1000).unwrap();
+    let own = of("n1", &holder.name);
+    let error = take(&rows, &own, false, Some(&holder), &mut latest).unwrap_err().to_string();
+    assert!(error.contains("no column dst") && error.contains("headers"), "{error}");
+    assert_eq!(shown(&mut latest), [""; 0]);
+    let holder = world.holder(HEADERS, "", &[(Field::Node, "archive,n2")]).unwrap();
+    let mut latest = Handshakes::new("rtt", 1000).unwrap();
+    for node in ["n1", "n2"] {
+        take(&rows, &of(node, &holder.name), false, Some(&holder), &mut latest).unwrap();
+    }
+    assert_eq!(shown(&mut latest), [""; 0]);
+}
+
+/// Each look at the policy decides again: a credential that was revoked, or whose role is gone, ends.
+#[test]
+fn a_holder_ends_with_its_policy() {
+    let world = World::new();
+    let holder = world.holder(HEADERS, "", &[(Field::Expires, "2026-06-01T00:00:00Z")]).unwrap();
+    holder.again(NOW).unwrap();
+    assert!(holder.again(NOW + 90 * 86_400).unwrap_err().to_string().contains("expired"));
+    let policy = std::fs::read_to_string(world.path("policy.toml")).unwrap();
+    std::fs::write(world.path("policy.toml"), policy.replace("roles.reader", "roles.writer")).unwrap();
+    assert!(holder.again(NOW).unwrap_err().to_string().contains("role"));
+    let revoked = policy.replace("audit =", "revocations = \"revoked\"\naudit =");
+    std::fs::write(world.path("policy.toml"), revoked).unwrap();
+    std::fs::write(world.path("revoked"), "").unwrap();
+    holder.again(NOW).unwrap();
+    std::fs::write(world.path("revoked"), format!("id {}\n", holder.id())).unwrap();
+    assert!(holder.again(NOW).unwrap_err().to_string().contains("revoked"));
 }

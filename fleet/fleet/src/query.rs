@@ -3,7 +3,7 @@
 //! | limit of a query | unit | at it | not covered |
 //! | --- | --- | --- | --- |
 //! | `--memory`; under a credential at most [`MEMORY`] | bytes that operators and views hold | the query fails | the result before it is written, pages of files in use, what a function of SQL makes |
-//! | under a credential [`DATA`] | bytes of the process for data | the process is aborted, without an entry in the audit log | |
+//! | under a credential [`DATA`] | bytes of the process for data | the process is aborted, and the audit log has the entry that it began | |
 //! | `--time`; under a credential at most [`LONGEST`] | time, looked at between two batches | the query fails | opening the archive's manifest, writing the result |
 //! | spilled rows | under a credential none, otherwise files of the engine in the folder of temporary files | the query fails | |
 
@@ -37,8 +37,10 @@ const SHOWN: &str = "shown";
 const FLEET: &str = "fleet";
 /// The most bytes of memory of a query under a credential, of all data of its process, and its longest time.
 pub const MEMORY: u64 = 1 << 30;
-const DATA: u64 = 2 * MEMORY;
+pub const DATA: u64 = 2 * MEMORY;
 pub const LONGEST: Duration = Duration::from_secs(600);
+/// The outcome in the audit log of a query that has none yet.
+const BEGINS: &str = "begins";
 /// The time between two notes of a query that runs.
 const NOTE: Duration = Duration::from_secs(5);
 
@@ -103,20 +105,28 @@ impl Query {
 }
 
 impl Access {
+    /// Returns the holder of the credential, if one is stated.
+    pub fn holder(&self) -> Result<Option<Holder>, Error> {
+        match (&self.policy, &self.credential, &self.identity) {
+            (Some(policy), Some(credential), Some(identity)) => {
+                Ok(Some(Holder::open(policy, credential, identity, now())?))
+            }
+            _ => Ok(None),
+        }
+    }
+
     /// Writes the result of a query in a session of its own. Under a credential, the audit log has the query
-    /// before its result is written.
+    /// before it runs, and its outcome before its result is written.
     pub fn write(
         &self,
         text: &str,
         query: impl AsyncFnOnce(SessionContext) -> Result<(SchemaRef, Vec<RecordBatch>), Error>,
     ) -> Result<(), Error> {
-        let holder = match (&self.policy, &self.credential, &self.identity) {
-            (Some(policy), Some(credential), Some(identity)) => {
-                let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-                Some(Holder::open(policy, credential, identity, now)?)
-            }
-            _ => None,
-        };
+        let holder = self.holder()?;
+        if let Some(holder) = &holder {
+            // A process that is aborted leaves this one.
+            holder.audit(text, BEGINS)?;
+        }
         let done = self.read(holder.as_ref(), query);
         if let Some(holder) = &holder {
             let rows = |batches: &[RecordBatch]| batches.iter().map(RecordBatch::num_rows).sum::<usize>();
@@ -162,6 +172,11 @@ impl Access {
     pub fn show(&self, schema: &SchemaRef, batches: &[RecordBatch]) -> Result<(), Error> {
         write(self.format, self.output.as_deref(), schema, batches)
     }
+}
+
+/// Returns the seconds since 1970.
+pub fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
 fn memory(text: &str) -> Result<u64, String> {
@@ -233,6 +248,20 @@ pub async fn session(store: &Store, pool: &Arc<dyn MemoryPool>) -> Result<Sessio
     Ok(context)
 }
 
+/// Makes a session over one table of a module.
+pub fn session_over(
+    module: &str,
+    table: (&str, Arc<dyn TableProvider>),
+    pool: &Arc<dyn MemoryPool>,
+) -> Result<SessionContext, Error> {
+    let runtime = RuntimeEnvBuilder::new().with_memory_pool(pool.clone()).build_arc()?;
+    let context = SessionContext::new_with_config_rt(config(), runtime);
+    let catalog = Arc::new(MemoryCatalogProvider::new());
+    catalog.register_schema(module, provider([(table.0.to_owned(), table.1)])?)?;
+    context.register_catalog(ARCHIVE, catalog);
+    Ok(context)
+}
+
 /// Makes a session over what a holder may see of the archive now. It has views and nothing else: the store of
 /// the archive is known to another session, which only the views use.
 pub async fn session_of(
@@ -252,7 +281,8 @@ pub async fn session_of(
     // A new session knows the files of the machine.
     context.runtime_env().deregister_object_store(&"file:///".parse()?)?;
 
-    let own = tables(store, state.files.iter().filter(|file| holder.owns(file))).await?;
+    let own =
+        tables(store, state.files.iter().filter(|file| holder.owns(&file.node, &file.principal))).await?;
     let shown = tables(store, state.files.iter().filter(|file| holder.shown(file).is_some())).await?;
     for (name, all) in [(ARCHIVE, own), (SHOWN, shown)] {
         let catalog = Arc::new(MemoryCatalogProvider::new());

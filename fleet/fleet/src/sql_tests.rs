@@ -3,21 +3,9 @@
 //!
 //! FLAME_SEEDS multiplies the number of statements; 1 without it. FLAME_SEED is the only one.
 
-use crate::holder_tests::{GROUPS, HEADERS, Hidden, World};
+use crate::fuzz::{Twins, answer};
 use crate::query::{pool, session};
-use datafusion::prelude::SessionContext;
 use fastrand::Rng;
-
-/// What is hidden in the second archive.
-const OTHER: Hidden = Hidden {
-    src: "10.8.8.8",
-    dport: 7,
-    bytes: 1_000_000,
-    host: "nothing",
-    own: "a text",
-    key: 77,
-    unshown: "never",
-};
 
 /// A table, and the columns of numbers and of texts that it has for the holder.
 struct From {
@@ -134,7 +122,7 @@ impl Over<'_> {
     }
 }
 
-fn statement(rng: &mut Rng) -> String {
+pub fn statement(rng: &mut Rng) -> String {
     // Most are of the two tables with rows.
     let from = &SEEN[if once_in(rng, 8) { rng.usize(..SEEN.len()) } else { rng.usize(..2) }];
     let mut table = match rng.u32(..20) {
@@ -176,16 +164,6 @@ fn statement(rng: &mut Rng) -> String {
     }
 }
 
-/// Returns an answer with its lines in order: the order of rows is not promised. An error has no proposal of
-/// another name, which is of several that are as near, by chance.
-fn answer(world: &World, context: &SessionContext, sql: &str) -> Result<String, String> {
-    let plain = |e: String| e.split("\nDid you mean").next().unwrap_or_default().to_owned();
-    let mut lines: Vec<String> =
-        world.query(context, sql).map_err(plain)?.lines().map(str::to_owned).collect();
-    lines.sort();
-    Ok(lines.join("\n"))
-}
-
 #[test]
 fn random_statements_do_not_depend_on_what_is_hidden() {
     let number = |name| std::env::var(name).map(|n| n.parse::<u64>().expect("a number"));
@@ -194,21 +172,19 @@ fn random_statements_do_not_depend_on_what_is_hidden() {
         Err(_) => 0..400 * number("FLAME_SEEDS").unwrap_or(1),
     };
     let is_one = seeds.end - seeds.start == 1;
-    let world = World::new();
-    let twin = world.twin(&OTHER);
-    let [seen, other] = [&world, &twin].map(|world| world.session(HEADERS, GROUPS, &[]));
+    let twins = Twins::new();
+    let [world, twin] = &twins.worlds;
     // The operator's sessions have all of it: the same statements find differences there.
-    let all =
-        [&world, &twin].map(|world| world.runtime.block_on(session(&world.store, &pool(None))).unwrap());
+    let all = [world, twin].map(|world| world.runtime.block_on(session(&world.store, &pool(None))).unwrap());
     let (mut answered, mut different) = (0, 0);
     for seed in seeds {
         let sql = statement(&mut Rng::with_seed(seed));
-        let (one, two) = (answer(&world, &seen, &sql), answer(&twin, &other, &sql));
+        let [one, two] = twins.answers(&sql);
         assert_eq!(one, two, "{sql}\nplay it again: FLAME_SEED={seed} with the name of this test");
         answered += u32::from(one.is_ok());
         if seed < 100 {
             let sql = sql.replace("shown.flow", "flow");
-            different += u32::from(answer(&world, &all[0], &sql) != answer(&twin, &all[1], &sql));
+            different += u32::from(answer(world, &all[0], &sql) != answer(twin, &all[1], &sql));
         }
     }
     println!("{answered} statements were answered, and {different} of 100 differ without views");

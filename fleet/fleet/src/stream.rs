@@ -5,16 +5,17 @@
 //! here. They are numbered, so that is noticed.
 
 use crate::config::Archive;
-use crate::live::{Monitors, Nodes, archived, check_settings};
-use crate::{Error, columns, note};
+use crate::holder::Holder;
+use crate::query::{Access, DATA, now};
+use crate::{Error, note};
 use datafusion::arrow::array::RecordBatch;
+use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::arrow::ipc::reader::StreamReader;
-use flame_fleet_join::Window;
-use flame_fleet_nats::{Access, Bus};
+use flame_fleet_nats::{Access as ServerAccess, Bus};
 use flame_fleet_protocol::subject::{Parts, escape};
 use flame_fleet_protocol::{Message, Subject};
 use flame_spool::{Epoch, Header, Totals};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io::{IsTerminal as _, Write as _};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -59,6 +60,15 @@ impl Ends {
     }
 }
 
+/// What is made of the records of a module as they come.
+pub trait Latest {
+    /// Takes a batch. With `is_gap`, batches of its table before it are missing.
+    fn take(&mut self, parts: &Parts, is_gap: bool, batch: &RecordBatch) -> Result<(), Error>;
+
+    /// Returns the result of what came.
+    fn rows(&mut self) -> Result<(SchemaRef, Vec<RecordBatch>), Error>;
+}
+
 /// The records of a module as they come.
 struct Stream {
     bus: Bus,
@@ -69,18 +79,20 @@ struct Stream {
 }
 
 impl Stream {
-    fn open(access: &Access, module: &str) -> Result<Self, Error> {
+    /// Begins to receive the records of a module: of all principals, or of a holder.
+    fn open(access: &ServerAccess, module: &str, holder: Option<&Holder>) -> Result<Self, Error> {
         let mut bus = Bus::connect(access)?;
-        bus.subscribe(&[&format!("flame.records.*.*.{}.*", escape(module))])?;
+        let principal = holder.map_or_else(|| "*".to_owned(), |holder| escape(&holder.name));
+        bus.subscribe(&[&format!("flame.records.*.{principal}.{}.*", escape(module))])?;
         Ok(Self { bus, ends: Ends::default(), missed: 0, said: String::new() })
     }
 
-    /// Takes what comes within a time. `each` is given a batch with its names, and with whether batches
-    /// before it are missing.
+    /// Takes what comes within a time.
     fn take(
         &mut self,
         within: Duration,
-        mut each: impl FnMut(&Parts, bool, &RecordBatch) -> Result<(), Error>,
+        holder: Option<&Holder>,
+        latest: &mut impl Latest,
     ) -> Result<(), Error> {
         self.bus.tend()?;
         let begun = Instant::now();
@@ -95,15 +107,7 @@ impl Stream {
                     true
                 }
             };
-            let parts = subject.parts();
-            let mut is_gap = is_gap;
-            let mut whole = || -> Result<(), Error> {
-                for batch in StreamReader::try_new(read.frame.body, None)? {
-                    each(&parts, std::mem::take(&mut is_gap), &batch?)?;
-                }
-                Ok(())
-            };
-            if let Err(e) = whole() {
+            if let Err(e) = take(read.frame.body, &subject.parts(), is_gap, holder, latest) {
                 self.missed += read.frame.header.rows;
                 note(&mut self.said, format!("flame: note: {subject}: a batch cannot be read: {e}"));
             }
@@ -115,64 +119,66 @@ impl Stream {
     }
 }
 
-/// Takes a batch of the module trajectory.
-pub fn add(
-    window: &mut Window,
-    settings: &mut BTreeSet<String>,
+/// Takes the rows of a batch, and of them the columns that a holder sees: none but of its own.
+pub fn take(
+    body: &[u8],
     parts: &Parts,
-    is_gap: bool,
-    batch: &RecordBatch,
+    mut is_gap: bool,
+    holder: Option<&Holder>,
+    latest: &mut impl Latest,
 ) -> Result<(), Error> {
-    match parts.table.as_str() {
-        "flow" => columns::flows(batch, window),
-        "log" => {
-            if is_gap {
-                window.gap(&parts.node);
-            }
-            columns::packets(batch, |_| parts.node.as_str(), window)
-        }
-        "setting" => {
-            settings.extend(columns::settings(batch)?);
-            Ok(())
-        }
-        _ => Ok(()),
+    if holder.is_some_and(|holder| !holder.owns(&parts.node, &parts.principal)) {
+        return Ok(());
     }
+    for batch in StreamReader::try_new(body, None)? {
+        let batch = match holder {
+            Some(holder) => holder.visible(&batch?)?,
+            None => batch?,
+        };
+        latest.take(parts, std::mem::take(&mut is_gap), &batch)?;
+    }
+    Ok(())
 }
 
-/// States the result of the latest packets each second, until the process is ended.
-pub fn follow(
-    monitors: &Monitors,
+/// States the result of the latest records each second, until the process is ended. Under a credential, the
+/// audit log has the beginning, and the policy is read each second, so that it ends when the policy, a list
+/// of revocations or the time ends it.
+pub fn follow<L: Latest>(
+    access: &Access,
     config: &Path,
-    rows: impl Fn(&Nodes<'_>) -> Result<RecordBatch, Error>,
+    module: &str,
+    text: &str,
+    begin: impl FnOnce(Option<&Holder>) -> L,
 ) -> Result<(), Error> {
-    let Monitors { module, last, access, .. } = monitors;
-    let mut stream = Stream::open(&Archive::open(config)?.access, module)?;
-    // A flow is recorded at its first packet. The packets of the archive are older than those that come.
-    let before = access.read(None, async |context| archived(&context, module, *last).await);
-    let mut window = before.unwrap_or_else(|e| {
-        eprintln!("flame: note: flows that began before this are not known: {e}");
-        Window::new(i64::from(*last) * 1_000_000_000)
-    });
-    let nodes: Vec<String> = window.seen().iter().map(|(node, _)| (*node).to_owned()).collect();
-    nodes.iter().for_each(|node| window.gap(node));
-    let mut settings = BTreeSet::new();
+    let mut holder = access.holder()?;
+    if let Some(holder) = &holder {
+        holder.audit(text, "follows")?;
+        flame_files::limit_data(DATA)?;
+    }
+    let mut stream = Stream::open(&Archive::open(config)?.access, module, holder.as_ref())?;
+    // What the archive has is read after the stream began, so that nothing lies between.
+    let mut latest = begin(holder.as_ref());
     let mut said = 0;
     let is_screen = std::io::stdout().is_terminal();
     loop {
-        stream.take(EACH, |parts, is_gap, batch| add(&mut window, &mut settings, parts, is_gap, batch))?;
-        if settings.len() > 1 {
-            check_settings(module, settings.len())?;
+        stream.take(EACH, holder.as_ref(), &mut latest)?;
+        if let Some(before) = &holder {
+            let again = before.again(now());
+            if let Err(e) = &again {
+                before.audit(text, &format!("ended: {e}"))?;
+            }
+            holder = Some(again?);
         }
         if stream.missed > said {
             said = stream.missed;
             eprintln!("flame: note: {said} rows did not come here; the archive has them");
         }
-        let rows = rows(&window.seen())?;
+        let (schema, rows) = latest.rows()?;
         if is_screen {
             // From the upper left corner, and nothing of the result before below.
             print!("\x1b[H\x1b[J");
             std::io::stdout().flush()?;
         }
-        access.show(&rows.schema(), &[rows])?;
+        access.show(&schema, &rows)?;
     }
 }

@@ -196,6 +196,9 @@ fn a_fleet_installs_and_revokes() {
     };
     assert!(repeated(1000).is_ok_and(|csv| csv.lines().last() == Some("1000")));
     assert!(repeated(1_500_000_000).is_err());
+    let log = std::fs::read_to_string(fleet.path("one/audit.log")).unwrap();
+    let queries = |outcome: &str| log.matches(&format!(": {outcome}: SELECT length(repeat(")).count();
+    assert_eq!((queries("begins"), queries("1 rows")), (2, 1), "{log}");
     fleet.flame("one", &[&["install", &module, "--name", "hers"], &session[..]].concat()).unwrap();
     assert!(fleet.is_running("one", "hers"));
     let said = fleet.fleet(&["revoke", "--credential", &credential]).unwrap();
@@ -217,6 +220,52 @@ fn a_fleet_installs_and_revokes() {
     assert_eq!(revoked.lines().filter(|line| line.starts_with("id ")).count(), 1, "{revoked}");
     let refused = fleet.flame("two", &[&["install", &module, "--name", "hers"], &session[..]].concat());
     assert!(refused.unwrap_err().contains("revoked"));
+}
+
+/// A holder follows the round trips of its own module while they come, and until it is revoked. Another
+/// holder under the same policy sees nothing of them.
+#[test]
+fn a_holder_follows_its_own_streams() {
+    let Some(fleet) = Fleet::start(&[("one", ROLE), ("two", ROLE)]) else { return };
+    for name in ["alice", "bob"] {
+        let key = fleet.key(&format!("{name}.key"));
+        let mint = ["grant", "mint", "--to", name, "--role", "fleet", "--code", "any", "--holder", &key];
+        let (root, credential) = (fleet.at("root.key"), fleet.at(&format!("{name}.cred")));
+        let mut command = Command::new(&fleet.processes.flame);
+        output(command.args(mint).args(["--key", &root, "-o", &credential])).unwrap();
+    }
+    let (cred, key) = (fleet.at("alice.cred"), fleet.at("alice.key"));
+    for node in ["one", "two"] {
+        let module = fleet.module("rtt.wasm");
+        fleet.flame(node, &["install", &module, "--credential", &cred, "--identity", &key]).unwrap();
+    }
+    let (config, policy) = (fleet.at("archive.toml"), fleet.at("one/policy.toml"));
+    let follow = |name: &str, is_it: &mut dyn FnMut(&str) -> bool| {
+        let (cred, key) = (fleet.at(&format!("{name}.cred")), fleet.at(&format!("{name}.key")));
+        let under = ["--policy", &policy, "--credential", &cred, "--identity", &key];
+        fleet.processes.until(&[&["fleet", "rtt", "--follow", &config], &under[..]].concat(), is_it);
+    };
+    follow("alice", &mut |line| line.contains("| one ") && line.contains("| two "));
+    let mut results = 0;
+    follow("bob", &mut |line| {
+        assert!(!line.contains("| one "), "{line}");
+        results += u32::from(line.contains("node_1"));
+        results == 3
+    });
+    let under = ["--policy", &policy, "--credential", &cred, "--identity", &key];
+    std::thread::scope(|scope| {
+        let ended = scope.spawn(|| {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_flame-fleet"));
+            let command = command.args(["fleet", "rtt", "--follow", &config]).args(under);
+            output(command.env("FLAME_ARCHIVE", fleet.path("archive")))
+        });
+        let log = || std::fs::read_to_string(fleet.path("one/audit.log")).unwrap();
+        wait_for("the entry that it follows", || log().matches(": follows: flame fleet rtt").count() == 3);
+        println!("{}", fleet.fleet(&["revoke", "--credential", &cred]).unwrap());
+        let error = ended.join().unwrap().unwrap_err();
+        assert!(error.contains("revoked"), "{error}");
+        assert!(log().contains(": ended: "), "{}", log());
+    });
 }
 
 /// A rollout halts where it fails, and the other nodes keep what they had.

@@ -85,6 +85,22 @@ impl Processes {
         File::options().create(true).append(true).open(self.path("log")).unwrap()
     }
 
+    /// Runs the program under test until a line of its output fulfils a condition.
+    pub fn until(&self, arguments: &[&str], mut is_it: impl FnMut(&str) -> bool) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_flame-fleet"));
+        let command = command.args(arguments).env("FLAME_ARCHIVE", self.path("archive"));
+        let mut child = command.stdout(Stdio::piped()).stderr(self.log()).spawn().unwrap();
+        let (to, lines) = std::sync::mpsc::channel();
+        let output = BufReader::new(child.stdout.take().unwrap());
+        std::thread::spawn(move || output.lines().map_while(Result::ok).try_for_each(|line| to.send(line)));
+        let begun = Instant::now();
+        let next = || lines.recv_timeout(PATIENCE.saturating_sub(begun.elapsed())).ok();
+        let found = std::iter::from_fn(next).any(|line| is_it(&line));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(found, "no such line of {arguments:?} in {PATIENCE:?}");
+    }
+
     /// Kills a process by SIGKILL.
     pub fn kill(&mut self, name: &str) {
         let mut child = self.running.remove(name).unwrap();
@@ -184,19 +200,8 @@ impl World {
     }
 
     /// Runs the program under test until a line of its output fulfils a condition.
-    pub fn until(&self, arguments: &[&str], mut is_it: impl FnMut(&str) -> bool) {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_flame-fleet"));
-        let command = command.args(arguments).env("FLAME_ARCHIVE", self.path("archive"));
-        let mut child = command.stdout(Stdio::piped()).stderr(self.processes.log()).spawn().unwrap();
-        let (to, lines) = std::sync::mpsc::channel();
-        let output = BufReader::new(child.stdout.take().unwrap());
-        std::thread::spawn(move || output.lines().map_while(Result::ok).try_for_each(|line| to.send(line)));
-        let begun = Instant::now();
-        let next = || lines.recv_timeout(PATIENCE.saturating_sub(begun.elapsed())).ok();
-        let found = std::iter::from_fn(next).any(|line| is_it(&line));
-        child.kill().unwrap();
-        child.wait().unwrap();
-        assert!(found, "no such line of {arguments:?} in {PATIENCE:?}");
+    pub fn until(&self, arguments: &[&str], is_it: impl FnMut(&str) -> bool) {
+        self.processes.until(arguments, is_it);
     }
 
     pub fn query(&self, sql: &str) -> Vec<Value> {

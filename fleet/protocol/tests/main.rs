@@ -1,5 +1,7 @@
 //! Tests of the protocols as types.
 
+extern crate flame_replay as libfuzzer_sys;
+
 mod agents;
 mod conditions;
 mod enrolments;

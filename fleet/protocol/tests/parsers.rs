@@ -2,19 +2,18 @@
 //!
 //! FLAME_REPLAY multiplies the number of changed seeds; 1 without it.
 
-use crate::{Fleet, NOW, intent, secret};
-use flame_fleet_protocol::signed::Demands;
-use flame_fleet_protocol::talk::{self, Application, Ask, Counters, Listed, Report};
-use flame_fleet_protocol::{
-    Condition, Delegated, Key, Labels, Mark, Message, Missing, Progress, Secret, Subject, Verdict, Verify,
-    Writer,
-};
-use flame_spool::{Batch, Epoch, Frame, Hash, Position, Range, Stamp, Totals};
+// Targets have `no_main` for a fuzzer.
+#![allow(unused_attributes)]
 
-fn replay(run: fn(&[u8]), seeds: &[Vec<u8>]) {
-    let times = std::env::var("FLAME_REPLAY").map_or(1, |n| n.parse().expect("FLAME_REPLAY is a number"));
-    flame_replay::replay(run, seeds, 20_000 * times);
-}
+#[path = "../../fuzz/fuzz_targets/batches.rs"]
+mod batches;
+#[path = "../../fuzz/fuzz_targets/intents.rs"]
+mod intents;
+
+use crate::{Fleet, secret};
+use flame_fleet_protocol::talk::{self, Application, Ask, Counters, Listed, Report};
+use flame_fleet_protocol::{Condition, Delegated, Labels, Mark, Message, Missing, Secret, Subject};
+use flame_spool::{Batch, Epoch, Frame, Hash, Position, Range, Stamp, Totals};
 
 fn at(epoch: u64, sequence: u64) -> Position {
     Position { epoch: Epoch(epoch), sequence }
@@ -30,28 +29,12 @@ fn message(epoch: u64, sequence: u64) -> Vec<u8> {
     bytes
 }
 
-/// A message reads as it was written, and the archive takes any without a panic: first alone, then again.
 #[test]
 fn messages() {
-    replay(
-        |bytes| {
-            let Ok(message) = Message::read(bytes) else { return };
-            let mut again = Vec::new();
-            message.write(&mut again);
-            assert_eq!(again, bytes);
-            let mut progress = Progress::default();
-            let first = progress.take(&message);
-            if matches!(first, Verdict::Taken { .. }) {
-                assert_eq!(progress.take(&message), Verdict::Repeated);
-            }
-            let (subject, mut writer) = (Subject::new("n", "p", "m", "t").unwrap(), Writer::default());
-            writer.offer(&subject, &message);
-            writer.commit();
-            let mark = writer.mark(&subject);
-            writer.publish(&subject, &mark);
-        },
-        &[message(2, 1), message(2, 5)],
-    );
+    let missing = Missing { at: at(2, 1), early: at(2, 5) };
+    let mark = Mark { archived: None, restored: None, missing: Some(missing) };
+    let seeds = [message(2, 1), message(2, 5), mark.to_bytes(), Mark::default().to_bytes()];
+    flame_replay::target("batches", batches::run, &seeds, 20_000);
 }
 
 #[test]
@@ -62,40 +45,11 @@ fn marks() {
     for mark in [whole, Mark::default(), Mark { missing: None, ..whole }] {
         assert_eq!(Mark::read(&mark.to_bytes()), Ok(mark));
     }
-    replay(
-        |bytes| {
-            if let Ok(mark) = Mark::read(bytes) {
-                assert_eq!(Mark::read(&mark.to_bytes()), Ok(mark));
-            }
-        },
-        &[whole.to_bytes(), Mark::default().to_bytes()],
-    );
-}
-
-/// Content is reached as if each signature was valid.
-struct Trusting;
-
-impl Verify for Trusting {
-    fn verifies(&self, _: &Key, _: &str, _: &[u8], _: &[u8; 64]) -> bool {
-        true
-    }
 }
 
 #[test]
 fn statements() {
-    let fleet = Fleet::new(2, 1);
-    let seeds = [fleet.intent(&intent(1)), fleet.revoke(1, &["m"], 0), fleet.beacon(NOW, 0, &[7])];
-    replay(
-        |bytes| {
-            let demands = Demands { root: &secret(1).public(), fleet: "f", floor: 0, now: NOW };
-            let _ = demands.read(bytes, &Trusting);
-            let mut agent = crate::agent();
-            if agent.receive(bytes, crate::clock(1), &Trusting).is_ok() {
-                agent.wanted(crate::clock(2));
-            }
-        },
-        &seeds,
-    );
+    flame_replay::target("intents", intents::run, &intents::SIGNED, 20_000);
 }
 
 /// What nodes and operator send each other beside statements, and the files of keys.
@@ -117,7 +71,8 @@ fn talks_and_keys() {
         fleet.delegated.to_bytes(),
         secret(1).to_pem().into_bytes(),
     ];
-    replay(
+    flame_replay::target(
+        "talks",
         |bytes| {
             let _ = serde_json::from_slice::<Report>(bytes);
             let _ = serde_json::from_slice::<Application>(bytes);
@@ -133,13 +88,15 @@ fn talks_and_keys() {
             }
         },
         &seeds,
+        20_000,
     );
 }
 
 #[test]
 fn conditions_and_subjects() {
     let seeds = ["site = \"penn\" and speed >= 10G", "not (a != 1 or b < 2k)", "flame.records.n.%2E.m.t"];
-    replay(
+    flame_replay::target(
+        "conditions",
         |bytes| {
             let Ok(text) = std::str::from_utf8(bytes) else { return };
             if let Ok(condition) = Condition::parse(text) {
@@ -152,5 +109,6 @@ fn conditions_and_subjects() {
             }
         },
         &seeds.map(|seed| seed.as_bytes().to_vec()),
+        20_000,
     );
 }

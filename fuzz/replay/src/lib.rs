@@ -8,6 +8,7 @@
 use fastrand::Rng;
 use std::fmt::Write as _;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::path::Path;
 
 /// Defines the function `run` of a target in place of a fuzzer's entry.
 #[macro_export]
@@ -48,6 +49,25 @@ pub fn replay(run: fn(&[u8]), seeds: &[Vec<u8>], count: usize) {
         input.truncate(MAX);
         attempt(run, &input);
     }
+}
+
+/// Runs a target as [`replay`] does, on `FLAME_REPLAY` times as many changes. If `FLAME_CORPUS` names a
+/// folder, the seeds are written below it for a fuzzer.
+///
+/// # Panics
+///
+/// Panics as the target does, and if a variable cannot be read or a seed cannot be written.
+pub fn target(name: &str, run: fn(&[u8]), seeds: &[Vec<u8>], count: usize) {
+    if let Some(corpus) = std::env::var_os("FLAME_CORPUS") {
+        let folder = Path::new(&corpus).join(name);
+        std::fs::create_dir_all(&folder).expect("the folder can be made");
+        for (n, seed) in seeds.iter().enumerate() {
+            std::fs::write(folder.join(n.to_string()), seed).expect("a seed can be written");
+        }
+    }
+    let times =
+        std::env::var("FLAME_REPLAY").map_or(1, |times| times.parse().expect("FLAME_REPLAY is a number"));
+    replay(run, seeds, count * times);
 }
 
 fn attempt(run: fn(&[u8]), input: &[u8]) {
