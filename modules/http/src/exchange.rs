@@ -165,7 +165,7 @@ impl Exchanges {
                 let whole = *gather;
                 let start = Start { seq: stream.base, first: stream.first, bytes: whole.prefix() };
                 if !begins(start.bytes, side) {
-                    // The first bytes looked like those of a head, and others follow.
+                    // The first few bytes could begin a head, and others follow.
                     self.partials.free(stream.partial);
                 } else if !self.read(index, side, start, packet, out) {
                     return;

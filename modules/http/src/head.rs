@@ -87,7 +87,7 @@ pub fn begins(bytes: &[u8], kind: Kind) -> bool {
 }
 
 /// Returns the kind of head of which these bytes are the first few, if they are fewer than [`kind`] needs.
-/// For those of both kinds it is a request.
+/// What may begin both kinds counts as a request.
 #[inline]
 pub fn beginning(bytes: &[u8]) -> Option<Kind> {
     if bytes.len() > METHOD || !bytes.first()?.is_ascii_uppercase() {

@@ -49,8 +49,8 @@ pub fn begins_hello(bytes: &[u8]) -> bool {
     matches!(bytes, [22] | [22, 3] | [22, 3, 0..=4] | [22, 3, 0..=4, ..=0x41] | [22, 3, 0..=4, ..=0x41, _])
 }
 
-/// Returns the first handshake message of a side's stream of records. If it lies in several records, it is put
-/// together in `scratch`.
+/// Returns the first handshake message of a side's stream of records. If it lies in several records, it is
+/// put together in `scratch`.
 pub fn handshake<'a>(stream: &'a [u8], side: Side, scratch: &'a mut [u8; LONGEST]) -> Found<'a> {
     if begins_hello(stream) {
         return Found::Part;
