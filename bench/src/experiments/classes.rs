@@ -74,7 +74,7 @@ pub fn run(setting: &Setting<'_>) -> Result<Vec<Finding>, Error> {
         series: vec![(String::new(), Shape::Points(points))],
     }
     .write(setting.folder)?;
-    let bounded = |of: [usize; 7]| 100.0 * (1.0 - of[6] as f64 / of.iter().sum::<usize>().max(1) as f64);
+    let bounded = |of: [usize; 7]| 100.0 * (1.0 - of[6] as f64 / of.iter().sum::<usize>() as f64);
     let what = "elements whose cost has a bound";
     Ok(vec![Finding::more("Patel Table A.1", what, "%", bounded(OF_CLICK), bounded(ours))])
 }

@@ -151,7 +151,7 @@ pub fn run(setting: &Setting<'_>) -> Result<Vec<Finding>, Error> {
         rows.push((class.to_owned(), print(class, estimated, measured)));
         let what = format!("{class}: estimated over measured");
         if let Some((_, theirs)) = OF_CAT.iter().find(|(name, _)| *name == class) {
-            findings.push(Finding::less("Patel Table 5.3", &what, "", *theirs, estimated / measured));
+            findings.push(Finding::estimate("Patel Table 5.3", &what, *theirs, estimated / measured));
         }
     }
     println!("{:20}  estimated  measured   ratio", "configuration");
@@ -195,7 +195,7 @@ pub fn run(setting: &Setting<'_>) -> Result<Vec<Finding>, Error> {
         ("Patel Table 5.5", "router", 1.6),
     ] {
         let what = format!("{ours}: estimated over measured");
-        findings.push(Finding::less(item, &what, "", theirs, of(ours)));
+        findings.push(Finding::estimate(item, &what, theirs, of(ours)));
     }
     Ok(findings)
 }

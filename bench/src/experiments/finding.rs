@@ -141,13 +141,35 @@ impl Finding {
 
     fn figure(item: &'static str, what: &str, unit: &str, of: (f64, f64), better: f64) -> Self {
         let verdict = match better {
-            b if b.is_nan() => Verdict::Missing("nothing was measured".to_owned()),
+            // Neither a time of 0 nor a rate over one of 0 was measured.
+            b if !b.is_finite() || b < 0.0 => Verdict::Missing("nothing was measured".to_owned()),
             b if b > SAME => Verdict::Better,
             b if b < 1.0 / SAME => Verdict::Worse,
             _ => Verdict::Reproduced,
         };
         let text = |value: f64| format!("{} {unit}", short(value)).trim_end().to_owned();
         Self { item, what: what.to_owned(), theirs: text(of.0), ours: text(of.1), verdict }
+    }
+
+    /// Returns the finding for an estimate over what was measured, of which less is better. Below 1 it is
+    /// worse in any case: such an estimate promises what does not hold.
+    pub fn estimate(item: &'static str, what: &str, theirs: f64, ours: f64) -> Self {
+        let finding = Self::less(item, what, "", theirs, ours);
+        let verdict = if ours > 0.0 && ours < 1.0 { Verdict::Worse } else { finding.verdict };
+        Self { verdict, ..finding }
+    }
+
+    /// Returns the finding for figures that grow: by more than 5 % from the first to the last, and nowhere
+    /// falling by as much.
+    pub fn grows(item: &'static str, what: &str, theirs: &str, unit: &str, ours: &[f64]) -> Self {
+        let text = ours.iter().map(|value| short(*value)).collect::<Vec<_>>().join(", ");
+        match ours {
+            [first, .., last] if ours.iter().all(|value| value.is_finite()) => {
+                let falls = ours.windows(2).any(|pair| pair[1] < 0.95 * pair[0]);
+                Self::shape(item, what, theirs, format!("{text} {unit}"), !falls && *last > 1.05 * first)
+            }
+            _ => Self::missing(item, what, theirs, format!("of two figures and more, only {text:?}")),
+        }
     }
 
     /// Returns the finding for what both show or do not, such as an order or a direction.
@@ -184,7 +206,21 @@ mod tests {
         assert_eq!(verdict(Finding::less("Bunga Table I", "", "", 100.0, 200.0)), Verdict::Worse);
         assert_eq!(verdict(Finding::more("Bunga Table I", "", "", 100.0, 50.0)), Verdict::Worse);
         assert_eq!(verdict(Finding::more("Bunga Table I", "", "", 100.0, 300.0)), Verdict::Better);
-        assert!(matches!(verdict(Finding::more("", "", "", 100.0, f64::NAN)), Verdict::Missing(_)));
+        for nothing in [f64::NAN, f64::INFINITY, -1.0] {
+            assert!(matches!(verdict(Finding::more("", "", "", 100.0, nothing)), Verdict::Missing(_)));
+        }
+        assert!(matches!(verdict(Finding::less("", "", "", 100.0, 0.0)), Verdict::Missing(_)));
+        assert_eq!(verdict(Finding::more("", "", "", 100.0, 0.0)), Verdict::Worse);
+        assert_eq!(verdict(Finding::estimate("", "", 20.0, 0.9)), Verdict::Worse);
+        assert_eq!(verdict(Finding::estimate("", "", 20.0, 1.1)), Verdict::Better);
+        let grows = |ours: &[f64]| verdict(Finding::grows("", "", "", "", ours));
+        assert_eq!(grows(&[10.0, 9.6, 12.0]), Verdict::Reproduced);
+        for not in [&[10.0, 10.0][..], &[10.0, 8.0, 12.0], &[0.0, 0.0]] {
+            assert!(matches!(grows(not), Verdict::Differs(_)), "{not:?}");
+        }
+        for few in [&[][..], &[1.0], &[1.0, f64::NAN, 2.0]] {
+            assert!(matches!(grows(few), Verdict::Missing(_)), "{few:?}");
+        }
         assert!(matches!(verdict(Finding::shape("", "", "", String::new(), false)), Verdict::Differs(_)));
     }
 

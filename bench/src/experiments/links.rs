@@ -136,13 +136,8 @@ pub fn run(setting: &Setting<'_>) -> Result<Vec<Finding>, Error> {
         findings.push(Finding::other(item, &what, "a partial view", ours, "the paper has no numbers"));
         errors.push(error);
     }
-    findings.push(Finding::shape(
-        item,
-        "the error grows with the part that is left out",
-        "sampling costs accuracy",
-        errors.iter().map(|e| format!("{e:.1} %")).collect::<Vec<_>>().join(", "),
-        errors.first() <= errors.last(),
-    ));
+    let what = "the error grows with the part that is left out";
+    findings.push(Finding::grows(item, what, "sampling costs accuracy", "%", &errors));
     Figure {
         name: "links",
         title: "Cores that a link needs, for packets of 350 bytes",

@@ -47,6 +47,6 @@ pub fn run(setting: &Setting<'_>) -> Result<Vec<Finding>, Error> {
         "the benefit of hybrid control falls as the payload grows: dynamic over hybrid",
         "falls to about 1",
         format!("{first:.2} to {last:.2}"),
-        last <= first * 1.05 && last < 1.25,
+        last < 0.95 * first && last < 1.25,
     )])
 }

@@ -124,7 +124,7 @@ pub fn run(setting: &Setting<'_>) -> Result<Vec<Finding>, Error> {
         let by_fit = (*modules as f64 * work / a).powf(1.0 / b);
         (rate / by_fit).max(by_fit / rate)
     });
-    let off = off.fold(0.0, f64::max);
+    let off = off.max_by(f64::total_cmp).unwrap_or(f64::NAN);
     Ok(vec![
         Finding::more(
             "FLAME Fig. 5",

@@ -1,6 +1,6 @@
 //! Connections, and the requests that wait for their answers.
 
-use crate::head::{Found, Head, Kind, LONGEST, begins, kind};
+use crate::head::{Found, Head, Kind, LONGEST, beginning, begins, kind};
 use crate::tables::{self, Params, RequestOutcome as Outcome};
 use flame_module::{Entry, FixedText, FlowTable, Ip, Out, Packet, Partial, Partials, tcp};
 
@@ -127,7 +127,7 @@ impl Exchanges {
     #[inline]
     pub fn segment(&mut self, packet: &Packet<'_>, out: &mut Out) {
         let payload = packet.payload();
-        let found = kind(payload);
+        let found = kind(payload).or_else(|| beginning(payload));
         if payload.is_empty() || found.is_none() && !self.partials.may_have(packet.hash) {
             return;
         }
@@ -158,17 +158,18 @@ impl Exchanges {
         let stream = self.connections.get(index).streams[side as usize];
         // Data of a SYN (RFC 7413) follow its own number.
         let mut seq = tcp.seq().wrapping_add(u32::from(tcp.has(tcp::SYN)));
-        let mut is_next = false;
         if let Some(gather) = self.partials.get(stream.partial) {
             let offset = seq.wrapping_sub(stream.base) as usize;
             if offset < LONGEST {
                 gather.add(offset, payload);
                 let whole = *gather;
                 let start = Start { seq: stream.base, first: stream.first, bytes: whole.prefix() };
-                if !self.read(index, side, start, packet, out) {
+                if !begins(start.bytes, side) {
+                    // The first few bytes could begin a head, and others follow.
+                    self.partials.free(stream.partial);
+                } else if !self.read(index, side, start, packet, out) {
                     return;
                 }
-                is_next = true;
             }
         }
         let mut rest = payload;
@@ -179,12 +180,10 @@ impl Exchanges {
                 seq = seq.wrapping_add(ahead);
                 rest = rest.get(ahead as usize..).unwrap_or(&[]);
             }
-            // Behind a head, a few bytes are the beginning of the next one.
-            let is_head = kind(rest) == Some(side) || is_next && begins(rest);
+            let is_head = begins(rest, side);
             if !is_head || !self.read(index, side, Start { seq, first: now, bytes: rest }, packet, out) {
                 return;
             }
-            is_next = true;
         }
     }
 

@@ -76,10 +76,24 @@ pub fn kind(bytes: &[u8]) -> Option<Kind> {
     METHODS.contains(&&bytes[..len]).then_some(Kind::Request)
 }
 
-/// Returns whether there are fewer bytes than [`kind`] needs, and they may begin a head.
-pub fn begins(bytes: &[u8]) -> bool {
-    (1..=METHOD).contains(&bytes.len())
-        && bytes.iter().all(|b| b.is_ascii_uppercase() || b"-_/1.".contains(b))
+/// Returns whether these bytes begin a head of a kind, or are the first few of one.
+pub fn begins(bytes: &[u8], kind: Kind) -> bool {
+    let agrees = |known: &[u8]| known.iter().zip(bytes).all(|(known, byte)| known == byte);
+    let is_one = match kind {
+        Kind::Answer => agrees(b"HTTP/"),
+        Kind::Request => METHODS.iter().any(|m| agrees(m) && bytes.get(m.len()).is_none_or(|b| *b == b' ')),
+    };
+    !bytes.is_empty() && is_one
+}
+
+/// Returns the kind of head of which these bytes are the first few, if they are fewer than [`kind`] needs.
+/// What may begin both kinds counts as a request.
+#[inline]
+pub fn beginning(bytes: &[u8]) -> Option<Kind> {
+    if bytes.len() > METHOD || !bytes.first()?.is_ascii_uppercase() {
+        return None;
+    }
+    [Kind::Request, Kind::Answer].into_iter().find(|kind| begins(bytes, *kind))
 }
 
 /// The values of a head. Fields that it does not have are empty.

@@ -59,7 +59,8 @@ fn heads_may_come_in_any_pieces_and_many_in_one() {
     let answers =
         [ANSWER, b"HTTP/1.1 301 M\r\nContent-Length: 700\r\n\r\n", no_body, b"HTTP/1.1 404 N\r\n\r\n"]
             .concat();
-    for size in [8, 9, 30] {
+    // The first segment may be shorter than a method.
+    for size in [1, 2, 3, 8, 9, 30] {
         let mut traffic = Traffic::default();
         stream(&mut traffic, true, 0, &REQUEST.chunks(size).collect::<Vec<_>>());
         stream(&mut traffic, false, SECOND, &ANSWER.chunks(size).collect::<Vec<_>>());
@@ -84,6 +85,17 @@ fn heads_may_come_in_any_pieces_and_many_in_one() {
         let expected = expected.map(|(text, status)| (text.to_owned(), status, Outcome::Answered));
         assert_eq!(found, expected, "{size}");
     }
+}
+
+#[test]
+fn a_letter_that_begins_no_head_keeps_nothing() {
+    let mut traffic = Traffic::default();
+    stream(&mut traffic, true, 0, &[b"G", b"o", b"P", b"OS", b"x", b"HEAD", b"s up\n", REQUEST]);
+    let mut native = native();
+    native.run(&traffic);
+    native.end(0);
+    assert_eq!(rows(&native).len(), 1);
+    assert!(native.of::<State>().is_empty(), "{:?}", native.of::<State>());
 }
 
 #[test]

@@ -107,7 +107,8 @@ pub fn analyse(fwd: &mut Side, rev: &mut Side, s: &Segment, first_rtt: Option<u6
     if is & (is::RETRANSMISSION | is::OUT_OF_ORDER) != 0 {
         // Of what was sent again, it is unknown which copy is acknowledged (Karn's rule).
         forget(fwd, |timed| before(s.seq, timed));
-    } else if next != s.seq && usize::from(fwd.timed_count) < TIMED {
+    } else if next != s.seq && s.at != 0 && usize::from(fwd.timed_count) < TIMED {
+        // A packet without time (0) measures nothing.
         fwd.timed[usize::from(fwd.timed_count)] = (next, s.at);
         fwd.timed_count += 1;
     }

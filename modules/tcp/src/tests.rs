@@ -59,6 +59,18 @@ fn one(native: &Native<Tcp, Merge>) -> Connection {
     row
 }
 
+/// As in Simple Packet Blocks of pcapng.
+#[test]
+fn packets_without_time_have_no_round_trip() {
+    let mut talk = Talk::default();
+    talk.add(true, 0, SYN, 0, 0, 0).add(false, 0, SYN | ACK, 0, 1, 0).add(true, 0, ACK, 1, 1, 0);
+    talk.add(true, 0, ACK | PSH, 1, 1, 100).add(false, 0, ACK, 1, 101, 0);
+    let native = talk.run();
+    let row = one(&native);
+    assert_eq!((row.handshake, row.packets_fwd, row.rtts), (Handshake::Complete, 3, 0));
+    assert_eq!(native.of::<Interval>()[0].rtts, 0);
+}
+
 #[test]
 fn a_clean_connection_has_no_trouble() {
     let mut talk = Talk::default();

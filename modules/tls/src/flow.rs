@@ -3,7 +3,7 @@
 use crate::hello::{ClientHello, ServerHello, TEXT, version_name};
 use crate::ja4::ja4;
 use crate::quic::{Id, Initial, LARGEST, Side, crypto};
-use crate::record::{Found, before, handshake, hello_in_records};
+use crate::record::{Found, before, begins_hello, handshake, hello_in_records};
 use crate::tables::{self, ClientTransport, Params, ServerTransport};
 use flame_module::{Entry, FixedText, FlowTable, Ip, Out, Packet, Partial, Partials, tcp};
 
@@ -130,7 +130,8 @@ impl Flows {
         let skipped = before(payload);
         let payload = payload.get(skipped..).unwrap_or(&[]);
         let kind = hello_in_records(payload);
-        if kind.is_none() && !self.partials.may_have(packet.hash) {
+        let is_short = begins_hello(payload);
+        if kind.is_none() && !is_short && !self.partials.may_have(packet.hash) {
             return;
         }
         let Some((&first, ends)) = payload.first().zip(Ends::of(packet)) else { return };
@@ -140,7 +141,7 @@ impl Flows {
         let syn = u32::from(header.has(tcp::SYN));
         let seq = header.seq().wrapping_add(syn).wrapping_add(skipped as u32);
         let piece = Piece { packet, ends, is_quic: false };
-        match (found, kind) {
+        match (found, kind.or(is_short.then_some(Side::Client))) {
             (Some((index, side)), _) => {
                 let stream = self.flows.get(index).streams[side as usize];
                 if self.partials.get(stream.partial).is_some() {
@@ -149,10 +150,11 @@ impl Flows {
                         return self.gather(index, side, offset as usize, payload, &piece, out);
                     }
                 }
-                if first == 22 && kind == Some(side) && stream.last != Some(seq) {
+                if first == 22 && (kind == Some(side) || is_short) && stream.last != Some(seq) {
                     self.begin(index, side, seq, payload, &piece, out);
                 }
             }
+            // A client speaks first, so what is too short to tell is its.
             (None, Some(Side::Client)) => {
                 let index = self.insert(packet, ends, Id::default());
                 self.begin(index, Side::Client, seq, payload, &piece, out);
@@ -183,7 +185,7 @@ impl Flows {
         let flow = self.flows.get(index);
         flow.streams[side as usize].base = seq;
         flow.used = piece.packet.ts_ns;
-        match handshake(payload, &mut [0; LONGEST]) {
+        match handshake(payload, side, &mut [0; LONGEST]) {
             Found::Message(message) => self.whole(index, side, message, 1, piece, out),
             Found::Part => self.gather(index, side, 0, payload, piece, out),
             Found::TooLong => self.counts.too_long += 1,
@@ -213,7 +215,7 @@ impl Flows {
         let mut scratch = [0; LONGEST];
         let found = match piece.is_quic {
             true => message(stream.prefix()),
-            false => handshake(stream.prefix(), &mut scratch),
+            false => handshake(stream.prefix(), side, &mut scratch),
         };
         match found {
             Found::Part => return,

@@ -43,10 +43,19 @@ pub fn hello_in_records(bytes: &[u8]) -> Option<Side> {
     }
 }
 
-/// Returns the first handshake message of a stream of records. If it lies in several records, it is put
-/// together in `scratch`.
-pub fn handshake<'a>(stream: &'a [u8], scratch: &'a mut [u8; LONGEST]) -> Found<'a> {
-    if hello_in_records(stream).is_none() {
+/// Returns whether these bytes are the first few of a hello, too few to state whose it is.
+#[inline]
+pub fn begins_hello(bytes: &[u8]) -> bool {
+    matches!(bytes, [22] | [22, 3] | [22, 3, 0..=4] | [22, 3, 0..=4, ..=0x41] | [22, 3, 0..=4, ..=0x41, _])
+}
+
+/// Returns the first handshake message of a side's stream of records. If it lies in several records, it is
+/// put together in `scratch`.
+pub fn handshake<'a>(stream: &'a [u8], side: Side, scratch: &'a mut [u8; LONGEST]) -> Found<'a> {
+    if begins_hello(stream) {
+        return Found::Part;
+    }
+    if hello_in_records(stream) != Some(side) {
         return Found::Nothing;
     }
     let Some(head) = stream.first_chunk::<9>() else { return Found::Part };

@@ -79,7 +79,7 @@ fn a_hello_may_come_in_any_pieces() {
     let hello = client_hello("pieces.example", 3000);
     for of_record in [9000, 700] {
         let stream = records(&hello, of_record);
-        for size in [300, 1000, 1460] {
+        for size in [1, 2, 5, 300, 1000, 1460] {
             let mut traffic = Traffic::default();
             let mut pieces: Vec<_> = stream.chunks(size).enumerate().collect();
             // After the first, the last comes first; one comes twice.
@@ -99,6 +99,22 @@ fn a_hello_may_come_in_any_pieces() {
             assert_eq!(usize::from(packets), stream.len().div_ceil(size), "{of_record} {size}");
         }
     }
+}
+
+#[test]
+fn a_byte_that_begins_no_hello_keeps_nothing() {
+    let mut traffic = Traffic::default();
+    let hello = records(&client_hello("later.example", 9), 9000);
+    let mut seq = 1;
+    for piece in [&[22][..], &[22], &[3, 3], &[22, 3, 1, 0, 5], &[2, 9], &hello] {
+        traffic.tcp(CLIENT, SERVER).payload(piece).seq(seq);
+        seq += piece.len() as u32;
+    }
+    let mut native = native();
+    native.run(&traffic);
+    native.end(0);
+    assert_eq!(names(&native), ["later.example"]);
+    assert!(native.of::<State>().is_empty(), "{:?}", native.of::<State>());
 }
 
 #[test]

@@ -120,9 +120,9 @@ pub fn unknown(bytes: &[u8], d: &Descriptor) -> [Option<(Kind, usize, usize)>; 2
         (17, VXLAN | VXLAN_OLD) => [Some((Kind::Opaque, l4 + 9, l4 + 12)), None],
         (17, GENEVE) => [Some((Kind::Opaque, l4 + 16, inner)), None],
         (47, ERSPAN_3) => {
-            // Four bytes, and the optional part, whose form depends on the switch.
+            // The time, and the optional part, whose form depends on the switch: times, ports, any number.
             let at = gre_end(bytes, l4).unwrap_or(inner);
-            [Some((Kind::Clock, at + 4, at + 8)), (inner > at + 12).then_some((Kind::Clock, at + 12, inner))]
+            [Some((Kind::Clock, at + 4, at + 8)), (inner > at + 12).then_some((Kind::Opaque, at + 12, inner))]
         }
         _ => [None; 2],
     }

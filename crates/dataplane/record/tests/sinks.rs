@@ -216,6 +216,12 @@ fn what_cannot_be_written_is_refused_before_the_run() {
     assert!(error(Format::Parquet, None).contains("add -o NAME.parquet"));
     assert!(error(Format::Json, Some("no/such/folder/x")).starts_with("no/such/folder/x: "));
     assert!(error(Format::Json, Some(".")).starts_with(".: "));
+    for (format, name) in
+        [(Format::Json, "x.json.xz"), (Format::Table, "x.json.bz2"), (Format::Zeek, "x.lz4")]
+    {
+        let error = error(format, Some(name));
+        assert!(error.contains("give a name in .gz or .zst"), "{error}");
+    }
     assert!(
         "xml"
             .parse::<Format>()

@@ -149,7 +149,7 @@ pub const TABLE: [Row; 10] = [
     },
     Row {
         part: Part::Opaque,
-        name: "options of GENEVE, reserved bytes of VXLAN, metadata of NSH, \
+        name: "options of GENEVE, reserved bytes of VXLAN, metadata of NSH, the switch's part of ERSPAN III, \
                numbers and options of GTP-U, LISP, Teredo and TZSP",
         contains: "any data, addresses and clocks among it",
         hidden_with: Secrets::FIELDS.with(Secrets::TIME),

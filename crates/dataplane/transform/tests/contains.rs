@@ -52,6 +52,8 @@ fn samples() -> Vec<Sample> {
     let ioam = [&[NO_PAYLOAD, 1, 0x31, 8][..], &[7; 8], &[1, 2, 0, 0]].concat();
     let times = [&[13, 0, 0, 0, 0, 0, 0, 0][..], &[7; 12]].concat();
     let erspan = [&[0x10, 0, 0x22, 0xeb, 0, 0, 0, 1, 0x20, 1, 0, 1][..], &[7; 4], &[0; 4]].concat();
+    // The O bit announces the switch's own part.
+    let platform = [&erspan[..19], &[1], &[7; 8][..], &[0; 14]].concat();
     let vxlan = [&[0xc8, 0x22, 0x12, 0xb5, 0, 30, 0, 0, 8][..], &[7; 3], &[0, 0, 9, 0], &[0; 14]].concat();
     let radiotap = [&[0, 0, 16, 0, 1, 0, 0, 0][..], &[7; 8], &[0x80; 24]].concat();
     let at_ip =
@@ -165,6 +167,15 @@ fn samples() -> Vec<Sample> {
             NO_CLOCK,
             Secrets::TIME,
             vec![0; 3],
+        ),
+        Sample(
+            Part::Opaque,
+            L::ETHERNET,
+            at_ip(&ipv4(47, &[], &platform)),
+            14 + 40,
+            "ip=zero",
+            none,
+            vec![0; 8],
         ),
         Sample(Part::Notes, L::IEEE802_11_RADIOTAP, radiotap, 8, NO_CLOCK, Secrets::NUMBER, vec![0; 8]),
     ]

@@ -10,17 +10,19 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use std::collections::VecDeque;
 use std::io::{self, Write};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::Semaphore;
+use tokio::task::AbortHandle;
 use tokio::time::timeout;
 use tokio_io_timeout::TimeoutStream;
 use tokio_rustls::TlsAcceptor;
 
-/// The connections that may be open. One is enough for each server of Prometheus.
+/// The most connections that are open at once. One is enough for each server of Prometheus.
 const CONNECTIONS: usize = 16;
 /// The most bytes of the head of a request.
 const HEAD_BYTES: usize = 16 << 10;
@@ -70,10 +72,35 @@ fn is_equal(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && a.iter().zip(b).fold(0, |different, (a, b)| different | (a ^ b)) == 0
 }
 
+/// The open connections, the oldest first.
+#[derive(Default)]
+struct Places(VecDeque<Place>);
+
+struct Place {
+    task: AbortHandle,
+    /// Whether a reader has shown that it may read.
+    is_known: Arc<AtomicBool>,
+}
+
+impl Places {
+    /// Makes room for one more connection. If there are [`CONNECTIONS`], the oldest ends of those that showed
+    /// no token, so that silent clients keep no reader out.
+    fn make_room(&mut self) {
+        self.0.retain(|place| !place.task.is_finished());
+        if self.0.len() < CONNECTIONS {
+            return;
+        }
+        let silent = self.0.iter().position(|place| !place.is_known.load(Ordering::Relaxed));
+        if let Some(place) = self.0.remove(silent.unwrap_or(0)) {
+            place.task.abort();
+        }
+    }
+}
+
 /// Serves readers until the node ends.
 pub(super) async fn serve(app: Arc<App>, scrape: Scrape) {
     let Ok(listener) = tokio::net::TcpListener::from_std(scrape.listener) else { return };
-    let (acceptor, places) = (scrape.tls.map(TlsAcceptor::from), Arc::new(Semaphore::new(CONNECTIONS)));
+    let (acceptor, mut places) = (scrape.tls.map(TlsAcceptor::from), Places::default());
     let authorization: Option<Arc<str>> = scrape.authorization.map(Arc::from);
     let mut ending = app.ending.clone();
     loop {
@@ -85,33 +112,37 @@ pub(super) async fn serve(app: Arc<App>, scrape: Scrape) {
             tokio::time::sleep(super::connection::BREATHER).await;
             continue;
         };
-        // Others are closed at once; Prometheus tries again at its next interval.
-        let Ok(place) = places.clone().try_acquire_owned() else { continue };
+        places.make_room();
         let (app, acceptor, authorization) = (app.clone(), acceptor.clone(), authorization.clone());
-        tokio::spawn(async move {
+        let is_known = Arc::new(AtomicBool::new(false));
+        let known = is_known.clone();
+        let served = tokio::spawn(async move {
             match acceptor {
-                None => connection(app, authorization, stream).await,
+                None => connection(app, authorization, known, stream).await,
                 Some(acceptor) => {
                     let accepted = timeout(super::connection::HANDSHAKE, acceptor.accept(stream)).await;
                     if let Ok(Ok(stream)) = accepted {
-                        connection(app, authorization, stream).await;
+                        connection(app, authorization, known, stream).await;
                     }
                 }
             }
-            drop(place);
         });
+        places.0.push_back(Place { task: served.abort_handle(), is_known });
     }
 }
 
-async fn connection<S>(app: Arc<App>, authorization: Option<Arc<str>>, stream: S)
+async fn connection<S>(app: Arc<App>, authorization: Option<Arc<str>>, known: Arc<AtomicBool>, stream: S)
 where
     S: AsyncRead + AsyncWrite + Send + 'static,
 {
     let mut ending = app.ending.clone();
     let service = service_fn(move |request: Request<Incoming>| {
-        let (app, authorization) = (app.clone(), authorization.clone());
+        let (app, authorization, known) = (app.clone(), authorization.clone(), known.clone());
         async move {
-            let reply = reply(&app, authorization.as_deref(), &request).await;
+            let given = request.headers().get(AUTHORIZATION).map(HeaderValue::as_bytes).unwrap_or_default();
+            let may_read = authorization.is_none_or(|expected| is_equal(expected.as_bytes(), given));
+            known.store(may_read, Ordering::Relaxed);
+            let reply = reply(&app, may_read, &request).await;
             Ok::<_, std::convert::Infallible>(reply)
         }
     });
@@ -126,10 +157,9 @@ where
     }
 }
 
-async fn reply(app: &App, authorization: Option<&str>, request: &Request<Incoming>) -> Response<String> {
+async fn reply(app: &App, may_read: bool, request: &Request<Incoming>) -> Response<String> {
     let mut response = Response::new(String::new());
-    let given = request.headers().get(AUTHORIZATION).map(HeaderValue::as_bytes).unwrap_or_default();
-    if authorization.is_some_and(|expected| !is_equal(expected.as_bytes(), given)) {
+    if !may_read {
         *response.status_mut() = StatusCode::UNAUTHORIZED;
         response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         *response.body_mut() = "give the token of [metrics] in node.toml: authorization in the scrape \

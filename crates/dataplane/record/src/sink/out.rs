@@ -224,6 +224,10 @@ fn target(path: &Path) -> std::io::Result<Target> {
     if path.is_dir() {
         return Err(ErrorKind::IsADirectory.into());
     }
+    if let Some(form) = path.extension().and_then(|e| e.to_str()).filter(|e| UNWRITTEN.contains(e)) {
+        let reason = format!("files are not compressed as .{form}: give a name in .gz or .zst, or without");
+        return Err(std::io::Error::new(ErrorKind::InvalidInput, reason));
+    }
     let staged = Staged::new(path)?;
     Ok(match packed(path) {
         Some((_, Packing::Gzip)) => Target::Gzip(GzEncoder::new(staged, flate2::Compression::default())),
@@ -231,6 +235,9 @@ fn target(path: &Path) -> std::io::Result<Target> {
         None => Target::Staged(staged),
     })
 }
+
+/// Extensions that ask for a compression which is not written.
+const UNWRITTEN: [&str; 4] = ["xz", "bz2", "lz4", "lzma"];
 
 /// A form in which files are compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
