@@ -168,9 +168,10 @@ pub fn serve(
     socket.set_read_timeout(Some(Duration::from_millis(TICK / 2))).map_err(ServeError::Socket)?;
     let links = links(&config, clock())?;
     let mut revocations = Revocations::new(&config);
-    let mut signal = compile.signal();
+    let signal = compile.signal();
     let sandbox = Sandbox::new(compile).map_err(|e| ServeError::Sandbox(e.to_string()))?;
     let mut node = Node::new(config.settings, links, sandbox, services);
+    let mut signals: Vec<PipeReader> = signal.into_iter().chain(node.signal()).collect();
     let mut wire = Wire { socket: &socket, started: Instant::now(), undelivered: 0 };
     begun(socket.local_addr().map_err(ServeError::Socket)?);
     let mut buffer = vec![0; MAX_DATAGRAM + 1];
@@ -192,10 +193,7 @@ pub fn serve(
             ticks += 1;
         }
         node.resume(now, &mut wire);
-        if node.is_making()
-            && let Some(signal) = &mut signal
-            && !comes_first(&socket, signal)?
-        {
+        if node.is_making() && !signals.is_empty() && !comes_first(&socket, &mut signals)? {
             continue;
         }
         match socket.recv_from(&mut buffer) {
@@ -214,23 +212,24 @@ pub fn serve(
     Ok(Report { causes, links, accounts: node.accounts().clone(), undelivered: wire.undelivered })
 }
 
-/// Waits for a datagram or the compiler's signal, for at most half a tick. Returns whether a datagram is
-/// there.
-fn comes_first(socket: &UdpSocket, signal: &mut PipeReader) -> Result<bool, ServeError> {
+/// Waits for a datagram or a signal of the compiler or of services, for at most half a tick. Returns whether a
+/// datagram is there.
+fn comes_first(socket: &UdpSocket, signals: &mut [PipeReader]) -> Result<bool, ServeError> {
     let half = Timespec { tv_sec: 0, tv_nsec: i64::try_from(TICK).unwrap_or(0) * 500_000 };
-    let mut both = [PollFd::new(socket, PollFlags::IN), PollFd::new(&*signal, PollFlags::IN)];
-    match poll(&mut both, Some(&half)) {
+    let mut all = vec![PollFd::new(socket, PollFlags::IN)];
+    all.extend(signals.iter().map(|signal| PollFd::new(signal, PollFlags::IN)));
+    match poll(&mut all, Some(&half)) {
         Ok(_) | Err(Errno::INTR) => {}
         Err(error) => return Err(ServeError::Socket(error.into())),
     }
-    let [datagram, made] = both.map(|one| !one.revents().is_empty());
-    if made {
+    let ready: Vec<bool> = all.iter().map(|one| !one.revents().is_empty()).collect();
+    for (signal, _) in signals.iter_mut().zip(&ready[1..]).filter(|(_, is_ready)| **is_ready) {
         match signal.read(&mut [0; 4096]) {
             Ok(1..) => {}
-            _ => return Err(ServeError::Sandbox("the compiler has ended".to_owned())),
+            _ => return Err(ServeError::Sandbox("the compiler or the services have ended".to_owned())),
         }
     }
-    Ok(datagram)
+    Ok(ready[0])
 }
 
 fn keep(path: Option<&Path>, time: u64) {
