@@ -8,7 +8,9 @@ mod calls;
 mod classes;
 mod estimates;
 pub mod finding;
+mod flood;
 mod forwarding;
+mod hashing;
 mod heaps;
 mod instructions;
 mod latency;
@@ -47,7 +49,7 @@ pub struct Setting<'a> {
 type Experiment = fn(&Setting<'_>) -> Result<Vec<Finding>, Error>;
 
 /// The experiments by name. Those that only compute come first.
-pub const ALL: [(&str, Experiment); 18] = [
+pub const ALL: [(&str, Experiment); 20] = [
     ("instructions", instructions::run),
     ("latency", latency::run),
     ("links", links::run),
@@ -65,7 +67,9 @@ pub const ALL: [(&str, Experiment); 18] = [
     ("repairs", repairs::run),
     ("sending", sending::run),
     ("classes", classes::run),
+    ("hashing", hashing::run),
     ("active", active::run),
+    ("flood", flood::run),
 ];
 
 /// What an experiment found, or the reason why it was left out.
