@@ -6,7 +6,7 @@ use super::finding::{Finding, short};
 use super::{Figure, Setting};
 use crate::fixture::{Error, blocks, instance, plan, run_slot, view_into};
 use crate::made::{capture, module};
-use crate::row::{Way, in_turn};
+use crate::row::{Way, laps};
 use crate::send::frame;
 use flame_active_node::{Execute, Rights};
 use flame_admit::Protection;
@@ -21,7 +21,7 @@ use std::process::Command;
 /// The bytes that Table 1 hashes.
 const WHOLE: f64 = (4 << 20) as f64;
 /// The blocks of 64 bytes by which the plot goes.
-const SIZES: [usize; 6] = [1, 4, 16, 64, 256, 512];
+const SIZES: [usize; 5] = [1, 4, 16, 64, 256];
 /// The size whose time stands for long data.
 const LONG: usize = 256;
 /// Places in the memory of the Wasm: constants, then the words of a block, the state, and what is hashed.
@@ -309,8 +309,10 @@ fn compiled(
             Ok(())
         }),
     ];
-    let (seconds, _) = in_turn(if setting.quick { 1 } else { 15 }, &mut ways)?;
-    Ok(std::array::from_fn(|n| seconds[n] * 1e9 / filled as f64))
+    let laps = laps(if setting.quick { 1 } else { 15 }, &mut ways)?;
+    // The least of all rounds: what else the machine does only adds to it.
+    let least = |n: usize| laps[n].iter().copied().fold(f64::INFINITY, f64::min);
+    Ok(std::array::from_fn(|n| least(n) * 1e9 / filled as f64))
 }
 
 /// Measures all ways.
@@ -319,13 +321,13 @@ pub fn run(setting: &Setting<'_>) -> Result<Vec<Finding>, Error> {
     check(&constants)?;
     let names = ["Wasm, proved", "Wasm, metered", "native", "with SHA instructions"];
     println!("hashing: nanoseconds of SHA-256 by size (SANE, Table 1 and Fig. 5)");
-    println!("{:>7}  {}", "bytes", names.map(|name| format!("{name:>21}")).concat());
+    println!("{:>7}  {}", "bytes", names.map(|name| format!("{name:>23}")).concat());
     let sizes = if setting.quick { &SIZES[..2] } else { &SIZES[..] };
     let mut lines = names.map(|name| (name.to_owned(), Vec::new()));
     let mut long = [f64::NAN; 4];
     for count in sizes {
         let times = compiled(setting, *count, &constants)?;
-        println!("{:7}  {}", count * 64, times.map(|ns| format!("{ns:21.0}")).concat());
+        println!("{:7}  {}", count * 64, times.map(|ns| format!("{ns:23.0}")).concat());
         lines.iter_mut().zip(times).for_each(|((_, line), ns)| line.push((*count as f64 * 64.0, ns / 1e3)));
         if *count == LONG || setting.quick {
             long = times.map(|ns| ns * 1e-9 * WHOLE / (*count as f64 * 64.0));
