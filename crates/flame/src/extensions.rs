@@ -13,7 +13,7 @@ use flame_trust::PublicKey;
 use http_body_util::BodyExt;
 use hyper::Method;
 use std::collections::BTreeMap;
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
 /// The time between two looks at a node.
@@ -85,12 +85,9 @@ fn divide(node: &NodeArgs, inbox: &Inbox) {
             Some(to) => Some(to),
             None => thread().inspect(|to| drop(of.insert(question.payer, to.clone()))),
         };
-        let refused = match to.map(|to| to.try_send(question.clone())) {
-            Some(Ok(())) => None,
-            Some(Err(TrySendError::Full(question) | TrySendError::Disconnected(question))) => Some(question),
-            None => Some(question),
-        };
-        refused.iter().for_each(|question| replies.reply(question, Vec::new()));
+        if !to.is_some_and(|to| to.try_send(question.clone()).is_ok()) {
+            replies.reply(&question, Vec::new());
+        }
     }
 }
 
