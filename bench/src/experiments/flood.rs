@@ -1,8 +1,8 @@
-//! The packets that an installed module processes while an active node beside it is flooded with capsules: all
-//! from strangers, each with another program and a bound as large as can be stated, as fast as a thread sends
-//! them. Windows take turns in which these go to a socket that drops them (so that the sender is there in both),
-//! to the active node, and to nobody while many others are busy: the last is the probe, which shows that the
-//! figure falls where something is taken from the module. Both nodes have sessions of their own, as
+//! The packets that an installed module processes while an active node beside it is flooded with capsules:
+//! all from strangers, each with another program and a bound as large as can be stated, as fast as a thread
+//! sends them. Windows take turns in which these go to a socket that drops them (so that the sender is there
+//! in both), to the active node, and nowhere while many others are busy: the last is the probe, which shows
+//! that the figure falls where something is taken from the module. Both nodes have sessions of their own, as
 //! services of a machine have: the scheduler divides the processors among sessions first.
 
 use super::Setting;
@@ -109,7 +109,7 @@ impl Active {
         Ok(used)
     }
 
-    /// Ends it, and returns what it says of its accounts and refusals.
+    /// Ends it, and returns its words on accounts and refusals.
     fn end(mut self) -> Result<String, Error> {
         Command::new("kill").args(["-INT", &self.child.id().to_string()]).status()?;
         let mut said = String::new();

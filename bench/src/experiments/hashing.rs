@@ -84,8 +84,8 @@ fn native(blocks: &[u8], (first, rounds): &([u32; 8], [u32; 64])) -> [u32; 8] {
     state
 }
 
-/// Returns memory and functions of a Wasm module that hashes `blocks`: `$hash` leaves the digest in the state,
-/// as words of the machine.
+/// Returns memory and functions of a Wasm module that hashes `blocks`: `$hash` leaves the digest in the
+/// state, as words of the machine.
 fn functions(blocks: &[u8], (first, rounds): &([u32; 8], [u32; 64])) -> String {
     let text = |bytes: &[u8]| {
         bytes.iter().fold(String::new(), |mut text, byte| {

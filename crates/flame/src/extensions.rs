@@ -85,7 +85,7 @@ fn divide(node: &NodeArgs, inbox: &Inbox) {
             Some(to) => Some(to),
             None => thread().inspect(|to| drop(of.insert(question.payer, to.clone()))),
         };
-        if !to.is_some_and(|to| to.try_send(question.clone()).is_ok()) {
+        if to.is_none_or(|to| to.try_send(question.clone()).is_err()) {
             replies.reply(&question, Vec::new());
         }
     }

@@ -81,7 +81,7 @@ pub trait Host {
     /// Returns an error if the call is not granted.
     fn service(&mut self, name: u64, argument: i64) -> Result<i64, Refused>;
 
-    /// Returns the reply of an installed module's service to a request, or no bytes if there is none.
+    /// Returns the reply of an installed module's service to a request, and no bytes without one.
     ///
     /// # Errors
     ///

@@ -88,8 +88,8 @@
 //! keeps nothing for it. A sender that receives it begins again with the cookie in message 1, and addresses
 //! that have so proven to be the sender's have another [`Limit::firsts`] in each second, an eighth of them
 //! each. So a flood from forged addresses takes nothing from others; one from many true addresses still does.
-//! While more than [`Limit::exchanges`] are open, the oldest is given up. A replay that comes after [`Limit::remembered`] others is not
-//! detected as such, and leads to nothing all the same.
+//! While more than [`Limit::exchanges`] are open, the oldest is given up. A replay that comes after
+//! [`Limit::remembered`] others is not detected as such, and leads to nothing all the same.
 #![forbid(unsafe_code)]
 
 mod cause;

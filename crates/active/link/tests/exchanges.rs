@@ -345,9 +345,9 @@ fn stranger(number: u64, to: SocketAddr, after: u64) -> (Links<crate::Authority>
     (links, first)
 }
 
-/// Before each message of the honest end, more first messages come than are answered. Its second one shows the
-/// cookie, and the link is there after one datagram more each way. The same holds where the flood states the
-/// address of a neighbour.
+/// Before each message of the honest end, more first messages come than are answered. Its second one shows
+/// the cookie, and the link is there after one datagram more each way. The same holds where the flood states
+/// the address of a neighbour.
 #[test]
 fn a_forged_flood_keeps_no_one_out() {
     for is_neighbour in [false, true] {

@@ -65,7 +65,7 @@ pub trait Services {
         None
     }
 
-    /// Returns the reply to a question, once it is there, with its number: no bytes if there is none.
+    /// Returns the reply to a question, once it is there, with its number: no bytes if no module replied.
     fn answered(&mut self) -> Option<(u64, Vec<u8>)> {
         None
     }

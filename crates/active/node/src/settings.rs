@@ -29,8 +29,8 @@ impl Map {
         Self { interfaces, ..self }
     }
 
-    /// Returns the interface over which a neighbour is reached, or 0 if it is not stated: then credentials that
-    /// name interfaces are not for it.
+    /// Returns the interface over which a neighbour is reached, or 0 if it is not stated: then credentials
+    /// that name interfaces are not for it.
     #[must_use]
     pub fn interface(&self, neighbour: Place) -> u64 {
         self.interfaces.get(&neighbour).copied().unwrap_or(0)

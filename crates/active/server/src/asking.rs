@@ -2,8 +2,9 @@
 //! replies.
 //!
 //! A question to a service goes to each of its modules that the capsule's principal has installed. The reply
-//! is theirs together: of one module its bytes; of several the sum of the numbers that their first eight bytes
-//! are; and where neighbours are stated, the place of the neighbour whose module answers the largest number.
+//! is theirs together: of one module its bytes; of several the sum of the numbers that their first eight
+//! bytes are; and where neighbours are stated, the place of the neighbour whose module answers the largest
+//! number.
 
 use crate::extensions::Extensions;
 use flame_active_node::Services;
@@ -97,7 +98,7 @@ impl Inbox {
 }
 
 impl Replies {
-    /// Brings the reply to a question: no bytes if there is none.
+    /// Brings the reply to a question: no bytes if the module has not replied.
     pub fn reply(&self, question: &Question, reply: Vec<u8>) {
         if self.to.send((question.number, question.at, reply)).is_ok() {
             // A node that has ended does not wait.

@@ -1,10 +1,10 @@
 //! Active extensions: services by which capsules find the modules that their principal has installed at the
 //! node, ask for sums of their records, and ask the modules themselves.
 //!
-//! A [`Service`] names modules, and either the service of their manifests that serves it, or a table, the column that is compared with a capsule's argument ([`key_of`]),
-//! and the columns whose sum is the answer. The records of a module are seen by capsules of its principal
-//! alone: root and name are the same. Each module and service has at most [`MAX_KEYS`] keys; the oldest is
-//! forgotten first.
+//! A [`Service`] names modules, and either the service of their manifests that serves it, or a table, the
+//! column that is compared with a capsule's argument ([`key_of`]), and the columns whose sum is the answer.
+//! The records of a module are seen by capsules of its principal alone: root and name are the same. Each
+//! module and service has at most [`MAX_KEYS`] keys; the oldest is forgotten first.
 
 use flame_base::lock;
 use flame_capsule::{Payer, Place, name};

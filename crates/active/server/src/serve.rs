@@ -213,8 +213,8 @@ pub fn serve(
     Ok(Report { causes, links, accounts: node.accounts().clone(), undelivered: wire.undelivered })
 }
 
-/// Waits for a datagram or a signal of the compiler or of services, for at most half a tick. Returns whether a
-/// datagram is there.
+/// Waits for a datagram or a signal of the compiler or of services, for at most half a tick. Returns whether
+/// a datagram is there.
 fn comes_first(socket: &UdpSocket, signals: &mut [Option<PipeReader>; 2]) -> Result<bool, ServeError> {
     let half = Timespec { tv_sec: 0, tv_nsec: i64::try_from(TICK).unwrap_or(0) * 500_000 };
     // The socket stands in for a signal that is not there.

@@ -365,8 +365,8 @@ fn a_credential_names_interfaces_and_copies() {
     assert_eq!(met(&reports[0], Cause::Exhausted), 2, "{:?}", reports[0]);
 }
 
-/// First messages from addresses whose owners do not answer, many times as many as are answered, end no service:
-/// a host that comes meanwhile has its link in a few seconds, and capsules of others run.
+/// First messages from addresses whose owners do not answer, many times as many as are answered, end no
+/// service: a host that comes meanwhile has its link in a few seconds, and capsules of others run.
 #[test]
 fn a_forged_flood_ends_no_service() {
     let world = World::new();
@@ -379,7 +379,7 @@ fn a_forged_flood_ends_no_service() {
     let (told, begun) = std::sync::mpsc::channel();
     std::thread::scope(|scope| {
         scope.spawn(move || {
-            // The device takes any address below 127.0.0.0/8, and nobody reads what comes back.
+            // The device takes any address below 127.0.0.0/8, and no one reads the answers.
             let ports =
                 (0..64).map(|n| UdpSocket::bind(SocketAddr::from(([127, a, b, 128 + n], 0))).unwrap());
             let sockets: Vec<UdpSocket> = ports.collect();

@@ -127,7 +127,7 @@ fn questions_are_bounded() {
     world.begin(&many(1), Limits { instructions: COST + 10, ..MOST });
     assert!(world.reply(1, 1).is_empty());
     assert_eq!(world.node.counts().of(Cause::Exhausted), 1);
-    // An account has so many that wait, and they do not wait without an end.
+    // An account has at most 32 that wait, and not for ever.
     let mut world = World::new();
     (0..40).for_each(|_| world.begin(&many(1), MOST));
     assert_eq!((world.node.sizes()[1], world.node.counts().of(Cause::Full)), (32, 8));

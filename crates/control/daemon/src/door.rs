@@ -143,7 +143,7 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// Returns the reason why there is none.
+    /// Returns the reason why it has not replied.
     pub(crate) fn ask(&self, owner: &Owner, name: &str, question: &Question) -> Result<Served, Problem> {
         let Question { service, request } = question;
         if request.len() > MAX_REQUEST {

@@ -417,7 +417,7 @@ impl SourceRun {
         }
     }
 
-    /// Asks a service of a module, and waits for the reply. Why there is none is an outcome.
+    /// Asks a service of a module, and waits for the reply. An outcome says why it is missing.
     ///
     /// # Errors
     ///

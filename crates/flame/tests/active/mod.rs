@@ -144,8 +144,8 @@ fn node_of_modules(change: impl Fn(&str) -> String) -> Node {
     node
 }
 
-/// Returns what the example that follows a flow upstream finds for a host, if it finds anything: the links may
-/// not be there yet.
+/// Returns what the example that follows a flow upstream finds for a host, if it finds anything: the links
+/// may not be there yet.
 fn upstream(node: &Node, name: &str, flow: &str) -> Option<String> {
     let programs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../active/language/programs");
     let program = programs.join("upstream.capsule").display().to_string();
@@ -188,14 +188,14 @@ fn capsules_find_the_modules_of_their_principal() {
     wait_for("that alice's module is gone", || asked("alice").is_some_and(|said| said == "@n2 0"));
 }
 
-/// A module of alice answers her capsules itself, from what it has counted until then, and pays for it. It
+/// A module of alice answers her capsules itself, from its count at that moment, and pays for it. It
 /// knows one flow; they follow that to where it comes in. Others get nothing of it.
 #[test]
 fn a_module_serves_the_capsules_of_its_principal() {
     let calls = "calls = \"records, messages, serve\"\nserve = \"packets\"";
     let mut node = node_of_modules(|policy| policy.replace("calls = \"records, messages, state\"", calls));
-    // Its fast instance sends a message for each batch; the slow one replies with their number to a request of
-    // eight bytes that is 77.
+    // Its fast instance sends a message for each batch; the slow one replies with their number to a request
+    // of eight bytes that is 77.
     let reply = data(0, &frame(0xfff8, &[[0; 8], [0; 8]].concat()));
     let message = data(1024, &frame(0xffff, &[0; 8]));
     let fields = format!(

@@ -66,7 +66,7 @@ struct Party<C> {
 enum To {
     /// To the caller, which gave the call this number.
     Caller(u64),
-    /// Out of the run, to the one that waits for it.
+    /// Out of the run, to the asker, which waits.
     Outside(Sender<Answer>),
 }
 
@@ -83,7 +83,7 @@ pub(crate) struct Question {
 
 /// A call without an outcome.
 struct Open<C> {
-    /// The module that pays: of a question from outside, the one that serves it. No module calls its own
+    /// The module that pays: of a question from outside, its server. No module calls its own
     /// services.
     caller: ModuleId,
     to: To,
@@ -293,8 +293,8 @@ impl<C> Calls<C> {
         true
     }
 
-    /// Lets a question from outside out to a module, which pays for it. It has an outcome at once if the module
-    /// does not offer the service, if too many wait for it, or if `hold` returns no memory.
+    /// Lets a question from outside out to a module, which pays for it. It has an outcome at once if the
+    /// module does not offer the service, if too many wait for it, or if `hold` returns no memory.
     pub(crate) fn ask(
         &mut self,
         server: ModuleId,
@@ -305,7 +305,7 @@ impl<C> Calls<C> {
         let Question { service, request, answer } = question;
         let is_here = |(by, _): &&(ModuleId, u16)| *by == server;
         let Some((_, service)) = self.offers.get(&service).filter(is_here).copied() else {
-            // This fails only if the one that asked waits no more.
+            // This fails only if the asker waits no more.
             let _ = answer.send((Outcome::Nobody, Vec::new()));
             return;
         };
@@ -362,7 +362,7 @@ impl<C> Calls<C> {
 
     fn finish(&mut self, open: Open<C>, outcome: Outcome, reply: &[u8]) {
         match open.to {
-            // This fails only if the one that asked waits no more.
+            // This fails only if the asker waits no more.
             To::Outside(answer) => drop(answer.send((outcome, reply.to_vec()))),
             To::Caller(token) if self.parties.contains_key(&open.caller) => {
                 let done = Done { token, outcome, reply: reply.to_vec(), held: open.held };

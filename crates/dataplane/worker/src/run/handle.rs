@@ -442,7 +442,7 @@ impl Handle {
     ///
     /// # Errors
     ///
-    /// Returns an error if the run has ended. Why there is no reply is an outcome.
+    /// Returns an error if the run has ended. An outcome says why there is no reply.
     pub fn ask(
         &self,
         id: ModuleId,

@@ -53,10 +53,10 @@ impl Collector<'_> {
         Ok(())
     }
 
-    /// Takes a question to a service of a module from outside of the run. The module pays for it, as for calls
-    /// of its own.
+    /// Takes a question to a service of a module from outside of the run. The module pays for it, as for
+    /// calls of its own.
     pub(crate) fn ask(&mut self, module: ModuleId, question: Question) -> Result<(), RunError> {
-        // Without the module, the question ends here, and the one that asked learns it.
+        // Without the module, the question ends here, and the asker learns that.
         let Some(at) = self.place(module) else { return Ok(()) };
         self.outputs.services.ask(module, question, &self.modules[at].meters);
         self.deliver_after_output()
