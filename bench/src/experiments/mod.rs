@@ -8,7 +8,9 @@ mod calls;
 mod classes;
 mod estimates;
 pub mod finding;
+mod flood;
 mod forwarding;
+mod hashing;
 mod heaps;
 mod instructions;
 mod latency;
@@ -48,7 +50,7 @@ pub struct Setting<'a> {
 type Experiment = fn(&Setting<'_>) -> Result<Vec<Finding>, Error>;
 
 /// The experiments by name. Those that only compute come first.
-pub const ALL: [(&str, Experiment); 19] = [
+pub const ALL: [(&str, Experiment); 21] = [
     ("instructions", instructions::run),
     ("latency", latency::run),
     ("links", links::run),
@@ -66,7 +68,9 @@ pub const ALL: [(&str, Experiment); 19] = [
     ("repairs", repairs::run),
     ("sending", sending::run),
     ("classes", classes::run),
+    ("hashing", hashing::run),
     ("active", active::run),
+    ("flood", flood::run),
     ("sites", sites::run),
 ];
 

@@ -1,18 +1,25 @@
-//! Reads the records of a node's installed modules for the capsules of their principals.
+//! Reads the records of a node's installed modules for the capsules of their principals, and asks the modules
+//! that answer themselves.
 
 use crate::client::{Client, NodeArgs, module_path, quoted};
 use crate::console::complain;
 use crate::error::Error;
-use flame_active_server::{Config, Extensions, Installed, Value, payer_of};
-use flame_api::{CURSOR, Cursor, Module, Modules};
+use flame_active_server::{
+    Asking, Config, Extensions, Inbox, Installed, ModuleQuestion, Replies, Value, payer_of,
+};
+use flame_api::{CURSOR, Cursor, Module, Modules, Question, Served};
 use flame_capsule::Payer;
 use flame_trust::PublicKey;
 use http_body_util::BodyExt;
+use hyper::Method;
 use std::collections::BTreeMap;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
 /// The time between two looks at a node.
 const AGAIN: Duration = Duration::from_secs(1);
+/// The most questions of one principal that wait for those before.
+const WAITING: usize = 64;
 
 /// A reader of records.
 struct Reader {
@@ -25,13 +32,18 @@ struct Reader {
     next: BTreeMap<(Payer, String), Cursor>,
 }
 
-/// Returns the services of a configuration, whose records a thread of its own reads while this process lasts.
-pub fn begin(config: &Config) -> Result<Extensions, Error> {
+/// Returns the services of a configuration. A thread reads records while this process lasts, and others ask
+/// modules.
+pub fn begin(config: &Config) -> Result<Asking, Error> {
     let extensions = config.extensions();
+    let (asking, inbox) = Asking::new(extensions.clone())?;
     if let Some(installed) = config.installed.clone() {
         let Installed { node, credential, identity, certificate } = installed;
+        let node = NodeArgs { node: Some(node), credential, identity, certificate };
+        let asked = node.clone();
+        std::thread::Builder::new().name("questions".to_owned()).spawn(move || divide(&asked, &inbox))?;
         let mut reader = Reader {
-            node: NodeArgs { node: Some(node), credential, identity, certificate },
+            node,
             roots: config.policy.roots.values().copied().collect(),
             extensions: extensions.clone(),
             client: None,
@@ -54,7 +66,53 @@ pub fn begin(config: &Config) -> Result<Extensions, Error> {
             }
         })?;
     }
-    Ok(extensions)
+    Ok(asking)
+}
+
+/// Gives each principal's questions to a thread of its own, so that none waits for modules of another.
+fn divide(node: &NodeArgs, inbox: &Inbox) {
+    let mut of: BTreeMap<Payer, SyncSender<ModuleQuestion>> = BTreeMap::new();
+    while let Some(question) = inbox.next() {
+        let replies = inbox.replies();
+        let thread = || {
+            let (to, questions) = sync_channel(WAITING);
+            let (node, replies) = (node.clone(), replies.clone());
+            let thread = std::thread::Builder::new().name("asks".to_owned());
+            thread.spawn(move || answer(&node, &questions, &replies)).ok()?;
+            Some(to)
+        };
+        let to = match of.get(&question.payer).cloned() {
+            Some(to) => Some(to),
+            None => thread().inspect(|to| drop(of.insert(question.payer, to.clone()))),
+        };
+        if to.is_none_or(|to| to.try_send(question.clone()).is_err()) {
+            replies.reply(&question, Vec::new());
+        }
+    }
+}
+
+/// Asks the modules of one principal.
+fn answer(node: &NodeArgs, questions: &Receiver<ModuleQuestion>, replies: &Replies) {
+    let mut client = None;
+    for question in questions {
+        let reply = ask(node, &mut client, &question);
+        let reply = reply.inspect_err(|error| tracing::debug!("{} is asked: {error}", question.module));
+        replies.reply(&question, reply.unwrap_or_default());
+    }
+}
+
+/// Asks a module. A connection that works is kept.
+fn ask(node: &NodeArgs, kept: &mut Option<Client>, question: &ModuleQuestion) -> Result<Vec<u8>, Error> {
+    let mut client = match kept.take() {
+        Some(client) => client,
+        None => Client::open(node)?,
+    };
+    let ModuleQuestion { module, principal, service, request, .. } = question;
+    let path = module_path(module, "/ask", principal.as_deref(), None);
+    let body = Question { service: service.clone(), request: request.clone() };
+    let Served { reply } = client.request(Method::POST, &path, Some(&body))?;
+    *kept = Some(client);
+    Ok(reply)
 }
 
 impl Reader {
@@ -72,8 +130,10 @@ impl Reader {
         let is_installed =
             |payer, name: &str| found.iter().any(|(owner, module)| *owner == payer && module.name == name);
         self.extensions.retain(is_installed);
+        let named = |(payer, m): &(Payer, &Module)| ((*payer, m.name.clone()), m.principal.clone());
+        self.extensions.set_installed(found.iter().map(named).collect());
         self.next.retain(|(payer, name), _| is_installed(*payer, name));
-        for (payer, module) in &found {
+        for (payer, module) in found.iter().filter(|(_, module)| self.extensions.reads(&module.name)) {
             let of = (*payer, module.name.clone());
             let latest: Cursor = module.spool.next.parse()?;
             let known = self.next.get(&of).filter(|next| next.epoch == latest.epoch).copied();

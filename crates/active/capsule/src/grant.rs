@@ -1,17 +1,18 @@
 //! What a credential leaves of its payer's rights, as it travels with a capsule.
 
 use crate::Place;
-use crate::bytes::{Malformed, array, expect, number};
+use crate::bytes::{Malformed, array, expect, hash_of, number};
 
-/// The most services and places that a grant names.
+/// The most services, places and interfaces that a grant names.
 pub const MAX_NAMED: usize = 8;
 /// The most bytes of a grant.
-pub const MAX_GRANT: usize = START + 2 * 8 * MAX_NAMED;
+pub const MAX_GRANT: usize = START + 3 * 8 * MAX_NAMED;
 /// The bytes before its names.
-const START: usize = 32;
-/// The bit that says that services are named, and the one for places.
+const START: usize = 40;
+/// The bits that say which sets are named.
 const SERVICES: u8 = 1;
 const PLACES: u8 = 2;
+const INTERFACES: u8 = 4;
 
 /// A set of numbers, or all of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,12 +36,16 @@ pub struct Grant {
     /// accepted.
     pub instructions: u64,
     pub bytes: u64,
+    /// The most copies of one capsule.
+    pub copies: u32,
     /// The most bytes of soft state that the payer may have at a node, so that this one leaves more.
     pub state: u64,
     /// The names of services that it may ask for.
     pub services: Named,
     /// The places of nodes that evaluate it.
     pub places: Named,
+    /// The interfaces of nodes over which it comes from a neighbour or goes to one, see [`interface`].
+    pub interfaces: Named,
 }
 
 impl Calls {
@@ -113,7 +118,9 @@ impl Grant {
         bytes: u64::MAX,
         state: u64::MAX,
         services: Named::ALL,
+        copies: u32::MAX,
         places: Named::ALL,
+        interfaces: Named::ALL,
     };
 
     /// Returns what both leave.
@@ -123,9 +130,11 @@ impl Grant {
             calls: Calls(self.calls.0 & other.calls.0),
             instructions: self.instructions.min(other.instructions),
             bytes: self.bytes.min(other.bytes),
+            copies: self.copies.min(other.copies),
             state: self.state.min(other.state),
             services: self.services.meet(other.services),
             places: self.places.meet(other.places),
+            interfaces: self.interfaces.meet(other.interfaces),
         }
     }
 
@@ -141,10 +150,17 @@ impl Grant {
         self.places.has(place.0)
     }
 
+    /// Returns whether capsules under it may come or go over an interface.
+    #[must_use]
+    pub fn holds_over(&self, interface: u64) -> bool {
+        self.interfaces.has(interface)
+    }
+
     /// Returns the number of its bytes: none if it takes nothing away.
     #[must_use]
     pub fn length(&self) -> usize {
-        let names = self.services.numbers().len() + self.places.numbers().len();
+        let sets = [&self.services, &self.places, &self.interfaces];
+        let names: usize = sets.iter().map(|set| set.numbers().len()).sum();
         if *self == Self::ALL { 0 } else { START + 8 * names }
     }
 
@@ -154,10 +170,14 @@ impl Grant {
             return;
         }
         let bit = |set: &Named, bit: u8| if set.is_some { bit } else { 0 };
-        let kinds = bit(&self.services, SERVICES) | bit(&self.places, PLACES);
-        into.extend_from_slice(&[self.calls.0, kinds, self.services.count, self.places.count, 0, 0, 0, 0]);
-        let numbers = [self.instructions, self.bytes, self.state];
-        let names = self.services.numbers().iter().chain(self.places.numbers());
+        let Self { services, places, interfaces, .. } = self;
+        let kinds = bit(services, SERVICES) | bit(places, PLACES) | bit(interfaces, INTERFACES);
+        let counts = [services.count, places.count, interfaces.count];
+        into.extend_from_slice(&[self.calls.0, kinds]);
+        into.extend_from_slice(&counts);
+        into.extend_from_slice(&[0; 3]);
+        let numbers = [self.instructions, self.bytes, self.state, self.copies.into()];
+        let names = services.numbers().iter().chain(places.numbers()).chain(interfaces.numbers());
         for number in numbers.iter().chain(names) {
             into.extend_from_slice(&number.to_le_bytes());
         }
@@ -177,14 +197,14 @@ impl Grant {
             let found = bytes.get(at).copied().unwrap_or_default().into();
             Malformed { field, at, found, expected }
         };
-        let [calls, kinds, services, places] = array(bytes, 0, "grant")?;
-        let reserved = number::<4>(bytes, 4, "grant's reserved")?;
-        expect("grant's reserved", 4, reserved, "0", reserved == 0)?;
+        let [calls, kinds, services, places, interfaces] = array(bytes, 0, "grant")?;
+        let reserved = number::<3>(bytes, 5, "grant's reserved")?;
+        expect("grant's reserved", 5, reserved, "0", reserved == 0)?;
         if calls > Calls::ALL.0 {
             return Err(wrong("grant's calls", 0, "the five calls"));
         }
-        if kinds > (SERVICES | PLACES) {
-            return Err(wrong("grant's kinds", 1, "0 to 3"));
+        if kinds > (SERVICES | PLACES | INTERFACES) {
+            return Err(wrong("grant's kinds", 1, "0 to 7"));
         }
         let mut from = START;
         let mut set = |bit: u8, count: u8, head: usize, field: &'static str| {
@@ -204,11 +224,22 @@ impl Grant {
         };
         let services = set(SERVICES, services, 2, "grant's services")?;
         let places = set(PLACES, places, 3, "grant's places")?;
+        let interfaces = set(INTERFACES, interfaces, 4, "grant's interfaces")?;
         let of = |from| Ok(u64::from_le_bytes(array(bytes, from, "grant")?));
         let (instructions, of_bytes, state) = (of(8)?, of(16)?, of(24)?);
-        let grant = Self { calls: Calls(calls), instructions, bytes: of_bytes, state, services, places };
+        let copies = u32::try_from(of(32)?).map_err(|_| wrong("grant's copies", 36, "at most 4294967295"))?;
+        let calls = Calls(calls);
+        let grant =
+            Self { calls, instructions, bytes: of_bytes, copies, state, services, places, interfaces };
         let is_whole = grant.length() == bytes.len();
         expect("grant", 0, bytes.len() as u64, "as long as its names, and no bytes for all", is_whole)?;
         Ok(grant)
     }
+}
+
+/// Returns the number that stands for an interface's name, never 0.
+#[must_use]
+pub fn interface(name: &str) -> u64 {
+    let digest = hash_of(format!("interface\0{name}").as_bytes()).0;
+    digest.first_chunk().map_or(1, |bytes| u64::from_le_bytes(*bytes).max(1))
 }

@@ -21,6 +21,9 @@ pub enum Refused {
     NotGranted(&'static str),
     #[error("the capsule made more {0} than one evaluation may, {1}: make fewer")]
     TooMany(&'static str, usize),
+    /// The evaluation ends without effects, and begins again once the reply is there.
+    #[error("the reply is not there yet")]
+    Waits,
 }
 
 /// A node, as a capsule sees it.
@@ -77,6 +80,13 @@ pub trait Host {
     ///
     /// Returns an error if the call is not granted.
     fn service(&mut self, name: u64, argument: i64) -> Result<i64, Refused>;
+
+    /// Returns the reply of an installed module's service to a request, and no bytes without one.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the call is not granted, was made too often, or if the reply is not there yet.
+    fn ask(&mut self, name: u64, request: &[u8]) -> Result<&[u8], Refused>;
 }
 
 /// Returns a name of at most eight bytes as a number: its bytes, little-endian, and zeros behind.

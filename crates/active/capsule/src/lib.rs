@@ -29,11 +29,11 @@
 //! | at | bytes | field of a grant, see [`Grant`] |
 //! | --- | --- | --- |
 //! | 0 | 1 | calls: send, deliver, leave, service, times from the lowest bit on |
-//! | 1 | 1 | whether services (1) and places (2) are named |
-//! | 2 | 2 | number of services, number of places, each at most [`MAX_NAMED`] |
-//! | 4 | 4 | reserved |
-//! | 8 | 24 | instructions and bytes in a second, bytes of soft state |
-//! | 32 | | services, then places, each in rising order |
+//! | 1 | 1 | whether services (1), places (2) and interfaces (4) are named |
+//! | 2 | 3 | number of services, of places and of interfaces, each at most [`MAX_NAMED`] |
+//! | 5 | 3 | reserved |
+//! | 8 | 32 | instructions and bytes in a second, bytes of soft state, copies |
+//! | 40 | | services, places, then interfaces, each in rising order |
 //!
 //! | at | bytes | field of a request | field of an answer |
 //! | --- | --- | --- | --- |
@@ -78,7 +78,7 @@ pub use bytes::{
     CODE_HEADER, Capsule, CodeMessage, DELIVERY_HEADER, Delivery, HEADER, MAX_ARGUMENTS, MAX_CODE,
     MAX_MESSAGE, Malformed, Message, Request, VERSION, hash_of,
 };
-pub use grant::{Calls, Grant, MAX_GRANT, MAX_NAMED, Named};
+pub use grant::{Calls, Grant, MAX_GRANT, MAX_NAMED, Named, interface};
 pub use host::{Host, MAX_LIST, Refused, Target, name};
 
 /// The address of a node among active nodes. Its table of neighbours has the addresses of datagrams.

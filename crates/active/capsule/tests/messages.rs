@@ -100,12 +100,14 @@ fn grants() -> impl Strategy<Value = Grant> {
     let named = || prop::option::of(prop::collection::vec(0..4_u64, 0..4));
     let number = || prop_oneof![Just(u64::MAX), 0..3_u64];
     let set = |numbers: Option<Vec<u64>>| numbers.map_or(Some(Named::ALL), Named::some).unwrap();
-    (0..32_u8, number(), number(), number(), named(), named()).prop_map(
-        move |(calls, instructions, bytes, state, services, places)| {
+    let copies = prop_oneof![Just(u32::MAX), 0..3_u32];
+    (0..32_u8, number(), number(), number(), copies, named(), named(), named()).prop_map(
+        move |(calls, instructions, bytes, state, copies, services, places, interfaces)| {
             let each = [Calls::SEND, Calls::DELIVER, Calls::LEAVE, Calls::SERVICE, Calls::TIMES];
             let calls = (0..5).filter(|bit| calls >> bit & 1 == 1).map(|bit| each[bit]);
             let calls = calls.fold(Calls::NONE, Calls::with);
-            Grant { calls, instructions, bytes, state, services: set(services), places: set(places) }
+            let (services, places, interfaces) = (set(services), set(places), set(interfaces));
+            Grant { calls, instructions, bytes, copies, state, services, places, interfaces }
         },
     )
 }
@@ -123,13 +125,15 @@ fn a_grant_names_at_most_eight() {
         (field, at)
     };
     assert_eq!(wrong(HEADER, 32), ("grant's calls", HEADER));
-    assert_eq!(wrong(HEADER + 1, 4), ("grant's kinds", HEADER + 1));
+    assert_eq!(wrong(HEADER + 1, 8), ("grant's kinds", HEADER + 1));
     assert_eq!(wrong(HEADER + 1, 0), ("grant's places", HEADER + 3));
     assert_eq!(wrong(HEADER + 2, 1), ("grant's services", HEADER + 2));
     assert_eq!(wrong(HEADER + 3, 9), ("grant's places", HEADER + 3));
-    assert_eq!(wrong(HEADER + 4, 1), ("grant's reserved", HEADER + 4));
-    assert_eq!(wrong(HEADER + 32, 9), ("grant's places", HEADER + 3));
-    assert_eq!(wrong(28, 161), ("grant's length", 28));
+    assert_eq!(wrong(HEADER + 4, 1), ("grant's interfaces", HEADER + 4));
+    assert_eq!(wrong(HEADER + 5, 1), ("grant's reserved", HEADER + 5));
+    assert_eq!(wrong(HEADER + 36, 1), ("grant's copies", HEADER + 36));
+    assert_eq!(wrong(HEADER + 40, 9), ("grant's places", HEADER + 3));
+    assert_eq!(wrong(28, 233), ("grant's length", 28));
     assert_eq!(wrong(28, 40), ("arguments and code", HEADER));
 }
 

@@ -5,7 +5,7 @@ flame_capsule::causes! {
 
     /// It has no header.
     Short = "the datagram ends before byte 16, expected a header: it was cut, or is of others"
-    Foreign = "the datagram begins with other bytes than FL and version 1, or has a kind above 5"
+    Foreign = "the datagram begins with other bytes than FL and version 1, or has a kind above 6"
     NoSession = "no session has this number: the other end knows one from before a restart, or it is forged"
     OtherAddress = "the session belongs to another address: the sender is forged, or moved; exchange keys again"
     Forged = "the authenticator does not fit: the packet was changed, reflected or forged"
@@ -18,6 +18,7 @@ flame_capsule::causes! {
     Skewed = "the clocks of both ends differ by more than 30 s: set them"
     Repeated = "the first message was taken before"
     Crowded = "more first messages come in a second than are answered: exchange keys again a second later"
+    Unproven = "many first messages come: the sender is asked to show by a cookie that it receives at its address"
     NoExchange = "no exchange waits for this message: it came late, again, or is forged"
     Exchange = "the message of the exchange was changed, cut or forged: the exchange has ended"
     /// The other end presents the static key of this one.
@@ -29,7 +30,7 @@ flame_capsule::causes! {
     Untrusted = "the certificate chain is of no root that this node trusts, or is malformed"
     NotHolder = "the certificate is for another holder or key"
     Attestation = "the attestation is missing or not accepted: measure the start of the node"
-    Wide = "the certificate names more than eight services or nodes, as travel with capsules: have it narrowed"
+    Wide = "the certificate names more than eight services, nodes or interfaces, as travel with capsules: have it narrowed"
     ManyLinks = "the node has as many links as it may have: end others, or raise the limit"
     ManyOfOne = "the principal has as many links as one may have: end others"
     NoLink = "the address has no session: exchange keys first"

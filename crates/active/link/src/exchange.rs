@@ -1,5 +1,6 @@
 //! The three messages, as Noise makes them.
 
+use crate::cookie::{COOKIE, Cookie};
 use crate::identity::{Identity, Presented};
 use crate::{Cause, TOLERANCE};
 use snow::params::{CipherChoice, DHChoice, HashChoice};
@@ -17,9 +18,18 @@ const SECOND_OVERHEAD: usize = 32 + 48 + 16;
 pub const MAX_IDENTITY: usize = FIRST - SECOND_OVERHEAD - STAMP;
 /// Time and number of a sender.
 const STAMP: usize = 12;
+/// The place of the cookie in message 1, behind `e` and the stamp.
+const COOKIE_AT: usize = 32 + STAMP;
 
 /// The keys of both directions: the initiator's, then the responder's.
 pub type Split = ([u8; 32], [u8; 32]);
+
+/// Returns the sender's number and the cookie of message 1, which nothing protects.
+pub fn of_first(message: &[u8]) -> Option<(u32, Cookie)> {
+    let number = message.get(COOKIE_AT - 4..)?.first_chunk()?;
+    let cookie = message.get(COOKIE_AT..)?.first_chunk()?;
+    Some((u32::from_le_bytes(*number), *cookie))
+}
 
 /// One end of an exchange.
 pub struct Exchange(Box<HandshakeState>);
@@ -90,15 +100,17 @@ impl Exchange {
     }
 
     /// Appends message 1.
-    pub fn write_first(&mut self, stamp: Stamp, into: &mut Vec<u8>) -> Result<(), Cause> {
+    pub fn write_first(&mut self, stamp: Stamp, cookie: &Cookie, into: &mut Vec<u8>) -> Result<(), Cause> {
         let mut payload = [0; FIRST - 32];
         stamp.write(&mut payload);
+        payload[STAMP..STAMP + COOKIE].copy_from_slice(cookie);
         self.write(&payload, into)
     }
 
     /// Reads message 1.
     pub fn read_first(&mut self, message: &[u8], now: u64) -> Result<Stamp, Cause> {
         let (stamp, zeros) = Stamp::read(&self.read(message)?, now)?;
+        let zeros = zeros.get(COOKIE..).ok_or(Cause::Exchange)?;
         if zeros.iter().all(|byte| *byte == 0) { Ok(stamp) } else { Err(Cause::Exchange) }
     }
 

@@ -23,7 +23,7 @@
 //! | --- | --- | --- |
 //! | 0 | 2 | `FL` |
 //! | 2 | 1 | version, 1 |
-//! | 3 | 1 | kind: 0 plain, 1 authenticated, 2 authenticated and encrypted, 3 to 5 messages of the exchange |
+//! | 3 | 1 | kind: 0 plain, 1 authenticated, 2 authenticated and encrypted, 3 to 5 messages of the exchange, 6 a cookie |
 //! | 4 | 4 | the session or the exchange, by the receiver's number; 0 in plain packets and in message 1 |
 //! | 8 | 8 | nonce of a packet of a session, otherwise 0 |
 //!
@@ -32,9 +32,10 @@
 //! | 0 | body |
 //! | 1 | body, authenticator of 16 bytes over header and body |
 //! | 2 | body, encrypted; authenticator of 16 bytes |
-//! | 3 | `e`; the sender's time and number, zeros up to the length that an answer may have |
+//! | 3 | `e`; the sender's time and number, a cookie or zeros, zeros up to the length that an answer may have |
 //! | 4 | `e, ee, s, es`; the sender's time and number, [`Identity`] |
 //! | 5 | `s, se`; [`Identity`] |
+//! | 6 | a cookie of 16 bytes for message 1 |
 //!
 //! The authenticator is of AES-256 in GCM, with a key and a nonce for each packet: symmetric, and of
 //! plain bodies as of encrypted ones. It takes a sixth of the time of ChaCha20-Poly1305 for the 112
@@ -75,15 +76,24 @@
 //! | a session ends with its certificate | `sessions_end` |
 //! | tables have limits | `tables_are_full` |
 //! | a flood of first messages costs little, and leaves neighbours and other addresses their own | `a_flood_of_first_messages_is_answered_in_part` |
+//! | a flood from forged addresses keeps no end that receives at its own from a link | `a_forged_flood_keeps_no_one_out`, and over sockets `a_forged_flood_ends_no_service` of `flame-active-server` |
+//! | a cookie is good for its address and for at most two minutes, and is asked for once in an exchange | `a_cookie_proves_one_address` |
+//!
+//! # Floods of first messages
 //!
 //! An answer to a first message costs four multiplications of Curve25519, so at most [`Limit::firsts`] are
-//! made in a second, an eighth of them for one address, and as many for each neighbour. While more than
-//! [`Limit::exchanges`] are open, the oldest is given up. A flood from forged addresses keeps others from
-//! beginning a link meanwhile, and ends none. A replay that comes after [`Limit::remembered`] others is not
-//! detected as such, and leads to nothing all the same.
+//! made in a second for strangers, an eighth of them for one address, and as many for each neighbour's. The
+//! others are answered by a *cookie* (kind 6): an authenticator of the sender's address and port, under a
+//! secret that changes each minute. It costs no multiplication, is shorter than its question, and this node
+//! keeps nothing for it. A sender that receives it begins again with the cookie in message 1, and addresses
+//! that have so proven to be the sender's have another [`Limit::firsts`] in each second, an eighth of them
+//! each. So a flood from forged addresses takes nothing from others; one from many true addresses still does.
+//! While more than [`Limit::exchanges`] are open, the oldest is given up. A replay that comes after
+//! [`Limit::remembered`] others is not detected as such, and leads to nothing all the same.
 #![forbid(unsafe_code)]
 
 mod cause;
+mod cookie;
 mod exchange;
 mod firsts;
 mod identity;

@@ -1,7 +1,8 @@
 //! The table of a node's links.
 
-use crate::exchange::{Exchange, FIRST, MAX_IDENTITY, Split, Stamp};
-use crate::firsts::Firsts;
+use crate::cookie::{COOKIE, Cookie, Cookies};
+use crate::exchange::{Exchange, FIRST, MAX_IDENTITY, Split, Stamp, of_first};
+use crate::firsts::{Firsts, Sender};
 use crate::session::{Header, Session};
 use crate::{Cause, Certificates, Clock, Counts, Identity, Mode, OVERHEAD, Peer, Presented, Time};
 use flame_capsule::Place;
@@ -36,8 +37,8 @@ pub struct Limit {
     pub exchanges: usize,
     /// First messages that are remembered.
     pub remembered: usize,
-    /// First messages of strange addresses that are answered in a second. Each address, also a neighbour's,
-    /// has at most an eighth of it.
+    /// First messages of strange addresses that are answered in a second, and once more of addresses that a
+    /// cookie has proven. Each address, also a neighbour's, has at most an eighth of it.
     pub firsts: u32,
 }
 
@@ -82,6 +83,8 @@ struct Waiting {
     since: u64,
     /// Theirs, if they have begun.
     theirs: Option<u32>,
+    /// Whether this end has shown a cookie: it is asked once.
+    has_cookie: bool,
 }
 
 /// A node's links: sessions by number, and exchanges that wait.
@@ -103,6 +106,7 @@ pub struct Links<C> {
     answered: VecDeque<u32>,
     /// The first messages of this second.
     firsts: Firsts,
+    cookies: Cookies,
     seen: BTreeSet<[u8; 32]>,
     seen_order: VecDeque<(u64, [u8; 32])>,
     /// The packets of sessions that came.
@@ -152,6 +156,7 @@ impl<C: Certificates> Links<C> {
             waiting: BTreeMap::new(),
             answered: VecDeque::new(),
             firsts: Firsts::default(),
+            cookies: Cookies::default(),
             seen: BTreeSet::new(),
             seen_order: VecDeque::new(),
             heard: 0,
@@ -219,15 +224,21 @@ impl<C: Certificates> Links<C> {
             let number = *number;
             self.waiting.remove(&number);
         }
+        self.begin(to, &[0; COOKIE], now).map(Some)
+    }
+
+    /// Begins an exchange with an address, and returns message 1.
+    fn begin(&mut self, to: SocketAddr, cookie: &Cookie, now: u64) -> Result<Vec<u8>, Cause> {
         let mut random = [0; 32];
         (self.entropy)(&mut random);
         let mut exchange = Exchange::begin(true, &self.own.key, random)?;
         let number = self.number();
         let mut message = Vec::with_capacity(crate::HEADER + FIRST);
         Header { kind: 3, number: 0, nonce: 0 }.write(&mut message);
-        exchange.write_first(Stamp { time: now, number }, &mut message)?;
-        self.waiting.insert(number, Waiting { exchange, address: to, since: now, theirs: None });
-        Ok(Some(message))
+        exchange.write_first(Stamp { time: now, number }, cookie, &mut message)?;
+        let (theirs, has_cookie) = (None, *cookie != [0; COOKIE]);
+        self.waiting.insert(number, Waiting { exchange, address: to, since: now, theirs, has_cookie });
+        Ok(message)
     }
 
     /// Appends a packet for an address with a session.
@@ -305,6 +316,7 @@ impl<C: Certificates> Links<C> {
             0 => return Ok(Received::Plain(message)),
             3 => self.first(from, message, now).map(Received::Step),
             4 => self.second(from, header.number, message, now).map(Received::Begun),
+            6 => self.cookie(from, header.number, message, now).map(Received::Step),
             _ => self.third(from, header.number, message, now).map(Received::Begun),
         };
         step.map_err(|cause| self.counts.add(cause))
@@ -345,9 +357,23 @@ impl<C: Certificates> Links<C> {
         if self.seen.contains(&ephemeral) {
             return Err(Cause::Repeated);
         }
-        let is_known = self.known.contains_key(&from);
-        if !self.firsts.admit(from.ip(), is_known, self.limit.firsts, now) {
-            return Err(Cause::Crowded);
+        let (number, cookie) = of_first(message).ok_or(Cause::Asks)?;
+        let sender = match self.known.contains_key(&from) {
+            true => Sender::Neighbour,
+            false => Sender::Stranger,
+        };
+        if !self.firsts.admit(from.ip(), sender, self.limit.firsts, now) {
+            if !self.cookies.prove(&cookie, from, now, &mut self.entropy) {
+                self.counts.add(Cause::Unproven);
+                let cookie = self.cookies.of(from, now, &mut self.entropy);
+                let mut answer = Vec::with_capacity(crate::HEADER + COOKIE);
+                Header { kind: 6, number, nonce: 0 }.write(&mut answer);
+                answer.extend_from_slice(&cookie);
+                return Ok(answer);
+            }
+            if !self.firsts.admit(from.ip(), Sender::Proven, self.limit.firsts, now) {
+                return Err(Cause::Crowded);
+            }
         }
         let mut random = [0; 32];
         (self.entropy)(&mut random);
@@ -365,9 +391,21 @@ impl<C: Certificates> Links<C> {
         Header { kind: 4, number: stamp.number, nonce: 0 }.write(&mut answer);
         exchange.write_second(Stamp { time: now, number }, &self.own.identity, &mut answer)?;
         let theirs = Some(stamp.number);
-        self.waiting.insert(number, Waiting { exchange, address: from, since: now, theirs });
+        self.waiting
+            .insert(number, Waiting { exchange, address: from, since: now, theirs, has_cookie: false });
         self.answered.push_back(number);
         Ok(answer)
+    }
+
+    /// Begins an exchange again with a cookie, for which it was asked.
+    fn cookie(&mut self, from: SocketAddr, number: u32, message: &[u8], now: u64) -> Result<Vec<u8>, Cause> {
+        let cookie: &Cookie = message.try_into().map_err(|_| Cause::Exchange)?;
+        let waiting = self.waiting.get(&number).ok_or(Cause::NoExchange)?;
+        if waiting.has_cookie || waiting.address != from || waiting.theirs.is_some() {
+            return Err(Cause::NoExchange);
+        }
+        self.waiting.remove(&number);
+        self.begin(from, cookie, now)
     }
 
     fn second(&mut self, from: SocketAddr, number: u32, message: &[u8], now: u64) -> Result<Vec<u8>, Cause> {

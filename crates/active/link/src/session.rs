@@ -41,7 +41,7 @@ pub struct Header {
 impl Header {
     pub fn read(datagram: &[u8]) -> Result<Self, Cause> {
         let header: &[u8; HEADER] = datagram.first_chunk().ok_or(Cause::Short)?;
-        let [b'F', b'L', 1, kind @ 0..=5, numbers @ ..] = header else { return Err(Cause::Foreign) };
+        let [b'F', b'L', 1, kind @ 0..=6, numbers @ ..] = header else { return Err(Cause::Foreign) };
         let number = u32::from_le_bytes([numbers[0], numbers[1], numbers[2], numbers[3]]);
         let nonce = numbers[4..].first_chunk().map_or(0, |nonce| u64::from_le_bytes(*nonce));
         let is_of_session = matches!(*kind, AUTHENTICATED | ENCRYPTED);

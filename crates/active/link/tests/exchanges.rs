@@ -292,13 +292,10 @@ fn a_flood_of_first_messages_is_answered_in_part() {
         let (own, time) = (node(1, &Chain::default()), Time::begin(0, clock(after)));
         let mut a = Links::new(own, crate::Authority::default(), limit, entropy, time).unwrap();
         let first = a.connect(b.address, clock(after)).unwrap().unwrap();
-        match b.answer(from, &first, after) {
-            Ok(_) => 1,
-            Err(cause) => {
-                assert_eq!(cause, Cause::Crowded);
-                0
-            }
-        }
+        let answer = b.answer(from, &first, after).unwrap();
+        // The others get a cookie.
+        assert!(answer[3] == 4 || (answer[3] == 6 && answer.len() == HEADER + 16));
+        u32::from(answer[3] == 4)
     };
     let one = SocketAddr::from(([10, 0, 1, 1], 1));
     let of_one: u32 = (0..100).map(|port| answered(&mut b, SocketAddr::new(one.ip(), port), 0)).sum();
@@ -307,7 +304,7 @@ fn a_flood_of_first_messages_is_answered_in_part() {
     assert_eq!(answered(&mut b, neighbour.address, 0), 1, "a neighbour has its own part");
     assert_eq!(answered(&mut b, one, 999), 0);
     assert_eq!(answered(&mut b, one, 1000), 1, "a second later");
-    assert_eq!(b.links.counts().of(Cause::Crowded), 98 + 85 + 1);
+    assert_eq!(b.links.counts().of(Cause::Unproven), 98 + 85 + 1);
 }
 
 /// Returns a node's proof for another static key.
@@ -336,4 +333,103 @@ fn an_address_has_its_own_node() {
         let second = b.answer(a.address, &first, 0).unwrap();
         assert_eq!(a.answer(b.address, &second, 0).err(), expected);
     }
+}
+
+/// Returns the first message of a stranger that has its own key.
+fn stranger(number: u64, to: SocketAddr, after: u64) -> (Links<crate::Authority>, Vec<u8>) {
+    let mut rng = fastrand::Rng::with_seed(1000 + number);
+    let entropy = Box::new(move |bytes: &mut [u8]| rng.fill(bytes));
+    let (own, time) = (node(1, &Chain::default()), Time::begin(0, clock(after)));
+    let mut links = Links::new(own, crate::Authority::default(), Limit::default(), entropy, time).unwrap();
+    let first = links.connect(to, clock(after)).unwrap().unwrap();
+    (links, first)
+}
+
+/// Before each message of the honest end, more first messages come than are answered. Its second one shows
+/// the cookie, and the link is there after one datagram more each way. The same holds where the flood states
+/// the address of a neighbour.
+#[test]
+fn a_forged_flood_keeps_no_one_out() {
+    for is_neighbour in [false, true] {
+        let mut a = End::new(1, Chain::default(), Limit::default());
+        let limit = Limit { firsts: 8, ..Limit::default() };
+        let mut b = End::new(200, Chain::default(), limit);
+        if is_neighbour {
+            b.links.expect(a.address, flame_capsule::Place(1));
+        }
+        let (mut number, own) = (0, a.address);
+        let mut flood = |b: &mut End| {
+            for _ in 0..12 {
+                number += 1;
+                let forged = SocketAddr::from((u32::try_from(number).unwrap().to_be_bytes(), 4747));
+                let from = if is_neighbour { own } else { forged };
+                let _ = b.answer(from, &stranger(number, b.address, 0).1, 0);
+            }
+        };
+        flood(&mut b);
+        let first = a.connect(&b, 0);
+        let cookie = b.answer(a.address, &first, 0).unwrap();
+        assert!(cookie.len() < first.len());
+        flood(&mut b);
+        let again = a.answer(b.address, &cookie, 0).unwrap();
+        let second = b.answer(a.address, &again, 0).unwrap();
+        flood(&mut b);
+        let third = a.answer(b.address, &second, 0).unwrap();
+        let confirmation = b.answer(a.address, &third, 0).unwrap();
+        assert!(a.answer(b.address, &confirmation, 0).unwrap().is_empty());
+        assert!(a.links.is_linked(b.address, NOW) && b.links.is_linked(a.address, NOW));
+    }
+}
+
+#[test]
+fn a_cookie_proves_one_address() {
+    let limit = Limit { firsts: 1, ..Limit::default() };
+    let mut b = End::new(200, Chain::default(), limit);
+    let asked = address(1);
+    // Each second, one from elsewhere takes what there is for strangers.
+    let answered = |b: &mut End, from, first: &[u8], after: u64| {
+        let _ = b.answer(address(150), &stranger(after, b.address, after).1, after);
+        b.answer(from, first, after)
+    };
+    let (mut a, first) = stranger(7, b.address, 0);
+    let mut cookie = answered(&mut b, asked, &first, 0).unwrap();
+    assert_eq!((cookie[3], cookie.len()), (6, HEADER + 16));
+    let again = match a.receive(b.address, &mut cookie, clock(0)).unwrap() {
+        flame_active_link::Received::Step(again) => again,
+        other => panic!("{other:?}"),
+    };
+    let with_cookie = |number, after| {
+        let mut message = stranger(number, address(200), after).1;
+        message[HEADER + 44..HEADER + 60].copy_from_slice(&again[HEADER + 44..HEADER + 60]);
+        message
+    };
+    // Of another address or port it proves nothing; of its own once, as that is its part of a second.
+    for from in [address(2), SocketAddr::new(asked.ip(), 9)] {
+        assert_eq!(answered(&mut b, from, &with_cookie(8, 0), 0).unwrap()[3], 6, "{from}");
+    }
+    assert_eq!(answered(&mut b, asked, &again, 0).unwrap()[3], 4);
+    assert_eq!(answered(&mut b, asked, &with_cookie(9, 0), 0).unwrap_err(), Cause::Crowded);
+    // It is good in the minute that follows, and no longer.
+    assert_eq!(answered(&mut b, asked, &with_cookie(10, 119_000), 119_000).unwrap()[3], 4);
+    assert_eq!(answered(&mut b, asked, &with_cookie(11, 120_000), 120_000).unwrap()[3], 6);
+    // It is asked for once in an exchange, by the address that was asked, under the exchange's number.
+    let (mut a, first) = stranger(12, b.address, 200_000);
+    let forged = [&first[..3], &[6], &first[HEADER + 40..HEADER + 44], &[0; 8], &[1; 16]].concat();
+    let mut receive = |from, length: usize| {
+        a.receive(from, &mut forged[..length].to_vec(), clock(200_000)).map(|_| ()).err()
+    };
+    assert_eq!(receive(address(3), HEADER + 16), Some(Cause::NoExchange));
+    assert_eq!(receive(b.address, HEADER + 15), Some(Cause::Exchange));
+    assert_eq!(receive(b.address, HEADER + 16), None);
+    assert_eq!(receive(b.address, HEADER + 16), Some(Cause::NoExchange));
+    // Nor does the exchange that follows ask again.
+    let (mut a, first) = stranger(13, b.address, 200_000);
+    let number = |message: &[u8]| message[HEADER + 40..HEADER + 44].to_vec();
+    let cookie_for = |message: &[u8]| [&message[..3], &[6], &number(message), &[0; 8], &[1; 16]].concat();
+    let second = match a.receive(b.address, &mut cookie_for(&first), clock(200_000)).unwrap() {
+        flame_active_link::Received::Step(second) => second,
+        other => panic!("{other:?}"),
+    };
+    let refused = a.receive(b.address, &mut cookie_for(&second), clock(200_000)).map(|_| ());
+    assert_eq!(refused.unwrap_err(), Cause::NoExchange);
 }

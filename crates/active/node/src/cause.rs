@@ -9,6 +9,7 @@ flame_capsule::causes! {
     ForeignPayer = "a host states that another principal pays: it may not vouch for others"
     BeyondGrant = "the bound is more than the payer's credential leaves of this second: send less"
     Elsewhere = "the payer's credential is not for this node: send the capsule to a node that it names"
+    Interface = "the payer's credential is not for the interface to or from the neighbour: name it there"
     BeyondShare = "the bound is more than what is left of the peer's share of this second: send less"
     Exhausted = "the bound does not suffice for the datagram: begin the capsule with more"
     NoRoute = "no neighbour is on the way to the place"

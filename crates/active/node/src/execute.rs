@@ -2,6 +2,7 @@
 
 use crate::settings::Rights;
 use flame_capsule::{Hash, Host, Key, Payer, Place};
+use std::io::PipeReader;
 use std::net::SocketAddr;
 
 /// The sandbox.
@@ -50,8 +51,30 @@ pub enum Failure {
 
 /// What installed modules offer.
 pub trait Services {
-    /// Returns the answer of a service.
+    /// Returns the answer of a service that is known now.
     fn service(&mut self, account: Payer, name: u64, argument: i64) -> Option<i64>;
+
+    /// Returns whether modules answer a service when they are asked.
+    fn is_served(&self, _name: u64) -> bool {
+        false
+    }
+
+    /// Asks a service, and returns the number under which [`Services::answered`] has the reply later, or
+    /// `None` if there is no such service.
+    fn ask(&mut self, _account: Payer, _name: u64, _request: &[u8]) -> Option<u64> {
+        None
+    }
+
+    /// Returns the reply to a question, once it is there, with its number: no bytes if no module replied.
+    fn answered(&mut self) -> Option<(u64, Vec<u8>)> {
+        None
+    }
+
+    /// Returns the pipe that can be read once a reply is there. Services with replies have one, and give it
+    /// once.
+    fn signal(&mut self) -> Option<PipeReader> {
+        None
+    }
 }
 
 /// What leaves a node. It borrows the bytes, so a node sends from one buffer.

@@ -3,7 +3,9 @@
 use crate::cause::{Cause, Counts};
 use crate::execute::{Execute, Failure, Output, Services};
 use crate::settings::{Account, Part, Settings, Terms, Times};
-use crate::tables::{ASK_AGAIN, Allowances, Codes, HOLD, Held, Hosts, Owed, Rates, Soft, Visitor};
+use crate::tables::{
+    ASK_AGAIN, Allowances, Codes, HOLD, Held, Hosts, Owed, Rates, Reply, Soft, Visitor, Waits,
+};
 use crate::visit::{Effects, Visit};
 use flame_active_link::{
     Cause as LinkCause, Certificates, Clock, Links, Mode, OVERHEAD, Peer, Received, Role,
@@ -13,6 +15,7 @@ use flame_capsule::{
     Message, Parts, Payer, Place, Request, Target, hash_of,
 };
 use std::collections::BTreeMap;
+use std::io::PipeReader;
 use std::net::SocketAddr;
 
 /// A capsule that begins at this node.
@@ -52,8 +55,11 @@ impl<'a> Turn<'a> {
     }
 }
 
+/// A question to a module: the name of the service, and the request.
+type Asked = (u64, Vec<u8>);
+
 /// A request for code that waits for its answer.
-struct Asked {
+struct Wanted {
     since: u64,
     /// What the answer may spend.
     reserved: Bound,
@@ -76,7 +82,7 @@ pub struct Node<C, X: Execute, S> {
     services: S,
     codes: Codes<X::Code>,
     held: Vec<Held>,
-    asked: BTreeMap<(SocketAddr, Hash), Asked>,
+    asked: BTreeMap<(SocketAddr, Hash), Wanted>,
     allowances: Allowances,
     rates: Rates,
     soft: Soft,
@@ -170,7 +176,7 @@ impl<C: Certificates, X: Execute, S: Services> Node<C, X, S> {
         };
         let bound = Bound::begin(begin.limits.meet(terms.most));
         self.accounts.entry(account).or_default().capsules += 1;
-        self.proceed(visitor, bound, begin.arguments, &mut turn);
+        self.proceed(visitor, bound, begin.arguments, Vec::new(), &mut turn);
     }
 
     /// Takes a datagram, which may be changed: it is decrypted in place.
@@ -240,8 +246,13 @@ impl<C: Certificates, X: Execute, S: Services> Node<C, X, S> {
         };
         let (account, terms) = self.account(payer);
         turn.account = Some(account);
-        let hops = Limits { hops: share.hops, ..terms.most };
-        let limits = capsule.limits.meet(terms.most).meet(hops);
+        let most = Limits { hops: share.hops, copies: grant.copies, ..terms.most };
+        let limits = capsule.limits.meet(terms.most).meet(most);
+        // A host is no neighbour: its own node decides on its credential.
+        let comes_over = peer.filter(|peer| peer.role == Role::Node).map(|peer| peer.place);
+        if comes_over.is_some_and(|from| !grant.holds_over(self.settings.map.interface(from))) {
+            return Err(Cause::Interface);
+        }
         // An empty bound would cost its sender nothing, and the node the time of an evaluation.
         let length = (OVERHEAD + capsule.length()) as u64;
         let (bytes, copies) = (limits.bytes.max(length), limits.copies.max(1));
@@ -262,7 +273,7 @@ impl<C: Certificates, X: Execute, S: Services> Node<C, X, S> {
             self.codes.add(account, hash, code);
         }
         if self.codes.get(account, hash).is_some() {
-            self.proceed(visitor, bound, arguments, turn);
+            self.proceed(visitor, bound, arguments, Vec::new(), turn);
             return Ok(());
         }
         if peer.is_none() {
@@ -293,11 +304,11 @@ impl<C: Certificates, X: Execute, S: Services> Node<C, X, S> {
             let reserved = bound.reserve(frame + most).map_err(|_| Cause::Exhausted)?;
             let request = Request { most: u32::try_from(most).unwrap_or(0), hash };
             self.send(&Message::Request(request), from, account, turn)?;
-            self.asked.insert((from, hash), Asked { since: turn.now, reserved });
+            self.asked.insert((from, hash), Wanted { since: turn.now, reserved });
         }
         let arguments = arguments.to_vec();
-        let (from, since) = (Some(from), turn.now);
-        self.held.push(Held { account, hash, from, since, bound, visitor, arguments });
+        let (waits, since, replies) = (Waits::Code(from), turn.now, Vec::new());
+        self.held.push(Held { account, hash, waits, since, bound, visitor, arguments, replies });
         Ok(())
     }
 
@@ -336,7 +347,7 @@ impl<C: Certificates, X: Execute, S: Services> Node<C, X, S> {
         let length = OVERHEAD + CODE_HEADER + answer.code.len();
         reserved.exchange(length).map_err(|_| Cause::Long)?;
         let mut reserved = Some(reserved);
-        let waits = |held: &mut Held| held.hash == answer.hash && held.from == Some(from);
+        let waits = |held: &mut Held| held.hash == answer.hash && held.waits == Waits::Code(from);
         let waiting: Vec<Held> = self.held.extract_if(.., waits).collect();
         for mut held in waiting {
             // It was set aside by one of them, and all have the same sender.
@@ -345,19 +356,26 @@ impl<C: Certificates, X: Execute, S: Services> Node<C, X, S> {
             }
             turn.account = Some(held.account);
             self.codes.add(held.account, answer.hash, answer.code);
-            self.proceed(held.visitor, held.bound, &held.arguments, turn);
+            self.proceed(held.visitor, held.bound, &held.arguments, held.replies, turn);
         }
         Ok(())
     }
 
     /// Evaluates a capsule, or passes it on towards its place. Its code is cached.
-    fn proceed(&mut self, visitor: Visitor, mut bound: Bound, arguments: &[u8], turn: &mut Turn<'_>) {
+    fn proceed(
+        &mut self,
+        visitor: Visitor,
+        mut bound: Bound,
+        arguments: &[u8],
+        replies: Vec<Reply>,
+        turn: &mut Turn<'_>,
+    ) {
         let is_here = visitor.place == Place::NOWHERE || visitor.place == self.settings.here;
         let done = if is_here && !visitor.grant.holds_at(self.settings.here) {
             Err(Cause::Elsewhere)
         } else if is_here {
             match self.make(&visitor, turn) {
-                Ok(true) => self.evaluate(&visitor, &mut bound, arguments, turn),
+                Ok(true) => self.run(visitor, bound, arguments, replies, turn),
                 Ok(false) => self.wait(visitor, bound, arguments, turn),
                 Err(cause) => Err(cause),
             }
@@ -401,39 +419,85 @@ impl<C: Certificates, X: Execute, S: Services> Node<C, X, S> {
         let (account, _) = self.account(visitor.payer);
         self.has_room(account)?;
         let (hash, since, arguments) = (visitor.hash, turn.now, arguments.to_vec());
-        self.held.push(Held { account, hash, from: None, since, bound, visitor, arguments });
+        let (waits, replies) = (Waits::Compiler, Vec::new());
+        self.held.push(Held { account, hash, waits, since, bound, visitor, arguments, replies });
         Ok(())
     }
 
-    /// Continues the capsules whose programs are compiled by now.
+    /// Evaluates a capsule whose program is there, until it ends, or waits for the reply of a module. Then it
+    /// begins again with the reply: it has had no effects, and its bound pays for each evaluation.
+    fn run(
+        &mut self,
+        visitor: Visitor,
+        mut bound: Bound,
+        arguments: &[u8],
+        mut replies: Vec<Reply>,
+        turn: &mut Turn<'_>,
+    ) -> Result<(), Cause> {
+        while let Some((name, request)) = self.evaluate(&visitor, &mut bound, arguments, &replies, turn)? {
+            let (account, _) = self.account(visitor.payer);
+            self.has_room(account)?;
+            let number = self.services.ask(account, name, &request);
+            replies.push(Reply { name, request, reply: Vec::new() });
+            if let Some(number) = number {
+                let (hash, since, arguments) = (visitor.hash, turn.now, arguments.to_vec());
+                let waits = Waits::Reply(number);
+                self.held.push(Held { account, hash, waits, since, bound, visitor, arguments, replies });
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// Continues the capsules whose programs are compiled by now, or whose replies have come.
     pub fn resume(&mut self, clock: Clock, out: &mut dyn Output) {
         while let Some((account, hash, made)) = self.sandbox.made() {
             if let Some(cached) = self.codes.get(account, hash) {
                 cached.code = Some(made);
             }
-            let waits = |held: &mut Held| held.from.is_none() && (held.account, held.hash) == (account, hash);
+            let waits = |held: &mut Held| {
+                held.waits == Waits::Compiler && (held.account, held.hash) == (account, hash)
+            };
             let waiting: Vec<Held> = self.held.extract_if(.., waits).collect();
-            for held in waiting {
-                let mut turn = Turn::new(self.links.advance(clock), clock, out);
-                self.proceed(held.visitor, held.bound, &held.arguments, &mut turn);
-                self.accounts.entry(account).or_default().times.add(turn.times);
-            }
+            waiting.into_iter().for_each(|held| self.proceed_again(held, clock, out));
+        }
+        while let Some((number, reply)) = self.services.answered() {
+            let waits = |held: &Held| held.waits == Waits::Reply(number);
+            let Some(at) = self.held.iter().position(waits) else { continue };
+            let mut held = self.held.remove(at);
+            held.replies.iter_mut().next_back().into_iter().for_each(|last| last.reply.clone_from(&reply));
+            self.proceed_again(held, clock, out);
         }
     }
 
-    /// Returns whether capsules wait for the compiler.
-    #[must_use]
-    pub fn is_making(&self) -> bool {
-        self.held.iter().any(|held| held.from.is_none())
+    /// Continues a capsule that has waited, and charges its account with the time.
+    fn proceed_again(&mut self, held: Held, clock: Clock, out: &mut dyn Output) {
+        let mut turn = Turn::new(self.links.advance(clock), clock, out);
+        let Held { account, visitor, bound, arguments, replies, .. } = held;
+        self.proceed(visitor, bound, &arguments, replies, &mut turn);
+        self.accounts.entry(account).or_default().times.add(turn.times);
     }
 
+    /// Returns whether capsules wait for the compiler or for replies of modules.
+    #[must_use]
+    pub fn is_making(&self) -> bool {
+        self.held.iter().any(|held| !matches!(held.waits, Waits::Code(_)))
+    }
+
+    /// Returns the pipe that can be read once a reply of a module is there.
+    pub fn signal(&mut self) -> Option<PipeReader> {
+        self.services.signal()
+    }
+
+    /// Evaluates a capsule once. Returns the question whose reply it needs to begin again.
     fn evaluate(
         &mut self,
         visitor: &Visitor,
         bound: &mut Bound,
         arguments: &[u8],
+        replies: &[Reply],
         turn: &mut Turn<'_>,
-    ) -> Result<(), Cause> {
+    ) -> Result<Option<Asked>, Cause> {
         let (account, mut terms) = self.account(visitor.payer);
         terms.rights = terms.rights.within(&visitor.grant);
         let spent = self.accounts.get(&account).copied().unwrap_or_default();
@@ -453,6 +517,7 @@ impl<C: Certificates, X: Execute, S: Services> Node<C, X, S> {
                 map: &self.settings.map,
                 soft: &self.soft,
                 services: &mut self.services,
+                replies,
                 effects: &mut self.effects,
             };
             self.sandbox.run(code, visitor.function, arguments, left.instructions, &mut visit)
@@ -460,6 +525,9 @@ impl<C: Certificates, X: Execute, S: Services> Node<C, X, S> {
         turn.end(Part::Running);
         self.accounts.entry(account).or_default().instructions += ran.instructions;
         bound.run(ran.instructions).map_err(|_| Cause::Overrun)?;
+        if let Some(asked) = self.effects.asked.take() {
+            return Ok(Some(asked));
+        }
         ran.end.map_err(failed)?;
         // The effects are this evaluation's until they are done, and their buffers come back.
         let effects = std::mem::take(&mut self.effects);
@@ -482,7 +550,7 @@ impl<C: Certificates, X: Execute, S: Services> Node<C, X, S> {
             }
         }
         self.effects = effects;
-        Ok(())
+        Ok(None)
     }
 
     /// Delivers bytes to the host that waits for them, which the bound pays, or to the application here.
@@ -521,7 +589,11 @@ impl<C: Certificates, X: Execute, S: Services> Node<C, X, S> {
             Target::Remote(place) => (map.next(place), place),
             Target::Neighbour(next) => (Some(next), Place::NOWHERE),
         };
-        let address = next.and_then(|next| map.address(next)).ok_or(Cause::NoRoute)?;
+        let next = next.ok_or(Cause::NoRoute)?;
+        let address = map.address(next).ok_or(Cause::NoRoute)?;
+        if !visitor.grant.holds_over(map.interface(next)) {
+            return Err(Cause::Interface);
+        }
         self.meet(address, turn);
         if !self.links.is_linked(address, turn.now) {
             return Err(Cause::NoLink);

@@ -10,6 +10,8 @@ pub struct Map {
     neighbours: Vec<(Place, SocketAddr)>,
     places: Vec<Place>,
     ways: BTreeMap<Place, Place>,
+    /// The interfaces over which neighbours are reached, where they are stated.
+    interfaces: BTreeMap<Place, u64>,
 }
 
 impl Map {
@@ -18,7 +20,20 @@ impl Map {
     pub fn new(neighbours: &[(Place, SocketAddr)], ways: BTreeMap<Place, Place>) -> Self {
         let neighbours = neighbours[..neighbours.len().min(MAX_LIST)].to_vec();
         let places = neighbours.iter().map(|(place, _)| *place).collect();
-        Self { neighbours, places, ways }
+        Self { neighbours, places, ways, interfaces: BTreeMap::new() }
+    }
+
+    /// States the interfaces over which neighbours are reached, as [`flame_capsule::interface`] numbers them.
+    #[must_use]
+    pub fn over(self, interfaces: BTreeMap<Place, u64>) -> Self {
+        Self { interfaces, ..self }
+    }
+
+    /// Returns the interface over which a neighbour is reached, or 0 if it is not stated: then credentials
+    /// that name interfaces are not for it.
+    #[must_use]
+    pub fn interface(&self, neighbour: Place) -> u64 {
+        self.interfaces.get(&neighbour).copied().unwrap_or(0)
     }
 
     /// Returns the neighbours with their addresses.

@@ -35,16 +35,34 @@ pub struct Codes<C> {
     uses: u64,
 }
 
-/// A capsule that waits for its code.
+/// What a capsule waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Waits {
+    /// Its code, which this node is asked for.
+    Code(SocketAddr),
+    Compiler,
+    /// The reply to the question with this number.
+    Reply(u64),
+}
+
+/// The reply of a module to a capsule's question.
+pub struct Reply {
+    pub name: u64,
+    pub request: Vec<u8>,
+    pub reply: Vec<u8>,
+}
+
+/// A capsule that waits.
 pub struct Held {
     pub account: Payer,
     pub hash: Hash,
-    /// The node that is asked for the code, or `None` if the compiler has it.
-    pub from: Option<SocketAddr>,
+    pub waits: Waits,
     pub since: u64,
     pub bound: Bound,
     pub visitor: Visitor,
     pub arguments: Vec<u8>,
+    /// Of a capsule that waits for a reply, the last is that one.
+    pub replies: Vec<Reply>,
 }
 
 /// What a capsule is beside its code and bound.

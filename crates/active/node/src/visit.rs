@@ -2,7 +2,7 @@
 
 use crate::execute::Services;
 use crate::settings::{Account, Map, Terms};
-use crate::tables::{Soft, Visitor};
+use crate::tables::{Reply, Soft, Visitor};
 use flame_capsule::{Host, Limits, MAX_ARGUMENTS, Parts, Payer, Place, Refused, Target};
 
 /// The service by which a capsule reads its account at this node: the number of capsules, then the
@@ -10,6 +10,8 @@ use flame_capsule::{Host, Limits, MAX_ARGUMENTS, Parts, Payer, Place, Refused, T
 const TIME: u64 = u64::from_le_bytes(*b"time\0\0\0\0");
 /// The most copies of one evaluation.
 pub const MAX_SENDS: usize = 64;
+/// The most questions of one capsule to modules at one node.
+const MAX_QUESTIONS: usize = 8;
 /// The most deliveries and values of one evaluation.
 const MAX_EFFECTS: usize = 32;
 
@@ -28,6 +30,8 @@ pub struct Effects {
     pub copies: Vec<Copy>,
     pub deliveries: Vec<(usize, usize)>,
     pub left: Vec<(u64, i64, u64)>,
+    /// The question whose reply the capsule waits for: name and request.
+    pub asked: Option<(u64, Vec<u8>)>,
     pub buffer: Vec<u8>,
 }
 
@@ -36,6 +40,7 @@ impl Effects {
         self.copies.clear();
         self.deliveries.clear();
         self.left.clear();
+        self.asked = None;
         self.buffer.clear();
     }
 
@@ -62,6 +67,8 @@ pub struct Visit<'a> {
     pub map: &'a Map,
     pub soft: &'a Soft,
     pub services: &'a mut dyn Services,
+    /// The replies that came before this evaluation began again.
+    pub replies: &'a [Reply],
     pub effects: &'a mut Effects,
 }
 
@@ -143,6 +150,27 @@ impl Host for Visit<'_> {
             let part = usize::try_from(argument).ok().and_then(|part| parts.get(part));
             return Ok(part.map_or(0, |part| part.cast_signed()));
         }
+        if self.services.is_served(name) {
+            let reply = self.ask(name, &argument.to_le_bytes())?;
+            return Ok(reply.first_chunk().map_or(0, |number| i64::from_le_bytes(*number)));
+        }
         Ok(self.services.service(self.account, name, argument).unwrap_or(0))
+    }
+
+    fn ask(&mut self, name: u64, request: &[u8]) -> Result<&[u8], Refused> {
+        let is_named = self.visitor.grant.services.has(name);
+        granted(self.terms.rights.service && is_named, "ask")?;
+        if request.len() > MAX_ARGUMENTS {
+            return Err(Refused::TooMany("bytes of a request", MAX_ARGUMENTS));
+        }
+        let is_it = |reply: &&Reply| (reply.name, &*reply.request) == (name, request);
+        if let Some(known) = self.replies.iter().find(is_it) {
+            return Ok(&known.reply);
+        }
+        if self.replies.len() >= MAX_QUESTIONS {
+            return Err(Refused::TooMany("questions", MAX_QUESTIONS));
+        }
+        self.effects.asked = Some((name, request.to_vec()));
+        Err(Refused::Waits)
     }
 }

@@ -66,6 +66,28 @@ fn neighbours(mut caller: Caller<'_, Visit>, at: u32) -> Called<u32> {
     Ok(u32::try_from(bytes).unwrap_or(0))
 }
 
+/// Asks a module's service with bytes of the capsule's memory, and writes as much of the reply as there is
+/// room for. Returns the length of the whole reply.
+fn question(
+    mut caller: Caller<'_, Visit>,
+    name: u64,
+    at: u32,
+    length: u32,
+    into: u32,
+    room: u32,
+) -> Called<u32> {
+    pay(&mut caller, (length as usize).saturating_add(room as usize))?;
+    let memory = caller.data().memory.ok_or(Stopped::Address)?;
+    let (memory, visit) = memory.data_and_store_mut(&mut caller);
+    let request = memory.get(at as usize..).and_then(|rest| rest.get(..length as usize));
+    let host = visit.lent.host().ok_or(Stopped::Refused)?;
+    let reply = host.ask(name, request.ok_or(Stopped::Address)?).map_err(|_| Stopped::Refused)?;
+    let place = memory.get_mut(into as usize..).and_then(|rest| rest.get_mut(..room as usize));
+    let place = place.ok_or(Stopped::Address)?;
+    place.iter_mut().zip(reply).for_each(|(into, byte)| *into = *byte);
+    Ok(u32::try_from(reply.len()).unwrap_or(u32::MAX))
+}
+
 /// Returns a linker with the calls that are granted.
 pub fn linker(engine: &Engine, rights: Rights) -> Called<Linker<Visit>> {
     let mut linker: Linker<Visit> = Linker::new(engine);
@@ -106,6 +128,7 @@ pub fn linker(engine: &Engine, rights: Rights) -> Called<Linker<Visit>> {
         linker.func_wrap(all, "service", |mut c: Caller<'_, Visit>, name: u64, argument: i64| {
             ask(&mut c, |h| h.service(name, argument))?.map_err(|_| Stopped::Refused.into())
         })?;
+        linker.func_wrap(all, "ask", question)?;
     }
     Ok(linker)
 }

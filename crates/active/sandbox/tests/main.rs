@@ -13,6 +13,7 @@ struct Node {
     calls: u64,
 }
 
+const REPLY: [u8; 5] = [9, 8, 7, 6, 5];
 const NEIGHBOURS: [Place; 3] = [Place(2), Place(7), Place(9)];
 
 impl Host for Node {
@@ -55,6 +56,10 @@ impl Host for Node {
     fn service(&mut self, name: u64, argument: i64) -> Result<i64, Refused> {
         self.asked.push(format!("service {name} {argument}"));
         Ok(argument * 3)
+    }
+    fn ask(&mut self, name: u64, request: &[u8]) -> Result<&[u8], Refused> {
+        self.asked.push(format!("ask {name} {request:?}"));
+        if name == 1 { Err(Refused::Waits) } else { Ok(&REPLY) }
     }
 }
 
@@ -258,4 +263,35 @@ fn addresses_are_checked() {
     let mut program = program(&mut sandbox, &code);
     let ran = sandbox.run(&mut program, 0, &[], 10_000, &mut Node::default());
     assert_eq!(ran.end, Err(Failure::Trapped));
+}
+
+#[test]
+fn a_capsule_asks_with_bytes() {
+    let mut sandbox = sandbox();
+    let code = wat(r#"(import "flame" "ask" (func $a (param i64 i32 i32 i32 i32) (result i32)))
+           (import "flame" "deliver" (func $d (param i32 i32)))
+           (func (export "f") (param i32)
+             (i32.store (i32.const 3000) (call $a (i64.load (i32.const 0)) (i32.const 8) (i32.const 3) (i32.const 3004) (i32.const 4)))
+             (call $d (i32.const 3000) (i32.const 12)))
+           (func (export "far") (param i32)
+             (drop (call $a (i64.const 2) (i32.const 65535) (i32.const 2) (i32.const 0) (i32.const 0))))
+           (func (export "full") (param i32)
+             (drop (call $a (i64.const 2) (i32.const 0) (i32.const 2) (i32.const 65535) (i32.const 2))))"#);
+    let mut program = program(&mut sandbox, &code);
+    let mut run = |function, name: i64, limit| {
+        let mut node = Node::default();
+        let arguments = [&name.to_le_bytes()[..], &[1, 2, 3]].concat();
+        let ran = sandbox.run(&mut program, function, &arguments, limit, &mut node);
+        (ran.end, node.asked)
+    };
+    // The length of the whole reply, and as much of it as there is room for.
+    let said = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
+    let told = "deliver [5, 0, 0, 0, 9, 8, 7, 6, 0, 0, 0, 0]";
+    assert_eq!(run(0, 2, 10_000), (Ok(()), said(&["ask 2 [1, 2, 3]", told])));
+    // A reply that is not there ends the evaluation.
+    assert_eq!(run(0, 1, 10_000), (Err(Failure::Trapped), said(&["ask 1 [1, 2, 3]"])));
+    // Addresses are checked, the room before anything is written, and the call is paid for.
+    assert_eq!(run(1, 2, 10_000).0, Err(Failure::Trapped));
+    assert_eq!(run(2, 2, 10_000).0, Err(Failure::Trapped));
+    assert_eq!(run(0, 2, 60).0, Err(Failure::Limit));
 }

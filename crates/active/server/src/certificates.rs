@@ -1,7 +1,7 @@
 //! The credentials of nodes and hosts as certificates: chains of Biscuit, whose holder signed the static key.
 
 use flame_active_link::{Certificates, Identity, Own, Peer, Presented, Role, Wrong, public_key};
-use flame_capsule::{Calls, Grant, Limits, Named, Payer, Place, hash_of, name};
+use flame_capsule::{Calls, Grant, Limits, Named, Payer, Place, hash_of, interface, name};
 use flame_trust::{
     Answer, CapsuleCall, Challenge, Credential, Denied, Policy, PublicKey, Rights, SESSION, Secret,
 };
@@ -46,7 +46,7 @@ pub fn own(credential: &Credential, secret: &Secret) -> Own {
 }
 
 /// Returns what the rights of a role and a credential of `root` leave capsules, or `None` if they name more
-/// services or nodes than travel with a capsule.
+/// services, nodes or interfaces than travel with a capsule.
 #[must_use]
 pub fn grant_of(rights: &Rights, root: &PublicKey) -> Option<Grant> {
     let call = |call: &CapsuleCall| match call {
@@ -60,13 +60,17 @@ pub fn grant_of(rights: &Rights, root: &PublicKey) -> Option<Grant> {
     // No service has a longer name than a capsule can state.
     let services = rights.ask.as_ref().map(|names| names.iter().filter_map(|text| name(text)).collect());
     let places = rights.nodes.as_ref().map(|names| names.iter().map(|name| place_of(root, name).0).collect());
+    let interfaces =
+        rights.interfaces.as_ref().map(|names| names.iter().map(|name| interface(name)).collect());
     Some(Grant {
         calls: rights.capsule.iter().map(call).fold(Calls::NONE, Calls::with),
         instructions: rights.capsule_instructions,
         bytes: rights.capsule_bytes,
+        copies: rights.capsule_copies,
         state: rights.soft_state,
         services: named(services)?,
         places: named(places)?,
+        interfaces: named(interfaces)?,
     })
 }
 

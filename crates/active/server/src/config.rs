@@ -3,7 +3,7 @@
 use crate::certificates::{Judge, payer_of, place_of};
 use crate::extensions::{Extensions, Service};
 use flame_active_node::{Map, Rights, Room, Settings, Terms};
-use flame_capsule::{Limits, MAX_LIST, Payer, Place};
+use flame_capsule::{Limits, MAX_LIST, Payer, Place, interface};
 use flame_trust::{Credential, Denied, Identity, Policy, Secret};
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -83,6 +83,9 @@ struct File {
     /// For other names, the neighbour on the way.
     #[serde(default)]
     ways: BTreeMap<String, String>,
+    /// For neighbours, the interface over which they are reached.
+    #[serde(default)]
+    interfaces: BTreeMap<String, String>,
     #[serde(default = "Bounds::share")]
     share: Bounds,
     #[serde(default)]
@@ -280,6 +283,9 @@ fn settings(file: &File, policy: &Policy, own: &Identity) -> Result<Settings, St
         }
         ways.insert(place(to), place(via));
     }
+    if let Some(name) = file.interfaces.keys().find(|name| !file.neighbours.contains_key(*name)) {
+        return Err(format!("[interfaces] {name:?} is no neighbour: add it to [neighbours], or correct it"));
+    }
     if !file.services.is_empty() && file.installed.is_none() {
         return Err("[services] are of installed modules: name their node in [installed]".to_owned());
     }
@@ -292,13 +298,14 @@ fn settings(file: &File, policy: &Policy, own: &Identity) -> Result<Settings, St
         }
     }
     let neighbours: Vec<_> = file.neighbours.iter().map(|(name, at)| (place(name), *at)).collect();
+    let interfaces = file.interfaces.iter().map(|(name, over)| (place(name), interface(over))).collect();
     let of_all_roots = |(name, account): (&String, &Account)| {
         let terms = Terms::from(account);
         policy.roots.values().map(|root| (payer_of(root, name), terms)).collect::<Vec<_>>()
     };
     Ok(Settings {
         here: place(&own.principal),
-        map: Map::new(&neighbours, ways),
+        map: Map::new(&neighbours, ways).over(interfaces),
         accounts: file.accounts.iter().flat_map(of_all_roots).collect(),
         best_effort: Terms::from(&file.best_effort),
         strangers: file.strangers.into(),

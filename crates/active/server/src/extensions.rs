@@ -1,12 +1,11 @@
 //! Active extensions: services by which capsules find the modules that their principal has installed at the
-//! node, and ask for sums of their records.
+//! node, ask for sums of their records, and ask the modules themselves.
 //!
-//! A [`Service`] names modules, a table, the column that is compared with a capsule's argument ([`key_of`]),
-//! and the columns whose sum is the answer. The records of a module are seen by capsules of its principal
-//! alone: root and name are the same. Each module and service has at most [`MAX_KEYS`] keys; the oldest is
-//! forgotten first.
+//! A [`Service`] names modules, and either the service of their manifests that serves it, or a table, the
+//! column that is compared with a capsule's argument ([`key_of`]), and the columns whose sum is the answer.
+//! The records of a module are seen by capsules of its principal alone: root and name are the same. Each
+//! module and service has at most [`MAX_KEYS`] keys; the oldest is forgotten first.
 
-use flame_active_node::Services;
 use flame_base::lock;
 use flame_capsule::{Payer, Place, name};
 use serde::Deserialize;
@@ -25,10 +24,15 @@ const COMMUNITY: &str = "1:";
 pub struct Service {
     /// The names under which principals install the modules.
     pub modules: Vec<String>,
+    /// The service of the modules' manifests that answers, in place of table, key and sum.
+    pub serve: Option<String>,
+    #[serde(default)]
     pub table: String,
     /// The column that the argument is compared with.
+    #[serde(default)]
     pub key: String,
     /// The columns whose sum, over all records and modules, is the answer.
+    #[serde(default)]
     pub sum: Vec<String>,
     /// For each module the neighbour whose packets it sees. If they are stated, the answer is the place of
     /// the neighbour with the largest sum.
@@ -58,6 +62,8 @@ struct Offered {
 }
 
 type Known = BTreeMap<(Payer, u64, usize), Sums>;
+/// The modules that are installed, with their principals as the node of modules names them.
+type Installed = BTreeMap<(Payer, String), Option<String>>;
 
 /// The services of a node: shared by the one who reads records, and the node that answers capsules. Capsules
 /// that ask for no service do not touch them.
@@ -65,6 +71,7 @@ type Known = BTreeMap<(Payer, u64, usize), Sums>;
 pub struct Extensions {
     offered: Arc<BTreeMap<u64, Offered>>,
     known: Arc<Mutex<Known>>,
+    installed: Arc<Mutex<Installed>>,
 }
 
 /// Returns the key that a text is: the number of an IPv4 address, and otherwise its first eight bytes as a
@@ -91,8 +98,12 @@ impl Service {
         if name(called).is_none() || called == "time" {
             return fail("is no name: take one of at most eight bytes, and not `time`".to_owned());
         }
-        if self.modules.is_empty() || self.sum.is_empty() {
-            return fail("states no modules or no columns: name them in `modules` and `sum`".to_owned());
+        if self.modules.is_empty() || (self.sum.is_empty() && self.serve.is_none()) {
+            let remedy = "name them in `modules`, and in `serve` or `sum`";
+            return fail(format!("states no modules, or neither a service nor columns: {remedy}"));
+        }
+        if self.serve.is_some() && !(self.sum.is_empty() && self.table.is_empty() && self.key.is_empty()) {
+            return fail("is served, and is no sum: leave out `table`, `key` and `sum`".to_owned());
         }
         let (modules, neighbours) = (self.modules.len(), self.neighbours.len());
         if neighbours != 0 && neighbours != modules {
@@ -110,13 +121,51 @@ impl Extensions {
             let places = service.neighbours.iter().map(|name| place(name)).collect();
             Some((name(called)?, Offered { service: service.clone(), places }))
         };
-        Self { offered: Arc::new(services.iter().filter_map(offer).collect()), known: Arc::default() }
+        let offered = Arc::new(services.iter().filter_map(offer).collect());
+        Self { offered, known: Arc::default(), installed: Arc::default() }
     }
 
     /// Returns the names of the modules that are asked for.
     #[must_use]
     pub fn modules(&self) -> BTreeSet<&str> {
         self.offered.values().flat_map(|offered| &offered.service.modules).map(String::as_str).collect()
+    }
+
+    /// Returns whether records of a module are summed.
+    #[must_use]
+    pub fn reads(&self, module: &str) -> bool {
+        let of_records = self.offered.values().filter(|offered| offered.service.serve.is_none());
+        of_records.flat_map(|offered| &offered.service.modules).any(|name| name == module)
+    }
+
+    /// Records which modules are installed.
+    pub fn set_installed(&self, installed: Installed) {
+        *lock(&self.installed) = installed;
+    }
+
+    /// Returns the service of modules that answers this one.
+    #[must_use]
+    pub fn served(&self, name: u64) -> Option<&str> {
+        self.offered.get(&name)?.service.serve.as_deref()
+    }
+
+    /// Returns the modules of a service that the principal has installed: place, name, and the principal as
+    /// their node names it.
+    #[must_use]
+    pub fn installed(&self, payer: Payer, name: u64) -> Vec<(usize, &str, Option<String>)> {
+        let Some(offered) = self.offered.get(&name) else { return Vec::new() };
+        let installed = lock(&self.installed);
+        let modules = offered.service.modules.iter().enumerate();
+        let of =
+            |(at, module): (usize, &String)| Some((at, installed.get(&(payer, module.clone()))?.clone()));
+        let found: Vec<_> = modules.filter_map(of).collect();
+        found.into_iter().map(|(at, by)| (at, &*offered.service.modules[at], by)).collect()
+    }
+
+    /// Returns the places of the neighbours of a service's modules.
+    #[must_use]
+    pub fn places(&self, name: u64) -> &[Place] {
+        self.offered.get(&name).map_or(&[], |offered| &offered.places)
     }
 
     /// Adds a record of a principal's module. `column` gives the value of a column.
@@ -163,8 +212,10 @@ impl Sums {
     }
 }
 
-impl Services for Extensions {
-    fn service(&mut self, account: Payer, name: u64, argument: i64) -> Option<i64> {
+impl Extensions {
+    /// Returns the sum of a service for an argument.
+    #[must_use]
+    pub fn sum(&self, account: Payer, name: u64, argument: i64) -> Option<i64> {
         let offered = self.offered.get(&name)?;
         let known = lock(&self.known);
         let of_module = |at: usize| Some(*known.get(&(account, name, at))?.by_key.get(&argument)?);

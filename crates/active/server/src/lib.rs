@@ -7,9 +7,11 @@
 //! which vouch for the payers of what they pass on; all others are hosts.
 //!
 //! [`serve()`] is a node: one thread, one socket. [`Client`] is a host, which sends capsules to its node and
-//! waits for deliveries. [`Extensions`] are the services of modules that principals have installed.
+//! waits for deliveries. [`Extensions`] are the services of modules that principals have installed, and
+//! [`Asking`] brings the questions of capsules to those that answer themselves.
 #![forbid(unsafe_code)]
 
+mod asking;
 mod certificates;
 mod client;
 mod compiler;
@@ -18,6 +20,7 @@ mod extensions;
 mod probe;
 mod serve;
 
+pub use asking::{Asking, Inbox, Question as ModuleQuestion, Replies};
 pub use certificates::{Judge, grant_of, own, payer_of, place_of};
 pub use client::{Client, Question, Spans};
 pub use compiler::Confined;

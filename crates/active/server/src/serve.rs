@@ -12,6 +12,7 @@ use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, PipeReader, Read};
 use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -168,9 +169,10 @@ pub fn serve(
     socket.set_read_timeout(Some(Duration::from_millis(TICK / 2))).map_err(ServeError::Socket)?;
     let links = links(&config, clock())?;
     let mut revocations = Revocations::new(&config);
-    let mut signal = compile.signal();
+    let signal = compile.signal();
     let sandbox = Sandbox::new(compile).map_err(|e| ServeError::Sandbox(e.to_string()))?;
     let mut node = Node::new(config.settings, links, sandbox, services);
+    let mut signals = [signal, node.signal()];
     let mut wire = Wire { socket: &socket, started: Instant::now(), undelivered: 0 };
     begun(socket.local_addr().map_err(ServeError::Socket)?);
     let mut buffer = vec![0; MAX_DATAGRAM + 1];
@@ -192,10 +194,7 @@ pub fn serve(
             ticks += 1;
         }
         node.resume(now, &mut wire);
-        if node.is_making()
-            && let Some(signal) = &mut signal
-            && !comes_first(&socket, signal)?
-        {
+        if node.is_making() && signals.iter().any(Option::is_some) && !comes_first(&socket, &mut signals)? {
             continue;
         }
         match socket.recv_from(&mut buffer) {
@@ -214,20 +213,26 @@ pub fn serve(
     Ok(Report { causes, links, accounts: node.accounts().clone(), undelivered: wire.undelivered })
 }
 
-/// Waits for a datagram or the compiler's signal, for at most half a tick. Returns whether a datagram is
-/// there.
-fn comes_first(socket: &UdpSocket, signal: &mut PipeReader) -> Result<bool, ServeError> {
+/// Waits for a datagram or a signal of the compiler or of services, for at most half a tick. Returns whether
+/// a datagram is there.
+fn comes_first(socket: &UdpSocket, signals: &mut [Option<PipeReader>; 2]) -> Result<bool, ServeError> {
     let half = Timespec { tv_sec: 0, tv_nsec: i64::try_from(TICK).unwrap_or(0) * 500_000 };
-    let mut both = [PollFd::new(socket, PollFlags::IN), PollFd::new(&*signal, PollFlags::IN)];
-    match poll(&mut both, Some(&half)) {
+    // The socket stands in for a signal that is not there.
+    let of = |at: usize| {
+        let fd = signals[at].as_ref().map_or(socket.as_fd(), AsFd::as_fd);
+        PollFd::from_borrowed_fd(fd, PollFlags::IN)
+    };
+    let mut all = [PollFd::new(socket, PollFlags::IN), of(0), of(1)];
+    match poll(&mut all, Some(&half)) {
         Ok(_) | Err(Errno::INTR) => {}
         Err(error) => return Err(ServeError::Socket(error.into())),
     }
-    let [datagram, made] = both.map(|one| !one.revents().is_empty());
-    if made {
+    let [datagram, ready @ ..] = all.map(|one| !one.revents().is_empty());
+    for (signal, is_ready) in signals.iter_mut().zip(ready) {
+        let Some(signal) = signal.as_mut().filter(|_| is_ready) else { continue };
         match signal.read(&mut [0; 4096]) {
             Ok(1..) => {}
-            _ => return Err(ServeError::Sandbox("the compiler has ended".to_owned())),
+            _ => return Err(ServeError::Sandbox("the compiler or the services have ended".to_owned())),
         }
     }
     Ok(datagram)

@@ -9,7 +9,7 @@ use flame_active_server::{Probe, Question, Report};
 use flame_capsule::{Capsule, Grant, Key, Limits, Message, Payer, Place, hash_of};
 use flame_capsule_language::Program;
 use flame_trust::Field;
-use std::net::UdpSocket;
+use std::net::{SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 use world::{PATIENCE, World, ask};
 
@@ -323,4 +323,94 @@ fn a_narrowed_credential_gives_no_more() {
     let reports = world.end();
     assert_eq!(met(&reports[1], Cause::Trapped), 2, "{:?}", reports[1]);
     assert_eq!(met(&reports[2], Cause::Elsewhere), 1, "{:?}", reports[2]);
+}
+
+/// The interfaces of a credential hold at each node, on both sides of a link, and its copies for all that one
+/// capsule sends.
+#[test]
+fn a_credential_names_interfaces_and_copies() {
+    let world = World::new();
+    let mut narrow = world.narrowed(("narrow", "alice"), &[(Field::Interface, "up")]);
+    let mut few = world.narrowed(("few", "alice"), &[(Field::CapsuleCopies, "3")]);
+    let mut alice = world.host("alice");
+    let config = world.open("alice");
+    let [n2, n3] = ["n2", "n3"].map(|name| config.place(name).0);
+    let text = "fun done(n: int) = deliver(n)
+         fun back(n: int) = OnRemote(done(n), origin(), all)
+         fun far(to: place, n: int) = OnRemote(back(n), to, all)
+         fun five(n: int) = deliver(n); deliver(n); deliver(n); deliver(n); deliver(n)";
+    let program = Program::read(text).unwrap();
+    let code = program.code();
+    for at in [n2, n3] {
+        assert_eq!(ask(&mut alice, code, 2, &[at, 7], MOST), [7]);
+    }
+    // n1 and n2 are joined by `up`, n2 and n3 by another one.
+    assert_eq!(ask(&mut narrow, code, 2, &[n2, 8], MOST), [8]);
+    let arguments: Vec<u8> = [n3, 9].iter().flat_map(|number| number.to_le_bytes()).collect();
+    narrow
+        .send(&Question { code, function: 2, arguments: &arguments, limits: MOST, with_code: false })
+        .unwrap();
+    assert_eq!(narrow.receive(Some(code), Duration::from_millis(300)).unwrap(), None);
+    let delivered = |host: &mut world::Host| {
+        // The link is confirmed.
+        assert_eq!(ask(host, code, 0, &[1], MOST), [1]);
+        let arguments = 5_u64.to_le_bytes();
+        host.send(&Question { code, function: 3, arguments: &arguments, limits: MOST, with_code: true })
+            .unwrap();
+        std::iter::from_fn(|| host.receive(Some(code), Duration::from_millis(500)).unwrap()).count()
+    };
+    assert_eq!((delivered(&mut few), delivered(&mut alice)), (3, 5));
+    let reports = world.end();
+    assert_eq!(met(&reports[1], Cause::Interface), 1, "{:?}", reports[1]);
+    assert_eq!(met(&reports[0], Cause::Exhausted), 2, "{:?}", reports[0]);
+}
+
+/// First messages from addresses whose owners do not answer, many times as many as are answered, end no
+/// service: a host that comes meanwhile has its link in a few seconds, and capsules of others run.
+#[test]
+fn a_forged_flood_ends_no_service() {
+    let world = World::new();
+    let mut alice = world.host("alice");
+    let program = Program::read("fun f() = deliver(7)").unwrap();
+    assert_eq!(ask(&mut alice, program.code(), 0, &[], MOST), [7]);
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    let is_over = || stop.load(std::sync::atomic::Ordering::Relaxed);
+    let (target, [a, b]) = (world.address(1), world.forged());
+    let (told, begun) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            // The device takes any address below 127.0.0.0/8, and no one reads the answers.
+            let ports =
+                (0..64).map(|n| UdpSocket::bind(SocketAddr::from(([127, a, b, 128 + n], 0))).unwrap());
+            let sockets: Vec<UdpSocket> = ports.collect();
+            let mut number = 0_u64;
+            while number < 4000 || !is_over() {
+                number += 1;
+                if number.is_multiple_of(32) {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                if number == 2000 {
+                    told.send(()).unwrap();
+                }
+                let now = flame_active_server::clock(Instant::now()).wall;
+                // Header, key, time, number, zeros.
+                let mut first = [&b"FL\x01\x03"[..], &[0; 12], &[9; 24], &number.to_le_bytes()].concat();
+                first.extend_from_slice(&now.to_le_bytes());
+                first.extend_from_slice(&[1; 4]);
+                first.resize(2048, 0);
+                let _ = sockets[usize::try_from(number).unwrap() % sockets.len()].send_to(&first, target);
+            }
+        });
+        // The flood has begun, and takes all that there is for strangers.
+        begun.recv().unwrap();
+        let begun = Instant::now();
+        let mut bob = world.host("bob");
+        let linked = begun.elapsed();
+        assert_eq!(ask(&mut bob, program.code(), 0, &[], MOST), [7]);
+        assert_eq!(ask(&mut alice, program.code(), 0, &[], MOST), [7]);
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        eprintln!("linked after {linked:?}");
+    });
+    let reports = world.end();
+    assert!(link(&reports[0], LinkCause::Unproven) > 1000, "{:?}", reports[0]);
 }

@@ -133,6 +133,12 @@ impl World {
         SocketAddr::from(([127, a, b, number + n], PORT))
     }
 
+    /// Returns the middle of addresses that no node of this world has.
+    pub fn forged(&self) -> [u8; 2] {
+        let [a, b, _] = self.base;
+        [a, b.wrapping_add(1)]
+    }
+
     /// Writes the files of a node or host, and returns its public key.
     pub fn config(&self, name: &str, at: u8, neighbours: &str, ways: &str, role: &str) -> String {
         self.config_of((name, name), &[], at, neighbours, ways, role)
@@ -174,10 +180,16 @@ impl World {
         std::fs::write(self.path(&format!("{name}.policy")), policy).unwrap();
         let port = if at == 6 { 0 } else { PORT };
         let listen = SocketAddr::new(self.address(at).ip(), port);
+        let interfaces = match name {
+            "n1" => "n2 = \"up\"",
+            "n2" => "n1 = \"up\"\nn3 = \"down\"",
+            "n3" => "n2 = \"down\"",
+            _ => "",
+        };
         let text = format!(
             "listen = \"{listen}\"\npolicy = \"{name}.policy\"\ncredential = \"{name}.credential\"\n\
              identity = \"{name}.key\"\ntime = \"{name}.time\"\n\
-             [neighbours]\n{neighbours}\n[ways]\n{ways}\n\
+             [neighbours]\n{neighbours}\n[ways]\n{ways}\n[interfaces]\n{interfaces}\n\
              [accounts.alice]\ncalls = [\"send\", \"deliver\", \"leave\", \"service\", \"times\"]\nresolution = 1\n"
         );
         std::fs::write(self.path(&format!("{name}.toml")), text).unwrap();

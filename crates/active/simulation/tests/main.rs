@@ -4,6 +4,7 @@
 //! of seeds; 1 without it.
 
 mod programs;
+mod replies;
 
 use flame_active_link::Cause as LinkCause;
 use flame_active_node::Cause;
@@ -78,6 +79,7 @@ fn each_cause_is_met() {
         Cause::Malformed,
         Cause::BeyondGrant,
         Cause::Elsewhere,
+        Cause::Interface,
     ];
     let met = |cause: &Cause| [&honest, &liars, &hosts].iter().map(|sum| sum.causes[cause]).sum::<u64>();
     let missed: Vec<_> =

@@ -11,14 +11,14 @@ use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::rc::Rc;
 
-const CLOCK: Clock = Clock { wall: 1_800_000_000_000, steady: 1 };
-const ALICE: Payer = Payer([1; 16]);
-const MOST: Limits = Limits { hops: 16, instructions: 1_000_000, bytes: 1_000_000, copies: 1000 };
+pub const CLOCK: Clock = Clock { wall: 1_800_000_000_000, steady: 1 };
+pub const ALICE: Payer = Payer([1; 16]);
+pub const MOST: Limits = Limits { hops: 16, instructions: 1_000_000, bytes: 1_000_000, copies: 1000 };
 
 /// Runs the text of a program by its interpreter.
-struct Interpreter {
+pub struct Interpreter {
     /// What each run is said to take instead of its steps.
-    claims: Option<u64>,
+    pub claims: Option<u64>,
 }
 
 impl Execute for Interpreter {
@@ -70,11 +70,11 @@ type Nodes = Vec<Node<Authority, Interpreter, Modules>>;
 
 /// Datagrams on their way: from, to, bytes.
 #[derive(Default)]
-struct Wire {
-    here: Option<SocketAddr>,
-    datagrams: VecDeque<(SocketAddr, SocketAddr, Vec<u8>)>,
-    delivered: Vec<(SocketAddr, Vec<i64>)>,
-    sent: usize,
+pub struct Wire {
+    pub here: Option<SocketAddr>,
+    pub datagrams: VecDeque<(SocketAddr, SocketAddr, Vec<u8>)>,
+    pub delivered: Vec<(SocketAddr, Vec<i64>)>,
+    pub sent: usize,
 }
 
 impl Output for Wire {
@@ -90,11 +90,11 @@ impl Output for Wire {
     }
 }
 
-fn address(place: u64) -> SocketAddr {
+pub fn address(place: u64) -> SocketAddr {
     SocketAddr::from(([10, 0, 0, u8::try_from(place).unwrap()], 1))
 }
 
-fn links(place: u64, role: Role) -> Links<Authority> {
+pub fn links(place: u64, role: Role) -> Links<Authority> {
     let authority = Authority { share: MOST, revoked: Rc::default() };
     let place = Place(place);
     let own = own(&Statement { place, payer: ALICE, role, until: u64::MAX }, place, 0);
@@ -109,18 +109,22 @@ fn node(
     ways: &[(u64, u64)],
     claims: Option<u64>,
 ) -> Node<Authority, Interpreter, Modules> {
+    let settings = settings(place, neighbours, ways);
+    Node::new(settings, links(place, Role::Node), Interpreter { claims }, Modules(Place(place)))
+}
+
+pub fn settings(place: u64, neighbours: &[u64], ways: &[(u64, u64)]) -> Settings {
     let known: Vec<_> = neighbours.iter().map(|n| (Place(*n), address(*n))).collect();
     let ways: BTreeMap<_, _> = ways.iter().map(|(to, via)| (Place(*to), Place(*via))).collect();
     let terms = Terms { rights: Rights::ALL, most: MOST, resolution: 1 };
-    let settings = Settings {
+    Settings {
         here: Place(place),
         map: Map::new(&known, ways),
         accounts: BTreeMap::from([(ALICE, terms)]),
         best_effort: Terms { most: Limits { hops: 2, instructions: 1000, bytes: 1000, copies: 2 }, ..terms },
         strangers: MOST,
         room: Room::default(),
-    };
-    Node::new(settings, links(place, Role::Node), Interpreter { claims }, Modules(Place(place)))
+    }
 }
 
 /// Delivers all datagrams.
@@ -308,6 +312,15 @@ fn a_grant_takes_away() {
         (Grant { instructions: 1000, ..all }, ask, Cause::BeyondGrant, 0),
         (Grant { instructions: 999, ..all }, ask, Cause::BeyondGrant, 1),
         (Grant { bytes: 999, ..all }, ask, Cause::BeyondGrant, 1),
+        (
+            Grant { interfaces: some(1), ..all },
+            "fun f() = OnNeighbor(f(), place(2), all)",
+            Cause::Interface,
+            1,
+        ),
+        (all, "fun f() = OnNeighbor(f(), place(2), all)", Cause::Interface, 0),
+        (Grant { copies: 1, ..all }, "fun f() = deliver(1)", Cause::Exhausted, 0),
+        (Grant { copies: 0, ..all }, "fun f() = deliver(1)", Cause::Exhausted, 1),
     ] {
         assert_eq!(met_under(&[(grant, text, 0)], cause), times, "{grant:?}, {text}");
     }

@@ -27,8 +27,10 @@ pub type Import = (&'static str, &'static str, &'static str);
 ///
 /// `neighbours` writes a list at an address, and returns its bytes. `send` has whether the place is remote,
 /// the function, address and length of the arguments, place, and parts of the bound. `deliver` has address
-/// and length; `leave` name, value and seconds; `service` name and argument.
-pub const CALLS: [Import; 12] = [
+/// and length; `leave` name, value and seconds; `service` name and argument. `ask` has the name, address and
+/// length of a request, and address and length of the room for the reply; it returns the length of the reply,
+/// of which as much is written as there is room.
+pub const CALLS: [Import; 13] = [
     ("here", "", "l"),
     ("origin", "", "l"),
     ("from", "", "l"),
@@ -41,4 +43,5 @@ pub const CALLS: [Import; 12] = [
     ("leave", "lll", ""),
     ("find", "l", "l"),
     ("service", "ll", "l"),
+    ("ask", "liiii", "i"),
 ];

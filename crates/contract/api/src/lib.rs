@@ -16,8 +16,8 @@ mod status;
 
 pub use error::{Code, Problem};
 pub use module::{
-    Account, Answer, Change, InstallRequest, LogKind, LogLine, Module, Modules, Narrowing, QueueAccount,
-    RenewRequest, Spool, State, UpdateRequest, Usage, Whose,
+    Account, Answer, Change, InstallRequest, LogKind, LogLine, Module, Modules, Narrowing, Question,
+    QueueAccount, RenewRequest, Served, Spool, State, UpdateRequest, Usage, Whose,
 };
 pub use records::{AccountingQuery, CURSOR, Cursor, Encoding, Frame, LOST, MAX_FRAME, RecordsQuery};
 pub use reserve::{Capacity, Reservation};

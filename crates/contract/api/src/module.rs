@@ -102,6 +102,28 @@ pub struct RenewRequest {
     pub revision: Option<u64>,
 }
 
+/// A question to a service of an installed module.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Question {
+    /// The service, as the module's manifest names it.
+    #[serde(deserialize_with = "crate::most::text::<_, { crate::most::NAME }>")]
+    #[schema(max_length = 64)]
+    pub service: String,
+    /// At most 4,096 bytes.
+    #[serde(with = "crate::bytes")]
+    #[schema(value_type = String, content_encoding = "base64")]
+    pub request: Vec<u8>,
+}
+
+/// The reply of a service, at most 4,096 bytes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Served {
+    #[serde(with = "crate::bytes")]
+    #[schema(value_type = String, content_encoding = "base64")]
+    pub reply: Vec<u8>,
+}
+
 /// The module that is meant, beside its name.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]

@@ -4,13 +4,14 @@
 //! own credential covers, at the time of the operation, with all checks of the credential and of the policy.
 
 use crate::engine::Engine;
-use crate::error::denied;
+use crate::error::{denied, of_source};
 use crate::identity::Caller;
 use crate::life::{Entry, Key};
 use crate::reach::Reach;
 use crate::spool::Spool;
 use crate::store::{Owner, Stored};
-use flame_api::{Account, Code, LogLine, Module, Problem, State};
+use flame_abi::output::{MAX_REQUEST, Outcome};
+use flame_api::{Account, Code, LogLine, Module, Problem, Question, Served, State};
 use flame_trust::{Credential, ModuleRequest, Rights, Verified};
 use std::sync::Arc;
 
@@ -136,6 +137,43 @@ impl Engine {
     pub(crate) fn log(&self, owner: &Owner, name: &str, caller: &Caller) -> Result<Vec<LogLine>, Problem> {
         let log = self.of_module(owner, name, |entry| entry.log.clone())?;
         Ok(log.lines(caller.audience(), |made| self.permit_made(caller, [made]).is_ok()))
+    }
+
+    /// Asks a service of a module, and waits for its reply, which the module pays for.
+    ///
+    /// # Errors
+    ///
+    /// Returns the reason why it has not replied.
+    pub(crate) fn ask(&self, owner: &Owner, name: &str, question: &Question) -> Result<Served, Problem> {
+        let Question { service, request } = question;
+        if request.len() > MAX_REQUEST {
+            let found = format!("request: {} bytes, at most {MAX_REQUEST} are passed on", request.len());
+            return Err(Problem::new(Code::TooLarge, found, "ask for less at once"));
+        }
+        let live = |entry: &Entry| {
+            let id = entry.life.live().map(|live| live.module.plan.id);
+            (id, entry.stored.source.clone())
+        };
+        let (id, source) = self.of_module(owner, name, live)?;
+        let none = |cause: &str, remedy| {
+            Problem::new(Code::Unavailable, format!("service {service} of {name}: {cause}"), remedy)
+        };
+        let id = id.ok_or_else(|| none("the module does not run", "update it, or install it again"))?;
+        let asked = self.source(Some(&source))?.ask(id, service, request);
+        match asked.map_err(|error| of_source(&error))? {
+            Ok(reply) => Ok(Served { reply }),
+            Err(Outcome::Nobody) => Err(Problem::new(
+                Code::NotFound,
+                format!("{name} offers no service {service}"),
+                "name one of `[[services]]` in its manifest; `flame inspect` lists them",
+            )),
+            Err(Outcome::Ended) => Err(none("the module has ended", "ask again once it runs")),
+            Err(Outcome::Late) => Err(none("no reply within a second", "ask again, or for less")),
+            Err(Outcome::Refused | Outcome::Replied) => {
+                let cause = "too many questions wait, or no processor time or memory is left for them";
+                Err(none(cause, "ask more slowly, or have a larger share"))
+            }
+        }
     }
 
     /// Decides whether a caller may have what was made under these rights.

@@ -62,6 +62,7 @@ fn rights_in_state(rights: &Rights) -> String {
         capsule: _,
         capsule_instructions: _,
         capsule_bytes: _,
+        capsule_copies: _,
         soft_state: _,
         ask: _,
     } = rights;

@@ -5,6 +5,7 @@ mod launch;
 use crate::config;
 use crate::route::Routes;
 use flame_abi::LinkType;
+use flame_abi::output::Outcome;
 use flame_base::lock;
 use flame_plan::{Account, Audience, ModuleId, Reason, Share};
 use flame_run::Engines;
@@ -27,6 +28,8 @@ use std::time::Duration;
 /// The time that the removal of a module waits for the report of a run that has ended. It comes when the last
 /// worker has ended.
 const REPORT: Duration = Duration::from_secs(10);
+/// The longest wait for the reply of a service: a second, and the end of an interval that a view shows whole.
+const ASK: Duration = Duration::from_secs(5);
 
 #[derive(Debug, thiserror::Error)]
 pub enum SourceRunError {
@@ -412,6 +415,21 @@ impl SourceRun {
             // A module that has ended needs no eviction.
             let _ = handle.evict(id, reason);
         }
+    }
+
+    /// Asks a service of a module, and waits for the reply. An outcome says why it is missing.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the source does not run now.
+    pub fn ask(
+        &self,
+        id: ModuleId,
+        service: &str,
+        request: &[u8],
+    ) -> Result<Result<Vec<u8>, Outcome>, SourceRunError> {
+        let (handle, _) = self.handle()?;
+        Ok(handle.ask(id, service, request, ASK)?)
     }
 
     fn handle(&self) -> Result<(Handle, u64), SourceRunError> {

@@ -41,6 +41,7 @@ pub enum Field {
     Capsule,
     CapsuleInstructions,
     CapsuleBytes,
+    CapsuleCopies,
     SoftState,
     Ask,
 }
@@ -49,7 +50,7 @@ pub enum Field {
 pub const MAX_VALUE: usize = 4096;
 
 impl Field {
-    pub const ALL: [Self; 32] = [
+    pub const ALL: [Self; 33] = [
         Self::Select,
         Self::Expose,
         Self::Transform,
@@ -80,6 +81,7 @@ impl Field {
         Self::Capsule,
         Self::CapsuleInstructions,
         Self::CapsuleBytes,
+        Self::CapsuleCopies,
         Self::SoftState,
         Self::Ask,
     ];
@@ -144,6 +146,7 @@ impl Field {
             Self::CapsuleBytes => {
                 ("capsule_bytes", "bytes of datagrams of its capsules at a node, in a second: 1MiB")
             }
+            Self::CapsuleCopies => ("capsule_copies", "copies of one of its capsules, in the whole network"),
             Self::SoftState => ("soft_state", "bytes of values that its capsules leave at a node: 4KiB"),
             Self::Ask => ("ask", "names of services that its capsules may ask for, separated by commas"),
         }
@@ -278,6 +281,7 @@ impl Field {
             }
             Self::CapsuleInstructions => r.capsule_instructions = number()?,
             Self::CapsuleBytes => r.capsule_bytes = bytes(value).ok_or_else(form)?,
+            Self::CapsuleCopies => r.capsule_copies = small(0)?,
             Self::SoftState => r.soft_state = bytes(value).ok_or_else(form)?,
             Self::Ask => r.ask = names()?,
         }
@@ -350,6 +354,7 @@ impl Field {
             Self::CapsuleBytes => {
                 number(rights.capsule_bytes, all.capsule_bytes).map(|_| size(rights.capsule_bytes))
             }
+            Self::CapsuleCopies => number(rights.capsule_copies.into(), all.capsule_copies.into()),
             Self::SoftState => number(rights.soft_state, all.soft_state).map(|_| size(rights.soft_state)),
             Self::Ask => joined(&rights.ask),
         }

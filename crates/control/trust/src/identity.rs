@@ -245,10 +245,12 @@ impl Policy {
 /// themselves for each operation, and without what capsules may do.
 fn unconditional(rights: &Rights) -> Rights {
     let Rights { not_before, expires, nodes, interfaces, code, .. } = Rights::all();
-    let Rights { capsule, capsule_instructions, capsule_bytes, soft_state, ask, .. } = Rights::all();
+    let Rights { capsule, capsule_instructions, capsule_bytes, capsule_copies, .. } = Rights::all();
+    let Rights { soft_state, ask, .. } = Rights::all();
     let rights = rights.clone();
     let rights = Rights { not_before, expires, nodes, interfaces, code, ..rights };
-    Rights { capsule, capsule_instructions, capsule_bytes, soft_state, ask, ..rights }
+    let rights = Rights { capsule, capsule_instructions, capsule_bytes, capsule_copies, ..rights };
+    Rights { soft_state, ask, ..rights }
 }
 
 /// Returns the name of a principal with its holders. The holder that the root named is the root's statement

@@ -235,6 +235,8 @@ pub struct Rights {
     /// Maximum instructions and bytes on links of its capsules at a node, per second.
     pub capsule_instructions: u64,
     pub capsule_bytes: u64,
+    /// Maximum copies of one capsule, with all that its copies send.
+    pub capsule_copies: u32,
     /// Maximum bytes of values that its capsules leave at a node.
     pub soft_state: u64,
     /// The services that its capsules may ask for; `None` permits all.
@@ -278,6 +280,7 @@ impl Rights {
             capsule: CapsuleCall::ALL.into(),
             capsule_instructions: u64::MAX,
             capsule_bytes: u64::MAX,
+            capsule_copies: u32::MAX,
             soft_state: u64::MAX,
             ask: None,
         }
@@ -328,6 +331,7 @@ impl Rights {
         self.capsule.retain(|call| other.capsule.contains(call));
         self.capsule_instructions = self.capsule_instructions.min(other.capsule_instructions);
         self.capsule_bytes = self.capsule_bytes.min(other.capsule_bytes);
+        self.capsule_copies = self.capsule_copies.min(other.capsule_copies);
         self.soft_state = self.soft_state.min(other.soft_state);
         self.ask = either(self.ask, other.ask, both);
         self

@@ -401,6 +401,7 @@ fn stated() -> impl Strategy<Value = (Field, String)> {
         prop_oneof![text("send,deliver"), text("service"), text("")].prop_map(|v| (Field::Capsule, v)),
         small.clone().prop_map(|n| (Field::CapsuleInstructions, n.to_string())),
         small.clone().prop_map(|n| (Field::CapsuleBytes, format!("{n}KiB"))),
+        small.clone().prop_map(|n| (Field::CapsuleCopies, n.to_string())),
         small.prop_map(|n| (Field::SoftState, n.to_string())),
         place.prop_map(|v| (Field::Ask, v)),
     ]

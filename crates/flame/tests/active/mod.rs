@@ -1,10 +1,13 @@
 //! The commands of active packets.
 
 use crate::commands::{done, flame, text};
+use crate::common::frame;
 use crate::daemon::{Ended, Node, module, replay, wait_for};
 use crate::network::Net;
+use crate::run::services::{data, wasm};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU8, Ordering};
 
 /// The demo: three nodes in namespaces, each a process, and a host that pings and traces across them.
 #[test]
@@ -96,15 +99,8 @@ fn waiting_child(parent: u32) -> Option<u32> {
     all.filter_map(|name| name.parse().ok()).find(is_it)
 }
 
-/// Alice installs `flow` at a node, and her capsules find it: they follow a flow to where it comes in.
-/// Capsules of others do not, nor hers once it is removed.
-#[test]
-fn capsules_find_the_modules_of_their_principal() {
-    let Some(flow) = module("flow") else { return };
-    let mut node = Node::new(&replay());
-    let policy = std::fs::read_to_string(node.path("policy.toml")).unwrap();
-    let relay = "[roles.relay]\nselect = \"\"\nexpose = \"count\"\ncalls = \"records\"\ncode = \"any\"\n";
-    std::fs::write(node.path("policy.toml"), policy + relay).unwrap();
+/// Two active nodes, n1 and n2, and two hosts beside n2, with the tables of their services.
+fn active_nodes(node: &Node, services: [&str; 2]) -> [Ended; 2] {
     for name in ["n1", "n2", "alice", "bob"] {
         let public = node.run(&["key", "new", &format!("{name}.key")]);
         let role = if name.starts_with('n') { "relay" } else { "all" };
@@ -112,8 +108,10 @@ fn capsules_find_the_modules_of_their_principal() {
         node.run(&[&mint[..], &["--holder", &public, "-o", &format!("{name}.cred")]].concat());
     }
     // Each test has addresses of its own.
+    static NUMBER: AtomicU8 = AtomicU8::new(0);
+    let number = 4 * NUMBER.fetch_add(1, Ordering::Relaxed);
     let [_, _, a, b] = std::process::id().to_be_bytes();
-    let at = |n: u8| format!("127.{}.{b}.{n}", a.max(1));
+    let at = |n: u8| format!("127.{}.{b}.{}", a.max(1), 210 + number + n);
     let write = |name: &str, listen: String, tables: String| {
         let accounts = ["alice", "bob"].map(|name| {
             format!("[accounts.{name}]\ncalls = [\"send\", \"deliver\", \"leave\", \"service\"]\n")
@@ -123,17 +121,50 @@ fn capsules_find_the_modules_of_their_principal() {
         let text = format!("listen = \"{listen}\"\n{files}{tables}{}", accounts.concat());
         std::fs::write(node.path(&format!("{name}.toml")), text).unwrap();
     };
+    let installed = "[installed]\nnode = \"unix:node.sock\"\n";
+    let neighbour = |name: &str, n: u8| format!("[neighbours]\n{name} = \"{}:4747\"\n", at(n));
+    write("n1", format!("{}:4747", at(1)), neighbour("n2", 2) + installed + services[0]);
+    write("n2", format!("{}:4747", at(2)), neighbour("n1", 1) + installed + services[1]);
+    for name in ["alice", "bob"] {
+        write(name, format!("{}:0", at(3)), neighbour("n2", 2) + "[ways]\nn1 = \"n2\"\n");
+    }
+    ["n1.toml", "n2.toml"].map(|config| {
+        let mut command = Command::new(crate::daemon::flame());
+        command.args(["active", "-c", config]).current_dir(node.folder.path());
+        Ended(command.stdout(Stdio::null()).spawn().unwrap())
+    })
+}
+
+/// Returns a node of modules whose policy has the role of active nodes, with changes to the other role.
+fn node_of_modules(change: impl Fn(&str) -> String) -> Node {
+    let node = Node::new(&replay());
+    let policy = change(&std::fs::read_to_string(node.path("policy.toml")).unwrap());
+    let relay = "[roles.relay]\nselect = \"\"\nexpose = \"count\"\ncalls = \"records\"\ncode = \"any\"\n";
+    std::fs::write(node.path("policy.toml"), policy + relay).unwrap();
+    node
+}
+
+/// Returns what the example that follows a flow upstream finds for a host, if it finds anything: the links
+/// may not be there yet.
+fn upstream(node: &Node, name: &str, flow: &str) -> Option<String> {
+    let programs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../active/language/programs");
+    let program = programs.join("upstream.capsule").display().to_string();
+    let out = node.output(&["capsule", "run", "-c", &format!("{name}.toml"), &program, "upstream", flow]);
+    out.status.success().then(|| text(&out.stdout).trim().to_owned())
+}
+
+/// Alice installs `flow` at a node, and her capsules find it: they follow a flow to where it comes in.
+/// Capsules of others do not, nor hers once it is removed.
+#[test]
+fn capsules_find_the_modules_of_their_principal() {
+    let Some(flow) = module("flow") else { return };
+    let mut node = node_of_modules(str::to_owned);
     let service = "modules = [\"flow\"]\ntable = \"flow\"\nkey = \"community_id\"\n\
                    sum = [\"packets_fwd\", \"packets_rev\"]\n";
-    let packets = format!("[installed]\nnode = \"unix:node.sock\"\n[services.packets]\n{service}");
-    let before = format!("[services.before]\n{service}neighbours = [\"n1\"]\n");
-    let neighbour = |name: &str, n: u8| format!("[neighbours]\n{name} = \"{}:4747\"\n", at(n));
-    write("n1", format!("{}:4747", at(211)), neighbour("n2", 212) + &packets);
-    write("n2", format!("{}:4747", at(212)), neighbour("n1", 211) + &packets + &before);
-    for name in ["alice", "bob"] {
-        write(name, format!("{}:0", at(213)), neighbour("n2", 212) + "[ways]\nn1 = \"n2\"\n");
-    }
+    let packets = format!("[services.packets]\n{service}");
+    let before = format!("{packets}[services.before]\n{service}neighbours = [\"n1\"]\n");
     node.start();
+    let nodes = active_nodes(&node, [&packets, &before]);
     let path = flow.display().to_string();
     let often = ["--set", "active_timeout=100ms", "--set", "idle_timeout=100ms"];
     node.json_of("alice", &[&["install", &path][..], &often].concat());
@@ -143,22 +174,10 @@ fn capsules_find_the_modules_of_their_principal() {
         let row = rows.lines().map(|row| serde_json::from_str::<serde_json::Value>(row).unwrap());
         row.filter_map(|row| Some(row["community_id"].as_str()?.to_owned())).find(|id| id.starts_with("1:"))
     });
-    let nodes = ["n1.toml", "n2.toml"].map(|config| {
-        let mut command = Command::new(crate::daemon::flame());
-        command.args(["active", "-c", config]).current_dir(node.folder.path());
-        Ended(command.stdout(Stdio::null()).spawn().unwrap())
-    });
     // A child for the next capsule has given up all but its memory before there is one.
     let [before, _] =
         nodes.each_ref().map(|node| wait_for("a confined child", || waiting_child(node.0.id())));
-    let programs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../active/language/programs");
-    let upstream = programs.join("upstream.capsule").display().to_string();
-    let asked = |name: &str| {
-        let config = format!("{name}.toml");
-        let out = node.output(&["capsule", "run", "-c", &config, &upstream, "upstream", &id]);
-        // The links may not be there yet.
-        out.status.success().then(|| text(&out.stdout).trim().to_owned())
-    };
+    let asked = |name: &str| upstream(&node, name, &id);
     let found = wait_for("an answer of n1", || asked("alice").filter(|said| said.starts_with("@n1 ")));
     assert!(found["@n1 ".len()..].parse::<u64>().unwrap() > 0, "{found}");
     assert_eq!(wait_for("an answer to bob", || asked("bob")), "@n2 0");
@@ -167,4 +186,61 @@ fn capsules_find_the_modules_of_their_principal() {
     assert!(!Path::new(&format!("/proc/{before}")).exists());
     node.json_of("alice", &["remove", "flow"]);
     wait_for("that alice's module is gone", || asked("alice").is_some_and(|said| said == "@n2 0"));
+}
+
+/// A module of alice answers her capsules itself, from its count at that moment, and pays for it. It
+/// knows one flow; they follow that to where it comes in. Others get nothing of it.
+#[test]
+fn a_module_serves_the_capsules_of_its_principal() {
+    let calls = "calls = \"records, messages, serve\"\nserve = \"packets\"";
+    let mut node = node_of_modules(|policy| policy.replace("calls = \"records, messages, state\"", calls));
+    // Its fast instance sends a message for each batch; the slow one replies with their number to a request
+    // of eight bytes that is 77.
+    let reply = data(0, &frame(0xfff8, &[[0; 8], [0; 8]].concat()));
+    let message = data(1024, &frame(0xffff, &[0; 8]));
+    let fields = format!(
+        r#"{reply} {message} (global $n (mut i64) (i64.const 0))
+        (func (export "flame_batch") (param i32) (result i64) (i64.const {:#x}))
+        (func (export "flame_message") (param i32 i32) (result i64)
+            (global.set $n (i64.add (global.get $n) (i64.const 1))) (i64.const 0))
+        (func (export "flame_serve") (param $at i32) (param $length i32) (result i64)
+            (i64.store (i32.const 8) (i64.load (local.get $at)))
+            (i64.store (i32.const 16) (i64.const 0))
+            (if (i32.eq (local.get $length) (i32.const 24)) (then
+                (if (i64.eq (i64.load offset=16 (local.get $at)) (i64.const 77)) (then
+                    (i64.store (i32.const 16) (global.get $n))))))
+            (i64.const 0x1800000000))"#,
+        16_u64 << 32 | 1024
+    );
+    let manifest = "[[services]]\nname = \"packets\"\n".to_owned();
+    std::fs::write(node.path("passed.wasm"), wasm(("passed", manifest, fields))).unwrap();
+    node.start();
+    let service = "modules = [\"passed\"]\nserve = \"packets\"\n";
+    let packets = format!("[services.packets]\n{service}");
+    let before = format!("{packets}[services.before]\n{service}neighbours = [\"n1\"]\n");
+    let _nodes = active_nodes(&node, [&packets, &before]);
+    node.json_of("alice", &["install", &node.path("passed.wasm").display().to_string()]);
+    let found = wait_for("an answer of n1", || {
+        upstream(&node, "alice", "77").filter(|said| said.starts_with("@n1 "))
+    });
+    let count = |found: &str| found["@n1 ".len()..].parse::<u64>().unwrap();
+    let first = count(&found);
+    // It is as old as the question, not as a table that is read each second.
+    wait_for("a later answer", || upstream(&node, "alice", "77").filter(|said| count(said) > first));
+    assert_eq!(upstream(&node, "alice", "78").unwrap(), "@n2 0");
+    assert_eq!(upstream(&node, "bob", "77").unwrap(), "@n2 0");
+    let account = node.json_of("alice", &["show", "passed"])["account"].clone();
+    assert!(account["replies"].as_u64() >= Some(4) && account["replies_lost"] == 0, "{account}");
+    // Its operator asks it, too, and learns why there is no reply.
+    let ask = |module: &str, service: &str, request: &str| {
+        let body = serde_json::json!({ "service": service, "request": request });
+        node.request("POST", &format!("/v1/modules/{module}/ask?principal=alice"), Some(&body))
+    };
+    assert_eq!(ask("passed", "packets", "TQAAAAAAAAA=").0, 200);
+    let (code, said) = ask("passed", "other", "");
+    assert!(code == 404 && said.to_string().contains("offers no service other"), "{said}");
+    assert_eq!(ask("other", "packets", "").0, 404);
+    assert_eq!(ask("passed", "packets", &"A".repeat(5464)).0, 413);
+    node.json_of("alice", &["remove", "passed"]);
+    wait_for("that alice's module is gone", || upstream(&node, "alice", "77").filter(|said| said == "@n2 0"));
 }

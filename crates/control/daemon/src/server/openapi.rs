@@ -31,6 +31,7 @@ use utoipa::OpenApi;
         routes::stop,
         routes::remove,
         routes::log,
+        routes::ask,
         records::records,
         records::accounting,
         metrics::metrics,

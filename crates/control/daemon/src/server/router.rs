@@ -32,6 +32,7 @@ pub fn router(app: Arc<App>) -> Router {
         .route("/v1/modules/{name}/stop", post(routes::stop))
         .route("/v1/modules/{name}/renew", post(routes::renew))
         .route("/v1/modules/{name}/log", get(routes::log))
+        .route("/v1/modules/{name}/ask", post(routes::ask))
         .route("/v1/modules/{name}/records", get(records::records))
         .route("/v1/accounting", get(records::accounting))
         .route("/metrics", get(metrics::metrics))

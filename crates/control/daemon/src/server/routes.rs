@@ -13,8 +13,8 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use flame_api::{
     Capacity, Challenge, ChallengeRequest, Change, Code, Credentials, Health, InstallRequest, LogLine,
-    Module, Modules, Problem, RenewRequest, RevokeRequest, Security, Session, SessionRequest, Sources,
-    Status, UpdateRequest, Whose,
+    Module, Modules, Problem, Question, RenewRequest, RevokeRequest, Security, Served, Session,
+    SessionRequest, Sources, Status, UpdateRequest, Whose,
 };
 use std::sync::Arc;
 
@@ -327,6 +327,25 @@ pub(super) async fn log(
     let work = move |engine: &Engine| {
         let permit = engine.permit_end(&of_work, whose.principal.as_deref(), &name)?;
         engine.log(&permit.owner, &name, &of_work)
+    };
+    Ok(Json(blocking(&app, &caller, work).await?))
+}
+
+/// Ask a service of a module
+#[utoipa::path(post, path = "/v1/modules/{name}/ask", params(("name" = String, Path), Whose), request_body = Question,
+    responses((status = 200, body = Served), (status = "4XX", body = Problem), (status = "5XX", body = Problem)))]
+pub(super) async fn ask(
+    State(app): State<Arc<App>>,
+    Authenticated(caller, _): Authenticated,
+    Name(name): Name,
+    Params(whose): Params<Whose>,
+    Body(question, body): Body<Question>,
+) -> Reply<Served> {
+    let of_work = caller.clone();
+    let work = move |engine: &Engine| {
+        let _body = body;
+        let permit = engine.permit(&of_work, whose.principal.as_deref(), &name, false)?;
+        engine.ask(&permit.owner, &name, &question)
     };
     Ok(Json(blocking(&app, &caller, work).await?))
 }

@@ -1,5 +1,6 @@
 //! What passes between a run's handle and its workers: commands one way, totals the other.
 
+use crate::records::calls::Question;
 use crate::records::placed::Placed;
 use crossbeam_channel::Sender;
 use flame_plan::{Account, ModuleId};
@@ -13,6 +14,8 @@ pub(crate) enum Command {
     /// Adds the module where the other one is removed, so that each packet is offered to one of the two.
     Replace(Box<Placed>, ModuleId, Sender<Account>),
     Accounts(Sender<Vec<(ModuleId, Account)>>),
+    /// A question to a service of a module, where the pipeline's thread also collects.
+    Ask(ModuleId, Question),
 }
 
 impl Command {
@@ -20,7 +23,7 @@ impl Command {
     pub(crate) fn abandon(&self, worker: usize) {
         match self {
             Self::Add(module) | Self::Replace(module, ..) => module.abandon(worker),
-            Self::Remove(..) | Self::Accounts(_) => {}
+            Self::Remove(..) | Self::Accounts(_) | Self::Ask(..) => {}
         }
     }
 }

@@ -136,6 +136,8 @@ impl<'a> Pipeline<'a> {
                 let _ = reply.send(accounts);
                 Ok(())
             }
+            // The collector of this thread has it.
+            Command::Ask(..) => Ok(()),
         }
     }
 

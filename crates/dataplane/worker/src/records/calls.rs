@@ -4,6 +4,7 @@
 //! its caller leaves first. A module is given few calls and outcomes at a time, and further ones only once it
 //! has made those: so they wait here, where they are late and counted, and not in the queues of instances.
 
+use crossbeam_channel::Sender;
 use flame_abi::output::{MAX_REQUEST, Outcome};
 use flame_plan::ModuleId;
 use flame_plan::limits::{SERVICE_DELIVERED_MAX, SERVICE_OPEN_MAX, SERVICE_REPLY_MAX};
@@ -61,10 +62,31 @@ struct Party<C> {
     is_closed: bool,
 }
 
+/// The way of an outcome.
+enum To {
+    /// To the caller, which gave the call this number.
+    Caller(u64),
+    /// Out of the run, to the asker, which waits.
+    Outside(Sender<Answer>),
+}
+
+/// The outcome of a question from outside of the run, with the bytes of the reply.
+pub(crate) type Answer = (Outcome, Vec<u8>);
+
+/// A question to a service of a module from outside of the run.
+#[derive(Clone)]
+pub(crate) struct Question {
+    pub(crate) service: String,
+    pub(crate) request: Vec<u8>,
+    pub(crate) answer: Sender<Answer>,
+}
+
 /// A call without an outcome.
 struct Open<C> {
+    /// The module that pays: of a question from outside, its server. No module calls its own
+    /// services.
     caller: ModuleId,
-    token: u64,
+    to: To,
     due_ns: u64,
     held: C,
 }
@@ -258,7 +280,7 @@ impl<C> Calls<C> {
         };
         party.open += 1;
         let due_ns = now_ns.saturating_add(REPLY_MAX_NS);
-        let open = Open { caller, token, due_ns, held };
+        let open = Open { caller, to: To::Caller(token), due_ns, held };
         let Some((server, service)) = self.offers.get(service).copied() else {
             self.finish(open, Outcome::Nobody, &[]);
             return true;
@@ -269,6 +291,39 @@ impl<C> Calls<C> {
         let waiting = Waiting { service, request: request.to_vec(), open };
         self.waiting.entry((server, caller)).or_default().push_back(waiting);
         true
+    }
+
+    /// Lets a question from outside out to a module, which pays for it. It has an outcome at once if the
+    /// module does not offer the service, if too many wait for it, or if `hold` returns no memory.
+    pub(crate) fn ask(
+        &mut self,
+        server: ModuleId,
+        question: Question,
+        now_ns: u64,
+        hold: impl FnOnce(u64) -> Option<C>,
+    ) {
+        let Question { service, request, answer } = question;
+        let is_here = |(by, _): &&(ModuleId, u16)| *by == server;
+        let Some((_, service)) = self.offers.get(&service).filter(is_here).copied() else {
+            // This fails only if the asker waits no more.
+            let _ = answer.send((Outcome::Nobody, Vec::new()));
+            return;
+        };
+        let key = (server, server);
+        let open = self.serving.iter().filter(|((by, _), open)| (*by, open.caller) == key).count();
+        let waiting = self.waiting.get(&key).map_or(0, VecDeque::len);
+        let bytes = (ENTRY + request.len() + MAX_REQUEST) as u64;
+        let has_room = open + waiting < SERVICE_OPEN_MAX;
+        let Some(held) = has_room.then(|| hold(bytes)).flatten() else {
+            let _ = answer.send((Outcome::Refused, Vec::new()));
+            return;
+        };
+        let due_ns = now_ns.saturating_add(REPLY_MAX_NS);
+        if !self.in_steps.contains(&server) {
+            self.due_ns = self.due_ns.min(due_ns);
+        }
+        let open = Open { caller: server, to: To::Outside(answer), due_ns, held };
+        self.waiting.entry(key).or_default().push_back(Waiting { service, request, open });
     }
 
     /// Records the reply to a call that was delivered to `server`. Returns false if there is no such call, or
@@ -306,9 +361,14 @@ impl<C> Calls<C> {
     }
 
     fn finish(&mut self, open: Open<C>, outcome: Outcome, reply: &[u8]) {
-        if self.parties.contains_key(&open.caller) {
-            let done = Done { token: open.token, outcome, reply: reply.to_vec(), held: open.held };
-            self.outcomes.entry(open.caller).or_default().push_back(done);
+        match open.to {
+            // This fails only if the asker waits no more.
+            To::Outside(answer) => drop(answer.send((outcome, reply.to_vec()))),
+            To::Caller(token) if self.parties.contains_key(&open.caller) => {
+                let done = Done { token, outcome, reply: reply.to_vec(), held: open.held };
+                self.outcomes.entry(open.caller).or_default().push_back(done);
+            }
+            To::Caller(_) => {}
         }
     }
 

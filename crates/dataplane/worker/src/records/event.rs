@@ -3,6 +3,7 @@
 use crate::error::RunError;
 use crate::process::ModuleEvent;
 use crate::records::backpressure::Lead;
+use crate::records::calls::Question;
 use crate::records::placed::Placed;
 use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded};
 use flame_plan::{Account, ModuleId};
@@ -33,6 +34,8 @@ pub(crate) enum Event {
     /// A module begins to lose packets to an overload of a worker, or receives all again.
     Overload(usize, OverloadChange),
     Accounts(Sender<Vec<(ModuleId, Account)>>),
+    /// A question to a service of a module.
+    Ask(ModuleId, Question),
     /// All fast instances of a worker in this process have ended, and those in others are requested to.
     Ending,
     End {

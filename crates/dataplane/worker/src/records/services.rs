@@ -1,6 +1,6 @@
 //! The services of a run: calls and replies on their way between modules, with their clock and their memory.
 
-use crate::records::calls::{Calls, Delivery, Request};
+use crate::records::calls::{Calls, Delivery, Question, Request};
 use flame_abi::output::{DONE_HEAD, SERVE_HEAD};
 use flame_execute::Phase;
 use flame_plan::limits::{LAST_SERVICE_CALLS_MAX, LAST_SERVICE_ROUNDS};
@@ -122,6 +122,13 @@ impl Services {
         let hold = |bytes| meters.own(bytes).then(|| Held { meters: meters.clone(), bytes });
         let now_ns = self.now_ns();
         self.calls.call(call, request, now_ns, hold)
+    }
+
+    /// Lets a question from outside out to a module, whose memory counts in the module's `meters`.
+    pub(crate) fn ask(&mut self, server: ModuleId, question: Question, meters: &Meters) {
+        let hold = |bytes| meters.own(bytes).then(|| Held { meters: meters.clone(), bytes });
+        let now_ns = self.now_ns();
+        self.calls.ask(server, question, now_ns, hold);
     }
 
     /// Records the reply to a call that was delivered to `server`. Returns false if it comes too late, or to

@@ -110,6 +110,7 @@ pub(crate) fn collect(
             Event::Removed(removed) => collector.removed(removed)?,
             Event::Overload(worker, change) => collector.overload(worker, change),
             Event::Accounts(reply) => drop(reply.send(collector.accounts())),
+            Event::Ask(module, question) => collector.ask(module, question)?,
             Event::Ending => ending += 1,
             Event::End { accounts, now_ns } => {
                 all.extend(accounts);

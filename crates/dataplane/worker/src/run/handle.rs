@@ -6,6 +6,7 @@ use crate::packets::closing::Intervals;
 use crate::packets::commands::{Command, Progress};
 use crate::packets::sorting;
 use crate::process::{LostModule, ProcessInfo, Processes, StartedProcess};
+use crate::records::calls::{Answer, Question};
 use crate::records::channels::Filters;
 use crate::records::event::{Event, EventSender};
 use crate::records::onset::Onset;
@@ -14,6 +15,7 @@ use crate::records::report::Snapshot;
 use crate::run::numbers::Numbers;
 use crossbeam_channel::{Receiver, RecvTimeoutError, SendError, Sender, bounded, unbounded};
 use flame_abi::manifest::Manifest;
+use flame_abi::output::Outcome;
 use flame_execute::{LoadedModule, Module, Shape, Slices};
 use flame_plan::limits::REMOVAL_MAX;
 use flame_plan::{Account, ModuleClass, ModuleId, ModulePlan, Reason, Share};
@@ -433,6 +435,33 @@ impl Handle {
         if let Some(remote) = self.modules().get(&id).and_then(|known| known.evictor.remote()) {
             remote.process.renew(id, &remote.meters);
         }
+    }
+
+    /// Asks a service of a module, and waits for the reply, for at most `limit`. The module serves it between
+    /// its batches, as it serves calls of other modules, and pays for it.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the run has ended. An outcome says why there is no reply.
+    pub fn ask(
+        &self,
+        id: ModuleId,
+        service: &str,
+        request: &[u8],
+        limit: Duration,
+    ) -> Result<Result<Vec<u8>, Outcome>, RunError> {
+        let (answer, wait) = bounded::<Answer>(1);
+        let question = Question { service: service.to_owned(), request: request.to_vec(), answer };
+        match &self.0.collector {
+            Some(collector) => collector.send(Event::Ask(id, question)).map_err(|_| RunError::Ended)?,
+            None => self.send(&Command::Ask(id, question))?,
+        }
+        Ok(match wait.recv_timeout(limit) {
+            Ok((Outcome::Replied, reply)) => Ok(reply),
+            Ok((outcome, _)) => Err(outcome),
+            Err(RecvTimeoutError::Timeout) => Err(Outcome::Late),
+            Err(RecvTimeoutError::Disconnected) => Err(Outcome::Ended),
+        })
     }
 
     /// Returns the accounts of the running modules, as of the last block of each pipeline.

@@ -123,6 +123,7 @@ impl Consumer for Inline<'_, '_> {
             match &command {
                 Command::Add(module) | Command::Replace(module, ..) => self.collector.add(module)?,
                 Command::Accounts(reply) => drop(reply.send(self.collector.accounts())),
+                Command::Ask(module, question) => self.collector.ask(*module, question.clone())?,
                 Command::Remove(..) => {}
             }
             self.pipeline.command(command, now_ns, &mut self.collector)?;

@@ -375,3 +375,41 @@ proptest! {
         prop_assert_eq!(held.get(), 0);
     }
 }
+
+#[test]
+fn a_question_from_outside_has_one_outcome_and_is_paid_by_its_module() {
+    let count = Rc::new(Cell::new(0));
+    let mut calls = Calls::default();
+    calls.join((id(1), Some("a")), vec![], names(&["names"]));
+    let ask = |calls: &mut Calls<Held>, server, service: &str, now_ns| {
+        let (answer, wait) = crossbeam_channel::bounded(1);
+        let question = Question { service: service.to_owned(), request: vec![7], answer };
+        calls.ask(id(server), question, now_ns, hold(&count));
+        wait
+    };
+    // Replied: the request comes to the module as one of its own, and the reply leaves the run.
+    let replied = ask(&mut calls, 1, "names", 0);
+    assert!(count.get() > 0);
+    let request = calls.next_request(|_| true).unwrap();
+    assert_eq!((request.caller, request.server, &*request.bytes), (id(1), id(1), &[7][..]));
+    calls.made(id(1), request.call);
+    assert!(calls.reply(id(1), request.call, b"reply"));
+    assert!(!calls.reply(id(1), request.call, b"second"));
+    assert_eq!(replied.try_recv(), Ok((Outcome::Replied, b"reply".to_vec())));
+    assert!(calls.next_outcome(|_| true).is_none() && calls.is_settled(id(1)) && count.get() == 0);
+    // Late, refused, of no such service or module.
+    let late = ask(&mut calls, 1, "names", 0);
+    calls.expire(REPLY_MAX_NS);
+    assert_eq!(late.try_recv(), Ok((Outcome::Late, vec![])));
+    for (server, service) in [(1, "other"), (2, "names")] {
+        assert_eq!(ask(&mut calls, server, service, 0).try_recv(), Ok((Outcome::Nobody, vec![])));
+    }
+    let many: Vec<_> = (0..SERVICE_OPEN_MAX).map(|_| ask(&mut calls, 1, "names", 0)).collect();
+    assert_eq!(ask(&mut calls, 1, "names", 0).try_recv(), Ok((Outcome::Refused, vec![])));
+    // Some are made when the module leaves: no answer comes any more, and no memory is held.
+    assert!(calls.next_request(|_| true).is_some());
+    calls.leave(id(1));
+    let gone = Err(crossbeam_channel::TryRecvError::Disconnected);
+    assert!(many.iter().all(|wait| wait.try_recv() == gone));
+    assert_eq!(count.get(), 0);
+}

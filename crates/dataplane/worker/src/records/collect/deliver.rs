@@ -8,6 +8,7 @@
 use super::Collector;
 use crate::error::RunError;
 use crate::process::RemoteReference;
+use crate::records::calls::Question;
 use crate::records::module_output::Collected;
 use crate::records::report::LossReason;
 use crate::records::undue::Undue;
@@ -50,6 +51,15 @@ impl Collector<'_> {
             self.outputs.services.expire(self.outputs.now_ns);
         }
         Ok(())
+    }
+
+    /// Takes a question to a service of a module from outside of the run. The module pays for it, as for
+    /// calls of its own.
+    pub(crate) fn ask(&mut self, module: ModuleId, question: Question) -> Result<(), RunError> {
+        // Without the module, the question ends here, and the asker learns that.
+        let Some(at) = self.place(module) else { return Ok(()) };
+        self.outputs.services.ask(module, question, &self.modules[at].meters);
+        self.deliver_after_output()
     }
 
     /// Delivers the next call or outcome, and returns the module to which it went. Calls are not delivered
