@@ -25,7 +25,7 @@ const CONFIG: &str = "[sources.tap]\nfile = \"bursts.pcap\"\nrepeat = true\n";
 const BURST: (u32, u32) = (100, 2);
 /// The steps of the module for a packet: a part of a processor that a machine with other work has.
 const STEPS: u32 = 6000;
-/// The part of its rate that the module keeps at least, as the issue asks.
+/// The part of its rate that the module keeps at least.
 const KEEPS: f64 = 0.98;
 /// The busy sessions of the probe, for each processor.
 const BUSY: usize = 16;
