@@ -72,7 +72,7 @@ bench: release ## Measure against native code and rivals; TRACE=file to choose t
 	@$(RELEASED) cargo run -q --release -p flame-bench -- --json $(TARGET)/bench.json $(if $(TRACE),--trace $(TRACE))
 	@echo "also in $(TARGET)/bench.json"
 
-six: ## Compare the six modules that read protocols with flow alone on TRACE, in processor time; PROFILE=release
+six: ## Compare the six modules that read protocols with flow alone on TRACE, in processor time
 	@FLAME=$(FLAME) FLAME_MODULES=$(MODULES) scripts/six.py $(TRACE)
 
 experiments: release ## Measure figures of the papers, with tables and plots (as root); ONLY=name for one

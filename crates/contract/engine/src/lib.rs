@@ -35,8 +35,8 @@ pub fn config(class: ModuleClass) -> Config {
     config.wasm_features(WasmFeatures::all(), false);
     config.wasm_features(features(), true);
     config
-        // The compiler of the module has inlined what pays. Doing it again takes twice the time and, since all
-        // functions are kept for it, ten times the memory (`ids`), and makes no module faster.
+        // The compiler of the module has inlined what pays. Doing it again takes twice the time and, since
+        // all functions are kept for it, ten times the memory (`ids`), and makes no module faster.
         .compiler_inlining(Inlining::No)
         .epoch_interruption(class == ModuleClass::Metered)
         .memory_reservation(RESERVATION)

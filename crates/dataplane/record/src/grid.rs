@@ -1,5 +1,5 @@
 //! Tables for people that fit a width: side by side if all columns fit, with wrapped texts if these alone are
-//! too wide, then without details, the widest first, and with times in seconds. What is still too wide has one line for each value, or
+//! too wide, then without details, the widest first. What is still too wide has one line for each value, or
 //! where there are many rows fewer columns. No word, and so no address, is ever broken.
 
 use crate::human::GRID;
@@ -30,8 +30,8 @@ pub(crate) struct Head {
     pub(crate) is_right: bool,
     /// Whether its values may be wrapped between words.
     pub(crate) wraps: bool,
-    /// The order in which columns are left out: those of the highest rank first, and of one rank the widest;
-    /// those of rank 0 only from the right, where there are many rows.
+    /// The order in which columns are left out: the highest rank first, and of one rank the widest column;
+    /// columns of rank 0 only from the right, where there are many rows.
     pub(crate) rank: u8,
 }
 

@@ -195,8 +195,8 @@ fn rust(folder: &Path, lines: bool, stop: &AtomicBool) -> Result<Vec<u8>, Error>
     read(&file)
 }
 
-/// Returns the arguments by which cargo finds the SDK on this machine, for a module that names it by version. It
-/// is nowhere published, so a package of its name elsewhere is another one.
+/// Returns the arguments by which cargo finds the SDK on this machine, for a module that names it by version.
+/// It is nowhere published, so a package of its name elsewhere is another one.
 fn sdk_by_version(folder: &Path) -> Result<Vec<String>, Error> {
     let text = String::from_utf8_lossy(&read(&folder.join("Cargo.toml"))?).into_owned();
     // A file that is not TOML is for cargo to explain.

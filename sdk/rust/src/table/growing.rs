@@ -7,11 +7,11 @@ const PARTS: usize = 1 << 12;
 
 /// A map that grows in small steps, for any number of keys of any type.
 ///
-/// A `std::collections::HashMap` moves all its entries when it is full, for one packet, which ends a module with
-/// more than a few thousand of them. This one consists of 4,096 of these, each of which moves its own entries
-/// alone, so that 10 million keys stay within the default budget of a packet. Its cost for a packet has no bound
-/// that `flame check` finds, and nothing is evicted: a module that uses it is metered, and should state how many
-/// keys it keeps.
+/// A `std::collections::HashMap` moves all its entries when it is full, for one packet, which ends a module
+/// with more than a few thousand of them. This one consists of 4,096 of these, each of which moves its own
+/// entries alone, so that 10 million keys stay within the default budget of a packet. Its cost for a packet
+/// has no bound that `flame check` finds, and nothing is evicted: a module that uses it is metered, and
+/// should state how many keys it keeps.
 ///
 /// ```
 /// use flame_module::HashMap;
@@ -93,7 +93,7 @@ impl<K: Eq + Hash, V> HashMap<K, V> {
         self.parts[part].remove(key)
     }
 
-    /// Returns the entry of a key, as that of the map in the standard library.
+    /// Returns the entry of a key, as the map of the standard library does.
     pub fn entry(&mut self, key: K) -> hash_map::Entry<'_, K, V> {
         let part = self.part(&key);
         self.parts[part].entry(key)

@@ -123,8 +123,8 @@ fn last(first: Rc<Router>, run: Run<'_>) -> Result<Rc<Router>, String> {
 /// Elements that are named at the end because of packets that were left or lost.
 const MOST_LEFT: usize = 20;
 
-/// Returns a line for each element in which packets were left, and for each that lost packets although neither
-/// they nor its arguments are the cause.
+/// Returns a line for each element in which packets were left, and for each that lost packets although
+/// neither they nor its arguments are the cause.
 fn left(router: &Router) -> Vec<String> {
     let mut lines = Vec::new();
     let (mut named, mut more) = (0, 0);

@@ -5,11 +5,12 @@
 //! Gives:    a heading MODULE.TABLE, units in the header, numbers aligned to the right; in a file all rows,
 //!           on standard output at most 40 a table, then the number of rows left out. Fits the width of the
 //!           terminal, COLUMNS or --width: texts are wrapped between words, details are left out, which a
-//!           line below names; of flows, the first time and the name of the protocol last. Of a table that is still too wide, the last columns are left out too if it
-//!           has four rows or more or is shown at ticks; a smaller one has one line for each value, as with
-//!           --vertical. No address is ever broken. --columns NAME,... selects columns. A pipe or file has no
-//!           width. Shown at the end of the run, or at every tick with --interval or on an interface, then
-//!           with one header for all ticks. If a module has no records, its first table is shown empty.
+//!           line below names; of flows, the first time and the name of the protocol last. Of a table that is
+//!           still too wide, the last columns are left out too if it has four rows or more or is shown at
+//!           ticks; a smaller one has one line for each value, as with --vertical. No address is ever broken.
+//!           --columns NAME,... selects columns. A pipe or file has no width. Shown at the end of the run, or
+//!           at every tick with --interval or on an interface, then with one header for all ticks. If a
+//!           module has no records, its first table is shown empty.
 //! Types:    u8, u16 and u32 without a unit as 8080, other integers as 1,234,567, f64 with at most three
 //!           decimals, times in UTC to the microsecond, durations as 12.3 ms, text with control characters
 //!           escaped.

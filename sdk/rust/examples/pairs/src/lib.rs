@@ -1,4 +1,5 @@
-//! Pairs of hosts in a map that grows with them. No pair is forgotten, so the module has no bound and is metered.
+//! Pairs of hosts in a map that grows with them. No pair is forgotten, so the module has no bound and is
+//! metered.
 
 use flame_module::{Batch, HashMap, Init, Ip, Module, Out, Progress};
 
