@@ -83,6 +83,7 @@ impl Packets {
             .integer("idle_timeout", 60 * SECOND as i64)
             .integer("active_timeout", 1800 * SECOND as i64)
             .integer("linger", 5 * SECOND as i64)
+            .integer("late", 10 * SECOND as i64)
             .integer("tags", 0)
     }
 
