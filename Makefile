@@ -72,6 +72,9 @@ bench: release ## Measure against native code and rivals; TRACE=file to choose t
 	@$(RELEASED) cargo run -q --release -p flame-bench -- --json $(TARGET)/bench.json $(if $(TRACE),--trace $(TRACE))
 	@echo "also in $(TARGET)/bench.json"
 
+six: ## Compare the six modules that read protocols with flow alone on TRACE, in processor time
+	@FLAME=$(FLAME) FLAME_MODULES=$(MODULES) scripts/six.py $(TRACE)
+
 experiments: release ## Measure figures of the papers, with tables and plots (as root); ONLY=name for one
 	@$(RELEASED) cargo run -q --release -p flame-bench -- --experiments $(TARGET)/experiments $(if $(ONLY),--only $(ONLY))
 
@@ -158,7 +161,7 @@ package: # Makes the package of what is built in BUILT
 test-deb: ## Install, use, upgrade and purge the package DEB in a clean Debian root (as root; downloads it once)
 	@scripts/test-deb.sh $(DEB) $(TARGET)/debian-root.tar
 
-.PHONY: help setup build release demo test fleet fleet-demo test-fleet python bench experiments paper fuzz soak soak-node prove mutants mutants-checker lint doc deny install place deb package test-deb walls active-demo
+.PHONY: help setup build release six demo test fleet fleet-demo test-fleet python bench experiments paper fuzz soak soak-node prove mutants mutants-checker lint doc deny install place deb package test-deb walls active-demo
 
 # A module is built again when its files, the SDKs or the command have changed.
 .SECONDEXPANSION:

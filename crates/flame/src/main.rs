@@ -46,6 +46,7 @@ mod top;
 mod trust_args;
 mod vlan;
 mod write;
+mod written;
 
 use clap::{FromArgMatches, Parser};
 use std::process::ExitCode;

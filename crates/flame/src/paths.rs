@@ -60,6 +60,9 @@ pub fn cache() -> PathBuf {
     base.or_else(home).unwrap_or_else(|| PathBuf::from("/var/cache")).join("flame")
 }
 
+/// The version of the SDK in Rust.
+pub const SDK_VERSION: &str = env!("CARGO_PKG_VERSION");
+
 /// Returns the folder of the SDKs: `FLAME_SDK`, an installed copy, or the source tree from which this program
 /// was built.
 pub fn sdk() -> Result<PathBuf, String> {

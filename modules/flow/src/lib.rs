@@ -32,8 +32,12 @@ pub struct Flow {
 impl Module for Flow {
     fn new(init: &Init) -> Self {
         let params = tables::Params::from(init);
-        let timeouts =
-            Timeouts { idle: params.idle_timeout, active: params.active_timeout, linger: params.linger };
+        let timeouts = Timeouts {
+            idle: params.idle_timeout,
+            active: params.active_timeout,
+            linger: params.linger,
+            late: params.late,
+        };
         let table = Table::new(params.max_flows as usize, timeouts, params.tags);
         Self { table, worker: init.worker, unreadable: 0, scan: 0, dump: 0 }
     }

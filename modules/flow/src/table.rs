@@ -24,8 +24,8 @@ pub const MAX_CHAIN: usize = 16;
 const CANDIDATES: usize = 8;
 /// The number of slots that one call of [`Table::dump`] examines.
 const DUMP_SLOTS: usize = 16_384;
-/// The lateness, in nanoseconds, up to which a packet still finds its flow although [`Table::scan`] might
-/// have ended it. Late packets never change the result of a flow's own packets.
+/// The time, in nanoseconds, by which a packet may be before the first one of its flow. Late packets never
+/// change the result of a flow's own packets.
 pub const SLACK_NS: u64 = 10_000_000_000;
 
 /// One packet, with what a table needs of it. The work of each packet keeps its fields in registers, so it is
@@ -80,6 +80,8 @@ pub struct Timeouts {
     pub idle: u64,
     pub active: u64,
     pub linger: u64,
+    /// The lateness up to which a packet still finds its flow although [`Table::scan`] might have ended it.
+    pub late: u64,
 }
 
 pub struct Table {
@@ -392,7 +394,7 @@ impl Table {
                 let silent = now_ns.saturating_sub(flow.last);
                 if flow.is_closed()
                     || is_nearly_full
-                    || silent > self.timeouts.active.saturating_add(SLACK_NS)
+                    || silent > self.timeouts.active.saturating_add(self.timeouts.late)
                 {
                     self.remove(index);
                 }
@@ -404,7 +406,7 @@ impl Table {
     /// Returns whether a flow has been silent for so long that a scan ends it.
     fn is_silent(&self, flow: &Flow, now_ns: u64) -> bool {
         let limit = if flow.is_closed() { self.timeouts.linger } else { self.timeouts.idle };
-        now_ns.saturating_sub(flow.last) > limit.saturating_add(SLACK_NS)
+        now_ns.saturating_sub(flow.last) > limit.saturating_add(self.timeouts.late)
     }
 
     /// Writes the flows from slot `cursor` on, as many as fit, and returns whether there may be more. A flow

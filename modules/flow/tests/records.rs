@@ -83,6 +83,7 @@ impl Packets {
             .integer("idle_timeout", 60 * SECOND as i64)
             .integer("active_timeout", 1800 * SECOND as i64)
             .integer("linger", 5 * SECOND as i64)
+            .integer("late", 10 * SECOND as i64)
             .integer("tags", 0)
     }
 
@@ -202,6 +203,28 @@ fn a_tick_gives_the_same_record_as_a_packet_would() {
     let run = p.run(16, &[70 * SECOND, 70 * SECOND + 1]);
     let records: Vec<_> = run.rows.iter().map(text).collect();
     assert_eq!(records, ["17 1:1000 2:80 1/0 0/0 idle", "17 1:1000 3:80 1/0 0/0 end"]);
+}
+
+/// A record waits for late packets as long as `late` states.
+#[test]
+fn the_wait_for_late_packets_is_a_parameter() {
+    let mut p = Packets::default();
+    p.v4(0, 17, A, B, 0);
+    for (late, ended) in [(0, 60), (10, 70), (30, 90)] {
+        let parameters = Parameters::default()
+            .integer("max_flows", 16)
+            .integer("idle_timeout", 60 * SECOND as i64)
+            .integer("active_timeout", 1800 * SECOND as i64)
+            .integer("linger", 5 * SECOND as i64)
+            .integer("late", late * SECOND as i64)
+            .integer("tags", 0);
+        let mut native = Native::<Flow>::new(&parameters, 0);
+        native.packets(&p.descriptors, &p.memory);
+        native.tick(ended * SECOND);
+        assert!(native.rows.is_empty(), "{late}");
+        native.tick(ended * SECOND + 1);
+        assert_eq!(native.rows.len(), 1, "{late}");
+    }
 }
 
 #[test]

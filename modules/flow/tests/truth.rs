@@ -12,6 +12,7 @@ fn parameters() -> Parameters {
         .integer("idle_timeout", 60 * second)
         .integer("active_timeout", 1800 * second)
         .integer("linger", 5 * second)
+        .integer("late", 10 * second)
         .integer("tags", 0)
 }
 

@@ -148,7 +148,7 @@ pub use out::{Out, Reserved, Row};
 pub use random::Random;
 pub use record::Record;
 pub use scan::Scan;
-pub use table::{Entry, FlowTable, Hashed, Key, Map, mix};
+pub use table::{Entry, FlowTable, HashMap, Hashed, Key, Map, mix};
 pub use timer::{Due, Timer};
 pub use view::{Ipv4, Ipv6, Tcp, Udp, proto};
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 /// The version of the results. It increases whenever checks, bounds, rewriting or the engine's configuration
 /// change.
-const GENERATION: u32 = 34;
+const GENERATION: u32 = 35;
 const MAC_BYTES: usize = 32;
 const KEY_BYTES: usize = 32;
 /// Maximum size of an entry, in bytes. Larger code is compiled each time.

@@ -33,9 +33,8 @@ impl Limits {
     /// all into its memory, and for the examination, which is the first to see how much of them is code.
     ///
     /// The largest module that is known, `ids`, has 330,000 instructions. It takes 0.1 s and 46 MiB to
-    /// examine and analyse, 3.2 s and 730 MiB to compile. Of the analyses of the standard modules, the
-    /// longest takes 0.9 s. So each maximum is ten times the time and almost three times the memory that one
-    /// is known to need.
+    /// examine and analyse, 1.7 s and 47 MiB to compile. Of the analyses of the standard modules, the longest
+    /// takes 0.9 s. So each maximum is more than ten times the time and memory that one is known to need.
     pub(crate) fn of(step: Step, bytes: usize, size: Size) -> Self {
         let Size { functions, instructions, blocks } = size;
         // A function costs as much as several instructions, however short it is.
@@ -47,8 +46,7 @@ impl Limits {
         let (cpu, memory) = match step {
             Step::Examine => ((1 + bytes as u64 / MIB).min(examine), 64 * MIB + 5 * bytes as u64),
             Step::Analyse => ((4 + part).min(analyse), grows(160 * MIB, 192, MAX_ANALYSIS)),
-            // Includes the analysis of bounded modules. Wasmtime keeps all functions while it inlines, and
-            // the inlined code grows with nested calls.
+            // Includes the analysis of bounded modules.
             Step::Compile => ((5 + 2 * part).min(compile), grows(384 * MIB, 4 << 10, MAX_MEMORY)),
             Step::Lines => (2, 128 * MIB + 5 * bytes as u64),
         };

@@ -100,7 +100,7 @@ pub fn table(mut out: impl Write, totals: &ShownTotals, width: Option<u16>) -> i
         unit: String::new(),
         is_right,
         wraps: false,
-        is_detail: false,
+        rank: 0,
     };
     type Of = Box<dyn Fn(&Account) -> u64>;
     let mut columns: Vec<(String, Of)> = vec![

@@ -30,9 +30,13 @@ pub(crate) struct Head {
     pub(crate) is_right: bool,
     /// Whether its values may be wrapped between words.
     pub(crate) wraps: bool,
-    /// Whether the column may be left out.
-    pub(crate) is_detail: bool,
+    /// The order in which columns are left out: the highest rank first, and of one rank the widest column;
+    /// columns of rank 0 only from the right, where there are many rows.
+    pub(crate) rank: u8,
 }
+
+/// The rank of a detail.
+pub(crate) const DETAIL: u8 = 9;
 
 /// The number of characters around a value: one on each side.
 const PADDING: u16 = 2;
@@ -79,8 +83,8 @@ pub(crate) fn render(
             return (text, Arranged::Grid(arranged));
         }
         let numbers = (0..heads.len()).filter(|number| shown[*number]);
-        let details = numbers.zip(&widths).filter(|(number, _)| heads[*number].is_detail);
-        match details.max_by_key(|(_, width)| **width) {
+        let details = numbers.zip(&widths).filter(|(number, _)| heads[*number].rank > 0);
+        match details.max_by_key(|(number, width)| (heads[*number].rank, **width)) {
             Some((widest, _)) if before.is_none() => shown[widest] = false,
             None if before.is_none() && form == Form::Rows && widths.len() > LEAST => {
                 shown.iter_mut().rev().find(|shown| **shown).into_iter().for_each(|last| *last = false);
@@ -181,7 +185,7 @@ mod tests {
             unit: unit.into(),
             is_right,
             wraps,
-            is_detail: false,
+            rank: 0,
         };
         vec![
             head("src", "", false, false),
@@ -222,8 +226,8 @@ mod tests {
     #[test]
     fn details_are_left_out_the_widest_first() {
         let mut heads = heads();
-        heads[1].is_detail = true;
-        heads[2].is_detail = true;
+        heads[1].rank = DETAIL;
+        heads[2].rank = DETAIL;
         let shown = |width| match render(&heads, &rows(), (Some(width), Form::Auto), None) {
             (text, Arranged::Grid(widths)) => {
                 assert!(widest(&text) <= usize::from(width), "{width}\n{text}");

@@ -37,6 +37,10 @@ impl<F: FnMut(&mut RawBlock) -> Result<bool, SourceError> + Send> Source for Eac
         self.source.discipline()
     }
 
+    fn is_nano(&self) -> bool {
+        self.source.is_nano()
+    }
+
     fn fill(&self) -> u32 {
         self.source.fill()
     }

@@ -207,6 +207,11 @@ pub trait Source: Send {
         Discipline::Pipe
     }
 
+    /// Returns whether the source is a capture whose times may be finer than a microsecond.
+    fn is_nano(&self) -> bool {
+        false
+    }
+
     /// Returns the part of a live source's buffer that waits to be taken, in thousandths. A reserve in which
     /// packets may be lost already does not count. When all else waits, packets are lost, or late.
     fn fill(&self) -> u32 {

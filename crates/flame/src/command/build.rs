@@ -168,6 +168,7 @@ fn rust(folder: &Path, lines: bool, stop: &AtomicBool) -> Result<Vec<u8>, Error>
         .current_dir(folder)
         .args(["build", "--lib", "--target", "wasm32-unknown-unknown", "--release"])
         .args(["--message-format", "json-render-diagnostics"])
+        .args(sdk_by_version(folder)?)
         // SIMD is part of the ABI's Wasm. A module is one file, so everything is inlined into it.
         .env(RUSTFLAGS, flags)
         .env("CARGO_PROFILE_RELEASE_LTO", "true")
@@ -192,6 +193,25 @@ fn rust(folder: &Path, lines: bool, stop: &AtomicBool) -> Result<Vec<u8>, Error>
     let file =
         file.ok_or("cargo made no .wasm: Cargo.toml needs [lib] crate-type = [\"cdylib\", \"rlib\"]")?;
     read(&file)
+}
+
+/// Returns the arguments by which cargo finds the SDK on this machine, for a module that names it by version.
+/// It is nowhere published, so a package of its name elsewhere is another one.
+fn sdk_by_version(folder: &Path) -> Result<Vec<String>, Error> {
+    let text = String::from_utf8_lossy(&read(&folder.join("Cargo.toml"))?).into_owned();
+    // A file that is not TOML is for cargo to explain.
+    let named = toml::from_str::<toml::Table>(&text).ok().and_then(|table| {
+        let dependency = table.get("dependencies")?.get("flame-module")?.clone();
+        Some(dependency.is_str() || dependency.get("version").is_some() && dependency.get("path").is_none())
+    });
+    if named != Some(true) {
+        return Ok(Vec::new());
+    }
+    let sdk = paths::sdk()?.join("rust");
+    Ok(vec![
+        "--config".to_owned(),
+        format!("patch.crates-io.flame-module.path={:?}", sdk.display().to_string()),
+    ])
 }
 
 fn c(folder: &Path, lines: bool, stop: &AtomicBool) -> Result<Vec<u8>, Error> {

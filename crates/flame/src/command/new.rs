@@ -32,13 +32,19 @@ impl New {
         let name = self.path.file_name().map_or_else(String::new, |n| n.to_string_lossy().into_owned());
         let sdk = paths::sdk()?;
         let sdk = sdk.to_str().ok_or("the SDK's path is not UTF-8")?;
-        let fill = |text: &str| text.replace("{{name}}", &name).replace("{{sdk}}", sdk);
+        let fill = |text: &str| text.replace("{{name}}", &name).replace("{{version}}", paths::SDK_VERSION);
         let filled = |(file, text): &(&str, &str)| (PathBuf::from(file), fill(text));
-        let files = match (&self.from, self.lang) {
-            (Some(example), _) => copy(&example_at(Path::new(sdk), example)?, (example, &name), sdk)?,
+        let mut files = match (&self.from, self.lang) {
+            (Some(example), _) => copy(&example_at(Path::new(sdk), example)?, (example, &name))?,
             (None, Language::Rust) => RUST.iter().map(filled).collect(),
             (None, Language::C) => C.iter().map(filled).collect(),
         };
+        if files.iter().any(|(file, _)| file.as_os_str() == "Cargo.toml") {
+            // For cargo alone, as in `cargo test`. It holds for this machine.
+            let config = format!("[patch.crates-io]\nflame-module.path = {:?}\n", format!("{sdk}/rust"));
+            files.push((PathBuf::from(".cargo/config.toml"), config));
+            files.push((PathBuf::from(".gitignore"), "/.cargo/config.toml\n/target\n".to_owned()));
+        }
         // The rules for manifests decide whether the name is valid.
         let manifest = files.iter().find(|(file, _)| file.as_os_str() == MANIFEST);
         if manifest.is_none_or(|(_, text)| flame_abi::manifest::Manifest::parse(text.as_bytes()).is_err()) {
@@ -88,8 +94,8 @@ fn example_at(sdk: &Path, example: &str) -> Result<PathBuf, Error> {
     })
 }
 
-/// Returns the files of an example under a new name, with the SDK where it is.
-fn copy(folder: &Path, (example, name): (&str, &str), sdk: &str) -> Result<Vec<(PathBuf, String)>, Error> {
+/// Returns the files of an example under a new name.
+fn copy(folder: &Path, (example, name): (&str, &str)) -> Result<Vec<(PathBuf, String)>, Error> {
     let mut files = Vec::new();
     let mut folders = vec![folder.to_owned()];
     while let Some(inner) = folders.pop() {
@@ -105,7 +111,8 @@ fn copy(folder: &Path, (example, name): (&str, &str), sdk: &str) -> Result<Vec<(
                 Some("Cargo.toml") => {
                     let named = text.replace(&format!("flame-example-{example}"), name);
                     // The example is a member of the SDK's workspace, and its copy of none.
-                    named.replace("\"../..\"", &format!("\"{sdk}/rust\"")) + "\n[workspace]\n"
+                    let version = format!("\"{}\"", paths::SDK_VERSION);
+                    named.replace("{ path = \"../..\" }", &version) + "\n[workspace]\n"
                 }
                 Some(MANIFEST) => text.replacen(&format!("\"{example}\""), &format!("\"{name}\""), 1),
                 _ => text,

@@ -15,7 +15,7 @@ use crate::state_file::StateFile;
 use crate::table_args::{TableArgs, width_of};
 use crate::trust_args::{TrustArgs, links, signers, told};
 use crate::write::{Count, Writer};
-use crate::{cache, limits, notice, outcome, paths, progress, vlan};
+use crate::{cache, limits, notice, outcome, paths, progress, vlan, written};
 use clap::{Args, ValueEnum};
 use flame_abi::manifest::duration_ns;
 use flame_admit::Protection;
@@ -152,7 +152,7 @@ pub struct Run {
     #[arg(short, long, value_name = "FILE")]
     write: Option<PathBuf>,
 
-    /// Write times in nanoseconds to a pcap file; pcapng always has them
+    /// Write times in nanoseconds to a pcap file, as of a capture that has them; pcapng always has them
     #[arg(long, requires = "write")]
     nano: bool,
 
@@ -341,6 +341,8 @@ impl Run {
             input = each_source(input, |source| hint.watch(source))?;
         }
         let key = options.key.clone();
+        // What the capture states of times is kept.
+        self.nano |= input.is_nano();
         let mut sink = self.sink(&plan)?;
         if !self.quiet && audience.is_operator() {
             let is_shown = self.format()? == flame_record::Format::Table && is_stdout(self.output.as_deref());
@@ -659,6 +661,8 @@ impl Run {
         let format = CaptureFormat::of(path, self.nano);
         let clock = if self.interface.is_some() { Clock::Machine } else { Clock::Packets };
         let packets = self.files.packets(path, clock, move |path| flame_record::packets(path, format))?;
+        let told = !self.quiet && self.stats == StatsFormat::Table;
+        let packets = if told { written::count(packets, path) } else { packets };
         Ok(flame_record::beside(records, packets))
     }
 

@@ -103,7 +103,8 @@ fn a_module_that_forwards_goes_with_the_packets_that_it_holds() {
     let folder = folder.path();
     let hold = crate::common::frame(0xfff7, &[0; 4]);
     crate::forwards::module(folder, "fwd", &crate::forwards::returning(&[hold]), "held = 1");
-    for (argument, expected) in [("", "1\n1 0\n"), (", ON_EVICT drop", "1\n0 1\n")] {
+    let left = "m :: Module: 1 packet left at the end\n";
+    for (argument, expected, said) in [("", "1\n1 0\n", left), (", ON_EVICT drop", "1\n0 1\n", "")] {
         let first = "s :: InfiniteSource(LIMIT 3, BURST 1) -> q :: Queue -> u :: Unqueue
             -> m :: Module(./fwd.wasm) -> c :: Counter -> Discard;
             Script(wait 0.2s, print $(m.held), write hotconfig $(cat next)); StaticThreadSched(u 1)";
@@ -115,7 +116,7 @@ fn a_module_that_forwards_goes_with_the_packets_that_it_holds() {
         let out = in_threads(folder, "3", first, &["-R"]);
         let (out, err) = (text(&out.stdout), text(&out.stderr));
         // Two of the three were dropped for the next one.
-        assert_eq!((out.as_str(), err.as_str()), (expected, ""), "{argument}");
+        assert_eq!((out.as_str(), err.as_str()), (expected, said), "{argument}");
     }
 }
 
@@ -169,7 +170,8 @@ fn a_control_socket_of_any_thread_replaces_the_router() {
     let answers = asking.join().unwrap();
     assert!(answers[0].starts_with("520-") && answers[0].contains("syntax error"), "{answers:?}");
     assert!(answers[1..].iter().all(|a| a == "200 Write handler 'hotconfig' OK"), "{answers:?}");
-    assert!(err.contains("nothing.pcap") && err.lines().count() == 2, "{err}");
+    let of_run = err.lines().filter(|line| !line.starts_with("q :: Queue: "));
+    assert!(err.contains("nothing.pcap") && of_run.count() == 2, "{err}");
     let value = |name: &str| -> u64 {
         let at = out.find(&format!("{name}:\n")).unwrap_or_else(|| panic!("{name}: {out}")) + name.len() + 2;
         out[at..].lines().next().unwrap().parse().unwrap()

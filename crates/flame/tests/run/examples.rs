@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-const EXAMPLES: [&str; 16] = [
+const EXAMPLES: [&str; 17] = [
     "bursts",
     "cache",
     "dns",
@@ -19,6 +19,7 @@ const EXAMPLES: [&str; 16] = [
     "labels",
     "lengths",
     "names",
+    "pairs",
     "resequence",
     "router",
     "routes",
@@ -53,6 +54,7 @@ fn the_examples_find_what_is_there() {
         labels,
         lengths,
         names,
+        pairs,
         resequence,
         router,
         routes,
@@ -111,6 +113,8 @@ fn the_examples_find_what_is_there() {
     assert!(!halved.is_empty() && halved.iter().all(is_half), "{halved:?}");
     assert_eq!(sum(&rows(cache, &demo, "total", &[]), "packets"), 1244);
 
+    assert_eq!(sum(&rows(pairs, &demo, "total", &[]), "packets"), 1240);
+
     // Hosts that were reached, by the names that DNS gave for them before.
     let both = format!("{labels},{names}");
     let found = rows(&both, &demo, "host", &["--expose", "payload:512"]);
@@ -133,6 +137,22 @@ fn the_examples_find_what_is_there() {
         let last: Value = serde_json::from_str(text(&out.stdout).lines().last().unwrap()).unwrap();
         assert_eq!(last["bounded"], true, "{wasm}: {last}");
     }
+}
+
+/// A map that grows has its steps in the budget of a packet, however many keys it has; one of the standard
+/// library ended its module at 3,584.
+#[test]
+fn a_map_of_a_hundred_thousand_keys_grows() {
+    let folder = tempfile::tempdir().unwrap();
+    let capture = folder.path().join("many.pcap");
+    let mut traffic = Traffic::default();
+    for n in 0..100_000 {
+        traffic.udp(&format!("10.{}.{}.{}:1", n >> 16, n >> 8 & 255, n & 255), "192.0.2.1:9");
+    }
+    std::fs::write(&capture, pcap(&traffic)).unwrap();
+    let pairs = build(&root().join("sdk/rust/examples/pairs"));
+    let found = rows(&pairs, &capture, "total", &[]);
+    assert_eq!((sum(&found, "pairs"), sum(&found, "packets"), sum(&found, "most")), (100_000, 100_000, 1));
 }
 
 /// Runs a graph over the recorded capture.

@@ -1,5 +1,6 @@
 //! Compares the records of `flow` with a reference in Python (`flows.py`) over public captures.
 
+use crate::commands::done;
 use crate::common;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -114,4 +115,28 @@ fn ours(capture: &Path) -> Vec<String> {
         .collect();
     records.sort();
     records
+}
+
+/// A table that is too narrow for all columns keeps who, when, how much and by which protocol: at 120 columns
+/// with addresses of IPv6, whose times are in seconds, at 80 columns the hosts, ports and bytes.
+#[test]
+fn a_narrow_table_keeps_time_and_protocol() {
+    if common::module("flow").is_none() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let demo = common::root().join("demo/demo.pcap").display().to_string();
+    let table = |width: &str, filter: &str| {
+        let text = done(folder.path(), &["run", "flow", "-r", &demo, "-q", "--width", width, filter]);
+        let lines: Vec<String> = text.lines().skip(1).take(5).map(str::to_owned).collect();
+        assert!(lines.iter().all(|line| line.chars().count() <= width.parse().unwrap()), "{text}");
+        (lines[0].split_whitespace().map(str::to_owned).collect::<Vec<_>>().join(" "), lines[4].clone())
+    };
+    let (head, row) = table("120", "ip");
+    assert_eq!(head, "src sport dst dport first packets_fwd bytes_fwd bytes_rev proto_name");
+    assert!(row.contains("2026-11-21 01:03:58.942951") && row.ends_with("UDP"), "{row}");
+    let (head, row) = table("120", "ip or ip6");
+    assert_eq!(head, "src sport dst dport first bytes_fwd bytes_rev proto_name");
+    assert!(row.contains("2026-11-21 01:03:58 ") && row.ends_with("IPv6-ICMP"), "{row}");
+    assert_eq!(table("80", "ip or ip6").0, "src sport dst dport bytes_fwd");
 }

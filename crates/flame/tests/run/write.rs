@@ -28,6 +28,10 @@ fn read(path: &Path) -> Vec<(u64, Vec<u8>)> {
     packets
 }
 
+fn magic(path: &Path) -> u32 {
+    u32::from_le_bytes(std::fs::read(path).unwrap()[..4].try_into().unwrap())
+}
+
 /// Writes a pcap file with times in nanoseconds.
 fn capture(path: &Path, packets: &[(u64, Vec<u8>)]) {
     let packets = packets.iter().map(|(ns, packet)| (*ns, packet));
@@ -56,15 +60,37 @@ fn packets_that_pass_a_filter_are_written_without_a_module() {
     assert!(out.status.success() && out.stdout.is_empty(), "{}", text(&out.stderr));
     assert!(text(&out.stderr).contains("3,000 packets read"), "{}", text(&out.stderr));
     assert_eq!(read(&folder.path().join("out.pcap")), chosen);
-    // Microseconds without --nano, as tcpdump writes them; the filter as one word.
-    done(folder.path(), &["run", "tcp port 80", "-r", "in.pcap", "-w", "micro.pcap", "-q"]);
+    // A capture of microseconds stays one; the filter as one word.
     let cut: Vec<_> = chosen.iter().map(|(ns, bytes)| (ns - ns % 1000, bytes.clone())).collect();
-    assert_eq!(read(&folder.path().join("micro.pcap")), cut);
+    let packets = given.iter().map(|(ns, packet)| (*ns, packet));
+    common::Pcap::default().with(packets).write(&folder.path().join("micro-in.pcap"));
+    done(folder.path(), &["run", "tcp port 80", "-r", "micro-in.pcap", "-w", "micro.pcap", "-q"]);
+    assert!(read(&folder.path().join("micro.pcap")) == cut);
+    assert_eq!(magic(&folder.path().join("micro.pcap")), 0xa1b2_c3d4);
+    // Nanoseconds are kept without --nano, of pcap, of several files, of pcapng and of a pipe.
+    let kept = |args: &[&str]| {
+        done(folder.path(), &[&["run", "tcp port 80", "-w", "nano.pcap", "-q"], args].concat());
+        (magic(&folder.path().join("nano.pcap")), read(&folder.path().join("nano.pcap")).len())
+    };
+    assert_eq!(kept(&["-r", "in.pcap"]), (0xa1b2_3c4d, 1000));
+    assert!(read(&folder.path().join("nano.pcap")) == chosen);
+    assert_eq!(kept(&["-r", "micro-in.pcap", "-r", "in.pcap"]), (0xa1b2_3c4d, 2000));
+    assert_eq!(kept(&["-r", "micro-in.pcap"]), (0xa1b2_c3d4, 1000));
     // Other names are pcapng, which keeps nanoseconds.
     done(folder.path(), &["run", "-r", "in.pcap", "-w", "out.pcapng", "-q", "tcp port 80"]);
     assert_eq!(&std::fs::read(folder.path().join("out.pcapng")).unwrap()[..4], [0x0a, 0x0d, 0x0d, 0x0a]);
-    done(folder.path(), &["run", "-r", "out.pcapng", "-w", "back.pcap", "--nano", "-q"]);
+    assert_eq!(kept(&["-r", "out.pcapng"]), (0xa1b2_3c4d, 1000));
+    done(folder.path(), &["run", "-r", "out.pcapng", "-w", "back.pcap", "-q"]);
     assert_eq!(read(&folder.path().join("back.pcap")), chosen);
+    // The account states how many were written and cut.
+    for (expose, said) in [
+        ("all", "flame: 1,000 packets written to w.pcap, none of them cut"),
+        ("headers", "flame: 1,000 packets written to w.pcap, 1,000 of them cut, shorter than on the wire"),
+    ] {
+        let args = ["run", "-r", "in.pcap", "-w", "w.pcap", "--expose", expose, "tcp port 80"];
+        let out = flame(folder.path(), &args);
+        assert!(text(&out.stderr).lines().any(|line| line == said), "{}", text(&out.stderr));
+    }
     // Standard output.
     let out = flame(folder.path(), &["run", "-r", "in.pcap", "-w", "-", "-q", "tcp port 80"]);
     assert_eq!(out.stdout, std::fs::read(folder.path().join("out.pcapng")).unwrap());

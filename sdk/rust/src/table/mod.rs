@@ -2,9 +2,11 @@
 //! for any traffic, so `flame check` finds a bound, and evictions are counted.
 
 mod flow;
+mod growing;
 mod map;
 
 pub use flow::{Entry, FlowTable};
+pub use growing::HashMap;
 pub use map::{Hashed, Key, Map, mix};
 
 /// The longest that times may go back by: captures are merged, and queues have packets of several

@@ -11,7 +11,7 @@ use crate::modules::Modules;
 use crate::runtime::past::Past;
 use crate::runtime::router::{Parse, Stream};
 use crate::runtime::threads::run::{Parts, Run, run as run_parts};
-use crate::{Clock, Environment, Outcome, Router, find};
+use crate::{Account, Clock, Environment, Outcome, Router, find};
 use flame_click::{Connection, Element, Graph, input, text};
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -118,6 +118,33 @@ fn with_sockets(mut graph: Graph, sockets: &[String]) -> Graph {
 fn last(first: Rc<Router>, run: Run<'_>) -> Result<Rc<Router>, String> {
     drop(first);
     run()
+}
+
+/// Elements that are named at the end because of packets that were left or lost.
+const MOST_LEFT: usize = 20;
+
+/// Returns a line for each element in which packets were left, and for each that lost packets although
+/// neither they nor its arguments are the cause.
+fn left(router: &Router) -> Vec<String> {
+    let mut lines = Vec::new();
+    let (mut named, mut more) = (0, 0);
+    for (i, node) in router.nodes.iter().enumerate() {
+        // Another thread may have the element.
+        let Ok(account) = router.read(None, &format!("{}.account", node.name), "") else { continue };
+        let left = Account::left(&account, !node.inputs.is_empty());
+        if left.is_empty() {
+            continue;
+        }
+        named += 1;
+        match named <= MOST_LEFT {
+            true => lines.extend(left.iter().map(|text| format!("{}: {text}", router.declaration(i)))),
+            false => more += 1,
+        }
+    }
+    if more > 0 {
+        lines.push(format!("(and packets in {more} more elements: `-h '*.account'`)"));
+    }
+    lines
 }
 
 struct Command<'a> {
@@ -288,13 +315,17 @@ impl Command<'_> {
         self.modules.as_ref().map_or(Ok(()), |modules| modules.finish())
     }
 
-    /// Prints the time since `start` and the handlers. Returns the exit status.
+    /// Prints the time since `start`, the handlers, and packets that were left. Returns the exit status.
     fn report(&self, router: &Router, start: Instant) -> Result<u8, String> {
         if self.invocation.time {
             let elapsed = start.elapsed();
             self.complain(&format!("{}.{:03}s real", elapsed.as_secs(), elapsed.subsec_millis()));
         }
-        Ok(u8::from(!self.read_handlers(router)?))
+        let is_fine = self.read_handlers(router)?;
+        for line in left(router) {
+            self.complain(&line);
+        }
+        Ok(u8::from(!is_fine))
     }
 
     /// Prints the handlers that were asked for. Returns whether all could be read.

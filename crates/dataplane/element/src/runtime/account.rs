@@ -30,6 +30,39 @@ impl Account {
     }
 }
 
+/// Causes that are neither in the packet nor in the arguments of an element.
+const LOST: &[&str] = &[
+    "cut off",
+    "interrupted",
+    "joined segments of a kind that is not known",
+    "module gone",
+    "queue full",
+    "refused by the interface",
+    "thread behind",
+    "too many joined segments",
+];
+
+impl Account {
+    /// Returns what the lines of an account state of packets that are still there, if `holds`, and of packets
+    /// that were lost.
+    pub fn left(lines: &str, holds: bool) -> Vec<String> {
+        let packets = |n: u64| if n == 1 { "1 packet".to_owned() } else { format!("{n} packets") };
+        let left = |line: &str| match line.split_once(' ')? {
+            ("held", n) if holds => match n.parse().ok()? {
+                0 => None,
+                n => Some(format!("{} left at the end", packets(n))),
+            },
+            ("dropped", rest) => {
+                let (n, cause) = rest.split_once(' ')?;
+                let cause = LOST.iter().find(|lost| **lost == cause)?;
+                Some(format!("{} dropped: {cause}", packets(n.parse().ok()?)))
+            }
+            _ => None,
+        };
+        lines.lines().filter_map(left).collect()
+    }
+}
+
 #[derive(Default)]
 pub struct Counts {
     pub taken: Cell<u64>,

@@ -42,6 +42,14 @@ const FEATURES: &[&str] = &["compact_config", "userlevel", "int64"];
 /// Errors that are listed. Further ones are counted.
 const MOST_ERRORS: usize = 100;
 
+/// The classes of the elements, the numbers of their ports, and the directions in which packets move.
+struct Wiring {
+    /// None where the class is unknown.
+    classes: Vec<Option<&'static Class>>,
+    counts: Vec<(usize, usize)>,
+    modes: Modes,
+}
+
 struct Builder<'a> {
     graph: &'a Graph,
     errors: Vec<String>,
@@ -73,7 +81,31 @@ impl Builder<'_> {
         format!("{} :: {}", e.name, e.class)
     }
 
-    fn classes(&mut self) -> Vec<&'static Class> {
+    /// Returns how many errors were found.
+    fn found(&self) -> usize {
+        self.errors.len() + self.omitted
+    }
+
+    /// Finds the classes, numbers of ports and directions of a graph, and all errors in them that do not
+    /// follow from others.
+    fn wire(&mut self) -> Wiring {
+        let before = self.found();
+        let classes = self.classes();
+        let counts = self.counts(&classes);
+        let mut modes = Modes { inputs: Vec::new(), outputs: Vec::new() };
+        // Directions follow from the classes and ports of all elements.
+        if self.found() == before {
+            let classes: Vec<&'static Class> = classes.iter().copied().flatten().collect();
+            modes = self.modes(&classes, &counts);
+            if self.found() == before {
+                self.reused(&counts, &modes);
+            }
+        }
+        self.unused(&classes, &counts);
+        Wiring { classes, counts, modes }
+    }
+
+    fn classes(&mut self) -> Vec<Option<&'static Class>> {
         for requirement in &self.graph.requirements {
             let text = requirement.text.as_str();
             if !FEATURES.contains(&text) && registry::find(text).is_none() {
@@ -82,23 +114,24 @@ impl Builder<'_> {
         }
         let mut all = Vec::new();
         for (i, e) in self.graph.elements.iter().enumerate() {
-            match registry::find(&e.class) {
-                Some(class) => all.push(class),
-                None => self.error(i, format!("unknown element class '{}'", e.class)),
+            let class = registry::find(&e.class);
+            if class.is_none() {
+                self.error(i, format!("unknown element class '{}'", e.class));
             }
+            all.push(class);
         }
         all
     }
 
     /// Returns the numbers of ports. A port beyond those that a class has is an error.
-    fn counts(&mut self, classes: &[&'static Class]) -> Vec<(usize, usize)> {
+    fn counts(&mut self, classes: &[Option<&'static Class>]) -> Vec<(usize, usize)> {
         let mut used = vec![(0, 0); classes.len()];
         for c in &self.graph.connections {
             used[c.from.element].1 = used[c.from.element].1.max(c.from.port + 1);
             used[c.to.element].0 = used[c.to.element].0.max(c.to.port + 1);
         }
-        let count = |(class, (i, o)): (&&'static Class, &(usize, usize))| {
-            ports::counts(class.ports, *i, *o).unwrap_or((*i, *o))
+        let count = |(class, (i, o)): (&Option<&'static Class>, &(usize, usize))| {
+            class.and_then(|class| ports::counts(class.ports, *i, *o).ok()).unwrap_or((*i, *o))
         };
         let counts: Vec<_> = classes.iter().zip(&used).map(count).collect();
         for c in &self.graph.connections {
@@ -128,8 +161,8 @@ impl Builder<'_> {
         modes
     }
 
-    /// Checks that each port is connected, and push outputs and pull inputs only once.
-    fn complete(&mut self, counts: &[(usize, usize)], modes: &Modes) {
+    /// Checks that push outputs and pull inputs are connected only once.
+    fn reused(&mut self, counts: &[(usize, usize)], modes: &Modes) {
         let mut used: Vec<_> = counts.iter().map(|(i, o)| (vec![false; *i], vec![false; *o])).collect();
         for c in &self.graph.connections {
             let (from, to) = (c.from, c.to);
@@ -148,7 +181,21 @@ impl Builder<'_> {
             used[from.element].1[from.port] = true;
             used[to.element].0[to.port] = true;
         }
-        for (e, (inputs, outputs)) in used.iter().enumerate() {
+    }
+
+    /// Checks that each port of the elements whose class is known is connected.
+    fn unused(&mut self, classes: &[Option<&'static Class>], counts: &[(usize, usize)]) {
+        let mut used: Vec<_> = counts.iter().map(|(i, o)| (vec![false; *i], vec![false; *o])).collect();
+        for c in &self.graph.connections {
+            // A port that an element lacks is an error already, and another one was meant.
+            let mark = |ports: &mut Vec<bool>, port: usize| match ports.get_mut(port) {
+                Some(used) => *used = true,
+                None => ports.clear(),
+            };
+            mark(&mut used[c.from.element].1, c.from.port);
+            mark(&mut used[c.to.element].0, c.to.port);
+        }
+        for (e, (inputs, outputs)) in used.iter().enumerate().filter(|(e, _)| classes[*e].is_some()) {
             for (side, ports) in [("input", inputs), ("output", outputs)] {
                 for (port, _) in ports.iter().enumerate().filter(|(_, u)| !**u) {
                     let text = format!("'{}' {side} {port} unused", self.declaration(e));
@@ -213,54 +260,44 @@ impl Router {
             let context = format!("While configuring '{}':{}", b.declaration(e), indent(&text));
             b.error(e, context);
         }
-        let classes = b.classes();
-        let (mut counts, mut modes) = (Vec::new(), Modes { inputs: Vec::new(), outputs: Vec::new() });
-        if b.errors.is_empty() {
-            counts = b.counts(&classes);
-        }
-        if b.errors.is_empty() {
-            modes = b.modes(&classes, &counts);
-        }
-        if b.errors.is_empty() {
-            b.complete(&counts, &modes);
-        }
+        let Wiring { classes, counts, modes } = b.wire();
         let mut made: Vec<Box<dyn super::element::Element>> = Vec::new();
         let mut notes = Vec::new();
-        if b.errors.is_empty() {
-            let modules = env.modules.as_deref();
-            if env.member.as_ref().is_none_or(|m| m.me == 0) {
-                modules.iter().for_each(|modules| modules.configure());
+        let modules = env.modules.as_deref();
+        if env.member.as_ref().is_none_or(|m| m.me == 0) {
+            modules.iter().for_each(|modules| modules.configure());
+        }
+        let partial = Partial::new(&graph, env.seed, modules);
+        for (i, e) in graph.elements.iter().enumerate() {
+            let Some(class) = classes[i] else { continue };
+            if let Some(member) = env.member.as_ref().filter(|m| !m.owns(i)) {
+                made.push(Box::new(Elsewhere { team: member.team.clone(), element: i }));
+                continue;
             }
-            let partial = Partial::new(&graph, env.seed, modules);
-            for (i, e) in graph.elements.iter().enumerate() {
-                if let Some(member) = env.member.as_ref().filter(|m| !m.owns(i)) {
-                    made.push(Box::new(Elsewhere { team: member.team.clone(), element: i }));
-                    continue;
-                }
-                let context = format!("{}: While configuring '{} :: {}':", e.landmark, e.name, e.class);
-                let result = make(classes[i], &e.name, &e.config, counts[i], &names, &partial);
-                let warnings = partial.warnings.take();
-                if !warnings.is_empty() {
-                    notes.push(format!("{context}{}", indent(&warnings.join("\n"))));
-                }
-                match result {
-                    Ok(element) => made.push(element),
-                    Err(errors) => b.error(
-                        i,
-                        format!("While configuring '{}':{}", b.declaration(i), indent(&errors.join("\n"))),
-                    ),
-                }
+            let context = format!("{}: While configuring '{} :: {}':", e.landmark, e.name, e.class);
+            let result = make(class, &e.name, &e.config, counts[i], &names, &partial);
+            let warnings = partial.warnings.take();
+            if !warnings.is_empty() {
+                notes.push(format!("{context}{}", indent(&warnings.join("\n"))));
+            }
+            match result {
+                Ok(element) => made.push(element),
+                Err(errors) => b.error(
+                    i,
+                    format!("While configuring '{}':{}", b.declaration(i), indent(&errors.join("\n"))),
+                ),
             }
         }
         if !notes.is_empty() {
             let text = notes.join("\n") + "\n";
             let _ = env.stderr.borrow_mut().write_all(&flame_click::text::encode(&text));
         }
-        if !b.errors.is_empty() {
+        if b.found() > 0 {
             return Err(b.text());
         }
+        let classes = classes.into_iter().flatten();
         let mut nodes: Vec<Node> =
-            graph.elements.iter().zip(&classes).zip(made).map(|((e, c), m)| Node::new(e, c, m)).collect();
+            graph.elements.iter().zip(classes).zip(made).map(|((e, c), m)| Node::new(e, c, m)).collect();
         for (i, node) in nodes.iter_mut().enumerate() {
             let is_push = |m: &Mode| *m != Mode::Pull;
             node.inputs =
@@ -345,24 +382,12 @@ impl Router {
     /// Returns the errors of [`Router::check`] that can be found without making elements.
     pub(super) fn assign(graph: &Graph, threads: usize) -> Result<(Vec<usize>, Vec<String>), String> {
         let mut b = Builder { graph, errors: Vec::new(), omitted: 0 };
-        let classes = b.classes();
-        let mut modes = Modes { inputs: Vec::new(), outputs: Vec::new() };
-        if b.errors.is_empty() {
-            let counts = b.counts(&classes);
-            if b.errors.is_empty() {
-                modes = b.modes(&classes, &counts);
-            }
-            if b.errors.is_empty() {
-                b.complete(&counts, &modes);
-            }
+        let Wiring { classes, modes, .. } = b.wire();
+        if b.found() > 0 {
+            return Err(b.text());
         }
-        match b.errors.is_empty() {
-            true => {
-                let ties: Vec<_> = classes.iter().map(|class| class.ties()).collect();
-                Ok(assign(graph, &ties, &modes, threads))
-            }
-            false => Err(b.text()),
-        }
+        let ties: Vec<_> = classes.iter().flatten().map(|class| class.ties()).collect();
+        Ok(assign(graph, &ties, &modes, threads))
     }
 
     /// Returns the outputs that are pulled when this one is.

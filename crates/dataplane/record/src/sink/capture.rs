@@ -1,9 +1,10 @@
 //! capture: writes the packets of modules, or those that a filter and a view show, to a capture file.
 //!
 //! Usage:    -w FILE, in addition to --format and -o for records; -w - writes to standard output. A name in
-//!           .pcap, .cap or .dmp is a pcap file, with times in microseconds or, with --nano, in nanoseconds;
-//!           any other is pcapng, with nanoseconds. A name that ends in .gz or .zst after that is compressed.
-//!           Times after 2106 need pcapng. --rotate, --keep, -G, -W and -C as for -o.
+//!           .pcap, .cap or .dmp is a pcap file, with times in microseconds or, of a capture that has them
+//!           and with --nano, in nanoseconds; any other is pcapng, with nanoseconds. A name that ends in .gz
+//!           or .zst after that is compressed. Times after 2106 need pcapng. --rotate, --keep, -G, -W and -C
+//!           as for -o.
 //! Expects:  a module whose manifest has packets = true, such as anonymize. Under a grant: packets in calls,
 //!           and at most transmit bytes a second. Without such a module, the packets that pass the filter are
 //!           written, as --expose and --transform show them.

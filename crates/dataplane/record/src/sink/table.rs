@@ -5,11 +5,12 @@
 //! Gives:    a heading MODULE.TABLE, units in the header, numbers aligned to the right; in a file all rows,
 //!           on standard output at most 40 a table, then the number of rows left out. Fits the width of the
 //!           terminal, COLUMNS or --width: texts are wrapped between words, details are left out, which a
-//!           line below names. Of a table that is still too wide, the last columns are left out too if it
-//!           has four rows or more or is shown at ticks; a smaller one has one line for each value, as with
-//!           --vertical. No address is ever broken. --columns NAME,... selects columns. A pipe or file has no
-//!           width. Shown at the end of the run, or at every tick with --interval or on an interface, then
-//!           with one header for all ticks. If a module has no records, its first table is shown empty.
+//!           line below names; of flows, the first time and the name of the protocol last. Of a table that is
+//!           still too wide, the last columns are left out too if it has four rows or more or is shown at
+//!           ticks; a smaller one has one line for each value, as with --vertical. No address is ever broken.
+//!           --columns NAME,... selects columns. A pipe or file has no width. Shown at the end of the run, or
+//!           at every tick with --interval or on an interface, then with one header for all ticks. If a
+//!           module has no records, its first table is shown empty.
 //! Types:    u8, u16 and u32 without a unit as 8080, other integers as 1,234,567, f64 with at most three
 //!           decimals, times in UTC to the microsecond, durations as 12.3 ms, text with control characters
 //!           escaped.
@@ -19,7 +20,8 @@
 use super::out::Out;
 use super::{Options, Sink, SinkError};
 use crate::cell::{Cell, Cells, cells};
-use crate::grid::{self, Arranged, Form, Head};
+use crate::derive;
+use crate::grid::{self, Arranged, DETAIL, Form, Head};
 use crate::human;
 use crate::rows::unit;
 use arrow_array::RecordBatch;
@@ -30,6 +32,13 @@ use std::path::PathBuf;
 
 /// The number of rows of a file's table that are arranged together.
 const TOGETHER: usize = 10_000;
+
+/// The columns of flows that are left out late, and their ranks.
+const FLOWS: [(&str, u8); 4] =
+    [("packets_fwd", TIME + 1), ("packets_rev", TIME + 1), ("first", TIME), ("proto_name", TIME - 1)];
+const TIME: u8 = 2;
+/// The width of a time in seconds.
+const SECONDS: u16 = 19;
 
 /// The number of rows from which on fewer columns are read better than one line for each value.
 const MANY: usize = 4;
@@ -205,7 +214,8 @@ fn head(column: &Column) -> Head {
         _ => (column.name.as_str(), String::new()),
     };
     let (is_right, wraps) = (is_to_the_right(column.kind), column.kind == ColumnType::Text);
-    Head { name: name.to_owned(), unit, is_right, wraps, is_detail: column.detail }
+    let rank = if column.detail { DETAIL } else { 0 };
+    Head { name: name.to_owned(), unit, is_right, wraps, rank }
 }
 
 fn is_to_the_right(kind: ColumnType) -> bool {
@@ -234,7 +244,12 @@ impl Section {
         let mut heads: Vec<Head> = self.table.columns.iter().map(head).collect();
         if !options.columns.is_empty() {
             // Columns that were named are all there.
-            heads.iter_mut().for_each(|head| head.is_detail = false);
+            heads.iter_mut().for_each(|head| head.rank = 0);
+        } else if derive::holds_flows(&self.table) {
+            for head in &mut heads {
+                let known = FLOWS.iter().find(|(name, _)| *name == head.name);
+                head.rank = known.map_or(head.rank, |(_, rank)| *rank);
+            }
         }
         let has_rows = options.live || self.rows.len() >= MANY;
         let form = match options.form {
@@ -242,7 +257,30 @@ impl Section {
             form => form,
         };
         let form = (options.width, form);
-        let (rows, arranged) = grid::render(&heads, &self.rows, form, above.as_ref());
+        let times: Vec<usize> =
+            (0..heads.len()).filter(|at| heads[*at].rank == TIME && heads[*at].unit == "UTC").collect();
+        let in_seconds = || -> Vec<Vec<String>> {
+            let mut rows = self.rows.clone();
+            for row in &mut rows {
+                for at in &times {
+                    let fraction = row[*at].find('.').unwrap_or(row[*at].len());
+                    row[*at].truncate(fraction);
+                }
+            }
+            rows
+        };
+        // A time in seconds may fit where one in microseconds does not, and then the next rows keep it.
+        let has = |arranged: &Arranged, most: u16| match arranged {
+            Arranged::Grid(widths) => times.iter().all(|at| widths[*at].is_some_and(|width| width > most)),
+            Arranged::Vertical => true,
+        };
+        let (mut rows, mut arranged) = match &above {
+            Some(above) if !has(above, SECONDS) => grid::render(&heads, &in_seconds(), form, Some(above)),
+            above => grid::render(&heads, &self.rows, form, above.as_ref()),
+        };
+        if above.is_none() && !has(&arranged, 0) {
+            (rows, arranged) = grid::render(&heads, &in_seconds(), form, None);
+        }
         text.push_str(&rows);
         if let (Arranged::Grid(widths), None) = (&arranged, &above) {
             let left_out: Vec<&str> =

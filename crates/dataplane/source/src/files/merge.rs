@@ -73,6 +73,8 @@ pub struct Files {
     damage: Vec<Damage>,
     /// Whether one of the files is a pipe or a device.
     waits: bool,
+    /// Whether one of the files has times finer than a microsecond.
+    is_nano: bool,
     /// The next packets of all files, while some are interleaved.
     places: BinaryHeap<Reverse<Place>>,
 }
@@ -111,12 +113,14 @@ impl Files {
     /// Adds the only file.
     pub fn add_only(&mut self, reader: Reader) {
         self.waits |= reader.waits();
+        self.is_nano |= reader.is_nano();
         self.insert(self.count, reader);
         self.count += 1;
     }
 
     /// Adds a file, which is read when its packets are due.
     pub fn add(&mut self, reader: Reader) {
+        self.is_nano |= reader.is_nano();
         match self.due.add(self.count, reader, &self.help.spares) {
             Some(reader) => self.add_only(reader),
             None => self.count += 1,
@@ -286,6 +290,10 @@ impl Source for Files {
             self.interleaved(block);
         }
         Ok(Next::Packets)
+    }
+
+    fn is_nano(&self) -> bool {
+        self.is_nano
     }
 
     fn discipline(&self) -> Discipline {

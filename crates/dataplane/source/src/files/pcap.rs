@@ -67,6 +67,11 @@ impl Pcap {
         Some(pcap)
     }
 
+    /// Returns whether times are finer than a microsecond.
+    pub fn is_nano(&self) -> bool {
+        self.unit < 1000
+    }
+
     /// Returns whether the file begins as a pcap file does, even if its header is cut short.
     pub fn begins(bytes: &[u8]) -> bool {
         variant(bytes).is_some()

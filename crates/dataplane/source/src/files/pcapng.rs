@@ -96,6 +96,20 @@ impl Pcapng {
         bytes.starts_with(&SECTION.to_le_bytes())
     }
 
+    /// Returns whether times of an interface that is described before the first packet of `bytes` are finer
+    /// than a microsecond.
+    pub fn is_nano(bytes: &[u8]) -> bool {
+        let (mut parser, mut at) = (Self::default(), 0);
+        while let (Step::Skip, length) = parser.step(bytes.get(at..).unwrap_or_default()) {
+            at += length;
+        }
+        parser.interfaces.iter().any(|interface| match interface.scale {
+            Scale::Times(ns) => ns < 1000,
+            Scale::Over(_) => true,
+            Scale::Binary(bits) => bits > 20,
+        })
+    }
+
     /// Returns whether any interface of this section is decoded.
     pub fn any_decoded(&self) -> bool {
         self.interfaces.iter().any(|i| i.link.is_decoded())

@@ -168,6 +168,18 @@ impl Reader {
         self.input.ahead()
     }
 
+    /// Returns whether times may be finer than a microsecond. Of pcapng in a pipe, what is described may not
+    /// be there yet.
+    pub fn is_nano(&self) -> bool {
+        match (&self.parser, &self.input) {
+            (Parser::Pcap(parser), _) => parser.is_nano(),
+            (Parser::Pcapng(_), Input::Memory(bytes)) => pcapng::Pcapng::is_nano(bytes),
+            (Parser::Pcapng(_), Input::Stream(stream)) => {
+                self.waits() || pcapng::Pcapng::is_nano(&stream.chunk)
+            }
+        }
+    }
+
     /// Returns whether bytes may come that do not exist yet.
     pub fn waits(&self) -> bool {
         self.input.waits()

@@ -48,6 +48,14 @@ impl Input {
         }
     }
 
+    /// Returns whether it is a capture whose times may be finer than a microsecond.
+    pub fn is_nano(&self) -> bool {
+        match self {
+            Self::Shared(source) => source.is_nano(),
+            Self::PerWorker(sources) => sources.iter().any(|source| source.is_nano()),
+        }
+    }
+
     /// Returns the discipline of a run on it. Sources of several workers have the same.
     fn discipline(&self) -> Discipline {
         let source = match self {

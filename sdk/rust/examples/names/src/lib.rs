@@ -1,8 +1,7 @@
 //! Serves names: DNS answers with addresses go to the slow instance, and other modules ask it for the name of
 //! an address.
 
-use flame_module::{Batch, Init, Module, Out, Progress, Request, Slow};
-use std::collections::HashMap;
+use flame_module::{Batch, HashMap, Init, Module, Out, Progress, Request, Slow};
 
 flame_module::manifest!();
 
