@@ -208,6 +208,9 @@ pub struct Column {
     /// Whether tables for people leave the column out if they are too wide with it.
     #[serde(default)]
     pub detail: bool,
+    /// Whether a 0 states that the value is unknown. It is written as null.
+    #[serde(default)]
+    pub optional: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,7 +1,7 @@
 //! Values that a row does not have, in every format: null, not 0.
 
 use crate::common::*;
-use flame_abi::manifest::ColumnType;
+use flame_abi::manifest::{Column, ColumnType};
 use flame_plan::Catalog;
 use flame_record::{Format, Options, open};
 use std::fs;
@@ -102,4 +102,40 @@ fn parquet_has_null_with_all_columns_and_with_some() {
         let flags = column::<UInt8Type>(&batch, "tcp_flags_fwd");
         assert_eq!(flags, [Some(2), None, None, None, None, Some(4)]);
     }
+}
+
+/// A 0 in a column that the manifest states to be optional is null, of each type, in every format.
+#[test]
+fn what_is_optional_has_null_for_zero() {
+    let folder = TempDir::new().unwrap();
+    let optional = |name: &str, kind| Column { optional: true, ..column(name, kind, None) };
+    let columns = vec![
+        optional("status", ColumnType::U16),
+        optional("took", ColumnType::Duration),
+        optional("at", ColumnType::Time),
+        column("bytes", ColumnType::U64, None),
+    ];
+    let catalog = catalog(vec![module("probe", vec![table("asked", columns)])]);
+    let mut output = Vec::new();
+    for n in [0, 7] {
+        let row = [Value::U16(n as u16), Value::I64(n), Value::U64(n as u64), Value::U64(n as u64)];
+        record(&mut output, 0, &row);
+    }
+    let text = |format, name: &str, options: &Options| {
+        let path = folder.path().join(name);
+        let mut sink = open(format, Some(&path), &catalog, options).unwrap();
+        assert_eq!(send(&catalog.modules[0], &output, &mut *sink), 2);
+        sink.finish().unwrap();
+        fs::read_to_string(&path).unwrap_or_default()
+    };
+    assert_eq!(
+        text(Format::Csv, "asked.csv", &Options::default()),
+        "status,took,at,bytes\n,,,0\n7,7,1970-01-01T00:00:00.000000007Z,7\n"
+    );
+    let json = text(Format::Json, "asked.json", &Options::default());
+    let first = json.lines().next().unwrap();
+    assert!(first.ends_with(r#""status":null,"took":null,"at":null,"bytes":0}"#), "{json}");
+    let table = text(Format::Table, "asked", &Options::default());
+    let cells: Vec<_> = table.lines().filter(|line| line.trim() == "0").collect();
+    assert_eq!(cells.len(), 1, "{table}");
 }

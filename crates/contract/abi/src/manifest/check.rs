@@ -207,6 +207,10 @@ impl Column {
                 "an enum, and only an enum, lists its values, as values = [\"a\", \"b\"]",
             );
         }
+        use ColumnType::{Duration, I64, Time, U8, U16, U32, U64};
+        if self.optional && !matches!(self.kind, U8 | U16 | U32 | U64 | I64 | Time | Duration) {
+            return fault(path, place, "only numbers, times and durations are optional: remove `optional`");
+        }
         at_most(path, &place, self.values.len(), MAX_VALUES, "values")?;
         let mut words = BTreeSet::new();
         match self.values.iter().find(|word| !words.insert(*word)) {

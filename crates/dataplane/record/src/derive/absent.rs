@@ -1,12 +1,14 @@
 //! Values that a row does not have: ports of ICMP, TCP flags of UDP, type and code of TCP, the VLAN of a
-//! frame without a tag.
+//! frame without a tag, the time to an answer that did not come.
 //!
 //! A module writes 0 there, because each of its rows has all columns. Where records are written, a 0 is null
-//! in a column that [`rule`] names, in tables with the protocol of IP. Any other value stays.
+//! in a column that [`rule`] names, in tables with the protocol of IP, and in each that the manifest states to
+//! be optional. Any other value stays.
 
 use arrow_array::cast::AsArray;
-use arrow_array::types::{ArrowPrimitiveType, UInt8Type, UInt16Type, UInt32Type};
+use arrow_array::types::{ArrowPrimitiveType, Int64Type, UInt8Type, UInt16Type, UInt32Type, UInt64Type};
 use arrow_array::{ArrayRef, BooleanArray, PrimitiveArray, RecordBatch};
+use arrow_schema::Field;
 use flame_abi::has_ports;
 use flame_abi::manifest::{Column, ColumnType};
 use std::sync::Arc;
@@ -26,26 +28,38 @@ fn rule(column: &str) -> Option<Rule> {
 
 /// Returns whether a column can have null, in any table.
 pub(crate) fn is_optional(column: &Column) -> bool {
-    matches!(column.kind, ColumnType::U8 | ColumnType::U16 | ColumnType::U32) && rule(&column.name).is_some()
+    let ruled = matches!(column.kind, ColumnType::U8 | ColumnType::U16 | ColumnType::U32);
+    column.optional || (ruled && rule(&column.name).is_some())
 }
 
 /// Returns the column at a place of a batch, with null in the rows that do not have the value. Returns `None`
 /// if there is no such column.
-pub(crate) fn column(batch: &RecordBatch, at: usize) -> Option<ArrayRef> {
-    let (array, schema) = (batch.columns().get(at)?, batch.schema_ref());
-    let protos = batch.column_by_name("proto").and_then(|protos| protos.as_primitive_opt::<UInt8Type>());
-    let (Some(rule), Some(protos)) = (rule(schema.field(at).name()), protos) else {
+pub(crate) fn column(batch: &RecordBatch, at: usize, field: &Field) -> Option<ArrayRef> {
+    let array = batch.columns().get(at)?;
+    if !field.is_nullable() {
         return Some(array.clone());
-    };
+    }
+    let rule = rule(field.name());
+    let protos = batch.column_by_name("proto").and_then(|protos| protos.as_primitive_opt::<UInt8Type>());
     let unknown = batch.column_by_name("unknown_ports").and_then(|unknown| unknown.as_boolean_opt());
-    let has = |row: usize| rule(protos.value(row), unknown.is_some_and(|unknown| unknown.value(row)));
-    Some(if (0..protos.len()).all(has) {
+    let has = |row: usize| match (rule, protos) {
+        (Some(rule), Some(protos)) => {
+            rule(protos.value(row), unknown.is_some_and(|unknown| unknown.value(row)))
+        }
+        (Some(_), None) => true,
+        (None, _) => false,
+    };
+    Some(if (0..batch.num_rows()).all(has) {
         array.clone()
     } else if let Some(numbers) = array.as_primitive_opt::<UInt8Type>() {
         present(numbers, has)
     } else if let Some(numbers) = array.as_primitive_opt::<UInt16Type>() {
         present(numbers, has)
     } else if let Some(numbers) = array.as_primitive_opt::<UInt32Type>() {
+        present(numbers, has)
+    } else if let Some(numbers) = array.as_primitive_opt::<UInt64Type>() {
+        present(numbers, has)
+    } else if let Some(numbers) = array.as_primitive_opt::<Int64Type>() {
         present(numbers, has)
     } else {
         array.clone()

@@ -77,7 +77,14 @@ impl Derived {
 
     pub(crate) fn column(self) -> Column {
         let kind = if self == Self::Duration { ColumnType::Duration } else { ColumnType::Text };
-        Column { name: self.name().to_owned(), kind, unit: None, values: Vec::new(), detail: true }
+        Column {
+            name: self.name().to_owned(),
+            kind,
+            unit: None,
+            values: Vec::new(),
+            detail: true,
+            optional: false,
+        }
     }
 
     /// Computes the column for the rows of a batch.

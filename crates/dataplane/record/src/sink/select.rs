@@ -161,13 +161,14 @@ impl Shape {
     fn of(&self, batch: &RecordBatch) -> Result<RecordBatch, SinkError> {
         let derives = self.origins.iter().any(|origin| matches!(origin, Origin::Derived(_)));
         let flows = if derives { flow::rows(batch) } else { Vec::new() };
-        let column = |origin: &Origin| -> Option<ArrayRef> {
+        let column = |(origin, field): (&Origin, &Arc<Field>)| -> Option<ArrayRef> {
             match origin {
-                Origin::Module(at) => absent::column(batch, *at),
+                Origin::Module(at) => absent::column(batch, *at, field),
                 Origin::Derived(derived) => Some(derived.values(&flows)),
             }
         };
-        let columns: Vec<ArrayRef> = self.origins.iter().filter_map(column).collect();
+        let columns: Vec<ArrayRef> =
+            self.origins.iter().zip(self.schema.fields()).filter_map(column).collect();
         let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
         // Addresses of rows are bytes, and text in those that a node sent.
         let types = self.schema.fields().iter().zip(&columns);

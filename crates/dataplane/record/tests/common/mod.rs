@@ -75,7 +75,7 @@ pub fn lost(output: &mut Vec<u8>, n: u64) {
 pub fn column(name: &str, kind: ColumnType, unit: Option<&str>) -> Column {
     let values =
         if kind == ColumnType::Enum { vec!["idle".into(), "fin".into(), "rst".into()] } else { vec![] };
-    Column { name: name.into(), kind, unit: unit.map(str::to_owned), values, detail: false }
+    Column { name: name.into(), kind, unit: unit.map(str::to_owned), values, detail: false, optional: false }
 }
 
 pub fn table(name: &str, columns: Vec<Column>) -> Table {
