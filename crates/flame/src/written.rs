@@ -44,6 +44,10 @@ impl Sink for Counted {
         self.packets.rotate()
     }
 
+    fn passed(&mut self, now_ns: u64) {
+        self.packets.passed(now_ns);
+    }
+
     fn size(&self) -> u64 {
         self.packets.size()
     }
