@@ -48,7 +48,7 @@ pub enum Stopped {
     Start(String),
 }
 
-const REMEDY: &str = "split its largest functions, call fewer functions in functions, or split the module";
+const REMEDY: &str = "split its largest functions, or split the module";
 
 impl Stopped {
     /// Returns whether the failure is attributed to the module, and not to the machine or its operator.

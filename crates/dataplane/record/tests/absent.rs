@@ -130,7 +130,7 @@ fn what_is_optional_has_null_for_zero() {
     };
     assert_eq!(
         text(Format::Csv, "asked.csv", &Options::default()),
-        "status,took,at,bytes\n,,,0\n7,7,1970-01-01T00:00:00.000000007Z,7\n"
+        "status,took,at,bytes\n,,,0\n7,7,7,7\n"
     );
     let json = text(Format::Json, "asked.json", &Options::default());
     let first = json.lines().next().unwrap();

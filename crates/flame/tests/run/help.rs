@@ -72,6 +72,15 @@ fn questions_lead_to_modules() {
     }
 }
 
+/// What a question asks for: columns that a narrow terminal shows, too.
+const ASKED: [(&str, &[&str]); 5] = [
+    ("dns", &["client", "name", "rcode"]),
+    ("tls", &["src", "server_name"]),
+    ("http", &["src", "host", "status"]),
+    ("talkers", &["key", "bytes"]),
+    ("flow", &["src", "dst", "bytes_fwd"]),
+];
+
 /// The command of each question answers it over one capture, as it stands in the help.
 #[test]
 fn each_question_is_answered_by_its_command() {
@@ -106,6 +115,17 @@ fn each_question_is_answered_by_its_command() {
         let rows = done(folder.path(), &[&words[..], &["-q", "--format", "json"]].concat());
         assert!(rows.lines().next().is_some_and(|row| row.starts_with("{\"module\":")), "{command}: {rows}");
         eprintln!("{:>5} ms, {:>4} rows: {command}", begun.elapsed().as_millis(), rows.lines().count());
+        let module = words[1];
+        for width in ["80", "120"] {
+            let narrow = [&words[..], &["-q", "--format", "table", "--width", width]].concat();
+            let table = done(folder.path(), &narrow);
+            let first = table.lines().take(8).collect::<Vec<_>>().join("\n");
+            let columns = ASKED.iter().find(|(of, _)| *of == module).map_or(&[][..], |(_, columns)| columns);
+            for column in columns {
+                let is_shown = first.split_whitespace().any(|word| word == *column);
+                assert!(is_shown, "{column} at a width of {width}: {table}");
+            }
+        }
         asked += 1;
     }
     assert!(asked >= 9, "{questions}");

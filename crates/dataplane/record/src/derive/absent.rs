@@ -2,8 +2,8 @@
 //! frame without a tag, the time to an answer that did not come.
 //!
 //! A module writes 0 there, because each of its rows has all columns. Where records are written, a 0 is null
-//! in a column that [`rule`] names, in tables with the protocol of IP, and in each that the manifest states to
-//! be optional. Any other value stays.
+//! in a column that [`rule`] names, in tables with the protocol of IP, and in each column that the manifest
+//! states to be optional. Any other value stays.
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{ArrowPrimitiveType, Int64Type, UInt8Type, UInt16Type, UInt32Type, UInt64Type};

@@ -250,6 +250,9 @@ impl Section {
                 let known = FLOWS.iter().find(|(name, _)| *name == head.name);
                 head.rank = known.map_or(head.rank, |(_, rank)| *rank);
             }
+        } else {
+            // What happened says more than when it did.
+            heads.iter_mut().filter(|head| head.name == "ts").for_each(|head| head.rank = TIME);
         }
         let has_rows = options.live || self.rows.len() >= MANY;
         let form = match options.form {
