@@ -223,7 +223,7 @@ fn shown(latest: &mut impl Latest) -> Vec<String> {
     table.lines().skip(3).filter(|line| line.starts_with('|')).map(row).collect()
 }
 
-/// Round trips of a stream are stated as those of an archive, for the latest of each node.
+/// Round trips of a stream are stated as an archive's are, for the latest of each node.
 #[test]
 fn round_trips_follow_the_streams() {
     let mut latest = Handshakes::new("rtt", 1000).unwrap();

@@ -101,7 +101,7 @@ fn a_capsule_waits_for_replies() {
     assert_eq!(asked(&world), [question("one", 3), question("two", 4)]);
     // One more until the second question, which has no module, and another one until the third.
     assert_eq!(world.instructions(), 3 * COST);
-    // The effects are those of the last evaluation alone.
+    // Only the last evaluation has effects.
     assert_eq!(world.reply(2, 400), [vec![1], vec![430, 1]]);
     assert_eq!(world.instructions(), 4 * COST);
     assert!(world.reply(2, 400).is_empty() && !world.node.is_making());

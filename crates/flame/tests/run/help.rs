@@ -1,7 +1,7 @@
 //! Tests of help in groups, manual pages, completions, `flame doctor`, and messages by level.
 
 use crate::commands::{done, flame, text};
-use crate::common::{root, tcp_packet};
+use crate::common::{root, tcp_packet, traces};
 use std::collections::BTreeSet;
 use std::process::{Command, Stdio};
 
@@ -73,9 +73,8 @@ fn questions_lead_to_modules() {
 }
 
 /// What a question asks for: columns that a narrow terminal shows, too.
-const ASKED: [(&str, &[&str]); 5] = [
+const ASKED: [(&str, &[&str]); 4] = [
     ("dns", &["client", "name", "rcode"]),
-    ("tls", &["src", "server_name"]),
     ("http", &["src", "host", "status"]),
     ("talkers", &["key", "bytes"]),
     ("flow", &["src", "dst", "bytes_fwd"]),
@@ -129,6 +128,21 @@ fn each_question_is_answered_by_its_command() {
         asked += 1;
     }
     assert!(asked >= 9, "{questions}");
+}
+
+/// The names of servers are long, and what a table of hellos is read for.
+#[test]
+fn names_of_servers_stand_in_narrow_tables() {
+    let (Some(traces), Some(_)) = (traces(), crate::daemon::module("tls")) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let capture = traces.join("open/files/nDPI--teams.pcap").display().to_string();
+    let run = ["run", "tls", "-r", &capture, "--expose", "payload:4096", "-q", "--table", "client"];
+    for width in ["80", "120"] {
+        let table = done(folder.path(), &[&run[..], &["--format", "table", "--width", width]].concat());
+        let head = table.lines().nth(1).unwrap();
+        assert!(head.contains("src") && head.contains("server_name"), "{width}: {head}");
+        assert!(table.contains("teams.microsoft.com") && table.lines().count() > 20, "{table}");
+    }
 }
 
 /// Returns the lines of `text` after the one that begins with `title`, up to the next line that begins as

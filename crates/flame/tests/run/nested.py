@@ -1,7 +1,7 @@
 """Makes captures of datagrams in random links and tunnels: nested.py FOLDER SEED.
 
 Writes a capture for each link type into FOLDER and prints a line for each: its name and the source ports of
-the innermost datagrams, which are from 192.0.2.1:PORT to 198.51.100.9:53. The forms of headers are those of
+the innermost datagrams, which are from 192.0.2.1:PORT to 198.51.100.9:53. The forms of headers are from
 the documents that the decoder names, and nothing of FLAME is used.
 """
 

@@ -1,4 +1,4 @@
-//! Datagrams of fragments. The orders and overlaps are those of Suricata's own tests of its default policy,
+//! Datagrams of fragments. The orders and overlaps are from Suricata's own tests of its default policy,
 //! and of RFC 1858 and RFC 3128.
 
 use super::*;
