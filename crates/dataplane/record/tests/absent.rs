@@ -128,10 +128,7 @@ fn what_is_optional_has_null_for_zero() {
         sink.finish().unwrap();
         fs::read_to_string(&path).unwrap_or_default()
     };
-    assert_eq!(
-        text(Format::Csv, "asked.csv", &Options::default()),
-        "status,took,at,bytes\n,,,0\n7,7,7,7\n"
-    );
+    assert_eq!(text(Format::Csv, "asked.csv", &Options::default()), "status,took,at,bytes\n,,,0\n7,7,7,7\n");
     let json = text(Format::Json, "asked.json", &Options::default());
     let first = json.lines().next().unwrap();
     assert!(first.ends_with(r#""status":null,"took":null,"at":null,"bytes":0}"#), "{json}");
